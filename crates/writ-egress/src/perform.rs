@@ -413,36 +413,17 @@ impl reqwest::dns::Resolve for NoNames {
 /// not judged.
 /// What an agent names is fetched, by [`Egress::fetch`], and judged at every step.
 fn permitted_host(action: &Action) -> Result<HostPort, EgressError> {
-    match action {
-        Action::ModelCall(call) => Ok(call.host.parse()?),
-        Action::Search(search) => Ok(search.host.parse()?),
-        // The owner's file names it; a server that is a program has none.
-        Action::CallTool(call) => match &call.host {
-            Some(host) => Ok(host.parse()?),
-            None => Err(EgressError::NotOutbound(action.kind())),
-        },
-        Action::Exec(_)
-        | Action::ReadFile(_)
-        | Action::WriteFile(_)
-        | Action::Fetch(_)
-        | Action::Browse(_)
-        | Action::Recall(_)
-        | Action::Remember(_)
-        | Action::Forget(_)
-        | Action::Say(_)
-        | Action::SendFile(_)
-        | Action::CreateTool(_)
-        | Action::InstallSkill(_)
-        | Action::Docker(_)
-        | Action::Subscribe(_)
-        | Action::Message(_)
-        | Action::Handoff(_)
-        | Action::Spawn(_)
-        | Action::Escalate(_)
-        | Action::Vcs(_)
-        | Action::ModifySelf(_)
-        | Action::Operate(_)
-        | Action::Connect(_)
-        | Action::Plan(_) => Err(EgressError::NotOutbound(action.kind())),
+    if let Action::ModelCall(call) = action {
+        return Ok(call.host.parse()?);
     }
+    if let Action::Search(search) = action {
+        return Ok(search.host.parse()?);
+    }
+    // The owner's file names it; a server that is a program has none.
+    if let Action::CallTool(call) = action
+        && let Some(host) = &call.host
+    {
+        return Ok(host.parse()?);
+    }
+    Err(EgressError::NotOutbound(action.kind()))
 }

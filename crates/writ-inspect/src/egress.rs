@@ -1,7 +1,7 @@
-//! Where bytes may go: a pure judgement of every connection that leaves.
+//! Egress: a pure judgement of every connection that leaves.
 //!
-//! [`judge_connection`] is asked twice: before a name is looked up, without an address, and again for each address
-//! that was found. Nothing is connected to but an address that was judged.
+//! [`judge_connection`] is called twice: before a name is looked up, without an address, and again for each
+//! address that was found. Only judged addresses are connected to.
 
 use core::net::IpAddr;
 use std::collections::BTreeSet;

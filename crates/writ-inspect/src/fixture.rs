@@ -136,7 +136,7 @@ pub(crate) fn refund(amount: i64) -> Operate {
     Operate { operation: "refund".into(), parameters }
 }
 
-/// A call of a foreign tool about which nobody has said anything.
+/// A call of a foreign tool for which the owner has configured nothing.
 pub(crate) fn call_tool() -> CallTool {
     CallTool {
         server: "crm".into(),

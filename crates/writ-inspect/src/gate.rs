@@ -1,10 +1,10 @@
-//! Gates: on what people say (input) and the agent says (output), on actions (execution) and on what these touch
-//! (access).
+//! Gates: on texts of people (input) and of the agent (output), on actions (execution) and on the things that
+//! these touch (access).
 //!
-//! What is configured ([`config`](GateConfig)) is checked once and made ready. Most gates judge by themselves, and the
-//! same subject and gates always give the same verdicts. Scripts and models are run elsewhere: a [`Judging`] says which
-//! is due, is told what came of it, and puts the verdicts in order. What a script or model says is taken for nothing
-//! but a verdict of few words, and whatever is none of them blocks.
+//! The configuration ([`GateConfig`]) is checked once and compiled. Most gates judge alone, and the same
+//! subject and gates always give the same verdicts. Scripts and models run elsewhere: a [`Judging`] names the
+//! one that is due, takes its output, and puts the verdicts in order. The output of a script or a model
+//! counts only as a verdict of few words; anything else blocks.
 
 mod check;
 
@@ -41,7 +41,7 @@ pub use subject::Subject;
 
 use check::Check;
 
-/// What all gates of one point say of a subject.
+/// The verdicts of all gates of one point on a subject.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Judged {
     /// The verdict of each hook and gate, in order; ends at the first gate that blocks, and after the hooks if one of
@@ -51,15 +51,15 @@ pub struct Judged {
     pub text: Option<String>,
     /// The text that goes on if a person says so, where a gate asks and none blocks.
     pub held: Option<String>,
-    /// What follows the block, where the gate that blocked names something.
+    /// The escalation that the blocking gate names.
     pub after: Option<Escalation>,
     /// The arguments that a tool is to be called with instead.
     pub arguments: Option<Value>,
-    /// What hooks keep for the next time, by their names among the gates.
+    /// The states that hooks store for their next call, by their names among the gates.
     pub states: Vec<(String, Value)>,
 }
 
-/// The strictest that is said first: what stops the turn, then what stops this.
+/// Returns the strictest verdict: a halt of the turn before a block.
 pub fn strictest(verdicts: &[(String, GateVerdict, String)]) -> Option<(&str, GateVerdict, &str)> {
     let find = |wanted| verdicts.iter().find(|(_, verdict, _)| *verdict == wanted);
     let block = find(GateVerdict::Halt).or_else(|| find(GateVerdict::Block));
@@ -72,7 +72,7 @@ impl Judged {
         strictest(&self.verdicts).map(|(gate, _, reason)| (gate, reason))
     }
 
-    /// What all of them come to.
+    /// Returns the combined verdict.
     pub fn worst(&self) -> GateVerdict {
         let order = [
             GateVerdict::Halt,
@@ -97,7 +97,7 @@ impl Judged {
         asks.map(|(gate, _, reason)| (gate.as_str(), reason.as_str()))
     }
 
-    /// Why the text does not go on by itself, if it does not.
+    /// Returns the reason for which the text does not go on as it is.
     pub fn stopped(&self) -> Option<&str> {
         self.blocked().or_else(|| self.asked().map(|(_, reason)| reason))
     }
@@ -120,7 +120,7 @@ struct Gate {
 }
 
 impl Gate {
-    /// Whether it may only advise.
+    /// Returns true if it may only advise.
     fn advises(&self) -> bool {
         match self.config.provider {
             Provider::Llm => !self.config.promote_to_policy,
@@ -130,7 +130,7 @@ impl Gate {
         }
     }
 
-    /// Whether it decides at a point.
+    /// Returns true if it decides at a point.
     fn is_at(&self, point: GatePoint) -> bool {
         match &self.hook {
             Some(hook) => hook.config.on.point() == Some(point),
@@ -138,7 +138,7 @@ impl Gate {
         }
     }
 
-    /// Whether something outside judges.
+    /// Returns true if a script or a model judges.
     const fn is_outside(&self) -> bool {
         match self.config.provider {
             Provider::Script | Provider::Llm => true,
@@ -205,35 +205,35 @@ impl GateSet {
         Ok(Self { gates: ready })
     }
 
-    /// Whether there is a gate at a point.
+    /// Returns true if there is a gate at a point.
     pub fn stands_at(&self, point: GatePoint) -> bool {
         self.gates.iter().any(|gate| gate.is_at(point))
     }
 
-    /// Whether there is a gate of this name.
+    /// Returns true if there is a gate of this name.
     pub fn has(&self, name: &str) -> bool {
         self.gates.iter().any(|gate| gate.config.name == name && gate.hook.is_none())
     }
 
-    /// Whether a gate judges what people say, by itself: what it finds is nothing that a model has said.
+    /// Returns true if a gate judges texts of people without a model.
     pub fn hears_people(&self, name: &str) -> bool {
         let by_model = |gate: &Gate| gate.config.provider == Provider::Llm || gate.hook.is_some();
         let at_input = |gate: &Gate| GatePoint::from(gate.config.on) == GatePoint::Input;
         self.gates.iter().any(|gate| gate.config.name == name && at_input(gate) && !by_model(gate))
     }
 
-    /// Whether something outside judges at a point.
+    /// Returns true if a script or a model judges at a point.
     pub fn has_outside(&self, point: GatePoint) -> bool {
         self.gates.iter().any(|gate| gate.is_outside() && gate.is_at(point))
     }
 
-    /// What follows when a gate blocks.
+    /// Returns the escalation after a block by this gate.
     pub fn after(&self, name: &str) -> Option<&Escalation> {
         self.gates.iter().find(|gate| gate.config.name == name)?.after.as_ref()
     }
 
-    /// Whether nothing of an answer may be shown before all of it was judged: where a script or a model may stop it, or
-    /// where it may be worded anew.
+    /// Returns true if an answer may be shown only when all of it was judged: a script or a model may stop
+    /// it, or it may be reworded.
     pub fn holds_output(&self) -> bool {
         self.gates.iter().any(|gate| {
             let again =
@@ -273,7 +273,7 @@ impl GateSet {
     }
 }
 
-/// Where a text says who somebody is, by the list of `detect_pii`; in order, and they may overlap.
+/// Finds personal data in a text, by the list of `detect_pii`, in order; the ranges may overlap.
 pub fn personal_in(text: &str) -> Vec<Range<usize>> {
     guard::GuardCheck::Pii.spans(text)
 }

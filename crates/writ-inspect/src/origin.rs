@@ -1,13 +1,14 @@
-//! Where the arguments of an action come from, as far as the harness can prove it (design 3.3).
+//! Origins of the arguments of an action, as far as the harness can prove them (design 3.3).
 //!
-//! A model that has read external content may have been told what to write. Two kinds of arguments it has not made up
-//! all the same: *owner values*, which stand in the owner's own words ([`crate::owner`]), and *field values*, which are
-//! leaves of a structured result that the owner asked for. And the tools that a request may use are fixed before it
-//! reads anything from outside: those used until then, and those that their calls name beforehand in `then`.
+//! External content may have told a model which arguments to write. Two kinds of arguments are certainly not
+//! invented: *owner values*, which stand in the owner's own words ([`crate::owner`]), and *field values*,
+//! which are leaves of a structured result that the owner asked for. And the tools of a request are fixed
+//! before it reads anything from outside: those used until then, and those that their calls name in `then`.
 //!
-//! Beside these there are freedoms that a strict home does not have ([`Origins::narrow`]): phrases of the owner's (`words`), values that
-//! they have designated (`designated`), and ids of what the agent has made itself (`given`). And what is sent to others is
-//! looked at, whoever they are: for links (`link`), for secrets (`secret`), and for being one message more (`made`).
+//! Besides these there are freedoms that a strict home does not have ([`Origins::narrow`]): phrases of the
+//! owner's (`words`), values that they have designated (`designated`), and ids of objects that the agent has
+//! made (`given`). Content that is sent to others is examined for any recipient: for links (`link`), for
+//! secrets (`secret`), and for being one more message (`made`).
 
 mod choice;
 mod designated;
@@ -49,54 +50,55 @@ const MAX_LEAVES: usize = 64;
 /// The most small numbers, truth values and nothings in a call that was not composed: many of them say as much as a text.
 const MAX_PLAIN: usize = 4;
 
-/// What the arguments of an action may be made of, and which tools may be used.
+/// The possible origins of arguments, and the tools that may be used.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Origins {
-    /// What the owner wrote, in NFC, newest first.
+    /// The owner's texts, in NFC, newest first.
     words: Vec<String>,
     /// The same, folded.
     folded: Vec<String>,
-    /// What the owner has said yes to as their own.
+    /// Values that the owner has accepted as their own.
     endorsed: BTreeSet<String>,
-    /// What else nothing external has gone into, in NFC: memories.
+    /// Other texts without external content, in NFC: memories.
     trusted: Vec<String>,
     fields: BTreeMap<String, BTreeSet<Known>>,
     /// The lists of records among the results that the owner asked for.
     lists: Lists,
     tools: BTreeSet<String>,
-    /// Who was given something composed after external content was read: it may hand that back as its own.
+    /// Servers that were given composed text after external content was read: one may return it as its own.
     spoiled: BTreeSet<String>,
-    /// What was composed of that, where it can be told.
+    /// The composed texts that servers were given, where they can be recognised.
     given: Given,
     /// The tools that change something, as the owner has declared them.
     effects: BTreeSet<String>,
     /// The texts that the owner has named as the source of a value, of this request.
     sources: Sources,
-    /// What stood in results under the name of a secret.
+    /// Values in results under the name of a secret.
     secrets: BTreeSet<String>,
-    /// What was done for this request.
+    /// The calls made for this request.
     done: Done,
-    /// Whether only what stands in the owner's words as it is counts, and what is a field's.
+    /// Only exact owner values and field values count.
     is_narrow: bool,
-    /// The servers whose own words about their tools the model reads, and that nobody vouches for.
+    /// The servers with descriptions of tools that the model reads and the owner does not vouch for.
     tellers: BTreeSet<String>,
-    /// What was read from outside: it may point at values.
+    /// The external texts: they may point at values.
     told: Told,
-    /// Whether the model was told what only the owner may be assumed to read, besides the newest request and results.
+    /// The model has read something that only the owner may be assumed to read, besides the newest request
+    /// and results.
     confided: bool,
 }
 
 /// The fields that the owner lets arguments be taken from, by dotted path.
 pub type Takes = BTreeMap<String, Vec<String>>;
 
-/// Where a field value stood.
+/// The field of a value.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Known {
     /// The last name of its path.
     name: String,
-    /// Who gave it: the server, or the tool.
+    /// The server, or the tool, that returned it.
     giver: String,
-    /// Whether only the owner may be assumed to read it.
+    /// Only the owner may be assumed to read it.
     private: bool,
 }
 
@@ -124,7 +126,7 @@ impl Origins {
         }
     }
 
-    /// What the owner wrote, newest first, and nothing else.
+    /// Starts with the owner's texts, newest first.
     pub fn new(words: impl IntoIterator<Item = String>) -> Self {
         let words: Vec<String> = words.into_iter().map(|text| text.nfc().collect()).collect();
         let folded = words.iter().map(|text| fold(text)).collect();
@@ -146,12 +148,12 @@ impl Origins {
         self.endorsed.extend(values);
     }
 
-    /// Adds texts that nothing external has gone into, though the owner has not written them just so.
+    /// Adds texts without external content that are not the owner's exact words.
     pub fn trust(&mut self, texts: impl IntoIterator<Item = String>) {
         self.trusted.extend(texts.into_iter().map(|text| text.nfc().collect::<String>()));
     }
 
-    /// Notes that the model was told what nobody but the owner is known to have read: memories, rules, notes.
+    /// Notes that the model has read texts with unknown readers: memories, rules, notes.
     pub fn confide(&mut self) {
         self.confided = true;
     }
@@ -183,31 +185,31 @@ impl Origins {
         self.tools.insert(tool);
     }
 
-    /// Whether a tool may be used after something was read from outside.
+    /// Returns true if a tool may be used after something was read from outside.
     pub fn offers(&self, tool: &str) -> bool {
         self.tools.contains(tool)
     }
 
-    /// Whether a value stands in the owner's own words, or was endorsed.
+    /// Returns true if a value stands in the owner's own words, or was endorsed.
     pub fn is_owners(&self, value: &str) -> bool {
         self.endorsed.contains(value)
             || self.words.iter().any(|text| owner::holds(text, value) || owner::holds_number(text, value))
             || self.is_phrase(value)
     }
 
-    /// Adds a server whose words about its tools the model reads, though nobody vouches for them.
+    /// Adds a server with descriptions of tools that the model reads and the owner does not vouch for.
     pub fn tell(&mut self, server: &str) {
         self.tellers.insert(server.to_owned());
     }
 
-    /// Whether the model reads what a server other than the tool's own says of its tools.
+    /// Returns true if the model reads such descriptions of a server other than the tool's own.
     pub fn is_told(&self, tool: &str) -> bool {
         self.tellers.iter().any(|server| server != giver(tool))
     }
 
-    /// Whether a value is that of a field that may go to `tool` as the argument `name`: it stood under the same name, or
-    /// both are ids, or the owner has said so; and what is private goes back to who gave it,
-    /// or where the owner lets it go by name.
+    /// Returns true if a value is that of a field that may go to `tool` as the argument `name`: it stood
+    /// under the same name, or both are ids, or the owner has configured so. A private value goes back only
+    /// to its own server, or where the owner lets it go by name.
     fn is_field(&self, tool: &str, name: &str, value: &str, from: &[&String]) -> bool {
         self.fields.get(value).into_iter().flatten().any(|known| {
             let is_own = known.giver == giver(tool);
@@ -216,12 +218,12 @@ impl Origins {
                 None => is_own && known.name == **field,
             });
             let fits = known.name == name || (is_id(&known.name) && is_id(name));
-            // Who names another server's field says with it that it may be told here.
+            // A configuration that names another server's field also permits to pass it on.
             is_taken || (fits && (!known.private || is_own))
         })
     }
 
-    /// Whether every sink of a tool is the owner's or a field's, and there is one at all.
+    /// Returns true if there are sinks, and every one is the owner's or a field's.
     pub fn knows(&self, tool: &str, sinks: &[Sink]) -> bool {
         let is_known = |sink: &Sink| {
             self.is_owners(&sink.value)
@@ -231,7 +233,7 @@ impl Origins {
         !sinks.is_empty() && sinks.iter().all(is_known)
     }
 
-    /// Whether a value stands in what nothing external has gone into.
+    /// Returns true if a value stands in a text without external content.
     fn is_trusted(&self, value: &str) -> bool {
         self.is_owners(value) || self.trusted.iter().any(|text| owner::holds(text, value))
     }
@@ -246,11 +248,11 @@ impl Origins {
         })
     }
 
-    /// The first sink that is not the owner's, nor of an untainted source, and that a text from outside names elsewhere than
-    /// in the record that it was taken from: whoever wrote that text may have chosen it.
+    /// Finds the first sink that is not the owner's, nor of an untainted source, and that an external text
+    /// names elsewhere than in its own record: the author of that text may have chosen it.
     pub fn pointed_at<'a>(&self, sinks: &'a [Sink], takes: &Takes) -> Option<&'a Sink> {
         sinks.iter().find(|sink| {
-            // What the owner has designated stands in a text, as they have said.
+            // A designated value stands in an external text by the owner's own words.
             let is_owners = self.is_trusted(&sink.value) || self.is_designated(&sink.value);
             !is_owners && self.wanted(sink, takes, |wanted| self.told.points_at(wanted))
         })
@@ -286,16 +288,16 @@ impl Origins {
         look(&Wanted { value: &sink.value, fits: &fits, is_of: &is_of })
     }
 
-    /// The first sink that is neither the owner's nor of an untainted source, of those within `whom`, or of all where that
-    /// is empty.
+    /// Finds the first sink that is neither the owner's nor of an untainted source, of those within `whom`,
+    /// or of all where that is empty.
     pub fn foreign<'a>(&self, sinks: &'a [Sink], whom: &[String]) -> Option<&'a Sink> {
         let counts =
             |sink: &&Sink| whom.is_empty() || whom.iter().any(|path| is_within(&sink.argument, path));
         sinks.iter().filter(counts).find(|sink| !self.is_trusted(&sink.value))
     }
 
-    /// As [`Self::foreign`], but for those who can read all that the model was told besides the request: `readers`. Of what
-    /// the owner has said earlier nobody knows whether they may.
+    /// As [`Self::foreign`], except for `readers`: those who can read everything that the model has read
+    /// besides the request. The readers of earlier texts of the owner are unknown.
     pub fn stranger<'a>(
         &self,
         sinks: &'a [Sink],
@@ -306,13 +308,13 @@ impl Origins {
         let counts =
             |sink: &&Sink| whom.is_empty() || whom.iter().any(|path| is_within(&sink.argument, path));
         let others = sinks.iter().filter(counts).filter(|sink| !self.is_trusted(&sink.value));
-        // Whoever a source names may be told what it says, if nothing else was read.
+        // A recipient whom a source names may read that source, if nothing else was read.
         let may_be_told =
             |value: &str| readers.contains(value) || (!self.sources.has_others && self.is_designated(value));
         others.into_iter().find(|sink| !(knows && may_be_told(&sink.value)))
     }
 
-    /// Whether nothing in a call was composed, so that it returns what the owner asked for.
+    /// Returns true if nothing in a call was composed, so that it returns content that the owner asked for.
     fn is_taken_over(&self, call: &ToolCall) -> bool {
         let Some(arguments) = call.arguments.as_object() else { return false };
         let mut left = Left { leaves: MAX_LEAVES, plain: MAX_PLAIN };
@@ -342,7 +344,7 @@ impl Origins {
     }
 }
 
-/// What may still be looked at in a call.
+/// The remaining work for one call.
 struct Left {
     leaves: usize,
     plain: usize,
@@ -362,7 +364,7 @@ impl Left {
     }
 }
 
-/// Who answers a call of a tool: its server, or the tool itself.
+/// Returns the origin of a tool's answers: its server, or the tool.
 fn giver(tool: &str) -> &str {
     tool.split_once("__").map_or(tool, |(server, _)| server)
 }
@@ -378,7 +380,8 @@ fn taken_from<'a>(takes: &'a Takes, argument: &str) -> Vec<&'a String> {
     takes.iter().filter(|(path, _)| is_within(argument, path)).flat_map(|(_, from)| from).collect()
 }
 
-/// Whether an argument is the one that a dotted path names, or lies below it; places in lists do not count.
+/// Returns true if an argument is the one that a dotted path names, or lies below it; places in lists do not
+/// count.
 pub fn is_within(argument: &str, path: &str) -> bool {
     let mut names = argument.split('.');
     let first = names.next().into_iter();
@@ -386,7 +389,7 @@ pub fn is_within(argument: &str, path: &str) -> bool {
     path.split('.').all(|wanted| names.next() == Some(wanted))
 }
 
-/// Whether a name is that of an id: `id`, `mail_id`, `mailId`, `ids`.
+/// Returns true if a name is that of an id: `id`, `mail_id`, `mailId`, `ids`.
 fn is_id(name: &str) -> bool {
     let name = name.strip_suffix('s').unwrap_or(name);
     name.eq_ignore_ascii_case("id") || name.ends_with("_id") || name.ends_with("Id") || name.ends_with("ID")

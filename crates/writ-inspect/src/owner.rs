@@ -18,10 +18,10 @@ const QUOTES: [(char, char); 9] = [
     ('‹', '›'),
 ];
 const BRACKETS: &str = "()[]{}<>（）【】「」";
-/// What ends a sentence or a part of one; inside a token it stands for itself.
+/// Ends of sentences or clauses; inside a token they stand for themselves.
 const PUNCTUATION: &str = ".,;:!?…。，；：！？、";
 
-/// Whether a text, in NFC, has a value as a whole token or as a quoted span.
+/// Returns true if a text, in NFC, has a value as a whole token or as a quoted span.
 pub fn holds(text: &str, value: &str) -> bool {
     // Only what is in NFC already: what is sent is the value itself, byte for byte.
     if value.is_empty() || value.nfc().ne(value.chars()) {
@@ -35,8 +35,8 @@ pub fn holds(text: &str, value: &str) -> bool {
     })
 }
 
-/// Whether a text has a number, as a whole token of at least [`MIN_TOKEN_CHARS`], that is the same as a value but for zeros at
-/// its end: `120.50` is `120.5`.
+/// Returns true if a text has a number, as a whole token of at least [`MIN_TOKEN_CHARS`], that equals a value
+/// except for zeros at its end: `120.50` is `120.5`.
 pub fn holds_number(text: &str, value: &str) -> bool {
     let Some(wanted) = plain_number(value).filter(|_| value.len() >= MIN_TOKEN_CHARS) else { return false };
     text.split(is_border).map(|token| token.trim_end_matches(|c| PUNCTUATION.contains(c))).any(|token| {
@@ -62,7 +62,8 @@ fn is_border(c: char) -> bool {
     c.is_whitespace() || BRACKETS.contains(c) || QUOTES.iter().any(|(open, close)| c == *open || c == *close)
 }
 
-/// Whether a token can end before this text: sentence punctuation counts where the sentence, too, ends.
+/// Returns true if a token can end before this text: sentence punctuation counts where the sentence, too,
+/// ends.
 fn ends(after: &str) -> bool {
     after.trim_start_matches(|c| PUNCTUATION.contains(c)).chars().next().is_none_or(is_border)
 }

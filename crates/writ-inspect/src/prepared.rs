@@ -19,14 +19,14 @@ pub struct Sink {
 
 /// An action after its performer has resolved it: final argv, canonical paths, digests, sinks.
 ///
-/// Serialisable, so that an ask survives a restart. Its [`hash`](Self::hash) covers everything that
-/// decides what would happen, and whether it may happen again; the turn, the model's call id and the sources
-/// are left out, so that equal wishes of one session are one ask. The intent is part of the text that is shown.
+/// Serialisable, so that an ask survives a restart. Its [`hash`](Self::hash) covers everything that decides
+/// its effect, and if it may be repeated; the turn, the model's call id and the sources are left out, so that
+/// equal requests of one session are one ask. The intent is part of the shown text.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Prepared {
     /// The action.
     pub action: Action,
-    /// The agent that wishes it.
+    /// The requesting agent.
     pub agent: String,
     /// The session that it belongs to.
     pub session: Option<SessionId>,
@@ -40,17 +40,17 @@ pub struct Prepared {
     pub tool: String,
     /// The arguments that say who, where, what is touched.
     pub sinks: Vec<Sink>,
-    /// What the arguments rest on.
+    /// The label of its arguments.
     pub label: Label,
     /// Digests of what is executed or read: executable, script, inputs, by name.
     pub bindings: BTreeMap<String, Digest>,
-    /// Whether performing it twice is the same as performing it once.
+    /// Performing it twice has the effect of performing it once.
     pub idempotent: bool,
-    /// What it is for, in one line, for people.
+    /// Its purpose, in one line, for people.
     pub intent: String,
 }
 
-/// What the hash of a prepared action covers.
+/// The content of the hash of a prepared action.
 #[derive(Serialize)]
 struct Canonical<'a> {
     v: u8,
@@ -87,8 +87,8 @@ impl Prepared {
     }
 }
 
-/// What two attempts of the same action have in common, whatever they rest on, whichever rules are in force, and whatever the
-/// owner says of a tool meanwhile. How long a program may take is no part of it.
+/// Hashes the part that two attempts of the same action share, under any labels, rules and settings of a
+/// tool. The time limit of a program is no part of it.
 ///
 /// # Errors
 ///
@@ -103,39 +103,10 @@ pub fn wish(action: &Action) -> Result<Digest, NotCanonical> {
     Digest::of_canonical(action)
 }
 
-/// Whether an action leaves nothing behind that a second one would leave twice, where nobody knows whether it was done.
-// tidy: table
+/// Returns true if an action leaves no trace that a second attempt would double, so that an attempt without
+/// an outcome can be repeated.
 pub const fn leaves_nothing(action: &Action) -> bool {
-    match action {
-        Action::ReadFile(_)
-        | Action::Recall(_)
-        | Action::Say(_)
-        | Action::ModelCall(_)
-        | Action::Search(_)
-        // It is in the store together with its outcome: without one it was not done.
-        | Action::Remember(_)
-        // A connection is part of what has opened it, and a plan does nothing by itself.
-        | Action::Connect(_)
-        | Action::Plan(_) => true,
-        Action::CallTool(call) => !call.effect,
-        Action::Exec(_)
-        | Action::WriteFile(_)
-        | Action::Fetch(_)
-        | Action::Browse(_)
-        | Action::Forget(_)
-        | Action::SendFile(_)
-        | Action::CreateTool(_)
-        | Action::InstallSkill(_)
-        | Action::Docker(_)
-        | Action::Subscribe(_)
-        | Action::Message(_)
-        | Action::Handoff(_)
-        | Action::Spawn(_)
-        | Action::Escalate(_)
-        | Action::Vcs(_)
-        | Action::ModifySelf(_)
-        | Action::Operate(_) => false,
-    }
+    if let Action::CallTool(call) = action { !call.effect } else { action.kind().row().is_repeatable }
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! How far an action would reach, by the lists of hosts in force.
+//! The reach of an action, by the lists of hosts in force.
 
 use writ_types::action::{Action, Exec, Fetch, Search};
 
@@ -6,13 +6,13 @@ use crate::egress::host::{HostPattern, Scheme, Target};
 use crate::egress::{EgressScope, Judgement, Rule, WEB_PORTS, judge_connection, means};
 use crate::show;
 
-/// How far an action would reach: the worst over the hosts that it names.
+/// The reach of an action: the worst over the hosts that it names.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Reach {
     /// It names no host.
     #[default]
     None,
-    /// Hosts that the owner has listed, approved for good, or approved for this session.
+    /// Hosts that the owner has listed or approved, permanently or for this session.
     Granted,
     /// Package registries, to read from.
     Known,
@@ -35,7 +35,8 @@ impl Reach {
     }
 }
 
-/// How far an action would reach under `scope`. Names are judged only; addresses are when they are connected to.
+/// Judges the reach of an action under `scope`. Only names are judged here; addresses are judged at the
+/// connection.
 pub fn of(action: &Action, scope: &EgressScope) -> Reach {
     match action {
         Action::Exec(exec) => exec.hosts.iter().map(|host| of_name(host, scope)).max().unwrap_or_default(),
@@ -68,12 +69,13 @@ pub fn of(action: &Action, scope: &EgressScope) -> Reach {
         | Action::Vcs(_)
         | Action::ModifySelf(_)
         | Action::Operate(_)
-        // Each of its steps is judged by itself.
+        // Each of its steps is judged separately.
         | Action::Plan(_) => Reach::None,
     }
 }
 
-/// Whether an action reads from a URL, now or turn by turn, or searches, and sends nothing else there.
+/// Returns true if an action reads from a URL, now or turn by turn, or searches, and sends nothing else
+/// there.
 pub fn only_reads(action: &Action) -> bool {
     if let Action::Fetch(fetch) = action {
         return is_read(fetch);
@@ -82,18 +84,20 @@ pub fn only_reads(action: &Action) -> bool {
     subscribes || matches!(action, Action::Search(_))
 }
 
-/// Whether a fetch asks for something and sends nothing but its URL.
+/// Returns true if a fetch sends nothing but its URL.
 fn is_read(fetch: &Fetch) -> bool {
     matches!(fetch.method.as_str(), "GET" | "HEAD") && fetch.body.is_none()
 }
 
-/// Whether the owner wants to be asked about a host and port for each piece of work, whatever opens it otherwise.
+/// Returns true if the owner wants a question about a host and port for each piece of work, even where a list
+/// opens it.
 pub fn asks_each_time(scope: &EgressScope, target: &Target) -> bool {
     scope.always_ask.iter().any(|pattern| means(pattern, target))
 }
 
-/// The one host, with its port, that an action would reach and that nobody has listed: the owner may trust it from then on.
-/// None where the owner wants to be asked each time, and of a registry, which is open to read from.
+/// Returns the one unlisted host, with its port, that an action would reach and that the owner could trust
+/// from then on. `None` where the owner wants a question each time, and for a registry, which is open to read
+/// from.
 pub fn trustable(action: &Action, scope: &EgressScope) -> Option<HostPattern> {
     let target = if let Action::Connect(connect) = action {
         Target::from_authority(Scheme::Https, &format!("{}:{}", connect.host, connect.port), None)
@@ -110,7 +114,7 @@ pub fn trustable(action: &Action, scope: &EgressScope) -> Option<HostPattern> {
         .then(|| HostPattern::exact(target.host.clone(), Some(target.port)))
 }
 
-/// What a yes that makes a host a trusted one leads to, in words that hide nothing.
+/// Describes the consequence of a yes that makes a host trusted, in words that hide nothing.
 pub fn trust(host: &str) -> String {
     format!(
         "It is done, and {} is as open as a host of your list in every conversation, until you take that back: programs reach \
@@ -119,7 +123,7 @@ pub fn trust(host: &str) -> String {
     )
 }
 
-/// Whether a command would reach a host that the owner wants to be asked about each time.
+/// Returns true if a command would reach a host for which the owner wants a question each time.
 pub fn is_asked_each_time(exec: &Exec, scope: &EgressScope) -> bool {
     let target = |text: &str, port| Target::from_authority(Scheme::Https, text, Some(port)).ok();
     let each_time = |text: &String| {
@@ -130,7 +134,8 @@ pub fn is_asked_each_time(exec: &Exec, scope: &EgressScope) -> bool {
     exec.hosts.iter().any(each_time)
 }
 
-/// Whether a command names a host where it could act in the owner's name, with a secret that is bound to it.
+/// Returns true if a command names a host where it could act in the owner's name, with a secret that is bound
+/// to it.
 pub fn acts_as_owner(exec: &Exec, scope: &EgressScope) -> bool {
     let is_bound = |text: &String, port| {
         let target = Target::from_authority(Scheme::Https, text, Some(port));

@@ -1,13 +1,14 @@
-//! The redactor: no secret that is known, and nothing that has the form of a credential, stays in a text.
+//! The redactor: removes secrets of the home, and everything that has the form of a credential, from texts.
 //!
-//! It looks for two things, each in time that grows with the text alone: the exact values of this home's secrets, in every
-//! encoding that programs commonly print (`forms`), and the published formats of credentials (`formats`, the one
-//! table). What it finds is masked with the secret's reference or the format's name, never with a part of it. What it
-//! does not find: a part of a secret, a secret shorter than [`MIN_VALUE_BYTES`], and one that was transformed in
-//! another way, such as with other characters between its own. It is the last of several walls and best effort: what
-//! must not be read is not given to a sandbox to begin with.
+//! It looks for two things, each in time that grows with the text alone: the exact values of this home's
+//! secrets, in every encoding that programs commonly print (`forms`), and the published formats of
+//! credentials (`formats`, the one table). A match is masked with the secret's reference or the format's
+//! name, never with a part of it. It does not find a part of a secret, a secret shorter than
+//! [`MIN_VALUE_BYTES`], or one that was transformed in another way, such as with other characters between its
+//! own. It is the last of several walls and best effort: a sandbox gets no secret that must not be read.
 //!
-//! A [`Clean`] text is made by a [`Redactor`] alone, so whatever takes one cannot be given what went round it.
+//! A [`Clean`] text is made by a [`Redactor`] alone, so a function that takes one never gets an unredacted
+//! text.
 
 mod formats;
 
@@ -42,11 +43,11 @@ pub use watch::{ByteStream, Watch};
 use mask::{Span, What};
 use values::Values;
 
-/// The shortest value that is looked for, in bytes. Shorter ones are words and numbers that stand everywhere: masking
-/// them would break more than it hides, and nobody should use them as secrets.
+/// The shortest value that is looked for, in bytes. Shorter ones are words and numbers that stand everywhere:
+/// masking them would break more than it hides, and they are no good secrets.
 pub const MIN_VALUE_BYTES: usize = 8;
 
-/// A secret of this home, as the redactor is told of it.
+/// A secret of this home, as the redactor gets it.
 #[derive(Clone, Debug)]
 pub struct KnownSecret {
     /// Its reference, such as `secret:mail`; it stands in masks, so it must not be secret itself.
@@ -72,7 +73,7 @@ impl Redactor {
         Arc::clone(&self.known.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Where something must be masked, in order, without overlaps.
+    /// Finds the spans to mask, in order, without overlaps.
     fn spans(&self, text: &str) -> Vec<Span> {
         let mut spans = self.values().find(text.as_bytes());
         spans.extend(formats::find(text));
@@ -108,7 +109,7 @@ impl Redactor {
         clean.secrets
     }
 
-    /// As [`Self::scrub`], of a text that may have lost its end: what is left of a secret there is masked, too.
+    /// As [`Self::scrub`], for a text with its end cut off: a secret that is cut there is masked, too.
     pub fn scrub_cut(&self, text: &mut String) -> BTreeSet<String> {
         let mut spans = self.spans(text);
         spans.extend(self.values().begun_at_end(text));
@@ -118,7 +119,7 @@ impl Redactor {
         spans.iter().filter_map(Span::secret).map(ToString::to_string).collect()
     }
 
-    /// Masks what a text that has lost its beginning begins with: the rest of a secret.
+    /// Masks the rest of a secret at the start of a text with its beginning cut off.
     pub fn scrub_begun(&self, text: &mut String) -> BTreeSet<String> {
         let spans: Vec<Span> = self.values().ended_at_start(text).into_iter().collect();
         let masked = mask::applied(text, &spans).into_owned();
@@ -126,7 +127,7 @@ impl Redactor {
         spans.iter().filter_map(Span::secret).map(ToString::to_string).collect()
     }
 
-    /// The references of the secrets whose values stand in a text.
+    /// Returns the references of the secrets with values in a text.
     pub fn secrets_in(&self, text: &str) -> BTreeSet<String> {
         self.values().find(text.as_bytes()).iter().filter_map(Span::secret).map(ToString::to_string).collect()
     }
@@ -157,7 +158,8 @@ impl Redactor {
         }
     }
 
-    /// Masks what a model has said. The arguments of its calls lose known secrets alone: they are performed as they stand.
+    /// Masks a reply of a model. In the arguments of its calls only secrets of the home are masked, since
+    /// they are performed as they stand.
     pub fn reply(&self, reply: &mut ModelReply) {
         self.scrub(&mut reply.text);
         self.scrub(&mut reply.model);
@@ -179,7 +181,8 @@ impl Redactor {
         piece.any_text(&|text| !self.secrets_in(text).is_empty())
     }
 
-    /// Masks what a model is told: everything was masked when it came in, but a secret may have become known since.
+    /// Masks a request to a model: everything was masked when it came in, but a secret may have been added
+    /// since.
     pub fn request(&self, request: &mut ModelRequest) {
         self.scrub(&mut request.system);
         for message in &mut request.messages {
@@ -236,7 +239,7 @@ impl Redactor {
     }
 }
 
-/// Where a text holds something in the published format of a credential, and the format's name.
+/// Finds credentials in a published format: their ranges, and the names of the formats.
 pub fn formats_in(text: &str) -> Vec<(Range<usize>, &'static str)> {
     let named = |span: Span| match span.what {
         What::Format(name) => Some((span.at, name)),
@@ -245,7 +248,7 @@ pub fn formats_in(text: &str) -> Vec<(Range<usize>, &'static str)> {
     formats::find(text).into_iter().filter_map(named).collect()
 }
 
-/// How deep JSON is masked; `serde_json` parses no deeper.
+/// The depth to which JSON is masked; `serde_json` parses no deeper.
 const MAX_JSON_DEPTH: usize = 128;
 
 impl fmt::Debug for Redactor {

@@ -1,7 +1,7 @@
-//! Where an action happens, as attributes that a key's scopes must cover.
+//! Scopes: the attributes of an action that a key must cover.
 //!
-//! A scope names a dimension and a value. An action is in scope if *every* one of its attributes is
-//! covered by a scope of the same dimension; a dimension that the key does not name covers nothing.
+//! A scope names a dimension and a value. An action is in scope if *every* one of its attributes is covered
+//! by a scope of the same dimension; a dimension that the key does not name covers nothing.
 
 use writ_types::action::{Action, ExecProfile, Place};
 
@@ -26,7 +26,7 @@ pub enum Dimension {
     Provider,
     /// `session` or `global`.
     Memory,
-    /// Somebody who is told something.
+    /// A recipient of words or files.
     Recipient,
     /// A named thing: a tool, an image, a skill, an operation, an agent.
     Name,
@@ -63,7 +63,7 @@ impl Dimension {
         Self::ALL.into_iter().find(|dimension| dimension.as_str() == name)
     }
 
-    /// Whether a scope's value covers an action's.
+    /// Returns true if a scope's value covers an action's.
     pub fn covers(self, scope: &str, value: &str) -> bool {
         if scope == ANY {
             return true;
@@ -116,7 +116,7 @@ pub fn host_of(url: &str) -> String {
     host.to_ascii_lowercase()
 }
 
-/// What an action touches, in every dimension that limits it.
+/// Lists the values that an action touches, in every dimension that limits it.
 pub fn attributes(action: &Action) -> Vec<(Dimension, String)> {
     let named = |name: &str| vec![(Dimension::Name, name.to_owned())];
     match action {

@@ -1,4 +1,4 @@
-//! What a person is shown before signing: complete, escaped, hashed.
+//! The text that a person reads before signing: complete, escaped, hashed.
 
 use std::fmt::Write as _;
 
@@ -13,7 +13,7 @@ use crate::scope::Dimension;
 /// The longest text that can be shown, in bytes: more cannot be read in earnest, so it cannot be approved.
 pub const MAX_SHOWN_BYTES: usize = 256 * 1024;
 
-/// What is too long to be shown completely, and so cannot be approved.
+/// An action that is too long to be shown completely, and so cannot be approved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "it needs {bytes} bytes to be shown completely; the limit is {MAX_SHOWN_BYTES}, so it cannot be approved"
@@ -60,8 +60,8 @@ impl Shown {
     }
 }
 
-/// Whether a character could hide, move or blur what is shown: besides what acts unseen, whatever leaves no mark of
-/// its own, or one that nobody can know.
+/// Returns true if a character could hide, move or blur the text around it: invisible and control characters,
+/// those without a visible mark of their own, and private or unassigned ones.
 fn deceives(c: char) -> bool {
     if matches!(c, '\n' | '\t') {
         return false;
@@ -78,7 +78,7 @@ fn deceives(c: char) -> bool {
             | '\u{fdd0}'..='\u{fdef}' | '\u{fffc}' | '\u{e000}'..='\u{f8ff}' | '\u{f0000}'..='\u{10ffff}')
 }
 
-/// Whether a text holds no character that could deceive, as every text that [`escape`] has made.
+/// Returns true if a text holds no character that could deceive, as the result of [`escape`] does.
 pub fn is_plain(text: &str) -> bool {
     !text.contains(deceives)
 }
@@ -162,7 +162,7 @@ fn ansi_quoted(text: &str, hides: impl Fn(char) -> bool) -> String {
     out
 }
 
-/// Whether a character may pass for an ASCII one. Accented Latin, kana, Han and Hangul do not.
+/// Returns true if a character may pass for an ASCII one. Accented Latin, kana, Han and Hangul do not.
 fn is_foreign(c: char) -> bool {
     !c.is_ascii()
         && !matches!(c,
@@ -170,7 +170,7 @@ fn is_foreign(c: char) -> bool {
             | '\u{ac00}'..='\u{d7a3}' | '\u{20000}'..='\u{323af}')
 }
 
-/// The text as it grows: named lines, and blocks whose lines cannot be taken for named ones.
+/// The text as it grows: named lines, and blocks with lines that cannot be taken for named ones.
 struct Page(String);
 
 impl Page {
@@ -201,41 +201,21 @@ fn describe(prepared: &Prepared) -> String {
 }
 
 fn describe_action(action: &Action, page: &mut Page) {
-    match action {
-        Action::Exec(exec) => describe_exec(exec, page),
-        Action::WriteFile(write) => describe_write(write, page),
-        Action::Plan(plan) => planned::describe(plan, page),
-        Action::ReadFile(_)
-        | Action::Fetch(_)
-        | Action::Browse(_)
-        | Action::Recall(_)
-        | Action::Remember(_)
-        | Action::Forget(_)
-        | Action::Say(_)
-        | Action::SendFile(_)
-        | Action::CallTool(_)
-        | Action::CreateTool(_)
-        | Action::InstallSkill(_)
-        | Action::Docker(_)
-        | Action::Subscribe(_)
-        | Action::Message(_)
-        | Action::Handoff(_)
-        | Action::Spawn(_)
-        | Action::Escalate(_)
-        | Action::ModelCall(_)
-        | Action::Vcs(_)
-        | Action::ModifySelf(_)
-        | Action::Operate(_)
-        | Action::Connect(_)
-        | Action::Search(_) => {
-            for (dimension, value) in crate::scope::attributes(action) {
-                let value = if dimension == Dimension::Host { host(&value) } else { argument(&value) };
-                page.line(dimension.as_str(), &value);
-            }
-            // The whole action follows, so that nothing of it stays unseen.
-            page.block("in full", &serde_json::to_string_pretty(action).unwrap_or_default());
-        }
+    if let Action::Exec(exec) = action {
+        return describe_exec(exec, page);
     }
+    if let Action::WriteFile(write) = action {
+        return describe_write(write, page);
+    }
+    if let Action::Plan(plan) = action {
+        return planned::describe(plan, page);
+    }
+    for (dimension, value) in crate::scope::attributes(action) {
+        let value = if dimension == Dimension::Host { host(&value) } else { argument(&value) };
+        page.line(dimension.as_str(), &value);
+    }
+    // The whole action follows, so that nothing of it stays unseen.
+    page.block("in full", &serde_json::to_string_pretty(action).unwrap_or_default());
 }
 
 fn describe_exec(exec: &Exec, page: &mut Page) {
@@ -283,50 +263,30 @@ fn describe_write(write: &WriteFile, page: &mut Page) {
     }
 }
 
-/// How much harm a wrong approval of this action can do (design 3.2, the risk ladder).
+/// Returns the harm that a wrong approval of this action can do (design 3.2, the risk ladder).
 pub fn risk(action: &Action) -> Risk {
-    match action {
-        Action::ReadFile(_)
-        | Action::Recall(_)
-        | Action::Remember(_)
-        | Action::Say(_)
-        | Action::ModelCall(_) => Risk::Low,
-        Action::Exec(exec) => {
-            if exec.hosts.is_empty() {
-                Risk::Low
-            } else {
-                Risk::Medium
-            }
-        }
-        Action::WriteFile(write) => match write.place {
-            Place::Overlay => Risk::Low,
-            Place::Project => Risk::Medium,
-        },
-        Action::Fetch(_)
-        | Action::Browse(_)
-        | Action::Forget(_)
-        | Action::Subscribe(_)
-        | Action::Spawn(_)
-        | Action::Escalate(_)
-        | Action::Message(_)
-        | Action::Handoff(_)
-        | Action::Connect(_)
-        | Action::Search(_) => Risk::Medium,
-        // The owner's word; who has said nothing is taken to mean medium.
-        Action::CallTool(call) => call.risk,
-        Action::CreateTool(_)
-        | Action::InstallSkill(_)
-        | Action::Docker(_)
-        | Action::Vcs(_)
-        | Action::ModifySelf(_)
-        | Action::Operate(_) => Risk::High,
-        // What the owner is sent stays on this machine until the owner fetches it; with anybody else it cannot be had back.
-        Action::SendFile(send) => match send.to.as_bytes() {
-            b"owner" => Risk::Low,
-            _ => Risk::Irreversible,
-        },
-        Action::Plan(plan) => plan.steps.iter().map(|step| risk(&step.action)).max().unwrap_or(Risk::Low),
+    let of_kind = action.kind().row().risk;
+    if let Action::Exec(exec) = action {
+        return if exec.hosts.is_empty() { of_kind } else { Risk::Medium };
     }
+    if let Action::WriteFile(write) = action {
+        return match write.place {
+            Place::Overlay => of_kind,
+            Place::Project => Risk::Medium,
+        };
+    }
+    // The owner's file says it of each tool; a tool about which it says nothing counts as medium.
+    if let Action::CallTool(call) = action {
+        return call.risk;
+    }
+    // What the owner is sent stays on this machine until the owner fetches it; from others it cannot be had back.
+    if let Action::SendFile(send) = action {
+        return if send.to == "owner" { Risk::Low } else { of_kind };
+    }
+    if let Action::Plan(plan) = action {
+        return plan.steps.iter().map(|step| risk(&step.action)).max().unwrap_or(of_kind);
+    }
+    of_kind
 }
 
 mod planned;

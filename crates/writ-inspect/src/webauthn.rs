@@ -35,7 +35,7 @@ pub const ES256: i64 = -7;
 /// Ed25519, by its number among the algorithms of COSE.
 pub const EDDSA: i64 = -8;
 
-/// Why a passkey, or what it has signed, does not count.
+/// The reason why a passkey, or its signature, does not count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PasskeyError {
     /// Longer than its bound.
@@ -56,7 +56,7 @@ pub enum PasskeyError {
     /// Bound to another site.
     #[error("the passkey belongs to another site")]
     Site,
-    /// Nobody was there.
+    /// The authenticator saw no user.
     #[error("the passkey was used without a person")]
     Absent,
     /// The authenticator did not make sure who it was.
@@ -73,7 +73,7 @@ pub enum PasskeyError {
     Signature,
 }
 
-/// What a page sends of a new passkey: `PublicKeyCredential`, its bytes as base64url.
+/// The page's report of a new passkey: `PublicKeyCredential`, its bytes as base64url.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Registration {
@@ -84,7 +84,7 @@ pub struct Registration {
     /// `public-key`.
     #[serde(rename = "type")]
     pub kind: String,
-    /// What was made.
+    /// The authenticator's response.
     pub response: RegistrationResponse,
 }
 
@@ -92,18 +92,18 @@ pub struct Registration {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RegistrationResponse {
-    /// What the browser says of the question.
+    /// The browser's account of the ceremony.
     #[serde(rename = "clientDataJSON")]
     pub client_data: String,
     /// The key, as the authenticator says it.
     #[serde(rename = "attestationObject")]
     pub attestation: String,
-    /// How the authenticator is reached; not used.
+    /// The transports of the authenticator; not used.
     #[serde(default)]
     pub transports: Vec<String>,
 }
 
-/// What a page sends of a signature: `PublicKeyCredential`, its bytes as base64url.
+/// The page's report of a signature: `PublicKeyCredential`, its bytes as base64url.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Assertion {
@@ -114,7 +114,7 @@ pub struct Assertion {
     /// `public-key`.
     #[serde(rename = "type")]
     pub kind: String,
-    /// What was signed.
+    /// The authenticator's response.
     pub response: AssertionResponse,
 }
 
@@ -122,10 +122,10 @@ pub struct Assertion {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AssertionResponse {
-    /// What the browser says of the question.
+    /// The browser's account of the ceremony.
     #[serde(rename = "clientDataJSON")]
     pub client_data: String,
-    /// What the authenticator says of itself.
+    /// The authenticator's account of the ceremony.
     #[serde(rename = "authenticatorData")]
     pub authenticator_data: String,
     /// Its signature over both.
@@ -143,7 +143,7 @@ pub struct Passkey {
     key: Key,
 }
 
-/// What is kept of a [`Passkey`].
+/// The stored form of a [`Passkey`].
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Kept {
@@ -162,17 +162,17 @@ pub struct Enrolled {
     pub sign_count: u32,
 }
 
-/// What a good signature says besides.
+/// The content of a valid assertion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Asserted {
-    /// Whether the authenticator made sure who its person is.
+    /// The authenticator has verified its user.
     pub user_verified: bool,
     /// The counter of signatures; 0: it counts none.
     pub sign_count: u32,
 }
 
-/// Whether a counter may follow another: it grows, or does not count at all. If not, the key may have been copied
-/// (level 2, section 6.1.1).
+/// Returns true if a counter may follow another: it grows, or is not used at all. Otherwise the key may have
+/// been copied (level 2, section 6.1.1).
 pub const fn counts_on(before: u32, now: u32) -> bool {
     now > before || (before == 0 && now == 0)
 }
@@ -222,12 +222,12 @@ pub fn enrol(made: &Registration, challenge: &Digest, origin: &str) -> Result<En
     Ok(Enrolled { passkey, sign_count: data.sign_count })
 }
 
-/// Checks a signature of a known passkey: kind of question, challenge, origin, site, presence, and the signature
-/// itself. The counter is only told: it is compared where it is kept, see [`counts_on`].
+/// Checks the assertion of an enrolled passkey: ceremony type, challenge, origin, site, presence, and the
+/// signature. The counter is only returned: the store compares it, see [`counts_on`].
 ///
 /// # Errors
 ///
-/// The first thing that is wrong with it.
+/// The first defect.
 pub fn assert(
     signed: &Assertion,
     passkey: &Passkey,
@@ -277,7 +277,7 @@ impl Passkey {
         &self.site
     }
 
-    /// What is kept of it; empty if it has no written form, which [`Self::from_bytes`] refuses.
+    /// Returns the stored form; empty if it has no written form, which [`Self::from_bytes`] refuses.
     pub fn to_bytes(&self) -> Vec<u8> {
         let kept = Kept {
             credential: self.credential.clone(),
@@ -288,7 +288,7 @@ impl Passkey {
         canonical_json(&kept).unwrap_or_default()
     }
 
-    /// A passkey from what was kept of it.
+    /// Restores a passkey from its stored form.
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let Kept { credential, site, algorithm, key } = serde_json::from_slice(bytes).ok()?;
         let key = Key::from_bytes(algorithm, &hex::decode(key).ok()?).ok()?;
@@ -302,7 +302,7 @@ impl fmt::Display for Passkey {
     }
 }
 
-/// What the browser says of the question. What it adds besides is not heeded, as the standard wants it.
+/// The browser's account of the ceremony. Further fields are ignored, as the standard wants it.
 #[derive(Deserialize)]
 struct ClientData {
     #[serde(rename = "type")]
@@ -332,7 +332,7 @@ fn client_data(text: &str, kind: &str, challenge: &Digest, origin: &str) -> Resu
     Ok(Digest::of(&bytes))
 }
 
-/// The id of a credential, which is said twice.
+/// Reads the id of a credential, which is given twice.
 fn credential_of(kind: &str, id: &str, raw: &str) -> Result<Vec<u8>, PasskeyError> {
     if kind != "public-key" || id != raw {
         return Err(PasskeyError::Malformed("credential"));

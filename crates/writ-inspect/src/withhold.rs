@@ -1,7 +1,6 @@
-//! What is withheld from a model that may not be told it: marks stand in its place, which the harness puts back into what
-//! the model answers.
+//! Withholding: replaces content above a provider's clearance with marks, and restores it in the reply.
 //!
-//! Nothing is lost by it: what the model writes goes to the owner or through the door, with the real values in it.
+//! The reply goes to the owner or through the door with the real values in it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -18,19 +17,19 @@ pub const MAX_VALUES: usize = 5_000;
 /// The most that they take together, in bytes: more than any context has.
 pub const MAX_BYTES: usize = 16 * 1024 * 1024;
 
-/// What a mark begins and ends with.
+/// The beginning and end of a mark.
 const MARK: (&str, &str) = ("[withheld:", "]");
 
-/// What a model is told that reads marks.
+/// The instruction for a model that reads marks.
 const NOTE: &str = "\n\nWhat you may not be told is replaced: a mark such as [withheld:3] stands for a text or value. Write \
                     the mark where what it stands for belongs; do not guess what that is.";
 
-/// More is to be withheld than can be kept.
+/// There is more to withhold than can be stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("more would have to be withheld from the model than can be kept")]
 pub struct TooMuch;
 
-/// What was withheld in a session, by the numbers of its marks.
+/// The content withheld in a session, by the numbers of its marks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Withheld {
     numbers: BTreeMap<Arc<str>, usize>,
@@ -40,7 +39,7 @@ pub struct Withheld {
     shown: BTreeSet<usize>,
 }
 
-/// Whether a request names persons in a way that can be recognised.
+/// Returns true if a request names persons in a recognisable way.
 pub fn is_personal(request: &ModelRequest) -> bool {
     let is_personal = |text: &str| !gate::personal_in(text).is_empty();
     is_personal(&request.system)
@@ -54,8 +53,9 @@ pub fn is_personal(request: &ModelRequest) -> bool {
 }
 
 impl Withheld {
-    /// Replaces what may not be told with this clearance: whole texts by their label, and for whom only what is public may
-    /// be told, what names persons. The numbers of the marks that stand in it now: an answer to it can mean no others.
+    /// Replaces content above this clearance: whole texts by their label, and, where only public content may
+    /// be sent, names of persons. Returns the numbers of the marks in the request: its reply can mean no
+    /// others.
     ///
     /// # Errors
     ///
@@ -149,15 +149,15 @@ impl Withheld {
         Ok(format!("{}{number}{}", MARK.0, MARK.1))
     }
 
-    /// Puts back what marks in an answer stand for, of those that its request has `shown`. Any other mark stays: what another
-    /// model was not told, or what is no longer in the context, comes back by no number.
+    /// Restores the content of marks in a reply, of those that its request has `shown`. Any other mark stays:
+    /// content that another model was not shown, or that has left the context, comes back by no number.
     pub fn restore(&self, reply: &mut ModelReply, shown: &BTreeSet<usize>) {
         if shown.is_empty() {
             return;
         }
         reply.text = self.restored(&reply.text, shown);
         for call in &mut reply.calls {
-            // Nothing is kept by it, so it cannot fail.
+            // Restoring stores nothing, so it cannot fail.
             let _infallible = each_text(&mut call.arguments, &mut |text| {
                 *text = self.restored(text, shown);
                 Ok(())

@@ -34,14 +34,14 @@ pub struct AccessConfig {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LevelConfig {
-    /// Where it lies: a higher one is above. No two are the same.
+    /// The rank among the levels: a higher one lies above. No two levels share one.
     pub rank: u32,
     /// The gates that must have passed in this conversation.
     pub requires: Vec<String>,
     /// The tools that it adds to those below it.
     #[serde(default)]
     pub tools: Vec<String>,
-    /// How long it lasts, in seconds.
+    /// Seconds until the level expires.
     pub expires_secs: u64,
 }
 
@@ -56,7 +56,7 @@ pub enum AccessError {
     Level {
         /// Its name.
         level: String,
-        /// What is wrong.
+        /// The defect, in words.
         why: &'static str,
     },
     /// A gate that there is not.
@@ -64,12 +64,12 @@ pub enum AccessError {
     Gate {
         /// The level.
         level: String,
-        /// What it names.
+        /// The name of the gate.
         gate: String,
     },
 }
 
-/// Where a conversation stands.
+/// The level of a conversation, with the gates that have passed in it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AccessState {
     level: String,
@@ -96,7 +96,7 @@ impl AccessState {
         &self.verified
     }
 
-    /// What the harness knows of the customer.
+    /// The values that the harness has about the customer.
     pub const fn context(&self) -> &BTreeMap<String, String> {
         &self.context
     }
@@ -116,7 +116,7 @@ pub struct Transition {
     pub from: String,
     /// To where.
     pub to: String,
-    /// Why.
+    /// The gates that led to it, or the expiry.
     pub why: String,
 }
 
@@ -210,7 +210,7 @@ impl Access {
         transitions
     }
 
-    /// Whether a turn may use a tool. `external`: something external has come into it.
+    /// Returns true if a turn may use a tool. `external`: something external has come into it.
     pub fn allows(&self, state: &AccessState, who: &Principal, external: bool, tool: &str) -> bool {
         let bypass = match who {
             Principal::Owner => !external,
@@ -230,7 +230,6 @@ impl Access {
         self.public.iter().chain(above).map(String::as_str).collect()
     }
 
-    /// Where its level stands in the list.
     fn place(&self, state: &AccessState) -> Option<usize> {
         self.levels.iter().position(|level| level.name == state.level)
     }

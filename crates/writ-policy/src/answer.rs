@@ -1,4 +1,4 @@
-//! What the answers to a card are called: the same words in every program, with how often and for how long each holds.
+//! Names of the answers to a card, the same in every program, with how often and for how long each holds.
 
 use writ_types::entry::{ApprovalScope, Decision};
 use writ_types::frame::Card;

@@ -19,7 +19,7 @@ const PASSKEY_DOMAIN: &[u8] = b"writ approval by passkey v1\n";
 /// The namespace of approval nonces in the nonce store.
 pub const NONCE_NAMESPACE: &str = "approval";
 
-/// Which key signed.
+/// The signer of an answer.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(tag = "by", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Approver {
@@ -28,12 +28,13 @@ pub enum Approver {
         /// Its public half, hexadecimal.
         public: String,
     },
-    /// An enrolled passkey. Which one is said by what it has signed: nobody knows before who will answer.
+    /// An enrolled passkey. The assertion names it, since any enrolled person may answer.
     Passkey {
         /// The origin of the page that asks: `http://localhost:8420`.
         origin: String,
     },
-    /// The harness, for the session of a person whom the surface proved. Reaches medium risk at most.
+    /// The harness, for the session of a person that the surface has authenticated. Reaches medium risk at
+    /// most.
     Session {
         /// The person.
         principal: String,
@@ -52,7 +53,7 @@ impl Approver {
     }
 }
 
-/// What is signed.
+/// The signed content of an answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ApprovalClaims {
@@ -74,12 +75,12 @@ pub struct ApprovalClaims {
     pub issued_at: Timestamp,
     /// When it ends.
     pub expires_at: Timestamp,
-    /// Who signs.
+    /// The signer.
     pub approver: Approver,
-    /// What it covers besides the action itself, if it is an approval for the task or a standing one.
+    /// The terms of an approval for the task, or of a standing one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task: Option<TaskTerms>,
-    /// Whether what the action names counts in its session as if the owner had written it.
+    /// Makes the values that the action names count in its session as written by the owner.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub values: bool,
     /// The host, with its port, that is trusted from now on, in every session.
@@ -91,18 +92,18 @@ pub struct ApprovalClaims {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ApprovalToken {
-    /// What is signed.
+    /// The claims under the signature.
     pub claims: ApprovalClaims,
     /// Ed25519 over the domain and the claims' canonical form, hexadecimal; empty where a passkey has signed.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub signature: String,
-    /// What a passkey has signed: the claims' [challenge](ApprovalClaims::challenge).
+    /// The assertion of a passkey over the claims' [challenge](ApprovalClaims::challenge).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub passkey: Option<Assertion>,
 }
 
 impl ApprovalClaims {
-    /// How far the answer reaches.
+    /// Returns the scope of the answer.
     pub fn scope(&self) -> ApprovalScope {
         match self.task {
             Some(task) => task.scope(),
@@ -112,7 +113,8 @@ impl ApprovalClaims {
         }
     }
 
-    /// What a passkey signs: a hash of the claims, among them the hashes of the action and of what was shown.
+    /// Hashes the claims, among them the hashes of the action and of the shown text, as the challenge for a
+    /// passkey.
     ///
     /// # Errors
     ///
@@ -122,12 +124,12 @@ impl ApprovalClaims {
     }
 }
 
-/// What somebody sends as the signature of an answer.
+/// The signature of an answer, as it was submitted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Signed {
     /// An approval that is complete in itself.
     Token(Box<ApprovalToken>),
-    /// What a passkey has signed: the answer to a challenge whose claims the engine holds.
+    /// An assertion of a passkey: the answer to a challenge, for which the engine holds the claims.
     Passkey(Box<Assertion>),
 }
 
@@ -151,7 +153,7 @@ impl Signed {
     }
 }
 
-/// Why an approval does not count.
+/// The reason why an approval does not count.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ApprovalError {
     /// The signature is not good.
@@ -175,24 +177,24 @@ pub enum ApprovalError {
     /// The risk is too high for this way of signing (design 3.2, the risk ladder).
     #[error("a risk of '{0:?}' needs a stronger way of signing than this")]
     TooRisky(Risk),
-    /// What outlives the conversation, a standing approval or trust in a host, needs a key of whoever gives it.
+    /// A standing approval, or trust in a host, outlives the conversation and needs the approver's own key.
     #[error("a yes that outlives its conversation needs an approver key or a passkey")]
     NeedsKey,
-    /// Where several people must say yes, each signs with a key of their own.
+    /// Where several people must say yes, each signs with their own key.
     #[error("several people must approve this, each with an approver key or a passkey of their own")]
     NeedsKeys,
     /// The same key has signed before.
     #[error("this key has approved it before: another person must")]
     Twice,
-    /// Not as many people as must have said yes.
+    /// Fewer people have said yes than must.
     #[error("{given} of {needed} people have approved it")]
     TooFew {
-        /// How many have.
+        /// The number of people that have said yes.
         given: usize,
-        /// How many must.
+        /// The number that must say yes.
         needed: u8,
     },
-    /// What a passkey has signed does not count.
+    /// The assertion of a passkey does not count.
     #[error(transparent)]
     Passkey(#[from] PasskeyError),
     /// The challenge is none of this engine, was answered before, or is too old.
@@ -203,7 +205,7 @@ pub enum ApprovalError {
     Copied,
 }
 
-/// How far the clock of whoever signs may be ahead, in milliseconds.
+/// The most that the signer's clock may be ahead, in milliseconds.
 pub(crate) const MAX_SKEW_MS: i64 = 60_000;
 
 impl ApprovalToken {
@@ -223,7 +225,7 @@ impl ApprovalToken {
     }
 }
 
-/// Whether this is a nonce: 16 bytes in hexadecimal.
+/// Returns true for a nonce: 16 bytes in hexadecimal.
 pub(crate) fn is_nonce(text: &str) -> bool {
     text.len() == 32 && hex::decode(text).is_ok()
 }
@@ -232,7 +234,7 @@ fn message(claims: &ApprovalClaims) -> Result<Vec<u8>, NotCanonical> {
     Ok([DOMAIN, &canonical_json(claims)?].concat())
 }
 
-/// What an approval must be for.
+/// The content that an approval must have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Expected {
     /// The installation.
@@ -249,20 +251,20 @@ pub struct Expected {
     pub risk: Risk,
     /// When the ask ends.
     pub expires_at: Timestamp,
-    /// Whether a yes may make what the action names the owner's.
+    /// A yes may make the values that the action names the owner's.
     pub values: bool,
     /// The host that a yes may make a trusted one.
     pub host: Option<String>,
-    /// How many people must say yes.
+    /// The number of people that must say yes.
     pub approvers: u8,
-    /// What an approval for the task may cover, if there can be one.
+    /// The terms that an approval for the task may have, if there can be one.
     pub task: Option<TaskTerms>,
     /// Digests of the patterns that a standing approval may cover, and what was asked about counts of each.
     pub standing: Vec<(Digest, Option<Amount>)>,
 }
 
 impl Expected {
-    /// Whether a card has offered this.
+    /// Returns true if a card has offered these terms.
     fn offers(&self, terms: &TaskTerms) -> bool {
         let Some(standing) = terms.standing else { return Some(*terms) == self.task };
         let offered = self.standing.iter().any(|(pattern, amount)| {
@@ -274,7 +276,7 @@ impl Expected {
     }
 }
 
-/// Whose signatures count.
+/// The keys that count as signers.
 #[derive(Clone, Debug)]
 pub struct Approvers {
     /// Enrolled approver keys that were not revoked, by their public half in hexadecimal.
@@ -303,17 +305,17 @@ pub struct PasskeyUse {
 }
 
 impl Approval {
-    /// What was signed.
+    /// Returns the signed claims.
     pub const fn claims(&self) -> &ApprovalClaims {
         &self.claims
     }
 
-    /// How many people have said yes, as far as keys tell people apart.
+    /// Counts the people that have said yes. Two keys count as two people.
     pub fn people(&self) -> usize {
         self.by.len()
     }
 
-    /// Who has, by their keys.
+    /// Returns the keys of the people that have said yes.
     pub const fn by(&self) -> &BTreeSet<String> {
         &self.by
     }

@@ -1,11 +1,21 @@
-//! What may still be spent, checked before it is.
+//! Budgets, checked before anything is spent.
 
 use serde::{Deserialize, Serialize};
 use writ_types::action::Action;
 use writ_types::unit::{MicroUsd, Timestamp, Tokens};
 
-use crate::permit::Reservation;
 use crate::prepared::Prepared;
+
+/// The most that an attempt may take, reserved before it is performed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Reservation {
+    /// Model tokens.
+    pub tokens: Tokens,
+    /// Money.
+    pub cost: MicroUsd,
+    /// Tool calls.
+    pub tool_calls: u64,
+}
 
 /// Milliseconds of a day.
 const MILLIS_PER_DAY: i64 = 24 * 60 * 60 * 1_000;
@@ -65,7 +75,7 @@ fn on_date(now: Timestamp, minute: u16) -> Timestamp {
     Timestamp::from_millis(now.as_millis().saturating_sub(i64::from(minute).saturating_mul(60_000)))
 }
 
-/// What has been spent or set aside.
+/// Amounts that have been spent or reserved.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Spent {
     /// Tokens of this session since it was renewed.
@@ -89,11 +99,11 @@ pub struct Spent {
 pub struct BudgetFacts {
     /// The limits.
     pub limits: BudgetConfig,
-    /// What was spent.
+    /// The amounts spent so far.
     pub spent: Spent,
 }
 
-/// Which limit is reached.
+/// The limit that is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exhausted {
     /// The session's tokens.
@@ -129,7 +139,7 @@ impl Exhausted {
         }
     }
 
-    /// Why it is refused, in words.
+    /// Explains the refusal in words.
     pub fn reason(self) -> String {
         match self {
             Self::UnknownPrice => "a money limit is set, but the price of this model is not known".to_owned(),
@@ -144,7 +154,7 @@ impl Exhausted {
     }
 }
 
-/// What session or day has used or set aside in all.
+/// Everything that a session or a day has used or reserved.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Taken {
     /// Tokens.
@@ -170,7 +180,7 @@ pub struct Ceilings {
 }
 
 impl Ceilings {
-    /// What holds for an action: only model calls take tokens and money.
+    /// Selects the ceilings of an action: only model calls take tokens and money.
     pub fn of(action: &Action, facts: &BudgetFacts) -> Self {
         if !matches!(action, Action::ModelCall(_)) {
             return Self::default();
@@ -185,7 +195,7 @@ impl Ceilings {
         }
     }
 
-    /// Whether there are none.
+    /// Returns true if there is no limit.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
@@ -195,12 +205,12 @@ impl Ceilings {
         on_date(now, self.day_starts_at_minute)
     }
 
-    /// Whether a call that costs `most` at most may still be made. Tokens may be taken while there are any left,
-    /// since nobody knows beforehand how many a call needs; money only as far as it reaches.
+    /// Checks that a call that costs `most` at most may still be made. Tokens may be taken while any are
+    /// left, since the number that a call needs is unknown before it; money only as far as it reaches.
     ///
     /// # Errors
     ///
-    /// Which limit is reached.
+    /// The limit that is reached.
     pub fn admit(&self, session: Taken, day: Taken, most: MicroUsd) -> Result<(), Exhausted> {
         self.admit_tokens(session, day)?;
         self.admit_cost(session, day, most)

@@ -31,7 +31,7 @@ use crate::prepared::Prepared;
 use crate::rules::{RuleSet, Standing};
 use crate::{reach, scope, taint};
 
-/// How long a permit may wait to be performed, counted from the decision.
+/// The time between decision and performance after which a permit expires.
 pub const PERMIT_TTL: Duration = Duration::from_secs(60);
 /// The most arguments of a program (Linux itself allows more; no honest command needs them).
 pub const MAX_ARGV: usize = 4_096;
@@ -48,26 +48,11 @@ pub const MAX_ACTION_BYTES: usize = 4 * 1024 * 1024;
 /// The most files that one action may change.
 pub const MAX_CHANGES: usize = 10_000;
 
-/// The name under which taint asks, beside the names of rules.
-pub(crate) const TAINT_RULE: &str = "taint";
-
-/// What the name of a gate that asks begins with, beside the names of rules.
-pub(crate) const GATE_RULE: &str = "gate ";
-
-/// The name under which is asked about what was begun before, and nobody knows whether it was done.
-pub(crate) const LOST_RULE: &str = "unknown outcome";
-
-/// Whether what asks is about this one time, so that no yes to what is alike, and no plan, answers it: a gate has seen just
-/// this, and what is done twice may be done twice.
-pub(crate) fn asks_about_this_time(rules: &BTreeSet<String>) -> bool {
-    rules.iter().any(|rule| rule.starts_with(GATE_RULE) || rule == LOST_RULE)
-}
-
-/// What a model is told that wishes something for which there is no plan.
+/// The text that a model reads when it requests an action for which there is no plan.
 const UNPLANNED: &str = "only what a person has approved as a step of a plan is run or written here, and no approved \
     plan names this: propose one with 'plan_propose'";
 
-/// Whether permitted actions are performed.
+/// Says if permitted actions are performed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
     /// They are.
@@ -80,34 +65,34 @@ pub enum Mode {
 /// Everything that the door must know, as arguments.
 #[derive(Clone, Copy, Debug)]
 pub struct Facts<'a> {
-    /// What was granted.
+    /// The verified keys.
     pub authority: &'a Authority,
     /// Ids of keys that were revoked.
     pub revoked: &'a BTreeSet<String>,
     /// The rules in force.
     pub rules: &'a RuleSet,
-    /// What may be reached: the owner's lists, and what this session was granted.
+    /// The hosts that may be reached: the owner's lists, and those that this session was granted.
     pub egress: &'a EgressScope,
-    /// What its arguments may be made of.
+    /// The sources that its arguments may be made of.
     pub origins: &'a Origins,
-    /// Whether no argument excuses an action that rests on external content.
+    /// A strict home: no argument excuses an action that rests on external content.
     pub strict: bool,
     /// A plan that may cover it, and whether there must be one.
     pub plan: Planned<'a>,
     /// Limits and what was spent.
     pub budget: &'a BudgetFacts,
-    /// Whether its session began to do just this before, and nobody knows whether it was done.
+    /// An earlier attempt of its session at the same action has no outcome.
     pub lost: bool,
-    /// What operations of the security proxy have used today; `None`: nobody knows.
+    /// The amounts that operations of the security proxy have used today; `None` if they are unknown.
     pub used: Option<&'a Used>,
     /// An approval for exactly this, or what was wrong with one that was given.
     pub approval: Option<&'a Result<Approval, ApprovalError>>,
 }
 
-/// What hooks and gates said of an action.
+/// The verdicts of hooks and gates on an action.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Verdicts {
-    /// Who said what, with the reason.
+    /// Name of the gate, its verdict and its reason.
     pub gates: Vec<(String, GateVerdict, String)>,
 }
 
@@ -125,13 +110,13 @@ impl Verdicts {
 pub struct Denial {
     /// Hash of the prepared action, when it has one.
     pub prepared: Option<Digest>,
-    /// What was wished.
+    /// The kind of the requested action.
     pub kind: ActionKind,
-    /// Why, for machines.
+    /// The stage, for machines.
     pub reason: DenyReason,
     /// The rule, key, gate or bound that decided.
     pub rule: String,
-    /// Why, for people and the model.
+    /// The explanation for people and the model.
     pub text: String,
 }
 
@@ -148,8 +133,8 @@ impl Denial {
         }
     }
 
-    /// What the model may know: that it was refused and by which stage, never how to get around it, nor
-    /// where on the host something lies.
+    /// Returns the part of the explanation that the model may read: the refusal and its stage, neither a way
+    /// around it nor a path of the host.
     pub fn outside(&self) -> String {
         let kind = self.kind.as_str();
         let why = match self.reason {
@@ -202,17 +187,17 @@ pub struct Ask {
     pub prepared: Prepared,
     /// Its hash.
     pub hash: Digest,
-    /// How much harm a wrong answer can do.
+    /// The harm that a wrong answer can do.
     pub risk: Risk,
-    /// How many people must say yes.
+    /// The number of people that must say yes.
     pub approvers: u8,
-    /// Which rules ask.
+    /// The names of the rules that ask.
     pub rules: BTreeSet<String>,
-    /// Why it is asked.
+    /// The reason for the question.
     pub reason: String,
-    /// What it has in common with others that one approval for the task could cover.
+    /// The pattern that one approval for the task could cover.
     pub pattern: Option<Pattern>,
-    /// What it has in common with others that a standing approval could cover.
+    /// The patterns that a standing approval could cover.
     pub recurring: Vec<Recurring>,
 }
 
@@ -228,7 +213,7 @@ pub struct Grant {
     expires_at: Timestamp,
 }
 
-/// What the door decides.
+/// A decision of the door.
 #[derive(Debug)]
 pub enum Decided {
     /// It may be performed.
@@ -258,7 +243,7 @@ pub fn precheck(prepared: Prepared, facts: &Facts<'_>, now: Timestamp) -> Result
     Ok(Checked { prepared, hash, policy: facts.rules.digest() })
 }
 
-/// Why something is refused: for machines, what decided, and in words.
+/// A refusal: the stage for machines, the name of the rule or key, and the explanation.
 type Refusal = (DenyReason, String, String);
 
 fn check_keys(prepared: &Prepared, facts: &Facts<'_>, now: Timestamp) -> Result<(), Refusal> {
@@ -320,7 +305,7 @@ pub fn decide(checked: Checked, verdicts: &Verdicts, facts: &Facts<'_>, now: Tim
     }
 }
 
-/// What rules may look at that is not in the action.
+/// Gathers the facts that rules may use besides the action.
 fn standing(prepared: &Prepared, facts: &Facts<'_>) -> Standing {
     Standing {
         // What narrows the agent is never among what it may change without a question.
@@ -332,7 +317,8 @@ fn standing(prepared: &Prepared, facts: &Facts<'_>) -> Standing {
     }
 }
 
-/// What rules that are only tried beside `home` would have said otherwise of an action that has passed its keys.
+/// Compares the rules in force (`home`) with those that are only tried, for an action that has passed its
+/// keys. Returns one fact for each different verdict.
 pub fn shadowed(checked: &Checked, home: &RuleSet, facts: &Facts<'_>) -> Vec<Fact> {
     home.shadowed((checked.hash, &checked.prepared), standing(&checked.prepared, facts))
 }
@@ -398,7 +384,7 @@ fn exhausted(limit: Exhausted) -> Refusal {
 }
 
 impl Grant {
-    /// What was granted.
+    /// Returns the permitted action.
     pub const fn prepared(&self) -> &Prepared {
         &self.checked.prepared
     }
@@ -460,34 +446,7 @@ impl Grant {
 /// The intent of an effect is on disk before it happens. Reads, model calls, and what happens in the store itself need
 /// only survive the process: there the intent stands before its effect in the same file.
 const fn durability(action: &Action) -> Durability {
-    match action {
-        Action::ReadFile(_)
-        | Action::Recall(_)
-        | Action::Remember(_)
-        | Action::Forget(_)
-        | Action::ModelCall(_)
-        | Action::Say(_) => Durability::Relaxed,
-        Action::Exec(_)
-        | Action::WriteFile(_)
-        | Action::Fetch(_)
-        | Action::Browse(_)
-        | Action::SendFile(_)
-        | Action::CallTool(_)
-        | Action::CreateTool(_)
-        | Action::InstallSkill(_)
-        | Action::Docker(_)
-        | Action::Subscribe(_)
-        | Action::Message(_)
-        | Action::Handoff(_)
-        | Action::Spawn(_)
-        | Action::Escalate(_)
-        | Action::Vcs(_)
-        | Action::ModifySelf(_)
-        | Action::Operate(_)
-        | Action::Connect(_)
-        | Action::Search(_)
-        | Action::Plan(_) => Durability::Synced,
-    }
+    if action.kind().row().is_synced { Durability::Synced } else { Durability::Relaxed }
 }
 
 use asking::Asking;

@@ -1,7 +1,7 @@
-//! Leave to enrol a passkey: signed by an approver key that is enrolled already, for one code, for ten minutes.
+//! Leave to enrol a passkey: signed by an enrolled approver key, for one code, for ten minutes.
 //!
-//! Whoever has a page's session cannot enrol a key of their own with it: the code is shown in the terminal that
-//! holds the approver key, and only its hash reaches the engine.
+//! A session of the page alone cannot enrol a key: the code is shown in the terminal that holds the approver
+//! key, and only its hash reaches the engine.
 
 use std::time::Duration;
 
@@ -18,12 +18,12 @@ use crate::show::is_plain;
 const DOMAIN: &[u8] = b"writ enrolment v1\n";
 /// The namespace of nonces of enrolments in the nonce store.
 pub const NONCE_NAMESPACE: &str = "enrolment";
-/// How long leave to enrol is good.
+/// The lifetime of a leave to enrol.
 pub const ENROLMENT_TTL: Duration = Duration::from_secs(10 * 60);
 /// The longest name of a passkey, in characters.
 pub const MAX_NAME_CHARS: usize = 64;
 
-/// What is signed.
+/// The signed content of a leave.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EnrolmentClaims {
@@ -41,7 +41,7 @@ pub struct EnrolmentClaims {
     pub issued_at: Timestamp,
     /// When it ends, at most [`ENROLMENT_TTL`] later.
     pub expires_at: Timestamp,
-    /// Which enrolled approver key signs: its public half, hexadecimal.
+    /// The enrolled approver key that signs: its public half, hexadecimal.
     pub approver: String,
 }
 
@@ -49,7 +49,7 @@ pub struct EnrolmentClaims {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EnrolmentGrant {
-    /// What is signed.
+    /// The claims under the signature.
     pub claims: EnrolmentClaims,
     /// Ed25519 over the domain and the claims' canonical form, hexadecimal.
     pub signature: String,
@@ -62,12 +62,12 @@ pub struct Enrolment {
 }
 
 impl Enrolment {
-    /// What was signed.
+    /// Returns the signed claims.
     pub const fn claims(&self) -> &EnrolmentClaims {
         &self.claims
     }
 
-    /// Whether this is the code, and still in time.
+    /// Returns true if this is the code and the leave has not expired.
     pub fn admits(&self, code: &str, now: Timestamp) -> bool {
         now < self.claims.expires_at && Digest::of(code.as_bytes()) == self.claims.code
     }

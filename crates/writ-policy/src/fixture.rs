@@ -1,5 +1,5 @@
-//! What the tests of this crate share: keys, one action of every kind with what the tables of the design say
-//! of it, a world to decide in, and a journal in memory.
+//! Shared parts of this crate's tests: keys, one action of every kind with the values of the design's tables,
+//! a world to decide in, and a journal in memory.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
@@ -90,12 +90,9 @@ pub(crate) fn case() -> Case {
 pub(crate) struct Sample {
     pub(crate) action: Action,
     pub(crate) touches: Vec<(Dimension, &'static str)>,
-    /// Whether its effect leaves or outlasts the session.
     pub(crate) leaves: bool,
-    /// Whether the shipped rules ask.
     pub(crate) asked: bool,
     pub(crate) risk: Risk,
-    /// Whether its intent must be on disk before it is performed.
     pub(crate) synced: bool,
 }
 
@@ -140,6 +137,7 @@ pub(crate) fn samples() -> Vec<Sample> {
     let rows = action_samples().into_iter().zip(AT_THE_DOOR);
     let rows = rows.map(|(ActionSample { action, touches, risk }, (kind, [leaves, asked, synced]))| {
         assert_eq!(action.kind(), kind, "the rows are in one order");
+        assert_eq!(kind.row().is_synced, synced, "{kind:?}");
         Sample { action, touches, leaves, asked, risk, synced }
     });
     rows.collect()
@@ -183,7 +181,7 @@ shared_rules!(
     rules(&format!("{PERMIT_ALL} @id(\"ask\") @ask(\"Sure?\") forbid (principal, action, resource);"))
 );
 
-/// Everything that the door is told; a test changes what it is about.
+/// The facts of a decision; a test changes the one that it is about.
 pub(crate) struct World {
     pub(crate) base: BaseClaims,
     pub(crate) task: TaskClaims,
@@ -202,7 +200,6 @@ pub(crate) struct World {
     pub(crate) now: Timestamp,
 }
 
-/// Why there is no grant.
 #[derive(Debug)]
 pub(crate) enum Stop {
     Ask(Box<Ask>),

@@ -16,10 +16,10 @@ use crate::approval::{Approvers, MAX_SKEW_MS, is_nonce};
 const DOMAIN: &[u8] = b"writ message v1\n";
 /// The namespace of nonces of messages in the nonce store.
 pub const NONCE_NAMESPACE: &str = "message";
-/// How long a signature is good: a relay that takes longer has kept the message.
+/// The lifetime of a signature. A relay that takes longer has held the message back.
 pub const FRESH_FOR: Duration = Duration::from_secs(5 * 60);
 
-/// What is signed.
+/// The signed content of a relayed message.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MessageClaims {
@@ -37,7 +37,7 @@ pub struct MessageClaims {
     pub nonce: String,
     /// When it was signed.
     pub issued_at: Timestamp,
-    /// Which enrolled key signs: its public half, hexadecimal.
+    /// The enrolled key that signs: its public half, hexadecimal.
     pub signer: String,
 }
 
@@ -45,13 +45,13 @@ pub struct MessageClaims {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MessageToken {
-    /// What is signed.
+    /// The claims under the signature.
     pub claims: MessageClaims,
     /// Ed25519 over the domain and the claims' canonical form, hexadecimal.
     pub signature: String,
 }
 
-/// What a message is, as it came in.
+/// A message as it came in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Came<'a> {
     /// This installation.
@@ -73,7 +73,7 @@ pub struct Signed {
     ends: Timestamp,
 }
 
-/// Why a signature does not count.
+/// The reason why a signature does not count.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MessageError {
     /// It is none, or not by a key that is enrolled.
@@ -147,9 +147,10 @@ pub fn verify(
 }
 
 impl Signed {
-    /// What must be recorded, so that it counts once: the nonce, and until when.
+    /// Returns the nonce, and the time until which it must be recorded so that the message counts once.
     pub fn nonce(&self) -> (&str, Timestamp) {
-        // A clock that is set back makes what was over fresh again: its nonce is kept for as long again.
+        // If the clock is set back, an expired message is fresh again: its nonce is recorded for as long
+        // again.
         (&self.nonce, self.ends.plus(FRESH_FOR))
     }
 }

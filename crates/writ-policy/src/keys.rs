@@ -44,7 +44,7 @@ const LIMITS: AuthorizerLimits = AuthorizerLimits {
     max_time: Duration::from_millis(50),
 };
 
-/// What a base key says.
+/// The claims of a base key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BaseClaims {
     /// Its id.
@@ -59,11 +59,11 @@ pub struct BaseClaims {
     pub policy: Digest,
     /// When it ends.
     pub expires_at: Timestamp,
-    /// What it grants.
+    /// The permitted kinds and scopes.
     pub grants: Grants,
 }
 
-/// The case of a customer that a task key is for, in tokens that name nobody.
+/// The case of a customer that a task key is for, in tokens that identify no person.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Case {
     /// The task: a conversation, for instance.
@@ -72,11 +72,11 @@ pub struct Case {
     pub customer: String,
     /// The case.
     pub case: String,
-    /// Who granted it: [`ROUTER`].
+    /// The component that granted it: [`ROUTER`].
     pub granted_by: String,
 }
 
-/// What a task key says, on top of its base key.
+/// The claims of a task key, on top of its base key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TaskClaims {
     /// Its id.
@@ -89,12 +89,12 @@ pub struct TaskClaims {
     pub not_before: Timestamp,
     /// When it ends.
     pub expires_at: Timestamp,
-    /// What it grants; never more than the base key.
+    /// The permitted kinds and scopes; never more than the base key's.
     pub grants: Grants,
     /// The case that it is for. Without one it grants no operation of the security proxy.
     pub case: Option<Case>,
-    /// What it rests on besides its base key: a standing order, or the key that it is a narrower copy of. It ends with
-    /// whatever of it is revoked.
+    /// The ids that it rests on besides its base key: a standing order, or the key that it is a narrower copy
+    /// of. It ends when one of them is revoked.
     pub under: BTreeSet<KeyId>,
     /// The hash of the approved plan whose steps it is for.
     pub plan: Option<Digest>,
@@ -163,7 +163,7 @@ impl std::fmt::Debug for Token {
     }
 }
 
-/// Why a token proves nothing.
+/// The reason why a token proves nothing.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KeyError {
     /// It is too large to be looked at.
@@ -172,7 +172,7 @@ pub enum KeyError {
     /// It is not a token, or its signatures are not good.
     #[error("the key is not signed by this installation, or was changed")]
     Signature,
-    /// It has too few or too many blocks, or a block of somebody else.
+    /// It has too few or too many blocks, or one that is not signed as it must be.
     #[error("the key has a block that does not belong there")]
     Blocks,
     /// It holds something other than the fixed facts.
@@ -198,7 +198,7 @@ pub enum KeyError {
     Build(String),
 }
 
-/// What a verified pair of keys grants. Made only by [`Verifier::verify`].
+/// The grants of a verified pair of keys. Made only by [`Verifier::verify`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Authority {
     base: BaseClaims,
@@ -318,7 +318,7 @@ fn task_block(claims: &TaskClaims) -> BlockBuilder {
     block(facts)
 }
 
-/// A copy of a token to which nobody can add a block; it proves the same.
+/// Makes a copy of a token to which no block can be added; it proves the same.
 ///
 /// # Errors
 ///
@@ -331,7 +331,7 @@ pub fn seal(token: &Token, root: &VerifyingKey) -> Result<Token, KeyError> {
     written(&open.seal().map_err(|_| KeyError::Sealed)?)
 }
 
-/// Whose signatures count.
+/// The public keys that tokens must be signed by.
 #[derive(Clone, Debug)]
 pub struct Verifier {
     /// The root key's public half: signs base keys.
@@ -362,7 +362,8 @@ impl Verifier {
         self.assemble(&biscuit, base, task)
     }
 
-    /// Verifies a base key by itself: what it says, and the ids under which it can be revoked. It grants nothing so.
+    /// Verifies a base key alone. Returns its claims and its revocation ids; without a task key it grants
+    /// nothing.
     ///
     /// # Errors
     ///
@@ -378,7 +379,7 @@ impl Verifier {
         Ok((base, ids.collect()))
     }
 
-    /// Verifies that a task key belongs to this base key, as whoever holds both hands them in.
+    /// Verifies that a task key belongs to this base key, where both are handed in.
     ///
     /// # Errors
     ///
@@ -389,7 +390,7 @@ impl Verifier {
         if authority.base == base { Ok(authority) } else { Err(KeyError::Mixed) }
     }
 
-    /// Reads a token whose blocks are signed by these, without computing anything of it.
+    /// Reads a token with blocks signed by these keys, without evaluating anything in it.
     fn open(
         &self,
         token: &Token,

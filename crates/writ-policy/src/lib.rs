@@ -1,12 +1,11 @@
-//! The door: everything that an agent does to the world passes here.
+//! The door: every action of an agent is decided here.
 //!
-//! Pure: no I/O, no runtime, no clock, no randomness; what it must know are arguments. Read in this
-//! order: [`principal`] says who speaks, [`prepared`] what is wished, [`keys`] and [`scope`] what was
-//! granted, [`gate`], [`access`], [`rules`], [`taint`] and [`budget`] what is judged, [`show`] and [`approval`] what
-//! a person signs, with a key or a passkey ([`webauthn`], taken in by [`enrolment`]), [`door`] puts them in order,
-//! and [`permit`] is what comes out. [`egress`] judges each connection of what a permit lets reach out; [`reach`] and
-//! [`origin`] tell the rules beforehand how far an action would reach, and whether the owner named where ([`owner`]). [`redact`]
-//! keeps secrets out of every text.
+//! Pure: no I/O, no runtime, no clock, no randomness; all facts are arguments. Read in this order:
+//! [`principal`] authenticates the speaker, [`prepared`] is the requested action, [`keys`] hold the grants in
+//! dimensions of [`scope`], [`access`], [`rules`], [`taint`] and [`budget`] judge, [`show`] makes the text
+//! and [`approval`] checks the signature of a person, with a key or a passkey (enrolled by [`enrolment`]),
+//! [`door`] puts the stages in order, and [`permit`] is the result. The instruments of these stages are in
+//! `writ-inspect`.
 
 pub mod principal;
 
@@ -44,6 +43,8 @@ pub mod permit;
 pub use writ_inspect::{
     egress, gate, origin, owner, prepared, reach, redact, scope, show, webauthn, withhold,
 };
+
+mod reasons;
 
 mod report;
 

@@ -1,7 +1,7 @@
-//! Standing orders: what the owner's approver key has signed for unattended work.
+//! Standing orders: grants for unattended work, signed by the owner's approver key.
 //!
-//! Whoever acts under one has the kinds of action that it names, no wider than a session of its owner, until it ends, is
-//! revoked, or is used up. Task keys rest on it, and die with it.
+//! Work under an order has the kinds of action that the order names, no wider than a session of its owner,
+//! until it ends, is revoked, or is used up. Its task keys rest on the order and are revoked with it.
 
 use std::collections::BTreeMap;
 
@@ -21,18 +21,18 @@ use crate::show::is_plain;
 
 /// Separates standing orders from everything else that the same key signs.
 const DOMAIN: &[u8] = b"writ standing order v1\n";
-/// The longest that an order lasts: whoever still wants it after a year says so again.
+/// The longest lifetime of an order: after a year its owner signs again.
 pub const MAX_LIFETIME: Duration = Duration::from_secs(366 * 24 * 60 * 60);
 /// The longest name of an order, in characters.
 pub const MAX_NAME_CHARS: usize = 64;
 /// The most scopes of an order: what a person signs, a person has read.
 pub const MAX_SCOPES: usize = 64;
 
-/// What is granted, by kind of action: the values of each dimension that is narrowed. A dimension that is not named is as
-/// wide as in a session of the owner.
+/// The grants by kind of action: the values of each dimension that is narrowed. A dimension that is not named
+/// is as wide as in a session of the owner.
 pub type Capabilities = BTreeMap<String, BTreeMap<String, Vec<String>>>;
 
-/// What is signed.
+/// The signed content of an order.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OrderClaims {
@@ -42,23 +42,23 @@ pub struct OrderClaims {
     pub epoch: u64,
     /// Its id.
     pub order: KeyId,
-    /// What its owner calls it.
+    /// The name that its owner gave it.
     pub name: String,
     /// The folder that it works on, if any.
     pub project: Option<String>,
-    /// What it grants.
+    /// The grants.
     pub capabilities: Capabilities,
     /// Tokens of all its turns together.
     pub max_tokens: Tokens,
     /// Money of all its turns together; `None`: as the configuration says.
     pub max_cost: Option<MicroUsd>,
-    /// How many turns it opens.
+    /// The number of turns that it opens.
     pub max_turns: u64,
     /// When it was signed.
     pub issued_at: Timestamp,
     /// When it ends, at most [`MAX_LIFETIME`] later.
     pub expires_at: Timestamp,
-    /// Which enrolled approver key signs: its public half, hexadecimal.
+    /// The enrolled approver key that signs: its public half, hexadecimal.
     pub approver: String,
 }
 
@@ -66,7 +66,7 @@ pub struct OrderClaims {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OrderToken {
-    /// What is signed.
+    /// The claims under the signature.
     pub claims: OrderClaims,
     /// Ed25519 over the domain and the claims' canonical form, hexadecimal.
     pub signature: String,
@@ -84,10 +84,10 @@ pub struct Order {
     claims: OrderClaims,
 }
 
-/// Why an order is not in force.
+/// The reason why an order is not in force.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OrderError {
-    /// Nobody who may has signed it.
+    /// No enrolled approver key has signed it.
     #[error("no approver key that is enrolled has signed this standing order")]
     Signature,
     /// It is for another installation or an earlier epoch.
@@ -126,7 +126,7 @@ fn message(claims: &OrderClaims) -> Result<Vec<u8>, NotCanonical> {
     Ok([DOMAIN, &canonical_json(claims)?].concat())
 }
 
-/// What is known of an order besides what it says.
+/// Facts about an order that are not in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OrderFacts {
     /// This installation.
@@ -135,7 +135,7 @@ pub struct OrderFacts {
     pub epoch: u64,
     /// The latest time at which it was looked at.
     pub seen_at: Timestamp,
-    /// Whether it was revoked.
+    /// The order was revoked.
     pub revoked: bool,
 }
 
@@ -167,7 +167,7 @@ pub fn verify(
     if early(facts.seen_at) {
         return Err(OrderError::ClockSetBack);
     }
-    // Whatever the clock says: not before it was last used.
+    // If the clock was set back, the time of its last use counts.
     let latest = now.max(facts.seen_at);
     let too_long = claims.expires_at > claims.issued_at.plus(MAX_LIFETIME);
     if early(claims.issued_at) || latest >= claims.expires_at || too_long {
@@ -177,11 +177,11 @@ pub fn verify(
     Ok(Order { claims: claims.clone() })
 }
 
-/// Checks what can be checked of an order by itself; whoever signs looks at that first.
+/// Checks the content of an order alone; the signer looks at that first.
 ///
 /// # Errors
 ///
-/// What no order may say.
+/// The first entry that no order may have.
 pub fn check_content(claims: &OrderClaims) -> Result<(), OrderError> {
     let wrong = |text: String| Err(OrderError::Content(text));
     let name = &claims.name;
@@ -216,7 +216,7 @@ pub fn check_content(claims: &OrderClaims) -> Result<(), OrderError> {
     Ok(())
 }
 
-/// What is granted of what a session of the owner would grant.
+/// Narrows the grants of an owner's session to those of the order.
 ///
 /// # Errors
 ///
@@ -245,12 +245,12 @@ pub fn narrowed(capabilities: &Capabilities, widest: &Grants) -> Result<Grants, 
 }
 
 impl Order {
-    /// What was signed.
+    /// Returns the signed claims.
     pub const fn claims(&self) -> &OrderClaims {
         &self.claims
     }
 
-    /// Whether it opens another turn.
+    /// Checks that the order opens another turn.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! What actions have in common that one approval for the task covers.
+//! Patterns: the parts of an action that one approval for the task covers.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -8,22 +8,21 @@ use writ_types::digest::{Digest, NotCanonical};
 use writ_types::frame::{Pattern, TaskOffer};
 use writ_types::taint::Taint;
 
-use crate::door::TAINT_RULE;
 use crate::egress::EgressScope;
 use crate::prepared::Prepared;
+use crate::reasons::TAINT_RULE;
 use crate::{reach, show};
 
-/// How often an approval for the task is good, what was asked about included: as often as a person may still have an
-/// idea of what they have allowed.
+/// The most uses of an approval for the task, the first included: as many as a person can still have in mind.
 pub const MAX_TASK_USES: u32 = 20;
-/// How long an approval for the task is good: what is wished later is asked about again.
+/// The lifetime of an approval for the task. Later requests are asked about again.
 pub const TASK_APPROVAL_TTL: Duration = Duration::from_secs(60 * 60);
 
 /// Separates patterns from everything else that is hashed here.
 const DOMAIN: &str = "writ approval pattern v1";
 
-/// The pattern of an action that `asking` rules ask about under the rules with digest `policy`; `None`: each one is
-/// asked about by itself.
+/// Derives the pattern of an action that `asking` rules ask about under the rules with digest `policy`.
+/// Returns `None` if each such action is asked about alone.
 pub fn of(
     prepared: &Prepared,
     policy: Digest,
@@ -49,7 +48,7 @@ pub fn of(
     })
 }
 
-/// What an approval's claims name: everything that a pattern says.
+/// Hashes a pattern; the claims of an approval hold this hash.
 ///
 /// # Errors
 ///
@@ -58,7 +57,7 @@ pub fn digest(pattern: &Pattern) -> Result<Digest, NotCanonical> {
     Digest::of_canonical(&(DOMAIN, pattern))
 }
 
-/// What a pattern covers, in words that hide nothing.
+/// Describes the actions that a pattern covers, in words that hide nothing.
 pub fn words(pattern: &Pattern) -> String {
     let named = |name: &str| show::argument(pattern.parameters.get(name).map_or("", String::as_str));
     let covered = match pattern.action.as_str() {
@@ -81,8 +80,8 @@ pub fn words(pattern: &Pattern) -> String {
     format!("{covered} (tool {})", show::argument(&pattern.tool))
 }
 
-/// What an approval for the task leads to, in words that hide nothing: the same in every program, since they are made
-/// from what is signed.
+/// Describes the consequence of an approval for the task, in words that hide nothing. It is the same in every
+/// program, since it is made from the signed content.
 pub fn consequence(offer: &TaskOffer) -> String {
     format!(
         "It is done, and so is, without asking: {}. In this conversation alone, {} times in all, for {} minutes.",
@@ -100,41 +99,20 @@ const HOSTS: &str = "hosts";
 type Parameters = BTreeMap<&'static str, String>;
 
 fn parameters(action: &Action, egress: &EgressScope) -> Option<Parameters> {
-    match action {
-        Action::WriteFile(write) if write.place == Place::Project && write.content.is_none() => {
-            Some([(PROJECT, write.root.clone())].into())
-        }
-        Action::Exec(exec) if !reach::is_asked_each_time(exec, egress) => of_exec(exec),
-        // What stays inside or is granted for the whole session asks no second time; what changes the agent or
-        // reaches others is read each time. So is what is fetched or searched for: words of its own carry out what the
-        // agent has read.
-        Action::WriteFile(_)
-        | Action::Exec(_)
-        | Action::Fetch(_)
-        | Action::Search(_)
-        | Action::ReadFile(_)
-        | Action::Browse(_)
-        | Action::Recall(_)
-        | Action::Remember(_)
-        | Action::Forget(_)
-        | Action::Say(_)
-        | Action::SendFile(_)
-        | Action::CallTool(_)
-        | Action::CreateTool(_)
-        | Action::InstallSkill(_)
-        | Action::Docker(_)
-        | Action::Subscribe(_)
-        | Action::Message(_)
-        | Action::Handoff(_)
-        | Action::Spawn(_)
-        | Action::Escalate(_)
-        | Action::ModelCall(_)
-        | Action::Vcs(_)
-        | Action::ModifySelf(_)
-        | Action::Operate(_)
-        | Action::Connect(_)
-        | Action::Plan(_) => None,
+    if let Action::WriteFile(write) = action
+        && write.place == Place::Project
+        && write.content.is_none()
+    {
+        return Some([(PROJECT, write.root.clone())].into());
     }
+    if let Action::Exec(exec) = action
+        && !reach::is_asked_each_time(exec, egress)
+    {
+        return of_exec(exec);
+    }
+    // Nothing else has a pattern. What stays inside or is granted for the whole session asks only once anyway. What changes the
+    // agent or reaches others is read each time, and so are URLs and queries: they can carry out what the agent has read.
+    None
 }
 
 /// The same command: only how long it may take can be another.

@@ -1,7 +1,7 @@
 //! The proof that one attempt passed the door, and the journal that makes it so.
 //!
-//! A [`Permit`] has private fields and is made in one place, [`crate::door::Grant::redeem`]. It is neither
-//! `Clone` nor serialisable, and whoever performs the action consumes it.
+//! A [`Permit`] has private fields and is made in one place, `Grant::redeem` of the door. It is neither
+//! `Clone` nor serialisable, and the performer of the action consumes it.
 //!
 //! A performer is written like this:
 //!
@@ -115,13 +115,14 @@ use writ_types::action::Action;
 use writ_types::digest::Digest;
 use writ_types::entry::Entry;
 use writ_types::id::{AskId, AttemptId, EntrySeq, KeyId};
-use writ_types::unit::{Amount, MicroUsd, Timestamp, Tokens};
+use writ_types::unit::{Amount, Timestamp};
 
 use crate::approval::TaskTerms;
+pub use crate::budget::Reservation;
 use crate::budget::{Ceilings, Exhausted};
 use crate::prepared::Prepared;
 
-/// How durable an intent must be before its action is performed.
+/// The durability of an intent before its action is performed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Durability {
     /// On disk: it survives a loss of power.
@@ -141,7 +142,7 @@ pub struct ApprovalUse {
     pub nonce: String,
     /// Of an approval for the task, or a standing one: the pattern and the uses that were signed.
     pub task: Option<TaskTerms>,
-    /// What it counts against the total of a standing approval that has one.
+    /// The amount that counts against the total of a standing approval.
     pub amount: Option<Amount>,
     /// The step of an approved plan that it is.
     pub plan: Option<PlanUse>,
@@ -152,21 +153,10 @@ pub struct ApprovalUse {
 pub struct PlanUse {
     /// The step's place in the plan, counted from zero.
     pub step: u32,
-    /// How often it may be done.
+    /// The number of times that the step may be done.
     pub times: u32,
     /// The task key that the plan's approval has minted.
     pub key: KeyId,
-}
-
-/// What an attempt may take at most, set aside before it is performed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Reservation {
-    /// Model tokens.
-    pub tokens: Tokens,
-    /// Money.
-    pub cost: MicroUsd,
-    /// Tool calls.
-    pub tool_calls: u64,
 }
 
 /// Everything that [`Journal::redeem`] writes in one transaction.
@@ -178,17 +168,17 @@ pub struct Redemption {
     pub intent: Entry,
     /// The approval that it uses up, if it needed one.
     pub approval: Option<ApprovalUse>,
-    /// What is set aside.
+    /// The reserved amounts.
     pub reservation: Reservation,
     /// The ids of what it rests on, none of which may have been revoked since it was decided.
     pub keys: BTreeSet<String>,
     /// The shared limits that must still admit it when it is set aside.
     pub ceilings: Ceilings,
-    /// How durable it must be.
+    /// The durability that the intent needs.
     pub durability: Durability,
 }
 
-/// Why a redemption was refused. Nothing was written.
+/// The reason why a redemption was refused. Nothing was written.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RedeemError {
     /// The approval was used already, is not there, or was made for something else.
@@ -224,7 +214,7 @@ pub struct Permit {
     expires_at: Timestamp,
     saving: Option<Saving>,
     approval: Option<AskId>,
-    /// Whether that approval was given for this action by itself.
+    /// That approval was given for this action alone.
     by_itself: bool,
 }
 
@@ -242,7 +232,7 @@ pub struct Saving {
 }
 
 impl Saving {
-    /// Whether more than is usual may be saved.
+    /// Returns true if more than the usual size may be saved.
     pub const fn is_large(&self) -> bool {
         self.large
     }
@@ -257,7 +247,7 @@ impl Saving {
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Opened {
-    /// What is to be performed.
+    /// The action to perform.
     pub prepared: Prepared,
     /// The attempt that its outcome names.
     pub attempt: AttemptId,
@@ -295,17 +285,19 @@ impl Permit {
         &self.opened.prepared.action
     }
 
-    /// What is permitted, in full.
+    /// Returns the permitted action in full.
     pub const fn prepared(&self) -> &Prepared {
         &self.opened.prepared
     }
 
-    /// The ask whose approval it has used, if it needed one: who takes that back means this as well.
+    /// Returns the ask with the approval that was used, if there was one: revoking that approval also ends
+    /// this.
     pub const fn approval(&self) -> Option<&AskId> {
         self.approval.as_ref()
     }
 
-    /// Whether a person has approved this action by itself: neither as a step of a plan nor with what is alike.
+    /// Returns true if a person has approved exactly this action: neither as a step of a plan nor through a
+    /// pattern.
     pub const fn is_approved_by_itself(&self) -> bool {
         self.by_itself
     }

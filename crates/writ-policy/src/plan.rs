@@ -7,7 +7,8 @@
 use std::collections::BTreeSet;
 
 use writ_types::action::{
-    Action, CallTool, ChangeKind, ExecProfile, Fetch, FileChange, Free, Place, Plan, PlanStep, WriteFile,
+    Action, CallTool, ChangeKind, ExecProfile, Fetch, FileChange, Free, Place, Plan, PlanNeed, PlanStep,
+    WriteFile,
 };
 use writ_types::digest::Digest;
 use writ_types::entry::{Decision, Risk};
@@ -16,7 +17,6 @@ use writ_types::taint::{Label, Taint};
 use writ_types::unit::Timestamp;
 
 use crate::approval::Approval;
-use crate::door::{TAINT_RULE, asks_about_this_time};
 use crate::egress::host::Target;
 use crate::keys::Authority;
 use crate::keys::grants::Grants;
@@ -24,20 +24,22 @@ use crate::origin::Origins;
 use crate::pattern;
 use crate::permit::{ApprovalUse, PlanUse};
 use crate::prepared::{Prepared, Sink};
+use crate::reasons::{TAINT_RULE, asks_about_this_time};
 use crate::scope;
 use crate::show::is_plain;
 
 /// The most steps of a plan: more are not read in earnest.
 pub const MAX_STEPS: usize = 24;
-/// How often one step may be done at most.
+/// The most repetitions of one step.
 pub const MAX_TIMES: u32 = 100;
-/// How often a step that leaves something open is done at most on a tap, as an approval for a task.
+/// The most repetitions of a step that leaves something open, where a tap approves it: as many as an approval
+/// for the task has uses.
 const MAX_TAPPED_TIMES: u32 = 20;
 /// For how many minutes, likewise.
 const MAX_TAPPED_MINUTES: u64 = 60;
-/// How long the steps of a plan may be done at most: a working day, in minutes.
+/// The longest lifetime of a plan, in minutes: a working day.
 pub const MAX_MINUTES: u64 = 8 * 60;
-/// How long they may be done if the plan says nothing: as long as any task key lives, in minutes.
+/// The lifetime of a plan that names none, in minutes: that of a task key.
 pub const MINUTES: u64 = 30;
 /// The longest title, in characters.
 pub const MAX_TITLE_CHARS: usize = 120;
@@ -102,13 +104,13 @@ fn check_step(step: &PlanStep) -> Result<(), String> {
     }
 }
 
-/// Whether a fetch does nothing but read from a host that every reader of its URL finds.
+/// Returns true if a fetch only reads, from a host on which all readers of its URL agree.
 fn is_page(fetch: &Fetch) -> bool {
     let reads = matches!(fetch.method.as_str(), "GET" | "HEAD") && fetch.body.is_none();
     reads && fetch.save_to.is_none() && !fetch.large && Target::from_url(&fetch.url).is_ok()
 }
 
-/// A step as an action of its own, wished by whoever wished the plan.
+/// Makes a step an action of its own, with the requester of the plan.
 pub fn alone(plan: &Prepared, step: &PlanStep) -> Prepared {
     let sink =
         |(argument, value): &(String, String)| Sink { argument: argument.clone(), value: value.clone() };
@@ -121,7 +123,7 @@ pub fn alone(plan: &Prepared, step: &PlanStep) -> Prepared {
     }
 }
 
-/// What the task key of a plan grants: what its steps touch, and nothing else.
+/// Collects the grants for the task key of a plan: exactly what its steps touch.
 pub fn grants(plan: &Plan) -> Grants {
     let mut grants = Grants::default();
     for step in &plan.steps {
@@ -130,7 +132,7 @@ pub fn grants(plan: &Plan) -> Grants {
     grants
 }
 
-/// Notes at each step which of its arguments nobody but external content vouches for, where the plan rests on any.
+/// Marks the arguments of each step that rest on external content alone.
 pub fn mark(plan: &mut Plan, label: &Label, origins: Option<&Origins>) {
     for step in plan.steps.iter_mut().filter(|_| label.taint == Taint::External) {
         let takes =
@@ -144,47 +146,36 @@ pub fn mark(plan: &mut Plan, label: &Label, origins: Option<&Origins>) {
     }
 }
 
-/// Whether a home that only does what is planned does such an action in an approved plan alone: a model's wish to run
-/// something, to write something, or to drive a browser.
+/// Returns true if a home that only does what is planned performs such an action within an approved plan
+/// alone: a model's request to run a program, to write a file, or to drive a browser.
 pub fn is_needed(prepared: &Prepared) -> bool {
-    let kind = match &prepared.action {
-        Action::Exec(exec) => matches!(exec.profile, ExecProfile::Task | ExecProfile::Verification),
-        Action::WriteFile(write) => write.place == Place::Overlay,
-        Action::Fetch(fetch) => fetch.save_to.is_some(),
-        Action::Browse(_) => true,
-        Action::ReadFile(_)
-        | Action::Recall(_)
-        | Action::Remember(_)
-        | Action::Forget(_)
-        | Action::Say(_)
-        | Action::SendFile(_)
-        | Action::CallTool(_)
-        | Action::CreateTool(_)
-        | Action::InstallSkill(_)
-        | Action::Docker(_)
-        | Action::Subscribe(_)
-        | Action::Message(_)
-        | Action::Handoff(_)
-        | Action::Spawn(_)
-        | Action::Escalate(_)
-        | Action::ModelCall(_)
-        | Action::Vcs(_)
-        | Action::ModifySelf(_)
-        | Action::Operate(_)
-        | Action::Connect(_)
-        | Action::Search(_)
-        | Action::Plan(_) => false,
+    let is_of_kind = match prepared.action.kind().row().plan {
+        PlanNeed::Never => false,
+        PlanNeed::Always => true,
+        PlanNeed::Sometimes => runs_or_writes(&prepared.action),
     };
-    kind && prepared.call.is_some()
+    is_of_kind && prepared.call.is_some()
 }
 
-/// Whether a step leaves open what is done, and may be done so often or so long that a person should say so with a key of
-/// their own: as approvals for a task, a tap covers twenty times and an hour.
+/// Returns true if an action runs a program for the model, or writes a file into the work folder.
+fn runs_or_writes(action: &Action) -> bool {
+    if let Action::Exec(exec) = action {
+        return matches!(exec.profile, ExecProfile::Task | ExecProfile::Verification);
+    }
+    if let Action::WriteFile(write) = action {
+        return write.place == Place::Overlay;
+    }
+    // Of the kinds that the table calls `Sometimes`, this is the last; one that is added there wants a plan until it is named here.
+    if let Action::Fetch(fetch) = action { fetch.save_to.is_some() } else { true }
+}
+
+/// Returns true if a step leaves something open and may be repeated so often, or so long, that its approval
+/// needs a key: a tap covers twenty repetitions and an hour, as with an approval for the task.
 pub(crate) fn is_wide(plan: &Plan, step: &PlanStep) -> bool {
     step.free != Free::Nothing && (step.times > MAX_TAPPED_TIMES || plan.minutes > MAX_TAPPED_MINUTES)
 }
 
-/// Whether a step means an action.
+/// Returns true if an action is this step.
 pub fn means(step: &PlanStep, prepared: &Prepared) -> bool {
     // Two tools write files, and the path decides which one fits.
     let is_same_tool = step.tool == prepared.tool
@@ -226,7 +217,7 @@ pub fn means(step: &PlanStep, prepared: &Prepared) -> bool {
         }
 }
 
-/// Whether two actions do the same; how long a program may take is no part of what it does.
+/// Returns true if two actions do the same. The time limit of a program is no part of it.
 fn is_same(planned: &Action, wished: &Action) -> bool {
     match (planned, wished) {
         (Action::Exec(planned), Action::Exec(wished)) => {
@@ -242,11 +233,11 @@ fn is_same(planned: &Action, wished: &Action) -> bool {
 pub struct Planned<'a> {
     /// One that a person has approved. The authority is that of its key then.
     pub in_force: Option<&'a InForce>,
-    /// Whether what [is to be planned](is_needed) is done under a plan alone.
+    /// Actions that [need a plan](is_needed) are performed under one only.
     pub only: bool,
 }
 
-/// What is asked about an action that a plan may cover.
+/// An action that a plan may cover, with the questions about it.
 pub(crate) struct Asked<'a> {
     pub(crate) rules: &'a BTreeSet<String>,
     pub(crate) risk: Risk,
@@ -313,7 +304,7 @@ impl InForce {
         open.filter(|(_, step)| means(step, prepared))
     }
 
-    /// The use of the plan that covers an action; none: it must be asked about by itself.
+    /// Finds the use of the plan that covers an action; `None` if it must be asked about alone.
     pub(crate) fn covers(
         &self,
         (prepared, hash): (&Prepared, Digest),
@@ -340,7 +331,7 @@ impl InForce {
     }
 }
 
-/// Whether what of a step may be otherwise lets an action pass about which all this is asked.
+/// Returns true if the part of a step that was left open answers all these questions.
 fn is_covered(free: Free, prepared: &Prepared, asked: &Asked<'_>) -> bool {
     match (free, &prepared.action) {
         (Free::Nothing, _) => true,

@@ -1,4 +1,4 @@
-//! Who speaks: evidence becomes an authenticated, bounded, normalised message.
+//! Principals: evidence becomes an authenticated, bounded, normalised message.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -19,12 +19,12 @@ use crate::redact::{Guarded, Redactor};
 /// The longest message accepted, in bytes: about four long novels' chapters, far beyond what a person types.
 pub const MAX_MESSAGE_BYTES: usize = 1024 * 1024;
 
-/// What the ledger calls somebody whom nobody has verified, on a channel that is relayed.
+/// The name in the ledger for an unverified sender on a relayed channel.
 pub const RELAYED: &str = "relayed";
 /// The longest name of a sender on a channel that is relayed, in bytes.
 pub const MAX_SENDER_BYTES: usize = 128;
 
-/// Somebody whose word counts for something.
+/// An authenticated source of words.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Principal {
     /// The owner of the home.
@@ -48,7 +48,7 @@ pub enum Principal {
 }
 
 impl Principal {
-    /// How far this principal's own words may be trusted.
+    /// Returns the taint of this principal's own words.
     pub const fn taint(&self) -> Taint {
         match self {
             Self::Owner | Self::Harness { .. } => Taint::Owner,
@@ -57,7 +57,7 @@ impl Principal {
         }
     }
 
-    /// Whether this principal may open turns.
+    /// Returns true if this principal may open turns.
     pub const fn may_ask(&self) -> bool {
         match self {
             Self::Owner | Self::Member(_) | Self::Guest { .. } | Self::Harness { .. } => true,
@@ -65,7 +65,7 @@ impl Principal {
         }
     }
 
-    /// Whether this principal may answer asks.
+    /// Returns true if this principal may answer asks.
     pub const fn may_approve(&self) -> bool {
         match self {
             Self::Owner | Self::Approver(_) => true,
@@ -87,7 +87,7 @@ impl fmt::Display for Principal {
     }
 }
 
-/// What a surface knows of whoever speaks.
+/// The evidence that a surface has about a sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Evidence {
     /// The kernel's word for the user id of the process at the other end of `control.sock`.
@@ -98,8 +98,8 @@ pub enum Evidence {
     None,
 }
 
-/// What is kept of a secret that its bearer shows: its SHA-256, so that whoever reads it has no secret. Secrets are
-/// random and long, so nobody finds one from its hash.
+/// The stored form of a bearer secret: its SHA-256. A reader of the store gets no secret from it, since
+/// secrets are random and long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct BearerHash(Digest);
 
@@ -109,18 +109,18 @@ impl BearerHash {
         Self(Digest::of(secret.as_bytes()))
     }
 
-    /// A hash that was kept.
+    /// Wraps a stored hash.
     pub const fn from_digest(digest: Digest) -> Self {
         Self(digest)
     }
 
-    /// The hash, to be kept.
+    /// Returns the hash, to be stored.
     pub const fn digest(&self) -> Digest {
         self.0
     }
 }
 
-/// Proof that somebody has shown one of the home's secrets. Made only by [`prove_bearer`].
+/// Proof that one of the home's secrets was presented. Made only by [`prove_bearer`].
 ///
 /// ```compile_fail
 /// let _ = writ_policy::principal::BearerProof { shown: () };
@@ -130,14 +130,14 @@ pub struct BearerProof {
     shown: (),
 }
 
-/// Compares what somebody shows with the secrets that count. Takes as long for a wrong one as for a right one.
+/// Compares a presented secret with the valid ones, in the same time for right and wrong ones.
 pub fn prove_bearer<'a>(shown: &str, known: impl IntoIterator<Item = &'a BearerHash>) -> Option<BearerProof> {
     let shown = BearerHash::of(shown);
     let same = |found: Choice, known: &BearerHash| found | shown.0.as_bytes().ct_eq(known.0.as_bytes());
     bool::from(known.into_iter().fold(Choice::from(0), same)).then_some(BearerProof { shown: () })
 }
 
-/// Whom the installation knows.
+/// The identities that the installation has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Directory {
     /// The user id that owns the home folder.
@@ -151,7 +151,7 @@ pub struct Inbound {
     pub session: SessionId,
     /// The client's id of the message; unique per session.
     pub client_id: String,
-    /// What is said.
+    /// The text.
     pub text: String,
 }
 
@@ -161,13 +161,12 @@ pub struct Authenticated<T> {
     principal: Principal,
     at: Timestamp,
     value: T,
-    /// What was masked in it.
     masked: BTreeSet<String>,
 }
 
 impl<T> Authenticated<T> {
-    /// The same, said through somebody who relays it: the owner's word is only what the owner has signed. Whoever else the
-    /// relay names is anybody: no owner has named them.
+    /// Attributes a message to the sender that a relay names. It counts as the owner's only with the owner's
+    /// signature; any other sender is a guest.
     #[must_use]
     pub fn relayed(self, signed: Option<&Signed>, sender: Option<&str>) -> Self {
         let principal = match (signed, sender) {
@@ -178,7 +177,8 @@ impl<T> Authenticated<T> {
         Self { principal, ..self }
     }
 
-    /// The same, said under a standing order: what the owner's own process says there is the harness's word, and no more.
+    /// Attributes a message to the harness: under a standing order the owner's own process speaks for no
+    /// person.
     #[must_use]
     pub fn under(self, order: &Order) -> Self {
         let principal = match self.principal {
@@ -192,7 +192,7 @@ impl<T> Authenticated<T> {
         Self { principal, ..self }
     }
 
-    /// Who said it.
+    /// Returns the principal.
     pub const fn principal(&self) -> &Principal {
         &self.principal
     }
@@ -202,21 +202,21 @@ impl<T> Authenticated<T> {
         self.at
     }
 
-    /// What was said.
+    /// Returns the authenticated value.
     pub const fn get(&self) -> &T {
         &self.value
     }
 
-    /// The names of the credentials that were masked in what was said.
+    /// Returns the names of the credentials that were masked in the text.
     pub const fn masked(&self) -> &BTreeSet<String> {
         &self.masked
     }
 }
 
-/// Why something is not accepted as coming from anybody.
+/// The reason why a message is not accepted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AuthError {
-    /// Nobody that the installation knows.
+    /// The evidence proves no identity of the installation.
     #[error("not the owner of this home")]
     Unknown,
     /// The message is empty.
@@ -239,11 +239,11 @@ pub enum AuthError {
     NotAllowed(Principal),
 }
 
-/// Establishes who speaks.
+/// Identifies the principal.
 ///
 /// # Errors
 ///
-/// If the evidence proves nobody whom the directory knows.
+/// If the evidence proves no identity of the directory.
 pub fn identify(
     evidence: Evidence,
     directory: &Directory,
@@ -260,12 +260,13 @@ pub fn identify(
     }
 }
 
-/// Authenticates, bounds and normalises (NFC, no NUL) a message, and masks the credentials in it: the only way to an
-/// `Authenticated<Inbound>`.
+/// Authenticates, bounds and normalises (NFC, no NUL) a message, and masks the credentials in it: the only
+/// way to an `Authenticated<Inbound>`.
 ///
 /// # Errors
 ///
-/// If nobody is proven, the principal may not open turns, or the message is empty, too long or mostly a credential.
+/// If no identity is proven, the principal may not open turns, or the message is empty, too long or mostly a
+/// credential.
 pub fn authenticate(
     evidence: Evidence,
     inbound: Inbound,
@@ -309,7 +310,7 @@ pub fn sign_record(
     Ok(hex::encode(key.sign(&canonical_json(record)?).to_bytes()))
 }
 
-/// Whether a record's signature is good.
+/// Verifies the signature of a record.
 pub fn record_is_signed(record: &InboundRecord, signature: &str, key: &VerifyingKey) -> bool {
     let mut bytes = [0; 64];
     hex::decode_to_slice(signature, &mut bytes).is_ok()

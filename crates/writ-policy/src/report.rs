@@ -1,4 +1,4 @@
-//! How this crate's errors are told: exit codes, stable codes, and what those outside may know.
+//! Reports of this crate's errors: exit codes, stable codes, and the text for those outside.
 
 use writ_types::entry::DenyReason;
 use writ_types::error::{Exit, Report, ToReport};
@@ -83,7 +83,7 @@ impl ToReport for KeyError {
             Self::Sealed => "key.sealed",
             Self::Wider(_) => "key.wider",
         };
-        // What a forged key holds is not repeated to whoever sent it.
+        // The content of a forged key is not repeated to its sender.
         Report::new(Exit::Denied, code, "the key is not valid here")
             .inside(self.to_string())
             .hint("`writ keys inspect FILE` says what a key holds")

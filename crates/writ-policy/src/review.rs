@@ -1,7 +1,7 @@
-//! Reviewing what waits: alike asks in groups, and what in them is unlike the others or unlike what was approved before.
+//! Reviews of pending asks: similar asks in groups, and anomalies within them.
 //!
-//! The rules are few, fixed and told in words. What one of them marks is answered by itself, and so is what does much
-//! harm: an answer to a group is only a way to sign several cards one after the other.
+//! The rules are few, fixed and explained in words. An ask with an anomaly is answered alone, and so is one
+//! of high risk: an answer to a group only signs several cards one after the other.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,9 +20,9 @@ use crate::show;
 pub const MAX_TOGETHER: Risk = Risk::Medium;
 /// From how many approvals of a tool on its usual hours are known.
 pub const MIN_HOURS_KNOWN: usize = 10;
-/// How many hours from all earlier approvals of the tool make an hour unusual.
+/// Hours between an ask and all earlier approvals of the tool from which the hour is unusual.
 pub const UNUSUAL_HOURS: i64 = 4;
-/// How many times as long as the longest that was approved of the tool makes a text unusual.
+/// Multiple of the longest approved text of the tool from which a text is unusual.
 pub const UNUSUAL_SIZE: usize = 4;
 /// The most values of one ask that are compared; the rest counts as one that is new.
 const MAX_PLACES: usize = 64;
@@ -35,13 +35,13 @@ const HOURS_OF_DAY: i64 = 24;
 pub struct Asked<'a> {
     /// The ask.
     pub ask: &'a AskId,
-    /// What it would do.
+    /// The action.
     pub prepared: &'a Prepared,
-    /// How much harm a wrong yes does.
+    /// The harm that a wrong yes does.
     pub risk: Risk,
-    /// How many people must say yes.
+    /// The number of people that must say yes.
     pub approvers: u8,
-    /// How long its text is, in bytes.
+    /// The length of the shown text, in bytes.
     pub shown_bytes: usize,
     /// When it was asked.
     pub at: Timestamp,
@@ -50,7 +50,7 @@ pub struct Asked<'a> {
 /// Asks that are alike: the same tool, naming the same kinds of things.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Group {
-    /// What they have in common, in words.
+    /// The common properties of the group, in words.
     pub likeness: String,
     /// The asks, in the order in which they were given.
     pub members: Vec<Member>,
@@ -61,14 +61,14 @@ pub struct Group {
 pub struct Member {
     /// The ask.
     pub ask: AskId,
-    /// What is unusual about it, in words.
+    /// The unusual properties of this ask, in words.
     pub anomalies: Vec<String>,
-    /// Why it is answered by itself in any case; none: it need not be.
+    /// The reason to answer it alone; `None` if it may be answered with its group.
     pub alone: Option<&'static str>,
 }
 
 impl Member {
-    /// Whether a yes to its group may be one to it.
+    /// Returns true if a yes to its group may include it.
     pub const fn goes_with_others(&self) -> bool {
         self.anomalies.is_empty() && self.alone.is_none()
     }
@@ -90,7 +90,6 @@ pub fn review(waiting: &[Asked<'_>], approved: &[Asked<'_>]) -> Vec<Group> {
     groups.into_iter().map(|(likeness, members)| Group { likeness, members }).collect()
 }
 
-/// What was approved of a tool.
 #[derive(Default)]
 struct Known {
     places: BTreeSet<(String, String)>,
@@ -114,7 +113,7 @@ impl Known {
     }
 }
 
-/// What asks of one group have in common.
+/// Describes the common properties of similar asks.
 fn likeness(prepared: &Prepared) -> String {
     let names: BTreeSet<String> =
         places(prepared).into_iter().map(|(name, _)| show::argument(&name)).collect();
@@ -168,7 +167,7 @@ fn anomalies(asked: &Asked<'_>, before: &Known) -> Vec<String> {
     found
 }
 
-/// Whom, where and what an action names, and not how much: names and values.
+/// Lists the recipients, places and things that an action names, without amounts: names and values.
 fn places(prepared: &Prepared) -> BTreeSet<(String, String)> {
     let attributes = scope::attributes(&prepared.action).into_iter().filter_map(|(dimension, value)| {
         let counts = match dimension {
@@ -201,7 +200,7 @@ const fn hour(at: Timestamp) -> i64 {
     at.as_millis().div_euclid(HOUR_MS).rem_euclid(HOURS_OF_DAY)
 }
 
-/// Whether an hour of the day is far from those of all that was approved.
+/// Returns true if an hour of the day is far from those of all approvals.
 fn is_odd_hour(at: Timestamp, before: &[i64]) -> bool {
     let apart = |other: &i64| {
         let apart = (hour(at) - other).abs();

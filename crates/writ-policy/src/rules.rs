@@ -33,7 +33,7 @@ pub const MAX_APPROVERS: u8 = 5;
 /// The longest reason of a project's rule that is shown, in characters.
 const MAX_FOREIGN_REASON_CHARS: usize = 200;
 
-/// What the rules say.
+/// The verdict of the rules.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RuleVerdict {
     /// A rule permits it and none forbids it.
@@ -46,7 +46,7 @@ pub enum RuleVerdict {
         reasons: BTreeSet<String>,
         /// The highest risk that they name, if any does.
         risk: Option<Risk>,
-        /// How many people must say yes.
+        /// The number of people that must say yes.
         approvers: u8,
     },
     /// Forbidden by this rule, or permitted by none, or an evaluation failed.
@@ -62,7 +62,7 @@ pub enum RuleError {
     /// Too long.
     #[error("{origin}: {bytes} bytes of rules; the limit is {MAX_RULES_BYTES}")]
     TooLong {
-        /// Where the rules come from.
+        /// The source of the rules.
         origin: String,
         /// Their size.
         bytes: usize,
@@ -70,23 +70,23 @@ pub enum RuleError {
     /// Not Cedar.
     #[error("{origin}: {text}")]
     Syntax {
-        /// Where the rules come from.
+        /// The source of the rules.
         origin: String,
-        /// What is wrong.
+        /// The error.
         text: String,
     },
     /// Not in keeping with the schema.
     #[error("{origin}: a rule does not fit the schema: {text}")]
     Schema {
-        /// Where the rule comes from.
+        /// The source of the rule.
         origin: String,
-        /// What is wrong.
+        /// The error.
         text: String,
     },
     /// A rule has no `@id`, or one that is taken.
     #[error("{origin}: every rule needs an @id of its own ('{id}')")]
     Id {
-        /// Where the rules come from.
+        /// The source of the rules.
         origin: String,
         /// The id.
         id: String,
@@ -94,7 +94,7 @@ pub enum RuleError {
     /// A project's rule permits: projects can only narrow.
     #[error("{origin}: rule '{id}' permits; a project's rules can only forbid")]
     Widens {
-        /// Where the rules come from.
+        /// The source of the rules.
         origin: String,
         /// The rule.
         id: String,
@@ -102,7 +102,7 @@ pub enum RuleError {
     /// `@risk` on a rule that does not ask, or a risk that there is not.
     #[error("{origin}: rule '{id}': @risk is \"low\", \"medium\", \"high\" or \"irreversible\", beside @ask")]
     Risk {
-        /// Where the rules come from.
+        /// The source of the rules.
         origin: String,
         /// The rule.
         id: String,
@@ -110,7 +110,7 @@ pub enum RuleError {
     /// `@approvers` on a rule that does not ask, or no number that it can have.
     #[error("{origin}: rule '{id}': @approvers is \"1\" to \"{MAX_APPROVERS}\", beside @ask")]
     Approvers {
-        /// Where the rules come from.
+        /// The source of the rules.
         origin: String,
         /// The rule.
         id: String,
@@ -118,14 +118,14 @@ pub enum RuleError {
     /// `@ask` on a rule that permits.
     #[error("{origin}: rule '{id}' has @ask but permits; only 'forbid' can ask")]
     AskingPermit {
-        /// Where the rules come from.
+        /// The source of the rules.
         origin: String,
         /// The rule.
         id: String,
     },
 }
 
-/// Where rules come from, and whether they may permit.
+/// The origin of rules, which says if they may permit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Authorship {
     /// The owner's.
@@ -139,7 +139,7 @@ pub enum Authorship {
 pub struct RuleSource {
     /// Its name, for errors.
     pub origin: String,
-    /// Whose it is.
+    /// The author.
     pub authorship: Authorship,
     /// Its text.
     pub text: String,
@@ -152,14 +152,14 @@ impl RuleSource {
     }
 }
 
-/// What rules may look at that is not in the action: the door knows it.
+/// Facts for rules that are not in the action.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Standing {
-    /// Whether the owner approved this kind beforehand, within the key's scopes.
+    /// The owner has preapproved this kind, within the key's scopes.
     pub preapproved: bool,
-    /// How far the action would reach.
+    /// The hosts that the action would reach, as a class.
     pub reach: Reach,
-    /// Whether it reads only, and everything that says where it leads is an owner value or a field value.
+    /// The action only reads, and all its destinations are values of the owner or of fields.
     pub owned: bool,
 }
 
@@ -168,13 +168,12 @@ pub struct Standing {
 pub struct RuleSet {
     schema: Schema,
     all: PolicySet,
-    /// The same without the rules that ask: what would hold if a person said yes.
+    /// The rules without those that ask: they apply after a yes.
     without_asks: PolicySet,
     /// The rules that a project has written: their reasons are not the owner's words.
     foreign: BTreeSet<String>,
     digest: Digest,
     authorizer: Authorizer,
-    /// What is only tried.
     shadows: Vec<Shadow>,
 }
 
@@ -230,7 +229,7 @@ impl RuleSet {
         ids
     }
 
-    /// Whether there is a rule of that name.
+    /// Returns true if there is a rule of that name.
     pub fn has(&self, id: &str) -> bool {
         self.all.policy(&PolicyId::new(id)).is_some()
     }
@@ -392,12 +391,12 @@ impl RuleSource {
     }
 }
 
-/// How the reason of a project's rule begins.
+/// Returns the prefix of the reasons of a project's rules.
 pub(crate) fn of_project(id: &str) -> String {
     format!("A rule of the project ('{id}') asks: ")
 }
 
-/// How many people must say yes, as `@approvers` names it.
+/// Parses the number of people in `@approvers`.
 fn people(number: &str) -> Option<u8> {
     number.parse().ok().filter(|number| (1..=MAX_APPROVERS).contains(number))
 }
@@ -419,12 +418,12 @@ fn uid(kind: &str, id: &str) -> Option<EntityUid> {
     Some(EntityUid::from_type_name_and_id(EntityTypeName::from_str(kind).ok()?, EntityId::new(id)))
 }
 
-/// Whether an action saves more than is usual.
+/// Returns true if an action saves more than the usual size.
 const fn is_large(action: &Action) -> bool {
     matches!(action, Action::Fetch(fetch) if fetch.large)
 }
 
-/// What rules may look at besides agent, action and target.
+/// The facts that rules may use besides agent, action and target.
 struct Circumstances {
     place: &'static str,
     profile: &'static str,
@@ -435,56 +434,32 @@ struct Circumstances {
 impl Circumstances {
     fn of(action: &Action) -> Self {
         let none = Self { place: "", profile: "", trust: "", network: false };
-        match action {
-            Action::Exec(exec) => {
-                let profile = match exec.profile {
-                    ExecProfile::Task => "task",
-                    ExecProfile::Verification => "verification",
-                    ExecProfile::Server => "server",
-                    ExecProfile::Gate => "gate",
-                };
-                Self { profile, network: !exec.hosts.is_empty(), ..none }
-            }
-            Action::WriteFile(write) => {
-                let place = match write.place {
-                    Place::Overlay => "overlay",
-                    Place::Project => "project",
-                };
-                Self { place, ..none }
-            }
-            Action::Remember(remember) => {
-                let trust = match remember.trust {
-                    MemoryTrust::Working => "working",
-                    MemoryTrust::Verified => "verified",
-                    MemoryTrust::Constitutional => "constitutional",
-                };
-                Self { trust, ..none }
-            }
-            Action::SendFile(send) if send.to == "owner" => Self { place: "owner", ..none },
-            Action::ReadFile(_)
-            | Action::Fetch(_)
-            | Action::Browse(_)
-            | Action::Recall(_)
-            | Action::Forget(_)
-            | Action::Say(_)
-            | Action::SendFile(_)
-            | Action::CallTool(_)
-            | Action::CreateTool(_)
-            | Action::InstallSkill(_)
-            | Action::Docker(_)
-            | Action::Subscribe(_)
-            | Action::Message(_)
-            | Action::Handoff(_)
-            | Action::Spawn(_)
-            | Action::Escalate(_)
-            | Action::ModelCall(_)
-            | Action::Vcs(_)
-            | Action::ModifySelf(_)
-            | Action::Operate(_)
-            | Action::Connect(_)
-            | Action::Search(_)
-            | Action::Plan(_) => none,
+        if let Action::Exec(exec) = action {
+            let profile = match exec.profile {
+                ExecProfile::Task => "task",
+                ExecProfile::Verification => "verification",
+                ExecProfile::Server => "server",
+                ExecProfile::Gate => "gate",
+            };
+            return Self { profile, network: !exec.hosts.is_empty(), ..none };
         }
+        if let Action::WriteFile(write) = action {
+            let place = match write.place {
+                Place::Overlay => "overlay",
+                Place::Project => "project",
+            };
+            return Self { place, ..none };
+        }
+        if let Action::Remember(remember) = action {
+            let trust = match remember.trust {
+                MemoryTrust::Working => "working",
+                MemoryTrust::Verified => "verified",
+                MemoryTrust::Constitutional => "constitutional",
+            };
+            return Self { trust, ..none };
+        }
+        let is_to_owner = matches!(action, Action::SendFile(send) if send.to == "owner");
+        if is_to_owner { Self { place: "owner", ..none } } else { none }
     }
 }
 

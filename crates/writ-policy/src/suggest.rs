@@ -1,11 +1,12 @@
-//! What an owner could say once instead of answering again and again, found in what was answered.
+//! Suggestions for settings that would answer recurring questions, derived from earlier answers.
 //!
-//! A suggestion is tested against everything that was asked: each question is judged again by the rules in force, with the
-//! suggested host listed, or with the suggested approval in force from the first yes on. One that would have let through
-//! anything that was denied is none.
+//! A suggestion is tested against all earlier questions: each is judged again by the rules in force, with the
+//! suggested host listed, or with the suggested approval in force from the first yes on. One that would have
+//! let through a denied action is dropped.
 //!
-//! What is not kept of a question is taken as it was: a gate, or a rule of a project, that asked then would ask again, and
-//! labels say of a call of a foreign tool what they said. Whose words an address was is not kept: it counts as nobody's.
+//! Facts that are not stored with a question are assumed unchanged: a gate, or a rule of a project, that
+//! asked then would ask again, and so would labels on a call of a foreign tool. The author of an address is
+//! not stored: it counts as unknown.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +15,6 @@ use writ_types::digest::Digest;
 use writ_types::frame::{Card, Pattern};
 use writ_types::unit::{Amount, Timestamp};
 
-use crate::door::TAINT_RULE;
 use crate::door::asking::{Asking, by_itself};
 use crate::door::cover::Alike;
 use crate::egress::EgressScope;
@@ -24,15 +24,16 @@ use crate::pattern::standing::Recurring;
 use crate::pattern::{digest, standing};
 use crate::prepared::Prepared;
 use crate::reach::{self, Reach};
+use crate::reasons::TAINT_RULE;
 use crate::rules::{RuleSet, Standing, of_project};
 use crate::taint::Labels;
 
-/// How often somebody must have said yes before anything is suggested: twice can be chance.
+/// The fewest approvals before a suggestion: two can be chance.
 pub const MIN_APPROVED: usize = 3;
 /// The most suggestions: those that save the most questions.
 pub const MAX_SUGGESTIONS: usize = 20;
 
-/// What a person has said.
+/// The answer of a person.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Said {
     /// Yes.
@@ -48,24 +49,24 @@ pub enum Said {
 pub struct Asked<'a> {
     /// The card that was shown.
     pub card: &'a Card,
-    /// What was asked about.
+    /// The action.
     pub prepared: &'a Prepared,
-    /// What came of it.
+    /// The answer.
     pub said: Said,
 }
 
-/// What is in force now.
+/// The settings in force.
 #[derive(Clone, Copy, Debug)]
 pub struct InForce<'a> {
     /// The rules of the home.
     pub rules: &'a RuleSet,
     /// The owner's lists of hosts, and the hosts that are trusted; nothing that a session was granted.
     pub egress: &'a EgressScope,
-    /// Whether no argument excuses an action that rests on external content.
+    /// A strict home: no argument excuses an action that rests on external content.
     pub strict: bool,
 }
 
-/// What could be said once.
+/// A suggested setting.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Advice {
     /// List a host: `[egress] allowed`.
@@ -75,13 +76,13 @@ pub enum Advice {
     },
     /// Let the next yes stand, with a total where one argument varies.
     Stand {
-        /// What it would cover, in words.
+        /// The covered actions, in words.
         covers: String,
-        /// How often somebody said yes: whatever was not answered is no measure.
+        /// The number of approvals; unanswered questions do not count.
         uses: u32,
-        /// The argument that varies, and what it came to in what somebody said yes to.
+        /// The argument that varies, and its sum over the approved questions.
         total: Option<(String, Amount)>,
-        /// The largest value of that argument that was asked about and not answered, if none as large was said yes to.
+        /// The largest value of that argument in an unanswered question, if none as large was approved.
         unanswered: Option<Amount>,
     },
 }
@@ -89,15 +90,16 @@ pub enum Advice {
 /// A suggestion, and what it would have meant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Suggestion {
-    /// What could be said.
+    /// The setting.
     pub advice: Advice,
-    /// How often was asked about what it is about.
+    /// The number of earlier questions that it concerns.
     pub asked: usize,
-    /// How often of these would be asked with it.
+    /// The number of them that would still be asked.
     pub would_ask: usize,
 }
 
-/// What could have been said once, the most helpful first. None of it lets through anything that was denied.
+/// Finds settings that would answer the questions, the most helpful first. None of them lets through a denied
+/// action.
 pub fn suggest(asked: &[Asked<'_>], in_force: &InForce<'_>) -> Vec<Suggestion> {
     let mut all = hosts(asked, in_force);
     all.extend(standing(asked, in_force));
@@ -106,11 +108,11 @@ pub fn suggest(asked: &[Asked<'_>], in_force: &InForce<'_>) -> Vec<Suggestion> {
     all
 }
 
-/// What would become of a question.
+/// The outcome of a question under other settings.
 enum Now {
     /// Nothing asks.
     Passes,
-    /// It is refused, and nobody is asked.
+    /// It is refused without a question.
     Refused,
     /// A person is asked, who could let it stand like this.
     Asks(Vec<Recurring>),
@@ -121,7 +123,7 @@ impl InForce<'_> {
     fn judge(&self, one: &Asked<'_>, egress: &EgressScope) -> Now {
         let (prepared, action) = (one.prepared, &one.prepared.action);
         let reach = reach::of(action, egress);
-        // Nobody wishes a connection to a host that is listed: it is made.
+        // A connection to a listed host is made without a question.
         if matches!(action, Action::Connect(_)) && matches!(reach, Reach::Granted | Reach::Known) {
             return Now::Passes;
         }
@@ -141,7 +143,7 @@ impl InForce<'_> {
         let alike = Alike::of((prepared, self.rules.digest()), &rules, (risk, approvers), egress);
         let is_offered = one.card.task.is_some() || one.card.standing.is_some();
         if !is_offered && (alike.pattern.is_some() || !alike.recurring.is_empty()) {
-            // Not the rules alone asked, or nobody was to say yes alone.
+            // Labels or gates asked as well, or several people had to say yes.
             return Now::Asks(Vec::new());
         }
         if rules.is_empty() { Now::Passes } else { Now::Asks(alike.recurring) }
@@ -165,8 +167,8 @@ fn hosts(asked: &[Asked<'_>], in_force: &InForce<'_>) -> Vec<Suggestion> {
     groups.into_iter().filter_map(|(host, asked)| listed(host, &asked, in_force)).collect()
 }
 
-/// What listing a host would have meant for the questions about what reaches it. Whatever was denied of them speaks against
-/// it, and so does a secret that programs use there.
+/// Evaluates listing a host for the questions about it. A denial of one of them speaks against it, and so
+/// does a secret that programs use there.
 fn listed(host: Host, asked: &[Asked<'_>], in_force: &InForce<'_>) -> Option<Suggestion> {
     let speaks = |one: &&Asked<'_>| one.said == Said::Yes && is_for_the_host(one.prepared);
     let is_bound = in_force.egress.bound.iter().any(|pattern| pattern.covers_host(&host));
@@ -212,7 +214,7 @@ fn reached(action: &Action) -> BTreeSet<Host> {
     url.and_then(|url| Target::from_url(url).ok()).map(|target| target.host).into_iter().collect()
 }
 
-/// Whether a yes to an action says something of the one host that it would reach.
+/// Returns true if a yes to an action also concerns the one host that it would reach.
 fn is_for_the_host(prepared: &Prepared) -> bool {
     if let Action::Fetch(fetch) = &prepared.action {
         return fetch.method == "GET" && fetch.body.is_none() && !fetch.large;
@@ -240,7 +242,7 @@ impl Group {
         self.asked.push((one.card.asked_at, one.said, amount.map_or(0, Amount::millionths)));
     }
 
-    /// What counts against the total of each question that came to this.
+    /// Yields the amounts that count against the total, for the questions with this answer.
     fn amounts(&self, said: Said) -> impl Iterator<Item = u64> {
         self.asked.iter().filter(move |one| one.1 == said).map(|one| one.2)
     }
@@ -274,7 +276,7 @@ impl Group {
         self.amounts(Said::Yes).fold(0, u64::saturating_add)
     }
 
-    /// How often would have been asked, if each yes that was asked for had stood for so many uses, and so much in all.
+    /// Counts the questions that remain if each approval stands for so many uses, and for so much in all.
     fn would_ask(&self, uses: u32, sum: u64) -> usize {
         let (mut would_ask, mut stands) = (0_usize, None);
         for (at, said, amount) in &self.asked {
@@ -296,8 +298,8 @@ impl Group {
     }
 }
 
-/// Questions whose standing patterns are the same under the rules in force. One that leaves an argument open is suggested
-/// only where the one that leaves nothing open does not say as much.
+/// Groups the questions by their standing patterns under the rules in force. A pattern that leaves an
+/// argument open is suggested only where the exact one covers less.
 fn standing(asked: &[Asked<'_>], in_force: &InForce<'_>) -> Vec<Suggestion> {
     let mut in_order: Vec<&Asked<'_>> = asked.iter().collect();
     in_order.sort_by_key(|one| one.card.asked_at);
@@ -332,7 +334,8 @@ fn patterns(recurring: &[Recurring]) -> Vec<Offered<'_>> {
     all.collect()
 }
 
-/// A no speaks against whatever would cover it today, also where its card offered nothing: something else may have asked then.
+/// Counts a denial against each pattern that would cover it today, also where its card offered none: another
+/// rule may have asked then.
 fn deny(groups: &mut BTreeMap<Digest, Group>, asked: &[Asked<'_>], in_force: &InForce<'_>) {
     let rules: BTreeSet<BTreeSet<String>> =
         groups.values().map(|group| group.pattern.rules.clone()).collect();

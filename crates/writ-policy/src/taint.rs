@@ -1,4 +1,4 @@
-//! What external content may lead to.
+//! Taint: the effects that external content may have.
 //!
 //! Effects that stay in the session's sandbox are free; effects that leave or outlast it are not.
 
@@ -9,24 +9,24 @@ use writ_types::action::{Action, CallTool, MemoryTrust, Place, Remember};
 use writ_types::entry::Risk;
 use writ_types::taint::{Label, Taint};
 
-use crate::door::TAINT_RULE;
 use crate::egress::EgressScope;
 use crate::origin::Origins;
 use crate::prepared::{Prepared, Sink};
 use crate::reach::{self, Reach};
+use crate::reasons::TAINT_RULE;
 use crate::rules::Standing;
 use crate::show;
 
 mod content;
 
-/// What taint says of an action.
+/// The verdict of taint on an action.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TaintVerdict {
     /// Nothing to object.
     Pass,
     /// A person must look: external content would leave or outlast the session.
     Ask(Cow<'static, str>),
-    /// Never, whoever approves.
+    /// Never, even with an approval.
     Deny(&'static str),
 }
 
@@ -57,14 +57,14 @@ const UNCLEARED: TaintVerdict = TaintVerdict::Deny(
     "the model would be told more than its provider is cleared for (providers.*.clearance)",
 );
 
-/// What is known of the values in an action.
+/// The labels of the values in an action, with the settings that they are judged by.
 #[derive(Clone, Copy, Debug)]
 pub struct Labels<'a> {
-    /// What its arguments may be made of.
+    /// The sources that its arguments may be made of.
     pub origins: &'a Origins,
-    /// Whether no argument excuses it: everything that would leave asks in a tainted turn.
+    /// A strict home: everything that would leave asks in a tainted turn.
     pub strict: bool,
-    /// What may be reached, and where programs use secrets of the owner.
+    /// The reachable hosts, and those where programs use secrets of the owner.
     pub egress: &'a EgressScope,
 }
 
@@ -75,7 +75,7 @@ pub fn judge(prepared: &Prepared, standing: Standing, labels: Labels<'_>) -> Tai
         return judge_memory(remember, &prepared.label);
     }
     if let Action::ModelCall(call) = &prepared.action {
-        // Whatever it rests on: a model is told what its provider is cleared for.
+        // A model reads only what its provider is cleared for, wherever it comes from.
         return if prepared.label.clearance() <= call.clearance { TaintVerdict::Pass } else { UNCLEARED };
     }
     if prepared.label.taint != Taint::External {
@@ -90,17 +90,17 @@ pub fn judge(prepared: &Prepared, standing: Standing, labels: Labels<'_>) -> Tai
         Action::Exec(exec) if exec.hosts.is_empty() => TaintVerdict::Pass,
         // What external content has asked for could be done there in the owner's name.
         Action::Exec(exec) if reach::acts_as_owner(exec, labels.egress) => ACTS,
-        // Whom the owner has listed may be told what a program works on. Registries are needed for work that rests
-        // on project files, which are external themselves.
+        // A listed host may receive what a program works on. Registries are needed for work that rests on
+        // project files, which are external themselves.
         Action::Exec(_) if matches!(standing.reach, Reach::Granted | Reach::Known) => TaintVerdict::Pass,
         Action::Exec(_) => LEAVES,
         // Any part of a URL can carry something out, so a listed host is no excuse.
         Action::Fetch(_) if owned => TaintVerdict::Pass,
         Action::Fetch(_) => COMPOSED,
-        // Files of the work folder, and the end of a subscription, tell nobody anything.
+        // Files of the work folder, and the end of a subscription, send nothing out.
         Action::Subscribe(subscribe) if subscribe.url().is_none() || owned => TaintVerdict::Pass,
         Action::Subscribe(_) => COMPOSED,
-        // The words go to whoever runs the search, which is a way out as any other.
+        // The words go to the search provider, which is a way out as any other.
         Action::Search(_) if owned => TaintVerdict::Pass,
         Action::Search(_) => SEARCHED,
         Action::WriteFile(write) => match write.place {
@@ -111,9 +111,10 @@ pub fn judge(prepared: &Prepared, standing: Standing, labels: Labels<'_>) -> Tai
         Action::ReadFile(_) | Action::Recall(_) | Action::Say(_) => TaintVerdict::Pass,
         // A plan is always asked about, and says what in it comes from outside.
         Action::Plan(_) => TaintVerdict::Pass,
-        // Judged above, whatever their label.
+        // Judged above, under any label.
         Action::Remember(_) | Action::ModelCall(_) => TaintVerdict::Pass,
-        // As with what is said: a file that rests on external content is marked, and waits to be fetched.
+        // As with `Say`: a file that rests on external content is marked, and waits until the owner fetches
+        // it.
         Action::SendFile(send) if send.to == "owner" => TaintVerdict::Pass,
         Action::CallTool(_) if labels.strict => LEAVES,
         Action::CallTool(call) => judge_call(prepared, call, labels.origins),
@@ -134,10 +135,10 @@ pub fn judge(prepared: &Prepared, standing: Standing, labels: Labels<'_>) -> Tai
     }
 }
 
-/// A call of a foreign tool: one of those that were fixed, with arguments that nobody has composed.
+/// Judges a call of a foreign tool: it must be one of the fixed tools, with arguments that were not composed.
 fn judge_call(prepared: &Prepared, call: &CallTool, origins: &Origins) -> TaintVerdict {
     let composed = origins.composed(&prepared.tool, &prepared.sinks, &call.takes);
-    // What only reads is judged by what it tells whom it reads from.
+    // A call that only reads is judged by what its arguments reveal to the server.
     let is_new = call.effect && prepared.label.outside && !origins.offers(&prepared.tool);
     let made_up = composed.map(|sink| {
         format!("'{}' is neither in your own words nor taken as it is from what you asked for", sink.argument)
@@ -203,8 +204,8 @@ const MIN_ENDORSED_CHARS: usize = 3;
 /// The longest one, in characters: what is longer is content.
 const MAX_ENDORSED_CHARS: usize = 300;
 
-/// The values of an action that its owner may call their own, where it is asked about because nobody knows whose they
-/// are: argument and value. All of them, or none.
+/// Lists the values of an action that its owner may endorse, where the question is about values of unknown
+/// origin: argument and value. All of them, or none.
 pub fn endorsable(prepared: &Prepared, asking: &BTreeSet<String>) -> Vec<(String, String)> {
     let subscribes = matches!(&prepared.action, Action::Subscribe(subscribe) if subscribe.url().is_some());
     let leads = matches!(prepared.action, Action::CallTool(_) | Action::Fetch(_) | Action::Search(_));
@@ -220,7 +221,7 @@ pub fn endorsable(prepared: &Prepared, asking: &BTreeSet<String>) -> Vec<(String
     sinks.iter().map(|sink| (sink.argument.clone(), sink.value.clone())).collect()
 }
 
-/// What a yes with these values leads to, in words that hide nothing.
+/// Describes the consequence of a yes that endorses these values, in words that hide nothing.
 pub fn endorsement(values: &[(String, String)]) -> String {
     let shown = |(argument, value): &(String, String)| {
         format!("{} = {}", show::argument(argument), show::argument(value))
@@ -254,15 +255,15 @@ fn judge_told(prepared: &Prepared, call: &CallTool, labels: Labels<'_>) -> Taint
     }
 }
 
-/// Whether an action changes the folder in which a project keeps its rules.
+/// Returns true if an action changes the folder that holds a project's rules.
 pub(crate) fn changes_rules(action: &Action) -> bool {
     let Action::WriteFile(write) = action else { return false };
     let is_kept = |path: &str| path.split('/').find(|name| !name.is_empty() && *name != ".") == Some(".writ");
     write.place == Place::Project && write.changes.iter().any(|change| is_kept(&change.path))
 }
 
-/// A memory carries its taint with it: it may not be noted as more trusted than what it rests on, and what
-/// is external, by either word, becomes no truth. Nor may it be told to more models.
+/// Judges a memory, which carries its taint with it: it may not be stored as more trusted than its sources,
+/// external content never becomes a truth, and no more models may read it than before.
 fn judge_memory(remember: &Remember, rests_on: &Label) -> TaintVerdict {
     if remember.taint < rests_on.taint {
         return TaintVerdict::Deny("a memory cannot be more trusted than what it rests on");

@@ -27,7 +27,7 @@ pub struct ApproverStore {
 ///
 /// # Errors
 ///
-/// As [`crate::store::SecretStore::open`].
+/// As `SecretStore::open`.
 pub fn open_approver(
     dir: &Path,
     passphrase: Option<SecretString>,
@@ -48,7 +48,7 @@ impl ApproverStore {
         self.vault.change(|document| keys::generate(document, ROLE))
     }
 
-    /// As [`crate::store::SecretStore::prepare_next`].
+    /// As `SecretStore::prepare_next`.
     ///
     /// # Errors
     ///
@@ -57,7 +57,7 @@ impl ApproverStore {
         self.vault.change(|document| keys::prepare_next(document, ROLE))
     }
 
-    /// As [`crate::store::SecretStore::promote_next`].
+    /// As `SecretStore::promote_next`.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! What can be set about secrets.
+//! Settings for secrets.
 
 use std::time::Duration;
 
@@ -8,10 +8,10 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// How long the keyring service may take to answer the first call, in milliseconds. Default 3,000: a
-    /// running service answers in a few; one that is absent must not hold up a command.
+    /// The time limit of the keyring service for the first call, in milliseconds. Default 3,000: a running
+    /// service answers in a few; one that is absent must not hold up a command.
     pub connect_timeout_ms: u64,
-    /// How long one operation may take, in milliseconds: a person may have to unlock the keyring, another
+    /// The time limit of one operation, in milliseconds: a person may have to unlock the keyring, another
     /// process may hold the lock of the keys folder. Default 30,000.
     pub operation_timeout_ms: u64,
 }

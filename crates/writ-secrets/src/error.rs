@@ -1,4 +1,4 @@
-//! What can go wrong with secrets. No variant holds a value.
+//! Errors about secrets. No variant holds a value.
 
 use std::io;
 use std::path::PathBuf;
@@ -8,7 +8,7 @@ use writ_types::error::{Exit, Report, ToReport};
 
 use crate::backend::Backend;
 
-/// Why an operation on secrets or keys failed.
+/// The reason why an operation on secrets or keys failed.
 #[derive(Debug, thiserror::Error)]
 pub enum SecretsError {
     /// The folder holds no store.
@@ -47,7 +47,7 @@ pub enum SecretsError {
         /// The permission bits that it should have.
         wanted: u32,
     },
-    /// A file belongs to somebody else.
+    /// A file belongs to another user.
     #[error("'{name}' belongs to user {owner}")]
     WrongOwner {
         /// The file, relative to the keys folder.
@@ -68,13 +68,13 @@ pub enum SecretsError {
     Damaged {
         /// The file or keyring entry.
         name: String,
-        /// What is wrong with it.
+        /// The defect.
         reason: &'static str,
     },
     /// A bound was exceeded.
     #[error("{what} is over the limit of {limit}")]
     TooLarge {
-        /// What is too large.
+        /// The thing that is too large.
         what: &'static str,
         /// The limit, in bytes or pieces.
         limit: usize,
@@ -102,9 +102,9 @@ pub enum SecretsError {
     Io {
         /// The file, relative to the keys folder.
         name: String,
-        /// What was tried.
+        /// The attempted action.
         action: &'static str,
-        /// What the operating system said.
+        /// The error of the operating system.
         source: io::Error,
     },
 }

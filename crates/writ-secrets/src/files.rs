@@ -12,7 +12,7 @@ use zeroize::Zeroizing;
 use crate::error::SecretsError;
 use crate::wait::within;
 
-/// The largest file of a keys folder, in bytes: room for [`crate::store::MAX_SECRETS`] secrets of usual size.
+/// The largest file of a keys folder, in bytes: room for `MAX_SECRETS` secrets of usual size.
 pub(crate) const MAX_FILE_BYTES: usize = 1024 * 1024;
 
 /// Permission bits of files and of the folder.
@@ -35,7 +35,7 @@ pub(crate) fn ensure_folder(dir: &Path) -> Result<(), SecretsError> {
     if is_private_folder(dir)? { Ok(()) } else { Err(SecretsError::NotCreated) }
 }
 
-/// Whether the keys folder is there.
+/// Returns true if the keys folder exists.
 ///
 /// # Errors
 ///
@@ -53,7 +53,7 @@ pub(crate) fn is_private_folder(dir: &Path) -> Result<bool, SecretsError> {
     Ok(true)
 }
 
-/// Whether a file of this name lies in the folder, whatever it is.
+/// Returns true if anything of this name lies in the folder.
 pub(crate) fn exists(dir: &Path, name: &str) -> bool {
     fs::symlink_metadata(dir.join(name)).is_ok()
 }
@@ -88,7 +88,7 @@ pub(crate) fn read(dir: &Path, name: &str) -> Result<Option<Zeroizing<Vec<u8>>>,
 /// Replaces a file as a whole and waits until it is on disk. The caller holds the [`Lock`].
 pub(crate) fn replace(dir: &Path, name: &str, bytes: &[u8]) -> Result<(), SecretsError> {
     let new = dir.join(format!(".{name}.new"));
-    // Left behind by a writer that was killed; nobody else writes while we hold the lock.
+    // It is left from a writer that was killed: nothing else writes while we hold the lock.
     match fs::remove_file(&new) {
         Ok(()) => {}
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}

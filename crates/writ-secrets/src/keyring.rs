@@ -1,8 +1,8 @@
-//! The keyring of the operating system, with an end to every wait.
+//! The keyring of the operating system, with a limit on every wait.
 //!
-//! The Secret Service answers over D-Bus and may wait for a person. Every call therefore runs in a thread
-//! of its own ([`within`]); after one that did not return, the keyring counts as gone for this process, so
-//! that at most one such thread is left behind.
+//! The Secret Service answers over D-Bus and may wait for a person. Every call therefore runs in a thread of
+//! its own ([`within`]); after one that did not return, the keyring counts as unavailable for this process,
+//! so that at most one such thread is left behind.
 
 use std::fmt;
 use std::sync::Arc;
@@ -88,7 +88,7 @@ impl Keyring {
     }
 }
 
-/// What an error of the keyring means. Its own text is dropped: some variants carry the secret.
+/// Classifies an error of the keyring. Its own text is dropped: some variants carry the secret.
 #[expect(clippy::wildcard_enum_match_arm, reason = "the library's enum is non-exhaustive")]
 fn classify(error: &Error) -> SecretsError {
     match error {

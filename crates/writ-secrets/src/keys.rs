@@ -43,7 +43,7 @@ pub(crate) fn prepare_next(
     Ok(read(document, &next_of(role), role)?.verifying_key())
 }
 
-/// Puts the key that was made ready in the place of the one before, which is gone then.
+/// Replaces a key by its prepared successor. The old one is deleted.
 pub(crate) fn promote_next(document: &mut Document, role: &'static str) -> Result<(), SecretsError> {
     let next = document.keys.remove(&next_of(role)).ok_or(SecretsError::NoSuchKey(role))?;
     document.keys.insert(role.to_owned(), next);

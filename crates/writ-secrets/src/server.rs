@@ -1,6 +1,6 @@
 //! Secrets of a vault server, by reference: `vault://mount/path#field`, version 2 of its key-value engine.
 //!
-//! Each is read once, when the engine starts, and kept in memory. How the server is reached is somebody else's matter
+//! Each is read once, when the engine starts, and stays in memory. The connection is the caller's
 //! ([`VaultWay`]): this crate opens no sockets.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,16 +20,16 @@ use crate::store::MAX_VALUE_BYTES;
 /// The most secrets that are read from a server: as many as a home may hold.
 pub const MAX_FETCHED: usize = 1_000;
 
-/// What is asked of a server.
+/// A question to a server.
 #[derive(Debug)]
 pub enum Question {
-    /// What is at the path, for the bearer of a token.
+    /// The content of the path, for the bearer of a token.
     Read(SecretString),
     /// A login.
     Post(Zeroizing<Vec<u8>>),
 }
 
-/// What a server answered.
+/// The answer of a server.
 pub struct Answer {
     /// The HTTP status.
     pub status: u16,
@@ -43,21 +43,21 @@ impl fmt::Debug for Answer {
     }
 }
 
-/// What a way's question is answered with: an answer, or why there is none.
+/// The pending answer to a question, or the error.
 pub type Asked<'a> = Pin<Box<dyn Future<Output = Result<Answer, String>> + Send + 'a>>;
 
-/// The way to a server. Implemented by whoever has a way out.
+/// The connection to a server, implemented by a crate that may open sockets.
 pub trait VaultWay: Send + Sync {
     /// Asks at a path below the server's address.
     fn ask<'a>(&'a self, path: &'a str, question: Question) -> Asked<'a>;
 }
 
-/// How to prove to a server who asks.
+/// The proof of identity for a server.
 #[derive(Debug)]
 pub enum Login {
     /// A token, and where it is from.
     Token {
-        /// Where it is from.
+        /// The origin of its token.
         from: &'static str,
         /// The token.
         token: SecretString,
@@ -71,7 +71,7 @@ pub enum Login {
     },
 }
 
-/// Why secrets could not be read from a server. None holds a value.
+/// The reason why secrets could not be read from a server. No variant holds a value.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum VaultError {
     /// Nothing says where the server is.
@@ -145,7 +145,7 @@ impl ToReport for VaultError {
     }
 }
 
-/// What was read from a server, for as long as the engine runs.
+/// The secrets read from a server, until the engine ends.
 #[derive(Clone, Default)]
 pub struct Fetched {
     values: BTreeMap<CredentialRef, SecretString>,

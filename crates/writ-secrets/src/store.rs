@@ -19,10 +19,10 @@ pub const MAX_VALUE_BYTES: usize = 64 * 1024;
 /// The most secrets of one home.
 pub const MAX_SECRETS: usize = 1_000;
 
-/// What the key of the proxy's certificate authority is called.
+/// The name of the key of the proxy's certificate authority.
 const AUTHORITY: &str = "authority";
 
-/// Keys that the engine holds. The approver key is none of them: see [`crate::approver`].
+/// Keys that the engine holds. The approver key is none of them: see `approver`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum EngineKey {
     /// The installation's root key: it signs base keys.
@@ -134,7 +134,7 @@ impl SecretStore {
         Ok(self.vault.read()?.secrets.keys().cloned().collect())
     }
 
-    /// Every secret, sorted by name: for whoever must know them to keep them out of texts.
+    /// Lists all secrets, sorted by name, for redaction.
     ///
     /// # Errors
     ///
@@ -153,7 +153,8 @@ impl SecretStore {
         self.vault.change(|document| keys::generate(document, key.as_str()))
     }
 
-    /// The key of the proxy's certificate authority, as its maker writes it. The first time, what `make` makes is kept.
+    /// Returns the key of the proxy's certificate authority in the form of its maker. The first call stores
+    /// the key that `make` makes.
     ///
     /// # Errors
     ///
@@ -181,7 +182,7 @@ impl SecretStore {
         self.vault.change(|document| keys::prepare_next(document, key.as_str()))
     }
 
-    /// Puts the key that was made ready in the place of the one before, which is gone then.
+    /// Replaces a key by its prepared successor. The old one is deleted.
     ///
     /// # Errors
     ///

@@ -5,12 +5,13 @@ use std::sync::{Mutex, PoisonError};
 
 use secrecy::{ExposeSecret as _, SecretString};
 
-use crate::backend::{Backend, RECORD_FILE, Record};
+use crate::backend::Backend;
 use crate::config::Config;
 use crate::document::{self, Document};
 use crate::error::SecretsError;
 use crate::files::{self, Lock};
 use crate::keyring::Keyring;
+use crate::record::{RECORD_FILE, Record};
 
 /// The name of the engine's document.
 pub(crate) const ENGINE: DocumentName =
@@ -20,7 +21,7 @@ pub(crate) const ENGINE: DocumentName =
 pub(crate) const APPROVER: DocumentName =
     DocumentName { entry: "approver", age: "approver.age", plain: "approver.json" };
 
-/// What a document is called in each backend.
+/// The name of a document in each backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct DocumentName {
     entry: &'static str,

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 /// Runs `work` in a thread of its own and waits at most `limit`.
 ///
-/// `None`: it took longer, or ended without a result. The thread then goes on by itself and its result is
-/// dropped; whoever calls must not pile up such calls.
+/// `None`: it took longer, or ended without a result. The thread then continues and its result is dropped;
+/// the caller must not start many such calls.
 pub(crate) fn within<T: Send + 'static>(
     limit: Duration,
     work: impl FnOnce() -> T + Send + 'static,
@@ -16,7 +16,7 @@ pub(crate) fn within<T: Send + 'static>(
     thread::Builder::new()
         .name("writ-secrets".into())
         .spawn(move || {
-            // The receiver is gone when the wait has ended: then nobody wants the result.
+            // The receiver is dropped when the wait has ended: the result is not needed then.
             let _late = sender.send(work());
         })
         .ok()?;

@@ -112,47 +112,13 @@ impl ToolDef {
     /// Returns true if withheld values may stand in its arguments: it passes them on, and neither shows them
     /// to the model nor runs them.
     pub fn passes_on(&self) -> bool {
-        self.actions
-            .iter()
-            .all(|kind| matches!(kind, ActionKind::Say | ActionKind::Fetch | ActionKind::Search))
+        self.actions.iter().all(|kind| kind.row().passes_on)
     }
 
     /// Returns true if using it can send information to another party, or reach past the sandbox and the
     /// store: the origin of its arguments matters then.
     pub fn leaves(&self) -> bool {
-        self.actions.iter().any(|kind| leaves(*kind))
-    }
-}
-
-const fn leaves(kind: ActionKind) -> bool {
-    match kind {
-        // How far a program reaches is judged by the hosts that it names.
-        ActionKind::Exec
-        | ActionKind::ReadFile
-        | ActionKind::WriteFile
-        | ActionKind::Recall
-        | ActionKind::Remember
-        | ActionKind::Forget
-        | ActionKind::Say
-        | ActionKind::ModelCall => false,
-        ActionKind::Fetch
-        | ActionKind::Browse
-        | ActionKind::SendFile
-        | ActionKind::CallTool
-        | ActionKind::CreateTool
-        | ActionKind::InstallSkill
-        | ActionKind::Docker
-        | ActionKind::Subscribe
-        | ActionKind::Message
-        | ActionKind::Handoff
-        | ActionKind::Spawn
-        | ActionKind::Escalate
-        | ActionKind::Vcs
-        | ActionKind::ModifySelf
-        | ActionKind::Operate
-        | ActionKind::Connect
-        | ActionKind::Search
-        | ActionKind::Plan => true,
+        self.actions.iter().any(|kind| kind.row().leaves_machine)
     }
 }
 

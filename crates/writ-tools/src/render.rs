@@ -156,38 +156,19 @@ fn label(prepared: &Prepared, performed: &PerformedOutcome) -> Label {
         let detail = one_line(detail, MAX_DETAIL_CHARS);
         Label::from_source(Taint::External, Source { origin: prepared.tool.clone(), detail, entry: None })
     };
-    let from_action = match &prepared.action {
-        Action::Exec(exec) => {
-            let label = source(exec.argv.first().map_or("", String::as_str));
-            // Text that a program may have received from others comes from outside.
-            Some(if exec.hosts.is_empty() { label.inside() } else { label })
-        }
-        Action::ReadFile(read) => Some(source(read_detail(read)).inside()),
-        Action::Fetch(fetch) => Some(source(&fetch.url).public()),
-        Action::Search(search) => Some(source(&search.query).public()),
-        Action::WriteFile(_)
-        | Action::Recall(_)
-        | Action::Remember(_)
-        | Action::Forget(_)
-        | Action::Say(_)
-        | Action::SendFile(_)
-        | Action::Subscribe(_)
-        | Action::ModelCall(_)
-        | Action::ModifySelf(_)
-        | Action::Connect(_)
-        | Action::Plan(_) => None,
-        // No tool of this crate leads to these; their results come from outside.
-        Action::Browse(_)
-        | Action::CallTool(_)
-        | Action::CreateTool(_)
-        | Action::InstallSkill(_)
-        | Action::Docker(_)
-        | Action::Message(_)
-        | Action::Handoff(_)
-        | Action::Spawn(_)
-        | Action::Escalate(_)
-        | Action::Vcs(_)
-        | Action::Operate(_) => Some(source(prepared.action.kind().as_str())),
+    let kind = prepared.action.kind();
+    let from_action = if let Action::Exec(exec) = &prepared.action {
+        let label = source(exec.argv.first().map_or("", String::as_str));
+        // Others may have sent something to a program that reaches a host.
+        Some(if exec.hosts.is_empty() { label.inside() } else { label })
+    } else if let Action::ReadFile(read) = &prepared.action {
+        Some(source(read_detail(read)).inside())
+    } else if let Action::Fetch(fetch) = &prepared.action {
+        Some(source(&fetch.url).public())
+    } else if let Action::Search(search) = &prepared.action {
+        Some(source(&search.query).public())
+    } else {
+        kind.row().returns_external.then(|| source(kind.as_str()))
     };
     let mut label = from_action.unwrap_or_else(|| prepared.label.clone());
     if let PerformedOutcome::Called { server, tool, taint, public, readers, secret, .. } = performed {

@@ -20,7 +20,7 @@ mod model;
 mod plan;
 
 pub use call::CallTool;
-pub use kind::ActionKind;
+pub use kind::{ActionKind, KindRow, PlanNeed};
 pub use model::ModelCall;
 pub use plan::{Free, Plan, PlanStep};
 

@@ -1,7 +1,7 @@
 //! `writ keys`: the public halves of the home's keys, and the keys that it gives out. Private halves are never printed.
 
 use serde_json::json;
-use writ_secrets::backend::recorded;
+use writ_secrets::record::recorded;
 
 use crate::args::{BaseCommand, KeysCommand, RotateCommand};
 use crate::context::Context;

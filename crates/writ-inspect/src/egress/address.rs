@@ -1,10 +1,10 @@
-//! What an address is for, by the IANA registries of special-purpose addresses.
+//! Classes of addresses, by the IANA registries of special-purpose addresses.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use serde::{Deserialize, Serialize};
 
-/// What an address is for.
+/// The class of an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AddressClass {
@@ -59,7 +59,7 @@ impl AddressClass {
         }
     }
 
-    /// Whether it is where an owner's own servers are: this machine and networks of one's own.
+    /// Returns true for the places of an owner's own servers: this machine and private networks.
     pub const fn is_own_network(self) -> bool {
         match self {
             Self::Loopback | Self::Private | Self::UniqueLocal | Self::Shared => true,
@@ -76,7 +76,7 @@ impl AddressClass {
         }
     }
 
-    /// Whether one host can be behind it at all.
+    /// Returns true if a single host can be behind it.
     pub const fn is_one_host(self) -> bool {
         match self {
             Self::Multicast | Self::Unspecified | Self::Broadcast => false,
@@ -95,7 +95,7 @@ impl AddressClass {
     }
 }
 
-/// Where clouds keep credentials: AWS, its containers, Azure's host, Alibaba, Oracle.
+/// Addresses of cloud metadata with credentials: AWS, its containers, Azure's host, Alibaba, Oracle.
 const METADATA_V4: [Ipv4Addr; 5] = [
     Ipv4Addr::new(169, 254, 169, 254),
     Ipv4Addr::new(169, 254, 170, 2),
@@ -141,12 +141,12 @@ const RANGES_V6: [(Ipv6Addr, u32, AddressClass); 11] = [
     (Ipv6Addr::new(0x3fff, 0, 0, 0, 0, 0, 0, 0), 20, AddressClass::Documentation),
     (Ipv6Addr::new(0x2002, 0, 0, 0, 0, 0, 0, 0), 16, AddressClass::Tunnelled),
 ];
-/// What the internet's addresses begin with (RFC 4291, section 2.4, as IANA has assigned them).
+/// The prefix of global unicast addresses (RFC 4291, section 2.4, as IANA has assigned them).
 const GLOBAL_V6: (Ipv6Addr, u32) = (Ipv6Addr::new(0x2000, 0, 0, 0, 0, 0, 0, 0), 3);
 /// The prefix of translated IPv4 addresses (RFC 6052).
 const NAT64: (Ipv6Addr, u32) = (Ipv6Addr::new(0x64, 0xff9b, 0, 0, 0, 0, 0, 0), 96);
 
-/// What an address is for. An IPv4 address inside an IPv6 one (mapped, NAT64) is judged as what it is.
+/// Classifies an address. An IPv4 address inside an IPv6 one (mapped, NAT64) is judged as itself.
 pub fn classify(address: IpAddr) -> AddressClass {
     match address {
         IpAddr::V4(address) => classify_v4(address),
@@ -206,7 +206,7 @@ fn classify_v6(address: Ipv6Addr) -> AddressClass {
     }
 }
 
-/// Whether an address of `width` bits begins with a prefix.
+/// Returns true if an address of `width` bits begins with a prefix.
 const fn within(address: u128, first: u128, prefix: u32, width: u32) -> bool {
     let shift = width - prefix;
     address >> shift == first >> shift

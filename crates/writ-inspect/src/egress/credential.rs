@@ -1,8 +1,8 @@
-//! Credentials that programs use and never have: where each belongs, and what a request may do with what stands for it.
+//! Credentials that programs use without having them: their hosts, and the requests that may carry them.
 //!
-//! The owner binds a secret to a host, methods and paths, and to one header. A program is given a *placeholder*; where
-//! a request carries it as bound, whoever carries the request puts the secret in its place. Anywhere else a placeholder
-//! is a [`Misuse`].
+//! The owner binds a secret to a host, methods and paths, and to one header. A program is given a
+//! *placeholder*; where a request carries it as bound, the proxy puts the secret in its place. Anywhere else
+//! a placeholder is a [`Misuse`].
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -27,9 +27,9 @@ const MAX_TEXT: usize = 256;
 const MAX_PATH: usize = 8 * 1024;
 /// The longest value that is put into a header, in bytes: what servers commonly take of one.
 pub const MAX_VALUE: usize = 4 * 1024;
-/// Where the value stands in a format.
+/// The place of the value in a format.
 const VALUE: &str = "{}";
-/// What Basic credentials begin with (RFC 7617).
+/// The prefix of Basic credentials (RFC 7617).
 const BASIC: &str = "Basic ";
 /// Headers that say how a message is framed or where it goes.
 const RESERVED: [&str; 10] = [
@@ -49,7 +49,7 @@ const RESERVED: [&str; 10] = [
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Binding {
-    /// What records and masks call it.
+    /// The name in records and masks.
     pub name: Reference,
     /// The secret.
     pub secret: CredentialRef,
@@ -67,10 +67,10 @@ pub struct Binding {
     /// The header's value, with `{}` where the secret stands. Default: `Bearer {}`.
     #[serde(default = "bearer", skip_serializing_if = "is_bearer")]
     pub format: String,
-    /// Whose password it is: the header then holds both as Basic credentials, whatever `format` says.
+    /// The user of a password: the header then holds both as Basic credentials, and `format` is ignored.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
-    /// Whether it may go over plain HTTP, to a host that is pinned to an address. Default: no.
+    /// It may go over plain HTTP, to a host that is pinned to an address. Default: no.
     #[serde(default)]
     pub plain: bool,
 }
@@ -87,13 +87,13 @@ fn is_bearer(format: &str) -> bool {
     format == bearer()
 }
 
-/// What is wrong with what the owner has written of a credential.
+/// A defect of the owner's configuration of a credential.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the credential '{name}' cannot stand: {why}")]
 pub struct InvalidBinding {
     /// Its name.
     pub name: String,
-    /// What is wrong.
+    /// The defect.
     pub why: &'static str,
 }
 
@@ -222,16 +222,16 @@ impl Binding {
         self.host.port().unwrap_or(scheme.default_port())
     }
 
-    /// Whether it is bound to this host and port.
+    /// Returns true if it is bound to this host and port.
     pub fn is_for(&self, target: &Target) -> bool {
         self.port() == target.port && self.host.covers_host(&target.host)
     }
 
-    /// Whether a request may carry it. `path` comes without its query.
+    /// Checks that a request may carry it. `path` comes without its query.
     ///
     /// # Errors
     ///
-    /// What it is not bound to.
+    /// The part of the request that it is not bound to.
     pub fn admits(&self, target: &Target, secure: bool, method: &str, path: &str) -> Result<(), Misuse> {
         if !self.is_for(target) {
             return Err(Misuse::Host);
@@ -248,7 +248,7 @@ impl Binding {
         Ok(())
     }
 
-    /// Whether a header's value is the one that is bound, with `value` in its place.
+    /// Returns true if a header's value is the bound one, with `value` in its place.
     pub fn is_filled(&self, header: &[u8], value: &str) -> bool {
         match &self.user {
             None => header == self.filled(value).as_bytes(),
@@ -274,7 +274,7 @@ impl Binding {
     }
 }
 
-/// Whether a value can be put into a header, and be found again in an answer.
+/// Returns true if a value can be put into a header, and be recognised in an answer.
 pub fn is_usable(value: &str) -> bool {
     (MIN_VALUE_BYTES..=MAX_VALUE).contains(&value.len()) && value.bytes().all(|b| (b'!'..0x7f).contains(&b))
 }
@@ -284,8 +284,8 @@ const fn is_token(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'!' | b'+' | b'~')
 }
 
-/// Whether every server reads the same path: nothing in it goes up or is empty between two slashes, which some servers
-/// take for one, and what is encoded needs to be: no letter or mark that a path holds as it is, none that parts one, no
+/// Returns true if every server reads the same path: it has no `..` and no empty segment, which some servers
+/// merge, and encodes only bytes that need it: no letter or mark that a path holds as it is, no separator, no
 /// control character.
 fn is_plain(path: &str) -> bool {
     let mut encoded = path.split('%').skip(1).map(|after| {
@@ -300,7 +300,7 @@ fn is_plain(path: &str) -> bool {
         && !path.split('/').any(|part| part == "." || part.starts_with(".."))
 }
 
-/// Whether a byte stands in a path in its encoded form alone, and means nothing but itself there.
+/// Returns true if a byte stands in a path in its encoded form alone, without another meaning.
 const fn needs_encoding(byte: u8) -> bool {
     !byte.is_ascii_control()
         && !byte.is_ascii_alphanumeric()
@@ -308,7 +308,7 @@ const fn needs_encoding(byte: u8) -> bool {
         && !matches!(byte, b'-' | b'.' | b'_' | b'~' | b'/' | b'\\' | b';' | b'%')
 }
 
-/// Whether a path is one of a pattern. Takes time that grows with both lengths.
+/// Returns true if a path matches a pattern. Takes time that grows with both lengths.
 fn matches(pattern: &str, path: &str) -> bool {
     let path = path.as_bytes();
     // Which beginnings of the path the pattern so far can stand for.

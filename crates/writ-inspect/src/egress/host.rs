@@ -31,7 +31,7 @@ enum Form {
     V6(Ipv6Addr),
 }
 
-/// Why a text names no host, or none that every reader would agree on.
+/// The reason why a text names no host, or none that every reader would agree on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidHost {
     /// There is nothing, or an empty label.
@@ -123,7 +123,7 @@ impl FromStr for Host {
     }
 }
 
-/// What names are made of. The underscore is no part of host names, and used in some all the same.
+/// Returns true for characters of names. The underscore is no part of host names, but occurs in some.
 const fn is_name_char(c: char) -> bool {
     c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_')
 }
@@ -168,13 +168,14 @@ fn check_name(name: &str) -> Result<(), InvalidHost> {
     Ok(())
 }
 
-/// Whether a label is written in one script, with letters that are in use (Unicode TR 39): no mathematical slash, no
-/// Cyrillic letter among Latin ones.
+/// Returns true if a label is written in one script, with letters that are in use (Unicode TR 39): no
+/// mathematical slash, no Cyrillic letter among Latin ones.
 fn is_plain(label: &str) -> bool {
     label.is_single_script() && label.chars().all(|c| c.is_ascii() || c.identifier_allowed())
 }
 
-/// Whether some reader takes the name for an IPv4 address: its last label is a number, as in the URL standard.
+/// Returns true if some reader takes the name for an IPv4 address: its last label is a number, as in the URL
+/// standard.
 fn is_numeric(name: &str) -> bool {
     let last = name.rsplit('.').next().unwrap_or(name);
     let hexadecimal = last.strip_prefix("0x").is_some_and(|rest| rest.bytes().all(|b| b.is_ascii_hexdigit()));
@@ -205,7 +206,7 @@ impl From<Host> for String {
     }
 }
 
-/// How bytes travel to a target.
+/// The protocol to a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Scheme {
@@ -233,10 +234,10 @@ impl Scheme {
     }
 }
 
-/// Where a connection is to lead.
+/// The target of a connection.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Target {
-    /// How.
+    /// The protocol.
     pub scheme: Scheme,
     /// To which host.
     pub host: Host,
@@ -244,7 +245,7 @@ pub struct Target {
     pub port: u16,
 }
 
-/// Why a text names no target.
+/// The reason why a text names no target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidTarget {
     /// The host cannot be used.
@@ -317,8 +318,8 @@ impl fmt::Display for Target {
     }
 }
 
-/// What a list of the owner's says about hosts: `docs.rs`, `*.example.org` (everything below, not itself), each
-/// with a port or without, and addresses.
+/// An entry of an owner's list of hosts: `docs.rs`, `*.example.org` (everything below, not itself), each with
+/// or without a port, and addresses.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct HostPattern {
@@ -338,12 +339,12 @@ impl HostPattern {
         self.port
     }
 
-    /// Whether everything below a name is meant.
+    /// Returns true if everything below a name is meant.
     pub const fn is_below(&self) -> bool {
         self.below
     }
 
-    /// Whether a host is meant, whatever the port.
+    /// Returns true if a host is covered on some port.
     pub fn covers_host(&self, host: &Host) -> bool {
         match (self.below, host.name(), self.host.name()) {
             (true, Some(name), Some(suffix)) => {

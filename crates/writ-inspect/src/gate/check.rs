@@ -1,4 +1,4 @@
-//! What a gate looks for, made ready from its configuration.
+//! Checks of gates, compiled from their configuration.
 
 use std::ops::Range;
 
@@ -21,12 +21,12 @@ pub(super) enum Check {
     Guard(GuardCheck),
 }
 
-/// What a check has found.
+/// A finding of a check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Hit {
-    /// What, in words that repeat nothing of the text.
+    /// The reason, in words that repeat nothing of the text.
     pub(super) why: String,
-    /// Whether it only advises.
+    /// It only advises.
     pub(super) advises: bool,
 }
 
@@ -37,11 +37,11 @@ pub(super) struct Words {
     ignore_case: bool,
 }
 
-/// What a configuration looks for.
+/// Compiles the checks of a configuration.
 ///
 /// # Errors
 ///
-/// If it names nothing, or something that cannot be.
+/// If it names no check, or an invalid one.
 pub(super) fn of(gate: &GateConfig) -> Result<Vec<Check>, GateError> {
     let (name, empty) = (gate.name.clone(), |needs| GateError::Empty { name: gate.name.clone(), needs });
     let mut checks = Vec::new();
@@ -115,7 +115,7 @@ fn compiled(gate: &GateConfig, pattern: &str) -> Result<Regex, GateError> {
 }
 
 impl Check {
-    /// Looks for it; `promoted`: what only advises by itself counts in full.
+    /// Applies the check; `promoted`: a finding that would only advise counts in full.
     pub(super) fn find(&self, subject: &Subject, field: Option<&str>, promoted: bool) -> Option<Hit> {
         let hit = |why: &str| Some(Hit { why: why.to_owned(), advises: false });
         match self {
@@ -157,7 +157,7 @@ impl Check {
         }
     }
 
-    /// Whether what it finds has a place in the text.
+    /// Returns true if its findings have a place in the text.
     pub(super) fn can_replace(&self) -> bool {
         match self {
             Self::Words(_) | Self::Pattern(_) => true,
@@ -166,7 +166,7 @@ impl Check {
         }
     }
 
-    /// Why it cannot stand at a point; `None`: it can.
+    /// Returns the setting that cannot stand at a point, and the reason; `None` if it can.
     pub(super) fn misplaced(&self, point: Point) -> Option<(&'static str, &'static str)> {
         match (self, point) {
             (Self::Files { .. }, Point::Input | Point::Output) => {

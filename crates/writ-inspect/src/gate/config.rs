@@ -1,4 +1,4 @@
-//! What an owner writes of a gate: `[[gates]]`, and `[escalations.NAME]` for what follows when one blocks.
+//! The owner's configuration of gates: `[[gates]]`, and `[escalations.NAME]` for the time after a block.
 
 use std::collections::BTreeMap;
 
@@ -13,11 +13,11 @@ pub const MAX_ESCALATIONS: usize = 100;
 pub const MAX_SCRIPT_BYTES: usize = 16 * 1024;
 /// The longest time that a script may take, in milliseconds: a person waits for it.
 pub const MAX_SCRIPT_MS: u64 = 60_000;
-/// How long a script may take unless configured otherwise, in milliseconds.
+/// The default time limit of a script, in milliseconds.
 pub const SCRIPT_MS: u64 = 10_000;
-/// How often a step is done again at most because a gate has blocked it: each time costs a run or a model call.
+/// The most repetitions of a step after a gate has blocked it: each costs a run or a model call.
 pub const MAX_ATTEMPTS: u32 = 3;
-/// How often it is done again unless configured otherwise.
+/// The default number of repetitions.
 pub const ATTEMPTS: u32 = 2;
 
 /// One gate of the configuration: `[[gates]]`.
@@ -26,17 +26,17 @@ pub const ATTEMPTS: u32 = 2;
 pub struct GateConfig {
     /// Its name, shown when it acts.
     pub name: String,
-    /// Where it stands: `input`, `output`, `execution` or `access`.
+    /// The point: `input`, `output`, `execution` or `access`.
     pub on: Point,
-    /// What judges.
+    /// The judge.
     pub provider: Provider,
-    /// Whether it may stop something. Default: `policy`; a model's is always `quality`.
+    /// The right to stop something. Default: `policy`; a model always has `quality`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lane: Option<Lane>,
     /// `predicate`: texts that trigger it. White space in them matches any white space.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub contains: Vec<String>,
-    /// Whether upper and lower case count as the same.
+    /// Upper and lower case count as the same.
     #[serde(default)]
     pub ignore_case: bool,
     /// `predicate` and `regex`: an expression that triggers it.
@@ -57,7 +57,7 @@ pub struct GateConfig {
     /// `predicate`: the most bytes that a file may be written with.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_bytes: Option<u64>,
-    /// Which part of an action is looked at, such as `argv`; nothing: all texts of it.
+    /// The part of an action to look at, such as `argv`; none: all texts of it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub field: Option<String>,
     /// Names of tools that it judges; empty: all.
@@ -75,24 +75,24 @@ pub struct GateConfig {
     /// `llm`: what the model is to look at.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prompt: Option<String>,
-    /// Whether what only advises by itself blocks: a model, or the list of `detect_jailbreak`.
+    /// A judge that would only advise, a model or the list of `detect_jailbreak`, blocks.
     #[serde(default)]
     pub promote_to_policy: bool,
-    /// What it does when it is triggered.
+    /// The consequence of a finding.
     #[serde(default)]
     pub action: GateAction,
-    /// What stands in place of the text, for `replace`.
+    /// The text that replaces the original, for `replace`.
     #[serde(default)]
     pub replacement: String,
-    /// What the user is told.
+    /// The text for the user.
     #[serde(default)]
     pub reason: String,
-    /// What follows when it blocks: a name of `[escalations]`, or one of the built-in ones.
+    /// The escalation after a block: a name of `[escalations]`, or a built-in one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub on_block: Option<String>,
 }
 
-/// Where a gate stands, as it is configured.
+/// The point of a gate, as it is configured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Point {
@@ -118,7 +118,7 @@ impl From<Point> for GatePoint {
     }
 }
 
-/// What judges.
+/// The judge.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Provider {
@@ -136,7 +136,7 @@ pub enum Provider {
     Llm,
 }
 
-/// Whether a gate may stop something.
+/// The right of a gate to stop something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Lane {
@@ -146,7 +146,7 @@ pub enum Lane {
     Quality,
 }
 
-/// What a gate does when it is triggered.
+/// The consequence of a finding.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum GateAction {
@@ -159,13 +159,13 @@ pub enum GateAction {
     Ask,
 }
 
-/// What follows when a gate blocks: `[escalations.NAME]`.
+/// The configured sequel of a block: `[escalations.NAME]`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EscalationConfig {
-    /// What is done.
+    /// The kind of sequel.
     pub action: EscalationAction,
-    /// `respond`: what the person is told.
+    /// `respond`: the text for the person.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,
     /// `transfer_to_queue`: the queue.
@@ -176,7 +176,7 @@ pub struct EscalationConfig {
     pub attempts: Option<u32>,
 }
 
-/// What can follow when a gate blocks.
+/// A sequel of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EscalationAction {
@@ -239,7 +239,7 @@ pub enum GateError {
     Empty {
         /// The gate.
         name: String,
-        /// What it needs.
+        /// The missing part.
         needs: &'static str,
     },
     /// A setting that means nothing for its provider, or where it stands.
@@ -249,7 +249,7 @@ pub enum GateError {
         name: String,
         /// The setting.
         key: &'static str,
-        /// Why it cannot stand.
+        /// The reason.
         why: &'static str,
     },
     /// A setting of a hook that cannot stand.
@@ -259,7 +259,7 @@ pub enum GateError {
         name: String,
         /// The setting.
         key: &'static str,
-        /// Why it cannot stand.
+        /// The reason.
         why: &'static str,
     },
     /// The program of a hook cannot be had.
@@ -267,7 +267,7 @@ pub enum GateError {
     Program {
         /// The hook.
         name: String,
-        /// Why.
+        /// The reason.
         why: String,
     },
     /// An expression that is none, or is too large.
@@ -275,7 +275,7 @@ pub enum GateError {
     Pattern {
         /// The gate.
         name: String,
-        /// What is wrong.
+        /// The defect.
         why: String,
     },
     /// A range that holds no number.
@@ -286,9 +286,9 @@ pub enum GateError {
     Check {
         /// The gate.
         name: String,
-        /// What was named.
+        /// The named check.
         check: String,
-        /// What there is.
+        /// The available checks.
         known: String,
     },
     /// `on_block` names nothing.
@@ -298,7 +298,7 @@ pub enum GateError {
     Escalation {
         /// The gate.
         name: String,
-        /// What was named.
+        /// The named setting.
         key: String,
     },
     /// An escalation that cannot stand.
@@ -306,7 +306,7 @@ pub enum GateError {
     BadEscalation {
         /// Its name.
         key: String,
-        /// What is wrong.
+        /// The defect.
         why: &'static str,
     },
 }

@@ -1,13 +1,13 @@
-//! What follows when a gate blocks: looked up by name, the configuration's first, then the built-in ones.
+//! Escalations: sequels of a block, looked up by name, the configuration's first, then the built-in ones.
 
 use super::config::{
     ATTEMPTS, EscalationAction, EscalationConfig, EscalationConfigs, GateConfig, GateError, MAX_ATTEMPTS,
 };
 
-/// What the built-in `respond` says.
+/// The text of the built-in `respond`.
 const RESPONSE: &str = "I cannot help with that here.";
 
-/// What follows, checked.
+/// A checked sequel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Escalation {
     /// The turn ends with this text.
@@ -26,12 +26,12 @@ pub enum Escalation {
     },
     /// The answer is withheld and worded anew, so often at most; then it is blocked.
     SuppressAndRephrase {
-        /// How often.
+        /// The number of repetitions.
         attempts: u32,
     },
     /// The step is done again, so often at most; then it is blocked.
     Retry {
-        /// How often.
+        /// The number of repetitions.
         attempts: u32,
     },
     /// A follow-up task is noted; nothing begins it.
@@ -53,11 +53,11 @@ impl Escalation {
     }
 }
 
-/// What a gate names.
+/// Looks up the sequel that a gate names.
 ///
 /// # Errors
 ///
-/// If nobody knows the name, or what it names cannot stand.
+/// If the name is unknown, or its entry is invalid.
 pub(super) fn named(
     gate: &GateConfig,
     escalations: &EscalationConfigs,

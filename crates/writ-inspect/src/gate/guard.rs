@@ -59,7 +59,7 @@ const JAILBREAK: &[&str] = &[
     "your real instructions are",
 ];
 
-/// Insults, threats and wishes of harm.
+/// Insults, threats and curses.
 const TOXIC: &[&str] = &[
     "kill yourself",
     "go die",
@@ -90,7 +90,7 @@ const TOXIC: &[&str] = &[
     "filthy scum",
 ];
 
-/// What the numbers and addresses of persons look like; each that has a check digit is checked.
+/// A pattern of numbers and addresses of persons; numbers with a check digit are verified.
 struct Pii {
     email: Regex,
     phone: Regex,
@@ -128,12 +128,12 @@ impl GuardCheck {
         Self::ALL.into_iter().find(|check| check.as_str() == name)
     }
 
-    /// Whether it only advises unless it is promoted.
+    /// Returns true if it only advises unless it is promoted.
     pub(super) fn advises(self) -> bool {
         self == Self::Jailbreak
     }
 
-    /// Whether what it finds has a place in the text.
+    /// Returns true if its findings have a place in the text.
     pub(super) fn has_spans(self) -> bool {
         match self {
             Self::Pii | Self::Secrets => true,
@@ -141,7 +141,7 @@ impl GuardCheck {
         }
     }
 
-    /// What was found, in words that do not repeat it.
+    /// Describes a finding, in words that do not repeat it.
     pub(super) fn find(self, text: &str) -> Option<String> {
         match self {
             Self::Pii => found(&pii(text)),
@@ -151,7 +151,7 @@ impl GuardCheck {
         }
     }
 
-    /// Where it was found.
+    /// Returns the places of the findings.
     pub(super) fn spans(self, text: &str) -> Vec<Range<usize>> {
         let found = match self {
             Self::Pii => pii(text),
@@ -187,7 +187,7 @@ fn words(text: &str) -> String {
     plain.to_lowercase().split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// Where a text says who somebody is, and in which way.
+/// Finds personal data in a text, with the kind of each.
 fn pii(text: &str) -> Vec<(Range<usize>, &'static str)> {
     let Some(pii) = PII.as_ref() else { return vec![(0..text.len(), "unknown")] };
     let digits = |found: &str| found.chars().filter_map(|c| c.to_digit(10)).collect::<Vec<_>>();
@@ -216,7 +216,7 @@ fn luhn(digits: &[u32]) -> bool {
     weighed.sum::<u32>() % 10 == 0 && digits.iter().any(|digit| *digit != 0)
 }
 
-/// How long the account number is that a text begins with: words may follow that look like more of it.
+/// Measures the account number at the beginning of a text: words may follow that look like more of it.
 fn iban_length(found: &str) -> Option<usize> {
     let ends = found.char_indices().map(|(at, c)| at + c.len_utf8()).rev();
     ends.filter(|end| found.get(..*end).is_some_and(is_iban)).max()
@@ -235,7 +235,7 @@ fn is_iban(text: &str) -> bool {
     rest == 1
 }
 
-/// Numbers that are given to nobody are none.
+/// Returns false for numbers that are never issued.
 fn is_ssn(text: &str) -> bool {
     let parts: Vec<&str> = text.split('-').collect();
     matches!(parts.as_slice(), [area, group, serial]

@@ -1,8 +1,8 @@
-//! Hooks: programs of the owner that are called at events, and are heard before all gates.
+//! Hooks: programs of the owner that are called at events, before all gates.
 //!
-//! A hook is a gate that a program judges for, with words of its own. What it may know and change is said by its
-//! configuration, never by itself, and a yes of it opens nothing: keys, rules, gates, labels and approvals decide as if it
-//! had said nothing.
+//! A hook is a gate with a program as its judge. Its configuration alone says which facts it gets and which
+//! changes it may make. A yes of it opens nothing: keys, rules, gates, labels and approvals decide as if it
+//! had not answered.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -18,9 +18,9 @@ use super::{Gate, GateError, GateSet};
 pub const MAX_HOOKS: usize = MAX_GATES;
 /// The most that a hook may keep of a conversation, in bytes of JSON: a few numbers, or a list of names.
 pub const MAX_STATE_BYTES: usize = 4 * 1024;
-/// What the name of a hook begins with, beside the names of gates and rules.
+/// The prefix of a hook's name, beside the names of gates and rules.
 pub const HOOK: &str = "hook ";
-/// The version of what hooks are told.
+/// The version of the input of hooks.
 const VERSION: u64 = 1;
 
 /// One hook of the configuration: `[[hooks]]`.
@@ -29,11 +29,11 @@ const VERSION: u64 = 1;
 pub struct HookConfig {
     /// Its name.
     pub name: String,
-    /// What it is called at.
+    /// The event.
     pub on: HookEvent,
     /// The file of its program: in `hooks` of the home, or in `.writ/hooks` of its project.
     pub run: String,
-    /// The folder of a project whose hook it is: called in its sessions alone.
+    /// The project folder that it belongs to: it is called in sessions of that project alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub project: Option<String>,
     /// The digest of the program that its owner has approved. A project's hook must have one.
@@ -42,13 +42,13 @@ pub struct HookConfig {
     /// Names of tools that it is called for; empty: all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tools: Vec<String>,
-    /// What it may do.
+    /// Its permissions.
     #[serde(default = "reads")]
     pub permissions: Vec<Permission>,
-    /// How long it may take, in milliseconds. Default [`SCRIPT_MS`].
+    /// The time limit, in milliseconds. Default [`SCRIPT_MS`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,
-    /// Whether what it is called at is stopped where it fails. Default: where it can still be stopped.
+    /// A failure stops the event. Default: where it can still be stopped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub critical: Option<bool>,
 }
@@ -57,23 +57,23 @@ fn reads() -> Vec<Permission> {
     vec![Permission::Read]
 }
 
-/// What a hook may do. Each stands for itself.
+/// A permission of a hook. None implies another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Permission {
-    /// See what it is called about; without it, it is told the event and the tool alone.
+    /// See the subject of the event; without it, only the event and the tool.
     Read,
     /// Change what goes on, and keep a state of its own with the conversation.
     Write,
 }
 
 impl HookConfig {
-    /// Whether a failure stops what it is called at.
+    /// Returns true if a failure stops the event.
     pub fn is_critical(&self) -> bool {
         self.critical.unwrap_or(self.on.point().is_some())
     }
 
-    /// How long it may take, in milliseconds.
+    /// Returns the time limit, in milliseconds.
     pub fn time_ms(&self) -> u64 {
         self.timeout_ms.unwrap_or(SCRIPT_MS)
     }
@@ -111,8 +111,8 @@ impl Program {
         self.digest
     }
 
-    /// What is run: the shell, or what its first line names. The text is that which was read and no file that could be
-    /// another one meanwhile.
+    /// Builds the command: the shell, or the interpreter of its first line. The text is the one that was
+    /// read, not a file that could change meanwhile.
     fn argv(&self) -> Vec<String> {
         const PUT: &str = r#"printf '%s' "$1" > /tmp/hook && shift && exec "$@" /tmp/hook"#;
         let first = self.text.lines().next().unwrap_or_default();
@@ -128,7 +128,7 @@ impl Program {
     }
 }
 
-/// What is run for a hook: what it reads, and how long it may take.
+/// A run of a hook: its input and its time limit.
 pub(super) struct Call {
     pub(super) argv: Vec<String>,
     pub(super) input: Map<String, Value>,
@@ -146,12 +146,12 @@ impl Hook {
         self.program.as_ref().ok().map(Program::digest)
     }
 
-    /// Whether it is called in a project, or without one.
+    /// Returns true if it is called in this project, or outside projects.
     pub(super) fn is_of(&self, project: Option<&str>) -> bool {
         self.config.project.as_deref().is_none_or(|own| Some(own) == project)
     }
 
-    /// What is run, with what it may know of `about`.
+    /// Builds the run, with the permitted part of `about` as input.
     pub(super) fn call(&self, about: Map<String, Value>) -> Result<Call, String> {
         let program = self.program.as_ref().map_err(Clone::clone)?;
         let (on, name) = (self.config.on.as_str(), self.config.name.as_str());
@@ -168,7 +168,7 @@ impl Hook {
         Ok(Call { argv: program.argv(), input, timeout_ms: self.config.time_ms() })
     }
 
-    /// What its failure means.
+    /// Judges a failure.
     pub(super) fn failed(&self, why: &str) -> Said {
         let why = cut(why, MAX_REASON_CHARS);
         if self.config.is_critical() {
@@ -178,7 +178,7 @@ impl Hook {
         }
     }
 
-    /// What it says. A no counts however it has ended; anything else must be whole.
+    /// Reads its output. A denial counts after any exit; anything else must be complete.
     pub(super) fn said(&self, end: &ScriptEnd, said: &str) -> Said {
         let code = match end {
             ScriptEnd::Code(code) => *code,
@@ -320,11 +320,11 @@ fn misplaced(config: &HookConfig) -> Option<(&'static str, &'static str)> {
     None
 }
 
-/// What can be a program of a hook.
+/// Checks the text of a hook's program.
 ///
 /// # Errors
 ///
-/// Why it cannot.
+/// The reason why it cannot be run.
 pub fn program(config: &HookConfig, text: String) -> Result<Program, String> {
     if text.len() > MAX_SCRIPT_BYTES {
         return Err(format!("'{}' is longer than {MAX_SCRIPT_BYTES} bytes", config.run));

@@ -29,13 +29,13 @@ pub enum Due {
 pub struct ScriptDue {
     /// Its gate.
     pub gate: String,
-    /// What is run.
+    /// The command.
     pub argv: Vec<String>,
-    /// How long it may take, in milliseconds.
+    /// The time limit, in milliseconds.
     pub timeout_ms: u64,
-    /// What it judges, in its environment.
+    /// The subject, in its environment.
     pub env: BTreeMap<String, String>,
-    /// What a hook reads instead, beside what is known of the conversation.
+    /// The input of a hook in its place, without the facts of the conversation.
     pub input: Option<Map<String, Value>>,
 }
 
@@ -44,7 +44,7 @@ pub struct ScriptDue {
 pub struct ModelDue {
     /// Its gate.
     pub gate: String,
-    /// What it is to look at.
+    /// The subject for the model.
     pub prompt: String,
     /// The text.
     pub text: String,
@@ -56,12 +56,10 @@ pub struct Judging<'a> {
     gates: Vec<&'a Gate>,
     /// The gate that is next.
     at: usize,
-    /// How often that was asked again.
     again: u32,
     point: GatePoint,
     subject: Subject,
     arguments: Option<Value>,
-    /// What hooks are told beside what is judged.
     about: Map<String, Value>,
     asks: bool,
     judged: Judged,
@@ -145,7 +143,7 @@ impl<'a> Judging<'a> {
         self.take(gate, Said::just(verdict, said.in_words()));
     }
 
-    /// What was due could not be had: what may stop something stops it, what only advises says so.
+    /// Notes that the due judge is not available: a gate that may stop blocks, one that only advises says so.
     pub fn unavailable(&mut self, why: &str) {
         let Some(gate) = self.gates.get(self.at).copied() else { return };
         let said = match (&gate.hook, gate.advises()) {
@@ -156,7 +154,7 @@ impl<'a> Judging<'a> {
         self.take(gate, said);
     }
 
-    /// What came of it.
+    /// Ends the judgement and returns the verdicts.
     pub fn end(mut self) -> Judged {
         if self.judged.block().is_none() {
             let text = Some(self.subject.text);
@@ -165,7 +163,7 @@ impl<'a> Judging<'a> {
         self.judged
     }
 
-    /// What a gate says that needs nothing outside.
+    /// Judges by a gate that needs no script or model.
     fn look(&self, gate: &Gate) -> Said {
         let (config, subject) = (&gate.config, &self.subject);
         let field = config.field.as_deref();
@@ -179,7 +177,7 @@ impl<'a> Judging<'a> {
             let verdict = if hits.is_empty() { GateVerdict::Pass } else { GateVerdict::Advise };
             return Said::just(verdict, whys(true));
         }
-        // Whoever wished an action is told that it was stopped, and not what would get around that.
+        // The requester of an action reads that it was stopped, without a hint at a way around.
         let found = if subject.tool.is_some() { String::new() } else { whys(false) };
         match config.action {
             GateAction::Block => Said::just(GateVerdict::Block, own_reason(gate, &found)),
@@ -241,7 +239,7 @@ impl<'a> Judging<'a> {
         })
     }
 
-    /// What a hook is told of what is judged.
+    /// Builds the input of a hook about the subject.
     fn told(&self) -> Map<String, Value> {
         let mut told = self.about.clone();
         match &self.subject.tool {
@@ -305,7 +303,7 @@ impl<'a> Judging<'a> {
         (self.at, self.again) = (self.at + 1, 0);
         if matches!(verdict, GateVerdict::Block | GateVerdict::Halt) {
             self.judged.after.clone_from(&gate.after);
-            // What asks counts less than what blocks. Hooks are all heard, since one may stop more than another.
+            // A question counts less than a block. All hooks are called, since a later one may be stricter.
             let heard = |gate: &&Gate| gate.hook.is_some() && verdict == GateVerdict::Block;
             let rest = self.gates.get(self.at..).unwrap_or_default();
             self.gates = rest.iter().copied().filter(heard).collect();

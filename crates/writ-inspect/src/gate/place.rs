@@ -1,4 +1,4 @@
-//! Which settings mean something for which gate: one that would be passed over is refused.
+//! The settings that apply to each kind of gate: one that would be ignored is refused.
 
 use super::Gate;
 use super::config::{
@@ -6,11 +6,11 @@ use super::config::{
 };
 use super::escalation::Escalation;
 
-/// Whether a gate can stand as it is configured.
+/// Checks the configuration of a gate.
 ///
 /// # Errors
 ///
-/// The first setting that means nothing there.
+/// The first setting that does not apply.
 pub(super) fn check(gate: &Gate) -> Result<(), GateError> {
     let found = of_provider(&gate.config)
         .or_else(|| of_point(gate))

@@ -1,4 +1,4 @@
-//! What scripts and models say, read as a verdict: whatever is none blocks.
+//! Outputs of scripts and models, read as verdicts: anything else blocks.
 
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -8,34 +8,34 @@ use writ_types::entry::{GatePoint, GateVerdict};
 pub const MAX_SAID_BYTES: usize = 256 * 1024;
 /// The longest reason, in characters.
 pub(super) const MAX_REASON_CHARS: usize = 500;
-/// The most flags of a model that are kept.
+/// The most flags of a model.
 const MAX_FLAGS: usize = 10;
-/// The longest flag that is kept, in characters.
+/// The longest flag, in characters.
 const MAX_FLAG_CHARS: usize = 60;
 /// The most keys that are named where they are left out.
 const MAX_STRIPPED: usize = 20;
-/// What gates may change (`ALLOWED_MUTATIONS`): each at one point.
+/// The changes that gates may make (`ALLOWED_MUTATIONS`): each at one point.
 const ALLOWED_MUTATIONS: [(&str, GatePoint); 3] =
     [("response", GatePoint::Output), ("message", GatePoint::Input), ("tool_args", GatePoint::Execution)];
 
-/// How a script ended.
+/// The end of a script.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ScriptEnd {
-    /// By itself, with this code.
+    /// It exited with this code.
     Code(i32),
     /// In another way, in words.
     Broken(String),
 }
 
-/// What a model is to say of a text.
+/// The verdict of a model on a text.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ModelSaid {
     /// From 0.0 (bad) to 1.0 (good).
     pub score: f64,
-    /// Whether the text is as it should be.
+    /// The text is acceptable.
     pub pass: bool,
-    /// What is wrong with it, in a few words each.
+    /// The defects, in a few words each.
     #[serde(default)]
     pub flags: Vec<String>,
 }
@@ -65,17 +65,17 @@ impl ModelSaid {
     }
 }
 
-/// What one gate says.
+/// The verdict of one gate.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Said {
     pub(super) verdict: GateVerdict,
-    /// Why; empty: the gate's own reason stands there.
+    /// The reason; empty: the gate's own reason stands there.
     pub(super) reason: String,
     /// The text instead.
     pub(super) text: Option<String>,
     /// The arguments instead.
     pub(super) arguments: Option<Value>,
-    /// What it keeps for the next time.
+    /// The state to store for the next call.
     pub(super) state: Option<Value>,
     /// Keys that it wanted to change and may not.
     pub(super) stripped: Vec<String>,
@@ -93,7 +93,7 @@ impl Said {
         }
     }
 
-    /// What a script says: a code other than 0 blocks; nothing, or an object, else.
+    /// Reads the output of a script: a code other than 0 blocks; otherwise it is empty or an object.
     pub(super) fn of_script(point: GatePoint, end: &ScriptEnd, said: &str) -> Self {
         let block = |why: &str| Self::just(GateVerdict::Block, why);
         let code = match end {

@@ -1,4 +1,4 @@
-//! What gates judge: a text, or an action that would be performed.
+//! Subjects of gates: a text, or an action before it is performed.
 
 use serde_json::{Map, Value};
 use writ_types::action::Action;
@@ -12,11 +12,11 @@ use crate::scope::{self, WORK, resolve};
 pub(super) struct FileSeen {
     /// Its path, absolute as the sandbox sees it.
     pub(super) path: String,
-    /// How large it becomes, where the action says so.
+    /// The new size, where the action has it.
     pub(super) bytes: Option<u64>,
 }
 
-/// What is judged. Two that are equal are judged alike.
+/// A subject of gates. Equal subjects get equal verdicts.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Subject {
     /// The text that goes on; that of an action is made of its parts and goes nowhere.
@@ -60,7 +60,7 @@ impl Subject {
     }
 }
 
-/// What an action touches, by dimension.
+/// Lists the values that an action touches, by dimension.
 fn touched(action: &Action) -> Value {
     let mut by_name: Map<String, Value> = Map::new();
     for (dimension, value) in scope::attributes(action) {
@@ -72,7 +72,7 @@ fn touched(action: &Action) -> Value {
     Value::Object(by_name)
 }
 
-/// The parts of an action in which names are as free as values: whoever writes one writes the other.
+/// The parts of an action with free names: the writer of a value also writes its name.
 const FREE: [&str; 3] = ["arguments", "env", "headers"];
 
 /// The texts, numbers and truth values of a value, in order; of a field, those below it. In [`FREE`] parts, names as well.

@@ -1,13 +1,15 @@
 //! Records that the owner has not meant.
 //!
-//! Who asks for «the mails of the gym» has said which ones: those that have this word. A structured result is a list of
-//! records, and where the request names some of them by a word, the others were chosen by somebody else: perhaps by a text
-//! among them, which need not name any («the reminder of the tax office, too», «all the others»). A request that tells
-//! none of the records from the others («those that came today») leaves the choice to the model.
+//! A request for «the mails of the gym» says which ones: those that have this word. A structured result is a
+//! list of records, and where the request names some of them by a word, another choice was made by others:
+//! perhaps by a text among them, which need not name any («the reminder of the tax office, too», «all the
+//! others»). A request that distinguishes none of the records («those that came today») leaves the choice to
+//! the model. This gate can only add a question.
 //!
-//! Words are looked for where records say what they are, not in their long texts, which have too many of them. Words that
-//! stand in any text do not count (`stop-words`: the lists of Stopwords ISO, of 58 languages), and what a request excludes
-//! («but not those of the gym») tells nothing either. Scripts without spaces have no words here.
+//! Words are looked for in the short values of records, not in their long texts, which have too many of them.
+//! Words that stand in any text do not count (`stop-words`: the lists of Stopwords ISO, of 58 languages), and
+//! neither do words that a request excludes («but not those of the gym»). Scripts without spaces have no
+//! words here.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, OnceLock};
@@ -29,7 +31,8 @@ const MAX_ENDING_CHARS: usize = 2;
 /// The digits of a year: too many dates share it.
 const YEAR_DIGITS: usize = 4;
 
-/// What excludes the words after it, up to the end of the sentence: English, German, French, Spanish, Italian, Portuguese, Dutch.
+/// Words that exclude those after them, up to the end of the sentence: English, German, French, Spanish,
+/// Italian, Portuguese, Dutch.
 pub(super) const EXCLUDES: [&str; 22] = [
     "not",
     "except",
@@ -63,7 +66,7 @@ pub(super) struct Lists(Vec<List>);
 struct List {
     giver: String,
     records: Vec<Record>,
-    /// Which records have a word; made when a request is first compared.
+    /// The records of each word; made when a request is first compared.
     index: OnceLock<Index>,
 }
 
@@ -111,8 +114,8 @@ impl Lists {
         }));
     }
 
-    /// The word of a request by which a record of a value's lists was told from the one that holds it; nothing, if the
-    /// request tells that one from others, or none at all.
+    /// Finds the word of a request that distinguishes other records from the one with this value; `None` if
+    /// the request means that one, or distinguishes none.
     pub(super) fn leaves_out(&self, request: &str, wanted: &Wanted<'_>) -> Option<String> {
         let lists = self.0.iter().filter(|list| (wanted.is_of)(&list.giver));
         let mut lists =
@@ -127,7 +130,7 @@ impl Lists {
     }
 }
 
-/// What a request says of a value among the records of a list.
+/// The relation of a request to a value among the records of a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Choice {
     /// Nothing that would tell records apart.
@@ -192,7 +195,7 @@ fn places_of(known: &Places, word: &str) -> BTreeSet<usize> {
 }
 
 impl Record {
-    /// Where an id is looked for, a record with an `id` is that of its id, whatever else it refers to.
+    /// Where an id is looked for, a record with an `id` is identified by it, even if it refers to other ids.
     fn holds(&self, wanted: &Wanted<'_>) -> bool {
         if let Some(id) = self.id.as_deref().filter(|_| (wanted.fits)("id")) {
             return id == wanted.value;
@@ -232,7 +235,7 @@ fn asked_for(request: &str) -> BTreeSet<String> {
     asked
 }
 
-/// What stands between white space, without what surrounds it.
+/// Splits a text at white space, and trims the surrounding marks.
 fn tokens(text: &str) -> impl Iterator<Item = &str> {
     text.split_whitespace().map(trimmed)
 }
@@ -241,7 +244,7 @@ fn trimmed(token: &str) -> &str {
     token.trim_matches(|c: char| !c.is_alphanumeric())
 }
 
-/// Whether a token is an address, a path or the name of a host.
+/// Returns true if a token is an address, a path or the name of a host.
 fn is_compound(token: &str) -> bool {
     token.contains(['@', '/', '.'])
 }
@@ -258,7 +261,7 @@ fn is_year(word: &str) -> bool {
         && word.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// Whether two words are the same but for an ending; numbers have none.
+/// Returns true if two words are the same except for an ending; numbers have none.
 fn is_same(one: &str, other: &str) -> bool {
     let (short, long) = if one.len() <= other.len() { (one, other) } else { (other, one) };
     let Some(ending) = long.strip_prefix(short) else { return false };
@@ -271,7 +274,7 @@ fn is_same(one: &str, other: &str) -> bool {
 /// The words that stand in any text, sorted, a line each (`build.rs`).
 const COMMON: &str = include_str!(concat!(env!("OUT_DIR"), "/common-words.txt"));
 
-/// Whether a word stands in any text.
+/// Returns true if a word stands in any text.
 pub(super) fn is_common(word: &str) -> bool {
     static WORDS: OnceLock<Vec<&str>> = OnceLock::new();
     WORDS.get_or_init(|| COMMON.lines().collect()).binary_search(&word).is_ok()

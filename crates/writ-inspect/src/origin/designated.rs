@@ -1,16 +1,15 @@
 //! Values that the owner has designated: «the address in caterers.txt», «the account that the bill names».
 //!
-//! Such a value stands in prose, where nothing says what belongs to whom, and somebody else may have written into the same text. It counts
-//! only where everything of this holds:
+//! Such a value stands in prose, without a structure that attributes it, and others may have written into the
+//! same text. It counts only where all of this holds:
 //!
-//! * The owner's newest words name the *source*: the call that read it was made of known values, and one of them is the
-//!   owner's own word.
-//! * They name the *kind*, as a noun («the address», «their bank account»): an address, a link, an account, an amount. Not within the
-//!   name of a file, and not after what excludes it. And they hold no value of that kind themselves, or that one would be meant.
-//! * All sources that were read for this request have, together, exactly one value that could be of that kind. What could be one is
-//!   taken broadly, and what counts as one strictly: an injection that brings its own makes two, and then the owner is
-//!   asked.
-//! * Nothing that the agent has written since external content was read holds it.
+//! * The owner's newest words name the *source*: the call that read it was made of known values, and one of them is the owner's own word.
+//!
+//! * They name the *kind*, as a noun («the address», «their bank account»): an address, a link, an account, an amount. Not within the name of a file, and not after an excluding word. And they hold no value of that kind, or that one would be meant.
+//!
+//! * All sources that were read for this request have, together, exactly one value that could be of that kind. Candidates are recognised broadly, and values that count strictly: an injection that brings its own makes two, and then the owner is asked.
+//!
+//! * The agent has not written it anywhere since external content was read.
 
 use std::collections::BTreeSet;
 use std::ops::{Range, RangeInclusive};
@@ -24,19 +23,20 @@ use super::text::{fold, mentions};
 
 /// The largest source that is looked through, in bytes: in a larger one there may be more values than one.
 const MAX_SOURCE_BYTES: usize = 256 * 1024;
-/// How many different values are kept: with two, none is the one.
+/// The most different values that are stored: with two, none is unique.
 const MAX_CANDIDATES: usize = 2;
 /// The fewest digits of what could be an account, a card or a phone's number.
 const MIN_ACCOUNT_DIGITS: usize = 6;
-/// Where a sentence ends, if white space follows.
+/// Ends of sentences, if white space follows.
 const SENTENCE_ENDS: [char; 5] = ['.', ';', ':', '!', '?'];
-/// Where a text was cut: there may have been more values.
+/// Marks of a cut text: there may have been more values.
 const CUTS: [&str; 2] = ["characters left out ...]", "more characters]"];
 /// The most digits before the point of what is an amount and no account.
 const MAX_WHOLE_DIGITS: usize = 7;
-/// How an at sign is written, also for a browser.
+/// Spellings of an at sign, also for a browser.
 const AT: [&str; 8] = ["@", "(at)", "[at]", "{at}", "&#64", "&#x40", "&commat", "%40"];
-/// What stands before a noun and is no other word of another language: English, German, French, Spanish, Italian, Portuguese, Dutch.
+/// Words before a noun that are no other word of another language: English, German, French, Spanish, Italian,
+/// Portuguese, Dutch.
 const DETERMINERS: [&str; 61] = [
     "the", "a", "an", "this", "that", "these", "those", "his", "her", "their", "its", "my", "your", "our",
     "whose", "which", "der", "die", "das", "den", "dem", "des", "ein", "eine", "einen", "einem", "einer",
@@ -44,7 +44,7 @@ const DETERMINERS: [&str; 61] = [
     "une", "du", "aux", "leur", "cette", "cet", "el", "los", "las", "una", "del", "su", "il", "lo", "gli",
     "dell", "sul", "uma", "het", "um",
 ];
-/// What stands between an article and a noun never: a verb follows it, or another thing.
+/// Words that never stand between an article and a noun: a verb follows them, or another thing.
 const ELSE: [&str; 76] = [
     "and", "or", "but", "to", "into", "in", "on", "for", "of", "at", "with", "by", "from", "as", "than",
     "then", "i", "you", "we", "they", "he", "she", "it", "who", "must", "should", "will", "would", "can",
@@ -53,7 +53,7 @@ const ELSE: [&str; 76] = [
     "nous", "vous", "ils", "y", "o", "pero", "para", "con", "por", "e", "ed", "ma", "per", "che", "si",
     "noi", "maar", "voor", "met",
 ];
-/// What excludes a kind besides [`EXCLUDES`], anywhere in its sentence.
+/// Words that exclude a kind besides [`EXCLUDES`], anywhere in its sentence.
 const FORBIDS: [&str; 36] = [
     "no",
     "never",
@@ -92,7 +92,7 @@ const FORBIDS: [&str; 36] = [
     "can't",
     "statt",
 ];
-/// How many letters and digits an IBAN has (ISO 13616).
+/// The number of letters and digits of an IBAN (ISO 13616).
 const IBAN_CHARS: RangeInclusive<usize> = 15..=34;
 
 /// A kind of value, with the words by which it is named: English, German, French, Spanish, Italian, Portuguese, Dutch.
@@ -140,16 +140,15 @@ const AMOUNT: [&str; 21] = [
     "suma", "precio", "importo", "somma", "prezzo", "valor", "preço", "bedrag", "prijs", "how much",
 ];
 
-/// What could be a value of each kind in the sources of a request.
+/// The candidates of each kind in the sources of a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Sources {
     addresses: BTreeSet<String>,
     links: BTreeSet<String>,
     accounts: BTreeSet<String>,
     amounts: BTreeSet<String>,
-    /// Whether something was too large to look through.
     is_full: bool,
-    /// Whether something external was read besides them.
+    /// Something external was read besides them.
     pub(super) has_others: bool,
 }
 
@@ -246,7 +245,8 @@ impl Kind {
     }
 }
 
-/// What could be a mail address: a word with an at sign, also one that is written otherwise, or «ann at example.org».
+/// Finds candidates for mail addresses: words with an at sign, also in other spellings, or «ann at
+/// example.org».
 fn addresses(text: &str) -> impl Iterator<Item = String> + '_ {
     let is_border = |c: char| c.is_whitespace() || "\"'`<>|«»“”„‚‘’,;".contains(c);
     let is_at = |word: &str| {
@@ -268,7 +268,6 @@ fn addresses(text: &str) -> impl Iterator<Item = String> + '_ {
 struct Run {
     /// Capital letters and digits alone.
     number: String,
-    /// Where its words stand among those of the text.
     words: Range<usize>,
 }
 
@@ -304,7 +303,7 @@ fn runs(text: &str) -> Vec<Run> {
     found
 }
 
-/// Whether a group is a number with one or two digits behind its point, as amounts are written.
+/// Returns true if a group is a number with one or two digits behind its point, as amounts are written.
 fn is_part(group: &str) -> bool {
     let is_number = |digits: &str| !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
     group.split_once('.').is_some_and(|(whole, part)| {
@@ -312,7 +311,7 @@ fn is_part(group: &str) -> bool {
     })
 }
 
-/// What could be the number of an account: a run with digits enough.
+/// Finds candidates for account numbers: runs with enough digits.
 fn accounts(text: &str) -> Vec<String> {
     let digits = |run: &Run| run.number.bytes().filter(u8::is_ascii_digit).count();
     runs(text).into_iter().filter(|run| digits(run) >= MIN_ACCOUNT_DIGITS).map(|run| run.number).collect()
@@ -331,14 +330,15 @@ fn is_iban(number: &str) -> bool {
     IBAN_CHARS.contains(&number.len()) && has_country && has_check && remainder == Some(1)
 }
 
-/// Whether a word is a date as `2026-12-31`, or begins with one and a time.
+/// Returns true if a word is a date as `2026-12-31`, or begins with one and a time.
 fn is_date(word: &str) -> bool {
     let shape: String = word.chars().take(10).map(|c| if c.is_ascii_digit() { '0' } else { c }).collect();
     let rest = word.get(10..).unwrap_or_default();
     shape == "0000-00-00" && (rest.is_empty() || rest.starts_with('T'))
 }
 
-/// What could be an amount: each word with a digit that is no date, no time, and no part of an IBAN, an address or a link.
+/// Finds candidates for amounts: words with a digit that are no date, no time, and no part of an IBAN, an
+/// address or a link.
 fn amounts(text: &str) -> Vec<String> {
     let ibans: Vec<Run> = runs(text).into_iter().filter(|run| is_iban(&run.number)).collect();
     let is_time = |word: &str| {
@@ -373,7 +373,8 @@ fn decimal(word: &str) -> Option<String> {
     Some(if part.is_empty() { whole.to_owned() } else { format!("{whole}.{part}") })
 }
 
-/// Whether a folded request has the word of a kind as a noun, in a sentence that excludes nothing, and not within a name.
+/// Returns true if a folded request has the word of a kind as a noun, in a sentence that excludes nothing,
+/// and not within a name.
 fn names_kind(request: &str, word: &str) -> bool {
     let is_of_name = |c: Option<char>| c.is_some_and(|c| "-_./\\@~".contains(c));
     mentions(request, word).any(|(before, after)| {
@@ -388,8 +389,8 @@ fn names_kind(request: &str, word: &str) -> bool {
     })
 }
 
-/// Whether a noun follows these words: an article or pronoun is the last of them, or the last but one before a word that says
-/// something («the bank account», and not «this into account»).
+/// Returns true if a noun follows these words: an article or pronoun is the last of them, or the last but one
+/// before an adjective («the bank account», and not «this into account»).
 fn is_noun(said: &[&str]) -> bool {
     let is_determiner = |word: &str| {
         // What is left out before a vowel belongs to the article: «l'adresse».
@@ -424,7 +425,7 @@ fn words_of(text: &str) -> Vec<&str> {
 }
 
 impl Origins {
-    /// Whether the owner has designated a value by its source and its kind, as it is the only one.
+    /// Returns true if the owner has designated a value by its source and its kind, as it is the only one.
     pub fn is_designated(&self, value: &str) -> bool {
         let Some((kind, value)) = Kind::of(value).filter(|_| !self.is_narrow && !self.sources.is_full) else {
             return false;

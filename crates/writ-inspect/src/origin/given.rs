@@ -1,11 +1,11 @@
-//! What the agent itself has handed to a server, and what it has made there.
+//! Values that the agent has handed to a server, and objects that it has made there.
 //!
-//! After external content was read, a server that is given something composed may hand it back as if it were its own. So a
-//! value of its later results counts only if it has no word with what was given, and nothing does where that was written in a way that a
-//! server could turn into something else.
+//! After external content was read, a server that is given composed text may return it as its own. So a value
+//! of its later results counts only if it shares no word with that text, and none counts where the text was
+//! written in a form that a server could decode into something else.
 //!
-//! What an own call has made has an id that the server chose. It stands alone in the answer to the call, not in a list of others, and names what the
-//! door has let be made.
+//! An object that the agent makes has an id that the server chose. It stands alone in the answer to the call,
+//! not in a list of others, and names only what the door has let be made.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,18 +17,18 @@ use super::text::fold;
 use super::{Origins, is_id, name_of};
 use crate::owner::MIN_TOKEN_CHARS;
 
-/// The most different words that are kept of what one server was given: with more, nothing that it says counts.
+/// The most different words stored per server: with more, none of its values counts.
 const MAX_GIVEN: usize = 4_096;
 /// The longest word that is one: what is longer may be an encoded text.
 const MAX_WORD_CHARS: usize = 32;
 /// The fewest characters of a word that is also found inside of longer ones.
 const MIN_INNER_CHARS: usize = 4;
-/// What writes letters as something else: URLs, HTML, JSON and programs.
+/// Encodings of letters: URLs, HTML, JSON and programs.
 const ENCODES: [&str; 6] = ["%", "&#", "\\u", "\\x", "=?", "{{"];
 /// The most ids of what one call has made.
 const MAX_MADE: usize = 4;
 
-/// What each server was given.
+/// The words that each server was given.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Given(BTreeMap<String, Words>);
 
@@ -36,7 +36,7 @@ pub(super) struct Given(BTreeMap<String, Words>);
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Words {
     words: BTreeSet<String>,
-    /// Whether they were too many, or could be something else than they look.
+    /// They were too many, or could decode to something else.
     is_opaque: bool,
 }
 
@@ -57,11 +57,11 @@ impl Given {
             }
             given.words.insert(word.to_owned());
         }
-        // Whoever is given an address may answer with what lies there.
+        // A server that is given an address may answer with the content that lies there.
         given.is_opaque |= is_encoded || !links(text).is_empty();
     }
 
-    /// Whether a server may have a value from what it was given.
+    /// Returns true if a server may have taken a value from the texts that it was given.
     pub(super) fn has(&self, giver: &str, value: &str) -> bool {
         self.0.get(giver).is_some_and(|given| given.has(value))
     }
@@ -91,7 +91,7 @@ fn split(text: &str) -> impl Iterator<Item = &str> {
 }
 
 impl Origins {
-    /// Notes the values of a call that nobody but the model has made.
+    /// Notes the values of a call that the model has composed.
     pub(super) fn give(&mut self, giver: &str, arguments: &Value) {
         let mut texts = Vec::new();
         leaves(arguments, &mut texts);
@@ -99,7 +99,7 @@ impl Origins {
         texts.iter().for_each(|text| self.given.add(giver, text));
     }
 
-    /// Whether any server may have a value from what the agent has given it.
+    /// Returns true if any server may have taken a value from the agent's texts.
     pub(super) fn was_given_any(&self, value: &str) -> bool {
         self.given.0.values().any(|given| given.has(value))
     }

@@ -1,9 +1,10 @@
-//! Links in what is sent to others.
+//! Links in texts that are sent to others.
 //!
-//! Whoever gets a message trusts its links as its sender's. A text from outside may want one in it, and the recipient may be somebody
-//! whom the owner has named; so a link in outgoing text is judged as an argument that says where: it is the owner's own, or a whole
-//! value of what they asked for. What mail programs and chats turn into a link counts as one: a URL, and a bare host name. What hides a link from this
-//! reading (entities of HTML) counts as a link that nobody knows.
+//! The recipient of a message trusts its links as its sender's. An external text may want one in it, and the
+//! recipient may be one that the owner has named; so a link in outgoing text is judged as an argument that
+//! names a place: it is the owner's own, or a whole value that they asked for. Everything that mail programs
+//! and chats turn into a link counts as one: a URL, and a bare host name. A spelling that hides a link from
+//! this reading (entities of HTML) counts as an unknown link.
 
 use serde_json::Value;
 
@@ -12,7 +13,7 @@ use super::mention::Wanted;
 use super::text::fold;
 use crate::prepared::Sink;
 
-/// The most links of one call that are looked up: with more, the first beyond is one that nobody knows.
+/// The most links of one call that are looked up: with more, the first beyond counts as unknown.
 const MAX_LINKS: usize = 64;
 /// The fewest letters of the last label of a host name.
 const MIN_TOP_LABEL: usize = 2;
@@ -33,7 +34,7 @@ pub(super) fn links(text: &str) -> Vec<&str> {
     tokens.filter(|token| is_link(token)).collect()
 }
 
-/// Whether a word would be taken for a link.
+/// Returns true if a word would be taken for a link.
 pub(super) fn is_link(token: &str) -> bool {
     // Most words are none.
     if token.is_ascii() && !token.contains(['.', ':', '&']) && !token.starts_with("//") {
@@ -46,7 +47,8 @@ pub(super) fn is_link(token: &str) -> bool {
     has_scheme || ENTITIES.iter().any(|entity| token.contains(entity)) || has_host(&token)
 }
 
-/// Whether a folded word has the name or the number of a host in it. A mail address has one that nobody opens.
+/// Returns true if a folded word has the name or the number of a host in it. The host of a mail address is
+/// not opened.
 fn has_host(token: &str) -> bool {
     let is_inside = |c: char| c.is_alphanumeric() || matches!(c, '-' | '.' | '_');
     let mut rest = token;
@@ -66,7 +68,7 @@ fn has_host(token: &str) -> bool {
     false
 }
 
-/// Whether a name is that of a host, and of no file unless it is opened.
+/// Returns true if a name is that of a host, and of no file unless it is opened.
 pub(super) fn is_host(name: &str, is_opened: bool) -> bool {
     let labels: Vec<&str> = name.split('.').collect();
     let Some((top, others)) = labels.split_last().filter(|(_, others)| !others.is_empty()) else {
@@ -86,8 +88,8 @@ pub(super) fn is_host(name: &str, is_opened: bool) -> bool {
 }
 
 impl Origins {
-    /// The first link in what a call says that is neither the owner's, nor of an untainted source, nor a whole value of what the
-    /// owner asked for that nobody else has chosen. Values of sinks are judged as what they are.
+    /// Finds the first link in a call that is neither the owner's, nor of an untainted source, nor a whole
+    /// value that the owner asked for and no other text points at. Values of sinks are judged as sinks.
     pub fn strange_link(&self, arguments: &Value, sinks: &[Sink]) -> Option<String> {
         let mut texts = Vec::new();
         gather(arguments, &mut texts);
@@ -103,7 +105,7 @@ impl Origins {
         self.is_trusted(link) || self.is_designated(link) || self.is_whole_value(link)
     }
 
-    /// Tells if a text is a whole value of what the owner asked for, and nobody has chosen it among others.
+    /// Returns true if a text is a whole value that the owner asked for, and no other text points at it.
     pub(super) fn is_whole_value(&self, value: &str) -> bool {
         let Some(known) = self.fields.get(value) else { return false };
         let fits = |name: &str| known.iter().any(|known| known.name == name);

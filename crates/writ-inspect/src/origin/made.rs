@@ -1,7 +1,7 @@
-//! What was done already for a request.
+//! Calls made earlier for a request.
 //!
-//! A tool that was named for one call is not free for another one: an order may want one more message to whoever the owner has
-//! named, with other words, or one more event.
+//! A tool that was named for one call is not free for another one: an injected order may want one more
+//! message to a recipient whom the owner has named, with other words, or one more event.
 
 use std::collections::BTreeMap;
 
@@ -38,9 +38,10 @@ impl Done {
 }
 
 impl Origins {
-    /// Whether a tool was used for this request with the same values that say who, where and what, and said something else
-    /// then. Of several values of one argument, as recipients are, one is enough; an argument that was not given then tells nothing
-    /// apart. The very same call is another matter (`docs/guides/mcp.md`).
+    /// Returns true if a tool was used for this request with the same recipients, places and objects, and
+    /// with other content. Of several values of one argument, as recipients are, one is enough; an argument
+    /// that was not given then distinguishes nothing. An identical call is handled elsewhere
+    /// (`docs/guides/mcp.md`).
     pub fn repeats(&self, tool: &str, arguments: &Value, sinks: &[Sink]) -> bool {
         let mut groups: BTreeMap<String, Vec<&str>> = BTreeMap::new();
         for sink in sinks {

@@ -1,11 +1,11 @@
-//! Values that texts from outside point at.
+//! Values that external texts point at.
 //!
-//! A value of a structured result is one of many, and an injection may choose among them. Where it does so by name, the
-//! name stands in its text: a mail that says «file m-17 away, too» points at m-17. The record that holds a value as its
-//! own may name it in its own texts, and so may the answer to a call that named it alone; what stands in any other text is
-//! somebody's choice, and the owner sees it first. A choice that describes a value (but see
-//! [`super::choice`]), has it as the whole of another field, or
-//! writes it in a code of its own (JSON inside a text, entities of HTML, in pieces) names nothing here.
+//! A value of a structured result is one of many, and an injection may choose among them. Where it does so by
+//! name, the name stands in its text: a mail that says «file m-17 away, too» points at m-17. The record that
+//! holds a value as its own may name it in its own texts, and so may the answer to a call that named it
+//! alone; a mention in any other text is a choice by others, and the owner sees it first. A choice that
+//! describes a value (but see [`super::choice`]), has it as the whole of another field, or writes it in a
+//! code of its own (JSON inside a text, entities of HTML, in pieces) names nothing here.
 
 use std::collections::BTreeSet;
 use std::sync::OnceLock;
@@ -20,7 +20,7 @@ use crate::owner::MIN_TOKEN_CHARS;
 /// The most text of one conversation that is searched, in bytes; beyond, every value counts as pointed at.
 pub const MAX_TOLD_BYTES: usize = 16 * 1024 * 1024;
 
-/// What a model was told from outside.
+/// The external texts that a model has read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Told {
     texts: Vec<Text>,
@@ -31,9 +31,9 @@ pub(super) struct Told {
 /// An answer of a tool.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Answer<'a> {
-    /// What the call has named.
+    /// The arguments of the call.
     pub(super) asked: Option<&'a Value>,
-    /// Who gave it: the server, or the tool.
+    /// The server, or the tool, that returned it.
     pub(super) giver: &'a str,
     /// The values of the structured result that stands beside the text; none, if it has no structure.
     pub(super) fields: &'a [Field],
@@ -42,9 +42,10 @@ pub(super) struct Answer<'a> {
 /// A value that is looked for.
 pub(super) struct Wanted<'a> {
     pub(super) value: &'a str,
-    /// Whether a field of this name may be taken for it.
+    /// Returns true if a field of this name may be taken for it.
     pub(super) fits: &'a dyn Fn(&str) -> bool,
-    /// Whether it stood in a structured result of this giver: only such a one has records that are excused.
+    /// Returns true if it stood in a structured result of this giver: only such a one has records that are
+    /// excused.
     pub(super) is_of: &'a dyn Fn(&str) -> bool,
 }
 
@@ -53,7 +54,7 @@ struct Text {
     raw: String,
     /// The same, folded.
     folded: String,
-    /// The one value that the call named whose answer it is, folded.
+    /// The one value that the call named, folded, if this is its answer.
     asked: BTreeSet<String>,
     giver: String,
     /// The leaves of the structured result: their names, and they themselves folded.
@@ -93,7 +94,8 @@ impl Told {
         });
     }
 
-    /// Whether a text names a value elsewhere than in the record that holds it under a name that fits.
+    /// Returns true if a text names a value elsewhere than in the record that holds it under a name that
+    /// fits.
     pub(super) fn points_at(&self, wanted: &Wanted<'_>) -> bool {
         // What is shorter stands in any text.
         if wanted.value.chars().count() < MIN_TOKEN_CHARS {
@@ -122,8 +124,8 @@ impl Text {
         }
     }
 
-    /// A list of records may have been cut, or be worded as a text: its leaves stand in quotes, or alone in a line. As many as
-    /// there are may stand there; whoever writes a line that looks like a leaf makes it one more.
+    /// A list of records may be cut, or be worded as a text: its leaves stand in quotes, or alone in a line.
+    /// As many mentions as leaves are allowed; an injected line that looks like a leaf is one more.
     fn worded_points_at(&self, value: &str, wanted: &Wanted<'_>) -> bool {
         let is_json = self.raw.trim_start().starts_with(['{', '[']);
         let own = self.leaves.iter().filter(|(name, leaf)| leaf == value && (wanted.fits)(name)).count();
@@ -135,9 +137,9 @@ impl Text {
     }
 }
 
-/// Whether a text below a record names a value; `is_own` if that record holds it. Where an id is looked for, a record with an
-/// `id` is that of its id, whatever else it refers to; any other one is a part of the record around it, or that of a field
-/// whose name fits.
+/// Returns true if a text below a record names a value; `is_own` if that record holds it. Where an id is
+/// looked for, a record with an `id` is identified by it, even if it refers to other ids; any other one is a
+/// part of the record around it, or that of a field with a fitting name.
 fn in_record(node: &Node, value: &str, is_own: bool, fits: &dyn Fn(&str) -> bool) -> bool {
     match node {
         Node::Leaf(text) => !is_own && text != value && mentions(text, value).next().is_some(),

@@ -1,4 +1,4 @@
-//! What a conversation shows, message by message.
+//! The reading of a conversation, message by message.
 
 use std::collections::BTreeMap;
 
@@ -59,7 +59,7 @@ impl Origins {
         let passed_on = passed_on(&call.arguments);
         let is_composed = !asked;
         let asked = asked && !self.spoiled.contains(giver(&call.name));
-        // Nobody has looked at what a handle names, so what it leads to is not what was asked for.
+        // The content behind a handle was not examined, so the result is not one that the owner asked for.
         let spoils = (is_composed && self.is_narrow) || passed_on == Some(PassedOn::Text);
         let asked = asked && passed_on.is_none();
         if spoils {
@@ -70,7 +70,7 @@ impl Origins {
 
     fn read_result(&mut self, part: &Part, calls: &Calls<'_>) {
         let Part::Result(result) = part else { return };
-        // A memory, perhaps: it is nobody's but the owner's, though no label says so.
+        // It may be a memory: its readers are unknown, though no label says so.
         self.confided |= result.label.taint != Taint::External && !result.label.private;
         let arguments = calls.arguments.get(result.call_id.as_str()).copied();
         let from = giver(&result.name);
@@ -91,7 +91,7 @@ impl Origins {
         if performed {
             self.done.add(&result.name, arguments);
         }
-        // What was composed may come back, as it is or as nobody can tell.
+        // Composed text may come back, unchanged or in an unrecognisable form.
         if performed && made.is_composed && !self.is_narrow {
             self.give(from, arguments);
         }
@@ -118,18 +118,15 @@ impl Origins {
     }
 }
 
-/// What is known of a call when its result comes.
+/// The facts about a call when its result comes.
 #[derive(Clone, Copy)]
 struct Made {
-    /// Whether nothing had been read from outside.
     before: bool,
-    /// Whether the owner asked for what it returns.
     asked: bool,
-    /// Whether its arguments are the model's own.
     is_composed: bool,
 }
 
-/// What a call passes on of results that are kept from the model.
+/// The parts of withheld results that a call passes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum PassedOn {
     /// Single fields.
@@ -150,7 +147,7 @@ fn passed_on(value: &Value) -> Option<PassedOn> {
     }
 }
 
-/// Whether a tool was used with it: what was refused, or waits for a person, was not.
+/// Returns true if a tool was used: a refused or pending call was not.
 const fn was_performed(outcome: ToolOutcome) -> bool {
     match outcome {
         ToolOutcome::Done

@@ -1,8 +1,9 @@
-//! Secrets that stand in results under a name that says so.
+//! Secrets in results, recognised by the names of their fields.
 //!
-//! The owner can call the results of a tool secret (`readers = "secret"`), and then nothing is sent on after it was read without a
-//! question. Of what nobody has called so, the value of a field named as a secret («password», «card_number») is
-//! not passed on, to whomever. This finds the value as it is, whatever stands between its characters; one that was written in a code is not found.
+//! The owner can call the results of a tool secret (`readers = "secret"`), and then nothing is sent after it
+//! was read without a question. From other tools, the value of a field named as a secret («password»,
+//! «card_number») is passed on to no recipient. This finds the exact value, also with other characters
+//! between its own; one that was written in a code is not found.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +15,7 @@ use super::link::gather;
 use super::name_of;
 use super::text::fold;
 
-/// The most secrets of a conversation that are looked for; with more, whatever is sent counts as one.
+/// The most secrets of a conversation; with more, every sent text counts as one.
 const MAX_SECRETS: usize = 512;
 /// The fewest letters and digits of a secret that is looked for: a shorter one stands anywhere.
 const MIN_SECRET_CHARS: usize = 4;
@@ -48,7 +49,8 @@ const NAMES: [&str; 24] = [
     "cardnumber",
 ];
 
-/// Whether the name of a field says that its value is a secret: `password`, `card_number`, `apiKey`, `user_pin`.
+/// Returns true if the name of a field says that its value is a secret: `password`, `card_number`, `apiKey`,
+/// `user_pin`.
 fn is_secret(name: &str) -> bool {
     let mut words: Vec<String> = Vec::new();
     let mut was_small = false;
@@ -73,7 +75,7 @@ fn bare(text: &str) -> String {
 }
 
 impl Origins {
-    /// Notes the secrets among the values of a result, whoever asked for it.
+    /// Notes the secrets among the values of a result, for any requester.
     pub(super) fn note_secrets(&mut self, fields: &[Field]) {
         for field in fields.iter().filter(|field| is_secret(name_of(&field.path))) {
             let secret = bare(&field.value);
@@ -84,7 +86,7 @@ impl Origins {
         }
     }
 
-    /// Whether a call says what stood in a result as a secret.
+    /// Returns true if a call contains a secret of a result.
     pub fn tells_secret(&self, arguments: &Value) -> bool {
         if self.secrets.is_empty() {
             return false;

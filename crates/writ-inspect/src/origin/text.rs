@@ -1,4 +1,4 @@
-//! Texts as they are read, not as they are written: the same letters, whatever their form.
+//! Texts as they are read, not as they are written: the same letters in any form.
 
 use serde_json::{Deserializer, Value};
 use unicode_normalization::UnicodeNormalization as _;
@@ -100,7 +100,7 @@ impl Node {
         }
     }
 
-    /// Whether it is a value, or a list with it.
+    /// Returns true if it is a value, or a list with it.
     pub(super) fn holds(&self, value: &str) -> bool {
         match self {
             Self::Leaf(text) => text == value,
@@ -109,7 +109,7 @@ impl Node {
         }
     }
 
-    /// Whether a text in it, or a name, has a value.
+    /// Returns true if a text in it, or a name, has a value.
     pub(super) fn mentions(&self, value: &str) -> bool {
         match self {
             Self::Leaf(text) => mentions(text, value).next().is_some(),
@@ -121,7 +121,7 @@ impl Node {
     }
 }
 
-/// Where a text has a value that is not a part of a longer word: what stands before, and after.
+/// Finds the places where a text has a value that is not a part of a longer word: the texts before and after.
 pub(super) fn mentions<'a>(text: &'a str, value: &'a str) -> impl Iterator<Item = (&'a str, &'a str)> {
     let (first, last) = (value.chars().next(), value.chars().next_back());
     text.match_indices(value).filter_map(move |(at, _)| {
@@ -132,8 +132,9 @@ pub(super) fn mentions<'a>(text: &'a str, value: &'a str) -> impl Iterator<Item 
     })
 }
 
-/// Whether a word ends between the end of a value and what stands beside it. Scripts that write words without spaces, or glue
-/// particles to them, end them anywhere, and so does the change from Latin letters and digits to others.
+/// Returns true if a word ends between the end of a value and the character beside it. Scripts that write
+/// words without spaces, or glue particles to them, end them anywhere, and so does the change from Latin
+/// letters and digits to others.
 fn is_border(beside: Option<char>, end: Option<char>) -> bool {
     let (Some(beside), Some(end)) = (beside, end) else { return true };
     !beside.is_alphanumeric() || is_latin(beside) != is_latin(end) || is_glued(beside) || is_glued(end)
@@ -152,8 +153,8 @@ const fn is_glued(c: char) -> bool {
         | '\u{ac00}'..='\u{d7ff}' | '\u{f900}'..='\u{faff}' | '\u{20000}'..='\u{3ffff}')
 }
 
-/// Whether what stands between two texts is a leaf: a text in quotes that are not themselves quoted, or a number, in JSON;
-/// elsewhere all of a line but its name.
+/// Returns true if the text between two others is a leaf: a text in quotes that are not themselves quoted, or
+/// a number, in JSON; elsewhere all of a line but its name.
 pub(super) fn is_leaf(before: &str, after: &str, is_json: bool) -> bool {
     if is_json {
         let is_open = before.strip_suffix('"').is_some_and(|before| !before.ends_with('\\'));

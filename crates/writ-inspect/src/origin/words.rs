@@ -41,7 +41,7 @@ fn words_of(value: &str) -> Option<Vec<String>> {
     (words.len() <= MAX_WORDS && words.iter().all(is_word)).then_some(words)
 }
 
-/// Whether a word can tell one thing from another.
+/// Returns true if a word can distinguish one thing from another.
 fn tells(word: &str) -> bool {
     word.chars().count() >= MIN_TOKEN_CHARS && word.contains(char::is_alphabetic) && !is_common(word)
 }
@@ -52,7 +52,7 @@ fn has_word(text: &str, word: &str) -> bool {
 }
 
 impl Origins {
-    /// Whether a value is two or more words that follow one another in the owner's own text.
+    /// Returns true if a value is two or more words that follow one another in the owner's own text.
     pub(super) fn is_phrase(&self, value: &str) -> bool {
         if self.is_narrow {
             return false;
@@ -64,7 +64,7 @@ impl Origins {
         }
     }
 
-    /// Whether a value consists of words of one text of the owner's, in any order.
+    /// Returns true if a value consists of words of one text of the owner's, in any order.
     pub(super) fn is_of_owners_words(&self, value: &str) -> bool {
         if self.is_narrow {
             return false;
@@ -96,7 +96,7 @@ impl Origins {
         is_time(text) || self.is_in_request(text) || self.is_whole_value(text)
     }
 
-    /// Whether a text says nothing but what the owner's newest words do: each of its words stands there or in any text.
+    /// Returns true if each word of a text stands in the owner's newest words, or in any text.
     pub(super) fn is_in_request(&self, text: &str) -> bool {
         let Some(request) = self.folded.first().filter(|_| text.len() <= MAX_BYTES) else { return false };
         let text = fold(text);

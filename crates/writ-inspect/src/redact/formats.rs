@@ -9,13 +9,13 @@ use super::mask::{Span, What};
 
 /// A published format of credentials: a prefix that hardly stands anywhere else, and what follows it.
 struct Format {
-    /// What masks call it.
+    /// The name in masks.
     name: &'static str,
     prefix: &'static str,
     body: Body,
 }
 
-/// What follows a prefix.
+/// The form of the text after a prefix.
 #[derive(Clone, Copy)]
 enum Body {
     /// At least so many characters of a class, and all that follow.
@@ -26,7 +26,7 @@ enum Body {
     Dotted(&'static [usize]),
     /// The rest of a private key in PEM.
     Pem,
-    /// What follows the number of a Telegram bot, which stands before.
+    /// The token after the number of a Telegram bot, which stands before.
     Bot,
 }
 
@@ -91,9 +91,9 @@ pub(super) const MAX_TOKEN: usize = 16 * 1024;
 pub(super) const MAX_PEM: usize = 64 * 1024;
 /// The longest label of a PEM block, in bytes.
 const MAX_LABEL: usize = 64;
-/// What a PEM block's lines end with.
+/// The end of a PEM block's lines.
 const DASHES: &[u8] = b"-----";
-/// What the last line of a PEM block begins with.
+/// The beginning of a PEM block's last line.
 const FOOT: &[u8] = b"-----END ";
 /// The least of a private key's body: its first bytes say nothing yet.
 const MIN_PEM: usize = 32;
@@ -104,7 +104,7 @@ static PREFIXES: LazyLock<Option<AhoCorasick>> = LazyLock::new(|| {
     AhoCorasick::builder().match_kind(MatchKind::Standard).build(prefixes).ok()
 });
 
-/// Where credentials stand. A text is read once for prefixes, and what follows one is read at most three times more: no
+/// Finds credentials. A text is read once for prefixes, and the text after one at most three times more: no
 /// token begins within the characters of another one.
 pub(super) fn find(text: &str) -> Vec<Span> {
     searched(text, &mut 0)
@@ -144,8 +144,8 @@ pub(super) fn searched(text: &str, read: &mut usize) -> Vec<Span> {
     spans
 }
 
-/// Whether something may begin at a place: not in the middle of a word. The letter of an escape such as `\n`, the digits
-/// of `%20` and the end of a colour on a terminal are not part of a word.
+/// Returns true if a token may begin at a place: not in the middle of a word. The letter of an escape such as
+/// `\n`, the digits of `%20` and the end of a colour on a terminal are not part of a word.
 fn begins(text: &[u8], at: usize) -> bool {
     let before = text.get(at.saturating_sub(MAX_BEFORE)..at).unwrap_or_default();
     let Some((last, rest)) = before.split_last() else { return true };
@@ -158,7 +158,7 @@ fn begins(text: &[u8], at: usize) -> bool {
     escape || percent || *last == b'm' && ends_colour(rest)
 }
 
-/// Whether a terminal's escape sequence goes before an `m`.
+/// Returns true if a terminal's escape sequence precedes an `m`.
 fn ends_colour(before: &[u8]) -> bool {
     let digits = before.iter().rev().take_while(|b| b.is_ascii_digit() || **b == b';').count();
     before
@@ -195,7 +195,7 @@ fn exactly(class: Class, text: &[u8], count: usize, read: &mut usize) -> Option<
     (length == count && ends).then_some(count)
 }
 
-/// How long a group of base64's letters is.
+/// Measures a group of base64's letters.
 fn group(text: &[u8], read: &mut usize) -> usize {
     Class::Url.run(text, MAX_TOKEN, read)
 }
@@ -241,12 +241,12 @@ fn pem(text: &[u8], read: &mut usize) -> Option<usize> {
     }
 }
 
-/// Whether a text that begins with what follows `-----BEGIN ` may be a private key that goes on.
+/// Returns true if the text after `-----BEGIN ` may be a private key that goes on.
 pub(super) fn is_open_pem(text: &[u8]) -> bool {
     matches!(block(text, &mut 0), Block::Open(_))
 }
 
-/// What stands after `-----BEGIN `.
+/// The kind of block after `-----BEGIN `.
 enum Block {
     /// A private key of this length.
     Whole(usize),
@@ -293,10 +293,10 @@ fn block(text: &[u8], read: &mut usize) -> Block {
     }
 }
 
-/// What lines of a private key that is encrypted begin with (RFC 1421).
+/// The first words of lines in an encrypted private key (RFC 1421).
 const ABOUT: [&[u8]; 2] = [b"Proc-Type: ", b"DEK-Info: "];
 
-/// What follows a private key's body, and how much base64 is in it.
+/// Returns the text after a private key's body, and the amount of base64 in it.
 fn body(mut rest: &[u8]) -> (&[u8], usize) {
     let mut held = 0_usize;
     while let Some((first, after)) = rest.split_first() {

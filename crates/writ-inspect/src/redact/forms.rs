@@ -11,7 +11,7 @@ const BITS: usize = 6;
 /// A value in one encoding.
 pub(super) struct Form {
     pub(super) bytes: Zeroizing<Vec<u8>>,
-    /// Whether the characters of base64 beside it hold some of its bits, too.
+    /// The characters of base64 beside it hold some of its bits, too.
     pub(super) ragged: bool,
 }
 
@@ -66,7 +66,7 @@ fn json(value: &str) -> Vec<String> {
     forms
 }
 
-/// What libraries for JSON escape beyond what they must, and whether in capitals: Go's `encoding/json`, Gson, .NET's
+/// The optional escapes of JSON libraries, and if they are in capitals: Go's `encoding/json`, Gson, .NET's
 /// `System.Text.Json`.
 const CAUTIOUS_JSON: [(&str, bool); 3] = [("<>&", false), ("<>&='", false), ("\"&'+<>`", true)];
 

@@ -1,11 +1,11 @@
-//! What is said to the agent is looked at before it is stored.
+//! Examination of messages before they are stored.
 
 use std::collections::BTreeSet;
 
 use super::Clean;
 use super::mask::{self, Span};
 
-/// What became of a message.
+/// The result for a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Guarded {
     /// It goes on; what was masked in it has these names.

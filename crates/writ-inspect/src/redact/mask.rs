@@ -1,17 +1,17 @@
-//! What stands in the place of a secret.
+//! Masks: the texts in place of secrets.
 
 use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// How every mask begins.
+/// The beginning of every mask.
 const BEGIN: &str = "[masked:";
-/// How every mask ends.
+/// The end of every mask.
 const END: char = ']';
 /// The longest name in a mask, in bytes: `vault://` references have up to 256.
 const MAX_NAME: usize = 320;
 
-/// What was found.
+/// A match.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum What {
     /// The value of a secret with this reference.
@@ -37,7 +37,7 @@ impl Span {
         }
     }
 
-    /// What it is called.
+    /// Returns its name.
     pub(super) fn name(&self) -> &str {
         match &self.what {
             What::Secret(name) => name,
@@ -89,7 +89,7 @@ pub(super) fn applied_to_bytes<'bytes>(bytes: &'bytes [u8], spans: &[Span]) -> C
     Cow::Owned(out)
 }
 
-/// Whether a mask stands in a text: whoever writes such a text back would write over what was masked.
+/// Returns true if a mask stands in a text: writing such a text back would overwrite the masked value.
 pub fn has_mask(text: &str) -> bool {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, ':' | '/' | '#' | '_' | '-' | '.');
     text.match_indices(BEGIN).any(|(at, _)| {

@@ -9,7 +9,7 @@ const MAX_HELD_WORD: usize = MAX_TOKEN;
 /// The most text with line ends in it that waits for the rest of a value, in bytes.
 const MAX_HELD_LINES: usize = 4 * 1024;
 
-/// What the first line of a PEM block begins with.
+/// The beginning of a PEM block's first line.
 const PEM: &str = "-----BEGIN ";
 
 /// A text that comes in pieces and goes out masked. Holds back at most the longest form of a known secret, a private key
@@ -17,7 +17,7 @@ const PEM: &str = "-----BEGIN ";
 #[derive(Debug)]
 pub struct Stream {
     redactor: Redactor,
-    /// What came last and went out, as it came: it says whether what follows begins in the middle of a word.
+    /// The last text that went out, as it came: it says if the next begins in the middle of a word.
     before: String,
     held: String,
 }
@@ -66,7 +66,7 @@ impl Stream {
         self.held.floor_char_boundary(end)
     }
 
-    /// Lets out what is settled, and with it all of whatever begins there.
+    /// Releases the settled part, and all of any match that begins there.
     fn release(&mut self, end: usize) -> String {
         let whole = format!("{}{}", self.before, self.held);
         let (from, end) = (self.before.len(), self.before.len() + end);

@@ -1,7 +1,8 @@
-//! Finds the exact values of secrets.
+//! A search for the exact values of secrets.
 //!
-//! Not with `aho-corasick`: its tables would hold copies of every value that nobody can wipe. A filter of the first eight
-//! bytes of every form says where to look closer, and a search by halves among the sorted forms says what stands there.
+//! Not with `aho-corasick`: its tables would hold copies of every value that cannot be wiped. A filter of the
+//! first eight bytes of every form selects the places, and a binary search among the sorted forms compares
+//! them.
 
 use std::sync::Arc;
 
@@ -98,7 +99,7 @@ impl Values {
     /// The longest form that a text begins with.
     fn at_start(&self, text: &[u8]) -> Option<&Needle> {
         let after = self.needles.partition_point(|needle| needle.form.bytes.as_slice() <= text);
-        // Whatever the text begins with, its neighbour begins with, too.
+        // A form that the text begins with shares this beginning with its neighbour.
         let mut at = after.checked_sub(1);
         while let Some(needle) = at.and_then(|at| self.needles.get(at)) {
             if text.starts_with(&needle.form.bytes) {
@@ -109,14 +110,14 @@ impl Values {
         None
     }
 
-    /// Where values stand, in order: in the text as it is, and across its line ends.
+    /// Finds values, in order: in the text as it is, and across its line ends.
     pub(super) fn find(&self, text: &[u8]) -> Vec<Span> {
         if self.needles.is_empty() {
             return Vec::new();
         }
         let mut spans = self.scan(text, text, |at| at);
         if text.contains(&b'\n') {
-            // Encoders break lines, and so does whoever wants to hide something.
+            // Encoders break lines, and an attacker may break them to hide a value.
             let joined: Zeroizing<Vec<u8>> = Zeroizing::new(joined(text).map(|(_, byte)| byte).collect());
             let (mut places, mut next) = (joined_places(text), 0_usize);
             let mut place = 0;
@@ -132,7 +133,7 @@ impl Values {
         spans
     }
 
-    /// Where values stand in `bytes`; `place` says where a byte of them stands in `text`.
+    /// Finds values in `bytes`; `place` maps a byte of them to its place in `text`.
     fn scan(&self, bytes: &[u8], text: &[u8], mut place: impl FnMut(usize) -> usize) -> Vec<Span> {
         let (mut key, mut free, mut spans) = (0, 0, Vec::new());
         for (last, byte) in bytes.iter().enumerate() {
@@ -156,15 +157,15 @@ impl Values {
         spans
     }
 
-    /// What is left of a value at the end of a text that was cut: at least [`MIN_VALUE_BYTES`] of its beginning.
+    /// Finds the beginning of a value at the end of a cut text: at least [`MIN_VALUE_BYTES`].
     pub(super) fn begun_at_end(&self, text: &str) -> Option<Span> {
         let from = self.earliest_begun(text.as_bytes(), MIN_VALUE_BYTES)?;
         let needle = self.begun(text.as_bytes().get(from..)?)?;
         Some(Span { at: from..text.len(), what: What::Secret(Arc::clone(&needle.name)) })
     }
 
-    /// What is left of a value at the beginning of a text that was cut: at least [`MIN_VALUE_BYTES`] of its end, or of its
-    /// middle where the text is no longer.
+    /// Finds the end of a value at the beginning of a cut text: at least [`MIN_VALUE_BYTES`], or that many of
+    /// its middle where the text is no longer.
     pub(super) fn ended_at_start(&self, text: &str) -> Option<Span> {
         let text = text.as_bytes();
         let longest = self.needles.iter().filter_map(|needle| {
@@ -196,8 +197,9 @@ impl Values {
         begun.and_then(|from| places.get(from).copied())
     }
 
-    /// The place before which nothing can be the beginning of a value that goes on after a text, also across its line ends. It
-    /// depends on lengths and line ends alone, never on what a value is: whoever sees what is held back learns nothing.
+    /// Returns the place before which no value can begin that goes on after a text, also across its line
+    /// ends. It depends on lengths and line ends alone, never on a value: an observer of the held part learns
+    /// nothing.
     pub(super) fn settled(&self, text: &[u8]) -> usize {
         let longest = self.needles.iter().map(|needle| needle.form.bytes.len()).max();
         // As long as its hexadecimal digits or longer: base64 is shorter, also with what is masked beside it.

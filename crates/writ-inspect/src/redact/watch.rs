@@ -47,14 +47,13 @@ impl fmt::Debug for Watch {
     }
 }
 
-/// Bytes that come in pieces and go out masked. Holds back as many bytes as the longest form of a value has, and the line ends
-/// among them, whatever they are: if it were only what a value begins with, who chooses the bytes could find the value out by
-/// what is held back. So the end of an event comes with the next one.
+/// A stream of bytes that come in pieces and go out masked. It holds back as many bytes as the longest form
+/// of a value has, and the line ends among them, for any content: if only beginnings of values were held, the
+/// sender of the bytes could find out a value from the delay. So the end of an event comes with the next one.
 pub struct ByteStream {
     watch: Watch,
     held: Vec<u8>,
     begun: bool,
-    /// How much of what is held was looked at.
     looked_at: usize,
     found: BTreeSet<String>,
 }
@@ -65,11 +64,11 @@ impl fmt::Debug for ByteStream {
     }
 }
 
-/// The most bytes that are held back while a value may be under way, in lines of whatever length: sixteen times the longest
-/// value that a header takes, in base64. Where a value is spread further it is not recognised.
+/// The most bytes that are held back while a value may be incomplete, in lines of any length: sixteen times
+/// the longest value that a header takes, in base64. A value that is spread further is not recognised.
 const MAX_HELD: usize = 128 * 1024;
 
-/// What may be held and looked at anew with every piece, in bytes.
+/// The size that may be held and examined anew with every piece, in bytes.
 const LITTLE_HELD: usize = 8 * 1024;
 /// Of more, another look is taken when this part of it is new: each byte is then looked at so often at most, and not with every piece.
 const LOOK_AFTER: usize = 8;
@@ -93,7 +92,7 @@ impl ByteStream {
         self.release(self.held.len())
     }
 
-    /// Whether anything came.
+    /// Returns true if any byte came.
     pub const fn is_begun(&self) -> bool {
         self.begun
     }
@@ -103,7 +102,7 @@ impl ByteStream {
         &self.found
     }
 
-    /// Lets out what comes before a place, and with it all of whatever begins there.
+    /// Releases the bytes before a place, and all of any match that begins there.
     fn release(&mut self, end: usize) -> Vec<u8> {
         let mut spans = mask::merged(self.watch.0.find(&self.held));
         spans.retain(|span| span.at.start < end);

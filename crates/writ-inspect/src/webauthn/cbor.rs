@@ -1,6 +1,6 @@
 //! CBOR (RFC 8949) as far as authenticators write it: definite lengths, shortest forms, no tags, no floats.
 
-/// How deep values may lie inside each other: an attestation needs two levels, extensions one more.
+/// The depth of nested values: an attestation needs two levels, extensions one more.
 const MAX_DEPTH: u8 = 4;
 /// The most values of one item, its own included: a key of COSE has ten, an attestation five.
 const MAX_VALUES: usize = 64;
@@ -31,7 +31,6 @@ pub(super) fn read(bytes: &[u8]) -> Result<(Value<'_>, &[u8]), NotCbor> {
 
 struct Reader<'a> {
     rest: &'a [u8],
-    /// How many more values may come.
     values: usize,
 }
 

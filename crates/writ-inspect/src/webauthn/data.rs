@@ -1,4 +1,4 @@
-//! What an authenticator says: its data, and the attestation that carries a new key.
+//! Data of an authenticator, and the attestation that carries a new key.
 
 use writ_types::digest::Digest;
 
@@ -22,11 +22,10 @@ const EXTENSIONS_FOLLOW: u8 = 0x80;
 /// Hash of the site, flags, counter.
 const FIXED_BYTES: usize = 37;
 
-/// What an authenticator says of itself and of what it did.
+/// The data of an authenticator about itself and its ceremony.
 pub(super) struct AuthenticatorData<'a> {
     flags: u8,
     pub(super) sign_count: u32,
-    /// What follows the fixed part.
     rest: &'a [u8],
 }
 

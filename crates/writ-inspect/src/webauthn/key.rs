@@ -7,7 +7,7 @@ use p256::ecdsa::signature::Verifier as _;
 use super::cbor::Value;
 use super::{EDDSA, ES256, PasskeyError};
 
-/// A key that somebody else holds.
+/// A public key of an authenticator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Key {
     P256(P256Key),

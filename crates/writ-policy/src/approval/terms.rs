@@ -1,4 +1,4 @@
-//! What an approval covers besides what was shown.
+//! Terms of an approval beyond the shown action.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use writ_types::unit::{Amount, Timestamp};
 use crate::pattern::standing::Limits;
 use crate::pattern::{self, standing};
 
-/// What an approval for the task covers.
+/// The terms of an approval for the task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TaskTerms {
@@ -20,9 +20,9 @@ pub struct TaskTerms {
     pub pattern: Digest,
     /// The highest risk that an action may have: that of what was shown.
     pub risk: Risk,
-    /// How often it can be used, for what was shown included.
+    /// The number of uses, the shown one included.
     pub uses: u32,
-    /// What a standing approval covers besides: other sessions, for longer.
+    /// The terms of a standing approval: other sessions, and longer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub standing: Option<StandingTerms>,
 }
@@ -39,7 +39,7 @@ pub struct StandingTerms {
     pub total: Option<Amount>,
 }
 
-/// Why nothing can be signed for a scope.
+/// The reason why a scope cannot be signed.
 #[derive(Debug, thiserror::Error)]
 pub enum ScopeError {
     /// The card offers no approval for the task.
@@ -57,13 +57,13 @@ pub enum ScopeError {
     /// The limits are none, or beyond what can be approved.
     #[error("these limits cannot be approved: {0}")]
     Limits(String),
-    /// What it offers has no canonical form.
+    /// The offer has no canonical form.
     #[error(transparent)]
     NotCanonical(#[from] NotCanonical),
 }
 
 impl TaskTerms {
-    /// What is signed for a scope of a card at `now`, and until when that is good.
+    /// Builds the terms to sign for a scope of a card at `now`, and their expiry.
     ///
     /// # Errors
     ///
@@ -91,7 +91,7 @@ impl TaskTerms {
         }
     }
 
-    /// What a card offers.
+    /// Builds the terms that a card offers.
     ///
     /// # Errors
     ///
@@ -100,12 +100,12 @@ impl TaskTerms {
         Ok(Self { pattern: pattern::digest(&offer.pattern)?, risk, uses: offer.uses, standing: None })
     }
 
-    /// How long it is good from when it was signed.
+    /// Returns the lifetime, counted from the signature.
     pub(super) fn ttl(&self) -> Duration {
         self.standing.map_or(pattern::TASK_APPROVAL_TTL, |standing| Duration::from_secs(standing.secs))
     }
 
-    /// How far it reaches.
+    /// Returns the scope.
     pub const fn scope(&self) -> ApprovalScope {
         match self.standing {
             None => ApprovalScope::Task,

@@ -1,4 +1,4 @@
-//! Who asks about an action: rules, taint, gates; and about a plan, what asks about its steps.
+//! Sources of questions about an action: rules, taint, gates; for a plan, those about its steps.
 
 use std::collections::BTreeSet;
 
@@ -6,8 +6,9 @@ use writ_types::action::{Action, Plan};
 use writ_types::entry::{DenyReason, GateVerdict, Risk};
 use writ_types::unit::Timestamp;
 
-use super::{Facts, GATE_RULE, LOST_RULE, Refusal, TAINT_RULE, Verdicts, check_keys, standing};
+use super::{Facts, Refusal, Verdicts, check_keys, standing};
 use crate::prepared::{Prepared, leaves_nothing};
+use crate::reasons::{GATE_RULE, LOST_RULE, TAINT_RULE};
 use crate::rules::{RuleSet, RuleVerdict, Standing};
 use crate::taint::{self, Labels, TaintVerdict};
 use crate::{plan, show};
@@ -15,7 +16,7 @@ use crate::{plan, show};
 /// The name under which a plan is asked about: no rule of anybody's lets one pass.
 const PLAN_RULE: &str = "plan";
 
-/// What asks about an action.
+/// The questions about an action.
 pub(crate) struct Asking {
     /// By name; empty: nothing asks.
     pub(crate) rules: BTreeSet<String>,
@@ -39,7 +40,7 @@ pub(super) fn gather(
     if let Action::Plan(plan) = &prepared.action {
         of_steps(prepared, plan, facts, now, &mut asking)?;
     }
-    // Whoever repeats what no model has wished knows what was begun.
+    // A person or the harness that repeats an action knows of the first attempt.
     if facts.lost && prepared.call.is_some() && !prepared.idempotent && !leaves_nothing(&prepared.action) {
         asking.rules.insert(LOST_RULE.to_owned());
         asking.reasons.insert("It was begun before, and nobody knows whether it was done.".to_owned());
@@ -51,13 +52,13 @@ pub(super) fn gather(
     Ok(asking)
 }
 
-/// What rules and taint say of an action, by these facts.
+/// Judges an action by rules and taint under these facts.
 fn alone(prepared: &Prepared, facts: &Facts<'_>) -> Result<Asking, Refusal> {
     let labels = Labels { origins: facts.origins, strict: facts.strict, egress: facts.egress };
     by_itself(prepared, facts.rules, standing(prepared, facts), labels)
 }
 
-/// What rules and taint say of an action.
+/// Judges an action by rules and taint.
 ///
 /// # Errors
 ///
@@ -89,7 +90,8 @@ pub(crate) fn by_itself(
     Ok(Asking { rules, reasons, risk, approvers })
 }
 
-/// A plan is asked about always, as what would do the most harm of its steps; what is refused by itself is in no plan.
+/// Judges a plan: it is always asked about, with the highest risk of its steps. A step that is refused alone
+/// is in no plan.
 fn of_steps(
     prepared: &Prepared,
     plan: &Plan,

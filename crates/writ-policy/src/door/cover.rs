@@ -1,4 +1,4 @@
-//! Which approval covers an action: one for exactly this, or one for what is alike.
+//! Approvals that cover an action: one for exactly this action, or one for its pattern.
 
 use std::collections::BTreeSet;
 
@@ -7,15 +7,16 @@ use writ_types::entry::{Decision, DenyReason, Risk};
 use writ_types::frame::Pattern;
 use writ_types::unit::{Amount, Timestamp};
 
-use super::{Refusal, asks_about_this_time};
+use super::Refusal;
 use crate::approval::{Approval, TaskTerms};
 use crate::egress::EgressScope;
 use crate::pattern::standing::Recurring;
 use crate::pattern::{self, standing};
 use crate::permit::ApprovalUse;
 use crate::prepared::Prepared;
+use crate::reasons::asks_about_this_time;
 
-/// What an action has in common with others: for one session's task, and for a standing approval.
+/// The patterns of an action: for one session's task, and for a standing approval.
 #[derive(Default)]
 pub(crate) struct Alike {
     pub(crate) pattern: Option<Pattern>,
@@ -38,7 +39,7 @@ impl Alike {
         Self { pattern, recurring: standing::of(prepared, policy, rules, egress) }
     }
 
-    /// Whether signed terms mean it; what it then counts against their total.
+    /// Returns the amount to count against the total if signed terms cover the action.
     fn covered(&self, task: &TaskTerms) -> Option<Option<Amount>> {
         match task.standing {
             None => {
@@ -71,7 +72,7 @@ pub(super) fn use_of(
     }
     let terms = claims.task.filter(|task| risk <= task.risk);
     let covered = terms.and_then(|task| alike.covered(&task));
-    // What was shown itself is approved whatever it has in common with others, unless it counts against a total.
+    // The shown action is approved independently of its pattern, unless it counts against a total.
     let counts = claims.task.and_then(|task| task.standing).is_some_and(|standing| standing.total.is_some());
     if covered.is_none() && (claims.prepared != hash || counts) {
         return refuse("the approval was given for something else");

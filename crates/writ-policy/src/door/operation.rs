@@ -1,4 +1,4 @@
-//! What keys say of an operation of the security proxy.
+//! Limits of keys on operations of the security proxy.
 
 use writ_types::action::Action;
 use writ_types::entry::DenyReason;

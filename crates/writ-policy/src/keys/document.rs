@@ -20,38 +20,38 @@ use crate::scope::Dimension;
 
 /// The longest name of an agent, operation, parameter, customer or case, in bytes.
 pub const MAX_NAME_BYTES: usize = 128;
-/// The capability that lists whom an agent may escalate to.
+/// The capability that lists the recipients of escalations.
 const ESCALATE: &str = "escalate_to";
 
-/// What is wrong with a document.
+/// A defect of a document.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct DocumentError(pub String);
 
-/// What a base key is to say.
+/// The content of a base key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BaseDocument {
     /// The agent.
     pub agent: String,
-    /// What it may do.
+    /// The grants.
     pub grants: Grants,
     /// When it ends.
     pub expires: Timestamp,
 }
 
-/// What a task key is to say.
+/// The content of a task key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TaskDocument {
-    /// What it is for.
+    /// The case.
     pub case: Case,
     /// When it ends.
     pub expires: Timestamp,
 }
 
-/// What a copy of a task key is narrowed to; what is not said stays.
+/// The restrictions of a copy of a task key; omitted fields stay.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NarrowDocument {
-    /// What it may do.
+    /// The grants.
     pub grants: Option<Grants>,
     /// When it ends.
     pub expires: Option<Timestamp>,
@@ -188,7 +188,7 @@ fn limits_of(operation: &str, limits: &Value) -> Result<Limits, DocumentError> {
     }
     for (name, [min, max, daily]) in bounds {
         let max = max.or(daily).ok_or_else(|| wrong(&format!("'{name}' has no upper bound")))?;
-        // Nobody means that nothing, or less than nothing, may be paid out, unless they say so.
+        // Zero and negative amounts are allowed only where the document names them.
         let min = min.unwrap_or(1);
         if min > max || daily.is_some_and(|daily| daily < min) {
             return Err(wrong(&format!("no value of '{name}' lies within its bounds")));

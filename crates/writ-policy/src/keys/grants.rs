@@ -1,4 +1,4 @@
-//! What keys grant, and how it is written as facts.
+//! Grants of keys, and their form as facts.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::str::FromStr;
@@ -19,9 +19,9 @@ use crate::scope::Dimension;
 pub struct Grants {
     /// For each granted kind, its scopes: an action must be covered in each of its dimensions.
     pub kinds: BTreeMap<ActionKind, BTreeSet<(Dimension, String)>>,
-    /// Kinds that the owner has approved beforehand within the scopes, so that no rule asks again.
+    /// Kinds that the owner has preapproved within the scopes, so that no rule asks again.
     pub preapproved: BTreeSet<ActionKind>,
-    /// What limits operations, by name; one that is not named here is not limited.
+    /// Limits of operations, by name. An operation without an entry is not limited.
     pub limits: BTreeMap<String, Limits>,
 }
 
@@ -38,21 +38,21 @@ impl Grants {
         self
     }
 
-    /// Approves a kind beforehand.
+    /// Preapproves a kind.
     #[must_use]
     pub fn preapprove(mut self, kind: ActionKind) -> Self {
         self.preapproved.insert(kind);
         self
     }
 
-    /// Whether a kind is granted with a scope that covers this value.
+    /// Returns true if a kind is granted with a scope that covers this value.
     pub fn covers(&self, kind: ActionKind, dimension: Dimension, value: &str) -> bool {
         self.kinds.get(&kind).is_some_and(|scopes| {
             scopes.iter().any(|(held, scope)| *held == dimension && dimension.covers(scope, value))
         })
     }
 
-    /// Whether whatever these grant the others grant too.
+    /// Returns true if `wider` grants everything that these grants do.
     pub fn within(&self, wider: &Self) -> bool {
         let kind = |(kind, scopes): (&ActionKind, &BTreeSet<(Dimension, String)>)| {
             wider.kinds.contains_key(kind)
@@ -177,7 +177,7 @@ impl Fields {
         Ok(Self(fields))
     }
 
-    /// How many facts there are.
+    /// Counts the facts.
     pub(super) fn len(&self) -> usize {
         self.0.values().map(Vec::len).sum()
     }

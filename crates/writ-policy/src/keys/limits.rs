@@ -1,7 +1,7 @@
-//! What limits an operation of the security proxy: amounts and named values of its parameters.
+//! Limits of an operation of the security proxy: amounts and named values of its parameters.
 //!
-//! A key that names a parameter here demands it: an operation without it is refused. Parameters that no key
-//! names are not limited by it.
+//! A parameter that a key names is required: an operation without it is refused. Parameters that no key names
+//! are not limited.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +12,7 @@ pub const CUSTOMER: &str = "customer_token";
 /// The parameter that names a case.
 pub const CASE: &str = "case_token";
 
-/// What was used today, by operation and parameter.
+/// Amounts used today, by operation and parameter.
 pub type Used = BTreeMap<(String, String), i64>;
 
 /// The bounds of one amount, both inclusive.
@@ -26,7 +26,7 @@ pub struct Amount {
     pub daily: Option<i64>,
 }
 
-/// What limits one operation.
+/// The limits of one operation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Limits {
     /// Amounts, by parameter.
@@ -36,7 +36,7 @@ pub struct Limits {
 }
 
 impl Amount {
-    /// Whether whatever this allows the other allows too.
+    /// Returns true if `wider` allows everything that this does.
     fn within(self, wider: Self) -> bool {
         let daily = wider.daily.is_none_or(|most| self.daily.is_some_and(|own| own <= most));
         self.min >= wider.min && self.max <= wider.max && daily
@@ -44,11 +44,11 @@ impl Amount {
 }
 
 impl Limits {
-    /// Checks an operation. `used` is what was used today; where nobody knows that, a limit for the day refuses.
+    /// Checks an operation. `used` holds today's amounts; without them a limit for the day refuses.
     ///
     /// # Errors
     ///
-    /// Which limit it passes, in words.
+    /// The limit that it exceeds, in words.
     pub fn check(&self, operate: &Operate, used: Option<&Used>) -> Result<(), String> {
         let given = |name: &str| {
             let value = operate.parameters.get(name);
@@ -83,7 +83,7 @@ impl Limits {
         Ok(())
     }
 
-    /// Whether whatever these allow the others allow too.
+    /// Returns true if `wider` allows everything that these limits do.
     pub fn within(&self, wider: &Self) -> bool {
         let amount =
             |(name, wide): (&String, &Amount)| self.amounts.get(name).is_some_and(|own| own.within(*wide));
@@ -93,13 +93,13 @@ impl Limits {
         wider.amounts.iter().all(amount) && wider.values.iter().all(values)
     }
 
-    /// Whether nothing is limited.
+    /// Returns true if nothing is limited.
     pub fn is_empty(&self) -> bool {
         self.amounts.is_empty() && self.values.is_empty()
     }
 }
 
-/// Whether an operation is one of this case: it names both, exactly as the key does.
+/// Returns true if an operation belongs to this case: it names both tokens, exactly as the key does.
 pub fn is_of_case(operate: &Operate, customer: &str, case: &str) -> bool {
     let is = |name: &str, value: &str| operate.parameters.get(name).is_some_and(|given| given == value);
     is(CUSTOMER, customer) && is(CASE, case)

@@ -1,8 +1,9 @@
-//! What actions have in common that one standing approval covers: in any session of the agent, for days.
+//! Patterns of standing approvals: the common parts of actions that one approval covers, in any session of
+//! the agent, for days.
 //!
-//! The digest of such a pattern names the agent, the tool, everything that says who, where and what is touched, the
-//! rules that ask and the rules in force. A task that an unattended agent begins later is covered if all of that is as
-//! it was signed, and is asked about otherwise.
+//! The digest of such a pattern covers the agent, the tool, all recipients, places and objects, the rules
+//! that ask and the rules in force. A later task of an unattended agent is covered if all of that is as it
+//! was signed, and is asked about otherwise.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -17,43 +18,43 @@ use writ_types::unit::Amount;
 
 use super::{Parameters, digest, of_exec};
 use crate::approval::{ScopeError, StandingTerms, TaskTerms};
-use crate::door::TAINT_RULE;
 use crate::egress::EgressScope;
 use crate::prepared::{Prepared, Sink};
+use crate::reasons::TAINT_RULE;
 use crate::{reach, show};
 
-/// How often a standing approval is good at most: what is done more often deserves a rule.
+/// The most uses of a standing approval: more frequent work deserves a rule.
 pub const MAX_USES: u32 = 1_000;
-/// How long a standing approval is good at most: a quarter, after which its owner looks again.
+/// The longest lifetime of a standing approval: after a quarter its owner looks again.
 pub const MAX_TTL: Duration = Duration::from_secs(90 * 24 * 60 * 60);
-/// How often a standing approval is good if nobody says another number.
+/// The number of uses if none is named.
 pub const USES: u32 = 10;
-/// How long a standing approval is good if nobody says another time.
+/// The lifetime if none is named.
 pub const TTL: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 /// The most arguments of one action for which a total is offered.
 const MAX_TOTALS: usize = 4;
 
-/// The parameter of a pattern that names the argument whose value may vary.
+/// The parameter of a pattern that names the variable argument.
 const TOTAL: &str = "total of";
 const URL: &str = "url";
 
 /// A pattern of an action, and how much the action counts against a total.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Recurring {
-    /// What the action has in common with others.
+    /// The common parts.
     pub pattern: Pattern,
     /// Of the argument that the pattern leaves open.
     pub amount: Option<Amount>,
 }
 
-/// What a person signs besides: how often, how long, and how much in all.
+/// The limits that a person signs: uses, lifetime, and total.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// How often, what was asked about included.
+    /// The number of uses, the first included.
     pub uses: u32,
-    /// How long.
+    /// The lifetime.
     pub ttl: Duration,
-    /// The argument whose sum is bounded instead of its value, and the sum.
+    /// The argument with a bounded sum in place of a fixed value, and the bound.
     pub total: Option<(String, Amount)>,
 }
 
@@ -63,8 +64,8 @@ impl Default for Limits {
     }
 }
 
-/// The patterns of an action that `asking` rules ask about under the rules with digest `policy`: first the one that
-/// leaves nothing open. None at all: each such action is asked about by itself.
+/// Derives the patterns of an action that `asking` rules ask about under the rules with digest `policy`:
+/// first the exact one. Without a pattern each such action is asked about alone.
 pub fn of(
     prepared: &Prepared,
     policy: Digest,
@@ -103,7 +104,7 @@ pub(crate) fn open_argument(pattern: &Pattern) -> Option<&str> {
     pattern.parameters.get(TOTAL).map(String::as_str)
 }
 
-/// What a card offers of these patterns.
+/// Builds the offer of a card from these patterns.
 pub fn offer(recurring: &[Recurring]) -> Option<StandingOffer> {
     let (first, rest) = recurring.split_first()?;
     let total = |recurring: &Recurring| {
@@ -118,7 +119,7 @@ pub fn offer(recurring: &[Recurring]) -> Option<StandingOffer> {
     })
 }
 
-/// What is signed for a standing approval of a card.
+/// Builds the terms to sign for a standing approval of a card.
 ///
 /// # Errors
 ///
@@ -149,7 +150,7 @@ pub fn terms(card: &Card, limits: &Limits) -> Result<TaskTerms, ScopeError> {
     Ok(terms)
 }
 
-/// Whether the limits of a standing approval are limits.
+/// Returns true if the limits of a standing approval are within bounds.
 pub(crate) fn is_bounded(terms: &TaskTerms) -> bool {
     let lasts = |standing: StandingTerms| (1..=MAX_TTL.as_secs()).contains(&standing.secs);
     (1..=MAX_USES).contains(&terms.uses)
@@ -157,7 +158,8 @@ pub(crate) fn is_bounded(terms: &TaskTerms) -> bool {
         && terms.risk < Risk::Irreversible
 }
 
-/// What a standing approval leads to, in words that hide nothing: made from what is signed.
+/// Describes the consequence of a standing approval, in words that hide nothing: made from the signed
+/// content.
 pub fn consequence(offer: &StandingOffer, limits: &Limits) -> String {
     let total = limits.total.as_ref();
     let open = total.and_then(|(argument, _)| offer.totals.iter().find(|total| total.argument == *argument));
@@ -185,7 +187,7 @@ fn span(ttl: Duration) -> String {
     }
 }
 
-/// What a pattern of a standing approval covers, in words that hide nothing.
+/// Describes the actions that a pattern of a standing approval covers, in words that hide nothing.
 pub fn words(pattern: &Pattern) -> String {
     let shown =
         |(name, value): (&String, &String)| format!("{} = {}", show::argument(name), show::argument(value));
@@ -206,7 +208,7 @@ pub fn words(pattern: &Pattern) -> String {
 /// The binding of what an interpreter is given: that it is the same program.
 const SCRIPT: &str = "script";
 
-/// How an argument's name begins among the parameters, so that none can pass for another word.
+/// The prefix of argument names among the parameters, so that none passes for another parameter.
 const ARGUMENT: &str = "argument ";
 
 fn named(argument: &str) -> String {
@@ -220,58 +222,38 @@ fn bound(prepared: &Prepared) -> impl Iterator<Item = (String, String)> {
 type Free = Vec<(String, Amount)>;
 
 fn parameters(prepared: &Prepared, egress: &EgressScope) -> Option<(BTreeMap<String, String>, Free)> {
-    match &prepared.action {
-        // Without a digest of what it runs, the same words are another program as soon as somebody writes one.
-        Action::Exec(exec)
-            if !reach::is_asked_each_time(exec, egress) && prepared.bindings.contains_key(SCRIPT) =>
-        {
-            let fixed: Parameters = of_exec(exec)?;
-            let mut fixed: BTreeMap<String, String> =
-                fixed.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
-            fixed.extend(bound(prepared));
-            Some((fixed, Vec::new()))
-        }
-        Action::Fetch(fetch) if reach::only_reads(&prepared.action) && fetch.save_to.is_none() => {
-            let fixed = [(URL.to_owned(), fetch.url.clone()), ("method".to_owned(), fetch.method.clone())];
-            Some((fixed.into(), Vec::new()))
-        }
-        // What it passes on is read each time, if somebody else may have written it.
-        Action::CallTool(call) if !(call.sends && prepared.label.taint == Taint::External) => {
-            let mut fixed = of_call(call, &prepared.sinks)?;
-            // Not for a tool whose description has changed meanwhile.
-            fixed.extend(bound(prepared));
-            Some((fixed, amounts(call, &prepared.sinks)))
-        }
-        Action::WriteFile(_)
-        | Action::Exec(_)
-        | Action::Fetch(_)
-        | Action::CallTool(_)
-        | Action::Search(_)
-        | Action::ReadFile(_)
-        | Action::Browse(_)
-        | Action::Recall(_)
-        | Action::Remember(_)
-        | Action::Forget(_)
-        | Action::Say(_)
-        | Action::SendFile(_)
-        | Action::CreateTool(_)
-        | Action::InstallSkill(_)
-        | Action::Docker(_)
-        | Action::Subscribe(_)
-        | Action::Message(_)
-        | Action::Handoff(_)
-        | Action::Spawn(_)
-        | Action::Escalate(_)
-        | Action::ModelCall(_)
-        | Action::Vcs(_)
-        | Action::ModifySelf(_)
-        | Action::Operate(_)
-        | Action::Connect(_)
-        | Action::Plan(_) => None,
+    // Without a digest of what it runs, the same words are another program as soon as its file is written again.
+    if let Action::Exec(exec) = &prepared.action
+        && !reach::is_asked_each_time(exec, egress)
+        && prepared.bindings.contains_key(SCRIPT)
+    {
+        let fixed: Parameters = of_exec(exec)?;
+        let mut fixed: BTreeMap<String, String> =
+            fixed.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+        fixed.extend(bound(prepared));
+        return Some((fixed, Vec::new()));
     }
+    if let Action::Fetch(fetch) = &prepared.action
+        && reach::only_reads(&prepared.action)
+        && fetch.save_to.is_none()
+    {
+        let fixed = [(URL.to_owned(), fetch.url.clone()), ("method".to_owned(), fetch.method.clone())];
+        return Some((fixed.into(), Vec::new()));
+    }
+    // What it passes on is read each time, if others may have written it.
+    if let Action::CallTool(call) = &prepared.action
+        && !(call.sends && prepared.label.taint == Taint::External)
+    {
+        let mut fixed = of_call(call, &prepared.sinks)?;
+        // The digest of its description excludes a tool that was changed since.
+        fixed.extend(bound(prepared));
+        return Some((fixed, amounts(call, &prepared.sinks)));
+    }
+    None
 }
 
-/// Everything that says who, where and what, and what the owner has said of the tool. What is no sink is content.
+/// Collects the recipients, places and objects of a call, and the owner's settings of the tool. Arguments
+/// that are no sinks are content.
 pub(crate) fn of_call(call: &CallTool, sinks: &[Sink]) -> Option<BTreeMap<String, String>> {
     let mut values: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for sink in sinks {
@@ -316,7 +298,8 @@ pub(crate) fn amounts(call: &CallTool, sinks: &[Sink]) -> Free {
     numbers.take(MAX_TOTALS).collect()
 }
 
-/// What an answer to a card may have signed: the digests of its patterns, and what was asked about counts of each.
+/// Lists the patterns that an answer to a card may sign: their digests, and the amount that the shown action
+/// counts for each.
 ///
 /// # Errors
 ///

@@ -37,12 +37,12 @@ impl RuleSet {
         self
     }
 
-    /// Whether any are tried.
+    /// Returns true if any rules are tried.
     pub fn tries(&self) -> bool {
         !self.shadows.is_empty()
     }
 
-    /// What the rules that are tried would have said otherwise.
+    /// Compares the verdicts of the tried rules with those in force; returns a fact for each difference.
     pub fn shadowed(&self, (hash, prepared): (Digest, &Prepared), standing: Standing) -> Vec<Fact> {
         if self.shadows.is_empty() {
             return Vec::new();
@@ -64,7 +64,7 @@ impl RuleSet {
     }
 }
 
-/// What a verdict comes to, and the rules that it names.
+/// Returns the tendency of a verdict, and the rules that it names.
 fn leaning(verdict: RuleVerdict) -> (Leaning, Vec<String>) {
     match verdict {
         RuleVerdict::Permit => (Leaning::Permit, Vec::new()),

@@ -1,4 +1,4 @@
-//! What a call says to others, whoever they are: an injected text may want a link or a secret in it, or one message more.
+//! Content of calls to others: an injected text may want a link or a secret in it, or one more message.
 
 use std::borrow::Cow;
 
@@ -24,7 +24,7 @@ const UNASKED: TaintVerdict = TaintVerdict::Ask(Cow::Borrowed(
     "It rests on external content, names nobody and nothing, and says something else than what you have asked for.",
 ));
 
-/// Judges the content of a call whose arguments that say who, where and what may stand.
+/// Judges the content of a call with recipients and places that have passed.
 pub(super) fn judge(prepared: &Prepared, call: &CallTool, origins: &Origins) -> TaintVerdict {
     if !(call.effect && call.sends) {
         return TaintVerdict::Pass;

@@ -16,9 +16,9 @@ use writ_types::error::{Exit, ToReport as _};
 
 use super::*;
 use crate::approver::open_approver;
-use crate::backend::{RECORD_FILE, recorded};
 use crate::document::Document;
 use crate::keyring::Keyring;
+use crate::record::{RECORD_FILE, recorded};
 
 fn config() -> Config {
     Config::default()

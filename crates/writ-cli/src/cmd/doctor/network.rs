@@ -8,7 +8,8 @@ use writ_egress::Egress;
 use writ_egress::deliver::{DeliverError, Endpoint};
 use writ_egress::upstream::{Routes, Upstream};
 use writ_models::provider::Routes as ModelRoutes;
-use writ_secrets::backend::{Backend, recorded};
+use writ_secrets::backend::Backend;
+use writ_secrets::record::recorded;
 use writ_types::credential::CredentialRef;
 use writ_types::error::{Report, ToReport as _};
 

@@ -7,6 +7,7 @@ use super::*;
 use crate::approval::{StandingTerms, TaskTerms};
 use crate::fixture::call_tool;
 use crate::pattern;
+use crate::reasons::LOST_RULE;
 
 /// An answered ask: what was approved runs, once, with its approval named in the intent.
 ///
