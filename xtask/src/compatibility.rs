@@ -2,8 +2,8 @@
 
 use anyhow::{Context as _, Result, ensure};
 
-use crate::process::Program;
 use crate::workspace;
+use task_process::Program;
 
 const DOCUMENT: &str = "docs/compatibility.md";
 /// The lines between which the list stands.

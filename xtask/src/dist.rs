@@ -7,8 +7,8 @@ use anyhow::{Context as _, Result, bail, ensure};
 use clap::Parser;
 use sha2::{Digest as _, Sha256};
 
-use crate::process::{Program, target_directory};
 use crate::workspace;
+use task_process::{Program, target_directory};
 
 /// The platform: glibc, because the allocator of musl halves the speed, linked into the binary.
 const TARGET: &str = "x86_64-unknown-linux-gnu";

@@ -3,9 +3,9 @@
 
 #![expect(clippy::print_stdout, reason = "a command line tool talks to its terminal")]
 
-mod process;
-
 mod workspace;
+
+mod apart;
 
 mod source;
 
@@ -17,18 +17,6 @@ mod other_system;
 
 mod conformance;
 
-mod link;
-
-mod home;
-
-mod gauge;
-
-mod socket;
-
-mod bench;
-
-mod soak;
-
 mod named;
 
 mod threats;
@@ -38,8 +26,6 @@ mod injection;
 mod compatibility;
 
 mod verify;
-
-mod mutants;
 
 mod errors;
 
@@ -76,11 +62,11 @@ enum Task {
     /// Record the demo.
     Record(record::Options),
     /// Measure against peers and limits, in the same run.
-    Bench(bench::Options),
+    Bench(apart::Arguments),
     /// Try every mutant of a crate, all of them compiled at once.
-    Mutants(mutants::Options),
+    Mutants(apart::Arguments),
     /// Kill an engine at random moments, start it again, and check that nothing was lost or done twice.
-    Soak(soak::Options),
+    Soak(apart::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -98,9 +84,9 @@ fn main() -> ExitCode {
         Task::Errors(options) => errors::run(options),
         Task::Dist(options) => dist::run(&options),
         Task::Record(options) => record::run(&options),
-        Task::Bench(options) => bench::run(&options),
-        Task::Soak(options) => return ended(soak::run(&options)),
-        Task::Mutants(options) => return ended(mutants::run(&options)),
+        Task::Bench(options) => return ended(apart::run("task-bench", &["bench"], &options)),
+        Task::Soak(options) => return ended(apart::run("task-bench", &["soak"], &options)),
+        Task::Mutants(options) => return ended(apart::run("task-mutants", &[], &options)),
     };
     match done {
         Ok(true) => ExitCode::SUCCESS,

@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result, bail, ensure};
 use cargo_metadata::Message;
 
-use crate::process::Program;
 use crate::test::browser;
 use crate::workspace;
+use task_process::Program;
 
 /// What names of the page's tests begin with.
 const PAGE: &str = "web-tests/";

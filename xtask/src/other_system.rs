@@ -10,7 +10,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
 
-use crate::process::{self, Program};
+use task_process::Program;
 
 /// The variable that makes this program a wrapper of `rustc`.
 const VARIABLE: &str = "WRIT_OTHER_SYSTEM";
@@ -27,7 +27,7 @@ pub(crate) fn check(root: &Path) -> Result<bool> {
 
 /// Runs `rustc` with the cfg, if cargo has started this program in its place.
 pub(crate) fn wrapped() -> Option<ExitCode> {
-    process::variable(VARIABLE)?;
+    task_process::variable(VARIABLE)?;
     let mut arguments = std::env::args_os().skip(1);
     let mut rustc =
         Program::new(PathBuf::from(arguments.next()?), &["--cfg", "writ_other_system", "-Dwarnings"]);

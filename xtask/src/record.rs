@@ -7,8 +7,8 @@ use anyhow::{Result, ensure};
 use clap::Parser;
 use serde_json::json;
 
-use crate::process::{Program, target_directory};
 use crate::workspace;
+use task_process::{Program, target_directory};
 
 /// The screen that is recorded, in columns and rows.
 const SCREEN: (u32, u32) = (110, 32);

@@ -10,10 +10,10 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 
-use crate::process::{self, Program};
 use crate::{other_system, tidy, workspace};
 use browser::Browsed;
 use count::Count;
+use task_process::Program;
 
 /// How the tests are run.
 #[derive(Debug, clap::Args)]
@@ -88,7 +88,7 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
         println!("failed test: {name}");
     }
     println!("\n{total}");
-    Ok(is_open(&total, process::on_ci()))
+    Ok(is_open(&total, task_process::on_ci()))
 }
 
 /// Whether what was counted may be released: nothing failed and, on CI, nothing was left out.
@@ -179,10 +179,10 @@ fn check_licences(root: &Path) -> Result<Step> {
 fn missing_component(component: &str, program: &str) -> Result<Option<Step>> {
     let works =
         |program: &str| Ok::<_, anyhow::Error>(Program::new(program, &["--version"]).output()?.success);
-    if process::exists(program) && works(program)? {
+    if task_process::exists(program) && works(program)? {
         return Ok(None);
     }
-    if process::on_ci() && Program::new("rustup", &["component", "add", component]).status()? {
+    if task_process::on_ci() && Program::new("rustup", &["component", "add", component]).status()? {
         return Ok(None);
     }
     Ok(Some(Step::Skipped(format!("{component} is not installed: `rustup component add {component}`"))))
@@ -190,13 +190,13 @@ fn missing_component(component: &str, program: &str) -> Result<Option<Step>> {
 
 /// Where `cargo-deny` is; continuous integration installs it beside the build, once.
 fn find_deny(root: &Path) -> Result<Option<PathBuf>> {
-    if process::exists("cargo-deny") {
+    if task_process::exists("cargo-deny") {
         return Ok(Some("cargo-deny".into()));
     }
-    let tools = process::target_directory(root).join("tools");
+    let tools = task_process::target_directory(root).join("tools");
     let installed = tools.join("bin/cargo-deny");
     if !installed.is_file() {
-        if !process::on_ci() {
+        if !task_process::on_ci() {
             return Ok(None);
         }
         let install = Program::cargo(&["install", "--locked", "cargo-deny", "--root"]).argument(&tools);

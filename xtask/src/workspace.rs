@@ -1,19 +1,11 @@
 //! The workspace as cargo sees it: its crates, their layers and dependencies.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::{Context as _, Result};
 use cargo_metadata::{DependencyKind, MetadataCommand};
 
-use crate::process;
-
-/// The root of the workspace that cargo runs this in. Clones may share a target directory, so what was true when
-/// this was compiled need not be true now.
-pub(crate) fn root() -> Result<PathBuf> {
-    let folder =
-        process::variable("CARGO_MANIFEST_DIR").unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").to_owned());
-    Path::new(&folder).parent().map(Path::to_path_buf).context("the folder of xtask has no parent")
-}
+pub(crate) use task_process::workspace_root as root;
 
 /// One crate of the workspace.
 #[derive(Clone, Debug)]

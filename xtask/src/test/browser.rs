@@ -6,7 +6,7 @@ use anyhow::Result;
 
 use super::count::Count;
 use super::needs;
-use crate::process::{self, Program};
+use task_process::Program;
 
 /// The oldest version of node whose test runner these tests need.
 const NODE: u32 = 20;
@@ -78,9 +78,10 @@ pub(crate) fn prepare(root: &Path, install: bool) -> Result<Option<Runner>> {
 
 /// What is missing of what the tests need, after it was installed if that was wanted.
 fn missing(install: bool) -> Result<Option<String>> {
-    let missing = || PROGRAMS.iter().filter(|(program, _)| !process::exists(program)).collect::<Vec<_>>();
+    let missing =
+        || PROGRAMS.iter().filter(|(program, _)| !task_process::exists(program)).collect::<Vec<_>>();
     let packages: Vec<&str> = missing().into_iter().map(|(_, package)| *package).collect();
-    if install && !packages.is_empty() && process::exists("apt-get") {
+    if install && !packages.is_empty() && task_process::exists("apt-get") {
         println!("installing {}", packages.join(", "));
         needs::install_packages(&packages)?;
     }
@@ -98,7 +99,7 @@ fn built(root: &Path) -> Result<Option<Runner>> {
     let build = ["build", "--locked", "--workspace", "--bin", "writ", "--example", "scripted_model"];
     let ready = Program::cargo(&build).directory(root).status()?
         && Program::new("npm", &["ci", "--no-audit", "--no-fund"]).directory(&folder).status()?;
-    let target = process::target_directory(root).join("debug");
+    let target = task_process::target_directory(root).join("debug");
     Ok(ready.then_some(Runner { folder, target }))
 }
 

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 
-use crate::process::{self, Program};
+use task_process::Program;
 
 /// A package for Python in an environment of its own below the target folder: its folder, its version, and what is
 /// imported to see whether it is there.
@@ -151,26 +151,28 @@ impl Need {
 
     fn is_met(self, root: &Path) -> bool {
         match self {
-            Self::Git => process::exists("git"),
-            Self::Python => process::exists("python3"),
+            Self::Git => task_process::exists("git"),
+            Self::Python => task_process::exists("python3"),
             Self::Pip => {
                 // The sandbox has the system's interpreter, whatever stands before it on this PATH.
                 let pip = Program::new("/usr/bin/python3", &["-m", "pip", "--version"]);
                 pip.output().is_ok_and(|output| output.success)
             }
-            Self::Node => process::exists("node"),
+            Self::Node => task_process::exists("node"),
             Self::OpenAi => OPENAI.is_there(root),
-            Self::OpenAiJs => process::exists("node") && client_for_node(root).join("package.json").exists(),
+            Self::OpenAiJs => {
+                task_process::exists("node") && client_for_node(root).join("package.json").exists()
+            }
             Self::LangChain => LANGCHAIN.is_there(root),
             Self::Schemathesis => SCHEMATHESIS.is_there(root),
-            Self::Promtool => process::exists("promtool"),
-            Self::Systemd => process::exists("systemd-analyze"),
-            Self::Npm => process::exists("npm"),
-            Self::Curl => process::exists("curl"),
+            Self::Promtool => task_process::exists("promtool"),
+            Self::Systemd => task_process::exists("systemd-analyze"),
+            Self::Npm => task_process::exists("npm"),
+            Self::Curl => task_process::exists("curl"),
             // It lies outside the search path of ordinary users.
             Self::Squid => ["/usr/sbin/squid", "/usr/bin/squid"].iter().any(|path| Path::new(path).exists()),
             Self::Nginx => ["/usr/sbin/nginx", "/usr/bin/nginx"].iter().any(|path| Path::new(path).exists()),
-            Self::Tmux => process::exists("tmux"),
+            Self::Tmux => task_process::exists("tmux"),
             Self::UserNamespaces => {
                 let probe =
                     Program::new("unshare", &["--user", "--map-root-user", "--pid", "--fork", "true"]);
@@ -183,15 +185,15 @@ impl Need {
 /// What is still missing after what can be installed was installed.
 pub(super) fn missing(root: &Path, install: bool) -> Result<Vec<Need>> {
     let unmet = || Need::ALL.into_iter().filter(|need| !need.is_met(root)).collect::<Vec<_>>();
-    if install && process::exists("python3") {
+    if install && task_process::exists("python3") {
         install_environments(root)?;
     }
     let mut packages: Vec<&str> = unmet().into_iter().filter_map(Need::package).collect();
     packages.sort_unstable();
     packages.dedup();
     // A node of another source brings npm along, and Debian's package of it conflicts with that.
-    packages.retain(|package| *package != "npm" || !process::exists("npm"));
-    if install && !packages.is_empty() && process::exists("apt-get") {
+    packages.retain(|package| *package != "npm" || !task_process::exists("npm"));
+    if install && !packages.is_empty() && task_process::exists("apt-get") {
         // One by one: a package that cannot be installed takes no other one with it.
         for package in &packages {
             println!("installing {package}");
@@ -199,11 +201,11 @@ pub(super) fn missing(root: &Path, install: bool) -> Result<Vec<Need>> {
                 println!("could not install {package}");
             }
         }
-        if packages.contains(&"python3-venv") && process::exists("python3") {
+        if packages.contains(&"python3-venv") && task_process::exists("python3") {
             install_environments(root)?;
         }
     }
-    if install && process::exists("npm") {
+    if install && task_process::exists("npm") {
         install_client_for_node(root)?;
     }
     Ok(unmet())
@@ -211,7 +213,7 @@ pub(super) fn missing(root: &Path, install: bool) -> Result<Vec<Need>> {
 
 /// The folder of the OpenAI client for Node.
 fn client_for_node(root: &Path) -> PathBuf {
-    process::target_directory(root).join("tmp").join(OPENAI_JS.1).join("node_modules/openai")
+    task_process::target_directory(root).join("tmp").join(OPENAI_JS.1).join("node_modules/openai")
 }
 
 /// Installs the OpenAI client for Node if it is missing; none of its scripts runs.
@@ -221,7 +223,7 @@ fn install_client_for_node(root: &Path) -> Result<()> {
     }
     let (package, folder) = OPENAI_JS;
     println!("installing {package}");
-    let folder = process::target_directory(root).join("tmp").join(folder);
+    let folder = task_process::target_directory(root).join("tmp").join(folder);
     std::fs::create_dir_all(&folder)?;
     let folder = folder.to_string_lossy();
     let arguments =
@@ -243,7 +245,7 @@ fn install_environments(root: &Path) -> Result<()> {
 impl Environment {
     /// Where the tests look for it: below what cargo tells them as `CARGO_TARGET_TMPDIR`.
     fn place(&self, root: &Path) -> PathBuf {
-        process::target_directory(root).join("tmp").join(self.folder)
+        task_process::target_directory(root).join("tmp").join(self.folder)
     }
 
     fn is_there(&self, root: &Path) -> bool {
@@ -275,7 +277,7 @@ pub(super) fn install_packages(packages: &[&str]) -> Result<bool> {
             _ => Program::new("sudo", &[&["-n"], arguments.as_slice()].concat()).status(),
         }
     };
-    if !is_root && !process::exists("sudo") {
+    if !is_root && !task_process::exists("sudo") {
         return Ok(false);
     }
     Ok(apt(&["update"])? && apt(&[&["install", "--no-install-recommends"], packages].concat())?)

@@ -6,13 +6,14 @@ use crate::workspace::{Crate, Kind};
 /// The crate that only the binary may ship, for its demo.
 const DEMO_ONLY: &str = "writ-testkit";
 const BINARY: &str = "writ-cli";
-/// Belongs to no layer: nothing depends on it.
-const TASKS: &str = "xtask";
+/// The folders of the tasks, which belong to no layer: nothing of the product depends on them.
+const TASKS: [&str; 2] = ["xtask/", "tools/"];
 
 /// Checks every dependency between crates of the workspace.
 pub(super) fn check(crates: &[Crate]) -> Vec<Finding> {
     let mut findings = Vec::new();
-    for one in crates.iter().filter(|one| one.name != TASKS) {
+    let is_task = |one: &Crate| TASKS.iter().any(|folder| one.folder.starts_with(folder));
+    for one in crates.iter().filter(|one| !is_task(one)) {
         let Some(layer) = one.layer else {
             findings.push(Finding::new("layer", &one.name, "has no `package.metadata.writ.layer`"));
             continue;
@@ -20,6 +21,10 @@ pub(super) fn check(crates: &[Crate]) -> Vec<Finding> {
         for dependency in one.dependencies.iter().filter(|dependency| dependency.kind == Kind::Shipped) {
             let Some(other) = crates.iter().find(|other| other.name == dependency.name) else { continue };
             let item = format!("{} -> {}", one.name, other.name);
+            if is_task(other) {
+                findings.push(Finding::new("layer", item, "nothing of the product depends on a task"));
+                continue;
+            }
             if other.layer.is_none_or(|lower| lower >= layer) {
                 let text = format!("layer {layer} depends on layer {:?}", other.layer);
                 findings.push(Finding::new("layer", item.clone(), text));
@@ -89,8 +94,16 @@ mod tests {
             fixture("a", Some(0), &[("writ-testkit", Kind::Development)]),
             fixture("writ-testkit", Some(7), &[("a", Kind::Shipped)]),
             fixture("writ-cli", Some(8), &[("writ-testkit", Kind::Shipped)]),
-            fixture("xtask", None, &[("a", Kind::Shipped)]),
+            Crate { folder: "xtask/".to_owned(), ..fixture("xtask", None, &[("a", Kind::Shipped)]) },
         ];
         assert_eq!(check(&crates), []);
+    }
+
+    #[test]
+    fn a_task_below_the_product_is_found() {
+        let task = Crate { folder: "tools/a/".to_owned(), ..fixture("task-a", Some(9), &[]) };
+        let crates = [task, fixture("b", Some(10), &[("task-a", Kind::Shipped)])];
+        let items: Vec<String> = check(&crates).into_iter().map(|finding| finding.item).collect();
+        assert_eq!(items, ["b -> task-a"]);
     }
 }

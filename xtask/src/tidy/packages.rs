@@ -7,7 +7,7 @@ use std::path::Path;
 use anyhow::{Context as _, Result, ensure};
 
 use super::Finding;
-use crate::process::Program;
+use task_process::Program;
 
 /// Packages in `Cargo.lock`, whatever they are for.
 const LOCKED_MAX: usize = 750;
