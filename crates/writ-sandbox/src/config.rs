@@ -10,10 +10,50 @@ const MIB: u64 = 1024 * 1024;
 /// The most that [`SandboxConfig::ready_max`] may be: each takes a megabyte and three processes while it waits.
 pub const READY_MOST: usize = 8;
 
+/// A way of running programs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RunnerKind {
+    /// Our own sandbox of Linux: namespaces, Landlock and seccomp.
+    Native,
+    /// Nothing is run. What sessions have changed earlier can be shown and applied.
+    Refuse,
+}
+
+impl RunnerKind {
+    /// Every kind, by the name that the configuration gives it.
+    pub const NAMES: [&'static str; 2] = [Self::Native.as_str(), Self::Refuse.as_str()];
+
+    /// Returns the name that the configuration gives it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Native => "native",
+            Self::Refuse => "refuse",
+        }
+    }
+
+    /// Returns true if this system has it.
+    pub const fn is_available(self) -> bool {
+        match self {
+            Self::Native => cfg!(all(target_os = "linux", not(writ_other_system))),
+            Self::Refuse => true,
+        }
+    }
+}
+
+impl Default for RunnerKind {
+    /// Returns the strongest that this system has.
+    fn default() -> Self {
+        if Self::Native.is_available() { Self::Native } else { Self::Refuse }
+    }
+}
+
 /// Settings of the sandbox.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct SandboxConfig {
+    /// The way in which programs are run. Default `native` on Linux, else `refuse`.
+    pub runner: RunnerKind,
     /// The executable that is started again as zygote; `None`: the running one. Its `main` must call
     /// [`init_main`](crate::init_main) first.
     pub exe: Option<PathBuf>,
@@ -52,6 +92,7 @@ pub struct SandboxConfig {
 impl Default for SandboxConfig {
     fn default() -> Self {
         Self {
+            runner: RunnerKind::default(),
             exe: None,
             host_home: None,
             read_only: Vec::new(),

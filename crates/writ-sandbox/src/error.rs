@@ -4,7 +4,32 @@ use writ_policy::permit::PermitExpired;
 use writ_types::action::ActionKind;
 use writ_types::error::{Exit, Report, ToReport};
 
+use crate::config::RunnerKind;
 use crate::file::FileFault;
+
+/// The reason why no runner was started.
+#[derive(Debug, thiserror::Error)]
+pub enum RunnerError {
+    /// The configuration names a runner that this system does not have.
+    #[error("this system has no sandbox of the kind '{}'", runner.as_str())]
+    Unavailable {
+        /// The runner.
+        runner: RunnerKind,
+    },
+    /// It could not be started.
+    #[error(transparent)]
+    Start(#[from] SandboxError),
+}
+
+impl ToReport for RunnerError {
+    fn report(&self) -> Report {
+        match self {
+            Self::Unavailable { .. } => Report::new(Exit::Config, "sandbox.runner", self.to_string())
+                .hint("set sandbox.runner to \"refuse\", or leave it out; the native one is made of Linux"),
+            Self::Start(error) => error.report(),
+        }
+    }
+}
 
 /// Why a sandbox could not do what it was asked.
 #[derive(Debug, thiserror::Error)]
@@ -79,7 +104,7 @@ impl ToReport for SandboxError {
         let inside = self.to_string();
         match self {
             Self::Refused { .. } => Report::new(Exit::Blocked, "sandbox.refused", inside.clone())
-                .hint("allow user namespaces, or enable Landlock: `writ sandbox status` tells more"),
+                .hint("`writ sandbox status` says what is missing here, and what can be done about it"),
             Self::Expired(_) => Report::new(Exit::Denied, "sandbox.permit_expired", "the permit has expired"),
             Self::WrongAction { .. } => Report::new(Exit::Bug, "sandbox.wrong_action", inside.clone()),
             Self::BadCommand { .. } => Report::new(Exit::Usage, "sandbox.bad_command", inside.clone()),

@@ -32,17 +32,48 @@ pub mod host;
 #[doc(hidden)]
 pub mod fuzzing;
 
-#[cfg(any(all(target_os = "linux", not(writ_other_system)), test))]
 mod name;
+
+mod inside;
+
+mod blocking;
+
+#[cfg_attr(
+    any(not(target_os = "linux"), writ_other_system),
+    expect(dead_code, reason = "no runner of other systems runs anything yet")
+)]
+mod project;
+
+mod file_request;
+
+mod command;
+
+#[cfg_attr(
+    any(not(target_os = "linux"), writ_other_system),
+    expect(dead_code, reason = "no runner of other systems runs anything yet")
+)]
+mod runner;
+
+mod refuse;
 
 #[cfg(all(target_os = "linux", not(writ_other_system)))]
 mod linux;
 
+mod workspace;
+
+mod sandbox;
+
+#[cfg(test)]
+mod tests;
+
+pub use sandbox::Sandbox;
+pub use workspace::{Workspace, forget_back};
+
 #[cfg(all(target_os = "linux", not(writ_other_system)))]
-pub use linux::{Sandbox, Workspace, forget_back, init_main};
+pub use linux::init_main;
 
+/// Does nothing: no process is started as a helper on this system.
 #[cfg(any(not(target_os = "linux"), writ_other_system))]
-mod refuse;
-
-#[cfg(any(not(target_os = "linux"), writ_other_system))]
-pub use refuse::{Sandbox, Workspace, forget_back, init_main};
+pub const fn init_main() -> Option<std::process::ExitCode> {
+    None
+}

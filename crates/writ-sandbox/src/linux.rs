@@ -1,17 +1,18 @@
-//! The native sandbox of Linux.
+//! The native runner, made of Linux.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::OnceCell;
 
-use crate::config::{READY_MOST, SandboxConfig};
+use crate::config::{READY_MOST, RunnerKind, SandboxConfig};
 use crate::error::SandboxError;
 use crate::exec::ExecOptions;
 use crate::file::FILE_TIME_MAX_MS;
+use crate::inside::{INNER_HOME, WORK};
+use crate::runner::{self, Access, Folders, Pending, RunRequest, RunResult, Runner};
 use crate::status::{Cgroup, Rung, SandboxStatus};
 
 mod sys;
@@ -34,8 +35,6 @@ mod lockdown;
 
 mod own;
 
-mod git;
-
 mod seccomp;
 
 mod worker;
@@ -50,37 +49,27 @@ mod disk;
 
 mod toolchain;
 
-mod beneath;
+mod places;
 
-mod base;
+mod env;
 
-mod command;
+mod launch;
 
 mod network;
-
-mod workspace;
-
-mod copy;
-
-mod upper;
-
-mod carry;
 
 pub(crate) mod fuzzing;
 
 #[cfg(test)]
 mod tests;
 
-pub use workspace::Workspace;
-pub use workspace::back::forget_back;
-
-pub(crate) use sys::detach;
+pub(crate) use sys::{detach, has_mark};
 
 use cgroup::Cgroups;
+use places::Places;
 use pool::Pool;
-use run::{Finished, Launch};
+use run::{JobResult, Launch};
 use slot::Slots;
-use spec::{Access, Base, Event, HostFolder, Job, Limits, Order, Setup, Spec, Walls, Work};
+use spec::{Base, Event, HostFolder, Job, Limits, Order, Setup, Spec, Walls, Work};
 use toolchain::Toolchains;
 
 /// Does the job of a helper process, if this process was started as one.
@@ -102,68 +91,69 @@ fn init_from_cmdline() -> Option<i32> {
     marked.then(zygote::main)
 }
 
-/// Runs commands, each in a sandbox of its own. Cheap to clone; the last one dropped ends every sandbox.
-#[derive(Clone, Debug)]
-pub struct Sandbox {
-    inner: Arc<Inner>,
-}
-
-/// The lock of a workspace's overlay: it is mounted for writing once at a time.
-type WriteLock = Arc<tokio::sync::Mutex<()>>;
-
+/// Runs programs in sandboxes of namespaces, Landlock and seccomp. Dropping it ends every sandbox.
 #[derive(Debug)]
-struct Inner {
+pub(crate) struct NativeRunner {
     config: SandboxConfig,
-    home: Option<PathBuf>,
     pool: Arc<Pool>,
     cgroups: Arc<Cgroups>,
     toolchains: Toolchains,
     status: OnceCell<SandboxStatus>,
-    locks: Mutex<BTreeMap<PathBuf, Weak<tokio::sync::Mutex<()>>>>,
 }
 
-impl Sandbox {
+impl Runner for NativeRunner {
+    fn status(&self) -> Pending<'_, SandboxStatus> {
+        Box::pin(async { self.status.get_or_init(|| self.probe()).await.clone() })
+    }
+
+    fn rung(&self) -> Pending<'_, Result<Rung, SandboxError>> {
+        Box::pin(async { self.walls().await.map(|(_, rung)| rung) })
+    }
+
+    fn ready(&self) -> usize {
+        self.pool.ready()
+    }
+
+    fn root(&self, rung: Rung, folders: &Folders) -> PathBuf {
+        let walls = if rung == Rung::Full { Walls::Full } else { Walls::Reduced };
+        let own = folders.own_place().filter(|_| walls == Walls::Full);
+        own.unwrap_or_else(|| Places::of(&folders.session, walls, false).resolve(walls, WORK))
+    }
+
+    fn run(&self, request: RunRequest) -> Pending<'_, Result<RunResult, SandboxError>> {
+        Box::pin(async {
+            let (walls, _) = self.walls().await?;
+            let is_program = matches!(request.job, runner::Job::Program(_));
+            let launch = launch::launch(self, walls, request).await?;
+            launch::result(self.run_launch(launch).await?, is_program)
+        })
+    }
+}
+
+impl NativeRunner {
     /// Starts the zygote. Best called before the async runtime has threads, and possible later: the zygote is a new
     /// process of our own binary, not a fork of this one.
     ///
     /// # Errors
     ///
     /// If the executable cannot be started.
-    pub fn start(config: SandboxConfig) -> Result<Self, SandboxError> {
-        let home = config.host_home.clone().or_else(|| {
-            let home = crate::host::home_of(nix::unistd::getuid().as_raw());
-            home.filter(|dir| dir.is_dir() && *dir != Path::new("/"))
-        });
+    pub(crate) fn start(config: SandboxConfig, home: Option<&Path>) -> Result<Self, SandboxError> {
         let exe = config.exe.clone().unwrap_or_else(|| PathBuf::from("/proc/self/exe"));
         let cgroups = Cgroups::detect();
         let slots = Slots::start(&exe, Arc::clone(&cgroups), config.memory_max, config.processes_max)?;
-        let inner = Inner {
+        Ok(Self {
             pool: Pool::new(Arc::new(slots), config.ready_max.min(READY_MOST), pool::IDLE),
             cgroups,
-            toolchains: toolchain::discover(home.as_deref(), &config.read_only),
+            toolchains: toolchain::discover(home, &config.read_only),
             status: OnceCell::new(),
-            locks: Mutex::default(),
-            home,
             config,
-        };
-        Ok(Self { inner: Arc::new(inner) })
+        })
     }
 
-    /// What this machine gives. Found once, by running a program in a sandbox.
-    pub async fn status(&self) -> SandboxStatus {
-        self.inner.status.get_or_init(|| self.inner.probe()).await.clone()
-    }
-
-    /// How many sandboxes are made and wait for something to do, now.
-    pub fn ready(&self) -> usize {
-        self.inner.pool.ready()
-    }
-}
-
-impl Inner {
     /// Tries the rungs from the top.
     async fn probe(&self) -> SandboxStatus {
         let mut status = SandboxStatus {
+            runner: RunnerKind::Native,
             rung: Rung::Full,
             reduced: Vec::new(),
             hints: Vec::new(),
@@ -235,7 +225,7 @@ impl Inner {
         let folder = folder(Path::new("/usr"))?;
         let mut spec = self.spec(walls, job, Work::Folder { path: folder, access: Access::Read });
         spec.order.cwd = "/".into();
-        let finished = self.run(Launch {
+        let finished = self.run_launch(Launch {
             spec,
             stdin: None,
             time: Duration::from_millis(FILE_TIME_MAX_MS),
@@ -277,7 +267,7 @@ impl Inner {
             .binds
             .iter()
             .cloned()
-            .partition(|bind| walls == Walls::Full && bind.starts_with(init::INNER_HOME));
+            .partition(|bind| walls == Walls::Full && bind.starts_with(INNER_HOME));
         let base = Base {
             walls,
             binds,
@@ -294,13 +284,13 @@ impl Inner {
         };
         let mut home_binds = self.toolchains.home_binds.clone();
         home_binds.extend(covered.into_iter().filter_map(|bind| {
-            let below = bind.strip_prefix(init::INNER_HOME).ok()?.to_str()?.to_owned();
+            let below = bind.strip_prefix(INNER_HOME).ok()?.to_str()?.to_owned();
             Some((bind, below))
         }));
         let setup = Setup { work, own: None, git: None, home: None, home_binds, network: false, trust: None };
         let order = Order {
             job,
-            cwd: PathBuf::from(init::WORK),
+            cwd: PathBuf::from(WORK),
             own: None,
             env: spec::Environment::default(),
             readable: Vec::new(),
@@ -309,7 +299,7 @@ impl Inner {
         Spec { base, setup, order }
     }
 
-    async fn run(&self, launch: Launch) -> Result<Finished, SandboxError> {
+    async fn run_launch(&self, launch: Launch) -> Result<JobResult, SandboxError> {
         run::run(&self.pool, launch).await
     }
 }

@@ -42,7 +42,6 @@ pub struct Ended {
 }
 
 impl Ended {
-    #[cfg(all(target_os = "linux", not(writ_other_system)))]
     pub(crate) const fn new(task: JoinHandle<Result<ExecResult, SandboxError>>, kill: DropGuard) -> Self {
         Self { task, kill: Some(kill) }
     }

@@ -4,6 +4,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::config::RunnerKind;
+
 /// How well commands can be confined here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -48,6 +50,8 @@ pub enum Cgroup {
 /// What the probe found. It is made by running a program with the full recipe, not by asking.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SandboxStatus {
+    /// The runner that was asked.
+    pub runner: RunnerKind,
     /// How well commands are confined.
     pub rung: Rung,
     /// What is weaker than on the first rung, in words, and why.

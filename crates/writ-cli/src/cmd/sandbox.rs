@@ -77,6 +77,7 @@ fn lines(status: &SandboxStatus, ready: Option<u64>) -> Vec<String> {
         Rung::Refuse => "refuse: nothing is run here",
     };
     let mut lines = vec![
+        format!("runner           {}", status.runner.as_str()),
         format!("rung             {meaning}"),
         format!("user namespaces  {}", yes(status.user_namespaces)),
         format!("overlay          {}", if status.overlay { "yes" } else { "no: projects are copied" }),

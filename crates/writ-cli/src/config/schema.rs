@@ -215,6 +215,7 @@ pub(crate) const KEYS: &[Key] = &[
     owner("access.levels.*.requires", Kind::Texts),
     owner("access.levels.*.tools", Kind::Texts),
     owner("access.levels.*.expires_secs", COUNT_32),
+    owner("sandbox.runner", Kind::OneOf(&writ_sandbox::config::RunnerKind::NAMES)),
     owner("sandbox.exe", Kind::Folder),
     owner("sandbox.host_home", Kind::Folder),
     owner("sandbox.read_only", Kind::Folders),

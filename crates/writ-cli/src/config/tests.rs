@@ -186,6 +186,18 @@ fn the_environment_wins_over_the_file_and_its_errors_name_the_variable() {
 }
 
 #[test]
+fn the_runner_of_programs_is_one_of_those_that_there_are() {
+    let load = |text: &str| Fixture::new(text, "").load(&[]);
+    let config = load("[sandbox]\nrunner = \"refuse\"\n").expect("valid");
+    assert_eq!(config.sandbox.runner, writ_sandbox::config::RunnerKind::Refuse);
+    assert_eq!(load("").expect("valid").sandbox.runner, writ_sandbox::config::RunnerKind::default());
+    assert_eq!(
+        load("[sandbox]\nrunner = \"docker\"\n").expect_err("refused"),
+        ["config.toml line 2: 'sandbox.runner' must be one of \"native\", \"refuse\""]
+    );
+}
+
+#[test]
 fn a_project_can_only_narrow() {
     let project = "\
 [budget]

@@ -7,9 +7,9 @@ use writ_types::digest::Digest;
 
 use super::alive::Report;
 use super::spec::{self, Base, Fault, Order, Setup};
-use super::upper;
-use super::worker::Reply;
+use crate::file_request::FileReply;
 use crate::name;
+use crate::project::upper::text;
 
 /// What stands between the two sides of a file.
 const BETWEEN: &[u8] = b"\n%%\n";
@@ -26,7 +26,7 @@ pub fn frame(bytes: &[u8]) {
         }
         // The worker's answer is all of its output, without a length.
         1 => {
-            if let Ok(reply) = serde_json::from_slice::<Reply>(rest) {
+            if let Ok(reply) = serde_json::from_slice::<FileReply>(rest) {
                 again(&reply);
             }
         }
@@ -71,9 +71,9 @@ pub fn changed(bytes: &[u8]) {
         bytes: u64::try_from(after.unwrap_or_default().len()).unwrap_or(u64::MAX),
     };
     let (before, after) = (before.unwrap_or_default(), after.unwrap_or_default());
-    let small = before.len().max(after.len()) <= upper::BYTES_MAX;
+    let small = before.len().max(after.len()) <= text::BYTES_MAX;
     let both = (Some(before.to_vec()), Some(after.to_vec()));
-    let shown = upper::one(&change, both, &mut { upper::COMPARED_MAX });
+    let shown = text::one(&change, both, &mut { text::COMPARED_MAX });
     assert!(shown.is_some() || !small, "what is small is shown");
     let plain =
         |c: char| matches!(c, '\n' | '\t') || name::showable(c.encode_utf8(&mut [0; 4]).as_bytes()).is_some();

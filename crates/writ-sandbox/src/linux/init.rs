@@ -22,10 +22,6 @@ use super::{lockdown, mounts, network, own, worker};
 
 /// The user that programs are inside.
 pub(crate) const INNER_ID: u32 = 1000;
-/// The home of that user.
-pub(crate) const INNER_HOME: &str = "/home/agent";
-/// The work folder inside.
-pub(crate) const WORK: &str = "/work";
 /// The most programs tried along `PATH`.
 const PATH_ENTRIES_MAX: usize = 64;
 /// How often orphans that have ended are reaped.

@@ -8,9 +8,9 @@ use landlock::{
     RulesetAttr, RulesetCreatedAttr, Scope,
 };
 
-use super::init::{INNER_HOME, WORK};
 use super::seccomp::Filters;
 use super::spec::{Fault, Order, Stage, Walls};
+use crate::inside::{INNER_HOME, WORK};
 
 /// The newest Landlock interface that is used; older kernels give what they have.
 const LANDLOCK: ABI = ABI::V6;

@@ -11,9 +11,12 @@ use nix::fcntl::{OFlag, OpenHow, ResolveFlag, open, openat2};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sys::stat::{Mode, SFlag, fstat, mkdirat};
 
-use super::init::{INNER_HOME, INNER_ID, WORK};
-use super::spec::{Access, Base, Fault, GitOverlay, HostFolder, Setup, Stage, Work};
-use super::{beneath, own, sys};
+use super::init::INNER_ID;
+use super::spec::{Base, Fault, GitOverlay, HostFolder, Setup, Stage, Work};
+use super::{own, sys};
+use crate::inside::{INNER_HOME, WORK};
+use crate::project::beneath;
+use crate::runner::Access;
 
 /// Where the new root is put together: every system has this folder.
 const BASE: &str = "/tmp";

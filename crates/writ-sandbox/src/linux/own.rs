@@ -11,26 +11,10 @@ use nix::errno::Errno;
 use nix::fcntl::OFlag;
 use nix::sys::stat::{Mode, mkdirat};
 
-use super::init::{INNER_HOME, WORK};
 use super::spec::Order;
-use super::{beneath, mounts, sys};
-
-/// Folders of the sandbox's own: a project that holds one of them, or lies in one of the first three, is seen at `/work` alone.
-const RESERVED: [&str; 8] = [WORK, "/proc", "/dev/pts", "/dev/shm", "/dev", "/tmp", "/etc", INNER_HOME];
-/// How many of them nothing is attached in.
-const CLOSED: usize = 3;
-
-/// The path at which a project of the host is seen besides `/work`, if the sandbox has nothing of its own there.
-pub(crate) fn place(project: &Path) -> Option<PathBuf> {
-    // Inside, this folder is a link to the other.
-    let place = match project.strip_prefix("/var/tmp") {
-        Ok(below) => Path::new("/tmp").join(below),
-        Err(_) => project.to_owned(),
-    };
-    let closed = RESERVED.iter().take(CLOSED).any(|folder| place.starts_with(folder));
-    let covers = RESERVED.iter().any(|folder| Path::new(folder).starts_with(&place));
-    (place.is_absolute() && !closed && !covers).then_some(place)
-}
+use super::{mounts, sys};
+use crate::inside::{RESERVED, WORK};
+use crate::project::beneath;
 
 /// Makes the folders at which the work folder and others are attached, and returns those that could be made. The folders that
 /// they lie in become read-only, so that what a program puts beside the project is refused and not gone with the sandbox.
@@ -105,31 +89,4 @@ pub(crate) fn cwd(order: &Order) -> PathBuf {
 fn is_same(one: &Path, other: &Path) -> bool {
     let id = |path: &Path| std::fs::metadata(path).map(|meta| (meta.dev(), meta.ino())).ok();
     id(one).is_some_and(|found| Some(found) == id(other))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_project_has_its_own_path_where_nothing_of_the_sandbox_lies() {
-        for (project, seen) in [
-            ("/home/ann/notes", Some("/home/ann/notes")),
-            ("/home/agent/notes", Some("/home/agent/notes")),
-            ("/srv/a", Some("/srv/a")),
-            ("/tmp/a", Some("/tmp/a")),
-            ("/var/tmp/a/b", Some("/tmp/a/b")),
-            ("/workshop", Some("/workshop")),
-            ("/tmp", None),
-            ("/var/tmp", None),
-            ("/", None),
-            ("/home", None),
-            ("/work", None),
-            ("/work/a", None),
-            ("/proc/self", None),
-            ("relative", None),
-        ] {
-            assert_eq!(place(Path::new(project)), seen.map(PathBuf::from), "{project}");
-        }
-    }
 }

@@ -19,7 +19,8 @@ use super::spec::{Event, Fault, Said, Spec};
 use super::zygote::helper;
 use super::{disk, network, tree};
 use crate::error::SandboxError;
-use crate::exec::{ExecOptions, Limit, Listener, Output, Piece, Stream};
+use crate::exec::{ExecOptions, Limit, Listener, Piece, Stream};
+use crate::runner::{StreamCapture, Talk};
 
 /// How much is read from a stream at once.
 const BLOCK: usize = 64 * 1024;
@@ -51,40 +52,18 @@ pub(crate) struct Launch {
     pub(crate) talk: Option<oneshot::Sender<Talk>>,
 }
 
-/// The other ends of a job's standard input and output.
-#[derive(Debug)]
-pub(crate) struct Talk {
-    pub(crate) input: pipe::Sender,
-    pub(crate) output: pipe::Receiver,
-}
-
 /// What came of it.
 #[derive(Debug)]
-pub(crate) struct Finished {
+pub(crate) struct JobResult {
     pub(crate) event: Event,
     pub(crate) limit: Option<Limit>,
-    pub(crate) stdout: Kept,
-    pub(crate) stderr: Kept,
+    pub(crate) stdout: StreamCapture,
+    pub(crate) stderr: StreamCapture,
     pub(crate) duration: Duration,
 }
 
-/// What is kept of a stream.
-#[derive(Debug, Default)]
-pub(crate) struct Kept {
-    pub(crate) bytes: Vec<u8>,
-    pub(crate) total: u64,
-}
-
-impl Kept {
-    /// As text.
-    pub(crate) fn output(&self) -> Output {
-        let truncated = self.total > u64::try_from(self.bytes.len()).unwrap_or(u64::MAX);
-        Output { text: String::from_utf8_lossy(&self.bytes).into_owned(), bytes: self.total, truncated }
-    }
-}
-
 /// Runs a job to its end: in a sandbox that is ready, else in one that is made for it.
-pub(crate) async fn run(pool: &Arc<Pool>, mut launch: Launch) -> Result<Finished, SandboxError> {
+pub(crate) async fn run(pool: &Arc<Pool>, mut launch: Launch) -> Result<JobResult, SandboxError> {
     let began = Instant::now();
     // Who talks gets the streams once: there is no second try for a sandbox whose folders were moved.
     let ready = if launch.talk.is_some() { None } else { pool.take(&launch.spec.base) };
@@ -109,7 +88,7 @@ async fn drive(
     launch: &mut Launch,
     pool: &Arc<Pool>,
     began: Instant,
-) -> Result<Finished, SandboxError> {
+) -> Result<JobResult, SandboxError> {
     let input = launch.stdin.is_some() || launch.talk.is_some();
     let mut streams = Streams::new(input).map_err(|why| helper("streams", &why))?;
     let (stdin, stdout) = streams.ours(launch.talk.take());
@@ -155,7 +134,7 @@ async fn drive(
     let event = event.or(limit.map(|_| Event::Signalled(libc::SIGKILL)));
     let event = event.ok_or_else(|| helper("report", &io::ErrorKind::UnexpectedEof.into()))?;
     launch.hold = alive.let_go(&event);
-    Ok(Finished { event, limit, stdout, stderr, duration: began.elapsed() })
+    Ok(JobResult { event, limit, stdout, stderr, duration: began.elapsed() })
 }
 
 /// What the first process says of the job, after which nobody is left in it. `None`: it is gone without a word.
@@ -230,8 +209,8 @@ async fn capture(
     over: &Notify,
     sink: Option<mpsc::Sender<Piece>>,
     done: &CancellationToken,
-) -> Kept {
-    let mut kept = Kept::default();
+) -> StreamCapture {
+    let mut kept = StreamCapture::default();
     let Some(mut pipe) = pipe else { return kept };
     let mut block = vec![0; BLOCK];
     let late = async {

@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::worker::Request;
+use crate::file_request::FileRequest;
+use crate::runner::Access;
 
 /// The largest message in either direction: a file of [`FILE_MAX`](crate::file::FILE_MAX) bytes as JSON text.
 pub(crate) const MESSAGE_MAX: u32 = 64 * 1024 * 1024;
@@ -114,7 +115,7 @@ pub(crate) enum Job {
     /// A program is run.
     Exec(Vec<String>),
     /// Our own file worker.
-    Worker(Request),
+    Worker(FileRequest),
     /// System calls of our tests.
     #[cfg(test)]
     Probe(String),
@@ -141,17 +142,6 @@ pub(crate) struct GitOverlay {
     pub(crate) lower: HostFolder,
     pub(crate) layers: HostFolder,
     pub(crate) access: Access,
-}
-
-/// What may be done with `/work`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Access {
-    /// Changes stay in the session's upper directory.
-    Write,
-    /// No changes.
-    Read,
-    /// Changes are lost with the sandbox.
-    Scratch,
 }
 
 /// What one job may use.

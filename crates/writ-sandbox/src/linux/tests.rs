@@ -6,18 +6,22 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::sync::Arc;
 
 use writ_types::action::{ChangeKind, Exec, ExecProfile, FileChange, ReadFile, ReadMode};
 use writ_types::digest::Digest;
 
-use super::worker::{Reply, Request};
-use super::{Sandbox, Workspace};
+use super::NativeRunner;
 use crate::apply::{Applied, ApplyError};
 use crate::changes::{ChangeSet, LeftOutReason};
 use crate::config::{SandboxConfig, WorkspaceConfig};
 use crate::error::SandboxError;
 use crate::exec::{Ending, ExecOptions, ExecResult, Limit, Output};
 use crate::file::{FileFault, ReadResult, Written};
+use crate::file_request::{FileReply, FileRequest};
+use crate::runner::Access;
+use crate::sandbox::owner_home;
+use crate::{Sandbox, Workspace};
 
 mod kernel;
 
@@ -53,6 +57,7 @@ const NOBODY: u32 = 65534;
 /// A sandbox, a project and a session's folder.
 struct Fixture {
     sandbox: Sandbox,
+    native: Arc<NativeRunner>,
     project: PathBuf,
     workspace: Workspace,
     dir: PathBuf,
@@ -86,9 +91,9 @@ impl Fixture {
         fs::write(project.join("src/a.rs"), "fn a() {}\n").unwrap();
         fs::write(project.join("src/b.rs"), "fn b() {}\n").unwrap();
         std::os::unix::fs::symlink("README.md", project.join("link")).unwrap();
-        let sandbox = Sandbox::start(config).unwrap();
+        let (sandbox, native) = start(config);
         let workspace = open(&sandbox, &dir.join("data"), Some(&project)).await.unwrap();
-        Self { sandbox, project, workspace, dir, _temp: None }
+        Self { sandbox, native, project, workspace, dir, _temp: None }
     }
 
     async fn exec(&self, argv: &[&str]) -> ExecResult {
@@ -116,6 +121,13 @@ impl Fixture {
     fn read(&self, path: &str) -> String {
         fs::read_to_string(self.project.join(path)).unwrap()
     }
+}
+
+/// A sandbox on the native runner, with the runner.
+fn start(config: SandboxConfig) -> (Sandbox, Arc<NativeRunner>) {
+    let home = owner_home(&config);
+    let native = Arc::new(NativeRunner::start(config.clone(), home.as_deref()).unwrap());
+    (Sandbox::with_runner(config, home, Arc::clone(&native) as _), native)
 }
 
 async fn open(sandbox: &Sandbox, data: &Path, project: Option<&Path>) -> Result<Workspace, SandboxError> {

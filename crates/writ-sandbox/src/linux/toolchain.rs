@@ -1,37 +1,10 @@
-//! The toolchains of the host that are shown inside, and the credentials that never are.
+//! The toolchains of the host that are shown inside.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Folders and files below a home that hold credentials or private matters.
-const PRIVATE: &[&str] = &[
-    ".ssh",
-    ".gnupg",
-    ".config",
-    ".netrc",
-    ".aws",
-    ".azure",
-    ".kube",
-    ".docker",
-    ".npmrc",
-    ".pypirc",
-    ".git-credentials",
-    ".gitconfig",
-    ".password-store",
-    ".mozilla",
-    ".thunderbird",
-    ".writ",
-    ".local/share/keyrings",
-    ".cargo/credentials",
-    ".cargo/credentials.toml",
-    ".cargo/config",
-    ".cargo/config.toml",
-    ".bash_history",
-    ".zsh_history",
-];
-/// System paths whose content is the host's own business.
-const SYSTEM_PRIVATE: &[&str] =
-    &["/etc", "/proc", "/sys", "/dev", "/run", "/boot", "/var/log", "/var/spool", "/var/run"];
+use crate::project::private::permitted;
+
 /// The programs' path inside, after the toolchains.
 const SYSTEM_PATH: &str = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin";
 
@@ -140,19 +113,6 @@ fn newest(folder: &Path) -> Option<PathBuf> {
 fn version(path: &Path) -> Vec<u64> {
     let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     name.split(|c: char| !c.is_ascii_digit()).filter_map(|digits| digits.parse().ok()).collect()
-}
-
-/// Whether a folder may be shown inside at all: it neither holds nor lies in what is private.
-pub(crate) fn permitted(folder: &Path, home: Option<&Path>) -> bool {
-    let Ok(folder) = folder.canonicalize() else { return false };
-    let touches = |private: &Path| folder.starts_with(private) || private.starts_with(&folder);
-    let home_ok = home.is_none_or(|home| {
-        let home = home.canonicalize().unwrap_or_else(|_| home.to_owned());
-        !home.starts_with(&folder) && !PRIVATE.iter().any(|name| touches(&home.join(name)))
-    });
-    // The root, and what lies directly in it, such as /var or /home: more than a project.
-    let whole_system = folder.components().count() <= 2;
-    home_ok && !whole_system && !SYSTEM_PRIVATE.iter().any(|path| folder.starts_with(path))
 }
 
 #[cfg(test)]

@@ -9,63 +9,35 @@ use std::path::{Path, PathBuf};
 
 use nix::fcntl::{OFlag, renameat};
 use nix::sys::stat::Mode;
-use serde::{Deserialize, Serialize};
 use writ_types::action::{ChangeKind, FileChange, ReadFile, ReadMode};
 use writ_types::digest::Digest;
-use writ_types::encoding::{MARK, TextEncoding, TextForm, decode};
+use writ_types::encoding::{MARK, TextForm, decode};
 
-use super::{beneath, init};
+use super::init;
 use crate::file::{
     ENTRIES_MAX, EntryKind, FILE_MAX, FileFault, LARGE_MAX, ListEntry, ReadResult, TEXT_MAX, Written,
 };
+use crate::file_request::{FileReply, FileRequest, PeekReply, cut};
+use crate::project::beneath;
 
 mod kinds;
 
 mod search;
 
-/// What the worker is asked.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) enum Request {
-    /// To read, list or search.
-    Read(ReadFile),
-    /// For a file's digest and content.
-    Peek(String),
-    /// To write one file.
-    Write { change: FileChange, content: Option<String>, encoding: TextEncoding },
-    /// To make or replace one file with what comes in over standard input: exactly so many bytes.
-    Save { path: String, bytes: u64 },
-}
-
-/// What it answers.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) enum Reply {
-    Read(ReadResult),
-    /// Content in hexadecimal digits.
-    Peek(Option<PeekReply>),
-    Written(Written),
-    Fault(FileFault),
-}
-
-/// A file as [`Request::Peek`] finds it.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct PeekReply {
-    pub(crate) digest: Digest,
-    pub(crate) content: String,
-    pub(crate) executable: bool,
-}
-
 /// Does one request and prints the reply. Returns the exit code.
-pub(crate) fn main(work: &Path, request: &Request) -> i32 {
+pub(crate) fn main(work: &Path, request: &FileRequest) -> i32 {
     let reply = match request {
-        Request::Read(read) => self::read(work, read).map(Reply::Read),
-        Request::Peek(path) => peek(work, path).map(Reply::Peek),
-        Request::Write { change, content, encoding } => {
+        FileRequest::Read(read) => self::read(work, read).map(FileReply::Read),
+        FileRequest::Peek(path) => peek(work, path).map(FileReply::Peek),
+        FileRequest::Write { change, content, encoding } => {
             let content = content.as_deref().map(|text| encoding.encode(text));
-            write(work, change, content.as_deref()).map(Reply::Written)
+            write(work, change, content.as_deref()).map(FileReply::Written)
         }
-        Request::Save { path, bytes } => save(work, path, *bytes, std::io::stdin()).map(Reply::Written),
+        FileRequest::Save { path, bytes } => {
+            save(work, path, *bytes, std::io::stdin()).map(FileReply::Written)
+        }
     };
-    let reply = reply.unwrap_or_else(Reply::Fault);
+    let reply = reply.unwrap_or_else(FileReply::Fault);
     serde_json::to_vec(&reply).map_or(1, |bytes| init::finish(&bytes))
 }
 
@@ -113,15 +85,6 @@ fn text(
         text.push_str(cut(line, room));
     }
     Ok(ReadResult::Text { text, first_line, total_lines, bytes, digest, truncated, form })
-}
-
-/// The longest beginning of a text that has at most `max` bytes and cuts no character.
-pub(crate) fn cut(text: &str, max: usize) -> &str {
-    let mut end = max.min(text.len());
-    while !text.is_char_boundary(end) {
-        end -= 1;
-    }
-    text.get(..end).unwrap_or_default()
 }
 
 /// The entries of a folder.

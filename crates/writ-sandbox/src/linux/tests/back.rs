@@ -6,7 +6,7 @@ use writ_types::id::AttemptId;
 use writ_types::unit::Timestamp;
 
 use super::*;
-use crate::linux::workspace::back;
+use crate::workspace::back;
 
 fn attempt(n: u128) -> AttemptId {
     AttemptId::from_parts(Timestamp::from_millis(0), n)

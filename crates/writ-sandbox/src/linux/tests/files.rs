@@ -5,7 +5,7 @@ use writ_types::encoding::{LineEnds, TextEncoding, TextForm};
 use super::*;
 use crate::file::SearchMatch;
 
-async fn ask(fixture: &Fixture, request: Request) -> Result<Reply, FileFault> {
+async fn ask(fixture: &Fixture, request: FileRequest) -> Result<FileReply, FileFault> {
     match fixture.workspace.ask(request).await {
         Ok(reply) => Ok(reply),
         Err(SandboxError::File(fault)) => Err(fault),
@@ -14,8 +14,8 @@ async fn ask(fixture: &Fixture, request: Request) -> Result<Reply, FileFault> {
 }
 
 async fn read(fixture: &Fixture, path: &str, mode: ReadMode) -> Result<ReadResult, FileFault> {
-    let reply = ask(fixture, Request::Read(ReadFile { path: path.into(), mode })).await?;
-    let Reply::Read(result) = reply else { panic!("{reply:?}") };
+    let reply = ask(fixture, FileRequest::Read(ReadFile { path: path.into(), mode })).await?;
+    let FileReply::Read(result) = reply else { panic!("{reply:?}") };
     Ok(result)
 }
 
@@ -60,9 +60,9 @@ async fn write(
 ) -> Result<Written, FileFault> {
     let content = after.map(str::to_owned);
     let request =
-        Request::Write { change: change(path, before, after), content, encoding: Default::default() };
+        FileRequest::Write { change: change(path, before, after), content, encoding: Default::default() };
     let reply = ask(fixture, request).await?;
-    let Reply::Written(written) = reply else { panic!("{reply:?}") };
+    let FileReply::Written(written) = reply else { panic!("{reply:?}") };
     Ok(written)
 }
 
@@ -129,13 +129,13 @@ async fn text_is_read_in_the_encodings_that_it_names_and_other_bytes_are_named()
     let mut change = change("a.reg", Some(""), Some(""));
     (change.before, change.after) = (Some(Digest::of(&before)), Some(Digest::of(&new)));
     let content = Some("\u{feff}größe\r\ndrei".to_owned());
-    ask(&fixture, Request::Write { change: change.clone(), content: content.clone(), encoding })
+    ask(&fixture, FileRequest::Write { change: change.clone(), content: content.clone(), encoding })
         .await
         .unwrap();
     assert_eq!(fixture.workspace.peek("a.reg").await.unwrap().unwrap().bytes, new);
     // Bytes that are not those of the digest are not written, whatever the text is.
     change.before = change.after;
-    let forged = Request::Write { change, content, encoding: TextEncoding::Utf8 };
+    let forged = FileRequest::Write { change, content, encoding: TextEncoding::Utf8 };
     assert!(matches!(ask(&fixture, forged).await, Err(FileFault::Content { .. })));
 }
 
@@ -228,7 +228,7 @@ async fn a_write_replaces_only_what_it_was_made_for() {
         Err(FileFault::Conflict { .. })
     ));
     let (change, content) = (change("x", None, Some("said")), Some("done".into()));
-    let forged = Request::Write { change, content, encoding: Default::default() };
+    let forged = FileRequest::Write { change, content, encoding: Default::default() };
     assert!(matches!(ask(&fixture, forged).await, Err(FileFault::Content { .. })));
     write(&fixture, "deep/er/file", None, Some("x")).await.unwrap();
     write(&fixture, "src/a.rs", Some("fn a() {}\n"), None).await.unwrap();

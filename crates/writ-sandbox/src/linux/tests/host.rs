@@ -37,7 +37,7 @@ async fn engine(config: SandboxConfig, dir: PathBuf) {
     let told = async {
         pieces.recv().await.unwrap();
         // Those that wait for something to do: the worker was used, on the first rung.
-        let pool = &fixture.sandbox.inner.pool;
+        let pool = &fixture.native.pool;
         pool.filled(if fixture.sandbox.status().await.rung == Rung::Full { 2 } else { 0 }).await;
         let pids: Vec<String> = pool.pids().iter().map(ToString::to_string).collect();
         println!("ready {}", pids.join(" "));
@@ -132,7 +132,7 @@ fn the_death_of_the_engine_ends_every_program_on_the_second_rung() {
 async fn a_zygote_that_died_is_replaced() {
     let fixture = Fixture::new().await;
     assert_eq!(fixture.sh("echo one").await, "one");
-    let pool = &fixture.sandbox.inner.pool;
+    let pool = &fixture.native.pool;
     pool.filled(4).await;
     let pids = [pool.pids(), pool.slots().pids()].concat();
     for pid in &pids {

@@ -1,6 +1,6 @@
 //! Threat 20: system calls. The probes run inside, in our own code, so that no program's manners hide the answer.
 
-use super::super::spec::{Access, Event, HostFolder, Job, Walls, Work};
+use super::super::spec::{Event, HostFolder, Job, Walls, Work};
 use super::super::sys::raw;
 use super::*;
 
@@ -91,7 +91,7 @@ pub(crate) fn probe(_: &str) -> i32 {
 #[tokio::test]
 async fn forbidden_calls_have_exactly_the_errors_that_are_promised() {
     let fixture = Fixture::new().await;
-    let inner = &fixture.sandbox.inner;
+    let inner = &fixture.native;
     // In one that is made for it, and in one that waited: two for files are there already.
     for waiting in [2, 4] {
         inner.pool.filled(waiting).await;
@@ -109,7 +109,7 @@ async fn forbidden_calls_have_exactly_the_errors_that_are_promised() {
             hold: None,
             talk: None,
         };
-        let finished = inner.run(launch).await.unwrap();
+        let finished = inner.run_launch(launch).await.unwrap();
         assert_eq!(finished.stdout.output().text, "");
         assert_eq!(finished.event, Event::Exited(0));
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::super::pool::{IDLE, Pool};
-use super::super::spec::{Access, Base, Event, Fault, HostFolder, Job, Walls, Work};
+use super::super::spec::{Base, Event, Fault, HostFolder, Job, Walls, Work};
 use super::*;
 
 /// A fixture with so many of each kind.
@@ -14,7 +14,7 @@ async fn with(ready_max: usize) -> Fixture {
 
 impl Fixture {
     fn pool(&self) -> &Arc<Pool> {
-        &self.sandbox.inner.pool
+        &self.native.pool
     }
 
     /// Waits until one for programs and one for files are ready; the first one's processes.
@@ -117,17 +117,13 @@ async fn a_folder_that_is_another_than_was_meant_is_not_used() {
         fixture.ready().await;
         let folder = HostFolder { path: project, ..HostFolder::of(&fixture.dir).unwrap() };
         let job = Job::Exec(vec!["/bin/sh".into(), "-c".into(), "echo ran".into()]);
-        let mut spec = fixture.sandbox.inner.spec(
-            Walls::Full,
-            job,
-            Work::Folder { path: folder, access: Access::Write },
-        );
+        let mut spec =
+            fixture.native.spec(Walls::Full, job, Work::Folder { path: folder, access: Access::Write });
         spec.base.empty_home = false;
         spec.setup.home = Some(HostFolder::of(&fixture.dir.join("data/home")).unwrap());
         let finished = fixture
-            .sandbox
-            .inner
-            .run(super::super::run::Launch {
+            .native
+            .run_launch(super::super::run::Launch {
                 spec,
                 stdin: None,
                 time: Duration::from_secs(10),
@@ -173,7 +169,7 @@ async fn one_that_nobody_wants_ends() {
 impl Fixture {
     fn base(&self) -> Base {
         let work = Work::Folder { path: HostFolder::of(&self.project).unwrap(), access: Access::Read };
-        self.sandbox.inner.spec(Walls::Full, Job::Exec(Vec::new()), work).base
+        self.native.spec(Walls::Full, Job::Exec(Vec::new()), work).base
     }
 }
 

@@ -10,10 +10,10 @@ use grep_searcher::sinks::Lossy;
 use grep_searcher::{BinaryDetection, SearcherBuilder};
 use ignore::{DirEntry, WalkBuilder};
 
-use super::cut;
 use crate::file::{
     FILE_MAX, FileFault, LINE_MAX, LineWindow, MATCHES_MAX, PLACES_MAX, ReadResult, SearchMatch,
 };
+use crate::file_request::cut;
 
 /// How long a search may go on; then it returns what it has.
 const TIME_MAX: Duration = Duration::from_secs(10);

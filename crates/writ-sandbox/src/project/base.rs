@@ -13,8 +13,7 @@ use writ_types::digest::Digest;
 
 use super::beneath::{self, DEPTH_MAX};
 use super::copy::{self, Base};
-use super::upper::{self, View};
-use super::workspace::Layout;
+use super::view::{Layout, View};
 use crate::name;
 
 /// The most files that one deleted folder lists.
@@ -50,7 +49,7 @@ impl FoundFile {
     /// Whether the project's file was changed after the session had taken it. Clocks of file systems tick every few
     /// milliseconds: what happened in the same tick counts, so that no change of the owner is ever undone.
     pub(crate) fn changed_since(&self, taken: &File) -> bool {
-        match (self.changed, upper::made(taken)) {
+        match (self.changed, beneath::made(taken)) {
             (Some(changed), Some(made)) => changed >= made,
             (None, _) | (_, None) => false,
         }
@@ -165,7 +164,7 @@ pub(crate) fn find_in(root: &OwnedFd, path: &Path) -> io::Result<Found> {
         SFlag::S_IFREG => match beneath::read_at(root, path)? {
             Some(mut file) => {
                 let executable = Mode::from_bits_truncate(stat.st_mode).contains(Mode::S_IXUSR);
-                let changed = upper::changed(&file);
+                let changed = beneath::changed(&file);
                 Found::File(FoundFile { digest: beneath::digest(&mut file)?, executable, changed })
             }
             None => Found::Nothing,

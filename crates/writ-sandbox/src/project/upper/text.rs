@@ -9,10 +9,10 @@ use writ_types::action::{ChangeKind, FileChange};
 use writ_types::digest::Digest;
 use writ_types::encoding::{LineEnds, TextEncoding, TextForm, decode};
 
-use super::View;
 use crate::changes::{ChangeSet, DIFF_TEXT_MAX, Diff};
-use crate::linux::base::Lower;
-use crate::linux::beneath;
+use crate::project::base::Lower;
+use crate::project::beneath;
+use crate::project::view::View;
 
 /// The most text that one diff has, in bytes: what a person can still scroll through.
 const TEXT_MAX: usize = 4 * 1024 * 1024;

@@ -1,5 +1,6 @@
 //! Files of the work folder, through the worker inside the sandbox.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use tokio::sync::OwnedMutexGuard;
@@ -8,15 +9,14 @@ use writ_types::action::{Action, Place};
 use writ_types::digest::Digest;
 use writ_types::unit::Timestamp;
 
-use super::super::init::WORK;
-use super::super::run::Launch;
-use super::super::spec::{Access, Event, Job, MESSAGE_MAX, Walls};
-use super::super::worker::{self, Reply, Request};
 use super::Workspace;
 use crate::error::SandboxError;
-use crate::exec::ExecOptions;
+use crate::exec::{Ending, ExecOptions};
 use crate::file::{FILE_TIME_MAX_MS, FileFault, LARGE_MAX, Peeked, ReadResult, SAVE_MAX, Written};
+use crate::file_request::{FileReply, FileRequest, REPLY_MAX, cut};
+use crate::inside::WORK;
 use crate::outbox::Taken;
+use crate::runner::{Access, Job, RunLimits, RunRequest};
 
 impl Workspace {
     /// Reads, lists or searches: [`Action::ReadFile`].
@@ -28,8 +28,8 @@ impl Workspace {
         let action = permit.open(now)?.prepared.action;
         let found = action.kind();
         let Action::ReadFile(read) = action else { return Err(SandboxError::WrongAction { found }) };
-        let reply = self.ask(Request::Read(read)).await?;
-        let Reply::Read(result) = reply else { return Err(nonsense(&reply)) };
+        let reply = self.ask(FileRequest::Read(read)).await?;
+        let FileReply::Read(result) = reply else { return Err(nonsense(&reply)) };
         Ok(result)
     }
 
@@ -49,8 +49,8 @@ impl Workspace {
         let [change] = <[_; 1]>::try_from(write.changes)
             .map_err(|_| FileFault::Unsupported { why: "it is not one change".into() })?;
         let reply =
-            self.ask(Request::Write { change, content: write.content, encoding: write.encoding }).await?;
-        let Reply::Written(written) = reply else { return Err(nonsense(&reply)) };
+            self.ask(FileRequest::Write { change, content: write.content, encoding: write.encoding }).await?;
+        let FileReply::Written(written) = reply else { return Err(nonsense(&reply)) };
         Ok(written)
     }
 
@@ -77,8 +77,8 @@ impl Workspace {
         bytes: u64,
         content: Vec<u8>,
     ) -> Result<Written, SandboxError> {
-        let reply = self.hand(Request::Save { path, bytes }, Some(content), true).await?;
-        let Reply::Written(written) = reply else { return Err(nonsense(&reply)) };
+        let reply = self.hand(FileRequest::Save { path, bytes }, Some(content), true).await?;
+        let FileReply::Written(written) = reply else { return Err(nonsense(&reply)) };
         Ok(written)
     }
 
@@ -107,74 +107,70 @@ impl Workspace {
     ///
     /// If it is not a file, too large, outside, or if the sandbox cannot be made.
     pub async fn peek(&self, path: &str) -> Result<Option<Peeked>, SandboxError> {
-        let reply = self.ask(Request::Peek(path.to_owned())).await?;
-        let Reply::Peek(found) = reply else { return Err(nonsense(&reply)) };
+        let reply = self.ask(FileRequest::Peek(path.to_owned())).await?;
+        let FileReply::Peek(found) = reply else { return Err(nonsense(&reply)) };
         let Some(found) = found else { return Ok(None) };
         let bytes = hex::decode(&found.content).map_err(|_| nonsense(&"digits"))?;
         Ok(Some(Peeked { digest: found.digest, bytes, executable: found.executable }))
     }
 
     /// Asks the worker. Readers share the folder; a writer has it for itself.
-    pub(crate) async fn ask(&self, request: Request) -> Result<Reply, SandboxError> {
-        let writes = matches!(request, Request::Write { .. } | Request::Save { .. });
+    pub(crate) async fn ask(&self, request: FileRequest) -> Result<FileReply, SandboxError> {
+        let writes = matches!(request, FileRequest::Write { .. } | FileRequest::Save { .. });
         self.hand(request, None, writes).await
     }
 
     /// Mounts the work folder for writing, and looks whether that can be done: what can be read need not be.
     pub(super) async fn probe(&self) -> Result<(), SandboxError> {
-        self.hand(Request::Peek(".writ-probe".into()), None, true).await.map(drop)
+        self.hand(FileRequest::Peek(".writ-probe".into()), None, true).await.map(drop)
     }
 
     /// Asks the worker, and hands it bytes over standard input; `writes`: with the folder mounted for writing.
     async fn hand(
         &self,
-        request: Request,
+        request: FileRequest,
         input: Option<Vec<u8>>,
         writes: bool,
-    ) -> Result<Reply, SandboxError> {
-        let (walls, _) = self.sandbox.walls().await?;
+    ) -> Result<FileReply, SandboxError> {
+        let runner = &self.shared.runner;
+        // Before the lock: a machine that runs nothing refuses at once.
+        runner.rung().await?;
         let hold: Option<OwnedMutexGuard<()>> =
             if writes { Some(self.lock().await.ok_or(SandboxError::Cancelled)?) } else { None };
-        let access = if writes { Access::Write } else { Access::Read };
-        let places = self.places(walls, false);
-        let mut spec = self.sandbox.spec(walls, Job::Worker(request), self.work(access, &places)?);
-        spec.base.binds.clear();
-        spec.setup.home_binds.clear();
-        spec.order.cwd = places.resolve(walls, WORK);
-        if walls == Walls::Reduced {
-            places.open_up(access, &mut spec);
-        }
-        let launch = Launch {
-            spec,
+        let run = RunRequest {
+            job: Job::File(request),
+            folders: self.folders(None),
+            access: if writes { Access::Write } else { Access::Read },
+            cwd: WORK.to_owned(),
+            variables: BTreeMap::new(),
+            network: false,
             stdin: input,
-            time: Duration::from_millis(FILE_TIME_MAX_MS),
-            memory: self.sandbox.config.memory_max,
-            keep: u64::from(MESSAGE_MAX),
-            kill_above: u64::from(MESSAGE_MAX),
-            disk: writes.then(|| self.disk()),
+            limits: RunLimits {
+                time: Duration::from_millis(FILE_TIME_MAX_MS),
+                keep: REPLY_MAX,
+                kill_above: REPLY_MAX,
+                disk: writes,
+            },
             options: ExecOptions::default(),
-            again: true,
+            expect_more: true,
             hold,
             talk: None,
         };
-        let finished = self.sandbox.run(launch).await?;
-        if let Some(limit) = finished.limit {
+        let done = runner.run(run).await?;
+        if let Ending::Killed { limit } = done.ending {
             return Err(SandboxError::Stopped { why: limit.as_str().to_owned() });
         }
-        if let Event::SetupFailed(fault) = finished.event {
-            return Err(SandboxError::Setup { stage: fault.stage, why: fault.why });
-        }
         // The worker has read hostile files: what it says is data of a known shape or nothing.
-        match serde_json::from_slice(&finished.stdout.bytes) {
-            Ok(Reply::Fault(fault)) => Err(fault.into()),
+        match serde_json::from_slice(&done.stdout.bytes) {
+            Ok(FileReply::Fault(fault)) => Err(fault.into()),
             Ok(reply) => Ok(reply),
-            Err(_) => Err(nonsense(&finished.event)),
+            Err(_) => Err(nonsense(&done.ending)),
         }
     }
 }
 
 /// The worker said something that it cannot have meant.
 fn nonsense(found: &impl std::fmt::Debug) -> SandboxError {
-    let why = worker::cut(&format!("{found:?}"), 200).to_owned();
+    let why = cut(&format!("{found:?}"), 200).to_owned();
     SandboxError::Helper { doing: "reply", why }
 }

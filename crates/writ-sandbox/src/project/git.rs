@@ -10,11 +10,13 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Component, Path, PathBuf};
 
-use super::{beneath, own, toolchain};
+use super::{beneath, private};
+use crate::inside;
 
 pub(crate) mod index;
 pub(crate) mod layer;
 pub(crate) mod settings;
+pub(crate) mod variables;
 
 #[cfg(test)]
 mod tests;
@@ -176,7 +178,7 @@ impl Search<'_> {
     /// Refuses what may not be shown, whatever names it.
     fn judge(&self, found: &Repository) -> Result<(), Refusal> {
         let common = &found.common;
-        let private = [common, &found.top].iter().any(|path| !toolchain::permitted(path, self.home));
+        let private = [common, &found.top].iter().any(|path| !private::permitted(path, self.home));
         if private || self.data.starts_with(common) || common.starts_with(self.data) {
             return Err(Refusal::Private { path: common.clone() });
         }
@@ -193,7 +195,7 @@ impl Search<'_> {
                 return Err(Refusal::Foreign { path: path.clone() });
             }
         }
-        match (own::place(self.project), own::place(&found.at)) {
+        match (inside::place(self.project), inside::place(&found.at)) {
             (Some(_), Some(_)) => Ok(()),
             (None, _) | (_, None) => Err(Refusal::Taken { path: found.at.clone() }),
         }

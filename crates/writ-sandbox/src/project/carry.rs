@@ -13,10 +13,9 @@ use writ_types::action::{ChangeKind, FileChange};
 use writ_types::digest::Digest;
 
 use super::base::{self, Found};
+use super::beneath;
 use super::copy::{Base, BaseFile};
-use super::upper::{OPAQUE, View};
-use super::workspace::Layout;
-use super::{beneath, sys};
+use super::view::{Layout, View};
 use crate::apply::{Applied, ApplyError};
 use crate::changes::{CHANGE_BYTES_MAX, CHANGES_MAX};
 
@@ -277,7 +276,7 @@ fn forget(written: &OwnedFd, path: &Path) -> io::Result<()> {
             return Ok(());
         };
         folder = next;
-        if sys::has_mark(std::os::fd::AsFd::as_fd(&folder), OPAQUE) {
+        if beneath::is_opaque(std::os::fd::AsFd::as_fd(&folder)) {
             return Ok(());
         }
     }

@@ -1,11 +1,9 @@
 //! The diff: walks what a session wrote, by directory handle, and tells what of it can be carried out.
 
 use std::collections::BTreeSet;
-use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
@@ -15,47 +13,23 @@ use writ_types::action::{ChangeKind, FileChange};
 
 use super::base::{self, Found, Lower};
 use super::beneath::{self, DEPTH_MAX};
-use super::workspace::Layout;
-use super::{copy, sys};
+use super::copy;
+use super::view::View;
 use crate::changes::{
     CHANGE_BYTES_MAX, CHANGES_BYTES_MAX, CHANGES_MAX, ChangeSet, LEFT_OUT_MAX, LeftOut, LeftOutReason, Notice,
 };
 use crate::name;
 
-pub(crate) use text::{BYTES_MAX, COMPARED_MAX, diff, one};
+pub(crate) use text::diff;
 
-mod text;
+pub(crate) mod text;
 
 /// The most entries that one diff looks at.
 const ENTRIES_MAX: usize = 200_000;
-/// The mark of an overlay's folder that hides the project's folder instead of adding to it.
-pub(crate) const OPAQUE: &std::ffi::CStr = c"user.overlay.opaque";
 /// What tools put into folders that hold nothing but what they can make again.
 const CACHE_TAG: &str = "CACHEDIR.TAG";
 /// The largest `.gitignore` that is read, in bytes.
 const IGNORE_BYTES_MAX: u64 = 256 * 1024;
-
-/// A workspace as the host sees it.
-#[derive(Clone, Debug)]
-pub(crate) struct View {
-    pub(crate) dir: PathBuf,
-    pub(crate) project: Option<PathBuf>,
-    pub(crate) layout: Layout,
-    /// Whether the modes of its files are the project's own, and not a session's.
-    pub(crate) own_modes: bool,
-    /// The root of the work tree that the project is a part of, where git has one.
-    pub(crate) top: Option<PathBuf>,
-}
-
-impl View {
-    /// The folder that has what the session wrote.
-    pub(crate) fn written(&self) -> PathBuf {
-        self.dir.join(match self.layout {
-            Layout::Overlay => "upper",
-            Layout::Copy | Layout::Empty => "tree",
-        })
-    }
-}
 
 /// Everything that a session changed.
 pub(crate) fn changes(view: &View) -> io::Result<ChangeSet> {
@@ -116,7 +90,7 @@ impl Walk<'_> {
             }
             self.entry(folder, name, &below, depth)?;
         }
-        if self.lower.is_overlay() && sys::has_mark(folder.as_fd(), OPAQUE) {
+        if self.lower.is_overlay() && beneath::is_opaque(folder.as_fd()) {
             let present: BTreeSet<&Path> = names.iter().map(PathBuf::as_path).collect();
             for name in self.lower.names(path).iter().filter(|name| !present.contains(name.as_path())) {
                 self.deleted(&path.join(name));
@@ -314,17 +288,4 @@ fn gitignore(folder: &Path, text: &[u8]) -> Option<Gitignore> {
         let _ = builder.add_line(None, line);
     }
     builder.build().ok()
-}
-
-/// When a file of the session was made: an overlay makes it when it is first changed.
-pub(crate) fn made(file: &File) -> Option<std::time::SystemTime> {
-    file.metadata().ok()?.created().ok()
-}
-
-/// When a file of the project was last changed, in content or mode.
-pub(crate) fn changed(file: &File) -> Option<std::time::SystemTime> {
-    let meta = file.metadata().ok()?;
-    let seconds =
-        std::time::Duration::new(u64::try_from(meta.ctime()).ok()?, u32::try_from(meta.ctime_nsec()).ok()?);
-    std::time::UNIX_EPOCH.checked_add(seconds)
 }

@@ -2,12 +2,12 @@
 
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use nix::errno::Errno;
-use nix::fcntl::{AtFlags, OFlag, OpenHow, ResolveFlag, open, openat2};
+use nix::fcntl::{AtFlags, OFlag, open};
 use nix::sys::stat::{FileStat, Mode, SFlag, fstatat, mkdirat};
 use nix::unistd::{UnlinkatFlags, unlinkat};
 use writ_types::digest::Digest;
@@ -37,18 +37,66 @@ pub(crate) fn root(path: &Path) -> io::Result<OwnedFd> {
     Ok(open(path, OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC, Mode::empty())?)
 }
 
-/// Opens something beneath a folder.
+/// Opens an entry beneath a folder.
 pub(crate) fn open_at(root: impl AsFd, path: &Path, flags: OFlag, mode: Mode) -> io::Result<OwnedFd> {
     let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
     let mut flags = flags | OFlag::O_CLOEXEC;
-    if !flags.contains(OFlag::O_PATH) {
+    if !flags.contains(HANDLE) || HANDLE.is_empty() {
         // Opening a pipe must not wait for its other end.
         flags |= OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
     }
+    open_below(root.as_fd(), path, flags, mode)
+}
+
+/// The flag of a handle that is looked at and never read, where the system has one.
+#[cfg(all(target_os = "linux", not(writ_other_system)))]
+pub(crate) const HANDLE: OFlag = OFlag::O_PATH;
+/// The flag of a handle that is looked at and never read, where the system has one.
+#[cfg(any(not(target_os = "linux"), writ_other_system))]
+pub(crate) const HANDLE: OFlag = OFlag::empty();
+
+/// Opens a path which the kernel keeps below the folder and off links.
+#[cfg(all(target_os = "linux", not(writ_other_system)))]
+fn open_below(root: BorrowedFd<'_>, path: &Path, flags: OFlag, mode: Mode) -> io::Result<OwnedFd> {
+    use nix::fcntl::{OpenHow, ResolveFlag, openat2};
     let how = OpenHow::new().flags(flags).mode(mode).resolve(
         ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_SYMLINKS | ResolveFlag::RESOLVE_NO_MAGICLINKS,
     );
     Ok(openat2(root, path, how)?)
+}
+
+/// Opens a path name by name, none of which may be a link or lead upwards.
+#[cfg(any(not(target_os = "linux"), writ_other_system))]
+fn open_below(root: BorrowedFd<'_>, path: &Path, flags: OFlag, mode: Mode) -> io::Result<OwnedFd> {
+    use nix::fcntl::openat;
+    use std::path::Component;
+    let mut names = path.components().peekable();
+    let mut folder = root.try_clone_to_owned()?;
+    while let Some(name) = names.next() {
+        let name = match name {
+            Component::Normal(_) | Component::CurDir => name.as_os_str(),
+            Component::Prefix(_) | Component::RootDir | Component::ParentDir => {
+                return Err(Errno::EXDEV.into());
+            }
+        };
+        let last = names.peek().is_none();
+        let way = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+        let (flags, mode) = if last { (flags, mode) } else { (way, Mode::empty()) };
+        folder = openat(&folder, name, flags | OFlag::O_NOFOLLOW, mode)?;
+    }
+    Ok(folder)
+}
+
+/// Returns true if an overlay's folder hides the project's folder instead of adding to it.
+#[cfg(all(target_os = "linux", not(writ_other_system)))]
+pub(crate) fn is_opaque(folder: BorrowedFd<'_>) -> bool {
+    crate::linux::has_mark(folder, c"user.overlay.opaque")
+}
+
+/// Returns false: only Linux has overlays.
+#[cfg(any(not(target_os = "linux"), writ_other_system))]
+pub(crate) const fn is_opaque(_: BorrowedFd<'_>) -> bool {
+    false
 }
 
 /// Opens a file for reading. `None`: nothing is there.
@@ -64,7 +112,7 @@ pub(crate) fn read_at(root: impl AsFd, path: &Path) -> io::Result<Option<File>> 
 pub(crate) fn stat_at(root: impl AsFd, path: &Path) -> io::Result<Option<FileStat>> {
     let parent = path.parent().unwrap_or(Path::new(""));
     let Some(name) = path.file_name() else { return Ok(None) };
-    let parent = match open_at(root, parent, OFlag::O_PATH | OFlag::O_DIRECTORY, Mode::empty()) {
+    let parent = match open_at(root, parent, HANDLE | OFlag::O_DIRECTORY, Mode::empty()) {
         Ok(parent) => parent,
         Err(error) if gone(&error) => return Ok(None),
         Err(error) => return Err(error),
@@ -137,4 +185,17 @@ pub(crate) fn remove(folder: impl AsFd, name: &Path) -> io::Result<()> {
         Ok(()) | Err(Errno::ENOENT) => Ok(()),
         Err(error) => Err(error.into()),
     }
+}
+
+/// When a file of the session was made: an overlay makes it when it is first changed.
+pub(crate) fn made(file: &File) -> Option<std::time::SystemTime> {
+    file.metadata().ok()?.created().ok()
+}
+
+/// When a file of the project was last changed, in content or mode.
+pub(crate) fn changed(file: &File) -> Option<std::time::SystemTime> {
+    let meta = file.metadata().ok()?;
+    let seconds =
+        std::time::Duration::new(u64::try_from(meta.ctime()).ok()?, u32::try_from(meta.ctime_nsec()).ok()?);
+    std::time::UNIX_EPOCH.checked_add(seconds)
 }

@@ -10,7 +10,7 @@ use writ_types::digest::Digest;
 
 use super::index::{self, Hash};
 use super::{Repository, settings, small};
-use crate::linux::copy;
+use crate::project::copy;
 
 /// The folder of a session that has the layer.
 pub(crate) const FOLDER: &str = "git";

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use writ_types::digest::Digest;
 
 use super::beneath::{self, DEPTH_MAX};
-use super::upper::View;
+use super::view::View;
 
 /// The record of what a copy was made of.
 pub(crate) const BASE: &str = "base.json";
@@ -211,7 +211,7 @@ fn remove_at(parent: &OwnedFd, name: &Path) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::linux::workspace::Layout;
+    use crate::project::view::Layout;
 
     #[test]
     fn a_copy_is_bounded_before_it_fills_the_disk() {

@@ -1,0 +1,151 @@
+//! A run as the port names it, put into what a sandbox of Linux is told.
+
+use std::path::PathBuf;
+
+use super::places::Places;
+use super::run::{JobResult, Launch};
+use super::spec::{Environment, Event, GitOverlay, Job as SpecJob, Spec, Walls, Work};
+use super::toolchain::REGISTRY;
+use super::{NativeRunner, env, folder};
+use crate::blocking::run_blocking;
+use crate::error::SandboxError;
+use crate::exec::{Ending, WayOut};
+use crate::project::copy;
+use crate::project::view::{FOLDERS, Layout};
+use crate::runner::{Access, Folders, GitMount, Job, RunRequest, RunResult};
+
+/// Returns what a sandbox is told for a run. The second rung has no layers: for a run whose changes end with it the work is
+/// copied first.
+pub(super) async fn launch(
+    native: &NativeRunner,
+    walls: Walls,
+    mut request: RunRequest,
+) -> Result<Launch, SandboxError> {
+    let config = &native.config;
+    let session = request.folders.session.clone();
+    let scratch = request.access == Access::Scratch;
+    if scratch && walls == Walls::Reduced {
+        let (tree, fresh) = (session.join("tree"), session.join("verify"));
+        run_blocking("copy the work", move || copy::refresh(&tree, &fresh)).await?;
+    }
+    let places = Places::of(&session, walls, scratch);
+    let work = work(&request.folders, request.access, &places)?;
+    let job = std::mem::replace(&mut request.job, Job::Program(Vec::new()));
+    let spec = match job {
+        Job::Program(argv) => {
+            program(native, native.spec(walls, SpecJob::Exec(argv), work), &request, &places)?
+        }
+        Job::File(file) => {
+            let mut spec = native.spec(walls, SpecJob::Worker(file), work);
+            spec.base.binds.clear();
+            spec.setup.home_binds.clear();
+            if walls == Walls::Reduced {
+                places.open_up(request.access, &mut spec);
+            }
+            spec.order.cwd = places.resolve(walls, &request.cwd);
+            spec
+        }
+    };
+    let disk: Vec<PathBuf> = FOLDERS.map(|name| session.join(name)).into();
+    Ok(Launch {
+        spec,
+        stdin: request.stdin,
+        time: request.limits.time,
+        memory: config.memory_max,
+        keep: request.limits.keep,
+        kill_above: request.limits.kill_above,
+        disk: request.limits.disk.then_some((disk, config.overlay_max)),
+        options: request.options,
+        again: request.expect_more,
+        hold: request.hold,
+        talk: request.talk,
+    })
+}
+
+/// Adds what a program gets besides: its home, its place, its git directory, its way out and its variables.
+fn program(
+    native: &NativeRunner,
+    mut spec: Spec,
+    request: &RunRequest,
+    places: &Places,
+) -> Result<Spec, SandboxError> {
+    let walls = spec.base.walls;
+    let scratch = request.access == Access::Scratch;
+    spec.base.empty_home = scratch;
+    spec.order.cwd = places.resolve(walls, &request.cwd);
+    if walls == Walls::Full {
+        spec.setup.home = (!scratch).then(|| folder(&places.home)).transpose()?;
+        spec.setup.own = request.folders.own_place();
+        spec.order.own.clone_from(&spec.setup.own);
+        let git = request.folders.git.as_ref().and_then(|git| overlay(git, request.access));
+        spec.order.writable.extend(git.as_ref().map(|git| git.at.clone()));
+        spec.setup.git = git;
+    } else {
+        places.open_up(request.access, &mut spec);
+        spec.order.writable.push(places.home.clone());
+    }
+    spec.setup.network = request.network;
+    let WayOut { certificate, variables } = &request.options.way_out;
+    if request.network {
+        spec.setup.trust.clone_from(certificate);
+    }
+    let mut env = env::variables(native, &spec, places, request);
+    if request.network {
+        for (name, value) in variables {
+            env.entry(name.clone()).or_insert_with(|| value.clone());
+        }
+    }
+    spec.order.env = Environment(env.into_iter().collect());
+    if request.network || env::has_entries(&places.home.join(REGISTRY)) {
+        // Downloads lie in the session's home, and the host's copy would hide them.
+        spec.setup.home_binds.retain(|(_, at)| at != REGISTRY);
+    }
+    Ok(spec)
+}
+
+/// Returns the overlay of a git directory. A run without it is better than none: git finds no repository then.
+fn overlay(git: &GitMount, access: Access) -> Option<GitOverlay> {
+    let lower = folder(&git.lower).and_then(|lower| Ok((lower, folder(&git.layers)?)));
+    match lower {
+        Ok((lower, layers)) => {
+            let GitMount { at, top, dot, .. } = git.clone();
+            Some(GitOverlay { at, top, dot, lower, layers, access })
+        }
+        Err(why) => {
+            tracing::warn!(%why, "git finds no repository in the sandbox");
+            None
+        }
+    }
+}
+
+/// Returns what is seen at `/work`.
+fn work(folders: &Folders, access: Access, places: &Places) -> Result<Work, SandboxError> {
+    Ok(match (folders.layout, &folders.project) {
+        (Layout::Overlay, Some(project)) => {
+            Work::Overlay { project: folder(project)?, layers: folder(&folders.session)?, access }
+        }
+        (Layout::Overlay | Layout::Copy | Layout::Empty, _) => {
+            // Without mounts there is no scratch layer: the folder is a fresh copy instead.
+            let access = if places.fresh { Access::Write } else { access };
+            Work::Folder { path: folder(&places.work)?, access }
+        }
+    })
+}
+
+/// Returns the end of a run in the words of the port.
+pub(super) fn result(done: JobResult, is_program: bool) -> Result<RunResult, SandboxError> {
+    let ending = match (done.limit, done.event) {
+        (Some(limit), _) => Ending::Killed { limit },
+        (None, Event::Exited(code)) => Ending::Exited { code },
+        (None, Event::Signalled(signal)) => Ending::Signalled { signal },
+        (None, Event::ExecFailed(libc::ENOENT | libc::ENOTDIR)) => Ending::NotFound,
+        (None, Event::ExecFailed(_)) => Ending::NotExecutable,
+        (None, Event::SetupFailed(fault)) if is_program && fault.stage == "working directory" => {
+            return Err(SandboxError::BadCommand { why: format!("working directory: {}", fault.why) });
+        }
+        (None, Event::SetupFailed(fault)) => {
+            return Err(SandboxError::Setup { stage: fault.stage, why: fault.why });
+        }
+    };
+    Ok(RunResult { ending, stdout: done.stdout, stderr: done.stderr, duration: done.duration })
+}

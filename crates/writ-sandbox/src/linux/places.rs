@@ -1,0 +1,52 @@
+//! A job's folders on the host, and its paths where nothing is mounted.
+
+use std::path::{Path, PathBuf};
+
+use super::spec::{Spec, Walls};
+use crate::inside::WORK;
+use crate::runner::Access;
+
+/// A job's folders on the host. On the second rung programs see them where they are.
+pub(crate) struct Places {
+    pub(crate) work: PathBuf,
+    pub(crate) home: PathBuf,
+    pub(crate) scratch: PathBuf,
+    /// Whether they are made anew for this job.
+    pub(crate) fresh: bool,
+}
+
+impl Places {
+    /// Returns the places of a run in a session's folder; `scratch`: one whose changes end with it.
+    pub(crate) fn of(session: &Path, walls: Walls, scratch: bool) -> Self {
+        if scratch && walls == Walls::Reduced {
+            let base = session.join("verify");
+            Self { work: base.join("work"), home: base.join("home"), scratch: base.join("home"), fresh: true }
+        } else {
+            let [work, home, scratch] = ["tree", "home", "scratch"].map(|name| session.join(name));
+            Self { work, home, scratch, fresh: false }
+        }
+    }
+
+    /// Where a path that is meant as on the first rung really is.
+    pub(crate) fn resolve(&self, walls: Walls, inside: &str) -> PathBuf {
+        let inside = Path::new(inside);
+        if walls == Walls::Full {
+            return inside.to_owned();
+        }
+        match (inside.strip_prefix(WORK), inside.strip_prefix("/tmp")) {
+            (Ok(below), _) => self.work.join(below),
+            (_, Ok(below)) => self.scratch.join(below),
+            (Err(_), Err(_)) => inside.to_owned(),
+        }
+    }
+
+    /// Names what a job of the second rung may use of the host.
+    pub(crate) fn open_up(&self, access: Access, spec: &mut Spec) {
+        let order = &mut spec.order;
+        order.readable.extend(spec.base.binds.iter().cloned());
+        let list =
+            if access == Access::Read && !self.fresh { &mut order.readable } else { &mut order.writable };
+        list.push(self.work.clone());
+        order.writable.push(self.scratch.clone());
+    }
+}

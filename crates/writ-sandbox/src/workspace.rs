@@ -1,0 +1,340 @@
+//! The work folder of one session: an overlay of its project, kept on the host and mounted anew for every command.
+
+pub(crate) mod back;
+mod files;
+pub(crate) mod locks;
+mod programs;
+mod repository;
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use tokio::sync::OwnedMutexGuard;
+use tokio_util::sync::CancellationToken;
+use writ_policy::permit::Permit;
+use writ_types::action::{Action, FileChange, Place};
+use writ_types::id::AttemptId;
+use writ_types::unit::Timestamp;
+
+use self::locks::{FolderLocks, WriteLock};
+use crate::apply::{Applied, ApplyError};
+use crate::blocking::{folder_error, run_blocking};
+use crate::changes::{ChangeSet, Diff};
+use crate::config::{SandboxConfig, WorkspaceConfig};
+use crate::error::SandboxError;
+use crate::project::view::{FOLDERS, Layout, View};
+use crate::project::{carry, copy, private, upper};
+use crate::runner::{Folders, GitMount, OVERLAY_STAGE, Runner};
+use crate::status::Rung;
+
+pub use self::back::forget_back;
+
+/// The parts of a sandbox that its work folders share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) config: SandboxConfig,
+    /// The owner's home, whose private parts are no project.
+    pub(crate) home: Option<PathBuf>,
+    pub(crate) runner: Arc<dyn Runner>,
+    locks: FolderLocks,
+}
+
+impl Shared {
+    pub(crate) fn new(config: SandboxConfig, home: Option<PathBuf>, runner: Arc<dyn Runner>) -> Self {
+        Self { config, home, runner, locks: FolderLocks::default() }
+    }
+
+    /// Returns the project's canonical path, if it may be worked on.
+    pub(crate) fn project(&self, project: &Path, dir: &Path) -> Result<PathBuf, SandboxError> {
+        let refuse = |why: &str| SandboxError::Project { why: why.to_owned() };
+        let project = project.canonicalize().map_err(|_| refuse("it is not there"))?;
+        if !project.is_dir() {
+            return Err(refuse("it is not a folder"));
+        }
+        if dir.starts_with(&project) {
+            return Err(refuse("it holds Writ's own data"));
+        }
+        if !private::permitted(&project, self.home.as_deref()) {
+            return Err(refuse("it holds a home, credentials or parts of the system: choose a folder below"));
+        }
+        Ok(project)
+    }
+}
+
+/// A session's work folder. Clones are the same folder.
+#[derive(Clone, Debug)]
+pub struct Workspace {
+    shared: Arc<Shared>,
+    dir: PathBuf,
+    project: Option<PathBuf>,
+    layout: Layout,
+    write: WriteLock,
+    /// Ends waiting for the lock.
+    cancel: CancellationToken,
+}
+
+impl Workspace {
+    /// Opens a session's work folder, making it when it is not there and programs can be run.
+    pub(crate) async fn open(shared: Arc<Shared>, config: WorkspaceConfig) -> Result<Self, SandboxError> {
+        let rung = match shared.runner.rung().await {
+            Ok(rung) => Some(rung),
+            // An earlier engine may have left work in it; a new folder would be of no use.
+            Err(SandboxError::Refused { .. }) if config.data_dir.is_dir() => None,
+            Err(other) => return Err(other),
+        };
+        make_folder(&config.data_dir)?;
+        let dir = config.data_dir.canonicalize().map_err(|why| folder_error("find the folder", why))?;
+        for name in FOLDERS {
+            make_folder(&dir.join(name))?;
+        }
+        let project = config.project.map(|project| shared.project(&project, &dir)).transpose()?;
+        let mut workspace = Self {
+            write: shared.locks.lock_of(&dir),
+            cancel: CancellationToken::new(),
+            shared,
+            layout: if project.is_some() { Layout::Overlay } else { Layout::Empty },
+            dir,
+            project,
+        };
+        workspace.choose_layout(rung).await?;
+        if let Err(why) = repository::find(&workspace) {
+            tracing::warn!(%why, "git finds no repository in the sandbox");
+        }
+        Ok(workspace)
+    }
+
+    /// Returns the same folder, for work that does not wait for others who use the folder once `cancel` is cancelled:
+    /// then it ends with [`SandboxError::Cancelled`] or [`ApplyError::Cancelled`], and nothing was done. A folder that is
+    /// free is used even then; a program has a token of its own.
+    #[must_use]
+    pub fn until(&self, cancel: &CancellationToken) -> Self {
+        Self { cancel: cancel.clone(), ..self.clone() }
+    }
+
+    /// Waits for the folder; `None`: cancelled.
+    async fn lock(&self) -> Option<OwnedMutexGuard<()>> {
+        tokio::select! {
+            biased;
+            held = Arc::clone(&self.write).lock_owned() => Some(held),
+            () = self.cancel.cancelled() => None,
+        }
+    }
+
+    /// Returns the folders that a run in this folder sees.
+    fn folders(&self, git: Option<GitMount>) -> Folders {
+        Folders { session: self.dir.clone(), project: self.project.clone(), layout: self.layout, git }
+    }
+
+    /// The folder that programs see as `/work`: where on this rung they begin.
+    ///
+    /// # Errors
+    ///
+    /// If nothing can be confined here.
+    pub async fn root(&self) -> Result<PathBuf, SandboxError> {
+        let runner = &self.shared.runner;
+        Ok(runner.root(runner.rung().await?, &self.folders(None)))
+    }
+
+    /// The project's canonical path: the `root` of what [`apply`](Self::apply) performs.
+    pub fn project(&self) -> Option<&Path> {
+        self.project.as_deref()
+    }
+
+    /// Whether the project is a copy, because no overlay can be mounted on it.
+    pub fn is_copy(&self) -> bool {
+        self.layout == Layout::Copy
+    }
+
+    /// What the session changed. Reads only, on the host, by directory handle: no permit is needed.
+    ///
+    /// # Errors
+    ///
+    /// If the folders cannot be read, or it was cancelled.
+    pub async fn changes(&self) -> Result<ChangeSet, SandboxError> {
+        let (view, lock) = (self.view(), self.lock().await.ok_or(SandboxError::Cancelled)?);
+        run_blocking("read the changes", move || {
+            let _held = lock;
+            upper::changes(&view)
+        })
+        .await
+    }
+
+    /// What the session changed, with a unified diff for people: both of one moment, under one lock.
+    ///
+    /// # Errors
+    ///
+    /// If the folders cannot be read, the project changes meanwhile, or it was cancelled.
+    pub async fn diff(&self) -> Result<Diff, SandboxError> {
+        let (view, lock) = (self.view(), self.lock().await.ok_or(SandboxError::Cancelled)?);
+        run_blocking("read the changes", move || {
+            let _held = lock;
+            upper::diff(&view, upper::changes(&view)?)
+        })
+        .await
+    }
+
+    /// Brings changes into the project: [`Action::WriteFile`] with [`Place::Project`] and no content. Every file is
+    /// checked and staged before the first is renamed; run again after a crash, it finishes.
+    ///
+    /// # Errors
+    ///
+    /// If the permit is too old or for something else, if the project or the overlay is not what was approved, or if
+    /// a file cannot be written.
+    pub async fn apply(&self, permit: Permit, now: Timestamp) -> Result<Applied, ApplyError> {
+        let keep = back::folder(&self.dir, permit.attempt());
+        let changes = self.permitted(permit, now)?;
+        self.carry(self.view(), changes, Some(keep)).await
+    }
+
+    /// The changes that a permit allows in this project.
+    fn permitted(&self, permit: Permit, now: Timestamp) -> Result<Vec<FileChange>, ApplyError> {
+        let action = permit.open(now)?.prepared.action;
+        let found = action.kind();
+        let Action::WriteFile(write) = action else { return Err(ApplyError::WrongAction { found }) };
+        if write.place != Place::Project || write.content.is_some() {
+            return Err(ApplyError::WrongAction { found });
+        }
+        let ours = self.project.as_deref().and_then(Path::to_str);
+        if ours != Some(write.root.as_str()) {
+            return Err(ApplyError::WrongProject);
+        }
+        Ok(write.changes)
+    }
+
+    /// Forgets everything that the session changed and did not apply, and its home.
+    ///
+    /// # Errors
+    ///
+    /// If the folders cannot be emptied.
+    pub async fn discard(&self) -> Result<(), SandboxError> {
+        let _held = self.write.lock().await;
+        let (view, dir) = (self.view(), self.dir.clone());
+        run_blocking("forget the changes", move || {
+            for name in FOLDERS {
+                copy::remove(&dir.join(name))?;
+                make_folder(&dir.join(name)).map_err(|why| io::Error::other(why.to_string()))?;
+            }
+            if view.layout == Layout::Copy { copy::make(&view) } else { Ok(()) }
+        })
+        .await
+    }
+
+    /// What the host's side of diff and apply works on.
+    pub(crate) fn view(&self) -> View {
+        View {
+            dir: self.dir.clone(),
+            project: self.project.clone(),
+            layout: self.layout,
+            own_modes: false,
+            top: repository::find(self).ok().flatten().map(|found| found.top),
+        }
+    }
+
+    /// Brings changes from what a view has into the project, one such thing at a time.
+    pub(crate) async fn carry(
+        &self,
+        from: View,
+        changes: Vec<FileChange>,
+        keep: Option<PathBuf>,
+    ) -> Result<Applied, ApplyError> {
+        let (ours, lock) = (self.view(), self.lock().await.ok_or(ApplyError::Cancelled)?);
+        let done = tokio::task::spawn_blocking(move || {
+            let _held = lock;
+            let applied = carry::apply(&from, &changes, keep.as_deref());
+            let kept = applied.as_ref().is_ok_and(|applied| !applied.back.is_empty());
+            if let Some(folder) = keep.as_deref().and_then(Path::parent).filter(|_| !kept) {
+                // What is not whole leads nowhere; what cannot be removed now goes with its age.
+                let _ = copy::remove(folder);
+            }
+            let applied = applied?;
+            back::note(&ours, &from, &changes)?;
+            Ok(applied)
+        });
+        let lost =
+            |why: tokio::task::JoinError| ApplyError::Io { path: ".".into(), done: 0, source: why.into() };
+        done.await.map_err(lost)?
+    }
+
+    /// Finds out if an overlay can be mounted on this project, and copies it where not. Without a rung nothing runs here, and
+    /// nothing is written: the layout is that of the engine which last did.
+    async fn choose_layout(&mut self, rung: Option<Rung>) -> Result<(), SandboxError> {
+        if self.layout == Layout::Empty {
+            return Ok(());
+        }
+        let copied = self.dir.join(copy::BASE).exists();
+        let Some(rung) = rung else {
+            self.layout = if copied { Layout::Copy } else { Layout::Overlay };
+            return Ok(());
+        };
+        if !copied && rung == Rung::Full {
+            match self.probe().await {
+                Ok(()) | Err(SandboxError::File(_)) => return Ok(()),
+                // The session's changes lie in its upper layer: a copy would not show them.
+                Err(SandboxError::Setup { stage, why })
+                    if stage == OVERLAY_STAGE && !has_entries(&self.dir.join("upper")) =>
+                {
+                    tracing::warn!(why, "no overlay can be mounted on the project: it is copied");
+                }
+                Err(other) => return Err(other),
+            }
+        }
+        self.layout = Layout::Copy;
+        // Whoever has opened it meanwhile may have copied it.
+        let _held = self.lock().await.ok_or(SandboxError::Cancelled)?;
+        if self.dir.join(copy::BASE).exists() {
+            return Ok(());
+        }
+        let view = self.view();
+        run_blocking("copy the project", move || copy::make(&view)).await
+    }
+
+    /// Undoes what an attempt has brought into the project: [`Action::WriteFile`] with the changes that
+    /// [`Applied::back`] named. A file that was changed since is a conflict, and then nothing is written.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::apply`].
+    pub async fn revert(&self, permit: Permit, now: Timestamp, of: AttemptId) -> Result<Applied, ApplyError> {
+        let changes = self.permitted(permit, now)?;
+        let view = back::view(&self.dir, self.project.clone(), of);
+        let applied = self.carry(view, changes, None).await?;
+        // What is done cannot fail any more: what is left lying is removed with its age.
+        if let Err(error) = forget_back(&self.dir, of).await {
+            tracing::warn!(%error, "what was kept to undo changes was not removed");
+        }
+        Ok(applied)
+    }
+
+    /// What undoing an attempt would change in the project as it is now, with a unified diff for people.
+    ///
+    /// # Errors
+    ///
+    /// If what was kept is gone, or the project was changed since.
+    pub async fn diff_back(&self, of: AttemptId, changes: &[FileChange]) -> Result<Diff, SandboxError> {
+        let view = back::view(&self.dir, self.project.clone(), of);
+        let lock = self.lock().await.ok_or(SandboxError::Cancelled)?;
+        let changes = ChangeSet { changes: changes.to_vec(), ..ChangeSet::default() };
+        run_blocking("read what was kept", move || {
+            let _held = lock;
+            upper::diff(&view, changes)
+        })
+        .await
+    }
+}
+
+/// Returns true if a folder is there and has an entry.
+fn has_entries(folder: &Path) -> bool {
+    fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_some())
+}
+
+/// Makes a folder that only we may enter.
+fn make_folder(path: &Path) -> Result<(), SandboxError> {
+    fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(path)
+        .map_err(|why| folder_error("make a folder", why))
+}
