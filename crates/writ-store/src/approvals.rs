@@ -9,14 +9,13 @@ use writ_policy::approval::{NONCE_NAMESPACE, TaskTerms};
 use writ_policy::permit::ApprovalUse;
 use writ_policy::prepared::Prepared;
 use writ_types::digest::Digest;
+use writ_types::entry::Entry;
 use writ_types::frame::Card;
 use writ_types::id::AskId;
 use writ_types::unit::{Amount, Timestamp};
 
-use crate::batch::{NewApproval, NewAsk};
 use crate::codec::{self, execute, get_time, query, query_one};
 use crate::error::{Conflict, StoreError};
-use crate::store::Store;
 
 /// Where an ask stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -87,6 +86,51 @@ pub struct Approval {
     pub total_left: Option<u64>,
     /// Whether it was taken back.
     pub revoked: bool,
+}
+
+/// An ask to open.
+///
+/// If an ask for the same prepared hash is open and has not ended, that one is returned and neither
+/// `entry` nor the card's frame is written. Otherwise `entry` is appended, and a card of a session
+/// becomes a frame of it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NewAsk {
+    /// What the person sees; names ask, hash, session and times.
+    pub card: Card,
+    /// What is performed when it is approved.
+    pub prepared: Prepared,
+    /// The fact that it is asked.
+    pub entry: Entry,
+}
+
+/// A signed approval.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NewApproval {
+    /// The ask that it answers.
+    pub ask: AskId,
+    /// The hash that it was given for.
+    pub prepared: Digest,
+    /// Its nonce.
+    pub nonce: String,
+    /// The signed token.
+    pub token: Value,
+    /// When it ends.
+    pub expires_at: Timestamp,
+    /// What it covers besides, if it is for a task.
+    pub task: Option<TaskTerms>,
+}
+
+/// What one of several people has signed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NewPart {
+    /// The ask that it answers.
+    pub ask: AskId,
+    /// Who, by the key.
+    pub by: String,
+    /// The signed token.
+    pub token: Value,
+    /// When.
+    pub at: Timestamp,
 }
 
 /// The open ask for a hash, if it has not ended at `now`.
@@ -210,7 +254,7 @@ const CLOCK_ENTRIES: i64 = 4_096;
 
 /// The time before which it cannot be, by the ledger: a clock that says less was set back, and what has ended does not
 /// begin again. An entry or two that were written since with the earlier time do not hide the later ones.
-fn not_before(conn: &Connection) -> Result<Timestamp, StoreError> {
+pub(crate) fn not_before(conn: &Connection) -> Result<Timestamp, StoreError> {
     let sql = "SELECT max(at) AS at FROM (SELECT at FROM ledger ORDER BY seq DESC LIMIT ?1)";
     let latest: Option<Option<i64>> = query_one(conn, sql, [CLOCK_ENTRIES], |row| Ok(row.get(0)?))?;
     let latest = latest.flatten().unwrap_or(i64::MIN);
@@ -351,139 +395,79 @@ fn decode_approval(row: &Row<'_>) -> Result<Approval, StoreError> {
     })
 }
 
-// === impl Store ===
+pub(crate) fn read_ask(conn: &Connection, ask: &AskId) -> Result<Option<Ask>, StoreError> {
+    query_one(conn, "SELECT * FROM ask WHERE id = ?1", [ask.as_str()], decode_ask)
+}
 
-impl Store {
-    /// An ask, if it is there.
-    ///
-    /// # Errors
-    ///
-    /// If the database cannot be read.
-    pub fn ask(&self, ask: &AskId) -> Result<Option<Ask>, StoreError> {
-        self.read(|conn| query_one(conn, "SELECT * FROM ask WHERE id = ?1", [ask.as_str()], decode_ask))
-    }
+pub(crate) fn asks(conn: &Connection, state: Option<AskState>, limit: usize) -> Result<Vec<Ask>, StoreError> {
+    let sql = "SELECT * FROM ask WHERE ?1 IS NULL OR state = ?1 ORDER BY asked_at, id LIMIT ?2";
+    let params = params![state.map(AskState::as_str), codec::limit(limit)];
+    query(conn, sql, params, decode_ask)
+}
 
-    /// The asks in a state (`None`: in any), oldest first.
-    ///
-    /// # Errors
-    ///
-    /// If the database cannot be read.
-    pub fn asks(&self, state: Option<AskState>, limit: usize) -> Result<Vec<Ask>, StoreError> {
-        let sql = "SELECT * FROM ask WHERE ?1 IS NULL OR state = ?1 ORDER BY asked_at, id LIMIT ?2";
-        let params = params![state.map(AskState::as_str), codec::limit(limit)];
-        self.read(|conn| query(conn, sql, params, decode_ask))
-    }
+pub(crate) fn latest_asks(conn: &Connection, limit: usize) -> Result<Vec<Ask>, StoreError> {
+    let sql = "SELECT * FROM ask ORDER BY asked_at DESC, id LIMIT ?1";
+    query(conn, sql, params![codec::limit(limit)], decode_ask)
+}
 
-    /// The latest asks, newest first.
-    ///
-    /// # Errors
-    ///
-    /// If the database cannot be read.
-    pub fn latest_asks(&self, limit: usize) -> Result<Vec<Ask>, StoreError> {
-        let sql = "SELECT * FROM ask ORDER BY asked_at DESC, id LIMIT ?1";
-        self.read(|conn| query(conn, sql, params![codec::limit(limit)], decode_ask))
-    }
+pub(crate) fn overdue_asks(conn: &Connection, now: Timestamp, limit: usize) -> Result<Vec<Ask>, StoreError> {
+    let sql = "SELECT * FROM ask WHERE state IN ('open', 'approved') AND expires_at <= ?1
+               ORDER BY expires_at, id LIMIT ?2";
+    query(conn, sql, params![now.as_millis(), codec::limit(limit)], decode_ask)
+}
 
-    /// The asks whose time is over at `now` and that were neither performed nor denied, oldest first.
-    ///
-    /// # Errors
-    ///
-    /// If the database cannot be read.
-    pub fn overdue_asks(&self, now: Timestamp, limit: usize) -> Result<Vec<Ask>, StoreError> {
-        let sql = "SELECT * FROM ask WHERE state IN ('open', 'approved') AND expires_at <= ?1
-                   ORDER BY expires_at, id LIMIT ?2";
-        self.read(|conn| query(conn, sql, params![now.as_millis(), codec::limit(limit)], decode_ask))
-    }
+pub(crate) fn ask_for(
+    conn: &Connection,
+    prepared: Digest,
+    state: AskState,
+) -> Result<Option<Ask>, StoreError> {
+    let sql = "SELECT * FROM ask WHERE prepared_hash = ?1 AND state = ?2 ORDER BY asked_at DESC LIMIT 1";
+    query_one(conn, sql, [&prepared.to_string(), state.as_str()], decode_ask)
+}
 
-    /// The newest ask in a state for a prepared hash, if there is one.
-    ///
-    /// # Errors
-    ///
-    /// If the database cannot be read.
-    pub fn ask_for(&self, prepared: Digest, state: AskState) -> Result<Option<Ask>, StoreError> {
-        let sql = "SELECT * FROM ask WHERE prepared_hash = ?1 AND state = ?2 ORDER BY asked_at DESC LIMIT 1";
-        self.read(|conn| query_one(conn, sql, [&prepared.to_string(), state.as_str()], decode_ask))
-    }
+pub(crate) fn read_approval(conn: &Connection, ask: &AskId) -> Result<Option<Approval>, StoreError> {
+    let sql = "SELECT * FROM approval WHERE ask = ?1";
+    query_one(conn, sql, [ask.as_str()], decode_approval)
+}
 
-    /// The approval of an ask, if there is one. Looking does not use it.
-    ///
-    /// # Errors
-    ///
-    /// If the database cannot be read.
-    pub fn approval(&self, ask: &AskId) -> Result<Option<Approval>, StoreError> {
-        let sql = "SELECT * FROM approval WHERE ask = ?1";
-        self.read(|conn| query_one(conn, sql, [ask.as_str()], decode_approval))
-    }
+pub(crate) fn task_approvals(
+    conn: &Connection,
+    pattern: Option<Digest>,
+    now: Timestamp,
+    limit: usize,
+) -> Result<Vec<(Ask, Approval)>, StoreError> {
+    let sql = "SELECT approval.* FROM approval JOIN ask ON ask.id = approval.ask
+               WHERE pattern IS NOT NULL AND (?1 IS NULL OR pattern = ?1) AND approval.expires_at > ?2
+               AND revoked = 0 AND executions_used BETWEEN 1 AND max_uses - 1 AND ask.state = 'used'
+               ORDER BY ask.asked_at DESC, ask.id LIMIT ?3";
+    let params = params![pattern.map(|digest| digest.to_string()), now.as_millis(), codec::limit(limit)];
+    let approvals = query(conn, sql, params, decode_approval)?;
+    let with_ask = |approval: Approval| {
+        let sql = "SELECT * FROM ask WHERE id = ?1";
+        let ask = query_one(conn, sql, [approval.ask.as_str()], decode_ask)?;
+        Ok(ask.map(|ask| (ask, approval)))
+    };
+    approvals.into_iter().filter_map(|approval| with_ask(approval).transpose()).collect()
+}
 
-    /// The approvals for tasks and the standing ones that can still be used at `now`, with their asks, newest first; with this pattern, or
-    /// with any.
-    ///
-    /// # Errors
-    ///
-    /// If the database cannot be read.
-    pub fn task_approvals(
-        &self,
-        pattern: Option<Digest>,
-        now: Timestamp,
-        limit: usize,
-    ) -> Result<Vec<(Ask, Approval)>, StoreError> {
-        let sql = "SELECT approval.* FROM approval JOIN ask ON ask.id = approval.ask
-                   WHERE pattern IS NOT NULL AND (?1 IS NULL OR pattern = ?1) AND approval.expires_at > ?2
-                   AND revoked = 0 AND executions_used BETWEEN 1 AND max_uses - 1 AND ask.state = 'used'
-                   ORDER BY ask.asked_at DESC, ask.id LIMIT ?3";
-        let params = params![pattern.map(|digest| digest.to_string()), now.as_millis(), codec::limit(limit)];
-        self.read(|conn| {
-            let approvals = query(conn, sql, params, decode_approval)?;
-            let with_ask = |approval: Approval| {
-                let sql = "SELECT * FROM ask WHERE id = ?1";
-                let ask = query_one(conn, sql, [approval.ask.as_str()], decode_ask)?;
-                Ok(ask.map(|ask| (ask, approval)))
-            };
-            approvals.into_iter().filter_map(|approval| with_ask(approval).transpose()).collect()
-        })
-    }
+pub(crate) fn is_used(conn: &Connection, namespace: &str, nonce: &str) -> Result<bool, StoreError> {
+    let sql = "SELECT 1 FROM nonce WHERE namespace = ?1 AND nonce = ?2";
+    Ok(query_one(conn, sql, [namespace, nonce], |_| Ok(()))?.is_some())
+}
 
-    /// The time before which it cannot be now: the latest of the last 4,096 entries of the ledger, less a minute. By it
-    /// ends what a clock that was set back would let begin again.
-    ///
-    /// # Errors
-    ///
-    /// If the database cannot be read.
-    pub fn not_before(&self) -> Result<Timestamp, StoreError> {
-        self.read(not_before)
-    }
-
-    /// Whether a nonce was recorded.
-    ///
-    /// # Errors
-    ///
-    /// If the database cannot be read.
-    pub fn is_used(&self, namespace: &str, nonce: &str) -> Result<bool, StoreError> {
-        let sql = "SELECT 1 FROM nonce WHERE namespace = ?1 AND nonce = ?2";
-        self.read(|conn| Ok(query_one(conn, sql, [namespace, nonce], |_| Ok(()))?.is_some()))
-    }
-
-    /// Whether a revocation id was revoked.
-    ///
-    /// # Errors
-    ///
-    /// If the database cannot be read.
-    pub fn is_revoked(&self, id: &str) -> Result<bool, StoreError> {
-        if !self.is_anything_revoked() {
-            return Ok(false);
-        }
-        let sql = "SELECT 1 FROM revocation WHERE id = ?1";
-        self.read(|conn| Ok(query_one(conn, sql, [id], |_| Ok(()))?.is_some()))
-    }
+pub(crate) fn is_revoked(conn: &Connection, id: &str) -> Result<bool, StoreError> {
+    let sql = "SELECT 1 FROM revocation WHERE id = ?1";
+    Ok(query_one(conn, sql, [id], |_| Ok(()))?.is_some())
 }
 
 pub use keys::ApproverKey;
-pub(crate) use keys::{all_keys, count_passkey, counted, enroll_key, revoke_key};
+pub(crate) use keys::{approver_keys, count_passkey, counted, enroll_key, revoke_key};
 
-pub(crate) use left::{revoke_approval, revoke_unused};
-pub(crate) use parts::store_part;
-pub(crate) use plans::keep as keep_plan;
+pub(crate) use left::{revoke_approval, revoke_unused, waiting_asks, waiting_sessions};
+pub(crate) use parts::{approval_parts, store_part};
 pub use plans::{NewPlan, PlanRow};
+pub(crate) use plans::{keep as keep_plan, plan_of, plan_under, plans, plans_left};
+pub(crate) use tools::{approved_tools, endorsements, trusting};
 
 mod keys;
 mod left;

@@ -5,7 +5,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
 use rusqlite::backup::{Backup, StepResult};
-use rusqlite::{Connection, OpenFlags, params};
+use rusqlite::{Connection, OpenFlags};
 use serde_json::json;
 use sha2::{Digest as _, Sha256};
 use writ_types::digest::Digest;
@@ -15,8 +15,8 @@ use writ_types::unit::Timestamp;
 
 use crate::approvals::{self, ApproverKey};
 use crate::batch::{Batch, Op};
-use crate::codec::{self, execute};
-use crate::config::MAX_READ_ROWS;
+use crate::bounds::MAX_READ_ROWS;
+use crate::codec;
 use crate::error::StoreError;
 use crate::ledger::verify::{VerifyOptions, verify_file};
 use crate::schema::{MIGRATIONS, check_not_newer};
@@ -121,29 +121,6 @@ fn inspect(conn: &Connection) -> Result<Copied, StoreError> {
     })
 }
 
-/// What was said of messages that a restore gave up.
-const GIVEN_UP: &str = "given up: a backup was restored";
-
-/// Voids what waits. Nothing of it may happen again by itself: it may have happened after the backup was made.
-pub(crate) fn void_waiting(conn: &Connection, at: Timestamp, mark: &str) -> Result<(), StoreError> {
-    let at = at.as_millis();
-    execute(
-        conn,
-        "UPDATE message SET state = 'dead', error = ?1 WHERE state IN ('ready', 'leased')",
-        [GIVEN_UP],
-    )?;
-    execute(
-        conn,
-        "UPDATE ask SET state = 'expired', resolved_at = ?1, reason = ?2 WHERE state IN ('open', 'approved')",
-        params![at, GIVEN_UP],
-    )?;
-    execute(conn, "UPDATE approval SET revoked = 1 WHERE executions_used < max_uses", [])?;
-    // What was applied before the backup was put back may be another thing by now.
-    execute(conn, "DELETE FROM undo", [])?;
-    execute(conn, "UPDATE session SET metadata = json_set(metadata, '$.' || ?1, json('true'))", [mark])?;
-    Ok(())
-}
-
 /// What of approver keys must not come back with an older database: that they were removed, and how far they have counted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Withdrawn {
@@ -167,7 +144,7 @@ impl Withdrawn {
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let conn = Connection::open_with_flags(path, flags)?;
         let told = told_removed(&conn)?;
-        let keys = approvals::all_keys(&conn)?;
+        let keys = approvals::approver_keys(&conn)?;
         let removed = keys.iter().filter(|key| told.contains(&key.id));
         let removed = removed.filter_map(|key| Some((key.id, key.revoked_at?))).collect();
         let counted = keys.iter().map(|key| Ok((key.id, approvals::counted(&conn, key.id)?)));
@@ -179,10 +156,10 @@ impl Withdrawn {
     fn ops(&self, store: &Store, now: Timestamp) -> Result<(Vec<Op>, Vec<String>), StoreError> {
         let (mut ops, mut removed) = (Vec::new(), Vec::new());
         let in_force: Vec<ApproverKey> =
-            store.approver_keys()?.into_iter().filter(|key| key.revoked_at.is_none()).collect();
+            store.blocking().approver_keys()?.into_iter().filter(|key| key.revoked_at.is_none()).collect();
         let mut terminals = in_force.iter().filter(|key| key.kind != PASSKEY).count();
         for key in in_force {
-            let known = store.read(|conn| approvals::counted(conn, key.id))?;
+            let known = store.blocking().run(|db| approvals::counted(&db.conn, key.id))?;
             let later = self.counted.iter().find(|(id, count)| *id == key.id && *count > known);
             ops.extend(later.map(|&(key, sign_count)| Op::CountPasskey { key, sign_count }));
             let Some(&(id, at)) = self.removed.iter().find(|(id, _)| *id == key.id) else { continue };
@@ -236,37 +213,33 @@ pub fn peek_epoch(path: &Path) -> Option<u64> {
     settings::epoch_of(&Connection::open_with_flags(path, flags).ok()?).ok()
 }
 
-// === impl Store ===
-
-impl Store {
-    /// Makes a restored database the present one: raises the epoch, so that earlier approvals and task keys
-    /// are void, voids what waits, marks every session with `mark`, and writes down how many entries are gone
-    /// (`None`: nobody knows). Keys that were `withdrawn` meanwhile stay so.
-    ///
-    /// # Errors
-    ///
-    /// If the database cannot be written; then it is as it was.
-    pub fn mark_restored(
-        &self,
-        lost: Option<u64>,
-        epoch: u64,
-        mark: &str,
-        withdrawn: &Withdrawn,
-        now: Timestamp,
-    ) -> Result<Marked, StoreError> {
-        let from = EntrySeq(self.ledger_size()?);
-        let fact = Fact::Restored { from, lost, epoch };
-        let entry = Entry { at: now, session: None, turn: None, turn_number: 0, fact };
-        let mut ops = vec![
-            Op::Set { key: settings::EPOCH.to_owned(), value: json!(epoch) },
-            Op::VoidWaiting { at: now, mark: mark.to_owned() },
-            Op::Append(Box::new(entry)),
-        ];
-        let (withdraw, removed) = withdrawn.ops(self, now)?;
-        ops.extend(withdraw);
-        self.commit_blocking(Batch::synced(ops))?;
-        Ok(Marked { from, removed })
-    }
+/// Makes a restored database the present one: raises the epoch, so that earlier approvals and task keys are void,
+/// voids what waits, marks every session with `mark`, and records how many entries were given up (`None`: not
+/// known). Approver keys that were `withdrawn` since the backup stay removed.
+///
+/// # Errors
+///
+/// If the database cannot be written; then it is as it was.
+pub fn mark_restored(
+    store: &Store,
+    lost: Option<u64>,
+    epoch: u64,
+    mark: &str,
+    withdrawn: &Withdrawn,
+    now: Timestamp,
+) -> Result<Marked, StoreError> {
+    let from = EntrySeq(store.blocking().ledger_size()?);
+    let fact = Fact::Restored { from, lost, epoch };
+    let entry = Entry { at: now, session: None, turn: None, turn_number: 0, fact };
+    let mut ops = vec![
+        Op::Set { key: settings::EPOCH.to_owned(), value: json!(epoch) },
+        Op::VoidWaiting { at: now, mark: mark.to_owned() },
+        Op::Append(Box::new(entry)),
+    ];
+    let (withdraw, removed) = withdrawn.ops(store, now)?;
+    ops.extend(withdraw);
+    store.commit_blocking(Batch::synced(ops))?;
+    Ok(Marked { from, removed })
 }
 
 #[cfg(test)]

@@ -1,18 +1,12 @@
 //! What can be written: typed operations, in batches that happen completely or not at all.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde_json::Value;
-use writ_policy::approval::TaskTerms;
-use writ_policy::prepared::Prepared;
-use writ_types::action::{Remember, WriteFile};
-use writ_types::chat::{ChatMessage, Usage};
-use writ_types::digest::Digest;
-use writ_types::entry::{Entry, InboundRecord};
-use writ_types::frame::{Card, ServerFrame};
+use writ_types::entry::{Entry, Fact};
+use writ_types::frame::ServerFrame;
 use writ_types::id::{AskId, AttemptId, EntrySeq, Fence, KeyId, MemoryId, MessageId, SessionId, TurnId};
-use writ_types::unit::{MicroUsd, Timestamp};
+use writ_types::unit::Timestamp;
 
 pub use receipt::{AskOpened, FrameNumber, Receipt, Written};
 pub use writ_policy::permit::{ApprovalUse, Durability, Redemption};
@@ -20,6 +14,15 @@ pub use writ_policy::permit::{ApprovalUse, Durability, Redemption};
 use crate::approvals::{ApproverKey, AskState, NewPlan};
 use crate::kept::KeptResult;
 use crate::keys::KeyOp;
+use crate::usage::PendingUsage;
+
+pub use crate::approvals::{NewApproval, NewAsk, NewPart};
+pub use crate::memory::NewMemory;
+pub use crate::queue::NewMessage;
+pub use crate::sessions::{NewChronicle, NewSession};
+pub use crate::turns::NewTurn;
+pub use crate::undo::NewUndo;
+pub use crate::usage::UsageDelta;
 
 mod receipt;
 
@@ -311,146 +314,19 @@ pub enum Op {
     },
 }
 
-/// A session to open.
-#[derive(Clone, Debug, PartialEq)]
-pub struct NewSession {
-    /// Its id.
-    pub id: SessionId,
-    /// When it is opened.
-    pub created_at: Timestamp,
-    /// The project's folder, if it works on one.
-    pub project: Option<String>,
-    /// What else is known of it.
-    pub metadata: BTreeMap<String, Value>,
-}
-
-/// A message for the queue.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NewMessage {
-    /// What was received; names message and session.
-    pub record: InboundRecord,
-    /// The client's id of it, unique per session.
-    pub client_id: String,
-    /// Its text.
-    pub text: String,
-}
-
-/// A turn to open.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NewTurn {
-    /// Its id.
-    pub id: TurnId,
-    /// Its session.
-    pub session: SessionId,
-    /// Its number: one more than the session's last.
-    pub number: u64,
-    /// The message that it answers.
-    pub message: MessageId,
-    /// When it begins.
-    pub at: Timestamp,
-}
-
-/// A message for the history of a session.
-#[derive(Clone, Debug, PartialEq)]
-pub struct NewChronicle {
-    /// The session.
-    pub session: SessionId,
-    /// The turn, if it belongs to one.
-    pub turn: Option<TurnId>,
-    /// The turn's number; zero outside turns.
-    pub turn_number: u64,
-    /// When.
-    pub at: Timestamp,
-    /// The message.
-    pub message: ChatMessage,
-}
-
-/// What a step took.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct UsageDelta {
-    /// The session, if there is one.
-    pub session: Option<SessionId>,
-    /// When: decides the day, in UTC.
-    pub at: Timestamp,
-    /// Tokens.
-    pub usage: Usage,
-    /// Money.
-    pub cost: MicroUsd,
-    /// Tool calls.
-    pub tool_calls: u64,
-    /// Model calls.
-    pub model_calls: u64,
-}
-
-/// An ask to open.
-///
-/// If an ask for the same prepared hash is open and has not ended, that one is returned and neither
-/// `entry` nor the card's frame is written. Otherwise `entry` is appended, and a card of a session
-/// becomes a frame of it.
-#[derive(Clone, Debug, PartialEq)]
-pub struct NewAsk {
-    /// What the person sees; names ask, hash, session and times.
-    pub card: Card,
-    /// What is performed when it is approved.
-    pub prepared: Prepared,
-    /// The fact that it is asked.
-    pub entry: Entry,
-}
-
-/// A signed approval.
-#[derive(Clone, Debug, PartialEq)]
-pub struct NewApproval {
-    /// The ask that it answers.
-    pub ask: AskId,
-    /// The hash that it was given for.
-    pub prepared: Digest,
-    /// Its nonce.
-    pub nonce: String,
-    /// The signed token.
-    pub token: Value,
-    /// When it ends.
-    pub expires_at: Timestamp,
-    /// What it covers besides, if it is for a task.
-    pub task: Option<TaskTerms>,
-}
-
-/// What one of several people has signed.
-#[derive(Clone, Debug, PartialEq)]
-pub struct NewPart {
-    /// The ask that it answers.
-    pub ask: AskId,
-    /// Who, by the key.
-    pub by: String,
-    /// The signed token.
-    pub token: Value,
-    /// When.
-    pub at: Timestamp,
-}
-
-/// The way back from something that was done.
-#[derive(Clone, Debug, PartialEq)]
-pub struct NewUndo {
-    /// What was done.
-    pub attempt: AttemptId,
-    /// The session that it was done in.
-    pub session: SessionId,
-    /// When.
-    pub at: Timestamp,
-    /// Until when one tap is enough.
-    pub until: Timestamp,
-    /// What leads back.
-    pub way: WriteFile,
-}
-
-/// Something to remember.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NewMemory {
-    /// Its id.
-    pub id: MemoryId,
-    /// What.
-    pub item: Remember,
-    /// When.
-    pub at: Timestamp,
+/// Collects what operations will change of the usage once they are written.
+pub(crate) fn pending_usage(ops: &[Op]) -> PendingUsage {
+    let mut pending = PendingUsage::default();
+    for op in ops {
+        if let Op::AddUsage(delta) = op {
+            pending.used.push(*delta);
+        } else if let Op::Append(entry) = op
+            && let Fact::ModelCalled { attempt, .. } | Fact::Outcome { attempt, .. } = &entry.fact
+        {
+            pending.ended.push(attempt.to_string());
+        }
+    }
+    pending
 }
 
 // === impl Op ===

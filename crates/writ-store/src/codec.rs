@@ -5,7 +5,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use writ_types::unit::Timestamp;
 
-use crate::config::{MAX_READ_ROWS, MAX_TEXT_BYTES};
+use crate::bounds::{MAX_READ_ROWS, MAX_TEXT_BYTES};
 use crate::error::StoreError;
 
 /// A count as SQLite keeps it; saturates at its largest integer.
@@ -114,6 +114,18 @@ pub(crate) fn query_one<T>(
     let mut statement = conn.prepare_cached(sql)?;
     let mut rows = statement.query(params)?;
     rows.next()?.map(decode).transpose()
+}
+
+/// Runs several reads on one snapshot.
+pub(crate) fn snapshot<T>(
+    conn: &rusqlite::Connection,
+    read: impl FnOnce(&rusqlite::Connection) -> Result<T, StoreError>,
+) -> Result<T, StoreError> {
+    execute(conn, "BEGIN", [])?;
+    let done = read(conn);
+    // A transaction that has only read has nothing to undo, so it ends the same way after an error.
+    execute(conn, "COMMIT", [])?;
+    done
 }
 
 /// Runs a statement and tells how many rows it changed.

@@ -1,4 +1,4 @@
-//! What the store must be told, and the bounds that it keeps.
+//! Settings of the store.
 
 use std::path::PathBuf;
 
@@ -6,34 +6,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::ledger::rotation::Rotation;
 
-/// The largest text of one row (payload, event, frame, message, token), in bytes: a megabyte of tool
-/// arguments and its JSON escapes fit, a runaway does not.
-pub const MAX_TEXT_BYTES: usize = 8 * 1024 * 1024;
-
-/// The most operations of one batch: a turn's step has fewer than fifty.
-pub const MAX_BATCH_OPS: usize = 4_096;
-
-/// The most batches that share one transaction: bounds how long the first of them waits.
-pub const MAX_GROUP_BATCHES: usize = 256;
-
-/// How many batches may wait for the writer; callers beyond it wait for room.
-pub const WRITER_QUEUE: usize = 1_024;
-
-/// The most rows that one read returns.
-pub const MAX_READ_ROWS: usize = 10_000;
-
-/// How many connections read at once: more than the cores of a small machine gain nothing.
-pub const READERS: usize = 4;
-
-/// The most pages that the writer's connection keeps in memory, in KiB: a commit touches some twenty pages of 4, the
-/// three of a turn sixty.
-pub const WRITER_CACHE_KIB: i64 = 384;
-
-/// The same for each connection that reads: it forgets them with the next commit anyway, and the system keeps them too.
-pub const READER_CACHE_KIB: i64 = 96;
-
-/// How long a statement waits for another process's lock, in milliseconds.
-pub const BUSY_TIMEOUT_MS: u64 = 5_000;
+pub use crate::bounds::{
+    BUSY_TIMEOUT_MS, MAX_BATCH_OPS, MAX_GROUP_BATCHES, MAX_READ_ROWS, MAX_TEXT_BYTES, READ_QUEUE,
+    READER_CACHE_KIB, READERS, WRITER_CACHE_KIB, WRITER_QUEUE,
+};
 
 /// Settings of the store.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -96,6 +96,9 @@ pub enum StoreError {
         /// Why.
         message: String,
     },
+    /// A read ended in a panic; the store goes on.
+    #[error("a read ended in a panic")]
+    ReadPanicked,
     /// The writer has ended.
     #[error("the store is closed")]
     Closed,
@@ -282,6 +285,7 @@ impl StoreError {
                 "run `writ audit verify`",
             ),
             Self::Closed => (Exit::Blocked, "store.closed", text, "start the engine again"),
+            Self::ReadPanicked => (Exit::Bug, "store.read", text, Exit::Bug.advice()),
             Self::Sqlite(_) => {
                 (Exit::Bug, "store.sqlite", "the database refused".to_owned(), Exit::Bug.advice())
             }

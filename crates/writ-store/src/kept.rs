@@ -9,7 +9,6 @@ use writ_types::unit::Timestamp;
 
 use crate::codec::{self, execute, get_time, get_uint, int, query_one};
 use crate::error::{Conflict, StoreError};
-use crate::store::Store;
 
 /// The most results that are kept of one session; the oldest go first. A turn makes 20 tool calls by default.
 pub const MAX_KEPT_RESULTS: u64 = 200;
@@ -95,30 +94,19 @@ fn decode(row: &Row<'_>) -> Result<KeptResult, StoreError> {
     })
 }
 
-// === impl Store ===
+pub(crate) fn kept_result(
+    conn: &Connection,
+    session: SessionId,
+    number: u64,
+) -> Result<Option<KeptResult>, StoreError> {
+    let sql = "SELECT * FROM kept_result WHERE session = ?1 AND number = ?2";
+    query_one(conn, sql, params![session.to_string(), int(number)], decode)
+}
 
-impl Store {
-    /// A result that is kept back in this session, if it still is.
-    ///
-    /// # Errors
-    ///
-    /// If the database cannot be read.
-    pub fn kept_result(&self, session: SessionId, number: u64) -> Result<Option<KeptResult>, StoreError> {
-        let sql = "SELECT * FROM kept_result WHERE session = ?1 AND number = ?2";
-        self.read(|conn| query_one(conn, sql, params![session.to_string(), int(number)], decode))
-    }
-
-    /// The number of the newest result that is kept back in this session; zero before the first.
-    ///
-    /// # Errors
-    ///
-    /// If the database cannot be read.
-    pub fn last_kept(&self, session: SessionId) -> Result<u64, StoreError> {
-        let sql = "SELECT coalesce(max(number), 0) AS last FROM kept_result WHERE session = ?1";
-        let last =
-            self.read(|conn| query_one(conn, sql, [session.to_string()], |row| get_uint(row, "last")))?;
-        Ok(last.unwrap_or_default())
-    }
+pub(crate) fn last_kept(conn: &Connection, session: SessionId) -> Result<u64, StoreError> {
+    let sql = "SELECT coalesce(max(number), 0) AS last FROM kept_result WHERE session = ?1";
+    let last = query_one(conn, sql, [session.to_string()], |row| get_uint(row, "last"))?;
+    Ok(last.unwrap_or_default())
 }
 
 #[cfg(test)]

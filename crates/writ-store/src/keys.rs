@@ -7,7 +7,6 @@ use writ_types::unit::Timestamp;
 
 use crate::codec::{self, execute, get_time, query, query_one};
 use crate::error::{Conflict, StoreError};
-use crate::store::Store;
 
 /// The most keys that are in force at once besides those of sessions: a hundred agents with a hundred cases each.
 pub const MAX_ISSUED_KEYS: usize = 10_000;
@@ -149,48 +148,28 @@ fn decode_order(row: &Row<'_>) -> Result<StandingOrder, StoreError> {
     })
 }
 
-// === impl Store ===
+pub(crate) fn issued_key(conn: &Connection, id: KeyId) -> Result<Option<IssuedKey>, StoreError> {
+    let sql = "SELECT * FROM issued_key WHERE id = ?1";
+    query_one(conn, sql, [id.to_string()], decode_key)
+}
 
-impl Store {
-    /// A key that was given out, if it is still known.
-    ///
-    /// # Errors
-    ///
-    /// If the database cannot be read.
-    pub fn issued_key(&self, id: KeyId) -> Result<Option<IssuedKey>, StoreError> {
-        let sql = "SELECT * FROM issued_key WHERE id = ?1";
-        self.read(|conn| query_one(conn, sql, [id.to_string()], decode_key))
-    }
+pub(crate) fn issued_keys(
+    conn: &Connection,
+    now: Timestamp,
+    limit: usize,
+) -> Result<Vec<IssuedKey>, StoreError> {
+    let sql = "SELECT * FROM issued_key WHERE expires_at > ?1 ORDER BY id DESC LIMIT ?2";
+    query(conn, sql, params![now.as_millis(), codec::limit(limit)], decode_key)
+}
 
-    /// The keys that were given out and have not ended, newest first; revoked ones too.
-    ///
-    /// # Errors
-    ///
-    /// If the database cannot be read.
-    pub fn issued_keys(&self, now: Timestamp, limit: usize) -> Result<Vec<IssuedKey>, StoreError> {
-        let sql = "SELECT * FROM issued_key WHERE expires_at > ?1 ORDER BY id DESC LIMIT ?2";
-        self.read(|conn| query(conn, sql, params![now.as_millis(), codec::limit(limit)], decode_key))
-    }
+pub(crate) fn standing_order(conn: &Connection, id: KeyId) -> Result<Option<StandingOrder>, StoreError> {
+    let sql = "SELECT * FROM standing_order WHERE id = ?1";
+    query_one(conn, sql, [id.to_string()], decode_order)
+}
 
-    /// A standing order, if it is still known.
-    ///
-    /// # Errors
-    ///
-    /// If the database cannot be read.
-    pub fn standing_order(&self, id: KeyId) -> Result<Option<StandingOrder>, StoreError> {
-        let sql = "SELECT * FROM standing_order WHERE id = ?1";
-        self.read(|conn| query_one(conn, sql, [id.to_string()], decode_order))
-    }
-
-    /// The standing orders that are known, newest first; revoked and ended ones too.
-    ///
-    /// # Errors
-    ///
-    /// If the database cannot be read.
-    pub fn standing_orders(&self, limit: usize) -> Result<Vec<StandingOrder>, StoreError> {
-        let sql = "SELECT * FROM standing_order ORDER BY id DESC LIMIT ?1";
-        self.read(|conn| query(conn, sql, [codec::limit(limit)], decode_order))
-    }
+pub(crate) fn standing_orders(conn: &Connection, limit: usize) -> Result<Vec<StandingOrder>, StoreError> {
+    let sql = "SELECT * FROM standing_order ORDER BY id DESC LIMIT ?1";
+    query(conn, sql, [codec::limit(limit)], decode_order)
 }
 
 #[cfg(test)]

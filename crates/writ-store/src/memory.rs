@@ -8,10 +8,8 @@ use writ_types::id::{EntrySeq, MemoryId, SessionId};
 use writ_types::taint::Taint;
 use writ_types::unit::Timestamp;
 
-use crate::batch::NewMemory;
 use crate::codec::{self, execute, get_time, int, query, query_one, to_name};
 use crate::error::{Conflict, StoreError};
-use crate::store::Store;
 
 use terms::Query;
 pub use terms::Unsearchable;
@@ -46,6 +44,17 @@ pub struct MemoryHit {
     pub memory: Memory,
     /// How well it fits by BM25: larger is better.
     pub score: f64,
+}
+
+/// Something to remember.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewMemory {
+    /// Its id.
+    pub id: MemoryId,
+    /// What.
+    pub item: Remember,
+    /// When.
+    pub at: Timestamp,
 }
 
 pub(crate) fn remember(
@@ -109,72 +118,48 @@ fn decode(row: &Row<'_>) -> Result<Memory, StoreError> {
     })
 }
 
-// === impl Store ===
-
-impl Store {
-    /// Searches what every session may know and, if one is named, what that session remembers; best first.
-    ///
-    /// # Errors
-    ///
-    /// If the database cannot be read. No text is an error: one without words finds nothing.
-    pub fn search_memory(
-        &self,
-        text: &str,
-        session: Option<SessionId>,
-        secrets: Secrets,
-        limit: usize,
-    ) -> Result<Vec<MemoryHit>, StoreError> {
-        let expression = Query::parse(text).expression;
-        if expression.is_empty() {
-            return Ok(Vec::new());
-        }
-        // SQLite's bm25 is negative, and smaller is better. What both indexes find counts twice.
-        let sql = "SELECT m.*, sum(found.score) AS score FROM (
-                       SELECT rowid AS n, -bm25(memory_fts) AS score FROM memory_fts WHERE memory_fts MATCH ?1
-                       UNION ALL
-                       SELECT rowid, -bm25(memory_terms) FROM memory_terms WHERE memory_terms MATCH ?1
-                   ) AS found JOIN memory m ON m.n = found.n
-                   WHERE (m.session IS NULL OR m.session = ?2) AND (m.secret = 0 OR ?3)
-                   GROUP BY m.n ORDER BY score DESC, m.n LIMIT ?4";
-        let session = session.map(|id| id.to_string());
-        let params = params![expression, session, secrets == Secrets::Told, codec::limit(limit)];
-        self.read(|conn| {
-            query(conn, sql, params, |row| Ok(MemoryHit { memory: decode(row)?, score: row.get("score")? }))
-        })
+pub(crate) fn search_memory(
+    conn: &Connection,
+    text: &str,
+    session: Option<SessionId>,
+    secrets: Secrets,
+    limit: usize,
+) -> Result<Vec<MemoryHit>, StoreError> {
+    let expression = Query::parse(text).expression;
+    if expression.is_empty() {
+        return Ok(Vec::new());
     }
+    // SQLite's bm25 is negative, and smaller is better. What both indexes find counts twice.
+    let sql = "SELECT m.*, sum(found.score) AS score FROM (
+                   SELECT rowid AS n, -bm25(memory_fts) AS score FROM memory_fts WHERE memory_fts MATCH ?1
+                   UNION ALL
+                   SELECT rowid, -bm25(memory_terms) FROM memory_terms WHERE memory_terms MATCH ?1
+               ) AS found JOIN memory m ON m.n = found.n
+               WHERE (m.session IS NULL OR m.session = ?2) AND (m.secret = 0 OR ?3)
+               GROUP BY m.n ORDER BY score DESC, m.n LIMIT ?4";
+    let session = session.map(|id| id.to_string());
+    let params = params![expression, session, secrets == Secrets::Told, codec::limit(limit)];
+    query(conn, sql, params, |row| Ok(MemoryHit { memory: decode(row)?, score: row.get("score")? }))
+}
 
-    /// Says why a search for a text finds nothing, or not all of it.
-    #[must_use]
-    pub fn explain_search(text: &str) -> Option<Unsearchable> {
-        Query::parse(text).unsearchable
-    }
+pub(crate) fn explain_search(text: &str) -> Option<Unsearchable> {
+    Query::parse(text).unsearchable
+}
 
-    /// A memory, if it is there.
-    ///
-    /// # Errors
-    ///
-    /// If the database cannot be read.
-    pub fn memory(&self, memory: MemoryId) -> Result<Option<Memory>, StoreError> {
-        self.read(|conn| query_one(conn, "SELECT * FROM memory WHERE id = ?1", [memory.to_string()], decode))
-    }
+pub(crate) fn read_memory(conn: &Connection, memory: MemoryId) -> Result<Option<Memory>, StoreError> {
+    query_one(conn, "SELECT * FROM memory WHERE id = ?1", [memory.to_string()], decode)
+}
 
-    /// The memories of one kind that every session may know, newest first: `Profile` ones are pinned
-    /// when a session is opened.
-    ///
-    /// # Errors
-    ///
-    /// If the database cannot be read.
-    pub fn memories_of_kind(
-        &self,
-        kind: MemoryKind,
-        secrets: Secrets,
-        limit: usize,
-    ) -> Result<Vec<Memory>, StoreError> {
-        let sql = "SELECT * FROM memory WHERE kind = ?1 AND session IS NULL AND (secret = 0 OR ?2)
-                   ORDER BY n DESC LIMIT ?3";
-        let params = params![to_name("memory kind", &kind)?, secrets == Secrets::Told, codec::limit(limit)];
-        self.read(|conn| query(conn, sql, params, decode))
-    }
+pub(crate) fn memories_of_kind(
+    conn: &Connection,
+    kind: MemoryKind,
+    secrets: Secrets,
+    limit: usize,
+) -> Result<Vec<Memory>, StoreError> {
+    let sql = "SELECT * FROM memory WHERE kind = ?1 AND session IS NULL AND (secret = 0 OR ?2)
+               ORDER BY n DESC LIMIT ?3";
+    let params = params![to_name("memory kind", &kind)?, secrets == Secrets::Told, codec::limit(limit)];
+    query(conn, sql, params, decode)
 }
 
 #[cfg(test)]

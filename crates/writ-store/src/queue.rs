@@ -7,10 +7,8 @@ use writ_types::entry::InboundRecord;
 use writ_types::id::{EntrySeq, Fence, MessageId, SessionId, TurnId};
 use writ_types::unit::Timestamp;
 
-use crate::batch::{Batch, NewMessage, Op};
 use crate::codec::{self, execute, get_uint, int, query, query_one};
 use crate::error::{Conflict, StoreError};
-use crate::store::Store;
 
 /// How often a message is leased before it is set aside: what has ended five engines will end the sixth.
 pub const MAX_ATTEMPTS: u64 = 5;
@@ -67,6 +65,17 @@ pub struct QueueDepth {
     pub leased: u64,
     /// Set aside: after their last attempt, or with their session.
     pub dead: u64,
+}
+
+/// A message for the queue.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewMessage {
+    /// What was received; names message and session.
+    pub record: InboundRecord,
+    /// The client's id of it, unique per session.
+    pub client_id: String,
+    /// Its text.
+    pub text: String,
 }
 
 const COLUMNS: &str = "n, id, session, client_id, entry, record, text, attempts, fence, error";
@@ -282,104 +291,55 @@ fn decode(row: &Row<'_>) -> Result<QueuedMessage, StoreError> {
     })
 }
 
-// === impl Store ===
+pub(crate) fn pending_for_session(
+    conn: &Connection,
+    session: SessionId,
+) -> Result<Vec<QueuedMessage>, StoreError> {
+    let sql = format!("SELECT {COLUMNS} FROM message WHERE session = ?1 AND state = 'ready' ORDER BY n");
+    query(conn, &sql, [session.to_string()], decode)
+}
 
-impl Store {
-    /// Leases the oldest message that is due; its session has no other until this one is done.
-    ///
-    /// # Errors
-    ///
-    /// If the database cannot be written.
-    pub async fn lease(
-        &self,
-        now: Timestamp,
-        owner: &str,
-        ttl: Duration,
-    ) -> Result<Option<Leased>, StoreError> {
-        let receipt = self.commit(Batch::relaxed(vec![Op::lease(now, owner, ttl)])).await?;
-        Ok(receipt.leased.into_iter().next().flatten())
-    }
+pub(crate) fn message_by_client_id(
+    conn: &Connection,
+    session: SessionId,
+    client_id: &str,
+) -> Result<Option<QueuedMessage>, StoreError> {
+    let sql = format!("SELECT {COLUMNS} FROM message WHERE session = ?1 AND client_id = ?2");
+    query_one(conn, &sql, [&session.to_string(), client_id], decode)
+}
 
-    /// The messages of a session that wait, oldest first.
-    ///
-    /// # Errors
-    ///
-    /// If the database cannot be read.
-    pub fn pending_for_session(&self, session: SessionId) -> Result<Vec<QueuedMessage>, StoreError> {
-        let sql = format!("SELECT {COLUMNS} FROM message WHERE session = ?1 AND state = 'ready' ORDER BY n");
-        self.read(|conn| query(conn, &sql, [session.to_string()], decode))
-    }
+pub(crate) fn client_ids(conn: &Connection, messages: &[MessageId]) -> Result<Vec<String>, StoreError> {
+    let sql = "SELECT client_id FROM message WHERE id = ?1";
+    let found = messages.iter().map(|id| query_one(conn, sql, [id.to_string()], |row| Ok(row.get(0)?)));
+    let ids: Vec<Option<String>> = found.collect::<Result<_, StoreError>>()?;
+    Ok(ids.into_iter().flatten().collect())
+}
 
-    /// The message that a client has sent under this id, if there is one.
-    ///
-    /// # Errors
-    ///
-    /// If the database cannot be read.
-    pub fn message_by_client_id(
-        &self,
-        session: SessionId,
-        client_id: &str,
-    ) -> Result<Option<QueuedMessage>, StoreError> {
-        let sql = format!("SELECT {COLUMNS} FROM message WHERE session = ?1 AND client_id = ?2");
-        self.read(|conn| query_one(conn, &sql, [&session.to_string(), client_id], decode))
-    }
+pub(crate) fn dead_letters(conn: &Connection, limit: usize) -> Result<Vec<QueuedMessage>, StoreError> {
+    let sql = format!("SELECT {COLUMNS} FROM message WHERE state = 'dead' ORDER BY n DESC LIMIT ?1");
+    query(conn, &sql, [codec::limit(limit)], decode)
+}
 
-    /// The ids that clients have given to these messages, in this order; a message that is not there has none.
-    ///
-    /// # Errors
-    ///
-    /// If the database cannot be read.
-    pub fn client_ids(&self, messages: &[MessageId]) -> Result<Vec<String>, StoreError> {
-        let sql = "SELECT client_id FROM message WHERE id = ?1";
-        let ids: Result<Vec<Option<String>>, StoreError> = self.read(|conn| {
-            messages.iter().map(|id| query_one(conn, sql, [id.to_string()], |row| Ok(row.get(0)?))).collect()
-        });
-        Ok(ids?.into_iter().flatten().collect())
-    }
+pub(crate) fn next_due(conn: &Connection) -> Result<Option<Timestamp>, StoreError> {
+    let sql = "SELECT min(not_before) FROM message m WHERE state = 'ready' AND NOT EXISTS (
+                   SELECT 1 FROM message o
+                   WHERE o.session = m.session AND o.n < m.n AND o.state IN ('ready', 'leased'))";
+    let due: Option<Option<i64>> = query_one(conn, sql, [], |row| Ok(row.get(0)?))?;
+    Ok(due.flatten().map(Timestamp::from_millis))
+}
 
-    /// The messages that were set aside, newest first.
-    ///
-    /// # Errors
-    ///
-    /// If the database cannot be read.
-    pub fn dead_letters(&self, limit: usize) -> Result<Vec<QueuedMessage>, StoreError> {
-        let sql = format!("SELECT {COLUMNS} FROM message WHERE state = 'dead' ORDER BY n DESC LIMIT ?1");
-        self.read(|conn| query(conn, &sql, [codec::limit(limit)], decode))
-    }
-
-    /// When the next message is due that could be leased then: one at a time per session, oldest first.
-    ///
-    /// # Errors
-    ///
-    /// If the database cannot be read.
-    pub fn next_due(&self) -> Result<Option<Timestamp>, StoreError> {
-        let sql = "SELECT min(not_before) FROM message m WHERE state = 'ready' AND NOT EXISTS (
-                       SELECT 1 FROM message o
-                       WHERE o.session = m.session AND o.n < m.n AND o.state IN ('ready', 'leased'))";
-        let due: Option<Option<i64>> = self.read(|conn| query_one(conn, sql, [], |row| Ok(row.get(0)?)))?;
-        Ok(due.flatten().map(Timestamp::from_millis))
-    }
-
-    /// How many messages there are in each state.
-    ///
-    /// # Errors
-    ///
-    /// If the database cannot be read.
-    pub fn queue_depth(&self) -> Result<QueueDepth, StoreError> {
-        let sql = "SELECT (SELECT count(*) FROM message WHERE state = 'ready') AS ready,
-                   (SELECT count(*) FROM message WHERE state = 'leased') AS leased,
-                   (SELECT count(*) FROM message WHERE state = 'dead') AS dead";
-        let depth = self.read(|conn| {
-            query_one(conn, sql, [], |row| {
-                Ok(QueueDepth {
-                    ready: get_uint(row, "ready")?,
-                    leased: get_uint(row, "leased")?,
-                    dead: get_uint(row, "dead")?,
-                })
-            })
-        })?;
-        Ok(depth.unwrap_or_default())
-    }
+pub(crate) fn queue_depth(conn: &Connection) -> Result<QueueDepth, StoreError> {
+    let sql = "SELECT (SELECT count(*) FROM message WHERE state = 'ready') AS ready,
+               (SELECT count(*) FROM message WHERE state = 'leased') AS leased,
+               (SELECT count(*) FROM message WHERE state = 'dead') AS dead";
+    let depth = query_one(conn, sql, [], |row| {
+        Ok(QueueDepth {
+            ready: get_uint(row, "ready")?,
+            leased: get_uint(row, "leased")?,
+            dead: get_uint(row, "dead")?,
+        })
+    })?;
+    Ok(depth.unwrap_or_default())
 }
 
 #[cfg(test)]

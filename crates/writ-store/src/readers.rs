@@ -1,5 +1,6 @@
-//! Connections that only read: a snapshot each, beside the writer.
+//! Connections that only read, for callers that may block: a snapshot each, beside the writer.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
@@ -7,59 +8,97 @@ use std::time::Duration;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 
-use crate::config::{BUSY_TIMEOUT_MS, READER_CACHE_KIB, READERS};
+use crate::bounds::{BUSY_TIMEOUT_MS, READER_CACHE_KIB, READERS};
 use crate::error::StoreError;
 
-/// How many prepared statements a connection keeps: more than the store has.
+/// The most prepared statements of a connection: more than the store has.
 pub(crate) const STATEMENT_CACHE: usize = 128;
 
-/// At most [`READERS`] connections, opened when they are first needed.
-#[derive(Debug)]
-pub(crate) struct Readers {
+/// Opens connections that read one database.
+#[derive(Clone, Debug)]
+pub(crate) struct Source {
     path: PathBuf,
+    key: [u8; 32],
+}
+
+/// A connection that reads.
+pub(crate) struct Reader {
+    pub(crate) conn: Connection,
+    /// The public key that rows of the ledger are signed with.
+    pub(crate) key: [u8; 32],
+}
+
+impl Source {
+    pub(crate) fn new(path: &Path, key: [u8; 32]) -> Self {
+        Self { path: path.to_owned(), key }
+    }
+
+    pub(crate) const fn key(&self) -> [u8; 32] {
+        self.key
+    }
+
+    pub(crate) fn open(&self) -> Result<Reader, StoreError> {
+        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let conn = Connection::open_with_flags(&self.path, flags)?;
+        conn.busy_timeout(Duration::from_millis(BUSY_TIMEOUT_MS))?;
+        conn.set_prepared_statement_cache_capacity(STATEMENT_CACHE);
+        // A negative size counts KiB.
+        conn.pragma_update(None, "cache_size", -READER_CACHE_KIB)?;
+        // Plans depend on no value that is bound, so a statement is not planned anew with each value.
+        conn.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
+        Ok(Reader { conn, key: self.key })
+    }
+}
+
+/// The reads of the store for callers that may block their thread: offline commands and tests.
+///
+/// Each method is that of the same name in the traits of reads. At most [`READERS`] connections, opened when they are
+/// first needed.
+pub struct BlockingReads {
+    source: Source,
     pool: Mutex<Pool>,
     returned: Condvar,
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Pool {
-    idle: Vec<Connection>,
+    idle: Vec<Reader>,
     open: usize,
 }
 
-/// A connection on loan; it goes back when this is dropped.
+/// A connection on loan, which goes back when this is dropped.
 struct Loan<'a> {
-    readers: &'a Readers,
-    conn: Option<Connection>,
+    reads: &'a BlockingReads,
+    reader: Option<Reader>,
 }
 
-impl Readers {
-    pub(crate) fn new(path: &Path) -> Self {
-        Self { path: path.to_owned(), pool: Mutex::default(), returned: Condvar::new() }
+impl BlockingReads {
+    pub(crate) fn new(source: Source) -> Self {
+        Self { source, pool: Mutex::default(), returned: Condvar::new() }
     }
 
     /// Runs `read` on a connection, waiting for one if all are in use.
-    pub(crate) fn with<T>(
+    pub(crate) fn run<T, E: From<StoreError>>(
         &self,
-        read: impl FnOnce(&Connection) -> Result<T, StoreError>,
-    ) -> Result<T, StoreError> {
+        read: impl FnOnce(&Reader) -> Result<T, E>,
+    ) -> Result<T, E> {
         let loan = self.lend()?;
-        match &loan.conn {
-            Some(conn) => read(conn),
-            None => Err(StoreError::Closed),
+        match &loan.reader {
+            Some(reader) => read(reader),
+            None => Err(StoreError::Closed.into()),
         }
     }
 
     fn lend(&self) -> Result<Loan<'_>, StoreError> {
         let mut pool = self.pool.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
-            if let Some(conn) = pool.idle.pop() {
-                return Ok(Loan { readers: self, conn: Some(conn) });
+            if let Some(reader) = pool.idle.pop() {
+                return Ok(Loan { reads: self, reader: Some(reader) });
             }
             if pool.open < READERS {
-                let conn = open_reader(&self.path)?;
+                let reader = self.source.open()?;
                 pool.open += 1;
-                return Ok(Loan { readers: self, conn: Some(conn) });
+                return Ok(Loan { reads: self, reader: Some(reader) });
             }
             pool = self.returned.wait(pool).unwrap_or_else(PoisonError::into_inner);
         }
@@ -68,20 +107,14 @@ impl Readers {
 
 impl Drop for Loan<'_> {
     fn drop(&mut self) {
-        let mut pool = self.readers.pool.lock().unwrap_or_else(PoisonError::into_inner);
-        pool.idle.extend(self.conn.take());
-        self.readers.returned.notify_one();
+        let mut pool = self.reads.pool.lock().unwrap_or_else(PoisonError::into_inner);
+        pool.idle.extend(self.reader.take());
+        self.reads.returned.notify_one();
     }
 }
 
-fn open_reader(path: &Path) -> Result<Connection, StoreError> {
-    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let conn = Connection::open_with_flags(path, flags)?;
-    conn.busy_timeout(Duration::from_millis(BUSY_TIMEOUT_MS))?;
-    conn.set_prepared_statement_cache_capacity(STATEMENT_CACHE);
-    // A negative size counts KiB.
-    conn.pragma_update(None, "cache_size", -READER_CACHE_KIB)?;
-    // Plans depend on no value that is bound, so a statement is not planned anew with each value.
-    conn.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
-    Ok(conn)
+impl fmt::Debug for BlockingReads {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BlockingReads").field("source", &self.source).finish_non_exhaustive()
+    }
 }

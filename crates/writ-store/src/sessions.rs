@@ -9,10 +9,8 @@ use writ_types::frame::{Numbered, ServerFrame};
 use writ_types::id::{EntrySeq, SessionId, TurnId};
 use writ_types::unit::Timestamp;
 
-use crate::batch::{NewChronicle, NewSession};
 use crate::codec::{self, execute, get_time, get_uint, int, query, query_one};
 use crate::error::{Conflict, StoreError};
-use crate::store::Store;
 
 /// Under which name it is kept that a session is closed.
 pub const CLOSED_AT: &str = "closed_at";
@@ -49,6 +47,34 @@ pub struct ChronicleRow {
     pub at: Timestamp,
     /// The entry that it rests on, if any.
     pub entry: Option<EntrySeq>,
+    /// The message.
+    pub message: ChatMessage,
+}
+
+/// A session to open.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NewSession {
+    /// Its id.
+    pub id: SessionId,
+    /// When it is opened.
+    pub created_at: Timestamp,
+    /// The project's folder, if it works on one.
+    pub project: Option<String>,
+    /// What else is known of it.
+    pub metadata: BTreeMap<String, Value>,
+}
+
+/// A message for the history of a session.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NewChronicle {
+    /// The session.
+    pub session: SessionId,
+    /// The turn, if it belongs to one.
+    pub turn: Option<TurnId>,
+    /// The turn's number; zero outside turns.
+    pub turn_number: u64,
+    /// When.
+    pub at: Timestamp,
     /// The message.
     pub message: ChatMessage,
 }
@@ -175,96 +201,59 @@ fn decode_chronicle(row: &Row<'_>) -> Result<ChronicleRow, StoreError> {
     })
 }
 
-// === impl Store ===
+pub(crate) fn read_session(conn: &Connection, session: SessionId) -> Result<Option<Session>, StoreError> {
+    query_one(conn, "SELECT * FROM session WHERE id = ?1", [session.to_string()], decode)
+}
 
-impl Store {
-    /// A session, if it is there.
-    ///
-    /// # Errors
-    ///
-    /// If the database cannot be read.
-    pub fn session(&self, session: SessionId) -> Result<Option<Session>, StoreError> {
-        self.read(|conn| {
-            query_one(conn, "SELECT * FROM session WHERE id = ?1", [session.to_string()], decode)
+pub(crate) fn sessions(conn: &Connection, limit: usize) -> Result<Vec<Session>, StoreError> {
+    let sql = "SELECT * FROM session ORDER BY updated_at DESC, id DESC LIMIT ?1";
+    query(conn, sql, [codec::limit(limit)], decode)
+}
+
+pub(crate) fn frames_after(
+    conn: &Connection,
+    session: SessionId,
+    after: u64,
+    limit: usize,
+) -> Result<Vec<Numbered>, StoreError> {
+    let sql = "SELECT seq, frame FROM frame WHERE session = ?1 AND seq > ?2 ORDER BY seq LIMIT ?3";
+    query(conn, sql, params![session.to_string(), int(after), codec::limit(limit)], |row| {
+        Ok(Numbered {
+            seq: get_uint(row, "seq")?,
+            frame: codec::from_json("frame", &row.get::<_, String>("frame")?)?,
         })
-    }
+    })
+}
 
-    /// The sessions in which something happened last, newest first.
-    ///
-    /// # Errors
-    ///
-    /// If the database cannot be read.
-    pub fn sessions(&self, limit: usize) -> Result<Vec<Session>, StoreError> {
-        let sql = "SELECT * FROM session ORDER BY updated_at DESC, id DESC LIMIT ?1";
-        self.read(|conn| query(conn, sql, [codec::limit(limit)], decode))
-    }
+pub(crate) fn recent_until(
+    conn: &Connection,
+    session: SessionId,
+    last: u64,
+    limit: usize,
+) -> Result<Vec<ChronicleRow>, StoreError> {
+    chronicle(conn, session, (0, last), limit)
+}
 
-    /// The stored frames of a session after number `after`, in order; at most `limit`.
-    ///
-    /// # Errors
-    ///
-    /// If the database cannot be read.
-    pub fn frames_after(
-        &self,
-        session: SessionId,
-        after: u64,
-        limit: usize,
-    ) -> Result<Vec<Numbered>, StoreError> {
-        let sql = "SELECT seq, frame FROM frame WHERE session = ?1 AND seq > ?2 ORDER BY seq LIMIT ?3";
-        self.read(|conn| {
-            query(conn, sql, params![session.to_string(), int(after), codec::limit(limit)], |row| {
-                Ok(Numbered {
-                    seq: get_uint(row, "seq")?,
-                    frame: codec::from_json("frame", &row.get::<_, String>("frame")?)?,
-                })
-            })
-        })
-    }
+pub(crate) fn recent_after(
+    conn: &Connection,
+    session: SessionId,
+    after: u64,
+    limit: usize,
+) -> Result<Vec<ChronicleRow>, StoreError> {
+    chronicle(conn, session, (after, u64::MAX), limit)
+}
 
-    /// The messages of a session's history up to row `last`, oldest first: the newest `limit` of them. History is
-    /// never changed, so this finds at any time what it found before.
-    ///
-    /// # Errors
-    ///
-    /// If the database cannot be read.
-    pub fn recent_until(
-        &self,
-        session: SessionId,
-        last: u64,
-        limit: usize,
-    ) -> Result<Vec<ChronicleRow>, StoreError> {
-        self.chronicle(session, (0, last), limit)
-    }
-
-    /// The messages of a session's history after row `after`, oldest first: the newest `limit` of them.
-    ///
-    /// # Errors
-    ///
-    /// If the database cannot be read.
-    pub fn recent_after(
-        &self,
-        session: SessionId,
-        after: u64,
-        limit: usize,
-    ) -> Result<Vec<ChronicleRow>, StoreError> {
-        self.chronicle(session, (after, u64::MAX), limit)
-    }
-
-    fn chronicle(
-        &self,
-        session: SessionId,
-        (after, last): (u64, u64),
-        limit: usize,
-    ) -> Result<Vec<ChronicleRow>, StoreError> {
-        let sql =
-            "SELECT * FROM chronicle WHERE session = ?1 AND n > ?2 AND n <= ?3 ORDER BY n DESC LIMIT ?4";
-        let mut rows = self.read(|conn| {
-            let params = params![session.to_string(), int(after), int(last), codec::limit(limit)];
-            query(conn, sql, params, decode_chronicle)
-        })?;
-        rows.reverse();
-        Ok(rows)
-    }
+fn chronicle(
+    conn: &Connection,
+    session: SessionId,
+    (after, last): (u64, u64),
+    limit: usize,
+) -> Result<Vec<ChronicleRow>, StoreError> {
+    let sql = "SELECT * FROM chronicle WHERE session = ?1 AND n > ?2 AND n <= ?3 ORDER BY n DESC LIMIT ?4";
+    let params = params![session.to_string(), int(after), int(last), codec::limit(limit)];
+    let mut rows = query(conn, sql, params, decode_chronicle)?;
+    rows.reverse();
+    Ok(rows)
 }
 
 #[cfg(test)]

@@ -6,7 +6,6 @@ use writ_types::id::InstallationId;
 
 use crate::codec::{self, execute};
 use crate::error::StoreError;
-use crate::store::Store;
 
 /// The key of the epoch. `backup restore` raises it; approvals and task keys of earlier epochs are void.
 pub const EPOCH: &str = "epoch";
@@ -21,7 +20,7 @@ pub(crate) fn installation(
     conn: &Connection,
     make: impl FnOnce() -> InstallationId,
 ) -> Result<InstallationId, StoreError> {
-    if let Some(Value::String(text)) = get(conn, INSTALLATION)? {
+    if let Some(Value::String(text)) = setting(conn, INSTALLATION)? {
         return codec::parse("installation id", &text);
     }
     let id = make();
@@ -31,7 +30,7 @@ pub(crate) fn installation(
 
 /// The installation's id, where there must be one.
 pub(crate) fn installation_of(conn: &Connection) -> Result<InstallationId, StoreError> {
-    match get(conn, INSTALLATION)? {
+    match setting(conn, INSTALLATION)? {
         Some(Value::String(text)) => codec::parse("installation id", &text),
         Some(_) | None => Err(StoreError::Corrupt("it names no installation".to_owned())),
     }
@@ -39,7 +38,7 @@ pub(crate) fn installation_of(conn: &Connection) -> Result<InstallationId, Store
 
 /// The epoch in force.
 pub(crate) fn epoch_of(conn: &Connection) -> Result<u64, StoreError> {
-    Ok(get(conn, EPOCH)?.and_then(|value| value.as_u64()).unwrap_or(FIRST_EPOCH))
+    Ok(setting(conn, EPOCH)?.and_then(|value| value.as_u64()).unwrap_or(FIRST_EPOCH))
 }
 
 pub(crate) fn set(conn: &Connection, key: &str, value: &Value) -> Result<(), StoreError> {
@@ -53,32 +52,10 @@ pub(crate) fn set(conn: &Connection, key: &str, value: &Value) -> Result<(), Sto
     Ok(())
 }
 
-fn get(conn: &Connection, key: &str) -> Result<Option<Value>, StoreError> {
+pub(crate) fn setting(conn: &Connection, key: &str) -> Result<Option<Value>, StoreError> {
     let text: Option<String> = conn
         .prepare_cached("SELECT value FROM setting WHERE key = ?1")?
         .query_row([key], |row| row.get(0))
         .optional()?;
     text.map(|text| codec::from_json("setting", &text)).transpose()
-}
-
-// === impl Store ===
-
-impl Store {
-    /// A setting, if it was set.
-    ///
-    /// # Errors
-    ///
-    /// If the database cannot be read.
-    pub fn setting(&self, key: &str) -> Result<Option<Value>, StoreError> {
-        self.read(|conn| get(conn, key))
-    }
-
-    /// The epoch in force.
-    ///
-    /// # Errors
-    ///
-    /// If the database cannot be read.
-    pub fn epoch(&self) -> Result<u64, StoreError> {
-        self.read(epoch_of)
-    }
 }

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::future::Future;
+use std::ops::Deref;
 use std::path::Path;
 use std::pin::pin;
 use std::sync::Arc;
@@ -17,15 +18,18 @@ use writ_types::id::InstallationId;
 use writ_types::unit::Timestamp;
 
 use crate::batch::{Batch, Op, Receipt, Written};
-use crate::codec::execute;
-use crate::config::{BUSY_TIMEOUT_MS, Killer, MAX_BATCH_OPS, StoreConfig, WRITER_CACHE_KIB};
+use crate::bounds::{BUSY_TIMEOUT_MS, MAX_BATCH_OPS, WRITER_CACHE_KIB};
+use crate::config::{Killer, StoreConfig};
 use crate::error::StoreError;
 use crate::ledger::append::Tail;
 use crate::ledger::head::{HeadSigner, origin};
-use crate::readers::{Readers, STATEMENT_CACHE};
+use crate::memory::Unsearchable;
+use crate::pool::ReadPool;
+use crate::queue::Leased;
+use crate::readers::{BlockingReads, Reader, STATEMENT_CACHE, Source};
 use crate::schema::{MIGRATIONS, check_not_newer, migrate};
 use crate::writer::WriterHandle;
-use crate::{approvals, filesystem, settings};
+use crate::{approvals, filesystem, memory, settings};
 
 /// Pages of the write-ahead log (4 KiB each) after which it is copied into the database: SQLite's own
 /// default of 1,000 stalls a busy writer too often.
@@ -42,7 +46,8 @@ pub struct Store {
 
 struct Shared {
     // Dropped before the writer, so that its close is the last one and folds the log into the file.
-    readers: Readers,
+    pool: ReadPool,
+    blocking: BlockingReads,
     /// `None`: opened to be read only.
     writer: Option<WriterHandle>,
     installation: InstallationId,
@@ -68,11 +73,10 @@ impl Store {
         let installation = settings::installation(&conn, new_installation)?;
         let public_key = signer.public_key();
         let tail = Tail::load(&conn, &origin(installation), signer, &config.rotations)?;
-        let readers = Readers::new(&config.path);
+        let source = Source::new(&config.path, public_key);
         let revoked = Arc::new(AtomicBool::new(approvals::is_anything_revoked(&conn)?));
         let writer = WriterHandle::start(conn, tail, Killer::new(config), Arc::clone(&revoked))?;
-        let writer = Some(writer);
-        Ok(Self { shared: Arc::new(Shared { writer, readers, installation, public_key, revoked }) })
+        Ok(Self::assemble(Some(writer), source, installation, revoked))
     }
 
     /// Opens the database to read it, beside whoever writes it. Every commit is refused as closed.
@@ -81,14 +85,26 @@ impl Store {
     ///
     /// If it cannot be read, or its schema is newer.
     pub fn open_read_only(path: &Path, public_key: [u8; 32]) -> Result<Self, StoreError> {
-        let readers = Readers::new(path);
-        let installation = readers.with(|conn| {
-            check_not_newer(conn, MIGRATIONS)?;
-            settings::installation_of(conn)
-        })?;
-        // Whoever writes beside it may revoke at any time.
+        let source = Source::new(path, public_key);
+        let conn = source.open()?.conn;
+        check_not_newer(&conn, MIGRATIONS)?;
+        let installation = settings::installation_of(&conn)?;
+        // The process that writes may revoke at any time.
         let revoked = Arc::new(AtomicBool::new(true));
-        Ok(Self { shared: Arc::new(Shared { writer: None, readers, installation, public_key, revoked }) })
+        Ok(Self::assemble(None, source, installation, revoked))
+    }
+
+    fn assemble(
+        writer: Option<WriterHandle>,
+        source: Source,
+        installation: InstallationId,
+        revoked: Arc<AtomicBool>,
+    ) -> Self {
+        let public_key = source.key();
+        let pool = ReadPool::new(source.clone());
+        let blocking = BlockingReads::new(source);
+        let shared = Shared { pool, blocking, writer, installation, public_key, revoked };
+        Self { shared: Arc::new(shared) }
     }
 
     /// Writes a batch; returns when it is as durable as it asks to be.
@@ -135,31 +151,58 @@ impl Store {
         self.shared.public_key
     }
 
-    /// Whether anything was ever revoked.
+    /// The reads for callers that may block their thread.
+    pub fn blocking(&self) -> &BlockingReads {
+        &self.shared.blocking
+    }
+
+    /// Returns true if anything was ever revoked.
     pub(crate) fn is_anything_revoked(&self) -> bool {
         self.shared.revoked.load(Ordering::Acquire)
     }
 
-    /// Runs several reads on one snapshot.
-    pub(crate) fn snapshot<T>(
-        &self,
-        read: impl FnOnce(&Connection) -> Result<T, StoreError>,
-    ) -> Result<T, StoreError> {
-        self.read(|conn| {
-            execute(conn, "BEGIN", [])?;
-            let done = read(conn);
-            // Nothing was written: however it ends, there is nothing to keep.
-            execute(conn, "COMMIT", [])?;
-            done
-        })
+    /// Runs a read on a thread of the pool, with a connection that sees every commit whose receipt has come.
+    pub(crate) async fn run<T, F>(&self, read: F) -> Result<T, StoreError>
+    where
+        T: Send + 'static,
+        F: FnOnce(&Reader) -> Result<T, StoreError> + Send + 'static,
+    {
+        self.shared.pool.run(read).await
     }
 
-    /// Runs a read on a snapshot.
-    pub(crate) fn read<T>(
+    #[cfg(test)]
+    pub(crate) fn pool(&self) -> &ReadPool {
+        &self.shared.pool
+    }
+
+    /// Leases the oldest message that is due; its session has no other until this one is done.
+    ///
+    /// # Errors
+    ///
+    /// If the database cannot be written.
+    pub async fn lease(
         &self,
-        read: impl FnOnce(&Connection) -> Result<T, StoreError>,
-    ) -> Result<T, StoreError> {
-        self.shared.readers.with(read)
+        now: Timestamp,
+        owner: &str,
+        ttl: Duration,
+    ) -> Result<Option<Leased>, StoreError> {
+        let receipt = self.commit(Batch::relaxed(vec![Op::lease(now, owner, ttl)])).await?;
+        Ok(receipt.leased.into_iter().next().flatten())
+    }
+
+    /// Returns the reason why a search finds nothing, or not all, if there is one.
+    pub fn explain_search(text: &str) -> Option<Unsearchable> {
+        memory::explain_search(text)
+    }
+}
+
+/// Gives the blocking reads under the names of the async ones, for callers that have not changed yet: where a trait of reads
+/// is in scope, its methods come first.
+impl Deref for Store {
+    type Target = BlockingReads;
+
+    fn deref(&self) -> &BlockingReads {
+        self.blocking()
     }
 }
 

@@ -5,12 +5,10 @@ use writ_types::entry::Entry;
 use writ_types::id::{AttemptId, EntrySeq, MessageId, SessionId, TurnId};
 use writ_types::unit::Timestamp;
 
-use crate::batch::NewTurn;
+use crate::bounds::MAX_READ_ROWS;
 use crate::codec::{self, execute, get_time, get_uint, int, query, query_one};
-use crate::config::MAX_READ_ROWS;
 use crate::error::{Conflict, StoreError};
 use crate::ledger::row;
-use crate::store::Store;
 
 /// The most events of one turn: each is read again after a crash.
 pub const MAX_TURN_EVENTS: u64 = 10_000;
@@ -45,6 +43,21 @@ pub struct OpenIntent {
     pub seq: EntrySeq,
     /// The intent; `None` if its payload was erased.
     pub entry: Option<Entry>,
+}
+
+/// A turn to open.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewTurn {
+    /// Its id.
+    pub id: TurnId,
+    /// Its session.
+    pub session: SessionId,
+    /// Its number: one more than the session's last.
+    pub number: u64,
+    /// The message that it answers.
+    pub message: MessageId,
+    /// When it begins.
+    pub at: Timestamp,
 }
 
 pub(crate) fn open(conn: &Connection, turn: &NewTurn) -> Result<(), StoreError> {
@@ -138,115 +151,63 @@ fn decode(row: &Row<'_>) -> Result<Turn, StoreError> {
     })
 }
 
-// === impl Store ===
+pub(crate) fn next_turn_number(conn: &Connection, session: SessionId) -> Result<u64, StoreError> {
+    let id = session.to_string();
+    let sql = "SELECT turn_number FROM session WHERE id = ?1";
+    let last = query_one(conn, sql, [&id], |row| get_uint(row, "turn_number"))?;
+    Ok(last.ok_or(Conflict::Missing { what: "session", id })? + 1)
+}
 
-impl Store {
-    /// The number that the session's next turn has; it goes on after a restart.
-    ///
-    /// # Errors
-    ///
-    /// If there is no such session, or the database cannot be read.
-    pub fn next_turn_number(&self, session: SessionId) -> Result<u64, StoreError> {
-        let id = session.to_string();
-        let last = self.read(|conn| {
-            query_one(conn, "SELECT turn_number FROM session WHERE id = ?1", [&id], |row| {
-                get_uint(row, "turn_number")
-            })
-        })?;
-        Ok(last.ok_or(Conflict::Missing { what: "session", id })? + 1)
-    }
+pub(crate) fn next_message_turn(conn: &Connection, session: SessionId) -> Result<u64, StoreError> {
+    let id = session.to_string();
+    // Written so that the index of live messages serves it: a session may have had many.
+    let sql = "SELECT turn_number + 1 + (
+                   SELECT count(*) FROM message WHERE session = ?1 AND state IN ('ready', 'leased')
+                   AND (state = 'ready' OR NOT EXISTS (
+                       SELECT 1 FROM turn WHERE turn.session = ?1 AND turn.ended_at IS NULL))) AS n
+               FROM session WHERE id = ?1";
+    let next = query_one(conn, sql, [&id], |row| get_uint(row, "n"))?;
+    Ok(next.ok_or(Conflict::Missing { what: "session", id })?)
+}
 
-    /// The number of the turn that the next message of a session opens: after the turns that messages wait for, those
-    /// included that were leased for a turn that is not open yet.
-    ///
-    /// # Errors
-    ///
-    /// If there is no such session, or the database cannot be read.
-    pub fn next_message_turn(&self, session: SessionId) -> Result<u64, StoreError> {
-        let id = session.to_string();
-        // Written so that the index of live messages serves it: a session may have had many.
-        let sql = "SELECT turn_number + 1 + (
-                       SELECT count(*) FROM message WHERE session = ?1 AND state IN ('ready', 'leased')
-                       AND (state = 'ready' OR NOT EXISTS (
-                           SELECT 1 FROM turn WHERE turn.session = ?1 AND turn.ended_at IS NULL))) AS n
-                   FROM session WHERE id = ?1";
-        let next = self.read(|conn| query_one(conn, sql, [&id], |row| get_uint(row, "n")))?;
-        Ok(next.ok_or(Conflict::Missing { what: "session", id })?)
-    }
+pub(crate) fn read_turn(conn: &Connection, turn: TurnId) -> Result<Option<Turn>, StoreError> {
+    query_one(conn, "SELECT * FROM turn WHERE id = ?1", [turn.to_string()], decode)
+}
 
-    /// A turn, if it is there.
-    ///
-    /// # Errors
-    ///
-    /// If the database cannot be read.
-    pub fn turn(&self, turn: TurnId) -> Result<Option<Turn>, StoreError> {
-        self.read(|conn| query_one(conn, "SELECT * FROM turn WHERE id = ?1", [turn.to_string()], decode))
-    }
+pub(crate) fn newest_turn(conn: &Connection, session: Option<SessionId>) -> Result<Option<Turn>, StoreError> {
+    let sql = "SELECT * FROM turn WHERE ?1 IS NULL OR session = ?1 ORDER BY started_at DESC, id DESC LIMIT 1";
+    query_one(conn, sql, [session.map(|id| id.to_string())], decode)
+}
 
-    /// The turn that began last, of one session or of all.
-    ///
-    /// # Errors
-    ///
-    /// If the database cannot be read.
-    pub fn newest_turn(&self, session: Option<SessionId>) -> Result<Option<Turn>, StoreError> {
-        let sql =
-            "SELECT * FROM turn WHERE ?1 IS NULL OR session = ?1 ORDER BY started_at DESC, id DESC LIMIT 1";
-        self.read(|conn| query_one(conn, sql, [session.map(|id| id.to_string())], decode))
-    }
+pub(crate) fn unfinished_turns(conn: &Connection) -> Result<Vec<Turn>, StoreError> {
+    let sql = "SELECT * FROM turn WHERE ended_at IS NULL ORDER BY started_at, id LIMIT ?1";
+    query(conn, sql, [codec::limit(MAX_READ_ROWS)], decode)
+}
 
-    /// The turns that have not ended, oldest first: what a restart takes up again.
-    ///
-    /// # Errors
-    ///
-    /// If the database cannot be read.
-    pub fn unfinished_turns(&self) -> Result<Vec<Turn>, StoreError> {
-        let sql = "SELECT * FROM turn WHERE ended_at IS NULL ORDER BY started_at, id LIMIT ?1";
-        self.read(|conn| query(conn, sql, [codec::limit(MAX_READ_ROWS)], decode))
-    }
+pub(crate) fn unfinished_turn_of(conn: &Connection, message: MessageId) -> Result<Option<Turn>, StoreError> {
+    let sql = "SELECT * FROM turn WHERE message = ?1 AND ended_at IS NULL";
+    query_one(conn, sql, [message.to_string()], decode)
+}
 
-    /// The unfinished turn that a message has opened, if there is one.
-    ///
-    /// # Errors
-    ///
-    /// If the database cannot be read.
-    pub fn unfinished_turn_of(&self, message: MessageId) -> Result<Option<Turn>, StoreError> {
-        let sql = "SELECT * FROM turn WHERE message = ?1 AND ended_at IS NULL";
-        self.read(|conn| query_one(conn, sql, [message.to_string()], decode))
-    }
+pub(crate) fn turn_events(conn: &Connection, turn: TurnId) -> Result<Vec<String>, StoreError> {
+    let sql = "SELECT event FROM turn_event WHERE turn = ?1 ORDER BY n";
+    query(conn, sql, [turn.to_string()], |row| Ok(row.get("event")?))
+}
 
-    /// The events of a turn, in order, as JSON.
-    ///
-    /// # Errors
-    ///
-    /// If the database cannot be read.
-    pub fn turn_events(&self, turn: TurnId) -> Result<Vec<String>, StoreError> {
-        let sql = "SELECT event FROM turn_event WHERE turn = ?1 ORDER BY n";
-        self.read(|conn| query(conn, sql, [turn.to_string()], |row| Ok(row.get("event")?)))
-    }
-
-    /// The intents without an outcome, oldest first.
-    ///
-    /// # Errors
-    ///
-    /// If the database cannot be read.
-    pub fn open_intents(&self) -> Result<Vec<OpenIntent>, StoreError> {
-        let key = self.public_key();
-        let sql = format!(
-            "SELECT i.attempt, {} JOIN intent i ON i.entry = l.seq WHERE i.closed_by IS NULL
-             ORDER BY i.entry LIMIT ?1",
-            row::COLUMNS
-        );
-        self.read(|conn| {
-            query(conn, &sql, [codec::limit(MAX_READ_ROWS)], |found| {
-                let row = row::decode(found, &key)?;
-                Ok(OpenIntent {
-                    attempt: codec::parse("attempt id", &found.get::<_, String>("attempt")?)?,
-                    seq: row.seq,
-                    entry: row.entry(),
-                })
-            })
+pub(crate) fn open_intents(conn: &Connection, key: &[u8; 32]) -> Result<Vec<OpenIntent>, StoreError> {
+    let sql = format!(
+        "SELECT i.attempt, {} JOIN intent i ON i.entry = l.seq WHERE i.closed_by IS NULL
+         ORDER BY i.entry LIMIT ?1",
+        row::COLUMNS
+    );
+    query(conn, &sql, [codec::limit(MAX_READ_ROWS)], |found| {
+        let row = row::decode(found, key)?;
+        Ok(OpenIntent {
+            attempt: codec::parse("attempt id", &found.get::<_, String>("attempt")?)?,
+            seq: row.seq,
+            entry: row.entry(),
         })
-    }
+    })
 }
 
 #[cfg(test)]

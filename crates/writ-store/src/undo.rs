@@ -5,10 +5,8 @@ use writ_types::action::WriteFile;
 use writ_types::id::{AttemptId, SessionId};
 use writ_types::unit::Timestamp;
 
-use crate::batch::NewUndo;
 use crate::codec::{self, execute, get_time, query, query_one};
 use crate::error::{Conflict, StoreError};
-use crate::store::Store;
 
 /// A way back.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,6 +23,21 @@ pub struct Undo {
     pub way: WriteFile,
     /// When it was gone; `None` while it was not.
     pub undone_at: Option<Timestamp>,
+}
+
+/// The way back from something that was done.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NewUndo {
+    /// What was done.
+    pub attempt: AttemptId,
+    /// The session that it was done in.
+    pub session: SessionId,
+    /// When.
+    pub at: Timestamp,
+    /// Until when one tap is enough.
+    pub until: Timestamp,
+    /// What leads back.
+    pub way: WriteFile,
 }
 
 pub(crate) fn keep(conn: &Connection, undo: &NewUndo) -> Result<(), StoreError> {
@@ -69,48 +82,24 @@ fn decode(row: &Row<'_>) -> Result<Undo, StoreError> {
     })
 }
 
-// === impl Store ===
+pub(crate) fn read_undo(conn: &Connection, attempt: AttemptId) -> Result<Option<Undo>, StoreError> {
+    let sql = "SELECT * FROM undo WHERE attempt = ?1";
+    query_one(conn, sql, [attempt.to_string()], decode)
+}
 
-impl Store {
-    /// The way back from an attempt, if there is one.
-    ///
-    /// # Errors
-    ///
-    /// If the database cannot be read.
-    pub fn undo(&self, attempt: AttemptId) -> Result<Option<Undo>, StoreError> {
-        let sql = "SELECT * FROM undo WHERE attempt = ?1";
-        self.read(|conn| query_one(conn, sql, [attempt.to_string()], decode))
-    }
+pub(crate) fn undos(conn: &Connection, session: SessionId, limit: usize) -> Result<Vec<Undo>, StoreError> {
+    let sql = "SELECT * FROM undo WHERE session = ?1 ORDER BY at DESC, attempt DESC LIMIT ?2";
+    query(conn, sql, params![session.to_string(), codec::limit(limit)], decode)
+}
 
-    /// The ways back of a session, newest first.
-    ///
-    /// # Errors
-    ///
-    /// If the database cannot be read.
-    pub fn undos(&self, session: SessionId, limit: usize) -> Result<Vec<Undo>, StoreError> {
-        let sql = "SELECT * FROM undo WHERE session = ?1 ORDER BY at DESC, attempt DESC LIMIT ?2";
-        self.read(|conn| query(conn, sql, params![session.to_string(), codec::limit(limit)], decode))
-    }
+pub(crate) fn undos_until(conn: &Connection, now: Timestamp, limit: usize) -> Result<Vec<Undo>, StoreError> {
+    let sql =
+        "SELECT * FROM undo WHERE until > ?1 AND undone_at IS NULL AND way ->> '$.changes[0]' IS NOT NULL
+               ORDER BY at DESC, attempt DESC LIMIT ?2";
+    query(conn, sql, params![now.as_millis(), codec::limit(limit)], decode)
+}
 
-    /// The ways back that one tap is enough for at `now`, newest first.
-    ///
-    /// # Errors
-    ///
-    /// If the database cannot be read.
-    pub fn undos_until(&self, now: Timestamp, limit: usize) -> Result<Vec<Undo>, StoreError> {
-        let sql =
-            "SELECT * FROM undo WHERE until > ?1 AND undone_at IS NULL AND way ->> '$.changes[0]' IS NOT NULL
-                   ORDER BY at DESC, attempt DESC LIMIT ?2";
-        self.read(|conn| query(conn, sql, params![now.as_millis(), codec::limit(limit)], decode))
-    }
-
-    /// The ways back from what was done before `before`, oldest first.
-    ///
-    /// # Errors
-    ///
-    /// If the database cannot be read.
-    pub fn old_undos(&self, before: Timestamp, limit: usize) -> Result<Vec<Undo>, StoreError> {
-        let sql = "SELECT * FROM undo WHERE at < ?1 ORDER BY at, attempt LIMIT ?2";
-        self.read(|conn| query(conn, sql, params![before.as_millis(), codec::limit(limit)], decode))
-    }
+pub(crate) fn old_undos(conn: &Connection, before: Timestamp, limit: usize) -> Result<Vec<Undo>, StoreError> {
+    let sql = "SELECT * FROM undo WHERE at < ?1 ORDER BY at, attempt LIMIT ?2";
+    query(conn, sql, params![before.as_millis(), codec::limit(limit)], decode)
 }

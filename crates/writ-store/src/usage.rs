@@ -3,14 +3,12 @@
 use rusqlite::{Connection, Row, params};
 use writ_policy::budget::Taken;
 use writ_types::chat::Usage;
-use writ_types::entry::Fact;
-use writ_types::id::{AttemptId, SessionId};
+use writ_types::id::SessionId;
 use writ_types::unit::{MicroUsd, Timestamp, Tokens};
 
-use crate::batch::{Op, Redemption, UsageDelta};
 use crate::codec::{self, execute, get_uint, int, query_one, uint};
 use crate::error::{Conflict, StoreError};
-use crate::store::Store;
+use writ_policy::permit::Redemption;
 
 /// The most counters that one read returns.
 pub const MAX_COUNTERS: usize = 1_000;
@@ -26,6 +24,31 @@ pub struct UsageTotals {
     pub tool_calls: u64,
     /// Model calls.
     pub model_calls: u64,
+}
+
+/// What a step took.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UsageDelta {
+    /// The session, if there is one.
+    pub session: Option<SessionId>,
+    /// When: decides the day, in UTC.
+    pub at: Timestamp,
+    /// Tokens.
+    pub usage: Usage,
+    /// Money.
+    pub cost: MicroUsd,
+    /// Tool calls.
+    pub tool_calls: u64,
+    /// Model calls.
+    pub model_calls: u64,
+}
+
+/// The changes to usage of operations that are not written yet.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct PendingUsage {
+    pub(crate) used: Vec<UsageDelta>,
+    /// The attempts that end, which frees what is set aside for them.
+    pub(crate) ended: Vec<String>,
 }
 
 /// What is set aside for attempts that have no outcome yet.
@@ -206,15 +229,6 @@ fn reserved_without(
     Ok((own, all))
 }
 
-/// The attempt that an operation ends.
-fn ends(op: &Op) -> Option<AttemptId> {
-    let Op::Append(entry) = op else { return None };
-    if let Fact::ModelCalled { attempt, .. } | Fact::Outcome { attempt, .. } = &entry.fact {
-        return Some(*attempt);
-    }
-    None
-}
-
 /// Adds to a counter and returns its new value.
 pub(crate) fn add_counter(conn: &Connection, name: &str, by: u64) -> Result<u64, StoreError> {
     let value = counter(conn, name)?.saturating_add(by);
@@ -222,101 +236,53 @@ pub(crate) fn add_counter(conn: &Connection, name: &str, by: u64) -> Result<u64,
     Ok(uint(int(value)))
 }
 
-fn counter(conn: &Connection, name: &str) -> Result<u64, StoreError> {
+pub(crate) fn counter(conn: &Connection, name: &str) -> Result<u64, StoreError> {
     let sql = "SELECT value FROM counter WHERE name = ?1";
     Ok(query_one(conn, sql, [name], |row| get_uint(row, "value"))?.unwrap_or(0))
 }
 
-// === impl Store ===
-
-impl Store {
-    /// What the budgets of a session and of the UTC day of `at` are compared with, as it will be once `pending` is
-    /// written as well.
-    ///
-    /// # Errors
-    ///
-    /// If the database cannot be read.
-    pub fn standing(
-        &self,
-        session: SessionId,
-        at: Timestamp,
-        pending: &[Op],
-    ) -> Result<Standing, StoreError> {
-        let (id, date) = (session.to_string(), day(at));
-        let ended: Vec<String> = pending.iter().filter_map(ends).map(|attempt| attempt.to_string()).collect();
-        let mut standing = self.snapshot(|conn| {
-            let (session_reserved, reserved) = reserved_without(conn, &id, &ended)?;
-            let (session, day) = (totals(conn, "session", &id)?, totals(conn, "day", &date)?);
-            Ok(Standing { session, session_reserved, day, reserved })
-        })?;
-        for op in pending {
-            let Op::AddUsage(delta) = op else { continue };
-            if delta.session == Some(session) {
-                standing.session.add(delta);
-            }
-            if day(delta.at) == date {
-                standing.day.add(delta);
-            }
+pub(crate) fn standing(
+    conn: &Connection,
+    session: SessionId,
+    at: Timestamp,
+    pending: &PendingUsage,
+) -> Result<Standing, StoreError> {
+    let (id, date) = (session.to_string(), day(at));
+    let mut standing = codec::snapshot(conn, |conn| {
+        let (session_reserved, reserved) = reserved_without(conn, &id, &pending.ended)?;
+        let (session, day) = (totals(conn, "session", &id)?, totals(conn, "day", &date)?);
+        Ok(Standing { session, session_reserved, day, reserved })
+    })?;
+    for delta in &pending.used {
+        if delta.session == Some(session) {
+            standing.session.add(delta);
         }
-        Ok(standing)
+        if day(delta.at) == date {
+            standing.day.add(delta);
+        }
     }
+    Ok(standing)
+}
 
-    /// What a session has used since it was opened.
-    ///
-    /// # Errors
-    ///
-    /// If the database cannot be read.
-    pub fn session_usage(&self, session: SessionId) -> Result<UsageTotals, StoreError> {
-        self.read(|conn| totals(conn, "session", &session.to_string()))
-    }
+pub(crate) fn session_usage(conn: &Connection, session: SessionId) -> Result<UsageTotals, StoreError> {
+    totals(conn, "session", &session.to_string())
+}
 
-    /// What all sessions together have used on the UTC day of `at`.
-    ///
-    /// # Errors
-    ///
-    /// If the database cannot be read.
-    pub fn day_usage(&self, at: Timestamp) -> Result<UsageTotals, StoreError> {
-        self.read(|conn| totals(conn, "day", &day(at)))
-    }
+pub(crate) fn day_usage(conn: &Connection, at: Timestamp) -> Result<UsageTotals, StoreError> {
+    totals(conn, "day", &day(at))
+}
 
-    /// What is set aside in a session.
-    ///
-    /// # Errors
-    ///
-    /// If the database cannot be read.
-    pub fn session_reserved(&self, session: SessionId) -> Result<Reserved, StoreError> {
-        self.read(|conn| reserved(conn, "session", &session.to_string()))
-    }
+pub(crate) fn session_reserved(conn: &Connection, session: SessionId) -> Result<Reserved, StoreError> {
+    reserved(conn, "session", &session.to_string())
+}
 
-    /// What is set aside on the UTC day of `at`.
-    ///
-    /// # Errors
-    ///
-    /// If the database cannot be read.
-    pub fn day_reserved(&self, at: Timestamp) -> Result<Reserved, StoreError> {
-        self.read(|conn| reserved(conn, "day", &day(at)))
-    }
+pub(crate) fn day_reserved(conn: &Connection, at: Timestamp) -> Result<Reserved, StoreError> {
+    reserved(conn, "day", &day(at))
+}
 
-    /// A counter; zero if nothing was added to it.
-    ///
-    /// # Errors
-    ///
-    /// If the database cannot be read.
-    pub fn counter(&self, name: &str) -> Result<u64, StoreError> {
-        self.read(|conn| counter(conn, name))
-    }
-
-    /// The counters whose name begins with `prefix`, by name; at most [`MAX_COUNTERS`].
-    ///
-    /// # Errors
-    ///
-    /// If the database cannot be read.
-    pub fn counters(&self, prefix: &str) -> Result<Vec<(String, u64)>, StoreError> {
-        let sql = "SELECT name, value FROM counter WHERE name >= ?1 AND name < ?1 || char(1114111) ORDER BY name LIMIT ?2";
-        self.read(|conn| {
-            codec::query(conn, sql, params![prefix, codec::limit(MAX_COUNTERS)], |row| {
-                Ok((row.get("name")?, get_uint(row, "value")?))
-            })
-        })
-    }
+pub(crate) fn counters(conn: &Connection, prefix: &str) -> Result<Vec<(String, u64)>, StoreError> {
+    let sql = "SELECT name, value FROM counter WHERE name >= ?1 AND name < ?1 || char(1114111) ORDER BY name LIMIT ?2";
+    codec::query(conn, sql, params![prefix, codec::limit(MAX_COUNTERS)], |row| {
+        Ok((row.get("name")?, get_uint(row, "value")?))
+    })
 }

@@ -14,8 +14,9 @@ use rusqlite::Connection;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::batch::{Batch, Durability, Op, Receipt, Written};
+use crate::bounds::{MAX_GROUP_BATCHES, WRITER_QUEUE};
 use crate::codec::execute;
-use crate::config::{Killer, MAX_GROUP_BATCHES, WRITER_QUEUE};
+use crate::config::Killer;
 use crate::error::StoreError;
 use crate::ledger::append::Tail;
 

@@ -12,7 +12,7 @@ use serde::Serialize;
 use writ_policy::show::escape_line;
 use writ_runtime::config::LEFT_BEHIND;
 use writ_secrets::store::EngineKey;
-use writ_store::backup::{Copied, Marked, Withdrawn, copy_database, fold_log, inspect_copy};
+use writ_store::backup::{Copied, Marked, Withdrawn, copy_database, fold_log, inspect_copy, mark_restored};
 use writ_store::error::StoreError;
 use writ_store::store::Store;
 use writ_types::error::Exit;
@@ -133,7 +133,7 @@ fn restore(context: &Context, config: &Config, number: usize) -> Result<(), Fail
     let epoch = epoch::raise(config, &sets, &held)?;
     let lost = present.map(|present| present.entries.saturating_sub(held.entries));
     let withdrawn = withdrawn(context, config);
-    let Marked { from, removed } = staged.store.mark_restored(lost, epoch, LEFT_BEHIND, &withdrawn, now())?;
+    let Marked { from, removed } = mark_restored(&staged.store, lost, epoch, LEFT_BEHIND, &withdrawn, now())?;
     if present.is_some()
         && let (_, Some(missing)) = make(context, config, "before a restore")?
     {

@@ -5,10 +5,9 @@ use writ_policy::webauthn::counts_on;
 use writ_types::id::KeyId;
 use writ_types::unit::Timestamp;
 
+use crate::bounds::MAX_READ_ROWS;
 use crate::codec::{self, execute, get_time, query, query_one};
-use crate::config::MAX_READ_ROWS;
 use crate::error::{Conflict, StoreError};
-use crate::store::Store;
 
 /// A key that people approve with.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -96,20 +95,7 @@ fn decode_key(row: &Row<'_>) -> Result<ApproverKey, StoreError> {
 }
 
 /// The approver keys, oldest first; the revoked ones too.
-pub(crate) fn all_keys(conn: &Connection) -> Result<Vec<ApproverKey>, StoreError> {
+pub(crate) fn approver_keys(conn: &Connection) -> Result<Vec<ApproverKey>, StoreError> {
     let sql = "SELECT * FROM approver_key ORDER BY enrolled_at, id LIMIT ?1";
     query(conn, sql, [codec::limit(MAX_READ_ROWS)], decode_key)
-}
-
-// === impl Store ===
-
-impl Store {
-    /// The approver keys, oldest first; the revoked ones too.
-    ///
-    /// # Errors
-    ///
-    /// If the database cannot be read.
-    pub fn approver_keys(&self) -> Result<Vec<ApproverKey>, StoreError> {
-        self.read(all_keys)
-    }
 }

@@ -6,7 +6,6 @@ use writ_types::id::{AskId, SessionId};
 use super::{Ask, decode_ask};
 use crate::codec::{self, execute, query};
 use crate::error::{Conflict, StoreError};
-use crate::store::Store;
 
 pub(crate) fn revoke_approval(conn: &Connection, ask: &AskId) -> Result<(), StoreError> {
     let changed = execute(conn, "UPDATE approval SET revoked = 1 WHERE ask = ?1", [ask.as_str()])?;
@@ -23,29 +22,21 @@ pub(crate) fn revoke_unused(conn: &Connection, session: SessionId) -> Result<(),
     Ok(())
 }
 
-impl Store {
-    /// The asks of a session that are open, or approved and not performed, oldest first.
-    ///
-    /// # Errors
-    ///
-    /// If the database cannot be read.
-    pub fn waiting_asks(&self, session: SessionId, limit: usize) -> Result<Vec<Ask>, StoreError> {
-        let sql = "SELECT * FROM ask WHERE state IN ('open', 'approved') AND session = ?1
-                   ORDER BY asked_at, id LIMIT ?2";
-        let params = params![session.to_string(), codec::limit(limit)];
-        self.read(|conn| query(conn, sql, params, decode_ask))
-    }
+pub(crate) fn waiting_asks(
+    conn: &Connection,
+    session: SessionId,
+    limit: usize,
+) -> Result<Vec<Ask>, StoreError> {
+    let sql = "SELECT * FROM ask WHERE state IN ('open', 'approved') AND session = ?1
+               ORDER BY asked_at, id LIMIT ?2";
+    let params = params![session.to_string(), codec::limit(limit)];
+    query(conn, sql, params, decode_ask)
+}
 
-    /// The sessions in which a message waits or is leased, or an ask is open, or approved and not performed.
-    ///
-    /// # Errors
-    ///
-    /// If the database cannot be read.
-    pub fn waiting_sessions(&self) -> Result<Vec<SessionId>, StoreError> {
-        let sql = "SELECT session FROM message WHERE state = 'ready'
-                   UNION SELECT session FROM message WHERE state = 'leased'
-                   UNION SELECT session FROM ask WHERE state IN ('open', 'approved') AND session IS NOT NULL";
-        let decode = |row: &rusqlite::Row<'_>| codec::parse("session id", &row.get::<_, String>(0)?);
-        self.read(|conn| query(conn, sql, [], decode))
-    }
+pub(crate) fn waiting_sessions(conn: &Connection) -> Result<Vec<SessionId>, StoreError> {
+    let sql = "SELECT session FROM message WHERE state = 'ready'
+               UNION SELECT session FROM message WHERE state = 'leased'
+               UNION SELECT session FROM ask WHERE state IN ('open', 'approved') AND session IS NOT NULL";
+    let decode = |row: &rusqlite::Row<'_>| codec::parse("session id", &row.get::<_, String>(0)?);
+    query(conn, sql, [], decode)
 }

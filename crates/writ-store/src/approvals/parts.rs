@@ -5,11 +5,10 @@ use serde_json::Value;
 use writ_types::frame::Card;
 use writ_types::id::AskId;
 
-use crate::batch::NewPart;
+use super::NewPart;
+use crate::bounds::MAX_READ_ROWS;
 use crate::codec::{self, execute, query, query_one};
-use crate::config::MAX_READ_ROWS;
 use crate::error::{Conflict, StoreError};
-use crate::store::Store;
 
 pub(crate) fn store_part(conn: &Connection, part: &NewPart) -> Result<(), StoreError> {
     let ask = part.ask.as_str();
@@ -28,17 +27,8 @@ pub(crate) fn store_part(conn: &Connection, part: &NewPart) -> Result<(), StoreE
     Ok(())
 }
 
-impl Store {
-    /// What people have signed of an ask that several must approve, oldest first.
-    ///
-    /// # Errors
-    ///
-    /// If the database cannot be read.
-    pub fn approval_parts(&self, ask: &AskId) -> Result<Vec<Value>, StoreError> {
-        let sql = "SELECT token FROM approval_part WHERE ask = ?1 ORDER BY at, approver LIMIT ?2";
-        let params = params![ask.as_str(), codec::limit(MAX_READ_ROWS)];
-        self.read(|conn| {
-            query(conn, sql, params, |row| codec::from_json("approval", &row.get::<_, String>("token")?))
-        })
-    }
+pub(crate) fn approval_parts(conn: &Connection, ask: &AskId) -> Result<Vec<Value>, StoreError> {
+    let sql = "SELECT token FROM approval_part WHERE ask = ?1 ORDER BY at, approver LIMIT ?2";
+    let params = params![ask.as_str(), codec::limit(MAX_READ_ROWS)];
+    query(conn, sql, params, |row| codec::from_json("approval", &row.get::<_, String>("token")?))
 }

@@ -7,10 +7,9 @@ use writ_types::id::{AskId, KeyId, SessionId};
 use writ_types::unit::{MicroUsd, Timestamp};
 
 use super::{not_before, record_nonce};
+use crate::bounds::MAX_READ_ROWS;
 use crate::codec::{self, execute, get_time, get_uint, int, query, query_one};
-use crate::config::MAX_READ_ROWS;
 use crate::error::{Conflict, StoreError};
-use crate::store::Store;
 
 /// An approved plan to be kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -149,82 +148,58 @@ fn decode(row: &Row<'_>) -> Result<PlanRow, StoreError> {
     })
 }
 
-impl Store {
-    /// The plans that are in force at `now`, the latest first: of one session, or of all. Of some, nothing may be left.
-    ///
-    /// # Errors
-    ///
-    /// If the database cannot be read.
-    pub fn plans(
-        &self,
-        session: Option<SessionId>,
-        now: Timestamp,
-        limit: usize,
-    ) -> Result<Vec<PlanRow>, StoreError> {
-        self.plans_where(OF_SESSION, session.map(|id| id.to_string()), now, limit)
-    }
+pub(crate) fn plans(
+    conn: &Connection,
+    session: Option<SessionId>,
+    now: Timestamp,
+    limit: usize,
+) -> Result<Vec<PlanRow>, StoreError> {
+    plans_where(conn, OF_SESSION, session.map(|id| id.to_string()), now, limit)
+}
 
-    /// As [`Self::plans`], but those alone of which a step is left, and money where that is limited.
-    ///
-    /// # Errors
-    ///
-    /// If the database cannot be read.
-    pub fn plans_left(
-        &self,
-        session: Option<SessionId>,
-        now: Timestamp,
-        limit: usize,
-    ) -> Result<Vec<PlanRow>, StoreError> {
-        let which = format!(
-            "{OF_SESSION} AND (max_cost IS NULL OR max_cost > {SPENT} - cost_before)
-             AND EXISTS (SELECT 1 FROM plan_step WHERE plan_step.ask = plan.ask AND uses < max_uses)"
-        );
-        self.plans_where(&which, session.map(|id| id.to_string()), now, limit)
-    }
+pub(crate) fn plans_left(
+    conn: &Connection,
+    session: Option<SessionId>,
+    now: Timestamp,
+    limit: usize,
+) -> Result<Vec<PlanRow>, StoreError> {
+    let which = format!(
+        "{OF_SESSION} AND (max_cost IS NULL OR max_cost > {SPENT} - cost_before)
+         AND EXISTS (SELECT 1 FROM plan_step WHERE plan_step.ask = plan.ask AND uses < max_uses)"
+    );
+    plans_where(conn, &which, session.map(|id| id.to_string()), now, limit)
+}
 
-    /// The plan that is in force at `now` and was approved with this ask.
-    ///
-    /// # Errors
-    ///
-    /// If the database cannot be read.
-    pub fn plan_of(&self, ask: &AskId, now: Timestamp) -> Result<Option<PlanRow>, StoreError> {
-        let found = self.plans_where("plan.ask = ?1", Some(ask.to_string()), now, 1)?;
-        Ok(found.into_iter().next())
-    }
+pub(crate) fn plan_of(conn: &Connection, ask: &AskId, now: Timestamp) -> Result<Option<PlanRow>, StoreError> {
+    let found = plans_where(conn, "plan.ask = ?1", Some(ask.to_string()), now, 1)?;
+    Ok(found.into_iter().next())
+}
 
-    /// The plan whose task key this is, if that was not taken back; it may be over.
-    ///
-    /// # Errors
-    ///
-    /// If the database cannot be read.
-    pub fn plan_under(&self, key: KeyId) -> Result<Option<PlanRow>, StoreError> {
-        let (of, ever) = (Some(key.to_string()), Timestamp::from_millis(i64::MIN));
-        let found = self.plans_where("plan.key = ?1", of, ever, 1)?;
-        Ok(found.into_iter().next())
-    }
+pub(crate) fn plan_under(conn: &Connection, key: KeyId) -> Result<Option<PlanRow>, StoreError> {
+    let (of, ever) = (Some(key.to_string()), Timestamp::from_millis(i64::MIN));
+    let found = plans_where(conn, "plan.key = ?1", of, ever, 1)?;
+    Ok(found.into_iter().next())
+}
 
-    fn plans_where(
-        &self,
-        which: &str,
-        of: Option<String>,
-        now: Timestamp,
-        limit: usize,
-    ) -> Result<Vec<PlanRow>, StoreError> {
-        let sql = format!(
-            "SELECT plan.*, {SPENT} AS spent FROM plan JOIN approval ON approval.ask = plan.ask
-             WHERE {which} AND plan.ends_at > ?2 AND approval.revoked = 0
-             AND NOT EXISTS (SELECT 1 FROM revocation WHERE revocation.id = plan.key)
-             ORDER BY begins_at DESC, plan.ask LIMIT ?3"
-        );
-        let params = params![of, now.as_millis(), codec::limit(limit)];
-        self.read(|conn| {
-            let mut plans = query(conn, &sql, params, decode)?;
-            for plan in &mut plans {
-                let sql = "SELECT max_uses - uses FROM plan_step WHERE ask = ?1 ORDER BY step LIMIT ?2";
-                let params = params![plan.ask.as_str(), codec::limit(MAX_READ_ROWS)];
-                plan.left = query(conn, sql, params, |row| Ok(row.get(0)?))?;
-            }
-            Ok(plans)
-        })
+fn plans_where(
+    conn: &Connection,
+    which: &str,
+    of: Option<String>,
+    now: Timestamp,
+    limit: usize,
+) -> Result<Vec<PlanRow>, StoreError> {
+    let sql = format!(
+        "SELECT plan.*, {SPENT} AS spent FROM plan JOIN approval ON approval.ask = plan.ask
+         WHERE {which} AND plan.ends_at > ?2 AND approval.revoked = 0
+         AND NOT EXISTS (SELECT 1 FROM revocation WHERE revocation.id = plan.key)
+         ORDER BY begins_at DESC, plan.ask LIMIT ?3"
+    );
+    let params = params![of, now.as_millis(), codec::limit(limit)];
+    let mut plans = query(conn, &sql, params, decode)?;
+    for plan in &mut plans {
+        let sql = "SELECT max_uses - uses FROM plan_step WHERE ask = ?1 ORDER BY step LIMIT ?2";
+        let params = params![plan.ask.as_str(), codec::limit(MAX_READ_ROWS)];
+        plan.left = query(conn, sql, params, |row| Ok(row.get(0)?))?;
     }
+    Ok(plans)
 }

@@ -84,10 +84,9 @@ fn a_known_restore_explains_the_heads_that_it_gave_up_and_no_others() {
     assert_eq!(report.problem.map(|problem| problem.kind), Some(ProblemKind::OlderCopy), "not told of");
 
     let lost = before - copied.entries;
-    let Marked { from, .. } = home
-        .store
-        .mark_restored(Some(lost), copied.epoch + 1, "mark", &Withdrawn::default(), at(9))
-        .expect("marks");
+    let none = Withdrawn::default();
+    let Marked { from, .. } =
+        mark_restored(&home.store, Some(lost), copied.epoch + 1, "mark", &none, at(9)).expect("marks");
     assert_eq!((from.0, home.store.epoch()), (copied.entries, Ok(copied.epoch + 1)));
     for more in ["six", "seven", "eight"] {
         let report = home.store.verify_ledger(&options).expect("reads");
@@ -98,10 +97,8 @@ fn a_known_restore_explains_the_heads_that_it_gave_up_and_no_others() {
     }
     let held = heads(&home);
     let home = put_back(home, &copy);
-    let Marked { from: less, .. } = home
-        .store
-        .mark_restored(Some(1), copied.epoch + 2, "mark", &Withdrawn::default(), at(10))
-        .expect("marks");
+    let Marked { from: less, .. } =
+        mark_restored(&home.store, Some(1), copied.epoch + 2, "mark", &none, at(10)).expect("marks");
     assert_eq!(less.0, copied.entries);
     let report = home.store.verify_ledger(&VerifyOptions { held, ..options }).expect("reads");
     let kind = report.problem.map(|problem| problem.kind);
@@ -131,7 +128,7 @@ fn a_restore_from_before_a_rotation_explains_one_entry_less() {
     std::fs::copy(&copy, &path).expect("copies");
     let config = StoreConfig { rotations: vec![rotation], ..StoreConfig::new(path) };
     let store = Store::open(&config, next).expect("follows");
-    let marked = store.mark_restored(Some(lost), copied.epoch + 1, "mark", &Withdrawn::default(), at(9));
+    let marked = mark_restored(&store, Some(lost), copied.epoch + 1, "mark", &Withdrawn::default(), at(9));
     assert_eq!(marked.expect("marks").from.0, copied.entries + 1);
     let found = |head: &Checkpoint| {
         let options = VerifyOptions { keys: keys(), held: vec![head.clone()], every_signature: false };
@@ -180,7 +177,7 @@ fn a_removed_key_stays_removed_and_counters_go_on_after_a_restore() {
     let withdrawn = Withdrawn::of(&home.path(), keys()).expect("reads").expect("verifies");
     let home = put_back(home, &copy);
     let marked = |home: &Home, withdrawn: &Withdrawn, epoch| {
-        home.store.mark_restored(None, epoch, "mark", withdrawn, at(9)).expect("marks").removed
+        mark_restored(&home.store, None, epoch, "mark", withdrawn, at(9)).expect("marks").removed
     };
     assert_eq!(marked(&home, &Withdrawn::default(), copied.epoch + 1), [""; 0]);
     assert_eq!(in_force(&home), [terminal.id, kept.id, lost.id], "what the backup holds");

@@ -8,7 +8,6 @@ use super::lost;
 use super::rotation::Rotation;
 use crate::codec::{int, uint};
 use crate::error::{Conflict, StoreError};
-use crate::store::Store;
 
 /// The most payloads that are named at once for being old: a transaction of some milliseconds.
 pub const MAX_ERASED_AT_ONCE: usize = 500;
@@ -100,41 +99,34 @@ fn rests_on(
     })
 }
 
-// === impl Store ===
-
-impl Store {
-    /// The oldest entries from before a time whose payloads may be erased, at most [`MAX_ERASED_AT_ONCE`].
-    ///
-    /// # Errors
-    ///
-    /// If the database cannot be read.
-    pub fn old_payloads(&self, before: Timestamp, now: Timestamp) -> Result<Vec<EntrySeq>, StoreError> {
-        self.read(|conn| {
-            let mut statement = conn.prepare_cached(
-                "SELECT l.seq, l.at, l.event, p.payload FROM ledger_payload p JOIN ledger l ON l.seq = p.seq
-                 ORDER BY p.seq",
-            )?;
-            let mut rows = statement.query([])?;
-            let (mut found, mut young) = (Vec::new(), 0_usize);
-            while let Some(row) = rows.next()? {
-                let at: i64 = row.get("at")?;
-                // Entries stand in the order of their times, but for a clock that was set.
-                young += usize::from(at >= before.as_millis());
-                if young > MAX_YOUNG || found.len() >= MAX_ERASED_AT_ONCE {
-                    break;
-                }
-                if at >= before.as_millis() {
-                    continue;
-                }
-                let entry = EntrySeq(uint(row.get("seq")?));
-                let (event, payload): (String, String) = (row.get("event")?, row.get("payload")?);
-                if rests_on(conn, entry, &event, &payload, now)?.is_none() {
-                    found.push(entry);
-                }
-            }
-            Ok(found)
-        })
+pub(crate) fn old_payloads(
+    conn: &Connection,
+    before: Timestamp,
+    now: Timestamp,
+) -> Result<Vec<EntrySeq>, StoreError> {
+    let mut statement = conn.prepare_cached(
+        "SELECT l.seq, l.at, l.event, p.payload FROM ledger_payload p JOIN ledger l ON l.seq = p.seq
+         ORDER BY p.seq",
+    )?;
+    let mut rows = statement.query([])?;
+    let (mut found, mut young) = (Vec::new(), 0_usize);
+    while let Some(row) = rows.next()? {
+        let at: i64 = row.get("at")?;
+        // Entries stand in the order of their times, but for a clock that was set.
+        young += usize::from(at >= before.as_millis());
+        if young > MAX_YOUNG || found.len() >= MAX_ERASED_AT_ONCE {
+            break;
+        }
+        if at >= before.as_millis() {
+            continue;
+        }
+        let entry = EntrySeq(uint(row.get("seq")?));
+        let (event, payload): (String, String) = (row.get("event")?, row.get("payload")?);
+        if rests_on(conn, entry, &event, &payload, now)?.is_none() {
+            found.push(entry);
+        }
     }
+    Ok(found)
 }
 
 #[cfg(test)]

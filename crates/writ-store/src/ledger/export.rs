@@ -5,6 +5,7 @@
 use std::borrow::Cow;
 use std::io::Write;
 
+use rusqlite::Connection;
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use writ_types::error::{Exit, Report, ToReport};
@@ -12,7 +13,6 @@ use writ_types::error::{Exit, Report, ToReport};
 use super::head::{Checkpoint, MAX_NOTE_BYTES, NoteError};
 use crate::codec;
 use crate::error::StoreError;
-use crate::store::Store;
 
 /// The most heads of a held file: one in 256 entries of a ledger with 250 million.
 pub const MAX_HELD: usize = 1_000_000;
@@ -124,78 +124,49 @@ impl ToReport for ExportError {
     }
 }
 
-// === impl Store ===
-
-impl Store {
-    /// Writes the kept heads (multiples of 256 and the newest), one JSON object a line; returns their number.
-    ///
-    /// # Errors
-    ///
-    /// If the database cannot be read or the output cannot be written.
-    pub fn export_heads(&self, out: &mut dyn Write) -> Result<u64, ExportError> {
-        let mut written = 0;
-        self.export("SELECT note FROM ledger_head ORDER BY size", |found| {
-            let note: String = found.get("note").map_err(StoreError::from)?;
-            let head =
-                Checkpoint::parse(&note).map_err(|error| StoreError::LedgerDamaged(error.to_string()))?;
-            write_line(out, &HeadLine { size: head.size, root: hex::encode(head.root), note })?;
-            written += 1;
-            Ok(())
-        })?;
-        Ok(written)
-    }
-
-    /// The newest head: how many entries it covers, and its line of a held file. `None`: there is no entry yet.
-    ///
-    /// # Errors
-    ///
-    /// If the database cannot be read, or its head is damaged.
-    pub fn newest_head(&self) -> Result<Option<(u64, String)>, StoreError> {
-        let sql = "SELECT note FROM ledger_head ORDER BY size DESC LIMIT 1";
-        let note: Option<String> =
-            self.read(|conn| codec::query_one(conn, sql, [], |row| Ok(row.get("note")?)))?;
-        let Some(note) = note else { return Ok(None) };
+pub(crate) fn export_heads(conn: &Connection, out: &mut dyn Write) -> Result<u64, ExportError> {
+    let mut written = 0;
+    export(conn, "SELECT note FROM ledger_head ORDER BY size", |found| {
+        let note: String = found.get("note").map_err(StoreError::from)?;
         let head = Checkpoint::parse(&note).map_err(|error| StoreError::LedgerDamaged(error.to_string()))?;
-        let line = HeadLine { size: head.size, root: hex::encode(head.root), note };
-        Ok(Some((head.size, codec::to_json("export line", &line)?)))
-    }
+        write_line(out, &HeadLine { size: head.size, root: hex::encode(head.root), note })?;
+        written += 1;
+        Ok(())
+    })?;
+    Ok(written)
+}
 
-    /// Writes every entry, one JSON object a line, oldest first; returns their number. What they hold is not judged:
-    /// that is left to whoever reads it.
-    ///
-    /// # Errors
-    ///
-    /// If the database cannot be read or the output cannot be written.
-    pub fn export_entries(&self, out: &mut dyn Write) -> Result<u64, ExportError> {
-        let mut written = 0;
-        self.export(ENTRIES, |found| {
-            write_entry(out, found)?;
-            written += 1;
-            Ok(())
-        })?;
-        Ok(written)
-    }
+pub(crate) fn newest_head(conn: &Connection) -> Result<Option<(u64, String)>, StoreError> {
+    let sql = "SELECT note FROM ledger_head ORDER BY size DESC LIMIT 1";
+    let note: Option<String> = codec::query_one(conn, sql, [], |row| Ok(row.get("note")?))?;
+    let Some(note) = note else { return Ok(None) };
+    let head = Checkpoint::parse(&note).map_err(|error| StoreError::LedgerDamaged(error.to_string()))?;
+    let line = HeadLine { size: head.size, root: hex::encode(head.root), note };
+    Ok(Some((head.size, codec::to_json("export line", &line)?)))
+}
 
-    /// Streams the rows of a query: an export is as long as the ledger, and is never held in memory.
-    fn export(
-        &self,
-        sql: &str,
-        mut each: impl FnMut(&rusqlite::Row<'_>) -> Result<(), ExportError>,
-    ) -> Result<(), ExportError> {
-        let mut result = Ok(());
-        self.read(|conn| {
-            let mut statement = conn.prepare(sql)?;
-            let mut rows = statement.query([])?;
-            while let Some(row) = rows.next()? {
-                result = each(row);
-                if result.is_err() {
-                    break;
-                }
-            }
-            Ok(())
-        })?;
-        result
+pub(crate) fn export_entries(conn: &Connection, out: &mut dyn Write) -> Result<u64, ExportError> {
+    let mut written = 0;
+    export(conn, ENTRIES, |found| {
+        write_entry(out, found)?;
+        written += 1;
+        Ok(())
+    })?;
+    Ok(written)
+}
+
+/// Streams the rows of a query: an export is as long as the ledger, and is never held in memory.
+fn export(
+    conn: &Connection,
+    sql: &str,
+    mut each: impl FnMut(&rusqlite::Row<'_>) -> Result<(), ExportError>,
+) -> Result<(), ExportError> {
+    let mut statement = conn.prepare(sql).map_err(StoreError::from)?;
+    let mut rows = statement.query([]).map_err(StoreError::from)?;
+    while let Some(row) = rows.next().map_err(StoreError::from)? {
+        each(row)?;
     }
+    Ok(())
 }
 
 fn write_entry(out: &mut dyn Write, found: &rusqlite::Row<'_>) -> Result<(), ExportError> {

@@ -8,11 +8,10 @@ use writ_types::digest::Digest;
 use writ_types::entry::Fact;
 use writ_types::id::{AskId, AttemptId, EntrySeq, SessionId};
 
+use crate::bounds::MAX_READ_ROWS;
 use crate::codec::{self, execute, int};
-use crate::config::MAX_READ_ROWS;
 use crate::error::StoreError;
 use crate::sessions;
-use crate::store::Store;
 
 /// The most lost wishes of a session that are told apart. Where there are as many, whatever could be lost counts as lost.
 pub const MAX_LOST: usize = 1_000;
@@ -72,39 +71,32 @@ pub(super) fn erased(conn: &Connection, intent: EntrySeq) -> Result<(), StoreErr
     Ok(())
 }
 
-impl Store {
-    /// Where a session last began to do just this and nobody knows whether it was done, or it is under way; nothing, if it never
-    /// did, if it does no harm to do it twice, or if it was done since.
-    ///
-    /// # Errors
-    ///
-    /// If the database cannot be read.
-    pub fn lost(&self, session: SessionId, action: &Action) -> Result<Option<EntrySeq>, StoreError> {
-        // What has no canonical form is refused by the door.
-        let Some(wish) = wish(action).ok().filter(|_| !leaves_nothing(action)) else { return Ok(None) };
-        let session = session.to_string();
-        self.read(|conn| Ok(begun(conn, &session, wish)?.max(under_way(conn, &session, wish)?)))
-    }
+pub(crate) fn lost(
+    conn: &Connection,
+    session: SessionId,
+    action: &Action,
+) -> Result<Option<EntrySeq>, StoreError> {
+    // What has no canonical form is refused by the door.
+    let Some(wish) = wish(action).ok().filter(|_| !leaves_nothing(action)) else { return Ok(None) };
+    let session = session.to_string();
+    Ok(begun(conn, &session, wish)?.max(under_way(conn, &session, wish)?))
+}
 
-    /// Whether a session began to do just this after it had asked about it, and nobody knows whether it was done: by the order
-    /// of the ledger, since a clock may have been set back in between. Also where the question is not found any more.
-    ///
-    /// # Errors
-    ///
-    /// If the database cannot be read.
-    pub fn begun_since(&self, session: SessionId, action: &Action, ask: &AskId) -> Result<bool, StoreError> {
-        let Some(begun) = self.lost(session, action)? else { return Ok(false) };
-        let sql = "SELECT l.seq, p.payload FROM ledger l JOIN ledger_payload p ON p.seq = l.seq
-                   WHERE l.session = ?1 AND l.event = 'asked' ORDER BY l.seq DESC LIMIT ?2";
-        let params = params![session.to_string(), codec::limit(MAX_READ_ROWS)];
-        let asked = self.read(|conn| {
-            codec::query(conn, sql, params, |row| {
-                Ok((EntrySeq(codec::get_uint(row, "seq")?), row.get::<_, String>("payload")?))
-            })
-        })?;
-        let is_it = |payload: &str| matches!(serde_json::from_str(payload), Ok(Fact::Asked { ask: asked, .. }) if asked == *ask);
-        Ok(asked.into_iter().find(|(_, payload)| is_it(payload)).is_none_or(|(asked, _)| begun > asked))
-    }
+pub(crate) fn begun_since(
+    conn: &Connection,
+    session: SessionId,
+    action: &Action,
+    ask: &AskId,
+) -> Result<bool, StoreError> {
+    let Some(begun) = lost(conn, session, action)? else { return Ok(false) };
+    let sql = "SELECT l.seq, p.payload FROM ledger l JOIN ledger_payload p ON p.seq = l.seq
+               WHERE l.session = ?1 AND l.event = 'asked' ORDER BY l.seq DESC LIMIT ?2";
+    let params = params![session.to_string(), codec::limit(MAX_READ_ROWS)];
+    let asked = codec::query(conn, sql, params, |row| {
+        Ok((EntrySeq(codec::get_uint(row, "seq")?), row.get::<_, String>("payload")?))
+    })?;
+    let is_it = |payload: &str| matches!(serde_json::from_str(payload), Ok(Fact::Asked { ask: asked, .. }) if asked == *ask);
+    Ok(asked.into_iter().find(|(_, payload)| is_it(payload)).is_none_or(|(asked, _)| begun > asked))
 }
 
 fn begun(conn: &Connection, session: &str, wish: Digest) -> Result<Option<EntrySeq>, StoreError> {

@@ -1,6 +1,6 @@
 //! Inclusion proofs: one entry, shown to be in the ledger to someone who has the public key alone.
 
-use rusqlite::OptionalExtension as _;
+use rusqlite::{Connection, OptionalExtension as _};
 use serde::{Deserialize, Serialize};
 use writ_types::error::{Exit, Report, ToReport};
 use writ_types::id::EntrySeq;
@@ -11,7 +11,6 @@ use super::row::{self, Header};
 use super::tree::{self, Hash};
 use crate::codec;
 use crate::error::{Conflict, StoreError};
-use crate::store::Store;
 
 /// The longest audit path: a tree whose leaves are counted in 64 bits has no more levels.
 pub const MAX_PATH: usize = 64;
@@ -134,51 +133,37 @@ fn hash_from_hex(text: &str) -> Result<Hash, ProofError> {
     from_hex("path", text)?.try_into().map_err(|_| ProofError::Malformed("path"))
 }
 
-// === impl Store ===
-
-impl Store {
-    /// The proof that an entry is in the ledger, against the newest head.
-    ///
-    /// # Errors
-    ///
-    /// If there is no such entry, or the database cannot be read.
-    pub fn ledger_proof(&self, entry: EntrySeq) -> Result<Proof, StoreError> {
-        let row = self.ledger_row(entry)?;
-        let missing = || Conflict::Missing { what: "entry", id: entry.to_string() };
-        let row = row.ok_or_else(missing)?;
-        // The payload exactly as it was committed to, and the path to one head: both from one snapshot.
-        self.read(|conn| {
-            let snapshot = conn.unchecked_transaction()?;
-            let payload: Option<String> = snapshot
-                .query_row(
-                    "SELECT payload FROM ledger_payload WHERE seq = ?1",
-                    [codec::int(entry.0)],
-                    |row| row.get(0),
-                )
-                .optional()?;
-            let note: Option<String> = snapshot
-                .query_row("SELECT note FROM ledger_head ORDER BY size DESC LIMIT 1", [], |row| row.get(0))
-                .optional()?;
-            let note = note.ok_or_else(missing)?;
-            let head =
-                Checkpoint::parse(&note).map_err(|error| StoreError::LedgerDamaged(error.to_string()))?;
-            let path = tree::inclusion_path(entry.0, head.size, &StoredNodes(&snapshot))?;
-            Ok(Proof {
-                seq: entry.0,
-                at: row.at.as_millis(),
-                session: row.session.map(|id| id.to_string()).unwrap_or_default(),
-                turn: row.turn.map(|id| id.to_string()).unwrap_or_default(),
-                turn_number: codec::int(row.turn_number),
-                event: row.event.clone(),
-                commitment: row.commitment.to_string(),
-                salt: payload.as_ref().map(|_| row.salt.clone()),
-                payload,
-                signature: row.signature.clone(),
-                path: path.iter().map(hex::encode).collect(),
-                checkpoint: note,
-            })
+pub(crate) fn ledger_proof(conn: &Connection, key: &[u8; 32], entry: EntrySeq) -> Result<Proof, StoreError> {
+    let row = row::ledger_row(conn, key, entry)?;
+    let missing = || Conflict::Missing { what: "entry", id: entry.to_string() };
+    let row = row.ok_or_else(missing)?;
+    // The payload exactly as it was committed to, and the path to one head: both from one snapshot.
+    let snapshot = conn.unchecked_transaction()?;
+    let payload: Option<String> = snapshot
+        .query_row("SELECT payload FROM ledger_payload WHERE seq = ?1", [codec::int(entry.0)], |row| {
+            row.get(0)
         })
-    }
+        .optional()?;
+    let note: Option<String> = snapshot
+        .query_row("SELECT note FROM ledger_head ORDER BY size DESC LIMIT 1", [], |row| row.get(0))
+        .optional()?;
+    let note = note.ok_or_else(missing)?;
+    let head = Checkpoint::parse(&note).map_err(|error| StoreError::LedgerDamaged(error.to_string()))?;
+    let path = tree::inclusion_path(entry.0, head.size, &StoredNodes(&snapshot))?;
+    Ok(Proof {
+        seq: entry.0,
+        at: row.at.as_millis(),
+        session: row.session.map(|id| id.to_string()).unwrap_or_default(),
+        turn: row.turn.map(|id| id.to_string()).unwrap_or_default(),
+        turn_number: codec::int(row.turn_number),
+        event: row.event.clone(),
+        commitment: row.commitment.to_string(),
+        salt: payload.as_ref().map(|_| row.salt.clone()),
+        payload,
+        signature: row.signature.clone(),
+        path: path.iter().map(hex::encode).collect(),
+        checkpoint: note,
+    })
 }
 
 #[cfg(test)]

@@ -2,13 +2,15 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
+use rusqlite::Connection;
 use serde::Serialize;
 use writ_types::entry::Fact;
 use writ_types::id::{AskId, EntrySeq};
 use writ_types::taint::{Label, MAX_SOURCES, Source, Taint};
 
+use super::row;
+use crate::approvals;
 use crate::error::StoreError;
-use crate::store::Store;
 
 /// The most steps of one walk.
 pub const MAX_FOLLOWED: usize = 200;
@@ -61,73 +63,71 @@ pub struct RestsOn {
     pub more: bool,
 }
 
-impl Store {
-    /// What an entry rests on, that entry first. What has no label, or no payload any more, is no step.
-    ///
-    /// # Errors
-    ///
-    /// If the database cannot be read.
-    pub fn entry_rests_on(&self, entry: EntrySeq) -> Result<RestsOn, StoreError> {
-        self.follow(Vec::new(), VecDeque::from([entry]))
-    }
+pub(crate) fn entry_rests_on(
+    conn: &Connection,
+    key: &[u8; 32],
+    entry: EntrySeq,
+) -> Result<RestsOn, StoreError> {
+    follow(conn, key, Vec::new(), VecDeque::from([entry]))
+}
 
-    /// What an ask rests on, the ask itself first; none: there is no such ask.
-    ///
-    /// # Errors
-    ///
-    /// If the database cannot be read.
-    pub fn ask_rests_on(&self, ask: &AskId) -> Result<Option<RestsOn>, StoreError> {
-        let Some(ask) = self.ask(ask)? else { return Ok(None) };
-        let first = Step::new(None, ASKED, &ask.prepared.label);
-        let due = first.sources.iter().filter_map(|source| source.entry).collect();
-        self.follow(vec![first], due).map(Some)
-    }
+pub(crate) fn ask_rests_on(
+    conn: &Connection,
+    key: &[u8; 32],
+    ask: &AskId,
+) -> Result<Option<RestsOn>, StoreError> {
+    let Some(ask) = approvals::read_ask(conn, ask)? else { return Ok(None) };
+    let first = Step::new(None, ASKED, &ask.prepared.label);
+    let due = first.sources.iter().filter_map(|source| source.entry).collect();
+    follow(conn, key, vec![first], due).map(Some)
+}
 
-    fn follow(&self, mut steps: Vec<Step>, mut due: VecDeque<EntrySeq>) -> Result<RestsOn, StoreError> {
-        let mut known: BTreeSet<EntrySeq> = due.iter().copied().collect();
-        while let Some(seq) = due.pop_front() {
-            if steps.len() >= MAX_FOLLOWED {
-                return Ok(RestsOn { steps, more: true });
-            }
-            let Some(entry) = self.ledger_row(seq)?.and_then(|row| row.entry()) else { continue };
-            let Some(label) = self.label_of(&entry.fact)? else { continue };
-            let step = Step::new(Some(seq), entry.fact.event(), &label);
-            due.extend(
-                step.sources.iter().filter_map(|source| source.entry).filter(|seq| known.insert(*seq)),
-            );
-            steps.push(step);
+fn follow(
+    conn: &Connection,
+    key: &[u8; 32],
+    mut steps: Vec<Step>,
+    mut due: VecDeque<EntrySeq>,
+) -> Result<RestsOn, StoreError> {
+    let mut known: BTreeSet<EntrySeq> = due.iter().copied().collect();
+    while let Some(seq) = due.pop_front() {
+        if steps.len() >= MAX_FOLLOWED {
+            return Ok(RestsOn { steps, more: true });
         }
-        Ok(RestsOn { steps, more: false })
+        let Some(entry) = row::ledger_row(conn, key, seq)?.and_then(|row| row.entry()) else { continue };
+        let Some(label) = label_of(conn, &entry.fact)? else { continue };
+        let step = Step::new(Some(seq), entry.fact.event(), &label);
+        due.extend(step.sources.iter().filter_map(|source| source.entry).filter(|seq| known.insert(*seq)));
+        steps.push(step);
     }
+    Ok(RestsOn { steps, more: false })
+}
 
-    /// The label of what has one. That of what was asked stands with the ask.
-    fn label_of(&self, fact: &Fact) -> Result<Option<Label>, StoreError> {
-        Ok(match fact {
-            Fact::Received { record, .. } => Some(Label::new(record.taint)),
-            Fact::Intent { label, .. } | Fact::Outcome { label, .. } | Fact::Replied { label, .. } => {
-                Some(label.clone())
-            }
-            Fact::Asked { ask, .. } => self.ask(ask)?.map(|ask| ask.prepared.label),
-            Fact::Gated { .. }
-            | Fact::Shadowed { .. }
-            | Fact::Hooked { .. }
-            | Fact::Answered { .. }
-            | Fact::Denied { .. }
-            | Fact::ModelCalled { .. }
-            | Fact::Keyed { .. }
-            | Fact::Planned { .. }
-            | Fact::Phase { .. }
-            | Fact::Remembered { .. }
-            | Fact::Escalated { .. }
-            | Fact::PolicyChanged { .. }
-            | Fact::Applied { .. }
-            | Fact::Erased { .. }
-            | Fact::SandboxReady { .. }
-            | Fact::Checkpoint { .. }
-            | Fact::Connected { .. }
-            | Fact::Restored { .. } => None,
-        })
-    }
+fn label_of(conn: &Connection, fact: &Fact) -> Result<Option<Label>, StoreError> {
+    Ok(match fact {
+        Fact::Received { record, .. } => Some(Label::new(record.taint)),
+        Fact::Intent { label, .. } | Fact::Outcome { label, .. } | Fact::Replied { label, .. } => {
+            Some(label.clone())
+        }
+        Fact::Asked { ask, .. } => approvals::read_ask(conn, ask)?.map(|ask| ask.prepared.label),
+        Fact::Gated { .. }
+        | Fact::Shadowed { .. }
+        | Fact::Hooked { .. }
+        | Fact::Answered { .. }
+        | Fact::Denied { .. }
+        | Fact::ModelCalled { .. }
+        | Fact::Keyed { .. }
+        | Fact::Planned { .. }
+        | Fact::Phase { .. }
+        | Fact::Remembered { .. }
+        | Fact::Escalated { .. }
+        | Fact::PolicyChanged { .. }
+        | Fact::Applied { .. }
+        | Fact::Erased { .. }
+        | Fact::SandboxReady { .. }
+        | Fact::Checkpoint { .. }
+        | Fact::Connected { .. }
+        | Fact::Restored { .. } => None,
+    })
 }
 
 #[cfg(test)]

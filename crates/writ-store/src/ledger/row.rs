@@ -15,7 +15,6 @@ use super::head::verify_signature;
 use super::tree::{Hash, leaf_hash};
 use crate::codec::{self, int};
 use crate::error::StoreError;
-use crate::store::Store;
 
 /// Length of the salt of a payload: 128 bits, so that no short payload can be guessed from its commitment.
 pub const SALT_BYTES: usize = 16;
@@ -140,7 +139,7 @@ pub struct LedgerQuery {
     pub before: Option<EntrySeq>,
     /// Only entries after this one.
     pub after: Option<EntrySeq>,
-    /// The most rows, up to [`crate::config::MAX_READ_ROWS`].
+    /// The most rows, up to [`crate::bounds::MAX_READ_ROWS`].
     pub limit: usize,
 }
 
@@ -223,74 +222,52 @@ pub(crate) fn least(conn: &Connection, attempts: i64) -> Result<u64, StoreError>
     Ok(codec::uint(least))
 }
 
-// === impl Store ===
+pub(crate) fn ledger_row(
+    conn: &Connection,
+    key: &[u8; 32],
+    entry: EntrySeq,
+) -> Result<Option<LedgerRow>, StoreError> {
+    codec::query_one(conn, &format!("SELECT {COLUMNS} WHERE l.seq = ?1"), [int(entry.0)], |row| {
+        decode(row, key)
+    })
+}
 
-impl Store {
-    /// How many entries the ledger has.
-    ///
-    /// # Errors
-    ///
-    /// If the database cannot be read.
-    pub fn ledger_size(&self) -> Result<u64, StoreError> {
-        self.read(count)
-    }
+pub(crate) fn ledger_tail(
+    conn: &Connection,
+    key: &[u8; 32],
+    rows: usize,
+) -> Result<Vec<LedgerRow>, StoreError> {
+    let mut found = ledger_search(conn, key, &LedgerQuery { limit: rows, ..LedgerQuery::default() })?;
+    found.reverse();
+    Ok(found)
+}
 
-    /// One entry, if it is there.
-    ///
-    /// # Errors
-    ///
-    /// If the database cannot be read.
-    pub fn ledger_row(&self, entry: EntrySeq) -> Result<Option<LedgerRow>, StoreError> {
-        let key = self.public_key();
-        self.read(|conn| {
-            codec::query_one(conn, &format!("SELECT {COLUMNS} WHERE l.seq = ?1"), [int(entry.0)], |row| {
-                decode(row, &key)
-            })
-        })
-    }
-
-    /// The newest entries, oldest first.
-    ///
-    /// # Errors
-    ///
-    /// If the database cannot be read.
-    pub fn ledger_tail(&self, rows: usize) -> Result<Vec<LedgerRow>, StoreError> {
-        let mut found = self.ledger_search(&LedgerQuery { limit: rows, ..LedgerQuery::default() })?;
-        found.reverse();
-        Ok(found)
-    }
-
-    /// The entries that fit, newest first.
-    ///
-    /// # Errors
-    ///
-    /// If the database cannot be read.
-    pub fn ledger_search(&self, query: &LedgerQuery) -> Result<Vec<LedgerRow>, StoreError> {
-        let key = self.public_key();
-        let mut conditions = vec!["1"];
-        let mut values: Vec<Box<dyn ToSql>> = Vec::new();
-        let mut add = |condition: &'static str, value: Option<Box<dyn ToSql>>| {
-            if let Some(value) = value {
-                conditions.push(condition);
-                values.push(value);
-            }
-        };
-        fn boxed<T: ToSql + 'static>(value: T) -> Box<dyn ToSql> {
-            Box::new(value)
+pub(crate) fn ledger_search(
+    conn: &Connection,
+    key: &[u8; 32],
+    query: &LedgerQuery,
+) -> Result<Vec<LedgerRow>, StoreError> {
+    let mut conditions = vec!["1"];
+    let mut values: Vec<Box<dyn ToSql>> = Vec::new();
+    let mut add = |condition: &'static str, value: Option<Box<dyn ToSql>>| {
+        if let Some(value) = value {
+            conditions.push(condition);
+            values.push(value);
         }
-        add("l.event = ?", query.event.clone().map(boxed));
-        add("l.session = ?", query.session.map(|id| boxed(id.to_string())));
-        add("l.turn = ?", query.turn.map(|id| boxed(id.to_string())));
-        add("l.turn_number = ?", query.turn_number.map(|number| boxed(int(number))));
-        add("instr(lower(p.payload), lower(?)) > 0", query.text.clone().map(boxed));
-        add("l.at >= ?", query.since.map(|at| boxed(at.as_millis())));
-        add("l.at < ?", query.until.map(|at| boxed(at.as_millis())));
-        add("l.seq < ?", query.before.map(|seq| boxed(int(seq.0))));
-        add("l.seq > ?", query.after.map(|seq| boxed(int(seq.0))));
-        values.push(boxed(codec::limit(query.limit)));
-        let sql = format!("SELECT {COLUMNS} WHERE {} ORDER BY l.seq DESC LIMIT ?", conditions.join(" AND "));
-        self.read(|conn| {
-            codec::query(conn, &sql, rusqlite::params_from_iter(values.iter()), |row| decode(row, &key))
-        })
+    };
+    fn boxed<T: ToSql + 'static>(value: T) -> Box<dyn ToSql> {
+        Box::new(value)
     }
+    add("l.event = ?", query.event.clone().map(boxed));
+    add("l.session = ?", query.session.map(|id| boxed(id.to_string())));
+    add("l.turn = ?", query.turn.map(|id| boxed(id.to_string())));
+    add("l.turn_number = ?", query.turn_number.map(|number| boxed(int(number))));
+    add("instr(lower(p.payload), lower(?)) > 0", query.text.clone().map(boxed));
+    add("l.at >= ?", query.since.map(|at| boxed(at.as_millis())));
+    add("l.at < ?", query.until.map(|at| boxed(at.as_millis())));
+    add("l.seq < ?", query.before.map(|seq| boxed(int(seq.0))));
+    add("l.seq > ?", query.after.map(|seq| boxed(int(seq.0))));
+    values.push(boxed(codec::limit(query.limit)));
+    let sql = format!("SELECT {COLUMNS} WHERE {} ORDER BY l.seq DESC LIMIT ?", conditions.join(" AND "));
+    codec::query(conn, &sql, rusqlite::params_from_iter(values.iter()), |row| decode(row, key))
 }

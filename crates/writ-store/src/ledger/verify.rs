@@ -14,7 +14,6 @@ use writ_types::id::EntrySeq;
 
 use super::head::Checkpoint;
 use crate::error::StoreError;
-use crate::store::Store;
 
 mod nodes;
 mod rows;
@@ -182,22 +181,15 @@ fn percent_encode(path: &[u8]) -> String {
         .collect()
 }
 
-// === impl Store ===
-
-impl Store {
-    /// Verifies the ledger of this store on a snapshot; its own key is among those accepted.
-    ///
-    /// # Errors
-    ///
-    /// If the database cannot be read; what is wrong *in* the ledger is in the report.
-    pub fn verify_ledger(&self, options: &VerifyOptions) -> Result<VerifyReport, StoreError> {
-        let mut options = options.clone();
-        options.keys.push(self.public_key());
-        self.read(|conn| {
-            let snapshot = conn.unchecked_transaction()?;
-            walk::verify(&snapshot, &options)
-        })
-    }
+pub(crate) fn verify_ledger(
+    conn: &Connection,
+    key: [u8; 32],
+    options: &VerifyOptions,
+) -> Result<VerifyReport, StoreError> {
+    let mut options = options.clone();
+    options.keys.push(key);
+    let snapshot = conn.unchecked_transaction()?;
+    walk::verify(&snapshot, &options)
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Leases, fences and order.
 
 use super::*;
+use crate::batch::Op;
 use crate::testing::*;
 
 fn lease_at(home: &Home, millis: i64) -> Option<Leased> {

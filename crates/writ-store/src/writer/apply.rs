@@ -9,7 +9,7 @@ use writ_types::unit::Timestamp;
 use crate::batch::{AskOpened, FrameNumber, NewAsk, Op, Receipt, Redemption};
 use crate::error::StoreError;
 use crate::ledger::append::Tail;
-use crate::{approvals, backup, kept, keys, memory, queue, sessions, settings, turns, undo, usage};
+use crate::{approvals, kept, keys, memory, queue, restore, sessions, settings, turns, undo, usage};
 
 /// A batch on its way: what it has got so far.
 struct Progress<'a> {
@@ -78,7 +78,7 @@ impl Progress<'_> {
             Op::ExpireAsks { now } => self.count(approvals::expire_asks(conn, *now)),
             Op::StoreApproval(approval) => approvals::store(conn, approval),
             Op::ConsumeApproval { approval, now } => approvals::consume(conn, approval, *now),
-            Op::VoidWaiting { at, mark } => backup::void_waiting(conn, *at, mark),
+            Op::VoidWaiting { at, mark } => restore::void_waiting(conn, *at, mark),
             Op::KeepUndo(undo) => undo::keep(conn, undo),
             Op::Undone { attempt, at } => undo::undone(conn, *attempt, *at),
             Op::ForgetUndo { attempt } => undo::forget(conn, *attempt),

@@ -1,0 +1,173 @@
+//! The pool of threads that read for async callers.
+//!
+//! A read is handed over by a queue and answered by a oneshot channel, so that no thread of an async runtime waits for
+//! a connection or a disk. A thread is started when a read finds none idle, up to [`READERS`], and has its own
+//! connection with its own prepared statements.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+
+use crate::bounds::{READ_QUEUE, READERS};
+use crate::error::StoreError;
+use crate::readers::{Reader, Source};
+
+/// A read on its way: given a connection, or the reason why there is none. Returns false if the connection may be in
+/// the middle of something and must not be used again.
+type Job = Box<dyn FnOnce(Result<&Reader, StoreError>) -> bool + Send>;
+
+/// The threads; dropping it joins them after the reads that run.
+pub(crate) struct ReadPool {
+    shared: Arc<Shared>,
+    room: Arc<Semaphore>,
+}
+
+struct Shared {
+    source: Source,
+    state: Mutex<State>,
+    handed_over: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    jobs: VecDeque<Job>,
+    threads: Vec<JoinHandle<()>>,
+    /// Threads that wait for a job, those included that were woken and have not taken it yet.
+    idle: usize,
+    is_closed: bool,
+}
+
+impl ReadPool {
+    pub(crate) fn new(source: Source) -> Self {
+        let shared = Shared { source, state: Mutex::default(), handed_over: Condvar::new() };
+        Self { shared: Arc::new(shared), room: Arc::new(Semaphore::new(READ_QUEUE)) }
+    }
+
+    /// Runs `read` on a thread of the pool. Dropping the future leaves out a read that has not begun.
+    ///
+    /// # Errors
+    ///
+    /// The read's own; that no thread or connection can be had; that the read has panicked.
+    pub(crate) async fn run<T, F>(&self, read: F) -> Result<T, StoreError>
+    where
+        T: Send + 'static,
+        F: FnOnce(&Reader) -> Result<T, StoreError> + Send + 'static,
+    {
+        let permit = Arc::clone(&self.room).acquire_owned().await.map_err(|_| StoreError::Closed)?;
+        let (reply, answer) = oneshot::channel();
+        self.hand_over(job(read, reply, permit))?;
+        answer.await.map_err(|_| StoreError::Closed)?
+    }
+
+    fn hand_over(&self, job: Job) -> Result<(), StoreError> {
+        let mut state = self.shared.lock();
+        if state.jobs.len() >= state.idle && state.threads.len() < READERS {
+            match self.shared.spawn(state.threads.len()) {
+                Ok(thread) => state.threads.push(thread),
+                // Fewer threads than wanted still read, only later.
+                Err(error) if state.threads.is_empty() => return Err(error),
+                Err(error) => tracing::warn!(%error, "a thread that reads could not be started"),
+            }
+        }
+        state.jobs.push_back(job);
+        drop(state);
+        self.shared.handed_over.notify_one();
+        Ok(())
+    }
+}
+
+/// A read as a job: answers `reply`, and gives its place in the queue back.
+fn job<T, F>(read: F, reply: oneshot::Sender<Result<T, StoreError>>, permit: OwnedSemaphorePermit) -> Job
+where
+    T: Send + 'static,
+    F: FnOnce(&Reader) -> Result<T, StoreError> + Send + 'static,
+{
+    Box::new(move |reader| {
+        drop(permit);
+        if reply.is_closed() {
+            return true;
+        }
+        // The thread outlives a read that panics; what the read has borrowed is not used again.
+        let done = reader.map(|reader| catch_unwind(AssertUnwindSafe(|| read(reader))));
+        let (is_whole, result) = match done {
+            Ok(Ok(result)) => (true, result),
+            Ok(Err(_)) => (false, Err(StoreError::ReadPanicked)),
+            Err(error) => (true, Err(error)),
+        };
+        // An answer that is not waited for any more is dropped.
+        let _unread = reply.send(result);
+        is_whole
+    })
+}
+
+impl Drop for ReadPool {
+    fn drop(&mut self) {
+        let mut state = self.shared.lock();
+        state.is_closed = true;
+        let threads = std::mem::take(&mut state.threads);
+        drop(state);
+        self.shared.handed_over.notify_all();
+        for thread in threads {
+            // A panic outside a read has already been reported by the panic hook.
+            let _ended = thread.join();
+        }
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn spawn(self: &Arc<Self>, number: usize) -> Result<JoinHandle<()>, StoreError> {
+        let own = Arc::clone(self);
+        std::thread::Builder::new().name(format!("writ-read-{number}")).spawn(move || own.serve()).map_err(
+            |error| StoreError::Path { path: "reading thread".to_owned(), message: error.to_string() },
+        )
+    }
+
+    /// Runs jobs until the pool is closed.
+    fn serve(&self) {
+        let mut reader = None;
+        while let Some(job) = self.next_job() {
+            let opened = match reader.take() {
+                Some(open) => Ok(open),
+                None => self.source.open(),
+            };
+            match opened {
+                Ok(open) => reader = job(Ok(&open)).then_some(open),
+                Err(error) => {
+                    job(Err(error));
+                }
+            }
+        }
+    }
+
+    fn next_job(&self) -> Option<Job> {
+        let mut state = self.lock();
+        loop {
+            if let Some(job) = state.jobs.pop_front() {
+                return Some(job);
+            }
+            if state.is_closed {
+                return None;
+            }
+            state.idle += 1;
+            state = self.handed_over.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state.idle -= 1;
+        }
+    }
+}
+
+impl fmt::Debug for ReadPool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ReadPool").field("threads", &self.shared.lock().threads.len()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests;

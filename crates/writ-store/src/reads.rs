@@ -1,0 +1,128 @@
+//! The reads of the store: one trait per noun, each method one question.
+//!
+//! [`Store`] answers them with a pool of threads over SQLite; another database implements the same traits. The methods
+//! are async functions in traits, with futures that are `Send`, and not boxed: a read costs no allocation for its
+//! future, and the engine knows its store when it is compiled. Code that is generic takes `impl Reads`.
+//!
+//! A read sees every commit whose receipt has come. Dropping its future leaves out a read that has not begun. A method
+//! that answers several questions at once does so on one snapshot and with one hand-over to a thread.
+//!
+//! [`BlockingReads`] has the same methods for code that may block its thread.
+
+use std::future::Future;
+
+use crate::approvals;
+use crate::error::StoreError;
+use crate::store::Store;
+
+pub use crate::readers::BlockingReads;
+pub use consent::{ApprovalReads, AskReads, PlanReads};
+pub use ledger::LedgerReads;
+pub use people::{KeyReads, MemoryReads, SettingReads, UndoReads, UsageReads};
+pub use work::{QueueReads, ResultReads, SessionReads, TurnReads};
+
+/// Declares a trait of reads, and how [`Store`] and [`BlockingReads`] answer each.
+///
+/// An argument is made owned for its way to the thread: cloned, or by the expression behind `=`.
+macro_rules! reads {
+    (@own $arg:ident) => { $arg.to_owned() };
+    (@own $arg:ident $own:expr) => { $own };
+    ($(#[$about:meta])* $name:ident {
+        $(
+            $(#[$doc:meta])*
+            fn $read:ident($($arg:ident: $kind:ty $(= $own:expr)?),* $(,)?) -> $found:ty = |$db:ident| $answer:expr;
+        )*
+    }) => {
+        $(#[$about])*
+        pub trait $name: Send + Sync {
+            $(
+                $(#[$doc])*
+                ///
+                /// # Errors
+                ///
+                /// If the database cannot be read.
+                fn $read(&self, $($arg: $kind),*) -> impl Future<Output = Result<$found, StoreError>> + Send;
+            )*
+        }
+
+        impl $name for Store {
+            $(
+                async fn $read(&self, $($arg: $kind),*) -> Result<$found, StoreError> {
+                    $(let $arg = reads!(@own $arg $($own)?);)*
+                    self.run(move |$db: &$crate::readers::Reader| $answer).await
+                }
+            )*
+        }
+
+        impl BlockingReads {
+            $(
+                $(#[$doc])*
+                ///
+                /// # Errors
+                ///
+                /// If the database cannot be read.
+                pub fn $read(&self, $($arg: $kind),*) -> Result<$found, StoreError> {
+                    $(let $arg = reads!(@own $arg $($own)?);)*
+                    self.run(move |$db: &$crate::readers::Reader| $answer)
+                }
+            )*
+        }
+    };
+}
+
+mod consent;
+mod ledger;
+mod people;
+mod work;
+
+/// All reads of a store.
+pub trait Reads:
+    AskReads
+    + ApprovalReads
+    + PlanReads
+    + KeyReads
+    + RevocationReads
+    + LedgerReads
+    + SessionReads
+    + TurnReads
+    + QueueReads
+    + ResultReads
+    + UndoReads
+    + UsageReads
+    + MemoryReads
+    + SettingReads
+{
+}
+
+impl Reads for Store {}
+
+/// Reads of revocations.
+pub trait RevocationReads: Send + Sync {
+    /// Returns true if this revocation id was revoked. Does not go to the database where nothing ever was.
+    ///
+    /// # Errors
+    ///
+    /// If the database cannot be read.
+    fn is_revoked(&self, id: &str) -> impl Future<Output = Result<bool, StoreError>> + Send;
+}
+
+impl RevocationReads for Store {
+    async fn is_revoked(&self, id: &str) -> Result<bool, StoreError> {
+        if !self.is_anything_revoked() {
+            return Ok(false);
+        }
+        let id = id.to_owned();
+        self.run(move |db| approvals::is_revoked(&db.conn, &id)).await
+    }
+}
+
+impl BlockingReads {
+    /// Returns true if this revocation id was revoked.
+    ///
+    /// # Errors
+    ///
+    /// If the database cannot be read.
+    pub fn is_revoked(&self, id: &str) -> Result<bool, StoreError> {
+        self.run(|db| approvals::is_revoked(&db.conn, id))
+    }
+}

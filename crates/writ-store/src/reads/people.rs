@@ -1,0 +1,115 @@
+//! Reads of keys, memories, undo records, usage and settings.
+
+use std::future::Future;
+
+use serde_json::Value;
+use writ_types::action::MemoryKind;
+use writ_types::id::{AttemptId, KeyId, MemoryId, SessionId};
+use writ_types::unit::Timestamp;
+
+use crate::approvals::{self, ApproverKey};
+use crate::batch::{Op, pending_usage};
+use crate::error::StoreError;
+use crate::keys::{self, IssuedKey, StandingOrder};
+use crate::memory::{self, Memory, MemoryHit, Secrets};
+use crate::readers::BlockingReads;
+use crate::settings;
+use crate::store::Store;
+use crate::undo::{self, Undo};
+use crate::usage::{self, Reserved, Standing, UsageTotals};
+
+reads! {
+    /// Reads of keys and standing orders.
+    KeyReads {
+        /// Returns the approver keys, oldest first; revoked ones too.
+        fn approver_keys() -> Vec<ApproverKey> = |db| approvals::approver_keys(&db.conn);
+
+        /// Returns an issued key, unless it ended and was forgotten.
+        fn issued_key(id: KeyId) -> Option<IssuedKey> = |db| keys::issued_key(&db.conn, id);
+
+        /// Returns the issued keys that have not ended, newest first; revoked ones too.
+        fn issued_keys(now: Timestamp, limit: usize) -> Vec<IssuedKey> =
+            |db| keys::issued_keys(&db.conn, now, limit);
+
+        /// Returns a standing order, unless it ended and was forgotten.
+        fn standing_order(id: KeyId) -> Option<StandingOrder> = |db| keys::standing_order(&db.conn, id);
+
+        /// Returns the standing orders, newest first; revoked and ended ones too.
+        fn standing_orders(limit: usize) -> Vec<StandingOrder> = |db| keys::standing_orders(&db.conn, limit);
+    }
+}
+
+reads! {
+    /// Reads of memories.
+    MemoryReads {
+        /// Searches the memories of all sessions and, if one is named, of that session; best first. A text without words
+        /// finds nothing.
+        fn search_memory(text: &str, session: Option<SessionId>, secrets: Secrets, limit: usize) -> Vec<MemoryHit> =
+            |db| memory::search_memory(&db.conn, &text, session, secrets, limit);
+
+        /// Returns a memory.
+        fn memory(memory: MemoryId) -> Option<Memory> = |db| memory::read_memory(&db.conn, memory);
+
+        /// Returns the memories of one kind that belong to no session, newest first. `Profile` ones are pinned when a
+        /// session is opened.
+        fn memories_of_kind(kind: MemoryKind, secrets: Secrets, limit: usize) -> Vec<Memory> =
+            |db| memory::memories_of_kind(&db.conn, kind, secrets, limit);
+    }
+}
+
+reads! {
+    /// Reads of undo records.
+    UndoReads {
+        /// Returns the undo record of an attempt.
+        fn undo(attempt: AttemptId) -> Option<Undo> = |db| undo::read_undo(&db.conn, attempt);
+
+        /// Returns the undo records of a session, newest first.
+        fn undos(session: SessionId, limit: usize) -> Vec<Undo> = |db| undo::undos(&db.conn, session, limit);
+
+        /// Returns the undo records that need no more than one tap at `now`, newest first.
+        fn undos_until(now: Timestamp, limit: usize) -> Vec<Undo> = |db| undo::undos_until(&db.conn, now, limit);
+
+        /// Returns the undo records of attempts before `before`, oldest first.
+        fn old_undos(before: Timestamp, limit: usize) -> Vec<Undo> = |db| undo::old_undos(&db.conn, before, limit);
+    }
+}
+
+reads! {
+    /// Reads of usage and counters.
+    UsageReads {
+        /// Returns the usage that the budgets of a session and of the UTC day of `at` are compared with, as it will be
+        /// once `pending` is written as well.
+        fn standing(session: SessionId, at: Timestamp, pending: &[Op] = pending_usage(pending)) -> Standing =
+            |db| usage::standing(&db.conn, session, at, &pending);
+
+        /// Returns the usage of a session since it was opened.
+        fn session_usage(session: SessionId) -> UsageTotals = |db| usage::session_usage(&db.conn, session);
+
+        /// Returns the usage of all sessions on the UTC day of `at`.
+        fn day_usage(at: Timestamp) -> UsageTotals = |db| usage::day_usage(&db.conn, at);
+
+        /// Returns the reservations of a session.
+        fn session_reserved(session: SessionId) -> Reserved = |db| usage::session_reserved(&db.conn, session);
+
+        /// Returns the reservations made on the UTC day of `at`.
+        fn day_reserved(at: Timestamp) -> Reserved = |db| usage::day_reserved(&db.conn, at);
+
+        /// Returns a counter; zero if nothing was added to it.
+        fn counter(name: &str) -> u64 = |db| usage::counter(&db.conn, &name);
+
+        /// Returns the counters whose name begins with `prefix`, by name; at most
+        /// [`MAX_COUNTERS`](crate::usage::MAX_COUNTERS).
+        fn counters(prefix: &str) -> Vec<(String, u64)> = |db| usage::counters(&db.conn, &prefix);
+    }
+}
+
+reads! {
+    /// Reads of settings.
+    SettingReads {
+        /// Returns a setting.
+        fn setting(key: &str) -> Option<Value> = |db| settings::setting(&db.conn, &key);
+
+        /// Returns the epoch in force.
+        fn epoch() -> u64 = |db| settings::epoch_of(&db.conn);
+    }
+}

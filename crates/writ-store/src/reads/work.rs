@@ -1,0 +1,104 @@
+//! Reads of sessions, turns, the queue and withheld results.
+
+use std::future::Future;
+
+use writ_types::frame::Numbered;
+use writ_types::id::{MessageId, SessionId, TurnId};
+use writ_types::unit::Timestamp;
+
+use crate::error::StoreError;
+use crate::kept::{self, KeptResult};
+use crate::queue::{self, QueueDepth, QueuedMessage};
+use crate::readers::BlockingReads;
+use crate::sessions::{self, ChronicleRow, Session};
+use crate::store::Store;
+use crate::turns::{self, Turn};
+
+reads! {
+    /// Reads of sessions, their frames and their history.
+    SessionReads {
+        /// Returns a session.
+        fn session(session: SessionId) -> Option<Session> = |db| sessions::read_session(&db.conn, session);
+
+        /// Returns the sessions in the order of their last change, newest first.
+        fn sessions(limit: usize) -> Vec<Session> = |db| sessions::sessions(&db.conn, limit);
+
+        /// Returns the stored frames of a session after number `after`, in order.
+        fn frames_after(session: SessionId, after: u64, limit: usize) -> Vec<Numbered> =
+            |db| sessions::frames_after(&db.conn, session, after, limit);
+
+        /// Returns the newest `limit` messages of a session's history up to row `last`, oldest first. History is never
+        /// changed, so the answer is always the same.
+        fn recent_until(session: SessionId, last: u64, limit: usize) -> Vec<ChronicleRow> =
+            |db| sessions::recent_until(&db.conn, session, last, limit);
+
+        /// Returns the newest `limit` messages of a session's history after row `after`, oldest first.
+        fn recent_after(session: SessionId, after: u64, limit: usize) -> Vec<ChronicleRow> =
+            |db| sessions::recent_after(&db.conn, session, after, limit);
+    }
+}
+
+reads! {
+    /// Reads of turns and their events.
+    TurnReads {
+        /// Returns the number of the session's next turn, which goes on after a restart. A missing session is an error.
+        fn next_turn_number(session: SessionId) -> u64 = |db| turns::next_turn_number(&db.conn, session);
+
+        /// Returns the number of the turn that the next message of a session opens: after the turns of the messages that
+        /// wait, and of one that was leased for a turn not yet open. A missing session is an error.
+        fn next_message_turn(session: SessionId) -> u64 = |db| turns::next_message_turn(&db.conn, session);
+
+        /// Returns a turn.
+        fn turn(turn: TurnId) -> Option<Turn> = |db| turns::read_turn(&db.conn, turn);
+
+        /// Returns the turn that began last, of one session or of all.
+        fn newest_turn(session: Option<SessionId>) -> Option<Turn> = |db| turns::newest_turn(&db.conn, session);
+
+        /// Returns the turns that have not ended, oldest first.
+        fn unfinished_turns() -> Vec<Turn> = |db| turns::unfinished_turns(&db.conn);
+
+        /// Returns the unfinished turn that a message has opened.
+        fn unfinished_turn_of(message: MessageId) -> Option<Turn> =
+            |db| turns::unfinished_turn_of(&db.conn, message);
+
+        /// Returns the events of a turn, in order, as JSON.
+        fn turn_events(turn: TurnId) -> Vec<String> = |db| turns::turn_events(&db.conn, turn);
+    }
+}
+
+reads! {
+    /// Reads of the queue of messages.
+    QueueReads {
+        /// Returns the messages of a session that wait, oldest first.
+        fn pending_for_session(session: SessionId) -> Vec<QueuedMessage> =
+            |db| queue::pending_for_session(&db.conn, session);
+
+        /// Returns the message that a client has sent under this id.
+        fn message_by_client_id(session: SessionId, client_id: &str) -> Option<QueuedMessage> =
+            |db| queue::message_by_client_id(&db.conn, session, &client_id);
+
+        /// Returns the ids that clients have given to these messages, in this order, without those of missing messages.
+        fn client_ids(messages: &[MessageId]) -> Vec<String> = |db| queue::client_ids(&db.conn, &messages);
+
+        /// Returns the messages that were set aside, newest first.
+        fn dead_letters(limit: usize) -> Vec<QueuedMessage> = |db| queue::dead_letters(&db.conn, limit);
+
+        /// Returns the time at which the next message can be leased.
+        fn next_due() -> Option<Timestamp> = |db| queue::next_due(&db.conn);
+
+        /// Returns the number of messages in each state.
+        fn queue_depth() -> QueueDepth = |db| queue::queue_depth(&db.conn);
+    }
+}
+
+reads! {
+    /// Reads of results that are withheld from models.
+    ResultReads {
+        /// Returns a withheld result of a session.
+        fn kept_result(session: SessionId, number: u64) -> Option<KeptResult> =
+            |db| kept::kept_result(&db.conn, session, number);
+
+        /// Returns the number of the session's newest withheld result; zero before the first.
+        fn last_kept(session: SessionId) -> u64 = |db| kept::last_kept(&db.conn, session);
+    }
+}

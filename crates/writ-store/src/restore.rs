@@ -1,0 +1,30 @@
+//! The part of a restore that is one operation of a batch.
+
+use rusqlite::{Connection, params};
+use writ_types::unit::Timestamp;
+
+use crate::codec::execute;
+use crate::error::StoreError;
+
+/// What was said of messages that a restore gave up.
+const GIVEN_UP: &str = "given up: a backup was restored";
+
+/// Voids what waits. Nothing of it may happen again by itself: it may have happened after the backup was made.
+pub(crate) fn void_waiting(conn: &Connection, at: Timestamp, mark: &str) -> Result<(), StoreError> {
+    let at = at.as_millis();
+    execute(
+        conn,
+        "UPDATE message SET state = 'dead', error = ?1 WHERE state IN ('ready', 'leased')",
+        [GIVEN_UP],
+    )?;
+    execute(
+        conn,
+        "UPDATE ask SET state = 'expired', resolved_at = ?1, reason = ?2 WHERE state IN ('open', 'approved')",
+        params![at, GIVEN_UP],
+    )?;
+    execute(conn, "UPDATE approval SET revoked = 1 WHERE executions_used < max_uses", [])?;
+    // What was applied before the backup was put back may be another thing by now.
+    execute(conn, "DELETE FROM undo", [])?;
+    execute(conn, "UPDATE session SET metadata = json_set(metadata, '$.' || ?1, json('true'))", [mark])?;
+    Ok(())
+}
