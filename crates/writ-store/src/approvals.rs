@@ -17,17 +17,17 @@ use writ_types::unit::{Amount, Timestamp};
 use crate::codec::{self, execute, get_time, query, query_one};
 use crate::error::{Conflict, StoreError};
 
-/// Where an ask stands.
+/// The state of an ask.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AskState {
-    /// Nobody has answered.
+    /// Not answered.
     Open,
     /// It may be performed.
     Approved,
     /// It may not.
     Denied,
-    /// Nobody answered in time.
+    /// Not answered in time.
     Expired,
     /// It was approved and that approval was used.
     Used,
@@ -49,17 +49,17 @@ impl AskState {
 /// An ask with what it would perform.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Ask {
-    /// What the person sees; its `state` is the present one.
+    /// The card that the person sees; its `state` is the present one.
     pub card: Card,
-    /// What is performed when it is approved.
+    /// The action that is performed when it is approved.
     pub prepared: Prepared,
-    /// Where it stands.
+    /// Its state.
     pub state: AskState,
     /// When it was answered or ended.
     pub resolved_at: Option<Timestamp>,
-    /// Who answered; empty while nobody has.
+    /// The key or person that answered; empty while it is open.
     pub resolved_by: String,
-    /// Why, in the person's words.
+    /// The reason, in the person's words.
     pub reason: String,
 }
 
@@ -76,15 +76,15 @@ pub struct Approval {
     pub token: Value,
     /// When it ends.
     pub expires_at: Timestamp,
-    /// How often it can be used: once, or more often where it is for a task or stands.
+    /// The most uses: one, or more where it is for a task or stands.
     pub max_uses: u64,
-    /// How often it was used.
+    /// The uses so far.
     pub executions_used: u64,
-    /// Whether it is a standing one: it outlives its session.
+    /// True if it outlives its session.
     pub standing: bool,
-    /// What is left of its total, in millionths, where one was signed.
+    /// The rest of its total, in millionths, where one was signed.
     pub total_left: Option<u64>,
-    /// Whether it was taken back.
+    /// True if it was revoked.
     pub revoked: bool,
 }
 
@@ -95,9 +95,9 @@ pub struct Approval {
 /// becomes a frame of it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NewAsk {
-    /// What the person sees; names ask, hash, session and times.
+    /// The card that the person sees; names ask, hash, session and times.
     pub card: Card,
-    /// What is performed when it is approved.
+    /// The action that is performed when it is approved.
     pub prepared: Prepared,
     /// The fact that it is asked.
     pub entry: Entry,
@@ -116,16 +116,16 @@ pub struct NewApproval {
     pub token: Value,
     /// When it ends.
     pub expires_at: Timestamp,
-    /// What it covers besides, if it is for a task.
+    /// The terms of the task that it covers as well, if any.
     pub task: Option<TaskTerms>,
 }
 
-/// What one of several people has signed.
+/// The approval of one of several people.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NewPart {
     /// The ask that it answers.
     pub ask: AskId,
-    /// Who, by the key.
+    /// The key that signed.
     pub by: String,
     /// The signed token.
     pub token: Value,
@@ -139,7 +139,7 @@ pub(crate) fn find_open(
     prepared: Digest,
     now: Timestamp,
 ) -> Result<Option<AskId>, StoreError> {
-    // The others are left to whoever tells their watchers that they have ended.
+    // The other asks that have ended are left to the sweep that also notifies their watchers.
     execute(
         conn,
         "UPDATE ask SET state = 'expired', resolved_at = ?2
@@ -245,11 +245,11 @@ fn millionths(amount: Amount) -> i64 {
     i64::try_from(amount.millionths()).unwrap_or(i64::MAX)
 }
 
-/// How far a clock may have gone back since the latest entry of the ledger, in milliseconds: as much as whoever signs
-/// may be ahead.
+/// The most milliseconds by which a clock may be behind the latest entry of the ledger: as much as a signer's
+/// clock may be ahead.
 pub const MAX_CLOCK_BACK_MS: i64 = 60_000;
 
-/// How many of the latest entries tell how late it was.
+/// The latest entries whose times are compared with the clock.
 const CLOCK_ENTRIES: i64 = 4_096;
 
 /// The time before which it cannot be, by the ledger: a clock that says less was set back, and what has ended does not
@@ -268,6 +268,7 @@ pub(crate) fn consume(conn: &Connection, approval: &ApprovalUse, now: Timestamp)
     if let Some(used) = approval.plan {
         return plans::consume(conn, approval, used, now);
     }
+    // A clock that was set back must not revive an approval that has ended.
     let valid = now.max(not_before(conn)?);
     // That time stands still while the clock is behind it: what lasts would last for as long.
     if approval.task.is_some() && valid > now {
@@ -314,6 +315,7 @@ pub(crate) fn record_nonce(
     nonce: &str,
     expires_at: Timestamp,
 ) -> Result<(), StoreError> {
+    // The primary key makes the check and the record one step.
     let added = execute(
         conn,
         "INSERT OR IGNORE INTO nonce (namespace, nonce, expires_at) VALUES (?1, ?2, ?3)",
@@ -354,7 +356,7 @@ pub(crate) fn check_keys(conn: &Connection, keys: &BTreeSet<String>) -> Result<(
     Ok(())
 }
 
-/// Whether anything was ever revoked.
+/// Returns true if anything was ever revoked.
 pub(crate) fn is_anything_revoked(conn: &Connection) -> Result<bool, StoreError> {
     Ok(query_one(conn, "SELECT 1 FROM revocation LIMIT 1", [], |_| Ok(()))?.is_some())
 }

@@ -23,24 +23,24 @@ use crate::schema::{MIGRATIONS, check_not_newer};
 use crate::settings;
 use crate::store::Store;
 
-/// What a copy of the database holds.
+/// The content of a copy of the database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Copied {
-    /// Whose it is.
+    /// The installation that the copy is of.
     pub installation: InstallationId,
     /// The epoch that was in force.
     pub epoch: u64,
-    /// How many entries its ledger has.
+    /// The number of entries of its ledger.
     pub entries: u64,
 }
 
-/// Copies a database as it is at one moment, whoever writes to it meanwhile. The copy is one file, without
-/// a log beside it, and SQLite has checked it.
+/// Copies a database as it is at one moment, also while another process writes to it. The copy is one file,
+/// without a log beside it, and SQLite has checked it.
 ///
 /// # Errors
 ///
-/// If the database cannot be read, is of a newer version or damaged, or the copy cannot be written; a copy
-/// that is not whole is not left behind.
+/// If the database cannot be read, is of a newer version or damaged, or the copy cannot be written; an
+/// incomplete copy is removed.
 pub fn copy_database(from: &Path, to: &Path) -> Result<Copied, StoreError> {
     let copied = copy(from, to);
     if copied.is_err() {
@@ -81,11 +81,11 @@ pub fn inspect_copy(path: &Path) -> Result<Copied, StoreError> {
     inspect(&Connection::open_with_flags(path, flags)?)
 }
 
-/// Folds what is left in a database's log into its file, so that the file alone is the database.
+/// Folds the rest of a database's log into its file, so that the file alone is the database.
 ///
 /// # Errors
 ///
-/// If it cannot be written, or somebody else still uses it.
+/// If it cannot be written, or another process still uses it.
 pub fn fold_log(path: &Path) -> Result<(), StoreError> {
     let conn = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
     let busy: bool = conn.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get(0))?;
@@ -121,7 +121,8 @@ fn inspect(conn: &Connection) -> Result<Copied, StoreError> {
     })
 }
 
-/// What of approver keys must not come back with an older database: that they were removed, and how far they have counted.
+/// The facts about approver keys that an older database must not undo: removals, and the counters of
+/// passkeys.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Withdrawn {
     /// Keys that were removed, and when.
@@ -151,8 +152,8 @@ impl Withdrawn {
         Ok(Some(Self { removed, counted: counted.collect::<Result<_, StoreError>>()? }))
     }
 
-    /// What has to be done where these keys are in force, or have counted less; and what those are called that it takes
-    /// away. The last key that is no passkey stays: nobody could enrol another without it.
+    /// Returns the operations that remove these keys again and raise their counters, and the labels of the
+    /// removed keys. The last key that is no passkey stays: without it no other could be enrolled.
     fn ops(&self, store: &Store, now: Timestamp) -> Result<(Vec<Op>, Vec<String>), StoreError> {
         let (mut ops, mut removed) = (Vec::new(), Vec::new());
         let in_force: Vec<ApproverKey> =
@@ -181,7 +182,7 @@ impl Withdrawn {
 const PASSKEY: &str = "passkey";
 /// The role of approver keys in entries.
 const APPROVER: &str = "approver";
-/// What happened to those that were removed.
+/// The change that a removal is recorded as.
 const REVOKED: &str = "revoked";
 
 /// The approver keys that the ledger says were removed.
@@ -198,12 +199,12 @@ fn told_removed(conn: &Connection) -> Result<BTreeSet<KeyId>, StoreError> {
     Ok(removed.collect())
 }
 
-/// What a database that was marked as restored says of it.
+/// The result of marking a database as restored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Marked {
     /// The entry that tells of the restore.
     pub from: EntrySeq,
-    /// What the approver keys are called that stay removed.
+    /// The labels of the approver keys that stay removed.
     pub removed: Vec<String>,
 }
 

@@ -1,4 +1,4 @@
-//! What can be written: typed operations, in batches that happen completely or not at all.
+//! Writing: typed operations, in batches that happen completely or not at all.
 
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ mod receipt;
 /// Operations that are written together, in order, or not at all.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Batch {
-    /// How durable it must be when the receipt comes.
+    /// The durability that it must have when the receipt comes.
     pub durability: Durability,
     /// The operations, in order.
     pub ops: Vec<Op>,
@@ -74,9 +74,9 @@ pub enum Op {
     LeaseMessage {
         /// Now.
         now: Timestamp,
-        /// Who leases.
+        /// The holder of the lease.
         owner: String,
-        /// How long the lease holds without a heartbeat, in milliseconds.
+        /// The time that the lease holds without a heartbeat, in milliseconds.
         ttl_ms: u64,
     },
     /// Prolongs a lease. Conflict if it is no longer held.
@@ -87,7 +87,7 @@ pub enum Op {
         fence: Fence,
         /// Now.
         now: Timestamp,
-        /// How long it holds from now, in milliseconds.
+        /// The time that it holds from now, in milliseconds.
         ttl_ms: u64,
     },
     /// Marks a leased message as done. Conflict if the lease is no longer held.
@@ -116,16 +116,17 @@ pub enum Op {
         fence: Fence,
         /// Now.
         now: Timestamp,
-        /// What went wrong, for people.
+        /// The reason of the failure, for people.
         error: String,
     },
-    /// Sets a message aside for good: one that waits, or the caller's where a fence is shown. Conflict if it is neither.
+    /// Sets a message aside without another attempt: one that waits, or the caller's where a fence is shown.
+    /// Conflict if it is neither.
     EndMessage {
         /// The message.
         message: MessageId,
         /// The fence of the caller's lease; `None`: it waits.
         fence: Option<Fence>,
-        /// Why, for people.
+        /// The reason, for people.
         error: String,
     },
     /// Makes every leased message ready again: for the start of an engine, which holds the home alone.
@@ -147,7 +148,7 @@ pub enum Op {
         turn: TurnId,
         /// When.
         at: Timestamp,
-        /// How it ended: `finished`, `failed`, `cancelled`.
+        /// The way it ended: `finished`, `failed`, `cancelled`.
         state: String,
     },
     /// Stores a frame under the session's next number. See [`Receipt::frames`].
@@ -173,8 +174,8 @@ pub enum Op {
     AddUsage(UsageDelta),
     /// Opens an ask, or finds the open one for the same prepared hash. See [`Receipt::asks`].
     OpenAsk(Box<NewAsk>),
-    /// Closes an open ask. Conflict if it is not open; `Open` and `Used` are not answers. `Expired` also closes
-    /// an approved one whose time is over, or whose approval was taken back.
+    /// Closes an open ask. Conflict if it is not open; `Open` and `Used` are not answers. `Expired` also
+    /// closes an approved one that has ended, or that has a revoked approval.
     ResolveAsk {
         /// The ask.
         ask: AskId,
@@ -182,9 +183,9 @@ pub enum Op {
         state: AskState,
         /// When.
         at: Timestamp,
-        /// Who: the key's id or the principal.
+        /// The answering key's id, or the principal.
         by: String,
-        /// Why, in the person's words.
+        /// The reason, in the person's words.
         reason: String,
     },
     /// Marks every ask that has ended, open or approved and not performed, as expired.
@@ -199,7 +200,7 @@ pub enum Op {
     StorePart(NewPart),
     /// Uses an approval up. Conflict unless it is there, unused, unexpired, unrevoked and for this hash and nonce.
     ConsumeApproval {
-        /// Which, for what, with which nonce.
+        /// The approval, the action that it is used for, and the nonce.
         approval: ApprovalUse,
         /// Now.
         now: Timestamp,
@@ -216,20 +217,20 @@ pub enum Op {
     KeepUndo(Box<NewUndo>),
     /// Notes that something was undone. Conflict unless it was there and was not.
     Undone {
-        /// What was undone.
+        /// The attempt that was undone.
         attempt: AttemptId,
         /// When.
         at: Timestamp,
     },
     /// Forgets a way back.
     ForgetUndo {
-        /// What can no longer be undone.
+        /// The attempt that can no longer be undone.
         attempt: AttemptId,
     },
     /// Keeps a result back from the model; the oldest of its session go where there are too many. Conflict if its number
     /// is taken.
     KeepResult(Box<KeptResult>),
-    /// Forgets every result that was kept back in a session.
+    /// Deletes every withheld result of a session.
     DropResults(SessionId),
     /// Keeps the task key of an approved plan, and how often its steps may be done. Conflict if there is one.
     KeepPlan(Box<NewPlan>),
@@ -242,25 +243,25 @@ pub enum Op {
     RevokeUnused(SessionId),
     /// Records a nonce. Conflict if it was seen.
     RecordNonce {
-        /// What the nonce is for.
+        /// The purpose of the nonce.
         namespace: String,
         /// The nonce.
         nonce: String,
-        /// Until when what it guards is valid; it is kept at least that long.
+        /// The end of the thing that it guards; the nonce is stored at least that long.
         expires_at: Timestamp,
     },
-    /// Deletes the nonces whose time is over.
+    /// Deletes the nonces that have expired.
     PruneNonces {
         /// Now.
         now: Timestamp,
     },
-    /// What [`writ_policy::permit::Journal::redeem`] writes.
+    /// Writes a redemption for [`writ_policy::permit::Journal::redeem`].
     Redeem(Box<Redemption>),
     /// Adds to a named counter; saturates. See [`Receipt::counters`].
     AddCounter {
         /// The counter.
         name: String,
-        /// How much.
+        /// The amount.
         by: u64,
     },
     /// Revokes a key, token or standing order by its revocation id. Revoking twice is the same as once.

@@ -95,6 +95,7 @@ pub(crate) fn query<T>(
     params: impl rusqlite::Params,
     mut decode: impl FnMut(&Row<'_>) -> Result<T, StoreError>,
 ) -> Result<Vec<T>, StoreError> {
+    // Statements are cached per connection: parsing and planning cost more than most reads.
     let mut statement = conn.prepare_cached(sql)?;
     let mut rows = statement.query(params)?;
     let mut found = Vec::new();

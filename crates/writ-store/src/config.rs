@@ -20,10 +20,10 @@ pub struct StoreConfig {
     /// The most pages (of 4 KiB) that the database may take; `None`: what the disk has.
     #[serde(default)]
     pub max_pages: Option<u32>,
-    /// How the signer's key followed earlier ones, for a ledger that was put back and does not know of it.
+    /// The rotations that led to the signer's key, for a ledger that was restored and does not record them.
     #[serde(skip)]
     pub rotations: Vec<Rotation>,
-    /// Where the process ends itself, in debug builds only.
+    /// The place where the process ends itself, in debug builds only.
     #[cfg(debug_assertions)]
     #[serde(skip)]
     pub kill_point: Option<KillPoint>,

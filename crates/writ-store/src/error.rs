@@ -1,11 +1,11 @@
-//! What can go wrong in the store.
+//! The errors of the store.
 
 use rusqlite::ErrorCode;
 use writ_policy::budget::Exhausted;
 use writ_types::error::{Exit, Report, ToReport};
 use writ_types::id::{AskId, AttemptId, EntrySeq, KeyId, MessageId, SessionId, TurnId};
 
-/// Why the store refused or failed.
+/// The reason why the store refused or failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StoreError {
     /// A file or folder of the store cannot be used.
@@ -13,7 +13,7 @@ pub enum StoreError {
     Path {
         /// The path, for the log.
         path: String,
-        /// What is wrong.
+        /// The reason.
         message: String,
     },
     /// The database lies on a network file system, where SQLite's locks do not hold.
@@ -61,7 +61,7 @@ pub enum StoreError {
     /// Something is larger than its bound.
     #[error("{what} is larger than {limit}")]
     TooLarge {
-        /// What.
+        /// The thing that it concerns.
         what: &'static str,
         /// The bound.
         limit: usize,
@@ -83,17 +83,17 @@ pub enum StoreError {
     /// A value has no stored form.
     #[error("{what} cannot be stored: {message}")]
     Encode {
-        /// What.
+        /// The thing that it concerns.
         what: &'static str,
-        /// Why.
+        /// The reason.
         message: String,
     },
     /// A stored value cannot be read.
     #[error("a stored {what} cannot be read: {message}")]
     Decode {
-        /// What.
+        /// The thing that it concerns.
         what: &'static str,
-        /// Why.
+        /// The reason.
         message: String,
     },
     /// A read ended in a panic; the store goes on.
@@ -102,7 +102,7 @@ pub enum StoreError {
     /// The writer has ended.
     #[error("the store is closed")]
     Closed,
-    /// Anything else that SQLite said.
+    /// Any other error of SQLite.
     #[error("the database refused: {0}")]
     Sqlite(String),
 }
@@ -167,9 +167,9 @@ pub enum Conflict {
     Needed {
         /// The entry.
         entry: EntrySeq,
-        /// What rests on it.
+        /// The reason why it is needed.
         why: &'static str,
-        /// What to do first.
+        /// The step that must come first.
         hint: &'static str,
     },
     /// The batch is not well-formed.
@@ -178,17 +178,17 @@ pub enum Conflict {
     /// There is no such thing.
     #[error("there is no {what} {id}")]
     Missing {
-        /// What.
+        /// The thing that it concerns.
         what: &'static str,
-        /// Which.
+        /// Its id.
         id: String,
     },
     /// There is one already.
     #[error("{what} {id} is there already")]
     Exists {
-        /// What.
+        /// The thing that it concerns.
         what: &'static str,
-        /// Which.
+        /// Its id.
         id: String,
     },
 }

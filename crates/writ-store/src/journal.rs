@@ -10,8 +10,8 @@ use crate::batch::{Batch, FrameNumber, Op};
 use crate::error::{Conflict, StoreError};
 use crate::store::Store;
 
-/// The store, with operations that are to be written before a redemption, in its transaction and whatever becomes
-/// of it. The first redemption takes them along.
+/// The store, with operations that are written before a redemption, in its transaction, also if the
+/// redemption is refused. The first redemption takes them along.
 #[derive(Debug)]
 pub struct Following<'a> {
     store: &'a Store,

@@ -1,4 +1,4 @@
-//! Results that are kept back from models.
+//! Results that are withheld from models.
 
 use rusqlite::{Connection, Row, params};
 use writ_types::chat::Field;
@@ -10,13 +10,14 @@ use writ_types::unit::Timestamp;
 use crate::codec::{self, execute, get_time, get_uint, int, query_one};
 use crate::error::{Conflict, StoreError};
 
-/// The most results that are kept of one session; the oldest go first. A turn makes 20 tool calls by default.
+/// The most withheld results of one session; the oldest are deleted first. A turn makes 20 tool calls by
+/// default.
 pub const MAX_KEPT_RESULTS: u64 = 200;
 
 /// The most that they take together, in bytes; the newest stays in any case.
 pub const MAX_KEPT_BYTES: u64 = 8 * 1024 * 1024;
 
-/// A result that is kept back.
+/// A withheld result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeptResult {
     /// The session, which alone may name it.
@@ -31,7 +32,7 @@ pub struct KeptResult {
     pub text: String,
     /// The values of a structured result.
     pub fields: Vec<Field>,
-    /// How far it may be trusted, and where it came from.
+    /// Its label: trust and origin.
     pub label: Label,
 }
 
@@ -65,6 +66,7 @@ pub(crate) fn keep(conn: &Connection, kept: &KeptResult) -> Result<(), StoreErro
     if added == 0 {
         return Err(Conflict::Exists { what: "kept result", id: kept.number.to_string() }.into());
     }
+    // Both bounds are enforced by one statement: the count, and the running sum of bytes from the newest down.
     execute(
         conn,
         "DELETE FROM kept_result WHERE session = ?1 AND number < ?2 AND number IN (

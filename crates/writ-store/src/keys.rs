@@ -1,4 +1,4 @@
-//! Keys that were given out, and standing orders. Of keys, what they are for and their hash is kept, never they themselves.
+//! Issued keys, and standing orders. Of a key, its purpose and its hash are stored, never the key.
 
 use rusqlite::{Connection, Row, params};
 use writ_types::digest::Digest;
@@ -10,7 +10,7 @@ use crate::error::{Conflict, StoreError};
 
 /// The most keys that are in force at once besides those of sessions: a hundred agents with a hundred cases each.
 pub const MAX_ISSUED_KEYS: usize = 10_000;
-/// The most standing orders that are kept: nobody oversees more.
+/// The most standing orders: more cannot be overseen.
 pub const MAX_ORDERS: usize = 1_000;
 
 /// A key that was given out.
@@ -22,7 +22,7 @@ pub struct IssuedKey {
     pub role: String,
     /// The agent that it is for.
     pub agent: String,
-    /// What it is for, in words.
+    /// Its purpose, in words.
     pub about: String,
     /// The hash of the token.
     pub hash: Digest,
@@ -37,7 +37,7 @@ pub struct IssuedKey {
 pub struct StandingOrder {
     /// Its id.
     pub id: KeyId,
-    /// What its owner signed, as JSON.
+    /// The order as its owner signed it, as JSON.
     pub token: String,
     /// When it ends.
     pub expires_at: Timestamp,
@@ -45,12 +45,12 @@ pub struct StandingOrder {
     pub seen_at: Timestamp,
 }
 
-/// What is noted of keys and orders.
+/// A change to keys and orders.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KeyOp {
     /// A key is given out. Conflict if there is one with its id; too many are refused.
     Issue(IssuedKey),
-    /// A standing order is kept. Conflict if there is one with its id; too many are refused.
+    /// Stores a standing order. Conflict if there is one with its id; too many are refused.
     Keep(StandingOrder),
     /// A standing order was looked at; the latest time stays. Conflict if there is none.
     See {
@@ -69,13 +69,14 @@ pub(crate) fn apply(conn: &Connection, op: &KeyOp) -> Result<(), StoreError> {
     }
 }
 
-/// Makes room by forgetting what has ended, and refuses what is too much all the same.
+/// Makes room by deleting rows that have ended, and refuses if there are still too many.
 fn make_room(
     conn: &Connection,
     (forget, count): (&str, &str),
     now: Timestamp,
     (what, limit): (&'static str, usize),
 ) -> Result<(), StoreError> {
+    // Ended rows are of no use, and deleting them here needs no sweep.
     execute(conn, forget, [now.as_millis()])?;
     let held: i64 = conn.prepare_cached(count)?.query_row([], |row| row.get(0))?;
     if usize::try_from(held).is_ok_and(|held| held < limit) {

@@ -1,4 +1,4 @@
-//! The ledger: signed rows in a Merkle tree whose payloads can be erased.
+//! The ledger: signed rows in a Merkle tree, with payloads that can be erased.
 //!
 //! One row is a header, a signature over it, and a payload apart from it:
 //!
@@ -10,8 +10,8 @@
 //! ```
 //!
 //! `at` is in milliseconds since 1970, an absent session or turn is an empty line, the commitment is
-//! hexadecimal. The tree therefore covers the signatures too: rows below a signed head are checked by
-//! hashing alone, and the signatures name the culprit where a head does not fit.
+//! hexadecimal. The tree therefore covers the signatures too: rows below a signed head are checked by hashing
+//! alone, and the signatures name the culprit where a head does not fit.
 
 pub mod head;
 

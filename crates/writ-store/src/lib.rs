@@ -1,13 +1,13 @@
 //! The store: one SQLite database per home, one writer, and the ledger in it.
 //!
 //! Everything is written by [`store::Store::commit`]: a [`batch::Batch`] of typed operations becomes one
-//! [`batch::Receipt`], or a typed error and nothing. Batches that wait together share one transaction
-//! and one sync. Reads are async traits, one per noun, in [`mod@reads`]: a bounded pool of threads answers them, so that no
-//! thread of an async runtime waits for a connection. [`store::Store::blocking`] has the same reads for callers that
-//! may block.
+//! [`batch::Receipt`], or a typed error and nothing. Batches that wait together share one transaction and one
+//! sync. Reads are async traits, one per noun, in [`mod@reads`]: a bounded pool of threads answers them, so
+//! that no thread of an async runtime waits for a connection. [`store::Store::blocking`] has the same reads
+//! for callers that may block.
 //!
-//! The [`ledger`] is an RFC 6962 Merkle tree over signed rows whose payloads can be erased; its heads
-//! are signed in every commit that appends, and [`ledger::verify`] names the first bad leaf.
+//! The [`ledger`] is an RFC 6962 Merkle tree over signed rows with payloads that can be erased; its heads are
+//! signed in every commit that appends, and [`ledger::verify`] names the first bad leaf.
 //!
 //! All SQL on Writ's own database is in this crate; no business rule is.
 

@@ -29,7 +29,7 @@ pub enum LockError {
     /// The lock file cannot be used.
     #[error("the lock file cannot be used: {message}")]
     Unusable {
-        /// Why.
+        /// The reason.
         message: String,
     },
 }
@@ -57,6 +57,7 @@ impl HomeLock {
             }
             Err((_, errno)) => return Err(unusable(errno.into())),
         };
+        // Only after the lock is held: the file may name another engine until then.
         file.set_len(0).map_err(unusable)?;
         file.rewind().map_err(unusable)?;
         writeln!(file, "{}", std::process::id()).map_err(unusable)?;

@@ -20,7 +20,7 @@ pub(crate) use terms::extra_terms;
 pub struct Memory {
     /// Its id.
     pub id: MemoryId,
-    /// What.
+    /// The text and its properties.
     pub item: Remember,
     /// When it was remembered.
     pub at: Timestamp,
@@ -28,10 +28,10 @@ pub struct Memory {
     pub entry: Option<EntrySeq>,
 }
 
-/// Whether memories that are secret are looked for, too. Where they are not, they take no place of others.
+/// The choice between reading secret memories and leaving them out; left out, they take no place of others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Secrets {
-    /// Whoever asks may be told them, or withholds them.
+    /// Included: the caller is cleared for them, or withholds them.
     Told,
     /// As if they were not there.
     Kept,
@@ -42,7 +42,7 @@ pub enum Secrets {
 pub struct MemoryHit {
     /// The memory.
     pub memory: Memory,
-    /// How well it fits by BM25: larger is better.
+    /// The BM25 score: larger is better.
     pub score: f64,
 }
 
@@ -51,7 +51,7 @@ pub struct MemoryHit {
 pub struct NewMemory {
     /// Its id.
     pub id: MemoryId,
-    /// What.
+    /// The text and its properties.
     pub item: Remember,
     /// When.
     pub at: Timestamp,

@@ -65,6 +65,7 @@ impl ReadPool {
 
     fn hand_over(&self, job: Job) -> Result<(), StoreError> {
         let mut state = self.shared.lock();
+        // As many jobs as idle threads already stand in the queue, so none is free for this one.
         if state.jobs.len() >= state.idle && state.threads.len() < READERS {
             match self.shared.spawn(state.threads.len()) {
                 Ok(thread) => state.threads.push(thread),
@@ -74,6 +75,7 @@ impl ReadPool {
             }
         }
         state.jobs.push_back(job);
+        // Woken after the lock is free, so that the thread does not wake only to wait for it.
         drop(state);
         self.shared.handed_over.notify_one();
         Ok(())
@@ -138,6 +140,7 @@ impl Shared {
                 Some(open) => Ok(open),
                 None => self.source.open(),
             };
+            // A connection that a panic may have left in a transaction is closed, and the next job opens another.
             match opened {
                 Ok(open) => reader = job(Ok(&open)).then_some(open),
                 Err(error) => {

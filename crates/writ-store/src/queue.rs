@@ -10,7 +10,8 @@ use writ_types::unit::Timestamp;
 use crate::codec::{self, execute, get_uint, int, query, query_one};
 use crate::error::{Conflict, StoreError};
 
-/// How often a message is leased before it is set aside: what has ended five engines will end the sixth.
+/// The most leases of a message before it is set aside: a message that has ended five engines will end the
+/// sixth.
 pub const MAX_ATTEMPTS: u64 = 5;
 
 /// The most messages of one session that wait: more than a person types while one turn runs.
@@ -25,13 +26,13 @@ pub const BACKOFF_FIRST: Duration = Duration::from_secs(1);
 /// The longest wait after a failure.
 pub const BACKOFF_MAX: Duration = Duration::from_secs(300);
 
-/// The longest error text that is kept with a message, in characters.
+/// The longest error text that is stored with a message, in characters.
 pub const MAX_ERROR_CHARS: usize = 2_000;
 
 /// A message of the queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QueuedMessage {
-    /// What was received; names message and session.
+    /// The record of what was received; names message and session.
     pub record: InboundRecord,
     /// The client's id of it.
     pub client_id: String,
@@ -39,9 +40,9 @@ pub struct QueuedMessage {
     pub text: String,
     /// The entry that recorded it.
     pub entry: EntrySeq,
-    /// How often it was leased, this time included.
+    /// The number of leases, this one included.
     pub attempts: u64,
-    /// What went wrong last; empty if nothing did.
+    /// The last error; empty if there was none.
     pub error: String,
 }
 
@@ -50,13 +51,13 @@ pub struct QueuedMessage {
 pub struct Leased {
     /// The message.
     pub message: QueuedMessage,
-    /// What every later operation on it must show.
+    /// The fence that every later operation on it must show.
     pub fence: Fence,
     /// Until when it is held without a heartbeat.
     pub until: Timestamp,
 }
 
-/// How many messages there are in each state.
+/// The number of messages in each state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QueueDepth {
     /// Waiting.
@@ -70,7 +71,7 @@ pub struct QueueDepth {
 /// A message for the queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewMessage {
-    /// What was received; names message and session.
+    /// The record of what was received; names message and session.
     pub record: InboundRecord,
     /// The client's id of it, unique per session.
     pub client_id: String,
@@ -87,6 +88,7 @@ pub(crate) fn enqueue(
 ) -> Result<(), StoreError> {
     let entry = entry.ok_or(Conflict::Order("a message needs the entry that records it before it"))?;
     let session = message.record.session.to_string();
+    // A client that got no answer sends again under the same id.
     let known = query_one(
         conn,
         "SELECT entry FROM message WHERE session = ?1 AND client_id = ?2",
@@ -145,6 +147,7 @@ pub(crate) fn lease(
     owner: &str,
     ttl_ms: u64,
 ) -> Result<Option<Leased>, StoreError> {
+    // A message of an engine that ended without notice comes back here.
     release_expired(conn, now)?;
     let sql = format!(
         "SELECT {COLUMNS} FROM message m WHERE state = 'ready' AND not_before <= ?1 AND NOT EXISTS (
@@ -167,7 +170,7 @@ pub(crate) fn lease(
     Ok(Some(Leased { message, fence: Fence(fence + 1), until }))
 }
 
-/// Gives back what was leased and whose time is over.
+/// Gives back the messages with an expired lease.
 fn release_expired(conn: &Connection, now: Timestamp) -> Result<(), StoreError> {
     execute(
         conn,
@@ -234,6 +237,7 @@ pub(crate) fn nack(
     let attempts =
         query_one(conn, sql, params![message.to_string(), int(fence.0)], |row| get_uint(row, "attempts"))?;
     let attempts = attempts.ok_or(Conflict::Fence(message))?;
+    // The last attempt is not followed by another, for any reason.
     let state = if attempts >= MAX_ATTEMPTS { "dead" } else { "ready" };
     let error: String = error.chars().take(MAX_ERROR_CHARS).collect();
     execute(
@@ -260,7 +264,7 @@ pub(crate) fn end(
     held(message, changed)
 }
 
-/// How long to wait after the given number of attempts.
+/// Returns the wait after the given number of attempts.
 fn backoff(attempts: u64) -> Duration {
     let doublings = u32::try_from(attempts.saturating_sub(1)).unwrap_or(u32::MAX);
     BACKOFF_FIRST.saturating_mul(2_u32.saturating_pow(doublings)).min(BACKOFF_MAX)

@@ -1,11 +1,13 @@
 //! The reads of the store: one trait per noun, each method one question.
 //!
-//! [`Store`] answers them with a pool of threads over SQLite; another database implements the same traits. The methods
-//! are async functions in traits, with futures that are `Send`, and not boxed: a read costs no allocation for its
-//! future, and the engine knows its store when it is compiled. Code that is generic takes `impl Reads`.
+//! [`Store`] answers them with a pool of threads over SQLite; another database implements the same traits.
+//! The methods are async functions in traits, with futures that are `Send`, and not boxed: a read costs no
+//! allocation for its future, and the engine knows its store when it is compiled. Code that is generic takes
+//! `impl Reads`.
 //!
-//! A read sees every commit whose receipt has come. Dropping its future leaves out a read that has not begun. A method
-//! that answers several questions at once does so on one snapshot and with one hand-over to a thread.
+//! A read sees every commit that was acknowledged before it. Dropping its future leaves out a read that has
+//! not begun. A method that answers several questions at once does so on one snapshot and with one hand-over
+//! to a thread.
 //!
 //! [`BlockingReads`] has the same methods for code that may block its thread.
 

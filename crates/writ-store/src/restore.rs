@@ -6,10 +6,11 @@ use writ_types::unit::Timestamp;
 use crate::codec::execute;
 use crate::error::StoreError;
 
-/// What was said of messages that a restore gave up.
+/// The error of messages that a restore gave up.
 const GIVEN_UP: &str = "given up: a backup was restored";
 
-/// Voids what waits. Nothing of it may happen again by itself: it may have happened after the backup was made.
+/// Voids everything that waits. Nothing of it may run again without a request: it may have run after the
+/// backup was made.
 pub(crate) fn void_waiting(conn: &Connection, at: Timestamp, mark: &str) -> Result<(), StoreError> {
     let at = at.as_millis();
     execute(
@@ -22,6 +23,7 @@ pub(crate) fn void_waiting(conn: &Connection, at: Timestamp, mark: &str) -> Resu
         "UPDATE ask SET state = 'expired', resolved_at = ?1, reason = ?2 WHERE state IN ('open', 'approved')",
         params![at, GIVEN_UP],
     )?;
+    // An approval may have been used after the backup; used up ones say so in the row.
     execute(conn, "UPDATE approval SET revoked = 1 WHERE executions_used < max_uses", [])?;
     // What was applied before the backup was put back may be another thing by now.
     execute(conn, "DELETE FROM undo", [])?;

@@ -12,7 +12,7 @@ use crate::memory::extra_terms;
 pub(crate) struct Migration {
     /// Counted from one, without gaps.
     pub(crate) number: u32,
-    /// What it is about.
+    /// Its subject.
     pub(crate) name: &'static str,
     /// The statements.
     pub(crate) sql: &'static str,
@@ -64,6 +64,7 @@ pub(crate) fn migrate(conn: &mut Connection, migrations: &[Migration]) -> Result
             .optional()?;
         match applied {
             Some(found) if found == checksum => {}
+            // An edited migration means that the two schemas differ in a way that no statement can see.
             Some(_) => {
                 return Err(StoreError::ChangedMigration {
                     number: migration.number,

@@ -12,7 +12,7 @@ use writ_types::unit::Timestamp;
 use crate::codec::{self, execute, get_time, get_uint, int, query, query_one};
 use crate::error::{Conflict, StoreError};
 
-/// Under which name it is kept that a session is closed.
+/// The key of a session's metadata that says when it was closed.
 pub const CLOSED_AT: &str = "closed_at";
 
 /// A session.
@@ -26,7 +26,7 @@ pub struct Session {
     pub updated_at: Timestamp,
     /// The project's folder, if it works on one.
     pub project: Option<String>,
-    /// What else is known of it.
+    /// Further properties.
     pub metadata: BTreeMap<String, Value>,
     /// The number of its last turn; zero before the first.
     pub turn_number: u64,
@@ -60,7 +60,7 @@ pub struct NewSession {
     pub created_at: Timestamp,
     /// The project's folder, if it works on one.
     pub project: Option<String>,
-    /// What else is known of it.
+    /// Further properties.
     pub metadata: BTreeMap<String, Value>,
 }
 
@@ -93,7 +93,7 @@ pub(crate) fn open(conn: &Connection, session: &NewSession) -> Result<(), StoreE
     Ok(())
 }
 
-/// Whether a session with this metadata, as text, is closed.
+/// Returns true if a session with this metadata, as text, is closed.
 pub(crate) fn is_closed(metadata: &str) -> Result<bool, StoreError> {
     let metadata: BTreeMap<String, Value> = codec::from_json("metadata", metadata)?;
     Ok(metadata.contains_key(CLOSED_AT))
@@ -129,6 +129,7 @@ pub(crate) fn add_frame(
     frame: &ServerFrame,
 ) -> Result<u64, StoreError> {
     let id = session.to_string();
+    // The session row is the counter, so numbers have no gaps even if frames are pruned.
     let seq = query_one(
         conn,
         "UPDATE session SET frame_seq = frame_seq + 1 WHERE id = ?1 RETURNING frame_seq",

@@ -35,7 +35,7 @@ use crate::{approvals, filesystem, memory, settings};
 /// default of 1,000 stalls a busy writer too often.
 const WAL_CHECKPOINT_PAGES: u32 = 4_000;
 
-/// How much of the write-ahead log stays on disk after it was copied: a burst gives its space back.
+/// The size to which the write-ahead log is cut after it was copied: a burst gives its space back.
 const WAL_KEPT_BYTES: u32 = 64 * 1024 * 1024;
 
 /// The store of one home. Clones share it; the writer ends when the last one is dropped.
@@ -52,7 +52,7 @@ struct Shared {
     writer: Option<WriterHandle>,
     installation: InstallationId,
     public_key: [u8; 32],
-    /// Whether anything was ever revoked: most homes have nothing to look up.
+    /// True once anything was revoked: most homes have nothing to look up.
     revoked: Arc<AtomicBool>,
 }
 
@@ -67,6 +67,7 @@ impl Store {
     /// If the place is not usable (network file system, permissions), the schema is newer or was
     /// changed, the signer's key is not the ledger's, or the ledger's end does not fit its head.
     pub fn open(config: &StoreConfig, signer: Arc<dyn HeadSigner>) -> Result<Self, StoreError> {
+        // Before SQLite makes the file, which it would with the umask's mode.
         filesystem::make_private(&config.path)?;
         let mut conn = open_writer(config)?;
         migrate(&mut conn, MIGRATIONS)?;
@@ -74,12 +75,13 @@ impl Store {
         let public_key = signer.public_key();
         let tail = Tail::load(&conn, &origin(installation), signer, &config.rotations)?;
         let source = Source::new(&config.path, public_key);
+        // Read before the writer starts: from then on it sets the flag before each revocation.
         let revoked = Arc::new(AtomicBool::new(approvals::is_anything_revoked(&conn)?));
         let writer = WriterHandle::start(conn, tail, Killer::new(config), Arc::clone(&revoked))?;
         Ok(Self::assemble(Some(writer), source, installation, revoked))
     }
 
-    /// Opens the database to read it, beside whoever writes it. Every commit is refused as closed.
+    /// Opens the database to read it, beside the process that writes it. Every commit is refused as closed.
     ///
     /// # Errors
     ///
@@ -118,13 +120,13 @@ impl Store {
         self.commit_after(Vec::new(), batch).await?.batch
     }
 
-    /// Writes `first`, whatever becomes of the batch, and the batch if that could be written: in one transaction
-    /// that is as durable as the batch asks to be.
+    /// Writes `first`, also if the batch is refused, and the batch, in one transaction that is as durable as
+    /// the batch asks to be.
     ///
     /// # Errors
     ///
-    /// As [`Self::commit`], of `first`: if that cannot be written, neither is the batch. What becomes of the batch is in
-    /// the answer.
+    /// As [`Self::commit`], of `first`: if that cannot be written, neither is the batch. The result of the
+    /// batch is in the answer.
     pub async fn commit_after(&self, first: Vec<Op>, batch: Batch) -> Result<Written, StoreError> {
         if first.len().max(batch.ops.len()) > MAX_BATCH_OPS {
             return Err(StoreError::TooLarge { what: "batch", limit: MAX_BATCH_OPS });
@@ -161,7 +163,7 @@ impl Store {
         self.shared.revoked.load(Ordering::Acquire)
     }
 
-    /// Runs a read on a thread of the pool, with a connection that sees every commit whose receipt has come.
+    /// Runs a read on a thread of the pool, with a connection that sees every commit already acknowledged.
     pub(crate) async fn run<T, F>(&self, read: F) -> Result<T, StoreError>
     where
         T: Send + 'static,

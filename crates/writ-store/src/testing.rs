@@ -1,4 +1,4 @@
-//! What the tests of this crate share: a store in a temporary folder and small facts to put into it.
+//! Helpers of the tests of this crate: a store in a temporary folder and small facts to put into it.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

@@ -30,7 +30,7 @@ pub struct Turn {
     pub ended_at: Option<Timestamp>,
     /// `open`, or how it ended.
     pub state: String,
-    /// How many events it has: the number of its next one.
+    /// The number of its events, which is the number of the next one.
     pub events: u64,
 }
 
@@ -39,7 +39,7 @@ pub struct Turn {
 pub struct OpenIntent {
     /// The attempt.
     pub attempt: AttemptId,
-    /// Where it stands in the ledger.
+    /// The position of the intent in the ledger.
     pub seq: EntrySeq,
     /// The intent; `None` if its payload was erased.
     pub entry: Option<Entry>,
@@ -99,6 +99,7 @@ pub(crate) fn count_events(conn: &Connection, turn: TurnId, n: u64, count: u64) 
         "UPDATE turn SET events = events + ?3 WHERE id = ?1 AND events = ?2 AND ended_at IS NULL",
         params![turn.to_string(), int(n), int(count)],
     )?;
+    // Compare-and-swap on the count: an event out of order changes no row.
     if changed == 0 {
         return Err(refused_event(conn, turn)?.into());
     }

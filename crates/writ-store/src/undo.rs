@@ -11,7 +11,7 @@ use crate::error::{Conflict, StoreError};
 /// A way back.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Undo {
-    /// What was done.
+    /// The attempt that it takes back.
     pub attempt: AttemptId,
     /// The session that it was done in.
     pub session: SessionId,
@@ -19,16 +19,16 @@ pub struct Undo {
     pub at: Timestamp,
     /// Until when one tap is enough.
     pub until: Timestamp,
-    /// What leads back.
+    /// The change that takes it back.
     pub way: WriteFile,
-    /// When it was gone; `None` while it was not.
+    /// The time at which it was undone; `None` before.
     pub undone_at: Option<Timestamp>,
 }
 
 /// The way back from something that was done.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NewUndo {
-    /// What was done.
+    /// The attempt that it takes back.
     pub attempt: AttemptId,
     /// The session that it was done in.
     pub session: SessionId,
@@ -36,7 +36,7 @@ pub struct NewUndo {
     pub at: Timestamp,
     /// Until when one tap is enough.
     pub until: Timestamp,
-    /// What leads back.
+    /// The change that takes it back.
     pub way: WriteFile,
 }
 

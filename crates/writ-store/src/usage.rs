@@ -13,7 +13,7 @@ use writ_policy::permit::Redemption;
 /// The most counters that one read returns.
 pub const MAX_COUNTERS: usize = 1_000;
 
-/// What was used in a session or on a day.
+/// The usage of a session or a day.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UsageTotals {
     /// Tokens.
@@ -26,7 +26,7 @@ pub struct UsageTotals {
     pub model_calls: u64,
 }
 
-/// What a step took.
+/// The usage of one step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UsageDelta {
     /// The session, if there is one.
@@ -51,7 +51,7 @@ pub(crate) struct PendingUsage {
     pub(crate) ended: Vec<String>,
 }
 
-/// What is set aside for attempts that have no outcome yet.
+/// The reservations of attempts without an outcome.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reserved {
     /// Tokens.
@@ -62,16 +62,16 @@ pub struct Reserved {
     pub tool_calls: u64,
 }
 
-/// What budgets are compared with, of one moment.
+/// The usage and reservations that budgets are compared with, at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Standing {
-    /// What the session has used since it was opened.
+    /// The usage of the session since it was opened.
     pub session: UsageTotals,
-    /// What is set aside in the session.
+    /// The reservations of the session.
     pub session_reserved: Reserved,
-    /// What all sessions together have used on the day.
+    /// The usage of all sessions on the day.
     pub day: UsageTotals,
-    /// What is set aside in all: for attempts that are under way, on whatever day they began.
+    /// All reservations: of attempts that run, also if they began on another day.
     pub reserved: Reserved,
 }
 
@@ -106,6 +106,7 @@ pub(crate) fn add(conn: &Connection, delta: &UsageDelta) -> Result<(), StoreErro
 }
 
 fn add_to(conn: &Connection, kind: &str, key: &str, delta: &UsageDelta) -> Result<(), StoreError> {
+    // Read and written in the one writer's transaction, so no other addition comes between.
     let mut totals = totals(conn, kind, key)?;
     totals.add(delta);
     let usage = totals.usage;
@@ -161,7 +162,8 @@ pub(crate) fn reserve(conn: &Connection, redemption: &Redemption) -> Result<(), 
             None => Taken::default(),
         };
         let date = day(ceilings.date(redemption.intent.at));
-        // What is under way counts, on whatever day it began: it is booked on the day on which it ends.
+        // An attempt that runs counts today even if it began yesterday: it is booked on the day on which it
+        // ends.
         let today = taken(totals(conn, "day", &date)?, reserved(conn, "'all'", "all")?);
         ceilings.admit(session, today, reservation.cost).map_err(Conflict::Exhausted)?;
     }
@@ -208,7 +210,7 @@ fn decode_reserved(row: &Row<'_>) -> Result<Reserved, StoreError> {
     })
 }
 
-/// What is set aside in a session and in all, but for the attempts that have ended.
+/// Returns the reservations of a session and of all, without those of the attempts that have ended.
 fn reserved_without(
     conn: &Connection,
     session: &str,

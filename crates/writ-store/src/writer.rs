@@ -32,9 +32,9 @@ struct Job {
     reply: Reply,
 }
 
-/// What is to be written for one caller.
+/// The operations of one caller.
 struct Work {
-    /// Written whatever becomes of the batch; if it cannot be, the batch is not written either.
+    /// Written even if the batch is refused; if these cannot be written, the batch is not written either.
     first: Vec<Op>,
     batch: Batch,
 }
@@ -47,7 +47,7 @@ pub(crate) struct WriterHandle {
     shared: Arc<Shared>,
 }
 
-/// What the writer's thread and its callers share.
+/// The state that the writer's thread shares with its callers.
 struct Shared {
     writer: Mutex<Writer>,
     /// Batches that were sent to the thread and are not written yet; wraps for a moment when one is written before it
@@ -137,7 +137,7 @@ struct Writer {
     revoked: Arc<AtomicBool>,
     transactions: u64,
     synced: bool,
-    /// Whether the open transaction has written something already.
+    /// True if the open transaction has written something already.
     written: bool,
 }
 
@@ -151,7 +151,7 @@ impl Writer {
             Err(_) => batches.iter().map(|batch| self.transact_alone(batch)).collect(),
         };
         for (reply, result) in replies.into_iter().zip(results) {
-            // Nobody waits any more: the batch is written all the same.
+            // The caller may have stopped waiting: the batch is written nevertheless.
             let _ = reply.send(result);
         }
     }
@@ -210,7 +210,7 @@ impl Writer {
         })
     }
 
-    /// Writes operations, all or none. The outer error means that the transaction itself is gone.
+    /// Writes operations, all or none. The outer error means that the transaction itself was rolled back.
     fn write_ops(&mut self, ops: &[Op]) -> Result<Result<Receipt, StoreError>, StoreError> {
         let before = self.tail.clone();
         // A savepoint copies every page that is changed after it; the first of a transaction needs none.
@@ -256,7 +256,7 @@ impl Writer {
         }
     }
 
-    /// Syncs the transaction unless nobody in it asks for that.
+    /// Syncs the transaction unless no batch in it asks for that.
     fn set_durability(&mut self, batches: &[Work]) -> Result<(), StoreError> {
         let synced = batches.iter().any(|work| work.batch.durability == Durability::Synced);
         if synced != self.synced {

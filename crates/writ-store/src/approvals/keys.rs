@@ -14,7 +14,7 @@ use crate::error::{Conflict, StoreError};
 pub struct ApproverKey {
     /// Its id.
     pub id: KeyId,
-    /// What holds it: `cli`, `passkey`.
+    /// The kind of its holder: `cli`, `passkey`.
     pub kind: String,
     /// Its name for people.
     pub label: String,
@@ -59,7 +59,7 @@ pub(crate) fn revoke_key(conn: &Connection, key: KeyId, at: Timestamp) -> Result
     Ok(())
 }
 
-/// How far a passkey has counted. It stands among the counters, under the key's id.
+/// Returns a passkey's signature count. It is stored as a counter under the key's id.
 pub(crate) fn counted(conn: &Connection, key: KeyId) -> Result<u32, StoreError> {
     let sql = "SELECT value FROM counter WHERE name = ?1";
     Ok(query_one(conn, sql, [counter(key)], |row| Ok(row.get(0)?))?.unwrap_or(0))

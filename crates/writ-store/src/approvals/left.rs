@@ -1,4 +1,4 @@
-//! What is left of a session: its asks that wait, and the approvals that nobody has used.
+//! The rest of a session: its asks that wait, and its unused approvals.
 
 use rusqlite::{Connection, params};
 use writ_types::id::{AskId, SessionId};

@@ -1,4 +1,4 @@
-//! What each of several people has signed, where more than one must.
+//! The approvals of each of several people, where more than one must approve.
 
 use rusqlite::{Connection, params};
 use serde_json::Value;

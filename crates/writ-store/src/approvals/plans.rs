@@ -11,7 +11,7 @@ use crate::bounds::MAX_READ_ROWS;
 use crate::codec::{self, execute, get_time, get_uint, int, query, query_one};
 use crate::error::{Conflict, StoreError};
 
-/// An approved plan to be kept.
+/// An approved plan to store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewPlan {
     /// The ask that was approved.
@@ -26,11 +26,11 @@ pub struct NewPlan {
     pub begins_at: Timestamp,
     /// When it ends.
     pub ends_at: Timestamp,
-    /// What the session had spent before.
+    /// The session's spending before the plan.
     pub cost_before: MicroUsd,
-    /// What it may spend from then on.
+    /// The most that it may spend from then on.
     pub max_cost: Option<MicroUsd>,
-    /// How often each step may be done, in order.
+    /// The number of times that each step may be done, in order.
     pub times: Vec<u32>,
 }
 
@@ -47,16 +47,16 @@ pub struct PlanRow {
     pub token: String,
     /// When it ends.
     pub ends_at: Timestamp,
-    /// What may still be spent; none: nothing was said.
+    /// The money that may still be spent; `None`: not limited.
     pub cost_left: Option<MicroUsd>,
-    /// How often each step may still be done, in order.
+    /// The number of times that each step may still be done, in order.
     pub left: Vec<u32>,
 }
 
-/// What the session of a row of `plan` has spent.
+/// The spending of the session of a row of `plan`.
 const SPENT: &str =
     "coalesce((SELECT cost FROM usage WHERE kind = 'session' AND usage.key = plan.session), 0)";
-/// Which plans are meant: of one session, or of all.
+/// The condition for one session, or for all.
 const OF_SESSION: &str = "(?1 IS NULL OR plan.session = ?1)";
 
 pub(crate) fn keep(conn: &Connection, plan: &NewPlan) -> Result<(), StoreError> {

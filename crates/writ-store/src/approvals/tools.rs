@@ -1,4 +1,4 @@
-//! Which tools, values and hosts a person has said yes to.
+//! The tools, values and hosts that a person has approved.
 
 use rusqlite::{Connection, Row, params};
 use serde_json::Value;
@@ -8,9 +8,9 @@ use super::{Ask, decode_ask};
 use crate::codec::{self, query};
 use crate::error::StoreError;
 
-/// The most tools of one session that are told as approved.
+/// The most approved tools of one session that are returned.
 const MAX_APPROVED_TOOLS: usize = 256;
-/// The most answers of one session whose values are told as endorsed.
+/// The most answers of one session that are returned as endorsements.
 const MAX_ENDORSEMENTS: usize = 256;
 /// The most answers that name trusted hosts and are read, those among them that do not count any more.
 const MAX_TRUSTING: usize = 4_096;

@@ -1,14 +1,14 @@
-//! What came of a batch.
+//! The result of a batch.
 
 use writ_types::id::{AskId, EntrySeq, SessionId};
 
 use crate::error::StoreError;
 use crate::queue::Leased;
 
-/// What a batch got: numbers in the order of its operations.
+/// The result of a batch: numbers in the order of its operations.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Receipt {
-    /// Where each appended entry stands in the ledger.
+    /// The position of each appended entry in the ledger.
     pub entries: Vec<EntrySeq>,
     /// The frames stored, with their numbers.
     pub frames: Vec<FrameNumber>,
@@ -20,17 +20,17 @@ pub struct Receipt {
     pub leased: Vec<Option<Leased>>,
     /// The value of each counter after it was added to.
     pub counters: Vec<u64>,
-    /// How many rows the operations without a number of their own changed (requeue, expiry, pruning).
+    /// The number of rows changed by operations without a number of their own (requeue, expiry, pruning).
     pub changed: u64,
     /// The transaction that wrote it, counted from one since the store was opened: batches with the
     /// same number were synced together.
     pub transaction: u64,
 }
 
-/// What came of a batch and of what was written before it.
+/// The results of a batch and of the operations written before it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Written {
-    /// What was written first.
+    /// The result of the operations written first.
     pub first: Receipt,
     /// The batch; an error took nothing but the batch with it.
     pub batch: Result<Receipt, StoreError>,
@@ -45,11 +45,11 @@ pub struct FrameNumber {
     pub seq: u64,
 }
 
-/// What came of [`Op::OpenAsk`](super::Op::OpenAsk).
+/// The result of [`Op::OpenAsk`](super::Op::OpenAsk).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AskOpened {
     /// The ask that is open now.
     pub ask: AskId,
-    /// Whether it was open before.
+    /// True if it was open before.
     pub merged: bool,
 }

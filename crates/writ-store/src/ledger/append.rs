@@ -1,4 +1,4 @@
-//! How entries are appended: rows, inner nodes, heads, and the index of open intents.
+//! Appending entries: rows, inner nodes, heads, and the index of open intents.
 
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -19,7 +19,7 @@ use super::tree::{Frontier, Hash, Nodes};
 use crate::codec::{self, execute, int};
 use crate::error::{Conflict, StoreError};
 
-/// The growing end of the ledger: what must be known to append, kept by the writer alone.
+/// The growing end of the ledger: the state needed to append, held by the writer alone.
 #[derive(Clone)]
 pub(crate) struct Tail {
     origin: Arc<str>,
@@ -66,7 +66,8 @@ impl Tail {
         let own = signer.public_key();
         let known = known_keys(conn)?;
         let new_key = !known.contains(&own);
-        // A key is new where the last one has signed for it: in the ledger, or, if that was put back, in what was kept.
+        // A key is new where the last one has signed for it: in the ledger, or, if that was restored, in the
+        // stored rotations.
         let mut again = Vec::new();
         if let Some(last) = known.last().filter(|_| new_key) {
             let recorded = rotation::recorded(conn)?;

@@ -1,4 +1,4 @@
-//! Which payloads may be erased: those that nothing rests on any more.
+//! Erasing payloads that are not needed any more.
 
 use rusqlite::{Connection, OptionalExtension as _, params};
 use writ_types::id::EntrySeq;
@@ -15,7 +15,7 @@ pub const MAX_ERASED_AT_ONCE: usize = 500;
 /// After so many entries that are young it is looked no further for one that is old.
 const MAX_YOUNG: usize = 1_000;
 
-/// What rests on the payload of an entry, if anything does.
+/// The reason why a payload is still needed.
 struct Rest {
     why: &'static str,
     hint: &'static str,
@@ -29,7 +29,7 @@ pub(crate) fn check(conn: &Connection, entry: EntrySeq, now: Timestamp) -> Resul
         )?
         .query_row([int(entry.0)], |row| Ok((row.get(0)?, row.get(1)?)))
         .optional()?;
-    // What is not there is refused by whoever erases it.
+    // A missing entry or payload is refused by the caller that erases it.
     let Some((event, Some(payload))) = found else { return Ok(()) };
     match rests_on(conn, entry, &event, &payload, now)? {
         None => Ok(()),

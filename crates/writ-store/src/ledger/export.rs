@@ -64,7 +64,7 @@ const ENTRIES: &str =
 pub struct HeldError {
     /// The line, counted from one.
     pub line: usize,
-    /// What is wrong with it.
+    /// The kind of problem.
     pub error: NoteError,
 }
 
@@ -97,12 +97,12 @@ impl ToReport for HeldError {
     }
 }
 
-/// How many entries a line of a held file covers, if it is one.
+/// Returns the number of entries that a line of a held file covers, if it is one.
 pub fn size_of_line(line: &str) -> Option<u64> {
     serde_json::from_str(line).ok().map(|line: HeadLine| line.size)
 }
 
-/// Why an export failed.
+/// The reason why an export failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ExportError {
     /// The store could not be read.

@@ -16,7 +16,7 @@ use writ_types::id::InstallationId;
 
 use super::tree::Hash;
 
-/// Heads at multiples of this are kept for good; it bounds what a bad head makes a person search.
+/// The interval of heads that are never deleted, in entries; it bounds the search after a bad head.
 pub const HEAD_INTERVAL: u64 = 256;
 
 /// The longest note that is read: origin, size, root and one signature take about 300 bytes.
@@ -25,7 +25,7 @@ pub const MAX_NOTE_BYTES: usize = 4_096;
 /// The signature type of Ed25519 in C2SP signed notes.
 const ED25519: u8 = 1;
 
-/// Signs heads and rows: the harness's key, wherever it is kept.
+/// Signs heads and rows with the harness's key.
 pub trait HeadSigner: Send + Sync {
     /// The public half, 32 bytes.
     fn public_key(&self) -> [u8; 32];
@@ -47,9 +47,9 @@ impl HeadSigner for SigningKey {
 /// A head: the size and root of the ledger at one moment, signed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Checkpoint {
-    /// Which ledger.
+    /// The ledger's name.
     pub origin: String,
-    /// How many entries it covers.
+    /// The number of entries that it covers.
     pub size: u64,
     /// The root over them.
     pub root: Hash,
@@ -57,7 +57,7 @@ pub struct Checkpoint {
     pub note: String,
 }
 
-/// Why a note is not a checkpoint.
+/// The reason why a note is not a checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoteError {
     /// It has another form.
@@ -138,7 +138,7 @@ impl Checkpoint {
     }
 }
 
-/// Whether `key` signed `message`; malformed keys and signatures did not.
+/// Returns true if `key` signed `message`; false for malformed keys and signatures.
 pub(crate) fn verify_signature(key: &[u8; 32], message: &[u8], signature: &[u8]) -> bool {
     let (Ok(key), Ok(signature)) = (VerifyingKey::from_bytes(key), Signature::from_slice(signature)) else {
         return false;

@@ -1,4 +1,4 @@
-//! Wishes that were begun, and of which nobody knows whether they were done.
+//! Actions that were begun and have an unknown outcome.
 
 use rusqlite::{Connection, params};
 use writ_policy::prepared::{leaves_nothing, wish};
@@ -13,10 +13,11 @@ use crate::codec::{self, execute, int};
 use crate::error::StoreError;
 use crate::sessions;
 
-/// The most lost wishes of a session that are told apart. Where there are as many, whatever could be lost counts as lost.
+/// The most actions of a session with an unknown outcome that are stored one by one. From there on every
+/// action of the session counts as one.
 pub const MAX_LOST: usize = 1_000;
 
-/// Notes what became of an attempt: a wish that is lost, or one of which it is known again what came of it.
+/// Records the outcome of an attempt: an unknown one, or one that settles an earlier unknown one.
 pub(super) fn ended(conn: &Connection, attempt: AttemptId, outcome: ToolOutcome) -> Result<(), StoreError> {
     // That a second attempt has failed says nothing of the first.
     let is_lost = match outcome {
@@ -56,7 +57,8 @@ pub(super) fn ended(conn: &Connection, attempt: AttemptId, outcome: ToolOutcome)
     Ok(())
 }
 
-/// Whether it would be forgotten with this intent that its wish was lost. Nothing that can be lost is done in a session that is closed.
+/// Returns true if an open session still needs this intent to know that the outcome of its action is unknown.
+/// A closed session does not begin anything.
 pub(super) fn rests_on(conn: &Connection, intent: EntrySeq) -> Result<bool, StoreError> {
     let sql = "SELECT s.metadata FROM ledger l JOIN lost ON lost.session = l.session AND lost.entry = l.seq
                JOIN session s ON s.id = l.session WHERE l.seq = ?1";
@@ -64,7 +66,7 @@ pub(super) fn rests_on(conn: &Connection, intent: EntrySeq) -> Result<bool, Stor
     session.map_or(Ok(false), |metadata: String| Ok(!sessions::is_closed(&metadata)?))
 }
 
-/// Forgets the wish of an intent that is erased: its digest would tell who guesses what it was.
+/// Deletes the digest of an erased intent's action, which would confirm a guess at it.
 pub(super) fn erased(conn: &Connection, intent: EntrySeq) -> Result<(), StoreError> {
     let sql = "DELETE FROM lost WHERE entry = ?1 AND session = (SELECT session FROM ledger WHERE seq = ?1)";
     execute(conn, sql, [int(intent.0)])?;
@@ -107,7 +109,7 @@ fn begun(conn: &Connection, session: &str, wish: Digest) -> Result<Option<EntryS
     codec::query_one(conn, sql, params, |row| Ok(EntrySeq(codec::get_uint(row, "entry")?)))
 }
 
-/// Where an attempt was begun whose end is not written down: it runs, or what ran it has failed.
+/// Returns the intent of an attempt without an outcome: it runs, or its process has failed.
 fn under_way(conn: &Connection, session: &str, wished: Digest) -> Result<Option<EntrySeq>, StoreError> {
     // In this order: few are open, and a session may have any number of entries.
     let sql = "SELECT l.seq, p.payload FROM intent i CROSS JOIN ledger l ON l.seq = i.entry

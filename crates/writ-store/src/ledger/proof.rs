@@ -12,7 +12,7 @@ use super::tree::{self, Hash};
 use crate::codec;
 use crate::error::{Conflict, StoreError};
 
-/// The longest audit path: a tree whose leaves are counted in 64 bits has no more levels.
+/// The longest audit path: the levels of a tree with 64 bits of leaves.
 pub const MAX_PATH: usize = 64;
 
 /// Everything that a stranger needs to check one entry, as one JSON object.
@@ -29,7 +29,7 @@ pub struct Proof {
     pub turn: String,
     /// The turn's number; zero outside turns.
     pub turn_number: i64,
-    /// What kind of fact it is.
+    /// The kind of fact.
     pub event: String,
     /// The commitment to the payload, hexadecimal.
     pub commitment: String,
@@ -45,16 +45,16 @@ pub struct Proof {
     pub checkpoint: String,
 }
 
-/// What a checked proof shows.
+/// The result of a checked proof.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Proven {
     /// The head that covers the entry.
     pub head: Checkpoint,
-    /// Whether the payload was shown and fits; otherwise it was erased.
+    /// True if the payload was shown and fits; otherwise it was erased.
     pub payload: bool,
 }
 
-/// Why a proof proves nothing.
+/// The reason why a proof is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProofError {
     /// A field is not what it should be.

@@ -1,4 +1,4 @@
-//! What an entry or an ask rests on: its label, and those of the entries that this names.
+//! The sources of an entry or an ask: its label, and those of the entries that this names.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -23,17 +23,17 @@ const ASKED: &str = "asked";
 pub struct Step {
     /// The entry; none: an ask, which is the first step.
     pub entry: Option<EntrySeq>,
-    /// What kind of fact it is.
+    /// The kind of fact.
     pub event: &'static str,
-    /// How far it may be trusted.
+    /// Its trust.
     pub taint: Taint,
-    /// Whether it rests on what came from outside the sandbox.
+    /// True if it rests on content from outside the sandbox.
     pub outside: bool,
-    /// Whether it rests on content that only the owner may be assumed to read.
+    /// True if it rests on content that only the owner may be assumed to read.
     pub private: bool,
-    /// Where it came from, as it was written down: not escaped.
+    /// Its sources as recorded: not escaped.
     pub sources: Vec<Source>,
-    /// Whether sources were left out.
+    /// True if sources were left out.
     pub truncated: bool,
 }
 
@@ -56,10 +56,10 @@ impl Step {
 /// The steps of a walk, breadth first.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct RestsOn {
-    /// What it started from, and what that rests on; empty: that has no label.
+    /// The start and its sources; empty if the start has no label.
     #[serde(rename = "rests_on")]
     pub steps: Vec<Step>,
-    /// Whether there were more than [`MAX_FOLLOWED`].
+    /// True if there were more than [`MAX_FOLLOWED`].
     pub more: bool,
 }
 

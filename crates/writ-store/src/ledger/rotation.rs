@@ -1,12 +1,12 @@
-//! How one key of the harness follows another: the old one signs for the new one.
+//! Rotation of the harness's key: the old key signs for the new one.
 //!
 //! ```text
 //! statement = "writ-rotated-v1" LF hex(old key) LF hex(new key) LF       signed by the old key
 //! text      = hex(old key) " " hex(new key) " " hex(signature)
 //! ```
 //!
-//! The text stands in a `keyed` entry of the ledger. It proves itself, so an entry that was lost with a restore can be
-//! written again by the new key.
+//! The text stands in a `keyed` entry of the ledger. It proves itself, so the new key can write an entry
+//! again that a restore gave up.
 
 use std::fmt;
 use std::str::FromStr;
@@ -24,7 +24,7 @@ use crate::error::StoreError;
 pub const MAX_ROTATIONS: usize = 10_000;
 /// The role of the key in entries.
 const ROLE: &str = "harness";
-/// What happened to it.
+/// The change that a rotation is recorded as.
 const CHANGE: &str = "rotated";
 
 /// A statement that one key follows another. Its signature was checked.
@@ -35,7 +35,7 @@ pub struct Rotation {
     signature: [u8; 64],
 }
 
-/// Text that is no rotation, or whose signature is not good.
+/// Text that is no rotation, or has a bad signature.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("it does not say, signed by the old key, that one key follows another")]
 pub struct InvalidRotation;

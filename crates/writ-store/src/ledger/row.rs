@@ -34,7 +34,7 @@ pub fn commitment(salt: &[u8], payload: &[u8]) -> Hash {
     hasher.finalize().into()
 }
 
-/// What the harness signs when it erases the payload of a row.
+/// Returns the text that the harness signs when it erases the payload of a row.
 pub(crate) fn erasure_text(seq: u64, leaf: &[u8], at: i64) -> String {
     format!("writ-erased-v1\n{seq}\n{}\n{at}\n", hex::encode(leaf))
 }
@@ -88,7 +88,7 @@ pub struct LedgerRow {
     pub turn: Option<TurnId>,
     /// The turn's number; zero outside turns.
     pub turn_number: u64,
-    /// What kind of fact it is.
+    /// The kind of fact.
     pub event: String,
     /// The fact; `None` if it was erased.
     pub payload: Option<Value>,
@@ -100,7 +100,7 @@ pub struct LedgerRow {
     pub signature: String,
     /// The leaf of the tree.
     pub leaf: Digest,
-    /// Whether commitment, signature and leaf fit each other and the harness's key.
+    /// True if commitment, signature and leaf fit each other and the harness's key.
     pub intact: bool,
 }
 
@@ -118,7 +118,7 @@ impl LedgerRow {
     }
 }
 
-/// What to look for in the ledger; everything that is set must fit.
+/// A search of the ledger; everything that is set must fit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LedgerQuery {
     /// The kind of fact, as [`Fact::event`] names it.
@@ -203,14 +203,15 @@ pub(crate) fn count(conn: &Connection) -> Result<u64, StoreError> {
     Ok(last.map_or(0, |last| codec::uint(last) + 1))
 }
 
-/// How many attempts the store asks for their entries when it is opened, so that it opens in the same time however many
-/// there are: those with the largest ids, which are the newest unless the clock was set back. Verification asks all.
+/// The attempts that are compared with the ledger when the store is opened, so that opening takes the same
+/// time for any number: those with the largest ids, which are the newest unless the clock was set back.
+/// Verification compares all.
 pub(crate) const AT_OPENING: i64 = 64;
 /// All attempts are asked.
 pub(crate) const ALL: i64 = -1;
 
-/// How many entries the ledger has at least, by what else the database holds: attempts name their entries, keys the size
-/// that they came in at, and nothing is taken in, asked or remembered without an entry.
+/// Returns the least number of entries that the rest of the database implies: attempts name their entries,
+/// keys the size at which they came in, and nothing is received, asked or remembered without an entry.
 pub(crate) fn least(conn: &Connection, attempts: i64) -> Result<u64, StoreError> {
     let sql = "SELECT max(
         (SELECT coalesce(max(max(entry, coalesce(closed_by, entry))) + 1, 0)

@@ -9,7 +9,7 @@ use sha2::{Digest as _, Sha256};
 /// A SHA-256 hash of the tree.
 pub type Hash = [u8; 32];
 
-/// The most levels of a tree whose leaves are counted in 64 bits.
+/// The most levels of a tree with 64 bits of leaves.
 const MAX_LEVELS: u32 = 64;
 
 /// The hash of a leaf.
@@ -44,7 +44,7 @@ pub struct Frontier {
 }
 
 impl Frontier {
-    /// The edge of a tree with `size` leaves whose nodes are stored.
+    /// Loads the edge of a tree with `size` leaves from stored nodes.
     ///
     /// # Errors
     ///
@@ -59,7 +59,7 @@ impl Frontier {
         Ok(Self { size, roots })
     }
 
-    /// How many leaves the tree has.
+    /// Returns the number of leaves.
     pub const fn size(&self) -> u64 {
         self.size
     }
@@ -85,9 +85,9 @@ impl Frontier {
     }
 }
 
-/// Where stored nodes come from.
+/// A source of stored nodes.
 pub trait Nodes {
-    /// Why a node cannot be had.
+    /// The reason why a node cannot be read.
     type Error;
 
     /// The hash of a complete subtree.

@@ -19,24 +19,24 @@ mod nodes;
 mod rows;
 mod walk;
 
-/// How much is verified.
+/// The extent of a verification.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct VerifyOptions {
     /// The public keys that may have signed: the present one and those before it.
     pub keys: Vec<[u8; 32]>,
-    /// Heads that were kept outside, in any order; read them with [`super::export::read_heads`].
+    /// Heads that were stored elsewhere, in any order; read them with [`super::export::read_heads`].
     pub held: Vec<Checkpoint>,
     /// Verify the signature of every row too. Without it, rows below good heads are proven by the
     /// tree, which covers their signatures; it costs some 50 µs a row.
     pub every_signature: bool,
 }
 
-/// What a verification found.
+/// The result of a verification.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct VerifyReport {
     /// Rows that were read and are good.
     pub rows: u64,
-    /// Rows whose payload was erased, with the harness's signature for it.
+    /// Rows with an erased payload and the harness's signature for the erasure.
     pub erased: u64,
     /// Stored heads that are good.
     pub heads: u64,
@@ -54,26 +54,26 @@ pub struct VerifyReport {
     pub problem: Option<Problem>,
 }
 
-/// A restore that the ledger tells of: entries after it replace those that were lost.
+/// A restore that the ledger records: entries after it replace those that were given up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct KnownRestore {
-    /// The entry that tells of it, and the number of the first entry that was lost.
+    /// The entry that records it, which is also the number of the first entry that was given up.
     pub from: EntrySeq,
-    /// How many entries were lost, if known.
+    /// The number of entries that were given up, if known.
     pub lost: Option<u64>,
     /// The epoch since then.
     pub epoch: u64,
 }
 
 impl KnownRestore {
-    /// Whether a head of this size covered entries that this restore gave up.
+    /// Returns true if a head of this size covered entries that this restore gave up.
     fn explains(&self, size: u64) -> bool {
         size > self.from.0 && self.lost.is_none_or(|lost| size - self.from.0 <= lost)
     }
 }
 
 impl VerifyReport {
-    /// Whether everything is good.
+    /// Returns true if no problem was found.
     pub const fn is_good(&self) -> bool {
         self.problem.is_none()
     }
@@ -84,13 +84,13 @@ impl VerifyReport {
 pub struct Problem {
     /// The first bad leaf.
     pub leaf: EntrySeq,
-    /// What is wrong with it.
+    /// The kind of problem.
     pub kind: ProblemKind,
     /// The same for people.
     pub text: String,
 }
 
-/// What can be wrong.
+/// The kinds of problems.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ProblemKind {
@@ -110,7 +110,7 @@ pub enum ProblemKind {
     Node,
     /// A stored head does not fit the rows, or is not signed by any of the keys.
     Head,
-    /// A head that must be kept is missing.
+    /// A head at a multiple of the interval is missing.
     MissingHead,
     /// The last signed head covers more rows than there are, or the rest of the database tells of more.
     Truncated,

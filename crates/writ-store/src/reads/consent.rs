@@ -42,8 +42,8 @@ reads! {
         /// Returns the tools of which a person has approved a call in a session, sorted; at most 256.
         fn approved_tools(session: SessionId) -> Vec<String> = |db| approvals::approved_tools(&db.conn, session);
 
-        /// Returns the latest 256 answers in a session (`None`: in all) that say whose the values of their actions are
-        /// and are still in force: the asks, and the signed approvals.
+        /// Returns the latest 256 answers in a session (`None`: in all) that vouch for the values of their
+        /// actions and are still in force: the asks, and the signed approvals.
         fn endorsements(session: Option<SessionId>) -> Vec<(Ask, Value)> =
             |db| approvals::endorsements(&db.conn, session);
 
@@ -91,7 +91,7 @@ reads! {
         /// Returns the plan in force at `now` that was approved with this ask.
         fn plan_of(ask: &AskId, now: Timestamp) -> Option<PlanRow> = |db| approvals::plan_of(&db.conn, &ask, now);
 
-        /// Returns the plan whose task key this is, also after its end, unless the key was revoked.
+        /// Returns the plan with this task key, also after its end, unless the key was revoked.
         fn plan_under(key: KeyId) -> Option<PlanRow> = |db| approvals::plan_under(&db.conn, key);
     }
 }

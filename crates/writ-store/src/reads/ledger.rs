@@ -45,7 +45,7 @@ reads! {
         /// there is no entry yet.
         fn newest_head() -> Option<(u64, String)> = |db| export::newest_head(&db.conn);
 
-        /// Returns the oldest entries from before a time whose payloads may be erased, at most
+        /// Returns the oldest entries from before a time with a payload that may be erased, at most
         /// [`MAX_ERASED_AT_ONCE`](crate::ledger::erase::MAX_ERASED_AT_ONCE).
         fn old_payloads(before: Timestamp, now: Timestamp) -> Vec<EntrySeq> =
             |db| erase::old_payloads(&db.conn, before, now);

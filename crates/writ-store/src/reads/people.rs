@@ -66,7 +66,7 @@ reads! {
         /// Returns the undo records of a session, newest first.
         fn undos(session: SessionId, limit: usize) -> Vec<Undo> = |db| undo::undos(&db.conn, session, limit);
 
-        /// Returns the undo records that need no more than one tap at `now`, newest first.
+        /// Returns the undo records for which one tap is enough at `now`, newest first.
         fn undos_until(now: Timestamp, limit: usize) -> Vec<Undo> = |db| undo::undos_until(&db.conn, now, limit);
 
         /// Returns the undo records of attempts before `before`, oldest first.
@@ -97,7 +97,7 @@ reads! {
         /// Returns a counter; zero if nothing was added to it.
         fn counter(name: &str) -> u64 = |db| usage::counter(&db.conn, &name);
 
-        /// Returns the counters whose name begins with `prefix`, by name; at most
+        /// Returns the counters with a name that begins with `prefix`, by name; at most
         /// [`MAX_COUNTERS`](crate::usage::MAX_COUNTERS).
         fn counters(prefix: &str) -> Vec<(String, u64)> = |db| usage::counters(&db.conn, &prefix);
     }

@@ -16,8 +16,8 @@ struct Progress<'a> {
     conn: &'a Connection,
     tail: &'a mut Tail,
     receipt: Receipt,
-    /// The turn whose events were counted, the number of its next one, and up to which number: those of one batch are
-    /// counted at once.
+    /// The turn with counted events, the number of its next event, and the end of the counted ones: those of
+    /// one batch are counted at once.
     counted: Option<(TurnId, u64, u64)>,
 }
 
@@ -197,7 +197,7 @@ impl Progress<'_> {
     }
 
     fn redeem(&mut self, redemption: &Redemption) -> Result<(), StoreError> {
-        // Whoever revokes a key in the meantime is not passed by.
+        // A key that was revoked since the decision is refused here.
         approvals::check_keys(self.conn, &redemption.keys)?;
         if let Some(approval) = &redemption.approval {
             approvals::consume(self.conn, approval, redemption.intent.at)?;

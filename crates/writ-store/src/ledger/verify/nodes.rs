@@ -6,7 +6,7 @@ use rusqlite::{CachedStatement, Connection, Rows};
 use crate::error::StoreError;
 use crate::ledger::tree::Hash;
 
-/// The most levels of a tree whose leaves are counted in 64 bits.
+/// The most levels of a tree with 64 bits of leaves.
 const MAX_LEVELS: u32 = 64;
 
 /// Opens a statement for each level from 1 up.
@@ -27,7 +27,7 @@ impl<'a> Cursors<'a> {
         Ok(Self(rows.collect::<Result<_, StoreError>>()?))
     }
 
-    /// Whether the next stored node of a level is this one.
+    /// Returns true if the next stored node of a level is this one.
     pub(super) fn next_is(&mut self, level: u32, index: u64, hash: &Hash) -> Result<bool, StoreError> {
         let cursor = usize::try_from(level).ok().and_then(|level| self.0.get_mut(level.checked_sub(1)?));
         let Some(row) = cursor.map(Rows::next).transpose()?.flatten() else { return Ok(false) };
@@ -36,7 +36,7 @@ impl<'a> Cursors<'a> {
             (ValueRef::Integer(found), ValueRef::Blob(bytes)) if found == index && bytes == hash))
     }
 
-    /// Whether nodes are left that no row has asked for.
+    /// Returns true if stored nodes are left that belong to no row.
     pub(super) fn any_left(&mut self) -> Result<bool, StoreError> {
         for cursor in &mut self.0 {
             if cursor.next()?.is_some() {

@@ -1,4 +1,4 @@
-//! One row, checked by itself. Columns are read raw: a damaged database may hold anything.
+//! The check of one row. Columns are read raw: a damaged database may hold anything.
 
 use rusqlite::Row;
 use rusqlite::types::ValueRef;
@@ -34,7 +34,7 @@ pub(super) struct Checked {
     signature: Vec<u8>,
 }
 
-/// What is wrong with a row.
+/// The problem of a row.
 pub(super) struct BadRow(pub(super) ProblemKind, pub(super) &'static str);
 
 impl Checked {
@@ -86,18 +86,18 @@ impl Checked {
         Ok(Ok(Self { leaf, erased, restored, rotated, header: text, signature: signature.to_vec() }))
     }
 
-    /// Whether one of the keys signed the row.
+    /// Returns true if one of the keys signed the row.
     pub(super) fn is_signed(&self, keys: &[[u8; 32]]) -> bool {
         self.signer(keys).is_some()
     }
 
-    /// Which of the keys signed the row.
+    /// Returns the key that signed the row.
     pub(super) fn signer(&self, keys: &[[u8; 32]]) -> Option<[u8; 32]> {
         keys.iter().find(|key| verify_signature(key, &self.header, &self.signature)).copied()
     }
 }
 
-/// What a row tells of a restore. One that speaks of another place than its own explains nothing.
+/// Returns the restore that a row records. One that names another place than its own explains nothing.
 fn known_restore(seq: u64, payload: &[u8]) -> Option<KnownRestore> {
     let Ok(Fact::Restored { from, lost, epoch }) = serde_json::from_slice(payload) else { return None };
     (from.0 == seq).then_some(KnownRestore { from, lost, epoch })

@@ -36,7 +36,7 @@ struct Walk<'a> {
     signer: Option<[u8; 32]>,
     /// All keys that signed.
     signers: BTreeSet<[u8; 32]>,
-    /// How keys followed each other, as far as the rows tell.
+    /// The rotations that the rows record.
     rotations: Vec<Rotation>,
     report: VerifyReport,
 }
@@ -138,7 +138,7 @@ impl Walk<'_> {
         self.check_end(&mut cursors)
     }
 
-    /// Of somebody else's ledger nothing fits; that is told as such.
+    /// Checks that the ledger is this home's: of another one nothing fits, which is reported as such.
     fn check_owner(&self) -> Result<(), Stop> {
         let own = |head: &StoredHead| Checkpoint::verify(&head.note, &self.options.keys).is_ok();
         if self.heads.is_empty() || self.heads.iter().any(own) {
@@ -214,7 +214,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// A key is followed by another only where it has signed for that one, and does not come back by itself.
+    /// Checks that a key follows another only where that one has signed for it, and does not come back.
     fn check_signer(&mut self, signer: [u8; 32], leaf: u64) -> Result<(), Stop> {
         self.signers.insert(signer);
         let before = self.signer.replace(signer).unwrap_or(signer);
@@ -245,7 +245,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Whether a restore that the ledger tells of explains why a head of this size does not fit.
+    /// Returns true if a recorded restore explains why a head of this size does not fit.
     fn was_given_up(&self, size: u64) -> bool {
         self.report.restores.iter().any(|restore| restore.explains(size))
     }
@@ -281,7 +281,7 @@ impl Walk<'_> {
 
     /// The database names the keys that have signed, and an engine appends only where it finds its own among them.
     fn check_keys(&self, size: u64) -> Result<(), Stop> {
-        // Whatever stands there: what is no key at all is none of this home's.
+        // The cast lets a damaged row hold anything: a value that is no key is none of this home's.
         let sql = "SELECT CAST(public_key AS BLOB) FROM ledger_key";
         let named: Vec<Vec<u8>> = codec::query(self.conn, sql, [], |row| Ok(row.get(0)?))?;
         let unknown = named.iter().find(|key| !self.options.keys.iter().any(|own| own == key.as_slice()));
