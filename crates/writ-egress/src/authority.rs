@@ -25,22 +25,22 @@ use zeroize::Zeroizing;
 
 /// The one protocol that is spoken in opened connections, both ways.
 const HTTP1: &[u8] = b"http/1.1";
-/// The most hosts that certificates are kept for; a home has fewer credentials.
+/// The largest number of hosts with a certificate in memory; a home has fewer credentials.
 const MAX_HOSTS: usize = 64;
 /// Characters of a line of PEM (RFC 7468).
 const PEM_LINE: usize = 64;
-/// From when and until when certificates hold: a clock that is wrong by days is no reason to trust less, and their keys
-/// are gone with the engine.
+/// The first and the last year of our certificates: a clock that is wrong by days is no reason to trust less,
+/// and their keys end with the engine.
 const VALID_YEARS: [i32; 2] = [2020, 2120];
-/// How every placeholder begins.
+/// The beginning of every placeholder.
 pub const PLACEHOLDER: &str = "writ_placeholder_";
-/// Hexadecimal digits of a placeholder that nobody can guess: 128 bits.
+/// Hexadecimal digits of a placeholder: 128 bits, which cannot be guessed.
 const PLACEHOLDER_DIGITS: usize = 32;
 
-/// Why there is no authority.
+/// The reason why there is no authority.
 #[derive(Debug, thiserror::Error)]
 pub enum AuthorityError {
-    /// The key that is kept is none.
+    /// The stored key is not a key.
     #[error("the key of the proxy's certificate authority is damaged")]
     Key,
     /// A certificate could not be made.
@@ -81,7 +81,7 @@ pub struct Authority {
     leaf: KeyPair,
     servers: Mutex<BTreeMap<Host, TlsAcceptor>>,
     upstream: TlsConnector,
-    /// What placeholders are derived from.
+    /// The secret that placeholders are derived from.
     seed: Zeroizing<Vec<u8>>,
 }
 
@@ -92,7 +92,7 @@ impl fmt::Debug for Authority {
 }
 
 impl Authority {
-    /// A key for a new one, as it is kept: hexadecimal PKCS#8.
+    /// Generates the key of a new authority, as hexadecimal PKCS#8.
     ///
     /// # Errors
     ///
@@ -103,15 +103,17 @@ impl Authority {
         Ok(hex::encode(der.as_slice()).into())
     }
 
-    /// The authority of a key that was kept, which verifies hosts as `client` does.
+    /// Makes the authority of a stored key, which verifies hosts as `client` does.
     pub(crate) fn new(key: &SecretString, client: &ClientConfig) -> Result<Self, AuthorityError> {
         let der = Zeroizing::new(hex::decode(key.expose_secret()).map_err(|_| AuthorityError::Key)?);
         let key = KeyPair::try_from(der.as_slice()).map_err(|_| AuthorityError::Key)?;
         let mut params = params(Vec::new(), "Writ of this machine").map_err(AuthorityError::Certificate)?;
+        // It can sign servers and no further authorities.
         params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
         let certificate = params.self_signed(&key).map_err(AuthorityError::Certificate)?.der().clone();
         let mut client = client.clone();
+        // Heads are read and rewritten as HTTP/1.1, so no other protocol is offered.
         client.alpn_protocols = vec![HTTP1.to_vec()];
         Ok(Self {
             issuer: Issuer::new(params, key),
@@ -128,9 +130,10 @@ impl Authority {
         to_pem(&self.certificate)
     }
 
-    /// What stands for a credential in one session: the same after each start, so that a program's own settings go on to
-    /// hold, and no other session's.
+    /// Returns the placeholder of a credential in one session: the same after each start, so that a program's
+    /// settings stay valid, and different from that of every other session.
     pub fn placeholder(&self, session: &str, name: &str) -> String {
+        // The zero bytes keep session and name apart: no two pairs give the same bytes.
         let parts: [&[u8]; 5] =
             [b"writ placeholder\0", &self.seed, session.as_bytes(), b"\0", name.as_bytes()];
         let digest = Digest::of(&Zeroizing::new(parts.concat())).to_string();
@@ -140,6 +143,7 @@ impl Authority {
 
     /// Speaks as a host to a program.
     pub(crate) fn acceptor(&self, host: &Host) -> Result<TlsAcceptor, AuthorityError> {
+        // One certificate for each host, signed when a program first connects to it.
         let mut servers = self.servers.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(server) = servers.get(host) {
             return Ok(server.clone());
@@ -157,21 +161,23 @@ impl Authority {
                 .with_single_cert(vec![certificate.der().clone()], key)?;
         config.alpn_protocols = vec![HTTP1.to_vec()];
         let server = TlsAcceptor::from(Arc::new(config));
+        // Beyond the bound certificates are made anew each time, which is slower and not wrong.
         if servers.len() < MAX_HOSTS {
             servers.insert(host.clone(), server.clone());
         }
         Ok(server)
     }
 
-    /// Speaks to the host itself, whose own certificate must hold.
+    /// Returns the connector to the host itself, which must have a valid certificate of its own.
     pub(crate) const fn upstream(&self) -> &TlsConnector {
         &self.upstream
     }
 }
 
-/// What every certificate of ours says.
+/// Returns the parameters that all our certificates share.
 fn params(names: Vec<String>, subject: &str) -> Result<CertificateParams, rcgen::Error> {
     let mut params = CertificateParams::new(names)?;
+    // A common name has at most 64 characters.
     params.distinguished_name.push(DnType::CommonName, subject.chars().take(64).collect::<String>());
     let [from, until] = VALID_YEARS;
     params.not_before = date_time_ymd(from, 1, 1);

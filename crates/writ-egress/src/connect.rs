@@ -55,7 +55,7 @@ pub(crate) async fn dial(addresses: &[SocketAddr]) -> io::Result<Stream> {
     Err(last)
 }
 
-/// Where a judged target is: the addresses that may be connected to, and what allows it.
+/// A judged target: the addresses that may be connected to, and the rule that allows it.
 #[derive(Clone, Debug)]
 pub(crate) struct Judged {
     pub(crate) addresses: Vec<SocketAddr>,
@@ -74,10 +74,10 @@ pub(crate) struct Reached {
     pub(crate) proxy: Option<Arc<Upstream>>,
 }
 
-/// How a target is spoken to.
+/// The protocol that a target is spoken to in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Speech {
-    /// Bytes, over TLS or whatever is in a tunnel.
+    /// Bytes: TLS, or any other content of a tunnel.
     Tunnel,
     /// A plain request.
     Plain,
@@ -91,6 +91,7 @@ pub(crate) async fn judge_name(
     scope: &EgressScope,
     target: &Target,
 ) -> Result<Rule, Refusal> {
+    // Without an address the name alone is judged: no lookup is made for a refused one.
     match judge_connection(scope, target, None) {
         Judgement::Allow { rule } => Ok(rule),
         Judgement::Deny { reason, rule } => Err(Refusal::Denied { rule, reason }),
@@ -101,11 +102,11 @@ pub(crate) async fn judge_name(
     }
 }
 
-/// Looks a judged name up, once, and judges every address. One that is refused refuses the name: an answer that
-/// mixes the internet with something else is an attack or a mistake.
+/// Looks a judged name up, once, and judges every address. One that is refused refuses the name: an answer
+/// that mixes the internet with something else is an attack or a mistake.
 ///
-/// A name that has no address here may be left to the network's proxy, where the owner allows that: its address is
-/// judged by nobody then. A pinned host never goes through a proxy.
+/// A name that has no address here may be left to the network's proxy, where the owner allows that: its
+/// address is not judged then. A pinned host never goes through a proxy.
 pub(crate) async fn judge_addresses(
     resolver: &Arc<dyn Resolver>,
     routes: &Routes,
@@ -113,6 +114,7 @@ pub(crate) async fn judge_addresses(
     (target, secure, rule): (&Target, bool, Rule),
 ) -> Result<Judged, Refusal> {
     let unresolved = |why: String| Refusal::Unresolved { host: target.host.to_string(), why };
+    // The owner's own addresses of a host replace those of its name servers.
     let pinned = scope.pinned(&target.host);
     let host = target.host.to_string();
     let proxy = routes.proxy_for(&host, target.port, secure).filter(|_| pinned.is_empty()).cloned();
@@ -132,6 +134,7 @@ pub(crate) async fn judge_addresses(
         },
         (true, None, None) => Vec::new(),
     };
+    // Every address that could be dialled is judged; the rest is dropped before.
     found.truncate(MAX_ADDRESSES);
     for address in &found {
         if let Judgement::Deny { reason, rule } = judge_connection(scope, target, Some(*address)) {
@@ -141,12 +144,13 @@ pub(crate) async fn judge_addresses(
     if found.is_empty() && !is_left_to_proxy {
         return Err(unresolved("no address".to_owned()));
     }
+    // An address of IPv4 inside IPv6 was judged as the former, and is dialled as that.
     let addresses = found.into_iter().map(|address| SocketAddr::new(address.to_canonical(), target.port));
     Ok(Judged { addresses: addresses.collect(), proxy, rule })
 }
 
-/// Connects to a target whose name was judged: looks it up, judges its addresses, and dials those, or the proxy of the
-/// owner's network.
+/// Connects to a target with a judged name: looks it up, judges its addresses, and dials those, or the proxy
+/// of the owner's network.
 pub(crate) async fn reach(
     resolver: &Arc<dyn Resolver>,
     routes: &Routes,
@@ -160,6 +164,7 @@ pub(crate) async fn reach(
         let judged = judge_addresses(resolver, routes, scope, (target, secure, rule)).await?;
         if let Some(proxy) = judged.proxy {
             let refused = |why: TunnelFault| Refusal::Proxy { host: host(), proxy: proxy.to_string(), why };
+            // A plain request goes to the proxy itself; everything else goes through a tunnel.
             return if speech == Speech::Plain {
                 let stream = dial_proxy(&proxy).await.map_err(refused)?;
                 Ok(Reached { stream, address: None, proxy: Some(proxy) })
@@ -170,6 +175,7 @@ pub(crate) async fn reach(
         }
         let unreachable = |why: io::Error| Refusal::Unreachable { host: host(), why: why.to_string() };
         let stream = dial(&judged.addresses).await.map_err(unreachable)?;
+        // The record has the address that answered, not the first of the list.
         let address = stream.peer_addr().map_err(unreachable)?;
         Ok(Reached { stream, address: Some(address.ip()), proxy: None })
     };

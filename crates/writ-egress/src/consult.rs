@@ -15,16 +15,16 @@ const MAX_QUESTION_BYTES: u64 = 256 * 1024;
 /// The most bytes that an answer may bring, headers and TLS included: secrets have 64 KiB at most.
 const MAX_ANSWER_BYTES: u64 = 1024 * 1024;
 
-/// What is asked.
+/// A request of the engine's own.
 #[derive(Debug, Default)]
 pub struct Question {
-    /// Headers whose values nobody else may know.
+    /// Headers with secret values.
     pub headers: Vec<(&'static str, SecretString)>,
-    /// What is posted, in JSON; `None`: nothing, it is read.
+    /// The JSON that is posted; `None`: the URL is read.
     pub body: Option<Zeroizing<Vec<u8>>>,
 }
 
-/// What was answered.
+/// The answer.
 pub struct Consulted {
     /// The HTTP status.
     pub status: u16,
@@ -39,8 +39,9 @@ impl std::fmt::Debug for Consulted {
 }
 
 impl Egress {
-    /// Asks, and gives the answer. No client is lent, no redirect followed. It takes no permit, since no agent wishes it:
-    /// the engine asks for its own credentials, at the place that its owner names and at no other.
+    /// Sends the request and returns the answer. No client is lent, no redirect followed. It takes no permit,
+    /// since no agent asks for it: the engine asks for its own credentials, at the place that its owner names
+    /// and at no other.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! What placeholders stand for, and what becomes of a request that holds one.
+//! Credentials behind placeholders, and the handling of requests that hold one.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -15,9 +15,9 @@ use writ_policy::redact::{KnownSecret, Watch};
 /// One credential of a session.
 #[derive(Clone, Debug)]
 pub struct Held {
-    /// Where it may be used.
+    /// The place where it may be used.
     pub binding: Binding,
-    /// What programs have in its place.
+    /// The text that programs have in its place.
     pub placeholder: String,
     /// Its value; `None`: there is none now.
     pub value: Option<SecretString>,
@@ -40,7 +40,7 @@ struct Inner {
 pub struct Misused {
     /// The credential's name.
     pub name: String,
-    /// What is wrong.
+    /// The mistake.
     pub why: Misuse,
 }
 
@@ -84,7 +84,8 @@ impl Credentials {
         self.0.iter().flat_map(|inner| &inner.held)
     }
 
-    /// Whether connections to a target are opened, because something is bound to it that goes over TLS.
+    /// Returns true if connections to a target are opened, because a credential is bound to it that goes over
+    /// TLS.
     pub(crate) fn opens(&self, target: &Target) -> bool {
         self.held().any(|one| !one.binding.plain && one.binding.is_for(target))
     }
@@ -94,18 +95,18 @@ impl Credentials {
         self.held().find(|one| one.binding.is_for(target)).map(|one| one.binding.name.to_string())
     }
 
-    /// What is looked for in answers of a target; `None`: nothing is bound to it.
+    /// Returns the values to search for in answers of a target; `None`: no credential is bound to it.
     pub(crate) fn values_for(&self, target: &Target) -> Option<Watch> {
         let inner = self.0.as_ref()?;
         inner.held.iter().any(|one| one.binding.is_for(target)).then(|| inner.values.clone())
     }
 
-    /// What is looked for in requests; `None`: there are no placeholders.
+    /// Returns the texts to search for in requests; `None`: there are no placeholders.
     pub(crate) fn placeholders(&self) -> Option<Watch> {
         self.0.as_ref().map(|inner| inner.placeholders.clone())
     }
 
-    /// What is wrong with placeholders that stand in something else than a header.
+    /// Refuses placeholders that stand in another part of a request than a header.
     pub(crate) fn forbid(&self, target: &Target, text: &[u8]) -> Result<(), Misused> {
         let names = self.0.as_ref().map(|inner| inner.placeholders.names_in(text)).unwrap_or_default();
         let first = names.first().and_then(|name| self.named(name));
@@ -124,23 +125,29 @@ impl Credentials {
         secure: bool,
     ) -> Result<Option<Swap<'_>>, Misused> {
         let Some(inner) = &self.0 else { return Ok(None) };
+        // URLs are logged by servers and proxies: no secret belongs there.
         self.forbid(target, head.uri.to_string().as_bytes())?;
         let mut swap = None;
         for (name, value) in &head.headers {
+            // A placeholder as the name of a header is put in by mistake or to probe.
             self.forbid(target, name.as_str().as_bytes())?;
             let names = inner.placeholders.names_in(value.as_bytes());
             let Some(held) = names.first().and_then(|name| self.named(name)) else { continue };
+            // One credential in a request, on its own host, in its own header.
             if swap.is_some() || !held.binding.is_for(target) || !held.binding.is_in(name) {
                 return Err(held.misplaced(target));
             }
             let path = head.uri.path();
             let admitted = held.binding.admits(target, secure, head.method.as_str(), path);
             admitted.map_err(|why| held.misused(why))?;
+            // The whole value must have the configured form: text around the secret could be
+            // sent back by the server.
             if names.len() > 1 || !held.binding.is_filled(value.as_bytes(), &held.placeholder) {
                 return Err(held.misused(Misuse::Form));
             }
             swap = Some(held.swap()?);
         }
+        // Such headers make a server see another method or path than the one that was admitted.
         let is_override = OVERRIDES.iter().any(|name| head.headers.contains_key(*name));
         match swap {
             Some(swap) if is_override => Err(swap.held.misused(Misuse::Override)),
@@ -153,7 +160,7 @@ impl Credentials {
 const OVERRIDES: [&str; 5] =
     ["x-http-method-override", "x-http-method", "x-method-override", "x-original-url", "x-rewrite-url"];
 
-/// What the owner's words say of a header.
+/// The configured description of a header.
 trait Place {
     fn is_in(&self, name: &HeaderName) -> bool;
 }
@@ -200,12 +207,13 @@ impl Swap<'_> {
 
 /// Asks for an answer in which a value can be found: as a whole, since of parts each could hold a part of it.
 pub(crate) fn ask_plain(headers: &mut HeaderMap) {
+    // A part of a value at the border of a range could not be found.
     headers.remove(RANGE);
     headers.remove(IF_RANGE);
     headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
 }
 
-/// Whether values can be found in an answer's body.
+/// Returns true if values can be found in an answer's body.
 pub(crate) fn is_plain(headers: &HeaderMap) -> bool {
     headers.get_all(CONTENT_ENCODING).iter().all(|coding| coding.as_bytes().eq_ignore_ascii_case(b"identity"))
 }
@@ -222,6 +230,7 @@ pub(crate) fn mask_headers(headers: &mut HeaderMap, values: &Watch) {
     for name in odd {
         headers.remove(name);
     }
+    // Headers with odd names are removed above; in the others the value is masked.
     for value in headers.values_mut() {
         if let Cow::Owned(masked) = values.mask(value.as_bytes()) {
             *value = HeaderValue::from_bytes(&masked).unwrap_or(HeaderValue::from_static("[masked]"));

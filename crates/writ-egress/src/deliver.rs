@@ -20,7 +20,7 @@ const MAX_KNOCK_BYTES: u64 = 16 * 1024;
 /// The longest wait that an answer can ask for.
 const MAX_RETRY_AFTER: Duration = Duration::from_secs(5 * 60);
 
-/// Where the owner wants something delivered.
+/// The place of the owner's to which something is delivered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Endpoint {
     url: Url,
@@ -62,7 +62,7 @@ impl Endpoint {
         self.host.to_string()
     }
 
-    /// Whether nobody on the way can read what is sent there: over TLS, or not beyond this machine.
+    /// Returns true if the way there is private: over TLS, or not beyond this machine.
     pub fn is_private(&self) -> bool {
         let host = self.url.host_str().unwrap_or_default().trim_matches(['[', ']']);
         let here = host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback());
@@ -70,16 +70,16 @@ impl Endpoint {
     }
 }
 
-/// What an endpoint said.
+/// The answer of an endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Delivered {
     /// The HTTP status.
     pub status: u16,
-    /// How long it wants to be left alone, where it says so.
+    /// The time for which it asks not to be called again.
     pub retry_after: Option<Duration>,
 }
 
-/// Why nothing was delivered, or nobody knows.
+/// The reason why a delivery failed, or why its outcome is unknown.
 #[derive(Debug, thiserror::Error)]
 pub enum DeliverError {
     /// There was no way there.
@@ -97,9 +97,9 @@ pub enum DeliverError {
 }
 
 impl Egress {
-    /// Posts a body, and says how it was answered. No client is lent, no redirect followed, and of the answer nothing is
-    /// kept but its status. It takes no permit, since no agent wishes it: the engine tells it by itself, to the place
-    /// that its owner's configuration names and to no other.
+    /// Posts a body and returns the status of the answer, of which nothing else is stored. No client is lent,
+    /// no redirect followed. It takes no permit, since no agent asks for it: the engine reports its own work,
+    /// to the place that its owner's configuration names and to no other.
     ///
     /// # Errors
     ///

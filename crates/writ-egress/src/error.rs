@@ -1,4 +1,4 @@
-//! Why nothing went out, or not everything came in.
+//! Errors: a request that did not go out, or an answer that did not come in completely.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use writ_types::error::{Exit, Report, ToReport};
 use crate::host::{HostPort, InvalidHost};
 pub use crate::tunnel::TunnelFault;
 
-/// What went wrong on a line while it was up.
+/// An error on an open line.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
     /// The host's name has no address.
@@ -17,7 +17,7 @@ pub enum Fault {
     Unresolved {
         /// The permitted host.
         host: HostPort,
-        /// What the resolver said.
+        /// The message of the resolver.
         cause: String,
     },
     /// No address of the host accepted a connection.
@@ -25,7 +25,7 @@ pub enum Fault {
     Unreachable {
         /// The permitted host.
         host: HostPort,
-        /// What the last address said.
+        /// The error of the last address.
         cause: String,
     },
     /// The proxy of the owner's network made no connection.
@@ -35,7 +35,7 @@ pub enum Fault {
         host: HostPort,
         /// The proxy's address and where it is set.
         proxy: String,
-        /// Why not.
+        /// The reason.
         why: TunnelFault,
     },
     /// The server's certificate is not trusted.
@@ -43,7 +43,7 @@ pub enum Fault {
     Certificate {
         /// The permitted host.
         host: HostPort,
-        /// Why not.
+        /// The reason.
         cause: String,
     },
     /// Connecting took too long.
@@ -72,7 +72,7 @@ pub enum Fault {
     },
 }
 
-/// Why an outbound action was not performed.
+/// The reason why an outbound action was not performed.
 #[derive(Debug, thiserror::Error)]
 pub enum EgressError {
     /// The permit came too late.

@@ -193,6 +193,7 @@ impl Egress {
         let prepared = permit.open(now)?.prepared;
         let kind = prepared.action.kind();
         let Action::Fetch(fetch) = prepared.action else { return Err(FetchError::WrongAction(kind)) };
+        // Requests without a session share one window.
         let session = prepared.session.map(|session| session.to_string()).unwrap_or_default();
         let admitted = self.admit(&session, &fetch);
         // What a person has said yes to, by itself, is counted and not refused: they will not say yes a hundred times. One
@@ -234,12 +235,15 @@ impl Egress {
         mut request: FetchRequest,
         gatekeeper: &dyn Gatekeeper,
     ) -> Result<Fetched, FetchError> {
+        // The permit stands for the first host alone; later hosts are judged anew.
         let mut hop = first(fetch)?;
         if request.body.is_some() && !takes_body(&hop.method) {
             return Err(FetchError::BadRequest("this method has no body"));
         }
         let target = hop.target.clone();
         for redirects in 0..=MAX_REDIRECTS {
+            // The scope of now: an answer of a person while a fetch goes on counts from the
+            // next hop.
             let mut scope = EgressScope::clone(&gatekeeper.scope());
             let permitted = permitted(&scope, &target);
             scope.granted.extend(permitted);
@@ -287,6 +291,7 @@ impl Egress {
             ms: u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX),
             credential: None,
         };
+        // An answer that cannot be recorded is not returned.
         gatekeeper.record(vec![record]).await?;
         answer
     }
@@ -301,6 +306,7 @@ impl Egress {
     ) -> (Option<(Option<IpAddr>, Rule)>, Result<Answer, FetchError>) {
         let judging = async {
             let credentials = gatekeeper.credentials();
+            // A fetch has no place for a credential, so a placeholder in it is a mistake.
             for text in [Some(&hop.url.to_string()), request.body.as_ref(), request.content_type.as_ref()] {
                 credentials.forbid(&hop.target, text.map(String::as_bytes).unwrap_or_default())?;
             }
@@ -322,6 +328,7 @@ impl Egress {
         };
         let place = judged.proxy.map_or(Place::Judged(judged.addresses), Place::Through);
         let way = Way { host, place };
+        // Heads and the frame of the body come on top of it.
         let limits = Limits { received: request.body_max.saturating_add(OVERHEAD), ..self.limits };
         let answer = match self.lend(way, limits, |lent| exchange(lent, hop, request)).await {
             Ok(answer) => answer,
@@ -365,6 +372,7 @@ fn read_url(text: &str) -> Option<(Url, Target)> {
         && url.port_or_known_default() == Some(target.port)
         && url.username().is_empty()
         && url.password().is_none();
+    // A fragment is for the reader and never sent.
     url.set_fragment(None);
     same.then_some((url, target))
 }
@@ -391,6 +399,7 @@ fn next(
     let joined = hop.url.join(location).map_err(|_| FetchError::Redirect("its target is no plain URL"))?;
     let (url, target) =
         read_url(joined.as_str()).ok_or(FetchError::Redirect("its target is no plain URL"))?;
+    // On the way the rest could be read and changed.
     if hop.target.scheme == Scheme::Https && target.scheme == Scheme::Http {
         return Err(FetchError::Redirect("it leaves https for http"));
     }
@@ -400,6 +409,7 @@ fn next(
     if !matches!(method, Method::GET | Method::HEAD) && target != hop.target {
         return Err(FetchError::Redirect("it would send what was permitted for one host to another"));
     }
+    // A body that was dropped on the way is not sent again by a later hop.
     if !takes_body(&method) {
         request.body = None;
         request.content_type = None;
@@ -426,9 +436,11 @@ async fn exchange(lent: Lent, hop: &Hop, request: &FetchRequest) -> Result<Answe
     }
     let mut answer = sending.send().await.map_err(|why| failed(&why))?;
     let (status, headers) = (answer.status(), answer.headers().clone());
+    // A server that ignores Accept-Encoding could send a form that is not bounded here.
     let coding = Coding::of(headers.get_all(CONTENT_ENCODING).iter().map(HeaderValue::as_bytes))
         .ok_or_else(|| failed(&"its encoding was not asked for"))?;
     let mut body = Collector::new(coding, request.body_max);
+    // Reading stops at the bound: the rest is never asked for.
     while !body.is_full() {
         match answer.chunk().await.map_err(|why| failed(&why))? {
             Some(chunk) => body.push(&chunk).map_err(|why| failed(&why))?,
@@ -445,6 +457,7 @@ fn fetched(hop: Hop, answer: Answer, redirects: usize) -> Fetched {
     let headers = answer
         .headers
         .iter()
+        // Cookies and challenges are for browsers, and could identify the owner.
         .filter(|(name, _)| !SECRET_HEADERS.contains(&name.as_str()))
         .filter_map(|(name, value)| Some((name.as_str(), value.to_str().ok()?)))
         .filter(|(_, value)| value.len() <= MAX_HEADER_BYTES)

@@ -1,5 +1,5 @@
-//! The readers of this crate for the targets of `fuzz/`: bytes in, nothing out. Whatever they are,
-//! nothing panics, and what is asserted holds.
+//! The readers of this crate for the targets of `fuzz/`: bytes in, nothing out. For any bytes, nothing
+//! panics, and every assertion holds.
 
 use std::convert::Infallible;
 use std::io::Cursor;
@@ -22,11 +22,11 @@ use crate::proxy::{HEAD_MIN, HEADERS_MAX, head, hello, request};
 
 /// The largest head.
 const HEAD_MAX: usize = 2 * HEAD_MIN;
-/// How long a reader may wait; nothing here comes later.
+/// The longest that a reader may wait; nothing here comes later.
 const LIMIT: Duration = Duration::from_secs(10);
-/// The most that is kept of a body.
+/// The largest part of a body in memory, in bytes.
 const BODY_MAX: u64 = 64 * 1024;
-/// What stands for a secret.
+/// The placeholder of a secret.
 const PLACEHOLDER: &str = "writ-placeholder-5f0c2a91";
 /// The one host that the secret is bound to.
 const BOUND: &str = "bound.example";
@@ -118,7 +118,8 @@ pub fn client_hello(bytes: &[u8]) {
     assert!(meant <= 1, "one message names one host");
 }
 
-/// A body as it is and compressed, in pieces as long as the first byte says: no more of it is kept than may be.
+/// Reads a body as it is and compressed, in pieces as long as the first byte says: at most the bound is
+/// in memory.
 pub fn fetched_body(bytes: &[u8]) {
     let Some((piece, body)) = bytes.split_first() else { return };
     let most = usize::try_from(BODY_MAX).unwrap_or(usize::MAX);
@@ -138,7 +139,7 @@ pub fn fetched_body(bytes: &[u8]) {
     }
 }
 
-/// What comes of something that waits; `None`: there is no runtime to be had.
+/// Runs a future to its end; `None`: no runtime could be made.
 fn waited_for<T>(what: impl Future<Output = T>) -> Option<T> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
     runtime.ok().map(|runtime| runtime.block_on(what))

@@ -1,4 +1,4 @@
-//! What the proxy and fetches need of the runtime: the scope, asks, and a place for records.
+//! The runtime's part of the proxy and of fetches: the scope, asks, and a place for records.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,40 +15,42 @@ use crate::tunnel::TunnelFault;
 
 /// Knows what may be reached, asks about what is unknown, and keeps the records. Implemented by the runtime.
 pub trait Gatekeeper: fmt::Debug + Send + Sync {
-    /// What may be reached now. Asked for each connection, so that an approval works at once.
+    /// Returns the hosts that may be reached now. Called for each connection, so that an approval works at
+    /// once.
     fn scope(&self) -> Arc<EgressScope>;
 
-    /// What its placeholders stand for. Asked for each request.
+    /// Returns the credentials behind its placeholders. Called for each request.
     fn credentials(&self) -> Credentials {
         Credentials::default()
     }
 
-    /// Asks a person about a host, or finds the ask that is open for it already. Nobody waits for the answer here.
+    /// Asks a person about a host, or finds the ask that is open for it already. It does not wait for the
+    /// answer.
     ///
     /// # Errors
     ///
     /// If no ask can be made: too many are open, or the store cannot be written.
     fn ask<'a>(&'a self, target: &'a Target) -> Later<'a, Result<AskId, NotAsked>>;
 
-    /// Keeps records, all of them or none. The caller waits: while it does, nothing new passes.
+    /// Stores records, all of them or none. The caller waits: meanwhile nothing new passes.
     ///
     /// # Errors
     ///
-    /// If they cannot be kept. Then the proxy ends: nothing passes unrecorded.
+    /// If they cannot be stored. Then the proxy ends: nothing passes unrecorded.
     fn record<'a>(&'a self, batch: Vec<ConnectionRecord>) -> Later<'a, Result<(), NotRecorded>>;
 }
 
-/// Why no ask was made, in words that an agent may see.
+/// The reason why no ask was made, in words that an agent may see.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("nobody could be asked: {0}")]
 pub struct NotAsked(pub String);
 
-/// Why records were not kept.
+/// The reason why records were not stored.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("connections could not be recorded: {0}")]
 pub struct NotRecorded(pub String);
 
-/// Why a connection was not made.
+/// The reason why a connection was not made.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// A person is asked. Try again after the approval.
@@ -61,20 +63,20 @@ pub enum Refusal {
         /// The ask.
         ask: AskId,
     },
-    /// The host is unknown and nobody could be asked.
+    /// The host is unknown and no ask could be made.
     #[error("{host} is not known, and nobody could be asked: {why}")]
     NotAsked {
         /// The host.
         host: String,
-        /// Why not.
+        /// The reason.
         why: String,
     },
     /// Refused, without a question.
     #[error("{reason}")]
     Denied {
-        /// What refuses it.
+        /// The rule that refuses it.
         rule: Rule,
-        /// Why, for the agent.
+        /// The reason, for the agent.
         reason: String,
     },
     /// The name has no address.
@@ -82,7 +84,7 @@ pub enum Refusal {
     Unresolved {
         /// The host.
         host: String,
-        /// What the resolver said.
+        /// The message of the resolver.
         why: String,
     },
     /// No address of the host accepted a connection.
@@ -90,7 +92,7 @@ pub enum Refusal {
     Unreachable {
         /// The host.
         host: String,
-        /// What the last address said.
+        /// The error of the last address.
         why: String,
     },
     /// The proxy of the owner's network made no connection.
@@ -100,7 +102,7 @@ pub enum Refusal {
         host: String,
         /// The proxy's address and where it is set.
         proxy: String,
-        /// Why not.
+        /// The reason.
         why: TunnelFault,
     },
     /// Connecting took too long.
@@ -153,7 +155,7 @@ impl Refusal {
         }
     }
 
-    /// What became of the connection.
+    /// Returns the outcome of the connection.
     pub const fn verdict(&self) -> Verdict {
         match self {
             Self::Asked { .. } => Verdict::Asked,

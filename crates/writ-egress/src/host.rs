@@ -1,4 +1,4 @@
-//! Where a permit leads: a host and a port.
+//! The destination of a permit: a host and a port.
 
 use std::fmt;
 use std::str::FromStr;

@@ -1,9 +1,9 @@
-//! Lines that are kept for a while between two permits, so that the calls of one turn do not each greet the same host
+//! Lines that stay open between two permits, so that the calls of one turn do not each greet the same host
 //! anew.
 //!
-//! A kept line serves one permit at a time, and only those that name the same host for the same identity: it is never
-//! shared between providers, nor between credentials. Between two permits it is at rest: what a client sends over it
-//! then cuts it. Each permit has its own count of bytes, and its own fault.
+//! Such a line serves one permit at a time, and only those that name the same host for the same identity: it
+//! is never shared between providers, nor between credentials. Between two permits it is at rest: a client
+//! that sends over it then cuts it. Each permit has its own count of bytes, and its own fault.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -14,21 +14,21 @@ use writ_types::digest::Digest;
 use crate::host::HostPort;
 use crate::line::Line;
 
-/// How long a line is kept at rest: less than the five seconds after which the first servers close a connection by
-/// themselves, so that no request meets a connection that is being closed.
+/// The time for which a line is at rest: less than the five seconds after which the first servers close an
+/// idle connection, so that no request meets a connection that is being closed.
 pub(crate) const REST: Duration = Duration::from_secs(4);
 
-/// How long a line is used in all: then the host's name is looked up anew.
+/// The time for which a line is used in all: then the host's name is looked up anew.
 const AGE: Duration = Duration::from_secs(300);
 
 /// The most lines at rest: more turns than these seldom call a model within [`REST`]. Each takes some 60 KB.
 const MAX_KEPT: usize = 32;
 
-/// Whose line it is.
+/// The owner of a line.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Owner {
     pub(crate) host: HostPort,
-    /// Who speaks to it: the provider and its credential.
+    /// The identity towards the host: the provider and its credential.
     pub(crate) identity: Digest,
 }
 
@@ -59,11 +59,12 @@ impl Kept {
 pub(crate) struct Keep(Mutex<BTreeMap<Owner, Vec<Kept>>>);
 
 impl Keep {
-    /// A line of this owner, if one is at rest. Those whose time is over are closed.
+    /// Takes a line of this owner, if one is at rest. Those with their time over are closed.
     pub(crate) fn take(&self, owner: &Owner) -> Option<Kept> {
         let mut stale = Vec::new();
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         sweep(&mut kept, Instant::now(), &mut stale);
+        // The last one that was put is the one that is most likely still open.
         let found = kept.get_mut(owner).and_then(Vec::pop);
         drop(kept);
         // Closed without the lock.
@@ -73,6 +74,7 @@ impl Keep {
 
     /// Lays a line to rest, if it is still good and there is room.
     pub(crate) fn put(&self, owner: Owner, mut line: Kept) {
+        // To rest before it can be found: no bytes pass between two permits.
         line.line.rest();
         line.rests = Instant::now();
         let mut stale = Vec::new();

@@ -2,9 +2,9 @@
 //!
 //! [`Egress::perform`] consumes a permit and lends a `reqwest::Client` for the host that the permit names.
 //! The client has no way to the network of its own. It is bound to a private Unix socket, the *line*, and
-//! this crate carries the bytes between that socket and the permitted host. Whatever URL the client is given
-//! (another name, a literal address, the target of a redirect), no other host is ever connected to. The line
-//! counts bytes both ways and dies with the permit's work.
+//! this crate carries the bytes between that socket and the permitted host. For any URL that the client is
+//! given (another name, a literal address, the target of a redirect), no other host is ever connected to. The
+//! line counts bytes both ways and dies with the permit's work.
 //!
 //! ```compile_fail
 //! // No way out without a permit: there is no other function that lends a client.
@@ -13,18 +13,21 @@
 //! }
 //! ```
 //!
-//! What an agent reaches for itself goes two ways, and both judge every name and every address: [`proxy`] is the way
-//! out of a sandbox, [`fetch`] reads one URL.
+//! Requests of an agent go two ways, and both judge every name and every address: [`proxy`] is the way out of
+//! a sandbox, [`fetch`] reads one URL.
 //!
-//! Two things need no permit, because no agent wishes them and they hand out no client: [`loopback`] asks a port of this
-//! machine for a list, and [`deliver`] posts what the engine tells of itself to the place that its owner names.
+//! Two things need no permit, because no agent asks for them and they hand out no client: [`loopback`] asks a
+//! port of this machine for a list, and [`deliver`] posts the engine's own reports to the place that its
+//! owner names.
 //!
-//! Where the owner's network has a proxy of its own, connections go through that one: [`upstream`] says which, `tunnel` and
-//! `relay` speak to it. [`trust`] adds the owner's certificate authorities to the system's.
+//! Where the owner's network has a proxy of its own, connections go through that one: [`upstream`] says
+//! which, `tunnel` and `relay` speak to it. [`trust`] adds the owner's certificate authorities to the
+//! system's.
 //!
-//! Read in this order: [`host`] says where, [`connect`] looks up and dials, `line` carries, `keep` keeps lines, [`perform`] lends;
-//! [`gatekeeper`] is what the runtime gives, [`credential`] what stands for a secret, [`authority`] what opens connections for
-//! one; [`proxy`] and [`fetch`] use them.
+//! Read in this order: [`host`] names the destination, [`connect`] looks up and dials, `line` carries, `keep`
+//! holds lines between permits, [`perform`] lends; [`gatekeeper`] is the runtime's part, [`credential`] puts
+//! secrets in the place of placeholders, [`authority`] opens connections for that; [`proxy`] and [`fetch`]
+//! use them.
 
 pub mod host;
 
@@ -69,8 +72,8 @@ pub mod fuzzing;
 
 pub use perform::{Allowance, Egress, EgressConfig, Lent};
 
-/// The types of the HTTP library that lent clients speak, for whoever uses them. A client of one's own is not
-/// made: the lints refuse its builders outside this crate.
+/// The types of the HTTP library that lent clients speak, for their users. A client of one's own is not made:
+/// the lints refuse its builders outside this crate.
 pub mod http {
     pub use reqwest::header::{HeaderValue, RETRY_AFTER};
     pub use reqwest::{Client, Error, RequestBuilder, Url};

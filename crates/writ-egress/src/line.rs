@@ -24,16 +24,16 @@ use crate::upstream::{Routes, Upstream};
 /// One request needs one, and one more if the server closes it between two uses.
 pub(crate) const MAX_CONNECTIONS: usize = 4;
 
-/// How many connections a line must have left to be kept for another permit.
+/// Connections that a line must have left to be used for another permit.
 const SPARE_CONNECTIONS: usize = 2;
 
-/// What may still come in on a line at rest: the end of an answer of which the work had read enough.
+/// Bytes that may still come in on a line at rest: the end of an answer of which the work had read enough.
 const REST_RECEIVED: u64 = 16 * 1024;
 
 /// Bytes carried at once. A TLS record is at most 16 KiB, so larger steps gain nothing.
 const STEP: usize = 16 * 1024;
 
-/// What one line may take.
+/// The bounds of one line.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     pub(crate) connect: Duration,
@@ -43,7 +43,7 @@ pub(crate) struct Limits {
     pub(crate) connections: usize,
 }
 
-/// Where a line leads.
+/// The destination of a line.
 #[derive(Clone, Debug)]
 pub(crate) struct Way {
     /// The permitted host.
@@ -51,7 +51,7 @@ pub(crate) struct Way {
     pub(crate) place: Place,
 }
 
-/// How a permitted host is reached.
+/// The way to a permitted host.
 #[derive(Clone, Debug)]
 pub(crate) enum Place {
     /// The owner's own configuration names the host: through the network's proxy if there is one for it, else it is
@@ -78,11 +78,11 @@ pub(crate) struct Line {
 pub(crate) struct Carried {
     sent: Arc<AtomicU64>,
     received: Arc<AtomicU64>,
-    /// How many may come in all; moved on by the work, see [`Allowance`](crate::perform::Allowance).
+    /// The bytes that may come in all; moved on by the work, see [`Allowance`](crate::perform::Allowance).
     allowed: Arc<AtomicU64>,
-    /// Whether the line is at rest between two permits: nothing is sent then.
+    /// True while the line is at rest between two permits: nothing is sent then.
     resting: Arc<AtomicBool>,
-    /// Whether more came than was allowed.
+    /// True if more came than was allowed.
     overrun: Arc<AtomicBool>,
 }
 
@@ -122,7 +122,7 @@ impl Carried {
     }
 }
 
-/// Where the first fault is kept. It is recorded before the client can see its connection end.
+/// The first fault. It is recorded before the client can see its connection end.
 #[derive(Clone, Debug, Default)]
 struct Faults(Arc<Mutex<Option<Fault>>>);
 
@@ -161,7 +161,8 @@ impl Line {
         self.faults.first()
     }
 
-    /// Whether it may serve another permit: nothing went wrong on it, and it has connections left.
+    /// Returns true if the line may serve another permit: nothing went wrong on it, and it has connections
+    /// left.
     pub(crate) fn may_be_kept(&self) -> bool {
         let left = MAX_CONNECTIONS.saturating_sub(self.accepted.load(Ordering::SeqCst));
         left >= SPARE_CONNECTIONS && self.fault().is_none() && !self.carried.is_overrun()
@@ -173,8 +174,9 @@ impl Line {
         self.carried.allow(REST_RECEIVED);
     }
 
-    /// Wakes it for another permit, whose bytes are counted from here on.
+    /// Wakes the line for another permit, with a count of bytes that begins at zero.
     pub(crate) fn wake(&self) {
+        // The counters first: nothing counts for the new permit before the line is awake.
         self.carried.sent.store(0, Ordering::SeqCst);
         self.carried.received.store(0, Ordering::SeqCst);
         self.carried.allowed.store(u64::MAX, Ordering::SeqCst);
@@ -203,6 +205,7 @@ async fn accept(
     for _ in 0..limits.connections {
         let Ok((local, _)) = listener.accept().await else { break };
         accepted.fetch_add(1, Ordering::SeqCst);
+        // No permit stands behind a connection to a line at rest.
         if carried.is_resting() {
             tracing::warn!("a line at rest was knocked at");
             continue;
@@ -215,12 +218,13 @@ async fn accept(
         let routes = Arc::clone(&routes);
         connections.spawn(async move { carry(local, (&way, &routes), limits, (&faults, &carried)).await });
     }
+    // Nothing more is accepted; the connections that are open finish.
     drop(listener);
     while connections.join_next().await.is_some() {}
 }
 
-/// Whether this process itself is at the other end. The folder is private to the user already; this also
-/// keeps other programs of the same user from using a line.
+/// Returns true if this process itself is at the other end. The folder is private to the user already; this
+/// also stops other programs of the same user from using a line.
 fn is_ours(local: &UnixStream) -> bool {
     let pid = i32::try_from(std::process::id()).ok();
     match local.peer_cred() {
@@ -253,6 +257,7 @@ async fn carry(
         Ok(far) => far,
         Err(fault) => return faults.record(fault),
     };
+    // The bytes that were read to choose a proxy go out first.
     let from_client = std::io::Cursor::new(first).chain(from_client);
     match far {
         Far::Host(stream) => {
@@ -261,6 +266,7 @@ async fn carry(
             copy_both(ends, way, limits, (faults, carried), acknowledge).await;
         }
         Far::Proxy(stream, proxy) => {
+            // The relay rewrites heads, so the limits are counted on this side of it.
             let (near, relayed) = tokio::io::duplex(STEP);
             let (from_host, to_host) = tokio::io::split(near);
             let ends = (from_client, to_client, from_host, to_host);
@@ -294,6 +300,7 @@ async fn copy_both<R: AsyncRead + Unpin>(
             carried.overrun.store(true, Ordering::Relaxed);
         }
     };
+    // The allowance can change while bytes flow, so both bounds are read for each step.
     let received = || limits.received.min(carried.allowed());
     let sent = || if carried.is_resting() { 0 } else { limits.sent };
     let out = copy(from_client, to_host, (&carried.sent, sent), too_much_sent, |_| {});
@@ -331,6 +338,7 @@ async fn connect(way: &Way, routes: &Routes, secure: bool, limits: Limits) -> Re
         Place::Judged(_) => None,
         Place::Through(proxy) => Some(proxy),
     };
+    // Looking up, dialling and the proxy's answer share one limit.
     let limit = limits.connect;
     let Some(proxy) = proxy else {
         let connecting = tokio::time::timeout(limit, connect_directly(way)).await;
@@ -369,8 +377,8 @@ async fn connect_directly(way: &Way) -> Result<Stream, Fault> {
     dial(&addresses).await.map_err(unreachable)
 }
 
-/// Acknowledges at once what came. A host that waits for that before it sends the next small piece would wait forty
-/// milliseconds on a connection that was kept.
+/// Acknowledges received bytes at once. A host that waits for that before it sends the next small piece would
+/// wait forty milliseconds on a connection that was used before.
 fn acknowledge(from_host: &OwnedReadHalf) {
     #[cfg(all(any(target_os = "linux", target_os = "android"), not(writ_other_system)))]
     if let Err(error) = from_host.as_ref().set_quickack(true) {
@@ -399,6 +407,7 @@ async fn copy<R: AsyncRead + Unpin>(
         };
         read(&from);
         let count_u64 = u64::try_from(count).unwrap_or(u64::MAX);
+        // Counted before it is passed on: bytes above the limit never reach the other side.
         if carried.fetch_add(count_u64, Ordering::Relaxed).saturating_add(count_u64) > limit() {
             too_much();
             return Err(TooMuch);

@@ -32,18 +32,21 @@ const VISIT_CONNECTIONS: usize = 32;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct EgressConfig {
-    /// How long connecting may take, name lookup included, in milliseconds. Default: 10 seconds (SCL-013).
+    /// The longest that connecting may take, name lookup included, in milliseconds. Default: 10 seconds
+    /// (SCL-013).
     pub connect_timeout_ms: u64,
     /// The most bytes that one permit may send. Default: 32 MiB, the largest request that providers accept.
     pub max_sent_bytes: u64,
     /// The most bytes that one permit may bring in, headers and TLS included. Default: 64 MiB: an answer of
     /// 8 MiB in stream frames of a hundred bytes for every few characters.
     pub max_received_bytes: u64,
-    /// How long a fetch may take, redirects included, in milliseconds. Default: 60 seconds.
+    /// The longest that a fetch may take, redirects included, in milliseconds. Default: 60 seconds.
     pub fetch_timeout_ms: u64,
-    /// How many pages and files one session may read in a minute, whatever they are for. Default: 30 (WIN-211).
+    /// The number of pages and files that one session may read in a minute, for any purpose. Default: 30
+    /// (WIN-211).
     pub fetches_per_minute: u32,
-    /// How many requests one session may make in a minute that are no plain readings. Default: 10 (WIN-042).
+    /// The number of requests other than plain readings that one session may make in a minute. Default: 10
+    /// (WIN-042).
     pub requests_per_minute: u32,
 }
 
@@ -60,7 +63,7 @@ impl Default for EgressConfig {
     }
 }
 
-/// What a permit's work is lent.
+/// The client and the counters that a permit's work is lent.
 #[derive(Debug)]
 pub struct Lent {
     /// A client that reaches the permitted host and nothing else.
@@ -82,9 +85,10 @@ impl Lent {
     }
 }
 
-/// How much more may come in on a line. When it is used up, the line is cut at once, whatever the work is doing: work
-/// that waits for the end of one piece of a stream need not hold all of a stream that has none. The line runs ahead of
-/// the work by what the system and the client buffer, up to a megabyte: an allowance must leave room for that.
+/// The bytes that may still come in on a line. When they are used up, the line is cut at once, even while the
+/// work waits: work that waits for the end of one piece of a stream need not hold all of a stream that has
+/// none. The line runs ahead of the work by the buffers of the system and the client, up to a megabyte: an
+/// allowance must leave room for that.
 #[derive(Clone, Debug)]
 pub struct Allowance(Carried);
 
@@ -94,7 +98,7 @@ impl Allowance {
         self.0.allow(more.get());
     }
 
-    /// Whether more came than was allowed, so that the line was cut.
+    /// Returns true if more came than was allowed, so that the line was cut.
     pub fn is_used_up(&self) -> bool {
         self.0.is_overrun()
     }
@@ -161,9 +165,9 @@ impl Egress {
         })
     }
 
-    /// Makes connections through the proxies of the owner's network, and trusts the authorities of `roots` besides the
-    /// system's, of which `system` are those that this process would not find by itself.
-    /// Comes before [`Self::with_authority`].
+    /// Makes connections through the proxies of the owner's network, and trusts the authorities of `roots`
+    /// besides the system's, of which `system` are those that this process would not find without help. Comes
+    /// before [`Self::with_authority`].
     ///
     /// # Errors
     ///
@@ -200,7 +204,7 @@ impl Egress {
         Ok(self)
     }
 
-    /// What opens connections for credentials, for the proxy.
+    /// Returns the authority that opens connections for credentials, for the proxy.
     pub fn authority(&self) -> Option<Arc<Authority>> {
         self.authority.clone()
     }
@@ -210,7 +214,7 @@ impl Egress {
         self.authority.as_ref().map(|authority| authority.certificate())
     }
 
-    /// What stands for a credential in a session; `None`: nothing does.
+    /// Returns the placeholder of a credential in a session; `None`: there is no authority.
     pub fn placeholder(&self, session: &str, name: &str) -> Option<String> {
         self.authority.as_ref().map(|authority| authority.placeholder(session, name))
     }
@@ -240,12 +244,12 @@ impl Egress {
     /// Consumes a permit and does `work` with a client that reaches the permitted host and nothing else.
     ///
     /// The client follows no redirect, knows no proxy, decodes no compression (so that the byte limits are
-    /// those of what is kept), and is cut off when `work` ends.
+    /// those of the stored bytes), and is cut off when `work` ends.
     ///
     /// # Errors
     ///
-    /// If the permit has expired, is not for an outbound action or names no usable host, and if `work`
-    /// failed because the line did. An error of `work` itself is the inner result.
+    /// If the permit has expired, is not for an outbound action or names no usable host, and if `work` failed
+    /// because the line did. An error of `work` itself is the inner result.
     pub async fn perform<T, E, F, W>(
         &self,
         permit: Permit,
@@ -264,8 +268,9 @@ impl Egress {
         self.lend(Way { host, place: Place::Named }, Limits { connections, ..self.limits }, work).await
     }
 
-    /// As [`Self::perform`]; the connection is kept for a few seconds, for the next permit that names the same host and
-    /// comes with the same `identity`: provider and credential. Nothing can be sent over it until then.
+    /// Does the same as [`Self::perform`], and leaves the connection open for a few seconds, for the next
+    /// permit that names the same host and comes with the same `identity`: provider and credential. Nothing
+    /// can be sent over it until then.
     ///
     /// # Errors
     ///
@@ -286,7 +291,7 @@ impl Egress {
         self.lend_kept(Owner { host, identity }, work).await
     }
 
-    /// Lends the client of a kept line, or of a new one that is kept if the work succeeds.
+    /// Lends the client of a line at rest, or of a new one that rests afterwards if the work succeeds.
     pub(crate) async fn lend_kept<T, E, F, W>(
         &self,
         owner: Owner,
@@ -321,6 +326,8 @@ impl Egress {
     }
 
     fn line(&self, way: Way, limits: Limits) -> Result<Line, EgressError> {
+        // Each line has a socket of its own: a name that was used is not used again while this
+        // process lives.
         let number = self.lines.fetch_add(1, Ordering::Relaxed);
         let path = self.folder.path().join(number.to_string());
         Line::open(path, way, self.routes(), limits).map_err(EgressError::Socket)
@@ -337,6 +344,7 @@ impl Egress {
         F: FnOnce(Lent) -> W,
         W: Future<Output = Result<T, E>>,
     {
+        // Taken before the line takes the way.
         let host = way.host.clone();
         let line = self.line(way, limits)?;
         self.verifier.take(host.host());
@@ -359,17 +367,21 @@ impl Egress {
     #[expect(clippy::disallowed_methods, reason = "this is the one place that makes clients")]
     fn client(&self, line: &Line) -> Result<reqwest::Client, EgressError> {
         reqwest::Client::builder()
+            // Bound to the line, this client has no way to the network, for any URL that it is
+            // given.
             .unix_socket(line.path())
             .tls_backend_preconfigured(self.tls.clone())
             .http1_only()
             .no_proxy()
             .pool_idle_timeout(REST)
             .dns_resolver(Arc::new(NoNames))
+            // The byte limits count what came in, so it is not decompressed on the way.
             .no_gzip()
             .no_brotli()
             .no_zstd()
             .no_deflate()
             .referer(false)
+            // A redirect leads elsewhere, which would be another permit.
             .redirect(reqwest::redirect::Policy::none())
             .user_agent(concat!("writ/", env!("CARGO_PKG_VERSION")))
             .build()
@@ -394,7 +406,8 @@ fn client_config(
 ) -> Result<rustls::ClientConfig, rustls::Error> {
     let builder =
         rustls::ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
-    // Not less than the library does by itself: the verifier notes what the system's verifier says, and says the same.
+    // As strict as the library's default: the verifier notes what the system's verifier says, and says the
+    // same.
     let verifier = Arc::<NotingVerifier>::clone(verifier);
     Ok(builder.dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth())
 }
@@ -413,6 +426,7 @@ impl reqwest::dns::Resolve for NoNames {
 /// not judged.
 /// What an agent names is fetched, by [`Egress::fetch`], and judged at every step.
 fn permitted_host(action: &Action) -> Result<HostPort, EgressError> {
+    // The owner's configuration names the host of a model and of a search.
     if let Action::ModelCall(call) = action {
         return Ok(call.host.parse()?);
     }

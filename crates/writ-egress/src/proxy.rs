@@ -227,6 +227,7 @@ impl Proxy {
         let listener = listener_of(listener).map_err(ProxyError::Listener)?;
         let (places, records) = mpsc::channel(self.config.records.max(1));
         let cut = CancellationToken::new();
+        // Records go through one task, so that many connections share one write.
         let keeping = tokio::spawn(keep(records, Arc::clone(&gatekeeper), cut.clone()));
         let serving = Arc::new(Serving {
             limits: self.limits(),
@@ -248,6 +249,7 @@ impl Proxy {
             () = stop.cancelled() => {}
             () = cut.cancelled() => {}
         }
+        // From here on nothing is accepted; the tasks hold what they need.
         drop((listener, serving));
         tasks.close();
         // Where the sandbox is gone, its connections end by themselves, and in the order that they should.
@@ -266,6 +268,7 @@ impl Proxy {
     fn limits(&self) -> Limits {
         let config = &self.config;
         Limits {
+            // The library panics on smaller buffers.
             head_bytes: config.head_bytes.max(HEAD_MIN),
             head: Duration::from_millis(config.head_ms),
             connect: Duration::from_millis(config.connect_ms),
@@ -290,6 +293,7 @@ async fn accept(listener: &TcpListener, serving: &Arc<Serving>, connections: usi
     let slots = Arc::new(Semaphore::new(connections));
     loop {
         let Ok(slot) = Arc::clone(&slots).acquire_owned().await else { return };
+        // The place for the record comes first: no connection without one.
         let Some(place) = serving.place().await else { return };
         match listener.accept().await {
             Ok((client, _)) => {
@@ -312,6 +316,7 @@ async fn keep(
 ) -> Result<(), NotRecorded> {
     loop {
         let mut batch = Vec::new();
+        // Zero means that every sender is dropped.
         if records.recv_many(&mut batch, BATCH_MAX).await == 0 {
             return Ok(());
         }
@@ -339,6 +344,7 @@ impl Serving {
     fn admit(&self, target: &Target) -> Result<(), Refusal> {
         let now = Instant::now();
         let host = target.host.to_string();
+        // A refusal by the tool's rate leaves the host's untouched.
         let admitted = self.rates.tools.admit(&self.tool, self.limits.tool_per_minute, now);
         admitted
             .and_then(|()| self.rates.hosts.admit(&host, self.limits.host_per_minute, now))

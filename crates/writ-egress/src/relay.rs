@@ -16,7 +16,7 @@ use crate::proxy::HEADERS_MAX;
 use crate::tunnel::{TunnelFault, scheme_fault};
 use crate::upstream::Upstream;
 
-/// Why a request was not passed on.
+/// The reason why a request was not passed on.
 #[derive(Debug, thiserror::Error)]
 enum RelayFault {
     #[error("the request has no address that a proxy understands")]
@@ -39,11 +39,13 @@ pub(crate) fn address_request(
 ) -> Result<(), http::Error> {
     let path = head.uri.path_and_query().map_or("/", |path| path.as_str());
     head.uri = Uri::builder().scheme("http").authority(host).path_and_query(path).build()?;
-    // The proxy goes by the address; whatever goes by this line instead must not lead elsewhere.
+    // The proxy goes by the address; a server that goes by this line instead must not lead elsewhere.
     head.headers.insert(HOST, HeaderValue::from_str(host)?);
+    // A client's own login would reach the owner's proxy in the owner's name.
     head.headers.remove(PROXY_AUTHORIZATION);
     if let Some(value) = proxy.authorization() {
         let mut value = HeaderValue::from_str(value)?;
+        // Kept out of `Debug` texts.
         value.set_sensitive(true);
         head.headers.insert(PROXY_AUTHORIZATION, value);
     }
@@ -70,6 +72,7 @@ pub(crate) async fn relay(
         .handshake::<_, Incoming>(TokioIo::new(far));
     let Ok((sender, driver)) = handshake.await else { return on_fault(TunnelFault::Closed) };
     let sender = Arc::new(Mutex::new(sender));
+    // The usual port is left out, as clients write it.
     let authority = if host.port() == 80 {
         host.to_string().trim_end_matches(":80").to_owned()
     } else {
@@ -81,8 +84,11 @@ pub(crate) async fn relay(
         async move {
             let (mut head, body) = request.into_parts();
             address_request(&mut head, authority, &proxy).map_err(|_| RelayFault::Address)?;
+            // One request at a time: the connection to the proxy is shared by a client's
+            // requests.
             let answer = sender.lock().await.send_request(Request::from_parts(head, body)).await;
             let answer = answer.inspect_err(|why| {
+                // The work sees a cut stream only, so the reason is noted here.
                 if why.is_parse() {
                     on_fault(TunnelFault::BadAnswer);
                 } else if why.is_closed() || why.is_incomplete_message() {

@@ -21,21 +21,24 @@ const MAX_FILE_BYTES: u64 = 16 * 1024 * 1024;
 
 /// The most name servers that are asked, as in resolv.conf(5).
 const MAX_SERVERS: usize = 3;
-/// How long a lookup may take, all name servers included: it is to end within the ten seconds of a connection.
+/// The longest that a lookup may take, all name servers included: it is to end within the ten seconds of a
+/// connection.
 const LOOKUP_LIMIT: Duration = Duration::from_secs(9);
 
 /// The machine's own names and name servers: `/etc/hosts`, then those of `/etc/resolv.conf`.
 ///
-/// Both are read at each lookup, so that a laptop that changes its network goes on, and nothing is kept: a connection
-/// looks its host up once. Name servers are asked in the order in which they stand there, each only when those before it
-/// gave no answer: the second may be somebody whom the owner does not mean to tell. A name with a dot is asked for as it stands, never with a search domain behind it: what was
-/// judged is what is asked. Other sources of the machine (multicast, LDAP) are not asked.
+/// Both are read at each lookup, so that a laptop that changes its network goes on, and nothing is cached: a
+/// connection looks its host up once. Name servers are asked in the order in which they stand there, each
+/// only when those before it gave no answer: the second may belong to a party that should not learn the name.
+/// A name with a dot is asked for as it stands, never with a search domain behind it: the judged name is the
+/// one that is asked for. Other sources of the machine (multicast, LDAP) are not asked.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SystemResolver;
 
 impl Resolver for SystemResolver {
     fn resolve<'a>(&'a self, name: &'a str, _: u16) -> Later<'a, io::Result<Vec<IpAddr>>> {
         Box::pin(async move {
+            // A literal address needs no server.
             if let Ok(address) = name.parse() {
                 return Ok(vec![address]);
             }
@@ -54,9 +57,11 @@ fn read(path: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// What the text of a `resolv.conf` says. Without a name server in it, this machine is asked, as resolv.conf(5) has it.
+/// Returns the settings in the text of a `resolv.conf`. Without a name server in it, this machine is asked,
+/// as resolv.conf(5) has it.
 fn name_servers(text: &[u8]) -> (ResolverConfig, ResolverOpts) {
     parse_resolv_conf(text).unwrap_or_else(|_| {
+        // A file that cannot be read says as much as an empty one.
         let local = NameServerConfig::udp_and_tcp(Ipv4Addr::LOCALHOST.into());
         (ResolverConfig::from_parts(None, Vec::new(), vec![local]), ResolverOpts::default())
     })
@@ -73,16 +78,20 @@ async fn look_up(
     if !known.is_empty() {
         return Ok(known);
     }
+    // Each server gets its share of the time, so their number is bounded.
     servers.name_servers.truncate(MAX_SERVERS);
     let count = u32::try_from(servers.name_servers.len()).unwrap_or(u32::MAX).max(1);
     let share = LOOKUP_LIMIT / count;
     options.ip_strategy = LookupIpStrategy::Ipv4AndIpv6;
+    // A name is looked up once for a connection; a cache would answer with addresses of an earlier
+    // network.
     options.cache_size = 0;
     options.use_hosts_file = ResolveHosts::Never;
     // One try that is as long as all of them may be; questions over UDP are repeated within it.
     let tries = u32::try_from(options.attempts).unwrap_or(u32::MAX).max(1);
     options.timeout = options.timeout.saturating_mul(tries).min(share);
     options.attempts = 0;
+    // The dot at the end stops the library from trying search domains.
     let dotted = name.contains('.') && !name.ends_with('.');
     let asked = if dotted { format!("{name}.") } else { name.to_owned() };
     let mut last = io::Error::other("there is no name server");
@@ -114,7 +123,7 @@ fn own_names(hosts: &[u8]) -> Hosts {
     own
 }
 
-/// What the machine's own list says of a name. Where it says something, nobody else is asked.
+/// Returns the addresses that the machine's own list gives a name. Where there are some, no server is asked.
 fn own_addresses(own: &Hosts, name: &str) -> Vec<IpAddr> {
     let Ok(name) = Name::from_utf8(name.trim_end_matches('.')) else { return Vec::new() };
     let found = [RecordType::A, RecordType::AAAA].map(|kind| {
@@ -127,6 +136,7 @@ fn own_addresses(own: &Hosts, name: &str) -> Vec<IpAddr> {
 }
 
 fn in_order(mut addresses: Vec<IpAddr>) -> Vec<IpAddr> {
+    // IPv4 first: more machines have a way there.
     addresses.sort_by_key(IpAddr::is_ipv6);
     addresses.truncate(MAX_ADDRESSES);
     addresses

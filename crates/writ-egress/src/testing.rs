@@ -1,4 +1,5 @@
-//! What the tests of the proxy and of fetches share: a scripted resolver, a gatekeeper that remembers, servers.
+//! The shared parts of the tests of the proxy and of fetches: a scripted resolver, a gatekeeper that
+//! remembers, servers.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -49,7 +50,7 @@ impl Resolver for Script {
     }
 }
 
-/// Remembers what it was asked and told.
+/// Remembers every call.
 #[derive(Debug)]
 pub(crate) struct Keeper {
     scope: Mutex<Arc<EgressScope>>,
@@ -57,7 +58,7 @@ pub(crate) struct Keeper {
     records: Mutex<Vec<ConnectionRecord>>,
     pub(crate) batches: AtomicUsize,
     pub(crate) broken: AtomicBool,
-    /// Records are kept only with a permit of this.
+    /// Records are stored only with a permit of this.
     pub(crate) open: Semaphore,
     changed: Notify,
     pub(crate) credentials: Mutex<Credentials>,

@@ -15,10 +15,10 @@ use rustls_platform_verifier::Verifier;
 pub const MAX_PEM_BYTES: usize = 1024 * 1024;
 /// The most certificates that may be added: programs in sandboxes are given them in memory.
 pub const MAX_ROOTS: usize = 400;
-/// The most servers whose last failure is remembered, until it is reported.
+/// The most servers with a failure in memory that was not reported yet.
 const MAX_NOTED: usize = 64;
 
-/// Why a file holds no certificates that can be added.
+/// The reason why a file holds no certificates that can be added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TrustError {
     /// Nothing is in it.
@@ -96,8 +96,8 @@ impl ExtraRoots {
         Ok(count)
     }
 
-    /// Adds those certificates of a PEM text that can be trusted, and passes over the rest: a system's bundle may hold
-    /// some that are damaged. Adds no more than [`MAX_ROOTS`].
+    /// Adds those certificates of a PEM text that can be trusted, and passes over the rest: a system's bundle
+    /// may hold some that are damaged. Adds at most [`MAX_ROOTS`].
     pub fn add_readable(&mut self, bytes: &[u8]) {
         for certificate in CertificateDer::pem_slice_iter(bytes).flatten() {
             let is_good = RootCertStore::empty().add(certificate.clone()).is_ok();
@@ -112,7 +112,7 @@ impl ExtraRoots {
         self.0.retain(|certificate| !others.0.contains(certificate));
     }
 
-    /// How many there are.
+    /// Returns the number of certificates.
     pub const fn len(&self) -> usize {
         self.0.len()
     }
@@ -131,7 +131,7 @@ impl ExtraRoots {
     }
 }
 
-/// Why a text has no certificate.
+/// Returns the reason why a text has no certificate.
 fn diagnose(bytes: &[u8]) -> TrustError {
     let holds = |word: &[u8]| bytes.windows(word.len()).any(|part| part == word);
     if holds(b"PRIVATE KEY-----") || holds(b"PUBLIC KEY-----") {
@@ -145,8 +145,8 @@ fn diagnose(bytes: &[u8]) -> TrustError {
     }
 }
 
-/// Verifies servers by the system's authorities and the added ones, and remembers why one was refused, so that this can be
-/// said where the connection has failed.
+/// Verifies servers by the system's authorities and the added ones, and remembers why one was refused, so
+/// that the error of the failed connection can name it.
 #[derive(Debug)]
 pub(crate) struct NotingVerifier {
     inner: Arc<dyn ServerCertVerifier>,
@@ -164,7 +164,7 @@ impl NotingVerifier {
         Self { inner, noted: Mutex::default() }
     }
 
-    /// Why the certificate of a server was refused last, once.
+    /// Takes the reason why the certificate of a server was refused last.
     pub(crate) fn take(&self, host: &str) -> Option<String> {
         self.noted.lock().unwrap_or_else(PoisonError::into_inner).remove(host)
     }

@@ -11,7 +11,7 @@ use crate::upstream::Upstream;
 /// The longest head of a proxy's answer to `CONNECT`, in bytes.
 const MAX_HEAD_BYTES: usize = 16 * 1024;
 
-/// Why a proxy made no connection.
+/// The reason why a proxy made no connection.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TunnelFault {
     /// The proxy's name has no address.
@@ -73,9 +73,10 @@ impl TunnelFault {
     }
 }
 
-/// Connects to a proxy, whose address its owner names: it is not judged.
+/// Connects to a proxy. Its address is not judged: the owner names it.
 pub(crate) async fn dial_proxy(proxy: &Upstream) -> Result<Stream, TunnelFault> {
     let address = proxy.address();
+    // The proxy's own name is looked up here, also where the host's is left to it.
     let found = SystemResolver.resolve(address.host(), address.port()).await;
     let found = found.map_err(|why| TunnelFault::Unresolved(why.to_string()))?;
     let found: Vec<SocketAddr> = found.into_iter().map(|one| SocketAddr::new(one, address.port())).collect();
@@ -86,11 +87,13 @@ pub(crate) async fn dial_proxy(proxy: &Upstream) -> Result<Stream, TunnelFault> 
 pub(crate) async fn open_tunnel(proxy: &Upstream, host: &str, port: u16) -> Result<Stream, TunnelFault> {
     let mut stream = dial_proxy(proxy).await?;
     let host =
+        // An address of IPv6 stands in brackets before a port.
         if host.contains(':') && !host.starts_with('[') { format!("[{host}]") } else { host.to_owned() };
     let login = match proxy.authorization() {
         Some(value) => format!("Proxy-Authorization: {value}\r\n"),
         None => String::new(),
     };
+    // It holds the password of the proxy.
     let request = zeroize::Zeroizing::new(format!(
         "CONNECT {host}:{port} HTTP/1.1\r\nHost: {host}:{port}\r\nUser-Agent: writ/{}\r\n{login}\r\n",
         env!("CARGO_PKG_VERSION")
@@ -137,7 +140,7 @@ fn judge_head(head: &[u8]) -> Result<(), TunnelFault> {
     }
 }
 
-/// What is missing, by the `Proxy-Authenticate` lines of a 407.
+/// Returns the missing credentials, by the `Proxy-Authenticate` lines of a 407.
 fn login_fault<'a>(lines: impl Iterator<Item = &'a str>) -> TunnelFault {
     let offers = lines.filter_map(|line| {
         let (name, value) = line.split_once(':')?;
@@ -147,7 +150,7 @@ fn login_fault<'a>(lines: impl Iterator<Item = &'a str>) -> TunnelFault {
     scheme_fault(&schemes)
 }
 
-/// What is missing where a proxy offers these ways to log in.
+/// Returns the missing credentials where a proxy offers these ways to log in.
 pub(crate) fn scheme_fault(schemes: &[&str]) -> TunnelFault {
     if schemes.is_empty() || schemes.iter().any(|scheme| scheme.eq_ignore_ascii_case("basic")) {
         return TunnelFault::Login;

@@ -11,7 +11,7 @@ use zeroize::Zeroizing;
 
 use crate::host::HostPort;
 
-/// The port of a proxy whose address names none.
+/// The port of a proxy with none in its address.
 const DEFAULT_PORT: u16 = 80;
 /// The most hosts that may be named to be reached directly.
 pub const MAX_DIRECT: usize = 512;
@@ -41,7 +41,8 @@ impl fmt::Debug for Upstream {
     }
 }
 
-/// Why a text names no proxy that can be used. The text itself is not repeated: it may hold a password.
+/// The reason why a text names no proxy that can be used. The text itself is not repeated: it may hold a
+/// password.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidProxy {
     /// A SOCKS proxy.
@@ -149,7 +150,7 @@ impl Upstream {
         Ok(self)
     }
 
-    /// Where it listens.
+    /// Returns the address on which it listens.
     pub const fn address(&self) -> &HostPort {
         &self.address
     }
@@ -306,17 +307,18 @@ fn is_within(address: IpAddr, net: IpAddr, bits: u8) -> bool {
     }
 }
 
-/// Which connections go through which proxy. The default: none does.
+/// The proxies of connections, by their targets. The default: none.
 #[derive(Clone, Debug, Default)]
 pub struct Routes {
     /// For what is TLS, and every tunnel.
     pub secure: Option<Arc<Upstream>>,
     /// For plain HTTP.
     pub plain: Option<Arc<Upstream>>,
-    /// What is reached without them.
+    /// The hosts that are reached without them.
     pub direct: DirectHosts,
-    /// Whether a host whose name this machine cannot look up may be left to the proxy, which then alone decides what
-    /// address it has. Otherwise a host that an agent names must have an address here, and that is judged.
+    /// True if a host that this machine cannot look up may be left to the proxy, which then alone decides
+    /// what address it has. Otherwise a host that an agent names must have an address here, and that is
+    /// judged.
     pub unchecked_names: bool,
 }
 

@@ -5,18 +5,18 @@ use writ_types::error::{Exit, Report, ToReport};
 
 use writ_policy::permit::PermitExpired;
 
-/// What was brought into the project.
+/// The files that were brought into the project.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Applied {
     /// Files that were written or deleted now, by path.
     pub done: Vec<String>,
     /// Files that were as wanted already: an earlier attempt had got that far.
     pub already: Vec<String>,
-    /// What leads back to what the project had before, if all of that is kept; else empty.
+    /// The changes that lead back to the project's earlier files, if all of these are stored; else empty.
     pub back: Vec<FileChange>,
 }
 
-/// Why changes were not applied.
+/// The reason why changes were not applied.
 #[derive(Debug, thiserror::Error)]
 pub enum ApplyError {
     /// The permit is too old.
@@ -25,7 +25,7 @@ pub enum ApplyError {
     /// The permit is for something else.
     #[error("a permit for {} cannot apply changes", found.as_str())]
     WrongAction {
-        /// What it is for.
+        /// The action that it is for.
         found: ActionKind,
     },
     /// It waited for another use of the work folder and was cancelled before it began. Nothing was written.
@@ -39,23 +39,23 @@ pub enum ApplyError {
     BadPath {
         /// The path.
         path: String,
-        /// What is wrong with it.
+        /// The mistake in it.
         why: String,
     },
     /// The project's file or the overlay's file is not what was approved. Nothing was written.
     #[error("changed since the approval: {}", .paths.join(", "))]
     Conflict {
-        /// Which files.
+        /// The files.
         paths: Vec<String>,
     },
     /// The system refused. Nothing was renamed when `done` is empty.
     #[error("'{path}': {source} ({done} files were applied before it)")]
     Io {
-        /// Which file.
+        /// The file.
         path: String,
-        /// How many files had been applied.
+        /// The number of files that had been applied.
         done: usize,
-        /// What the system said.
+        /// The error of the system.
         source: std::io::Error,
     },
 }

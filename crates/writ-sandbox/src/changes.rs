@@ -1,10 +1,10 @@
-//! What a session changed: the diff of its work folder against the project, read by the host from the
-//! upper directory alone, without following links.
+//! The changes of a session: the diff of its work folder against the project, read by the host from the upper
+//! directory alone, without following links.
 
 use serde::{Deserialize, Serialize};
 use writ_types::action::FileChange;
 
-/// The most files that one change set lists. Above it, the rest is left out and said so.
+/// The most files that one change set lists. Above it, the rest is left out, and a field says so.
 pub const CHANGES_MAX: usize = 2_000;
 /// The most bytes that all changed files together may have.
 pub const CHANGES_BYTES_MAX: u64 = 256 * 1024 * 1024;
@@ -18,33 +18,33 @@ pub const DIFF_TEXT_MAX: u64 = 512 * 1024;
 /// Everything that a session changed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChangeSet {
-    /// What can be applied, sorted by path.
+    /// The changes that can be applied, sorted by path.
     pub changes: Vec<FileChange>,
-    /// What cannot, sorted by path.
+    /// The changes that cannot, sorted by path.
     pub left_out: Vec<LeftOut>,
-    /// How much more was left out than [`LEFT_OUT_MAX`] lists.
+    /// The number of further entries left out, beyond the [`LEFT_OUT_MAX`] that are listed.
     pub left_out_more: u64,
-    /// How many entries were left out for a bound alone: too large, or too many.
+    /// The number of entries that were left out for a bound alone: too large, or too many.
     pub over_bounds: u64,
     /// Files among `changes` that other programs execute or obey when the project is opened or built.
     pub notices: Vec<Notice>,
 }
 
 impl ChangeSet {
-    /// Whether nothing was changed at all.
+    /// Returns true if the session changed nothing.
     pub fn is_empty(&self) -> bool {
         self.changes.is_empty() && self.left_out.is_empty()
     }
 }
 
-/// What a session changed, with the text that a person is shown: both of the same moment.
+/// The changes of a session, with the text that a person is shown: both of the same moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Diff {
-    /// What was changed.
+    /// The changes.
     pub changes: ChangeSet,
     /// The unified diff, and what is left out and why.
     pub text: String,
-    /// Changed files whose content `text` does not show completely: too large, or too large and not text.
+    /// Changed files that `text` does not show completely: too large, or too large and not text.
     pub unshown: Vec<String>,
 }
 
@@ -53,11 +53,11 @@ pub struct Diff {
 pub struct LeftOut {
     /// Its path, escaped so that it can be shown.
     pub shown: String,
-    /// Why.
+    /// The reason.
     pub reason: LeftOutReason,
 }
 
-/// Why something is not carried out.
+/// The reason why an entry is not carried out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LeftOutReason {
@@ -109,6 +109,6 @@ impl LeftOutReason {
 pub struct Notice {
     /// The file.
     pub path: String,
-    /// Who obeys it.
+    /// The programs that obey it.
     pub why: String,
 }

@@ -21,9 +21,10 @@ pub(crate) const fn is_scratch(profile: ExecProfile) -> bool {
     }
 }
 
-/// Whether a command can be started as it is written.
+/// Checks that a command can be started as it is written.
 pub(crate) fn check(exec: &Exec) -> Result<(), SandboxError> {
     let bad = |why: &str| Err(SandboxError::BadCommand { why: why.to_owned() });
+    // Everything that becomes an argument of `execve` is a C string.
     let texts = exec.argv.iter().chain(exec.env.keys()).chain(exec.env.values());
     let mut bytes = 0_usize;
     for text in texts.chain([&exec.cwd]) {
@@ -56,7 +57,7 @@ pub(crate) fn check(exec: &Exec) -> Result<(), SandboxError> {
     Ok(())
 }
 
-/// Whether a command that names hosts can be given a way out, here and by this caller.
+/// Checks that a command that names hosts can be given a way out, here and by this caller.
 pub(crate) fn check_network(exec: &Exec, options: &ExecOptions, rung: Rung) -> Result<(), SandboxError> {
     let bad = |why: &str| Err(SandboxError::BadCommand { why: why.to_owned() });
     if exec.hosts.is_empty() {

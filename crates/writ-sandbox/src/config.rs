@@ -1,4 +1,4 @@
-//! What the owner may set.
+//! Settings of the owner.
 
 use std::path::{Path, PathBuf};
 
@@ -57,8 +57,8 @@ pub struct SandboxConfig {
     /// The executable that is started again as zygote; `None`: the running one. Its `main` must call
     /// [`init_main`](crate::init_main) first.
     pub exe: Option<PathBuf>,
-    /// The home in which toolchains are looked for and credentials are kept out of reach; `None`: the
-    /// home of the running user as the system knows it.
+    /// The home with the toolchains; its credentials are out of reach; `None`: the home of the running user
+    /// as the system knows it.
     pub host_home: Option<PathBuf>,
     /// More folders to show inside, read-only, at their own paths: toolchains outside the usual places.
     pub read_only: Vec<PathBuf>,
@@ -72,17 +72,18 @@ pub struct SandboxConfig {
     pub tmp_max: u64,
     /// Open files of one process. Default 4,096.
     pub open_files_max: u64,
-    /// What is kept of each of standard output and error, in bytes; the rest is read, counted and dropped.
-    /// Default 1 MiB: more than any model reads.
+    /// The stored beginning of each of standard output and error, in bytes; the rest is read, counted and
+    /// dropped. Default 1 MiB: more than any model reads.
     pub output_max: u64,
-    /// What a command may write to one of them before it is killed, in bytes. Default 4 GiB.
+    /// The bytes that a command may write to one of them before it is killed. Default 4 GiB.
     pub output_kill: u64,
-    /// The longest that any command may run, in milliseconds, whatever its own limit says. Default 2 hours.
+    /// The longest that any command may run, in milliseconds, even where its own limit is longer. Default 2
+    /// hours.
     pub time_max_ms: u64,
     /// Size of a session's overlay and home together, in bytes; above it the command is killed. Default 2 GiB.
     pub overlay_max: u64,
-    /// Sandboxes of each kind, for programs and for files, that are made beforehand once the first was used, each for
-    /// one use; 0: none, at most [`READY_MOST`]. Default 2: a change of a file takes two.
+    /// Sandboxes of each kind, for programs and for files, that are made ahead once the first was used, each
+    /// for one use; 0: none, at most [`READY_MOST`]. Default 2: a change of a file takes two.
     pub ready_max: usize,
     /// The time zone of programs, set by the configuration's own `time_zone`, as a name of the IANA database; `None`: UTC. A verification has UTC always.
     #[serde(skip)]
@@ -114,14 +115,14 @@ impl Default for SandboxConfig {
 /// The work folder of one session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WorkspaceConfig {
-    /// The session's own folder on the host, `data/overlays/ID`: made when it is not there, kept between
-    /// commands and restarts.
+    /// The session's own folder on the host, `data/overlays/ID`: made when it is not there, and the same for
+    /// all commands and after restarts.
     pub data_dir: PathBuf,
     /// The project that is seen at `/work`; `None`: an empty folder.
     pub project: Option<PathBuf>,
 }
 
-/// Where systems keep the files of their time zones.
+/// The folder in which systems have the files of their time zones.
 const ZONES: &str = "/usr/share/zoneinfo";
 
 /// Tells if programs inside find a time zone: for one that is not there the C library takes UTC under its name.

@@ -1,4 +1,4 @@
-//! Why nothing could be run.
+//! Errors: the reasons why nothing could be run.
 
 use writ_policy::permit::PermitExpired;
 use writ_types::action::ActionKind;
@@ -31,13 +31,13 @@ impl ToReport for RunnerError {
     }
 }
 
-/// Why a sandbox could not do what it was asked.
+/// The reason why a sandbox could not do what it was asked.
 #[derive(Debug, thiserror::Error)]
 pub enum SandboxError {
     /// This machine cannot confine commands.
     #[error("commands cannot be confined here: {}", .reasons.join("; "))]
     Refused {
-        /// Why not.
+        /// The reason.
         reasons: Vec<String>,
     },
     /// The permit is too old.
@@ -46,29 +46,29 @@ pub enum SandboxError {
     /// The permit is for something else.
     #[error("a permit for {} cannot be used here", found.as_str())]
     WrongAction {
-        /// What it is for.
+        /// The action that it is for.
         found: ActionKind,
     },
     /// The command cannot be started as it is written.
     #[error("the command cannot be started: {why}")]
     BadCommand {
-        /// What is wrong with it.
+        /// The mistake in it.
         why: String,
     },
     /// Making the sandbox failed.
     #[error("the sandbox could not be made ({stage}): {why}")]
     Setup {
-        /// What was being done.
+        /// The step that failed.
         stage: String,
-        /// What the system said.
+        /// The error of the system.
         why: String,
     },
-    /// The zygote is gone and cannot be started again, or speaks nonsense.
+    /// The zygote has ended and cannot be started again, or its messages make no sense.
     #[error("the sandbox's helper process failed ({doing}): {why}")]
     Helper {
-        /// What was being done.
+        /// The step that failed.
         doing: &'static str,
-        /// What the system said.
+        /// The error of the system.
         why: String,
     },
     /// A file request was not done.
@@ -77,7 +77,7 @@ pub enum SandboxError {
     /// A file request took too long or asked for too much.
     #[error("the file request was stopped: {why}")]
     Stopped {
-        /// Which limit it hit.
+        /// The limit that it hit.
         why: String,
     },
     /// It waited for another use of the work folder and was cancelled before it began.
@@ -86,15 +86,15 @@ pub enum SandboxError {
     /// The project cannot be worked on.
     #[error("this folder cannot be worked on: {why}")]
     Project {
-        /// Why not.
+        /// The reason.
         why: String,
     },
     /// The workspace's own folder on the host.
     #[error("the workspace's folder: {doing}: {source}")]
     Workspace {
-        /// What was being done.
+        /// The step that failed.
         doing: String,
-        /// What the system said.
+        /// The error of the system.
         source: std::io::Error,
     },
 }

@@ -1,4 +1,4 @@
-//! What running a program gives.
+//! The results of programs, and the options of a run.
 
 use std::os::fd::OwnedFd;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::status::Rung;
 
-/// What ended a program that did not end by itself.
+/// The limit at which a program was ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Limit {
@@ -41,11 +41,11 @@ impl Limit {
     }
 }
 
-/// How a program ended.
+/// The end of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "ending", rename_all = "snake_case")]
 pub enum Ending {
-    /// By itself.
+    /// The program ended on its own.
     Exited {
         /// Its exit code.
         code: i32,
@@ -57,7 +57,7 @@ pub enum Ending {
     },
     /// The sandbox killed it and everything that it had started.
     Killed {
-        /// Which limit it hit.
+        /// The limit that it hit.
         limit: Limit,
     },
     /// There is no such program in the sandbox.
@@ -66,29 +66,29 @@ pub enum Ending {
     NotExecutable,
 }
 
-/// What came out of one stream.
+/// The output of one stream.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Output {
     /// The beginning, as text; invalid UTF-8 is replaced.
     pub text: String,
     /// Everything that was written, in bytes.
     pub bytes: u64,
-    /// Whether `text` leaves something out.
+    /// True if `text` leaves something out.
     pub truncated: bool,
 }
 
-/// What a program did.
+/// The result of a program.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExecResult {
-    /// How it ended.
+    /// The end of the program.
     pub ending: Ending,
     /// Standard output.
     pub stdout: Output,
     /// Standard error.
     pub stderr: Output,
-    /// How long it ran, in milliseconds, with making and removing the sandbox.
+    /// The time that it ran, in milliseconds, with making and removing the sandbox.
     pub duration_ms: u64,
-    /// How it was confined.
+    /// The rung on which it was confined.
     pub rung: Rung,
 }
 
@@ -106,18 +106,18 @@ impl ExecResult {
         }
     }
 
-    /// Whether the wall-clock limit ended it.
+    /// Returns true if the wall-clock limit ended it.
     pub const fn timed_out(&self) -> bool {
         matches!(self.ending, Ending::Killed { limit: Limit::Time })
     }
 
-    /// How long it ran.
+    /// Returns the time that it ran.
     pub const fn duration(&self) -> Duration {
         Duration::from_millis(self.duration_ms)
     }
 }
 
-/// Which stream a piece of output came from.
+/// The stream that a piece of output came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Stream {
@@ -130,7 +130,7 @@ pub enum Stream {
 /// A piece of output, while the program runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Piece {
-    /// Where it came from.
+    /// The stream.
     pub stream: Stream,
     /// The bytes; a character may be cut in two between pieces.
     pub bytes: Vec<u8>,
@@ -139,9 +139,9 @@ pub struct Piece {
 /// The port inside on which a program's way out listens, on 127.0.0.1.
 pub const PROXY_PORT: u16 = 3128;
 
-/// The only way out of a sandbox: a TCP socket that listens on 127.0.0.1:3128 in its empty network. Whoever holds it
-/// accepts what the program connects to there; it identifies the sandbox, and no other program can reach it. Dropping
-/// it leaves the program without network.
+/// The only way out of a sandbox: a TCP socket that listens on 127.0.0.1:3128 in its empty network. Its
+/// holder accepts the program's connections; it identifies the sandbox, and no other program can reach it.
+/// Dropping it leaves the program without network.
 #[derive(Debug)]
 pub struct Listener(OwnedFd);
 
@@ -158,22 +158,23 @@ impl From<Listener> for OwnedFd {
     }
 }
 
-/// How a program is watched.
+/// The options of a run.
 #[derive(Clone, Debug, Default)]
 pub struct ExecOptions {
     /// Cancelling it kills the program and everything that it started. Dropping the future does, too.
     pub cancel: CancellationToken,
-    /// Where output goes while the program runs. A full channel loses pieces: the program never waits for it.
-    /// Only what is kept ([`output_max`](crate::config::SandboxConfig::output_max)) is sent.
+    /// The channel for output while the program runs. A full channel drops pieces: the program never waits
+    /// for it. Only the stored beginning ([`output_max`](crate::config::SandboxConfig::output_max)) is sent.
     pub output: Option<mpsc::Sender<Piece>>,
-    /// Where the listener of a program with network goes; see [`Listener`]. Given and used when, and only when, the
-    /// command names hosts.
+    /// The channel for the listener of a program with network; see [`Listener`]. Given and used when, and
+    /// only when, the command names hosts.
     pub network: Option<mpsc::Sender<Listener>>,
-    /// What a program with a way out is given besides.
+    /// The extra settings of a program with a way out.
     pub way_out: WayOut,
 }
 
-/// What a program with a way out is given besides: it counts where the command names hosts, and nowhere else.
+/// The extra settings of a program with a way out: they count where the command names hosts, and nowhere
+/// else.
 #[derive(Clone, Debug, Default)]
 pub struct WayOut {
     /// A certificate authority that it is to trust besides the system's, in PEM; `None`: none.

@@ -1,4 +1,4 @@
-//! What reading and writing in the work folder gives. All of it happens in a worker inside the sandbox.
+//! The results of reading and writing in the work folder. All of it happens in a worker inside the sandbox.
 
 use std::borrow::Cow;
 
@@ -16,7 +16,7 @@ pub const SAVE_MAX: u64 = 50 * 1024 * 1024;
 pub const LARGE_MAX: u64 = 256 * 1024 * 1024;
 /// The most entries that one listing returns.
 pub const ENTRIES_MAX: usize = 5_000;
-/// The most matches that one search returns, whatever was asked for.
+/// The most matches that one search returns, even where more were asked for.
 pub const MATCHES_MAX: u64 = 1_000;
 /// The most places of one long line that a search shows.
 pub const PLACES_MAX: usize = 10;
@@ -25,7 +25,7 @@ pub const LINE_MAX: usize = 500;
 /// The longest that one file request may take, in milliseconds.
 pub const FILE_TIME_MAX_MS: u64 = 30_000;
 
-/// What a read returns.
+/// The result of a read.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "read", rename_all = "snake_case")]
 pub enum ReadResult {
@@ -35,13 +35,13 @@ pub enum ReadResult {
         text: String,
         /// The first of them, counted from one.
         first_line: u64,
-        /// How many lines the file has.
+        /// The number of lines of the file.
         total_lines: u64,
         /// Size of the file, in bytes.
         bytes: u64,
         /// Digest of the whole file.
         digest: Digest,
-        /// Whether a bound other than the one asked for cut the text.
+        /// True if a bound other than the one asked for cut the text.
         truncated: bool,
         /// The file's conventions.
         form: TextForm,
@@ -52,23 +52,23 @@ pub enum ReadResult {
         bytes: u64,
         /// Digest of the whole file.
         digest: Digest,
-        /// What its bytes look like.
+        /// The kind of content that its bytes suggest.
         content: FileContent,
     },
     /// The entries of a folder, sorted by name.
     List {
         /// The entries.
         entries: Vec<ListEntry>,
-        /// Whether there are more.
+        /// True if there are more.
         truncated: bool,
     },
     /// Lines that match, sorted by path and line.
     Search {
         /// The matches.
         matches: Vec<SearchMatch>,
-        /// How many files were searched.
+        /// The number of files that were searched.
         files: u64,
-        /// Whether there may be more.
+        /// True if there may be more.
         truncated: bool,
     },
 }
@@ -78,13 +78,13 @@ pub enum ReadResult {
 pub struct ListEntry {
     /// Its name; what is not UTF-8 is replaced.
     pub name: String,
-    /// What it is.
+    /// The kind of the entry.
     pub kind: EntryKind,
     /// Its size in bytes, for files.
     pub bytes: u64,
 }
 
-/// What an entry of a folder is.
+/// The kind of a folder's entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EntryKind {
@@ -107,7 +107,7 @@ pub struct SearchMatch {
     pub line: u64,
     /// The line's text, or of a longer line the part around the match: at most [`LINE_MAX`] bytes.
     pub text: String,
-    /// Where in a long line the part stands; `None`: the line is whole.
+    /// The place of the part in a long line; `None`: the line is whole.
     pub window: Option<LineWindow>,
 }
 
@@ -122,7 +122,7 @@ pub struct LineWindow {
     pub cut_after: bool,
 }
 
-/// What the bytes of a file look like that is no Unicode text.
+/// The content of a file that is no Unicode text, as far as its bytes suggest it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "looks_like", rename_all = "snake_case")]
 pub enum FileContent {
@@ -159,7 +159,7 @@ impl FileContent {
     }
 }
 
-/// What a write did.
+/// The result of a write.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Written {
     /// Digest of the file now; `None` when it was deleted.
@@ -175,44 +175,45 @@ pub struct Peeked {
     pub digest: Digest,
     /// Its content.
     pub bytes: Vec<u8>,
-    /// Whether its owner may execute it.
+    /// True if its owner may execute it.
     pub executable: bool,
 }
 
-/// Why a file request was not done. Travels from the worker to the host; holds paths of the work folder only.
+/// The reason why a file request was not done. Travels from the worker to the host; holds paths of the work
+/// folder only.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[serde(tag = "fault", rename_all = "snake_case")]
 pub enum FileFault {
     /// Nothing is there.
     #[error("'{path}' does not exist")]
     NotFound {
-        /// What was asked for.
+        /// The path of the request.
         path: String,
     },
     /// The path is absolute, or leaves the work folder.
     #[error("'{path}' lies outside the work folder")]
     Outside {
-        /// What was asked for.
+        /// The path of the request.
         path: String,
     },
     /// A symbolic link stands in the way; links are not followed.
     #[error("'{path}' is or passes a symbolic link")]
     Link {
-        /// What was asked for.
+        /// The path of the request.
         path: String,
     },
     /// A folder, where a file is needed, or the other way round, or a pipe, socket or device.
     #[error("'{path}' is not a {expected}")]
     Kind {
-        /// What was asked for.
+        /// The path of the request.
         path: String,
-        /// What it would have to be.
+        /// The kind that it would have to be.
         expected: String,
     },
     /// Above [`FILE_MAX`], or [`LARGE_MAX`] for what is saved.
     #[error("'{path}' has {bytes} bytes: too large")]
     TooLarge {
-        /// What was asked for.
+        /// The path of the request.
         path: String,
         /// Its size.
         bytes: u64,
@@ -220,35 +221,35 @@ pub enum FileFault {
     /// The pattern or glob is not valid.
     #[error("invalid pattern: {why}")]
     Pattern {
-        /// What is wrong with it.
+        /// The mistake in it.
         why: String,
     },
     /// The file is not what the change was made for.
     #[error("'{path}' has changed since it was read")]
     Conflict {
-        /// What was asked for.
+        /// The path of the request.
         path: String,
-        /// What it is now.
+        /// The digest of the file now.
         found: Option<Digest>,
     },
     /// The content does not have the digest that the change names.
     #[error("the content for '{path}' is not the one that the change names")]
     Content {
-        /// What was asked for.
+        /// The path of the request.
         path: String,
     },
     /// The change is not one file with content.
     #[error("this change cannot be written here: {why}")]
     Unsupported {
-        /// What is wrong with it.
+        /// The mistake in it.
         why: String,
     },
     /// The system refused.
     #[error("'{path}': {why}")]
     Io {
-        /// What was asked for.
+        /// The path of the request.
         path: String,
-        /// What the system said.
+        /// The error of the system.
         why: String,
     },
 }

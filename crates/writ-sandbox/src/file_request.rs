@@ -1,5 +1,6 @@
-//! Requests for files of the work folder, and their replies. A runner carries out the request where programs run; the
-//! reply has gone through memory that a program could have reached, so it is data of a known shape or nothing.
+//! Requests for files of the work folder, and their replies. A runner carries out the request where programs
+//! run; the reply has gone through memory that a program could have reached, so it is data of a known shape
+//! or an error.
 
 use serde::{Deserialize, Serialize};
 use writ_types::action::{FileChange, ReadFile};

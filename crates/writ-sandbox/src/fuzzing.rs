@@ -1,5 +1,5 @@
-//! The readers of this crate for the targets of `fuzz/`: bytes in, nothing out. Whatever they are,
-//! nothing panics, and what is asserted holds.
+//! The readers of this crate for the targets of `fuzz/`: bytes in, nothing out. For any bytes, nothing
+//! panics, and every assertion holds.
 
 #[cfg(all(target_os = "linux", not(writ_other_system)))]
 pub use crate::linux::fuzzing::{changed, frame};

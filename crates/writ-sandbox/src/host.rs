@@ -12,12 +12,12 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt};
 use writ_types::error::{Exit, Report, ToReport};
 
-/// The most output that is kept of git, in bytes, of each stream.
+/// The most output that is read of git, in bytes, of each stream.
 pub const GIT_OUTPUT_MAX: u64 = 64 * 1024 * 1024;
 /// The longest that git may run.
 pub const GIT_TIME_MAX: Duration = Duration::from_secs(120);
 
-/// Settings that keep git from running anything, whatever a repository's own configuration says.
+/// Settings that stop git from running anything, against any configuration of the repository.
 const GIT_SETTINGS: [&str; 12] = [
     "core.hooksPath=/dev/null",
     "core.fsmonitor=false",
@@ -67,21 +67,21 @@ fn home_in(passwd: &str, uid: u32) -> Option<PathBuf> {
     })
 }
 
-/// Why a process on the host was not started or did not end well.
+/// The reason why a process on the host was not started or did not end well.
 #[derive(Debug, thiserror::Error)]
 pub enum HostError {
     /// It could not be started.
     #[error("{program} could not be started: {source}")]
     Start {
-        /// Which program.
+        /// The program.
         program: &'static str,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
     /// It ran too long or wrote too much.
     #[error("git was stopped: {why}")]
     Stopped {
-        /// Which limit it hit.
+        /// The limit that it hit.
         why: &'static str,
     },
     /// The repository's own configuration names programs to run, and it is not one of ours.
@@ -147,7 +147,7 @@ fn detach(command: &mut std::process::Command) {
     command.process_group(0);
 }
 
-/// What git said.
+/// The output of git.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GitOutput {
     /// Its exit code; 128 + signal when a signal ended it.
@@ -185,6 +185,7 @@ fn runs_programs(key: &str) -> bool {
 /// If git cannot be started, if it runs too long or writes too much, or if the repository's configuration names
 /// programs: then it is not one of ours.
 pub async fn host_git(repository: &Path, args: &[String]) -> Result<GitOutput, HostError> {
+    // The configuration is listed with our own settings on, so listing runs nothing either.
     let listed =
         run_git(repository, &["config", "--local", "--name-only", "--list", "-z"].map(str::to_owned)).await?;
     let keys = String::from_utf8_lossy(&listed.stdout).into_owned();
@@ -211,6 +212,7 @@ async fn run_git(repository: &Path, args: &[String]) -> Result<GitOutput, HostEr
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
+        // A caller that gives up leaves no git behind.
         .kill_on_drop(true)
         .spawn()
         .map_err(start)?;

@@ -224,6 +224,7 @@ impl NativeRunner {
         let job = Job::Exec(vec!["/bin/true".into()]);
         let folder = folder(Path::new("/usr"))?;
         let mut spec = self.spec(walls, job, Work::Folder { path: folder, access: Access::Read });
+        // The probe needs no work folder, only a program that every system has.
         spec.order.cwd = "/".into();
         let finished = self.run_launch(Launch {
             spec,
@@ -276,6 +277,7 @@ impl NativeRunner {
                 processes: config.processes_max,
                 open_files: config.open_files_max,
                 file_bytes: config.overlay_max,
+                // A limit for each process is the best there is without a control group.
                 data_bytes: (!metered).then_some(config.memory_max),
                 tmp_bytes: config.tmp_max,
             },

@@ -3,7 +3,7 @@
 /// The longest escaped path that is shown, in characters.
 const SHOWN_MAX: usize = 400;
 
-/// Whether a character could make a name look like another, or do something when printed.
+/// Returns true if a character could make a name look like another, or do something when printed.
 fn hostile(c: char) -> bool {
     c.is_control()
         || matches!(c,
@@ -44,14 +44,14 @@ pub(crate) fn escaped(path: &[u8]) -> String {
     shown
 }
 
-/// Whether some file system would take this name for `.git`: any case, trailing dots and blanks, NTFS's short name
-/// and streams.
+/// Returns true if some file system would take this name for `.git`: any case, trailing dots and blanks,
+/// NTFS's short name and streams.
 pub(crate) fn is_git(name: &str) -> bool {
     let name = name.split(':').next().unwrap_or_default().trim_end_matches(['.', ' ']).to_ascii_lowercase();
     matches!(name.as_str(), ".git" | "git~1")
 }
 
-/// Who executes or obeys a file by itself, when the project is opened, built or entered.
+/// Returns the programs that execute or obey a file unasked, when the project is opened, built or entered.
 pub(crate) fn obeyed_by(path: &str) -> Option<&'static str> {
     let path = path.to_ascii_lowercase();
     let last = path.rsplit('/').next().unwrap_or_default();

@@ -1,6 +1,6 @@
-//! Files that an agent sends to its person: taken out of the work folder, and kept in a folder of the home.
+//! Files that an agent sends to its person: taken out of the work folder, and stored in a folder of the home.
 //!
-//! What is kept is never run or read by the host; it is handed to whoever asks for it, as bytes.
+//! A stored file is never run or read by the host; it is handed out as bytes.
 
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, Read as _, Write as _};
@@ -10,11 +10,11 @@ use std::path::{Path, PathBuf};
 use writ_types::error::{Exit, Report, ToReport};
 use writ_types::visible::acts_unseen;
 
-/// The most files that are kept of one session: more are no answer to a person any more.
+/// The most files that are stored of one session: more are no answer to a person any more.
 pub const SENT_FILES_MAX: usize = 100;
-/// The most bytes that are kept of one session.
+/// The most bytes that are stored of one session.
 pub const SENT_BYTES_MAX: u64 = 256 * 1024 * 1024;
-/// The longest name that a kept file has, in bytes: below the 255 of common file systems.
+/// The longest name of a stored file, in bytes: below the 255 of common file systems.
 const NAME_MAX: usize = 120;
 
 /// The content of a file that was taken out for a permit. Only [`Workspace::take`](crate::Workspace::take) makes one.
@@ -24,10 +24,10 @@ pub struct Taken {
     pub(crate) content: Vec<u8>,
 }
 
-/// A file that is kept.
+/// A stored file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Kept {
-    /// Where.
+    /// The file's path.
     pub path: PathBuf,
     /// Its name, which may not be that of the work folder: what could deceive is replaced.
     pub name: String,
@@ -35,7 +35,7 @@ pub struct Kept {
     pub bytes: u64,
 }
 
-/// Why a file is not kept, or not found again.
+/// The reason why a file is not stored, or not found again.
 #[derive(Debug, thiserror::Error)]
 pub enum OutboxError {
     /// There are enough of this session.
@@ -68,8 +68,8 @@ impl Taken {
         &self.content
     }
 
-    /// Keeps it in a folder of its own, `session/number/name`. What is there from a history that a restore gave up is
-    /// kept beside it.
+    /// Stores the file in a folder of its own, `session/number/name`. A folder of that number from a history
+    /// that a restore gave up is renamed.
     ///
     /// # Errors
     ///
@@ -85,10 +85,12 @@ impl Taken {
                 total = total.saturating_add(only_file(&entry.path())?.map_or(0, |file| file.bytes));
             }
         }
+        // Counted on disk, so that a restart does not begin at zero.
         if files >= SENT_FILES_MAX || total > SENT_BYTES_MAX {
             return Err(OutboxError::Full);
         }
         let folder = session.join(number.to_string());
+        // Nothing is written over: an older file may have been shown to a person.
         step_aside(&folder)?;
         DirBuilder::new().mode(0o700).create(&folder)?;
         let name = safe_name(&self.path);
@@ -108,7 +110,7 @@ impl Taken {
     }
 }
 
-/// Finds a kept file again, and reads it.
+/// Finds a stored file again, and reads it.
 ///
 /// # Errors
 ///
@@ -170,6 +172,7 @@ fn safe_name(path: &str) -> String {
         }
         name.push(c);
     }
+    // A leading dash would be read as an option by many programs.
     let hidden = name.starts_with(['.', '-']);
     if name.is_empty() || hidden { format!("_{}", name.trim_start_matches(['.', '-'])) } else { name }
 }

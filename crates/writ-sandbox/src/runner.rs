@@ -144,7 +144,7 @@ pub(crate) enum Access {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RunLimits {
     pub(crate) time: Duration,
-    /// Bytes kept of each stream.
+    /// The stored beginning of each stream, in bytes.
     pub(crate) keep: u64,
     /// Bytes of one stream above which the run is killed.
     pub(crate) kill_above: u64,

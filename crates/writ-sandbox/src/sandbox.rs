@@ -70,6 +70,7 @@ impl Sandbox {
 /// Returns the owner's home: that of the configuration, else that of the running user.
 pub(crate) fn owner_home(config: &SandboxConfig) -> Option<PathBuf> {
     config.host_home.clone().or_else(|| {
+        // A daemon's home may be `/`, which is no home to protect.
         let home = crate::host::home_of(nix::unistd::getuid().as_raw());
         home.filter(|dir| dir.is_dir() && *dir != Path::new("/"))
     })

@@ -11,11 +11,11 @@ use tokio_util::sync::DropGuard;
 use crate::error::SandboxError;
 use crate::exec::{ExecResult, Listener};
 
-/// How a server is started, beside what its permit says.
+/// The options of a server's start, besides its permit.
 #[derive(Debug, Default)]
 pub struct ServeOptions {
-    /// Where the listener of a server with network goes; see [`Listener`]. Given and used when, and only when, its
-    /// command names hosts.
+    /// The channel for the listener of a server with network; see [`Listener`]. Given and used when, and only
+    /// when, its command names hosts.
     pub network: Option<mpsc::Sender<Listener>>,
     /// The values of those of its variables that the command names by reference: they stand nowhere else.
     pub secrets: BTreeMap<String, SecretString>,
@@ -34,7 +34,7 @@ pub struct Served {
     pub ended: Ended,
 }
 
-/// How to learn that a server has ended, and to end it.
+/// A handle on a server: waits for its end, or ends it.
 #[derive(Debug)]
 pub struct Ended {
     task: JoinHandle<Result<ExecResult, SandboxError>>,
@@ -46,8 +46,8 @@ impl Ended {
         Self { task, kill: Some(kill) }
     }
 
-    /// Waits for its end, and says how it ended. Its standard output is with whoever talked to it. Called once: later
-    /// calls say that it was cancelled.
+    /// Waits for the server's end. Its standard output is with its client. Called once: later calls say that
+    /// it was cancelled.
     ///
     /// # Errors
     ///
@@ -61,7 +61,7 @@ impl Ended {
         ended.unwrap_or(Err(SandboxError::Cancelled))
     }
 
-    /// Kills the server and everything that it has started, and waits until nobody is left.
+    /// Kills the server and everything that it has started, and waits until no process is left.
     ///
     /// # Errors
     ///

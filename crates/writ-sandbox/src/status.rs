@@ -1,4 +1,4 @@
-//! What this machine gives: the ladder, as `doctor` and `sandbox status` show it.
+//! The abilities of this machine: the ladder, as `doctor` and `sandbox status` show it.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::RunnerKind;
 
-/// How well commands can be confined here.
+/// The strength of confinement here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Rung {
@@ -35,7 +35,7 @@ impl fmt::Display for Rung {
     }
 }
 
-/// How memory and processes are limited.
+/// The means by which memory and processes are limited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Cgroup {
@@ -47,26 +47,26 @@ pub enum Cgroup {
     Watchdog,
 }
 
-/// What the probe found. It is made by running a program with the full recipe, not by asking.
+/// The result of the probe. It is made by running a program with the full recipe, not by asking.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SandboxStatus {
     /// The runner that was asked.
     pub runner: RunnerKind,
-    /// How well commands are confined.
+    /// The rung on which commands are confined.
     pub rung: Rung,
-    /// What is weaker than on the first rung, in words, and why.
+    /// The weaknesses against the first rung, in words, and their reasons.
     pub reduced: Vec<String>,
-    /// What the owner can do about it; empty on the first rung.
+    /// Advice to the owner; empty on the first rung.
     pub hints: Vec<String>,
-    /// Whether user namespaces work.
+    /// True if user namespaces work.
     pub user_namespaces: bool,
-    /// Whether an overlay can be mounted; otherwise projects are copied.
+    /// True if an overlay can be mounted; otherwise projects are copied.
     pub overlay: bool,
     /// Version of the Landlock interface; 0: none.
     pub landlock_abi: u32,
-    /// Whether the two seccomp filters can be installed.
+    /// True if the two seccomp filters can be installed.
     pub seccomp: bool,
-    /// How memory and processes are limited.
+    /// The means by which memory and processes are limited.
     pub cgroup: Cgroup,
     /// The toolchains that are shown inside, by path.
     pub toolchains: Vec<String>,

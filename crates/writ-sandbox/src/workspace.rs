@@ -1,4 +1,5 @@
-//! The work folder of one session: an overlay of its project, kept on the host and mounted anew for every command.
+//! The work folder of one session: an overlay of its project, stored on the host and mounted anew for every
+//! command.
 
 pub(crate) mod back;
 mod files;
@@ -36,7 +37,7 @@ pub use self::back::forget_back;
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) config: SandboxConfig,
-    /// The owner's home, whose private parts are no project.
+    /// The owner's home: its private parts are no project.
     pub(crate) home: Option<PathBuf>,
     pub(crate) runner: Arc<dyn Runner>,
     locks: FolderLocks,
@@ -54,6 +55,7 @@ impl Shared {
         if !project.is_dir() {
             return Err(refuse("it is not a folder"));
         }
+        // Its own session would be part of the diff, and our database within reach.
         if dir.starts_with(&project) {
             return Err(refuse("it holds Writ's own data"));
         }
@@ -91,6 +93,7 @@ impl Workspace {
             make_folder(&dir.join(name))?;
         }
         let project = config.project.map(|project| shared.project(&project, &dir)).transpose()?;
+        // The lock belongs to the canonical path: every handle on this folder shares it.
         let mut workspace = Self {
             write: shared.locks.lock_of(&dir),
             cancel: CancellationToken::new(),
@@ -143,12 +146,12 @@ impl Workspace {
         self.project.as_deref()
     }
 
-    /// Whether the project is a copy, because no overlay can be mounted on it.
+    /// Returns true if the project is a copy, because no overlay can be mounted on it.
     pub fn is_copy(&self) -> bool {
         self.layout == Layout::Copy
     }
 
-    /// What the session changed. Reads only, on the host, by directory handle: no permit is needed.
+    /// Reads the changes of the session, on the host, by directory handle: no permit is needed.
     ///
     /// # Errors
     ///
@@ -162,7 +165,7 @@ impl Workspace {
         .await
     }
 
-    /// What the session changed, with a unified diff for people: both of one moment, under one lock.
+    /// Reads the changes of the session, with a unified diff for people: both of one moment, under one lock.
     ///
     /// # Errors
     ///
@@ -184,6 +187,7 @@ impl Workspace {
     /// If the permit is too old or for something else, if the project or the overlay is not what was approved, or if
     /// a file cannot be written.
     pub async fn apply(&self, permit: Permit, now: Timestamp) -> Result<Applied, ApplyError> {
+        // The attempt names the folder: the way back belongs to it alone.
         let keep = back::folder(&self.dir, permit.attempt());
         let changes = self.permitted(permit, now)?;
         self.carry(self.view(), changes, Some(keep)).await
@@ -194,9 +198,11 @@ impl Workspace {
         let action = permit.open(now)?.prepared.action;
         let found = action.kind();
         let Action::WriteFile(write) = action else { return Err(ApplyError::WrongAction { found }) };
+        // Content comes from the session's folder, never with the action.
         if write.place != Place::Project || write.content.is_some() {
             return Err(ApplyError::WrongAction { found });
         }
+        // A project with a name that is not UTF-8 matches no permit.
         let ours = self.project.as_deref().and_then(Path::to_str);
         if ours != Some(write.root.as_str()) {
             return Err(ApplyError::WrongProject);
@@ -222,7 +228,7 @@ impl Workspace {
         .await
     }
 
-    /// What the host's side of diff and apply works on.
+    /// Returns the view for the host's side of diff and apply.
     pub(crate) fn view(&self) -> View {
         View {
             dir: self.dir.clone(),
@@ -243,6 +249,7 @@ impl Workspace {
         let (ours, lock) = (self.view(), self.lock().await.ok_or(ApplyError::Cancelled)?);
         let done = tokio::task::spawn_blocking(move || {
             let _held = lock;
+            // On a blocking thread with the lock: dropping the future does not stop half way.
             let applied = carry::apply(&from, &changes, keep.as_deref());
             let kept = applied.as_ref().is_ok_and(|applied| !applied.back.is_empty());
             if let Some(folder) = keep.as_deref().and_then(Path::parent).filter(|_| !kept) {
@@ -282,7 +289,7 @@ impl Workspace {
             }
         }
         self.layout = Layout::Copy;
-        // Whoever has opened it meanwhile may have copied it.
+        // Another handle may have copied it meanwhile.
         let _held = self.lock().await.ok_or(SandboxError::Cancelled)?;
         if self.dir.join(copy::BASE).exists() {
             return Ok(());
@@ -308,11 +315,12 @@ impl Workspace {
         Ok(applied)
     }
 
-    /// What undoing an attempt would change in the project as it is now, with a unified diff for people.
+    /// Reads the changes that undoing an attempt would make in the project as it is now, with a unified diff
+    /// for people.
     ///
     /// # Errors
     ///
-    /// If what was kept is gone, or the project was changed since.
+    /// If the stored files are missing, or the project was changed since.
     pub async fn diff_back(&self, of: AttemptId, changes: &[FileChange]) -> Result<Diff, SandboxError> {
         let view = back::view(&self.dir, self.project.clone(), of);
         let lock = self.lock().await.ok_or(SandboxError::Cancelled)?;

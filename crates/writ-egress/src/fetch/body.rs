@@ -1,10 +1,10 @@
-//! An answer's body, decompressed as it comes and kept up to a limit: a bomb costs no more than a page.
+//! An answer's body, decompressed as it comes and stored up to a limit: a bomb costs as much as a page.
 
 use std::io::{self, Write};
 
 use flate2::write::MultiGzDecoder;
 
-/// How a body is written.
+/// The encoding of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Coding {
     /// As it is.
@@ -14,7 +14,7 @@ pub(crate) enum Coding {
 }
 
 impl Coding {
-    /// What the headers say; `None`: something that we did not ask for.
+    /// Returns the encoding that the headers name; `None`: one that we did not ask for.
     pub(crate) fn of<'a>(mut values: impl Iterator<Item = &'a [u8]>) -> Option<Self> {
         let first = values.next().map(<[u8]>::to_ascii_lowercase);
         match (first.as_deref(), values.next()) {
@@ -38,7 +38,7 @@ enum Into {
     Gzip(Box<MultiGzDecoder<Kept>>),
 }
 
-/// What is kept: the beginning.
+/// The stored beginning.
 #[derive(Debug)]
 struct Kept {
     bytes: Vec<u8>,
@@ -84,7 +84,7 @@ impl Collector {
         if self.is_full() { Ok(()) } else { written }
     }
 
-    /// Whether there is more than may be kept.
+    /// Returns true if there is more than the limit.
     pub(crate) fn is_full(&self) -> bool {
         self.kept().truncated
     }
@@ -100,7 +100,7 @@ impl Collector {
         if self.is_full() { Ok(()) } else { finished }
     }
 
-    /// The bytes that were kept, and whether there were more.
+    /// Returns the stored bytes, and true if there were more.
     pub(crate) fn into_parts(mut self) -> (Vec<u8>, bool) {
         let kept = match &mut self.into {
             Into::Plain(kept) => kept,

@@ -1,4 +1,4 @@
-//! What the proxy says itself: a short plain text and a stable code.
+//! The proxy's own answers: a short plain text and a stable code.
 
 use bytes::Bytes;
 use http_body_util::{Either, Full};
@@ -81,7 +81,7 @@ pub(crate) fn bad_gateway(code: &'static str) -> Response<Body> {
     own(502, code, "the host sent no proper answer")
 }
 
-/// The answer to a request in whose body a placeholder was found.
+/// Returns the answer to a request with a placeholder in its body.
 pub(crate) fn placeholder_in_body() -> Response<Body> {
     own(
         403,

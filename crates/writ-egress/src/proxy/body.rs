@@ -24,12 +24,12 @@ pub(crate) struct Passed {
 #[derive(Debug)]
 struct Looking {
     stream: ByteStream,
-    /// What is found ends the body, and is noted here; `None`: it is masked.
+    /// The note of a match, which ends the body; `None`: a match is masked.
     found: Option<Found>,
     ended: bool,
 }
 
-/// Whether a placeholder was found in a body, which must not go on.
+/// A note that a placeholder was found in a body, which must not go on.
 #[derive(Clone, Debug)]
 pub(crate) struct Found {
     is_set: Arc<AtomicBool>,
@@ -45,10 +45,11 @@ impl Found {
     /// One was: the record says so too, though the host may have answered already.
     fn set(&self) {
         self.is_set.store(true, Ordering::SeqCst);
+        // The record is final before the error makes the exchange end.
         self.flow.end(Verdict::Denied, Misuse::Place.as_str());
     }
 
-    /// Whether it was.
+    /// Returns true if it was found.
     pub(crate) fn is_set(&self) -> bool {
         self.is_set.load(Ordering::SeqCst)
     }
@@ -74,7 +75,7 @@ impl Passed {
 }
 
 impl Looking {
-    /// What goes on of a piece, or of the end.
+    /// Returns the part of a piece, or of the end, that goes on.
     fn look(&mut self, piece: Option<&[u8]>) -> Result<Bytes, Box<dyn Error + Send + Sync>> {
         let out = match piece {
             Some(piece) => self.stream.push(piece),
@@ -115,10 +116,11 @@ impl Body for Passed {
                 }
                 Some(frame) => match frame.into_data() {
                     Ok(piece) => looking.look(Some(&piece))?,
-                    // Trailers: nobody needs them, and they are looked through by nothing.
+                    // Trailers are dropped: they are not searched, and programs do without them.
                     Err(_trailers) => continue,
                 },
             };
+            // A piece may be held back whole, since a value could go on in the next one.
             if !out.is_empty() {
                 return Poll::Ready(Some(Ok(Frame::data(out))));
             }
@@ -135,6 +137,7 @@ impl Body for Passed {
 
     fn size_hint(&self) -> SizeHint {
         match &self.looking {
+            // Masking changes the length.
             Some(Looking { found: None, .. }) => SizeHint::default(),
             // What is found ends it; else it has the length that it had.
             Some(_) | None => self.body.size_hint(),

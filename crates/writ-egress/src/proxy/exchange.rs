@@ -43,14 +43,14 @@ pub(crate) struct Connection {
     _slot: OwnedSemaphorePermit,
 }
 
-/// What is looked for on the way.
+/// The texts to search for on the way.
 #[derive(Debug)]
 pub(crate) struct Looks {
     /// In the request's body, where none may be.
     pub(crate) placeholders: Option<Watch>,
     /// In the answer, where they are masked.
     pub(crate) values: Option<Watch>,
-    /// Whether a placeholder was found.
+    /// The note that a placeholder was found.
     pub(crate) found: Found,
     /// The network's proxy that the request goes to, and the host that it is for.
     proxy: Option<(String, Arc<Upstream>)>,
@@ -78,6 +78,7 @@ impl Looks {
 pub(crate) async fn serve(serving: Arc<Serving>, client: Stream, place: Place, slot: OwnedSemaphorePermit) {
     let limits = serving.limits;
     let (mut reader, mut writer) = client.into_split();
+    // The head is read and checked here first, before the library's parser sees a byte of it.
     let first = tokio::select! {
         first = head::read(&mut reader, limits.head_bytes, limits.head) => first,
         () = serving.cut.cancelled() => return,
@@ -86,7 +87,7 @@ pub(crate) async fn serve(serving: Arc<Serving>, client: Stream, place: Place, s
         Ok(first) => first,
         Err(fault) => {
             serving.begin(place).end(Verdict::Malformed, fault.code());
-            // Whoever does not read it has left.
+            // A client that does not read it has left.
             let _ = writer.write_all(&answer::head_fault(fault)).await;
             let _ = writer.shutdown().await;
             return;
@@ -94,6 +95,7 @@ pub(crate) async fn serve(serving: Arc<Serving>, client: Stream, place: Place, s
     };
     let cut = serving.cut.clone();
     let connection = Arc::new(Connection { serving, place: Mutex::new(Some(place)), _slot: slot });
+    // The library reads the checked bytes again, then the rest of the stream.
     let whole = tokio::io::join(std::io::Cursor::new(first).chain(reader), writer);
     let service = service_fn(|request| {
         let connection = Arc::clone(&connection);
@@ -137,6 +139,7 @@ impl Connection {
             flow.end(refusal.verdict(), refusal.rule());
             answer::refusal(&refusal)
         };
+        // Fetched for each request: a credential that the owner removes stops working at once.
         let credentials = self.serving.gatekeeper.credentials();
         let swap = match credentials.judge(&head, &target, false) {
             Ok(swap) => swap,
@@ -159,6 +162,7 @@ impl Connection {
             Ok(reached) => reached,
             Err(refusal) => return refuse(refusal),
         };
+        // Every byte from here on counts, and a limit cuts the stream.
         let stream = Counted::new(stream, Arc::clone(&flow));
         if head.method == Method::CONNECT {
             let client = hyper::upgrade::on(Request::from_parts(head, body));
@@ -169,6 +173,7 @@ impl Connection {
             // What it carries could not be masked.
             return refuse(Misused { name, why: Misuse::Upgrade }.into());
         }
+        // Only a WebSocket may take the connection over.
         let upgrade = head.extensions.remove::<OnUpgrade>().filter(|_| websocket);
         request::rewrite(&mut head, &target, websocket);
         if let Some(proxy) = &proxy
@@ -200,6 +205,7 @@ impl Connection {
         flow: &Flow,
     ) -> Result<Reached, Refusal> {
         let serving = &self.serving;
+        // Rates come before the judgement, which may ask a person.
         serving.admit(target)?;
         let scope = serving.gatekeeper.scope();
         let rule = connect::judge_name(&*serving.gatekeeper, &scope, target).await?;
@@ -223,6 +229,7 @@ impl Connection {
             return flow.end(Verdict::Cut, "tunnel.ended");
         };
         let mut client = TokioIo::new(client);
+        // The owner can let tunnels to a host carry another protocol than TLS.
         if !self.serving.gatekeeper.scope().is_opaque(&target) {
             let first = tokio::select! {
                 first = hello::read(&mut client, &target.host, limits.head) => first,
@@ -284,7 +291,7 @@ impl Connection {
         let (limits, cut, held) = (self.serving.limits, self.serving.cut.clone(), Arc::clone(&flow));
         let alive = Arc::clone(self);
         self.serving.tasks.spawn(async move {
-            // Whatever ends first: the record is written when both this and the exchange are over.
+            // Either may end first: the record is written when both this and the exchange are over.
             tokio::select! {
                 ended = connection.with_upgrades() => {
                     if let Err(why) = ended {
@@ -305,6 +312,7 @@ impl Connection {
                 }
                 (_, _) => self.pass_back(answer, client, &flow, &looks),
             },
+            // The body ended at a placeholder: that is the client's mistake, not the host's.
             Err(_) if looks.found.is_set() => answer::placeholder_in_body(),
             Err(why) => {
                 tracing::debug!(%why, "a host sent no proper answer");

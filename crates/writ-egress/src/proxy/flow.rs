@@ -1,4 +1,4 @@
-//! One connection while it is open: its bytes, its limits, and its record, which is written whatever ends it.
+//! One connection while it is open: its bytes, its limits, and its record, which is written however it ends.
 
 use std::io;
 use std::net::IpAddr;
@@ -41,7 +41,7 @@ struct Ending {
 }
 
 impl Flow {
-    /// Begins one. Until something else is said it ended before a request was understood.
+    /// Begins a connection. Until its end is set, it ended before a request was understood.
     pub(crate) fn begin(place: Place, sent_max: u64, received_max: u64) -> Arc<Self> {
         let ending = Ending {
             place: Some(place),
@@ -93,6 +93,7 @@ impl Flow {
     /// Says how it ends. What cut it first stays.
     pub(crate) fn end(&self, verdict: Verdict, rule: &str) {
         let mut ending = self.ending.lock().unwrap_or_else(PoisonError::into_inner);
+        // A cut makes both sides end with errors, which say less than the cut.
         if ending.verdict != Verdict::Cut {
             ending.verdict = verdict;
             rule.clone_into(&mut ending.rule);
@@ -124,6 +125,7 @@ impl Flow {
 
     /// Ends when no byte has moved for `limit`, at the latest after twice as long.
     async fn idle(&self, limit: Duration) {
+        // Two samples instead of a timer for each byte.
         let mut seen = self.total();
         loop {
             tokio::time::sleep(limit).await;
@@ -154,11 +156,13 @@ impl Drop for Flow {
             address: ending.address,
             verdict: ending.verdict,
             rule: std::mem::take(&mut ending.rule),
+            // The last reference is dropped, so both counters are final.
             sent: *self.sent.get_mut(),
             received: *self.received.get_mut(),
             ms: u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX),
             credential: ending.credential.take(),
         };
+        // The place was reserved before the connection was accepted: there is room.
         if let Some(place) = ending.place.take() {
             place.send(record);
         }

@@ -1,5 +1,5 @@
-//! The first head on a connection, read and checked before a parser sees it, so that what is wrong with it is told in
-//! one way, and nothing that two readers could read in two ways is parsed at all.
+//! The first head on a connection, read and checked before a parser sees it, so that every mistake is
+//! answered in one way, and nothing that two readers could read in two ways is parsed at all.
 
 use std::time::Duration;
 
@@ -9,12 +9,12 @@ use tokio::io::{AsyncRead, AsyncReadExt as _};
 const STEP: usize = 4 * 1024;
 /// The end of a head.
 const END: &[u8] = b"\r\n\r\n";
-/// How a TLS connection begins.
+/// The first byte of a TLS connection.
 const TLS_HANDSHAKE: u8 = 0x16;
-/// How an HTTP/2 connection begins.
+/// The first bytes of an HTTP/2 connection.
 const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2";
 
-/// What is wrong with a head.
+/// A mistake in a head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum HeadFault {
     /// The client left without a word.
@@ -76,12 +76,15 @@ pub(crate) async fn read(
             }
             let seen = bytes.len();
             bytes.extend_from_slice(step.get(..count).unwrap_or_default());
+            // The end of the head may lie across two reads.
             let from = seen.saturating_sub(END.len());
             let found =
                 bytes.get(from..).and_then(|tail| tail.windows(END.len()).position(|part| part == END));
             let end = found.map(|at| from + at + END.len());
+            // Checked as it comes: a wrong first byte is answered at once.
             check(bytes.get(..end.unwrap_or(bytes.len())).unwrap_or_default())?;
             match end {
+                // Bytes of the body that came along are returned with it.
                 Some(end) if end <= max => return Ok(bytes),
                 None if bytes.len() < max => {}
                 Some(_) | None => return Err(HeadFault::TooLong),
@@ -103,6 +106,7 @@ fn check(head: &[u8]) -> Result<(), HeadFault> {
     let mut first_line = true;
     for byte in head {
         let fits = match (previous, *byte) {
+            // A lone line end is read in two ways by different servers, so both are refused.
             (b'\r', next) => next == b'\n',
             (_, b'\n') => false,
             (_, b'\r') => true,

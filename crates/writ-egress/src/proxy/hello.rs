@@ -1,4 +1,5 @@
-//! The first message inside a tunnel: whom the client says, to the server and to everybody on the way, it talks to.
+//! The first message inside a tunnel: the name of the server that the client announces, to the server and to
+//! everyone on the way.
 
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ const MAX_HELLO: usize = 32 * 1024;
 /// Bytes read at once.
 const STEP: usize = 4 * 1024;
 
-/// Why a tunnel is cut before its first byte goes out.
+/// The reason why a tunnel is cut before its first byte goes out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HelloFault {
     /// The client left.
@@ -59,9 +60,11 @@ async fn accept(from: &mut (impl AsyncRead + Unpin), host: &Host) -> Result<Vec<
             return Err(HelloFault::Ended);
         }
         bytes.extend_from_slice(rest);
+        // A first message of TLS fits; anything longer is something else.
         if bytes.len() > MAX_HELLO {
             return Err(HelloFault::NotTls);
         }
+        // The library takes a part of the bytes at a time.
         while !rest.is_empty() {
             acceptor.read_tls(&mut rest).map_err(|_| HelloFault::NotTls)?;
             if let Some(accepted) = acceptor.accept().map_err(|_| HelloFault::NotTls)? {

@@ -87,7 +87,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Speaks as the host, with a certificate that the sandbox was told to trust.
+    /// Speaks as the host, with a certificate that the sandbox trusts.
     async fn greet<S: AsyncRead + AsyncWrite + Unpin>(
         &self,
         authority: &Authority,

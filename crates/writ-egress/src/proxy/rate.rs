@@ -1,4 +1,4 @@
-//! How often: connections per host and per tool in a minute.
+//! Rates: connections per host and per tool in a minute.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -8,8 +8,8 @@ use tokio::time::Instant;
 
 /// The length of a window.
 const WINDOW: Duration = Duration::from_secs(60);
-/// The most hosts or tools that are counted at once. When there are more, nothing new is let through until a window
-/// ends: whoever makes so many names up is not in a hurry.
+/// The most hosts or tools that are counted at once. When there are more, nothing new is let through until a
+/// window ends: a program that invents so many names is not in a hurry.
 const KEYS_MAX: usize = 4096;
 
 /// Counts by key in windows of a minute.
@@ -26,6 +26,7 @@ impl Windows {
     /// Counts one, if `limit` is not reached in this window; else says how long to wait.
     pub(crate) fn admit(&self, key: &str, limit: u32, now: Instant) -> Result<(), Duration> {
         let mut windows = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // Full: windows that are over make room.
         if !windows.contains_key(key) && windows.len() >= KEYS_MAX {
             windows.retain(|_, window| now.duration_since(window.began) < WINDOW);
             if windows.len() >= KEYS_MAX {
@@ -34,6 +35,7 @@ impl Windows {
         }
         let window = windows.entry(key.to_owned()).or_insert(Window { began: now, count: 0 });
         let age = now.duration_since(window.began);
+        // A window begins with the first connection after the one before is over.
         if age >= WINDOW {
             *window = Window { began: now, count: 0 };
         }

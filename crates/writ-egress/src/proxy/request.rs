@@ -1,4 +1,4 @@
-//! What a request asks for, read strictly; and what of it goes on to the host.
+//! Requests, read strictly, and the part of them that goes on to the host.
 
 use crate::relay;
 use crate::upstream::Upstream;
@@ -9,13 +9,13 @@ use hyper::header::{
 use hyper::{Method, Uri, Version, http};
 use writ_policy::egress::host::{InvalidTarget, Scheme, Target};
 
-/// Who passed a message on (RFC 9110, section 7.6.3).
+/// The name of this proxy in `Via` (RFC 9110, section 7.6.3).
 const VIA_US: &str = "1.1 writ";
 /// Headers that concern one connection only, besides those that `Connection` names (RFC 9110, section 7.6.1).
 const HOP_BY_HOP: [&str; 6] =
     ["keep-alive", "proxy-connection", "proxy-authorization", "proxy-authenticate", "http2-settings", "te"];
 
-/// What is wrong with a request.
+/// A mistake in a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Malformed {
     /// It names no target that can be used.
@@ -65,6 +65,7 @@ pub(crate) fn target(head: &http::request::Parts) -> Result<Target, Malformed> {
         return Err(Malformed::Version);
     }
     let authority = head.uri.authority().map(|authority| authority.as_str());
+    // A tunnel names host and port alone; any other request names a whole URL.
     let connect = head.method == Method::CONNECT;
     let target = if connect {
         let scheme =
@@ -73,6 +74,8 @@ pub(crate) fn target(head: &http::request::Parts) -> Result<Target, Malformed> {
     } else {
         match (head.uri.scheme_str(), authority) {
             (Some("http"), Some(authority)) => Target::from_authority(Scheme::Http, authority, Some(80))?,
+            // A client that sends an https URL in the clear would show its content to the
+            // proxy.
             (Some("https"), Some(_)) => return Err(Malformed::NotConnect),
             (Some(_), Some(_)) => return Err(InvalidTarget::Url.into()),
             (_, None) | (None, _) => return Err(Malformed::NotProxied),
@@ -83,11 +86,12 @@ pub(crate) fn target(head: &http::request::Parts) -> Result<Target, Malformed> {
     Ok(target)
 }
 
-/// Whether a request inside an opened tunnel is for the tunnel's host.
+/// Refuses a request inside an opened tunnel that is not for the tunnel's host.
 pub(crate) fn inside(head: &http::request::Parts, target: &Target) -> Result<(), Malformed> {
     if !matches!(head.version, Version::HTTP_10 | Version::HTTP_11) {
         return Err(Malformed::Version);
     }
+    // No tunnel in a tunnel.
     if head.method == Method::CONNECT || head.uri.path().is_empty() {
         return Err(Malformed::NotProxied);
     }
@@ -103,6 +107,7 @@ pub(crate) fn inside(head: &http::request::Parts, target: &Target) -> Result<(),
 
 /// One `Host`, and the same. Old clients leave it out: with HTTP/1.0, and before a tunnel.
 fn check_host(head: &http::request::Parts, target: &Target, connect: bool) -> Result<(), Malformed> {
+    // Two different `Host` lines make one server see another request than the next.
     let mut hosts = head.headers.get_all(HOST).iter();
     let named = match (hosts.next(), hosts.next()) {
         (Some(host), None) => host,
@@ -122,7 +127,7 @@ fn check_upgrade(headers: &HeaderMap) -> Result<(), Malformed> {
     if h2c || headers.get_all(UPGRADE).iter().any(odd) { Err(Malformed::Upgrade) } else { Ok(()) }
 }
 
-/// Whether a request asks to become a WebSocket.
+/// Returns true if a request asks to become a WebSocket.
 pub(crate) fn is_websocket(headers: &HeaderMap) -> bool {
     headers.contains_key(UPGRADE) && named_by_connection(headers).contains(&UPGRADE)
 }
@@ -133,7 +138,7 @@ pub(crate) fn rewrite(head: &mut http::request::Parts, target: &Target, websocke
     let path = if path.starts_with('/') { path.to_owned() } else { format!("/{path}") };
     head.uri = Uri::try_from(path).unwrap_or_else(|_| Uri::from_static("/"));
     head.version = Version::HTTP_11;
-    // The library frames the body anew: what a request said in two ways goes on in one.
+    // The library frames the body anew: a length that a request gave twice goes on once.
     head.headers.remove(CONTENT_LENGTH);
     strip(&mut head.headers, websocket);
     let host = if target.port == target.scheme.default_port() {

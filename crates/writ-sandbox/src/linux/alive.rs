@@ -1,4 +1,5 @@
-//! A sandbox that exists, from the host's side: made, told what to do, killed, and reported by its first process.
+//! A sandbox that exists, from the host's side: made, given its job, killed, and reported by its first
+//! process.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -21,9 +22,9 @@ use crate::error::SandboxError;
 
 /// The longest message of a first process.
 const SAID_MAX: usize = 64 * 1024;
-/// How much of one is read at once: most are shorter.
+/// The bytes of one read: most messages are shorter.
 const BLOCK: usize = 1024;
-/// How long the second rung's own sweep may take before the host kills what is left.
+/// The time for the second rung's own sweep before the host kills the remaining processes.
 const SWEEP_GRACE: Duration = Duration::from_secs(1);
 
 /// A sandbox that exists. Dropping it kills everything in it, and lets go of its folder only then.
@@ -35,16 +36,17 @@ pub(crate) struct Alive {
     control: UnixStream,
     slots: Arc<Slots>,
     slot: Option<Slot>,
-    /// Held until every process of the job is gone: its overlay is mounted no more.
+    /// Held until every process of the job has ended: its overlay is not mounted from then on.
     hold: Option<OwnedMutexGuard<()>>,
     again: Option<Again>,
 }
 
 impl Alive {
-    /// Has one made. It is not waited for: what it is told now, it does when it is made.
+    /// Starts a sandbox without waiting; messages that are sent meanwhile are queued.
     pub(crate) async fn make(slots: &Arc<Slots>, base: &Base) -> Result<Self, SandboxError> {
         let (control, theirs) = StdStream::pair().map_err(|why| helper("control", &why))?;
         let slot = slots.fork(base.walls, theirs.as_fd())?;
+        // With our copy open the end of the sandbox would never be seen.
         drop(theirs);
         Self::forked(slots, base, control, slot).await
     }
@@ -82,7 +84,7 @@ impl Alive {
         Ok(alive)
     }
 
-    /// Takes what is held until it is gone, and what is done then.
+    /// Takes a lock to hold until its end, and an order to carry out then.
     pub(crate) fn hold(&mut self, hold: Option<OwnedMutexGuard<()>>, again: Option<Again>) {
         self.hold = hold;
         self.again = again;
@@ -99,6 +101,7 @@ impl Alive {
         if !self.write(&words.setup).await {
             return;
         }
+        // The descriptors travel with the first bytes of the order.
         let (length, body) = words.order.split_at_checked(LENGTH).unwrap_or_default();
         let borrowed = streams.each_ref().map(AsFd::as_fd);
         let sent = self.control.async_io(tokio::io::Interest::WRITABLE, || {
@@ -112,7 +115,7 @@ impl Alive {
         }
     }
 
-    /// Whether everything was taken.
+    /// Returns true if everything was taken.
     async fn write(&self, mut rest: &[u8]) -> bool {
         while !rest.is_empty() {
             if self.control.writable().await.is_err() {
@@ -127,7 +130,7 @@ impl Alive {
         true
     }
 
-    /// Where its first process talks to us.
+    /// Returns the socket on which its first process talks to us.
     pub(crate) const fn control(&self) -> &UnixStream {
         &self.control
     }
@@ -137,22 +140,22 @@ impl Alive {
         (!self.slot.as_ref().is_some_and(Slot::is_limited)).then_some(self.pid)
     }
 
-    /// Whether the kernel had to kill for want of memory.
+    /// Returns true if the kernel had to kill for want of memory.
     pub(crate) fn out_of_memory(&self) -> bool {
         self.slot.as_ref().is_some_and(Slot::out_of_memory)
     }
 
-    /// Whether its first process has ended.
+    /// Returns true if its first process has ended.
     pub(crate) fn is_gone(&self) -> bool {
         sys::has_ended(self.pidfd.get_ref().as_fd())
     }
 
-    /// Waits until the first process is gone.
+    /// Waits for the end of the first process.
     pub(crate) async fn gone(&self) {
         self.handle().gone().await;
     }
 
-    /// What tells that the first process is gone.
+    /// Returns a handle for waiting until the first process has ended.
     pub(crate) fn handle(&self) -> Handle {
         Handle(Arc::clone(&self.pidfd))
     }
@@ -164,7 +167,7 @@ impl Alive {
             Walls::Full => {
                 let _ = sys::kill(self.pidfd.get_ref().as_fd(), libc::SIGKILL);
             }
-            // The first process sweeps when it hears that nobody listens any more.
+            // The first process sweeps when it notices that the other end is closed.
             Walls::Reduced => {
                 let _ = shutdown(self.control.as_raw_fd(), Shutdown::Both);
             }
@@ -174,6 +177,7 @@ impl Alive {
     /// Kills and waits. What a first process of the second rung does not sweep, the host kills.
     pub(crate) async fn end(&self) {
         self.kill();
+        // On the first rung the kernel ends all at once; the loop is for the second.
         while tokio::time::timeout(SWEEP_GRACE, self.gone()).await.is_err() {
             for pid in tree::descendants(self.pid) {
                 let _ = nix::sys::signal::kill(
@@ -204,7 +208,7 @@ impl Drop for Alive {
     }
 }
 
-/// What a sandbox is told, ready to be sent.
+/// The messages for a sandbox, ready to be sent.
 #[derive(Debug)]
 pub(crate) struct Words {
     setup: Vec<u8>,
@@ -223,7 +227,7 @@ impl Words {
 pub(crate) struct Handle(Arc<AsyncFd<OwnedFd>>);
 
 impl Handle {
-    /// Waits until it is gone.
+    /// Waits for its end.
     pub(crate) async fn gone(&self) {
         // An error means that the descriptor is unusable: then nothing can be waited for.
         let _ = self.0.readable().await;
@@ -234,7 +238,7 @@ fn frame<T: Serialize>(message: &T) -> Result<Vec<u8>, SandboxError> {
     spec::encode(message).map_err(|why| helper("specification", &why))
 }
 
-/// What a first process has said so far.
+/// The messages of a first process so far.
 #[derive(Debug, Default)]
 pub(crate) struct Report {
     bytes: Vec<u8>,
@@ -242,7 +246,7 @@ pub(crate) struct Report {
 }
 
 impl Report {
-    /// What was read so far.
+    /// Makes a report of bytes that were read.
     pub(crate) const fn of(bytes: Vec<u8>) -> Self {
         Self { bytes, descriptor: None }
     }
@@ -260,6 +264,8 @@ impl Report {
             let (read, descriptors) = received.ok().filter(|(read, _)| *read > 0)?;
             self.bytes.extend_from_slice(block.get(..read)?);
             self.descriptor = descriptors.into_iter().next().or(self.descriptor.take());
+            // Its first process speaks to us after it has been near a program: it is not
+            // trusted with our memory.
             if self.bytes.len() > SAID_MAX {
                 return None;
             }

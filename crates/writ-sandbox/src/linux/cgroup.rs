@@ -21,7 +21,7 @@ fn fresh_name() -> String {
     format!("{PREFIX}{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
-/// Where groups can be made.
+/// The folders in which groups can be made.
 #[derive(Debug)]
 pub(crate) struct Cgroups {
     version: Cgroup,
@@ -40,7 +40,7 @@ impl Cgroups {
         Arc::new(Self { version, bases, stale: Mutex::new(Vec::new()) })
     }
 
-    /// How jobs are limited.
+    /// Returns the means by which jobs are limited.
     pub(crate) const fn version(&self) -> Cgroup {
         self.version
     }
@@ -59,7 +59,7 @@ impl Cgroups {
         (!group.folders.is_empty()).then_some(group)
     }
 
-    /// Removes groups whose last process was not quite gone before.
+    /// Removes groups with a last process that had not quite ended before.
     fn sweep(&self) {
         let mut stale = self.stale.lock().unwrap_or_else(PoisonError::into_inner);
         stale.retain(|folder| fs::remove_dir(folder).is_err_and(|why| why.kind() != io::ErrorKind::NotFound));
@@ -94,12 +94,12 @@ impl Group {
         Ok(())
     }
 
-    /// Moves a process into it. Slow, a few milliseconds: the kernel waits until nobody forks.
+    /// Moves a process into it. Slow, a few milliseconds: the kernel waits until no process forks.
     pub(crate) fn admit(&self, pid: u32) -> io::Result<()> {
         self.folders.iter().try_for_each(|folder| fs::write(folder.join("cgroup.procs"), pid.to_string()))
     }
 
-    /// How often the kernel had to kill for want of memory, since the group was made.
+    /// Returns the number of kills for want of memory since the group was made.
     pub(crate) fn kills(&self) -> u64 {
         let count = |file: PathBuf| -> u64 {
             let text = fs::read_to_string(file).unwrap_or_default();
@@ -144,7 +144,7 @@ fn find() -> (Cgroup, Vec<PathBuf>) {
                 .then_some(base)
         })
         .collect();
-    // Half of it would leave either memory or processes to nobody.
+    // Half of it would leave either memory or processes without a limit.
     if bases.len() == 2 { (Cgroup::V1, bases) } else { (Cgroup::Watchdog, Vec::new()) }
 }
 
@@ -187,7 +187,7 @@ fn own_folder(own: &str, mounts: &str, controller: &str) -> Option<PathBuf> {
     Some(Path::new(at).join(below))
 }
 
-/// Removes groups of engines that are gone. Groups with processes in them cannot be removed.
+/// Removes groups of engines that have ended. Groups with processes in them cannot be removed.
 fn remove_leftovers(base: &Path) {
     let Ok(entries) = fs::read_dir(base) else { return };
     for entry in entries.flatten() {

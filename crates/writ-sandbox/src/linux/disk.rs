@@ -1,4 +1,4 @@
-//! How much room a folder takes.
+//! The room that folders take.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;

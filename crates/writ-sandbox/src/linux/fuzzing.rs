@@ -1,4 +1,4 @@
-//! What engine and sandbox say to each other, and the text of a diff, for [`crate::fuzzing`].
+//! The messages between engine and sandbox, and the text of a diff, for [`crate::fuzzing`].
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -11,7 +11,7 @@ use crate::file_request::FileReply;
 use crate::name;
 use crate::project::upper::text;
 
-/// What stands between the two sides of a file.
+/// The separator between the two sides of a file.
 const BETWEEN: &[u8] = b"\n%%\n";
 
 /// A message of one side to the other; the first byte says which. What is read is what is written again.

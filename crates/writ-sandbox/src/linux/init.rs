@@ -24,9 +24,9 @@ use super::{lockdown, mounts, network, own, worker};
 pub(crate) const INNER_ID: u32 = 1000;
 /// The most programs tried along `PATH`.
 const PATH_ENTRIES_MAX: usize = 64;
-/// How often orphans that have ended are reaped.
+/// The time between two reaps of ended orphans, in milliseconds.
 const REAP_EVERY: u16 = 1_000;
-/// How often the second rung looks for processes that are left, before it gives up on them.
+/// The number of times that the second rung looks for remaining processes before it gives up on them.
 const SWEEPS_MAX: u32 = 1_000;
 
 /// Makes a sandbox of the kind that comes over the control socket, and runs the job that comes after it. Returns the
@@ -36,11 +36,11 @@ pub(crate) fn main(control: OwnedFd, zygote_alive: BorrowedFd<'_>, walls: Walls,
     let mut control = UnixStream::from(control);
     let event = match die_with(zygote_alive, walls).and_then(|()| serve(&mut control, walls, filters)) {
         Ok(Some(event)) => event,
-        // Nobody had anything to do for it.
+        // It ends unused.
         Ok(None) => return 0,
         Err(fault) => Event::SetupFailed(fault),
     };
-    // When nobody listens, the engine is gone and this process is about to be killed.
+    // When the other end is closed, the engine has ended and this process is about to be killed.
     let _ = spec::write_message(&mut control, &Said::Done(event));
     0
 }
@@ -88,7 +88,7 @@ fn serve(control: &mut UnixStream, walls: Walls, filters: &Filters) -> Result<Op
     Ok(Some(wait_for(walls, &job, control)))
 }
 
-/// Whether something has come already, or the other end is closed.
+/// Returns true if something has come already, or the other end is closed.
 fn is_readable(control: &UnixStream) -> Result<bool, Fault> {
     let mut watch = [PollFd::new(control.as_fd(), PollFlags::POLLIN)];
     poll(&mut watch, PollTimeout::ZERO).stage("poll")?;
@@ -105,7 +105,7 @@ fn begin(base: &Base) -> Result<(), Fault> {
     } else {
         sys::adopt_orphans();
     }
-    // Nobody inside may look into this process, which still has its capabilities.
+    // No process inside may look into this one, which still has its capabilities.
     sys::set_dumpable(false);
     limit(base)
 }
@@ -140,9 +140,9 @@ fn limit(base: &Base) -> Result<(), Fault> {
 struct Started {
     pid: Pid,
     pidfd: OwnedFd,
-    /// Where it tells what failed before its start.
+    /// The pipe for errors before its start.
     faults: io::PipeReader,
-    /// Where it hears that everything is in its place.
+    /// The pipe that says that everything is in its place.
     go: io::PipeWriter,
 }
 
@@ -174,8 +174,8 @@ fn start(base: &Base, control: &UnixStream, filters: &Filters) -> Result<Started
     }
 }
 
-/// Waits for the job, reaping whatever else ends meanwhile, and for everything that it started. When the engine hangs
-/// up, the job is over.
+/// Waits for the job and for everything that it started, reaping other processes meanwhile. When the engine
+/// hangs up, the job is over.
 fn wait_for(walls: Walls, job: &Started, control: &UnixStream) -> Event {
     // End of file: the program was executed, or the worker has begun.
     if let Ok(fault) = spec::read_message::<Fault>(&mut &job.faults) {
@@ -211,10 +211,11 @@ fn wait_for(walls: Walls, job: &Started, control: &UnixStream) -> Event {
     ending
 }
 
-/// Ends every other process of this pid namespace. The kernel does so too when this one ends; the host need not wait
-/// for that, and for the end of the namespaces, to know that nobody is left.
+/// Ends every other process of this pid namespace. The kernel does so too when this one ends; the host need
+/// not wait for that, and for the end of the namespaces, to know that no process is left.
 fn end_everyone() {
-    // Whoever is forked after the signal was sent to all is forked by one who has it: then there are no more children.
+    // A process that is forked after the signal was sent to all has a parent with the signal: in the end
+    // there are no children.
     while waitpid(None, Some(WaitPidFlag::WNOHANG)) != Err(Errno::ECHILD) {
         let _ = nix::sys::signal::kill(Pid::from_raw(-1), Signal::SIGKILL);
         let _ = waitpid(None, None);
@@ -236,7 +237,7 @@ fn reap(job: Pid) -> Option<Event> {
     }
 }
 
-/// How a process ended, if it did.
+/// Returns the end of a process, if it has ended.
 fn ending_of(status: WaitStatus) -> Option<Event> {
     if let WaitStatus::Exited(_, code) = status {
         Some(Event::Exited(code))
@@ -262,7 +263,7 @@ pub(crate) fn sweep() {
     }
 }
 
-/// The step whose failure is the program's fault, not the sandbox's.
+/// The step that fails by a mistake of the program, not of the sandbox.
 const EXECUTE: &str = "execute";
 
 /// In the job's own process: locks it down, waits, and becomes the program or does the worker's work.
@@ -321,6 +322,7 @@ fn execute(argv: &[String], env: &[(String, String)]) -> Result<std::convert::In
         env.iter().map(|(name, value)| text(&format!("{name}={value}"))).collect::<Result<_, _>>()?;
     let name = argv.first().map(String::as_str).unwrap_or_default();
     let mut last = Errno::ENOENT;
+    // The loop is that of `execvp`, with the `PATH` that the program is given.
     for program in candidates(name, env) {
         let program = CString::new(program.as_os_str().as_bytes())
             .map_err(|_| Fault::new("arguments", "they hold a zero byte"))?;

@@ -1,4 +1,4 @@
-//! A run as the port names it, put into what a sandbox of Linux is told.
+//! The translation of a run from the port's terms into the messages for a sandbox of Linux.
 
 use std::path::PathBuf;
 
@@ -14,8 +14,8 @@ use crate::project::copy;
 use crate::project::view::{FOLDERS, Layout};
 use crate::runner::{Access, Folders, GitMount, Job, RunRequest, RunResult};
 
-/// Returns what a sandbox is told for a run. The second rung has no layers: for a run whose changes end with it the work is
-/// copied first.
+/// Returns the launch of a run. The second rung has no layers: for a run without lasting changes the work
+/// is copied first.
 pub(super) async fn launch(
     native: &NativeRunner,
     walls: Walls,
@@ -30,6 +30,7 @@ pub(super) async fn launch(
     }
     let places = Places::of(&session, walls, scratch);
     let work = work(&request.folders, request.access, &places)?;
+    // Taken out, since the rest of the request is still read below.
     let job = std::mem::replace(&mut request.job, Job::Program(Vec::new()));
     let spec = match job {
         Job::Program(argv) => {
@@ -37,6 +38,7 @@ pub(super) async fn launch(
         }
         Job::File(file) => {
             let mut spec = native.spec(walls, SpecJob::Worker(file), work);
+            // The worker is our own binary and needs no toolchain.
             spec.base.binds.clear();
             spec.setup.home_binds.clear();
             if walls == Walls::Reduced {

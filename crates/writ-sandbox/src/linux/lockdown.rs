@@ -1,4 +1,4 @@
-//! Takes every right from the job's process, for good, and looks whether they are really gone.
+//! Takes every right from the job's process, permanently, and checks that the process really has none left.
 
 use std::path::Path;
 
@@ -14,7 +14,7 @@ use crate::inside::{INNER_HOME, WORK};
 
 /// The newest Landlock interface that is used; older kernels give what they have.
 const LANDLOCK: ABI = ABI::V6;
-/// What a program may read on the second rung, where the host's whole tree is in sight.
+/// The paths that a program may read on the second rung, where the host's whole tree is in sight.
 const READABLE: [&str; 14] = [
     "/usr",
     "/bin",
@@ -31,7 +31,7 @@ const READABLE: [&str; 14] = [
     "/proc",
     "/dev",
 ];
-/// What a program may write on the second rung, besides its own folders.
+/// The devices that a program may write on the second rung, besides its own folders.
 const WRITABLE_DEVICES: [&str; 6] =
     ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty"];
 

@@ -1,5 +1,5 @@
-//! What a sandbox sees: a root in memory, system folders and toolchains read-only, the work folder, and an `/etc` of
-//! its own. Nothing else of the host is there.
+//! The view of a sandbox: a root in memory, system folders and toolchains read-only, the work folder, and an
+//! `/etc` of its own. Nothing else of the host is there.
 
 use std::fs;
 use std::io::{self, Read as _};
@@ -18,7 +18,7 @@ use crate::inside::{INNER_HOME, WORK};
 use crate::project::beneath;
 use crate::runner::Access;
 
-/// Where the new root is put together: every system has this folder.
+/// The folder in which the new root is put together: every system has it.
 const BASE: &str = "/tmp";
 /// Size of the root itself: folders, links and the files of `/etc`.
 const ROOT_OPTIONS: &str = "mode=0755,size=4m";
@@ -26,7 +26,8 @@ const ROOT_OPTIONS: &str = "mode=0755,size=4m";
 const SHM_OPTIONS: &str = "mode=1777,size=64m";
 /// System folders; links among them stay links.
 const SYSTEM: [&str; 7] = ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"];
-/// What programs need of the host's `/etc` and what tells nothing: caches, links and public certificates.
+/// The parts of the host's `/etc` that programs need and that reveal nothing: caches, links and public
+/// certificates.
 const ETC: [&str; 3] = ["/etc/ld.so.cache", "/etc/alternatives", "/etc/ssl/certs"];
 /// Devices that give and take nothing of the host's.
 const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
@@ -51,13 +52,14 @@ const DEVICE_LINKS: [(&str, &str); 5] = [
     ("ptmx", "pts/ptmx"),
 ];
 
-/// Where certificates lie that programs are to trust besides the system's: the folder, the one certificate, and all.
+/// The place of certificates that programs are to trust besides the system's: the folder, the one
+/// certificate, and all.
 const TRUST: &str = "/etc/writ";
 pub(crate) const TRUST_MORE: &str = "/etc/writ/authority.pem";
 pub(crate) const TRUST_ALL: &str = "/etc/writ/authorities.pem";
 /// Size of that folder: a system's authorities have a quarter of a megabyte.
 const TRUST_OPTIONS: &str = "mode=0755,size=4m";
-/// Where systems keep their authorities in one file; all lie in folders that are seen inside.
+/// The files in which systems have all their authorities; they lie in folders that are seen inside.
 const SYSTEM_TRUST: [&str; 2] = ["/etc/ssl/certs/ca-certificates.crt", "/etc/ssl/certs/ca-bundle.crt"];
 /// The most of it that is read, in bytes.
 const SYSTEM_TRUST_MAX: u64 = 2 * 1024 * 1024;
@@ -72,7 +74,7 @@ struct Piece {
     tree: OwnedFd,
     at: PathBuf,
     folder: bool,
-    /// Whether the sandbox is as good without it.
+    /// True if the sandbox is as good without it.
     optional: bool,
 }
 
@@ -101,7 +103,7 @@ pub(crate) fn build(base: &Base) -> Result<OwnedFd, Fault> {
                 .stage("/proc")?;
         }
     }
-    // The host's root may own the files of /proc/sys: nobody inside writes below /proc.
+    // The host's root may own the files of /proc/sys: nothing inside writes below /proc.
     freeze(&inside("/proc"), READ_ONLY)?;
     nix::unistd::chdir(BASE).stage("enter the root")?;
     nix::unistd::pivot_root(".", ".").stage("pivot")?;
@@ -153,7 +155,7 @@ pub(crate) fn furnish(base: &Base, setup: &Setup, host: OwnedFd) -> Result<(), F
         lay_trust(certificate)?;
     }
     umount2("/", MntFlags::MNT_DETACH).stage("leave the host")?;
-    // «..» of the root leads to whatever is still attached over it.
+    // «..» of the root leads to any mount that is still attached over it.
     let above = fstat(open_folder(Path::new("/..")).stage("leave the host")?).stage("leave the host")?;
     let below = fstat(&root).stage("leave the host")?;
     if (above.st_dev, above.st_ino) == (below.st_dev, below.st_ino) {
@@ -163,7 +165,7 @@ pub(crate) fn furnish(base: &Base, setup: &Setup, host: OwnedFd) -> Result<(), F
     }
 }
 
-/// Which folder the root is, as a process of the sandbox sees it.
+/// Returns the device and inode of the root, as a process of the sandbox sees it.
 pub(crate) fn root_id() -> io::Result<(u64, u64)> {
     let stat = nix::sys::stat::stat("/")?;
     Ok((stat.st_dev, stat.st_ino))
@@ -211,7 +213,7 @@ fn take(base: &Base) -> Result<Vec<Piece>, Fault> {
     Ok(pieces)
 }
 
-/// What of the host every command of a kind sees, where it is there and no link.
+/// Returns the paths of the host that every command of a kind sees, where they are there and no links.
 pub(crate) fn seen(base: &Base) -> impl Iterator<Item = &Path> {
     SYSTEM.into_iter().chain(ETC).map(Path::new).chain(base.binds.iter().map(PathBuf::as_path))
 }
@@ -387,7 +389,7 @@ impl Source {
     }
 }
 
-/// Mounts an overlay whose changes lie in memory.
+/// Mounts an overlay with its changes in memory.
 fn scratch(at: &Path, lower: &str, base: &Base) -> Result<(), Fault> {
     // Made in the overlay's own place, which it then covers.
     let size = format!("mode=0755,size={}", base.limits.tmp_bytes);

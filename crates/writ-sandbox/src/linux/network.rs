@@ -34,10 +34,11 @@ pub(crate) fn offer(control: BorrowedFd<'_>) -> Result<(), Fault> {
 
 // === outside ===
 
-/// Gives the listener to who asked for one. When nobody takes it, or it is not what was agreed, it is dropped: the
-/// program has no network.
+/// Gives the listener to the caller that asked for one. When it is not taken, or is not the agreed one, it is
+/// dropped: the program has no network.
 pub(crate) fn hand_over(socket: Option<OwnedFd>, to: Option<&mpsc::Sender<Listener>>) {
     let (Some(socket), Some(to)) = (socket, to) else { return };
+    // The descriptor comes from inside: it must be the listener and nothing else.
     if is_ours(socket.as_raw_fd()).unwrap_or(false) {
         let _ = to.try_send(Listener::new(socket));
     }
@@ -48,7 +49,8 @@ fn is_ours(socket: i32) -> io::Result<bool> {
     Ok(address.port() == PROXY_PORT && address.ip().is_loopback())
 }
 
-/// What tells programs whom to trust: the system's authorities and the one that was laid beside them.
+/// Returns the variables that name the trusted authorities: the system's and the one that was laid beside
+/// them.
 pub(crate) fn trust() -> impl Iterator<Item = (String, String)> {
     let all = [
         "SSL_CERT_FILE",
@@ -65,8 +67,9 @@ pub(crate) fn trust() -> impl Iterator<Item = (String, String)> {
     all.chain(more.into_iter().map(|name| (name.to_owned(), TRUST_MORE.to_owned())))
 }
 
-/// What tells programs about their way out. Names in both cases, because programs differ in what they read.
+/// Returns the variables that name the way out, in both cases, because programs differ in what they read.
 pub(crate) fn env() -> BTreeMap<String, String> {
+    // One address for every sandbox: each has a network of its own.
     let proxy = format!("http://127.0.0.1:{PROXY_PORT}");
     let own = "localhost,127.0.0.1,::1";
     let mut env = BTreeMap::new();
@@ -88,7 +91,7 @@ pub(crate) fn env() -> BTreeMap<String, String> {
         env.insert(name.to_owned(), own.to_owned());
     }
     let fixed = [
-        // There is nobody to type an answer, and the system's own packages are read-only anyway.
+        // No person is there to type an answer, and the system's own packages are read-only anyway.
         ("PIP_NO_INPUT", "1"),
         ("PIP_DISABLE_PIP_VERSION_CHECK", "1"),
         ("PIP_BREAK_SYSTEM_PACKAGES", "1"),

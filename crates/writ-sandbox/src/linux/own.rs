@@ -16,8 +16,9 @@ use super::{mounts, sys};
 use crate::inside::{RESERVED, WORK};
 use crate::project::beneath;
 
-/// Makes the folders at which the work folder and others are attached, and returns those that could be made. The folders that
-/// they lie in become read-only, so that what a program puts beside the project is refused and not gone with the sandbox.
+/// Makes the folders at which the work folder and others are attached, and returns those that could be made.
+/// The folders that they lie in become read-only, so that a file that a program puts beside the project is
+/// refused instead of vanishing with the sandbox.
 pub(crate) fn make<'a>(places: [Option<&'a Path>; 2], root: &OwnedFd) -> [Option<&'a Path>; 2] {
     let made = places.map(|place| place.filter(|place| make_folder(place, root).is_ok()));
     // First the folder that holds the other: what is attached on it later would cover it.
@@ -77,7 +78,8 @@ pub(crate) fn attach(own: &Path, root: &OwnedFd) -> io::Result<()> {
     sys::attach_mount(work.as_fd(), on.as_fd())
 }
 
-/// Where a program begins: at the project's own path, if the work folder could be attached there.
+/// Returns the directory in which a program begins: the project's own path, if the work folder could be
+/// attached there.
 pub(crate) fn cwd(order: &Order) -> PathBuf {
     let below = order.own.as_deref().zip(order.cwd.strip_prefix(WORK).ok());
     match below {

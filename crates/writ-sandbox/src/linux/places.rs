@@ -11,12 +11,12 @@ pub(crate) struct Places {
     pub(crate) work: PathBuf,
     pub(crate) home: PathBuf,
     pub(crate) scratch: PathBuf,
-    /// Whether they are made anew for this job.
+    /// True if they are made anew for this job.
     pub(crate) fresh: bool,
 }
 
 impl Places {
-    /// Returns the places of a run in a session's folder; `scratch`: one whose changes end with it.
+    /// Returns the places of a run in a session's folder; `scratch`: of a run without lasting changes.
     pub(crate) fn of(session: &Path, walls: Walls, scratch: bool) -> Self {
         if scratch && walls == Walls::Reduced {
             let base = session.join("verify");
@@ -27,7 +27,7 @@ impl Places {
         }
     }
 
-    /// Where a path that is meant as on the first rung really is.
+    /// Returns the real place of a path that is meant as on the first rung.
     pub(crate) fn resolve(&self, walls: Walls, inside: &str) -> PathBuf {
         let inside = Path::new(inside);
         if walls == Walls::Full {

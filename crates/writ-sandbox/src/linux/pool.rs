@@ -1,6 +1,6 @@
-//! Sandboxes that are made before somebody has something to do for them. Making one takes several times as long as
-//! running a short program in it, and nothing in it is of a session or a command until it is told: the folders of the
-//! session, the way out and the job come with a permit. Each is used once.
+//! Sandboxes that are made ahead of their jobs. Making one takes several times as long as running a short
+//! program in it, and nothing in it is of a session or a command at first: the folders of the session, the
+//! way out and the job come with a permit. Each is used once.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
@@ -14,10 +14,10 @@ use super::mounts;
 use super::slot::Slots;
 use super::spec::{Base, Said, Walls};
 
-/// How long one waits to be used. What the host changes at the paths that it has taken is noticed; what it mounts below
-/// them is seen after so long at the latest.
+/// The time that one waits to be used. Changes of the host at the paths that it has taken are noticed; mounts
+/// below them are seen after this time at the latest.
 pub(crate) const IDLE: Duration = Duration::from_secs(60);
-/// How long making one may take.
+/// The longest that making one may take.
 const MAKE: Duration = Duration::from_secs(10);
 
 /// The sandboxes that wait.
@@ -26,10 +26,10 @@ pub(crate) struct Pool {
     slots: Arc<Slots>,
     /// The most that wait of one kind; 0: none ever does.
     most: usize,
-    /// How long one waits.
+    /// The time that one waits.
     idle: Duration,
     state: Mutex<State>,
-    /// How many wait.
+    /// The number of those that wait.
     number: watch::Sender<usize>,
 }
 
@@ -49,11 +49,12 @@ struct Ready {
     alive: Alive,
 }
 
-/// Which file or folder lay at a path: device, inode and, since numbers are used again, when it last changed its name or
-/// owner. Folders change with every file in them, so of these it is left out.
+/// The identity of the file or folder at a path: device, inode and, since numbers are used again, the time of
+/// its last change of name or owner. Folders change with every file in them, so the time is left out for
+/// these.
 type Mark = (u64, u64, Option<(i64, i64)>);
 
-/// What is to be made again when a sandbox is gone.
+/// The order to make another sandbox when one has ended.
 #[derive(Debug)]
 pub(crate) struct Again {
     pool: Weak<Pool>,
@@ -70,7 +71,7 @@ impl Again {
 }
 
 impl Pool {
-    /// With nobody in it.
+    /// Makes an empty pool.
     pub(crate) fn new(slots: Arc<Slots>, most: usize, idle: Duration) -> Arc<Self> {
         Arc::new(Self { slots, most, idle, state: Mutex::default(), number: watch::Sender::new(0) })
     }
@@ -80,30 +81,33 @@ impl Pool {
         &self.slots
     }
 
-    /// How many wait.
+    /// The number of those that wait.
     pub(crate) fn ready(&self) -> usize {
         *self.number.borrow()
     }
 
-    /// What follows the use of a sandbox of this kind.
+    /// Returns the order that follows the use of a sandbox of this kind.
     pub(crate) fn again(self: &Arc<Self>, base: &Base) -> Again {
         Again { pool: Arc::downgrade(self), base: base.clone() }
     }
 
     /// One of this kind that waits, if the host still shows what it has taken. Those that it does not are ended.
     pub(crate) fn take(&self, base: &Base) -> Option<Alive> {
+        // The identities are read before the lock: `stat` may wait for a slow file system.
         let now = marks(base);
         let mut stale = Vec::new();
         let mut state = self.state();
         let found = loop {
             let id = state.waiting.iter().find(|(_, ready)| ready.base == *base).map(|(id, _)| *id);
             let Some(ready) = id.and_then(|id| state.waiting.remove(&id)) else { break None };
+            // A toolchain may have been replaced while it waited.
             if ready.taken == now && !ready.alive.is_gone() {
                 break Some(ready.alive);
             }
             stale.push(ready);
         };
         self.count(state);
+        // Ended outside the lock, since dropping one starts a task.
         drop(stale);
         found
     }
@@ -112,7 +116,7 @@ impl Pool {
     /// for the file worker.
     fn fill(self: &Arc<Self>, base: &Base) {
         let mut state = self.state();
-        // Without namespaces there is next to nothing that could be made beforehand.
+        // Without namespaces there is next to nothing that could be made ahead.
         if base.walls == Walls::Reduced {
             return;
         }
@@ -123,6 +127,7 @@ impl Pool {
             return;
         }
         state.making.retain(|(kind, _)| kind != base);
+        // Counted before they are made, so that two calls do not make twice as many.
         state.making.push((base.clone(), making + missing));
         drop(state);
         for _ in 0..missing {
@@ -165,8 +170,9 @@ impl Pool {
     }
 }
 
-/// Makes one, lets it wait, and ends it when nobody wanted it.
+/// Makes one, lets it wait, and ends it when it was not taken.
 async fn make(pool: Weak<Pool>, slots: Arc<Slots>, base: Base) {
+    // Before it is made: a change in between makes it stale instead of wrong.
     let taken = marks(&base);
     let made = tokio::time::timeout(MAKE, async {
         let alive = Alive::make_aside(&slots, &base).await.ok()?;
@@ -179,13 +185,14 @@ async fn make(pool: Weak<Pool>, slots: Arc<Slots>, base: Base) {
     let ready = alive.map(|alive| Ready { base: base.clone(), taken, alive });
     let id = pool.upgrade().and_then(|pool| pool.made(&base, ready));
     let (Some(id), Some(handle)) = (id, handle) else { return };
+    // It may also have been taken meanwhile: then there is nothing to end.
     let _ = tokio::time::timeout(idle, handle.gone()).await;
     if let Some(pool) = pool.upgrade() {
         pool.end(id);
     }
 }
 
-/// What lies now at the paths that a sandbox of this kind takes.
+/// Returns the identities of the paths that a sandbox of this kind takes, as they are now.
 fn marks(base: &Base) -> Vec<Option<Mark>> {
     let mark = |path| {
         let meta = std::fs::symlink_metadata(path).ok()?;
@@ -197,7 +204,7 @@ fn marks(base: &Base) -> Vec<Option<Mark>> {
 
 #[cfg(test)]
 impl Pool {
-    /// How many were made.
+    /// Returns the number of those that were made.
     pub(crate) fn made_so_far(&self) -> u64 {
         self.state().next
     }

@@ -22,13 +22,14 @@ use crate::error::SandboxError;
 use crate::exec::{ExecOptions, Limit, Listener, Piece, Stream};
 use crate::runner::{StreamCapture, Talk};
 
-/// How much is read from a stream at once.
+/// The bytes of one read from a stream.
 const BLOCK: usize = 64 * 1024;
-/// How often the overlay is measured.
+/// The time between two measurements of the overlay.
 const DISK_EVERY: Duration = Duration::from_secs(1);
-/// How often memory and processes are measured where no control group limits them.
+/// The time between two measurements of memory and processes where no control group limits them.
 const TREE_EVERY: Duration = Duration::from_millis(200);
-/// How long a stream may stay open after the sandbox ended: only on the second rung can somebody still hold it.
+/// The time that a stream may stay open after the sandbox ended: only on the second rung can a process still
+/// hold it.
 const STREAM_GRACE: Duration = Duration::from_secs(2);
 
 /// A job and its limits.
@@ -37,22 +38,23 @@ pub(crate) struct Launch {
     pub(crate) stdin: Option<Vec<u8>>,
     pub(crate) time: Duration,
     pub(crate) memory: u64,
-    /// Bytes kept of each stream.
+    /// The stored beginning of each stream, in bytes.
     pub(crate) keep: u64,
     /// Bytes of one stream that end the job.
     pub(crate) kill_above: u64,
     /// Folders on the host that may together have so many bytes.
     pub(crate) disk: Option<(Vec<PathBuf>, u64)>,
     pub(crate) options: ExecOptions,
-    /// Whether more of this kind will be wanted soon.
+    /// True if more of this kind will be asked for soon.
     pub(crate) again: bool,
-    /// Held until every process of the job is gone: its overlay is mounted no more.
+    /// Held until every process of the job has ended: its overlay is not mounted from then on.
     pub(crate) hold: Option<OwnedMutexGuard<()>>,
-    /// Who talks to the job while it runs: gets its standard input and output, of which nothing is kept then.
+    /// The client of the job while it runs: gets its standard input and output, of which nothing is stored
+    /// then.
     pub(crate) talk: Option<oneshot::Sender<Talk>>,
 }
 
-/// What came of it.
+/// The end of a job.
 #[derive(Debug)]
 pub(crate) struct JobResult {
     pub(crate) event: Event,
@@ -65,7 +67,7 @@ pub(crate) struct JobResult {
 /// Runs a job to its end: in a sandbox that is ready, else in one that is made for it.
 pub(crate) async fn run(pool: &Arc<Pool>, mut launch: Launch) -> Result<JobResult, SandboxError> {
     let began = Instant::now();
-    // Who talks gets the streams once: there is no second try for a sandbox whose folders were moved.
+    // A client gets the streams once: there is no second try for a sandbox with moved folders.
     let ready = if launch.talk.is_some() { None } else { pool.take(&launch.spec.base) };
     let was_ready = ready.is_some();
     let alive = match ready {
@@ -93,6 +95,7 @@ async fn drive(
     let mut streams = Streams::new(input).map_err(|why| helper("streams", &why))?;
     let (stdin, stdout) = streams.ours(launch.talk.take());
     alive.hold(launch.hold.take(), launch.again.then(|| pool.again(&launch.spec.base)));
+    // Encoded before anything is sent: half a message would be the end of the sandbox.
     let words = Words::of(&launch.spec)?;
     let (options, disk) = (&launch.options, launch.disk.clone());
     let watchdog = alive.unlimited().map(|pid| (pid, launch.memory, launch.spec.base.limits.processes));
@@ -129,6 +132,7 @@ async fn drive(
         capture(Some(streams.stderr), Stream::Stderr),
         feed(stdin, launch.stdin.as_deref(), &done),
     );
+    // The kernel kills one process for want of memory; its parent may then end with any code.
     let starved = event != Some(Event::Exited(0)) && alive.out_of_memory();
     let limit = limit.or(starved.then_some(Limit::Memory));
     let event = event.or(limit.map(|_| Event::Signalled(libc::SIGKILL)));
@@ -137,7 +141,8 @@ async fn drive(
     Ok(JobResult { event, limit, stdout, stderr, duration: began.elapsed() })
 }
 
-/// What the first process says of the job, after which nobody is left in it. `None`: it is gone without a word.
+/// Returns the first process's report of the job, after which no process is left in it. `None`: it ended
+/// without one.
 async fn last_word(alive: &Alive, listener: Option<&mpsc::Sender<Listener>>) -> Option<Event> {
     let mut report = Report::default();
     loop {
@@ -167,6 +172,7 @@ impl Streams {
             let (theirs, ours) = io::pipe()?;
             (Some(pipe::Sender::from_owned_fd(ours.into())?), theirs.into())
         } else {
+            // A program that reads without input gets the end at once instead of waiting.
             (None, std::fs::File::open("/dev/null")?.into())
         };
         let (stdout, their_out) = io::pipe()?;
@@ -179,7 +185,7 @@ impl Streams {
         })
     }
 
-    /// What is fed and read here; with somebody who talks, that is theirs.
+    /// Returns the streams that are fed and read here; with a client, both are the client's.
     fn ours(
         &mut self,
         talk: Option<oneshot::Sender<Talk>>,
@@ -187,21 +193,22 @@ impl Streams {
         let (stdin, stdout) = (self.stdin.take(), self.stdout.take());
         let Some(talk) = talk else { return (stdin, stdout) };
         if let (Some(input), Some(output)) = (stdin, stdout) {
-            // Who is gone by now has ended the job, too.
+            // A client that has left has ended the job, too.
             let _taken = talk.send(Talk { input, output });
         }
         (None, None)
     }
 }
 
-/// What of a stream is kept, and when it is too much.
+/// The bounds of a stream.
 #[derive(Clone, Copy)]
 struct Bounds {
     keep: u64,
     kill_above: u64,
 }
 
-/// Reads a stream to its end. What is beyond `keep` is counted and dropped, so that nobody inside ever waits for us.
+/// Reads a stream to its end. Bytes beyond `keep` are counted and dropped, so that no process inside ever
+/// waits for us.
 async fn capture(
     pipe: Option<pipe::Receiver>,
     stream: Stream,
@@ -214,6 +221,7 @@ async fn capture(
     let Some(mut pipe) = pipe else { return kept };
     let mut block = vec![0; BLOCK];
     let late = async {
+        // A process that escaped the second rung could hold the pipe open.
         done.cancelled().await;
         tokio::time::sleep(STREAM_GRACE).await;
     };

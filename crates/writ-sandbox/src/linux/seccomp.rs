@@ -87,7 +87,7 @@ const NAMESPACE_FLAGS: &[i32] = &[
     0x80,
 ];
 
-/// Terminal requests that type into, or read from, somebody else's terminal.
+/// Terminal requests that type into, or read from, another terminal.
 const FORBIDDEN_IOCTLS: &[u64] = &[libc::TIOCSTI, libc::TIOCLINUX, libc::TIOCCONS];
 
 /// `personality` with this argument only asks.
@@ -117,7 +117,7 @@ impl Filters {
         })
     }
 
-    /// Installs them in the calling thread, for good.
+    /// Installs them in the calling thread; they cannot be removed.
     pub(crate) fn install(&self, walls: Walls) -> Result<(), Fault> {
         let forbidden = match walls {
             Walls::Full => &self.full,
@@ -181,7 +181,8 @@ fn rule(conditions: &[(u8, SeccompCmpOp, u64)]) -> Result<SeccompRule, Fault> {
     SeccompRule::new(conditions).map_err(fault)
 }
 
-/// A filter that answers «not there» to every call of the x32 table, whose numbers the others do not know.
+/// Returns a filter that answers «not there» to every call of the x32 table: the others do not know its
+/// numbers.
 #[cfg(target_arch = "x86_64")]
 fn tables() -> BpfProgram {
     const LOAD_WORD: u16 = 0x20;

@@ -12,7 +12,7 @@ use crate::error::SandboxError;
 
 /// The most zygotes that rest; more are started when more commands run at once, and end after them.
 const RESTING_MAX: usize = 4;
-/// What the zygote and the sandbox's first process add to the number of processes.
+/// The processes that the zygote and the sandbox's first process add.
 const OWN_PROCESSES: u64 = 2;
 
 /// The zygotes of a sandbox.
@@ -50,6 +50,7 @@ impl Slots {
     /// Has a sandbox forked by a zygote at rest, or by a new one.
     pub(crate) fn fork(&self, walls: Walls, control: BorrowedFd<'_>) -> Result<Slot, SandboxError> {
         loop {
+            // The lock is not held while a zygote is started.
             let resting = self.resting.lock().unwrap_or_else(PoisonError::into_inner).pop();
             let (slot, new) = match resting {
                 Some(slot) => (slot, false),
@@ -64,8 +65,9 @@ impl Slots {
         }
     }
 
-    /// Takes a zygote back whose sandbox is gone.
+    /// Takes a zygote back after the end of its sandbox.
     pub(crate) fn give_back(&self, mut slot: Slot) {
+        // Later kills in this group belong to the next sandbox.
         slot.kills = slot.group.as_ref().map_or(0, Group::kills);
         let mut resting = self.resting.lock().unwrap_or_else(PoisonError::into_inner);
         if resting.len() < RESTING_MAX {
@@ -83,12 +85,12 @@ impl Slots {
 }
 
 impl Slot {
-    /// Whether a control group limits what it forks.
+    /// Returns true if a control group limits what it forks.
     pub(crate) const fn is_limited(&self) -> bool {
         self.group.is_some()
     }
 
-    /// Whether the kernel had to kill for want of memory since the sandbox was forked.
+    /// Returns true if the kernel had to kill for want of memory since the sandbox was forked.
     pub(crate) fn out_of_memory(&self) -> bool {
         self.group.as_ref().is_some_and(|group| group.kills() > self.kills)
     }

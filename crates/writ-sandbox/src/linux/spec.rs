@@ -1,4 +1,4 @@
-//! What the host tells a sandbox to be, and what the sandbox tells the host. JSON with a length before it.
+//! The messages between the host and a sandbox: JSON with a length before it.
 
 use std::io::{self, Read, Write};
 use std::os::unix::fs::MetadataExt;
@@ -15,10 +15,10 @@ pub(crate) const MESSAGE_MAX: u32 = 64 * 1024 * 1024;
 
 /// Bytes of the length before a message.
 pub(crate) const LENGTH: usize = 4;
-/// What is set aside for a message before its first byte is there: most are smaller.
+/// The room that is set aside for a message before its first byte is there: most are smaller.
 const BODY_GUESS: usize = 16 * 1024;
 
-/// How a sandbox is walled in.
+/// The means by which a sandbox is walled in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Walls {
     /// By namespaces of its own, and everything below.
@@ -27,14 +27,14 @@ pub(crate) enum Walls {
     Reduced,
 }
 
-/// What every sandbox of a kind is before it has anything to do: nothing in it is of a session or a command, so it can
-/// be made beforehand.
+/// The part that all sandboxes of a kind share, without anything of a session or a command: it can be made
+/// ahead.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Base {
     pub(crate) walls: Walls,
     /// Host folders that are seen inside, read-only, at the same paths.
     pub(crate) binds: Vec<PathBuf>,
-    /// Whether the home is an empty one in memory, and not a folder of the session.
+    /// True if the home is an empty one in memory, and not a folder of the session.
     pub(crate) empty_home: bool,
     pub(crate) limits: Limits,
     /// The user and group that the host knows us by.
@@ -42,11 +42,11 @@ pub(crate) struct Base {
     pub(crate) gid: u32,
 }
 
-/// What a session adds to it. Read by the first process.
+/// The part that a session adds. Read by the first process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Setup {
     pub(crate) work: Work,
-    /// Where the work folder is seen besides `/work`.
+    /// The path at which the work folder is seen besides `/work`.
     pub(crate) own: Option<PathBuf>,
     /// The owner's git directory, where it does not lie in the project.
     pub(crate) git: Option<GitOverlay>,
@@ -54,13 +54,13 @@ pub(crate) struct Setup {
     pub(crate) home: Option<HostFolder>,
     /// Host folders that are seen inside, read-only, below the home.
     pub(crate) home_binds: Vec<(PathBuf, String)>,
-    /// Whether a listener for the way out is made and handed to the host.
+    /// True if a listener for the way out is made and handed to the host.
     pub(crate) network: bool,
     /// A certificate that programs are to trust besides the system's, in PEM.
     pub(crate) trust: Option<String>,
 }
 
-/// What is done in it, once. Read by the job's process when the first process says that everything is in its place.
+/// The one job. Read by the job's process when the first process says that everything is in its place.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Order {
     pub(crate) job: Job,
@@ -85,7 +85,7 @@ impl std::fmt::Debug for Environment {
     }
 }
 
-/// One sandbox: made for one job, gone after it.
+/// One sandbox: made for one job, removed after it.
 #[derive(Clone, Debug)]
 pub(crate) struct Spec {
     pub(crate) base: Base,
@@ -109,7 +109,7 @@ impl HostFolder {
     }
 }
 
-/// What is done inside.
+/// The job inside.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Job {
     /// A program is run.
@@ -121,7 +121,7 @@ pub(crate) enum Job {
     Probe(String),
 }
 
-/// What is seen at `/work`.
+/// The folder at `/work`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Work {
     /// An overlay of a project; `layers` has `upper` and `work`.
@@ -133,7 +133,7 @@ pub(crate) enum Work {
 /// A git directory of the host with what the session's programs write there; `layers` has `upper` and `work`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct GitOverlay {
-    /// Where it is seen.
+    /// The path at which it is seen.
     pub(crate) at: PathBuf,
     /// The work tree's root on the host, where the project is a subfolder of it.
     pub(crate) top: Option<PathBuf>,
@@ -144,7 +144,7 @@ pub(crate) struct GitOverlay {
     pub(crate) access: Access,
 }
 
-/// What one job may use.
+/// The limits of one job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Limits {
     pub(crate) processes: u64,
@@ -155,25 +155,25 @@ pub(crate) struct Limits {
     pub(crate) tmp_bytes: u64,
 }
 
-/// What the first process tells the host, over the control socket.
+/// A message of the first process to the host, over the control socket.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Said {
     /// The sandbox is made and waits for something to do.
     Ready,
     /// Here is the listener for the way out: it travels with this message.
     Listener,
-    /// The job is over, and every process of it is gone.
+    /// The job is over, and every process of it has ended.
     Done(Event),
 }
 
-/// How a job ended.
+/// The end of a job.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Event {
     /// It could not be made.
     SetupFailed(Fault),
     /// It was made and the program could not be executed.
     ExecFailed(i32),
-    /// The program ended by itself.
+    /// The program ended on its own.
     Exited(i32),
     /// The program ended by a signal.
     Signalled(i32),
@@ -182,9 +182,9 @@ pub(crate) enum Event {
 /// A step of the recipe that failed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Fault {
-    /// Which step.
+    /// The step.
     pub(crate) stage: String,
-    /// What the system said.
+    /// The error of the system.
     pub(crate) why: String,
     /// The system's error number; 0: none.
     pub(crate) errno: i32,
@@ -242,6 +242,7 @@ pub(crate) fn read_message<T: DeserializeOwned>(from: &mut impl Read) -> io::Res
 /// Reads what follows a length.
 pub(crate) fn read_body<T: DeserializeOwned>(from: &mut impl Read, length: [u8; LENGTH]) -> io::Result<T> {
     let length = u32::from_le_bytes(length);
+    // The length is the other side's word: no memory is set aside for it.
     if length > MESSAGE_MAX {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "the message is too long"));
     }

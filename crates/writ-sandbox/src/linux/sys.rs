@@ -11,7 +11,7 @@ use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg};
 /// The most descriptors that one message carries: three streams.
 pub(crate) const FDS_MAX: usize = 3;
 
-/// What [`fork_with`] returns.
+/// The result of [`fork_with`].
 #[derive(Debug)]
 pub(crate) enum Forked {
     /// In the new process.
@@ -54,7 +54,7 @@ pub(crate) fn fork_with(flags: libc::c_int) -> io::Result<Forked> {
     }
 }
 
-/// Kills the process behind a handle. A process that is gone already is no error.
+/// Kills the process behind a handle. A process that has ended already is no error.
 pub(crate) fn kill(pidfd: BorrowedFd<'_>, signal: libc::c_int) -> io::Result<()> {
     // SAFETY: plain numbers and a null pointer, which the call allows for «no further information».
     let done = unsafe {
@@ -72,7 +72,7 @@ pub(crate) fn kill(pidfd: BorrowedFd<'_>, signal: libc::c_int) -> io::Result<()>
     }
 }
 
-/// Whether the process behind a handle has ended.
+/// Returns true if the process behind a handle has ended.
 pub(crate) fn has_ended(pidfd: BorrowedFd<'_>) -> bool {
     let mut watch = [nix::poll::PollFd::new(pidfd, nix::poll::PollFlags::POLLIN)];
     let polled = nix::poll::poll(&mut watch, nix::poll::PollTimeout::ZERO);
@@ -213,7 +213,7 @@ pub(crate) fn landlock_abi() -> u32 {
     u32::try_from(abi).unwrap_or(0)
 }
 
-/// Whether this process is still a possible target of a debugger or of readers of `/proc`.
+/// Makes this process a possible target of debuggers and of readers of `/proc`, or stops that.
 pub(crate) fn set_dumpable(dumpable: bool) {
     // SAFETY: plain numbers.
     unsafe { libc::prctl(libc::PR_SET_DUMPABLE, libc::c_ulong::from(dumpable), 0, 0, 0) };
@@ -238,7 +238,7 @@ pub(crate) fn detach(command: &mut std::process::Command) {
     }
 }
 
-/// Whether an open folder has an extended attribute with the value `y`.
+/// Returns true if an open folder has an extended attribute with the value `y`.
 pub(crate) fn has_mark(folder: BorrowedFd<'_>, name: &CStr) -> bool {
     let mut value = [0_u8; 1];
     // SAFETY: the name is a C string, the buffer has the size that is given, and both outlive the call.
@@ -257,7 +257,7 @@ pub(crate) use probe::{handle, raw};
 
 #[cfg(any(test, feature = "early-init"))]
 mod early {
-    /// Runs before `main` of a test binary, whose `main` belongs to the test harness.
+    /// Runs before `main` of a test binary: that `main` belongs to the test harness.
     extern "C" fn run() {
         if let Some(code) = super::super::init_from_cmdline() {
             std::process::exit(code);

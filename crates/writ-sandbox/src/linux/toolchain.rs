@@ -8,10 +8,10 @@ use crate::project::private::permitted;
 /// The programs' path inside, after the toolchains.
 const SYSTEM_PATH: &str = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin";
 
-/// Where cargo keeps sources of dependencies, below a home.
+/// The folder of cargo's sources of dependencies, below a home.
 pub(crate) const REGISTRY: &str = ".cargo/registry";
 
-/// What is shown, and how programs find it.
+/// The toolchains that are shown, and the way in which programs find them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Toolchains {
     /// Folders that are bound read-only at their own paths.
@@ -20,7 +20,7 @@ pub(crate) struct Toolchains {
     pub(crate) home_binds: Vec<(PathBuf, String)>,
     /// The value of `PATH`.
     pub(crate) path: String,
-    /// Where rustup keeps its toolchains.
+    /// The folder of rustup's toolchains.
     pub(crate) rustup_home: Option<PathBuf>,
 }
 

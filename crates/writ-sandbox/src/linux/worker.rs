@@ -1,5 +1,5 @@
-//! The file worker: reads, lists, searches and writes below the work folder, inside the sandbox. What it reads may
-//! be hostile; whatever it does with it stays in here.
+//! The file worker: reads, lists, searches and writes below the work folder, inside the sandbox. The files
+//! may be hostile; any harm that they do stays in here.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -147,6 +147,7 @@ fn write(work: &Path, change: &FileChange, content: Option<&[u8]>) -> Result<Wri
     let mode =
         current.as_ref().and_then(|file| file.metadata().ok()).map_or(0o644, |meta| meta.mode() & 0o777);
     let found = current.map(|mut file| beneath::digest(&mut file)).transpose().map_err(fault)?;
+    // The change was made for this content of the file and no other.
     if found != change.before {
         return Err(FileFault::Conflict { path: shown.to_owned(), found });
     }
@@ -157,6 +158,7 @@ fn write(work: &Path, change: &FileChange, content: Option<&[u8]>) -> Result<Wri
     }
     let content = content.ok_or_else(|| FileFault::Unsupported { why: "it has no content".into() })?;
     let digest = Digest::of(content);
+    // The content must be the one that was approved, not only the file before it.
     if change.after != Some(digest) {
         return Err(FileFault::Content { path: shown.to_owned() });
     }
@@ -169,7 +171,7 @@ fn write(work: &Path, change: &FileChange, content: Option<&[u8]>) -> Result<Wri
     Ok(Written { digest: Some(digest), bytes: size(content) })
 }
 
-/// Saves what comes in, if it is whole: somebody who died in the middle of sending it leaves no file.
+/// Saves the incoming bytes, if they are complete: a sender that died in the middle leaves no file.
 fn save(work: &Path, shown: &str, bytes: u64, mut from: impl Read) -> Result<Written, FileFault> {
     let fault = |why: std::io::Error| io_fault(shown, &why);
     let root = beneath::root(work).map_err(fault)?;
@@ -194,6 +196,7 @@ fn save(work: &Path, shown: &str, bytes: u64, mut from: impl Read) -> Result<Wri
 fn replace(folder: &OwnedFd, name: &Path, content: &[u8], mode: u32) -> std::io::Result<()> {
     let staged = PathBuf::from(format!(".writ-{}.new", std::process::id()));
     let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL;
+    // A worker that was killed may have left one of this name.
     beneath::remove(folder, &staged)?;
     let mut file = File::from(beneath::open_at(folder, &staged, flags, Mode::from_bits_truncate(0o600))?);
     let written = file
@@ -235,7 +238,7 @@ fn not(shown: &str, expected: &str) -> FileFault {
     FileFault::Kind { path: shown.to_owned(), expected: expected.to_owned() }
 }
 
-/// What an error of the system means for a request.
+/// Returns the fault for an error of the system.
 fn io_fault(shown: &str, why: &std::io::Error) -> FileFault {
     let path = shown.to_owned();
     match why.raw_os_error() {

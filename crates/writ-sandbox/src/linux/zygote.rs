@@ -21,9 +21,9 @@ use crate::error::SandboxError;
 
 /// The second argument of our own binary when it is started as zygote.
 pub(crate) const MARKER: &str = "writ-sandbox-zygote";
-/// Where the zygote finds its socket: standard input.
+/// The zygote's socket: standard input.
 const SOCKET_FD: i32 = 0;
-/// How long a request may be: one byte says which walls.
+/// The length of a request: one byte says which walls.
 const REQUEST_LEN: usize = 1;
 /// Namespaces of the first rung. The control group namespace follows after the group was joined.
 const NAMESPACES: i32 = libc::CLONE_NEWUSER
@@ -42,7 +42,7 @@ pub(crate) fn main() -> i32 {
         return 2;
     }
     let Ok(filters) = seccomp::Filters::compile() else { return 3 };
-    // Children watch this pipe: when its only writer, this process, is gone, they must not begin.
+    // Children watch this pipe: when its only writer, this process, has ended, they must not begin.
     let Ok((alive, held)) = io::pipe() else { return 4 };
     sys::ignore_children(true);
     sys::adopt_orphans();
@@ -138,6 +138,7 @@ fn launch(exe: &Path) -> io::Result<Zygote> {
     let (ours, theirs) = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC)?;
     let process = std::process::Command::new(exe)
         .arg(MARKER)
+        // Its memory must never hold a secret, and variables may be some.
         .env_clear()
         .current_dir("/")
         .stdin(Stdio::from(theirs))

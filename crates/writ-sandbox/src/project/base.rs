@@ -1,4 +1,5 @@
-//! What the session's work is compared with: the project under the overlay, or the record of a copy.
+//! The state that the session's work is compared with: the project under the overlay, or the record of a
+//! copy.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -19,15 +20,15 @@ use crate::name;
 /// The most files that one deleted folder lists.
 const BELOW_MAX: usize = 10_000;
 
-/// What is compared with.
+/// The state that is compared with.
 pub(crate) enum Lower {
     /// The project itself, as it is now.
     Project(OwnedFd),
-    /// What was copied.
+    /// The record of a copy.
     Record { base: Base, project: Option<OwnedFd> },
 }
 
-/// What there is at a path.
+/// The entry at a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Found {
     Nothing,
@@ -46,8 +47,9 @@ pub(crate) struct FoundFile {
 }
 
 impl FoundFile {
-    /// Whether the project's file was changed after the session had taken it. Clocks of file systems tick every few
-    /// milliseconds: what happened in the same tick counts, so that no change of the owner is ever undone.
+    /// Returns true if the project's file was changed after the session had taken it. Clocks of file systems
+    /// tick every few milliseconds: a change in the same tick counts, so that no change of the owner is ever
+    /// undone.
     pub(crate) fn changed_since(&self, taken: &File) -> bool {
         match (self.changed, beneath::made(taken)) {
             (Some(changed), Some(made)) => changed >= made,
@@ -66,16 +68,17 @@ impl Lower {
         }
     }
 
-    /// Whether deletions are marks in the upper directory.
+    /// Returns true if deletions are marks in the upper directory.
     pub(crate) const fn is_overlay(&self) -> bool {
         matches!(self, Self::Project(_))
     }
 
-    /// What there is at a path. What cannot be read is something else than a file.
+    /// Returns the entry at a path. An unreadable one counts as something else than a file.
     pub(crate) fn find(&self, path: &Path) -> Found {
         match self {
             Self::Project(root) => find_in(root, path).unwrap_or(Found::Other),
             Self::Record { base, .. } => {
+                // The record is JSON, so a name that is not UTF-8 is not in it.
                 let Some(path) = path.to_str() else { return Found::Nothing };
                 match base.files.get(path) {
                     Some(file) => Found::File(FoundFile {
@@ -92,6 +95,7 @@ impl Lower {
     /// The record names files only: links are looked up in the project, folders are beginnings of paths.
     fn link_or_folder(&self, path: &str) -> Found {
         let Self::Record { base, project } = self else { return Found::Nothing };
+        // With the slash, so that `src` is not found in `src2`.
         let below = format!("{path}/");
         if base.files.range(below.clone()..).next().is_some_and(|(found, _)| found.starts_with(&below)) {
             return Found::Folder;
@@ -144,7 +148,8 @@ impl Lower {
     }
 }
 
-/// Whether a path of the project may be changed at all: it can be shown, and no part of it is git's own.
+/// Returns true if a path of the project may be changed at all: it can be shown, and no part of it is git's
+/// own.
 pub(crate) fn carried(path: &str) -> bool {
     beneath::names(path).is_ok_and(|names| {
         !names.is_empty()
@@ -152,7 +157,7 @@ pub(crate) fn carried(path: &str) -> bool {
     })
 }
 
-/// What there is at a path below a folder.
+/// Returns the entry at a path below a folder.
 pub(crate) fn find_in(root: &OwnedFd, path: &Path) -> io::Result<Found> {
     if path.as_os_str().is_empty() {
         return Ok(Found::Folder);

@@ -14,7 +14,7 @@ use writ_types::digest::Digest;
 
 /// The deepest path, in names.
 pub(crate) const DEPTH_MAX: usize = 64;
-/// How much is read at once when a digest is taken.
+/// The bytes of one read when a digest is taken.
 const BLOCK: usize = 64 * 1024;
 
 /// A path relative to a folder that names nothing above it: its names, or why it is none.
@@ -26,6 +26,7 @@ pub(crate) fn names(path: &str) -> Result<Vec<&str>, &'static str> {
         return Err("it holds a zero byte");
     }
     let names: Vec<&str> = path.split('/').filter(|name| !name.is_empty() && *name != ".").collect();
+    // Checked before the kernel sees it, so that the error is the same on every system.
     if names.contains(&"..") {
         return Err("it climbs");
     }
@@ -81,6 +82,7 @@ fn open_below(root: BorrowedFd<'_>, path: &Path, flags: OFlag, mode: Mode) -> io
         };
         let last = names.peek().is_none();
         let way = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+        // Folders on the way are only passed through.
         let (flags, mode) = if last { (flags, mode) } else { (way, Mode::empty()) };
         folder = openat(&folder, name, flags | OFlag::O_NOFOLLOW, mode)?;
     }
@@ -108,7 +110,7 @@ pub(crate) fn read_at(root: impl AsFd, path: &Path) -> io::Result<Option<File>> 
     }
 }
 
-/// What is at a path, links included. `None`: nothing.
+/// Returns the status of the entry at a path, links included. `None`: there is none.
 pub(crate) fn stat_at(root: impl AsFd, path: &Path) -> io::Result<Option<FileStat>> {
     let parent = path.parent().unwrap_or(Path::new(""));
     let Some(name) = path.file_name() else { return Ok(None) };
@@ -124,7 +126,7 @@ pub(crate) fn stat_at(root: impl AsFd, path: &Path) -> io::Result<Option<FileSta
     }
 }
 
-/// Whether an error says that a path leads nowhere.
+/// Returns true if an error says that a path leads nowhere.
 fn gone(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
@@ -160,6 +162,7 @@ pub(crate) fn content(mut file: File, max: u64) -> io::Result<Result<Vec<u8>, u6
         return Ok(Err(bytes));
     }
     let mut content = Vec::with_capacity(usize::try_from(bytes).unwrap_or(0));
+    // The size of the first look may be out of date: one byte too many shows it.
     let read = Read::by_ref(&mut file).take(max.saturating_add(1)).read_to_end(&mut content)?;
     let read = u64::try_from(read).unwrap_or(u64::MAX);
     Ok(if read > max { Err(read) } else { Ok(content) })
@@ -179,7 +182,7 @@ pub(crate) fn digest(file: &mut File) -> io::Result<Digest> {
     }
 }
 
-/// Removes a file; that it is gone already is no error.
+/// Removes a file; a missing one is no error.
 pub(crate) fn remove(folder: impl AsFd, name: &Path) -> io::Result<()> {
     match unlinkat(folder, name, UnlinkatFlags::NoRemoveDir) {
         Ok(()) | Err(Errno::ENOENT) => Ok(()),

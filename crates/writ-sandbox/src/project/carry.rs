@@ -22,11 +22,11 @@ use crate::changes::{CHANGE_BYTES_MAX, CHANGES_MAX};
 /// The beginning of a staged file's name; the rest comes from the content, so that a second run replaces it.
 const STAGED: &str = ".writ-apply-";
 
-/// The most bytes of a project's files that are kept so that one application of changes can be undone: more is rarely
-/// what a person has written, and a session keeps several.
+/// The most bytes of a project's files that are stored so that one application of changes can be undone: more
+/// is rarely what a person has written, and a session stores several.
 const KEPT_BYTES_MAX: u64 = 16 * 1024 * 1024;
 
-/// Applies changes. What the project had before is kept in the folder `keep`, which is made.
+/// Applies changes. The project's earlier files are stored in the folder `keep`, which is made.
 pub(crate) fn apply(view: &View, changes: &[FileChange], keep: Option<&Path>) -> Result<Applied, ApplyError> {
     let project = view.project.as_deref().ok_or(ApplyError::WrongProject)?;
     let root = beneath::root(project).map_err(|why| failed(".", 0, why))?;
@@ -41,12 +41,12 @@ pub(crate) fn apply(view: &View, changes: &[FileChange], keep: Option<&Path>) ->
     }
     let mut staged = Vec::new();
     let result = stage_all(&root, (&written, view.own_modes), &todo, &mut staged).and_then(|()| {
-        // Nobody waits in vain for what can be undone: what cannot be kept is done all the same.
+        // Undoing is an extra: changes are applied even where the earlier files cannot be stored.
         let back = keep.and_then(|folder| back(&root, &todo, folder).ok().flatten()).unwrap_or_default();
         // Once more, now that nothing but renames is left to do.
         pending(&root, changes, &mut Applied::default())?;
         commit(&staged, &mut applied)?;
-        // What an earlier attempt had done is not kept, so there is no way back to before it.
+        // The files before an earlier attempt are not stored, so there is no way back to before it.
         if applied.already.is_empty() {
             applied.back = back;
         }
@@ -102,7 +102,7 @@ fn back(root: &OwnedFd, todo: &[&FileChange], keep: &Path) -> io::Result<Option<
     Ok(Some(back))
 }
 
-/// Whether the changes are such as our diff makes.
+/// Checks that the changes have the form that our diff makes.
 fn check_shape(changes: &[FileChange]) -> Result<(), ApplyError> {
     let bad = |change: &FileChange, why: &str| ApplyError::BadPath {
         path: change.path.clone(),
@@ -155,7 +155,7 @@ fn pending<'a>(
     if conflicts.is_empty() { Ok(todo) } else { Err(ApplyError::Conflict { paths: conflicts }) }
 }
 
-/// Whether the session's file is what the change says.
+/// Returns true if the session's file is the one that the change names.
 fn source_is(written: &OwnedFd, change: &FileChange) -> bool {
     let found = beneath::stat_at(written, Path::new(&change.path)).ok().flatten();
     let file = found.is_some_and(|stat| beneath::kind(&stat) == nix::sys::stat::SFlag::S_IFREG);

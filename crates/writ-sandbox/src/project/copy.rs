@@ -52,6 +52,7 @@ impl Base {
     pub(crate) fn write(&self, dir: &Path) -> io::Result<()> {
         let staged = dir.join("base.json.new");
         fs::write(&staged, serde_json::to_vec(self)?)?;
+        // On disk before the name: a crash must not leave an empty record.
         File::open(&staged)?.sync_all()?;
         fs::rename(staged, dir.join(BASE))?;
         File::open(dir)?.sync_all()
@@ -63,6 +64,7 @@ impl Base {
 pub(crate) fn make(view: &View) -> io::Result<()> {
     let Some(project) = &view.project else { return Ok(()) };
     let tree = view.dir.join("tree");
+    // The record first: without it a half copy counts as none.
     remove(&view.dir.join(BASE))?;
     empty(&tree)?;
     let mut copy = Copy::default();
@@ -170,7 +172,7 @@ pub(crate) fn list(folder: &OwnedFd) -> io::Result<Vec<PathBuf>> {
     Ok(names)
 }
 
-/// Removes a folder that a sandbox could write: by handle, without following links, whatever its modes are.
+/// Removes a folder that a sandbox could write: by handle, without following links, against any modes.
 pub(crate) fn remove(path: &Path) -> io::Result<()> {
     let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else { return Ok(()) };
     let parent = match beneath::root(parent) {

@@ -195,6 +195,7 @@ impl Search<'_> {
                 return Err(Refusal::Foreign { path: path.clone() });
             }
         }
+        // Git stores absolute paths: both must be seen where they are outside.
         match (inside::place(self.project), inside::place(&found.at)) {
             (Some(_), Some(_)) => Ok(()),
             (None, _) | (_, None) => Err(Refusal::Taken { path: found.at.clone() }),

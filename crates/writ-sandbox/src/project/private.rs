@@ -28,7 +28,7 @@ const PRIVATE: &[&str] = &[
     ".bash_history",
     ".zsh_history",
 ];
-/// System paths whose content is the host's own business.
+/// System paths with content of the host's own.
 const SYSTEM_PRIVATE: &[&str] =
     &["/etc", "/proc", "/sys", "/dev", "/run", "/boot", "/var/log", "/var/spool", "/var/run"];
 

@@ -26,7 +26,7 @@ pub(crate) mod text;
 
 /// The most entries that one diff looks at.
 const ENTRIES_MAX: usize = 200_000;
-/// What tools put into folders that hold nothing but what they can make again.
+/// The mark that tools put into folders of files that they can make again.
 const CACHE_TAG: &str = "CACHEDIR.TAG";
 /// The largest `.gitignore` that is read, in bytes.
 const IGNORE_BYTES_MAX: u64 = 256 * 1024;
@@ -63,7 +63,7 @@ pub(crate) fn changes(view: &View) -> io::Result<ChangeSet> {
 struct Walk<'a> {
     lower: &'a Lower,
     set: ChangeSet,
-    /// Paths of the copy that are there still, or that something was said about.
+    /// Paths of the copy that are still there, or that are listed already.
     seen: BTreeSet<String>,
     entries: usize,
     bytes: u64,
@@ -90,12 +90,15 @@ impl Walk<'_> {
             }
             self.entry(folder, name, &below, depth)?;
         }
+        // A folder that was removed and made again hides the project's: every name of that one is a
+        // deletion.
         if self.lower.is_overlay() && beneath::is_opaque(folder.as_fd()) {
             let present: BTreeSet<&Path> = names.iter().map(PathBuf::as_path).collect();
             for name in self.lower.names(path).iter().filter(|name| !present.contains(name.as_path())) {
                 self.deleted(&path.join(name));
             }
         }
+        // The rules of a folder end with it.
         self.ignores.truncate(ignores);
         Ok(())
     }
@@ -113,6 +116,7 @@ impl Walk<'_> {
         match beneath::kind(&stat) {
             SFlag::S_IFREG => self.file(folder, name, path, &stat)?,
             SFlag::S_IFDIR => self.below(folder, name, path, depth)?,
+            // A device of number zero is how an overlay marks a deletion.
             SFlag::S_IFCHR if stat.st_rdev == 0 && self.lower.is_overlay() => self.deleted(path),
             SFlag::S_IFLNK => {
                 let target = nix::fcntl::readlinkat(folder, name)?;
@@ -139,7 +143,7 @@ impl Walk<'_> {
         };
         let has = |name: &str| beneath::stat_at(&inner, Path::new(name)).is_ok_and(|found| found.is_some());
         let either = |name: &str| has(name) || self.lower.find(&path.join(name)) != Found::Nothing;
-        // Git takes such a folder for a repository, and obeys its configuration, whatever its name is.
+        // Git takes such a folder for a repository, and obeys its configuration, under any name.
         let reason = if either("HEAD") && either("objects") && either("refs") {
             LeftOutReason::GitDirectory
         } else if has(CACHE_TAG) || name == Path::new("__pycache__") || self.ignored(path) {
@@ -153,7 +157,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Whether the project's own rules say that a folder is not its work.
+    /// Returns true if the project's own rules say that a folder is not its work.
     fn ignored(&self, path: &Path) -> bool {
         self.ignores
             .iter()
@@ -166,6 +170,7 @@ impl Walk<'_> {
     fn file(&mut self, folder: &OwnedFd, name: &Path, path: &Path, stat: &FileStat) -> io::Result<()> {
         let mode = Mode::from_bits_truncate(stat.st_mode);
         let bytes = u64::try_from(stat.st_size).unwrap_or(u64::MAX);
+        // Applied, such a file would run with the rights of the owner.
         if mode.intersects(Mode::S_ISUID | Mode::S_ISGID) {
             self.leave_out(path, LeftOutReason::SetId);
             return Ok(());
@@ -178,6 +183,7 @@ impl Walk<'_> {
             self.leave_out(path, LeftOutReason::Unreadable);
             return Ok(());
         };
+        // The worker's own digests are not believed: the file is read here.
         let after = beneath::digest(&mut file)?;
         let executable = mode.contains(Mode::S_IXUSR);
         let (kind, before) = match self.lower.find(path) {
@@ -227,7 +233,7 @@ impl Walk<'_> {
         }
     }
 
-    /// What a copy had and has no more.
+    /// Records the files of a copy that are missing now.
     fn deleted_from_copy(&mut self) {
         for path in self.lower.copied() {
             if !self.seen.contains(&path) && !self.seen.iter().any(|seen| Path::new(&path).starts_with(seen))

@@ -26,7 +26,7 @@ pub(crate) struct View {
     pub(crate) dir: PathBuf,
     pub(crate) project: Option<PathBuf>,
     pub(crate) layout: Layout,
-    /// Whether the modes of its files are the project's own, and not a session's.
+    /// True if the modes of its files are the project's own, and not a session's.
     pub(crate) own_modes: bool,
     /// The root of the work tree that the project is a part of, where git has one.
     pub(crate) top: Option<PathBuf>,

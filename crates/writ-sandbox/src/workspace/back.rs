@@ -1,5 +1,5 @@
-//! The way back: what a project had before changes were applied, kept beside the session's layers, where nothing in
-//! its sandbox reaches.
+//! The way back: the project's earlier files, stored beside the session's layers, where nothing in its
+//! sandbox reaches.
 
 use std::path::{Path, PathBuf};
 

@@ -46,6 +46,7 @@ impl Workspace {
         if write.place != Place::Overlay {
             return Err(SandboxError::WrongAction { found });
         }
+        // One file at a time, since several could be half done.
         let [change] = <[_; 1]>::try_from(write.changes)
             .map_err(|_| FileFault::Unsupported { why: "it is not one change".into() })?;
         let reply =
@@ -82,17 +83,19 @@ impl Workspace {
         Ok(written)
     }
 
-    /// Takes a file out, to be sent to a person: [`Action::SendFile`]. It must be what the permit was given for.
+    /// Takes a file out, to be sent to a person: [`Action::SendFile`]. It must be the one that the permit was
+    /// given for.
     ///
     /// # Errors
     ///
-    /// If the permit is too old or for something else, if the file is gone, has changed or is larger than
+    /// If the permit is too old or for something else, if the file is missing, has changed or is larger than
     /// [`FILE_MAX`](crate::file::FILE_MAX), or if the sandbox cannot be made.
     pub async fn take(&self, permit: Permit, now: Timestamp) -> Result<Taken, SandboxError> {
         let action = permit.open(now)?.prepared.action;
         let found = action.kind();
         let Action::SendFile(send) = action else { return Err(SandboxError::WrongAction { found }) };
         let path = send.path;
+        // Read anew: the file may have changed since the permit was given.
         let Some(file) = self.peek(&path).await? else { return Err(FileFault::NotFound { path }.into()) };
         // The worker's own digest is its word only.
         if Digest::of(&file.bytes) != send.digest {
@@ -169,7 +172,7 @@ impl Workspace {
     }
 }
 
-/// The worker said something that it cannot have meant.
+/// Returns the error for a reply that the worker cannot have meant.
 fn nonsense(found: &impl std::fmt::Debug) -> SandboxError {
     let why = cut(&format!("{found:?}"), 200).to_owned();
     SandboxError::Helper { doing: "reply", why }

@@ -15,6 +15,7 @@ impl FolderLocks {
     /// Returns the lock that all handles on one folder share.
     pub(crate) fn lock_of(&self, dir: &Path) -> WriteLock {
         let mut locks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // Locks of folders that are closed go, so the map does not grow.
         locks.retain(|_, lock| lock.strong_count() > 0);
         if let Some(lock) = locks.get(dir).and_then(Weak::upgrade) {
             return lock;

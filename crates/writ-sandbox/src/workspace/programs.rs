@@ -22,7 +22,7 @@ use crate::status::Rung;
 const SERVER_TIME_MAX: Duration = Duration::from_secs(100 * 24 * 60 * 60);
 /// The longest that a server waits for its folder.
 const FOLDER_WAIT: Duration = Duration::from_secs(2);
-/// The bytes kept of a server's standard error; the rest is read and dropped.
+/// The stored bytes of a server's standard error; the rest is read and dropped.
 const ERRORS_MAX: u64 = 64 * 1024;
 
 impl Workspace {
@@ -78,6 +78,8 @@ impl Workspace {
         if exec.profile == ExecProfile::Server {
             return Err(SandboxError::BadCommand { why: "a server is not run as a command is".into() });
         }
+        // The time limit is that of the program; waiting for the folder ends with the caller's
+        // token.
         let waiting = Instant::now();
         let hold = tokio::select! {
             biased;
@@ -112,6 +114,7 @@ impl Workspace {
         let request =
             RunRequest { limits, expect_more: false, hold: Some(hold), talk: Some(talk), ..request };
         let shared = Arc::clone(&self.shared);
+        // The guard travels with the handle: dropping that kills the server.
         let kill = cancel.clone().drop_guard();
         let task = tokio::spawn(async move { Ok(shared.runner.run(request).await?.exec_result(rung)) });
         let mut ended = Ended::new(task, kill);

@@ -4,7 +4,7 @@ use chardetng::{EncodingDetector, Iso2022JpDetection, Utf8Detection};
 
 use crate::file::FileContent;
 
-/// How many bytes the guess of an encoding reads: enough to be sure of it.
+/// The bytes that the guess of an encoding reads: enough to be sure of it.
 const GUESSED_BYTES: usize = 64 * 1024;
 
 /// The first bytes of well-known formats.

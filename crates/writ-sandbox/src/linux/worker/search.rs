@@ -15,7 +15,7 @@ use crate::file::{
 };
 use crate::file_request::cut;
 
-/// How long a search may go on; then it returns what it has.
+/// The longest that a search may go on; then it returns its matches so far.
 const TIME_MAX: Duration = Duration::from_secs(10);
 /// The most files that are looked at.
 const FILES_MAX: u64 = 100_000;
@@ -68,7 +68,8 @@ pub(super) fn run(
     Ok(ReadResult::Search { matches: search.matches, files: search.files, truncated: search.truncated })
 }
 
-/// What is shown of a line that matches: all of it, or of a long one the surroundings of each match.
+/// Returns the shown parts of a line that matches: all of it, or of a long one the surroundings of each
+/// match.
 fn parts(matcher: &RegexMatcher, line: &str) -> Vec<(String, Option<LineWindow>)> {
     if line.len() <= LINE_MAX {
         return vec![(line.to_owned(), None)];
@@ -165,7 +166,7 @@ impl Search<'_> {
             }
             Ok(true)
         });
-        // What was found before an error is kept.
+        // Matches before an error stay.
         let _ = searcher.search_path(matcher, entry.path(), sink);
     }
 }

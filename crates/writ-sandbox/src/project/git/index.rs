@@ -38,7 +38,7 @@ impl Hash {
     }
 }
 
-/// Why an index cannot be narrowed.
+/// The reason why an index cannot be narrowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum IndexError {
     #[error("the index is cut off or not well formed")]
@@ -148,7 +148,7 @@ fn extensions(from: &mut Reader<'_>, to: &mut Vec<u8>) -> Result<(), IndexError>
     Ok(())
 }
 
-/// What is not read yet.
+/// The bytes that are not read yet.
 struct Reader<'a> {
     rest: &'a [u8],
 }

@@ -16,17 +16,19 @@ use crate::project::copy;
 pub(crate) const FOLDER: &str = "git";
 /// The file that says that a layer is whole.
 const READY: &str = "ready";
-/// How many digits of a digest name a layer.
+/// The number of a digest's digits that name a layer.
 const NAME_DIGITS: usize = 32;
-/// What tells git that a work tree has some of its files only.
+/// The settings that tell git that a work tree has some of its files only.
 const SPARSE: &str = "\n[core]\n\tsparseCheckout = true\n\tsparseCheckoutCone = false\n";
 
-/// Makes the layer of a session over a git directory, unless it is there. A session has one: that over another git directory
-/// goes. Nothing of the session may run meanwhile. Returns the folder with `upper` and `work`.
+/// Makes the layer of a session over a git directory, unless it is there. A session has one: that over
+/// another git directory is removed. Nothing of the session may run meanwhile. Returns the folder with
+/// `upper` and `work`.
 ///
 /// # Errors
 ///
-/// If it cannot be made, or if the index of a repository whose subfolder is the project cannot be narrowed to it.
+/// If it cannot be made, or if the index of a repository with a subfolder as project cannot be narrowed to
+/// it.
 pub(crate) fn prepare(repository: &Repository, session: &Path) -> io::Result<PathBuf> {
     let folders = session.join(FOLDER);
     let folder = folders.join(name(repository)?);

@@ -69,7 +69,7 @@ fn read(root: &std::os::fd::OwnedFd, path: &str) -> io::Result<Option<Vec<u8>>> 
     Ok(beneath::content(file, DIFF_TEXT_MAX)?.ok())
 }
 
-/// What is shown must be what is named: bytes that were read must have the digest that is approved.
+/// Returns the bytes if they have the approved digest: the diff must show the file that it names.
 fn same(path: &str, digest: Digest, bytes: Option<Vec<u8>>) -> io::Result<Option<Vec<u8>>> {
     match bytes {
         Some(bytes) if Digest::of(&bytes) != digest => {
@@ -116,8 +116,9 @@ pub(crate) fn one(
     Some(format!("{}{remark}{}", header(change), visible(&hunks(&before, &after, left))))
 }
 
-/// Both sides as they are compared, and what is said of their encodings and line ends. A carriage return is shown where it
-/// stands, but for texts in which every line ends with one: there that is said once.
+/// Returns both sides in the form in which they are compared, and notes on their encodings and line ends. A
+/// carriage return is shown where it stands, but for texts in which every line ends with one: there one note
+/// says so.
 fn texts(
     (old, old_encoding): (String, TextEncoding),
     (new, new_encoding): (String, TextEncoding),
@@ -153,8 +154,8 @@ const fn ends_name(ends: LineEnds) -> &'static str {
     }
 }
 
-/// What is different, line by line. Where finding the least could take more than is `left`, all from the first line that
-/// is different to the last is shown as replaced.
+/// Returns the differences, line by line. Where finding the least could take more than is `left`, all from
+/// the first different line to the last is shown as replaced.
 fn hunks(before: &str, after: &str, left: &mut usize) -> String {
     let (old, new): (Vec<&str>, Vec<&str>) =
         (before.split_inclusive('\n').collect(), after.split_inclusive('\n').collect());
@@ -180,7 +181,7 @@ fn hunks(before: &str, after: &str, left: &mut usize) -> String {
     diff.unified_diff().context_radius(CONTEXT).to_string()
 }
 
-/// How many lines go and come with a part of a diff.
+/// Returns the number of lines that go and come with a part of a diff.
 fn changed(op: &DiffOp) -> usize {
     match op.tag() {
         DiffTag::Equal => 0,
@@ -197,7 +198,7 @@ fn summary(change: &FileChange) -> String {
     format!("{}NOT SHOWN: {} bytes: {before} -> {after}\n", header(change), change.bytes)
 }
 
-/// Bytes as lines of ASCII; a program that hides in what is no text is read all the same.
+/// Returns bytes as lines of ASCII: a person can read a program even if it hides in data.
 fn bytewise(bytes: &[u8]) -> String {
     let mut shown = String::with_capacity(bytes.len());
     for byte in bytes {
@@ -211,7 +212,7 @@ fn bytewise(bytes: &[u8]) -> String {
     shown
 }
 
-/// Text whose control and direction characters are escaped, so that what is shown is what is there.
+/// Returns text with escaped control and direction characters, so that the shown text is the real one.
 fn visible(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for c in text.chars() {
