@@ -38,53 +38,40 @@ impl std::fmt::Debug for Consulted {
     }
 }
 
-impl Egress {
-    /// Sends the request and returns the answer. No client is lent, no redirect followed. It takes no permit,
-    /// since no agent asks for it: the engine asks for its own credentials, at the place that its owner names
-    /// and at no other.
-    ///
-    /// # Errors
-    ///
-    /// If the endpoint cannot be reached, answers too much, or does not answer within `limit`.
-    pub async fn consult(
-        &self,
-        at: &Endpoint,
-        question: Question,
-        limit: Duration,
-    ) -> Result<Consulted, DeliverError> {
-        let mut headers = Vec::new();
-        for (name, value) in &question.headers {
-            let value = HeaderValue::from_str(value.expose_secret());
-            let mut value = value.map_err(|_| DeliverError::Credential)?;
-            value.set_sensitive(true);
-            headers.push((*name, value));
-        }
-        let (url, host) = at.parts();
-        let way = Way { host, place: Place::Named };
-        let limits = Limits {
-            connect: limit,
-            sent: MAX_QUESTION_BYTES,
-            received: MAX_ANSWER_BYTES,
-            connections: MAX_CONNECTIONS,
-        };
-        let asking = self.lend(way, limits, async move |lent| {
-            let mut request = match question.body {
-                Some(body) => {
-                    lent.client.post(url).header(CONTENT_TYPE, "application/json").body(body.to_vec())
-                }
-                None => lent.client.get(url),
-            };
-            for (name, value) in headers {
-                request = request.header(name, value);
-            }
-            let answer = request.send().await?;
-            let status = answer.status().as_u16();
-            Ok::<_, reqwest::Error>(Consulted {
-                status,
-                body: Zeroizing::new(answer.bytes().await?.to_vec()),
-            })
-        });
-        let asked = tokio::time::timeout(limit, asking).await.map_err(|_| DeliverError::Timeout(limit))?;
-        asked?.map_err(DeliverError::Request)
+/// Sends a question, as [`Egress::consult`] says.
+pub(crate) async fn send_question(
+    egress: &Egress,
+    at: &Endpoint,
+    question: Question,
+    limit: Duration,
+) -> Result<Consulted, DeliverError> {
+    let mut headers = Vec::new();
+    for (name, value) in &question.headers {
+        let value = HeaderValue::from_str(value.expose_secret());
+        let mut value = value.map_err(|_| DeliverError::Credential)?;
+        value.set_sensitive(true);
+        headers.push((*name, value));
     }
+    let (url, host) = at.parts();
+    let way = Way { host, place: Place::Named };
+    let limits = Limits {
+        connect: limit,
+        sent: MAX_QUESTION_BYTES,
+        received: MAX_ANSWER_BYTES,
+        connections: MAX_CONNECTIONS,
+    };
+    let asking = egress.lend(way, limits, async move |lent| {
+        let mut request = match question.body {
+            Some(body) => lent.client.post(url).header(CONTENT_TYPE, "application/json").body(body.to_vec()),
+            None => lent.client.get(url),
+        };
+        for (name, value) in headers {
+            request = request.header(name, value);
+        }
+        let answer = request.send().await?;
+        let status = answer.status().as_u16();
+        Ok::<_, reqwest::Error>(Consulted { status, body: Zeroizing::new(answer.bytes().await?.to_vec()) })
+    });
+    let asked = tokio::time::timeout(limit, asking).await.map_err(|_| DeliverError::Timeout(limit))?;
+    asked?.map_err(DeliverError::Request)
 }

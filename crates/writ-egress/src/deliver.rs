@@ -96,65 +96,53 @@ pub enum DeliverError {
     Credential,
 }
 
-impl Egress {
-    /// Posts a body and returns the status of the answer, of which nothing else is stored. No client is lent,
-    /// no redirect followed. It takes no permit, since no agent asks for it: the engine reports its own work,
-    /// to the place that its owner's configuration names and to no other.
-    ///
-    /// # Errors
-    ///
-    /// If the endpoint cannot be reached or does not answer within `limit`.
-    pub async fn deliver(
-        &self,
-        to: &Endpoint,
-        content_type: &'static str,
-        bearer: Option<&SecretString>,
-        body: Vec<u8>,
-        limit: Duration,
-    ) -> Result<Delivered, DeliverError> {
-        let mut authorization = None;
-        if let Some(bearer) = bearer {
-            let value = format!("Bearer {}", bearer.expose_secret());
-            let mut value = HeaderValue::from_str(&value).map_err(|_| DeliverError::Credential)?;
-            value.set_sensitive(true);
-            authorization = Some(value);
-        }
-        let way = Way { host: to.host.clone(), place: Place::Named };
-        let (sent, received) = (MAX_DELIVERY_BYTES, MAX_ANSWER_BYTES);
-        let limits = Limits { connect: limit, sent, received, connections: MAX_CONNECTIONS };
-        let url = to.url.clone();
-        let posting = self.lend(way, limits, async move |lent| {
-            let mut request = lent.client.post(url).header(CONTENT_TYPE, content_type).body(body);
-            if let Some(authorization) = authorization {
-                request = request.header(AUTHORIZATION, authorization);
-            }
-            let answer = request.send().await?;
-            let wait = answer.headers().get(RETRY_AFTER).and_then(|wait| wait.to_str().ok()?.parse().ok());
-            let retry_after = wait.map(|secs| Duration::from_secs(secs).min(MAX_RETRY_AFTER));
-            Ok::<_, reqwest::Error>(Delivered { status: answer.status().as_u16(), retry_after })
-        });
-        let posted = tokio::time::timeout(limit, posting).await.map_err(|_| DeliverError::Timeout(limit))?;
-        posted?.map_err(DeliverError::Request)
+/// Posts a body, as [`Egress::deliver`] says.
+pub(crate) async fn post(
+    egress: &Egress,
+    to: &Endpoint,
+    content_type: &'static str,
+    bearer: Option<&SecretString>,
+    body: Vec<u8>,
+    limit: Duration,
+) -> Result<Delivered, DeliverError> {
+    let mut authorization = None;
+    if let Some(bearer) = bearer {
+        let value = format!("Bearer {}", bearer.expose_secret());
+        let mut value = HeaderValue::from_str(&value).map_err(|_| DeliverError::Credential)?;
+        value.set_sensitive(true);
+        authorization = Some(value);
     }
+    let way = Way { host: to.host.clone(), place: Place::Named };
+    let (sent, received) = (MAX_DELIVERY_BYTES, MAX_ANSWER_BYTES);
+    let limits = Limits { connect: limit, sent, received, connections: MAX_CONNECTIONS };
+    let url = to.url.clone();
+    let posting = egress.lend(way, limits, async move |lent| {
+        let mut request = lent.client.post(url).header(CONTENT_TYPE, content_type).body(body);
+        if let Some(authorization) = authorization {
+            request = request.header(AUTHORIZATION, authorization);
+        }
+        let answer = request.send().await?;
+        let wait = answer.headers().get(RETRY_AFTER).and_then(|wait| wait.to_str().ok()?.parse().ok());
+        let retry_after = wait.map(|secs| Duration::from_secs(secs).min(MAX_RETRY_AFTER));
+        Ok::<_, reqwest::Error>(Delivered { status: answer.status().as_u16(), retry_after })
+    });
+    let posted = tokio::time::timeout(limit, posting).await.map_err(|_| DeliverError::Timeout(limit))?;
+    posted?.map_err(DeliverError::Request)
 }
 
-impl Egress {
-    /// Asks the host of an address for its head, without a credential, and returns the status. It shows that the way there
-    /// is open: proxy, name, port and certificate. No permit is needed, because the address is one of the owner's
-    /// configuration, and nothing but that request is sent.
-    ///
-    /// # Errors
-    ///
-    /// If the host cannot be reached or does not answer within `limit`.
-    pub async fn knock(&self, at: &Endpoint, limit: Duration) -> Result<u16, DeliverError> {
-        let way = Way { host: at.host.clone(), place: Place::Named };
-        let (sent, received) = (MAX_KNOCK_BYTES, MAX_ANSWER_BYTES);
-        let limits = Limits { connect: limit, sent, received, connections: MAX_CONNECTIONS };
-        let url = at.url.clone();
-        let knocking = self.lend(way, limits, async move |lent| lent.client.head(url).send().await);
-        let answer = tokio::time::timeout(limit, knocking).await.map_err(|_| DeliverError::Timeout(limit))?;
-        Ok(answer?.map_err(DeliverError::Request)?.status().as_u16())
-    }
+/// Asks for a head, as [`Egress::knock`] says.
+pub(crate) async fn request_head(
+    egress: &Egress,
+    at: &Endpoint,
+    limit: Duration,
+) -> Result<u16, DeliverError> {
+    let way = Way { host: at.host.clone(), place: Place::Named };
+    let (sent, received) = (MAX_KNOCK_BYTES, MAX_ANSWER_BYTES);
+    let limits = Limits { connect: limit, sent, received, connections: MAX_CONNECTIONS };
+    let url = at.url.clone();
+    let knocking = egress.lend(way, limits, async move |lent| lent.client.head(url).send().await);
+    let answer = tokio::time::timeout(limit, knocking).await.map_err(|_| DeliverError::Timeout(limit))?;
+    Ok(answer?.map_err(DeliverError::Request)?.status().as_u16())
 }
 
 #[cfg(test)]

@@ -53,6 +53,8 @@ pub mod perform;
 
 pub mod loopback;
 
+mod direct;
+
 pub mod consult;
 
 pub mod deliver;
