@@ -353,6 +353,7 @@ mod tests {
     }
 
     /// Rows: SIL-256 SIL-257
+    /// Rows: SF-301 (in part: the built-in defaults)
     #[test]
     fn absent_keys_give_the_documented_defaults() {
         let config: Config = serde_json::from_str("{}").expect("parses");
@@ -384,6 +385,7 @@ mod tests {
     }
 
     /// Rows: SIL-071 (an unknown name falls back) SIL-072 (the shares of history of three profiles)
+    /// Rows: SIL-073 (in part: the sum of the shares of every built-in profile)
     #[test]
     fn every_built_in_profile_is_valid_and_an_unknown_name_falls_back() {
         for (name, profile) in BUILT_IN_PROFILES {

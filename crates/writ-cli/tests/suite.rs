@@ -322,6 +322,7 @@ fn without_init_every_command_says_so_and_ends_with_3() {
 }
 
 /// Rows: SIL-265 SIL-266
+/// Rows: SCL-130 (in part: nothing is overwritten)
 #[test]
 fn init_makes_everything_once_and_a_second_run_changes_nothing() {
     let home = Home::new();
@@ -365,6 +366,7 @@ fn init_makes_everything_once_and_a_second_run_changes_nothing() {
 }
 
 /// Rows: SIL-265 SIL-266
+/// Rows: SCL-137 (in part: another folder moves the database, and one that cannot be used is an error)
 #[test]
 fn init_names_what_is_in_its_way() {
     let home = Home::new();
@@ -397,6 +399,8 @@ fn a_home_that_others_can_read_is_refused() {
 }
 
 /// Rows: SIL-253 SIL-254 SCL-155 (a value of a wrong kind is named with its key, and commands end)
+/// Rows: SF-325
+/// Rows: SF-326 (in part: a wrong value and a wrong key, at the start)
 #[test]
 fn a_broken_configuration_ends_with_3_and_names_file_line_and_key() {
     let home = Home::ready();
@@ -423,6 +427,29 @@ fn a_broken_configuration_ends_with_3_and_names_file_line_and_key() {
     let output = home.run(&["config", "check"]);
     assert_eq!(code(&output), 3);
     assert!(text(&output).contains("policies/bad.cedar"), "{}", text(&output));
+}
+
+/// Rows: SF-329
+#[test]
+fn doctor_says_of_a_configuration_what_the_start_says() {
+    let home = Home::ready();
+    let config = home.root().join("config.toml");
+    let verdict = || {
+        let report = home.json(&["doctor"]);
+        let checks = report["checks"].as_array().expect("checks").clone();
+        checks.into_iter().find(|check| check["name"] == "config").expect("it checks it")
+    };
+    assert_eq!(verdict()["verdict"], "good");
+    for wrong in ["[budget]\nmax_token_per_day = 1\n", "[limits]\nmax_turn_secs = \"x\"\n"] {
+        std::fs::write(&config, wrong).expect("written");
+        let started = home.run(&["start", "--json"]);
+        assert_eq!(code(&started), 3, "{}", text(&started));
+        let error: Value = serde_json::from_slice(&started.stderr).expect("JSON on standard error");
+        let told = error.pointer("/error/text").and_then(Value::as_str).expect("a text");
+        let found = verdict();
+        assert_eq!(found["verdict"], "bad");
+        assert!(found.to_string().contains(told), "{told}: {found}");
+    }
 }
 
 /// Rows: SIL-253

@@ -98,6 +98,7 @@ mod tests {
     use super::*;
 
     /// Rows: SIL-100 SIL-102
+    /// Rows: WIN-201 (in part: a second run changes nothing)
     #[test]
     fn migrations_run_once_and_a_changed_one_is_refused() {
         let mut conn = Connection::open_in_memory().expect("opens");
@@ -121,6 +122,7 @@ mod tests {
         assert_eq!(migrate(&mut conn, MIGRATIONS), Err(StoreError::NewerSchema { found: 99, known }));
     }
 
+    /// Rows: WIN-201 (in part: a failing one leaves the database usable) SIL-101 (in part: a failing one is an error)
     #[test]
     fn a_failing_migration_leaves_nothing() {
         let broken: &[Migration] =
@@ -129,5 +131,20 @@ mod tests {
         assert!(migrate(&mut conn, broken).is_err());
         assert!(conn.execute("INSERT INTO a VALUES (1)", []).is_err(), "rolled back");
         migrate(&mut conn, MIGRATIONS).expect("a good one runs afterwards");
+    }
+
+    /// Money is counted in whole micro-dollars.
+    ///
+    /// Rows: SF-053 (in part: no column holds a broken number)
+    #[test]
+    fn no_column_of_any_table_holds_a_broken_number() {
+        let mut conn = Connection::open_in_memory().expect("opens");
+        migrate(&mut conn, MIGRATIONS).expect("runs");
+        let sql = "SELECT count(*), sum(upper(c.type) IN ('REAL', 'NUMERIC', 'FLOAT', 'DOUBLE'))
+                   FROM sqlite_master AS t, pragma_table_info(t.name) AS c
+                   WHERE t.type = 'table' AND t.sql LIKE '%STRICT%'";
+        let (columns, broken): (i64, i64) =
+            conn.query_row(sql, [], |row| Ok((row.get(0)?, row.get(1)?))).expect("reads");
+        assert!(columns > 50 && broken == 0, "{broken} of {columns}");
     }
 }

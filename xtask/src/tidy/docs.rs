@@ -337,7 +337,27 @@ mod tests {
 
     /// Each key choice is a decision with a status.
     ///
-    /// Rows: SIL-287
+    /// The chapters of the design language, and its colours as the page has them.
+    ///
+    /// Rows: SIL-412 (in `docs/`)
+    #[test]
+    fn the_design_language_is_that_of_the_page() {
+        let root = workspace::root().unwrap();
+        let text = std::fs::read_to_string(root.join("docs/design-language.md")).unwrap();
+        let style = std::fs::read_to_string(root.join("crates/writ-gateway/web/style.css")).unwrap();
+        let titles: Vec<&str> = sections(&text).into_iter().map(|(title, _)| title).collect();
+        for chapter in ["Type", "Colour", "Space", "Motion", "Anatomy of a card"] {
+            assert!(titles.contains(&chapter), "{chapter}: {titles:?}");
+        }
+        let tokens: Vec<&str> =
+            text.split('`').skip(1).step_by(2).filter(|token| token.starts_with("--")).collect();
+        assert!(!tokens.is_empty());
+        for token in tokens {
+            assert!(style.contains(&format!("{token}:")), "{token} is not in the page");
+        }
+    }
+
+    /// Rows: SIL-287 (in part: each decision that is written down has a status)
     #[test]
     fn decisions_have_a_status() {
         let text = committed(DECISIONS);

@@ -212,6 +212,8 @@ fn eviction_starts_above_the_threshold_and_not_at_it() {
 }
 
 /// Rows: SIL-027 SIL-068 SIL-069
+/// Rows: SIL-097
+/// Rows: SIL-078 (history and memory; there are no work items in the context)
 #[test]
 fn the_oldest_history_and_the_least_relevant_memory_leave_first() {
     let profile = Profile::of_percent(40, 20, 0);

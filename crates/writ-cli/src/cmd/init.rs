@@ -283,6 +283,7 @@ fn lines(done: &Done) -> Vec<String> {
 mod tests {
     use super::*;
 
+    /// Rows: SCL-130 (in part: what is written)
     #[test]
     fn the_first_configuration_is_comments_only_and_keeps_every_setting() {
         let text = commented(EXAMPLE);

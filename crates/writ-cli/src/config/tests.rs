@@ -59,7 +59,8 @@ fn uncommented() -> String {
     EXAMPLE.lines().map(|line| setting(line).unwrap_or_else(|| line.to_owned()) + "\n").collect()
 }
 
-/// Rows: WIN-052 SIL-255 SIL-256 SIL-257 WIN-036 WIN-037
+/// Rows: WIN-052 SIL-256 SIL-257 WIN-036 WIN-037
+/// Rows: SIL-255 (in part: the defaults)
 ///
 /// Rows: SIL-259 (the folder of verification; there is one backend)
 #[test]
@@ -141,6 +142,7 @@ fn the_list_of_keys_is_that_of_the_crates() {
     assert_eq!(listed.collect::<BTreeSet<_>>(), hook.keys().map(String::as_str).collect());
 }
 
+/// Rows: SF-301
 #[test]
 fn later_sources_win_key_by_key_and_each_value_has_its_origin() {
     let home =

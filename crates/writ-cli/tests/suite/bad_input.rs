@@ -105,6 +105,7 @@ fn needs_userns_a_disk_that_is_really_full_is_named_by_whoever_meets_it() {
 }
 
 /// Rows: SIL-100 SIL-102
+/// Rows: SIL-101 (a migration that cannot be applied keeps the engine from starting)
 #[test]
 fn a_changed_or_newer_migration_ends_with_3() {
     let changes = [

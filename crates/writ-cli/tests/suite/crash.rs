@@ -272,6 +272,7 @@ fn a_turn_that_is_taken_up_again_knows_its_history() {
 /// History lies in the one database (design 3.15), not in a file for each session.
 ///
 /// Rows: SIL-035 (history survives a kill) SIL-297 SCL-040 SCL-166 (killed between two turns)
+/// Rows: SIL-207 (in part: what was accepted survives a kill)
 #[test]
 fn a_killed_engine_leaves_what_was_said() {
     let bench = Bench::new("openai", calls(Vec::new(), "Heard."));

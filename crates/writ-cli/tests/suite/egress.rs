@@ -61,6 +61,7 @@ fn bench(mirror: &Mirror, list: Vec<(&'static str, Value)>) -> Bench {
 }
 
 /// Rows: SIL-106 (a result of the network is external, and so is the reply that rests on it)
+/// Rows: WIN-090 (in part: a GET on the host, as text)
 #[test]
 fn a_url_that_the_owner_wrote_is_fetched_and_its_text_is_external() {
     let mirror = Mirror::start();
@@ -91,6 +92,7 @@ fn a_url_that_the_owner_wrote_is_fetched_and_its_text_is_external() {
 /// Threat 14.
 ///
 /// Rows: WIN-217 (in part: a redirect to the cloud's metadata) WIN-216 (in part)
+/// Rows: WIN-090 (in part: a blocked host is refused)
 #[test]
 fn blocked_hosts_addresses_and_redirects_to_the_inside_are_refused_and_nobody_is_asked() {
     let mirror = Mirror::start();

@@ -349,7 +349,8 @@ queue = "support"
 
 /// Rows: SIL-147 (in part: a queue is read from the ledger, nobody takes from it)
 /// Rows: SIL-150 (in part: the task is noted, and nothing begins it)
-/// Rows: SIL-144 SIL-145 SIL-146 SIL-134
+/// Rows: SIL-144 SIL-146 SIL-134
+/// Rows: SIL-145 (in part: the entry with the name of the gate and its reason)
 #[test]
 fn needs_userns_what_follows_a_block_is_what_the_gate_names() {
     let script = |request: &ParsedRequest| match request.results().count() {

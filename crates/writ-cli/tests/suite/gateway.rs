@@ -479,7 +479,10 @@ fn a_socket_proves_who_it_is_in_three_ways() {
     assert_eq!(web.socket(&format!("/ws/{nothing}"), &[("Authorization", &bearer)]).err(), Some(404));
 }
 
-/// Rows: SIL-017 SIL-018 SIL-020 SIL-230 SIL-234 SCL-092 SCL-093 SCL-096 SCL-097 SCL-098 SCL-168 SCL-170
+/// Rows: SIL-017 SIL-234 SCL-093 SCL-097 SCL-098
+/// Rows: SIL-018 (a text; there are no attachments and no `reply_to`) SIL-020 (in part: texts are handed over alike)
+/// Rows: SIL-230 (in part: pieces, then the final text) SCL-092 (in part: no client is slow)
+/// Rows: SCL-096 (in part: a session gets nothing of another) SCL-168 (in part: one run) SCL-170 (in part: without a restart)
 /// Rows: SCL-169 SIL-289 (nonsense is answered, and the end is marked)
 #[test]
 fn clients_of_a_session_see_the_same_and_others_nothing() {
@@ -591,7 +594,7 @@ fn a_socket_that_breaks_the_protocol_is_told_how() {
     assert!([0, 1000].contains(&left.closed()), "who leaves has broken nothing");
 }
 
-/// Rows: SCL-083 SCL-084
+/// Rows: SCL-083 SCL-084 SCL-149
 #[test]
 fn what_is_too_large_is_refused_and_the_session_goes_on() {
     let web = Web::new();
@@ -623,6 +626,10 @@ fn what_is_too_large_is_refused_and_the_session_goes_on() {
     assert_eq!(web.ask("POST", &path, &typed, "{").status, 400);
     assert_eq!(web.ask("POST", &path, &typed, r#"{"text":"x","sender":"owner"}"#).status, 400);
     assert_eq!(web.api("POST", &path, &json!({ "text": " " })).status, 400);
+    let small = Web::with(calls(Vec::new(), "Yes."), &[("WRIT_SERVER__MAX_MESSAGE_BYTES", "2048")]);
+    let path = format!("/api/v1/sessions/{}/messages", small.own_socket("/ws").join(None, 0));
+    assert_eq!(small.api("POST", &path, &body(2_048)).status, 202);
+    assert_eq!(small.api("POST", &path, &body(2_049)).status, 413, "another value is honoured");
 }
 
 /// Rows: SCL-086 SCL-148
@@ -688,7 +695,8 @@ fn stopping(secs: &str) -> (Web, Gate, Asking, Instant) {
     (web, gate, asking, told)
 }
 
-/// Rows: SCL-085 SCL-150
+/// Rows: SCL-085
+/// Rows: SCL-150 (in part: another value is honoured)
 #[test]
 fn what_is_under_way_ends_well_in_time_and_is_cut_after_it() {
     let (web, gate, asking, _) = stopping("30");
@@ -1021,6 +1029,7 @@ fn the_ledger_is_read_page_by_page_and_each_entry_proven() {
 }
 
 /// Rows: SIL-151 SIL-231
+/// Rows: SIL-320 (in part: the fields of a card)
 #[test]
 fn needs_userns_an_ask_is_answered_once_over_the_api() {
     let script = calls(vec![("file_write", json!({"path": "b.txt", "content": "new\n"}))], "Done.");
@@ -1033,6 +1042,11 @@ fn needs_userns_an_ask_is_answered_once_over_the_api() {
     let card = socket.until("approval_request");
     let ask = card["ask_id"].as_str().expect("an id").to_owned();
     assert!(card["shown"].as_str().is_some_and(|shown| shown.contains("b.txt")), "{card}");
+    let is_said = |value: &Value| value.as_str().is_some_and(|text| !text.is_empty());
+    assert!(is_said(&card["intent"]) && is_said(&card["rationale"]), "{card}");
+    assert!(["low", "medium", "high", "irreversible"].iter().any(|risk| card["risk"] == *risk), "{card}");
+    let choices = card["choices"].as_array().expect("choices");
+    assert!(choices.len() >= 2 && choices.iter().all(|choice| is_said(&choice["consequence"])), "{card}");
     let open = web.api("GET", "/api/v1/approvals", &Value::Null).json();
     assert_eq!(open["asks"][0]["ask_id"], json!(ask));
     let path = format!("/api/v1/approvals/{ask}");
@@ -1387,7 +1401,8 @@ fn needs_userns_open_subscriptions_are_counted() {
     }
 }
 
-/// Rows: SIL-240 SIL-241 SIL-243 SIL-244 SIL-245 SIL-247 SIL-303
+/// Rows: SIL-240 SIL-241 SIL-243 SIL-244 SIL-245 SIL-247
+/// Rows: SIL-303 (in part: the series that there are)
 /// Rows: SIL-103 (its metric)
 #[test]
 fn what_is_measured_is_told_to_prometheus() {

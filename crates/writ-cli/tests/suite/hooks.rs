@@ -56,6 +56,7 @@ const KEYS: &str = "#!/usr/bin/env python3\nimport json, sys\nread = json.load(s
 /// Rows: SCL-049 (in part: what it sees) SCL-053 SCL-054
 ///
 /// Rows: SCL-055 SCL-056 SF-193 SF-196 (in part)
+/// Rows: SCL-165 (in part: the order of the events)
 #[test]
 fn needs_userns_needs_python_every_event_calls_its_hooks_once_and_tells_what_it_is_about() {
     let bench = Bench::new("openai", shell);
@@ -175,6 +176,7 @@ fn needs_userns_a_hook_denies_asks_halts_and_words_a_call_anew_if_it_may() {
 /// one that crashes has failed.
 ///
 /// Rows: SCL-058 SCL-059
+/// Rows: SCL-165 (in part: a critical one that fails blocks)
 #[test]
 fn needs_userns_each_hook_has_its_own_time_and_only_a_critical_one_stops() {
     let bench = Bench::new("openai", shell);

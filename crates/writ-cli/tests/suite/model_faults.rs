@@ -25,6 +25,7 @@ fn listed(kind: &str, replies: Vec<Reply>) -> Bench {
 const WRONG: usize = 3;
 
 /// Rows: SCL-011 SCL-015 SCL-044 SCL-045
+/// Rows: SCL-202 (in part: the unknown one is named) SF-207 (in part: the session goes on after each)
 #[test]
 fn wrong_calls_are_told_to_the_model_and_nothing_is_done() {
     for kind in ["anthropic", "openai"] {

@@ -112,6 +112,8 @@ fn a_memory_comes_by_itself_with_a_message_that_it_fits() {
 }
 
 /// Rows: SIL-107
+/// Rows: WIN-089 (in part: output and exit code) SCL-113 (in part: its fields, as text)
+/// Rows: SCL-117 (the code reaches the model, and the turn goes on)
 #[test]
 fn needs_userns_shell_exec_gives_output_and_code_from_within_the_limits() {
     assert_eq!(roles("shell_exec"), [false, false, true, false]);

@@ -52,6 +52,7 @@ fn bare(exe: &Path, home: &Home, args: &[&str], more: &[(&str, &str)]) -> Output
 /// The nearest to the old design's direct mode is the sandbox that needs no daemon (design 3.6).
 ///
 /// Rows: WIN-006 (on Linux) WIN-007
+/// Rows: SF-006 (in part: it needs no other runtime)
 #[test]
 fn needs_userns_the_binary_alone_is_enough() {
     let script = calls(vec![("shell_exec", json!({"argv": ["echo", "from inside"]}))], "Done.");

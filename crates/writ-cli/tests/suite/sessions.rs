@@ -255,6 +255,7 @@ fn the_owners_rules_and_profile_reach_every_request() {
 }
 
 /// Rows: SIL-293
+/// Rows: SIL-089 (in part: found by keyword after a restart)
 #[test]
 fn what_was_remembered_is_found_by_a_later_session() {
     let bench = Bench::new("openai", |request: &ParsedRequest| {

@@ -18,6 +18,7 @@ fn faulty(fault: Fault) -> Reply {
 }
 
 /// Rows: SCL-017
+/// Rows: WIN-076 (in part: a truncated stream is an error)
 #[tokio::test]
 async fn a_stream_that_ends_without_a_stop_reason_is_cut() {
     for kind in ALL {
@@ -202,7 +203,8 @@ async fn a_megabyte_of_arguments_and_ten_thousand_calls_are_refused() {
     }
 }
 
-/// Rows: SCL-013 SCL-018
+/// Rows: SCL-013
+/// Rows: SCL-018 (in part: the time of a request)
 #[tokio::test]
 async fn silence_ends_after_the_request_timeout_and_not_before() {
     for kind in ALL {

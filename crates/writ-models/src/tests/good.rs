@@ -11,6 +11,7 @@ use crate::call::Delta;
 use crate::config::ProviderKind;
 
 /// Rows: SCL-010 SCL-017
+/// Rows: SIL-296 (in part: the pieces of a model)
 #[tokio::test]
 async fn text_streams_and_is_whole_at_the_end() {
     for kind in ALL {
@@ -46,6 +47,7 @@ async fn usage_tells_cached_tokens_apart() {
 }
 
 /// Rows: SCL-011 SCL-015
+/// Rows: WIN-076 (in part: calls in a stream) WIN-078 (in part: parallel calls)
 #[tokio::test]
 async fn tool_calls_come_with_id_name_and_arguments() {
     for kind in ALL {
@@ -69,6 +71,7 @@ async fn tool_calls_come_with_id_name_and_arguments() {
 }
 
 /// Rows: SCL-015
+/// Rows: WIN-078 (in part: malformed arguments)
 #[tokio::test]
 async fn arguments_that_are_no_json_object_are_kept_for_the_tool_to_refuse() {
     for kind in ALL {
@@ -290,6 +293,7 @@ async fn system_and_tools_are_byte_identical_between_calls() {
 }
 
 /// Rows: SCL-024
+/// Rows: WIN-083 (in part: one conversation over every format)
 #[tokio::test]
 async fn every_role_has_its_place_in_every_format() {
     for kind in ALL {

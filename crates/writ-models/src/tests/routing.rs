@@ -138,6 +138,7 @@ fn each_job_has_its_own_model_and_an_empty_one_the_default() {
 }
 
 /// Rows: SIL-012
+/// Rows: WIN-075 (in part: an unknown provider) SCL-145 (in part: an unknown provider)
 #[test]
 fn an_unknown_provider_fails_at_start_with_the_nearest_right_one() {
     let error = routes("[models]\ndefault = \"antropic/claude\"\n").expect_err("a typing error");
@@ -217,6 +218,8 @@ fn a_base_url_may_be_copied_with_its_route() {
 }
 
 /// Rows: SIL-012 WIN-012 WIN-050
+/// Rows: WIN-075 (in part: provider and model of a name) SCL-145 (in part: both providers)
+/// Rows: SCL-146 (in part: the model of the request)
 #[tokio::test]
 async fn each_role_reaches_its_own_server_with_its_own_key() {
     let first = ModelServer::start(list([Reply::text("first")])).await.expect("a server");
@@ -303,6 +306,7 @@ async fn a_plan_says_what_the_call_is_and_costs_at_most() {
 }
 
 /// Rows: SCL-028
+/// Rows: SCL-146 (in part: an unknown model warns)
 #[tokio::test]
 async fn an_unknown_model_has_no_price_cautious_limits_and_a_warning() {
     let log = super::log::Captured::default();

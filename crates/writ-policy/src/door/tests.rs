@@ -149,6 +149,7 @@ fn a_wish_without_a_session_belongs_to_no_key() {
     assert_eq!(world().denial(wish).reason, DenyReason::Binding);
 }
 
+/// Rows: WIN-099 (in part: every kind of action, at each stage)
 #[test]
 fn every_kind_is_stopped_by_each_later_stage() {
     for sample in free_samples() {

@@ -96,7 +96,8 @@ fn both_keys_together_grant_what_they_say() {
     assert_eq!(verifier().verify(&sealed).expect("verifies").task(), &task);
 }
 
-/// Rows: SLO-020 (in part: the ledger is told by what makes something of keys) SLO-003 SLO-021
+/// Rows: SLO-020 (in part: the ledger is told by what makes something of keys) SLO-003
+/// Rows: SLO-021 (in part: a task key alone is refused)
 #[test]
 fn one_key_alone_proves_nothing() {
     let (base, _) = claims();

@@ -208,7 +208,8 @@ fn a_revoked_approval_is_spent() {
     assert_eq!(home.try_commit(vec![consume]), Err(Conflict::ApprovalSpent(ask_id(1)).into()));
 }
 
-/// Rows: SIL-163 SIL-164
+/// Rows: SIL-163
+/// Rows: SIL-164 (in part: none is removed before it expires)
 #[test]
 fn nonces_are_seen_once_per_namespace_and_kept_until_they_expire() {
     let home = Home::new();

@@ -33,6 +33,7 @@ fn put_back(home: Home, copy: &Path) -> Home {
 }
 
 /// Rows: WIN-408
+/// Rows: WIN-207 (in part: reading beside a writer)
 #[test]
 fn a_copy_made_under_heavy_writes_is_whole_and_verifies() {
     let home = Home::new().with_session(1);

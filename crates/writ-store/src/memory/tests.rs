@@ -15,6 +15,7 @@ fn found(home: &Home, text: &str, scope: Option<SessionId>) -> Vec<String> {
     hits.into_iter().map(|hit| hit.memory.item.text).collect()
 }
 
+/// Rows: WIN-198 (in part: a MATCH finds the row)
 #[test]
 fn words_are_found_by_stem_and_ranked() {
     let home = Home::new();
@@ -33,6 +34,7 @@ fn words_are_found_by_stem_and_ranked() {
 }
 
 /// Rows: SIL-043 (what a session remembers for itself)
+/// Rows: SIL-091
 #[test]
 fn a_session_sees_its_own_and_the_common_ones() {
     let home = Home::new().with_session(1).with_session(2);
@@ -181,6 +183,8 @@ fn words_are_found_in_text_without_spaces() {
 }
 
 /// Memories of an older database are indexed when it is opened by this version.
+///
+/// Rows: WIN-198 (in part: the index is that of the rows)
 #[test]
 fn older_memories_are_indexed_anew() {
     let mut conn = Connection::open_in_memory().expect("opens");
@@ -202,6 +206,7 @@ fn older_memories_are_indexed_anew() {
     assert_eq!(count, 0);
 }
 
+/// Rows: SIL-089 (in part: the index follows a deletion)
 #[test]
 fn what_is_forgotten_is_gone_from_index_and_file() {
     let home = Home::new();

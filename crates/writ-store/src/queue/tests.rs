@@ -13,6 +13,7 @@ fn id(leased: &Leased) -> MessageId {
     leased.message.record.message
 }
 
+/// Rows: SIL-208 (in part: no message is leased twice)
 #[test]
 fn a_session_has_one_leased_message_and_the_oldest_comes_first() {
     let home = Home::new().with_session(1).with_session(2);
@@ -27,6 +28,9 @@ fn a_session_has_one_leased_message_and_the_oldest_comes_first() {
     assert_eq!(lease_at(&home, 0).map(|next| id(&next)), Some(message(2)));
 }
 
+/// Rows: SIL-210
+/// Rows: SIL-208 (in part: a lease that ran out) SIL-209 (in part: of another holder)
+/// Rows: SIL-211 (in part: of another holder)
 #[test]
 fn an_old_fence_changes_nothing() {
     let home = Home::new().with_session(1);
@@ -51,6 +55,7 @@ fn an_old_fence_changes_nothing() {
     assert_eq!(home.try_commit(vec![Op::AckMessage { message, fence: second.fence }]), stale, "once");
 }
 
+/// Rows: SIL-209 (in part: it extends a lease)
 #[test]
 fn a_heartbeat_keeps_a_lease() {
     let home = Home::new().with_session(1);
@@ -61,6 +66,8 @@ fn a_heartbeat_keeps_a_lease() {
     assert!(lease_at(&home, 1_900).is_some());
 }
 
+/// Rows: SIL-212
+/// Rows: SIL-211 (in part: the attempts are counted)
 #[test]
 fn a_failing_message_backs_off_and_is_set_aside_at_last() {
     let home = Home::new().with_session(1);
@@ -112,6 +119,7 @@ fn a_message_that_waits_is_set_aside_for_good_and_a_leased_one_by_its_holder() {
     assert_eq!(dead, [(message(2), "its session was closed"), (message(1), "its session was closed")]);
 }
 
+/// Rows: SIL-213
 #[test]
 fn a_restart_gives_leased_messages_back() {
     let home = Home::new().with_session(1);
@@ -136,6 +144,7 @@ fn a_message_that_ends_every_engine_is_set_aside() {
     assert_eq!(home.store.queue_depth().expect("reads").dead, 1);
 }
 
+/// Rows: SIL-205 (ids of one session)
 #[test]
 fn a_duplicate_client_id_returns_the_first_entry_and_writes_nothing() {
     let home = Home::new().with_session(1).with_session(2);
@@ -178,6 +187,7 @@ fn a_full_queue_refuses() {
     home.commit(receive(2, 5_001, "another session"));
 }
 
+/// Rows: SIL-207 (in part: what is refused)
 #[test]
 fn a_message_needs_a_session_and_the_entry_before_it() {
     let home = Home::new();

@@ -24,6 +24,7 @@ use crate::ledger::verify::ProblemKind;
 use crate::testing::*;
 
 /// Rows: SIL-011
+/// Rows: WIN-194 (in part: one database, no second file)
 #[test]
 fn a_new_home_gets_one_database_that_survives() {
     let home = Home::new().with_session(1);
@@ -58,6 +59,7 @@ fn a_failing_operation_undoes_its_batch_and_no_other() {
     assert!(home.store.verify_ledger(&Default::default()).expect("reads").is_good());
 }
 
+/// Rows: WIN-207 (in part: two hundred writers at once lose nothing)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn waiting_batches_share_a_transaction_and_fail_alone() {
     let home = Home::new().with_session(1);

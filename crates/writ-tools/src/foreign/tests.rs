@@ -214,6 +214,7 @@ fn schemas_that_are_traps_are_refused() {
     assert!(slow.arguments(&json!({"a": format!("{}!", "a".repeat(50_000))})).is_err(), "and at once");
 }
 
+/// Rows: SCL-101 (in part: equal names)
 #[test]
 fn two_tools_that_would_be_called_the_same_are_both_found_by_their_calls() {
     let long = "x".repeat(80);

@@ -110,6 +110,7 @@ fn a_command_is_its_own_words_and_no_shell_is_assumed() {
     assert!(limits.contains("Windows is not supported"), "stated");
 }
 
+/// Rows: SCL-102 (in part: which limit counts) SCL-144 (in part: a limit of its own above that of all)
 #[test]
 fn a_time_limit_is_that_of_the_call_of_the_tool_or_of_all() {
     let config =
@@ -235,6 +236,8 @@ fn an_empty_allow_list_means_what_the_caller_says() {
 }
 
 /// Part of SCL-044: unknown names.
+///
+/// Rows: SCL-202 (in part: the registered ones are named)
 #[test]
 fn an_unknown_tool_is_an_error_result() {
     let registry = Registry::core();

@@ -170,6 +170,7 @@ fn needs_userns_a_large_answer_waits_for_a_person_and_is_saved_then() {
 
 /// Rows: WIN-211 (30 a minute, saved or read)
 /// Rows: WIN-041 (thirty pass and the next is told why)
+/// Rows: WIN-090 (in part: thirty a minute)
 #[test]
 fn a_session_fetches_thirty_times_a_minute_and_is_told_when_it_may_again() {
     let mirror = Mirror::start();

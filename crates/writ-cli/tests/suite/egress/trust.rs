@@ -171,6 +171,7 @@ fn needs_userns_needs_curl_trust_ends_with_the_epoch_in_which_it_was_given() {
 /// A request in the owner's conversation: the second one to a host that was trusted with the first asks nobody.
 ///
 /// Rows: WIN-239 (in part: `web_request` to a new domain) WIN-240
+/// Rows: WIN-091 (in part: a POST to a new host asks, to an approved one passes)
 #[test]
 fn a_request_to_a_host_that_was_trusted_before_is_not_asked_about() {
     let mirror = Mirror::start();

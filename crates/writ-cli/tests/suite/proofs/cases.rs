@@ -216,6 +216,8 @@ fn needs_userns_addresses_of_the_inside_and_doubtful_hosts_are_refused_before_a_
 
 /// Threat 12. What came from outside is external after it was remembered, in another conversation, too: a URL out of it asks. Twin: the
 /// owner's own.
+///
+/// Rows: SIL-095 (of external content)
 #[test]
 fn needs_userns_what_was_remembered_from_outside_is_not_washed_clean() {
     let mirror = Mirror::start();

@@ -220,6 +220,7 @@ fn needs_userns_the_limit_is_a_value_with_other_characters_between_its_own() {
 ///
 /// Rows: WIN-411
 /// Rows: WIN-210 (secrets; a file of the work folder is the twin)
+/// Rows: WIN-155 (in part: no secret)
 #[test]
 fn needs_userns_no_secret_is_where_a_program_can_look() {
     // In two pieces, as a value in an argument would be masked.

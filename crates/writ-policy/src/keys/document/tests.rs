@@ -333,7 +333,8 @@ fn a_task_key_is_refused_for_its_signature_its_time_and_whom_it_is_for() {
 
 /// Threat 7: base A with the task of B, a task alone, a base alone.
 ///
-/// Rows: SLO-020 (in part: the ledger is told by what makes something of keys) SLO-003 SLO-021
+/// Rows: SLO-020 (in part: the ledger is told by what makes something of keys) SLO-003
+/// Rows: SLO-021 (in part: a task key alone is refused)
 #[test]
 fn two_keys_that_do_not_belong_together_prove_nothing() {
     let world = world(sample());

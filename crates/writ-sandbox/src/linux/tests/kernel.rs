@@ -116,6 +116,7 @@ async fn forbidden_calls_have_exactly_the_errors_that_are_promised() {
 }
 
 /// Rows: WIN-410 (in part: there is no direct mode)
+/// Rows: WIN-149 (in our own sandbox)
 #[tokio::test]
 async fn a_program_has_no_capability_and_no_way_to_one() {
     let fixture = Fixture::new().await;

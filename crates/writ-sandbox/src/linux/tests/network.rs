@@ -181,6 +181,7 @@ async fn curl_reaches_a_listed_host_and_every_other_way_out_fails() {
     assert!(records[0].received > 13 && records[0].sent > 0, "{records:?}");
 }
 
+/// Rows: WIN-155 (in part: the variables)
 #[tokio::test]
 async fn programs_are_told_of_the_proxy_when_and_only_when_there_is_one() {
     let fixture = Fixture::new().await;

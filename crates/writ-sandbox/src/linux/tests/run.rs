@@ -125,6 +125,7 @@ async fn programs_have_the_owners_time_zone() {
 
 /// Rows: SIL-198
 /// Rows: SCL-184 (programs)
+/// Rows: SCL-116
 #[tokio::test]
 async fn a_program_that_takes_too_long_is_killed_with_its_children() {
     let fixture = Fixture::new().await;
@@ -290,6 +291,7 @@ async fn a_full_disk_is_the_sandbox_s_own() {
 }
 
 /// Rows: SF-492 (in part: by namespaces) WIN-016
+/// Rows: WIN-154 (in our own sandbox)
 #[tokio::test]
 async fn nothing_of_the_host_is_there_that_was_not_given() {
     let fixture = Fixture::new().await;
