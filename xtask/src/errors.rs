@@ -19,7 +19,7 @@ pub(crate) const PAGE: &str = "docs/reference/errors.md";
 /// Names of functions whose texts of the form of a code are codes.
 const TELLING: [&str; 2] = ["report", "code"];
 /// Parts of the product whose errors no command ends with.
-const LEFT_OUT: [&str; 1] = ["crates/writ-testkit/"];
+const LEFT_OUT: [&str; 3] = ["crates/writ-testkit/", "crates/writ-testbed/", "crates/writ-testdoor/"];
 
 /// How the reference is made.
 #[derive(Clone, Copy, Debug, Parser)]

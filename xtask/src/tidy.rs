@@ -91,6 +91,7 @@ pub(crate) fn run(options: &TidyOptions) -> Result<bool> {
     }
 
     let mut findings = layers::check(&crates);
+    findings.extend(layers::check_circles(&crates));
     findings.extend(modules::check(&crates, &sources));
     findings.extend(ratchet::check(&root, &figures)?);
     findings.extend(lints::check(&std::fs::read_to_string(root.join("Cargo.toml"))?, &crates)?);

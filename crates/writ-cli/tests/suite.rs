@@ -140,9 +140,6 @@ mod vault;
 #[path = "suite/keys.rs"]
 mod keys;
 
-#[path = "suite/handed.rs"]
-mod handed;
-
 use std::io::Write as _;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};

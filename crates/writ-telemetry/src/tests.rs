@@ -8,7 +8,7 @@ use tracing_subscriber::layer::SubscriberExt as _;
 use writ_egress::deliver::Endpoint;
 use writ_egress::{Egress, EgressConfig};
 use writ_policy::redact::Redactor;
-use writ_testkit::trace_collector::{TraceCollector, tree};
+use writ_testbed::trace_collector::{TraceCollector, tree};
 
 use crate::collect::{Collected, MAX_WAITING, TURN, collector};
 use crate::export::Exporter;

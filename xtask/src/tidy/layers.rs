@@ -1,11 +1,15 @@
 //! A crate depends on strictly lower layers only; dependencies of tests are exempt.
 
+use std::collections::BTreeSet;
+
 use super::Finding;
 use crate::workspace::{Crate, Kind};
 
 /// The crate that only the binary may ship, for its demo.
 const DEMO_ONLY: &str = "writ-testkit";
 const BINARY: &str = "writ-cli";
+/// The crates of tests, which nothing ships.
+const TESTS_ONLY: [&str; 3] = ["writ-testbed", "writ-testdoor", "writ-engine-tests"];
 /// The folders of the tasks, which belong to no layer: nothing of the product depends on them.
 const TASKS: [&str; 2] = ["xtask/", "tools/"];
 
@@ -29,9 +33,35 @@ pub(super) fn check(crates: &[Crate]) -> Vec<Finding> {
                 let text = format!("layer {layer} depends on layer {:?}", other.layer);
                 findings.push(Finding::new("layer", item.clone(), text));
             }
+            if TESTS_ONLY.contains(&other.name.as_str()) {
+                findings.push(Finding::new("layer", item.clone(), "only tests may depend on it"));
+            }
             if other.name == DEMO_ONLY && one.name != BINARY {
                 findings.push(Finding::new("layer", item, format!("only {BINARY} may ship {DEMO_ONLY}")));
             }
+        }
+    }
+    findings
+}
+
+/// Checks that no crate needs itself for its own tests, through others: it would be compiled twice, and a change of it would
+/// compile everything between anew.
+pub(super) fn check_circles(crates: &[Crate]) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for one in crates {
+        let mut seen: BTreeSet<&str> = BTreeSet::new();
+        let mut open = vec![one];
+        while let Some(next) = open.pop() {
+            for dependency in &next.dependencies {
+                let Some(other) = crates.iter().find(|other| other.name == dependency.name) else { continue };
+                if seen.insert(&other.name) {
+                    open.push(other);
+                }
+            }
+        }
+        if seen.contains(one.name.as_str()) {
+            let text = "depends on itself, through dependencies of tests";
+            findings.push(Finding::new("dependency-circle", &one.name, text));
         }
     }
     findings
@@ -97,6 +127,26 @@ mod tests {
             Crate { folder: "xtask/".to_owned(), ..fixture("xtask", None, &[("a", Kind::Shipped)]) },
         ];
         assert_eq!(check(&crates), []);
+    }
+
+    #[test]
+    fn a_circle_through_tests_and_a_shipped_testbed_are_found() {
+        let crates = [
+            fixture("a", Some(0), &[("b", Kind::Development)]),
+            fixture("b", Some(1), &[("c", Kind::Shipped)]),
+            fixture("c", Some(0), &[]),
+        ];
+        assert_eq!(check_circles(&crates), []);
+        let mut closed = crates.to_vec();
+        closed[2] = fixture("c", Some(0), &[("a", Kind::Shipped)]);
+        let items: Vec<String> = check_circles(&closed).into_iter().map(|finding| finding.item).collect();
+        assert_eq!(items, ["a", "b", "c"]);
+        let shipped = [
+            fixture("writ-testbed", Some(1), &[]),
+            fixture("d", Some(2), &[("writ-testbed", Kind::Shipped)]),
+        ];
+        let items: Vec<String> = check(&shipped).into_iter().map(|finding| finding.item).collect();
+        assert_eq!(items, ["d -> writ-testbed"]);
     }
 
     #[test]

@@ -17,12 +17,6 @@ mod restored;
 #[path = "keys/rotation.rs"]
 mod rotation;
 
-#[path = "keys/renewed.rs"]
-mod renewed;
-
-#[path = "keys/set_back.rs"]
-mod set_back;
-
 /// A time so many seconds from now, as documents have it.
 pub(super) fn soon(seconds: u64) -> String {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("after 1970");

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
+use writ_testbed::trace_collector::{ReceivedSpan, TraceCollector, tree};
 use writ_testkit::model_server::{Fault, Gate, Reply};
-use writ_testkit::trace_collector::{ReceivedSpan, TraceCollector, tree};
 use writ_types::frame::{ClientFrame, ServerFrame};
 use writ_types::id::TurnId;
 

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 use writ_models::schema::Dialect;
+use writ_testbed::schema_rules::{Rules, broken, broken_name};
 use writ_testkit::model_server::{ParsedRequest, Reply};
-use writ_testkit::schema_rules::{Rules, broken, broken_name};
 use writ_tools::def::AgentRole;
 use writ_tools::registry::{AllowList, Registry};
 use writ_types::quarantine::Quarantine;

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use serde_json::json;
+use writ_testbed::vault_server::{VaultScript, VaultServer};
 use writ_testkit::model_server::{ParsedRequest, Reply};
-use writ_testkit::vault_server::{VaultScript, VaultServer};
 use writ_types::digest::Digest;
 use writ_types::error::Exit;
 

@@ -1,5 +1,5 @@
 use serde_json::json;
-use writ_testkit::schema_rules::{Rules, broken};
+use writ_testbed::schema_rules::{Rules, broken};
 
 use super::*;
 

@@ -14,7 +14,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
-use writ_testkit::raw_server::{RawAnswer, RawRequest, RawServer};
+use writ_testbed::raw_server::{RawAnswer, RawRequest, RawServer};
 use writ_types::chat::{
     ChatMessage, ModelReply, Part, Role, StopReason, ToolOutcome, ToolResult, assistant_parts,
 };

@@ -1,8 +1,8 @@
 //! Schemas of tools as they go over the wire, in every format.
 
 use serde_json::{Value, json};
+use writ_testbed::schema_rules::{Rules, broken, broken_name};
 use writ_testkit::model_server::{Reply, list};
-use writ_testkit::schema_rules::{Rules, broken, broken_name};
 use writ_types::chat::ToolSpec;
 
 use super::bench::{ALL, Bench, request, user};

@@ -1,6 +1,6 @@
 //! The provider's own words: shown to people, never with the key, never in the log's form of an error.
 
-use writ_testkit::raw_server::{RawAnswer, RawServer};
+use writ_testbed::raw_server::{RawAnswer, RawServer};
 use writ_types::error::ToReport as _;
 
 use super::bench::{KEY, models, request, table, user};

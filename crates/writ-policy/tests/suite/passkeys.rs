@@ -15,7 +15,7 @@ use writ_policy::webauthn::{
     Asserted, Assertion, Enrolled, Passkey, PasskeyError, Registration, assert, challenge_of, counts_on,
     enrol, site_of, text_of,
 };
-use writ_testkit::passkey::{Ceremony, SoftPasskey, attestation};
+use writ_testbed::passkey::{Ceremony, SoftPasskey, attestation};
 use writ_types::digest::Digest;
 use writ_types::entry::{Decision, Risk};
 use writ_types::id::{AskId, InstallationId};

@@ -2,8 +2,8 @@
 
 use std::future::ready;
 
-use writ_testkit::door;
-use writ_testkit::search_server::{SearchAnswer, SearchServer};
+use writ_testbed::search_server::{SearchAnswer, SearchServer};
+use writ_testdoor as door;
 use writ_types::error::{Exit, ToReport as _};
 
 use super::*;

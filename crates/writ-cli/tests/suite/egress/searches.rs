@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use serde_json::{Value, json};
-use writ_testkit::search_server::{SearchAnswer, SearchServer};
+use writ_testbed::search_server::{SearchAnswer, SearchServer};
 
 use super::super::turns::{Bench, calls};
 use super::super::{code, text};

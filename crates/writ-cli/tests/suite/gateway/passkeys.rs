@@ -1,7 +1,7 @@
 //! Passkeys over HTTP: leave from a terminal, enrolment in a page, and what they approve.
 
 use writ_policy::approval::{ApprovalClaims, ApprovalToken, Approver};
-use writ_testkit::passkey::{Ceremony, SoftPasskey, text_of};
+use writ_testbed::passkey::{Ceremony, SoftPasskey, text_of};
 use writ_types::entry::Decision;
 use writ_types::frame::ClientFrame;
 

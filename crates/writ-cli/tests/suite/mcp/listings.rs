@@ -2,7 +2,7 @@
 //! while an engine runs.
 
 use serde_json::{Value, json};
-use writ_testkit::schema_rules::{Rules, broken, broken_name};
+use writ_testbed::schema_rules::{Rules, broken, broken_name};
 
 use super::super::{code, text};
 use super::{Desk, READ_ONLY};

@@ -6,19 +6,12 @@ use std::sync::Arc;
 use ed25519_dalek::{Signature, SigningKey};
 use serde_json::{Value, json};
 use writ_policy::approval::{ApprovalClaims, ApprovalToken, Approver};
-use writ_policy::principal::Evidence;
-use writ_runtime::config::DRAIN_DEADLINE;
-use writ_runtime::engine::Join;
-use writ_store::ledger::row::LedgerQuery;
-use writ_testkit::clock::Hand;
 use writ_testkit::model_server::{ParsedRequest, Reply};
 use writ_types::digest::{Digest, canonical_json};
 use writ_types::entry::Decision;
-use writ_types::frame::{Card, ServerFrame};
-use writ_types::taint::Taint;
+use writ_types::frame::Card;
 
 use super::super::engine::{Engine, Link};
-use super::super::handed;
 use super::super::turns::{Bench, calls};
 use super::super::{Home, code, text};
 use super::{ASK_REMEMBER, read, write};
@@ -352,43 +345,4 @@ fn an_issued_approval_has_the_hash_a_nonce_of_its_own_and_a_signature() {
         assert!(key_of(role).verify_strict(&signed.concat(), &signature).is_ok(), "{role}");
     }
     assert_eq!(engine.stop().code, Some(0));
-}
-
-/// An engine is handed its parts, so a test hands it others; a part that is missing is no program
-/// (`writ_runtime::core::Parts`).
-///
-/// Rows: SIL-269
-#[test]
-fn an_engine_is_made_of_the_parts_that_it_is_handed() {
-    let (dir, sandbox) = (tempfile::tempdir().expect("temp dir"), handed::sandbox());
-    let clock = Arc::new(handed::Moved(Arc::new(Hand::at(handed::BEGIN))));
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("a runtime");
-    runtime.block_on(async {
-        let store = handed::store(dir.path());
-        let parts = handed::parts(dir.path(), clock, &store, sandbox, "");
-        let engine = writ_runtime::engine::Engine::start(parts).await.expect("starts");
-        let who = handed::OWNER;
-        assert!(
-            engine.join(Evidence::PeerUid(4_243), Join::default()).await.is_err(),
-            "the owner is whom it was told"
-        );
-        let mut joined = engine.join(who, Join::default()).await.expect("joined");
-        let wish = "please DROP TABLE users".to_owned();
-        engine.receive(who, joined.session, "one".to_owned(), wish, Taint::Owner).await.expect("stored");
-        let text = loop {
-            let frame = joined.live.recv().await.expect("a frame").frame.clone();
-            if let ServerFrame::Message { text, last: true, .. } = frame {
-                break text;
-            }
-        };
-        assert!(text.contains("drop a database table"), "the gate that it was handed: {text}");
-        assert!(engine.drain(DRAIN_DEADLINE).await);
-        let query = LedgerQuery { event: Some("received".to_owned()), limit: 10, ..LedgerQuery::default() };
-        let rows = store.ledger_search(&query).expect("reads");
-        assert_eq!(
-            rows.iter().map(|row| row.at).collect::<Vec<_>>(),
-            [handed::BEGIN],
-            "the time that it was handed"
-        );
-    });
 }

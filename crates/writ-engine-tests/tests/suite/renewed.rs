@@ -6,14 +6,14 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use writ_policy::order::{OrderClaims, OrderToken};
 use writ_store::batch::{Batch, Op};
-use writ_testkit::clock::Hand;
+use writ_testbed::clock::Hand;
 use writ_testkit::model_server::{Fault, Gate, ParsedRequest, Reply};
 use writ_types::entry::DenyReason;
 use writ_types::error::Exit;
 use writ_types::id::{KeyId, SessionId};
 use writ_types::unit::Tokens;
 
-use crate::handed::{BEGIN, Handed, keys};
+use crate::harness::{BEGIN, TestEngine, keys};
 
 /// So many minutes.
 const fn minutes(count: u64) -> Duration {
@@ -31,13 +31,13 @@ fn slow(clock: Arc<Hand>, answers: &'static [u64]) -> impl FnMut(&ParsedRequest)
 }
 
 /// What became of task keys, oldest first.
-fn changes(handed: &Handed) -> Vec<String> {
+fn changes(handed: &TestEngine) -> Vec<String> {
     handed.task_keys().into_iter().map(|(_, change)| change).collect()
 }
 
 #[test]
 fn a_turn_that_outlives_its_task_key_gets_one_more() {
-    let handed = Handed::new("", |clock| slow(clock, &[13, 13, 13]));
+    let handed = TestEngine::new("", |clock| slow(clock, &[13, 13, 13]));
     let (exit, said) = handed.runtime.block_on(handed.say(None, "remember it all"));
     assert_eq!((exit, said.as_str()), (Exit::Done, "Done."));
     assert_eq!(handed.clock.now(), BEGIN.plus(minutes(39)), "longer than a task key lives");
@@ -51,7 +51,7 @@ fn a_turn_that_outlives_its_task_key_gets_one_more() {
 fn a_revoked_task_key_is_not_renewed() {
     let gate = Gate::new();
     let shut = gate.clone();
-    let handed = Handed::new("", |_| {
+    let handed = TestEngine::new("", |_| {
         move |request: &ParsedRequest| match request.results().count() {
             0 => Reply::call("memory_store", json!({ "text": "A fact." }))
                 .fault(Fault::SlowFirstByte(shut.clone())),
@@ -82,7 +82,7 @@ fn a_revoked_task_key_is_not_renewed() {
 }
 
 /// The session of an order that its owner has signed for so many minutes. It has the order's number.
-pub(super) async fn ordered(handed: &Handed, lasts: u64) -> SessionId {
+pub(super) async fn ordered(handed: &TestEngine, lasts: u64) -> SessionId {
     let [_, _, approver] = keys();
     let kinds = ["model_call", "say", "recall", "remember"];
     let claims = OrderClaims {
@@ -107,7 +107,7 @@ pub(super) async fn ordered(handed: &Handed, lasts: u64) -> SessionId {
 
 #[test]
 fn a_task_key_ends_with_its_order_and_is_not_renewed() {
-    let handed = Handed::new("", |clock| slow(clock, &[21]));
+    let handed = TestEngine::new("", |clock| slow(clock, &[21]));
     let (exit, _) = handed.runtime.block_on(async {
         let session = ordered(&handed, 20).await;
         handed.say(Some(session), "remember it").await
@@ -126,7 +126,7 @@ fn a_task_key_ends_with_its_order_and_is_not_renewed() {
 /// Its twin: the order is in force for longer than the key. In its last minutes nothing is left to renew.
 #[test]
 fn a_task_key_under_an_order_is_renewed_until_the_order_ends() {
-    let handed = Handed::new("", |clock| slow(clock, &[26, 10, 3]));
+    let handed = TestEngine::new("", |clock| slow(clock, &[26, 10, 3]));
     let (exit, said) = handed.runtime.block_on(async {
         let session = ordered(&handed, 40).await;
         handed.say(Some(session), "remember it").await

@@ -19,8 +19,8 @@ use writ_types::frame::Card;
 use writ_types::id::{AskId, KeyId};
 use writ_types::unit::Timestamp;
 
-use super::renewed::ordered;
-use crate::handed::{BEGIN, Handed, OWNER, keys};
+use crate::harness::{BEGIN, OWNER, TestEngine, keys};
+use crate::renewed::ordered;
 
 /// Every memory is asked for: the cheapest action to ask about.
 const ASK_REMEMBER: &str = r#"@id("ask-remember") @ask("Every memory is asked for.")
@@ -32,7 +32,7 @@ fn minute(count: u64) -> Timestamp {
 }
 
 /// A base key for somebody's own agent, signed elsewhere.
-fn base(handed: &Handed, ends: Timestamp) -> Token {
+fn base(handed: &TestEngine, ends: Timestamp) -> Token {
     let [root, _, _] = keys();
     let claims = BaseClaims {
         key: KeyId::from_parts(BEGIN, 7),
@@ -55,14 +55,14 @@ fn remembering(request: &ParsedRequest) -> Reply {
 }
 
 /// The ask that waits, and when it ends.
-fn asked(handed: &Handed) -> (AskId, Timestamp) {
+fn asked(handed: &TestEngine) -> (AskId, Timestamp) {
     let Some(Fact::Asked { ask, expires_at, .. }) = handed.facts("asked").pop() else {
         panic!("nothing was asked")
     };
     (ask, expires_at)
 }
 
-async fn approve(handed: &Handed, ask: AskId) -> Result<Answered, Report> {
+async fn approve(handed: &TestEngine, ask: AskId) -> Result<Answered, Report> {
     let answer = Answer {
         decision: Decision::Approve,
         scope: ApprovalScope::Once,
@@ -79,7 +79,7 @@ fn code(said: Result<Value, Report>) -> Result<(), String> {
 
 #[test]
 fn a_key_that_was_given_out_does_not_begin_again_with_a_clock_that_was_set_back() {
-    let handed = Handed::new("", |_| remembering);
+    let handed = TestEngine::new("", |_| remembering);
     handed.runtime.block_on(async {
         let base = base(&handed, minute(600));
         handed.call("keys.issued", json!({ "token": base })).await.expect("noted");
@@ -108,7 +108,7 @@ fn a_key_that_was_given_out_does_not_begin_again_with_a_clock_that_was_set_back(
 /// It was never used, so nobody has noted when.
 #[test]
 fn an_order_that_has_ended_does_not_begin_again_with_a_clock_that_was_set_back_and_can_be_revoked() {
-    let handed = Handed::new("", |_| remembering);
+    let handed = TestEngine::new("", |_| remembering);
     handed.runtime.block_on(async {
         let session = ordered(&handed, 20).await;
         let order: KeyId = session.to_string().parse().expect("an id");
@@ -132,7 +132,7 @@ fn an_order_that_has_ended_does_not_begin_again_with_a_clock_that_was_set_back_a
 /// What the command line signs ends an hour after the time that it begins with.
 #[test]
 fn what_is_signed_while_the_clock_is_behind_counts_from_the_time_that_the_engine_tells() {
-    let handed = Handed::new(ASK_REMEMBER, |_| remembering);
+    let handed = TestEngine::new(ASK_REMEMBER, |_| remembering);
     handed.runtime.block_on(async {
         assert_eq!(handed.say(None, "remember it").await.0, Exit::Waiting);
         let (ask, _) = asked(&handed);
@@ -157,7 +157,7 @@ fn what_is_signed_while_the_clock_is_behind_counts_from_the_time_that_the_engine
 }
 
 /// A yes with the approver's key, for an hour from then on.
-fn signed(handed: &Handed, card: &Card, from: Timestamp) -> Answer {
+fn signed(handed: &TestEngine, card: &Card, from: Timestamp) -> Answer {
     let [_, _, approver] = keys();
     let claims = ApprovalClaims {
         installation: handed.store.installation(),
@@ -186,7 +186,7 @@ fn signed(handed: &Handed, card: &Card, from: Timestamp) -> Answer {
 
 #[test]
 fn an_approval_of_what_has_ended_does_not_count_with_a_clock_that_was_set_back() {
-    let handed = Handed::new(ASK_REMEMBER, |_| remembering);
+    let handed = TestEngine::new(ASK_REMEMBER, |_| remembering);
     handed.runtime.block_on(async {
         assert_eq!(handed.say(None, "remember it").await.0, Exit::Waiting);
         let (ask, expires_at) = asked(&handed);
@@ -206,7 +206,7 @@ fn an_approval_of_what_has_ended_does_not_count_with_a_clock_that_was_set_back()
 /// It goes on working: what is made then is good by the ledger's time, too.
 #[test]
 fn an_engine_that_starts_with_a_clock_that_was_set_back_goes_by_its_ledger() {
-    let handed = Handed::after(&[minute(120), minute(1)], ASK_REMEMBER, |_| remembering);
+    let handed = TestEngine::after(&[minute(120), minute(1)], ASK_REMEMBER, |_| remembering);
     handed.runtime.block_on(async {
         for (ends, noted) in [(60, Err("key.refused".to_owned())), (180, Ok(()))] {
             let token = base(&handed, minute(ends));

@@ -31,7 +31,7 @@ use writ_store::batch::{Batch, Op};
 use writ_store::config::StoreConfig;
 use writ_store::ledger::row::LedgerQuery;
 use writ_store::store::Store;
-use writ_testkit::clock::Hand;
+use writ_testbed::clock::Hand;
 use writ_testkit::model_server::{ModelServer, ParsedRequest, Reply};
 use writ_tools::registry::Registry;
 use writ_types::credential::CredentialRef;
@@ -98,7 +98,7 @@ pub(crate) fn keys() -> [SigningKey; 3] {
 
 /// A sandbox, made before there is a runtime.
 pub(crate) fn sandbox() -> Sandbox {
-    let exe = Some(PathBuf::from(env!("CARGO_BIN_EXE_writ")));
+    let exe = Some(PathBuf::from(env!("CARGO_BIN_EXE_sandbox-helper")));
     Sandbox::start(SandboxConfig { exe, ..SandboxConfig::default() }).expect("starts")
 }
 
@@ -168,7 +168,7 @@ pub(crate) fn parts(dir: &Path, clock: Arc<dyn Clock>, store: &Store, sandbox: S
 }
 
 /// A running engine with a scripted model, an approver's key, and a clock that stands still.
-pub(crate) struct Handed {
+pub(crate) struct TestEngine {
     pub(crate) clock: Arc<Hand>,
     pub(crate) store: Store,
     pub(crate) engine: Engine,
@@ -178,7 +178,7 @@ pub(crate) struct Handed {
     pub(crate) runtime: Runtime,
 }
 
-impl Handed {
+impl TestEngine {
     /// An engine whose model follows `script`, which may move the clock; `rules` are the owner's beside the shipped ones.
     pub(crate) fn new<S>(rules: &str, script: impl FnOnce(Arc<Hand>) -> S) -> Self
     where

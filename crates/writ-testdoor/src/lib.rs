@@ -2,7 +2,7 @@
 //! decide, an enrolled key approves what they ask, and a journal in memory writes the intent.
 //!
 //! ```
-//! # use writ_testkit::door;
+//! # use writ_testdoor as door;
 //! # use writ_types::action::{Action, ExecProfile, Exec};
 //! # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
 //! # let action = Action::Exec(Exec { argv: vec!["true".into()], cwd: "/work".into(), env: Default::default(),

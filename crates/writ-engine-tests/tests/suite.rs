@@ -1,0 +1,16 @@
+//! The engine in the test's own process: a scripted model over HTTP, a store in a temporary folder, the real sandbox, and a clock
+//! that the test moves. No process of the product is started.
+
+#![expect(clippy::expect_used, clippy::panic, reason = "a test that cannot go on ends")]
+
+#[path = "suite/harness.rs"]
+mod harness;
+
+#[path = "suite/parts.rs"]
+mod parts;
+
+#[path = "suite/renewed.rs"]
+mod renewed;
+
+#[path = "suite/set_back.rs"]
+mod set_back;
