@@ -7,7 +7,7 @@ use task_process::Program;
 
 use crate::workspace;
 
-/// What is handed on to the package as it is.
+/// Arguments for the package, passed on as they are.
 #[derive(Debug, clap::Args)]
 #[command(disable_help_flag = true)]
 pub(crate) struct Arguments {

@@ -1,4 +1,4 @@
-//! Which rows of the requirements a test shows, which are waived, and which are open.
+//! Compares the rows of the requirements with the tests that show them and the rows that are waived.
 
 mod catalogue;
 
@@ -15,7 +15,6 @@ use anyhow::Result;
 use crate::{source, workspace};
 use report::Report;
 
-/// What is reported.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
     /// The folder that holds the tables of requirements.

@@ -15,7 +15,6 @@ const TARGET: &str = "x86_64-unknown-linux-gnu";
 /// The largest binary, in bytes (design 5).
 const MAX_BYTES: u64 = 40 * 1024 * 1024;
 
-/// What is built.
 #[derive(Clone, Debug, Parser)]
 pub(crate) struct Options {
     /// The folder that takes the files
@@ -101,7 +100,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// What a binary is, in words.
+/// Describes a binary in words.
 ///
 /// # Errors
 ///
@@ -120,12 +119,11 @@ fn is_fit(path: &Path) -> Result<String> {
     }
 }
 
-/// What an ELF file asks the system for before it runs.
+/// The things an ELF file asks the system for before it runs.
 #[derive(Debug, PartialEq, Eq)]
 struct Needs {
     /// The program that loads it.
     interpreter: Option<String>,
-    /// How many shared libraries.
     libraries: usize,
 }
 

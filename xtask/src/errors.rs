@@ -14,14 +14,13 @@ use crate::workspace;
 
 mod bare;
 
-/// Where the reference is.
+/// The reference, relative to the root.
 pub(crate) const PAGE: &str = "docs/reference/errors.md";
-/// Names of functions whose texts of the form of a code are codes.
+/// Functions in which a text of the form of a code counts as a code.
 const TELLING: [&str; 2] = ["report", "code"];
-/// Parts of the product whose errors no command ends with.
+/// Parts of the repository whose errors end no command.
 const LEFT_OUT: [&str; 3] = ["crates/writ-testkit/", "crates/writ-testbed/", "crates/writ-testdoor/"];
 
-/// How the reference is made.
 #[derive(Clone, Copy, Debug, Parser)]
 pub(crate) struct Options {
     /// Write it, instead of checking it
@@ -44,27 +43,26 @@ pub(crate) fn run(options: Options) -> Result<bool> {
     Ok(in_step)
 }
 
-/// Whether the page is what the sources say.
+/// Returns true if the page matches the sources.
 pub(crate) fn is_in_step(root: &Path) -> Result<bool> {
     let page = page(&source::texts(root)?)?;
     Ok(std::fs::read_to_string(root.join(PAGE)).unwrap_or_default() == page)
 }
 
-/// What is known of one code.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Known {
+struct CodeFacts {
     exits: BTreeSet<u8>,
     hints: BTreeSet<String>,
     parts: BTreeSet<String>,
 }
 
-/// Whether errors of a file reach a person.
+/// Returns true if errors of a file reach a person.
 fn is_shipped(path: &str) -> bool {
     path.starts_with("crates/") && !is_test_file(path) && !LEFT_OUT.iter().any(|out| path.starts_with(out))
 }
 
-/// What a model reads as the result of what it wished: in its words nothing is added. People are told there what an exit
-/// code says (`Report::advice`).
+/// Texts that a model reads as the result of its request: no hint is added. People read the advice of the
+/// exit code (`Report::advice`).
 const TOLD_TO_MODELS: [&str; 12] = [
     "crates/writ-agent/",
     "crates/writ-egress/",
@@ -80,7 +78,7 @@ const TOLD_TO_MODELS: [&str; 12] = [
     "crates/writ-runtime/src/subscriptions.rs",
 ];
 
-/// Where an error that people are told is made without a word of what to do about it: file and line.
+/// Lists the places, by file and line, that make an error for people without a hint.
 pub(crate) fn without_hint(root: &Path) -> Result<Vec<(String, usize)>> {
     let mut found = Vec::new();
     for (path, text) in source::texts(root)?.into_iter().filter(|(path, _)| is_shipped(path)) {
@@ -94,7 +92,7 @@ pub(crate) fn without_hint(root: &Path) -> Result<Vec<(String, usize)>> {
 }
 
 fn page(texts: &[(String, String)]) -> Result<String> {
-    let mut codes: BTreeMap<String, Known> = BTreeMap::new();
+    let mut codes: BTreeMap<String, CodeFacts> = BTreeMap::new();
     for (path, text) in texts.iter().filter(|(path, _)| is_shipped(path)) {
         let file = syn::parse_file(text).with_context(|| format!("cannot parse {path}"))?;
         let part = path.split('/').nth(1).unwrap_or_default();
@@ -104,7 +102,7 @@ fn page(texts: &[(String, String)]) -> Result<String> {
     Ok(written(&codes))
 }
 
-fn written(codes: &BTreeMap<String, Known>) -> String {
+fn written(codes: &BTreeMap<String, CodeFacts>) -> String {
     let mut page = String::from(HEAD);
     let mut group = "";
     for (code, known) in codes {
@@ -140,10 +138,10 @@ This page is made from the sources by `cargo xtask errors --write`, and `cargo x
 /// Finds codes in one file.
 struct Finder<'a> {
     part: &'a str,
-    codes: &'a mut BTreeMap<String, Known>,
+    codes: &'a mut BTreeMap<String, CodeFacts>,
     /// The exits that the function around names.
     exits: BTreeSet<u8>,
-    /// Whether the function around tells errors and does nothing else.
+    /// True in a function that reports errors and does nothing else.
     telling: bool,
 }
 
@@ -207,13 +205,13 @@ impl<'ast> Visit<'ast> for Finder<'_> {
         );
     }
 
-    /// `Report::new(Exit::X, "code", …)`, and whatever else takes an exit and a code.
+    /// `Report::new(Exit::X, "code", …)`, and every other call with an exit and a code.
     fn visit_expr_call(&mut self, call: &'ast ExprCall) {
         let arguments: Vec<&Expr> = call.args.iter().collect();
         if let [first, second, rest @ ..] = arguments.as_slice()
             && let (Some(exit), Some(code)) = (exit(first), text(second).filter(|text| is_code(text)))
         {
-            // The last of four is the hint; of three, where it is no text that is told.
+            // The last of four is the hint; of three, if it is no literal text.
             let own = matches!(call.func.as_ref(), Expr::Path(path) if path.path.segments.len() == 1);
             let hint = if rest.len() == if own { 1 } else { 2 } {
                 rest.last().and_then(|hint| text(hint))
@@ -225,7 +223,7 @@ impl<'ast> Visit<'ast> for Finder<'_> {
         visit::visit_expr_call(self, call);
     }
 
-    /// `Report::new(…).hint("…")`, with whatever stands between.
+    /// `Report::new(…).hint("…")`, with anything between.
     fn visit_expr_method_call(&mut self, call: &'ast ExprMethodCall) {
         if call.method == "hint"
             && let Some(hint) = call.args.first().and_then(text)

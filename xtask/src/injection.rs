@@ -8,7 +8,7 @@ use task_process::Program;
 const DOCUMENT: &str = "docs/injection.md";
 /// Between these lines stands what is written here.
 const MARKS: [&str; 2] = ["<!-- figures -->\n", "<!-- end of figures -->\n"];
-/// The homes and corpora whose rows are told.
+/// The homes and corpora of the printed rows.
 const HOMES: [&str; 6] =
     ["default", "default, crossed", "strict", "harder", "harder, crossed", "strict, harder"];
 /// The tests that play the corpus.
@@ -56,7 +56,7 @@ fn figure(line: &str) -> Option<String> {
     let known = line.starts_with("missed (")
         || line.starts_with("asked (default, ")
         || line.starts_with("asked (harder)");
-    // Without an answer beforehand nearly everything asks.
+    // Without a prior answer nearly everything asks.
     (known && !line.contains(", nothing)")).then(|| format!("* {line}"))
 }
 

@@ -65,7 +65,7 @@ enum Task {
     Bench(apart::Arguments),
     /// Try every mutant of a crate, all of them compiled at once.
     Mutants(apart::Arguments),
-    /// Kill an engine at random moments, start it again, and check that nothing was lost or done twice.
+    /// Kill an engine at random moments, start it again, and check that no work is missing or done twice.
     Soak(apart::Arguments),
 }
 

@@ -13,7 +13,7 @@ use crate::test::browser;
 use crate::workspace;
 use task_process::Program;
 
-/// What names of the page's tests begin with.
+/// The beginning of the names of the page's tests.
 const PAGE: &str = "web-tests/";
 
 /// The names of tests between backquotes.

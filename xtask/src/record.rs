@@ -12,12 +12,11 @@ use task_process::{Program, target_directory};
 
 /// The screen that is recorded, in columns and rows.
 const SCREEN: (u32, u32) = (110, 32);
-/// How long the recording lasts when it is played, in seconds.
+/// The length of the recording when it is played, in seconds.
 const SECONDS: f64 = 20.0;
-/// How long the last screen stays, in seconds.
+/// The time that the last screen stays, in seconds.
 const REST: f64 = 3.0;
 
-/// Where the recording goes.
 #[derive(Clone, Debug, Parser)]
 pub(crate) struct Options {
     /// The file

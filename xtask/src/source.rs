@@ -9,7 +9,7 @@ use std::path::Path;
 use anyhow::{Context as _, Result};
 use ignore::WalkBuilder;
 
-/// What one source file holds.
+/// The facts about one source file.
 #[derive(Debug, Default)]
 pub(crate) struct Source {
     /// Its path, relative to the root.
@@ -49,7 +49,7 @@ pub(crate) struct Struct {
 pub(crate) struct Mention {
     pub(crate) name: String,
     pub(crate) line: usize,
-    /// Whether it lies in test code.
+    /// True in test code.
     pub(crate) in_test: bool,
 }
 
@@ -61,13 +61,13 @@ pub(crate) struct Function {
     pub(crate) line: usize,
     /// Lines from the signature to the closing brace.
     pub(crate) lines: usize,
-    /// Whether the line `// tidy: table` stands above it.
+    /// True if the line `// tidy: table` stands above it.
     pub(crate) marked_table: bool,
-    /// Whether its body is one `match`, or some `let` and one `match`.
+    /// True if its body is one `match`, or some `let` and one `match`.
     pub(crate) is_table: bool,
-    /// Whether it lies in test code.
+    /// True in test code.
     pub(crate) in_test: bool,
-    /// Whether a test attribute makes it a test.
+    /// True if a test attribute makes it a test.
     pub(crate) is_test: bool,
 }
 
@@ -118,7 +118,7 @@ pub(crate) fn files(root: &Path) -> Result<Vec<String>> {
     Ok(files)
 }
 
-/// Whether a whole file is test code.
+/// Returns true if a whole file is test code.
 pub(crate) fn is_test_file(path: &str) -> bool {
     path.ends_with("/tests.rs") || path.contains("/tests/")
 }

@@ -15,7 +15,6 @@ use browser::Browsed;
 use count::Count;
 use task_process::Program;
 
-/// How the tests are run.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
     /// Leave out formatting, lints, documentation and licences.
@@ -26,7 +25,7 @@ pub(crate) struct Options {
     no_install: bool,
 }
 
-/// What came of one step.
+/// The result of one step.
 #[derive(Debug, PartialEq, Eq)]
 enum Step {
     Passed,
@@ -91,7 +90,7 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
     Ok(is_open(&total, task_process::on_ci()))
 }
 
-/// Whether what was counted may be released: nothing failed and, on CI, nothing was left out.
+/// Returns true if the tree may be released: no test failed and, on CI, none was left out.
 const fn is_open(total: &Count, on_ci: bool) -> bool {
     total.failed == 0 && !(on_ci && total.skipped > 0)
 }
@@ -175,7 +174,7 @@ fn check_licences(root: &Path) -> Result<Step> {
     Ok(passed(Program::new(deny, &arguments).directory(root).status()?))
 }
 
-/// Whether a part of the toolchain is missing and could not be added.
+/// Returns the skipped step if a part of the toolchain is missing and cannot be added.
 fn missing_component(component: &str, program: &str) -> Result<Option<Step>> {
     let works =
         |program: &str| Ok::<_, anyhow::Error>(Program::new(program, &["--version"]).output()?.success);
@@ -188,7 +187,7 @@ fn missing_component(component: &str, program: &str) -> Result<Option<Step>> {
     Ok(Some(Step::Skipped(format!("{component} is not installed: `rustup component add {component}`"))))
 }
 
-/// Where `cargo-deny` is; continuous integration installs it beside the build, once.
+/// Finds `cargo-deny`; continuous integration installs it beside the build, once.
 fn find_deny(root: &Path) -> Result<Option<PathBuf>> {
     if task_process::exists("cargo-deny") {
         return Ok(Some("cargo-deny".into()));
@@ -208,7 +207,7 @@ fn find_deny(root: &Path) -> Result<Option<PathBuf>> {
     Ok(Some(installed))
 }
 
-/// What the tests counted, and whether cargo was content.
+/// The counts of the tests, and the success of cargo itself.
 struct Counted {
     count: Count,
     success: bool,

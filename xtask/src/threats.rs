@@ -15,7 +15,6 @@ const SECURITY_MODEL: &str = "docs/security-model.md";
 /// The heading above the table of cases.
 const CASES: &str = "\n## Hostile cases\n";
 
-/// Which cases.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
     /// Only the case with this number.
@@ -23,7 +22,7 @@ pub(crate) struct Options {
     case: Option<u32>,
 }
 
-/// What the tests of a case have counted.
+/// The counts of the tests of one case.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Counted {
     attempts: u64,
@@ -31,7 +30,7 @@ struct Counted {
     refused: u64,
     /// Of these, neither, as a document says.
     known: u64,
-    /// What the ledger says of them: how often, and with which entries.
+    /// The ledger's record of them: how often, and with which entries.
     entries: u64,
     kinds: BTreeSet<String>,
     /// Legitimate things beside them that passed.
@@ -43,7 +42,6 @@ struct Counted {
 struct Row {
     /// Number and name.
     case: String,
-    /// What is shown.
     shown: String,
     /// `crate::path::of::test`.
     tests: Vec<String>,
@@ -106,8 +104,8 @@ fn numbered(row: &Row) -> Option<(u32, &str)> {
     Some((number.parse().ok()?, name))
 }
 
-/// What the numbers of the cases do not show: each case must tell some, all attempts must have been refused or be known, and
-/// something legitimate beside them must have passed.
+/// Lists the gaps in the numbers: each case must count something, refuse or name every attempt, and let
+/// something legitimate pass.
 fn lacks(rows: &[Row], counted: &BTreeMap<u32, Counted>) -> Vec<String> {
     let cases: BTreeSet<(u32, &str)> = rows.iter().filter_map(numbered).collect();
     let mut lacks = Vec::new();
@@ -129,7 +127,7 @@ fn lacks(rows: &[Row], counted: &BTreeMap<u32, Counted>) -> Vec<String> {
     lacks
 }
 
-/// What came of each case: its tests, and what they have counted.
+/// Writes the table: each case with its tests and counts.
 fn table(rows: &[Row], held: &BTreeSet<String>, counted: &BTreeMap<u32, Counted>) -> String {
     let mut cases: BTreeMap<u32, (&str, BTreeSet<&String>)> = BTreeMap::new();
     for row in rows {

@@ -1,4 +1,4 @@
-//! What the compiler cannot check: each rule is one small module that turns facts into findings.
+//! Checks that the compiler cannot make: each rule is one small module that turns facts into findings.
 
 mod layers;
 
@@ -42,11 +42,9 @@ use ratchet::Figure;
 pub(crate) struct Finding {
     /// The check, as `exceptions.toml` names it.
     check: &'static str,
-    /// What it is about, as `exceptions.toml` names it: stable when lines move.
+    /// The subject, as `exceptions.toml` names it: stable when lines move.
     item: String,
-    /// Where, if it has a line.
     line: Option<usize>,
-    /// What is wrong.
     text: String,
 }
 
@@ -71,7 +69,6 @@ impl fmt::Display for Finding {
     }
 }
 
-/// How the tree is checked.
 #[derive(Debug, Default, clap::Args)]
 pub(crate) struct TidyOptions {
     /// Lower the ceilings of `xtask/ratchet.toml` to what is measured.

@@ -9,7 +9,7 @@ use crate::named::{self, quoted};
 use crate::{compatibility, test, workspace};
 
 const DOCUMENT: &str = "docs/verification.md";
-/// Where the table begins; everything below is written anew.
+/// The head of the table; everything below it is written anew.
 const TABLE: &str = "| rows | what must work | shown by | result |\n| --- | --- | --- | --- |\n";
 
 /// One row of the table.

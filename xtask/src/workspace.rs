@@ -29,7 +29,7 @@ pub(crate) struct Dependency {
     pub(crate) kind: Kind,
 }
 
-/// What a dependency is for.
+/// The purpose of a dependency.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// Of the crate itself or its build script.

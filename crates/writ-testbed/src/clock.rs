@@ -18,12 +18,12 @@ impl Hand {
         Self { now: AtomicI64::new(now.as_millis()), gone: AtomicU64::new(0) }
     }
 
-    /// What it says.
+    /// Returns the time of this clock.
     pub fn now(&self) -> Timestamp {
         Timestamp::from_millis(self.now.load(Ordering::SeqCst))
     }
 
-    /// How much time has gone by since it was made.
+    /// Returns the time since it was made.
     pub fn elapsed(&self) -> Duration {
         Duration::from_millis(self.gone.load(Ordering::SeqCst))
     }
@@ -34,7 +34,7 @@ impl Hand {
         self.gone.fetch_add(millis(by), Ordering::SeqCst);
     }
 
-    /// Sets it back by so much, in whole milliseconds. What has gone by has.
+    /// Sets it back by so much, in whole milliseconds. The elapsed time stays.
     pub fn set_back(&self, by: Duration) {
         self.now.fetch_sub(signed(by), Ordering::SeqCst);
     }

@@ -1,5 +1,5 @@
-//! An authenticator in software: makes passkeys and signs with them as a browser would send it, honestly or, where
-//! a test says so, with exactly one thing wrong and everything signed all the same.
+//! An authenticator in software: makes passkeys and signs with them as a browser would send it, honestly or,
+//! if a test asks for it, with exactly one thing wrong and everything signed.
 
 #![expect(clippy::panic, reason = "a test that prepares nonsense is to fail at once")]
 
@@ -14,7 +14,7 @@ pub const PRESENT_AND_VERIFIED: u8 = 0x05;
 /// A new key follows.
 const KEY_FOLLOWS: u8 = 0x40;
 
-/// Which algorithm a passkey uses, with its key.
+/// The algorithm of a passkey, with its key.
 #[derive(Clone, Debug)]
 enum Key {
     Es256(p256::ecdsa::SigningKey),
@@ -28,7 +28,7 @@ pub struct SoftPasskey {
     id: Vec<u8>,
 }
 
-/// What is asked, and what the authenticator and the browser say of it.
+/// The question, and the claims of the authenticator and the browser about it.
 #[derive(Clone, Debug)]
 pub struct Ceremony {
     /// The challenge, as base64url.
@@ -37,15 +37,15 @@ pub struct Ceremony {
     pub origin: String,
     /// The site that the authenticator has bound the key to.
     pub site: String,
-    /// What the browser says was asked; `None`: what was.
+    /// The type that the browser claims; `None`: the true one.
     pub kind: Option<&'static str>,
-    /// Whether another page has embedded this one.
+    /// True if another page has embedded this one.
     pub cross_origin: bool,
     /// Flags, without the one for a new key.
     pub flags: u8,
     /// The counter of signatures.
     pub sign_count: u32,
-    /// What follows the authenticator's data.
+    /// Bytes after the authenticator's data.
     pub trailing: Vec<u8>,
 }
 
@@ -154,14 +154,14 @@ impl SoftPasskey {
         .concat()
     }
 
-    /// What a page sends of a new passkey.
+    /// Makes the page's message about a new passkey.
     pub fn enrol(&self, ceremony: &Ceremony) -> Value {
         let data = self.new_key(ceremony, &self.cose());
         self.enrolment(ceremony, &attestation(b"\x64none", b"\xa0", &data))
     }
 
-    /// What a page sends of a new passkey whose key signs its own attestation, with this algorithm's number as one
-    /// byte of CBOR.
+    /// Makes the page's message about a new passkey with a key that signs its own attestation, with this
+    /// algorithm's number as one byte of CBOR.
     pub fn enrol_signed(&self, ceremony: &Ceremony, algorithm: u8) -> Value {
         let data = self.new_key(ceremony, &self.cose());
         let client = Digest::of(&ceremony.client_data("webauthn.create"));
@@ -173,7 +173,7 @@ impl SoftPasskey {
         self.enrolment(ceremony, &object)
     }
 
-    /// What a page sends of a new passkey with this attestation object.
+    /// Makes the page's message about a new passkey with this attestation object.
     pub fn enrolment(&self, ceremony: &Ceremony, object: &[u8]) -> Value {
         json!({
             "id": self.id(), "rawId": self.id(), "type": "public-key",
@@ -185,7 +185,7 @@ impl SoftPasskey {
         })
     }
 
-    /// What a page sends of a signature.
+    /// Makes the page's message with a signature.
     pub fn sign(&self, ceremony: &Ceremony) -> Value {
         let client = ceremony.client_data("webauthn.get");
         let data = [ceremony.fixed(ceremony.flags), ceremony.trailing.clone()].concat();

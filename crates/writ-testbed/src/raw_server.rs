@@ -70,7 +70,7 @@ impl RawServer {
         Ok(Self { address, requests, running })
     }
 
-    /// Where it listens.
+    /// Returns its address.
     pub const fn address(&self) -> SocketAddr {
         self.address
     }

@@ -1,13 +1,14 @@
-//! What providers refuse in the schemas of tools, as their documents and public reports say it. Written apart from what makes
-//! the schemas, so that neither forgives the other.
+//! Rules of providers about the schemas of tools, from their documents and public reports. Written apart from
+//! the code that makes the schemas, so that neither forgives the other.
 
 use serde_json::Value;
 
 /// A provider's rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rules {
-    /// What OpenAI and the strictest servers of its format take: Moonshot wants a type in each part and none beside `anyOf`;
-    /// llama.cpp refuses expressions without anchors; several refuse references and lists of types.
+    /// The rules of OpenAI and the strictest servers of its format: Moonshot wants a type in each part and
+    /// none beside `anyOf`; llama.cpp refuses expressions without anchors; several refuse references and
+    /// lists of types.
     OpenAi,
     /// OpenAI's structured outputs.
     OpenAiStrict,

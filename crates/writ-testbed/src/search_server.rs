@@ -1,6 +1,7 @@
-//! A scripted search provider: speaks the wire formats of Brave Search and Tavily on a loopback port, strictly.
+//! A scripted search provider with the wire formats of Brave Search and Tavily on a loopback port, strict
+//! about both.
 //!
-//! A request that the provider would not take is answered as it would, and kept as a complaint.
+//! A request that the provider would not take is answered as it would, and recorded as a complaint.
 
 use std::io;
 use std::net::SocketAddr;
@@ -17,21 +18,21 @@ use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
-/// The most requests that are kept.
+/// The most requests in the record.
 const MAX_KEPT: usize = 1_000;
 /// The most results that the providers give at once.
 const MAX_RESULTS: u64 = 20;
 /// The longest query that Brave takes, in characters.
 const MAX_QUERY_CHARS: usize = 400;
 
-/// What the provider says to those who have its key.
+/// The answer of the provider to requests with its key.
 #[derive(Clone, Debug)]
 pub enum SearchAnswer {
     /// Hits: title, address and text of each.
     Hits(Vec<(String, String, String)>),
     /// A status, with the provider's own words about it.
     Status(u16),
-    /// A body of status 200, whatever it is.
+    /// Any body with status 200.
     Body(String),
     /// A redirect to this address.
     Redirect(String),
@@ -44,9 +45,9 @@ pub enum SearchAnswer {
 pub struct SeenSearch {
     /// `brave` or `tavily`.
     pub format: &'static str,
-    /// What was searched for.
+    /// The query.
     pub query: String,
-    /// How many results were wished for.
+    /// The requested number of results.
     pub max_results: u64,
 }
 
@@ -61,18 +62,18 @@ pub struct SearchServer {
 #[derive(Debug)]
 struct Shared {
     key: String,
-    kept: Mutex<Kept>,
+    kept: Mutex<SearchRecord>,
 }
 
 #[derive(Debug)]
-struct Kept {
+struct SearchRecord {
     answer: SearchAnswer,
     seen: Vec<SeenSearch>,
     complaints: Vec<String>,
 }
 
 impl Shared {
-    fn kept(&self) -> MutexGuard<'_, Kept> {
+    fn kept(&self) -> MutexGuard<'_, SearchRecord> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -93,7 +94,7 @@ impl SearchServer {
     pub async fn start(key: &str, answer: SearchAnswer) -> io::Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?;
-        let kept = Mutex::new(Kept { answer, seen: Vec::new(), complaints: Vec::new() });
+        let kept = Mutex::new(SearchRecord { answer, seen: Vec::new(), complaints: Vec::new() });
         let shared = Arc::new(Shared { key: key.to_owned(), kept });
         let router = Router::new()
             .route("/res/v1/web/search", get(brave))
@@ -101,19 +102,19 @@ impl SearchServer {
             .with_state(Arc::clone(&shared));
         let running = tokio::spawn(async move {
             if axum::serve(listener, router).await.is_err() {
-                // The listener is gone; who searches sees that itself.
+                // The listener is closed; clients notice that themselves.
             }
         });
         Ok(Self { address, shared, running })
     }
 
-    /// What to write as the address of this provider: `brave` or `tavily`.
+    /// Returns the address of this provider: `brave` or `tavily`.
     pub fn base_url(&self, provider: &str) -> String {
         let path = if provider == "brave" { "res/v1/" } else { "" };
         format!("http://{}/{path}", self.address)
     }
 
-    /// What it says from now on.
+    /// Sets the answer from now on.
     pub fn answer(&self, answer: SearchAnswer) {
         self.shared.kept().answer = answer;
     }
@@ -123,7 +124,7 @@ impl SearchServer {
         self.shared.kept().seen.clone()
     }
 
-    /// What the providers would not take, of all that came.
+    /// Lists the faults of all requests so far.
     pub fn complaints(&self) -> Vec<String> {
         self.shared.kept().complaints.clone()
     }

@@ -1,7 +1,7 @@
 //! A scripted OpenTelemetry collector: takes traces as OTLP in JSON on a loopback port, strictly.
 //!
-//! A request that the protocol does not allow is answered with 400 and kept as a complaint: ids that are no
-//! hexadecimal numbers of the right length, spans that end before they begin, fields that nobody knows.
+//! A request that the protocol does not allow is answered with 400 and recorded as a complaint: ids that are no
+//! hexadecimal numbers of the right length, spans that end before they begin, unknown fields.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -21,19 +21,19 @@ use tokio::task::JoinHandle;
 
 /// The largest request.
 const MAX_BODY: usize = 4 * 1024 * 1024;
-/// The most spans that are kept; later ones are forgotten.
+/// The most spans in the record; later ones are dropped.
 const MAX_SPANS: usize = 100_000;
 
 /// A running collector. Dropping it stops it.
 #[derive(Debug)]
 pub struct TraceCollector {
     address: SocketAddr,
-    kept: Arc<Mutex<Kept>>,
+    record: Arc<Mutex<TraceRecord>>,
     running: JoinHandle<()>,
 }
 
 #[derive(Debug, Default)]
-struct Kept {
+struct TraceRecord {
     spans: Vec<ReceivedSpan>,
     complaints: Vec<String>,
     requests: Vec<SeenRequest>,
@@ -47,7 +47,7 @@ pub struct SeenRequest {
     pub authorization: Option<String>,
     /// Its body.
     pub body: String,
-    /// What it was answered.
+    /// The status of its answer.
     pub status: u16,
 }
 
@@ -68,11 +68,11 @@ pub struct ReceivedSpan {
     pub start: u64,
     /// When it ended, in nanoseconds since 1970.
     pub end: u64,
-    /// Whether its status is an error.
+    /// True if its status is an error.
     pub failed: bool,
     /// Its attributes; whole numbers as numbers.
     pub attributes: BTreeMap<String, Value>,
-    /// The attributes of who told.
+    /// The attributes of the sender.
     pub resource: BTreeMap<String, Value>,
 }
 
@@ -85,46 +85,46 @@ impl TraceCollector {
     pub async fn start() -> io::Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?;
-        let kept = Arc::new(Mutex::new(Kept::default()));
+        let record = Arc::new(Mutex::new(TraceRecord::default()));
         let router = Router::new()
             .route("/v1/traces", post(take))
             .layer(DefaultBodyLimit::max(MAX_BODY))
-            .with_state(Arc::clone(&kept));
+            .with_state(Arc::clone(&record));
         let running = tokio::spawn(async move {
             if axum::serve(listener, router).await.is_err() {
-                // The listener is gone; who delivers sees that itself.
+                // The listener is closed; clients notice that themselves.
             }
         });
-        Ok(Self { address, kept, running })
+        Ok(Self { address, record, running })
     }
 
-    /// What to write as the endpoint.
+    /// Returns the endpoint.
     pub fn endpoint(&self) -> String {
         format!("http://{}", self.address)
     }
 
     /// Answers the next request with this status, and with this `Retry-After` in seconds.
     pub fn refuse_next(&self, status: u16, retry_after: Option<u64>) {
-        self.kept().refusals.push_back((status, retry_after));
+        self.record().refusals.push_back((status, retry_after));
     }
 
     /// Every span so far, in the order in which they came.
     pub fn spans(&self) -> Vec<ReceivedSpan> {
-        self.kept().spans.clone()
+        self.record().spans.clone()
     }
 
     /// Every request so far.
     pub fn requests(&self) -> Vec<SeenRequest> {
-        self.kept().requests.clone()
+        self.record().requests.clone()
     }
 
-    /// What the protocol does not allow, of all that came.
+    /// Lists the breaches of the protocol so far.
     pub fn complaints(&self) -> Vec<String> {
-        self.kept().complaints.clone()
+        self.record().complaints.clone()
     }
 
-    fn kept(&self) -> std::sync::MutexGuard<'_, Kept> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    fn record(&self) -> std::sync::MutexGuard<'_, TraceRecord> {
+        self.record.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -162,9 +162,9 @@ pub fn tree(spans: &[ReceivedSpan], trace: &str) -> Result<Vec<String>, String> 
     if lines.len() == own.len() { Ok(lines) } else { Err("spans are part of each other".to_owned()) }
 }
 
-async fn take(State(kept): State<Arc<Mutex<Kept>>>, headers: HeaderMap, body: Bytes) -> Response {
-    let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
-    let refusal = kept.refusals.pop_front();
+async fn take(State(record): State<Arc<Mutex<TraceRecord>>>, headers: HeaderMap, body: Bytes) -> Response {
+    let mut record = record.lock().unwrap_or_else(PoisonError::into_inner);
+    let refusal = record.refusals.pop_front();
     let read = match refusal {
         Some(_) => Ok(Vec::new()),
         None => read(&headers, &body),
@@ -175,16 +175,16 @@ async fn take(State(kept): State<Arc<Mutex<Kept>>>, headers: HeaderMap, body: By
         (Err(_), None) => 400,
     };
     let text = |name: header::HeaderName| Some(headers.get(name)?.to_str().ok()?.to_owned());
-    kept.requests.push(SeenRequest {
+    record.requests.push(SeenRequest {
         authorization: text(header::AUTHORIZATION),
         body: String::from_utf8_lossy(&body).into_owned(),
         status,
     });
     match read {
-        Ok(spans) => kept.spans.extend(spans),
-        Err(why) => kept.complaints.push(why),
+        Ok(spans) => record.spans.extend(spans),
+        Err(why) => record.complaints.push(why),
     }
-    kept.spans.truncate(MAX_SPANS);
+    record.spans.truncate(MAX_SPANS);
     let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     match refusal.and_then(|(_, retry_after)| retry_after) {
         Some(secs) => (status, [(header::RETRY_AFTER, secs.to_string())]).into_response(),

@@ -15,10 +15,10 @@ use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
-/// The most requests that are kept.
+/// The most requests in the record.
 const MAX_KEPT: usize = 1_000;
 
-/// What the server knows.
+/// The content and state of the server.
 #[derive(Clone, Debug, Default)]
 pub struct VaultScript {
     /// Tokens that it takes.
@@ -27,7 +27,7 @@ pub struct VaultScript {
     pub app_role: Option<(String, String, String)>,
     /// Secrets by `mount/path`.
     pub secrets: BTreeMap<String, Value>,
-    /// Whether it is sealed.
+    /// True if it is sealed.
     pub sealed: bool,
 }
 
@@ -62,7 +62,7 @@ impl VaultServer {
             .with_state(Arc::clone(&shared));
         let running = tokio::spawn(async move {
             if axum::serve(listener, router).await.is_err() {
-                // The listener is gone; who asks sees that itself.
+                // The listener is closed; clients notice that themselves.
             }
         });
         Ok(Self { address, shared, running })
@@ -73,7 +73,7 @@ impl VaultServer {
         format!("http://{}", self.address)
     }
 
-    /// What was asked for, in order: `lookup`, `login`, or `read MOUNT/PATH`.
+    /// Lists the requests, in order: `lookup`, `login`, or `read MOUNT/PATH`.
     pub fn seen(&self) -> Vec<String> {
         self.shared.seen().clone()
     }

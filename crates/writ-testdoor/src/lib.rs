@@ -50,7 +50,7 @@ use writ_types::unit::Timestamp;
 pub const NOW: Timestamp = Timestamp::from_millis(1_750_000_000_000);
 /// The agent of [`prepared`].
 pub const AGENT: &str = "assistant";
-/// How long keys and approvals last, in milliseconds: a day.
+/// The life of keys and approvals, in milliseconds: a day.
 const DAY_MS: i64 = 86_400_000;
 
 /// The session of [`prepared`].
@@ -90,7 +90,7 @@ pub async fn permit(prepared: Prepared) -> Permit {
     Fixture::default().permit(prepared).await
 }
 
-/// Why the door refuses an action.
+/// Returns the door's refusal of an action.
 ///
 /// # Panics
 ///
@@ -118,7 +118,7 @@ pub struct Fixture {
     pub installation: InstallationId,
     /// The epoch in force.
     pub epoch: u64,
-    /// What was written by [`Fixture::permit`].
+    /// The record of [`Fixture::permit`].
     pub journal: MemoryJournal,
     counter: AtomicU64,
 }
@@ -255,7 +255,7 @@ impl Fixture {
         (ApprovalToken::sign(claims, &self.approver).expect("claims have a canonical form"), expected)
     }
 
-    /// Whose signatures count here.
+    /// Returns the approvers with signatures that count here.
     pub fn approvers(&self) -> Approvers {
         let public = self.approver.verifying_key();
         Approvers {

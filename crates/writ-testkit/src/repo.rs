@@ -84,24 +84,24 @@ impl BugFamily {
 /// The answer, for tests only. It is not in the repository.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExpectedFix {
-    /// What kind of mistake it is.
+    /// The kind of mistake.
     pub family: BugFamily,
     /// The only wrong file, relative to the repository.
     pub path: String,
-    /// What is in it.
+    /// The wrong text in the file.
     pub wrong: String,
-    /// What should be in it.
+    /// The right text.
     pub right: String,
 }
 
 /// A generated repository.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Generated {
-    /// Where it is.
+    /// Its folder.
     pub dir: PathBuf,
     /// Its language.
     pub language: Language,
-    /// How many files it has.
+    /// The number of its files.
     pub files: usize,
     /// The command that runs its tests, in its folder.
     pub test_argv: Vec<String>,
@@ -109,15 +109,15 @@ pub struct Generated {
     pub expected_fix: ExpectedFix,
 }
 
-/// Why no repository was made.
+/// The reason for making no repository.
 #[derive(Debug, thiserror::Error)]
 pub enum GenerateError {
     /// A file could not be written.
     #[error("'{path}' could not be written: {source}")]
     Write {
-        /// Which, relative to the repository.
+        /// The file, relative to the repository.
         path: String,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
     /// git could not be run.
@@ -126,11 +126,11 @@ pub enum GenerateError {
     /// git refused.
     #[error("git {command} ended with code {code}: {said}")]
     GitFailed {
-        /// Which command.
+        /// The command.
         command: String,
         /// Its exit code.
         code: i32,
-        /// What it said.
+        /// Its output.
         said: String,
     },
     /// No bug could be placed that a test shows.

@@ -53,7 +53,7 @@ pub fn reply(request: &ParsedRequest) -> Reply {
     })
 }
 
-/// What changed, why, and how it was shown.
+/// Describes the change, its reason and its proof.
 pub(crate) fn summary(evidence: &Evidence, first: &TestRun, edit: &Edit) -> String {
     let failure = &evidence.failure;
     let changed = edit.changed_lines();

@@ -46,7 +46,6 @@ use row::Row;
 use task_process::Program;
 use task_process::workspace_root;
 
-/// What is measured.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
     /// Measure this binary instead of building one in the release profile.
@@ -55,24 +54,23 @@ pub(crate) struct Options {
     /// Use this build of the example `bench` instead of building one in the release profile.
     #[arg(long, value_name = "FILE")]
     helper: Option<PathBuf>,
-    /// Only the benches whose name holds this word.
+    /// Only the benches with this word in their name.
     #[arg(long, value_name = "WORD")]
     only: Option<String>,
-    /// How often each thing is measured.
+    /// The number of measurements of each thing.
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(10..=10_000))]
     rounds: u32,
 }
 
-/// What every bench is given.
+/// The things that every bench uses.
 #[derive(Debug)]
 pub(crate) struct Bench {
     /// The binary that is measured.
     writ: PathBuf,
     /// The example `bench`, which measures inside the product's crates.
     helper: PathBuf,
-    /// A folder on the disk that builds are on, gone afterwards.
+    /// A folder on the disk that builds are on, removed afterwards.
     scratch: TempDir,
-    /// How often to measure.
     rounds: u32,
 }
 
@@ -119,7 +117,7 @@ pub(crate) fn run(options: &Options) -> Result<bool> {
     Ok(good == rows.len())
 }
 
-/// What was given, or what is built as it is shipped.
+/// Returns the given binary, or builds one as it is shipped.
 fn built(given: Option<&PathBuf>, target: &[&str], path: &str) -> Result<PathBuf> {
     if let Some(given) = given {
         return given.canonicalize().with_context(|| given.display().to_string());

@@ -1,10 +1,10 @@
-//! What a process keeps: memory, descriptors, threads, children.
+//! Measures a process: memory, descriptors, threads, children.
 
 use std::path::Path;
 
 use anyhow::{Context as _, Result};
 
-/// What a process keeps at one moment.
+/// The measures of a process at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Gauge {
     /// Bytes that are resident: shared pages count in full.
@@ -43,7 +43,7 @@ impl Gauge {
     }
 }
 
-/// How many processes descend from one; those that end meanwhile are none.
+/// Counts the processes that descend from one; those that end meanwhile do not count.
 fn children(pid: u32) -> usize {
     let Ok(tasks) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return 0 };
     let listed =

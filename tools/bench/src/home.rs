@@ -30,7 +30,7 @@ impl Home {
         let environment = vec![
             ("HOME", folder.display().to_string()),
             ("WRIT_HOME", folder.join("home").display().to_string()),
-            // Never the keyring of whoever runs this.
+            // Never the keyring of the user who runs this.
             ("WRIT_SECRETS__BACKEND", "plain".to_owned()),
             // What is measured is counted by messages that were sent.
             ("WRIT_CONTINUE_AFTER_ANSWER", "false".to_owned()),
@@ -80,7 +80,7 @@ impl Home {
         Ok(serde_json::from_str(&self.model.line()?)?)
     }
 
-    /// Where the engine that runs serves HTTP.
+    /// Returns the HTTP address of the running engine.
     pub(crate) fn server(&self) -> Result<Server> {
         let read = |name: &str| -> Result<String> {
             let path = self.folder.join("home/runtime").join(name);
@@ -101,7 +101,7 @@ impl Home {
     }
 }
 
-/// Waits until an engine that was launched is ready; what it prints after that nobody reads.
+/// Waits until a launched engine is ready; its later output is discarded.
 pub(crate) fn until_ready(engine: &mut Running) -> Result<()> {
     let mut said = String::new();
     while !said.contains("engine ready") {

@@ -13,7 +13,7 @@ use task_process::Ended;
 /// Longer than an engine may say nothing: what hangs fails instead.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A connection. Whatever finds the engine gone fails with [`Ended`].
+/// A connection. Every call fails with [`Ended`] once the engine has stopped.
 #[derive(Debug)]
 pub(crate) struct Link {
     out: UnixStream,
@@ -21,8 +21,8 @@ pub(crate) struct Link {
     sent: u64,
 }
 
-/// A frame with its place in the session's stream; zero for what is not kept. A greeting carries that of the last
-/// kept frame.
+/// A frame with its place in the session's stream; zero for one that is not stored. A greeting carries the
+/// place of the last stored frame.
 #[derive(Clone, Debug)]
 pub(crate) struct Numbered {
     pub(crate) seq: u64,
@@ -49,7 +49,7 @@ impl Link {
         self.out.write_all(format!("{frame}\n").as_bytes()).map_err(|_| gone())
     }
 
-    /// The next frame, whatever it is.
+    /// Receives the next frame.
     pub(crate) fn receive(&mut self) -> Result<Numbered> {
         let mut line = String::new();
         match self.lines.read_line(&mut line) {
@@ -64,7 +64,7 @@ impl Link {
         Ok(Numbered { seq, frame })
     }
 
-    /// The next frame that is wanted; a refusal is an error, unless it is a kept frame of the session.
+    /// Receives the next matching frame; a refusal is an error, unless it is a stored frame of the session.
     pub(crate) fn until(&mut self, mut wanted: impl FnMut(&Numbered) -> bool) -> Result<Value> {
         loop {
             let numbered = self.receive()?;
@@ -111,7 +111,7 @@ pub(crate) fn text<'a>(frame: &'a Value, name: &str) -> &'a str {
     frame.get(name).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// Whether a text of a frame is this.
+/// Returns true if a text of a frame is this.
 pub(crate) fn is(frame: &Value, name: &str, value: &str) -> bool {
     text(frame, name) == value
 }

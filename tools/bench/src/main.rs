@@ -18,13 +18,12 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-/// What is measured or soaked.
 #[derive(Debug, Parser)]
 #[command(name = "task-bench", bin_name = "cargo xtask", disable_version_flag = true)]
 enum Task {
     /// Measure against peers and limits, in the same run.
     Bench(bench::Options),
-    /// Kill an engine at random moments, start it again, and check that nothing was lost or done twice.
+    /// Kill an engine at random moments, start it again, and check that no work is missing or done twice.
     Soak(soak::Options),
 }
 

@@ -31,7 +31,7 @@ use tempfile::TempDir;
 use crate::home::{Home, until_ready};
 use killer::Killer;
 use random::Random;
-use seen::Seen;
+use seen::SessionView;
 use talk::Talk;
 use task_process::workspace_root;
 use task_process::{Ended, Program, Running};
@@ -40,11 +40,11 @@ use task_process::{Ended, Program, Running};
 const LATEST: Duration = Duration::from_millis(400);
 /// One in so many kills is followed by another while the next engine recovers.
 const AGAIN: u64 = 4;
-/// How long one engine may take to bring everything to its end.
+/// The time that one engine may take to finish everything.
 const SETTLED_WITHIN: Duration = Duration::from_secs(60);
-/// How long a whole run may take.
+/// The time that a whole run may take.
 const WHOLE: Duration = Duration::from_secs(30 * 60);
-/// After how many idle seconds an engine ends if this task is gone.
+/// The idle seconds after which an engine ends if this task is no longer there.
 const IDLE_EXIT: &str = "60";
 /// The most entries that are read of one session: a round makes some hundred.
 const MOST_ENTRIES: &str = "10000";
@@ -53,7 +53,6 @@ const VIOLATED: u8 = 8;
 /// The number of SIGKILL.
 const SIGKILL: i32 = 9;
 
-/// How long, and from where.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
     /// Soak the server with many clients, for a while.
@@ -68,28 +67,28 @@ pub(crate) struct Options {
     /// In how many cases they are compared.
     #[arg(long, default_value_t = 200_000, value_parser = clap::value_parser!(u32).range(1..), requires = "model")]
     cases: u32,
-    /// How long each target is fuzzed.
+    /// The time for each target.
     #[arg(long, default_value_t = 300, value_parser = clap::value_parser!(u32).range(1..=100_000), requires = "fuzz")]
     seconds: u32,
     /// Only this target.
     #[arg(long, value_name = "NAME", requires = "fuzz")]
     target: Option<String>,
-    /// How often the engine is killed: 200 times, or 20 times in the soak of the server.
+    /// The number of kills: 200, or 20 in the soak of the server.
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     kills: Option<u32>,
-    /// How long the server is soaked.
+    /// The length of the soak of the server.
     #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..=10_000), requires = "presence")]
     minutes: u32,
-    /// How many messages its clients say.
+    /// The number of messages of its clients.
     #[arg(long, default_value_t = 10_000, requires = "presence")]
     turns: usize,
-    /// How many clients it has.
+    /// The number of its clients.
     #[arg(long, default_value_t = 200, requires = "presence")]
     sockets: usize,
     /// Write the figures of the server's soak to `docs/soak.md`, or those of the fuzzer to `docs/fuzzing.md`.
     #[arg(long, requires = "kind")]
     write: bool,
-    /// Where the random moments begin; the run prints it.
+    /// The seed of the random moments; the run prints it.
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
     /// Kill this binary instead of building one as tests do.
@@ -106,7 +105,6 @@ impl Options {
     }
 }
 
-/// What was counted.
 #[derive(Debug, Default)]
 struct Figures {
     rounds: u32,
@@ -167,7 +165,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// A seed that nobody chose.
+/// A random seed.
 fn arbitrary() -> u64 {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     u64::from(since.subsec_nanos()) ^ since.as_secs().rotate_left(32)
@@ -275,7 +273,7 @@ impl Soak {
     }
 
     /// Everything that there is to see of a session that has come to its end.
-    fn look(&self, talk: &mut Talk) -> Result<Seen> {
+    fn look(&self, talk: &mut Talk) -> Result<SessionView> {
         let mut link = talk.join(&self.home)?;
         talk.settle(&mut link)?;
         let session = talk.session().context("no session was opened")?.to_owned();
@@ -291,7 +289,7 @@ impl Soak {
         let exported = self.home.writ(&arguments).output()?;
         ensure!(exported.success, "audit search: {}", exported.stderr.trim());
         let entries = exported.stdout.lines().map(serde_json::from_str).collect::<Result<Vec<Value>, _>>()?;
-        Ok(Seen { said: talk.said().to_vec(), entries, status, memories, inside, outside })
+        Ok(SessionView { said: talk.said().to_vec(), entries, status, memories, inside, outside })
     }
 }
 

@@ -25,7 +25,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// The buffer of a client that reads slowly, in bytes: the least that the system allows.
 const SMALL: u32 = 2_048;
 
-/// Where a server is, and what it asks for.
+/// The address and token of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Server {
     pub(crate) port: u16,
@@ -60,7 +60,7 @@ pub(crate) fn free_port() -> Result<u16> {
     Ok(std::net::TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port())
 }
 
-/// A connection. Whatever finds the server gone fails with [`Ended`].
+/// A connection. Every call fails with [`Ended`] once the server has stopped.
 #[derive(Debug)]
 pub(crate) struct Socket(WebSocketStream<TcpStream>);
 
@@ -89,7 +89,7 @@ impl Socket {
         self.0.send(Message::text(frame.to_string())).await.map_err(|_| gone())
     }
 
-    /// The next frame, whatever it is.
+    /// Receives the next frame.
     pub(crate) async fn receive(&mut self) -> Result<Numbered> {
         loop {
             match self.0.next().await {

@@ -1,9 +1,10 @@
-//! All mutants of a crate in one binary.
+//! Tries all mutants of a crate in one binary.
 //!
-//! `cargo mutants` says which mutants there are, and would compile each by itself: a night for the door. Here all of them are
-//! woven into a copy of the sources, each behind a question whether it is the one in force, and the copy is compiled once. Each
-//! test tells which mutants it reaches, and a mutant is tried against those tests, the quickest first. What cannot be
-//! woven (constants, for instance) is compiled by itself, as `cargo mutants` does.
+//! `cargo mutants` says which mutants there are, and would compile each by itself: a night for the door. Here
+//! all of them are woven into a copy of the sources, each behind a question whether it is the one in force,
+//! and the copy is compiled once. Each test tells which mutants it reaches, and a mutant is tried against
+//! those tests, the quickest first. What cannot be woven (constants, for instance) is compiled separately, as
+//! `cargo mutants` does.
 
 mod listed;
 
@@ -26,16 +27,15 @@ use report::{Outcome, Report};
 use task_process::Program;
 use task_process::workspace_root;
 
-/// The exit code of a survivor that nobody has explained (design 3.18: a check failed).
+/// The exit code of a survivor without an explanation (design 3.18: a check failed).
 const UNEXPLAINED: u8 = 8;
 
-/// Which mutants.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// The crate whose mutants are tried.
+    /// The crate of the mutants.
     #[arg(short, long, default_value = "writ-policy")]
     package: String,
-    /// Only those of files whose path holds this.
+    /// Only those of files with this in their path.
     #[arg(short, long, value_name = "PART")]
     file: Option<String>,
     /// Write what came of them to `docs/mutants.md`; the rows of other files stay.

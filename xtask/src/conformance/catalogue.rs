@@ -14,10 +14,10 @@ pub(super) const PROFILES: [(&str, &str); 5] = [
     ("SCL", "platform"),
     ("SLO", "fleet"),
 ];
-/// Where the waived rows are listed, relative to the root.
+/// The list of waived rows, relative to the root.
 const WAIVED: &str = "docs/waived.toml";
 
-/// What stands behind a row's id: nothing, `(F)` or `(X)`.
+/// The mark behind a row's id: none, `(F)` or `(X)`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mark {
     /// Part of what its design shipped.
@@ -65,7 +65,7 @@ fn parse(text: &str) -> impl Iterator<Item = (String, Mark)> {
     })
 }
 
-/// Whether a word has the form of a row's id: a known prefix, `-`, three digits.
+/// Returns true if a word has the form of a row's id: a known prefix, `-`, three digits.
 pub(super) fn is_id(word: &str) -> bool {
     word.split_once('-').is_some_and(|(prefix, number)| {
         PROFILES.iter().any(|(known, _)| *known == prefix)

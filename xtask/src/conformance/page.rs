@@ -1,4 +1,4 @@
-//! What the page's tests say that they show: the comment before a test, `/** Rows: SIL-236 */`.
+//! Reads the rows that the page's tests name, in the comment before a test: `/** Rows: SIL-236 */`.
 
 use super::shown::{Claims, MARK};
 
@@ -25,7 +25,7 @@ pub(super) fn collect(sources: &[(String, String)], claims: &mut Claims) {
     }
 }
 
-/// What a line of a comment says.
+/// Returns the text of a line of a comment.
 fn comment(line: &str) -> Option<&str> {
     let inside = ["/**", "*/", "* ", "//"].iter().find_map(|start| line.strip_prefix(start));
     let inside = inside.or_else(|| (line == "*").then_some(""))?;

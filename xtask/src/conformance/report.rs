@@ -12,7 +12,7 @@ use super::shown::{Claim, Claims};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub(super) struct Profile {
     rows: usize,
-    /// How many of them are marked `(F)` or `(X)`.
+    /// The rows marked `(F)` or `(X)`.
     marked: usize,
     shown: usize,
     /// Shown by tests of which each shows a part only.
@@ -21,7 +21,7 @@ pub(super) struct Profile {
     not_shown: usize,
 }
 
-/// What the tests show.
+/// The rows that the tests show.
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
     /// By profile, in the order of the design.

@@ -1,4 +1,4 @@
-//! What tests say that they show: the lines `Rows: SIL-001 SF-044` of their doc comments.
+//! Reads the rows that tests name, in the lines `Rows: SIL-001 SF-044` of their doc comments.
 //!
 //! A remark in brackets says which part of the rows before it a test shows: `Rows: SIL-001 (its first half)`.
 //! Such a row is shown in part until a test claims all of it.
@@ -80,7 +80,7 @@ impl Claims {
     }
 }
 
-/// Whether the mark and a row's id stand anywhere in a line.
+/// Returns true if the mark and a row's id stand anywhere in a line.
 fn names_rows(line: &str) -> bool {
     line.split_once(MARK).is_some_and(|(_, rest)| rest.split([' ', ',', '(']).any(is_id))
 }
@@ -108,7 +108,7 @@ fn own_suite(crates: &[Crate], path: &str) -> Option<String> {
     (own && path.starts_with(&folder)).then_some(folder)
 }
 
-/// Whether a function is named anywhere in the suite besides where it is written.
+/// Returns true if the suite names a function anywhere besides its definition.
 fn is_registered(suite: &str, sources: &[(String, String)], name: &str) -> bool {
     let named = sources.iter().filter(|(path, _)| path.starts_with(suite)).map(|(_, text)| {
         let Ok(tokens) = text.parse::<TokenStream>() else { return 0 };
@@ -128,7 +128,7 @@ fn count_ident(tokens: TokenStream, name: &str) -> usize {
 
 /// A function with a doc comment that names rows.
 #[derive(Debug)]
-struct Found {
+struct NamedFunction {
     name: String,
     doc: String,
     is_test: bool,
@@ -136,7 +136,7 @@ struct Found {
 
 #[derive(Default)]
 struct Finder {
-    found: Vec<Found>,
+    found: Vec<NamedFunction>,
 }
 
 impl Finder {
@@ -144,7 +144,7 @@ impl Finder {
         let doc = crate::source::doc_of(attributes);
         if doc.lines().any(|line| line.trim().starts_with(MARK) || names_rows(line)) {
             let is_test = attributes.iter().any(crate::source::is_test_attribute);
-            self.found.push(Found { name, doc, is_test });
+            self.found.push(NamedFunction { name, doc, is_test });
         }
     }
 

@@ -6,9 +6,10 @@ use syn::{Expr, ExprCall, ExprClosure, ExprMethodCall, ExprTuple, ImplItemFn, It
 
 use super::{exit, is_code, is_test, text};
 
-/// What makes errors, and with how many arguments the last is the hint; a `Report` has none of its own.
+/// The functions that make errors, with the number of arguments at which the last is the hint; a `Report` has
+/// none of its own.
 const MAKERS: [(&str, usize); 3] = [("Report", usize::MAX), ("Failure", 4), ("Refusal", 4)];
-/// The same for whatever else takes an exit and a code: closures.
+/// The same for closures that take an exit and a code.
 const CLOSURE: usize = 3;
 
 /// The lines of a file on which an error is made without a hint.
@@ -25,7 +26,7 @@ impl Bare {
         self.0.push(at.start().line);
     }
 
-    /// What a hint is added to makes an error rightly; only what it is made of is looked at.
+    /// An error with a hint added is in order; only its parts are checked.
     fn hinted(&mut self, receiver: &Expr) {
         if let Expr::MethodCall(call) = receiver {
             call.args.iter().for_each(|argument| self.visit_expr(argument));
@@ -38,7 +39,7 @@ impl Bare {
     }
 }
 
-/// Whether a call makes an error, and how many arguments it takes with a hint.
+/// Returns the number of arguments with which this call makes an error with a hint, if it makes one.
 fn maker(call: &ExprCall) -> Option<usize> {
     if let Expr::Path(path) = call.func.as_ref() {
         let names: Vec<String> = path.path.segments.iter().map(|part| part.ident.to_string()).collect();

@@ -36,7 +36,7 @@ pub(super) fn scan(path: &str, text: &str) -> syn::Result<Source> {
     Ok(source)
 }
 
-/// What each `use` of the file names, by the local name that it makes.
+/// The path of each `use` of the file, by the local name that it makes.
 #[derive(Default)]
 struct Aliases(BTreeMap<String, String>);
 
@@ -370,7 +370,7 @@ pub(crate) fn doc_of(attributes: &[Attribute]) -> String {
     doc
 }
 
-/// Whether a body is one `match`, after any number of `let`.
+/// Returns true if a body is one `match`, after any number of `let`.
 fn is_table(block: &Block) -> bool {
     // A closing `Ok(())` is no logic, and neither are names that are brought in.
     let body = match block.stmts.split_last() {

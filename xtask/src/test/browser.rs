@@ -8,19 +8,18 @@ use super::count::Count;
 use super::needs;
 use task_process::Program;
 
-/// The oldest version of node whose test runner these tests need.
+/// The oldest version of node that has the test runner of these tests.
 const NODE: u32 = 20;
-/// What the tests need, and the Debian packages that have it.
+/// The programs that the tests need, and their Debian packages.
 const PROGRAMS: [(&str, &str); 3] = [("node", "nodejs"), ("npm", "npm"), ("chromium", "chromium")];
 
-/// What came of the browser's tests.
+/// The result of the browser's tests.
 #[derive(Debug)]
 pub(super) enum Browsed {
     /// They ran.
     Ran {
-        /// What was counted.
         count: Count,
-        /// Whether everything that was run ended well.
+        /// True if every program ended well.
         success: bool,
     },
     /// They were left out, and why.
@@ -76,7 +75,7 @@ pub(crate) fn prepare(root: &Path, install: bool) -> Result<Option<Runner>> {
     if missing(install)?.is_some() { Ok(None) } else { built(root) }
 }
 
-/// What is missing of what the tests need, after it was installed if that was wanted.
+/// Returns the first requirement that is missing, after an installation if that is allowed.
 fn missing(install: bool) -> Result<Option<String>> {
     let missing =
         || PROGRAMS.iter().filter(|(program, _)| !task_process::exists(program)).collect::<Vec<_>>();
@@ -95,7 +94,7 @@ fn missing(install: bool) -> Result<Option<String>> {
 
 fn built(root: &Path) -> Result<Option<Runner>> {
     let folder = root.join("web-tests");
-    // Of the whole workspace, as the tests before: a crate by itself has other features of its dependencies.
+    // Of the whole workspace, as the tests before: a crate alone has other features of its dependencies.
     let build = ["build", "--locked", "--workspace", "--bin", "writ", "--example", "scripted_model"];
     let ready = Program::cargo(&build).directory(root).status()?
         && Program::new("npm", &["ci", "--no-audit", "--no-fund"]).directory(&folder).status()?;

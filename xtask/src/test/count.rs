@@ -5,13 +5,13 @@ use std::fmt;
 /// So many failed tests are named at the end; the rest is in the output above.
 const NAMED: usize = 40;
 
-/// How many tests passed, failed and were left out.
+/// The numbers of tests that passed, failed and were left out.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Count {
     pub(super) passed: u64,
     pub(super) failed: u64,
     pub(super) skipped: u64,
-    /// What the first failed tests are called.
+    /// The names of the first failed tests.
     pub(super) names: Vec<String>,
 }
 

@@ -1,5 +1,5 @@
-//! What tests need beyond Rust. A test that needs one of these has its marker in its name or in
-//! the name of a module that it lies in; where the need cannot be met it is left out by that name.
+//! Requirements of tests beyond Rust. A test that needs one of these has its marker in its name or in the
+//! name of its module; where the need cannot be met it is left out by that name.
 
 use std::path::{Path, PathBuf};
 
@@ -25,7 +25,7 @@ const LANGCHAIN: Environment = Environment {
 };
 /// The OpenAI client for Node, and its folder below the target folder.
 const OPENAI_JS: (&str, &str) = ("openai@7.57.0", "openai-js");
-/// What makes requests from the document of the API.
+/// The tool that makes requests from the document of the API.
 const SCHEMATHESIS: Environment =
     Environment { folder: "schemathesis", packages: &["schemathesis==4.32.5"], module: "schemathesis" };
 
@@ -86,7 +86,7 @@ impl Need {
         Self::UserNamespaces,
     ];
 
-    /// What the names of its tests hold.
+    /// Returns the word in the names of its tests.
     pub(super) const fn marker(self) -> &'static str {
         match self {
             Self::Git => "needs_git",
@@ -108,7 +108,7 @@ impl Need {
         }
     }
 
-    /// Why its tests are left out.
+    /// Returns the reason for leaving its tests out.
     pub(super) const fn reason(self) -> &'static str {
         match self {
             Self::Git => "git is not installed",
@@ -154,7 +154,7 @@ impl Need {
             Self::Git => task_process::exists("git"),
             Self::Python => task_process::exists("python3"),
             Self::Pip => {
-                // The sandbox has the system's interpreter, whatever stands before it on this PATH.
+                // The sandbox has the system's interpreter, even if this PATH has another one first.
                 let pip = Program::new("/usr/bin/python3", &["-m", "pip", "--version"]);
                 pip.output().is_ok_and(|output| output.success)
             }
@@ -182,7 +182,7 @@ impl Need {
     }
 }
 
-/// What is still missing after what can be installed was installed.
+/// Returns the needs that are still unmet after the installation.
 pub(super) fn missing(root: &Path, install: bool) -> Result<Vec<Need>> {
     let unmet = || Need::ALL.into_iter().filter(|need| !need.is_met(root)).collect::<Vec<_>>();
     if install && task_process::exists("python3") {
@@ -243,7 +243,7 @@ fn install_environments(root: &Path) -> Result<()> {
 }
 
 impl Environment {
-    /// Where the tests look for it: below what cargo tells them as `CARGO_TARGET_TMPDIR`.
+    /// Returns the folder of the environment: below what cargo gives the tests as `CARGO_TARGET_TMPDIR`.
     fn place(&self, root: &Path) -> PathBuf {
         task_process::target_directory(root).join("tmp").join(self.folder)
     }

@@ -9,7 +9,7 @@ const FUNCTION_LINES: usize = 70;
 const TABLE_LINES: usize = 120;
 /// Lines of a file without its tests.
 const FILE_LINES: usize = 500;
-/// How many of the longest are printed.
+/// The number of printed entries.
 const WORST: usize = 10;
 
 /// Checks every function and file outside tests.

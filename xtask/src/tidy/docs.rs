@@ -15,7 +15,8 @@ const LIMITATIONS: &str = "docs/known-limitations.md";
 const DECISIONS: &str = "docs/decisions.md";
 /// The fewest words that can say why no test shows something.
 const MIN_REASON_WORDS: usize = 4;
-/// What the last cell of a gap begins with that no test shows whole: why follows, and tests of what is there.
+/// The beginning of the last cell of a gap without a complete test: the reason follows, and tests of the
+/// finished part.
 const NOT_YET: &str = "not yet: ";
 /// The rows of the gaps.
 const CAPABILITIES: [&str; 10] = [
@@ -30,7 +31,6 @@ const CAPABILITIES: [&str; 10] = [
     "Local-first",
     "Guardrails",
 ];
-/// What a decision can be.
 const STATUSES: [&str; 4] = ["accepted", "proposed", "superseded", "rejected"];
 
 /// Checks the documents that are bound to sources.
@@ -57,7 +57,7 @@ struct Tests<'a> {
 }
 
 impl Tests<'_> {
-    /// Whether `crate::module::name` is a test of that crate, there.
+    /// Returns true if `crate::module::name` is a test of that crate.
     fn has(&self, path: &str) -> bool {
         let Some((owner, wanted)) = path.split_once("::") else { return false };
         let Some(owner) = self.crates.iter().find(|one| one.name == owner) else { return false };
@@ -71,7 +71,7 @@ impl Tests<'_> {
         })
     }
 
-    /// What is wrong with the tests that a text names in backquotes; at least one must be named.
+    /// Lists the faults of the tests that a text names in backquotes; at least one must be named.
     fn judge(&self, text: &str) -> Vec<String> {
         let named: Vec<&str> =
             text.split('`').skip(1).step_by(2).filter(|name| name.contains("::")).collect();
@@ -140,7 +140,7 @@ fn check_gaps(text: &str, tests: &Tests<'_>) -> Vec<Finding> {
     findings
 }
 
-/// How many words a text has besides the tests that it names.
+/// Counts the words of a text besides the tests that it names.
 fn words_of(text: &str) -> usize {
     text.split('`').step_by(2).flat_map(str::split_whitespace).filter(|word| *word != ",").count()
 }

@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use super::Finding;
 
-/// Where the list lies, relative to the root.
+/// The list, relative to the root.
 const FILE: &str = "xtask/exceptions.toml";
 /// A reason is at least a short sentence.
 const MIN_REASON: usize = 20;
@@ -16,7 +16,7 @@ const MIN_REASON: usize = 20;
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Exceptions {
-    /// How many there are; lowered with each that goes.
+    /// The number of exceptions; lowered with each that is removed.
     max: usize,
     #[serde(default)]
     exception: Vec<Exception>,
@@ -37,7 +37,7 @@ pub(super) fn read(root: &Path) -> Result<Exceptions> {
 }
 
 impl Exceptions {
-    /// How many exceptions there are.
+    /// Returns the number of exceptions.
     pub(super) fn len(&self) -> usize {
         self.exception.len()
     }

@@ -1,4 +1,5 @@
-//! What no text of the repository may hold: unfinished work, paths of a machine, foreign registries.
+//! Finds texts that do not belong into the repository: unfinished work, paths of a machine, foreign
+//! registries.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -13,7 +14,7 @@ const UNFINISHED: [&str; 3] = [concat!("TO", "DO"), concat!("FIX", "ME"), concat
 /// Folders of a particular machine; in pieces, too.
 const FOLDERS: [&str; 3] = [concat!("/ro", "ot/"), concat!("/work", "/main"), concat!("/work", "/shared")];
 const HOMES: &str = concat!("/ho", "me/");
-/// Made-up users whose home an example may show.
+/// Made-up users with a home that an example may show.
 const EXAMPLES: [&str; 6] = ["agent", "ann", "me", "owner", "user", "you"];
 /// Parts of a host's name that make it a registry of packages.
 const REGISTRY_WORDS: [&str; 6] = ["registry", "artifactory", "nexus", "mirror", "crates", "pypi"];
@@ -68,14 +69,14 @@ fn check_text(path: &str, text: &str, known: &BTreeSet<&str>) -> Vec<Finding> {
     findings
 }
 
-/// Whether `word` stands alone in `line`.
+/// Returns true if `word` stands alone in `line`.
 fn is_word(line: &str, word: &str) -> bool {
     let joins = |c: char| c.is_alphanumeric() || c == '_';
     line.match_indices(word)
         .any(|(at, _)| !line[..at].ends_with(joins) && !line[at + word.len()..].starts_with(joins))
 }
 
-/// Whether `folder` begins a path in `line`, as a whole name.
+/// Returns true if `folder` begins a path in `line`, as a whole name.
 fn names_folder(line: &str, folder: &str) -> bool {
     line.match_indices(folder).any(|(at, _)| {
         let rest = &line[at + folder.len()..];
@@ -85,7 +86,7 @@ fn names_folder(line: &str, folder: &str) -> bool {
     })
 }
 
-/// Whether the path at `at` goes on from something before it, as in `/proc/1/…` or `$HOME/…`.
+/// Returns true if the path at `at` continues a longer one, as in `/proc/1/…` or `$HOME/…`.
 fn is_inside_path(line: &str, at: usize) -> bool {
     line[..at].ends_with(|c: char| c.is_alphanumeric() || "._-}~*".contains(c))
 }

@@ -57,7 +57,7 @@ fn missing(floor: &Table, own: &Table) -> Vec<String> {
     missing
 }
 
-/// How strict a lint is set, as `"warn"` or `{ level = "warn", … }`.
+/// Returns the strictness of a lint's setting, `"warn"` or `{ level = "warn", … }`.
 fn strictness(setting: &Value) -> usize {
     let level = setting.get("level").unwrap_or(setting).as_str();
     LEVELS.iter().position(|known| Some(*known) == level).unwrap_or(0)

@@ -74,7 +74,7 @@ const OWNED: &[Owned] = &[
     Owned { what: "untyped errors", paths: &["anyhow"], owners: &["crates/writ-cli/"] },
 ];
 
-/// What the pure crates may not name outside tests.
+/// Paths that the pure crates may not name outside tests.
 const IMPURE: &[&str] = &[
     "tokio",
     "std::fs",
@@ -160,7 +160,7 @@ pub(super) fn check_manifests(crates: &[Crate]) -> Vec<Finding> {
     findings
 }
 
-/// Whether a file runs while a crate is built, and is no part of it.
+/// Returns true if a file runs while a crate is built, and is no part of it.
 fn is_build_script(path: &str) -> bool {
     let inner = path.strip_prefix("crates/").and_then(|rest| rest.split_once('/'));
     inner.is_some_and(|(_, file)| file == "build.rs")

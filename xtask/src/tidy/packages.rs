@@ -1,4 +1,4 @@
-//! How many packages Writ rests on.
+//! Counts the packages that Writ depends on.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -9,7 +9,7 @@ use anyhow::{Context as _, Result, ensure};
 use super::Finding;
 use task_process::Program;
 
-/// Packages in `Cargo.lock`, whatever they are for.
+/// Packages in `Cargo.lock`, for any purpose.
 const LOCKED_MAX: usize = 750;
 /// Packages that are compiled for the binary on Linux, build scripts included.
 const SHIPPED_MAX: usize = 550;

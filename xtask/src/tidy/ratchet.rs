@@ -180,7 +180,7 @@ fn compare(ceilings: &Ceilings, figures: &[Figure]) -> Vec<Finding> {
     findings
 }
 
-/// Lowers each ceiling to its figure, and drops those whose figure meets its aim.
+/// Lowers each ceiling to its figure, and drops those that meet their aim.
 fn tightened(mut ceilings: Ceilings, figures: &[Figure]) -> (Ceilings, usize) {
     let mut changed = 0;
     for figure in figures {

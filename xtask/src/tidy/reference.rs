@@ -14,7 +14,7 @@ use crate::source::{self, is_test_file};
 const MODELS: &str = "docs/reference/models.md";
 const PROTOCOLS: &str = "docs/reference/protocols.md";
 
-/// What crates declare in public, by file and name.
+/// The public declarations of the crates, by file and name.
 #[derive(Debug, Default)]
 struct Declared {
     path: String,

@@ -1,4 +1,4 @@
-//! How sources are laid out, and what a test may not do.
+//! Checks the layout of sources, and the things that a test may not do.
 
 use super::Finding;
 use crate::source::Source;
@@ -39,7 +39,7 @@ pub(super) fn check(sources: &[Source]) -> Vec<Finding> {
     findings
 }
 
-/// Whether a file is a test binary of its own that is not the crate's suite.
+/// Returns true if a file is a test binary of its own besides the crate's suite.
 fn is_second_suite(path: &str) -> bool {
     let Some((_, name)) = path.split_once("/tests/") else { return false };
     !path.contains("/src/") && !name.contains('/') && !path.ends_with(SUITE)

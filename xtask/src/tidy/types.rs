@@ -1,4 +1,4 @@
-//! How far a type is spread over files, and how many fields it has.
+//! Measures the files over which a type is spread, and the fields of a struct.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -45,8 +45,9 @@ fn excess<'a>(
     Figure::count(owner, measure, sum, names)
 }
 
-/// The files with `impl` blocks of each type that the crate defines. Types of one name are told apart by the file that
-/// defines them, where an `impl` stands beside its type; else by the path that the file imports.
+/// Returns the files with `impl` blocks of each type that the crate defines. Types of one name are told apart
+/// by the file that defines them, where an `impl` stands beside its type; else by the path that the file
+/// imports.
 fn impl_files<'a>(sources: &[&'a Source]) -> BTreeMap<&'a str, BTreeSet<&'a str>> {
     let mut defined: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for source in sources {

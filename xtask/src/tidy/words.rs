@@ -7,11 +7,11 @@ use regex::Regex;
 
 use super::ratchet::{Figure, Measure};
 
-/// Folders whose sources are no part of the product.
+/// Folders with sources that are no part of the product.
 const SKIPPED: [&str; 5] = ["tests", "target", "fuzz", "examples", "benches"];
 /// The line at which the tests of a file begin.
 const TESTS: &str = "#[cfg(test)]\nmod";
-/// The folder of the crates whose names of types are compared with each other.
+/// The folder of the crates among which names of types are compared.
 const PRODUCT: &str = "crates/";
 /// The section of `ratchet.toml` for what no crate has alone.
 const WORKSPACE: &str = "workspace";

@@ -25,20 +25,20 @@ use super::parsed::{ParsedRequest, Recorded, WireFormat};
 use super::reply::{Fault, Reply, Script};
 use super::wire::Incoming;
 
-/// The most requests that are kept, unless fewer are asked for; older ones are forgotten first.
+/// The most requests in the record, unless fewer are asked for; older ones are dropped first.
 const MAX_RECORDED: usize = 4096;
 
 /// The largest request body: Anthropic's own limit.
 const MAX_BODY: usize = 32 * 1024 * 1024;
 
-/// How a server behaves towards every request.
+/// The behaviour of a server towards every request.
 #[derive(Clone, Debug, Default)]
 pub struct ServerOptions {
     /// The key that requests must carry; `None`: any key passes, and OpenAI's format needs none.
     pub key: Option<String>,
     /// The models that exist; empty: every model does.
     pub models: Vec<String>,
-    /// How many requests are kept, the newest; `None`: 4096.
+    /// The size of the record, in requests, the newest; `None`: 4096.
     pub recorded: Option<usize>,
 }
 
@@ -126,27 +126,27 @@ impl ModelServer {
         let (stop, stopped) = oneshot::channel::<()>();
         let running = tokio::spawn(async move {
             let serving = axum::serve(listener, router).with_graceful_shutdown(async move {
-                // Either way it is time to go: the sender spoke or is gone.
+                // Either way it ends: the sender spoke or was dropped.
                 drop(stopped.await);
             });
             if serving.await.is_err() {
-                // The listener is gone; clients see that themselves.
+                // The listener is closed; clients notice that themselves.
             }
         });
         Ok(Self { address, shared, stop: Some(stop), running })
     }
 
-    /// Where it listens.
+    /// Returns its address.
     pub const fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// What to write as `base_url` for Anthropic's formats and both of OpenAI's.
+    /// Returns the `base_url` for Anthropic's formats and both of OpenAI's.
     pub fn base_url(&self) -> String {
         self.base_url_for(WireFormat::OpenAi)
     }
 
-    /// What to write as `base_url` for a format.
+    /// Returns the `base_url` for a format.
     pub fn base_url_for(&self, format: WireFormat) -> String {
         format!("http://{}{}", self.address, format.base_path())
     }
@@ -156,7 +156,7 @@ impl ModelServer {
         self.shared.recorded.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// How many requests wait at a [`Gate`](super::Gate) now.
+    /// Returns the number of requests that wait at a [`Gate`](super::Gate) now.
     pub fn connections_waiting(&self) -> usize {
         self.shared.waiting.load(Ordering::SeqCst)
     }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 use writ_types::chat::Role;
 
-/// Which wire format a request came in.
+/// The wire format of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WireFormat {
     /// Anthropic Messages.
@@ -40,14 +40,14 @@ pub struct ParsedResult {
     pub call_id: String,
     /// The tool's name, taken from the call.
     pub name: String,
-    /// What the model reads.
+    /// The text as the model reads it.
     pub text: String,
 }
 
 /// One message.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ParsedMessage {
-    /// Who speaks. Results are [`Role::Tool`] in all formats.
+    /// The speaker. Results are [`Role::Tool`] in all formats.
     pub role: Role,
     /// Its text, pieces joined.
     pub text: String,
@@ -62,7 +62,7 @@ pub struct ParsedMessage {
 pub struct ParsedTool {
     /// Its name.
     pub name: String,
-    /// What it does.
+    /// Its description for the model.
     pub description: String,
     /// JSON Schema of its arguments.
     pub schema: Value,
@@ -71,13 +71,13 @@ pub struct ParsedTool {
 /// A checked request.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ParsedRequest {
-    /// Which format it came in.
+    /// The format of the request.
     pub format: WireFormat,
     /// The model asked for.
     pub model: String,
-    /// Whether the answer is to be streamed.
+    /// True if the answer is to be streamed.
     pub stream: bool,
-    /// Whether a stream is to end with its usage (OpenAI's `stream_options.include_usage`).
+    /// True if a stream is to end with its usage (OpenAI's `stream_options.include_usage`).
     pub include_usage: bool,
     /// The system text, pieces joined.
     pub system: String,
@@ -108,7 +108,7 @@ impl ParsedRequest {
         self.messages.iter().flat_map(|message| &message.calls)
     }
 
-    /// Whether a tool of this name is on offer.
+    /// Returns true if a tool of this name is offered.
     pub fn offers(&self, tool: &str) -> bool {
         self.tools.iter().any(|offered| offered.name == tool)
     }
@@ -134,7 +134,7 @@ pub struct Recorded {
     pub path: String,
     /// The headers, names in lower case. Keys are replaced: see [`Self::key_digest`].
     pub headers: BTreeMap<String, String>,
-    /// SHA-256 of the key that came with it, as hexadecimal digits; the key itself is not kept.
+    /// SHA-256 of the key that came with it, as hexadecimal digits; the key itself is not stored.
     pub key_digest: Option<String>,
     /// The body; `Null` where it was no JSON.
     pub body: Value,

@@ -1,4 +1,4 @@
-//! What a script answers.
+//! Answers of a script.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -9,10 +9,10 @@ use tokio::sync::Semaphore;
 
 use super::parsed::ParsedRequest;
 
-/// Why a scripted model stops, in no vendor's words.
+/// The reason of a scripted model for stopping, in no vendor's words.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Stop {
-    /// It has said what it wanted.
+    /// Its turn is complete.
     EndTurn,
     /// It wants tools.
     ToolUse,
@@ -51,7 +51,7 @@ impl Gate {
         Self::default()
     }
 
-    /// Opens it for good.
+    /// Opens it permanently.
     pub fn open(&self) {
         self.0.close();
     }
@@ -63,7 +63,7 @@ impl Gate {
     }
 }
 
-/// What goes wrong with an answer.
+/// A fault of an answer.
 #[derive(Clone, Debug)]
 pub enum Fault {
     /// An HTTP error instead of an answer.
@@ -109,7 +109,7 @@ pub enum Fault {
         /// The bytes of each piece that it comes in.
         chunk: usize,
     },
-    /// An HTTP error whose body has no end.
+    /// An HTTP error with a body that has no end.
     EndlessErrorBody,
 }
 
@@ -120,7 +120,7 @@ pub struct Reply {
     pub texts: Vec<String>,
     /// The tools that it wants.
     pub calls: Vec<ScriptedCall>,
-    /// Why it stops; `None`: tools if there are calls, else the end of its turn.
+    /// The reason for stopping; `None`: tools if there are calls, else the end of its turn.
     pub stop: Option<Stop>,
     /// Tokens sent; `None`: a quarter of the request's characters.
     pub input_tokens: Option<u64>,
@@ -130,9 +130,9 @@ pub struct Reply {
     pub cache_write_tokens: u64,
     /// Tokens of the answer; `None`: a quarter of its characters.
     pub output_tokens: Option<u64>,
-    /// What goes wrong.
+    /// The fault, if there is one.
     pub fault: Option<Fault>,
-    /// How long the server waits before each frame of a stream; `None`: not at all.
+    /// The pause of the server before each frame of a stream; `None`: none.
     pub pace: Option<Duration>,
 }
 
@@ -153,7 +153,7 @@ impl Reply {
         self.and_raw_call(name, arguments.to_string())
     }
 
-    /// Adds a tool call whose arguments are any text.
+    /// Adds a tool call with any text as its arguments.
     #[must_use]
     pub fn and_raw_call(mut self, name: &str, arguments: impl Into<String>) -> Self {
         self.calls.push(ScriptedCall { id: None, name: name.to_owned(), arguments: arguments.into() });
@@ -204,12 +204,12 @@ impl Reply {
         (0..count).fold(Self::default(), |reply, n| reply.and_call(name, serde_json::json!({ "n": n })))
     }
 
-    /// A tool call whose arguments are JSON of about this many bytes.
+    /// Makes a tool call with arguments of about this many bytes of JSON.
     pub fn large_arguments(name: &str, bytes: usize) -> Self {
         Self::call(name, serde_json::json!({ "content": "x".repeat(bytes) }))
     }
 
-    /// Why it stops, stated or derived.
+    /// Returns the reason for stopping, stated or derived.
     pub(crate) fn stops(&self) -> Stop {
         match &self.stop {
             Some(stop) => stop.clone(),
@@ -234,8 +234,8 @@ impl Reply {
     }
 }
 
-/// What decides the answers: any closure, or [`list`]. It is given no seed; it may derive its answer from the
-/// tool results in the request.
+/// A source of answers: any closure, or [`list`]. It is given no seed; it may derive its answer from the tool
+/// results in the request.
 pub trait Script: Send + 'static {
     /// Answers a request.
     fn reply(&mut self, request: &ParsedRequest) -> Reply;

@@ -1,4 +1,4 @@
-//! What differs from format to format, in one table for each question.
+//! The differences between the formats, one table for each question.
 
 use axum::http::{HeaderMap, Uri};
 use serde_json::{Value, json};
@@ -73,7 +73,7 @@ impl WireFormat {
         }
     }
 
-    /// What stands before a frame's data, and what ends it.
+    /// Returns the text before a frame's data, and its end.
     pub(crate) fn around(self, event: &str) -> (String, &'static str) {
         match self {
             Self::Anthropic | Self::Responses => (format!("event: {event}\ndata: "), "\n\n"),
@@ -113,7 +113,7 @@ impl WireFormat {
         }
     }
 
-    /// How many frames come before the first piece of a text.
+    /// Returns the number of frames before the first piece of a text.
     pub(crate) const fn frames_before_text(self) -> usize {
         match self {
             Self::Anthropic => 3,
@@ -177,7 +177,7 @@ impl WireFormat {
         }
     }
 
-    /// What the provider calls a status.
+    /// Returns the provider's name of a status.
     pub(crate) fn status_refusal(self, status: u16) -> Refusal {
         let anthropic = self == Self::Anthropic;
         let (kind, message) = match (self, status) {

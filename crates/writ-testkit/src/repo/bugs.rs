@@ -3,7 +3,7 @@
 use super::BugFamily;
 use super::code::{Cmp, Expr, Extreme, Op, Stmt, Unit};
 
-/// Wrong keys that somebody might write for right ones.
+/// Wrong keys that are easily written for right ones.
 const NEAR_KEYS: &[(&str, &str)] = &[
     ("width", "breadth"),
     ("height", "length"),

@@ -121,7 +121,7 @@ impl Unit {
         self.functions.first()
     }
 
-    /// What the tested function returns; `None` where it returns nothing or cannot be computed.
+    /// Returns the result of the tested function; `None` where it returns nothing or cannot be computed.
     pub(super) fn result(&self, arguments: &[Value]) -> Option<i64> {
         self.call(self.tested()?, arguments.to_vec())
     }

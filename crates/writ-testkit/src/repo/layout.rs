@@ -18,7 +18,7 @@ pub(super) struct Project {
     pub(super) fix: ExpectedFix,
 }
 
-/// Which of a unit's two forms is written.
+/// The two forms of a unit.
 #[derive(Clone, Copy)]
 enum Form {
     Right,

@@ -1,4 +1,4 @@
-//! What is in a project, before it is written in a language.
+//! The content of a project, before it is written in a language.
 
 use std::collections::BTreeSet;
 
@@ -20,16 +20,16 @@ const MODULES: &[&str] = &[
 /// The most assertions of one test.
 const ASSERTIONS: usize = 3;
 
-/// How often another name is tried for a unit whose name is taken.
+/// The number of further names that are tried for a unit with a name that is taken.
 const TRIES: usize = 6;
 
 #[derive(Clone, Debug)]
 pub(super) struct Plan {
     pub(super) name: &'static str,
     pub(super) areas: Vec<Area>,
-    /// Whether the constants of an area lie in a module of their own.
+    /// True if the constants of an area lie in a module of their own.
     pub(super) shared_constants: bool,
-    /// Whether tests lie in folders like those of the sources, where the language allows it.
+    /// True if tests lie in folders like those of the sources, where the language allows it.
     pub(super) nested_tests: bool,
     pub(super) docs: &'static str,
     pub(super) data: &'static str,
@@ -116,7 +116,7 @@ fn units(rng: &mut Rng) -> Vec<Tested> {
     out
 }
 
-/// What the test of a right unit asks.
+/// Makes the assertions of the test of a right unit.
 fn asks(unit: &Unit, rng: &mut Rng) -> Vec<(Vec<Value>, i64)> {
     let mut asks: Vec<(Vec<Value>, i64)> = Vec::new();
     for sample in rng.shuffled(unit.samples.clone()) {
@@ -156,7 +156,7 @@ fn place_bug(units: &mut [Tested], rng: &mut Rng) -> Option<BugFamily> {
     Some(family)
 }
 
-/// Whether some assertion fails and none ends otherwise.
+/// Returns true if some assertion fails and none ends otherwise.
 fn shows(asks: &[(Vec<Value>, i64)], wrong: &Unit) -> bool {
     let results: Vec<(Option<i64>, i64)> =
         asks.iter().map(|(arguments, expected)| (wrong.result(arguments), *expected)).collect();

@@ -128,7 +128,7 @@ fn rising_sum(rng: &mut Rng) -> Unit {
     unit(name, doc, &params, body).samples(4, |_| ints([rng.range(5, 40), rng.range(3, 9), rng.range(3, 12)]))
 }
 
-/// What a record with three fields comes to.
+/// Makes the product of the three fields of a record.
 fn volume(rng: &mut Rng) -> Unit {
     let (name, keys, extra): (_, [&'static str; 3], Op) = match rng.below(4) {
         0 => ("parcel_volume", ["width", "height", "depth"], Op::Mul),
@@ -188,7 +188,7 @@ fn bounded(rng: &mut Rng) -> Unit {
     unit(name, doc, &params, body).samples(3, |n| ints([wanted.get(n).copied().unwrap_or(low), low, high]))
 }
 
-/// How many of a list reach a limit.
+/// Counts the numbers of a list that reach a limit.
 fn count_above(rng: &mut Rng) -> Unit {
     let name = rng.word(&["passing_marks", "busy_hours", "warm_days", "full_trucks", "strong_signals"]);
     let limit = format!("{}_FROM", name.to_uppercase());
@@ -233,7 +233,7 @@ fn duration(rng: &mut Rng) -> Unit {
         .samples(3, |_| ints([rng.range(2, 5), rng.range(3, 11), rng.range(1, 13)]))
 }
 
-/// What being late costs.
+/// Computes the price of being late.
 fn late_fee(rng: &mut Rng) -> Unit {
     let name = rng.word(&["late_fee", "overdue_fine", "demurrage", "delay_penalty"]);
     let upper = name.to_uppercase();
@@ -277,7 +277,7 @@ fn weighted(rng: &mut Rng) -> Unit {
     })
 }
 
-/// How many containers are needed.
+/// Counts the containers that are needed.
 fn pages(rng: &mut Rng) -> Unit {
     let name = rng.word(&["page_count", "pallet_count", "batch_count", "bus_count", "shelf_count"]);
     let filled = bin(Op::Sub, bin(Op::Add, var("things"), var("room")), Expr::Int(1));
@@ -293,7 +293,7 @@ fn pages(rng: &mut Rng) -> Unit {
     })
 }
 
-/// What is left when some are used and some are kept back.
+/// Computes the rest after some are used and some are reserved.
 fn left_over(rng: &mut Rng) -> Unit {
     let name = rng.word(&["free_seats", "spare_beds", "open_slots", "unsold_tickets", "idle_cranes"]);
     let helper = format!("{name}_taken");

@@ -12,7 +12,7 @@ pub(crate) struct Edit {
     pub(crate) new: String,
 }
 
-/// How likely an edit is.
+/// The likelihood of an edit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Rank {
     /// Test or documents name the very thing.
@@ -246,7 +246,7 @@ impl<'a> Finder<'a> {
         }
     }
 
-    /// Whether an argument equals what a comparison compares with.
+    /// Returns true if an argument equals the other side of a comparison.
     fn touches(&self, line: &[Token], at: usize) -> bool {
         let mut after = line.iter().skip(at + 1).filter(|token| token.kind != Kind::Space);
         let Some(bound) = after.next() else { return false };

@@ -1,4 +1,4 @@
-//! What there is to know about a failing assertion: the call, the function, its helpers and constants.
+//! The facts about a failing assertion: the call, the function, its helpers and constants.
 
 use serde_json::json;
 
@@ -6,7 +6,7 @@ use super::replay::{Halt, Replay};
 use super::report::Failure;
 use super::text::{self, Kind, Numbered, Token, after, first_line, indent, tokens};
 
-/// How assertions begin in the three languages.
+/// The beginnings of assertions in the three languages.
 const ASSERTIONS: [&str; 3] = ["assert_eq!(", "assertEqual(", "strictEqual("];
 
 /// The words that begin a function.
@@ -32,7 +32,7 @@ pub(crate) struct Function {
 pub(crate) struct Constant {
     pub(crate) name: String,
     pub(crate) value: i64,
-    /// What the project's documents say it is.
+    /// The value in the project's documents.
     pub(crate) documented: Option<i64>,
     pub(crate) place: Place,
 }

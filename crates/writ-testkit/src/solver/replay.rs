@@ -1,4 +1,4 @@
-//! A conversation gone through again: what was called is answered from it, what was not is called now.
+//! Replays a conversation: calls that were made are answered from it, others are made now.
 
 use serde_json::{Value, json};
 use writ_types::chat::Role;
@@ -7,13 +7,13 @@ use super::NOT_FIXED;
 use super::text::{Numbered, first_line};
 use crate::model_server::{ParsedCall, ParsedRequest, Reply};
 
-/// How results begin that the harness marks as data.
+/// The beginning of results that the harness marks as data.
 const MARKED: &str = "\u{27e6}external data from ";
 
-/// How they end.
+/// Their end.
 const MARK_END: &str = "\n\u{27e6}end of external data\u{27e7}";
 
-/// Why a script goes no further now.
+/// The reason for a script to pause now.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Halt {
     /// It needs a tool's result.

@@ -1,4 +1,4 @@
-//! What a test runner printed: cargo's, Python's `unittest`, Node's in both of its forms.
+//! Reads the output of test runners: cargo's, Python's `unittest`, Node's in both of its forms.
 
 use super::text::after;
 
@@ -7,7 +7,7 @@ use super::text::after;
 pub(crate) struct TestRun {
     pub(crate) total: u64,
     pub(crate) failed: u64,
-    /// Whether the command itself ended well.
+    /// True if the command itself succeeded.
     pub(crate) ended_well: bool,
     pub(crate) failure: Option<Failure>,
     pub(crate) output: String,
@@ -18,7 +18,7 @@ pub(crate) struct TestRun {
 pub(crate) struct Failure {
     /// The test's name, as the runner prints it.
     pub(crate) test: String,
-    /// Where the assertion is.
+    /// The file of the assertion.
     pub(crate) path: String,
     pub(crate) line: usize,
     pub(crate) actual: i64,

@@ -27,17 +27,17 @@ impl Numbered {
     }
 }
 
-/// An empty line, whose white space may be gone.
+/// An empty line, possibly without its white space.
 fn blank(line: &str) -> Option<(usize, String)> {
     Some((line.trim().parse().ok()?, String::new()))
 }
 
-/// What follows the first place of a text.
+/// Returns the rest of a text after the first place of another.
 pub(crate) fn after<'a>(text: &'a str, found: &str) -> Option<&'a str> {
     text.split_once(found).map(|(_, rest)| rest)
 }
 
-/// The first line that says something, in no more than 160 characters.
+/// Returns the first line with content, in at most 160 characters.
 pub(crate) fn first_line(text: &str) -> String {
     text.lines()
         .map(str::trim)
@@ -48,7 +48,7 @@ pub(crate) fn first_line(text: &str) -> String {
         .collect()
 }
 
-/// How far a line is indented.
+/// Returns the indentation of a line.
 pub(crate) fn indent(line: &str) -> usize {
     line.len() - line.trim_start().len()
 }

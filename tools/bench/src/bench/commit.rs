@@ -1,4 +1,4 @@
-//! A raw synced commit: what the disk takes, whoever asks. Durable turns are compared with it.
+//! A raw synced commit: the cost of the disk alone. Durable turns are compared with it.
 
 use std::fs::File;
 use std::io::Write as _;

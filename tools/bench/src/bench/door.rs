@@ -9,7 +9,7 @@ use super::helper;
 use super::row::{Percentile, Row};
 use super::stats::shown;
 
-/// What a decision may take (design 5).
+/// The most that a decision may take (design 5).
 const TARGET: Duration = Duration::from_micros(150);
 /// A percentile of microseconds needs more rounds than one of whole processes.
 const FACTOR: u32 = 20;

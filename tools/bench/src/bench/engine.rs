@@ -11,7 +11,7 @@ use crate::link::{self, is, text};
 use crate::socket::Server;
 use task_process::{Program, Running};
 
-/// After how many idle seconds the engine ends if this task is gone.
+/// The idle seconds after which the engine ends if this task is no longer there.
 pub(super) const IDLE_EXIT: &str = "60";
 
 /// An engine of a home of its own. It ends when this is dropped.
@@ -80,7 +80,7 @@ impl Engine {
         self.home.requests()
     }
 
-    /// Where it serves HTTP.
+    /// Returns its HTTP address.
     pub(super) fn server(&self) -> Result<Server> {
         self.home.server()
     }
@@ -91,7 +91,7 @@ impl Engine {
     }
 }
 
-/// Sets up a home whose engine serves HTTP on a port; 0: any that is free.
+/// Sets up a home with an engine that serves HTTP on a port; 0: any that is free.
 pub(super) fn serving_home(bench: &Bench, name: &str, port: u16) -> Result<Home> {
     let home = Home::set_up(&bench.writ, &bench.helper, &bench.scratch.path().join(name))?;
     let settings = [
@@ -111,12 +111,12 @@ pub(super) struct Link {
     link: link::Link,
 }
 
-/// How a turn went.
+/// The course of a turn.
 #[derive(Debug)]
 pub(super) struct Turn {
     /// From before the message was sent until its answer was there.
     pub(super) took: Duration,
-    /// How many of its tools are done.
+    /// The number of tools that are done.
     pub(super) tools_done: u32,
 }
 

@@ -26,23 +26,23 @@ pub(super) fn run(bench: &Bench, arguments: &[&str]) -> Result<Vec<Measured>> {
     lines.collect()
 }
 
-/// What was measured under a name.
+/// Finds a measurement by its name.
 pub(super) fn find<'a>(all: &'a [Measured], what: &str) -> Result<&'a Measured> {
     all.iter().find(|one| one.what == what).with_context(|| format!("'{what}' was not measured"))
 }
 
 impl Measured {
-    /// How long it took, each time.
+    /// Returns the duration of each repetition.
     pub(super) fn sample(&self) -> Result<Sample> {
         Sample::new(self.nanos.iter().copied().map(Duration::from_nanos).collect())
     }
 
-    /// How many rows were handled.
+    /// Returns the number of rows that were handled.
     pub(super) const fn rows(&self) -> u64 {
         self.rows
     }
 
-    /// How many rows were handled in a second.
+    /// Returns the rows per second.
     pub(super) fn per_second(&self) -> f64 {
         let seconds = Duration::from_nanos(self.took_nanos).as_secs_f64();
         // Exact up to 2^53 rows.

@@ -1,4 +1,4 @@
-//! What a call of a foreign tool costs: a turn with one, against the same turn with a tool of our own.
+//! Measures a call of a foreign tool: a turn with one, against the same turn with a tool of our own.
 
 use anyhow::{Result, ensure};
 
@@ -18,7 +18,7 @@ case $line in
 esac
 printf '{"jsonrpc":"2.0","id":%s,"result":%s}\n' "$id" "$result"
 done"#;
-/// What its owner says of it: it only reads, and its words may be anything.
+/// The owner's declaration: it only reads, and its text may be anything.
 const WORDS: &str = "\n[tools.look]\neffect = false\nsinks = [\"id\"]\nfree = [\"text\"]\n";
 
 /// Measures turns with one call of the server's tool, in turn with turns of one `memory_store`.

@@ -1,4 +1,4 @@
-//! What the engine and a client keep in memory.
+//! Measures the memory of the engine and of a client.
 
 use anyhow::{Result, ensure};
 
@@ -7,9 +7,9 @@ use super::engine::Engine;
 use super::row::Row;
 use crate::gauge::Gauge;
 
-/// What an idle engine may take (design 5).
+/// The most that an idle engine may take (design 5).
 const IDLE: u64 = 25_000_000;
-/// What it may grow by over a hundred turns (design 5).
+/// The most that it may grow by over a hundred turns (design 5).
 const GROWTH: u64 = 2_000_000;
 /// Turns between two looks.
 const TURNS: u32 = 100;
@@ -43,7 +43,7 @@ pub(super) fn measure(bench: &Bench) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// A client that has said something and waits for the answer.
+/// Measures a client that has sent a message and waits for the answer.
 fn client(engine: &mut Engine) -> Result<Gauge> {
     let mut chat = engine.writ(&["chat", "--json", "--new", "-m", "hold"]).spawn()?;
     // It has connected and joined once it prints a frame.

@@ -19,11 +19,11 @@ use task_process::Ended;
 
 /// From the start of the process to the first 200 (design 5).
 const START: Duration = Duration::from_millis(150);
-/// How long a server may take to answer at all.
+/// The time that a server may take to answer at all.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How long to wait before a server that does not listen yet is asked again.
+/// The pause before a server that does not listen yet is asked again.
 const AGAIN: Duration = Duration::from_millis(1);
-/// What an idle server may take (design 5).
+/// The most that an idle server may take (design 5).
 const IDLE: u64 = 25_000_000;
 /// When a server that was started is idle.
 const SETTLES: Duration = Duration::from_secs(2);
@@ -31,11 +31,11 @@ const SETTLES: Duration = Duration::from_secs(2);
 const SESSIONS: usize = 1_000;
 /// Descriptors that this process needs for them, and the server as well.
 const DESCRIPTORS: u64 = 1_200;
-/// How many sessions are opened at once.
+/// The number of sessions that are opened at once.
 const OPENING: usize = 16;
 /// Clients that speak at once, each in a session of its own.
 const CLIENTS: usize = 32;
-/// How long they speak.
+/// The time for which they speak.
 const SPEAKING: Duration = Duration::from_secs(5);
 /// Durable turns in a second with a model that answers at once (design 5).
 const TURNS: f64 = 500.0;
@@ -62,7 +62,7 @@ fn start(bench: &Bench, runtime: &Runtime) -> Result<Row> {
         let begun = Instant::now();
         let engine = home.launch(IDLE_EXIT)?;
         let answered = runtime.block_on(first_answer(port, begun))?;
-        // The first one makes what a home has for good.
+        // The first one creates the files of the home.
         if round > 0 {
             took.push(answered);
         }
@@ -77,7 +77,7 @@ fn start(bench: &Bench, runtime: &Runtime) -> Result<Row> {
     ))
 }
 
-/// How long after that moment the server says that it is well.
+/// Returns the time from that moment to the first healthy answer of the server.
 async fn first_answer(port: u16, begun: Instant) -> Result<Duration> {
     // Whether a server is up is no secret.
     let server = Server { port, token: "none".to_owned() };
@@ -91,7 +91,7 @@ async fn first_answer(port: u16, begun: Instant) -> Result<Duration> {
     }
 }
 
-/// A server with nobody, and with a thousand sessions.
+/// Measures a server without sessions, and with a thousand.
 async fn crowd(bench: &Bench, engine: &Engine) -> Result<Vec<Row>> {
     let server = engine.server()?;
     sleep(SETTLES).await;
@@ -219,7 +219,7 @@ impl Visitor {
     }
 }
 
-/// How many files a process may have open, by `/proc/PID/limits`.
+/// Returns the most files that a process may open, by `/proc/PID/limits`.
 fn open_files(limits: &str) -> Result<u64> {
     let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"));
     let soft = line.and_then(|line| line.split_whitespace().next()).context("no limit of open files")?;

@@ -23,7 +23,7 @@ use page::Pages;
 use squid::Squid;
 use task_process::{Program, Running};
 
-/// What one request may take longer than without a proxy (design 5).
+/// The most that the proxy may add to one request (design 5).
 const ADDED: Duration = Duration::from_millis(1);
 /// Requests of one client for each round, of each kind.
 const ALONE: u32 = 5;
@@ -32,7 +32,7 @@ const TOGETHER: u32 = 20;
 /// Both proxies take turns so often, so that both see the same machine.
 const PASSES: u32 = 3;
 
-/// What is asked for, and how rows call it.
+/// The kinds of requests, and their names in rows.
 const KINDS: [(Kind, &str); 3] =
     [(Kind::Single, "GET, new connection"), (Kind::Kept, "GET, kept connection"), (Kind::Tunnel, "CONNECT")];
 
@@ -50,7 +50,7 @@ struct Ready {
     hello: Vec<u8>,
 }
 
-/// How requests went that many clients made at once.
+/// The result of many requests at once.
 #[derive(Debug, Default)]
 struct Burst {
     took: Vec<Duration>,

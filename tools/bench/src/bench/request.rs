@@ -1,4 +1,4 @@
-//! What a turn sends to its model first: how much, and how much of it the next turn sends again.
+//! Measures the first request of a turn: its size, and the part that the next turn repeats.
 
 use anyhow::{Result, bail};
 use serde_json::Value;
@@ -11,9 +11,9 @@ use super::row::{Row, size};
 const FIRST: u64 = 16_000;
 /// The part of a turn's first request that is the same as in the turn before (design 5).
 const STABLE: f64 = 0.95;
-/// What a request is made of, in the order in which a model reads it.
+/// The parts of a request, in the order in which a model reads them.
 const PARTS: [&str; 3] = ["tools", "system", "messages"];
-/// Where a provider is to cache; no part of what the model reads, and it moves with every turn.
+/// The marks for a provider's cache; the model does not read them, and they move with every turn.
 const MARK: &str = "cache_control";
 
 /// Measures the first requests of the first two turns of a session without a project.
@@ -47,7 +47,7 @@ fn bytes(value: &Value) -> u64 {
     value.to_string().len() as u64
 }
 
-/// What the model reads, in that order, without marks.
+/// Returns the text for the model, in that order, without marks.
 fn read(request: &Value) -> String {
     let part = |name: &&str| request.get(*name).cloned().map(unmarked).unwrap_or_default().to_string();
     PARTS.iter().map(part).collect()
@@ -64,7 +64,7 @@ fn unmarked(value: Value) -> Value {
     }
 }
 
-/// How many bytes two texts begin with alike.
+/// Returns the length of the common beginning of two texts, in bytes.
 fn common(one: &[u8], other: &[u8]) -> usize {
     one.iter().zip(other).take_while(|(one, other)| one == other).count()
 }

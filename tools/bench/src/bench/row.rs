@@ -19,19 +19,19 @@ enum Outcome {
     Ratio { own: Sample, peer: &'static str, base: Sample, target: Option<f64> },
     /// Durations, and the one that a percentile of them is to stay under.
     Limit { own: Sample, percentile: Percentile, target: Duration, against: String },
-    /// Durations that others are compared with, or that have nothing to be compared with, and what is told of them.
+    /// Durations without a comparison, or the base of one, with a remark.
     Base(Sample, String),
     /// A size in bytes, and the size to stay under, if there is one.
     Size { bytes: u64, target: Option<u64>, against: String },
     /// A part of a whole, from 0 to 1, and the one to reach.
     Share { share: f64, target: f64, against: String },
-    /// How many in a second, how long each took, and the number to reach.
+    /// The rate per second, the duration of each, and the number to reach.
     Rate { per_second: f64, own: Sample, target: f64, against: String },
-    /// Why there is no number.
+    /// The reason for having no number.
     NotRun(String),
 }
 
-/// Which duration of a sample is compared.
+/// The percentile that is compared.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Percentile {
     P50,
@@ -61,7 +61,7 @@ impl Row {
         Self::told(what, sample, String::new())
     }
 
-    /// Durations without a target, and what is told of them.
+    /// Makes a row of durations without a target, with a remark.
     pub(super) fn told(what: &str, own: Sample, against: String) -> Self {
         Self { what: what.to_owned(), outcome: Outcome::Base(own, against) }
     }
@@ -92,7 +92,7 @@ impl Row {
         line("what", ["p50", "p99"], "against", "target", "")
     }
 
-    /// Whether there is a number, and it meets its target, if it has one.
+    /// Returns true if there is a number, and it meets its target, if it has one.
     pub(super) fn is_met(&self) -> bool {
         match &self.outcome {
             Outcome::Ratio { own, base, target, .. } => {

@@ -24,15 +24,15 @@ const SAME_SESSION: &str = "sandbox.exec, same session";
 const POOLED: &str = "sandbox.exec, pooled";
 /// By the command, in one that was made before.
 const POOLED_COMMAND: &str = "writ sandbox exec, pooled";
-/// What a command in a sandbox that was ready may take.
+/// The most that a command in a ready sandbox may take.
 const POOLED_TARGET: Duration = Duration::from_millis(3);
-/// The engine makes none beforehand.
+/// The engine prepares no sandbox.
 const NONE_READY: (&str, &str) = ("WRIT_SANDBOX__READY_MAX", "0");
-/// How many are ready at rest: only programs are run, and two sandboxes for them are made.
+/// The number of ready sandboxes at rest: only programs are run, and two sandboxes for them are made.
 const AT_REST: u64 = 2;
-/// How long the next are waited for.
+/// The longest wait for the next ones.
 const REFILL: Duration = Duration::from_secs(10);
-/// How often that is looked at.
+/// The pause between two looks at them.
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 /// The whole run is not to take longer than bare `bwrap`.
 const TARGET: f64 = 1.0;

@@ -1,4 +1,4 @@
-//! How fast the binary starts, and how large it is.
+//! Measures the start of the binary, and its size.
 
 use anyhow::Result;
 

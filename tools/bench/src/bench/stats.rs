@@ -1,4 +1,4 @@
-//! Durations and what is said of them.
+//! Durations and their statistics.
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ impl Sample {
         self.p50
     }
 
-    /// What 99 of 100 stay under.
+    /// Returns the duration that 99 of 100 stay under.
     pub(super) const fn p99(&self) -> Duration {
         self.p99
     }

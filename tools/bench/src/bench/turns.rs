@@ -1,4 +1,4 @@
-//! What a turn costs beside its model: everything durable, with a model that answers at once.
+//! Measures a turn without its model: everything durable, with a model that answers at once.
 
 use std::time::Duration;
 
@@ -10,12 +10,12 @@ use super::engine::{Engine, Turn};
 use super::row::{Percentile, Row};
 use super::stats::{in_turn, shown};
 
-/// What a turn may take beside its synced commits (design 5).
+/// The most that a turn may take beside its synced commits (design 5).
 const OVERHEAD: Duration = Duration::from_millis(2);
 /// Synced commits of a turn without tools: the message, and the reply.
 const COMMITS: u32 = 2;
-/// Tools and how many of each. `memory_store` needs no sandbox, so its turns are overhead alone;
-/// `file_write` is performed by a worker in the sandbox, whose time is part of what is shown.
+/// Tools and their numbers of calls. `memory_store` needs no sandbox, so its turns are overhead alone;
+/// `file_write` is performed by a worker in the sandbox, and its time is included.
 const CASES: [(&str, &str, u32); 5] = [
     ("turn, no tool", "talk", 0),
     ("turn, 1 memory_store", "memory_store", 1),

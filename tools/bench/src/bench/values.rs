@@ -1,4 +1,4 @@
-//! What is done to a result of a million bytes before a model reads it.
+//! Measures the work on a result of a million bytes before a model reads it.
 
 use anyhow::Result;
 

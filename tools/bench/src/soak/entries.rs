@@ -9,7 +9,7 @@ use serde_json::Value;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Entries<'a>(pub(super) &'a [Value]);
 
-/// How many ended how.
+/// The number of each ending.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Ends {
     pub(super) done: usize,
@@ -17,7 +17,7 @@ pub(super) struct Ends {
 }
 
 impl<'a> Entries<'a> {
-    /// What was recorded of one kind.
+    /// Returns the recorded facts of one kind.
     pub(super) fn facts(self, event: &str) -> impl Iterator<Item = &'a Value> {
         let entries = self.0.iter().filter(move |entry| text(entry, "/event") == Some(event));
         entries.filter_map(|entry| entry.get("payload"))
@@ -40,7 +40,7 @@ impl<'a> Entries<'a> {
         self.intents("remember").filter(move |fact| is_of(fact, "/action/text", word))
     }
 
-    /// How an intent ended, if it did.
+    /// Returns the outcome of an intent, if it has one.
     pub(super) fn outcome(self, intent: &Value) -> Option<&'a str> {
         let attempt = text(intent, "/attempt")?;
         let outcome = self.facts("outcome").find(|fact| text(fact, "/attempt") == Some(attempt))?;
@@ -57,7 +57,8 @@ impl<'a> Entries<'a> {
         }
     }
 
-    /// A tool is begun once. If it is done, its effect is there once; if nobody knows, at most once.
+    /// A tool is begun once. If it is done, its effect is there once; if the outcome is unknown, at most
+    /// once.
     pub(super) fn judge(
         self,
         what: &str,
@@ -113,7 +114,7 @@ pub(super) fn text<'a>(value: &'a Value, path: &str) -> Option<&'a str> {
     value.pointer(path).and_then(Value::as_str)
 }
 
-/// Whether a text is that of a message: it ends with its word, after a space.
+/// Returns true if a text is that of a message: it ends with its word, after a space.
 pub(super) fn is_of(value: &Value, path: &str, word: &str) -> bool {
     text(value, path).and_then(|text| text.rsplit(' ').next()) == Some(word)
 }

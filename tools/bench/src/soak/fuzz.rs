@@ -12,13 +12,13 @@ use super::VIOLATED;
 use task_process::Program;
 use task_process::workspace_root;
 
-/// How many targets run at the same time.
+/// The number of targets at the same time.
 const AT_ONCE: usize = 2;
 /// The longest input, in bytes: most readers have bounds far below, and long inputs are slow.
 const MAX_INPUT: &str = "-max_len=16384";
-/// What counts as a hang, in seconds.
+/// The limit of a hang, in seconds.
 const HANG: &str = "-timeout=10";
-/// What counts as too much memory, in MiB.
+/// The limit of memory, in MiB.
 const MEMORY: &str = "-rss_limit_mb=2048";
 /// Coverage of our own code and of what it is built from; the fuzzer reads it.
 const COVERAGE: &str = "--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
@@ -27,18 +27,18 @@ const COVERAGE: &str = "--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-saniti
 /// Build scripts and macros run here and are not covered: a target of its own keeps them apart.
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 
-/// Where the figures are written to.
+/// The document with the figures.
 const DOCUMENT: &str = "docs/fuzzing.md";
 /// Between these lines stands the table of targets.
 const MARKS: [&str; 2] = ["<!-- figures -->\n", "<!-- end of figures -->\n"];
 
-/// What came of one target.
+/// The result of one target.
 #[derive(Debug)]
 struct Ran {
     name: String,
-    /// How many inputs were tried.
+    /// The number of inputs.
     executions: String,
-    /// How many of them found something new; where it broke, the end of what the fuzzer said.
+    /// The number of inputs that found something new; after a failure, the end of the fuzzer's output.
     line: String,
     took: Duration,
     held: bool,
@@ -52,7 +52,8 @@ pub(super) fn run(seconds: u32, only: Option<&str>, write: bool) -> Result<ExitC
     ensure!(!names.is_empty(), "there is no such target in fuzz/corpus");
     let folder = task_process::target_directory(&root).join("fuzz");
     let binary = build(&root, &folder)?;
-    // Before any of them runs: a program that is being written cannot be started, and whatever is started meanwhile holds it.
+    // Before any of them runs: a program that is being written cannot be started, and every child started
+    // meanwhile holds it open.
     std::fs::create_dir_all(folder.join("programs"))?;
     for name in &names {
         std::fs::copy(&binary, folder.join("programs").join(name))?;
@@ -129,7 +130,7 @@ fn fuzz(root: &Path, folder: &Path, name: &str, seconds: u32) -> Result<Ran> {
     Ok(Ran { name: name.to_owned(), executions, line, took: began.elapsed(), held: told.success })
 }
 
-/// How many inputs were tried, and how many of them found something new.
+/// Returns the number of inputs, and of those that found something new.
 fn figures(stderr: &str) -> (String, String) {
     let number = |name: &str| {
         let line = stderr.lines().find(|line| line.starts_with(name));
@@ -157,7 +158,7 @@ fn with(before: &str, ran: &[Ran]) -> Result<String> {
     Ok(format!("{head}{start}{table}{end}{tail}"))
 }
 
-/// The end of what it said.
+/// Returns the end of its output.
 fn tail(stderr: &str) -> String {
     let lines: Vec<&str> = stderr.lines().collect();
     lines.get(lines.len().saturating_sub(40)..).unwrap_or_default().join("\n")

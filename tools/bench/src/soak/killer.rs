@@ -16,7 +16,7 @@ pub(super) struct Killer {
 }
 
 impl Killer {
-    /// Arms it. The process must be a child that nobody has waited for, so that its id is not another's.
+    /// Arms it. The process must be a child that was not waited for, so that its id is not another's.
     pub(super) fn after(pid: u32, delay: Duration) -> Self {
         let (disarm, disarmed) = sync_channel::<()>(1);
         let killed = std::thread::spawn(move || match disarmed.recv_timeout(delay) {

@@ -1,5 +1,5 @@
-//! A server with many clients for a while: they speak, cancel, approve, vanish and come back, while the engine is
-//! killed and started again; then nobody disturbs it, and it must not grow.
+//! A server with many clients for a while: they speak, cancel, approve, vanish and come back, while the
+//! engine is killed and started again; then it is left alone, and must not grow.
 
 mod kind;
 
@@ -33,19 +33,19 @@ use task_process::workspace_root;
 
 /// Two fifths of the time the engine is disturbed; then it has to be flat.
 const DISTURBED: (u32, u32) = (2, 5);
-/// How often everything comes to rest and the engine is looked at, at most.
+/// The most moments at which everything comes to rest and the engine is looked at.
 const LOOKS: u32 = 20;
 /// The least time between two looks.
 const LEAST_BETWEEN: Duration = Duration::from_secs(15);
-/// How often it is looked whether everything is said.
+/// The pause between two looks for the end of all messages.
 const AGAIN: Duration = Duration::from_secs(1);
-/// One in so many turns is said before growth counts: caches and pools have filled by then.
+/// One in so many turns runs before growth counts: caches and pools have filled by then.
 const WARM_UP: usize = 10;
 /// One restart in good order for so many kills.
 const KILLS_PER_RESTART: u32 = 2;
-/// Where the figures are written to.
+/// The document with the figures.
 const DOCUMENT: &str = "docs/soak.md";
-/// What the document begins with.
+/// The head of the document.
 const HEAD: &str = "# Soak of the server
 
 `cargo xtask soak --presence --write` writes this page. One engine serves WebSockets over loopback, with a scripted model that
@@ -58,7 +58,7 @@ engine grows by more than 10 MB in ten thousand turns.
 
 ";
 
-/// What happens to the engine.
+/// An event in the life of the engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Event {
     Look,
@@ -139,7 +139,7 @@ async fn soak(options: &Options, seed: u64, writ: &Path, helper: &Path, folder: 
     end(options, seed, start, keeper, crowd, looks).await
 }
 
-/// What there is to say when everything is at rest.
+/// Summarises the run when everything is at rest.
 async fn end(
     options: &Options,
     seed: u64,
@@ -181,7 +181,7 @@ async fn end(
     Ok(figures)
 }
 
-/// What happens when: looks all the time, and kills and restarts at random moments of the first part.
+/// Plans the events: looks all the time, and kills and restarts at random moments of the first part.
 fn plan(time: Duration, kills: u32, random: &mut Random) -> Vec<(Duration, Event)> {
     let every = (time / LOOKS).max(LEAST_BETWEEN);
     let looks = time.as_millis() / every.as_millis().max(1);

@@ -1,4 +1,4 @@
-//! What a session has left when it has come to its end, and what of it does not fit together.
+//! Judges a session at its end, and lists the contradictions.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use super::entries::{Ends, Entries, is_of, text};
 
 /// Everything that there is to see.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Seen {
+pub(super) struct SessionView {
     /// The words of the messages that were acknowledged.
     pub(super) said: Vec<String>,
     /// The entries of the session.
@@ -30,8 +30,8 @@ pub(super) struct Tally {
     applied: Ends,
 }
 
-impl Seen {
-    /// What does not fit together, in words; nothing if everything does.
+impl SessionView {
+    /// Lists the contradictions in words; empty if there are none.
     pub(super) fn violations(&self) -> Vec<String> {
         let mut wrong = Vec::new();
         let ledger = self.ledger();
@@ -55,7 +55,7 @@ impl Seen {
         wrong
     }
 
-    /// How the tools of the session ended.
+    /// Counts how the tools of the session ended.
     pub(super) fn tally(&self) -> Tally {
         let (mut tally, ledger) = (Tally::default(), self.ledger());
         for word in &self.said {
@@ -82,7 +82,7 @@ impl Seen {
         }
     }
 
-    /// What was applied is what the sandbox shows.
+    /// The applied changes are those of the sandbox.
     fn judge_project(&self, wrong: &mut Vec<String>) {
         let ends: Vec<Option<&str>> = self.applied().map(|intent| self.ledger().outcome(intent)).collect();
         if let Some(end) = ends.iter().find(|end| !matches!(end, Some("done" | "unknown") | None)) {
@@ -136,7 +136,7 @@ mod tests {
     }
 
     /// A session of one message in which everything went well.
-    fn good() -> Seen {
+    fn good() -> SessionView {
         let intent =
             |attempt: &str, action: &Value| entry("intent", &json!({ "attempt": attempt, "action": action }));
         let argv = json!(["sh", "-c", "echo round1word0 >> round1.txt"]);
@@ -151,7 +151,7 @@ mod tests {
             intent("a", &json!({ "kind": "exec", "argv": argv })),
             entry("received", &json!({ "text": "soak round1.txt round1word0" })),
         ];
-        Seen {
+        SessionView {
             said: vec!["round1word0".to_owned()],
             entries,
             status: json!({ "queue": { "ready": 0, "leased": 0, "dead": 0 }, "open_asks": 0, "open_intents": [] }),
@@ -161,13 +161,13 @@ mod tests {
         }
     }
 
-    fn violations(change: impl FnOnce(&mut Seen)) -> Vec<String> {
+    fn violations(change: impl FnOnce(&mut SessionView)) -> Vec<String> {
         let mut seen = good();
         change(&mut seen);
         seen.violations()
     }
 
-    fn set_outcome(seen: &mut Seen, attempt: &str, end: &str) {
+    fn set_outcome(seen: &mut SessionView, attempt: &str, end: &str) {
         for one in &mut seen.entries {
             if *one == outcome(attempt, "done") {
                 *one = outcome(attempt, end);
@@ -197,7 +197,7 @@ mod tests {
 
     #[test]
     fn whatever_is_lost_or_done_twice_is_named() {
-        type Case = (&'static str, fn(&mut Seen));
+        type Case = (&'static str, fn(&mut SessionView));
         let cases: [Case; 12] = [
             ("had 2 effects", |seen| seen.inside.push_str("round1word0\n")),
             ("had 0 effects", |seen| seen.inside.clear()),
@@ -220,7 +220,8 @@ mod tests {
 
     #[test]
     fn an_open_intent_is_listed_and_a_closed_one_is_not() {
-        let list = |seen: &mut Seen| seen.status["open_intents"] = json!([{ "attempt": "c", "entry": 1 }]);
+        let list =
+            |seen: &mut SessionView| seen.status["open_intents"] = json!([{ "attempt": "c", "entry": 1 }]);
         let open = violations(|seen| {
             seen.entries.remove(0);
             list(seen);

@@ -1,4 +1,4 @@
-//! What a client says in one session, and knows of it, through any number of engines.
+//! A client's side of one session, through any number of engines.
 
 use std::path::{Path, PathBuf};
 
@@ -16,14 +16,14 @@ pub(super) struct Talk {
     session: Option<String>,
     /// The words by which messages are known, oldest first.
     said: Vec<String>,
-    /// Whether the last of them was acknowledged.
+    /// True if the last of them was acknowledged.
     acknowledged: bool,
     /// Turns that this connection has seen the end of.
     ended: usize,
     place: Place,
 }
 
-/// What the client waits for.
+/// The event that the client waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
     /// To be in its session.
@@ -32,12 +32,12 @@ pub(super) enum Place {
     Saying,
     /// The end of a turn.
     Turn,
-    /// What came of an approval.
+    /// The result of an approval.
     Approval,
 }
 
 impl Talk {
-    /// The client of a round; it has said nothing.
+    /// Makes the client of a round, before its first message.
     pub(super) fn new(round: u32, project: &Path) -> Self {
         Self {
             name: format!("round{round}"),
@@ -70,12 +70,12 @@ impl Talk {
         self.session.as_deref()
     }
 
-    /// What it waits for, or waited for when the engine was killed.
+    /// Returns the event that it waits for, or waited for when the engine was killed.
     pub(super) const fn place(&self) -> Place {
         self.place
     }
 
-    /// Its engine is gone.
+    /// Notes that its engine has stopped.
     pub(super) const fn leave(&mut self) {
         self.place = Place::Joining;
     }
@@ -90,7 +90,7 @@ impl Talk {
         link.send(&resume)?;
         let hello = link.until(|numbered| is(&numbered.frame, "type", "hello"))?;
         self.session = Some(text(&hello, "session").to_owned());
-        // Everything that was kept comes again.
+        // All stored frames come again.
         self.ended = 0;
         Ok(link)
     }
@@ -104,12 +104,12 @@ impl Talk {
         }
     }
 
-    /// Waits until everything that was said is answered, and everything that was asked is done.
+    /// Waits until every message is answered, and every request is done.
     pub(super) fn settle(&mut self, link: &mut Link) -> Result<()> {
         if let Some(word) = self.said.last().filter(|_| !self.acknowledged) {
             self.place = Place::Saying;
             let message = format!("soak {} {word}", self.file());
-            // Under the same id as before, if it was said before: the engine knows it again.
+            // Under the same id as before, if it was sent before: the engine knows it again.
             link.send(&json!({ "type": "message", "text": message, "client_id": word }))?;
             let word = word.clone();
             link.until(|numbered| {
@@ -147,7 +147,7 @@ impl Talk {
     }
 }
 
-/// Whether a frame is the last of a turn: its answer, or word that there will be none.
+/// Returns true if a frame is the last of a turn: its answer, or word that there will be none.
 fn ends_turn(numbered: &Numbered) -> bool {
     let frame = &numbered.frame;
     let last = is(frame, "type", "message") && frame.get("last") == Some(&Value::Bool(true));

@@ -1,4 +1,4 @@
-//! A copy of the workspace, whose sources are changed and compiled.
+//! A copy of the workspace with changed sources, to compile.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -14,13 +14,13 @@ use super::trial::Tests;
 use super::weave::{self, Culprit, Lines, Names, Places};
 use task_process::Program;
 
-/// How often the compiler is asked again without what it refused: it does not tell everything at once.
+/// The most rounds without what the compiler refused: it does not report everything at once.
 const MOST_ROUNDS: usize = 30;
 /// Errors of what would have to be evaluated by the compiler: nothing can be asked there.
 const CONSTANT: [&str; 2] = ["E0015", "E0658"];
-/// What the woven crate asks, after its own text. A test that is traced tells each mutant that it reaches once.
+/// The text after the woven crate's own. A traced test names each mutant that it reaches once.
 const ASKED: &str = r#"
-/// Which mutant is in force.
+/// The mutant in force.
 mod mutant_in_force {
     use std::io::Write as _;
     use std::sync::LazyLock;
@@ -44,7 +44,7 @@ mod mutant_in_force {
         number == *CURRENT
     }
 
-    /// What a function returns that says nothing but that it is an iterator.
+    /// The result of a function that returns `impl Iterator`.
     pub(crate) enum Either<One, Other> {
         One(One),
         Other(Other),
@@ -76,14 +76,14 @@ pub(crate) struct Copy {
     folder: String,
 }
 
-/// What was compiled: the binaries of its tests, and where they run.
+/// The binaries of the tests, and the folder that they run in.
 #[derive(Debug)]
 pub(crate) struct Built {
     pub(crate) binaries: Vec<PathBuf>,
     pub(crate) folder: PathBuf,
 }
 
-/// What is known of all mutants while they are woven.
+/// The facts about all mutants while they are woven.
 struct Asking<'a> {
     apart: BTreeSet<u32>,
     names: Names,
@@ -91,13 +91,13 @@ struct Asking<'a> {
 }
 
 impl Asking<'_> {
-    /// Whether a mutant is not to be woven.
+    /// Returns true if a mutant is not to be woven.
     fn is_known(&self, id: u32) -> bool {
         self.apart.contains(&id) || self.outcomes.contains_key(&id)
     }
 }
 
-/// What the compiler says.
+/// The compiler's answer.
 enum Compiled {
     Good(Built),
     /// With the name of the file, the place in it, and the code of each error.
@@ -176,7 +176,7 @@ impl Copy {
         bail!("the woven crate does not compile after {MOST_ROUNDS} rounds")
     }
 
-    /// The constants with mutants whose value no type and no pattern has to know.
+    /// Finds the constants with mutants that no type and no pattern has to know.
     fn names(&self, mutants: &[Mutant]) -> Result<Names> {
         let mut asked = BTreeSet::new();
         let mut fixed = BTreeSet::new();
@@ -194,7 +194,7 @@ impl Copy {
         Ok(Names { asked, ..Names::default() })
     }
 
-    /// Finds whom an error belongs to; whether that is something new.
+    /// Finds the mutants that an error belongs to; returns true if any is new.
     fn blame(&self, refused: &Refused, places: &BTreeMap<u32, Vec<u32>>, asking: &mut Asking<'_>) -> bool {
         let is_constant = refused.code.as_ref().is_some_and(|code| CONSTANT.contains(&code.as_str()));
         if is_constant && let Some(name) = ordinary(&refused.text) {
@@ -258,7 +258,7 @@ impl Copy {
         self.originals.get(file).cloned().with_context(|| format!("{file} was not there"))
     }
 
-    /// Compiles one mutant by itself, as `cargo mutants` does, and runs every test. Nothing may be woven.
+    /// Compiles one mutant separately, as `cargo mutants` does, and runs every test. Nothing may be woven.
     pub(crate) fn alone(&self, mutant: &Mutant) -> Result<Outcome> {
         let original = self.original(&mutant.file)?;
         let range = Lines::of(&original).range(mutant).context("a mutant lies outside its file")?;
@@ -335,7 +335,7 @@ fn ordinary(text: &str) -> Option<String> {
     (name != "is").then(|| name.to_owned())
 }
 
-/// Where an error points.
+/// Returns the places that an error points to.
 fn places(error: &Diagnostic) -> Vec<Refused> {
     let primary = error.spans.iter().filter(|span| span.is_primary);
     primary

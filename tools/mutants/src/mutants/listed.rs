@@ -20,13 +20,13 @@ pub(crate) struct Mutant {
     /// Relative to the root of the workspace.
     pub(crate) file: String,
     pub(crate) genre: Genre,
-    /// What is replaced.
+    /// The beginning of the replaced text.
     pub(crate) start: Place,
     pub(crate) end: Place,
     pub(crate) replacement: String,
 }
 
-/// What kind of a change it is.
+/// The kind of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 pub(crate) enum Genre {
     /// A whole body that only returns a value.

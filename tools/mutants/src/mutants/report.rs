@@ -1,4 +1,4 @@
-//! What came of the mutants.
+//! Reports the outcomes of the mutants.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -10,10 +10,10 @@ use serde::Deserialize;
 use super::listed::Mutant;
 
 const DOCUMENT: &str = "docs/mutants.md";
-/// Why a survivor is none that a test could notice.
+/// The reasons for survivors that no test could notice.
 const EXPLAINED: &str = "tools/mutants/survivors.toml";
 
-/// What came of one mutant.
+/// The outcome of one mutant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Outcome {
     /// A test fails.
@@ -130,7 +130,7 @@ impl<'a> Report<'a> {
         self.outcomes.iter().map(|(mutant, outcome)| format!("{outcome:9}  {}\n", mutant.name)).collect()
     }
 
-    /// How many of each outcome every file has, beside those of other files that are known.
+    /// Counts the outcomes of every file, beside those of other files that are known.
     fn table(&self, mut files: BTreeMap<String, Counts>) -> String {
         for (mutant, _) in &self.outcomes {
             files.remove(short(mutant));

@@ -1,4 +1,4 @@
-//! Which tests notice which mutants.
+//! Finds the tests that notice a mutant.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -12,14 +12,15 @@ use super::listed::Mutant;
 use super::report::Outcome;
 use task_process::Program;
 
-/// How many tests run at once.
+/// The number of tests at once.
 const AT_ONCE: usize = 2;
-/// How many tests a mutant is tried against at a time, the quickest first: what is noticed is mostly noticed by these.
+/// The number of tests against which a mutant is tried at a time, the quickest first: most are noticed by
+/// these.
 const BATCHES: [usize; 3] = [4, 16, 64];
-/// How much longer than without a mutant tests may take before they count as endless, and what they may take at least.
+/// The factor and the least time after which tests count as endless.
 const PATIENCE: u32 = 10;
 const LEAST: Duration = Duration::from_secs(20);
-/// What a test may occupy, in KiB: a loop without an end may be one without a bound, too.
+/// The memory limit of a test, in KiB: an endless loop may allocate endlessly, too.
 const MEMORY: u32 = 6 << 20;
 /// The exit code of `timeout`.
 const TIMED_OUT: i32 = 124;
@@ -75,7 +76,7 @@ impl Tests {
         self.tests.len()
     }
 
-    /// What comes of each mutant; each is told as it is known.
+    /// Tries each mutant, and reports each outcome at once.
     pub(crate) fn tried(
         &self,
         mutants: &[&Mutant],
@@ -125,7 +126,7 @@ impl Tests {
         Ok(None)
     }
 
-    /// What comes of a crate that is a mutant itself: every test is run.
+    /// Tries a crate that is a mutant itself: every test is run.
     pub(crate) fn all(built: &Built) -> Result<Outcome> {
         for binary in &built.binaries {
             let names = names(binary)?;

@@ -1,7 +1,7 @@
 //! One source file with all of its mutants in it.
 //!
 //! Each place that has mutants asks which one is in force. Where it can, it does so without writing an operand twice
-//! (`(a == b) ^ is(7)`), so that places that lie in each other do not multiply. Comments mark what was written for whom: an
+//! (`(a == b) ^ is(7)`), so that places that lie in each other do not multiply. Comments mark the mutant that a text was written for: an
 //! error of the compiler is traced back by them.
 
 mod places;
@@ -21,7 +21,8 @@ use places::{Arm, Infix, Item, Literal, Prefix, Returned};
 const IS: &str = "crate::mutant_in_force::is";
 /// The iterator of the woven crate that is one of two.
 const EITHER: &str = "crate::mutant_in_force::Either";
-/// How often an operand may be written anew: an expression of many operators in each other grows with each.
+/// The most text of an operand that is written several times: an expression of many operators in each other
+/// grows with each.
 const MOST_TEXT: usize = 4 << 20;
 
 /// A file with its mutants.
@@ -32,22 +33,22 @@ pub(crate) struct Woven {
     pub(crate) apart: Vec<u32>,
     /// Those that never compile.
     pub(crate) unviable: Vec<u32>,
-    /// Which share a place, by the first of them.
+    /// The mutants that share a place, by the first of them.
     pub(crate) places: BTreeMap<u32, Vec<u32>>,
     /// Constants that are used where nothing can be asked.
     pub(crate) fixed: BTreeSet<String>,
 }
 
-/// What is known of names in all files of the crate.
+/// The facts about names in all files of the crate.
 #[derive(Debug, Default)]
 pub(crate) struct Names {
     /// Functions that the compiler has to evaluate.
     pub(crate) kept: BTreeSet<String>,
-    /// Constants whose uses can ask.
+    /// Constants with uses that can ask.
     pub(crate) asked: BTreeSet<String>,
 }
 
-/// What is known of whom an error of the compiler belongs to.
+/// The owner of an error of the compiler.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Culprit {
     /// The text of one mutant alone.
@@ -72,7 +73,7 @@ enum Kind<'a> {
     Body,
     /// A whole body, where what it returns is an iterator of some type.
     Iterator,
-    /// Behind a constant, whose value its users then ask for.
+    /// Behind a constant: its users then ask for the value.
     Item(&'a Item),
     /// The name of such a constant.
     Use,
@@ -87,7 +88,7 @@ enum Kind<'a> {
 }
 
 impl Kind<'_> {
-    /// What holds the other where two have the same range.
+    /// Returns the depth: of two with the same range, the lower contains the other.
     fn depth(&self) -> u8 {
         match self {
             Self::Body | Self::Iterator | Self::Item(_) | Self::Word | Self::Bare => 0,
@@ -110,9 +111,9 @@ pub(crate) fn weave(text: &str, mutants: &[&Mutant], names: &Names) -> Result<Wo
     for mutant in mutants {
         let span = lines.range(mutant).with_context(|| format!("{} lies outside its file", mutant.name))?;
         match found(&places, mutant, &span, names) {
-            Found::At(range, kind) => sites.at(range, kind).mutants.push(mutant),
-            Found::Never => unviable.push(mutant.id),
-            Found::Apart => apart.push(mutant.id),
+            Weaving::At(range, kind) => sites.at(range, kind).mutants.push(mutant),
+            Weaving::Never => unviable.push(mutant.id),
+            Weaving::Apart => apart.push(mutant.id),
         }
     }
     let fixed = sites.constants(&places, names);
@@ -157,55 +158,55 @@ impl<'a> Sites<'a> {
     }
 }
 
-/// What can be done with a mutant.
-enum Found<'a> {
+/// The possibilities for a mutant.
+enum Weaving<'a> {
     At(Range<usize>, Kind<'a>),
     Never,
     Apart,
 }
 
-fn found<'a>(places: &'a Places, mutant: &Mutant, span: &Range<usize>, names: &Names) -> Found<'a> {
+fn found<'a>(places: &'a Places, mutant: &Mutant, span: &Range<usize>, names: &Names) -> Weaving<'a> {
     let item = places.items.iter().find(|item| item.value.contains(&span.start));
     let is_asked = item.is_some_and(|item| names.asked.contains(&item.name));
     if !is_asked && places.is_constant(span, &names.kept) {
-        return Found::Apart;
+        return Weaving::Apart;
     }
     match mutant.genre {
         Genre::FnValue => match places.bodies.iter().find(|body| body.inside.contains(&span.start)) {
             Some(body) => match body.returned {
-                Returned::Type => Found::At(body.begin..body.begin, Kind::Body),
-                Returned::Iterator => Found::At(body.inside.clone(), Kind::Iterator),
-                Returned::Trait => Found::Apart,
+                Returned::Type => Weaving::At(body.begin..body.begin, Kind::Body),
+                Returned::Iterator => Weaving::At(body.inside.clone(), Kind::Iterator),
+                Returned::Trait => Weaving::Apart,
             },
-            None => Found::Apart,
+            None => Weaving::Apart,
         },
         Genre::BinaryOperator => match places.infixes.iter().find(|infix| infix.operator == *span) {
-            Some(infix) if infix.has_let => Found::Never,
-            Some(infix) => Found::At(infix.left.start..infix.right.end, Kind::Infix(infix)),
-            None => Found::Apart,
+            Some(infix) if infix.has_let => Weaving::Never,
+            Some(infix) => Weaving::At(infix.left.start..infix.right.end, Kind::Infix(infix)),
+            None => Weaving::Apart,
         },
         Genre::UnaryOperator => {
             match places.prefixes.iter().find(|prefix| prefix.operator.start == span.start) {
-                Some(prefix) => Found::At(prefix.operator.start..prefix.operand.end, Kind::Prefix(prefix)),
-                None => Found::Apart,
+                Some(prefix) => Weaving::At(prefix.operator.start..prefix.operand.end, Kind::Prefix(prefix)),
+                None => Weaving::Apart,
             }
         }
         Genre::MatchArm => match places.arms.iter().find(|arm| arm.whole.start == span.start) {
-            Some(Arm { guard: Some(guard), .. }) => Found::At(guard.clone(), Kind::Guard),
-            Some(arm) => Found::At(arm.pattern_end..arm.pattern_end, Kind::Bare),
-            None => Found::Apart,
+            Some(Arm { guard: Some(guard), .. }) => Weaving::At(guard.clone(), Kind::Guard),
+            Some(arm) => Weaving::At(arm.pattern_end..arm.pattern_end, Kind::Bare),
+            None => Weaving::Apart,
         },
         Genre::MatchArmGuard => {
             match places.arms.iter().find(|arm| arm.guard.as_ref().is_some_and(|guard| guard == span)) {
-                Some(_) => Found::At(span.clone(), Kind::Guard),
-                None => Found::Apart,
+                Some(_) => Weaving::At(span.clone(), Kind::Guard),
+                None => Weaving::Apart,
             }
         }
         Genre::StructField => {
             let holds = |literal: &&Literal| literal.fields.iter().any(|field| field.start == span.start);
             match places.literals.iter().find(holds) {
-                Some(literal) => Found::At(literal.whole.clone(), Kind::Literal(literal)),
-                None => Found::Apart,
+                Some(literal) => Weaving::At(literal.whole.clone(), Kind::Literal(literal)),
+                None => Weaving::Apart,
             }
         }
     }
@@ -333,7 +334,7 @@ fn chosen(mutants: &[&Mutant], other: impl Fn(&Mutant) -> String, real: &str) ->
     woven
 }
 
-/// A guard that may be always or never true, or whose arm may be left out.
+/// Weaves a guard that may be always or never true, or an arm that may be left out.
 fn guard(mutants: &[&Mutant], real: &str) -> String {
     let value = |mutant: &Mutant| match mutant.genre {
         Genre::MatchArmGuard => mutant.replacement.clone(),
@@ -358,7 +359,7 @@ fn marked(mutant: &Mutant, text: &str) -> String {
     format!("/*<m{0}*/{text}/*m{0}>*/", mutant.id)
 }
 
-/// Whom the text at a place of a woven file belongs to.
+/// Returns the owner of the text at a place of a woven file.
 pub(crate) fn culprit(woven: &str, at: usize) -> Option<Culprit> {
     let mut open = Vec::new();
     let before = woven.get(..at)?;
@@ -386,7 +387,7 @@ fn marker(text: &str) -> Option<Culprit> {
     }
 }
 
-/// Where the lines of a text begin.
+/// The beginnings of the lines of a text.
 pub(crate) struct Lines<'a> {
     text: &'a str,
     starts: Vec<usize>,

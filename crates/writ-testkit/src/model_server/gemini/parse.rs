@@ -12,7 +12,7 @@ use crate::model_server::parsed::{
     ParsedCall, ParsedMessage, ParsedRequest, ParsedResult, ParsedTool, WireFormat,
 };
 
-/// Where models lie; a model's name and what to do with it follow.
+/// The path of the models; a model's name and an action follow.
 pub(crate) const MODELS: &str = "/v1beta/models/";
 
 /// The longest name of a function.
@@ -174,7 +174,7 @@ fn texts(content: &Value) -> Result<String, Refusal> {
 }
 
 /// A call that waits for its response: id, as the conversation has it or made here, and name.
-struct Waiting {
+struct PendingCalls {
     id: String,
     given: bool,
     name: String,
@@ -186,7 +186,7 @@ fn contents(fields: &Map<String, Value>) -> Result<Vec<ParsedMessage>, Refusal> 
     let list = fields.get("contents").and_then(Value::as_array).filter(|list| !list.is_empty());
     let list = list.ok_or_else(|| invalid("* GenerateContentRequest.contents: contents is not specified"))?;
     let mut parsed: Vec<ParsedMessage> = Vec::new();
-    let mut open: Vec<Waiting> = Vec::new();
+    let mut open: Vec<PendingCalls> = Vec::new();
     let mut calls = 0;
     for (index, content) in list.iter().enumerate() {
         let turn = turn(content, index, &mut open, &mut calls)?;
@@ -212,7 +212,7 @@ fn uneven() -> Refusal {
 fn turn(
     content: &Value,
     index: usize,
-    open: &mut Vec<Waiting>,
+    open: &mut Vec<PendingCalls>,
     calls: &mut usize,
 ) -> Result<ParsedMessage, Refusal> {
     let at = format!("contents[{index}]");
@@ -257,7 +257,11 @@ fn turn(
     Ok(turn)
 }
 
-fn function_call(turn: &mut ParsedMessage, call: &Value, number: &mut usize) -> Result<Waiting, Refusal> {
+fn function_call(
+    turn: &mut ParsedMessage,
+    call: &Value,
+    number: &mut usize,
+) -> Result<PendingCalls, Refusal> {
     let fields = object(call, "function_call").map_err(as_invalid)?;
     known(fields, &["id", "name", "args"])?;
     let name = string(fields, "name", "function_call.name").map_err(as_invalid)?.to_owned();
@@ -271,15 +275,19 @@ fn function_call(turn: &mut ParsedMessage, call: &Value, number: &mut usize) -> 
     let id = given.map_or_else(|| format!("gemini_{number:02}"), str::to_owned);
     *number += 1;
     turn.calls.push(ParsedCall { id: id.clone(), name: name.clone(), arguments });
-    Ok(Waiting { id, given: given.is_some(), name })
+    Ok(PendingCalls { id, given: given.is_some(), name })
 }
 
 /// A response answers the call with its id, or the one in its place. Its name must be the call's.
-fn function_response(turn: &mut ParsedMessage, response: &Value, waited: &[Waiting]) -> Result<(), Refusal> {
+fn function_response(
+    turn: &mut ParsedMessage,
+    response: &Value,
+    waited: &[PendingCalls],
+) -> Result<(), Refusal> {
     let fields = object(response, "function_response").map_err(as_invalid)?;
     known(fields, &["id", "name", "response"])?;
     let name = string(fields, "name", "function_response.name").map_err(as_invalid)?;
-    let by_id: BTreeMap<&str, &Waiting> =
+    let by_id: BTreeMap<&str, &PendingCalls> =
         waited.iter().filter(|call| call.given).map(|call| (call.id.as_str(), call)).collect();
     let call = match fields.get("id").and_then(Value::as_str) {
         Some(id) => by_id.get(id).copied(),

@@ -1,4 +1,5 @@
-//! Requests in Ollama's format. The real server forgives more; whatever it would misread is refused here.
+//! Requests in Ollama's format. The real server forgives more; everything that it would misread is refused
+//! here.
 
 use std::collections::VecDeque;
 

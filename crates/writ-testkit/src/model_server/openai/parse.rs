@@ -37,7 +37,7 @@ const KNOWN_KEYS: [&str; 22] = [
     "prompt_cache_key",
 ];
 
-/// What OpenRouter knows beside OpenAI's.
+/// OpenRouter's keys beside OpenAI's.
 const ROUTER_KEYS: [&str; 8] =
     ["usage", "provider", "models", "route", "transforms", "plugins", "reasoning", "top_k"];
 

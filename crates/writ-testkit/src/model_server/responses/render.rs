@@ -12,7 +12,7 @@ const ARGUMENT_PIECES: usize = 5;
 /// A fixed time of creation, so that answers are the same in every run.
 const CREATED: u64 = 1_700_000_000;
 
-/// How a response ended: its last event, its status and why it is incomplete.
+/// Returns how a response ended: its last event, its status and the reason for being incomplete.
 fn ending(stop: Stop) -> (&'static str, &'static str, Option<String>) {
     let incomplete = |reason: &str| ("response.incomplete", "incomplete", Some(reason.to_owned()));
     match stop {

@@ -11,14 +11,14 @@ use anyhow::{Context as _, Result, anyhow, bail, ensure};
 
 use super::page::{PAGE, page};
 
-/// The name of the server of pages. Proxies know its address; nobody looks it up.
+/// The name of the server of pages. Proxies know its address; it is never looked up.
 pub(super) const HOST: &str = "pages.test";
 /// Clients at once.
 pub(super) const CLIENTS: usize = 16;
 /// Longer than an answer may take.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// What a client asks for.
+/// The requests of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     /// A page over a connection of its own.
@@ -32,9 +32,9 @@ pub(super) enum Kind {
 /// The way to the server of pages.
 #[derive(Clone, Debug)]
 pub(super) struct Route {
-    /// Where clients connect to.
+    /// The port that clients connect to.
     port: u16,
-    /// Where the server is, if the former is a proxy.
+    /// The port of the server, if the former is a proxy.
     behind: Option<u16>,
     hello: Vec<u8>,
 }
@@ -80,7 +80,7 @@ impl Route {
 }
 
 impl Client<'_> {
-    /// Where it connects to.
+    /// Returns the port that it connects to.
     pub(super) const fn port(&self) -> u16 {
         self.route.port
     }

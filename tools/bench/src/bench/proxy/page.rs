@@ -1,4 +1,5 @@
-//! A server of one page. It answers HTTP, with kept connections, and what begins as TLS, without speaking it.
+//! A server of one page. It answers HTTP on persistent connections, and accepts the beginning of TLS without
+//! speaking it.
 
 #![expect(clippy::disallowed_types, reason = "a build tool serves what it measures on loopback")]
 
@@ -14,7 +15,7 @@ const THREADS: usize = 128;
 const STACK: usize = 256 * 1024;
 /// Bytes of the page.
 pub(super) const PAGE: usize = 1_024;
-/// What each byte of the page is.
+/// The byte that the page consists of.
 const FILL: u8 = b'p';
 /// The first byte of what is TLS, and how long the header of a record is.
 const HANDSHAKE: u8 = 0x16;
@@ -28,9 +29,9 @@ pub(super) struct Pages {
     port: u16,
 }
 
-/// What is to be answered.
+/// The kind of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Asked {
+enum RequestKind {
     /// A request of so many bytes, and whether the connection ends with it.
     Request { bytes: usize, last: bool },
     /// The first record of a tunnel.
@@ -48,7 +49,7 @@ impl Pages {
             let listener = Arc::clone(&listener);
             std::thread::Builder::new().stack_size(STACK).spawn(move || {
                 while let Ok((stream, _)) = listener.accept() {
-                    // Whoever leaves in the middle is measured elsewhere.
+                    // Clients that leave early are measured elsewhere.
                     let _left = talk(stream);
                 }
             })?;
@@ -56,7 +57,7 @@ impl Pages {
         Ok(Self { port })
     }
 
-    /// Where.
+    /// Returns its port.
     pub(super) const fn port(&self) -> u16 {
         self.port
     }
@@ -68,15 +69,15 @@ fn talk(mut stream: TcpStream) -> std::io::Result<()> {
     let (mut said, mut step) = (Vec::new(), [0; 4_096]);
     loop {
         match asked(&said) {
-            Asked::Request { bytes, last } => {
+            RequestKind::Request { bytes, last } => {
                 said.drain(..bytes);
                 stream.write_all(&answer(last))?;
                 if last {
                     return Ok(());
                 }
             }
-            Asked::Hello => return stream.write_all(&page()),
-            Asked::Part => {
+            RequestKind::Hello => return stream.write_all(&page()),
+            RequestKind::Part => {
                 let count = stream.read(&mut step)?;
                 if count == 0 || said.len() > MAX_HEAD {
                     return Ok(());
@@ -87,17 +88,17 @@ fn talk(mut stream: TcpStream) -> std::io::Result<()> {
     }
 }
 
-fn asked(said: &[u8]) -> Asked {
+fn asked(said: &[u8]) -> RequestKind {
     if said.first() == Some(&HANDSHAKE) {
         let length = match said {
             [_, _, _, high, low, ..] => RECORD + usize::from(u16::from_be_bytes([*high, *low])),
-            _ => return Asked::Part,
+            _ => return RequestKind::Part,
         };
-        return if said.len() >= length { Asked::Hello } else { Asked::Part };
+        return if said.len() >= length { RequestKind::Hello } else { RequestKind::Part };
     }
-    let Some(end) = said.windows(4).position(|part| part == b"\r\n\r\n") else { return Asked::Part };
+    let Some(end) = said.windows(4).position(|part| part == b"\r\n\r\n") else { return RequestKind::Part };
     let head = String::from_utf8_lossy(said.get(..end).unwrap_or_default()).to_ascii_lowercase();
-    Asked::Request { bytes: end + 4, last: head.lines().any(|line| line == "connection: close") }
+    RequestKind::Request { bytes: end + 4, last: head.lines().any(|line| line == "connection: close") }
 }
 
 fn answer(last: bool) -> Vec<u8> {
@@ -119,12 +120,12 @@ mod tests {
     #[test]
     fn a_request_is_answered_when_all_of_it_is_there() {
         let request = b"GET / HTTP/1.1\r\nHost: a\r\nConnection: Close\r\n\r\n";
-        assert_eq!(asked(request), Asked::Request { bytes: request.len(), last: true });
-        assert_eq!(asked(&request[..request.len() - 1]), Asked::Part);
+        assert_eq!(asked(request), RequestKind::Request { bytes: request.len(), last: true });
+        assert_eq!(asked(&request[..request.len() - 1]), RequestKind::Part);
         let two = b"GET / HTTP/1.1\r\nHost: a\r\n\r\nGET /";
-        assert_eq!(asked(two), Asked::Request { bytes: two.len() - 5, last: false });
-        assert_eq!(asked(&[0x16, 3, 1, 0, 2, 1]), Asked::Part);
-        assert_eq!(asked(&[0x16, 3, 1, 0, 2, 1, 1]), Asked::Hello);
-        assert_eq!((asked(&[0x16, 3]), asked(b"")), (Asked::Part, Asked::Part));
+        assert_eq!(asked(two), RequestKind::Request { bytes: two.len() - 5, last: false });
+        assert_eq!(asked(&[0x16, 3, 1, 0, 2, 1]), RequestKind::Part);
+        assert_eq!(asked(&[0x16, 3, 1, 0, 2, 1, 1]), RequestKind::Hello);
+        assert_eq!((asked(&[0x16, 3]), asked(b"")), (RequestKind::Part, RequestKind::Part));
     }
 }

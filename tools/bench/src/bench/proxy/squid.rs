@@ -15,11 +15,11 @@ use super::load::HOST;
 use crate::socket::free_port;
 use task_process::{Program, Running};
 
-/// Where Debian has it; no part of everybody's `PATH`.
+/// The place of Debian's program; not in every user's `PATH`.
 const PROGRAM: &str = "/usr/sbin/squid";
-/// How long it may take to start.
+/// The time that it may take to start.
 const STARTS_WITHIN: Duration = Duration::from_secs(30);
-/// How long to wait before it is tried again.
+/// The pause before another try.
 const AGAIN: Duration = Duration::from_millis(10);
 
 /// Squid on a free port. It ends when this is dropped.
@@ -30,7 +30,7 @@ pub(super) struct Squid {
     port: u16,
 }
 
-/// Whether it is installed.
+/// Returns true if it is installed.
 pub(super) fn exists() -> bool {
     task_process::exists("squid") || Path::new(PROGRAM).is_file()
 }
@@ -58,7 +58,7 @@ impl Squid {
         Ok(Self { _process: process, _folder: folder, port })
     }
 
-    /// Where it listens.
+    /// Returns its address.
     pub(super) const fn port(&self) -> u16 {
         self.port
     }

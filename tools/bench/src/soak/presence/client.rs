@@ -16,20 +16,20 @@ use crate::link::{is, text};
 use crate::socket::{Server, Socket};
 use task_process::Ended;
 
-/// How long a client waits at most until it connects again.
+/// The longest absence of a client before it connects again.
 const AWAY: Duration = Duration::from_millis(500);
-/// How long a client that vanished stays away at most.
+/// The longest absence of a client that vanished.
 const VANISHED: Duration = Duration::from_secs(2);
 /// One piece of an answer in so many makes a client vanish.
 const VANISHES: u64 = 25;
-/// How long a client waits for the session that another opens.
+/// The pause of a client that waits for a session of another.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
-/// How long a slow client thinks about each frame.
+/// The pause of a slow client before each frame.
 const SLOW: Duration = Duration::from_millis(40);
 /// One ask in so many is denied.
 const DENIES: u64 = 4;
 
-/// What all clients count.
+/// The counts of all clients.
 #[derive(Debug, Default)]
 pub(super) struct Counts {
     /// Clients that are in their session now.
@@ -38,7 +38,7 @@ pub(super) struct Counts {
     pub(super) joined: AtomicU64,
     /// Times that a client vanished in the middle of an answer.
     pub(super) vanished: AtomicU64,
-    /// Kept frames, for every client that got them.
+    /// Stored frames, for every client that got them.
     pub(super) kept: AtomicU64,
     /// Pieces of answers.
     pub(super) deltas: AtomicU64,
@@ -47,7 +47,7 @@ pub(super) struct Counts {
     pub(super) cancelled: AtomicU64,
 }
 
-/// A message that is to be said.
+/// A message to send.
 pub(super) type Word = (String, Value);
 
 /// One client.
@@ -56,9 +56,9 @@ pub(super) struct Client {
     /// Its number in its group; the first opens the session and answers what is asked.
     pub(super) number: usize,
     pub(super) group: Shared,
-    /// Whether it uses the session's own path.
+    /// True if it uses the session's own path.
     pub(super) by_path: bool,
-    /// Whether it reads slowly.
+    /// True if it reads slowly.
     pub(super) slow: bool,
     pub(super) server: watch::Receiver<Option<Server>>,
     pub(super) words: mpsc::Receiver<Word>,
@@ -67,7 +67,7 @@ pub(super) struct Client {
     pub(super) counts: Arc<Counts>,
 }
 
-/// What a client does after a frame.
+/// The next step of a client after a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Next {
     Stay,
@@ -189,7 +189,7 @@ impl Client {
         }
     }
 
-    /// A frame that is not kept: for this client alone, or a piece of an answer.
+    /// Handles a frame that is not stored: for this client alone, or a piece of an answer.
     async fn passing(&mut self, socket: &mut Socket, frame: &Value) -> Result<Next> {
         match text(frame, "type") {
             "accepted" => {
@@ -229,7 +229,7 @@ impl Client {
     }
 }
 
-/// The greeting of a session: the number of its last kept frame, and its name.
+/// Reads the greeting of a session: the number of its last stored frame, and its name.
 async fn greeting(socket: &mut Socket) -> Result<(u64, String)> {
     loop {
         let numbered = socket.receive().await?;

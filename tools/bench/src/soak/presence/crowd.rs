@@ -20,9 +20,9 @@ use crate::socket::Server;
 const DEVICES: [usize; 4] = [1, 2, 3, 2];
 /// Messages that may wait for a client.
 const WAITING: usize = 64;
-/// How often it is looked whether everything is at rest.
+/// The pause between two looks for rest.
 const LOOK: Duration = Duration::from_millis(20);
-/// How long everything may take to come to rest.
+/// The time that everything may take to come to rest.
 const RESTS_WITHIN: Duration = Duration::from_secs(120);
 
 /// One session's clients.
@@ -89,33 +89,32 @@ impl Crowd {
         &self.groups
     }
 
-    /// What the clients count.
     pub(super) fn counts(&self) -> &Counts {
         &self.counts
     }
 
-    /// How many clients there are.
+    /// Returns the number of clients.
     pub(super) fn sockets(&self) -> usize {
         self.clients.len()
     }
 
-    /// How many messages were said.
+    /// Returns the number of sent messages.
     pub(super) fn said(&self) -> usize {
         self.said.load(Ordering::Relaxed)
     }
 
-    /// Whether everything is said.
+    /// Returns true if every message was sent.
     pub(super) fn is_done(&self) -> bool {
         self.said() >= self.turns
     }
 
-    /// Whether something is to be answered.
+    /// Returns true if an answer is due.
     pub(super) fn is_busy(&self) -> bool {
         self.groups.iter().any(|group| group.lock().is_busy())
     }
 
-    /// Says nothing more until [`Self::go_on`], and waits until everything that was said is answered and seen by
-    /// everybody; how long that took.
+    /// Pauses until [`Self::go_on`], and waits until everything is answered and every client has seen it;
+    /// returns the time that this took.
     pub(super) async fn rest(&self) -> Result<Duration> {
         self.pause.send_replace(true);
         let start = Instant::now();
@@ -179,7 +178,8 @@ async fn speak(
         if paused.wait_for(|paused| !paused).await.is_err() {
             return;
         }
-        // What was not said meanwhile is said later, and not at once: a crowd at one moment is another measurement.
+        // Messages that were due meanwhile are sent later, and not at once: a crowd at one moment is another
+        // measurement.
         start += before.elapsed();
         let client = usize::try_from(random.any()).unwrap_or_default() % place.words.len().max(1);
         let word = place.group.lock().say(Kind::of(random.any()));
@@ -189,6 +189,6 @@ async fn speak(
             return;
         }
     }
-    // Clients live as long as somebody could say something.
+    // Clients live as long as any of them could send a message.
     let _never = paused.wait_for(|_| false).await;
 }

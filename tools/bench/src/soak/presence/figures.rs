@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::client::Counts;
-use super::group::{ENDS, Shared, Told};
+use super::group::{ENDS, Shared, TurnFigures};
 use super::keeper::Lives;
 use super::kind::Kind;
 use super::verdict::Tools;
@@ -16,9 +16,9 @@ use crate::gauge::Gauge;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Look {
     pub(super) at: Duration,
-    /// Messages said by then.
+    /// Messages sent by then.
     pub(super) turns: usize,
-    /// Which engine it was, counted from one.
+    /// The number of the engine, counted from one.
     pub(super) engine: usize,
     pub(super) gauge: Gauge,
 }
@@ -32,7 +32,7 @@ pub(super) struct Figures {
     pub(super) sessions: usize,
     pub(super) frames: usize,
     pub(super) asks: usize,
-    pub(super) told: Vec<Told>,
+    pub(super) told: Vec<TurnFigures>,
     pub(super) counts: BTreeMap<&'static str, u64>,
     pub(super) lives: Lives,
     pub(super) tools: Tools,
@@ -42,7 +42,7 @@ pub(super) struct Figures {
 }
 
 impl Figures {
-    /// What the clients have counted.
+    /// Returns the counts of the clients.
     pub(super) fn counts(counts: &Counts) -> BTreeMap<&'static str, u64> {
         let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
         BTreeMap::from([
@@ -57,7 +57,7 @@ impl Figures {
     }
 
     /// Every message that came to its end.
-    pub(super) fn told(groups: &[Shared]) -> Vec<Told> {
+    pub(super) fn told(groups: &[Shared]) -> Vec<TurnFigures> {
         groups.iter().flat_map(|group| group.lock().told()).collect()
     }
 
@@ -69,7 +69,7 @@ impl Figures {
         writeln!(f, "| what | messages | {} | answered p50 | p99 |", ENDS.join(" | "))?;
         writeln!(f, "| --- | --- | --- | --- | --- | --- | --- | --- |")?;
         for kind in Kind::ALL {
-            let told: Vec<&Told> = self.told.iter().filter(|told| told.kind == kind).collect();
+            let told: Vec<&TurnFigures> = self.told.iter().filter(|told| told.kind == kind).collect();
             let ended = |exit: &str| told.iter().filter(|told| told.exit == exit).count();
             let took: Vec<Duration> = told.iter().map(|told| told.ended).collect();
             let ends = ENDS.map(|exit| ended(exit).to_string()).join(" | ");
@@ -155,7 +155,7 @@ impl fmt::Display for Figures {
     }
 }
 
-/// How far an engine has grown while nobody disturbed it.
+/// The growth of an engine that was left alone.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Growth {
     turns: usize,
@@ -166,9 +166,9 @@ pub(super) struct Growth {
     children: i64,
 }
 
-/// What an engine may grow by over ten thousand turns, in bytes (design 5).
+/// The most that an engine may grow by over ten thousand turns, in bytes (design 5).
 const MOST_BYTES: i64 = 10_000_000;
-/// The turns that this is said of.
+/// The number of turns that the limit is about.
 const TURNS: i64 = 10_000;
 /// Fewer turns than these are not scaled: what caches hold would count many times.
 const LEAST_SCALED: usize = 2_500;
@@ -176,7 +176,7 @@ const LEAST_SCALED: usize = 2_500;
 const MOST_HANDLES: i64 = 16;
 
 impl Growth {
-    /// What has changed from one look to another.
+    /// Computes the change from one look to another.
     pub(super) fn between(first: &Look, last: &Look) -> Self {
         let bytes = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
         let count = |value: usize| i64::try_from(value).unwrap_or(i64::MAX);
@@ -191,7 +191,7 @@ impl Growth {
         }
     }
 
-    /// What is more than it may be, in words.
+    /// Lists the limits that are exceeded, in words.
     pub(super) fn violations(self) -> Vec<String> {
         let turns = i64::try_from(self.turns).unwrap_or(i64::MAX).max(1);
         let allowed = if self.turns < LEAST_SCALED {

@@ -10,9 +10,9 @@ use serde_json::{Value, json};
 use super::kind::Kind;
 use crate::link::{is, text};
 
-/// The most that is kept of what is wrong: the first tells most.
+/// The most complaints in the record: the first say most.
 const MOST_WRONG: usize = 20;
-/// How turns may end: an ask may be denied while its turn still runs.
+/// The endings of turns: an ask may be denied while its turn still runs.
 pub(super) const ENDS: [&str; 4] = ["done", "waiting", "interrupted", "denied"];
 
 /// A session and everything that its clients know of it.
@@ -20,19 +20,19 @@ pub(super) const ENDS: [&str; 4] = ["done", "waiting", "interrupted", "denied"];
 pub(super) struct Group {
     name: String,
     session: Option<String>,
-    /// A hash of each kept frame, by its number less one.
+    /// A hash of each stored frame, by its number less one.
     kept: Vec<u64>,
-    /// The last kept frame of each client.
+    /// The last stored frame of each client.
     places: Vec<u64>,
-    said: BTreeMap<String, Said>,
+    said: BTreeMap<String, MessageState>,
     /// Asks by whether they have come to an end.
     asks: BTreeMap<String, bool>,
     wrong: Vec<String>,
 }
 
-/// What is known of a message.
+/// The state of a message.
 #[derive(Debug)]
-struct Said {
+struct MessageState {
     kind: Kind,
     at: Instant,
     acknowledged: Option<Duration>,
@@ -42,14 +42,14 @@ struct Said {
 
 /// A message for the figures.
 #[derive(Clone, Debug)]
-pub(super) struct Told {
+pub(super) struct TurnFigures {
     pub(super) kind: Kind,
     pub(super) exit: String,
     pub(super) acknowledged: Duration,
     pub(super) ended: Duration,
 }
 
-/// What several tasks share of a group.
+/// The state of a group that several tasks share.
 #[derive(Clone, Debug)]
 pub(super) struct Shared(Arc<Mutex<Group>>);
 
@@ -99,11 +99,11 @@ impl Group {
         }
     }
 
-    /// Something is to be said; its word and its frame.
+    /// Makes the next message; its word and its frame.
     pub(super) fn say(&mut self, kind: Kind) -> (String, Value) {
         let word = format!("{}w{}", self.name, self.said.len());
         let message = format!("presence {} {} {word}", kind.name(), self.file());
-        let said = Said { kind, at: Instant::now(), acknowledged: None, ended: None };
+        let said = MessageState { kind, at: Instant::now(), acknowledged: None, ended: None };
         self.said.insert(word.clone(), said);
         let frame = json!({ "type": "message", "text": message, "client_id": word });
         (word, frame)
@@ -117,7 +117,7 @@ impl Group {
         }
     }
 
-    /// A client has got a kept frame; an ask that it makes.
+    /// Notes a stored frame that a client got; returns an ask that it makes.
     pub(super) fn keep(&mut self, client: usize, seq: u64, frame: &Value) -> Option<String> {
         let place = self.places.get_mut(client)?;
         let before = std::mem::replace(place, seq);
@@ -170,7 +170,7 @@ impl Group {
         }
     }
 
-    /// The engine greets a client with the number of the session's last kept frame.
+    /// Notes the number of the session's last stored frame in a greeting.
     pub(super) fn greeted(&mut self, client: usize, seq: u64) {
         if let Some(place) = self.places.get(client).copied()
             && seq < place
@@ -179,7 +179,7 @@ impl Group {
         }
     }
 
-    /// The last kept frame of a client.
+    /// Returns the last stored frame of a client.
     pub(super) fn place(&self, client: usize) -> u64 {
         self.places.get(client).copied().unwrap_or_default()
     }
@@ -189,25 +189,25 @@ impl Group {
         self.asks.iter().filter(|(_, ended)| !**ended).map(|(ask, _)| ask.clone()).collect()
     }
 
-    /// How many asks there were.
+    /// Returns the number of asks.
     pub(super) fn asks(&self) -> usize {
         self.asks.len()
     }
 
-    /// Whether a message that is to be cancelled has not come to its end.
+    /// Returns true if a message that is to be cancelled has not ended.
     pub(super) fn to_cancel(&self) -> bool {
         self.said.values().any(|said| said.kind == Kind::Cancel && said.ended.is_none())
     }
 
-    /// Whether something is to be answered.
+    /// Returns true if an answer is due.
     pub(super) fn is_busy(&self) -> bool {
         self.said.values().any(|said| said.ended.is_none())
     }
 
-    /// What it waits for, in words; nothing if every message is answered, every ask is done and every client has
-    /// seen everything.
+    /// Says what it waits for, in words; `None` if every message is answered, every ask is done and every
+    /// client has seen everything.
     pub(super) fn waits(&self) -> Option<String> {
-        let words = |open: &dyn Fn(&Said) -> bool| -> Vec<&str> {
+        let words = |open: &dyn Fn(&MessageState) -> bool| -> Vec<&str> {
             self.said.iter().filter(|(_, said)| open(said)).map(|(word, _)| word.as_str()).collect()
         };
         let unacknowledged = words(&|said| said.acknowledged.is_none());
@@ -232,12 +232,12 @@ impl Group {
         }
     }
 
-    /// What does not fit.
+    /// Lists the contradictions.
     pub(super) fn wrong(&self) -> &[String] {
         &self.wrong
     }
 
-    /// How many frames were kept.
+    /// Returns the number of stored frames.
     pub(super) fn frames(&self) -> usize {
         self.kept.len()
     }
@@ -248,16 +248,16 @@ impl Group {
     }
 
     /// Its messages that came to their end.
-    pub(super) fn told(&self) -> Vec<Told> {
+    pub(super) fn told(&self) -> Vec<TurnFigures> {
         let told = self.said.values().filter_map(|said| {
             let (_, exit, ended) = said.ended.clone()?;
-            Some(Told { kind: said.kind, exit, acknowledged: said.acknowledged?, ended })
+            Some(TurnFigures { kind: said.kind, exit, acknowledged: said.acknowledged?, ended })
         });
         told.collect()
     }
 }
 
-/// What a frame says, however the client's path shapes it.
+/// Hashes the content of a frame, independent of the client's path.
 fn hashed(frame: &Value) -> u64 {
     let mut frame = frame.clone();
     if let Some(fields) = frame.as_object_mut()

@@ -12,10 +12,10 @@ use crate::home::{Home, until_ready};
 use crate::socket::Server;
 use task_process::{Program, Running};
 
-/// How long an engine may take to stop in good order: longer than turns and requests get.
+/// The time that an engine may take to stop in good order: longer than turns and requests get.
 const STOPS_WITHIN: Duration = Duration::from_secs(60);
 
-/// What was done to engines.
+/// The starts and stops of engines.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Lives {
     pub(super) kills: u32,
@@ -24,11 +24,11 @@ pub(super) struct Lives {
     /// Of those, kills of an engine that started or recovered.
     pub(super) recovering: u32,
     pub(super) restarts: u32,
-    /// How long each took from its start until it was ready.
+    /// The time of each from its start until it was ready.
     pub(super) ready: Vec<Duration>,
-    /// How long each took to stop in good order.
+    /// The time of each to stop in good order.
     pub(super) stopped: Vec<Duration>,
-    /// How often the ledger was verified.
+    /// The number of verifications of the ledger.
     pub(super) verified: u32,
 }
 
@@ -51,7 +51,7 @@ impl Keeper {
         Ok(keeper)
     }
 
-    /// Where clients find it; `None` while nobody is there.
+    /// Returns the address for clients; `None` while no engine runs.
     pub(super) fn watch(&self) -> watch::Receiver<Option<Server>> {
         self.server.subscribe()
     }
@@ -66,7 +66,6 @@ impl Keeper {
         &self.home
     }
 
-    /// What was done.
     pub(super) const fn lives(&self) -> &Lives {
         &self.lives
     }

@@ -1,6 +1,6 @@
-//! What turns are made of.
+//! The kinds of turns.
 
-/// What a message makes the model do.
+/// The task that a message gives the model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Kind {
     /// A short answer.

@@ -1,4 +1,4 @@
-//! What the ledger and the world say of a session when everything is at rest.
+//! Compares a session at rest with the ledger and the world.
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
@@ -19,7 +19,7 @@ pub(super) struct Tools {
 
 /// Everything that there is to see of one session.
 #[derive(Clone, Debug, Default)]
-struct Left {
+struct Remainder {
     words: Vec<String>,
     entries: Vec<Value>,
     memories: Vec<String>,
@@ -55,7 +55,7 @@ fn join(link: &mut Link) -> Result<Value> {
     link.until(|numbered| is(&numbered.frame, "type", "hello"))
 }
 
-fn look(home: &Home, link: &mut Link, group: &Shared) -> Result<Option<Left>> {
+fn look(home: &Home, link: &mut Link, group: &Shared) -> Result<Option<Remainder>> {
     let (session, name, words) = {
         let group = group.lock();
         (group.session(), group.name().to_owned(), group.words().into_iter().collect())
@@ -72,10 +72,10 @@ fn look(home: &Home, link: &mut Link, group: &Shared) -> Result<Option<Left>> {
         home.writ(&["audit", "search", "--session", &session, "-n", MOST_ENTRIES, "--json"]).output()?;
     ensure!(exported.success, "audit search: {}", exported.stderr.trim());
     let entries = exported.stdout.lines().map(serde_json::from_str).collect::<Result<_, _>>()?;
-    Ok(Some(Left { words, entries, memories, lines }))
+    Ok(Some(Remainder { words, entries, memories, lines }))
 }
 
-impl Left {
+impl Remainder {
     fn ledger(&self) -> Entries<'_> {
         Entries(&self.entries)
     }
@@ -104,7 +104,8 @@ impl Left {
         ledger.judge_intents(status, wrong);
     }
 
-    /// A tool is begun once at most. If it is done, its effect is there once; if nobody knows, at most once.
+    /// A tool is begun once at most. If it is done, its effect is there once; if the outcome is unknown, at
+    /// most once.
     fn judge_effects(&self, what: &str, begun: &[&Value], effects: usize, wrong: &mut Vec<String>) {
         let ends: Vec<Option<&str>> = begun.iter().map(|intent| self.ledger().outcome(intent)).collect();
         match ends.as_slice() {
@@ -143,7 +144,7 @@ mod tests {
     }
 
     /// A session of a command, a memory and a file.
-    fn good() -> Left {
+    fn good() -> Remainder {
         let begun = |attempt: &str, action: &Value, end: &str| {
             let intent = json!({ "attempt": attempt, "action": action });
             [entry("outcome", &json!({ "attempt": attempt, "outcome": end })), entry("intent", &intent)]
@@ -160,10 +161,10 @@ mod tests {
         entries.extend([received("write", "g1w2"), received("memory", "g1w1"), received("command", "g1w0")]);
         let words = ["g1w0", "g1w1", "g1w2"].map(str::to_owned).to_vec();
         let lines = ["g1w0", "g1w2"].map(str::to_owned).to_vec();
-        Left { words, entries, memories: vec!["note g1 g1w1".to_owned()], lines }
+        Remainder { words, entries, memories: vec!["note g1 g1w1".to_owned()], lines }
     }
 
-    fn wrong(change: impl FnOnce(&mut Left)) -> Vec<String> {
+    fn wrong(change: impl FnOnce(&mut Remainder)) -> Vec<String> {
         let (mut left, mut wrong) = (good(), Vec::new());
         change(&mut left);
         left.judge(&json!({ "open_intents": [] }), &mut wrong);
@@ -180,7 +181,7 @@ mod tests {
 
     #[test]
     fn whatever_is_lost_or_done_twice_is_named() {
-        type Case = (&'static str, fn(&mut Left));
+        type Case = (&'static str, fn(&mut Remainder));
         let cases: [Case; 9] = [
             ("had 2 effects", |left| left.lines.push("g1w0".to_owned())),
             ("had 0 effects", |left| left.lines.clear()),

@@ -1,4 +1,4 @@
-//! Where a file has operators, arms and bodies.
+//! Finds the operators, arms and bodies of a file.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -14,7 +14,7 @@ pub(crate) struct Infix {
     pub(crate) left: Range<usize>,
     pub(crate) operator: Range<usize>,
     pub(crate) right: Range<usize>,
-    /// Whether it joins the conditions of an `if let`: no other operator can.
+    /// True if it joins the conditions of an `if let`: no other operator can.
     pub(crate) has_let: bool,
 }
 
@@ -45,12 +45,12 @@ pub(crate) struct Literal {
 #[derive(Debug)]
 pub(crate) struct Body {
     pub(crate) inside: Range<usize>,
-    /// Where its first statement begins.
+    /// The beginning of its first statement.
     pub(crate) begin: usize,
     pub(crate) returned: Returned,
 }
 
-/// What a function says of the type that it returns.
+/// The return type of a function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Returned {
     Type,
@@ -60,7 +60,7 @@ pub(crate) enum Returned {
     Trait,
 }
 
-/// A constant that stands by itself, not in an `impl`.
+/// A constant outside an `impl`.
 #[derive(Debug)]
 pub(crate) struct Item {
     pub(crate) name: String,
@@ -85,7 +85,7 @@ pub(crate) struct Places {
     pub(crate) arms: Vec<Arm>,
     pub(crate) literals: Vec<Literal>,
     pub(crate) bodies: Vec<Body>,
-    /// What is evaluated by the compiler, where nothing can be asked.
+    /// Code that the compiler evaluates, where nothing can be asked.
     constants: Vec<Range<usize>>,
     /// Functions that the compiler may evaluate: they can be asked in if they are made ordinary ones.
     pub(crate) functions: Vec<Constant>,
@@ -117,9 +117,9 @@ impl Places {
         Ok(places)
     }
 
-    /// Whether nothing can be asked at a place. `kept` are functions that have to stay as they are.
-    pub(crate) fn is_constant(&self, span: &Range<usize>, kept: &BTreeSet<String>) -> bool {
-        let functions = self.functions.iter().filter(|function| kept.contains(&function.name));
+    /// Returns true if nothing can be asked at a place. `unchanged` are functions that have to stay as they are.
+    pub(crate) fn is_constant(&self, span: &Range<usize>, unchanged: &BTreeSet<String>) -> bool {
+        let functions = self.functions.iter().filter(|function| unchanged.contains(&function.name));
         let mut all = self.constants.iter().chain(functions.map(|function| &function.body));
         all.any(|constant| constant.start <= span.start && span.end <= constant.end)
     }
@@ -174,7 +174,7 @@ impl Returned {
     }
 }
 
-/// Whether `impl` stands in a type.
+/// True if `impl` stands in a type.
 #[derive(Default)]
 struct Traits(bool);
 
@@ -210,7 +210,7 @@ fn names(tokens: TokenStream) -> Vec<Ident> {
     found
 }
 
-/// Whether a name is written as those of constants are.
+/// Returns true if a name is written as those of constants are.
 fn is_constant_name(name: &str) -> bool {
     name.len() > 1 && name.chars().all(|one| one.is_ascii_uppercase() || one.is_ascii_digit() || one == '_')
 }
