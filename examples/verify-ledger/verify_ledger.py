@@ -444,7 +444,7 @@ class Export:
         yield f"ledger verified: entries {size}, heads {self.good_heads}, erased {self.erased}"
         for first, lost in self.restores:
             lost = "an unknown number of" if lost is None else lost
-            yield f"known restore at entry {first}: {lost} later entries were given up, {self.given_up} heads with them"
+            yield f"known restore at entry {first}: {lost} later entries are missing, {self.given_up} heads with them"
         if self.covered < size:
             yield (
                 f"no head covers the last {size - self.covered} entries: they are signed one by one, "

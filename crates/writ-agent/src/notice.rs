@@ -16,7 +16,7 @@ pub const REHYDRATED: &str = "[SYSTEM] Session rehydrated after restart.";
 /// For the person when the session's token budget is used up: nothing is discarded, and there are three ways
 /// to continue.
 pub const SESSION_EXHAUSTED: &str = "The token budget of this session is used up, so the session is paused. \
-Nothing is lost. You can send another message to go on with a fresh allocation, send /reset to start over, \
+All work is saved. You can send another message to continue with a fresh allocation, send /reset to start over, \
 or raise `[budget].max_tokens_per_session`.";
 
 /// For the person when the day's token budget is used up.
@@ -115,7 +115,7 @@ impl BudgetNote {
 /// Returns the note for the model about its own answer that a gate has withheld.
 pub fn withheld(why: &str) -> String {
     format!(
-        "[SYSTEM] Your answer was withheld, and nobody has seen it: {why}. Answer again in other words, without what \
+        "[SYSTEM] Your answer was withheld, and was not shown: {why}. Answer again in other words, without what \
          stopped it. Do not speak of this note."
     )
 }
@@ -178,7 +178,9 @@ pub(crate) fn arguments_too_large(bytes: usize, most: u64) -> String {
 
 /// Returns the notice for the person that the cap of tool calls ended the turn.
 pub(crate) fn tool_cap(most: u32) -> String {
-    format!("The turn was ended: it reached its limit of {most} tool calls. Send another message to go on.")
+    format!(
+        "The turn was ended: it reached its limit of {most} tool calls. Send another message to continue."
+    )
 }
 
 /// Returns the note for the model about a call beyond the cap.
@@ -188,12 +190,16 @@ pub(crate) fn beyond_tool_cap(most: u32) -> String {
 
 /// Returns the notice for the person that the cap of model calls ended the turn.
 pub(crate) fn model_cap(most: u32) -> String {
-    format!("The turn was ended: it reached its limit of {most} model calls. Send another message to go on.")
+    format!(
+        "The turn was ended: it reached its limit of {most} model calls. Send another message to continue."
+    )
 }
 
 /// Returns the notice for the person that the turn took too long.
 pub(crate) fn too_long(secs: u32) -> String {
-    format!("The turn was ended: it reached its time limit of {secs} seconds. Send another message to go on.")
+    format!(
+        "The turn was ended: it reached its time limit of {secs} seconds. Send another message to continue."
+    )
 }
 
 /// Returns the notice for the person that the model stopped for an unknown reason.

@@ -108,7 +108,7 @@ pub(crate) fn lines(card: &Card) -> Vec<String> {
     }
     if card.approvers > 1 {
         let by = card.approved_by.iter().map(|by| escape(by)).collect::<Vec<_>>().join(", ");
-        lines.push(format!("{} of {} people have said yes: {by}", card.approved_by.len(), card.approvers));
+        lines.push(format!("{} of {} people have approved: {by}", card.approved_by.len(), card.approvers));
     }
     lines.extend(card.shown.lines().map(str::to_owned));
     lines.extend(card.choices.iter().filter_map(|choice| {

@@ -358,7 +358,7 @@ impl Config {
     pub(crate) fn posture(&self) -> serde_json::Value {
         let host = self.server.host;
         let reach =
-            if host.is_loopback() { "this machine".to_owned() } else { format!("whoever reaches {host}") };
+            if host.is_loopback() { "this machine".to_owned() } else { format!("anyone who reaches {host}") };
         serde_json::json!({ "users": "single-user", "page": reach, "strict": self.general.strict })
     }
 

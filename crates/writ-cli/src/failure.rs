@@ -98,7 +98,7 @@ impl fmt::Display for Failure {
         match self {
             Self::Report(report) => f.write_str(&report.outside),
             Self::Interrupted => f.write_str("interrupted"),
-            Self::ReaderGone => f.write_str("nobody reads it"),
+            Self::ReaderGone => f.write_str("it is not read"),
             Self::Code(code) => write!(f, "it ended with {code}"),
         }
     }

@@ -58,7 +58,7 @@ fn token(credentials: &Credentials, reference: &CredentialRef) -> Result<SecretS
 /// If it cannot be stored.
 pub(crate) fn link(context: &Context, host: IpAddr, port: u16) -> Result<String, Failure> {
     let code = link::mint(&context.home.runtime(), clock::now()).map_err(|error| {
-        let text = format!("a link to the page cannot be kept: {error}");
+        let text = format!("a link to the page cannot be stored: {error}");
         Failure::new(Exit::Blocked, "server.link", text, "check the home's folder 'runtime'")
     })?;
     // A name, not an address: passkeys are bound to names.

@@ -26,7 +26,7 @@ pub(crate) fn confirm(question: &str) -> Result<bool, Failure> {
             Exit::Usage,
             "cli.no_terminal",
             "this needs an answer, and there is no terminal to ask on",
-            "answer beforehand with --yes",
+            "answer in advance with --yes",
         ));
     }
     let mut err = io::stderr().lock();

@@ -42,7 +42,7 @@ pub trait Gatekeeper: fmt::Debug + Send + Sync {
 
 /// The reason why no ask was made, in words that an agent may see.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("nobody could be asked: {0}")]
+#[error("no person could be asked: {0}")]
 pub struct NotAsked(pub String);
 
 /// The reason why records were not stored.
@@ -64,7 +64,7 @@ pub enum Refusal {
         ask: AskId,
     },
     /// The host is unknown and no ask could be made.
-    #[error("{host} is not known, and nobody could be asked: {why}")]
+    #[error("{host} is not known, and no person could be asked: {why}")]
     NotAsked {
         /// The host.
         host: String,

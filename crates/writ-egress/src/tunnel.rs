@@ -54,7 +54,7 @@ impl TunnelFault {
                 "Run a local bridge that logs in (such as cntlm or px), and name that in network.proxy."
             }
             Self::Refused(_) | Self::Closed | Self::BadAnswer => {
-                "Check network.proxy (or HTTPS_PROXY); ask whoever runs the proxy to allow the host, or name it in network.no_proxy if it is inside."
+                "Check network.proxy (or HTTPS_PROXY); ask the proxy's administrator to allow the host, or name it in network.no_proxy if it is inside."
             }
             Self::Failed(_) => {
                 "The host may be down, or its name wrong; name it in network.no_proxy if it is inside."

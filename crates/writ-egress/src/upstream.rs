@@ -79,7 +79,7 @@ impl InvalidProxy {
                 "give an HTTP proxy, as http://HOST:PORT; a local bridge such as privoxy makes one of a SOCKS proxy"
             }
             Self::Tls { .. } => {
-                "give its plain port, as http://HOST:PORT; what goes through it is TLS all the same"
+                "give its plain port, as http://HOST:PORT; connections through it still use TLS"
             }
             Self::Address { .. } => "write it as http://HOST:PORT",
             Self::Login { .. } => "a user name has no colon, and neither has control characters",

@@ -320,7 +320,7 @@ impl Connection {
                 }
                 // A token that nobody looks at is not taken as if it had proven something.
                 None => {
-                    let text = "this socket takes no token: whose process speaks is proof enough";
+                    let text = "this socket takes no token: the process's user is proof enough";
                     Err(Report::new(Exit::Usage, "auth.not_here", text).hint("leave the 'auth' frame out"))
                 }
             },

@@ -340,8 +340,8 @@ async fn use_link(
         return Ok(page::used_link());
     }
     let secret = shared.keys.begin_session(now).map_err(|error| {
-        tracing::error!(%error, "a session of the page cannot be kept");
-        let (text, hint) = ("the session cannot be kept", RUNTIME_FOLDER);
+        tracing::error!(%error, "a session of the page cannot be stored");
+        let (text, hint) = ("the session cannot be stored", RUNTIME_FOLDER);
         Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "link.failed", text, hint)
     })?;
     let age = keys::PAGE_SESSION_TTL.as_secs();
@@ -359,7 +359,7 @@ async fn use_link(
 async fn logout(State(shared): State<Arc<Shared>>, request: Request) -> Result<Response, Refusal> {
     if let Some(secret) = guard::cookie(request.headers()) {
         shared.keys.end_session(secret).map_err(|error| {
-            tracing::error!(%error, "the end of a session cannot be kept");
+            tracing::error!(%error, "the end of a session cannot be stored");
             let (text, hint) = ("the session cannot be ended", RUNTIME_FOLDER);
             Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "logout.failed", text, hint)
         })?;

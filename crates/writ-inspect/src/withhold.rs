@@ -26,7 +26,7 @@ const NOTE: &str = "\n\nWhat you may not be told is replaced: a mark such as [wi
 
 /// There is more to withhold than can be stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("more would have to be withheld from the model than can be kept")]
+#[error("more would have to be withheld from the model than can be stored")]
 pub struct TooMuch;
 
 /// The content withheld in a session, by the numbers of its marks.

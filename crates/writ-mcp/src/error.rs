@@ -15,7 +15,7 @@ pub enum McpError {
         limit: usize,
     },
     /// It sent more that nobody asked for than is borne.
-    #[error("the server sent {messages} messages that nobody had asked for")]
+    #[error("the server sent {messages} unrequested messages")]
     Flooded {
         /// How many.
         messages: u64,
@@ -109,7 +109,7 @@ impl ToReport for McpError {
         let report = Report::new(exit, code, self.to_string());
         match self {
             Self::NotReady { .. } => report.hint(
-                "npx and uvx download packages at a first start: give it longer there or with --start-timeout, or install the program beforehand",
+                "npx and uvx download packages at a first start: give it longer there or with --start-timeout, or install the program first",
             ),
             Self::Gone
             | Self::TooLarge { .. }

@@ -116,7 +116,7 @@ pub(crate) fn answer(id: &Value, method: &str) -> Value {
         "ping" => return json!({ "jsonrpc": "2.0", "id": id, "result": {} }),
         "roots/list" => return json!({ "jsonrpc": "2.0", "id": id, "result": { "roots": [] } }),
         "sampling/createMessage" => "sampling is refused: servers do not use the models of this client",
-        ELICITATION => "elicitation is not available here: nobody can be asked now",
+        ELICITATION => "elicitation is not available here: no person can be asked now",
         _ => "this client has no such method",
     };
     json!({ "jsonrpc": "2.0", "id": id, "error": { "code": METHOD_NOT_FOUND, "message": why } })

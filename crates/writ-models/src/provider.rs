@@ -186,7 +186,7 @@ impl Chain {
             if route.provider.clearance < chain.first.provider.clearance {
                 let (provider, model, first) =
                     (&route.provider.name, &route.model, &chain.first.provider.name);
-                tracing::warn!(%provider, model, %first, "not a fallback: it may be told less");
+                tracing::warn!(%provider, model, %first, "not a fallback: its clearance is lower");
             } else if chain.all().all(|other| other != route) {
                 chain.fallback.push(route.clone());
             }

@@ -152,7 +152,7 @@ impl Denial {
             DenyReason::Limit => "an amount is outside the limits of the key".to_owned(),
             DenyReason::Rule => "the rules forbid it".to_owned(),
             DenyReason::Approval => "the approval is not valid for it".to_owned(),
-            DenyReason::Person => "a person said no".to_owned(),
+            DenyReason::Person => "a person refused".to_owned(),
             DenyReason::Loop => "the same call was repeated without progress".to_owned(),
         };
         format!("Refused: {why}. Do not try another way; say so, or go on with what is allowed.")

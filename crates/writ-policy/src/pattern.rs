@@ -61,7 +61,9 @@ pub fn digest(pattern: &Pattern) -> Result<Digest, NotCanonical> {
 pub fn words(pattern: &Pattern) -> String {
     let named = |name: &str| show::argument(pattern.parameters.get(name).map_or("", String::as_str));
     let covered = match pattern.action.as_str() {
-        "write_file" => format!("whatever else this session changes in {}, not shown before", named(PROJECT)),
+        "write_file" => {
+            format!("all further changes of this session in {}, not shown before", named(PROJECT))
+        }
         "exec" => {
             let input =
                 pattern.parameters.get(INPUT).map(|digest| format!(", with the same input ({digest})"));
@@ -72,7 +74,7 @@ pub fn words(pattern: &Pattern) -> String {
             let run = pattern.parameters.get(RUN).map_or("", String::as_str);
             let input = input.unwrap_or_default();
             format!(
-                "the same command again, whatever was read before and is in the files that it uses: {run}{input}{hosts}"
+                "the same command again, regardless of what was read before and of the files that it uses: {run}{input}{hosts}"
             )
         }
         other => format!("{} with {:?}", show::argument(other), pattern.parameters),

@@ -225,7 +225,7 @@ pub struct Permit {
 /// let forged = writ_policy::permit::Saving { path: "a".to_owned(), large: false };
 /// ```
 #[derive(Debug)]
-#[must_use = "nothing is saved by itself"]
+#[must_use = "nothing is saved separately"]
 pub struct Saving {
     path: String,
     large: bool,

@@ -232,7 +232,7 @@ pub enum AuthError {
     #[error("client_id must be 1 to 128 visible ASCII characters")]
     ClientId,
     /// Most of the message is credentials: these, by name.
-    #[error("the message is a credential ({}): it was not stored, and nobody was told", .0.join(", "))]
+    #[error("the message is a credential ({}): it was neither stored nor passed on", .0.join(", "))]
     Credential(Vec<String>),
     /// This principal may not do that.
     #[error("{0} may not do that")]

@@ -114,7 +114,7 @@ impl ToReport for ApprovalError {
             Self::NeedsKeys => {
                 ("approval.needs_keys", "`writ approvals approve ASK` signs with your approver key.")
             }
-            Self::Twice => ("approval.twice", "Somebody else approves it with a key of their own."),
+            Self::Twice => ("approval.twice", "Another person approves it with a key of their own."),
             Self::TooFew { .. } => ("approval.too_few", "It waits for the others."),
             Self::TooRisky(_) => ("approval.too_risky", "`writ doctor` says what can be approved how."),
         };

@@ -30,31 +30,32 @@ pub enum TaintVerdict {
     Deny(&'static str),
 }
 
-const LEAVES: TaintVerdict =
-    TaintVerdict::Ask(Cow::Borrowed("It rests on external content and would leave or outlast this session."));
+const LEAVES: TaintVerdict = TaintVerdict::Ask(Cow::Borrowed(
+    "It depends on external content and would leave or outlast this session.",
+));
 
 const COMPOSED: TaintVerdict = TaintVerdict::Ask(Cow::Borrowed(
-    "It rests on external content, you have not written this URL, and whatever stands in it is told to its host.",
+    "It depends on external content, you have not written this URL, and its text is sent to its host.",
 ));
 
 const SEARCHED: TaintVerdict = TaintVerdict::Ask(Cow::Borrowed(
-    "It rests on external content, you have not written these words, and they are told to the search provider.",
+    "It depends on external content, you have not written these words, and they are sent to the search provider.",
 ));
 
 const ACTS: TaintVerdict = TaintVerdict::Ask(Cow::Borrowed(
-    "It rests on external content, and could change something in your name at a host that a secret of yours is bound to.",
+    "It depends on external content, and could change something in your name at a host that a secret of yours is bound to.",
 ));
 
 const PRIVATE: TaintVerdict = TaintVerdict::Ask(Cow::Borrowed(
-    "It would pass on what you alone may be assumed to read, to somebody whom you have not named.",
+    "It would pass on content that only you may be assumed to read, to a recipient that you have not named.",
 ));
 
 const TOLD: TaintVerdict = TaintVerdict::Ask(Cow::Borrowed(
-    "Servers say things of their tools that the model reads, and it would change something, or tell somebody something.",
+    "Servers say things of their tools that the model reads, and it would change something, or send information to someone.",
 ));
 
 const UNCLEARED: TaintVerdict = TaintVerdict::Deny(
-    "the model would be told more than its provider is cleared for (providers.*.clearance)",
+    "the model would receive more than its provider is cleared for (providers.*.clearance)",
 );
 
 /// The labels of the values in an action, with the settings that they are judged by.
@@ -152,7 +153,7 @@ fn judge_call(prepared: &Prepared, call: &CallTool, origins: &Origins) -> TaintV
                 "'{tool}' was neither used nor named for this before content from outside was read, and {rest}."
             ))
         }
-        (false, Some(made_up)) => Some(format!("It rests on external content, and {made_up}.")),
+        (false, Some(made_up)) => Some(format!("It depends on external content, and {made_up}.")),
         (false, None) => None,
     };
     if let Some(why) = why {
@@ -164,7 +165,7 @@ fn judge_call(prepared: &Prepared, call: &CallTool, origins: &Origins) -> TaintV
         && let Some(sink) = origins.foreign(&prepared.sinks, &[])
     {
         let why = format!(
-            "It rests on external content, a wrong one does much harm, and '{}' is not in your own words.",
+            "It depends on external content, a wrong one does much harm, and '{}' is not in your own words.",
             sink.argument
         );
         return TaintVerdict::Ask(why.into());
@@ -174,7 +175,7 @@ fn judge_call(prepared: &Prepared, call: &CallTool, origins: &Origins) -> TaintV
         && let Some(sink) = origins.pointed_at(&prepared.sinks, &call.takes)
     {
         let why = format!(
-            "It rests on external content, and a text in it names '{}' elsewhere than where it belongs: somebody may have \
+            "It depends on external content, and a text in it names '{}' elsewhere than where it belongs: somebody may have \
              chosen it for you.",
             sink.argument
         );
@@ -182,7 +183,7 @@ fn judge_call(prepared: &Prepared, call: &CallTool, origins: &Origins) -> TaintV
     }
     if let Some((sink, word)) = origins.beside(&prepared.sinks, &call.takes, &call.named) {
         let why = format!(
-            "It rests on external content, and '{}' is of nothing that you have named, while '{word}', which you have, stands \
+            "It depends on external content, and '{}' is of nothing that you have named, while '{word}', which you have, stands \
              beside it in the same list.",
             sink.argument
         );

@@ -351,7 +351,7 @@ impl Place {
         let (point, gate, verdict) = (GatePoint::Execution, REDACTOR.to_owned(), GateVerdict::Transform);
         let reason = format!("{names} stood in what {tool} returned, and was masked");
         let text = format!(
-            "{reason}. Whatever reads it there knows it: change it, and keep it where no program sees it."
+            "{reason}. Programs that read it there know it: change it, and store it where no program sees it."
         );
         let fact = Fact::Gated { point, gate, verdict, reason };
         vec![

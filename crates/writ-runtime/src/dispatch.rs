@@ -48,7 +48,7 @@ pub(crate) async fn run(core: Arc<Core>) {
         if now.since(looked) >= EXPIRY_EVERY {
             looked = now;
             if let Err(error) = core.expire_asks().await {
-                tracing::error!(%error, "asks whose time is over could not be ended");
+                tracing::error!(%error, "expired asks could not be ended");
             }
             if let Err(error) = core.end_undos(None).await {
                 tracing::error!(%error, "what is too old to be undone could not be forgotten");
@@ -159,7 +159,7 @@ fn tell_waiting(core: &Core, error: &EngineError) {
             id: None,
             exit: report.exit,
             code: report.code.clone(),
-            text: format!("The message is kept and not answered yet: {}", report.outside),
+            text: format!("The message is stored and not answered yet: {}", report.outside),
             hint: report.advice().to_owned(),
             answers,
         });

@@ -253,10 +253,10 @@ impl Engine {
         let in_time = tokio::time::timeout(deadline, self.core.turns.wait()).await.is_ok();
         self.core.stop_now.cancel();
         if tokio::time::timeout(STOP_DEADLINE, self.core.turns.wait()).await.is_err() {
-            tracing::error!("turns did not stop when they were told to; the process ends without them");
+            tracing::error!("turns did not stop in time; the process ends without them");
         }
         if tokio::time::timeout(STOP_DEADLINE, self.core.servers.ended()).await.is_err() {
-            tracing::error!("servers of tools did not end when they were told to; they end with the process");
+            tracing::error!("servers of tools did not end in time; they end with the process");
         }
         self.core.copy_last_heads().await;
         in_time

@@ -88,7 +88,7 @@ pub enum EngineError {
     #[error(transparent)]
     Keys(#[from] KeysError),
     /// There is no way back.
-    #[error("{0} cannot be undone: nothing is kept of it (any more)")]
+    #[error("{0} cannot be undone: its copies are not stored (any more)")]
     NoUndo(AttemptId),
     /// It was undone.
     #[error("{0} was undone before")]
@@ -193,7 +193,7 @@ impl ToReport for EngineError {
             Self::Form(_) => told(Exit::Usage, "ask.form", "fill in what the question shows"),
             Self::NotInForce(_) => told(Exit::Usage, "approval.not_in_force", "see `writ approvals list`"),
             Self::Keys(error) => error.report(),
-            Self::NoUndo(_) => told(Exit::Usage, "undo.unknown", "nothing older than a day is kept"),
+            Self::NoUndo(_) => told(Exit::Usage, "undo.unknown", "copies older than a day are not stored"),
             Self::UndoneBefore(_) => told(Exit::Denied, "undo.done", "see `writ audit tail`"),
             Self::Approval(
                 error @ (ApprovalError::Passkey(_) | ApprovalError::Challenge | ApprovalError::Copied),
@@ -210,7 +210,7 @@ impl ToReport for EngineError {
                 "without it, no passkey could be enrolled any more, and nothing approved in a terminal",
             ),
             Self::TerminalOnly(_) => plain(Exit::Denied, "auth.terminal_only")
-                .hint("run the command in a terminal, as the user whose home it is"),
+                .hint("run the command in a terminal, as the user who owns the home"),
             Self::Approval(_) => plain(Exit::Denied, "approval.invalid")
                 .hint("look at what is asked now with 'writ approvals show', and approve that"),
             Self::Project(_) => plain(Exit::Usage, "project.unusable")
@@ -300,7 +300,7 @@ fn unwritable(why: &str) -> Report {
     let text = "the ledger cannot be written; nothing was performed";
     Report::new(Exit::Blocked, "ledger.unwritable", text)
         .inside(why)
-        .hint("free some space or repair the disk, then try again: nothing was lost")
+        .hint("free some space or repair the disk, then try again: all work is saved")
 }
 
 fn auth(error: &AuthError) -> Report {

@@ -363,7 +363,7 @@ impl Core {
             Passage::Permit(permit) => permit,
             Passage::Denied(_) => return broken("may not be run: the rules or keys forbid it"),
             Passage::Ask(_) | Passage::Simulated(_) => {
-                return broken("may not be run without a question, and nobody can be asked");
+                return broken("may not run without a question, and no person can be asked");
             }
         };
         let attempt = permit.attempt();

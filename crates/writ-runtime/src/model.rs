@@ -372,7 +372,7 @@ fn note_cut(place: &Place, planned: &PlannedCall, usage: &Usage) {
     tracing::warn!(session = %place.session.id, model, %sent, %read, "the model's server cut the request");
     let text = format!(
         "{model} seems to have read only {read} of about {sent}: its server cuts what does not fit. Start it \
-         with more, such as OLLAMA_CONTEXT_LENGTH=32768; until then Writ leaves out old parts by itself."
+         with more, such as OLLAMA_CONTEXT_LENGTH=32768; until then Writ leaves out old parts."
     );
     place.session.hub.pass(ServerFrame::Status { text });
 }

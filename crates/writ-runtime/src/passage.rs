@@ -164,7 +164,9 @@ impl Core {
     ) -> Result<Passage, EngineError> {
         match Box::pin(self.pass_call(first, prepared, standing, None)).await? {
             Called::Passed(passage) => Ok(passage),
-            Called::Rewritten(..) => Err(EngineError::Machine("what no model said was rewritten".to_owned())),
+            Called::Rewritten(..) => {
+                Err(EngineError::Machine("a text that is no model's was rewritten".to_owned()))
+            }
         }
     }
 

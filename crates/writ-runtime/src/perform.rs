@@ -398,7 +398,7 @@ async fn say(
     Ok(match blocked {
         None => PerformedOutcome::Said,
         Some(reason) => PerformedOutcome::Failed {
-            report: Report::new(Exit::Denied, "gate.output", format!("not said: {reason}")),
+            report: Report::new(Exit::Denied, "gate.output", format!("not sent: {reason}")),
         },
     })
 }

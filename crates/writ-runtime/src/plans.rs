@@ -54,9 +54,9 @@ pub(crate) fn mint(
     let ask = permit.approval().cloned();
     let prepared = crate::perform::opened(place, permit)?;
     let (Action::Plan(plan), Some(ask)) = (&prepared.action, ask) else {
-        return Err(EngineError::Machine("a plan that nobody has approved".to_owned()));
+        return Err(EngineError::Machine("a plan that was not approved".to_owned()));
     };
-    let unapproved = || EngineError::Machine("a plan whose approval is not kept".to_owned());
+    let unapproved = || EngineError::Machine("a plan without a stored approval".to_owned());
     let approved = core.store.approval(&ask)?.ok_or_else(unapproved)?;
     let task = place.authority.task();
     let minutes = std::time::Duration::from_secs(plan.minutes.saturating_mul(60));

@@ -37,7 +37,7 @@ const REFUSED: &str =
     "Refused: a call with what that handle names is not allowed. Do not try another way; say so.";
 
 /// What a model is told that would save what is to be kept from it where it could read it.
-const SAVED: &str = "Refused: what this tool returns is kept from you, so it is not saved where you could read it. \
+const SAVED: &str = "Refused: the results of this tool are withheld from you, so they are not saved where you could read it. \
                      Call it without 'save_to'.";
 
 /// What was put into a call.
@@ -126,7 +126,7 @@ impl Place {
             values.insert(handle, value);
         }
         if !self.core.servers.registry().passes_on(&call.name) {
-            let text = "Refused: what is kept from you can be passed on to other people's tools, to the web and to \
+            let text = "Refused: withheld results can be passed on to other people's tools, to the web and to \
                         the user; it is not put into files, memories and programs.";
             return Ok(Err(Clean::fixed(text)));
         }
@@ -182,7 +182,7 @@ impl Core {
         };
         let failed = if rendered.outcome == ToolOutcome::Done { "" } else { " It failed." };
         let text = format!(
-            "{handle} is what {} returned: {kind}, {} characters, {} fields, {}.{failed} It is kept from you. Pass \
+            "{handle} is what {} returned: {kind}, {} characters, {} fields, {}.{failed} It is withheld from you. Pass \
              \"{handle}\" on as a whole argument, or ask about it with {TOOL}.",
             prepared.tool,
             kept.text.chars().count(),
@@ -192,7 +192,7 @@ impl Core {
         let fact = Fact::Outcome {
             attempt,
             outcome: rendered.outcome,
-            summary: format!("kept from the model as {handle}"),
+            summary: format!("withheld from the model as {handle}"),
             result: kept.digest(),
             label: label.clone(),
         };

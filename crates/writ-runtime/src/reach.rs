@@ -101,7 +101,7 @@ impl Gate {
         }
         let (core, session) = (&self.place.core, &self.place.session);
         let broken = |error: &dyn std::fmt::Display| {
-            tracing::warn!(%error, "nobody could be asked about a host");
+            tracing::warn!(%error, "no person could be asked about a host");
             NotAsked("the engine cannot ask now".to_owned())
         };
         if asks_each_time(&core.config.egress, target) {
@@ -116,7 +116,7 @@ impl Gate {
         for state in [AskState::Open, AskState::Approved, AskState::Denied] {
             let asked = core.store.ask_for(hash, state).map_err(|error| broken(&error))?;
             match asked {
-                Some(_) if state == AskState::Denied => return Err(NotAsked("a person said no".to_owned())),
+                Some(_) if state == AskState::Denied => return Err(NotAsked("a person refused".to_owned())),
                 Some(ask) => return Ok(ask.card.ask_id),
                 None => {}
             }

@@ -34,7 +34,7 @@ type Reading = Box<dyn FnOnce() -> Result<Option<Vec<RuleSource>>, Box<Report>> 
 
 fn late() -> Box<Report> {
     let text = "the project's rules could not be read in time";
-    let hint = "see whether its folder can be read: a network mount may be gone";
+    let hint = "see whether its folder can be read: a network mount may be broken";
     Box::new(Report::new(Exit::Config, "rules.late", text).hint(hint))
 }
 

@@ -320,7 +320,7 @@ impl Place {
         let own = one.label();
         let reader = if one.is_of_the_web() { "web_fetch" } else { "file_read" };
         if self.core.servers.registry().quarantine(reader) != Quarantine::Never {
-            let why = format!("[not read: what {reader} returns is kept from you]");
+            let why = format!("[not read: the results of {reader} are withheld from you]");
             return Ok((why, own));
         }
         let standing = Standing {

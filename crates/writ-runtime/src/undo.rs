@@ -202,7 +202,7 @@ impl Core {
         for way in over {
             let kept = self.session(way.session)?.workspace_config(self).data_dir;
             if let Err(error) = writ_sandbox::forget_back(&kept, way.attempt).await {
-                tracing::warn!(%error, attempt = %way.attempt, "what was kept to undo changes was not removed");
+                tracing::warn!(%error, attempt = %way.attempt, "the stored copies for undo were not removed");
             }
             self.store.commit(Batch::relaxed(vec![Op::ForgetUndo { attempt: way.attempt }])).await?;
         }

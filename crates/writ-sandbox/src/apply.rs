@@ -72,11 +72,13 @@ impl ToReport for ApplyError {
                 .hint("`writ diff` names the files; what leads out of the project is not applied"),
             Self::Conflict { .. } => Report::new(Exit::Verification, "apply.conflict", self.to_string())
                 .hint("look at the diff again and approve what it is now"),
-            Self::Io { path, source, .. } => {
-                Report::new(Exit::Blocked, "apply.io", format!("'{path}' could not be written"))
-                    .inside(source.to_string())
-                    .hint("make the file writable or free some space, then apply again: what is done is kept")
-            }
+            Self::Io { path, source, .. } => Report::new(
+                Exit::Blocked,
+                "apply.io",
+                format!("'{path}' could not be written"),
+            )
+            .inside(source.to_string())
+            .hint("make the file writable or free some space, then apply again: files already applied stay"),
         }
     }
 }

@@ -55,9 +55,11 @@ impl ToReport for OutboxError {
             Self::Full => Report::new(Exit::Budget, "outbox.full", self.to_string())
                 .hint("The user can remove files of the folder data/sent."),
             Self::Missing => Report::new(Exit::Usage, "outbox.missing", self.to_string()),
-            Self::Io(error) => Report::new(Exit::Blocked, "outbox.io", "the file could not be kept or read")
-                .inside(error.to_string())
-                .hint("Free some space, or make the folder of sent files writable."),
+            Self::Io(error) => {
+                Report::new(Exit::Blocked, "outbox.io", "the file could not be stored or read")
+                    .inside(error.to_string())
+                    .hint("Free some space, or make the folder of sent files writable.")
+            }
         }
     }
 }

@@ -310,7 +310,7 @@ impl Workspace {
         let applied = self.carry(view, changes, None).await?;
         // What is done cannot fail any more: what is left lying is removed with its age.
         if let Err(error) = forget_back(&self.dir, of).await {
-            tracing::warn!(%error, "what was kept to undo changes was not removed");
+            tracing::warn!(%error, "the stored copies for undo were not removed");
         }
         Ok(applied)
     }
@@ -325,7 +325,7 @@ impl Workspace {
         let view = back::view(&self.dir, self.project.clone(), of);
         let lock = self.lock().await.ok_or(SandboxError::Cancelled)?;
         let changes = ChangeSet { changes: changes.to_vec(), ..ChangeSet::default() };
-        run_blocking("read what was kept", move || {
+        run_blocking("read the stored copies", move || {
             let _held = lock;
             upper::diff(&view, changes)
         })

@@ -65,7 +65,7 @@ impl Exporter {
             let dropped = collected.dropped.load(Ordering::Relaxed);
             match (&delivered, health) {
                 (Err(why), Health::Good) => {
-                    tracing::warn!(why, dropped, "traces cannot be delivered; turns go on without them");
+                    tracing::warn!(why, dropped, "traces cannot be delivered; turns continue without them");
                     health = Health::Bad;
                 }
                 (Ok(()), Health::Bad) => {

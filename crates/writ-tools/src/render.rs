@@ -217,7 +217,7 @@ fn exec((end, outcome): (ExecEnd, ToolOutcome), stdout: &str, stderr: &str, drop
     let (stdout, stderr) = (trim_end_line(stdout), trim_end_line(stderr));
     let dropped = match dropped_bytes {
         0 => String::new(),
-        bytes => format!("\n[{bytes} bytes of output were over the limit and are lost]"),
+        bytes => format!("\n[{bytes} bytes of output were over the limit and are missing]"),
     };
     let mut ended = match end {
         ExecEnd::Code(code) => format!("exit code {code}"),

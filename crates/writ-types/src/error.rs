@@ -72,7 +72,7 @@ impl Exit {
             Self::Budget => "wait, ask for less, or raise the limit that is named",
             Self::Model => "try again later, or name another model",
             Self::Verification => "read what did not hold, mend that, and check again",
-            Self::Ledger => "stop, keep the files, and compare with a head that was kept elsewhere",
+            Self::Ledger => "stop, keep the files, and compare with a head that was saved elsewhere",
             Self::Blocked => "do what is missing, then try again; `writ doctor` looks at everything",
             Self::Interrupted => "run it again, or go on in the same session",
         }

@@ -482,7 +482,7 @@ fn an_answer_that_is_withheld_is_asked_for_again_so_often_and_not_kept() {
         }
         assert_eq!(driver.delivered(), [("bad words", Some("bad words"))]);
         let told = texts_of(driver.request());
-        assert_eq!(told.contains("withheld, and nobody has seen it: bad words"), note.is_some(), "{told}");
+        assert_eq!(told.contains("withheld, and was not shown: bad words"), note.is_some(), "{told}");
         let finish = driver.finish();
         assert_eq!((finish.status, finish.exit), (Status::Blocked, Exit::Denied));
         assert!(!finish.transcript.iter().any(|message| text_of(message).contains("half-baked")));

@@ -86,7 +86,7 @@ fn tell(context: &Context, report: &VerifyReport) -> Result<(), Failure> {
             );
             let restores = report.restores.iter().map(|restore| {
                 let lost = restore.lost.map_or("an unknown number of".to_owned(), |lost| lost.to_string());
-                format!("known restore at entry {}: {lost} later entries were given up", restore.from)
+                format!("known restore at entry {}: {lost} later entries are missing", restore.from)
             });
             std::iter::once(verified).chain(restores).collect()
         }
@@ -146,7 +146,7 @@ fn erase(context: &Context, entries: &[EntrySeq], reason: &str) -> Result<(), Fa
     context.out.either(&erased, |erased| {
         let count = erased.get("erased").and_then(Value::as_u64).unwrap_or_default();
         vec![
-            format!("erased what {count} entries said; that they were written stays proven"),
+            format!("erased the payloads of {count} entries; that they were written stays proven"),
             "the conversation and backups keep their own copies".to_owned(),
         ]
     })

@@ -192,7 +192,7 @@ impl Staged {
                 move_if_there(&with_suffix(&database, suffix), &with_suffix(&aside, suffix))?;
             }
             move_if_there(&database, &aside)?;
-            context.out.remark(format!("the damaged database was kept as {}", aside.display()));
+            context.out.remark(format!("the damaged database was saved as {}", aside.display()));
         }
         // What the logs held is in the file, or was moved with it.
         clear_logs(&database)?;
@@ -253,8 +253,8 @@ fn present(config: &Config, held: &Copied) -> Result<Option<Copied>, Failure> {
 
 fn gone(lost: Option<u64>) -> String {
     match lost {
-        Some(lost) => format!("{lost} later entries are given up"),
-        None => "how many later entries are given up is not known".to_owned(),
+        Some(lost) => format!("{lost} later entries will be missing"),
+        None => "how many later entries will be missing is not known".to_owned(),
     }
 }
 

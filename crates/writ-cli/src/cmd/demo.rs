@@ -213,7 +213,7 @@ impl Show<'_> {
     fn refusals(&self) -> Result<(), Failure> {
         say(
             self.context,
-            format!("\nWhat the hidden text in {} wanted, and the ledger's word for it:", demo::NOTES),
+            format!("\nThe orders of the hidden text in {}, and the ledger entries:", demo::NOTES),
         )?;
         let store = open_to_read(self.context, self.config)?;
         let facts = |event: &str| -> Result<Vec<(EntrySeq, Fact)>, Failure> {

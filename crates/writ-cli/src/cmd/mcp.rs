@@ -116,7 +116,7 @@ fn offered_by(context: &Context, name: &ServerName, spec: &ServerSpec) -> Result
                 escape_line(&tool.name),
                 escape_line(&excerpt(tool, place))
             );
-            let hint = "nothing of this server was trusted; ask whoever made it what they are for";
+            let hint = "nothing of this server was trusted; ask its author what they are for";
             return Err(Failure::new(Exit::Denied, "mcp.hidden", text, hint));
         }
     }
@@ -198,7 +198,7 @@ fn words(tool: &Definition) -> Vec<String> {
 
 fn confirm(context: &Context, yes: bool, question: &str) -> Result<(), Failure> {
     if context.out.json && !yes {
-        let text = "with --json nothing is shown that could be said yes to";
+        let text = "with --json nothing is shown that could be approved";
         return Err(Failure::new(Exit::Usage, "mcp.json", text, "look at it without --json, or give --yes"));
     }
     if yes || terminal::confirm(question)? {

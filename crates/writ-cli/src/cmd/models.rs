@@ -97,7 +97,7 @@ pub(crate) struct Check {
 /// If the engine cannot be asked, no model is configured, or there is no such model.
 pub(crate) fn trial(context: &Context, model: Option<&str>) -> Result<Trial, Failure> {
     let tried = call(context, "models.test", json!({ "model": model }))?;
-    serde_json::from_value(tried).map_err(|error| Failure::bug("reading what came of the test", error))
+    serde_json::from_value(tried).map_err(|error| Failure::bug("reading the results of the test", error))
 }
 
 fn test(context: &Context, model: Option<&str>) -> Result<(), Failure> {

@@ -80,7 +80,7 @@ pub(crate) async fn undo(client: &mut Client, which: Value) -> Result<Value, Fai
         Some(attempt) => client.call("undo", json!({ "attempt": attempt })).await,
         None => {
             let text = "nothing was applied here that can be undone";
-            Err(Failure::new(Exit::Usage, "undo.nothing", text, "what is older than a day is not kept"))
+            Err(Failure::new(Exit::Usage, "undo.nothing", text, "copies older than a day are not stored"))
         }
     }
 }

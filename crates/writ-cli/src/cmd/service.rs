@@ -90,7 +90,7 @@ fn wanted(context: &Context, run_as: Option<&str>) -> Result<Unit, Failure> {
     let user = match (system, run_as) {
         (true, Some(user)) => Some(user.to_owned()),
         (true, None) => {
-            let hint = "name the user whose home this is; the engine needs no root";
+            let hint = "name the user who owns this home; the engine needs no root";
             return Err(Failure::new(Exit::Usage, "service.user", "a system unit needs --run-as USER", hint));
         }
         (false, None) => None,
@@ -172,7 +172,9 @@ fn uninstall(context: &Context) -> Result<(), Failure> {
         false => removed.iter().map(|path| format!("{path} is removed")).collect(),
     })?;
     if !removed.is_empty() {
-        context.out.remark("an engine that it has started goes on until it is stopped or the machine ends");
+        context
+            .out
+            .remark("an engine that it has started runs until it is stopped or the machine shuts down");
     }
     Ok(())
 }

@@ -105,8 +105,8 @@ async fn serve(
     };
     tokio::select! {
         () = idle => tracing::info!("idle: ending"),
-        _ = terminate.recv() => tracing::info!("told to stop"),
-        _ = interrupt.recv() => tracing::info!("told to stop"),
+        _ = terminate.recv() => tracing::info!("stopped by a signal"),
+        _ = interrupt.recv() => tracing::info!("stopped by a signal"),
     }
     closing.cancel();
     // Turns end first, so that clients that wait for an answer still get it.

@@ -137,9 +137,9 @@ fn used(what: Option<&Value>) -> String {
     if what.and_then(|what| what.get("paused")).and_then(Value::as_bool) == Some(true) {
         let session = what.and_then(|what| what.get("session")).is_some();
         text.push_str(if session {
-            ", paused: send a message to go on"
+            ", paused: send a message to continue"
         } else {
-            ", paused: send a message tomorrow to go on"
+            ", paused: send a message tomorrow to continue"
         });
     }
     text
@@ -196,8 +196,8 @@ mod tests {
         assert!(text.contains("cost       $12.3456 today\n"), "{text}");
         assert!(!text.contains("paused"), "{text}");
         let text = status(true, &Value::Null);
-        assert!(text.contains("(9%), paused: send a message to go on\n"), "{text}");
-        assert!(text.contains("(6.4%), paused: send a message tomorrow to go on\n"), "{text}");
+        assert!(text.contains("(9%), paused: send a message to continue\n"), "{text}");
+        assert!(text.contains("(6.4%), paused: send a message tomorrow to continue\n"), "{text}");
         assert!(text.contains("cost       n/a") && !text.contains('$'), "{text}");
         assert!(status(false, &json!(0)).contains("$0.0000 today"), "what is free costs nothing");
     }

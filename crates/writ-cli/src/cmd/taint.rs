@@ -46,7 +46,7 @@ fn lines(step: &Step) -> Vec<String> {
         lines.push(format!("  {} {}{at}", escape_line(&source.origin), escape_line(&source.detail)));
     }
     if *truncated {
-        lines.push("  [more sources than are kept]".to_owned());
+        lines.push("  [more sources than are stored]".to_owned());
     }
     lines
 }

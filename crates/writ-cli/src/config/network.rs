@@ -109,7 +109,7 @@ impl NetworkError {
     pub(crate) fn hint(&self) -> String {
         match self {
             Self::Proxy(why) => {
-                format!("{}; network.proxy = \"direct\" uses none, whatever the variables say", why.hint())
+                format!("{}; network.proxy = \"direct\" uses none and ignores the variables", why.hint())
             }
             Self::LoginInSetting => "run `writ secrets set proxy`, then set network.proxy_user, and network.proxy_password = \"secret:proxy\"".into(),
             Self::Lonely(_) => "set network.proxy, network.proxy_user and network.proxy_password together".into(),

@@ -382,7 +382,7 @@ fn needs_userns_needs_python_a_hostile_server_fails_its_call_and_nothing_else() 
         ("die", "the server has ended"),
         ("big", "the server sent a message of more than 4194304 bytes"),
         ("hang", "the server did not answer 'tools/call' within 2 seconds"),
-        ("flood", "messages that nobody had asked for"),
+        ("flood", "unrequested messages"),
         ("wrong", "the server's answer to 'tools/call' is wrong: its content is no list"),
         ("other-ids", "the right one"),
         ("nonsense", "after nonsense"),

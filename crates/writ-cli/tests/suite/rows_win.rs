@@ -343,7 +343,7 @@ fn a_new_message_renews_the_session_and_goes_on_with_its_history() {
     let status = bench.home.json(&["status"]);
     assert_eq!((&status["session"]["tokens"], &status["session"]["paused"]), (&json!(110), &json!(true)));
     let shown = text(&bench.home.run(&["status"]));
-    assert!(shown.contains("110 of 100 tokens (110%), paused: send a message to go on"), "{shown}");
+    assert!(shown.contains("110 of 100 tokens (110%), paused: send a message to continue"), "{shown}");
     let renewed = bench.chat("and now?", &[]);
     assert_eq!((code(&renewed), text(&renewed).contains("Now it is done.")), (0, true), "{}", text(&renewed));
     let last = bench.requests().pop().expect("a request");
@@ -618,7 +618,7 @@ fn needs_userns_what_was_answered_is_read_in_the_next_turn() {
     assert!(!bench.requests().concat().contains("came-of-it-42"));
     bench.chat("and now?", &[]);
     let told = bench.requests().get(before).expect("a new request").clone();
-    assert!(told.contains("came-of-it-42") && told.contains("A person said no: not this one"), "{told}");
+    assert!(told.contains("came-of-it-42") && told.contains("A person refused: not this one"), "{told}");
     let ran =
         bench.events("intent").iter().filter(|row| row["payload"]["action"]["profile"] == "task").count();
     assert_eq!((asks.len(), ran), (2, 1), "what was denied did not run");
@@ -659,7 +659,7 @@ fn needs_userns_the_last_answer_opens_a_turn_by_itself() {
         assert_eq!(code(&answered), 0, "{}", text(&answered));
     }
     assert!(ended().is_some());
-    for told in ["came-of-it-42", "A person said no: not this one"] {
+    for told in ["came-of-it-42", "A person refused: not this one"] {
         assert!(bench.requests().last().is_some_and(|request| request.contains(told)), "{told}");
     }
     let received = bench.events("received");

@@ -47,7 +47,7 @@ export async function request(path, { method = "GET", body } = {}) {
   }
   if (response.ok) return answer;
   const error = answer?.error ?? {};
-  throw new Refused(response.status, error.code ?? "", error.text ?? `The server said ${response.status}.`, error.hint ?? "");
+  throw new Refused(response.status, error.code ?? "", error.text ?? `The server answered ${response.status}.`, error.hint ?? "");
 }
 
 /** A path with a query; empty values are left out. */

@@ -53,7 +53,7 @@ function member(ask) {
   return el("li", { className: "member", data: { ask: ask.ask_id } },
     el("p", {}, badge(ask.risk), ` ${ask.intent ?? ""}`),
     ask.anomalies.map((why) => el("p", { className: "unusual" }, el("strong", {}, "Unusual: "), why)),
-    ask.alone ? el("p", { className: "note" }, `Answered by itself: ${ask.alone}`) : null);
+    ask.alone ? el("p", { className: "note" }, `Answered separately: ${ask.alone}`) : null);
 }
 
 /** Why a card cannot be among them; `null`: it can. The list may be older than the card. */
@@ -61,7 +61,7 @@ async function unfit(card) {
   if (card.state !== "open") return "it does not wait any more";
   const { confirm, key } = needs(card.risk);
   const once = card.choices.some((choice) => choice.decision === "approve" && (choice.scope ?? "once") === "once");
-  if (key || confirm === "slide" || card.approvers > 1 || !once) return "it is answered by itself";
+  if (key || confirm === "slide" || card.approvers > 1 || !once) return "it is answered separately";
   if ((await fits(card.shown, card.shown_hash)) === false) return "its text does not fit its hash";
   return plain(card.shown) ? null : "its text holds characters that could deceive";
 }
@@ -165,6 +165,6 @@ async function answer(card) {
   } catch (error) {
     // Without an answer nobody knows: it may have been done.
     const lost = error.status === 0;
-    return { ok: false, lost, text: lost ? "No answer came: whether it is approved stands in Activity." : `Refused: ${error.message} ${error.hint ?? ""}` };
+    return { ok: false, lost, text: lost ? "No answer came: Activity shows if it is approved." : `Refused: ${error.message} ${error.hint ?? ""}` };
   }
 }

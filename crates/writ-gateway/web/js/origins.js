@@ -6,8 +6,8 @@ import { event } from "./format.js";
 
 const TRUST = {
   owner: "the owner's own words alone",
-  auth: "words of somebody known: the agent, or a person who is not the owner",
-  external: "content that nobody vouches for",
+  auth: "words of a known author: the agent, or a person who is not the owner",
+  external: "unverified content",
 };
 
 /** What is known of a step, in a sentence. */
@@ -25,7 +25,7 @@ function brought({ origin, detail, entry }) {
 function row(step) {
   const name = step.entry === null ? "What is asked" : `${event(step.event)}, entry ${step.entry}`;
   const sources = step.sources.length > 0 ? el("ul", { className: "brought" }, step.sources.map(brought)) : null;
-  return el("li", {}, el("strong", {}, name), el("p", {}, `${rests(step)}.`), sources, step.truncated ? el("p", { className: "note" }, "It had more sources than are kept.") : null);
+  return el("li", {}, el("strong", {}, name), el("p", {}, `${rests(step)}.`), sources, step.truncated ? el("p", { className: "note" }, "It had more sources than are stored.") : null);
 }
 
 /** A disclosure with what an ask (`approvals/…`) or an entry (`ledger/…`) rests on. */

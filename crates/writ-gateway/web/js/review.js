@@ -251,7 +251,7 @@ export class Review {
     const facts = el("p", { className: "facts" });
     const lines = card.shown.split("\n").length;
     facts.append(el("span", {}, plural(lines, "line")));
-    if (card.approvers > 1) facts.append(el("span", {}, `${(card.approved_by ?? []).length} of ${card.approvers} people have said yes`));
+    if (card.approvers > 1) facts.append(el("span", {}, `${(card.approved_by ?? []).length} of ${card.approvers} people have approved`));
     if (diff) facts.append(el("span", { className: "plus" }, `+${diff.added}`), el("span", { className: "minus" }, `\u2212${diff.removed}`));
     const ends = moment(card.expires_at);
     if (ends) facts.append(el("span", {}, `ends ${until(ends)}`));
@@ -384,7 +384,7 @@ export class Review {
     if (signature) frame.signature = signature;
     if (!this.#connection.send(frame)) {
       this.#answering = null;
-      this.#fail(card, "Not sent: there is no connection to Writ.", "It is tried again by itself; answer once it is back.");
+      this.#fail(card, "Not sent: there is no connection to Writ.", "Writ tries again; answer once it is back.");
     }
     return undefined;
   }

@@ -29,7 +29,7 @@ function formField({ name, title, description, takes, required }) {
   const must = { id, name, required: Boolean(required) && takes.kind !== "boolean" };
   let input;
   if (takes.kind === "choice") {
-    const none = required ? [] : [el("option", { value: "" }, "Not said")];
+    const none = required ? [] : [el("option", { value: "" }, "No answer")];
     input = el("select", must, none, takes.choices.map((choice) => el("option", { value: choice }, choice)));
   } else if (takes.kind === "boolean") input = el("input", { ...must, type: "checkbox" });
   else if (takes.kind === "text") input = el("input", { ...must, type: "text", minLength: takes.min, maxLength: takes.max });
@@ -311,7 +311,7 @@ export class Turn {
     const { card, node, isOpen } = this.#asked.get(id);
     const open = frame === null && isOpen(id);
     node.dataset.state = frame?.state ?? (open ? "open" : "closed");
-    const said = frame && frame.text ? el("details", { className: "what" }, el("summary", {}, "What came of it"), el("p", { className: "result" }, frame.text)) : null;
+    const said = frame && frame.text ? el("details", { className: "what" }, el("summary", {}, "Result"), el("p", { className: "result" }, frame.text)) : null;
     node.replaceChildren();
     append(node, [
       el("div", { className: "ask-head" },

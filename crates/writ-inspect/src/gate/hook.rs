@@ -185,12 +185,12 @@ impl Hook {
             ScriptEnd::Broken(why) => return self.failed(why),
         };
         if said.len() > MAX_SAID_BYTES {
-            return self.failed("it said too much");
+            return self.failed("its output is too long");
         }
         let fields = match (said.trim(), serde_json::from_str::<Map<String, Value>>(said)) {
             ("", _) => Map::new(),
             (_, Ok(fields)) => fields,
-            (_, Err(_)) => return self.failed("it said something that is no verdict"),
+            (_, Err(_)) => return self.failed("its output is no verdict"),
         };
         match self.read(fields) {
             Ok(said) if code == 0 || matches!(said.verdict, GateVerdict::Block | GateVerdict::Halt) => said,

@@ -101,13 +101,13 @@ impl Said {
             ScriptEnd::Broken(why) => return block(&format!("the script {}", cut(why, MAX_REASON_CHARS))),
         };
         if said.len() > MAX_SAID_BYTES {
-            return block("the script said too much");
+            return block("the script's output is too long");
         }
         let fields = match (said.trim(), serde_json::from_str::<Map<String, Value>>(said)) {
             ("", _) => Map::new(),
             (_, Ok(fields)) => fields,
             (_, Err(_)) if code != 0 => Map::new(),
-            (_, Err(_)) => return block("the script said something that is no verdict"),
+            (_, Err(_)) => return block("the script's output is no verdict"),
         };
         let mut read = Self::read(point, fields);
         if code != 0 && read.verdict != GateVerdict::Block {

@@ -740,7 +740,7 @@ fn reasons_of_scripts_are_their_own_up_to_a_bound() {
     let frame = r#"{"reason": ""}"#.len();
     let said = |bytes: usize| format!("{{\"reason\": \"{}\"}}", "x".repeat(bytes - frame));
     assert_eq!(reason(ScriptEnd::Code(0), &said(262_144)).0, GateVerdict::Pass);
-    assert_eq!(reason(ScriptEnd::Code(0), &said(262_145)), block("the script said too much"));
+    assert_eq!(reason(ScriptEnd::Code(0), &said(262_145)), block("the script's output is too long"));
     let many: Map<String, Value> = (0..30).map(|n| (format!("k{n:02}"), json!(1))).collect();
     let judged = scripted(
         gate(Point::Input, Provider::Script),

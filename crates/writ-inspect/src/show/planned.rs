@@ -20,7 +20,7 @@ pub(super) fn describe(plan: &Plan, page: &mut Page) {
     if let Some(branch) = &plan.branch {
         page.line(
             "branch",
-            &format!("{} (a name for now: nothing is brought there by itself)", argument(branch)),
+            &format!("{} (a name for now: nothing is put there automatically)", argument(branch)),
         );
     }
     page.line("steps", &format!("{count}; in any order, each as often as it says, nothing else"));
@@ -42,10 +42,10 @@ fn describe_step((n, count): (u64, usize), step: &PlanStep, page: &mut Page) {
             for change in &write.changes {
                 page.line("file", &format!("{} in the session's overlay", argument(&change.path)));
             }
-            page.line("text", "whatever the agent writes then");
+            page.line("text", "any text that the agent writes then");
         }
         (Free::Content, _) => {
-            page.line("free", "whatever else is in its arguments; as proposed:");
+            page.line("free", "any further arguments; as proposed:");
             describe_action(&step.action, page);
             if let Action::CallTool(call) = &step.action
                 && call.sends

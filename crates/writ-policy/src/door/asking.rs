@@ -43,7 +43,7 @@ pub(super) fn gather(
     // A person or the harness that repeats an action knows of the first attempt.
     if facts.lost && prepared.call.is_some() && !prepared.idempotent && !leaves_nothing(&prepared.action) {
         asking.rules.insert(LOST_RULE.to_owned());
-        asking.reasons.insert("It was begun before, and nobody knows whether it was done.".to_owned());
+        asking.reasons.insert("It was begun before, and its outcome is unknown.".to_owned());
     }
     for (gate, _, why) in verdicts.gates.iter().filter(|(_, said, _)| *said == GateVerdict::RequireApproval) {
         asking.rules.insert(format!("{GATE_RULE}{gate}"));

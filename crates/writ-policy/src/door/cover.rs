@@ -65,7 +65,7 @@ pub(super) fn use_of(
     let claims = approval.claims();
     let refuse = |text: &str| Err((DenyReason::Approval, format!("ask {}", claims.ask), text.to_owned()));
     if claims.decision == Decision::Deny {
-        return Err((DenyReason::Person, format!("ask {}", claims.ask), "a person said no".to_owned()));
+        return Err((DenyReason::Person, format!("ask {}", claims.ask), "a person refused".to_owned()));
     }
     if approval.people() < usize::from(approvers) {
         return refuse("more people must say yes");

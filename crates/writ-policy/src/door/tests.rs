@@ -546,7 +546,7 @@ fn an_ask_names_every_reason_once() {
     assert_eq!(ask.rules, ["ask-network", "taint"].map(str::to_owned).into());
     assert_eq!(
         ask.reason,
-        "It rests on external content and would leave or outlast this session. The program could reach hosts that you have not listed."
+        "It depends on external content and would leave or outlast this session. The program could reach hosts that you have not listed."
     );
     assert_eq!(ask.risk, Risk::Medium);
 }

@@ -65,7 +65,7 @@ impl Limits {
                 return Err(format!("'{name}' is {value}; the key grants {} to {}", amount.min, amount.max));
             }
             let Some(most) = amount.daily else { continue };
-            let used = used.ok_or_else(|| format!("nobody knows how much of '{name}' was used today"))?;
+            let used = used.ok_or_else(|| format!("the use of '{name}' today is unknown"))?;
             let used = used.get(&(operate.operation.clone(), name.clone())).copied().unwrap_or(0);
             // Sums saturate: what is too large to count is too much.
             if used < 0 || value.saturating_add(used) > most {

@@ -199,7 +199,7 @@ pub fn words(pattern: &Pattern) -> String {
             format!("; any {} within the total, and any content", show::argument(total))
         }
         ("call_tool", None) => "; any content".to_owned(),
-        ("exec", _) => "; whatever is in the other files that it uses".to_owned(),
+        ("exec", _) => "; regardless of the other files that it uses".to_owned(),
         _ => String::new(),
     };
     format!("{} with {fixed}{open}", show::argument(&pattern.tool))

@@ -17,11 +17,11 @@ const KEPT: TaintVerdict = TaintVerdict::Ask(Cow::Borrowed(
     "It would pass something on after a result was read that you have called secret.",
 ));
 
-const AGAIN: &str = "It rests on external content, and this was used for the same already, with other words: one call was asked for, \
+const AGAIN: &str = "It depends on external content, and this was used for the same already, with other words: one call was asked for, \
                      and this is another one.";
 
 const UNASKED: TaintVerdict = TaintVerdict::Ask(Cow::Borrowed(
-    "It rests on external content, names nobody and nothing, and says something else than what you have asked for.",
+    "It depends on external content, names nobody and nothing, and says something else than what you have asked for.",
 ));
 
 /// Judges the content of a call with recipients and places that have passed.
@@ -34,7 +34,7 @@ pub(super) fn judge(prepared: &Prepared, call: &CallTool, origins: &Origins) -> 
     }
     if let Some(link) = origins.strange_link(&call.arguments, &prepared.sinks) {
         let why = format!(
-            "It rests on external content, and would pass on a link that is neither in your own words nor taken as it is from \
+            "It depends on external content, and would pass on a link that is neither in your own words nor taken as it is from \
              what you asked for: {}",
             show::argument(&link)
         );

@@ -31,8 +31,7 @@ use crate::trace;
 use crate::undo::UNDO;
 
 /// Told where the card does not show what has happened since.
-const BEGUN_SINCE: &str =
-    "Not performed: it was begun since this was asked, and nobody knows whether it was done.";
+const BEGUN_SINCE: &str = "Not performed: it was begun since this was asked, and its outcome is unknown.";
 /// The longest reason of an outcome, in characters: it stands in one line of a card.
 const MAX_REASON_CHARS: usize = 200;
 

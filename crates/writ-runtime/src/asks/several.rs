@@ -110,7 +110,7 @@ impl Core {
         let approval = approval::verify(token, &self.expected(ask)?, &self.approvers()?, self.valid_now())?;
         let by = approval.by().iter().next().cloned().unwrap_or_default();
         let given = card.approved_by.len().saturating_add(1);
-        let covers = format!("{given} of {} people have said yes", card.approvers);
+        let covers = format!("{given} of {} people have approved", card.approvers);
         let fact = Fact::Answered {
             ask: card.ask_id.clone(),
             decision: Decision::Approve,

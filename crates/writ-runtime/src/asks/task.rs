@@ -58,7 +58,7 @@ pub(super) fn choices(
         let consequence = standing::consequence(offer, &Limits::default());
         choice(Decision::Approve, ApprovalScope::Standing, consequence)
     }));
-    let no = "Nothing is done; the agent is told so.".to_owned();
+    let no = "Nothing is done; the agent is notified.".to_owned();
     choices.push(choice(Decision::Deny, ApprovalScope::Once, no));
     choices
 }

@@ -25,8 +25,8 @@ impl Core {
     /// Tells the agent that a person said no, in their own words.
     pub(super) async fn tell_denial(&self, ask: &AskRow, reason: &str) -> Result<(), EngineError> {
         let text = match reason.trim() {
-            "" => "A person said no.".to_owned(),
-            reason => format!("A person said no: {reason}"),
+            "" => "A person refused.".to_owned(),
+            reason => format!("A person refused: {reason}"),
         };
         let label = Label::new(Taint::Owner);
         let text = self.redactor.clean(text);
@@ -52,7 +52,7 @@ impl Core {
                 }
                 AskState::Approved => "It was approved, but could not be done in time.",
                 AskState::Open | AskState::Denied | AskState::Expired | AskState::Used => {
-                    "Nobody answered in time."
+                    "Not answered in time."
                 }
             };
             self.end_ask(&ask, why).await?;

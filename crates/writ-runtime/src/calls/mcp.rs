@@ -72,7 +72,7 @@ fn left_out(core: &Core) -> Vec<String> {
     let unusable = core.servers.left_out();
     let unusable = unusable.into_iter().map(|one| format!("{}: {}", one.server, one.why));
     let no_room = no_room.into_iter().map(|name| {
-        format!("'{name}' is left out: models are told {MAX_TOLD_BYTES} bytes of foreign tools; allow fewer of them")
+        format!("'{name}' is left out: models get at most {MAX_TOLD_BYTES} bytes about foreign tools; allow fewer of them")
     });
     unusable.chain(no_room).take(MAX_REMARKS).collect()
 }

@@ -43,10 +43,10 @@ impl Drive {
                 match asked {
                     Asked::Answered(answer) if answer.decision == Decision::Approve => Ok(held.to_owned()),
                     Asked::Answered(GateAnswer { reason, .. }) if reason.is_empty() => {
-                        Err(format!("a person said no (gate '{gate}')"))
+                        Err(format!("a person refused (gate '{gate}')"))
                     }
                     Asked::Answered(GateAnswer { reason, .. }) => {
-                        Err(format!("a person said no (gate '{gate}'): {reason}"))
+                        Err(format!("a person refused (gate '{gate}'): {reason}"))
                     }
                     Asked::Unshowable => Err(format!("it is too long to be asked about (gate '{gate}')")),
                     Asked::Moot => return Ok(true),
@@ -134,7 +134,7 @@ impl Drive {
         let ask = self.gate_ask(point, text);
         let (point, [yes, no]) = match point {
             GatePoint::Output => {
-                ("output", ["The agent says it.", "What was not said yet is not said, and the turn ends."])
+                ("output", ["The agent says it.", "The remaining text is not sent, and the turn ends."])
             }
             GatePoint::Input | GatePoint::Execution | GatePoint::Access => {
                 ("input", ["The agent reads it.", "It is not read, and the turn ends."])

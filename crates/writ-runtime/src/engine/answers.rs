@@ -46,7 +46,7 @@ impl Engine {
             if engine.core.config.continue_after_answer
                 && let Err(error) = engine.go_on(evidence, ask, &answered).await
             {
-                tracing::warn!(%error, "the agent does not go on after an answer");
+                tracing::warn!(%error, "the agent does not continue after an answer");
             }
             Ok(answered)
         });

@@ -60,20 +60,20 @@ pub(super) fn clear(
     }
     let bound = needed.min(most);
     for route in routes.into_iter().filter(|route| route.provider.clearance < bound) {
-        course.unfit(route, &format!("{} may be told less than this", route.provider.name));
+        course.unfit(route, &format!("{} has a lower clearance", route.provider.name));
     }
     if needed <= most {
-        let why = format!("what it would be told is {needed}: those that may be told less are left out");
+        let why = format!("it would receive {needed} content: models of lower clearance are left out");
         return Ok(Cleared { label, why, hidden: BTreeSet::new() });
     }
     let hidden = place.session.state().withheld.hide(request, most);
     let hidden = hidden.map_err(|error| {
         Report::new(Exit::Denied, "model.clearance", error.to_string())
-            .hint("name a model whose provider has a higher clearance, or begin a new conversation")
+            .hint("name a model with a provider of higher clearance, or begin a new conversation")
     })?;
     label.secret = false;
     label.private &= most > Clearance::Public;
     let why =
-        format!("what it would be told is {needed}, and no model may be told that: the rest is withheld");
+        format!("it would receive {needed} content, and no model is cleared for that: the rest is withheld");
     Ok(Cleared { label, why, hidden })
 }

@@ -257,7 +257,7 @@ fn is_answered(reply: &ModelReply, _pieces: usize) -> Result<String, Fault> {
         return Err((Verdict::Fails, "the answer was empty", hint));
     }
     if reply.stop == StopReason::MaxTokens {
-        return Err((Verdict::Limited, "it answers, and does not stop by itself", ""));
+        return Err((Verdict::Limited, "it answers, and does not stop", ""));
     }
     Ok("it answers".to_owned())
 }
@@ -271,7 +271,7 @@ fn comes_in_pieces(reply: &ModelReply, pieces: usize) -> Result<String, Fault> {
             "something between here and the model may collect the stream; text is shown when it is complete",
         )),
         _ if reply.stop == StopReason::MaxTokens => {
-            Err((Verdict::Limited, "it streams, and does not stop by itself", ""))
+            Err((Verdict::Limited, "it streams, and does not stop", ""))
         }
         pieces => Ok(format!("the answer comes in {pieces} pieces")),
     }
@@ -289,7 +289,7 @@ fn calls_the_tool(reply: &ModelReply, _pieces: usize) -> Result<String, Fault> {
         return Err((Verdict::Fails, "it called a tool that it was not offered", hint));
     }
     if (number("a"), number("b")) != (Some(17), Some(25)) {
-        return Err((Verdict::Limited, "it called the tool with other arguments than it was told", ""));
+        return Err((Verdict::Limited, "it called the tool with other arguments than requested", ""));
     }
     Ok("it calls a tool".to_owned())
 }

@@ -132,7 +132,7 @@ impl Core {
         let (kept, content) = read.map_err(|error| error.report())?;
         if Digest::of(&content) != sent.digest {
             let text = "the file is not what was sent any more";
-            let hint = "somebody has changed the folder data/sent; ask the agent to send it again";
+            let hint = "the folder data/sent was changed; ask the agent to send it again";
             return Err(Report::new(Exit::Verification, "outbox.changed", text).hint(hint));
         }
         Ok(SentFile { name: kept.name, content })

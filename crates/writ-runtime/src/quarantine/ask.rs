@@ -40,7 +40,8 @@ struct Said {
 }
 
 /// What is told where no answer was of the type: nothing of what was said.
-const NONE: &str = "No answer: the model that was asked has twice said something of another type. Do not ask the same again.";
+const NONE: &str =
+    "No answer: the model that was asked has twice answered with another type. Do not ask the same again.";
 
 impl Place {
     /// Answers a call that asks about what is kept back; `None`: it does something else.

@@ -67,7 +67,7 @@ impl Place {
         };
         let named = content.keys().cloned().collect::<Vec<_>>().join(", ");
         let told = if named.is_empty() { "nothing".to_owned() } else { named };
-        let covers = format!("the server '{}' asked: {} It was told: {told}.", server.name, question.message);
+        let covers = format!("the server '{}' asked: {} It received: {told}.", server.name, question.message);
         let scope = ApprovalScope::Once;
         let fact = Fact::Answered { ask: ask.clone(), decision, scope, covers, by, reason };
         let (state, reply) = match decision {
@@ -126,11 +126,8 @@ fn frame(turn: TurnId, ask: &AskId, server: &Server, question: &Elicitation) -> 
         reason: "these are the server's words, not the agent's; give it no password".to_owned(),
         shown: shown(question),
         choices: vec![
-            choice(
-                Decision::Approve,
-                format!("{goes} is sent to the server '{}', and to nobody else.", server.name),
-            ),
-            choice(Decision::Deny, "The server is told that you declined.".to_owned()),
+            choice(Decision::Approve, format!("{goes} is sent to the server '{}' alone.", server.name)),
+            choice(Decision::Deny, "The server is notified that you declined.".to_owned()),
         ],
         fields: question.fields.clone(),
     }

@@ -47,5 +47,5 @@ pub(super) fn note(ours: &View, from: &View, changes: &[FileChange]) -> Result<(
 /// If it cannot be removed.
 pub async fn forget_back(data_dir: &Path, of: AttemptId) -> Result<(), SandboxError> {
     let folder = view(data_dir, None, of).dir;
-    run_blocking("forget what was kept", move || copy::remove(&folder)).await
+    run_blocking("remove the stored copies", move || copy::remove(&folder)).await
 }

@@ -57,9 +57,9 @@ fn rests_on(
         return Ok(Some(Rest { why: "its turn is not over", hint }));
     }
     Ok(match event {
-        "restored" => Some(Rest { why: "it explains a gap to whoever verifies", hint: "" }),
+        "restored" => Some(Rest { why: "it explains a gap to verifiers", hint: "" }),
         "keyed" if Rotation::of_payload(payload.as_bytes()).is_some() => {
-            Some(Rest { why: "it explains to whoever verifies that the key was exchanged", hint: "" })
+            Some(Rest { why: "it explains to verifiers that the key was exchanged", hint: "" })
         }
         "erased" => Some(Rest { why: "it says what was erased, and why", hint: "" }),
         "received" => {
@@ -72,15 +72,15 @@ fn rests_on(
             let sends = field("$.action.kind")?.as_deref() == Some("send_file");
             match (open, sends) {
                 (true, _) => Some(Rest {
-                    why: "nobody knows yet what came of the attempt",
+                    why: "the outcome of the attempt is not known yet",
                     hint: "wait for its end; `writ status` shows open attempts",
                 }),
                 (false, true) => {
                     Some(Rest { why: "the page hands out the file that was sent by it", hint: "" })
                 }
                 (false, false) => lost::rests_on(conn, entry)?.then_some(Rest {
-                    why: "nobody knows whether it was done, and to do it again would not be asked about",
-                    hint: "close its conversation first, with DELETE /api/v1/sessions/ID: nothing that can be lost is done in it then",
+                    why: "its outcome is unknown, and repeating it would not ask",
+                    hint: "close its conversation first, with DELETE /api/v1/sessions/ID: nothing is repeated in it then",
                 }),
             }
         }

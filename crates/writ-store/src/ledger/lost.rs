@@ -247,7 +247,7 @@ mod tests {
         home.commit(vec![begun(1, forget(1), false), ended(1, ToolOutcome::Unknown)]);
         let erase = || home.try_commit(vec![Op::ErasePayload { entry: EntrySeq(0), at: at(9) }]).map(|_| ());
         let refused = erase().expect_err("it would be done again without a question");
-        assert!(refused.to_string().contains("to do it again would not be asked about"), "{refused}");
+        assert!(refused.to_string().contains("repeating it would not ask"), "{refused}");
         assert_eq!(home.store.old_payloads(at(1_000), at(1_000)), Ok(vec![EntrySeq(1)]));
         let value = Some("now".into());
         home.commit(vec![Op::SetSessionMetadata { session: session(1), key: CLOSED_AT.to_owned(), value }]);

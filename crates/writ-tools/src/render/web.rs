@@ -6,7 +6,7 @@ use crate::render::{MAX_FETCHED_BYTES, MAX_LINE_CHARS, MAX_NAME_CHARS};
 use crate::text::one_line;
 
 /// Marks the place where the rest of a text is missing.
-const CUT: &str = "\n[cut here: the text goes on]";
+const CUT: &str = "\n[cut here: the text continues]";
 
 /// Head and body of an answer: where it came from first, since redirects may have led elsewhere.
 pub(crate) fn fetched(status: u16, url: &str, media: &str, body: &[u8], truncated: bool) -> String {

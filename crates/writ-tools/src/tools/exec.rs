@@ -192,7 +192,7 @@ fn hosts(tool: &'static ToolDef, named: Option<Vec<String>>) -> Result<Vec<Strin
         let wrong = |problem: String| invalid(tool, &format!("'hosts' '{}': {problem}", shown(name)));
         let host: HostPattern = name.parse().map_err(|problem| wrong(format!("{problem}")))?;
         if name.starts_with('*') {
-            return Err(wrong("name each host by itself".to_owned()));
+            return Err(wrong("name each host separately".to_owned()));
         }
         hosts.insert(host.to_string());
     }

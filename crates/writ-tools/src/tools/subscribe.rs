@@ -121,7 +121,7 @@ fn prepare_unsubscribe(
     let UnsubscribeArgs { id } = typed(&CONTEXT_UNSUBSCRIBE, arguments)?;
     let named = !id.is_empty() && id.len() <= MAX_ID_BYTES && id.bytes().all(|b| b.is_ascii_alphanumeric());
     if !named {
-        return Err(invalid(&CONTEXT_UNSUBSCRIBE, "'id' is the id that context_subscribe has told"));
+        return Err(invalid(&CONTEXT_UNSUBSCRIBE, "'id' is the id that context_subscribe returned"));
     }
     let purpose = intent("end the subscription", &id);
     let action = Action::Subscribe(Subscribe { target: id, lines: None, turns: 0, stop: true });

@@ -94,7 +94,7 @@ pub(super) async fn approve(
         cards.push(card);
     }
     let Some(first) = cards.first() else {
-        return Err(none(format!("each ask of group {number} is answered by itself")));
+        return Err(none(format!("each ask of group {number} must be answered separately")));
     };
     if !yes {
         approve::confirm(&first.ask_id, &format!("Approve exactly these {}?", cards.len()))?;
@@ -179,7 +179,7 @@ fn as_lines(ends: &[(AskId, End)]) -> Vec<String> {
         }
         End::Refused(failure) => format!("{ask} is not approved: {}", escape_line(&failure.to_string())),
         End::Unknown(failure) => {
-            format!("{ask} was sent, and what came of it is not known: {}", escape_line(&failure.to_string()))
+            format!("{ask} was sent, and its outcome is unknown: {}", escape_line(&failure.to_string()))
         }
         End::NotTried => format!("{ask} is not approved: it was not tried any more"),
     };
@@ -253,10 +253,7 @@ mod tests {
         let silent = Failure::new(Exit::Blocked, "client.silent", "the engine has not answered", "wake it");
         let ends = ends(vec![Ok(Ok(Exit::Done)), Ok(Err(silent))]);
         let lines = as_lines(&ends);
-        assert_eq!(
-            lines[1],
-            "BBBBBBBB was sent, and what came of it is not known: the engine has not answered"
-        );
+        assert_eq!(lines[1], "BBBBBBBB was sent, and its outcome is unknown: the engine has not answered");
         assert_eq!(lines[2], "CCCCCCCC is not approved: it was not tried any more");
         let told = as_json(&ends);
         assert_eq!(told.pointer("/unknown/0/ask_id"), Some(&json!("BBBBBBBB")));

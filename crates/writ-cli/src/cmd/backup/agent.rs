@@ -62,7 +62,7 @@ fn git(repository: &Path, args: &[&str]) -> Result<(), Failure> {
         return Ok(());
     }
     let why = ran.stderr.lines().next().unwrap_or_default().to_owned();
-    let text = format!("the history of the agent's files could not be kept or restored: {why}");
+    let text = format!("the history of the agent's files could not be saved or restored: {why}");
     Err(Failure::new(
         Exit::Verification,
         "backup.agent",

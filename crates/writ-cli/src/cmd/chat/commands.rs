@@ -110,7 +110,7 @@ fn sessions(listed: &Value, own: SessionId) -> Vec<String> {
         format!("{}  {}{here}", escape_line(text("session")), escape_line(folder))
     };
     let mut lines: Vec<String> = rows.iter().take(MAX_LISTED).map(line).collect();
-    lines.push("`writ chat --session ID` goes on with one".to_owned());
+    lines.push("`writ chat --session ID` continues one".to_owned());
     lines
 }
 

@@ -223,7 +223,7 @@ impl Talk<'_> {
         // Since when nothing has come in a turn, or after a message.
         let (mut ticks, mut quiet) = (ticks(), None);
         self.context.out.remark(format!(
-            "session {} - Ctrl-C stops a turn, Ctrl-D ends; a backslash at the end of a line goes on",
+            "session {} - Ctrl-C stops a turn, Ctrl-D ends; a backslash at the end continues a line",
             self.session
         ));
         loop {
@@ -306,9 +306,7 @@ impl Talk<'_> {
     }
 
     fn say_how_to_resume(&self) {
-        self.context
-            .out
-            .remark(format!("writ chat --session {} goes on with this conversation", self.session));
+        self.context.out.remark(format!("writ chat --session {} continues this conversation", self.session));
     }
 
     /// Runs a command, and shows what it says. What the engine refuses ends the command, and not the conversation.

@@ -46,6 +46,6 @@ pub(super) async fn revoke(context: &Context, key: KeyId, reason: &str) -> Resul
     let done = client.call("keys.revoke", json!({ "key": key, "reason": reason })).await?;
     context.out.either(&done, |done| {
         let stopped = done.get("stopped").and_then(Value::as_array).map_or(0, Vec::len);
-        vec![format!("revoked; {stopped} turns were told to stop")]
+        vec![format!("revoked; {stopped} turns are being stopped")]
     })
 }

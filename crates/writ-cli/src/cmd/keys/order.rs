@@ -88,7 +88,7 @@ async fn issue(context: &Context, file: &Path, yes: bool) -> Result<(), Failure>
 fn ask() -> Result<(), Failure> {
     if !terminal::is_interactive() {
         let hint = "look at what is printed, then run it again with --yes";
-        return Err(Failure::new(Exit::Blocked, "order.no_terminal", "nobody can be asked here", hint));
+        return Err(Failure::new(Exit::Blocked, "order.no_terminal", "no person can be asked here", hint));
     }
     if terminal::confirm("Sign this standing order?")? {
         return Ok(());

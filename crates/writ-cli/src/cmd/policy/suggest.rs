@@ -160,7 +160,7 @@ fn told(one: &Suggestion, days: u32) -> Vec<String> {
         one.would_ask, one.asked
     )];
     lines.extend(unanswered.map(|(argument, most)| {
-        format!("  you did not answer one with {argument}={most}, which is more than you have said yes to")
+        format!("  you did not answer one with {argument}={most}, which is more than you have approved")
     }));
     lines.push(format!("  {}", say(one, days)));
     lines

@@ -140,7 +140,7 @@ fn needs_userns_a_search_with_words_of_its_own_asks_in_a_tainted_turn() {
     let queries = || server.seen().into_iter().map(|seen| seen.query).collect::<Vec<_>>();
     assert_eq!(queries(), ["before anything", "two words"]);
     let asks = bench.home.json(&["approvals", "list"])["asks"].as_array().expect("a list").clone();
-    assert!(asks[0].to_string().contains("told to the search provider"), "{asks:?}");
+    assert!(asks[0].to_string().contains("sent to the search provider"), "{asks:?}");
     let approved = bench.home.run(&["approvals", "approve", &bench.ask(), "--yes"]);
     assert_eq!(code(&approved), 0, "{}", text(&approved));
     assert_eq!(queries().last().map(String::as_str), Some("hunter2 is the password"));

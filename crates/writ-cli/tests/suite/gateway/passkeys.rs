@@ -385,7 +385,7 @@ fn what_two_people_must_approve_waits_for_both() {
         (code(&done), text(&done))
     };
     let first = approve(&page, &one);
-    assert!(first.0 == 5 && first.1.contains("1 of 2 people have said yes"), "{first:?}");
+    assert!(first.0 == 5 && first.1.contains("1 of 2 people have approved"), "{first:?}");
     assert_eq!(approve(&page, &one).0, 4, "the same key again");
     let tap = page.send("POST", &format!("/api/v1/approvals/{one}"), &json!({ "decision": "approve" }));
     assert_eq!(refused(&tap), denied("approval.invalid"));
@@ -397,7 +397,7 @@ fn what_two_people_must_approve_waits_for_both() {
     let web = Web::over(bench, &[]);
     let page = Page { cookie: web.cookie(), web, ..page };
     let shown = text(&page.web.bench.home.run(&["approvals", "show", &one]));
-    assert!(shown.contains("1 of 2 people have said yes: key "), "{shown}");
+    assert!(shown.contains("1 of 2 people have approved: key "), "{shown}");
     let second = page.sign(&key, &one, |asked| Ceremony { sign_count: 2, ..asked });
     assert_eq!((second.status, &second.json()["state"]), (200, &json!("applied")), "{second:?}");
     assert_eq!(page.web.bench.count("remembered"), 1);

@@ -58,7 +58,7 @@ fn needs_userns_needs_python_a_call_that_may_have_been_done_asks_before_it_is_ma
     let asked = desk.again(wish);
     assert_eq!(code(&asked), 5, "{}", text(&asked));
     let shown = desk.bench.home.json(&["approvals", "show", &desk.bench.ask()]);
-    assert!(shown["rationale"].as_str().is_some_and(|why| why.contains("nobody knows")), "{shown}");
+    assert!(shown["rationale"].as_str().is_some_and(|why| why.contains("outcome is unknown")), "{shown}");
     assert_eq!(desk.calls().len(), called, "not before somebody has said yes");
     let again = desk.bench.home.run(&["approvals", "approve", &desk.bench.ask(), "--yes"]);
     assert_ne!(code(&again), 0, "it dies again: {}", text(&again));

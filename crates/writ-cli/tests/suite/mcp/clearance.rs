@@ -157,7 +157,7 @@ fn needs_userns_needs_python_a_cleared_model_is_asked_instead() {
     assert_eq!(models, ["scripted", "cleared"], "the first is told the wish alone");
     assert!(!asked[0].to_string().contains(ANSWER) && asked[1].to_string().contains(ANSWER));
     let exported = text(&desk.bench.home.run(&["audit", "export"]));
-    assert!(exported.contains("those that may be told less are left out"), "{exported}");
+    assert!(exported.contains("models of lower clearance are left out"), "{exported}");
     desk.verify();
 }
 

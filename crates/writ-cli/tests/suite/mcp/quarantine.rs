@@ -105,7 +105,7 @@ fn needs_userns_needs_python_what_is_kept_is_passed_on_unread() {
     assert!(read(&desk).iter().all(|body| !body.contains(ORDER) && !body.contains("ann@example.org")));
     assert!(read(&desk).last().is_some_and(|body| body.contains("$r2 is what crm__send returned")));
     let exported = text(&desk.bench.home.run(&["audit", "export"]));
-    assert!(exported.contains("kept from the model as $r1"), "{exported}");
+    assert!(exported.contains("withheld from the model as $r1"), "{exported}");
 
     // It is there after a restart, in its session alone.
     let session = desk.session();
@@ -140,9 +140,7 @@ fn needs_userns_needs_python_a_question_is_answered_by_its_type_alone() {
         let done = desk.chat(WISH);
         assert_eq!(code(&done), 0, "{kind}: {}", text(&done));
         assert_eq!(desk.bench.server.recorded().len() - before, 5, "{kind}: asked once more, and no further");
-        assert!(
-            read(&desk).last().is_some_and(|body| body.contains("has twice said something of another type"))
-        );
+        assert!(read(&desk).last().is_some_and(|body| body.contains("has twice answered with another type")));
     }
     assert!(read(&desk).iter().all(|body| !body.contains(ORDER)), "nothing of it came through");
     assert_eq!(desk.calls().iter().filter(|call| call.starts_with("send")).count(), 1);

@@ -339,7 +339,7 @@ fn needs_userns_a_server_at_a_url_asks_a_person_and_is_told_what_they_fill_in() 
     let bench = &table.desk.bench;
     assert_eq!(bench.events("answered").len(), 9);
     let exported = text(&bench.home.run(&["audit", "export"]));
-    assert!(exported.contains("the server 'sums' asked: Which account? It was told: account."), "{exported}");
+    assert!(exported.contains("the server 'sums' asked: Which account? It received: account."), "{exported}");
     assert!(!exported.contains(TOLD) && !bench.requests().join("\n").contains(TOLD));
 }
 

@@ -141,7 +141,7 @@ pub(super) const RESPONSES: &[(&str, Rule)] = &[
     ("background", Only(is_false, "must be left out: an answer is waited for or streamed")),
     (
         "conversation",
-        Only(NEVER, "must be left out: 'previous_response_id' or the header X-Conversation-Id goes on"),
+        Only(NEVER, "must be left out: 'previous_response_id' or the header X-Conversation-Id continues"),
     ),
     ("prompt", Only(NEVER, "must be left out: no prompts are stored here")),
     ("context_management", Only(NEVER, "must be left out: the agent keeps its own context")),

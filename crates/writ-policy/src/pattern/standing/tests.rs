@@ -215,7 +215,7 @@ fn spans_and_patterns_are_said_in_words() {
         said(&pay("ann", json!(5), "a"))
     );
     let command = said(&prepared(Action::Exec(exec())));
-    assert!(command.ends_with("; whatever is in the other files that it uses"), "{command}");
+    assert!(command.ends_with("; regardless of the other files that it uses"), "{command}");
 }
 
 /// What is signed for each scope is what the card offers, for as long as that is good.

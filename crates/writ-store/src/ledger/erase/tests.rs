@@ -27,7 +27,7 @@ fn what_something_rests_on_is_kept_and_goes_when_nothing_does() {
     let home = Home::new().with_session(1);
     home.commit([receive(1, 1, "a"), vec![Op::Append(Box::new(intent(1)))]].concat());
     assert_eq!(why(&home, 0), "its message waits or is worked on");
-    assert_eq!(why(&home, 1), "nobody knows yet what came of the attempt");
+    assert_eq!(why(&home, 1), "the outcome of the attempt is not known yet");
     home.commit(vec![outcome(1)]);
     assert_eq!(erase(&home, 1), Ok(()), "it is known now");
     home.commit(vec![Op::OpenAsk(Box::new(ask(1, "a")))]);
@@ -59,7 +59,7 @@ fn what_explains_the_ledger_itself_and_what_a_turn_is_at_are_kept() {
     let erased =
         Fact::Erased { entries: vec![(EntrySeq(0), EntrySeq(0))], by: "owner".into(), reason: "mine".into() };
     home.commit(vec![append(restored), append(erased)]);
-    assert_eq!(why(&home, 0), "it explains a gap to whoever verifies");
+    assert_eq!(why(&home, 0), "it explains a gap to verifiers");
     assert_eq!(why(&home, 1), "it says what was erased, and why");
     home.commit([receive(1, 1, "a"), vec![open_turn(1, 1, 1)]].concat());
     let mut said = entry(Fact::Remembered {
