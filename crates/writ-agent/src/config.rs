@@ -146,12 +146,14 @@ impl Config {
     #[must_use]
     pub fn narrowed(&self, room: Tokens) -> Self {
         let mut narrow = self.clone();
+        // A smaller room would leave no space for a message beside the system text.
         let room = room.max(MIN_ROOM);
         let ContextConfig { total_tokens, system_max, eviction_threshold_pct, .. } = &mut narrow.context;
         *total_tokens = room.min(*total_tokens);
         *eviction_threshold_pct = NARROWED_THRESHOLD.min(*eviction_threshold_pct);
         let threshold = eviction_threshold_pct.of(*total_tokens);
         *system_max = NARROWED_SYSTEM.of(threshold).min(*system_max).max(Tokens::new(1));
+        // The answer gets what the eviction threshold leaves, so that both together fit.
         let answer = room.saturating_sub(NARROWED_THRESHOLD.of(room));
         narrow.limits.max_output_tokens = answer.min(narrow.limits.max_output_tokens);
         narrow
@@ -198,6 +200,7 @@ impl ContextConfig {
             }
         }
         for (name, profile) in &self.profiles {
+            // Shares may add up to less than the whole: the rest belongs to the current turn.
             if profile.sum() > MAX_PROFILE_SUM {
                 return Err(ConfigError::ProfileSum { profile: name.clone() });
             }
@@ -307,6 +310,7 @@ impl Share {
 
     /// This share of a number of tokens, rounded down.
     pub fn of(self, whole: Tokens) -> Tokens {
+        // The product of two 64-bit values needs 128 bits.
         let part = u128::from(whole.get()) * u128::from(self.0) / u128::from(Self::WHOLE);
         Tokens::new(u64::try_from(part).unwrap_or(u64::MAX))
     }

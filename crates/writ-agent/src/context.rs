@@ -223,6 +223,7 @@ impl Zones {
         (most_chars, results): (usize, Results),
     ) -> Self {
         let memory = |item: &MemoryItem, pinned| Unit::one(memory_message(item), most_chars, pinned);
+        // The note of an earlier restart is not repeated from the history.
         let history = seed.history.iter().filter(|message| !is_rehydration_note(message)).cloned();
         let mut rehydrated = Vec::new();
         if seed.rehydrated && !seed.history.is_empty() {
@@ -238,10 +239,12 @@ impl Zones {
             .enumerate()
             .map(|(n, messages)| {
                 let messages = masked(messages, n < last && results >= Results::OfTheLastStep);
+                // The user's own messages of this turn must stay; everything else may be evicted.
                 let pinned = messages.iter().any(|message| message.role == Role::User);
                 Unit::new(messages, most_chars, pinned)
             })
             .collect();
+        // The last step is pinned: the model must see the results that it has just asked for.
         if let Some(last) = current.last_mut() {
             last.pinned = true;
         }
@@ -281,6 +284,7 @@ impl Zones {
         let room_for_note = MAX_NOTE_SHARE.of(budget.total).get();
         let with_note = budget.room.get().saturating_sub(room_for_note);
         while total > budget.room.get() {
+            // History is evicted while it exceeds its share, or where memory has nothing to give.
             let history_first = chronicle > chronicle_share || memory <= memory_share || self.hits.is_empty();
             let gone = if history_first && let Some(unit) = self.history.pop_front() {
                 chronicle -= unit.tokens;
@@ -299,6 +303,7 @@ impl Zones {
             total -= gone.tokens;
             evicted += 1;
         }
+        // The note about evicted history needs room itself, so further history makes way for it.
         while total > with_note
             && !left_out.is_empty()
             && let Some(unit) = self.history.pop_front()
@@ -330,6 +335,7 @@ impl Zones {
         evicted: usize,
         max_output_tokens: Tokens,
     ) -> Assembled {
+        // The label covers every text of the request, the system text included.
         let mut label = Label::new(Taint::Owner);
         for text in &seed.system {
             label.join(&text.label);
@@ -343,6 +349,8 @@ impl Zones {
                 messages.push(message);
             }
             let Unit { source, tokens, pinned, .. } = unit;
+            // The order of these lines is the order of the request: later parts change more often, for the
+            // provider's cache.
             items.push(ItemUse { zone, source, tokens: Tokens::new(tokens), pinned, taint });
         };
         self.owner_profile.into_iter().for_each(|unit| place(Zone::Memory, unit));
@@ -428,6 +436,7 @@ fn is_shown_whole(part: &Part, most_chars: usize) -> bool {
 }
 
 fn message_tokens(message: &ChatMessage) -> u64 {
+    // Estimates only: providers count differently, and a turn corrects itself by refusals.
     let part_tokens = |part: &Part| match part {
         Part::Text { text } => estimate_tokens(text).get(),
         Part::Call(call) => {
@@ -441,6 +450,7 @@ fn message_tokens(message: &ChatMessage) -> u64 {
 
 fn memory_message(item: &MemoryItem) -> ChatMessage {
     let mut text = text::cut(&item.text, MAX_MEMORY_CHARS);
+    // Foreign text is fenced, so that the model can distinguish it from instructions.
     if item.label.taint == Taint::External {
         text = text::external("memory", &text);
     }
@@ -461,6 +471,7 @@ fn workspace_message(item: &WorkspaceItem) -> ChatMessage {
 /// One line of at most [`MAX_TITLE_CHARS`] characters that ends no quotation, opens no bracket and turns no text round.
 fn title(text: &str) -> String {
     let plain = |c: char| {
+        // Quotation marks, brackets and direction marks could imitate the fence around the title.
         let disturbs = c.is_control()
             || matches!(c, '"' | '[' | ']' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
             || matches!(c, '\u{27e6}' | '\u{27e7}' | '\u{301a}' | '\u{301b}');

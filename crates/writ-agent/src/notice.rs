@@ -98,6 +98,7 @@ impl BudgetNote {
     /// The note that is due, if the session has not been given it yet. When
     /// several thresholds were crossed at once, only the last counts.
     pub fn due(budget: &BudgetSeed) -> Option<Self> {
+        // A session without a limit gets no notes.
         if budget.limit == Tokens::MAX {
             return None;
         }
@@ -108,6 +109,7 @@ impl BudgetNote {
             .into_iter()
             .rev()
             .find(crossed)
+            // Each note is given once; a higher one replaces the lower ones that were skipped.
             .filter(|note| budget.given.is_none_or(|given| given < *note))
     }
 }

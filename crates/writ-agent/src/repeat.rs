@@ -56,6 +56,7 @@ impl Repeats {
 
     /// Notes what came of a call.
     pub(crate) fn note(&mut self, call: &ToolCall, result: &ToolResult) {
+        // The same call with a new result is progress, so the result is part of the step.
         let outcome = format!("{:?} {}", result.outcome, result.text);
         let step = Step { call: digest_of_call(call), result: Digest::of(outcome.as_bytes()) };
         if !self.recent.contains(&step) {
@@ -73,10 +74,12 @@ impl Repeats {
     fn closes_a_circle(&self, call: Digest, max_identical: u32) -> Option<Step> {
         let last = self.recent.front()?;
         let identical = self.recent.iter().take_while(|step| *step == last).count();
+        // The same call again and again.
         if last.call == call {
             let most = usize::try_from(max_identical).unwrap_or(usize::MAX);
             return (identical >= most).then_some(*last);
         }
+        // Two calls in turn, A-B-A-B, with equal results each time.
         let cycle: Vec<&Step> = self.recent.iter().take(CYCLE).collect();
         match cycle.as_slice() {
             [b2, a2, b1, a1] if a1 == a2 && b1 == b2 && a1.call == call => Some(**a2),
@@ -88,6 +91,7 @@ impl Repeats {
 /// Name and canonical arguments: the order of keys does not make another call.
 fn digest_of_call(call: &ToolCall) -> Digest {
     Digest::of_canonical(&(&call.name, &call.arguments))
+        // Arguments without a canonical form, such as fractions beyond its range, are compared as text.
         .unwrap_or_else(|_| Digest::of(format!("{} {}", call.name, call.arguments).as_bytes()))
 }
 

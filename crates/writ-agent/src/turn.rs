@@ -264,6 +264,8 @@ impl Turn {
             let mut effects = Vec::new();
             turn.handle(stored.event, stored.at, &mut effects)
                 .map_err(|source| RecoverError::Illegal { n, source })?;
+            // Only the effects of the last event are still due: earlier ones were answered by the events after
+            // them.
             if !effects.is_empty() {
                 due = effects;
             }
@@ -312,6 +314,7 @@ impl Turn {
 
     fn open(&mut self, opened: Opened, now: Timestamp, out: &mut Vec<Effect>) -> Result<(), Why> {
         let Opened { session, turn, number, messages, seed, config } = opened;
+        // A stored event is checked like a new one: the store may have been changed.
         config.validate()?;
         if number == 0 {
             return Err(Why::NumberZero);
@@ -348,6 +351,7 @@ impl Turn {
         if let Some(message) = self.inbox.front() {
             self.phase = Phase::JudgingInput;
             out.push(Effect::JudgeInput { message: message.clone() });
+        // All messages of the turn were blocked, so there is nothing for the model to answer.
         } else if self.conversation.is_empty() {
             let reason = std::mem::take(&mut self.remarks).join("\n\n");
             self.ending =
@@ -367,6 +371,8 @@ impl Turn {
         match verdict {
             Verdict::Pass => {}
             Verdict::Transform { text } => message.text = text,
+            // The opening message's reason is the answer itself; for later messages it becomes a remark beside
+            // the answer.
             Verdict::Block { reason } | Verdict::Again { reason, .. } => {
                 self.remarks.push(if opening { reason } else { notice::message_blocked(&reason) });
                 self.inbox.pop_front();
@@ -387,6 +393,7 @@ impl Turn {
 
     fn take_hits(&mut self, hits: Vec<MemoryItem>, out: &mut Vec<Effect>) {
         for hit in hits {
+            // Memories that an earlier message of this turn recalled are already in the context.
             if self.hits.len() < MAX_RECALLED && !self.hits.iter().any(|known| known.id == hit.id) {
                 self.hits.push(hit);
             }
@@ -404,6 +411,7 @@ impl Turn {
         self.conversation.append(&mut self.news);
         if let Some(note) = BudgetNote::due(&self.seed.budget) {
             self.seed.budget.given = Some(note);
+            // The note is for this turn only and does not become part of the history.
             self.passing.insert(self.conversation.len());
             self.conversation.push(context::system_message(note.text()));
         }
@@ -424,6 +432,7 @@ impl Turn {
     }
 
     fn take_reply(&mut self, reply: ModelReply, out: &mut Vec<Effect>) {
+        // A reply proves that the request fitted: the next one may be shortened again.
         self.shortening.tries = 0;
         self.usage += reply.usage;
         self.seed.budget.used += reply.usage.total();
@@ -449,6 +458,7 @@ impl Turn {
 
     fn arrive(&mut self, message: TurnMessage) -> Result<(), Why> {
         check_text(&message)?;
+        // A message can arrive twice after a crash.
         let known = self.answers.contains(&message.id) || self.inbox.iter().any(|m| m.id == message.id);
         if !known && self.absorbed < self.config.limits.max_absorbed_messages {
             self.absorbed += 1;

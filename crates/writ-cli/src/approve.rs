@@ -99,6 +99,7 @@ pub(crate) fn check(card: &Card) -> Result<(), Failure> {
 pub(crate) fn lines(card: &Card) -> Vec<String> {
     let mut lines = vec![
         format!("ask {} ({}, risk {:?}, until {})", card.ask_id, card.state, card.risk, card.expires_at)
+            // Lower case for the words of the enum, which its debug form writes in capitals.
             .to_lowercase(),
         format!("why: {}", escape(&card.rationale)),
     ];
@@ -141,6 +142,7 @@ pub(crate) fn lines(card: &Card) -> Vec<String> {
 /// If the engine does not say.
 pub(crate) async fn here(client: &mut Client) -> Result<(InstallationId, u64), Failure> {
     here_and_now(client).await.map(|(here, _)| here)
+    // A missing part of the status is a bug of the engine, not of the person.
 }
 
 /// The same, and the time from which what is signed now counts: a clock that was set back is behind the engine's.
@@ -153,6 +155,7 @@ pub(crate) async fn here_and_now(client: &mut Client) -> Result<((InstallationId
     let installation = status.get("installation").and_then(Value::as_str).and_then(|text| text.parse().ok());
     let here = installation.zip(status.get("epoch").and_then(Value::as_u64));
     let here = here.ok_or_else(|| Failure::bug("reading the status", "it names no installation"))?;
+    // Signed with the engine's time: a clock that lags would make the approval old at once.
     Ok((here, clock::now().plus(clock_behind(&status))))
 }
 
@@ -172,6 +175,7 @@ pub(crate) async fn sign(
     client: &mut Client,
     (card, given): (&Card, &Given),
 ) -> Result<ApprovalToken, Failure> {
+    // Checked again right before signing: the card may come from another path than the one above.
     check(card)?;
     let ((installation, epoch), now) = here_and_now(client).await?;
     let limits = if let Given::Standing(limits) = given { limits.clone() } else { Limits::default() };
@@ -197,6 +201,7 @@ pub(crate) async fn sign(
         ),
         ScopeError::NotCanonical(error) => Failure::bug("signing the approval", error),
     })?;
+    // The key is opened last, after everything that can fail without it.
     let key = open_approver_key(context, config)?.signing_key()?;
     let claims = ApprovalClaims {
         installation,
@@ -205,6 +210,7 @@ pub(crate) async fn sign(
         decision: Decision::Approve,
         prepared: card.prepared,
         shown: card.shown_hash,
+        // A nonce, so that each signature can be used once.
         nonce: hex::encode(clock::random_bytes()),
         issued_at: now,
         expires_at,
@@ -251,6 +257,7 @@ pub(crate) async fn answer(
         let frame = client.receive().await?;
         match frame.frame {
             // Frames of the session have a number; the answer to this client has none.
+            // Other clients may answer the same ask meanwhile.
             ServerFrame::ApprovalResolved { ask_id, state, reason, text, exit, .. }
                 if ask_id == *ask && frame.seq == 0 =>
             {
@@ -283,6 +290,7 @@ pub(crate) async fn answer(
 ///
 /// If no person can be asked, or the answer is no.
 pub(crate) fn confirm(ask: &AskId, question: &str) -> Result<(), Failure> {
+    // Without a terminal the ask stays open, and the exit code shows it.
     if !terminal::is_interactive() {
         return Err(Failure::new(
             Exit::Waiting,

@@ -42,6 +42,7 @@ const MAX_START_OUTPUT: u64 = 64 * 1024;
 
 /// Returns true if the outcome of the sent frames is unknown: there was neither a refusal nor an answer.
 pub(crate) fn is_unanswered(failure: &Failure) -> bool {
+    // A bug is included: an answer that cannot be read leaves the outcome open, too.
     failure.is("client.silent") || failure.is("client.gone") || failure.code() == Exit::Bug.code()
 }
 
@@ -84,6 +85,7 @@ impl Client {
     pub(crate) async fn connect(context: &Context) -> Result<Option<Self>, Failure> {
         match UnixStream::connect(context.home.socket()).await {
             Ok(stream) => Ok(Some(Self::over(stream, WAITS))),
+            // No socket, or one without a process behind it: no engine runs.
             Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused) => {
                 Ok(None)
             }
@@ -98,6 +100,7 @@ impl Client {
 
     fn over(stream: UnixStream, waits: Waits) -> Self {
         Self {
+            // The kernel names the process at the other end, for the hint when it is silent.
             engine: stream.peer_cred().ok().and_then(|peer| peer.pid()),
             frames: Framed::new(stream, LinesCodec::new_with_max_length(MAX_FRAME_BYTES)),
             heard: Instant::now(),
@@ -127,12 +130,14 @@ impl Client {
     ///
     /// If the frame is too large, or the engine has ended or takes nothing.
     pub(crate) async fn send(&mut self, frame: &ClientFrame) -> Result<(), Failure> {
+        // From then on an error without an id belongs to the session.
         self.joined |= matches!(frame, ClientFrame::Resume { .. });
         let line = serde_json::to_string(frame).map_err(|error| Failure::bug("writing a frame", error))?;
         if line.len() > MAX_FRAME_BYTES {
             let text = format!("this is larger than {MAX_FRAME_BYTES} bytes");
             return Err(Failure::new(Exit::Usage, "client.too_large", text, "send less at once"));
         }
+        // A stopped engine does not read, and its socket's buffer fills up.
         match timeout(self.waits.patience, self.frames.send(line)).await {
             Ok(sent) => sent.map_err(|_| gone()),
             Err(_) => Err(self.silent()),
@@ -152,6 +157,7 @@ impl Client {
     }
 
     fn keep(&mut self, frame: Numbered) {
+        // Bounded: a session can send faster than a caller asks.
         if self.kept.len() >= MAX_KEPT {
             self.kept.pop_front();
         }
@@ -176,6 +182,7 @@ impl Client {
                         return Ok(numbered);
                     }
                 }
+                // The ping was not answered either.
                 Err(_) if self.asked.is_some() => return Err(self.silent()),
                 Err(_) => {
                     let (method, params) = ("ping".to_owned(), Value::Null);
@@ -220,6 +227,7 @@ impl Client {
         self.send(&ClientFrame::Call { id, method: method.to_owned(), params }).await?;
         loop {
             let numbered = self.next().await?;
+            // A session's frames between call and answer are stored for later.
             if !self.is_answer(id, &numbered.frame) {
                 self.keep(numbered);
                 continue;
@@ -327,6 +335,7 @@ impl Starting {
             if let Some(client) = Client::connect(context).await? {
                 return Ok(client);
             }
+            // The engine's end is checked after the connection, which another engine may have answered.
             if running && let Some(code) = self.exit_code() {
                 // Another command was quicker: its engine holds the home and will answer.
                 if code != i32::from(Exit::Blocked.code()) || !self.lost_the_race() {
@@ -337,6 +346,7 @@ impl Starting {
             let next = async {
                 tokio::select! {
                     () = sleep(TRY_EVERY) => {}
+                    // Wakes at the end of the child, so that a failed start is reported at once.
                     _ = self.ended.recv() => {}
                 }
             };
@@ -366,6 +376,7 @@ impl Starting {
         let file = std::fs::File::open(&self.output).ok()?;
         let mut text = String::new();
         file.take(MAX_START_OUTPUT).read_to_string(&mut text).ok()?;
+        // The last report counts: earlier lines are warnings.
         text.lines().rev().find_map(told)
     }
 

@@ -132,6 +132,7 @@ impl ToReport for ConfigError {
     fn report(&self) -> Report {
         let mut texts = self.findings.iter().take(MAX_TOLD).map(ToString::to_string);
         let first = texts.next().unwrap_or_default();
+        // One finding is reported with its hint, several with their number.
         let hint = match (self.findings.len(), self.findings.first()) {
             (0 | 1, Some(finding)) => finding.advice().to_owned(),
             (more, _) => format!("{} more; `writ config check` shows all", more.saturating_sub(1)),
@@ -167,6 +168,7 @@ pub(crate) fn load(sources: &Sources<'_>) -> Result<Config, ConfigError> {
     match config {
         Some(config) if findings.is_empty() => Ok(config),
         Some(_) | None => {
+            // Sorted by place, so that the report reads like the file.
             findings.sort_by(|a, b| a.origin.cmp(&b.origin).then_with(|| a.text.cmp(&b.text)));
             findings.dedup();
             Err(ConfigError { findings })
@@ -178,6 +180,7 @@ fn read(sources: &Sources<'_>) -> (Effective, Vec<Finding>) {
     let mut effective = Effective::new(defaults());
     let mut findings = Vec::new();
     let home = sources.env.path("HOME");
+    // Later layers override earlier ones; a project's layer can only narrow.
     let mut lay = |which, layer: Layer| {
         findings.extend(layer.findings);
         let (settings, not_found) = tilde::expand(layer.settings, home.as_deref());
@@ -259,6 +262,7 @@ fn assemble(effective: Effective, home: &Path, findings: &mut Vec<Finding>) -> O
         Some(_) | None => Table::new(),
     };
     let named = |name: &str, table: Table| Table::from_iter([(name.to_owned(), Value::Table(table))]);
+    // The section is read by two owners, so their keys are separated first.
     let mut secrets = section("secrets");
     let backend = secrets.remove("backend");
     let mut models = named("models", section("models"));
@@ -266,6 +270,7 @@ fn assemble(effective: Effective, home: &Path, findings: &mut Vec<Finding>) -> O
     let mut turn = named("context", section("context"));
     turn.extend(named("limits", section("limits")));
 
+    // Each section is read even if an earlier one failed, to report all findings at once.
     let mut typed = Typed { effective: &effective, findings };
     let escalations: Option<EscalationConfigs> = typed.read("escalations", section("escalations"));
     let access: Option<AccessConfig> = typed.read("access", section("access"));
@@ -285,6 +290,7 @@ fn assemble(effective: Effective, home: &Path, findings: &mut Vec<Finding>) -> O
     let models = typed.read("", models);
     let general: Option<General> = typed.read("", tree);
 
+    // From here a missing section means a finding that was already recorded.
     let budget = budget?;
     let mut turn = turn?;
     turn.limits.max_tool_calls_per_turn = u32::try_from(budget.max_tool_calls_per_turn).unwrap_or(u32::MAX);
@@ -343,6 +349,7 @@ impl Typed<'_> {
                     [section, &inner].iter().flat_map(|part| part.split('.')).map(str::to_owned).collect();
                 let path: KeyPath = path.into_iter().filter(|part| !part.is_empty() && part != ".").collect();
                 let text = error.into_inner().message().trim().to_owned();
+                // The error names the key, and the merged tree knows its file and line.
                 let origin = self.effective.blame(&path);
                 let text = format!("'{}': {text}", schema::dotted(&path));
                 self.findings.push(Finding { origin, text, hint: String::new() });
@@ -425,6 +432,7 @@ impl Config {
             Ok(_) | Err(ModelsConfigError::MissingDefault) => {}
             Err(error) => {
                 let mut finding = self.blamed(error.to_string(), "models");
+                // The cause's own hint is closer than the general one.
                 finding.hint = error.report().hint;
                 findings.push(finding);
             }
@@ -437,6 +445,7 @@ impl Config {
             finding.hint = error.report().hint;
             findings.push(finding);
         }
+        // The same check as at the start of the engine, so that `config check` finds it, too.
         if let Some(base) = &self.telemetry.otlp_endpoint
             && let Err(error) = Endpoint::below(base, writ_telemetry::otlp::PATH)
         {
@@ -453,6 +462,7 @@ impl Config {
             finding.hint = error.hint();
             findings.push(finding);
         }
+        // Compared as real paths: two names can lead to one folder.
         if real(&self.verify_dir()) == real(&self.customer_context_dir()) {
             let mut finding =
                 self.blamed("verify_dir and customer_context_dir are the same folder".into(), "verify_dir");
@@ -470,6 +480,7 @@ impl Config {
 
 /// A path with all links followed as far as it exists, and without `.` and `..`.
 fn real(path: &Path) -> PathBuf {
+    // The folders need not exist yet, so the longest existing part is resolved.
     let existing = path.ancestors().find_map(|above| Some((above, above.canonicalize().ok()?)));
     let Some((above, mut whole)) = existing else { return path.to_owned() };
     for part in path.strip_prefix(above).unwrap_or(Path::new("")).components() {

@@ -32,6 +32,7 @@ impl Context {
             0 => Vec::new(),
             _ => vec![("log.level", Value::String("debug".to_owned()))],
         };
+        // Every command needs a home's path; only some need an existing home.
         let home = Home::find(global.home.as_deref(), &env)?;
         Ok(Self { home, env, out: Out { json: global.json, quiet: global.quiet }, flags })
     }
@@ -48,6 +49,7 @@ impl Context {
     ///
     /// If the path cannot be used.
     pub(crate) fn at(home: &Path, other: &Self) -> Result<Self, Failure> {
+        // The demo's own home must not read this user's environment.
         let env = Env::default();
         Ok(Self { home: Home::find(Some(home), &env)?, env, out: other.out, flags: other.flags.clone() })
     }

@@ -33,6 +33,7 @@ impl Env {
 
     /// A variable that is set and not empty, as a path.
     pub(crate) fn path(&self, name: &str) -> Option<PathBuf> {
+        // An empty variable counts as unset, as in most programs.
         self.variables.get(&OsString::from(name)).filter(|value| !value.is_empty()).map(PathBuf::from)
     }
 
@@ -44,6 +45,7 @@ impl Env {
     /// A variable that holds a credential, without blanks and line ends around it: no credential has any there, and
     /// none can be sent in a header.
     pub(crate) fn secret(&self, name: &str) -> Option<SecretString> {
+        // Keys are often pasted with a line end.
         self.text(name).map(str::trim).filter(|value| !value.is_empty()).map(SecretString::from)
     }
 

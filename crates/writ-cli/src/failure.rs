@@ -45,6 +45,7 @@ impl Failure {
 
     /// Writing to standard output failed.
     pub(crate) fn output(error: &io::Error) -> Self {
+        // `head` and the like close the pipe early; that is their right.
         if error.kind() == io::ErrorKind::BrokenPipe {
             return Self::ReaderGone;
         }
@@ -106,6 +107,7 @@ impl fmt::Display for Failure {
 
 fn tell_report(err: &mut impl io::Write, report: &Report, verbose: bool) -> io::Result<()> {
     writeln!(err, "error: {}", report.outside)?;
+    // Internal details are for `-v` only: they may name paths.
     if verbose && report.inside != report.outside {
         writeln!(err, "detail: {}", report.inside)?;
     }

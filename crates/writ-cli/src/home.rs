@@ -127,17 +127,20 @@ impl ToReport for HomeError {
 impl Home {
     /// Finds the home: `--home`, else `WRIT_HOME`, else `~/.writ`. Touches nothing.
     pub(crate) fn find(flag: Option<&Path>, env: &Env) -> Result<Self, HomeError> {
+        // The flag overrides the variable.
         let given = flag.map(Path::to_owned).or_else(|| env.path("WRIT_HOME"));
         let root = match given {
             Some(path) => path,
             None => user_home(env).ok_or(HomeError::Unknown)?.join(".writ"),
         };
+        // Made absolute at once, since the engine changes its folder.
         Ok(Self { root: std::path::absolute(root).map_err(HomeError::NoCurrentFolder)? })
     }
 
     /// Checks the home folder itself: there, ours, closed to others, readable, writable.
     pub(crate) fn check(&self) -> Result<(), HomeError> {
         check_folder(&self.root)?;
+        // The kernel's limit for socket paths is short, and its own error names no path.
         if self.socket().as_os_str().len() > MAX_SOCKET_PATH {
             return Err(HomeError::TooLong(self.socket()));
         }
@@ -149,6 +152,8 @@ impl Home {
         self.check()?;
         for (path, what) in [(self.config_file(), "config.toml"), (self.keys().join("backend.toml"), "keys")]
         {
+            // Links are not followed here: a dangling one still counts as set up, and its use reports the
+            // error.
             match fs::symlink_metadata(&path) {
                 Ok(_) => {}
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -231,6 +236,7 @@ impl Home {
 }
 
 fn user_home(env: &Env) -> Option<PathBuf> {
+    // The variable first, then the system's list of users.
     env.path("HOME").or_else(|| home_of(geteuid().as_raw()))
 }
 

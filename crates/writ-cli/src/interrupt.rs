@@ -14,6 +14,7 @@ pub(crate) const STACK_BYTES: usize = 4 * 1024 * 1024;
 /// Runs a command in a thread of its own until it ends or Ctrl-C is pressed; in that case the thread ends
 /// with the process.
 pub(crate) fn or_done(work: impl FnOnce() -> Result<(), Failure> + Send + 'static) -> Result<(), Failure> {
+    // Saved before the command can hide typing.
     let settings = Settings::remember();
     let runtime = Builder::new_current_thread()
         .enable_all()
@@ -23,6 +24,7 @@ pub(crate) fn or_done(work: impl FnOnce() -> Result<(), Failure> + Send + 'stati
     std::thread::Builder::new()
         .name("command".into())
         .stack_size(STACK_BYTES)
+        // Commands run in a thread of their own: the main thread must stay free for Ctrl-C.
         .spawn(move || {
             // The receiver is dropped after Ctrl-C: the result is not needed then.
             let _late = done.send(work());

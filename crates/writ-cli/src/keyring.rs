@@ -112,6 +112,7 @@ pub(crate) fn public_keys(home: &Home, role: Role) -> Result<Vec<VerifyingKey>, 
         let bytes: Digest = line.trim().parse().ok()?;
         VerifyingKey::from_bytes(bytes.as_bytes()).ok()
     };
+    // Bounded, since the file is read before anything is verified.
     let keys: Option<Vec<VerifyingKey>> = text.lines().take(MAX_KEYS).map(key).collect();
     keys.filter(|keys| !keys.is_empty()).ok_or(PublicKeyError::Malformed { role: role_name })
 }
@@ -127,6 +128,7 @@ pub(crate) fn record_public(home: &Home, role: Role, key: &VerifyingKey) -> Resu
         Err(PublicKeyError::Missing { .. }) => Vec::new(),
         Err(error @ (PublicKeyError::Io { .. } | PublicKeyError::Malformed { .. })) => return Err(error),
     };
+    // Recording is repeatable, so that an interrupted `init` can run again.
     if keys.contains(key) {
         return Ok(false);
     }
@@ -178,6 +180,7 @@ pub(crate) fn record_rotation(home: &Home, rotation: &Rotation) -> Result<(), Pu
 
 /// Writes a file that only its owner may read, over one that is there.
 fn write_private(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+    // Readable by the owner alone from the moment it exists.
     let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
     file.write_all(bytes)?;
     file.sync_all()
@@ -209,9 +212,11 @@ pub(crate) fn open_approver_key(context: &Context, config: &Config) -> Result<Ap
 ///
 /// If the folder cannot be read, or no person can be asked.
 pub(crate) fn passphrase(context: &Context, prompt: &str) -> Result<Option<SecretString>, Failure> {
+    // The file of the backend says which kind of store this is; only one kind has a passphrase.
     match recorded(&context.home.keys())? {
         Some(Backend::Keyring | Backend::Plain) | None => Ok(None),
         Some(Backend::Age) => match credential(context) {
+            // A service manager hands the passphrase over; a person is asked only at a terminal.
             Some(passphrase) => Ok(Some(passphrase)),
             None if terminal::is_interactive() => terminal::prompt_hidden(prompt).map(Some),
             None => Err(SecretsError::PassphraseNeeded.into()),
@@ -225,6 +230,7 @@ pub(crate) fn credential(context: &Context) -> Option<SecretString> {
     let path = context.env.path("CREDENTIALS_DIRECTORY")?.join(CREDENTIAL);
     let file = fs::File::open(path).ok()?;
     let mut text = zeroize::Zeroizing::new(String::new());
+    // A line end is a habit of editors, not a part of the passphrase.
     file.take(MAX_PASSPHRASE_BYTES).read_to_string(&mut text).ok()?;
     Some(SecretString::from(text.trim_end_matches(['\n', '\r'])))
 }

@@ -23,6 +23,7 @@ pub(crate) fn open_to_read(context: &Context, config: &Config) -> Result<Store, 
     let path = config.database();
     require(&path)?;
     let keys = public_keys(&context.home, Role::Harness)?;
+    // The first key is the present one.
     let newest = keys.first().map(|key| *key.as_bytes()).unwrap_or_default();
     Ok(Store::open_read_only(&path, newest)?)
 }
@@ -36,6 +37,7 @@ pub(crate) type Locks = [HomeLock; 2];
 ///
 /// If another process holds one of them.
 pub(crate) fn lock(context: &Context, config: &Config) -> Result<Locks, LockError> {
+    // Two locks, since two homes may name the same data folder.
     let beside = config.database().with_extension("db.lock");
     Ok([HomeLock::acquire(&context.home.lock())?, HomeLock::acquire(&beside)?])
 }

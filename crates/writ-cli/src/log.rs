@@ -61,6 +61,7 @@ pub(crate) fn to_file(
 ) -> io::Result<Bystander> {
     let file = Rotating::open(folder, FILE, config.max_bytes, config.keep)?;
     let in_file = config.level.parse().unwrap_or(LevelFilter::INFO);
+    // The file gets JSON at its own level, standard error plain lines at the level of the flags.
     let json = Lines::new(file, run, redactor.clone()).with_filter(ours(in_file));
     let bystander = Bystander::start(Masked { stream: io::stderr(), redactor: redactor.clone() });
     let plain = fmt::layer().with_writer(bystander.clone()).without_time();
@@ -78,6 +79,7 @@ struct Masked<S> {
 
 impl<S: io::Write> io::Write for Masked<S> {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        // Masked as text: a log line is always UTF-8 by then.
         let text = String::from_utf8_lossy(line);
         self.stream.write_all(self.redactor.mask(&text).as_bytes())?;
         Ok(line.len())
@@ -89,6 +91,7 @@ impl<S: io::Write> io::Write for Masked<S> {
 }
 
 fn ours(level: LevelFilter) -> Targets {
+    // Libraries may log URLs and headers below warnings.
     let libraries = level.min(LevelFilter::WARN);
     Targets::new().with_default(libraries).with_target("writ", level)
 }

@@ -42,6 +42,7 @@ impl Out {
         value: &T,
         people: impl FnOnce(&T) -> Vec<String>,
     ) -> Result<(), Failure> {
+        // JSON is one document; lines are for people.
         if self.json {
             return self.json(value);
         }

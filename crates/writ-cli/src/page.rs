@@ -31,6 +31,7 @@ impl SecretIntake for Intake {
 ///
 /// If it may not or cannot listen.
 pub(crate) fn bind(context: &Context, config: &Config, credentials: &Credentials) -> Result<Http, Failure> {
+    // Without a token the page is served to this machine alone, which the binding checks.
     let token = match &config.server.auth_token {
         None => None,
         Some(reference) => Some(token(credentials, reference)?),
@@ -78,6 +79,7 @@ pub(crate) fn link(context: &Context, host: IpAddr, port: u16) -> Result<String,
 ///
 /// If none does.
 pub(crate) async fn served(context: &Context) -> Result<(u16, Client), Failure> {
+    // A socket without a port belongs to an engine that serves no page.
     if let Some(client) = Client::connect(context).await?
         && let Some(port) = http::running_port(&context.home.runtime())
     {

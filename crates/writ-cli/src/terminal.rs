@@ -16,6 +16,7 @@ const MAX_ANSWER_BYTES: u64 = 4096;
 
 /// Returns true if a person uses standard input and standard error.
 pub(crate) fn is_interactive() -> bool {
+    // Questions go to standard error, so that output can be redirected.
     io::stdin().is_terminal() && io::stderr().is_terminal()
 }
 
@@ -39,6 +40,7 @@ pub(crate) fn confirm(question: &str) -> Result<bool, Failure> {
 
 /// Reads a secret's value: typed without echo at a terminal, else from the pipe. One line ending is dropped.
 pub(crate) fn read_value(prompt: &str) -> Result<SecretString, Failure> {
+    // A piped value is read as it is, without a prompt.
     if io::stdin().is_terminal() {
         return prompt_hidden(prompt);
     }

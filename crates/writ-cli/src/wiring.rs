@@ -98,6 +98,7 @@ impl Traces {
 
     /// Delivers the remaining spans, and ends; the time for this is bounded.
     pub(crate) async fn end(self) {
+        // Twice the limit: one delivery may be under way when the stop is noticed.
         self.stop.cancel();
         let limit = END_LIMIT.saturating_mul(2);
         if tokio::time::timeout(limit, self.task).await.is_err() {
@@ -117,6 +118,7 @@ fn exporter(
     egress: &Arc<Egress>,
     resource: Resource,
 ) -> Result<Option<Exporter>, Failure> {
+    // No endpoint, no exporter: nothing is collected.
     let Some(base) = &config.telemetry.otlp_endpoint else { return Ok(None) };
     let wrong = |text: String, hint| Failure::new(Exit::Config, "telemetry.endpoint", text, hint);
     let bearer = match &config.telemetry.otlp_token {
@@ -134,6 +136,7 @@ fn exporter(
         let hint = "give the address of a collector, such as http://localhost:4318";
         wrong(format!("telemetry.otlp_endpoint: {error}"), hint)
     })?;
+    // A token over plain HTTP could be read on the way.
     if bearer.is_some() && !endpoint.is_private() {
         let text = "telemetry.otlp_token would be sent where others can read it".to_owned();
         return Err(wrong(text, "give telemetry.otlp_endpoint an https address, or one of this machine"));
@@ -154,6 +157,7 @@ pub(crate) async fn engine(
     telling: Option<(Collected, RunId)>,
     redactor: Redactor,
 ) -> Result<Wired, Failure> {
+    // The locks come first: everything below may change the home.
     let locks = ledger::lock(context, config)?;
     // A home that was set up has a database: a new one in its place would forget that there ever was another.
     ledger::require(&config.database())?;
@@ -162,6 +166,7 @@ pub(crate) async fn engine(
     let credentials = Credentials::gather(context, config, Arc::clone(&secrets), &egress).await?;
     // Before anything is recovered: an address that cannot be had ends the start.
     let http = if serves { Some(page::bind(context, config, &credentials)?) } else { None };
+    // The root key is needed for a moment only, to mint the keys of this run.
     let (root, harness) = (secrets.signing_key(EngineKey::Root)?, secrets.signing_key(EngineKey::Harness)?);
     let store = Store::open(&store_config(context, config)?, Arc::new(harness.clone()))?;
     let rules = policies::load_trying(&context.home)?;
@@ -174,6 +179,7 @@ pub(crate) async fn engine(
     };
     let exporter = exporter(config, &credentials, &egress, resource)?;
     let clock = Arc::new(SystemClock);
+    // Never earlier than the ledger's last entry, even if the clock was set back.
     let keys = EngineKeys::mint(&runtime, &rules, &root, harness, clock.now().max(store.not_before()?))?;
     drop(root);
     let search = search(config, &credentials, &egress).await?;
@@ -199,6 +205,7 @@ pub(crate) async fn engine(
         sandbox,
         keys,
     };
+    // Bound before the engine starts, opened after: clients wait instead of failing.
     let control = Control::bind(&context.home.socket())?;
     let traces = exporter.zip(collected).map(|(exporter, collected)| Traces::begin(exporter, collected));
     let engine = Engine::start(parts).await?;
@@ -268,12 +275,14 @@ const fn server_idle(_: &Context) -> Duration {
 
 /// Returns true if any model is configured, or is to be searched for.
 fn wants_models(config: &Config) -> bool {
+    // A provider without a model is wanted, too: the model is then found by asking it.
     let models = &config.models.models;
     models.default.is_some() || !models.roles.is_empty() || detect::is_wanted(&config.models)
 }
 
 /// The way out for everything that the engine itself sends.
 fn way_out(context: &Context, config: &Config, secrets: &SecretStore) -> Result<Arc<Egress>, Failure> {
+    // Sockets of an engine that was killed are removed first.
     sweep(&context.home.runtime());
     let password = |reference: &CredentialRef| credentials::proxy_password(reference, secrets, &context.env);
     let routes = config.network.routes(&context.env, password)?;
@@ -317,6 +326,7 @@ async fn search(
 ) -> Result<Option<Search>, Failure> {
     let keys: Arc<dyn SearchKeys> = Arc::<Credentials>::clone(credentials);
     let found = Search::new(&config.search, keys, Arc::clone(egress))?;
+    // Checked at the start: a missing key would otherwise surface in the middle of a turn.
     if let Some(search) = &found
         && let Err(error) = search.check_key().await
     {
@@ -351,6 +361,7 @@ fn system_texts(context: &Context) -> Vec<SystemText> {
         text: CONSTITUTION.trim().to_owned(),
         label: owner.clone(),
     }];
+    // The texts that `init` wrote say nothing yet, so they take no room in the prompt.
     let said = |path: &Path, at_first: &str| notes(path).filter(|text| text != at_first.trim());
     if let Some(rules) = said(&context.home.rules_file(), home::RULES) {
         texts.push(SystemText { source: SystemSource::Rules, text: rules, label: owner.clone() });
@@ -377,6 +388,7 @@ fn notes(path: &Path) -> Option<String> {
         Ok(text) => (!text.trim().is_empty()).then(|| text.trim().to_owned()),
         Err(NotesError::Unreadable(error)) if error.kind() == std::io::ErrorKind::NotFound => None,
         Err(error) => {
+            // The engine starts without the text: a missing rule in the prompt weakens no enforced one.
             tracing::warn!(path = %path.display(), %error, "this text is left out of every prompt");
             None
         }

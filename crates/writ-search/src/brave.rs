@@ -42,6 +42,7 @@ impl SearchFormat for Brave {
 
     fn read(&self, body: &[u8]) -> Result<Vec<Hit>, NotInFormat> {
         let answer: Answer = serde_json::from_slice(body).map_err(|_| NotInFormat)?;
+        // Errors of this provider also come with status 200.
         if answer.kind != "search" {
             return Err(NotInFormat);
         }

@@ -87,6 +87,7 @@ impl SearchConfig {
     /// Returns the provider and its address; `None` if none is configured.
     pub(crate) fn target(&self) -> Result<Option<Target>, SearchConfigError> {
         let Some(provider) = self.provider else {
+            // A key or an address without a provider is most likely a mistake.
             let lonely = self.api_key.is_some() || self.base_url.is_some();
             return if lonely { Err(SearchConfigError::NoProvider) } else { Ok(None) };
         };

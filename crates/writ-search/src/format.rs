@@ -45,6 +45,7 @@ pub(crate) trait SearchFormat: Send + Sync {
 /// A header's value that no log shows.
 pub(crate) fn sensitive(text: &str) -> Result<HeaderValue, NoHeader> {
     let mut value = HeaderValue::from_str(text).map_err(|_| NoHeader)?;
+    // Sensitive values are left out of debug output by the HTTP client.
     value.set_sensitive(true);
     Ok(value)
 }

@@ -124,17 +124,20 @@ impl Search {
         now: Timestamp,
         cancel: &CancellationToken,
     ) -> Result<Found, SearchError> {
+        // Checked again here, although the door decided: the key must go to no other host.
         let Action::Search(wished) = permit.action().clone() else { return Err(SearchError::NotConfigured) };
         if wished.provider != self.provider() || wished.host != self.target.host {
             return Err(SearchError::NotConfigured);
         }
         let key = self.keys.key(&self.target.key).await?;
+        // An empty key would be sent and refused; this error names the cause.
         if key.expose_secret().is_empty() {
             return Err(KeyError::Missing.into());
         }
         let wish =
             Wish { query: &wished.query, max_results: wished.max_results.min(self.target.max_results) };
         let asking = self.egress.perform(permit, now, |lent| self.ask(lent, &key, wish));
+        // Biased: a cancelled search must not use its answer.
         let asked = tokio::select! {
             biased;
             () = cancel.cancelled() => return Err(SearchError::Cancelled),
@@ -157,6 +160,7 @@ impl Search {
         }
         let mut body = Vec::new();
         while let Some(chunk) = answer.chunk().await.map_err(|_| SearchError::Dropped)? {
+            // Bounded while it is read: a provider could send without end.
             if body.len().saturating_add(chunk.len()) > MAX_ANSWER_BYTES {
                 return Err(SearchError::TooLarge(MAX_ANSWER_BYTES));
             }
@@ -164,6 +168,7 @@ impl Search {
         }
         let hits = format.read(&body).map_err(|_| SearchError::Format)?;
         let most = usize::try_from(wish.max_results).unwrap_or(usize::MAX);
+        // Hits are filtered before the limit, so that a bad one does not take a place.
         let hits = hits.into_iter().filter_map(|hit| bounded(hit, key)).take(most).collect();
         Ok(Found { hits, received: lent.received_bytes() })
     }
@@ -171,6 +176,7 @@ impl Search {
 
 /// A hit within its bounds and without our key, if it leads to a page at all.
 pub(crate) fn bounded(hit: Hit, key: &SecretString) -> Option<Hit> {
+    // Only URLs of the web: the model may read them next.
     let web = hit.url.starts_with("https://") || hit.url.starts_with("http://");
     let key = key.expose_secret();
     if !web || hit.url.len() > MAX_URL_BYTES || hit.url.contains(key) {

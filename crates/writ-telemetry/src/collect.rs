@@ -53,6 +53,7 @@ impl Collector {
     where
         S: Subscriber + for<'a> LookupSpan<'a>,
     {
+        // Only our own spans: those of libraries could carry URLs and texts.
         self.with_filter(Targets::new().with_target("writ", LevelFilter::INFO))
     }
 }
@@ -74,6 +75,7 @@ where
         let Some(span) = context.span(id) else { return };
         let mut fields = Fields::default();
         attributes.record(&mut fields);
+        // A span outside a turn has no place in a trace.
         let Some((trace, own, parent)) = place(&span, &fields) else { return };
         let began = (now_nanos(), Instant::now());
         span.extensions_mut().insert(Open { trace, id: own, parent, began, fields });
@@ -90,6 +92,7 @@ where
         let Some(span) = context.span(&id) else { return };
         let Some(open) = span.extensions_mut().remove::<Open>() else { return };
         let Open { trace, id, parent, began: (start_nanos, began), mut fields } = open;
+        // Names of tools and models come from outside and may hold a secret.
         for text in fields.texts_mut() {
             self.redactor.scrub(text);
         }
@@ -147,6 +150,7 @@ struct Fields {
 
 impl Fields {
     fn put(&mut self, field: &Field, value: Value) {
+        // An attribute that is not on the list never leaves.
         let Some(name) = ATTRIBUTES.iter().find(|name| **name == field.name()) else { return };
         match self.attributes.iter_mut().find(|(known, _)| known == name) {
             Some((_, known)) => *known = value,

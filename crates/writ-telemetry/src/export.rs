@@ -63,6 +63,7 @@ impl Exporter {
                 collected.dropped.fetch_add(count, Ordering::Relaxed);
             }
             let dropped = collected.dropped.load(Ordering::Relaxed);
+            // Only changes are logged: a collector that is down for a day must not fill the log.
             match (&delivered, health) {
                 (Err(why), Health::Good) => {
                     tracing::warn!(why, dropped, "traces cannot be delivered; turns continue without them");
@@ -89,12 +90,14 @@ impl Exporter {
         let mut wait = FIRST_WAIT;
         let mut tries = 1;
         loop {
+            // At the end there is less time: the process waits for this.
             let limit = if stop.is_cancelled() { END_LIMIT } else { DELIVERY_LIMIT };
             let (endpoint, bearer) = (&self.endpoint, self.bearer.as_ref());
             let posted = self.egress.deliver(endpoint, otlp::CONTENT_TYPE, bearer, body.clone(), limit).await;
             let why = match posted {
                 Ok(Delivered { status: 200..=299, .. }) => return Ok(()),
                 Ok(Delivered { status: status @ (429 | 502 | 503 | 504), retry_after }) => {
+                    // A server that names a time is not asked before it.
                     wait = retry_after.unwrap_or(wait);
                     format!("the collector answered {status}")
                 }
@@ -119,6 +122,7 @@ impl Exporter {
 async fn next(collected: &mut Collected, stop: &CancellationToken) -> Vec<Span> {
     let mut batch = Vec::new();
     let first = tokio::select! {
+        // Biased: spans that are there are taken before the stop is noticed.
         biased;
         first = collected.spans.recv() => first,
         () = stop.cancelled() => None,

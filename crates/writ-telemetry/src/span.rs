@@ -52,6 +52,7 @@ impl TraceId {
 
     /// The span of the whole turn.
     pub fn root(self) -> SpanId {
+        // Derived, so that a turn interrupted by a crash finds the same root again.
         let digest = Digest::of(&self.0);
         let [a, b, c, d, e, f, g, h, ..] = *digest.as_bytes();
         SpanId([a, b, c, d, e, f, g, h])
@@ -61,6 +62,7 @@ impl TraceId {
 impl SpanId {
     /// A new id. All zeros would be no id.
     pub fn random() -> Self {
+        // Zero is no valid id in OpenTelemetry.
         Self(rand::random::<u64>().max(1).to_be_bytes())
     }
 }

@@ -22,6 +22,7 @@ const MAX_PARSER_CHARS: usize = 300;
 ///
 /// Some providers send the object as text, and nothing at all for no arguments: both are read.
 pub(crate) fn checked(tool: &ToolDef, arguments: &Value) -> Result<Value, ToolError> {
+    // Measured without serialising into memory: arguments may be hundreds of megabytes.
     if size(arguments).is_none() {
         return Err(too_large(tool));
     }
@@ -54,6 +55,7 @@ pub(crate) fn checked(tool: &ToolDef, arguments: &Value) -> Result<Value, ToolEr
 pub(crate) fn fits(schema: &Value, arguments: &Value) -> bool {
     let has_nothing = |object: &Map<String, Value>| {
         let required = schema.get("required").and_then(Value::as_array).into_iter().flatten();
+        // A required argument that is null is not given.
         required.filter_map(Value::as_str).any(|name| object.get(name).is_some_and(Value::is_null))
     };
     let object = arguments.as_object();
@@ -76,6 +78,7 @@ fn values_fit(schema: &Value, object: &Map<String, Value>) -> bool {
 /// Reads checked arguments into their type.
 pub(crate) fn typed<T: DeserializeOwned>(tool: &'static ToolDef, arguments: &Value) -> Result<T, ToolError> {
     T::deserialize(arguments)
+        // The parser's words can quote foreign text, so they are cut to one line.
         .map_err(|error| invalid(tool, &crate::text::one_line(&error.to_string(), MAX_PARSER_CHARS)))
 }
 
@@ -108,6 +111,7 @@ fn size(arguments: &Value) -> Option<usize> {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
             self.0 += bytes.len();
             if self.0 > MAX_ARGUMENT_BYTES {
+                // The error ends the serialisation early.
                 Err(io::ErrorKind::FileTooLarge.into())
             } else {
                 Ok(bytes.len())
@@ -135,6 +139,7 @@ fn problems(schema: &Value, object: &Map<String, Value>) -> Vec<String> {
             }
             Some(property) => problems.extend(mistyped(name, property, value)),
         }
+        // One message with a few problems is enough for the next try.
         if problems.len() >= MAX_PROBLEMS {
             return problems;
         }

@@ -30,6 +30,7 @@ pub(crate) fn split(line: &str) -> Result<Vec<String>, String> {
 
 /// Returns true if the splitter dropped a comment: then the words of the line with every `#` escaped differ.
 fn has_comment(line: &str, words: &[String]) -> bool {
+    // Without a `#` there is no comment, and the second split is saved.
     if !line.contains('#') {
         return false;
     }

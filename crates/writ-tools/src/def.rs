@@ -104,6 +104,7 @@ impl ToolDef {
     pub fn can_be_kept(&self) -> bool {
         match self.output {
             OutputKind::ProcessOutput | OutputKind::FileContent => true,
+            // The answer about a withheld result is itself typed, so it need not be withheld.
             OutputKind::WebContent => self.name != crate::question::TOOL,
             OutputKind::Memory | OutputKind::Confirmation => false,
         }

@@ -105,6 +105,7 @@ pub enum ToolError {
 impl ToolError {
     /// Returns the message for the model: one bounded text.
     pub fn message(&self) -> String {
+        // A message may quote arguments, which can be long.
         cut_end(&self.to_string(), MAX_MESSAGE_CHARS).into_owned()
     }
 

@@ -137,24 +137,29 @@ impl Row {
         let name = called(&known.server, &known.tool);
         let properties = known.schema.get("properties");
         let has = |path: &str| {
+            // Only the first name of a dotted path must exist: what is below is checked when a call comes.
             let first = path.split('.').next().unwrap_or_default();
             properties.is_some_and(|all| all.get(first).is_some())
         };
+        // The name is ours: a tool with an argument of this name could not be given a list of next tools.
         if has(THEN) {
             return Err(ForeignError::Then(name));
         }
         let declared = known.sinks.iter().flatten().chain(&known.content).chain(&known.free);
         let declared = declared.chain(&known.whom).chain(&known.named).chain(known.takes.keys());
+        // A misspelled declaration would silently protect nothing, so it is an error.
         if let Some(path) = declared.into_iter().find(|path| !has(path)) {
             return Err(ForeignError::Declared { name, path: path.clone() });
         }
         let names = names_of(&known.schema);
         let unusable = |why| ForeignError::Schema { name: name.clone(), why };
+        // References are expanded once here: later checks and the model's view need no resolver.
         let expanded = expand(&known.schema).map_err(|why| unusable(why.into()))?;
         let checked = Checked::new(&expanded).map_err(unusable)?;
         let told = told_schema(expanded.clone());
         let mut row = Self { name, known, checked, expanded, told, names, told_bytes: 0 };
         let spec = row.spec();
+        // Measured once: the room for foreign tools is shared out in every request.
         row.told_bytes = spec.name.len() + spec.description.len() + spec.schema.to_string().len();
         Ok(row)
     }
@@ -187,6 +192,7 @@ impl Row {
         let wrong = |problems: Vec<String>| ToolError::Foreign { tool: self.name.clone(), problems };
         let mut arguments = match arguments {
             Value::Object(_) => arguments.clone(),
+            // Some models send null for no arguments, and some the object as JSON text.
             Value::Null => Value::Object(Map::new()),
             Value::String(text) if text.len() <= MAX_ARGUMENT_BYTES => {
                 serde_json::from_str(text).unwrap_or(Value::Null)
@@ -198,6 +204,7 @@ impl Row {
         };
         // For the harness alone.
         fields.shift_remove(THEN);
+        // Measured again: the text form may have been shorter than its content.
         if arguments.to_string().len() > MAX_ARGUMENT_BYTES {
             return Err(wrong(vec![format!("the arguments have more than {MAX_ARGUMENT_BYTES} bytes")]));
         }
@@ -223,6 +230,8 @@ impl Row {
                 host: known.host.clone(),
                 effect: known.effect,
                 declared: known.sinks.is_some(),
+                // A tool without an effect sends nothing. One with an effect may, unless its sinks are
+                // declared and hold no content.
                 sends: known.effect
                     && (known.sinks.is_none() || !known.content.is_empty() || !known.whom.is_empty()),
                 whom: known.whom.clone(),
@@ -254,6 +263,7 @@ impl Row {
     /// None, if the owner has declared that there are none. At most [`MAX_SINKS`] are collected.
     fn sinks(&self, arguments: &Value) -> Vec<Sink> {
         let mut found = Vec::new();
+        // The owner declared that no argument is a sink.
         if self.known.sinks.as_ref().is_some_and(Vec::is_empty) {
             return found;
         }
@@ -261,6 +271,7 @@ impl Row {
         let Some(declared) = &self.known.sinks else { return found };
         let others: Vec<&String> = self.known.content.iter().chain(&self.known.free).collect();
         found.retain(|sink| {
+            // A declared sink inside a content argument still counts as a sink.
             declared.iter().any(|one| is_within(&sink.argument, one))
                 || !others.iter().any(|one| is_within(&sink.argument, one))
         });
@@ -270,6 +281,7 @@ impl Row {
     /// Every text and number in a value with its path; and what else can carry something: names that the schema does not
     /// have, and truth values in lists.
     fn leaves(&self, value: &Value, at: &mut String, in_list: bool, found: &mut Vec<Sink>) {
+        // One more than the limit is enough to refuse the call.
         if found.len() > MAX_SINKS {
             return;
         }
@@ -277,6 +289,7 @@ impl Row {
         match value {
             Value::String(text) => push(text.clone()),
             Value::Number(number) => push(number.to_string()),
+            // A boolean in a list can be chosen freely by position, so it counts as a value there.
             Value::Bool(_) | Value::Null if in_list => push(value.to_string()),
             Value::Array(values) => {
                 for (number, value) in values.iter().enumerate() {
@@ -286,6 +299,8 @@ impl Row {
             Value::Object(fields) => {
                 for (name, value) in fields {
                     within(at, name, |at| {
+                        // A field name that the schema does not know is chosen by the model, so it is a value,
+                        // too.
                         if !self.names.contains(name) {
                             found.push(Sink { argument: at.clone(), value: name.clone() });
                         }
@@ -303,10 +318,12 @@ impl Row {
 fn told_schema(expanded: Value) -> Value {
     let mut schema = shorten(expanded, MAX_TOLD_SCHEMA_BYTES);
     if let Some(fields) = schema.as_object_mut() {
+        // The dialect is of no use to models, and some providers refuse it.
         fields.shift_remove("$schema");
         fields.insert("type".to_owned(), "object".into());
         let properties = fields.entry("properties").or_insert_with(|| Value::Object(Map::new()));
         if let Some(properties) = properties.as_object_mut() {
+            // Providers require the parameter in the schema that they are given.
             properties.insert(THEN.to_owned(), then_schema());
         }
     }
@@ -315,6 +332,7 @@ fn told_schema(expanded: Value) -> Value {
 
 /// The names that a schema has for arguments, at any depth.
 fn names_of(schema: &Value) -> BTreeSet<String> {
+    // A worklist instead of recursion: the depth is bounded by the server's schema alone.
     let (mut names, mut due) = (BTreeSet::new(), vec![schema]);
     while let Some(part) = due.pop() {
         match part {

@@ -34,6 +34,7 @@ impl Toolset<'_> {
     /// Brings a call into the form that it clearly means: its name is one of the tools that were `offered`, its arguments
     /// an object that fits, and its paths below the `project` on the host are relative to it. What is not clear stays as it is.
     pub fn understand(&self, call: &mut ToolCall, offered: &[&str], project: Option<&str>) {
+        // The name comes first: the arguments are read by the schema of the tool meant.
         if let Some(name) = meant(&call.name, offered) {
             name.clone_into(&mut call.name);
         }
@@ -41,16 +42,19 @@ impl Toolset<'_> {
         let Some(object) = object_of(&call.arguments, MAX_ARGUMENT_BYTES) else { return };
         let fitting = |object: &Map<String, Value>| {
             let as_is = Value::Object(object.clone());
+            // A call that fits is never changed.
             if tool.fits(&as_is) {
                 return Some(as_is);
             }
             let coerced = tool.coerced(&as_is);
             tool.fits(&coerced).then_some(coerced)
         };
+        // Some models wrap the arguments in an object with the tool's name.
         let unwrapped = unwrapped(&call.name, &object, tool.schema());
         let found = fitting(&object).or_else(|| unwrapped.as_ref().and_then(fitting));
         // The error for an object names its problems; the error for a text is that it is no object.
         call.arguments = found.unwrap_or_else(|| Value::Object(unwrapped.unwrap_or(object)));
+        // Only our own tools take paths of the work folder.
         if let (Arguments::Own(_), Some(project)) = (&tool, project) {
             relate(&mut call.arguments, project, PATHS_DEPTH);
         }
@@ -64,6 +68,8 @@ fn relate(arguments: &mut Value, project: &str, depth: usize) {
         Value::Object(fields) => {
             for (name, value) in fields {
                 if let (true, Value::String(text)) = (PATHS.contains(&name.as_str()), &mut *value) {
+                    // Models that know the project's absolute path use it; the tools take paths relative to
+                    // it.
                     match text.strip_prefix(project) {
                         Some("") => ".".clone_into(text),
                         Some(below) if below.starts_with('/') => *text = relative(below),
@@ -131,6 +137,7 @@ fn unwrapped(tool: &str, object: &Map<String, Value>, schema: &Value) -> Option<
     let has = |name: &str| schema.get("properties").is_some_and(|all| all.get(name).is_some());
     let mut inner = None;
     for (name, value) in object {
+        // An object with a known argument is not a wrapper.
         if has(name) {
             return None;
         }

@@ -176,6 +176,7 @@ impl PerformedOutcome {
         match self {
             Self::Exec { stdout, stderr, dropped_bytes: 0, .. } => scrub(vec![stdout, stderr]),
             Self::Exec { stdout, stderr, .. } => {
+                // Output was dropped in the middle, so a secret may be cut in two.
                 masked.extend(redactor.scrub_cut(stdout));
                 masked.extend(redactor.scrub_cut(stderr));
             }
@@ -185,6 +186,7 @@ impl PerformedOutcome {
             Self::Matches { matches, .. } => {
                 for found in matches {
                     masked.extend(redactor.scrub(&mut found.path));
+                    // The window begins in the middle of a line, perhaps within a secret.
                     if found.window.is_some_and(|window| window.cut_before) {
                         masked.extend(redactor.scrub_begun(&mut found.text));
                     }
@@ -196,6 +198,7 @@ impl PerformedOutcome {
             Self::Fetched { url, media, body, truncated, .. } => {
                 scrub(vec![url, media]);
                 let text = String::from_utf8_lossy(body).into_owned();
+                // Bytes that are no text are compared in their lossy form.
                 let mut clean = text.clone();
                 masked.extend(match truncated {
                     true => redactor.scrub_cut(&mut clean),
@@ -215,6 +218,7 @@ impl PerformedOutcome {
             Self::Called { text, structured, readers, .. } => {
                 scrub(vec![text]);
                 let mut named: Vec<String> = std::mem::take(readers).into_iter().collect();
+                // A set cannot be changed in place, so its values are taken out and put back.
                 scrub(named.iter_mut().collect());
                 readers.extend(named);
                 if let Some(structured) = structured {

@@ -44,15 +44,18 @@ impl WorkPath {
         if text.len() > MAX_PATH_BYTES {
             return Err(InvalidPath::TooLong);
         }
+        // A control character could hide part of the path on a screen.
         if text.chars().any(char::is_control) {
             return Err(InvalidPath::Control);
         }
+        // No shell expands it here, so it would be a file with an odd name.
         if text.starts_with('~') {
             return Err(InvalidPath::Tilde);
         }
         if text.split('/').any(|name| name.len() > MAX_NAME_BYTES) {
             return Err(InvalidPath::TooLong);
         }
+        // Resolved against the work folder: an absolute path below it is the same as a relative one.
         let resolved = resolve(WORK_ROOT, text);
         let inside = resolved.strip_prefix(WORK_ROOT).filter(|rest| rest.is_empty() || rest.starts_with('/'));
         Ok(Self(inside.map_or(resolved.as_str(), |rest| rest.trim_start_matches('/')).to_owned()))

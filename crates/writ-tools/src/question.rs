@@ -133,6 +133,7 @@ impl Question {
             return Err(wrong(&format!("'question' has 1 to {MAX_QUESTION_BYTES} bytes")));
         }
         let is_choice = args.r#type == "choice";
+        // Choices without the type, or the type without choices: the model meant something else.
         if is_choice != args.choices.is_some() {
             return Err(wrong("'choices' are for the type choice"));
         }
@@ -209,6 +210,7 @@ impl Wanted {
     /// In the harness's own words, if it is of another type.
     pub fn answer(&self, said: &Value, about: About<'_>) -> Result<String, String> {
         if said.is_null() {
+            // Null is the answer that the text does not contain it.
             return Ok("unknown".to_owned());
         }
         let answer = match self {
@@ -223,11 +225,13 @@ impl Wanted {
             Self::Identifier => said
                 .as_str()
                 .filter(|said| is_identifier(said) && stands_in(about.text, said))
+                // Only a code that occurs in the text: the answering model must not invent one.
                 .map(str::to_owned),
             Self::Field(form) => said
                 .as_u64()
                 .and_then(|said| usize::try_from(said).ok())
                 .filter(|said| about.fields.get(*said).is_some_and(|field| form.fits(&field.value)))
+                // A field is answered by its handle, never by its value.
                 .map(|said| Handle { field: Some(said), ..about.handle }.to_string()),
         };
         answer.ok_or_else(|| format!("the answer must be {}, or null", self.told()))
@@ -257,12 +261,14 @@ fn is_date(text: &str) -> bool {
     let parts: Vec<&str> = text.split('-').collect();
     let [year, month, day] = parts.as_slice() else { return false };
     let number = |text: &str, digits: usize| {
+        // `parse` would also take a sign.
         let is_plain = text.len() == digits && text.bytes().all(|byte| byte.is_ascii_digit());
         if is_plain { text.parse::<u32>().ok() } else { None }
     };
     let (Some(year), Some(month), Some(day)) = (number(year, 4), number(month, 2), number(day, 2)) else {
         return false;
     };
+    // The Gregorian rule.
     let is_leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
     let last = match month {
         1 | 3 | 5 | 7 | 8 | 10 | 12 => 31,
@@ -287,6 +293,7 @@ fn is_identifier(text: &str) -> bool {
 /// occur in `INV-2024-17`, and `INV-2024-17` does in `of INV-2024-17.`
 fn stands_in(text: &str, code: &str) -> bool {
     text.match_indices(code).any(|(at, _)| {
+        // The characters before are read backwards from the match.
         let before = text.get(..at).is_some_and(|before| goes_on(before.chars().rev()));
         let after = text.get(at + code.len()..).is_some_and(|after| goes_on(after.chars()));
         !before && !after

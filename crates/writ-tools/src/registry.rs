@@ -98,6 +98,7 @@ impl Registry {
         let mut foreign = BTreeMap::new();
         for (server, rows) in by_server {
             let tools: Vec<String> = rows.iter().map(|row| row.known.tool.clone()).collect();
+            // Names are made per server, since two of its tools can have the same plain name.
             let names = called_all(&server, tools.iter().map(String::as_str));
             for mut row in rows {
                 if let Some(name) = names.get(row.known.tool.as_str()) {
@@ -107,6 +108,7 @@ impl Registry {
             }
         }
         let is_kept = |row: &Arc<Row>| row.known.quarantine != Quarantine::Never;
+        // The tool that asks about withheld results is offered only where results can be withheld.
         let asks = foreign.values().any(is_kept);
         let registry = Self { foreign, told: Arc::default(), ..self };
         if asks { registry.with_questions() } else { registry }
@@ -180,6 +182,7 @@ impl Registry {
     /// Returns true if a name is that of any tool, also of one that is not configured, or could be that of a
     /// foreign one.
     pub fn knows(&self, name: &str) -> bool {
+        // Names of foreign tools always have two underscores.
         let foreign = name.len() <= MAX_CALLED_NAME && name.contains("__");
         foreign || self.get(name).is_some() || OPTIONAL.iter().any(|tool| tool.name == name) || name == TOOL
     }
@@ -228,6 +231,7 @@ impl Registry {
             .filter(|(name, tool)| roles.iter().any(|role| tool.roles.contains(role)) && allow.allows(name))
             .map(|(name, tool)| (*name, *tool))
             .collect();
+        // Foreign tools are for the agent that works: planners and verifiers get none.
         let works = roles.contains(&AgentRole::Executor);
         let foreign = self
             .foreign
@@ -284,6 +288,7 @@ fn within_room<'a>(
     rows: impl Iterator<Item = (&'a str, &'a Row)>,
 ) -> impl Iterator<Item = (&'a str, &'a Row)> {
     let mut room = MAX_TOLD_BYTES;
+    // A large tool does not end the list: a smaller one after it may still fit.
     rows.filter(move |(_, row)| match room.checked_sub(row.told_bytes()) {
         Some(rest) => {
             room = rest;
@@ -299,6 +304,7 @@ impl Toolset<'_> {
         // Every holder leaves it whole, so poison is ignored.
         let mut told = self.registry.told.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(told) = &*told
+            // The set of names decides: schemas of a name do not change within a registry.
             && told.names.iter().map(String::as_str).eq(self.names())
         {
             return told.specs.clone();
@@ -311,6 +317,7 @@ impl Toolset<'_> {
         let mut specs: Vec<_> = self.offered.values().map(spec).collect();
         let rows = self.foreign.iter().map(|(name, row)| (*name, *row));
         specs.extend(within_room(rows).map(|(_, row)| row.spec()));
+        // A fixed order keeps the request's prefix equal, which providers cache.
         specs.sort_by(|a, b| a.name.cmp(&b.name));
         let specs = ToolSpecs::from(specs);
         *told = Some(Told { names: self.names().map(str::to_owned).collect(), specs: specs.clone() });
@@ -329,6 +336,8 @@ impl Toolset<'_> {
     /// If the tool is not offered or its arguments are wrong.
     pub fn needs(&self, call: &ToolCall) -> Result<Option<WorkPath>, ToolError> {
         if let Some(row) = self.foreign.get(call.name.as_str()) {
+            // Files are not needed for foreign calls, but errors in the arguments are reported before the
+            // gates.
             return row.arguments(&call.arguments).map(|_| None);
         }
         let tool = self.offered(&call.name)?;
@@ -401,6 +410,7 @@ impl Toolset<'_> {
             | ToolError::NotPeeked { .. } => ToolOutcome::Failed,
         };
         let mut label = label.clone();
+        // The message quotes a file, so it is as trusted as the file.
         if let Some(path) = error.quotes() {
             let source = Source { origin: "file_patch".into(), detail: path.to_owned(), entry: None };
             label.join(&Label::from_source(Taint::External, source).inside());
@@ -422,6 +432,7 @@ impl Toolset<'_> {
         }
         let offered = self.names().collect::<Vec<_>>().join(", ");
         let name = name.to_owned();
+        // The reason differs: a tool that exists but is not offered is a denial, not a mistake.
         if self.registry.name_of(&name).is_some() {
             Err(ToolError::NotOffered { name, offered })
         } else {

@@ -54,6 +54,7 @@ pub struct Rendered {
 /// Renders what came of a permitted action, without the secrets in it: they are masked in what was performed, too, and
 /// before anything is cut, so that no half of one is left.
 pub fn render(prepared: &Prepared, performed: &mut PerformedOutcome, redactor: &Redactor) -> Rendered {
+    // Secrets are masked before anything is formatted, so that no format can break them apart.
     let masked = performed.scrub(redactor);
     let performed = &*performed;
     let (text, outcome) = match performed {
@@ -71,6 +72,7 @@ pub fn render(prepared: &Prepared, performed: &mut PerformedOutcome, redactor: &
         PerformedOutcome::Memories { hits, note } => (memories(hits, note.as_deref()), ToolOutcome::Done),
         PerformedOutcome::Remembered { id } => (format!("remembered as {id}"), ToolOutcome::Done),
         PerformedOutcome::Fetched { status, url, media, body, truncated } => {
+            // An error page is shown, and counts as a failure.
             let outcome = if *status < 400 { ToolOutcome::Done } else { ToolOutcome::Failed };
             (web::fetched(*status, url, media, body, *truncated), outcome)
         }
@@ -114,6 +116,7 @@ pub fn render(prepared: &Prepared, performed: &mut PerformedOutcome, redactor: &
 /// search, the addresses.
 pub fn fields(performed: &PerformedOutcome, redactor: &Redactor) -> Vec<Field> {
     let mut fields = leaves(performed);
+    // A field with a masked value could be a wrong value, so it is left out.
     let is_clean = |text: &str| matches!(redactor.mask(text), Cow::Borrowed(_));
     fields.retain(|field| is_clean(&field.value) && is_clean(&field.path));
     fields
@@ -123,6 +126,7 @@ fn leaves(performed: &PerformedOutcome) -> Vec<Field> {
     match performed {
         PerformedOutcome::Searched { hits } => {
             let urls: Vec<_> = hits.iter().map(|hit| json!({ "url": hit.url })).collect();
+            // Only the URLs of hits are fields: titles and excerpts are text.
             Field::of(&urls.into())
         }
         PerformedOutcome::Called { structured: Some(structured), is_error: false, .. } => {
@@ -175,6 +179,7 @@ fn label(prepared: &Prepared, performed: &PerformedOutcome) -> Label {
         let detail = one_line(&format!("{server}/{tool}"), MAX_DETAIL_CHARS);
         let source = Source { origin: prepared.tool.clone(), detail, entry: None };
         label = Label::from_source(*taint, source);
+        // The server's declaration replaces the default: external, private, without readers.
         label.private = !*public;
         label = label.read_by(readers.iter().cloned());
         label.secret = *secret;
@@ -204,6 +209,7 @@ const fn exec_outcome(end: ExecEnd, reaches_out: bool) -> ToolOutcome {
     match end {
         ExecEnd::Code(0) => ToolOutcome::Done,
         ExecEnd::Code(_) => ToolOutcome::Failed,
+        // The program may have changed something at a host before it was stopped.
         ExecEnd::Signal(_) | ExecEnd::TimedOut(_) | ExecEnd::Limit(_) | ExecEnd::Cancelled if reaches_out => {
             ToolOutcome::Unknown
         }

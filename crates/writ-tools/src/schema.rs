@@ -28,6 +28,7 @@ pub(crate) fn then_schema() -> Value {
 /// The schema of a type: without references, titles, number formats and `null` types.
 pub(crate) fn schema_of<T: JsonSchema>() -> Value {
     let settings = SchemaSettings::draft2020_12().with(|settings| {
+        // References are inlined: some providers do not resolve them.
         settings.meta_schema = None;
         settings.inline_subschemas = true;
     });

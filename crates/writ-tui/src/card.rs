@@ -14,6 +14,7 @@ use crate::renderer::Paint;
 
 /// Writes a card: everything that is needed to answer, nothing cut.
 pub(crate) fn write(out: &mut impl Write, paint: Paint, card: &Card) -> io::Result<()> {
+    // The colour follows the risk, and the word stands there without colour, too.
     let risk = match card.risk {
         Risk::Low => paint.plain("low"),
         Risk::Medium => paint.yellow("medium"),

@@ -69,6 +69,7 @@ impl LineEditor {
     pub fn start(config: &Config, history: Option<PathBuf>) -> Result<(Self, Printer), EditorError> {
         let (prompts, requests) = mpsc::sync_channel(1);
         let (sender, inputs) = tokio::sync::mpsc::channel(1);
+        // Both ends must be a terminal: with redirected output an editor's prompt would corrupt it.
         let (mode, printer) = if io::stdin().is_terminal() && io::stdout().is_terminal() {
             let mode = SavedMode::save();
             let mut terminal = Terminal::new(config, history)?;
@@ -94,6 +95,7 @@ impl LineEditor {
             self.pending = true;
         }
         let input = self.inputs.recv().await;
+        // Only after the answer: a read that was dropped while it waited finds its line in the next call.
         self.pending = false;
         input.unwrap_or(Err(EditorError::Ended))
     }
@@ -106,6 +108,7 @@ fn spawn(
 ) -> Result<(), EditorError> {
     let run = move || {
         while let Ok(prompt) = prompts.recv() {
+            // The receiver is dropped at the end of the conversation.
             if inputs.blocking_send(read(&prompt)).is_err() {
                 break;
             }
@@ -160,6 +163,7 @@ struct Above {
 impl Above {
     fn start(mut printer: impl ExternalPrinter + Send + 'static) -> Result<Self, EditorError> {
         let (texts, waiting) = mpsc::sync_channel::<String>(MAX_WAITING_TEXTS);
+        // The thread's end is signalled, so that the last texts can be awaited.
         let (ended, done) = mpsc::sync_channel(1);
         let failed = Arc::new(OnceLock::new());
         let failure = Arc::clone(&failed);
@@ -178,6 +182,7 @@ impl Above {
 
     fn print(&self, text: String) -> io::Result<()> {
         let sent = self.texts.as_ref().is_some_and(|texts| texts.send(text).is_ok());
+        // A failure of an earlier text is reported with the next one.
         match self.failed.get() {
             Some(error) => Err(io::Error::other(error.clone())),
             None if sent => Ok(()),
@@ -197,6 +202,7 @@ impl Drop for Above {
 impl Write for Printer {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.held.extend_from_slice(bytes);
+        // Only whole lines go to the terminal: the editor redraws its prompt below each text.
         match self.held.iter().rposition(|byte| *byte == b'\n') {
             Some(last) => self.print(last + 1)?,
             None if self.terminal.is_none() || self.held.len() > MAX_HELD_BYTES => {
@@ -230,6 +236,7 @@ impl Terminal {
         let settings = rustyline::Config::builder()
             .max_history_size(lines)
             .and_then(|builder| builder.history_ignore_dups(true))
+            // Duplicates and lines that begin with a blank stay out of the history.
             .map_err(failed)?
             .history_ignore_space(true)
             .auto_add_history(false)
@@ -251,6 +258,7 @@ impl Terminal {
         let typed = match self.editor.readline_with_initial(prompt, (&draft, "")) {
             Ok(typed) => typed,
             Err(ReadlineError::Interrupted) => {
+                // The lines typed so far become the draft, not a part of the next message.
                 self.continuation();
                 self.draft = self.editor.helper().map(|helper| helper.line.take()).unwrap_or_default();
                 return Ok(Input::Interrupted);
@@ -330,11 +338,13 @@ impl rustyline::Helper for Continuation {}
 fn join(mut typed: String, continued: &[String]) -> String {
     let mut ends: Vec<usize> = continued
         .iter()
+        // Only a continuation that the final text still begins with: lines can be edited before they are sent.
         .filter(|start| typed.strip_prefix(start.as_str()).is_some_and(|rest| rest.starts_with('\n')))
         .map(|start| start.len() - 1)
         .collect();
     ends.sort_unstable();
     ends.dedup();
+    // From the end, so that earlier places stay valid.
     for end in ends.into_iter().rev() {
         typed.remove(end);
     }

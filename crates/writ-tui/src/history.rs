@@ -33,6 +33,7 @@ impl History {
     /// Loads the history. A file that is no regular file, too large or unreadable is left alone and not used:
     /// a chat goes on without a history.
     pub(crate) fn load(editor: &mut Editor<Continuation, DefaultHistory>, file: Option<PathBuf>) -> Self {
+        // A file that cannot be used costs the history only, never the conversation.
         let usable = file.filter(|file| prepare(file).is_ok());
         let file = usable.filter(|file| editor.load_history(file).is_ok());
         Self { file }
@@ -57,6 +58,7 @@ fn prepare(path: &Path) -> io::Result<()> {
         .append(true)
         .create(true)
         .mode(MODE)
+        // A link could lead to any file of the user; a pipe would block.
         .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
         .open(path)?;
     let meta = file.metadata()?;

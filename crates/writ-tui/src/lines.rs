@@ -8,6 +8,7 @@ use crate::error::EditorError;
 /// Returns true if a line continues in the next one: it ends with a backslash that is not itself escaped by
 /// one.
 pub(crate) fn continues(line: &str) -> bool {
+    // An even number of backslashes escapes itself.
     line.bytes().rev().take_while(|byte| *byte == b'\\').count() % 2 == 1
 }
 
@@ -32,6 +33,7 @@ pub(crate) fn read_plain(reader: &mut impl BufRead) -> Result<Input, EditorError
 /// One line without its end; `None` at the end of the input. Of a line that is too long the rest is skipped.
 fn read_line(reader: &mut impl BufRead, limit: usize) -> Result<Option<String>, EditorError> {
     let mut line = Vec::new();
+    // One byte more than the limit shows that the line is too long.
     let bound = u64::try_from(limit).unwrap_or(u64::MAX).saturating_add(1);
     let read = reader.by_ref().take(bound).read_until(b'\n', &mut line).map_err(EditorError::Terminal)?;
     if read == 0 {

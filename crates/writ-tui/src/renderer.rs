@@ -64,6 +64,7 @@ impl<W: Write> Renderer<W> {
     /// be able to do nothing else either, text is written as it is.
     #[must_use]
     pub fn on_screen(mut self, columns: fn() -> usize) -> Self {
+        // Only a colour terminal can be overwritten; other outputs get each text once.
         self.screen = matches!(self.mode, Mode::Text(Paint::Color)).then(|| (Screen::default(), columns));
         self
     }
@@ -199,6 +200,7 @@ impl<W: Write> Renderer<W> {
             Some((streaming, streamed)) if *streaming == turn => streamed,
             other => &mut other.insert((turn, String::new())).1,
         };
+        // Beyond the bound the closing message is printed in full.
         if streamed.len() + text.len() <= MAX_STREAMED_BYTES {
             streamed.push_str(text);
         }
@@ -254,6 +256,7 @@ impl<W: Write> Renderer<W> {
     }
 
     fn ended(&mut self, paint: Paint, exit: Exit) -> io::Result<()> {
+        // Every exit code has its words; a success needs none.
         let how = match exit {
             Exit::Done => return Ok(()),
             Exit::Waiting => "waits for an approval: `writ approvals list`",

@@ -34,6 +34,7 @@ pub(crate) struct Screen {
 impl Screen {
     /// Takes more text; returns what is to be written.
     pub(crate) fn push(&mut self, text: &str, paint: Paint, columns: usize) -> String {
+        // The last column stays free: some terminals wrap there.
         let columns = columns.max(MIN_COLUMNS).saturating_sub(1);
         let mut out = self.overwrite();
         self.partial.push_str(text);
@@ -89,6 +90,7 @@ impl Screen {
     /// Writes the rows of a line that are full, and the last one of a whole line; returns what is left.
     fn wrap(&mut self, line: &str, is_whole: bool, paint: Paint, columns: usize, out: &mut String) -> String {
         let mut rest = line;
+        // Code is not wrapped, so that it can be copied.
         while !self.in_code && rest.width() > columns {
             let at = break_at(rest, columns);
             let (row, after) = rest.split_at(at);
@@ -110,6 +112,7 @@ impl Screen {
     }
 
     fn note_code(&mut self, line: &str) {
+        // A wrapped row that happens to begin with backticks opens no code block.
         if !self.is_continued && line.trim_start().starts_with("```") {
             self.in_code = !self.in_code;
         }
@@ -148,6 +151,7 @@ fn break_at(text: &str, columns: usize) -> usize {
     for (at, letter) in text.char_indices() {
         width = width.saturating_add(letter.width().unwrap_or(0));
         if width > columns {
+            // Without a blank the word itself is cut; at least one character, so that the loop ends.
             return blank.filter(|at| *at > 0).unwrap_or(at).max(1);
         }
         if letter == ' ' {
@@ -166,6 +170,7 @@ fn inline(row: &str, paint: Paint) -> String {
         out.push_str(before);
         let (mark, is_code) = if from.starts_with('`') { ("`", true) } else { ("**", false) };
         let inner = from.strip_prefix(mark).and_then(|inner| inner.split_once(mark));
+        // Marks around blanks are ordinary characters, as in a multiplication.
         match inner.filter(|(text, _)| !text.is_empty() && text.trim() == *text) {
             Some((text, after)) => {
                 out.push_str(&if is_code { paint.cyan(text) } else { paint.bold(text) });

@@ -395,6 +395,7 @@ pub struct Subscribe {
 impl Subscribe {
     /// The URL that is subscribed to, if it is one.
     pub fn url(&self) -> Option<&str> {
+        // A path can hold a colon and slashes, too, but not begin like this.
         let is_url = self.target.starts_with("http://") || self.target.starts_with("https://");
         (is_url && !self.stop).then_some(self.target.as_str())
     }

@@ -66,6 +66,7 @@ pub const STRUCTURED: &str = "\n[structured result]\n";
 impl ToolResult {
     /// Returns its texts: the main text, and after [`STRUCTURED`] the structured result.
     pub fn texts(&self) -> impl Iterator<Item = &str> {
+        // The last marker counts: the text before it may quote one.
         match self.text.rsplit_once(STRUCTURED) {
             Some((said, structured)) => [Some(said), Some(structured)],
             None => [Some(self.text.as_str()), None],
@@ -76,6 +77,7 @@ impl ToolResult {
 
     /// Returns the label of its fields.
     pub fn field_label(&self) -> &Label {
+        // A withheld result's text only names it, so the fields' label is the stricter one.
         self.kept.as_deref().unwrap_or(&self.label)
     }
 }
@@ -117,6 +119,7 @@ struct Fields {
 impl Fields {
     fn collect(&mut self, value: &serde_json::Value, path: &mut String, depth: usize) {
         let leaf = match value {
+            // These values name nothing: no other argument can rest on them.
             serde_json::Value::Null | serde_json::Value::Bool(_) => return,
             serde_json::Value::Number(number) => number.to_string(),
             serde_json::Value::String(text) => text.clone(),
@@ -125,11 +128,13 @@ impl Fields {
                 return self.descend(named, path, depth);
             }
             serde_json::Value::Object(map) => {
+                // The escapes of JSON Pointer.
                 let named = map.iter().map(|(name, item)| (name.replace('~', "~0").replace('/', "~1"), item));
                 return self.descend(named, path, depth);
             }
         };
         let bytes = path.len().saturating_add(leaf.len());
+        // Paths count, too: a result can be all names and no values.
         let fits = leaf.len() <= MAX_FIELD_BYTES && self.bytes.saturating_add(bytes) <= MAX_FIELDS_BYTES;
         if fits && !leaf.is_empty() && self.kept.len() < MAX_FIELDS {
             self.bytes += bytes;
@@ -143,6 +148,7 @@ impl Fields {
         path: &mut String,
         depth: usize,
     ) {
+        // Deeper parts are ignored, not refused.
         if depth >= MAX_FIELD_DEPTH {
             return;
         }
@@ -151,6 +157,7 @@ impl Fields {
             path.push('/');
             path.push_str(&name);
             self.collect(item, path, depth + 1);
+            // One buffer for all paths, shortened after each item.
             path.truncate(length);
         }
     }
@@ -243,6 +250,7 @@ impl ToolSpecs {
             let text = spec.schema.to_string();
             SchemaSize { chars: text.chars().count(), bytes: text.len() }
         };
+        // Computed once: the sizes are needed for every request.
         self.0.sizes.get_or_init(|| self.iter().map(size).collect())
     }
 
@@ -255,6 +263,7 @@ impl ToolSpecs {
         if let Some(digest) = self.0.digest.get() {
             return Ok(*digest);
         }
+        // Two threads may compute it at once; both get the same digest.
         let digest = Digest::of_json(&self.0.specs)?;
         Ok(*self.0.digest.get_or_init(|| digest))
     }
@@ -282,6 +291,7 @@ impl Deref for ToolSpecs {
 
 impl PartialEq for ToolSpecs {
     fn eq(&self, other: &Self) -> bool {
+        // The pointer is compared first: most comparisons are of clones.
         Arc::ptr_eq(&self.0, &other.0) || self.0.specs == other.0.specs
     }
 }

@@ -75,6 +75,7 @@ impl FromStr for Reference {
 
     fn from_str(text: &str) -> Result<Self, InvalidReference> {
         let alphanumeric = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
+        // Names become file names and keys of a keyring, so only plain characters are allowed.
         let valid = text.len() <= MAX_REFERENCE_LEN
             && text.bytes().next().is_some_and(alphanumeric)
             && text.bytes().all(|b| alphanumeric(b) || matches!(b, b'.' | b'_' | b'-'));
@@ -115,6 +116,7 @@ impl FromStr for CredentialRef {
         if let Some(rest) = text.strip_prefix("vault:") {
             return vault(rest).ok_or(InvalidCredential::Vault);
         }
+        // Plain text is refused even where it looks like a name: it may be the secret.
         Err(InvalidCredential::PlainText)
     }
 }
@@ -130,6 +132,7 @@ fn vault(rest: &str) -> Option<CredentialRef> {
     let (path, field) = rest.strip_prefix("//")?.split_once('#')?;
     let (mount, path) = path.split_once('/')?;
     let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-');
+    // A segment of dots alone would lead out of the path.
     let segment = |text: &str| !text.is_empty() && text.bytes().all(plain) && text.bytes().any(|b| b != b'.');
     let valid =
         rest.len() <= MAX_NAME_LEN && segment(mount) && segment(field) && path.split('/').all(segment);

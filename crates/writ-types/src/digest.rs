@@ -35,6 +35,7 @@ impl Digest {
     ///
     /// If the value cannot be written as JSON.
     pub fn of_canonical<T: Serialize>(value: &T) -> Result<Self, NotCanonical> {
+        // Canonical JSON, so that the same value always has the same digest.
         Ok(Self::of(&canonical_json(value)?))
     }
 
@@ -45,6 +46,7 @@ impl Digest {
     ///
     /// If the value cannot be written as JSON.
     pub fn of_json<T: Serialize>(value: &T) -> Result<Self, NotCanonical> {
+        // Hashed while it is written, without a copy in memory.
         let mut hasher = std::io::BufWriter::new(Hasher(Sha256::new()));
         serde_json::to_writer(&mut hasher, value)?;
         let Hasher(hasher) =
@@ -83,6 +85,7 @@ impl std::io::Write for Hasher {
 ///
 /// If the value cannot be written as JSON.
 pub fn canonical_json<T: Serialize>(value: &T) -> Result<Vec<u8>, NotCanonical> {
+    // RFC 8785: sorted keys, shortest numbers.
     Ok(serde_json_canonicalizer::to_vec(value)?)
 }
 

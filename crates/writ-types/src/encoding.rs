@@ -39,6 +39,7 @@ impl TextEncoding {
     /// Encodes a text. A mark at its beginning is a character like any other.
     pub fn encode(self, text: &str) -> Vec<u8> {
         match self {
+            // Without a mark of its own: the text carries it.
             Self::Utf8 => text.as_bytes().to_vec(),
             Self::Utf16Le => text.encode_utf16().flat_map(u16::to_le_bytes).collect(),
             Self::Utf16Be => text.encode_utf16().flat_map(u16::to_be_bytes).collect(),
@@ -61,6 +62,7 @@ pub fn decode(bytes: &[u8]) -> Option<(String, TextEncoding)> {
         TextEncoding::Utf16Le => utf16(bytes, u16::from_le_bytes)?,
         TextEncoding::Utf16Be => utf16(bytes, u16::from_be_bytes)?,
     };
+    // Zero bytes near the beginning mean binary data, even if they are valid text.
     let zero = text.bytes().take(TEXT_PROBE).any(|byte| byte == 0);
     (!zero).then_some((text, encoding))
 }
@@ -68,6 +70,7 @@ pub fn decode(bytes: &[u8]) -> Option<(String, TextEncoding)> {
 fn utf16(bytes: &[u8], unit: fn([u8; 2]) -> u16) -> Option<String> {
     let (pairs, rest) = bytes.as_chunks::<2>();
     let units = pairs.iter().map(|pair| unit(*pair));
+    // A single odd byte at the end is no text.
     rest.is_empty().then(|| char::decode_utf16(units).collect::<Result<String, _>>().ok())?
 }
 
@@ -108,12 +111,14 @@ impl TextForm {
     pub fn of(text: &str, encoding: TextEncoding) -> Self {
         let feeds = text.matches('\n').count();
         let pairs = text.matches("\r\n").count();
+        // Every pair holds a line feed, too.
         let ends = match (pairs, feeds - pairs) {
             (0, _) => LineEnds::Lf,
             (_, 0) => LineEnds::Crlf,
             (_, _) => LineEnds::Mixed,
         };
         let body = text.strip_prefix(MARK).unwrap_or(text);
+        // An empty text ends its last line.
         let last_end = body.is_empty() || body.ends_with('\n');
         Self { encoding, mark: text.starts_with(MARK), ends, last_end }
     }

@@ -420,6 +420,7 @@ impl Fact {
     /// The texts of this fact that come from elsewhere and that nothing is computed from: a hash or a signature goes over
     /// the others, which were masked when they came in.
     pub fn texts_mut(&mut self) -> Vec<&mut String> {
+        // Free text of every kind of entry, for the redactor; names, ids and codes are left out.
         match self {
             Self::Gated { reason, .. }
             | Self::Hooked { reason, .. }

@@ -55,6 +55,7 @@ impl Exit {
 
     /// The number that the process ends with.
     pub const fn code(self) -> u8 {
+        // The discriminants are the documented exit codes.
         self as u8
     }
 
@@ -64,17 +65,17 @@ impl Exit {
             Self::Done => "nothing is to be done",
             Self::Bug => "this is a bug in Writ: report it, with the log in `logs/` of the home",
             Self::Usage => "`writ COMMAND --help` says what it takes",
-            Self::Config => "mend what is named; `writ config check` and `writ doctor` look again",
+            Self::Config => "correct the named setting; `writ config check` and `writ doctor` check again",
             Self::Denied => {
                 "ask for something else, or change what refuses; what an agent was refused is in `writ audit tail`"
             }
             Self::Waiting => "`writ approvals list` shows what waits for an answer",
             Self::Budget => "wait, ask for less, or raise the limit that is named",
             Self::Model => "try again later, or name another model",
-            Self::Verification => "read what did not hold, mend that, and check again",
+            Self::Verification => "read which check failed, correct it, and check again",
             Self::Ledger => "stop, keep the files, and compare with a head that was saved elsewhere",
-            Self::Blocked => "do what is missing, then try again; `writ doctor` looks at everything",
-            Self::Interrupted => "run it again, or go on in the same session",
+            Self::Blocked => "provide what is missing, then try again; `writ doctor` checks everything",
+            Self::Interrupted => "run it again, or continue in the same session",
         }
     }
 }
@@ -101,6 +102,7 @@ impl Report {
     /// Creates a report whose inside text is its outside text.
     pub fn new(exit: Exit, code: &str, outside: impl Into<String>) -> Self {
         let outside = outside.into();
+        // The outside text stands for both until a caller sets the inside one.
         Self { exit, code: code.to_owned(), inside: outside.clone(), outside, hint: String::new() }
     }
 

@@ -82,9 +82,11 @@ impl FormValue {
     fn read(&self, text: &str) -> Option<Value> {
         match self {
             Self::Text { min, max } => {
+                // Counted in characters, as the form says.
                 let chars = u32::try_from(text.chars().count()).unwrap_or(u32::MAX);
                 (*min..=*max).contains(&chars).then(|| text.into())
             }
+            // Kept as written: a number may exceed every machine type.
             Self::Number => text.trim().parse::<serde_json::Number>().ok().map(Value::Number),
             Self::Integer => text.trim().parse::<i64>().ok().map(Into::into),
             Self::Boolean => text.trim().parse::<bool>().ok().map(Into::into),
@@ -103,6 +105,7 @@ pub fn filled_in(
     answers: &BTreeMap<String, String>,
 ) -> Result<Map<String, Value>, FormError> {
     if let Some(unknown) = answers.keys().find(|name| fields.iter().all(|field| field.name != **name)) {
+        // Cut, since the name is foreign text that goes into an error.
         return Err(FormError::Unknown(unknown.chars().take(64).collect()));
     }
     let mut content = Map::new();

@@ -30,6 +30,7 @@ macro_rules! ulid_id {
         impl $name {
             /// Makes an id from a time and 80 random bits (higher bits are dropped).
             pub fn from_parts(at: Timestamp, random: u128) -> Self {
+                // Times before 1970 become zero.
                 Self(ulid::Ulid::from_parts(u64::try_from(at.as_millis()).unwrap_or(0), random))
             }
 
@@ -57,6 +58,7 @@ macro_rules! ulid_id {
             fn from_str(text: &str) -> Result<Self, InvalidId> {
                 ulid::Ulid::from_string(text)
                     .map(Self)
+                    // Cut, since the text may be foreign and long.
                     .map_err(|_| InvalidId { kind: $kind, text: text.chars().take(64).collect() })
             }
         }
@@ -135,6 +137,7 @@ impl AskId {
         let text = (0..ASK_ID_LEN)
             .map(|_| {
                 let digit = usize::try_from(random % 62).unwrap_or(0);
+                // Slightly uneven, which does not matter for a name that must only be unlikely to repeat.
                 random /= 62;
                 char::from(ALPHABET[digit])
             })

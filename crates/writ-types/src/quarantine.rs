@@ -54,6 +54,7 @@ impl FromStr for Handle {
     fn from_str(text: &str) -> Result<Self, NoHandle> {
         let number = |text: &str| {
             let is_plain = text.bytes().all(|byte| byte.is_ascii_digit());
+            // One way of writing each number, so that handles can be compared as text.
             let is_canonical = !text.starts_with('0') || text == "0";
             let fits = is_plain && is_canonical && text.len() <= MAX_DIGITS;
             if fits { text.parse::<u64>().map_err(|_| NoHandle) } else { Err(NoHandle) }

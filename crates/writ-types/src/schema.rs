@@ -56,6 +56,7 @@ pub enum ExpandError {
 /// If a reference leads out of the schema or to nothing but itself, or the result would be beyond a bound.
 pub fn expand(schema: &Value) -> Result<Value, ExpandError> {
     let mut result = Err(ExpandError::TooLarge);
+    // The first nesting that fits wins: the schema is cut no more than needed.
     for nesting in NESTINGS {
         let mut expansion = Expansion { root: schema, open: Vec::new(), nesting, left: MAX_EXPANDED };
         result = expansion.schema(schema, (0, 0));
@@ -70,6 +71,7 @@ pub fn expand(schema: &Value) -> Result<Value, ExpandError> {
 /// deep are reduced to their types. Which arguments there are stays.
 pub fn shorten(schema: Value, most: usize) -> Value {
     let is_short = |schema: &Value| schema.to_string().len() <= most;
+    // Most schemas are short and stay unchanged.
     if is_short(&schema) {
         return schema;
     }
@@ -97,15 +99,18 @@ type Depth = (usize, usize);
 
 impl<'a> Expansion<'a> {
     fn count(&mut self, values: usize) -> Result<(), ExpandError> {
+        // A budget for the whole expansion: references can multiply a small schema.
         self.left = self.left.checked_sub(values).ok_or(ExpandError::TooLarge)?;
         Ok(())
     }
 
     fn schema(&mut self, schema: &'a Value, (depth, level): Depth) -> Result<Value, ExpandError> {
         self.count(1)?;
+        // A bound on recursion, independent of the budget.
         if depth > MAX_DEPTH {
             return Err(ExpandError::TooLarge);
         }
+        // `true` and `false` are schemas, too.
         let Value::Object(fields) = schema else { return Ok(schema.clone()) };
         let mut written = Map::new();
         for (name, value) in fields {
@@ -114,6 +119,7 @@ impl<'a> Expansion<'a> {
             }
         }
         make_nullable(&mut written);
+        // Keywords beside a reference apply, too.
         match fields.get("$ref") {
             Some(Value::String(to)) => {
                 let target = self.follow(to, (depth, level))?;
@@ -133,20 +139,25 @@ impl<'a> Expansion<'a> {
         let is_kept_null = matches!(name, "default" | "const" | "example");
         match (name, value) {
             ("$ref" | "$id" | "id" | "$anchor" | "$dynamicAnchor", Value::String(_)) => {
+                // An id inside the schema changes the base of references, which is not supported.
                 let is_foreign = name.ends_with("id") && depth > 0 && has_references(self.root);
                 return if is_foreign { Err(ExpandError::Reference) } else { Ok(None) };
             }
+            // Dynamic references depend on the path of evaluation.
             ("$dynamicRef" | "$recursiveRef", _) => return Err(ExpandError::Reference),
             ("$defs" | "definitions", _) => return Ok(None),
             (_, Value::Null) if !is_kept_null => return Ok(None),
+            // Forms of older drafts.
             ("required", Value::Bool(_)) | ("exclusiveMinimum" | "exclusiveMaximum", Value::Bool(_)) => {
                 return Ok(None);
             }
+            // Some generators write this for any type; no keyword means the same.
             ("type", Value::String(kind)) if kind == "any" => return Ok(None),
             ("type", _) => return Ok(Some(lower_case(value))),
             _ => {}
         }
         if PART_MAPS.contains(&name) || name == "dependentSchemas" {
+            // Dependent schemas describe the same value, so the level stays.
             let below = if name == "dependentSchemas" { level } else { level + 1 };
             return self.map(value, (depth + 2, below)).map(Some);
         }
@@ -193,13 +204,16 @@ impl<'a> Expansion<'a> {
     fn follow(&mut self, to: &'a str, (depth, level): Depth) -> Result<Value, ExpandError> {
         let before = self.open.iter().filter(|(open, _)| *open == to).count();
         let is_same =
+            // The same reference at the same level is a circle without a value in between.
             self.open.iter().rev().find(|(open, _)| *open == to).is_some_and(|(_, at)| *at == level);
         if is_same {
             return Err(ExpandError::Circle);
         }
+        // Deeper nesting is cut: any value is allowed there.
         if before > self.nesting {
             return Ok(json!({}));
         }
+        // Only references into the same document.
         let pointer = to.strip_prefix('#').ok_or(ExpandError::Reference)?;
         let pointer = decoded(pointer).ok_or(ExpandError::Reference)?;
         let part = self.root.pointer(&pointer).ok_or(ExpandError::Reference)?;
@@ -215,6 +229,7 @@ fn decoded(pointer: &str) -> Option<String> {
     let mut bytes = Vec::new();
     let mut rest = pointer.bytes();
     while let Some(byte) = rest.next() {
+        // Pointers in references are percent-encoded.
         if byte != b'%' {
             bytes.push(byte);
             continue;
@@ -228,9 +243,11 @@ fn decoded(pointer: &str) -> Option<String> {
 /// Merges the target of a reference with the keywords beside it.
 fn merged(target: Value, mut beside: Map<String, Value>) -> Value {
     let Value::Object(mut target) = target else {
+        // A boolean schema holds no keywords that could be merged.
         return if beside.is_empty() { target } else { Value::Object(beside) };
     };
     let is_annotation = |name: &String| ANNOTATIONS.contains(&name.as_str()) || name.starts_with("x-");
+    // Annotations do not restrict, so they can simply be added.
     if beside.keys().all(is_annotation) {
         target.extend(beside);
         return Value::Object(target);

@@ -5,11 +5,13 @@ const LEAST: f64 = 0.6;
 
 /// The name that is most like a wrong one, if any is like it. For messages: nothing is done by it.
 pub fn nearest<'a>(wrong: &str, names: &[&'a str]) -> Option<&'a str> {
+    // Case and separators are the most frequent differences.
     let plain = |name: &str| name.to_lowercase().replace(['-', '.', ' '], "_");
     let wrong = plain(wrong);
     let alike =
         names.iter().map(|name| (strsim::normalized_damerau_levenshtein(&wrong, &plain(name)), *name));
     let (best, name) = alike.max_by(|(a, _), (b, _)| a.total_cmp(b))?;
+    // Below the limit a suggestion would only mislead.
     (best >= LEAST).then_some(name)
 }
 

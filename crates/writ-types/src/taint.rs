@@ -26,6 +26,7 @@ impl Taint {
     /// The less trusted of both.
     #[must_use]
     pub fn join(self, other: Self) -> Self {
+        // The variants are ordered from trusted to untrusted.
         self.max(other)
     }
 
@@ -121,6 +122,7 @@ fn is_nobody(readers: &BTreeSet<String>) -> bool {
 impl Label {
     /// Returns the clearance that a model needs to receive it.
     pub const fn clearance(&self) -> Clearance {
+        // Secret is stricter than private.
         match (self.secret, self.private) {
             (true, _) => Clearance::Secret,
             (false, true) => Clearance::Personal,
@@ -131,6 +133,7 @@ impl Label {
     /// Creates a label without sources. External content counts as from outside and private, unless the
     /// caller knows better.
     pub fn new(taint: Taint) -> Self {
+        // External text may hold orders and may be confidential: both until it is known otherwise.
         let external = taint == Taint::External;
         Self {
             taint,
@@ -172,15 +175,18 @@ impl Label {
 
     /// Joins another label into this one.
     pub fn join(&mut self, other: &Self) {
+        // Every part of a label can only become stricter.
         self.taint = self.taint.join(other.taint);
         self.outside |= other.outside;
         self.join_readers(other);
         self.secret |= other.secret;
         self.truncated |= other.truncated;
+        // The list is full: further sources cannot be named.
         if self.truncated && self.sources.len() >= MAX_SOURCES {
             return;
         }
         // A label that was read may name more than one that was made.
+        // Sharing the set is the usual case and costs nothing.
         if self.sources.is_empty() && other.sources.len() <= MAX_SOURCES {
             self.sources = Arc::clone(&other.sources);
             return;
@@ -201,9 +207,11 @@ impl Label {
     fn join_readers(&mut self, other: &Self) {
         match (self.private, other.private) {
             (_, false) => {}
+            // Only one of them restricts the readers, so its list is the joint one.
             (false, true) => self.readers = Arc::clone(&other.readers),
             (true, true) if self.readers == other.readers => {}
             (true, true) => {
+                // Only people who can read both can read the whole.
                 self.readers = Arc::new(self.readers.intersection(&other.readers).cloned().collect());
             }
         }

@@ -31,12 +31,14 @@ impl Timestamp {
 
     /// Reads RFC 3339 with an offset, such as `2024-12-31T00:00:00Z`; `None` for anything else.
     pub fn from_rfc_3339(text: &str) -> Option<Self> {
+        // Milliseconds are the precision of all stored times.
         text.parse::<jiff::Timestamp>().ok().map(|time| Self(time.as_millisecond()))
     }
 
     /// This time plus a duration; saturates at the end of time.
     #[must_use]
     pub fn plus(self, duration: Duration) -> Self {
+        // Saturates: the end of time is later than any limit.
         Self(self.0.saturating_add(i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)))
     }
 
@@ -48,6 +50,7 @@ impl Timestamp {
 
     /// Returns the time from `earlier` to this; zero if it is not after it.
     pub fn since(self, earlier: Self) -> Duration {
+        // Negative differences are zero: clocks can be set back.
         Duration::from_millis(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))
     }
 }
@@ -56,6 +59,7 @@ impl fmt::Display for Timestamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match jiff::Timestamp::from_millisecond(self.0) {
             Ok(time) => write!(f, "{time:.3}"),
+            // Beyond the calendar's range.
             Err(_) => write!(f, "{}ms", self.0),
         }
     }

@@ -85,6 +85,7 @@ impl LeftOut {
             } else {
                 line.chars().take(MAX_QUOTED_CHARS - 1).chain(['…']).collect()
             };
+            // Only the newest quotes stay: they are the most useful reminder.
             if self.quotes.len() >= MAX_QUOTED {
                 self.quotes.remove(0);
             }
@@ -98,6 +99,7 @@ impl LeftOut {
         if self.messages == 0 {
             return None;
         }
+        // Quotes are dropped one by one until the note fits into its room.
         loop {
             let text = self.text();
             if MESSAGE_OVERHEAD + estimate_tokens(&text).get() <= room {

@@ -30,6 +30,7 @@ impl Default for Ending {
 impl Turn {
     /// Ends the turn after a complete answer.
     pub(super) fn conclude(&mut self, text: String, out: &mut Vec<Effect>) {
+        // A turn that changed something, was denied or asked needs no closing text to be complete.
         let something_happened = self.achieved || self.last_was_denied || !self.open_asks.is_empty();
         self.ending = Ending::default();
         if !text.trim().is_empty() {
@@ -109,6 +110,7 @@ impl Turn {
             Verdict::Pass => self.deliver(&draft, out),
             Verdict::Transform { text } => self.deliver(&text, out),
             Verdict::Block { reason } => self.block(reason, out),
+            // The attempts are used up: the text is blocked like one without a second chance.
             Verdict::Again { reason, attempts, .. } if self.again >= attempts => self.block(reason, out),
             Verdict::Again { note, .. } => {
                 self.again += 1;
@@ -141,6 +143,7 @@ impl Turn {
     pub(super) fn deliver(&mut self, answer: &str, out: &mut Vec<Effect>) {
         let remarks = std::mem::take(&mut self.remarks);
         let incomplete = self.ending.incomplete.clone();
+        // The same text is built twice: once for the person, and once, perhaps shorter, for the conversation.
         let with = |ending: Option<&str>| {
             let paragraphs = [answer].into_iter().chain(remarks.iter().map(String::as_str)).chain(ending);
             let text = paragraphs.filter(|text| !text.is_empty()).collect::<Vec<_>>().join("\n\n");
@@ -163,6 +166,7 @@ impl Turn {
     pub(super) fn finish(&mut self, out: &mut Vec<Effect>) {
         self.conversation.append(&mut self.news);
         let (status, exit) = match self.ending.status {
+            // Open questions weigh more than a denial: the turn can still continue after the answer.
             Status::Done if !self.open_asks.is_empty() => (Status::Waiting, Exit::Waiting),
             Status::Done if self.last_was_denied => (Status::Denied, Exit::Denied),
             Status::Done

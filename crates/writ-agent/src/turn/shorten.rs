@@ -54,18 +54,21 @@ impl Turn {
 
     /// Sends a shorter request, if there is one.
     fn shorten(&mut self, room: Tokens, why: (String, Option<String>), out: &mut Vec<Effect>) {
+        // The full context is assembled first, to name its largest parts if shortening fails.
         let whole = self.context();
         let answer = self.config.limits.max_output_tokens;
         while self.shortening.tries < MAX_TRIES {
             self.shortening.tries += 1;
             self.shortening.results = Results::OfTheLastStep;
             let half = Tokens::new(self.shortening.sent.get() / 2);
+            // The reported limit comes first; where that does not help, half of the last request.
             let room = if self.shortening.tries == 1 { room } else { room.min(half) };
             self.config = self.config.narrowed(room);
             let is_shorter = |next: &Assembled| {
                 next.tokens() < self.shortening.sent || self.config.limits.max_output_tokens < answer
             };
             match self.context() {
+                // A request that is not smaller would be refused again.
                 Ok(next) if is_shorter(&next) => return self.call_model(out),
                 Ok(_) => {}
                 Err(_) => break,

@@ -34,6 +34,7 @@ impl Turn {
     /// request and its results: earlier turns, further messages, memories, rules, notes.
     pub fn confides(&self) -> bool {
         let seed = &self.seed;
+        // The constitution is public: it is part of the program.
         let is_own = |source| source != SystemSource::Constitution;
         let requests = self.conversation.iter().filter(|message| message.role == Role::User).count();
         let remembers = seed.owner_profile.iter().chain(&self.hits).next().is_some();

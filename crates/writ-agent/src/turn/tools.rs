@@ -52,6 +52,7 @@ impl Turn {
     pub(super) fn take_calls(&mut self, reply: ModelReply, out: &mut Vec<Effect>) {
         let ModelReply { text, mut calls, reasoning, .. } = reply;
         let most = usize::try_from(self.config.limits.max_calls_per_reply).unwrap_or(usize::MAX);
+        // Calls beyond the limit are named to the model after the results of the others.
         let left_out = calls.len().saturating_sub(most);
         calls.truncate(most);
         let waiting: VecDeque<Queued> = calls.into_iter().map(|call| self.admit(call)).collect();
@@ -68,6 +69,7 @@ impl Turn {
         let ToolCall { id, name, arguments } = call;
         let offered: Vec<&str> = self.seed.tools.iter().map(|tool| tool.name.as_str()).collect();
         let known = offered.contains(&name.as_str());
+        // A name that no tool has is reduced to plain characters before it is stored or sent back.
         let name = if known { name } else { plain_name(&name) };
         let bytes = arguments.to_string().len();
         let most = self.config.limits.max_argument_bytes.get();
@@ -76,6 +78,7 @@ impl Turn {
         } else {
             match arguments {
                 Value::Object(_) => (arguments, None),
+                // Some models send null for a tool without parameters.
                 Value::Null => (json!({}), None),
                 Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
                     let shown = text::cut(&arguments.to_string(), INVALID_SHOWN_CHARS);
@@ -91,6 +94,7 @@ impl Turn {
     fn unique_id(&mut self, id: &str) -> String {
         let base = plain_name(if id.is_empty() { "call" } else { id });
         let mut unique = base.clone();
+        // Providers may repeat ids within a conversation; a suffix makes each unique.
         let mut n = 1;
         while !self.call_ids.insert(unique.clone()) {
             n += 1;
@@ -120,6 +124,8 @@ impl Turn {
                     let text = notice::REPEATED.to_owned();
                     self.work.results.push(own_result(&call, ToolOutcome::Failed, text, &self.label));
                 }
+                // The model's text about this call and all waiting calls is the same, so that no call stays
+                // unanswered.
                 Judged::Stop(text, reason) => {
                     self.work.results.push(own_result(
                         &call,
@@ -139,6 +145,7 @@ impl Turn {
 
     fn judge_call(&mut self, call: &ToolCall, fault: Option<String>) -> Judged {
         let limits = &self.config.limits;
+        // Repetition is checked first: a call with wrong arguments that repeats itself is a circle, too.
         match self.repeats.judge(call, limits.max_identical_calls) {
             Repeat::No => {}
             Repeat::Again => return Judged::Repeated,
@@ -148,6 +155,7 @@ impl Turn {
             return Judged::Fault(fault);
         }
         let most = limits.max_tool_calls_per_turn;
+        // The limit counts calls that were submitted, not those that were refused here.
         if self.tool_calls >= most {
             return Judged::Stop(notice::beyond_tool_cap(most), notice::tool_cap(most));
         }
@@ -164,6 +172,7 @@ impl Turn {
         if result.outcome == ToolOutcome::Waiting && ask.is_none() {
             return Err(Why::WaitingWithoutAsk);
         }
+        // A result for any other call than the running one is a bug of the driver.
         let Some(call) = self.work.running.take_if(|call| call.id == result.call_id) else {
             return Err(Why::OtherCall { found: text::name(&result.call_id) });
         };
@@ -190,6 +199,7 @@ impl Turn {
         if result.outcome == ToolOutcome::Waiting {
             return Err(Why::WaitingWithoutAsk);
         }
+        // The ask may be of an earlier call of this turn: its tool's name comes from there.
         let Some(tool) = self.open_asks.remove(ask) else { return Err(Why::UnknownAsk(ask.clone())) };
         self.cut_result(&mut result);
         self.weigh(result.outcome);
@@ -232,6 +242,7 @@ impl Turn {
         for result in &results {
             label.join(&result.label);
         }
+        // A call and its result leave the context together, so all results stand in one message.
         let parts = results.into_iter().map(Part::Result).collect();
         self.conversation.push(ChatMessage { role: Role::Tool, parts, label });
         if left_out > 0 {

@@ -59,11 +59,13 @@ pub(crate) fn run(context: &Context, command: &ApprovalsCommand) -> Result<(), F
                 reason,
             } => {
                 let set = set.iter().cloned().collect();
+                // An id may be of a gate's question, which is answered unsigned.
                 if gate(context, &mut client, ask, (Decision::Approve, *yes), (reason, &set)).await? {
                     return Ok(());
                 }
                 let card = approve::card(&mut client, ask).await?;
                 let given = match (task, standing) {
+                    // The flags exclude each other, which the parser checks.
                     _ if *values => Given::Values,
                     _ if *host => Given::Host,
                     (_, true) => Given::Standing(Limits {
@@ -122,6 +124,7 @@ async fn gate(
 /// The server of tools that asks, if it is no gate.
 fn server_of(asks: &Value) -> Option<&str> {
     let field = |name: &str| asks.get(name).and_then(Value::as_str).unwrap_or_default();
+    // Questions of servers share the frames of gates and are recognised by their name.
     field("gate").strip_prefix("mcp:").filter(|_| field("point") == "server")
 }
 
@@ -180,6 +183,7 @@ fn line(approval: &Value) -> String {
 }
 
 async fn standing(context: &Context, client: &mut Client) -> Result<(), Failure> {
+    // Trusted hosts and plans are listed elsewhere.
     let stands = |approval: &Value| approval.get("scope").and_then(Value::as_str) == Some("standing");
     let standing: Vec<Value> = in_force(client).await?.into_iter().filter(stands).collect();
     context.out.either(&json!({ "approvals": standing }), |_| {
@@ -200,6 +204,7 @@ async fn hosts(context: &Context, client: &mut Client) -> Result<(), Failure> {
 
 fn host(host: &Value) -> String {
     let text = |name: &str| host.get(name).and_then(Value::as_str).unwrap_or_default();
+    // An unknown state of a newer engine is shown without words.
     let state = match text("state") {
         "asks" => "; asked about each time",
         "refused" => "; refused",
@@ -223,6 +228,7 @@ fn host(host: &Value) -> String {
 async fn list(context: &Context, client: &mut Client) -> Result<(), Failure> {
     let mut answer = client.call("approvals.list", json!({})).await?;
     let in_force = in_force(client).await?;
+    // People see what is in force only where something is; programs always get the field.
     if let Some(fields) = answer.as_object_mut().filter(|_| context.out.json) {
         fields.insert("in_force".to_owned(), in_force.into());
         return context.out.json(&answer);

@@ -35,6 +35,7 @@ pub(crate) fn run(context: &Context, command: &AuditCommand) -> Result<(), Failu
     let config = context.ready()?;
     match command {
         AuditCommand::Verify { heads, db, key, every_signature } => {
+            // Another database is verified with the same code, read-only.
             let path = db.clone().unwrap_or_else(|| config.database());
             let keys = accepted(context, key)?;
             // Those that the engine copies are of this home's own database.
@@ -57,6 +58,7 @@ pub(crate) fn run(context: &Context, command: &AuditCommand) -> Result<(), Failu
 
 /// The keys that must have signed: those given, else this home's.
 fn accepted(context: &Context, given: &[PublicKey]) -> Result<Vec<[u8; 32]>, Failure> {
+    // Without given keys, those of this home count, the exchanged ones included.
     if given.is_empty() {
         let keys = public_keys(&context.home, Role::Harness)?;
         return Ok(keys.iter().map(|key| *key.as_bytes()).collect());
@@ -70,6 +72,7 @@ fn held(file: &Path, keys: &[[u8; 32]]) -> Result<Vec<Checkpoint>, Failure> {
         let hint = "the file was changed, or belongs to another ledger";
         Failure::new(Exit::Ledger, "ledger.held", error.to_string(), hint)
     })?;
+    // An empty file would verify everything and prove nothing.
     if held.is_empty() {
         let text = format!("{} holds no head", file.display());
         return Err(Failure::new(Exit::Usage, "ledger.no_heads", text, WRITES_HEADS));
@@ -117,6 +120,7 @@ fn search(
 }
 
 fn show(context: &Context, rows: &[LedgerRow]) -> Result<(), Failure> {
+    // One JSON document a line, since the list may be long.
     if context.out.json {
         return rows.iter().try_for_each(|row| context.out.json_line(row));
     }
@@ -130,6 +134,7 @@ fn line(row: &LedgerRow) -> String {
         None => "(erased)".to_owned(),
     };
     let mut short: String = payload.chars().take(MAX_LINE_CHARS).collect();
+    // Compared in bytes: a cut text is always shorter.
     if short.len() < payload.len() {
         short.push('…');
     }
@@ -154,6 +159,7 @@ fn erase(context: &Context, entries: &[EntrySeq], reason: &str) -> Result<(), Fa
 
 fn export(context: &Context, config: &Config, heads: Option<&Path>) -> Result<(), Failure> {
     let store = open_to_read(context, config)?;
+    // Without a file the entries go to standard output, for a pipe.
     let Some(file) = heads else {
         let mut out = BufWriter::new(io::stdout().lock());
         store.export_entries(&mut out).map_err(|error| export_failure(error, "standard output"))?;
@@ -171,6 +177,7 @@ fn export(context: &Context, config: &Config, heads: Option<&Path>) -> Result<()
     let mut out = BufWriter::new(file);
     let written = store.export_heads(&mut out).map_err(|error| export_failure(error, &name))?;
     let file = out.into_inner().map_err(|error| unwritable(error.into_error()))?;
+    // Written to the disk before success is reported: the file may be the only proof later.
     file.sync_all().map_err(unwritable)?;
     context.out.either(&json!({ "heads": written, "file": name }), |_| {
         vec![
@@ -184,6 +191,7 @@ fn export(context: &Context, config: &Config, heads: Option<&Path>) -> Result<()
 /// The file that was named cannot be made: another place is to be named, unless the disk is what is wrong.
 fn unusable(error: io::Error, name: &str) -> Failure {
     use io::ErrorKind::{AlreadyExists, QuotaExceeded, StorageFull};
+    // These errors have hints of their own.
     if matches!(error.kind(), AlreadyExists | StorageFull | QuotaExceeded) {
         return export_failure(ExportError::Write(error), name);
     }
@@ -226,6 +234,7 @@ fn read_text(path: &Path) -> Result<String, Failure> {
     };
     let mut text = String::new();
     let file = std::fs::File::open(path).map_err(unreadable)?;
+    // Bounded: the file may be any file.
     file.take(MAX_HEADS_BYTES).read_to_string(&mut text).map_err(unreadable)?;
     Ok(text)
 }

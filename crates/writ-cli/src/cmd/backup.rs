@@ -55,6 +55,7 @@ pub(crate) fn run(context: &Context, args: &BackupArgs) -> Result<(), Failure> {
             context.out.either(&told(1, &made), |told| {
                 vec![format!("backup {} made: {} entries, {} bytes", told.name, told.entries, told.bytes)]
             })?;
+            // A backup without the agent's history is made, and its failure is reported after the success.
             missing.map_or(Ok(()), Err)
         }
         Some(BackupCommand::List) => {
@@ -73,6 +74,7 @@ pub(crate) fn run(context: &Context, args: &BackupArgs) -> Result<(), Failure> {
 /// Returns every backup, newest first; damaged ones are reported and left out.
 fn list(context: &Context) -> Result<Vec<BackupSet>, Failure> {
     let (sets, damaged) = set::list(&folder(context))?;
+    // A damaged backup must not hide the others.
     for why in damaged {
         context.out.remark(format!("left out: {why}"));
     }
@@ -106,6 +108,7 @@ fn line(told: &Told<'_>) -> String {
 fn make(context: &Context, config: &Config, reason: &str) -> Result<(BackupSet, Option<Failure>), Failure> {
     let draft = set::Draft::begin(&folder(context), now())?;
     let copied = copy_database(&config.database(), &draft.path(DATABASE))?;
+    // The agent's files may be missing or broken; the database is backed up in any case.
     let missing = agent::bundle(&context.home.agent_git(), &draft.path(AGENT)).err();
     let owner = [context.home.config_file(), context.home.rules_file()];
     for file in owner.iter().filter(|file| file.is_file()) {
@@ -119,6 +122,7 @@ fn make(context: &Context, config: &Config, reason: &str) -> Result<(BackupSet, 
 }
 
 fn restore(context: &Context, config: &Config, number: usize) -> Result<(), Failure> {
+    // No engine may run during a restore.
     let locks = lock(context, config)?;
     let sets = list(context)?;
     let chosen = number.checked_sub(1).and_then(|at| sets.get(at)).ok_or_else(|| {
@@ -130,6 +134,7 @@ fn restore(context: &Context, config: &Config, number: usize) -> Result<(), Fail
     // Everything that can fail is made ready beside what it replaces, before anything is touched.
     let staged = Staged::new(context, config, chosen)?;
     let present = present(config, &held)?;
+    // The epoch rises before the exchange, so that no approval of the old life can be used after a crash.
     let epoch = epoch::raise(config, &sets, &held)?;
     let lost = present.map(|present| present.entries.saturating_sub(held.entries));
     let withdrawn = withdrawn(context, config);
@@ -171,6 +176,7 @@ impl Staged {
     fn new(context: &Context, config: &Config, chosen: &BackupSet) -> Result<Self, Failure> {
         let secrets = open_secrets(context, config)?;
         let harness = Arc::new(secrets.signing_key(EngineKey::Harness)?);
+        // Beside the database, on the same file system, so that the exchange is one rename.
         let database = config.database().with_extension("db.restoring");
         clear(&database)?;
         copy_database(&chosen.path(DATABASE), &database)?;
@@ -183,6 +189,7 @@ impl Staged {
     /// Lets both take their places; a damaged database keeps all its files under another name.
     fn swap(self, context: &Context, config: &Config, damaged: bool) -> Result<(), Failure> {
         let Self { database: staged, store, history } = self;
+        // Closed before its log is folded into the file.
         drop(store);
         fold_log(&staged)?;
         let database = config.database();
@@ -198,6 +205,7 @@ impl Staged {
         clear_logs(&database)?;
         move_if_there(&staged, &database)?;
         clear_logs(&staged)?;
+        // Sessions and tokens of the replaced database are void.
         for name in ["api.token", "page-sessions.json"] {
             remove(&context.home.runtime().join(name))?;
         }

@@ -36,6 +36,7 @@ pub(crate) fn read<T: DeserializeOwned>(
     let opened =
         std::fs::File::open(file).map_err(|error| wrong(&format!("{shown} cannot be read: {error}")))?;
     let mut text = String::new();
+    // One byte more than the limit shows that the file is too large.
     let read = opened.take(MAX_FILE_BYTES + 1).read_to_string(&mut text);
     let bytes = read.map_err(|error| wrong(&format!("{shown} cannot be read: {error}")))?;
     if u64::try_from(bytes).unwrap_or(u64::MAX) > MAX_FILE_BYTES {
@@ -63,6 +64,7 @@ pub(crate) fn judge<T>(
 ) -> Result<(), Failure> {
     block_on(async {
         let mut client = Client::ensure(context).await?;
+        // All cases share one temporary session, which is closed afterwards.
         let (mut results, mut session) = (Vec::new(), Value::Null);
         for case in cases {
             let mut params = params(case);

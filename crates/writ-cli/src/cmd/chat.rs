@@ -93,6 +93,7 @@ fn mode(context: &Context) -> Mode {
 
 /// The folder to work in, asked for once unless it was named or a message was given (`-m` counts as consent).
 fn project(args: &ChatArgs) -> Result<Option<String>, Failure> {
+    // A named folder must exist; the current one is only a suggestion.
     if let Some(named) = &args.project {
         return folder(named).map(Some);
     }
@@ -113,6 +114,7 @@ fn project(args: &ChatArgs) -> Result<Option<String>, Failure> {
 
 /// Joins the session named, or the latest one of this folder, or opens a new one.
 async fn join(client: &mut Client, args: &ChatArgs, project: Option<String>) -> Result<SessionId, Failure> {
+    // These flags hold for a whole session, so an old one cannot take them.
     let fresh = args.new || args.write || args.dry_run;
     let session = match args.session {
         Some(session) => Some(session),
@@ -123,6 +125,7 @@ async fn join(client: &mut Client, args: &ChatArgs, project: Option<String>) -> 
     let after_seq = if session.is_some() { NEWS_ONLY } else { 0 };
     let (write, dry_run) = (args.write, args.dry_run);
     client.send(&ClientFrame::Resume { session, after_seq, project, write, dry_run }).await?;
+    // Frames of other clients' turns may come before the answer.
     loop {
         match client.receive().await?.frame {
             ServerFrame::Hello { session, .. } => return Ok(session),
@@ -152,6 +155,7 @@ async fn latest(client: &mut Client, project: Option<&str>) -> Result<Option<Ses
     let rows = listed.get("sessions").and_then(Value::as_array).cloned().unwrap_or_default();
     let flag = |row: &Value, name: &str| row.get(name).and_then(Value::as_bool).unwrap_or(false);
     let found = rows.iter().find(|row| {
+        // Sessions under an order are unattended and are never continued by accident.
         let same = row.get("project").and_then(Value::as_str) == project;
         let ordered = row.get("order").is_some_and(|order| !order.is_null());
         same && !ordered && !flag(row, "write") && !flag(row, "dry_run")

@@ -36,6 +36,7 @@ fn check(context: &Context, project: Option<&Path>) -> Result<(), Failure> {
             })
             .collect(),
     };
+    // Rules and servers are parts of the configuration and are checked with it.
     let rules = policies::load(&context.home, project).err().map(|error| ("rules", error.report()));
     let servers = servers::load(&context.home).err().map(|error| ("mcp", error.report()));
     findings.extend([rules, servers].into_iter().flatten().map(|(place, report)| {
@@ -51,6 +52,7 @@ fn check(context: &Context, project: Option<&Path>) -> Result<(), Failure> {
         let lines: Vec<String> = told.collect();
         if lines.is_empty() { vec!["the configuration is valid".into()] } else { lines }
     })?;
+    // A finding is a result, not an error message: the exit code alone differs.
     if findings.is_empty() { Ok(()) } else { Err(Failure::Code(Exit::Config.code())) }
 }
 

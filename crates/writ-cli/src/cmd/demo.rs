@@ -50,6 +50,7 @@ const PROVIDER: &str = "demo";
 /// If anything differs from the demo's text.
 pub(crate) fn run(context: &Context, args: &DemoArgs) -> Result<(), Failure> {
     let place = Place::make(context)?;
+    // From here on the demo's own home is used, never the user's.
     let context = Context::at(&place.home, context)?;
     say(
         &context,
@@ -60,6 +61,7 @@ pub(crate) fn run(context: &Context, args: &DemoArgs) -> Result<(), Failure> {
         "engine, door, sandbox, git, ledger and signatures are the real ones. No key, no network.\n",
     )?;
     init::quietly(&context, &InitArgs { yes: true })?;
+    // The sandbox starts before any thread, since it forks.
     let sandbox = wiring::sandbox(&context.config(None)?)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .thread_stack_size(crate::interrupt::STACK_BYTES)
@@ -80,6 +82,7 @@ pub(crate) fn run(context: &Context, args: &DemoArgs) -> Result<(), Failure> {
         let served = tokio::spawn(start::serve_until(wired, stop.clone()));
         let show = Show { context: &context, config: &config, place: &place, yes: args.yes };
         let worked = show.work().await;
+        // The engine is stopped before errors of the demo are reported.
         stop.cancel();
         served.await.map_err(|error| Failure::bug("ending the engine", error))?;
         worked
@@ -111,6 +114,7 @@ struct Place {
 impl Place {
     fn make(context: &Context) -> Result<Self, Failure> {
         let parent = context.env.path("TMPDIR").unwrap_or_else(|| PathBuf::from("/tmp"));
+        // A random name, so that several demos can run at once.
         let root = parent.join(format!("writ-demo-{}", hex::encode(clock::random_bytes())));
         let made = std::fs::create_dir(&root).and_then(|()| std::fs::create_dir(root.join("project")));
         made.map_err(|error| {
@@ -183,6 +187,7 @@ impl Show<'_> {
             Renderer::new(io::stdout(), Mode::text(Color::Auto, Surroundings { terminal, no_color }));
         let mut asked = None;
         loop {
+            // The frames are those that `writ chat` shows.
             let frame = client.receive().await?;
             renderer.frame(&frame).map_err(|error| Failure::output(&error))?;
             match frame.frame {
@@ -227,6 +232,7 @@ impl Show<'_> {
                 let Fact::Denied { reason: DenyReason::Scope, text, rule, .. } = fact else { return None };
                 Some((seq, text, rule))
             })
+            // The demo fails if its own claim is not in the ledger.
             .ok_or_else(|| not_so("the write outside was not denied by the key's scope"))?;
         if Path::new(demo::OUTSIDE_FILE).exists() {
             return Err(not_so("the file outside exists"));
@@ -236,6 +242,7 @@ impl Show<'_> {
             format!("  write {}: DENIED by key scope, entry {seq}: {text} [{rule}]", demo::OUTSIDE_FILE),
         )?;
         let fetches: Vec<AttemptId> = facts("intent")?
+            // Every attempt that names the address, with any program.
             .into_iter()
             .filter_map(|(_, fact)| {
                 let Fact::Intent { attempt, action: Action::Exec(exec), .. } = fact else { return None };
@@ -274,6 +281,7 @@ impl Show<'_> {
         let reason = "demo";
         approve::answer(client, &card.ask_id, Decision::Approve, Some(&token), reason).await?;
         say(self.context, format!("\napproved: ask {}, signed with this home's approver key", card.ask_id))?;
+        // The same token once more: it must be refused.
         match approve::answer(client, &card.ask_id, Decision::Approve, Some(&token), reason).await {
             Err(Failure::Report(report)) if report.exit == Exit::Denied => {
                 say(self.context, format!("the same approval again: REFUSED ({})", report.outside))
@@ -286,6 +294,7 @@ impl Show<'_> {
     async fn verify(&self, client: &mut Client) -> Result<(), Failure> {
         let project = self.place.project.display().to_string();
         let argv = TEST_COMMAND;
+        // The tests run in the verification sandbox, after the diff was applied.
         let params = json!({ "argv": argv, "project": project, "verification": true });
         let result = client.call("sandbox.exec", params).await?;
         if result.get("exit_code").and_then(serde_json::Value::as_i64) != Some(0) {

@@ -67,6 +67,7 @@ impl Check {
 /// Runs `writ doctor`: ends with 0 if everything works, else with 1.
 pub(crate) fn run(context: &Context, args: &DoctorArgs) -> Result<(), Failure> {
     let mut checks = checks::all(context);
+    // Trial requests cost money, so they need a home in order.
     let is_usable = checks.iter().all(|check| check.verdict != Verdict::Bad);
     if args.models && is_usable {
         context
@@ -93,6 +94,7 @@ fn tried(context: &Context) -> Vec<Check> {
         .map(|check| {
             let text = format!("{}: {}: {}", trial.model, check.check, check.text);
             let (text, hint) = (escape_line(&text), escape_line(&check.hint));
+            // The engine's words, mapped to the marks of this report.
             match check.verdict.as_str() {
                 "works" => Check::good("try", text),
                 "limited" => Check::warn("try", text, hint),

@@ -60,10 +60,12 @@ fn compared(case: &Case, judged: &Value) -> Value {
     let verdict = said("verdict");
     let all = said("gates");
     let all = all.as_array().map(Vec::as_slice).unwrap_or_default();
+    // The gates that decided: those with the final verdict.
     let deciding = all.iter().filter(|gate| gate.get("verdict") == Some(&verdict));
     let mut names: Vec<&str> = deciding.filter_map(|gate| gate.get("gate")?.as_str()).collect();
     names.sort_unstable();
     names.dedup();
+    // A case may leave out the gates; then any will do.
     let same_gates = case.gates.as_ref().is_none_or(|wanted| {
         let mut wanted: Vec<&str> = wanted.iter().map(String::as_str).collect();
         wanted.sort_unstable();
@@ -81,6 +83,7 @@ fn line(result: &Value) -> String {
         value.get(name).and_then(Value::as_str).map(escape_line).unwrap_or_default()
     };
     let gates = result.get("gates").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    // Gates that passed have nothing to explain.
     let spoke = gates.iter().filter(|gate| gate.get("verdict") != Some(&json!(GateVerdict::Pass)));
     let why: Vec<String> = spoke
         .map(|gate| {
@@ -99,6 +102,7 @@ fn line(result: &Value) -> String {
 fn read(file: &Path) -> Result<Vec<Case>, Failure> {
     let (shown, cases) = (file.display(), cases::read::<Case>(file, MAX_CASES, wrong)?);
     for case in &cases {
+        // Texts are judged at input and output, actions elsewhere.
         let on_text = matches!(case.on, GatePoint::Input | GatePoint::Output);
         if on_text != case.text.is_some() || on_text == case.action.is_some() {
             let text = format!(

@@ -32,6 +32,7 @@ enum Word {
 impl Word {
     const fn of(verdict: GateVerdict) -> Self {
         match verdict {
+            // A hook cannot rewrite a text, so these count as no opinion.
             GateVerdict::Pass | GateVerdict::Advise | GateVerdict::Transform => Self::Abstain,
             GateVerdict::RequireApproval => Self::Ask,
             GateVerdict::Block => Self::Deny,
@@ -119,6 +120,7 @@ fn test(context: &Context, file: &Path) -> Result<(), Failure> {
 fn compared(case: &Case, judged: &Value) -> Value {
     let all = judged.get("gates").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
     let said = |gate: &Value| {
+        // Gates are judged with the hooks; only hooks are compared here.
         let hook = gate.get("gate")?.as_str()?.strip_prefix(HOOK)?.to_owned();
         let verdict: GateVerdict = serde_json::from_value(gate.get("verdict")?.clone()).ok()?;
         Some((hook, Word::of(verdict), gate.get("reason").cloned().unwrap_or_default()))
@@ -156,6 +158,7 @@ fn read(file: &Path) -> Result<Vec<Case>, Failure> {
     let (shown, cases) = (file.display(), cases::read::<Case>(file, MAX_CASES, wrong)?);
     for case in &cases {
         let (of_call, decides) = (case.on == HookEvent::BeforeToolCall, case.on.point().is_some());
+        // Only events that decide can be tested.
         if !decides || of_call != case.action.is_some() || of_call == case.text.is_some() {
             let text = format!(
                 "case '{}' of {shown}: 'before_tool_call' has 'action', 'message_received' and 'response_generated' \

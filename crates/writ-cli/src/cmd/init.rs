@@ -110,12 +110,14 @@ fn make(context: &Context, folder: &Path, made: &mut Vec<String>) -> Result<(), 
 
 /// Shortens a path for printing: relative to the home if it is below it.
 fn short(context: &Context, path: &Path) -> String {
+    // Paths below the home are easier to read relative to it.
     let below = path.strip_prefix(context.home.root()).unwrap_or(path);
     if below.as_os_str().is_empty() { path.display().to_string() } else { below.display().to_string() }
 }
 
 fn write_new(context: &Context, path: &Path, text: &str, made: &mut Vec<String>) -> Result<(), Failure> {
     let unwritable = |source| HomeError::Unwritable { path: path.to_owned(), source };
+    // Never over a file that exists: it may be the owner's.
     match OpenOptions::new().write(true).create_new(true).mode(0o600).open(path) {
         Ok(mut file) => {
             file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).map_err(unwritable)?;
@@ -132,6 +134,7 @@ fn commented(example: &str) -> String {
     let line = |line: &str| match line {
         "" => "\n".to_owned(),
         comment if comment.starts_with('#') => format!("{comment}\n"),
+        // Every setting is shown and none is in force.
         setting => format!("#{setting}\n"),
     };
     example.lines().map(line).collect()
@@ -144,6 +147,7 @@ fn keys_and_store(
     yes: bool,
     made: &mut Vec<String>,
 ) -> Result<(Backend, String), Failure> {
+    // A home that has keys is completed, never replaced.
     let opened = match recorded(&context.home.keys())? {
         Some(_) => {
             let passphrase = passphrase(context, "Passphrase of this home's keys: ")?;
@@ -184,6 +188,7 @@ fn keys_and_store(
 fn generated<T>(result: Result<T, SecretsError>) -> Result<bool, SecretsError> {
     match result {
         Ok(_) => Ok(true),
+        // A key that exists is not an error: `init` can run again.
         Err(SecretsError::KeyExists(_)) => Ok(false),
         Err(error) => Err(error),
     }
@@ -201,6 +206,7 @@ fn create(
         SecretStore::create(&keys, backend, passphrase.clone(), &config.secrets)
             .map(|store| (store, passphrase))
     };
+    // A configured backend is used as it is; otherwise the best available one is chosen.
     match config.backend {
         Some(backend @ (Backend::Keyring | Backend::Plain)) => return Ok(with(backend, None)?),
         Some(Backend::Age) => return Ok(with(Backend::Age, Some(new_passphrase(context)?))?),
@@ -218,6 +224,7 @@ fn create(
 }
 
 fn new_passphrase(context: &Context) -> Result<SecretString, Failure> {
+    // A service has no terminal, so its manager supplies the passphrase.
     if let Some(passphrase) = credential(context) {
         return Ok(passphrase);
     }
@@ -240,6 +247,7 @@ fn new_passphrase(context: &Context) -> Result<SecretString, Failure> {
 
 /// Makes the approver key's public half known to the engine; `false`: it is.
 fn enrol(store: &Store, public: &[u8]) -> Result<bool, Failure> {
+    // Enrolling the same key twice would list it twice.
     if store.approver_keys()?.iter().any(|key| key.public_key == public) {
         return Ok(false);
     }

@@ -51,6 +51,7 @@ fn hexadecimal(context: &Context, role: Role) -> Result<Vec<String>, Failure> {
 
 fn one(context: &Context, role: Role) -> Result<(), Failure> {
     let keys = hexadecimal(context, role)?;
+    // The newest key comes first.
     let newest = keys.first().cloned().unwrap_or_default();
     let result =
         json!({ "role": role.as_str(), "public_key": newest, "earlier": keys.get(1..).unwrap_or_default() });
@@ -61,6 +62,7 @@ fn inspect(context: &Context) -> Result<(), Failure> {
     let backend = recorded(&context.home.keys())?;
     let mut keys = Vec::new();
     for role in Role::ALL {
+        // Only the newest key of a role signs; the others verify older entries.
         for (n, key) in hexadecimal(context, role)?.into_iter().enumerate() {
             keys.push(json!({ "role": role.as_str(), "public_key": key, "current": n == 0 }));
         }

@@ -42,6 +42,7 @@ pub(crate) fn pages(context: &Context, folder: Option<&Path>) -> Result<(), Fail
 
 fn print(bytes: &[u8]) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
+    // Flushed here, since a broken pipe must show as one.
     out.write_all(bytes).and_then(|()| out.flush()).map_err(|error| Failure::output(&error))
 }
 

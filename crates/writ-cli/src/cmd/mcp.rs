@@ -35,6 +35,7 @@ pub(crate) fn run(context: &Context, command: &McpCommand) -> Result<(), Failure
 
 /// Runs `writ mcp add`.
 fn add(context: &Context, args: &AddServer) -> Result<(), Failure> {
+    // A second `add` must not replace the declarations and pins of the first.
     if servers::read(&context.home, &args.name)?.is_some() {
         let text = format!("there is a server '{}' already", args.name);
         let hint = format!("change mcp/{0}.toml and run `writ mcp trust {0}`, or remove it first", args.name);
@@ -81,6 +82,7 @@ fn spec_of(args: &AddServer) -> Result<ServerSpec, Failure> {
     spec.token.clone_from(&args.token);
     spec.hosts.clone_from(&args.hosts);
     spec.start_timeout_secs = args.start_timeout.unwrap_or(spec.start_timeout_secs);
+    // A value may name a secret, which is resolved when the server starts.
     for variable in &args.env {
         // What was given is not repeated: it may be a secret.
         let (name, value) = variable
@@ -108,6 +110,7 @@ fn offered_by(context: &Context, name: &ServerName, spec: &ServerSpec) -> Result
     let Probed { tools, left_out } =
         serde_json::from_value(found).map_err(|error| Failure::bug("reading the tools", error))?;
     for tool in &tools {
+        // Hidden characters in a description can carry orders that a person does not see.
         let seen = is_plain(&tool.name) && is_plain(&tool.description);
         let hidden = tool.hidden().or_else(|| (!seen).then_some("text"));
         if let Some(place) = hidden {
@@ -139,6 +142,7 @@ async fn probe(
     tokio::pin!(asking);
     loop {
         tokio::select! {
+            // Biased: an answer that is there is not preceded by a message about waiting.
             biased;
             found = &mut asking => return found,
             _ = ticks.tick() => context.out.remark(format!(
@@ -166,6 +170,7 @@ fn excerpt(tool: &Definition, place: &str) -> String {
         "schema" => tool.schema.to_string(),
         _description => tool.description.clone(),
     };
+    // Around the hidden character, so that a long text is not printed whole.
     let at = text.chars().position(|c| !is_plain(&c.to_string())).unwrap_or_default();
     text.chars().skip(at.saturating_sub(EXCERPT_CHARS / 2)).take(EXCERPT_CHARS).collect()
 }
@@ -191,12 +196,14 @@ fn lines(tool: &Definition) -> Vec<String> {
 
 /// The server's words about a tool, line by line, escaped.
 fn words(tool: &Definition) -> Vec<String> {
+    // The schema is printed as it is pinned, in full.
     let schema = serde_json::to_string_pretty(&tool.schema).unwrap_or_default();
     let text = format!("{}\narguments:\n{schema}", tool.description);
     escape(&text).lines().map(str::to_owned).collect()
 }
 
 fn confirm(context: &Context, yes: bool, question: &str) -> Result<(), Failure> {
+    // A person cannot trust what was not shown.
     if context.out.json && !yes {
         let text = "with --json nothing is shown that could be approved";
         return Err(Failure::new(Exit::Usage, "mcp.json", text, "look at it without --json, or give --yes"));
@@ -212,6 +219,7 @@ fn confirm(context: &Context, yes: bool, question: &str) -> Result<(), Failure> 
 fn reload(context: &Context, start: bool, trusted: Option<&ServerName>) -> Result<Vec<String>, Failure> {
     let answer = block_on(async {
         let client =
+            // `list` starts no engine: without one, nothing is offered anyway.
             if start { Some(Client::ensure(context).await?) } else { Client::connect(context).await? };
         let Some(mut client) = client else { return Ok(Value::Null) };
         client.call("mcp.reload", json!({ "trusted": trusted })).await
@@ -221,6 +229,7 @@ fn reload(context: &Context, start: bool, trusted: Option<&ServerName>) -> Resul
 }
 
 fn shown(server: &Server, left_out: &[String]) -> Value {
+    // The names under which models call the tools, which can differ from the server's own.
     let called = called_all(server.name.as_str(), server.pins.tools.keys().map(String::as_str));
     let tools: Vec<Value> = server
         .pins
@@ -283,6 +292,7 @@ fn server_lines(server: &Server) -> Vec<String> {
 fn tool_lines(server: &Server) -> Vec<String> {
     let line = |tool: &Definition| {
         let rule = server.spec.rule(&tool.name);
+        // An undeclared effect asks each time, and the list says so.
         let how = match (rule.allow, rule.effect, rule.sinks.is_some()) {
             (false, ..) => "not offered",
             (true, false, _) => "no effect",
@@ -299,6 +309,7 @@ fn trust(context: &Context, name: &ServerName, tool: Option<&str>, yes: bool) ->
     let Some(mut server) = servers::read(&context.home, name)? else { return Err(unknown(name)) };
     let (offered, left_out) = usable(&server, offered_by(context, name, &server.spec)?);
     remark(context, &left_out);
+    // Compared with the pins: only differences need a decision.
     let mut drift = server.pins.compare(&offered);
     drift.retain(|name, drift| *drift != Drift::None && tool.is_none_or(|tool| tool == name));
     if drift.is_empty() {

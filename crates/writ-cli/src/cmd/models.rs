@@ -35,6 +35,7 @@ pub(crate) fn lines(listed: &Value) -> Vec<String> {
 
 fn line(model: &Value) -> String {
     let text = |key: &str| model.get(key).and_then(Value::as_str).unwrap_or_default();
+    // A missing field means an engine that does not know it.
     let is = |key: &str| model.get(key) == Some(&json!(true));
     let mut known = Vec::new();
     match model.get("window").and_then(Value::as_u64) {
@@ -103,6 +104,7 @@ pub(crate) fn trial(context: &Context, model: Option<&str>) -> Result<Trial, Fai
 fn test(context: &Context, model: Option<&str>) -> Result<(), Failure> {
     context.out.remark("sending up to five small requests; a provider bills them like any other");
     let tried = trial(context, model)?;
+    // The first failure decides the exit code.
     let exit = tried.checks.iter().map(|check| check.exit).find(|exit| *exit != Exit::Done);
     context.out.either(&tried, |tried| {
         let mut lines = vec![format!("{} at {}", escape_line(&tried.model), escape_line(&tried.host))];

@@ -60,6 +60,7 @@ impl Said {
     fn new(verdict: RuleVerdict) -> Self {
         match verdict {
             RuleVerdict::Permit => {
+                // A permit is the default, so no rule stands behind it.
                 Self { outcome: "permit", rules: BTreeSet::new(), reasons: BTreeSet::new() }
             }
             RuleVerdict::Ask { rules, reasons, .. } => Self { outcome: "ask", rules, reasons },
@@ -73,6 +74,7 @@ impl Said {
 /// Returns the facts that the rules may look at besides the action itself.
 fn standing(config: &Config, action: &Action, (preapproved, owned): (bool, bool)) -> Standing {
     let reach = reach::of(action, &config.egress.scope(&config.models));
+    // Words of the owner count for reading only.
     Standing { preapproved, reach, owned: owned && reach::only_reads(action) }
 }
 
@@ -89,6 +91,7 @@ fn explain(context: &Context, entry: EntrySeq) -> Result<(), Failure> {
         Failure::new(Exit::Usage, "ledger.erased", format!("the payload of entry {entry} was erased"), hint)
     })?;
     let rules = policies::load(&context.home, None)?;
+    // Entries of other kinds have no decision to explain.
     let result = decided(&store, &config, &rules, &fact)?.ok_or_else(|| {
         let text = format!("entry {entry} is no decision of the door");
         Failure::new(Exit::Usage, "policy.no_decision", text, "name one that was denied, asked or intended")
@@ -99,10 +102,12 @@ fn explain(context: &Context, entry: EntrySeq) -> Result<(), Failure> {
 /// Returns the past decision and, if the action is stored, the verdict of the present rules.
 fn decided(store: &Store, config: &Config, rules: &RuleSet, fact: &Fact) -> Result<Option<Value>, Failure> {
     let now = |prepared: &Prepared| {
+        // Judged again without approvals: the ledger does not record them with the facts.
         let said = Said::new(rules.judge(prepared, standing(config, &prepared.action, (false, false))));
         json!({ "outcome": said.outcome, "reasons": said.reasons, "rules": texts(rules, &said.rules) })
     };
     if let Fact::Denied { kind, reason, rule, text, .. } = fact {
+        // The rule's text comes from today's files; it may have been removed since.
         let source = texts(rules, &BTreeSet::from([rule.clone()]));
         return Ok(Some(json!({
             "decided": "denied", "action": kind.as_str(), "stage": reason, "rule": rule, "why": text, "rules": source,

@@ -55,6 +55,7 @@ pub(crate) fn apply(context: &Context, args: &ApplyArgs) -> Result<(), Failure> 
             if args.undo { undo(&mut client, which).await? } else { client.call("apply", which).await? };
         let ask: Option<AskId> =
             answer.get("ask_id").and_then(Value::as_str).and_then(|text| text.parse().ok());
+        // Nothing to approve: the change was applied at once, or there is none.
         let Some(ask) = ask else {
             let text = |name: &str| answer.get(name).and_then(Value::as_str);
             let done = text("applied").or_else(|| text("text")).unwrap_or("nothing to apply");
@@ -63,6 +64,7 @@ pub(crate) fn apply(context: &Context, args: &ApplyArgs) -> Result<(), Failure> 
             return ended(exit.unwrap_or(Exit::Done));
         };
         let card = approve::card(&mut client, &ask).await?;
+        // An undo and an application are approved alike.
         let (what, reason) =
             ((&card, &Given::Once), if args.undo { "writ apply --undo" } else { "writ apply" });
         tell(context, &approve::approve(context, &config, &mut client, what, args.yes, reason).await?)
@@ -75,6 +77,7 @@ pub(crate) fn apply(context: &Context, args: &ApplyArgs) -> Result<(), Failure> 
 ///
 /// If nothing can be undone, or the engine refuses.
 pub(crate) async fn undo(client: &mut Client, which: Value) -> Result<Value, Failure> {
+    // The last change is looked up first, so that the answer names what would be undone.
     let last = client.call("undo.last", which).await?;
     match last.get("attempt").filter(|attempt| attempt.is_string()) {
         Some(attempt) => client.call("undo", json!({ "attempt": attempt })).await,
@@ -99,6 +102,7 @@ pub(crate) fn folder(path: &Path) -> Result<String, Failure> {
         let text = format!("{} cannot be worked on: {why}", path.display());
         Failure::new(Exit::Usage, "cli.project", text, "name a folder with --project DIR")
     };
+    // The engine works on real paths, and a link may change its target.
     let real = path.canonicalize().map_err(|error| unusable(error.to_string()))?;
     if !real.is_dir() {
         return Err(unusable("it is not a folder".into()));

@@ -21,6 +21,7 @@ pub(crate) fn run(context: &Context, command: &SandboxCommand) -> Result<(), Fai
     match command {
         SandboxCommand::Status => {
             // The home need not be set up: this is about the machine.
+            // Probed without an engine, since the answer is about the machine.
             let status = probe(context.config(None)?.sandbox)?;
             let ready = ready(context);
             if context.out.json {
@@ -37,6 +38,7 @@ pub(crate) fn run(context: &Context, command: &SandboxCommand) -> Result<(), Fai
             if let (Some(project), Value::Object(params)) = (project, &mut params) {
                 params.insert("project".into(), project.into());
             }
+            // The engine runs it, so that it passes the door like any other program.
             let result =
                 block_on(async { Client::ensure(context).await?.call("sandbox.exec", params).await })?;
             finish(context, &result)
@@ -57,6 +59,7 @@ pub(crate) fn ready(context: &Context) -> Option<u64> {
         let Some(mut client) = Client::connect(context).await? else { return Ok(None) };
         client.call("status", json!({})).await.map(Some)
     });
+    // Any failure of the engine means that none is ready.
     asked.ok().flatten()?.get("sandboxes_ready").and_then(Value::as_u64)
 }
 
@@ -103,6 +106,7 @@ fn lines(status: &SandboxStatus, ready: Option<u64>) -> Vec<String> {
 
 /// Prints output of the sandbox; on a terminal without what could deceive or command it.
 fn print<W: io::Write + IsTerminal>(out: &mut W, text: &str) -> Result<(), Failure> {
+    // On a terminal the output is escaped; in a pipe it is passed on byte for byte.
     let written = if out.is_terminal() {
         out.write_all(escape(text).as_bytes())
     } else {

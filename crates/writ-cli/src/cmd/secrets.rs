@@ -20,6 +20,7 @@ pub(crate) fn run(context: &Context, command: &SecretsCommand) -> Result<(), Fai
             let name: Reference = name.parse::<Reference>()?;
             let store = open_secrets(context, &config)?;
             store.set(&name, terminal::read_value(&format!("Value of '{name}': "))?)?;
+            // A running engine must mask the new value from now on.
             tell(context)?;
             context.out.either(&json!({ "stored": name, "use": format!("secret:{name}") }), |_| {
                 vec![format!("stored; write secret:{name} where the configuration wants it")]
@@ -44,6 +45,7 @@ pub(crate) fn run(context: &Context, command: &SecretsCommand) -> Result<(), Fai
 /// is stored.
 fn tell(context: &Context) -> Result<(), Failure> {
     block_on(async {
+        // Without an engine there is nothing to reload.
         if let Some(mut client) = Client::connect(context).await? {
             client.call("secrets.changed", Value::Null).await?;
         }

@@ -46,6 +46,7 @@ const fn own_manager() -> Manager {
 
 fn install(context: &Context, args: &ServiceArgs) -> Result<(), Failure> {
     let manager = args.manager.unwrap_or(own_manager());
+    // Every check comes before the first file is written.
     let unit = wanted(context, args.run_as.as_deref())?;
     let text = render(manager, &unit)?;
     if args.print {
@@ -86,6 +87,7 @@ fn install(context: &Context, args: &ServiceArgs) -> Result<(), Failure> {
 
 /// Returns the content of the unit.
 fn wanted(context: &Context, run_as: Option<&str>) -> Result<Unit, Failure> {
+    // Root installs for the system, any other user for itself.
     let system = geteuid().is_root();
     let user = match (system, run_as) {
         (true, Some(user)) => Some(user.to_owned()),
@@ -129,6 +131,7 @@ impl Places {
                 let folder = match system {
                     true => PathBuf::from("/etc/systemd/system"),
                     false => {
+                        // A relative path in this variable is to be ignored, by its specification.
                         let config = context.env.path("XDG_CONFIG_HOME").filter(|path| path.is_absolute());
                         config
                             .map_or_else(|| home().map(|home| home.join(".config")), Ok)?
@@ -181,6 +184,7 @@ fn uninstall(context: &Context) -> Result<(), Failure> {
 
 /// Removes what is there of a unit, and names it.
 fn remove(places: &Places) -> Result<Vec<String>, Failure> {
+    // The link before the unit: a manager must not start what is half removed.
     let mut removed = Vec::new();
     for path in places.wants.iter().chain([&places.unit]) {
         match fs::remove_file(path) {
@@ -197,6 +201,7 @@ fn status(context: &Context) -> Result<(), Failure> {
     let places = Places::new(context, manager, geteuid().is_root())?;
     let found = read(&places.unit)?;
     let names = found.as_deref().map(|text| unit::names(text, context.home.root()));
+    // A link of the manager, or, where there is none, the unit itself.
     let enabled = match &places.wants {
         Some(wants) => fs::symlink_metadata(wants).is_ok(),
         None => found.is_some(),
@@ -257,6 +262,7 @@ fn read(path: &Path) -> Result<Option<String>, Failure> {
 /// Writes a unit as a whole or not at all.
 fn write(path: &Path, text: &str) -> Result<(), Failure> {
     let failed = |error: io::Error| unwritable(path, &error);
+    // The folder of user units need not exist yet.
     if let Some(folder) = path.parent() {
         fs::create_dir_all(folder).map_err(failed)?;
     }

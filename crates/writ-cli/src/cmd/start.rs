@@ -95,6 +95,7 @@ async fn serve(
     let stop = CancellationToken::new();
     let closing = CancellationToken::new();
     let serving = tokio::spawn(control.serve(engine.clone(), stop.clone()));
+    // Both ends of the server can stop the engine.
     let stops = Stops { closing: closing.clone(), stop: stop.clone() };
     let page = http.map(|http| tokio::spawn(http.serve(engine.clone(), stops)));
     let idle = async {
@@ -131,8 +132,10 @@ pub(super) async fn serve_until(wired: Wired, stop: CancellationToken) {
     let Wired { engine, control, http: _, locks, traces: _ } = wired;
     let serving = tokio::spawn(control.serve(engine.clone(), stop.clone()));
     stop.cancelled().await;
+    // Running turns get their time before the engine is dropped.
     engine.drain(DRAIN_DEADLINE).await;
     let _ended = serving.await;
+    // The engine goes before the locks, so that no other one starts beside it.
     drop(engine);
     drop(locks);
 }

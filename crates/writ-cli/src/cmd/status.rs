@@ -31,6 +31,7 @@ pub(crate) fn run(context: &Context, args: &StatusArgs) -> Result<(), Failure> {
 /// Returns the status that a running engine reports.
 async fn current(context: &Context, config: &Config) -> Result<Value, Failure> {
     let Some(mut client) = Client::connect(context).await? else {
+        // The posture is a property of the configuration and is known without an engine.
         return Ok(json!({ "engine": "not running", "posture": config.posture() }));
     };
     let mut status = client.call("status", json!({})).await?;
@@ -63,6 +64,7 @@ async fn watch(context: &Context, config: &Config, every: Duration) -> Result<()
             }
             Err(failure) => return Err(failure),
         };
+        // Only changes are printed.
         if status != shown {
             if context.out.json {
                 context.out.json_line(&status)?;
@@ -86,6 +88,7 @@ async fn link(context: &Context, config: &Config) -> Result<(), Failure> {
 
 /// Returns the tokens used, and their cost.
 pub(crate) fn costs(status: &Value) -> Vec<String> {
+    // The same lines as `/cost` in a conversation.
     vec![
         format!("session    {}", used(status.get("session"))),
         format!("today      {}", used(status.get("today"))),
@@ -147,6 +150,7 @@ fn used(what: Option<&Value>) -> String {
 
 /// The share of a limit with one decimal, if it has one.
 fn percent(part: u64, whole: u64) -> String {
+    // Wide numbers: the product of two counters can exceed 64 bits.
     let tenths = u128::from(part).saturating_mul(1_000).checked_div(u128::from(whole)).unwrap_or(1_000);
     match tenths % 10 {
         0 => (tenths / 10).to_string(),
@@ -159,6 +163,7 @@ fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();
     for (n, digit) in digits.chars().enumerate() {
+        // A comma before each group of three, counted from the end.
         if n > 0 && (digits.len() - n).is_multiple_of(3) {
             text.push(',');
         }

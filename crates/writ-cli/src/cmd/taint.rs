@@ -36,6 +36,7 @@ pub(crate) fn run(context: &Context, command: &TaintCommand) -> Result<(), Failu
 
 fn lines(step: &Step) -> Vec<String> {
     let Step { entry, event, taint, outside, private, sources, truncated } = step;
+    // The level first, then the properties that weaken it.
     let mut what = vec![taint.as_str()];
     what.extend(outside.then_some("from outside the sandbox"));
     what.extend(private.then_some("private"));

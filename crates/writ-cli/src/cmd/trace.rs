@@ -65,6 +65,7 @@ fn read(store: &Store, turn: &Turn) -> Result<Trace, Failure> {
     let events: Vec<StoredEvent> = store
         .turn_events(turn.id)?
         .into_iter()
+        // Events of a newer version are left out, and the rest is still shown.
         .filter_map(|event| StoredEvent::decode(&event).ok())
         .collect();
     let (steps, totals) = steps::of(turn, &rows, &events);
@@ -73,6 +74,7 @@ fn read(store: &Store, turn: &Turn) -> Result<Trace, Failure> {
         session: Some(turn.session),
         text: Some(turn.message.to_string()),
         limit: 1,
+        // The message is found by its id in the entry's text.
         ..LedgerQuery::default()
     })?;
     let waited = received.first().map(|row| steps::millis(turn.started_at.since(row.at)));
@@ -96,6 +98,7 @@ fn read(store: &Store, turn: &Turn) -> Result<Trace, Failure> {
 fn entries(store: &Store, turn: &Turn) -> Result<(Vec<LedgerRow>, bool), Failure> {
     let mut rows: Vec<LedgerRow> = Vec::new();
     let mut before: Option<EntrySeq> = None;
+    // The newest entries are read first, page by page.
     loop {
         let query =
             LedgerQuery { turn: Some(turn.id), before, limit: MAX_READ_ROWS, ..LedgerQuery::default() };
@@ -104,6 +107,7 @@ fn entries(store: &Store, turn: &Turn) -> Result<(Vec<LedgerRow>, bool), Failure
         let full = page.len() >= MAX_READ_ROWS;
         rows.extend(page);
         if !full || rows.len() >= MAX_ENTRIES {
+            // Read backwards, shown forwards.
             rows.reverse();
             return Ok((rows, full));
         }

@@ -22,6 +22,7 @@ pub fn called_all<'a>(server: &str, tools: impl IntoIterator<Item = &'a str>) ->
     let tools: BTreeSet<&str> = tools.into_iter().collect();
     let mut uses: BTreeMap<String, usize> = BTreeMap::new();
     for tool in &tools {
+        // Names that occur more than once are made distinct below.
         *uses.entry(called(server, tool)).or_default() += 1;
     }
     let name = |tool: &str| {
@@ -37,12 +38,14 @@ pub fn called_all<'a>(server: &str, tools: impl IntoIterator<Item = &'a str>) ->
 fn plain(server: &str, tool: &str) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() || c == '-' { c } else { '_' };
     let name = format!("{server}__{}", tool.chars().map(plain).collect::<String>());
+    // Providers refuse names that begin with a digit.
     if name.starts_with(|c: char| c.is_ascii_digit()) { format!("_{name}") } else { name }
 }
 
 /// The name, cut where it is too long, with a digest of what it stands for.
 fn marked(server: &str, tool: &str) -> String {
     let digest = Digest::of(format!("{server}\0{tool}").as_bytes()).to_string();
+    // The last digits of the digest, which is hexadecimal.
     let digits: String = digest.chars().rev().filter(char::is_ascii_hexdigit).take(DIGITS).collect();
     let kept: String = plain(server, tool).chars().take(MAX_CALLED_NAME - DIGITS - 1).collect();
     format!("{kept}_{digits}")

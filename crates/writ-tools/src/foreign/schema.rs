@@ -48,13 +48,16 @@ impl std::fmt::Debug for Checked {
 impl Checked {
     /// Compiles a schema that was expanded. Nothing is ever fetched for it.
     pub(crate) fn new(schema: &Value) -> Result<Self, SchemaError> {
+        // Arguments are always an object, so another schema could never fit.
         if !is_of_object(schema) {
             return Err(SchemaError::NotObject);
         }
         let expanded = count(schema);
+        // A pattern is compiled with a bound on its size and runs in linear time.
         let patterns = PatternOptions::regex().size_limit(MAX_PATTERN_BYTES);
         let built = jsonschema::options()
             .with_pattern_options(patterns)
+            // Formats are hints of the author; checking them would refuse calls that servers accept.
             .should_validate_formats(false)
             .with_retriever(Nothing)
             .build(schema);
@@ -64,6 +67,7 @@ impl Checked {
 
     /// Checks arguments, and returns the problems in our own words.
     pub(crate) fn check(&self, arguments: &Value) -> Result<(), Vec<String>> {
+        // The work of a check grows with both sizes, and the server chose one of them.
         if count(arguments).saturating_mul(self.expanded) > MAX_WORK {
             return Err(vec!["the arguments are too large to be checked".to_owned()]);
         }

@@ -22,6 +22,7 @@ pub(crate) fn with_nulls(schema: &Value, mut value: Value) -> Value {
     if let Some(fields) = value.as_object_mut() {
         for name in required {
             let property = schema.get("properties").and_then(|all| all.get(name));
+            // A missing field is added only where null is a value of its own.
             if !fields.contains_key(name)
                 && property.is_some_and(|property| types(property).contains(&"null"))
             {
@@ -40,6 +41,7 @@ fn types(schema: &Value) -> Vec<&str> {
         Some(_) | None => Vec::new(),
     };
     if found.is_empty() {
+        // A union lists its types in branches.
         for branch in ["anyOf", "oneOf"].iter().filter_map(|name| schema.get(*name)?.as_array()).flatten() {
             found.extend(types(branch));
         }

@@ -9,6 +9,7 @@ const MAX_LAYERS: usize = 3;
 /// object without fields.
 pub(super) fn object_of(value: &Value, most: usize) -> Option<Map<String, Value>> {
     let mut value = value.clone();
+    // Text within text within text: models escape arguments more than once.
     for _ in 0..=MAX_LAYERS {
         match value {
             Value::Object(object) => return Some(object),
@@ -28,6 +29,7 @@ pub(super) fn object_of(value: &Value, most: usize) -> Option<Map<String, Value>
 
 /// Reads JSON, also with comments and commas before an end, which stand outside of texts and so mean nothing.
 pub(super) fn parsed(text: &str) -> Option<Value> {
+    // Strict first: comments and trailing commas are removed only if that is needed.
     serde_json::from_str(text).ok().or_else(|| serde_json::from_str(&plain(text)?).ok())
 }
 
@@ -54,6 +56,8 @@ fn plain(text: &str) -> Option<String> {
                     let c = chars.next()?;
                     out.push(c);
                     match c {
+                        // An escaped character is copied with its backslash, so that a quotation mark in a
+                        // text does not end it.
                         '\\' => out.push(chars.next()?),
                         '"' => break,
                         _inside => {}

@@ -7,6 +7,7 @@ use writ_types::chat::{STRUCTURED, ToolOutcome};
 pub(super) fn called(text: &str, structured: Option<&Value>, is_error: bool) -> (String, ToolOutcome) {
     let said = match structured {
         Some(structured) if text.trim().is_empty() => format!("{structured:#}"),
+        // Servers often repeat the structured result as text; the model needs it once.
         Some(structured) if !repeats(text, structured) => format!("{text}{STRUCTURED}{structured:#}"),
         Some(_) | None => text.to_owned(),
     };

@@ -42,6 +42,7 @@ const MAX_ENTITY_BYTES: usize = 12;
 pub(super) fn is_page(media: &str, text: &str) -> bool {
     let media = media.to_ascii_lowercase();
     if media.is_empty() {
+        // Fourteen characters hold the longer of the two beginnings.
         let start: String = text.trim_start().chars().take(14).collect();
         let start = start.to_ascii_lowercase();
         return start.starts_with("<!doctype html") || start.starts_with("<html");
@@ -51,6 +52,7 @@ pub(super) fn is_page(media: &str, text: &str) -> bool {
 
 /// The text of a page.
 pub(crate) fn text_of(page: &str) -> String {
+    // A scanner, not a parser: on broken pages it must stay linear and never fail.
     let mut out = Out::default();
     let mut rest = page;
     while let Some(at) = rest.find('<') {
@@ -60,6 +62,7 @@ pub(crate) fn text_of(page: &str) -> String {
             Some((Token::Nothing, after)) => after,
             Some((Token::Open { name, attributes }, after)) => {
                 out.open(&name, attributes);
+                // Scripts and styles have no text for readers.
                 if UNREAD.contains(&name.as_str()) { after_closing(after, &name) } else { after }
             }
             Some((Token::Close { name }, after)) => {
@@ -67,6 +70,7 @@ pub(crate) fn text_of(page: &str) -> String {
                 after
             }
             None => {
+                // A lone angle bracket is text.
                 out.words("<");
                 tag.get(1..).unwrap_or_default()
             }
@@ -182,6 +186,7 @@ fn resolved(text: &str) -> String {
     while let Some(at) = rest.find('&') {
         let (before, entity) = rest.split_at(at);
         out.push_str(before);
+        // Only a short name can be an entity: the search for its end is bounded.
         let name = entity.as_bytes().iter().take(MAX_ENTITY_BYTES).position(|byte| *byte == b';');
         let known = name.and_then(|end| Some((entity_of(entity.get(1..end)?)?, end)));
         rest = match known {
@@ -263,6 +268,7 @@ impl Out {
     fn words(&mut self, raw: &str) {
         let text = resolved(raw);
         if self.pre > 0 {
+            // Line ends and blanks count in preformatted text.
             for c in text.chars() {
                 match c {
                     '\n' => self.newlines = self.newlines.saturating_add(1).min(2),
@@ -356,6 +362,7 @@ impl Out {
     /// Writes the target of a link behind its text.
     fn end_link(&mut self) {
         let Some((href, began)) = self.link.take() else { return };
+        // The link's own text, to leave out a target that repeats it.
         let own = self.text.get(began..).unwrap_or_default().trim();
         let href: String = href.trim().chars().filter(|c| !c.is_control()).take(MAX_HREF_CHARS).collect();
         let leads = !href.is_empty() && !href.starts_with('#') && !href.starts_with("javascript:");

@@ -26,6 +26,7 @@ pub(crate) fn fetched(status: u16, url: &str, media: &str, body: &[u8], truncate
     let text = if html::is_page(media_type, &text) { html::text_of(&text) } else { text };
     let text = if text.trim().is_empty() { "(the answer is empty)".to_owned() } else { text };
     let text = text.trim_end();
+    // The heading and the notes count towards the limit.
     let room = MAX_FETCHED_BYTES.saturating_sub(head.len() + media.len() + more.len() + CUT.len() + 1);
     if text.len() <= room {
         return format!("{head}{media}{more}\n{text}");

@@ -53,6 +53,7 @@ pub(super) fn find<'a>(text: &str, old: &str, new: &'a str) -> Edit<'a> {
     // A mark alone is text to be found: without it, nothing would be, everywhere.
     let old = old.strip_prefix(MARK).filter(|rest| !rest.is_empty()).unwrap_or(old);
     let new = new.strip_prefix(MARK).unwrap_or(new);
+    // A text with explicit line ends is meant as it is.
     if old.contains("\r\n") {
         let places: Vec<_> = text.match_indices(old).map(|(at, _)| at..at + old.len()).collect();
         if !places.is_empty() {
@@ -88,6 +89,7 @@ impl<'a> Plain<'a> {
     fn of(text: &'a str) -> Self {
         let mut left_out = Vec::new();
         for (at, _) in text.match_indices("\r\n") {
+            // Places in the plain text are counted without the removed characters before them.
             left_out.push(at - left_out.len());
         }
         let text = if left_out.is_empty() { Cow::Borrowed(text) } else { text.replace("\r\n", "\n").into() };
@@ -103,6 +105,7 @@ impl<'a> Plain<'a> {
 /// The line end that most lines of a text have.
 fn usual_end(text: &str) -> &'static str {
     let pairs = text.matches("\r\n").count();
+    // The more frequent line end wins; a tie is a plain line feed.
     if pairs > text.matches('\n').count() - pairs { "\r\n" } else { "\n" }
 }
 
@@ -144,6 +147,7 @@ pub(super) fn rewrite(old: &str, encoding: TextEncoding, new: &str) -> FileText 
     let (marked, old) = old.strip_prefix(MARK).map_or((false, old), |old| (true, old));
     let new = new.strip_prefix(MARK).unwrap_or(new);
     let mut text = if marked { MARK.to_string() } else { String::new() };
+    // New text with line ends of its own keeps them.
     if new.contains("\r\n") || old.is_empty() {
         text.push_str(new);
     } else {

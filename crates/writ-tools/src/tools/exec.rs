@@ -125,6 +125,7 @@ fn prepare_python(
 ) -> Result<Draft, ToolError> {
     let args: PythonArgs = typed(&PYTHON_EXEC, arguments)?;
     if args.script.trim().is_empty() {
+        // An empty script would succeed and mislead the model.
         return Err(invalid(&PYTHON_EXEC, "'script' is empty"));
     }
     no_nul(&PYTHON_EXEC, "script", &args.script)?;

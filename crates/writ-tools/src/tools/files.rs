@@ -111,6 +111,7 @@ fn prepare_write(
         Some(Peeked::File { bytes, executable }) => {
             let content = match decode(bytes) {
                 Some((text, encoding)) => edit::rewrite(&text, encoding, &args.content),
+                // A file that is no text is replaced as a whole.
                 None => replaced(&path, bytes, args.content)?,
             };
             (Some(Digest::of(bytes)), *executable, content)
@@ -131,6 +132,7 @@ fn prepare_write(
 /// the first character beyond ASCII, so that is refused; other bytes are replaced as a whole.
 fn replaced(path: &WorkPath, bytes: &[u8], content: String) -> Result<FileText, ToolError> {
     let is_text = !bytes.contains(&0);
+    // Writing non-ASCII text as UTF-8 would change the encoding of the whole file.
     if is_text && !content.is_ascii() {
         return Err(target(
             &FILE_WRITE,

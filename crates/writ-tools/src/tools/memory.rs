@@ -98,6 +98,7 @@ fn prepare_store(
             Kind::Preference => MemoryKind::Preference,
             Kind::Procedure => MemoryKind::Procedure,
         },
+        // A model's memory is always a working one; a person can raise it.
         trust: MemoryTrust::Working,
         taint: context.label.taint,
         secret: context.label.secret,

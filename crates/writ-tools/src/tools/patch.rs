@@ -80,6 +80,7 @@ fn patched_path(text: &str) -> Result<WorkPath, ToolError> {
 fn prepare(arguments: &Value, peeked: Option<&Peeked>, _: &ToolContext<'_>) -> Result<Draft, ToolError> {
     let args: PatchArgs = typed(&FILE_PATCH, arguments)?;
     let path = patched_path(&args.path)?;
+    // An empty text is found everywhere.
     if args.old.is_empty() {
         return Err(invalid(&FILE_PATCH, "'old' is empty; to write a whole file, use file_write"));
     }
@@ -153,6 +154,7 @@ fn line_number(text: &str, at: usize) -> u64 {
 }
 
 fn no_match(path: &WorkPath, text: &str, old: &str) -> ToolError {
+    // Told separately, since models often differ in white space only.
     let hint = if collapsed(text).contains(&collapsed(old)) {
         Some("it is there with other white space")
     } else {

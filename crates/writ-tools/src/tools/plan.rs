@@ -97,6 +97,7 @@ pub(crate) fn steps(
     let args: PlanArgs = typed(&PLAN_PROPOSE, arguments)?;
     let step = |(n, step): (u64, StepArgs)| {
         let wrong = |problem: &str| invalid(&PLAN_PROPOSE, &format!("step {n}: {problem}"));
+        // Nested plans would make the steps hard to read for the person who approves.
         if step.tool == PLAN_PROPOSE.name {
             return Err(wrong("a plan cannot be a step of one"));
         }
@@ -108,6 +109,7 @@ pub(crate) fn steps(
             (Action::WriteFile(write), None | Some(FreeArg::Content)) if write.place == Place::Overlay => {
                 Free::Content
             }
+            // By default a step is done exactly as proposed.
             (_, None) => Free::Nothing,
             (_, Some(FreeArg::Content)) => Free::Content,
             (_, Some(FreeArg::Page)) => Free::Page,

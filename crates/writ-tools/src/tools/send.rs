@@ -65,6 +65,7 @@ fn prepare(arguments: &Value, peeked: Option<&Peeked>, _: &ToolContext<'_>) -> R
     };
     let purpose = intent("send the owner", &format!("{path} ({bytes} bytes)"));
     let path = path.as_str().to_owned();
+    // The owner is the only recipient of files.
     let send = SendFile { to: "owner".to_owned(), path: path.clone(), digest };
     Ok(Draft::new(Action::SendFile(send), purpose).sink("path", path))
 }

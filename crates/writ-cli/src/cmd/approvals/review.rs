@@ -83,6 +83,7 @@ pub(super) async fn approve(
     let none = |text: String| {
         Failure::new(Exit::Usage, "approvals.no_group", text, "`writ approvals review` lists the groups")
     };
+    // Groups are counted from one.
     let group = number.checked_sub(1).and_then(|at| groups.get(at));
     let group = group.ok_or_else(|| none(format!("there is no group {number}")))?;
     let mut cards = Vec::new();
@@ -135,11 +136,13 @@ async fn each(
         } else {
             match approve(card).await {
                 Ok(Ok(answered)) => End::Approved(answered),
+                // An unanswered request may have been performed: nothing further is sent.
                 Ok(Err(failure)) if is_unanswered(&failure) => {
                     stopped = true;
                     End::Unknown(failure)
                 }
                 Ok(Err(refused)) => End::Refused(refused),
+                // A key that cannot sign now will not sign the next one either.
                 Err(unsigned) => {
                     stopped = true;
                     End::Refused(unsigned)
@@ -188,6 +191,7 @@ fn as_lines(ends: &[(AskId, End)]) -> Vec<String> {
 
 /// Ends with the first failure.
 fn conclude(ends: Vec<(AskId, End)>) -> Result<(), Failure> {
+    // The first failure, in the order of the asks.
     for (_, end) in ends {
         match end {
             End::Approved(answered) => ended(answered.exit)?,

@@ -14,6 +14,7 @@ use crate::interrupt::block_on;
 
 /// Writes all of a repository's history into one file. A repository without a commit has nothing to keep.
 pub(super) fn bundle(repository: &Path, to: &Path) -> Result<(), Failure> {
+    // A repository without a commit has nothing to bundle.
     if !repository.join("refs/heads/main").exists() && !repository.join("packed-refs").exists() {
         return Ok(());
     }
@@ -45,6 +46,7 @@ pub(super) fn stage(home: &Home, bundle: &Path) -> Result<Option<PathBuf>, Failu
 pub(super) fn swap(home: &Home, staged: &Path) -> Result<(), Failure> {
     let repository = home.agent_git();
     let before = repository.with_extension("git.before-restore");
+    // Only the last repository before a restore is saved.
     if before.exists() {
         fs::remove_dir_all(&before).map_err(|error| unwritable(&before, &error))?;
     }

@@ -18,6 +18,7 @@ const MAX_DIGITS: u64 = 20;
 /// Chooses an epoch that no database of this home has had, and stores it before anything is exchanged.
 pub(super) fn raise(config: &Config, sets: &[BackupSet], held: &Copied) -> Result<u64, Failure> {
     let file = config.data_dir().join("epoch");
+    // The highest of every source: a database, a backup or the file alone may be old.
     let known = sets.iter().map(|set| set.manifest.epoch).chain([held.epoch]);
     let highest = known.chain(read(&file)).chain(peek_epoch(&config.database())).max();
     let next = highest.unwrap_or_default().saturating_add(1);
@@ -32,6 +33,7 @@ fn read(file: &Path) -> Option<u64> {
 }
 
 fn write(file: &Path, epoch: u64) -> std::io::Result<()> {
+    // A file of its own and a rename, so that a crash leaves the old number or the new one.
     let draft = file.with_extension("new");
     let mut opened =
         fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&draft)?;

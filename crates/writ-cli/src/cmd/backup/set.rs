@@ -88,12 +88,14 @@ impl Draft {
                 unwritable(&backups.join(LOCK), &std::io::Error::other(message))
             }
         })?;
+        // Drafts of backups that were interrupted; the lock is held, so none is in use.
         for left in
             entries(backups)?.iter().filter(|name| name.starts_with('.') && name.ends_with(UNFINISHED))
         {
             let left = backups.join(left);
             fs::remove_dir_all(&left).map_err(|error| unwritable(&left, &error))?;
         }
+        // Colons are not allowed in file names everywhere.
         let name = now.to_string().replace(':', "-");
         let folder = backups.join(format!(".{name}{UNFINISHED}"));
         make_folder(&folder)?;
@@ -118,6 +120,7 @@ impl Draft {
         make_folder(&to)?;
         for entry in entries(folder)?.into_iter().take(MAX_FILES) {
             let path = folder.join(&entry);
+            // Links are left out: they could lead to any file.
             if fs::symlink_metadata(&path).is_ok_and(|meta| meta.is_file()) {
                 let to = to.join(&entry);
                 fs::copy(&path, &to).map_err(|error| unwritable(&to, &error))?;
@@ -159,6 +162,7 @@ impl Draft {
             .mode(0o600)
             .open(&path)
             .and_then(|mut file| file.write_all(&text).and_then(|()| file.sync_all()))
+            // The rename is the last step: a folder with this name is a complete backup.
             .and_then(|()| fs::rename(&self.folder, &self.into));
         written.map_err(|error| unwritable(&path, &error))?;
         Ok(BackupSet { name: self.name.clone(), folder: self.into.clone(), manifest })
@@ -184,6 +188,7 @@ impl BackupSet {
             return Err(Failure::new(Exit::Config, "backup.newer", text, "update Writ first"));
         }
         for kept in &self.manifest.files {
+            // The manifest may be foreign: its paths must stay inside the backup.
             let inside = !kept.path.split('/').any(|name| matches!(name, "" | "." | ".."));
             let good = inside
                 && file_digest(&self.folder.join(&kept.path)).is_ok_and(|(digest, _)| digest == kept.digest);
@@ -218,6 +223,7 @@ pub(super) fn list(backups: &Path) -> Result<(Vec<BackupSet>, Vec<String>), Fail
 /// Removes all but the newest backups; the names of those that went.
 pub(super) fn prune(backups: &Path, keep: usize) -> Result<Vec<String>, Failure> {
     let mut gone = Vec::new();
+    // At least one backup stays.
     for set in list(backups)?.0.into_iter().skip(keep.max(1)) {
         fs::remove_dir_all(&set.folder).map_err(|error| unwritable(&set.folder, &error))?;
         gone.push(set.name);

@@ -49,6 +49,7 @@ pub(super) enum Line<'a> {
 /// Reads a line. A second slash makes a message of what would be a command.
 pub(super) fn read(line: &str) -> Line<'_> {
     let Some(rest) = line.strip_prefix('/') else { return Line::Message(line) };
+    // Two slashes send a message that begins with one.
     if rest.starts_with('/') {
         return Line::Message(rest);
     }
@@ -89,6 +90,7 @@ pub(super) async fn run(
             Ok(text.unwrap_or_default().lines().map(escape_line).collect())
         }
         Command::Sessions => Ok(sessions(&client.call("sessions.list", json!({})).await?, session)),
+        // Handled by the conversation itself, which knows the running turn.
         Command::Stop => Ok(Vec::new()),
     }
 }

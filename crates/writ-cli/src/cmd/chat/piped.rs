@@ -47,6 +47,7 @@ pub(super) fn taken(context: &Context, args: &ChatArgs) -> Result<(ChatArgs, Str
 fn read(context: &Context) -> Result<String, Failure> {
     let (sender, receiver) = mpsc::sync_channel(1);
     thread::spawn(move || {
+        // One byte more than the limit shows that the text is too long.
         let most = u64::try_from(MAX_MESSAGE_BYTES).unwrap_or(u64::MAX).saturating_add(1);
         let mut bytes = Vec::new();
         // An input that cannot be read has nothing to say, as one that was closed.

@@ -78,6 +78,7 @@ impl Gate {
                 let parts = rest.split(';').filter(|part| !part.trim().is_empty());
                 let answers = parts.map(filled).collect::<Option<BTreeMap<_, _>>>()?;
                 let ServerFrame::GateApproval { fields, .. } = self.frame.as_ref() else { return None };
+                // Checked here, so that a wrong value is asked for again instead of ending the question.
                 filled_in(fields, &answers).is_ok().then_some((Decision::Approve, answers))
             }
             _ => None,
@@ -106,6 +107,7 @@ fn news(frame: &ServerFrame) -> News {
         | ServerFrame::Text { turn, .. }
         | ServerFrame::Tool { turn, .. }
         | ServerFrame::File { turn, .. } => News::Running(*turn),
+        // A turn can answer several messages.
         ServerFrame::Message { last: true, exit, answers, .. } => News::Ended(*exit, answers.clone()),
         ServerFrame::Message { turn, .. } => News::Running(*turn),
         ServerFrame::Error { exit, answers, .. } => News::Ended(*exit, answers.clone()),
@@ -168,6 +170,7 @@ impl Talk<'_> {
             let frame = tokio::select! {
                 frame = self.client.receive() => frame?,
                 _ = ticks.tick() => {
+                    // The elapsed time is shown where nothing else comes.
                     show_wait(quiet, &mut renderer)?;
                     continue;
                 }
@@ -206,6 +209,7 @@ impl Talk<'_> {
     /// Stops the turn that runs; without one, ends the command.
     async fn cancel(&mut self, running: Option<TurnId>) -> Result<(), Failure> {
         match running {
+            // The turn ends with a frame of its own; until then the client stays.
             Some(turn) => self.client.send(&ClientFrame::Cancel { turn }).await,
             None => Err(Failure::Interrupted),
         }
@@ -297,6 +301,7 @@ impl Talk<'_> {
             Line::Command(command) => self.command(command, renderer).await,
             Line::Unknown(line) => note(&commands::refusal(line), renderer),
             Line::Message(line) => {
+                // A message starts a turn, unless it answers a question.
                 if asked.is_empty() && !line.is_empty() {
                     *quiet = Some(Instant::now());
                 }
@@ -348,6 +353,7 @@ impl Talk<'_> {
                         let scope = approve::scope_of(Some(&token));
                         let signature = serde_json::to_value(&token)
                             .map_err(|error| Failure::bug("writing the approval", error))?;
+                        // The question is removed once its answer is signed, before the engine's reply.
                         asked.pop_front();
                         self.answer(card, (Decision::Approve, scope), Some(signature)).await?;
                     }
@@ -360,6 +366,7 @@ impl Talk<'_> {
                 self.answer(card, (Decision::Deny, ApprovalScope::Once), None).await?;
             }
             "" => {
+                // An empty line leaves the question open, for another surface.
                 asked.pop_front();
                 self.hint(&card);
             }
@@ -376,6 +383,7 @@ impl Talk<'_> {
         renderer: &mut Renderer<W>,
     ) -> Result<(), Failure> {
         if !line.is_empty() {
+            // Text that is no answer is a message, so that nothing typed is dropped.
             self.say(line, String::new()).await?;
             note("sent as a message; the question is still open", renderer)?;
         }
@@ -411,6 +419,7 @@ fn settle<W: Write>(
     asked: &mut VecDeque<Question>,
     renderer: &mut Renderer<W>,
 ) -> Result<(), Failure> {
+    // The next question is shown only if the one on the screen was settled.
     let was_asked = asked.front().is_some_and(|question| question.ask() == ask);
     asked.retain(|question| question.ask() != ask);
     if was_asked { question(asked, renderer) } else { Ok(()) }
@@ -422,6 +431,7 @@ const QUIET: Duration = Duration::from_secs(2);
 /// A tick for each second.
 fn ticks() -> Interval {
     let mut ticks = interval(Duration::from_secs(1));
+    // Ticks missed while the screen was busy are not made up for.
     ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
     ticks
 }
@@ -468,6 +478,7 @@ fn gate_answers(frame: &ServerFrame) -> String {
 
 /// Returns the possible answers to a card: each letter with the answer's usual name.
 fn answers(card: &Card) -> String {
+    // Only the scopes that the card offers.
     let offered = [
         ("y", ApprovalScope::Once, true),
         ("t", ApprovalScope::Task, card.task.is_some()),

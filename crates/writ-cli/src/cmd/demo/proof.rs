@@ -26,6 +26,7 @@ pub(super) fn tamper(context: &Context, place: &Place) -> Result<(), Failure> {
     let options = VerifyOptions {
         keys: keys.iter().map(|key| *key.as_bytes()).collect(),
         held: Vec::new(),
+        // Every signature is checked, so that the changed byte is found wherever it is.
         every_signature: true,
     };
     // The engine has ended, so the database is complete in one file.
@@ -35,6 +36,7 @@ pub(super) fn tamper(context: &Context, place: &Place) -> Result<(), Failure> {
     let at =
         place_of(&bytes, known.as_bytes()).ok_or_else(|| not_so("the ledger does not hold the message"))?;
     if let Some(byte) = bytes.get_mut(at) {
+        // One bit of the signature, so that the entry itself stays readable.
         *byte ^= 0x01;
     }
     fs::write(&copy, bytes).map_err(failed("writing the copy"))?;
@@ -70,5 +72,6 @@ fn signature_of_message(context: &Context, config: &Config) -> Result<String, Fa
 }
 
 fn place_of(haystack: &[u8], needle: &[u8]) -> Option<usize> {
+    // The signature's text occurs once in the file.
     haystack.windows(needle.len()).position(|window| window == needle)
 }

@@ -44,6 +44,7 @@ pub(super) fn all(context: &Context) -> Vec<Check> {
         }
         Err(failure) => {
             checks.push(Check::failed("config", failure));
+            // Without a valid configuration the other checks would only repeat the error.
             return checks;
         }
     };
@@ -75,6 +76,7 @@ pub(super) fn all(context: &Context) -> Vec<Check> {
 
 fn clock_check() -> Check {
     let now = clock::now();
+    // A clock before the program's own date is certainly wrong.
     if now < EARLIEST {
         let text = format!("the clock says {now}, before this program was made");
         return Check::bad("clock", text, "set the clock: approvals and keys expire by it");
@@ -119,6 +121,7 @@ fn folders(context: &Context, config: &Config) -> Vec<Check> {
             Check::bad("folders", report.outside, report.hint)
         })
         .collect();
+    // One good line for all folders, but a line for each bad one.
     if bad.is_empty() { vec![Check::good("folders", "all are there and closed to others")] } else { bad }
 }
 
@@ -166,6 +169,7 @@ fn database(context: &Context, config: &Config) -> Vec<Check> {
     match (store.ledger_size(), store.not_before()) {
         (Ok(size), Ok(not_before)) => {
             checks.push(Check::good("database", format!("opens; {size} entries in the ledger")));
+            // The ledger's time is proof that the clock was set back.
             if not_before > clock::now() {
                 let text = format!("behind the ledger, by whose latest entries it is past {not_before}");
                 let hint = "set the clock and start the engine again; if the clock is right, plans, standing \
@@ -185,6 +189,7 @@ fn database(context: &Context, config: &Config) -> Vec<Check> {
 /// Checks the kinds of approval that the enrolled keys allow.
 fn approvers(context: &Context, keys: &[ApproverKey]) -> Vec<Check> {
     let own = public_keys(&context.home, Role::Approver).unwrap_or_default();
+    // Removed keys stay in the list, for the history.
     let mut in_force = keys.iter().filter(|key| key.revoked_at.is_none());
     let cli = in_force.clone().any(|key| own.iter().any(|own| own.as_bytes().as_slice() == key.public_key));
     let passkeys = in_force.by_ref().filter(|key| Passkey::from_bytes(&key.public_key).is_some()).count();
@@ -221,6 +226,7 @@ fn sandbox(config: &Config) -> Vec<Check> {
         Rung::Reduced => Check::warn("sandbox", format!("reduced: {reduced}"), hint),
         Rung::Refuse => Check::bad("sandbox", format!("commands cannot be confined here: {reduced}"), hint),
     }];
+    // Slower, but no less safe.
     if !status.overlay {
         checks.push(Check::warn("overlay", "projects are copied: slower, and they need space", ""));
     }

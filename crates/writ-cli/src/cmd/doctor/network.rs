@@ -69,6 +69,7 @@ fn proxies(routes: &Routes) -> Vec<Check> {
         Check::good("proxy", format!("{what}: {proxy}{login}"))
     };
     match (&routes.secure, &routes.plain) {
+        // One proxy for both kinds of connections is one line.
         (Some(one), Some(other)) if one.to_string() == other.to_string() => vec![named("all", one)],
         (secure, plain) => {
             let secure = secure.as_ref().map(|proxy| named("https", proxy));
@@ -82,6 +83,7 @@ fn connection(egress: &Egress, config: &Config) -> Vec<Check> {
     let Ok(routes) = ModelRoutes::new(&config.models) else { return Vec::new() };
     let Some((_, route)) = routes.all().next() else { return Vec::new() };
     let Ok(endpoint) = Endpoint::below(&route.provider.base_url, "/") else { return Vec::new() };
+    // A bare connection to the model's host, without a request that costs anything.
     let tried = block_on(async { Ok(egress.knock(&endpoint, TRY_LIMIT).await) });
     vec![match tried {
         Ok(Ok(status)) => Check::good("network", format!("{} answers ({status})", endpoint.host())),

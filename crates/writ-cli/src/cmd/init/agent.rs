@@ -12,6 +12,7 @@ use crate::interrupt::block_on;
 /// a warning, and the next `init` tries again.
 pub(super) fn set_up(home: &Home) -> Result<bool, String> {
     let git = home.agent_git();
+    // A first commit exists, so the repository is complete.
     if git.join("refs/heads/main").exists() {
         return Ok(false);
     }

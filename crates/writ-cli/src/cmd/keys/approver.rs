@@ -60,6 +60,7 @@ fn line(key: &ApproverKey) -> String {
 /// stands behind the `#`, and the page shows it when its person adds the passkey.
 async fn enrol(context: &Context, name: &str) -> Result<(), Failure> {
     let config = context.ready()?;
+    // The page must be served: the passkey is added there.
     let (port, mut client) = page::served(context).await?;
     let ((installation, epoch), now) = approve::here_and_now(&mut client).await?;
     let key = open_approver_key(context, &config)?.signing_key()?;
@@ -78,6 +79,7 @@ async fn enrol(context: &Context, name: &str) -> Result<(), Failure> {
         EnrolmentGrant::sign(claims, &key).map_err(|error| Failure::bug("signing the leave", error))?;
     let given = client.call("approvers.permit", json!({ "grant": grant })).await?;
     let link = page::link(context, config.server.host, port)?;
+    // Behind the number sign, where no server sees it.
     let link = format!("{link}#/review?enrol={code}");
     let result = json!({ "link": link, "code": code, "expires_at": given.get("expires_at") });
     context.out.either(&result, |_| {

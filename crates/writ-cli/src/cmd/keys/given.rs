@@ -44,6 +44,7 @@ const _: () = assert!(MAX_FILE_BYTES >= MAX_TOKEN_BYTES as u64 * 2, "a token in 
 /// Signs a base key, has the engine note it, and hands it out.
 pub(super) fn issue(context: &Context, file: &Path, out: &KeyOut) -> Result<(), Failure> {
     let config = context.ready()?;
+    // The document is checked before the root key is opened.
     let said = document::base(read_document(file)?).map_err(|error| wrong(file, &error))?;
     let now = clock::now();
     if said.expires <= now {
@@ -104,6 +105,7 @@ pub(super) fn seal(context: &Context, file: &Path, out: &KeyOut) -> Result<(), F
 pub(super) fn inspect(context: &Context, file: &Path, base: Option<&Path>) -> Result<(), Failure> {
     let (store, verifier) = verifier(context)?;
     let token = read_token(file)?;
+    // A base key names itself; any other token must be a task key.
     let shown = match (verifier.verify_base(&token), base) {
         (Ok((claims, ids)), None) => {
             let revoked = is_revoked(&store, &ids)?;
@@ -120,6 +122,7 @@ pub(super) fn inspect(context: &Context, file: &Path, base: Option<&Path>) -> Re
             });
             json!({ "role": "task", "key": task.key, "base": base.key, "agent": base.agent,
                 "not_before": task.not_before.to_string(),
+                // A task key ends with its base key at the latest.
                 "expires_at": task.expires_at.min(base.expires_at).to_string(),
                 "case": case, "under": task.under, "grants": said(&task.grants),
                 "revoked": is_revoked(&store, authority.revocation_ids())? })
@@ -136,6 +139,7 @@ pub(super) fn check(context: &Context, args: &CheckArgs) -> Result<(), Failure> 
     let (store, verifier) = verifier(context)?;
     let authority = both(&verifier, Some(&read_token(&args.base)?), &read_token(&args.task)?)?;
     let mut parameters: std::collections::BTreeMap<String, String> = args.set.iter().cloned().collect();
+    // Escalation is an action of its own, with a recipient.
     let action = if args.operation == "escalate_to" {
         let to = parameters.remove("to").unwrap_or_default();
         Action::Escalate(Escalate { to, question: String::new() })
@@ -178,6 +182,7 @@ pub(super) fn check(context: &Context, args: &CheckArgs) -> Result<(), Failure> 
 fn asked(authority: &Authority, action: Action) -> Prepared {
     Prepared {
         action,
+        // A check is no action of a turn, so it carries the owner's label.
         agent: authority.agent().to_owned(),
         session: Some(authority.task().session),
         turn: None,
@@ -205,6 +210,7 @@ fn verifier(context: &Context) -> Result<(Store, Verifier), Failure> {
 
 fn both(verifier: &Verifier, base: Option<&Token>, task: &Token) -> Result<Authority, Failure> {
     let verified = base.map_or_else(|| verifier.verify(task), |base| verifier.verify_pair(base, task));
+    // Alone, a task key is verified as far as its own signature goes.
     verified.map_err(|error| refused(&error))
 }
 
@@ -252,6 +258,7 @@ fn hand_out(context: &Context, mut given: Value, KeyOut { out }: &KeyOut) -> Res
     let token = given.get("token").and_then(Value::as_str).unwrap_or_default().to_owned();
     if let Some(path) = out {
         let written =
+            // Never over a file that exists: it may hold another key.
             OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).and_then(|mut file| {
                 file.write_all(format!("{token}\n").as_bytes()).and_then(|()| file.sync_all())
             });
@@ -275,6 +282,7 @@ fn unusable(path: &Path, error: &std::io::Error) -> Failure {
 fn read_text(path: &Path) -> Result<String, Failure> {
     let read = || {
         let mut text = String::new();
+        // One byte more than the limit shows that the file is too large.
         File::open(path)?.take(MAX_FILE_BYTES.saturating_add(1)).read_to_string(&mut text).map(|_| text)
     };
     let text = read().map_err(|error| unusable(path, &error))?;
@@ -291,6 +299,7 @@ fn read_token(path: &Path) -> Result<Token, Failure> {
 /// A document as JSON; one in TOML becomes that.
 pub(super) fn read_document(path: &Path) -> Result<Value, Failure> {
     let text = read_text(path)?;
+    // The first character decides between JSON and TOML.
     if text.trim_start().starts_with('{') {
         return serde_json::from_str(&text).map_err(|error| wrong(path, &DocumentError(error.to_string())));
     }

@@ -53,6 +53,7 @@ async fn issue(context: &Context, file: &Path, yes: bool) -> Result<(), Failure>
         serde_json::from_value(given::read_document(file)?).map_err(|error| wrong(error.to_string()))?;
     let expires = Timestamp::from_rfc_3339(&document.expires)
         .ok_or_else(|| wrong("expires must be a time such as 2026-12-31T00:00:00Z".to_owned()))?;
+    // Orders are bound to the real path of a project.
     let project = document.project.as_deref().map(|path| folder(Path::new(path))).transpose()?;
     let mut client = Client::ensure(context).await?;
     let (installation, epoch) = approve::here(&mut client).await?;
@@ -72,6 +73,7 @@ async fn issue(context: &Context, file: &Path, yes: bool) -> Result<(), Failure>
         expires_at: expires,
         approver: hex::encode(key.verifying_key().as_bytes()),
     };
+    // Checked before the person reads it, and again by the engine.
     check_content(&claims).map_err(|error| wrong(error.to_string()))?;
     claims.lines().iter().for_each(|line| context.out.remark(line));
     if !yes {

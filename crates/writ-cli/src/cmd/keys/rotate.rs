@@ -46,6 +46,7 @@ fn opened(context: &Context, config: &Config, secrets: &SecretStore) -> Result<(
 fn root(context: &Context, config: &Config, secrets: &SecretStore) -> Result<VerifyingKey, Failure> {
     let (locks, store) = opened(context, config, secrets)?;
     let next = secrets.prepare_next(EngineKey::Root)?;
+    // Recorded before it is in force, so that the ledger explains every later signature.
     store.commit_blocking(Batch::synced(vec![told(Role::Root, &next)]))?;
     revoke_issued(&store, |_| true)?;
     record_public(&context.home, Role::Root, &next)?;
@@ -58,6 +59,7 @@ fn harness(context: &Context, config: &Config, secrets: &SecretStore) -> Result<
     let (locks, store) = opened(context, config, secrets)?;
     let old = secrets.signing_key(EngineKey::Harness)?;
     let next = secrets.prepare_next(EngineKey::Harness)?;
+    // A rotation that was interrupted is completed with the same statement.
     let known = rotations(&context.home)?.into_iter().find(|step| step.to() == next.as_bytes());
     let rotation = known.unwrap_or_else(|| Rotation::sign(&old, *next.as_bytes()));
     // Recorded twice after an interruption: the same statement proves the same.
@@ -86,6 +88,7 @@ fn approver(context: &Context, config: &Config, secrets: &SecretStore) -> Result
     let known = |public: &VerifyingKey| enrolled.iter().find(|key| key.public_key == public.as_bytes());
     let now = clock::now();
     let mut ops = Vec::new();
+    // After an interruption the new key may be enrolled already.
     if known(&next).is_none() {
         ops.push(told(Role::Approver, &next));
         ops.push(Op::EnrollKey(ApproverKey {
@@ -130,6 +133,7 @@ fn revoke_issued(store: &Store, made: impl Fn(&str) -> bool) -> Result<(), Failu
         .filter(|key| made(&key.role))
         .map(|key| Op::Revoke { id: key.id.to_string(), at, expires_at: Some(key.expires_at) })
         .collect();
+    // In portions, so that one transaction stays short.
     for some in revoke.chunks(AT_ONCE) {
         store.commit_blocking(Batch::synced(some.to_vec()))?;
     }

@@ -29,6 +29,7 @@ pub(super) fn run(context: &Context, args: &SignArgs) -> Result<(), Failure> {
         approve::here(&mut client).await
     })?;
     let key = open_approver_key(context, &config)?.signing_key()?;
+    // An id of the message, so that it can be sent twice and stored once.
     let client_id = args.client_id.clone().unwrap_or_else(|| hex::encode(clock::random_bytes()));
     let claims = MessageClaims {
         installation,

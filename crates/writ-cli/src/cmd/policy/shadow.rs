@@ -47,6 +47,7 @@ pub(super) fn show(context: &Context, days: u32) -> Result<(), Failure> {
     let mut changes: BTreeMap<Change, BTreeSet<Digest>> = BTreeMap::new();
     for fact in rows.iter().filter_map(|row| row.entry()).map(|entry| entry.fact) {
         if let Fact::Shadowed { set, prepared, kind, does, would, rules, .. } = fact {
+            // Counted by distinct actions: the same one may be tried often.
             changes.entry((set, kind.as_str(), word(does), word(would), rules)).or_default().insert(prepared);
         }
     }
@@ -103,6 +104,7 @@ const fn word(leaning: Leaning) -> &'static str {
 pub(super) fn promote(context: &Context, name: &str) -> Result<(), Failure> {
     context.ready()?;
     policies::promote(&context.home, name)?;
+    // An engine reads its rules at its start.
     let runs = block_on(async { Client::connect(context).await.map(|client| client.is_some()) })?;
     let when =
         if runs { "from its next start on: an engine runs, which has other rules" } else { "from now on" };

@@ -37,6 +37,7 @@ pub(super) fn suggest(context: &Context, days: u32) -> Result<(), Failure> {
     let rules = policies::load(&context.home, None)?;
     let store = open_to_read(context, &config)?;
     let mut egress = config.egress.scope(&config.models);
+    // Hosts that a person trusts count as listed.
     egress.trusted.extend(trusted(&store)?);
     let since = since(days);
     let answers = answers(&store)?;
@@ -47,6 +48,7 @@ pub(super) fn suggest(context: &Context, days: u32) -> Result<(), Failure> {
     let asked: Vec<Asked<'_>> = asks
         .iter()
         .map(|ask| Asked { card: &ask.card, prepared: &ask.prepared, said: said(ask, &answers) })
+        // A denial of any age forbids the suggestion.
         .filter(|one| one.said == Said::No || is_recent(one.card))
         .collect();
     let in_force = InForce { rules: &rules, egress: &egress, strict: config.general.strict };
@@ -96,6 +98,7 @@ fn answers(store: &Store) -> Result<BTreeMap<AskId, Decision>, Failure> {
     for fact in store.ledger_search(&query)?.iter().filter_map(|row| row.entry()).map(|entry| entry.fact) {
         if let Fact::Answered { ask, decision, .. } = fact {
             let known = answers.entry(ask).or_insert(decision);
+            // A denial after an approval is the later decision.
             if decision == Decision::Deny {
                 *known = decision;
             }
@@ -111,6 +114,7 @@ fn said(ask: &Ask, answers: &BTreeMap<AskId, Decision>) -> Said {
     match (answer, ask.state) {
         (Some(Decision::Deny), _) | (_, AskState::Denied) => Said::No,
         (_, AskState::Approved | AskState::Used) => Said::Yes,
+        // With several approvers, one approval decides nothing.
         (Some(Decision::Approve), _) if ask.card.approvers == 1 => Said::Yes,
         (_, AskState::Open | AskState::Expired) => Said::Nothing,
     }
