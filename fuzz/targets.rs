@@ -367,9 +367,9 @@ fn tool_call(bytes: &[u8]) {
 
 /// A server's schema, and arguments for it: `{"schema":…,"arguments":…}`.
 fn foreign_tool(bytes: &[u8]) {
-    use writ_tools::foreign::{ForeignTool, Row};
+    use writ_tools::foreign::{ForeignRow, ForeignTool};
     let Some(value) = json::<Value>(bytes) else { return };
-    let made = Row::new(ForeignTool {
+    let made = ForeignRow::from_tool(ForeignTool {
         server: "s".into(),
         tool: "t".into(),
         host: None,

@@ -201,11 +201,11 @@ impl ContextConfig {
         }
         for (name, profile) in &self.profiles {
             // Shares may add up to less than the whole: the rest belongs to the current turn.
-            if profile.sum() > MAX_PROFILE_SUM {
+            if profile.sum_shares() > MAX_PROFILE_SUM {
                 return Err(ConfigError::ProfileSum { profile: name.clone() });
             }
         }
-        if self.find(&self.default_profile).is_none() {
+        if self.find_profile(&self.default_profile).is_none() {
             return Err(ConfigError::UnknownProfile { profile: self.default_profile.clone() });
         }
         if self.system_max >= self.threshold() {
@@ -217,7 +217,7 @@ impl ContextConfig {
     /// The profile with this name, else the default one.
     pub fn profile(&self, name: &str) -> Profile {
         let fallback = Profile::of_percent(45, 20, 15);
-        self.find(name).or_else(|| self.find(&self.default_profile)).unwrap_or(fallback)
+        self.find_profile(name).or_else(|| self.find_profile(&self.default_profile)).unwrap_or(fallback)
     }
 
     /// The number of tokens above which items are evicted.
@@ -225,7 +225,7 @@ impl ContextConfig {
         self.eviction_threshold_pct.of(self.total_tokens)
     }
 
-    fn find(&self, name: &str) -> Option<Profile> {
+    fn find_profile(&self, name: &str) -> Option<Profile> {
         let built_in =
             || BUILT_IN_PROFILES.iter().find(|(known, _)| *known == name).map(|(_, profile)| *profile);
         self.profiles.get(name).copied().or_else(built_in)
@@ -244,7 +244,7 @@ impl Profile {
         }
     }
 
-    const fn sum(self) -> Share {
+    const fn sum_shares(self) -> Share {
         Share(self.chronicle_pct.0 + self.memory_pct.0 + self.workspace_pct.0)
     }
 }
@@ -393,7 +393,7 @@ mod tests {
     #[test]
     fn every_built_in_profile_is_valid_and_an_unknown_name_falls_back() {
         for (name, profile) in BUILT_IN_PROFILES {
-            assert!(profile.sum() <= MAX_PROFILE_SUM, "{name}");
+            assert!(profile.sum_shares() <= MAX_PROFILE_SUM, "{name}");
         }
         let config = ContextConfig::default();
         let share = |name: &str| config.profile(name).chronicle_pct.of(config.total_tokens).get();

@@ -167,19 +167,19 @@ pub fn assemble_showing(
         if results < most {
             continue;
         }
-        let whole = Zones::build(seed, hits, current, (usize::MAX, results));
-        if whole.tokens() <= room.get() {
-            return Ok(whole.finish(seed, system, 0, max_output_tokens));
+        let whole = Zones::build_zones(seed, hits, current, (usize::MAX, results));
+        if whole.count_tokens() <= room.get() {
+            return Ok(whole.finish_request(seed, system, 0, max_output_tokens));
         }
     }
     loop {
-        let mut zones = Zones::build(seed, hits, current, (most_chars, Results::OfTheLastStep));
-        let evicted = zones.evict(&budget);
-        if zones.tokens() <= room.get() {
-            return Ok(zones.finish(seed, system, evicted, max_output_tokens));
+        let mut zones = Zones::build_zones(seed, hits, current, (most_chars, Results::OfTheLastStep));
+        let evicted = zones.evict_units(&budget);
+        if zones.count_tokens() <= room.get() {
+            return Ok(zones.finish_request(seed, system, evicted, max_output_tokens));
         }
         if most_chars <= MIN_TEXT_CHARS {
-            return Err(ContextError::DoesNotFit { tokens: Tokens::new(zones.tokens()), most: room });
+            return Err(ContextError::DoesNotFit { tokens: Tokens::new(zones.count_tokens()), most: room });
         }
         most_chars = (most_chars / 2).max(MIN_TEXT_CHARS);
     }
@@ -193,7 +193,7 @@ struct Budget {
 }
 
 /// Messages that are evicted together: a single message, or calls with their results.
-struct Unit {
+struct MessageUnit {
     messages: Vec<Arc<ChatMessage>>,
     source: String,
     tokens: u64,
@@ -202,46 +202,51 @@ struct Unit {
 
 /// Everything but the system zone.
 struct Zones {
-    owner_profile: Vec<Unit>,
+    owner_profile: Vec<MessageUnit>,
     /// A note on what was evicted of the history.
-    left_out: Vec<Unit>,
-    history: VecDeque<Unit>,
-    rehydrated: Vec<Unit>,
-    hits: Vec<Unit>,
-    workspace: Vec<Unit>,
-    setting: Vec<Unit>,
-    current: Vec<Unit>,
+    left_out: Vec<MessageUnit>,
+    history: VecDeque<MessageUnit>,
+    rehydrated: Vec<MessageUnit>,
+    hits: Vec<MessageUnit>,
+    workspace: Vec<MessageUnit>,
+    setting: Vec<MessageUnit>,
+    current: Vec<MessageUnit>,
 }
 
 // === impl Zones ===
 
 impl Zones {
-    fn build(
+    fn build_zones(
         seed: &ContextSeed,
         hits: &[MemoryItem],
         current: &[ChatMessage],
         (most_chars, results): (usize, Results),
     ) -> Self {
-        let memory = |item: &MemoryItem, pinned| Unit::one(memory_message(item), most_chars, pinned);
+        let memory =
+            |item: &MemoryItem, pinned| MessageUnit::single_message(memory_message(item), most_chars, pinned);
         // The note of an earlier restart is not repeated from the history.
         let history = seed.history.iter().filter(|message| !is_rehydration_note(message)).cloned();
         let mut rehydrated = Vec::new();
         if seed.rehydrated && !seed.history.is_empty() {
-            rehydrated.push(Unit::one(system_message(notice::REHYDRATED), most_chars, true));
+            rehydrated.push(MessageUnit::single_message(
+                system_message(notice::REHYDRATED),
+                most_chars,
+                true,
+            ));
         }
         let masked = |messages: Vec<Arc<ChatMessage>>, is_masked: bool| -> Vec<Arc<ChatMessage>> {
-            if is_masked { messages.into_iter().map(old::masked).collect() } else { messages }
+            if is_masked { messages.into_iter().map(old::mask_results).collect() } else { messages }
         };
-        let groups = group::groups(current.iter().cloned().map(Arc::new));
+        let groups = group::group_messages(current.iter().cloned().map(Arc::new));
         let last = groups.len().saturating_sub(1);
-        let mut current: Vec<Unit> = groups
+        let mut current: Vec<MessageUnit> = groups
             .into_iter()
             .enumerate()
             .map(|(n, messages)| {
                 let messages = masked(messages, n < last && results >= Results::OfTheLastStep);
                 // The user's own messages of this turn must stay; everything else may be evicted.
                 let pinned = messages.iter().any(|message| message.role == Role::User);
-                Unit::new(messages, most_chars, pinned)
+                MessageUnit::new(messages, most_chars, pinned)
             })
             .collect();
         // The last step is pinned: the model must see the results that it has just asked for.
@@ -250,10 +255,10 @@ impl Zones {
         }
         Self {
             owner_profile: seed.owner_profile.iter().map(|item| memory(item, true)).collect(),
-            history: group::groups(history)
+            history: group::group_messages(history)
                 .into_iter()
                 .map(|messages| masked(messages, results >= Results::OfThisTurn))
-                .map(|messages| Unit::new(messages, most_chars, false))
+                .map(|messages| MessageUnit::new(messages, most_chars, false))
                 .collect(),
             left_out: Vec::new(),
             rehydrated,
@@ -261,26 +266,26 @@ impl Zones {
             workspace: seed
                 .workspace
                 .iter()
-                .map(|item| Unit::one(workspace_message(item), most_chars, false))
+                .map(|item| MessageUnit::single_message(workspace_message(item), most_chars, false))
                 .collect(),
             setting: seed
                 .setting
                 .iter()
-                .map(|text| Unit::one(system_message(text), most_chars, true))
+                .map(|text| MessageUnit::single_message(system_message(text), most_chars, true))
                 .collect(),
             current,
         }
     }
 
     /// Lets unpinned items go until the rest fits, and returns how many went.
-    fn evict(&mut self, budget: &Budget) -> usize {
+    fn evict_units(&mut self, budget: &Budget) -> usize {
         let chronicle_share = budget.profile.chronicle_pct.of(budget.total).get();
         let memory_share = budget.profile.memory_pct.of(budget.total).get();
-        let mut total = self.tokens();
-        let mut chronicle = sum(&self.history);
-        let mut memory = sum(&self.owner_profile) + sum(&self.hits);
+        let mut total = self.count_tokens();
+        let mut chronicle = sum_tokens(&self.history);
+        let mut memory = sum_tokens(&self.owner_profile) + sum_tokens(&self.hits);
         let mut evicted = 0;
-        let mut left_out = old::LeftOut::default();
+        let mut left_out = old::EvictedMessages::default();
         let room_for_note = MAX_NOTE_SHARE.of(budget.total).get();
         let with_note = budget.room.get().saturating_sub(room_for_note);
         while total > budget.room.get() {
@@ -288,7 +293,7 @@ impl Zones {
             let history_first = chronicle > chronicle_share || memory <= memory_share || self.hits.is_empty();
             let gone = if history_first && let Some(unit) = self.history.pop_front() {
                 chronicle -= unit.tokens;
-                left_out.add(&unit.messages);
+                left_out.add_messages(&unit.messages);
                 unit
             } else if let Some(unit) = self.hits.pop() {
                 memory -= unit.tokens;
@@ -308,27 +313,29 @@ impl Zones {
             && !left_out.is_empty()
             && let Some(unit) = self.history.pop_front()
         {
-            left_out.add(&unit.messages);
+            left_out.add_messages(&unit.messages);
             total -= unit.tokens;
             evicted += 1;
         }
         let room = budget.room.get().saturating_sub(total).min(room_for_note);
-        self.left_out.extend(left_out.note(room).map(|note| Unit::one(note, usize::MAX, false)));
+        self.left_out.extend(
+            left_out.evicted_note(room).map(|note| MessageUnit::single_message(note, usize::MAX, false)),
+        );
         evicted
     }
 
-    fn tokens(&self) -> u64 {
-        sum(&self.owner_profile)
-            + sum(&self.left_out)
-            + sum(&self.history)
-            + sum(&self.rehydrated)
-            + sum(&self.hits)
-            + sum(&self.workspace)
-            + sum(&self.setting)
-            + sum(&self.current)
+    fn count_tokens(&self) -> u64 {
+        sum_tokens(&self.owner_profile)
+            + sum_tokens(&self.left_out)
+            + sum_tokens(&self.history)
+            + sum_tokens(&self.rehydrated)
+            + sum_tokens(&self.hits)
+            + sum_tokens(&self.workspace)
+            + sum_tokens(&self.setting)
+            + sum_tokens(&self.current)
     }
 
-    fn finish(
+    fn finish_request(
         self,
         seed: &ContextSeed,
         mut items: Vec<ItemUse>,
@@ -341,14 +348,14 @@ impl Zones {
             label.join(&text.label);
         }
         let mut messages = Vec::new();
-        let mut place = |zone, unit: Unit| {
+        let mut place = |zone, unit: MessageUnit| {
             let mut taint = Taint::Owner;
             for message in unit.messages {
                 taint = taint.join(message.label.taint);
                 label.join(&message.label);
                 messages.push(message);
             }
-            let Unit { source, tokens, pinned, .. } = unit;
+            let MessageUnit { source, tokens, pinned, .. } = unit;
             // The order of these lines is the order of the request: later parts change more often, for the
             // provider's cache.
             items.push(ItemUse { zone, source, tokens: Tokens::new(tokens), pinned, taint });
@@ -373,8 +380,8 @@ impl Zones {
 
 // === impl Unit ===
 
-impl Unit {
-    fn one(message: ChatMessage, most_chars: usize, pinned: bool) -> Self {
+impl MessageUnit {
+    fn single_message(message: ChatMessage, most_chars: usize, pinned: bool) -> Self {
         Self::new(vec![Arc::new(message)], most_chars, pinned)
     }
 
@@ -385,18 +392,18 @@ impl Unit {
             None => String::new(),
         };
         let messages: Vec<Arc<ChatMessage>> =
-            messages.into_iter().map(|message| shown(message, most_chars)).collect();
+            messages.into_iter().map(|message| cut_message(message, most_chars)).collect();
         let tokens = messages.iter().map(|message| message_tokens(message)).sum();
         Self { messages, source, tokens, pinned }
     }
 }
 
-fn sum<'a>(units: impl IntoIterator<Item = &'a Unit>) -> u64 {
+fn sum_tokens<'a>(units: impl IntoIterator<Item = &'a MessageUnit>) -> u64 {
     units.into_iter().map(|unit| unit.tokens).sum()
 }
 
 /// A message as the model sees it: long texts cut, external results marked as data.
-fn shown(mut message: Arc<ChatMessage>, most_chars: usize) -> Arc<ChatMessage> {
+fn cut_message(mut message: Arc<ChatMessage>, most_chars: usize) -> Arc<ChatMessage> {
     if message.parts.iter().all(|part| is_shown_whole(part, most_chars)) {
         return message;
     }
@@ -408,7 +415,7 @@ fn shown(mut message: Arc<ChatMessage>, most_chars: usize) -> Arc<ChatMessage> {
     for part in parts {
         match part {
             Part::Reasoning(_) => {}
-            Part::Text { text } => *text = text::cut(text, most_chars),
+            Part::Text { text } => *text = text::cut_text(text, most_chars),
             Part::Call(call) => {
                 let chars = call.arguments.to_string().chars().count();
                 if chars > most_chars {
@@ -416,9 +423,9 @@ fn shown(mut message: Arc<ChatMessage>, most_chars: usize) -> Arc<ChatMessage> {
                 }
             }
             Part::Result(result) => {
-                result.text = text::cut(&result.text, most_chars);
+                result.text = text::cut_text(&result.text, most_chars);
                 if result.label.taint == Taint::External {
-                    result.text = text::external(&result.name, &result.text);
+                    result.text = text::mark_external(&result.name, &result.text);
                 }
             }
         }
@@ -429,9 +436,11 @@ fn shown(mut message: Arc<ChatMessage>, most_chars: usize) -> Arc<ChatMessage> {
 /// Returns true if a part is sent uncut.
 fn is_shown_whole(part: &Part, most_chars: usize) -> bool {
     match part {
-        Part::Text { text } => text::fits(text, most_chars),
+        Part::Text { text } => text::fits_in(text, most_chars),
         Part::Call(_) | Part::Reasoning(_) => most_chars == usize::MAX,
-        Part::Result(result) => result.label.taint != Taint::External && text::fits(&result.text, most_chars),
+        Part::Result(result) => {
+            result.label.taint != Taint::External && text::fits_in(&result.text, most_chars)
+        }
     }
 }
 
@@ -449,10 +458,10 @@ fn message_tokens(message: &ChatMessage) -> u64 {
 }
 
 fn memory_message(item: &MemoryItem) -> ChatMessage {
-    let mut text = text::cut(&item.text, MAX_MEMORY_CHARS);
+    let mut text = text::cut_text(&item.text, MAX_MEMORY_CHARS);
     // Foreign text is fenced, so that the model can distinguish it from instructions.
     if item.label.taint == Taint::External {
-        text = text::external("memory", &text);
+        text = text::mark_external("memory", &text);
     }
     let text = format!("[Memory, {}] {text}", format!("{:?}", item.kind).to_lowercase());
     ChatMessage { role: Role::System, parts: vec![Part::Text { text }], label: item.label.clone() }
@@ -460,16 +469,16 @@ fn memory_message(item: &MemoryItem) -> ChatMessage {
 
 /// A subscription. Its title names what a model has chosen: it stands quoted, and inside the mark of external data.
 fn workspace_message(item: &WorkspaceItem) -> ChatMessage {
-    let mut text = format!("\"{}\"\n{}", title(&item.title), item.text);
+    let mut text = format!("\"{}\"\n{}", short_title(&item.title), item.text);
     if item.label.taint == Taint::External {
-        text = text::external("subscription", &text);
+        text = text::mark_external("subscription", &text);
     }
-    let text = format!("[Subscription {}] {text}", text::name(&item.id));
+    let text = format!("[Subscription {}] {text}", text::plain_name(&item.id));
     ChatMessage { role: Role::System, parts: vec![Part::Text { text }], label: item.label.clone() }
 }
 
 /// One line of at most [`MAX_TITLE_CHARS`] characters that ends no quotation, opens no bracket and turns no text round.
-fn title(text: &str) -> String {
+fn short_title(text: &str) -> String {
     let plain = |c: char| {
         // Quotation marks, brackets and direction marks could imitate the fence around the title.
         let disturbs = c.is_control()

@@ -126,8 +126,8 @@ pub fn withheld(why: &str) -> String {
 pub fn answered(ask: &AskId, result: &ToolResult) -> String {
     let outcome = outcome_word(result.outcome);
     let foreign = result.label.taint == Taint::External;
-    let text = if foreign { text::external(&result.name, &result.text) } else { result.text.clone() };
-    format!("[SYSTEM] Ask {ask} for '{}' was answered: {outcome}.\n{text}", text::name(&result.name))
+    let text = if foreign { text::mark_external(&result.name, &result.text) } else { result.text.clone() };
+    format!("[SYSTEM] Ask {ask} for '{}' was answered: {outcome}.\n{text}", text::plain_name(&result.name))
 }
 
 const fn outcome_word(outcome: ToolOutcome) -> &'static str {
@@ -165,7 +165,7 @@ pub(crate) fn arguments_not_an_object(tool: Option<&ToolSpec>) -> String {
     let parameter = |(name, property): (&String, &serde_json::Value)| {
         let kind = property["type"].as_str().unwrap_or("any");
         let must = required.is_some_and(|names| names.iter().any(|one| one == name));
-        format!("'{}' ({kind}{})", text::name(name), if must { ", required" } else { "" })
+        format!("'{}' ({kind}{})", text::plain_name(name), if must { ", required" } else { "" })
     };
     let named: Vec<String> = properties.iter().take(MAX_PARAMETERS).map(parameter).collect();
     let named =

@@ -20,13 +20,13 @@ const MAX_STRIKES: u32 = 2;
 /// The last calls with their results. Equal results are what makes a circle: a result that changed is progress.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Repeats {
-    recent: VecDeque<Step>,
+    recent: VecDeque<CallStep>,
     strikes: u32,
 }
 
 /// A call and what came of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Step {
+struct CallStep {
     call: Digest,
     result: Digest,
 }
@@ -44,34 +44,34 @@ pub(crate) enum Repeat {
 
 impl Repeats {
     /// Judges a call before it is performed.
-    pub(crate) fn judge(&mut self, call: &ToolCall, max_identical: u32) -> Repeat {
+    pub(crate) fn judge_call(&mut self, call: &ToolCall, max_identical: u32) -> Repeat {
         let Some(known) = self.closes_a_circle(digest_of_call(call), max_identical) else {
             return Repeat::No;
         };
         // A refused call keeps its place in the circle: the one after it does not begin a new one.
-        self.push(known);
+        self.push_step(known);
         self.strikes += 1;
         if self.strikes >= MAX_STRIKES { Repeat::Stuck } else { Repeat::Again }
     }
 
     /// Notes what came of a call.
-    pub(crate) fn note(&mut self, call: &ToolCall, result: &ToolResult) {
+    pub(crate) fn note_result(&mut self, call: &ToolCall, result: &ToolResult) {
         // The same call with a new result is progress, so the result is part of the step.
         let outcome = format!("{:?} {}", result.outcome, result.text);
-        let step = Step { call: digest_of_call(call), result: Digest::of(outcome.as_bytes()) };
+        let step = CallStep { call: digest_of_call(call), result: Digest::of(outcome.as_bytes()) };
         if !self.recent.contains(&step) {
             self.strikes = 0;
         }
-        self.push(step);
+        self.push_step(step);
     }
 
-    fn push(&mut self, step: Step) {
+    fn push_step(&mut self, step: CallStep) {
         self.recent.push_front(step);
         self.recent.truncate(WINDOW);
     }
 
     /// The earlier step that a call would repeat once more, if it would close a circle.
-    fn closes_a_circle(&self, call: Digest, max_identical: u32) -> Option<Step> {
+    fn closes_a_circle(&self, call: Digest, max_identical: u32) -> Option<CallStep> {
         let last = self.recent.front()?;
         let identical = self.recent.iter().take_while(|step| *step == last).count();
         // The same call again and again.
@@ -80,7 +80,7 @@ impl Repeats {
             return (identical >= most).then_some(*last);
         }
         // Two calls in turn, A-B-A-B, with equal results each time.
-        let cycle: Vec<&Step> = self.recent.iter().take(CYCLE).collect();
+        let cycle: Vec<&CallStep> = self.recent.iter().take(CYCLE).collect();
         match cycle.as_slice() {
             [b2, a2, b1, a1] if a1 == a2 && b1 == b2 && a1.call == call => Some(**a2),
             _ => None,
@@ -121,56 +121,62 @@ mod tests {
     fn after(steps: &[(&str, &str)]) -> Repeats {
         let mut repeats = Repeats::default();
         for (name, text) in steps {
-            repeats.note(&call(name), &result(text));
+            repeats.note_result(&call(name), &result(text));
         }
         repeats
     }
 
     #[test]
     fn the_fourth_identical_call_with_equal_results_is_a_circle() {
-        assert_eq!(after(&[("a", "1"), ("a", "1")]).judge(&call("a"), 3), Repeat::No);
+        assert_eq!(after(&[("a", "1"), ("a", "1")]).judge_call(&call("a"), 3), Repeat::No);
         let mut repeats = after(&[("a", "1"), ("a", "1"), ("a", "1")]);
         let reordered = ToolCall { arguments: serde_json::json!({"a": "a", "b": 1}), ..call("a") };
-        assert_eq!(repeats.judge(&call("b"), 3), Repeat::No);
-        assert_eq!(repeats.judge(&reordered, 3), Repeat::Again);
-        assert_eq!(repeats.judge(&call("a"), 3), Repeat::Stuck);
+        assert_eq!(repeats.judge_call(&call("b"), 3), Repeat::No);
+        assert_eq!(repeats.judge_call(&reordered, 3), Repeat::Again);
+        assert_eq!(repeats.judge_call(&call("a"), 3), Repeat::Stuck);
     }
 
     #[test]
     fn a_changed_result_is_progress() {
-        assert_eq!(after(&[("a", "1"), ("a", "1"), ("a", "2")]).judge(&call("a"), 3), Repeat::No);
+        assert_eq!(after(&[("a", "1"), ("a", "1"), ("a", "2")]).judge_call(&call("a"), 3), Repeat::No);
         let mut repeats = after(&[("a", "1"), ("a", "1"), ("a", "1")]);
-        assert_eq!(repeats.judge(&call("a"), 3), Repeat::Again);
-        repeats.note(&call("b"), &result("new"));
+        assert_eq!(repeats.judge_call(&call("a"), 3), Repeat::Again);
+        repeats.note_result(&call("b"), &result("new"));
         for _ in 0..3 {
-            repeats.note(&call("a"), &result("1"));
+            repeats.note_result(&call("a"), &result("1"));
         }
-        assert_eq!(repeats.judge(&call("a"), 3), Repeat::Again, "progress forgets the strike");
-        repeats.note(&call("a"), &result("1"));
-        assert_eq!(repeats.judge(&call("a"), 3), Repeat::Stuck, "an old result does not");
+        assert_eq!(repeats.judge_call(&call("a"), 3), Repeat::Again, "progress forgets the strike");
+        repeats.note_result(&call("a"), &result("1"));
+        assert_eq!(repeats.judge_call(&call("a"), 3), Repeat::Stuck, "an old result does not");
     }
 
     #[test]
     fn two_full_cycles_are_a_circle_when_the_results_are_equal() {
         let circle = [("a", "1"), ("b", "2"), ("a", "1"), ("b", "2")];
-        assert_eq!(after(&circle).judge(&call("a"), 3), Repeat::Again);
-        assert_eq!(after(&circle).judge(&call("c"), 3), Repeat::No);
-        assert_eq!(after(&circle).judge(&call("b"), 3), Repeat::No);
-        assert_eq!(after(&circle[1..]).judge(&call("a"), 3), Repeat::No);
-        assert_eq!(after(&[("a", "1"), ("b", "2"), ("a", "1"), ("b", "3")]).judge(&call("a"), 3), Repeat::No);
-        assert_eq!(after(&[("a", "0"), ("b", "2"), ("a", "1"), ("b", "2")]).judge(&call("a"), 3), Repeat::No);
+        assert_eq!(after(&circle).judge_call(&call("a"), 3), Repeat::Again);
+        assert_eq!(after(&circle).judge_call(&call("c"), 3), Repeat::No);
+        assert_eq!(after(&circle).judge_call(&call("b"), 3), Repeat::No);
+        assert_eq!(after(&circle[1..]).judge_call(&call("a"), 3), Repeat::No);
+        assert_eq!(
+            after(&[("a", "1"), ("b", "2"), ("a", "1"), ("b", "3")]).judge_call(&call("a"), 3),
+            Repeat::No
+        );
+        assert_eq!(
+            after(&[("a", "0"), ("b", "2"), ("a", "1"), ("b", "2")]).judge_call(&call("a"), 3),
+            Repeat::No
+        );
     }
 
     #[test]
     fn after_a_refusal_the_next_call_of_the_circle_is_the_end_and_a_new_one_is_not() {
         let circle = [("a", "1"), ("b", "2"), ("a", "1"), ("b", "2")];
         let mut repeats = after(&circle);
-        assert_eq!(repeats.judge(&call("a"), 3), Repeat::Again);
-        assert_eq!(repeats.judge(&call("b"), 3), Repeat::Stuck);
+        assert_eq!(repeats.judge_call(&call("a"), 3), Repeat::Again);
+        assert_eq!(repeats.judge_call(&call("b"), 3), Repeat::Stuck);
         let mut repeats = after(&circle);
-        assert_eq!(repeats.judge(&call("a"), 3), Repeat::Again);
-        assert_eq!(repeats.judge(&call("c"), 3), Repeat::No);
-        repeats.note(&call("c"), &result("new"));
-        assert_eq!(repeats.judge(&call("b"), 3), Repeat::No, "progress opens the circle");
+        assert_eq!(repeats.judge_call(&call("a"), 3), Repeat::Again);
+        assert_eq!(repeats.judge_call(&call("c"), 3), Repeat::No);
+        repeats.note_result(&call("c"), &result("new"));
+        assert_eq!(repeats.judge_call(&call("b"), 3), Repeat::No, "progress opens the circle");
     }
 }

@@ -32,10 +32,10 @@ mod shorten;
 mod told;
 mod tools;
 
-use ending::Ending;
+use ending::TurnEnding;
 pub use phase::{Illegal, Phase, RecoverError, Why};
 use shorten::Shortening;
-use tools::Work;
+use tools::CallWork;
 
 /// The longest query that the memory is searched with, in characters: more adds noise, not hits.
 pub const MAX_QUERY_CHARS: usize = 2_000;
@@ -68,14 +68,14 @@ pub struct Turn {
     /// Notes about answered asks that the model has not been given yet.
     news: Vec<ChatMessage>,
     label: Label,
-    work: Work,
+    work: CallWork,
     call_ids: BTreeSet<String>,
     repeats: Repeats,
     open_asks: BTreeMap<AskId, String>,
     last_was_denied: bool,
     achieved: bool,
     remarks: Vec<String>,
-    ending: Ending,
+    ending: TurnEnding,
     /// The model's answer while the output gates judge it.
     draft: String,
     /// The number of withheld answers after which the model was asked again.
@@ -126,14 +126,14 @@ impl Turn {
             passing: BTreeSet::new(),
             news: Vec::new(),
             label: Label::new(Taint::Owner),
-            work: Work::default(),
+            work: CallWork::default(),
             call_ids: BTreeSet::new(),
             repeats: Repeats::default(),
             open_asks: BTreeMap::new(),
             last_was_denied: false,
             achieved: false,
             remarks: Vec::new(),
-            ending: Ending::default(),
+            ending: TurnEnding::default(),
             draft: String::new(),
             again: 0,
             shortening: Shortening::default(),
@@ -150,18 +150,18 @@ impl Turn {
     /// If the event cannot happen now; the turn and `out` are then unchanged.
     pub fn handle(&mut self, event: Event, now: Timestamp, out: &mut Vec<Effect>) -> Result<(), Illegal> {
         let (phase, kind) = (self.phase, event.kind());
-        self.step(event, now, out).map_err(|why| Illegal { phase, event: kind, why })
+        self.apply_event(event, now, out).map_err(|why| Illegal { phase, event: kind, why })
     }
 
     /// The whole machine: what each event means in each phase.
     // tidy: table
-    fn step(&mut self, event: Event, now: Timestamp, out: &mut Vec<Effect>) -> Result<(), Why> {
+    fn apply_event(&mut self, event: Event, now: Timestamp, out: &mut Vec<Effect>) -> Result<(), Why> {
         use Phase::{
             Acting, CallingModel, Delivering, Finished, JudgingInput, JudgingOutput, New, Recalling,
             Recording,
         };
         match (self.phase, event) {
-            (New, Event::Opened(opened)) => self.open(*opened, now, out)?,
+            (New, Event::Opened(opened)) => self.open_turn(*opened, now, out)?,
             (JudgingInput, Event::InputJudged { verdict }) => self.take_input_verdict(verdict, out),
             (Recording, Event::Recorded) => self.take_in(out),
             (Recalling, Event::Recalled { hits }) => self.take_hits(hits, out),
@@ -169,21 +169,21 @@ impl Turn {
             (CallingModel, Event::ModelFailed { failure }) => self.take_failure(failure, out),
             (Acting, Event::Acted { result, ask, ends }) => self.take_result(result, ask, ends, out)?,
             (JudgingOutput, Event::OutputJudged { verdict }) => self.take_output_verdict(verdict, out),
-            (Delivering, Event::Delivered) => self.finish(out),
+            (Delivering, Event::Delivered) => self.finish_turn(out),
             (
                 JudgingInput | Recording | Recalling | CallingModel | Acting | JudgingOutput | Delivering,
                 Event::Answered { ask, result },
             ) => self.take_answer(&ask, result)?,
             (JudgingInput | Recording | Recalling | CallingModel | Acting, Event::Arrived { message }) => {
-                self.arrive(message)?;
+                self.add_message(message)?;
             }
             (JudgingInput | Recording | Recalling | CallingModel | Acting | JudgingOutput, Event::Cancel) => {
-                self.cancel(out)
+                self.cancel_turn(out)
             }
             (
                 JudgingInput | Recording | Recalling | CallingModel | Acting | JudgingOutput,
                 Event::DeadlinePassed,
-            ) => self.expire(now, out),
+            ) => self.expire_turn(now, out),
             // The answer is final by now: what comes later belongs to the next turn.
             (JudgingOutput | Delivering, Event::Arrived { .. })
             | (Delivering, Event::Cancel | Event::DeadlinePassed) => {}
@@ -312,7 +312,7 @@ impl Turn {
 
     // --- before the model ---
 
-    fn open(&mut self, opened: Opened, now: Timestamp, out: &mut Vec<Effect>) -> Result<(), Why> {
+    fn open_turn(&mut self, opened: Opened, now: Timestamp, out: &mut Vec<Effect>) -> Result<(), Why> {
         let Opened { session, turn, number, messages, seed, config } = opened;
         // A stored event is checked like a new one: the store may have been changed.
         config.validate()?;
@@ -342,28 +342,32 @@ impl Turn {
             inbox: messages.into(),
             ..Self::new()
         };
-        self.proceed(out);
+        self.proceed_turn(out);
         Ok(())
     }
 
     /// The next step between two answers of the model: messages first, then the model.
-    fn proceed(&mut self, out: &mut Vec<Effect>) {
+    fn proceed_turn(&mut self, out: &mut Vec<Effect>) {
         if let Some(message) = self.inbox.front() {
             self.phase = Phase::JudgingInput;
             out.push(Effect::JudgeInput { message: message.clone() });
         // All messages of the turn were blocked, so there is nothing for the model to answer.
         } else if self.conversation.is_empty() {
             let reason = std::mem::take(&mut self.remarks).join("\n\n");
-            self.ending =
-                Ending { status: Status::Blocked, exit: Exit::Denied, incomplete: Some(reason), noted: None };
-            self.deliver("", out);
+            self.ending = TurnEnding {
+                status: Status::Blocked,
+                exit: Exit::Denied,
+                incomplete: Some(reason),
+                noted: None,
+            };
+            self.deliver_answer("", out);
         } else {
             self.call_model(out);
         }
     }
 
     fn take_input_verdict(&mut self, verdict: Verdict, out: &mut Vec<Effect>) {
-        let Some(message) = self.inbox.front_mut() else { return self.proceed(out) };
+        let Some(message) = self.inbox.front_mut() else { return self.proceed_turn(out) };
         let opening = self.answers.contains(&message.id);
         if !opening {
             self.answers.push(message.id);
@@ -376,7 +380,7 @@ impl Turn {
             Verdict::Block { reason } | Verdict::Again { reason, .. } => {
                 self.remarks.push(if opening { reason } else { notice::message_blocked(&reason) });
                 self.inbox.pop_front();
-                return self.proceed(out);
+                return self.proceed_turn(out);
             }
         }
         self.phase = Phase::Recording;
@@ -384,7 +388,9 @@ impl Turn {
     }
 
     fn take_in(&mut self, out: &mut Vec<Effect>) {
-        let Some(TurnMessage { text, label, .. }) = self.inbox.pop_front() else { return self.proceed(out) };
+        let Some(TurnMessage { text, label, .. }) = self.inbox.pop_front() else {
+            return self.proceed_turn(out);
+        };
         let query = text.chars().take(MAX_QUERY_CHARS).collect();
         self.conversation.push(ChatMessage { role: Role::User, parts: vec![Part::Text { text }], label });
         self.phase = Phase::Recalling;
@@ -398,7 +404,7 @@ impl Turn {
                 self.hits.push(hit);
             }
         }
-        self.proceed(out);
+        self.proceed_turn(out);
     }
 
     // --- the model ---
@@ -426,7 +432,7 @@ impl Turn {
             }
             Err(error) => {
                 let Report { exit, outside, hint, .. } = error.report();
-                self.fail(ModelFailure::Failed { exit, text: outside, hint, noted: None }, out);
+                self.fail_turn(ModelFailure::Failed { exit, text: outside, hint, noted: None }, out);
             }
         }
     }
@@ -440,7 +446,7 @@ impl Turn {
         match reply.stop {
             // Some servers report a normal end beside tool calls: the calls say what is meant.
             StopReason::ToolUse | StopReason::EndTurn if has_calls => self.take_calls(reply, out),
-            StopReason::EndTurn => self.conclude(reply.text, out),
+            StopReason::EndTurn => self.conclude_turn(reply.text, out),
             StopReason::ToolUse => self.break_off(reply.text, Status::Failed, notice::NO_TOOL_NAMED, out),
             // Calls beside it may be cut in the middle of their arguments: none is performed.
             StopReason::MaxTokens => self.break_off(reply.text, Status::Incomplete, notice::CUT, out),
@@ -448,7 +454,7 @@ impl Turn {
                 self.break_off(String::new(), Status::Failed, notice::WITHHELD, out);
             }
             StopReason::Other(reason) => {
-                let reason = notice::stopped_for(&text::name(&reason));
+                let reason = notice::stopped_for(&text::plain_name(&reason));
                 self.break_off(reply.text, Status::Failed, &reason, out);
             }
         }
@@ -456,7 +462,7 @@ impl Turn {
 
     // --- at any time ---
 
-    fn arrive(&mut self, message: TurnMessage) -> Result<(), Why> {
+    fn add_message(&mut self, message: TurnMessage) -> Result<(), Why> {
         check_text(&message)?;
         // A message can arrive twice after a crash.
         let known = self.answers.contains(&message.id) || self.inbox.iter().any(|m| m.id == message.id);
@@ -467,7 +473,7 @@ impl Turn {
         Ok(())
     }
 
-    fn expire(&mut self, now: Timestamp, out: &mut Vec<Effect>) {
+    fn expire_turn(&mut self, now: Timestamp, out: &mut Vec<Effect>) {
         // A timer that fires early is harmless.
         if now >= self.limit_time() {
             self.stop_what_runs(out);

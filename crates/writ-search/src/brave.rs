@@ -4,7 +4,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 use serde::Deserialize;
 use writ_egress::http::{Client, RequestBuilder, Url};
 
-use crate::format::{NoHeader, NotInFormat, SearchFormat, Wish, sensitive};
+use crate::format::{NoHeader, NotInFormat, SearchFormat, SearchRequest, sensitive_header};
 use crate::search::Hit;
 
 /// The format.
@@ -21,7 +21,7 @@ impl SearchFormat for Brave {
         client: &Client,
         base: &Url,
         key: &SecretString,
-        wish: Wish<'_>,
+        wish: SearchRequest<'_>,
     ) -> Result<RequestBuilder, NoHeader> {
         let mut url = base.clone();
         url.set_path(&format!("{}web/search", base.path()));
@@ -31,7 +31,7 @@ impl SearchFormat for Brave {
             .append_pair("count", &wish.max_results.to_string())
             .append_pair("text_decorations", "false")
             .append_pair("result_filter", "web");
-        let key = sensitive(key.expose_secret())?;
+        let key = sensitive_header(key.expose_secret())?;
         Ok(client.get(url).header("accept", "application/json").header("x-subscription-token", key))
     }
 
@@ -41,7 +41,7 @@ impl SearchFormat for Brave {
     }
 
     fn read(&self, body: &[u8]) -> Result<Vec<Hit>, NotInFormat> {
-        let answer: Answer = serde_json::from_slice(body).map_err(|_| NotInFormat)?;
+        let answer: BraveAnswer = serde_json::from_slice(body).map_err(|_| NotInFormat)?;
         // Errors of this provider also come with status 200.
         if answer.kind != "search" {
             return Err(NotInFormat);
@@ -49,13 +49,13 @@ impl SearchFormat for Brave {
         // Where nothing was found, there is no such part.
         let results = answer.web.map(|web| web.results).unwrap_or_default();
         let hit =
-            |one: One| Hit { title: one.title, url: one.url, text: one.description.unwrap_or_default() };
+            |one: BraveHit| Hit { title: one.title, url: one.url, text: one.description.unwrap_or_default() };
         Ok(results.into_iter().map(hit).collect())
     }
 }
 
 #[derive(Deserialize)]
-struct Answer {
+struct BraveAnswer {
     #[serde(rename = "type")]
     kind: String,
     web: Option<Web>,
@@ -63,11 +63,11 @@ struct Answer {
 
 #[derive(Deserialize)]
 struct Web {
-    results: Vec<One>,
+    results: Vec<BraveHit>,
 }
 
 #[derive(Deserialize)]
-struct One {
+struct BraveHit {
     title: String,
     url: String,
     description: Option<String>,

@@ -32,7 +32,7 @@ impl Provider {
     }
 
     /// Returns its wire format.
-    pub(crate) fn format(self) -> &'static dyn SearchFormat {
+    pub(crate) fn wire_format(self) -> &'static dyn SearchFormat {
         match self {
             Self::Brave => &Brave,
             Self::Tavily => &Tavily,
@@ -65,7 +65,7 @@ impl Default for SearchConfig {
 
 /// A provider that can be asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Target {
+pub(crate) struct SearchTarget {
     pub(crate) provider: Provider,
     pub(crate) base: Url,
     /// Host and port.
@@ -81,25 +81,25 @@ impl SearchConfig {
     ///
     /// If there is a provider without a key, a key without a provider, or an address that a key cannot go to.
     pub fn validate(&self) -> Result<(), SearchConfigError> {
-        self.target().map(|_| ())
+        self.search_target().map(|_| ())
     }
 
     /// Returns the provider and its address; `None` if none is configured.
-    pub(crate) fn target(&self) -> Result<Option<Target>, SearchConfigError> {
+    pub(crate) fn search_target(&self) -> Result<Option<SearchTarget>, SearchConfigError> {
         let Some(provider) = self.provider else {
             // A key or an address without a provider is most likely a mistake.
             let lonely = self.api_key.is_some() || self.base_url.is_some();
             return if lonely { Err(SearchConfigError::NoProvider) } else { Ok(None) };
         };
         let key = self.api_key.clone().ok_or(SearchConfigError::NoKey(provider.as_str()))?;
-        let text = self.base_url.as_deref().unwrap_or_else(|| provider.format().base_url());
-        let (base, host) = usable(text).map_err(SearchConfigError::BadUrl)?;
-        Ok(Some(Target { provider, base, host, key, max_results: self.max_results }))
+        let text = self.base_url.as_deref().unwrap_or_else(|| provider.wire_format().base_url());
+        let (base, host) = usable_url(text).map_err(SearchConfigError::BadUrl)?;
+        Ok(Some(SearchTarget { provider, base, host, key, max_results: self.max_results }))
     }
 }
 
 /// Checks an address; returns it with a final `/`, and its host and port.
-fn usable(text: &str) -> Result<(Url, String), &'static str> {
+fn usable_url(text: &str) -> Result<(Url, String), &'static str> {
     let mut url = Url::parse(text).map_err(|_| "it is not a URL")?;
     if !matches!(url.scheme(), "http" | "https") {
         return Err("it is neither http nor https");
@@ -137,11 +137,11 @@ mod tests {
     /// Rows: SIL-263
     #[test]
     fn a_provider_needs_a_key_and_without_a_provider_there_is_no_search() {
-        assert_eq!(config(None, None, None).target(), Ok(None));
+        assert_eq!(config(None, None, None).search_target(), Ok(None));
         for provider in Provider::ALL {
             let name = provider.as_str();
             assert_eq!(config(Some(provider), None, None).validate(), Err(SearchConfigError::NoKey(name)));
-            let target = config(Some(provider), Some("secret:search"), None).target().expect("stands");
+            let target = config(Some(provider), Some("secret:search"), None).search_target().expect("stands");
             let target = target.expect("a target");
             assert!(target.host.ends_with(":443") && target.base.scheme() == "https", "{target:?}");
         }

@@ -7,7 +7,7 @@ use crate::search::Hit;
 
 /// A request to a provider.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Wish<'a> {
+pub(crate) struct SearchRequest<'a> {
     pub(crate) query: &'a str,
     /// From 1 to 20, which both providers give at once.
     pub(crate) max_results: u64,
@@ -32,7 +32,7 @@ pub(crate) trait SearchFormat: Send + Sync {
         client: &Client,
         base: &Url,
         key: &SecretString,
-        wish: Wish<'_>,
+        wish: SearchRequest<'_>,
     ) -> Result<RequestBuilder, NoHeader>;
 
     /// Returns true if this status means that the key was refused.
@@ -43,7 +43,7 @@ pub(crate) trait SearchFormat: Send + Sync {
 }
 
 /// A header's value that no log shows.
-pub(crate) fn sensitive(text: &str) -> Result<HeaderValue, NoHeader> {
+pub(crate) fn sensitive_header(text: &str) -> Result<HeaderValue, NoHeader> {
     let mut value = HeaderValue::from_str(text).map_err(|_| NoHeader)?;
     // Sensitive values are left out of debug output by the HTTP client.
     value.set_sensitive(true);

@@ -4,7 +4,7 @@
 use secrecy::SecretString;
 
 use crate::config::Provider;
-use crate::search::{MAX_TEXT_CHARS, MAX_TITLE_CHARS, MAX_URL_BYTES, bounded};
+use crate::search::{MAX_TEXT_CHARS, MAX_TITLE_CHARS, MAX_URL_BYTES, bound_hit};
 
 /// The key that an answer may repeat.
 const KEY: &str = "BSA-planted-key-7f3a";
@@ -13,8 +13,8 @@ const KEY: &str = "BSA-planted-key-7f3a";
 pub fn answer(bytes: &[u8]) {
     let key = SecretString::from(KEY);
     for provider in Provider::ALL {
-        let hits = provider.format().read(bytes).unwrap_or_default();
-        for hit in hits.into_iter().filter_map(|hit| bounded(hit, &key)) {
+        let hits = provider.wire_format().read(bytes).unwrap_or_default();
+        for hit in hits.into_iter().filter_map(|hit| bound_hit(hit, &key)) {
             assert!(hit.url.starts_with("http") && hit.url.len() <= MAX_URL_BYTES, "{}", hit.url);
             assert!(hit.title.chars().count() <= MAX_TITLE_CHARS);
             assert!(hit.text.chars().count() <= MAX_TEXT_CHARS);

@@ -13,9 +13,9 @@ use writ_types::action::Action;
 use writ_types::credential::CredentialRef;
 use writ_types::unit::Timestamp;
 
-use crate::config::{SearchConfig, Target};
+use crate::config::{SearchConfig, SearchTarget};
 use crate::error::{KeyError, SearchConfigError, SearchError};
-use crate::format::Wish;
+use crate::format::SearchRequest;
 
 /// The time limit of a search: providers answer within a second, and a person waits.
 pub const TIMEOUT: Duration = Duration::from_secs(20);
@@ -62,7 +62,7 @@ pub struct Found {
 
 /// A provider that is asked.
 pub struct Search {
-    target: Target,
+    target: SearchTarget,
     keys: Arc<dyn SearchKeys>,
     egress: Arc<Egress>,
 }
@@ -84,7 +84,7 @@ impl Search {
         keys: Arc<dyn SearchKeys>,
         egress: Arc<Egress>,
     ) -> Result<Option<Self>, SearchConfigError> {
-        Ok(config.target()?.map(|target| Self { target, keys, egress }))
+        Ok(config.search_target()?.map(|target| Self { target, keys, egress }))
     }
 
     /// The provider's name in the configuration.
@@ -134,9 +134,11 @@ impl Search {
         if key.expose_secret().is_empty() {
             return Err(KeyError::Missing.into());
         }
-        let wish =
-            Wish { query: &wished.query, max_results: wished.max_results.min(self.target.max_results) };
-        let asking = self.egress.perform(permit, now, |lent| self.ask(lent, &key, wish));
+        let wish = SearchRequest {
+            query: &wished.query,
+            max_results: wished.max_results.min(self.target.max_results),
+        };
+        let asking = self.egress.perform(permit, now, |lent| self.ask_provider(lent, &key, wish));
         // Biased: a cancelled search must not use its answer.
         let asked = tokio::select! {
             biased;
@@ -146,8 +148,13 @@ impl Search {
         asked.map_err(|_| SearchError::Timeout(TIMEOUT))??
     }
 
-    async fn ask(&self, lent: Lent, key: &SecretString, wish: Wish<'_>) -> Result<Found, SearchError> {
-        let format = self.target.provider.format();
+    async fn ask_provider(
+        &self,
+        lent: Lent,
+        key: &SecretString,
+        wish: SearchRequest<'_>,
+    ) -> Result<Found, SearchError> {
+        let format = self.target.provider.wire_format();
         let request = format.request(&lent.client, &self.target.base, key, wish);
         let mut answer =
             request.map_err(|_| SearchError::BadKey)?.send().await.map_err(|_| SearchError::Dropped)?;
@@ -169,13 +176,13 @@ impl Search {
         let hits = format.read(&body).map_err(|_| SearchError::Format)?;
         let most = usize::try_from(wish.max_results).unwrap_or(usize::MAX);
         // Hits are filtered before the limit, so that a bad one does not take a place.
-        let hits = hits.into_iter().filter_map(|hit| bounded(hit, key)).take(most).collect();
+        let hits = hits.into_iter().filter_map(|hit| bound_hit(hit, key)).take(most).collect();
         Ok(Found { hits, received: lent.received_bytes() })
     }
 }
 
 /// A hit within its bounds and without our key, if it leads to a page at all.
-pub(crate) fn bounded(hit: Hit, key: &SecretString) -> Option<Hit> {
+pub(crate) fn bound_hit(hit: Hit, key: &SecretString) -> Option<Hit> {
     // Only URLs of the web: the model may read them next.
     let web = hit.url.starts_with("https://") || hit.url.starts_with("http://");
     let key = key.expose_secret();

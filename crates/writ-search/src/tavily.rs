@@ -5,7 +5,7 @@ use serde::Deserialize;
 use serde_json::json;
 use writ_egress::http::{Client, RequestBuilder, Url};
 
-use crate::format::{NoHeader, NotInFormat, SearchFormat, Wish, sensitive};
+use crate::format::{NoHeader, NotInFormat, SearchFormat, SearchRequest, sensitive_header};
 use crate::search::Hit;
 
 /// The format.
@@ -22,11 +22,11 @@ impl SearchFormat for Tavily {
         client: &Client,
         base: &Url,
         key: &SecretString,
-        wish: Wish<'_>,
+        wish: SearchRequest<'_>,
     ) -> Result<RequestBuilder, NoHeader> {
         let mut url = base.clone();
         url.set_path(&format!("{}search", base.path()));
-        let key = sensitive(&format!("Bearer {}", key.expose_secret()))?;
+        let key = sensitive_header(&format!("Bearer {}", key.expose_secret()))?;
         // No answer of its own: another model's words would be taken for what a page says.
         let body = json!({
             "query": wish.query,
@@ -44,19 +44,19 @@ impl SearchFormat for Tavily {
     }
 
     fn read(&self, body: &[u8]) -> Result<Vec<Hit>, NotInFormat> {
-        let answer: Answer = serde_json::from_slice(body).map_err(|_| NotInFormat)?;
-        let hit = |one: One| Hit { title: one.title, url: one.url, text: one.content };
+        let answer: TavilyAnswer = serde_json::from_slice(body).map_err(|_| NotInFormat)?;
+        let hit = |one: TavilyHit| Hit { title: one.title, url: one.url, text: one.content };
         Ok(answer.results.into_iter().map(hit).collect())
     }
 }
 
 #[derive(Deserialize)]
-struct Answer {
-    results: Vec<One>,
+struct TavilyAnswer {
+    results: Vec<TavilyHit>,
 }
 
 #[derive(Deserialize)]
-struct One {
+struct TavilyHit {
     title: String,
     url: String,
     content: String,

@@ -64,7 +64,7 @@ struct Open {
     id: SpanId,
     parent: Option<SpanId>,
     began: (u64, Instant),
-    fields: Fields,
+    fields: SpanValues,
 }
 
 impl<S> Layer<S> for Collector
@@ -73,10 +73,10 @@ where
 {
     fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, context: Context<'_, S>) {
         let Some(span) = context.span(id) else { return };
-        let mut fields = Fields::default();
+        let mut fields = SpanValues::default();
         attributes.record(&mut fields);
         // A span outside a turn has no place in a trace.
-        let Some((trace, own, parent)) = place(&span, &fields) else { return };
+        let Some((trace, own, parent)) = place_of(&span, &fields) else { return };
         let began = (now_nanos(), Instant::now());
         span.extensions_mut().insert(Open { trace, id: own, parent, began, fields });
     }
@@ -116,7 +116,10 @@ where
 
 /// Returns the place of a span: below the span that it was made in, else below the turn that it names; else
 /// none.
-fn place<'a, S>(span: &registry::SpanRef<'a, S>, fields: &Fields) -> Option<(TraceId, SpanId, Option<SpanId>)>
+fn place_of<'a, S>(
+    span: &registry::SpanRef<'a, S>,
+    fields: &SpanValues,
+) -> Option<(TraceId, SpanId, Option<SpanId>)>
 where
     S: LookupSpan<'a>,
 {
@@ -141,15 +144,15 @@ fn now_nanos() -> u64 {
 
 /// The fields of a span that are on the list.
 #[derive(Default)]
-struct Fields {
+struct SpanValues {
     name: Option<String>,
     kind: Kind,
     turn: Option<String>,
     attributes: Vec<(&'static str, Value)>,
 }
 
-impl Fields {
-    fn put(&mut self, field: &Field, value: Value) {
+impl SpanValues {
+    fn put_field(&mut self, field: &Field, value: Value) {
         // An attribute that is not on the list never leaves.
         let Some(name) = ATTRIBUTES.iter().find(|name| **name == field.name()) else { return };
         match self.attributes.iter_mut().find(|(known, _)| known == name) {
@@ -170,33 +173,33 @@ impl Fields {
         texts
     }
 
-    fn text(&mut self, field: &Field, text: &str) {
+    fn put_text(&mut self, field: &Field, text: &str) {
         let text: String = text.chars().take(MAX_TEXT_CHARS).collect();
         match field.name() {
             "otel.name" => self.name = Some(text),
             "otel.kind" if text == "client" => self.kind = Kind::Client,
             "turn_id" => self.turn = Some(text),
             // The conventions want a list, of which one answer has one.
-            "gen_ai.response.finish_reasons" => self.put(field, Value::Texts(vec![text])),
-            _ => self.put(field, Value::Text(text)),
+            "gen_ai.response.finish_reasons" => self.put_field(field, Value::Texts(vec![text])),
+            _ => self.put_field(field, Value::Text(text)),
         }
     }
 }
 
-impl Visit for Fields {
+impl Visit for SpanValues {
     fn record_str(&mut self, field: &Field, value: &str) {
-        self.text(field, value);
+        self.put_text(field, value);
     }
 
     fn record_i64(&mut self, field: &Field, value: i64) {
-        self.put(field, Value::Int(value));
+        self.put_field(field, Value::Int(value));
     }
 
     fn record_u64(&mut self, field: &Field, value: u64) {
-        self.put(field, Value::Int(i64::try_from(value).unwrap_or(i64::MAX)));
+        self.put_field(field, Value::Int(i64::try_from(value).unwrap_or(i64::MAX)));
     }
 
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
-        self.text(field, &format!("{value:?}"));
+        self.put_text(field, &format!("{value:?}"));
     }
 }

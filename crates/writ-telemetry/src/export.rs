@@ -42,7 +42,7 @@ pub struct Exporter {
 
 /// The result of the last delivery; the log mentions only changes.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Health {
+enum DeliveryHealth {
     Good,
     Bad,
 }
@@ -50,33 +50,33 @@ enum Health {
 impl Exporter {
     /// Delivers what is collected until `stop`, then what is left, as far as that can be done in [`END_LIMIT`].
     pub async fn run(self, mut collected: Collected, stop: CancellationToken) {
-        let mut health = Health::Good;
+        let mut health = DeliveryHealth::Good;
         let mut reported = 0;
         loop {
-            let batch = next(&mut collected, &stop).await;
+            let batch = next_batch(&mut collected, &stop).await;
             if batch.is_empty() {
                 return;
             }
             let count = u64::try_from(batch.len()).unwrap_or(u64::MAX);
-            let delivered = self.deliver(&batch, &stop).await;
+            let delivered = self.deliver_batch(&batch, &stop).await;
             if delivered.is_err() {
                 collected.dropped.fetch_add(count, Ordering::Relaxed);
             }
             let dropped = collected.dropped.load(Ordering::Relaxed);
             // Only changes are logged: a collector that is down for a day must not fill the log.
             match (&delivered, health) {
-                (Err(why), Health::Good) => {
+                (Err(why), DeliveryHealth::Good) => {
                     tracing::warn!(why, dropped, "traces cannot be delivered; turns continue without them");
-                    health = Health::Bad;
+                    health = DeliveryHealth::Bad;
                 }
-                (Ok(()), Health::Bad) => {
+                (Ok(()), DeliveryHealth::Bad) => {
                     tracing::info!(dropped, "traces are delivered again");
-                    health = Health::Good;
+                    health = DeliveryHealth::Good;
                 }
-                (Ok(()), Health::Good) if dropped > reported => {
+                (Ok(()), DeliveryHealth::Good) if dropped > reported => {
                     tracing::warn!(dropped, "traces come faster than they can be delivered");
                 }
-                (Ok(()), Health::Good) | (Err(_), Health::Bad) => {}
+                (Ok(()), DeliveryHealth::Good) | (Err(_), DeliveryHealth::Bad) => {}
             }
             reported = dropped;
             if stop.is_cancelled() && delivered.is_err() {
@@ -85,7 +85,7 @@ impl Exporter {
         }
     }
 
-    async fn deliver(&self, batch: &[Span], stop: &CancellationToken) -> Result<(), String> {
+    async fn deliver_batch(&self, batch: &[Span], stop: &CancellationToken) -> Result<(), String> {
         let body = otlp::request(&self.resource, batch).map_err(|error| error.to_string())?;
         let mut wait = FIRST_WAIT;
         let mut tries = 1;
@@ -119,7 +119,7 @@ impl Exporter {
 }
 
 /// The next spans; none: the engine has ended.
-async fn next(collected: &mut Collected, stop: &CancellationToken) -> Vec<Span> {
+async fn next_batch(collected: &mut Collected, stop: &CancellationToken) -> Vec<Span> {
     let mut batch = Vec::new();
     let first = tokio::select! {
         // Biased: spans that are there are taken before the stop is noticed.

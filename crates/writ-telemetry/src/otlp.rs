@@ -55,14 +55,14 @@ pub fn request(resource: &Resource, spans: &[Span]) -> serde_json::Result<Vec<u8
             ]},
             "scopeSpans": [{
                 "scope": { "name": "writ", "version": resource.version },
-                "spans": spans.iter().map(wire).collect::<Vec<_>>(),
+                "spans": spans.iter().map(wire_span).collect::<Vec<_>>(),
             }],
         }],
     });
     serde_json::to_vec(&body)
 }
 
-fn wire(span: &Span) -> Wire<'_> {
+fn wire_span(span: &Span) -> Wire<'_> {
     Wire {
         trace_id: hex::encode(span.trace.0),
         span_id: hex::encode(span.id.0),

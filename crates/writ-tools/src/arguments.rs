@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use writ_policy::origin::THEN;
 
 use crate::def::ToolDef;
-use crate::error::{ToolError, shown};
+use crate::error::{ToolError, shorten_name};
 
 /// The largest arguments of a call, as JSON, in bytes.
 pub(crate) const MAX_ARGUMENT_BYTES: usize = 1024 * 1024;
@@ -21,9 +21,9 @@ const MAX_PARSER_CHARS: usize = 300;
 /// Brings arguments into the form of an object that fits the schema, as far as names and types go.
 ///
 /// Some providers send the object as text, and nothing at all for no arguments: both are read.
-pub(crate) fn checked(tool: &ToolDef, arguments: &Value) -> Result<Value, ToolError> {
+pub(crate) fn check_arguments(tool: &ToolDef, arguments: &Value) -> Result<Value, ToolError> {
     // Measured without serialising into memory: arguments may be hundreds of megabytes.
-    if size(arguments).is_none() {
+    if json_size(arguments).is_none() {
         return Err(too_large(tool));
     }
     let object = match arguments {
@@ -31,14 +31,16 @@ pub(crate) fn checked(tool: &ToolDef, arguments: &Value) -> Result<Value, ToolEr
         Value::Null => Map::new(),
         Value::String(text) => match serde_json::from_str(text) {
             Ok(Value::Object(object)) => object,
-            Ok(_) => return Err(invalid(tool, "the arguments are not an object")),
-            Err(error) => return Err(invalid(tool, &format!("the arguments are not JSON: {error}"))),
+            Ok(_) => return Err(invalid_arguments(tool, "the arguments are not an object")),
+            Err(error) => {
+                return Err(invalid_arguments(tool, &format!("the arguments are not JSON: {error}")));
+            }
         },
         Value::Bool(_) | Value::Number(_) | Value::Array(_) => {
-            return Err(invalid(tool, "the arguments are not an object"));
+            return Err(invalid_arguments(tool, "the arguments are not an object"));
         }
     };
-    let problems = problems(&tool.told_schema(), &object);
+    let problems = find_problems(&tool.told_schema(), &object);
     if problems.is_empty() {
         // For the harness alone.
         let mut object = object;
@@ -52,7 +54,7 @@ pub(crate) fn checked(tool: &ToolDef, arguments: &Value) -> Result<Value, ToolEr
 }
 
 /// Returns true if arguments fit the schema of a tool, as far as names and types go.
-pub(crate) fn fits(schema: &Value, arguments: &Value) -> bool {
+pub(crate) fn fits_schema(schema: &Value, arguments: &Value) -> bool {
     let has_nothing = |object: &Map<String, Value>| {
         let required = schema.get("required").and_then(Value::as_array).into_iter().flatten();
         // A required argument that is null is not given.
@@ -60,7 +62,7 @@ pub(crate) fn fits(schema: &Value, arguments: &Value) -> bool {
     };
     let object = arguments.as_object();
     object.is_some_and(|object| {
-        problems(schema, object).is_empty() && values_fit(schema, object) && !has_nothing(object)
+        find_problems(schema, object).is_empty() && values_fit(schema, object) && !has_nothing(object)
     })
 }
 
@@ -71,26 +73,32 @@ fn values_fit(schema: &Value, object: &Map<String, Value>) -> bool {
         let named = property.get("enum").and_then(Value::as_array);
         let items = property.get("items").zip(value.as_array());
         named.is_none_or(|named| value.is_null() || named.contains(value))
-            && items.is_none_or(|(of, items)| items.iter().all(|item| mistyped(name, of, item).is_none()))
+            && items
+                .is_none_or(|(of, items)| items.iter().all(|item| describe_mistype(name, of, item).is_none()))
     })
 }
 
 /// Reads checked arguments into their type.
-pub(crate) fn typed<T: DeserializeOwned>(tool: &'static ToolDef, arguments: &Value) -> Result<T, ToolError> {
+pub(crate) fn parse_arguments<T: DeserializeOwned>(
+    tool: &'static ToolDef,
+    arguments: &Value,
+) -> Result<T, ToolError> {
     T::deserialize(arguments)
         // The parser's words can quote foreign text, so they are cut to one line.
-        .map_err(|error| invalid(tool, &crate::text::one_line(&error.to_string(), MAX_PARSER_CHARS)))
+        .map_err(|error| {
+            invalid_arguments(tool, &crate::text::one_line(&error.to_string(), MAX_PARSER_CHARS))
+        })
 }
 
 /// One problem with the arguments.
-pub(crate) fn invalid(tool: &ToolDef, problem: &str) -> ToolError {
+pub(crate) fn invalid_arguments(tool: &ToolDef, problem: &str) -> ToolError {
     ToolError::Invalid { tool: tool.name, problems: vec![problem.to_owned()], usage: tool.usage }
 }
 
 /// Refuses NUL characters: no program, file name or text for people has them.
 pub(crate) fn no_nul(tool: &ToolDef, argument: &str, text: &str) -> Result<(), ToolError> {
     if text.contains('\0') {
-        Err(invalid(tool, &format!("'{argument}' has a NUL character")))
+        Err(invalid_arguments(tool, &format!("'{argument}' has a NUL character")))
     } else {
         Ok(())
     }
@@ -105,7 +113,7 @@ fn too_large(tool: &ToolDef) -> ToolError {
 }
 
 /// The size as JSON; `None` when it is over the bound.
-fn size(arguments: &Value) -> Option<usize> {
+fn json_size(arguments: &Value) -> Option<usize> {
     struct Counter(usize);
     impl io::Write for Counter {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
@@ -127,17 +135,19 @@ fn size(arguments: &Value) -> Option<usize> {
 }
 
 /// Unknown, missing and mistyped arguments.
-fn problems(schema: &Value, object: &Map<String, Value>) -> Vec<String> {
+fn find_problems(schema: &Value, object: &Map<String, Value>) -> Vec<String> {
     let none = Map::new();
     let properties = schema.get("properties").and_then(Value::as_object).unwrap_or(&none);
     let known: Vec<_> = properties.keys().map(|name| format!("'{name}'")).collect();
     let mut problems = Vec::new();
     for (name, value) in object {
         match properties.get(name) {
-            None => {
-                problems.push(format!("unknown argument '{}' (there are {})", shown(name), known.join(", ")))
-            }
-            Some(property) => problems.extend(mistyped(name, property, value)),
+            None => problems.push(format!(
+                "unknown argument '{}' (there are {})",
+                shorten_name(name),
+                known.join(", ")
+            )),
+            Some(property) => problems.extend(describe_mistype(name, property, value)),
         }
         // One message with a few problems is enough for the next try.
         if problems.len() >= MAX_PROBLEMS {
@@ -154,7 +164,7 @@ fn problems(schema: &Value, object: &Map<String, Value>) -> Vec<String> {
     problems
 }
 
-fn mistyped(name: &str, property: &Value, value: &Value) -> Option<String> {
+fn describe_mistype(name: &str, property: &Value, value: &Value) -> Option<String> {
     let wanted = property.get("type").and_then(Value::as_str)?;
     let found = match value {
         // An optional argument may be given as nothing; a required one fails when it is read.

@@ -14,7 +14,7 @@ const OPERATORS: [&str; 15] =
 /// # Errors
 ///
 /// What is wrong with the line, in words.
-pub(crate) fn split(line: &str) -> Result<Vec<String>, String> {
+pub(crate) fn split_words(line: &str) -> Result<Vec<String>, String> {
     // The rule would take an unquoted `#` for the begin of a comment and drop what follows.
     let words = shlex::split(line).ok_or("'command' has an open quote or ends with a backslash")?;
     if has_comment(line, &words) {
@@ -58,19 +58,19 @@ mod tests {
             ("echo a#b '#c'", &["echo", "a#b", "#c"]),
             ("printf 'a\nb'", &["printf", "a\nb"]),
         ] {
-            assert_eq!(split(line).expect("splits"), expected, "{line}");
+            assert_eq!(split_words(line).expect("splits"), expected, "{line}");
         }
-        assert_eq!(split("").expect("splits"), Vec::<String>::new());
+        assert_eq!(split_words("").expect("splits"), Vec::<String>::new());
     }
 
     #[test]
     fn lines_that_mean_something_else_are_refused() {
         for line in ["ls | wc -l", "a && b", "make > log", "sleep 9 &", "a ; b", "cmd 2>&1"] {
-            assert!(split(line).expect_err(line).contains("sh"), "{line}");
+            assert!(split_words(line).expect_err(line).contains("sh"), "{line}");
         }
         for line in ["echo 'a", "echo \"a", "echo a\\"] {
-            assert!(split(line).is_err(), "{line}");
+            assert!(split_words(line).is_err(), "{line}");
         }
-        assert!(split("rm -r build # clean").expect_err("comment").contains('#'));
+        assert!(split_words("rm -r build # clean").expect_err("comment").contains('#'));
     }
 }

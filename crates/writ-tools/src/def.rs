@@ -83,7 +83,7 @@ pub struct ToolDef {
     /// Names the file that must be read before the action can be prepared.
     pub(crate) needs: fn(&Value) -> Result<Option<WorkPath>, ToolError>,
     /// Makes the action.
-    pub(crate) prepare: fn(&Value, Option<&Peeked>, &ToolContext<'_>) -> Result<Draft, ToolError>,
+    pub(crate) prepare: fn(&Value, Option<&Peeked>, &ToolContext<'_>) -> Result<ActionDraft, ToolError>,
 }
 
 impl ToolDef {
@@ -118,7 +118,7 @@ impl ToolDef {
 
     /// Returns true if using it can send information to another party, or reach past the sandbox and the
     /// store: the origin of its arguments matters then.
-    pub fn leaves(&self) -> bool {
+    pub fn can_leave(&self) -> bool {
         self.actions.iter().any(|kind| kind.row().leaves_machine)
     }
 }
@@ -192,24 +192,24 @@ pub enum Peeked {
 
 /// The action that a tool makes of its arguments.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Draft {
+pub(crate) struct ActionDraft {
     pub(crate) action: Action,
     pub(crate) sinks: Vec<Sink>,
     pub(crate) bindings: BTreeMap<String, Digest>,
     pub(crate) intent: String,
 }
 
-impl Draft {
-    pub(crate) fn new(action: Action, intent: String) -> Self {
+impl ActionDraft {
+    pub(crate) fn new_draft(action: Action, intent: String) -> Self {
         Self { action, sinks: Vec::new(), bindings: BTreeMap::new(), intent }
     }
 
-    pub(crate) fn sink(mut self, argument: &str, value: impl Into<String>) -> Self {
+    pub(crate) fn with_sink(mut self, argument: &str, value: impl Into<String>) -> Self {
         self.sinks.push(Sink { argument: argument.to_owned(), value: value.into() });
         self
     }
 
-    pub(crate) fn binding(mut self, name: &str, digest: Digest) -> Self {
+    pub(crate) fn with_binding(mut self, name: &str, digest: Digest) -> Self {
         self.bindings.insert(name.to_owned(), digest);
         self
     }

@@ -18,7 +18,11 @@ const MAX_QUOTED_CHARS: usize = 160;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ToolError {
     /// There is no such tool.
-    #[error("there is no tool '{}'{}; the tools are: {offered}", shown(name), meant(name, offered))]
+    #[error(
+        "there is no tool '{}'{}; the tools are: {offered}",
+        shorten_name(name),
+        suggest_name(name, offered)
+    )]
     Unknown {
         /// The name in the call.
         name: String,
@@ -72,7 +76,7 @@ pub enum ToolError {
         reason: &'static str,
     },
     /// The text to replace is not in the file.
-    #[error("file_patch: the old text is not in '{path}'{}{}", hint.map(|hint| format!(" ({hint})")).unwrap_or_default(), quoted(nearest))]
+    #[error("file_patch: the old text is not in '{path}'{}{}", hint.map(|hint| format!(" ({hint})")).unwrap_or_default(), quote_lines(nearest))]
     NoMatch {
         /// The file, relative to the work folder.
         path: String,
@@ -84,7 +88,7 @@ pub enum ToolError {
     /// The text to replace is in the file more than once.
     #[error(
         "file_patch: the old text is in '{path}' {count} times, at lines {}; add lines around it, or set \"all\": true",
-        numbers(lines)
+        list_lines(lines)
     )]
     Ambiguous {
         /// The file, relative to the work folder.
@@ -125,7 +129,7 @@ impl ToolError {
         }
     }
 
-    fn code(&self) -> (Exit, &'static str) {
+    fn error_code(&self) -> (Exit, &'static str) {
         match self {
             Self::Unknown { .. } => (Exit::Model, "tools.unknown"),
             Self::NotOffered { .. } => (Exit::Denied, "tools.not_offered"),
@@ -141,27 +145,27 @@ impl ToolError {
 
 impl ToReport for ToolError {
     fn report(&self) -> Report {
-        let (exit, code) = self.code();
+        let (exit, code) = self.error_code();
         Report::new(exit, code, self.message())
     }
 }
 
 /// The tool that a wrong name may mean, as a question.
-fn meant(name: &str, offered: &str) -> String {
+fn suggest_name(name: &str, offered: &str) -> String {
     let offered: Vec<&str> = offered.split(", ").collect();
     nearest(name, &offered).map(|name| format!(" (did you mean '{name}'?)")).unwrap_or_default()
 }
 
 /// A name as the model wrote it, short and on one line.
-pub(crate) fn shown(name: &str) -> String {
+pub(crate) fn shorten_name(name: &str) -> String {
     one_line(name, MAX_NAME_CHARS)
 }
 
-fn numbers(lines: &[u64]) -> String {
+fn list_lines(lines: &[u64]) -> String {
     lines.iter().map(u64::to_string).collect::<Vec<_>>().join(", ")
 }
 
-fn quoted(nearest: &[(u64, String)]) -> String {
+fn quote_lines(nearest: &[(u64, String)]) -> String {
     if nearest.is_empty() {
         return String::new();
     }

@@ -24,8 +24,8 @@ mod names;
 mod schema;
 
 pub use names::{MAX_CALLED_NAME, called, called_all};
-use schema::Checked;
-pub use schema::SchemaError;
+use schema::ArgumentSchema;
+pub use schema::ForeignSchemaError;
 
 /// The longest description of a foreign tool that is sent to models, in characters.
 pub const MAX_TOLD_CHARS: usize = 1_000;
@@ -94,7 +94,7 @@ pub enum ForeignError {
         /// The tool.
         name: String,
         /// The problem.
-        why: SchemaError,
+        why: ForeignSchemaError,
     },
     /// It has an argument of a name that is the harness's own.
     #[error("'{0}' has an argument 'then', which is the harness's own")]
@@ -111,12 +111,12 @@ pub enum ForeignError {
 
 /// A row that is made at run time.
 #[derive(Clone, Debug)]
-pub struct Row {
+pub struct ForeignRow {
     /// The name under which models call it.
     pub name: String,
     /// Its description and declarations.
     pub known: ForeignTool,
-    checked: Checked,
+    checked: ArgumentSchema,
     /// The schema of its arguments with its references in their places.
     expanded: Value,
     /// The arguments' schema for models.
@@ -127,13 +127,13 @@ pub struct Row {
     told_bytes: usize,
 }
 
-impl Row {
+impl ForeignRow {
     /// Makes a row.
     ///
     /// # Errors
     ///
     /// If it cannot be offered to models, or its arguments could not be checked.
-    pub fn new(known: ForeignTool) -> Result<Self, ForeignError> {
+    pub fn from_tool(known: ForeignTool) -> Result<Self, ForeignError> {
         let name = called(&known.server, &known.tool);
         let properties = known.schema.get("properties");
         let has = |path: &str| {
@@ -155,17 +155,17 @@ impl Row {
         let unusable = |why| ForeignError::Schema { name: name.clone(), why };
         // References are expanded once here: later checks and the model's view need no resolver.
         let expanded = expand(&known.schema).map_err(|why| unusable(why.into()))?;
-        let checked = Checked::new(&expanded).map_err(unusable)?;
+        let checked = ArgumentSchema::from_schema(&expanded).map_err(unusable)?;
         let told = told_schema(expanded.clone());
         let mut row = Self { name, known, checked, expanded, told, names, told_bytes: 0 };
-        let spec = row.spec();
+        let spec = row.tool_spec();
         // Measured once: the room for foreign tools is shared out in every request.
         row.told_bytes = spec.name.len() + spec.description.len() + spec.schema.to_string().len();
         Ok(row)
     }
 
     /// Returns its description for models: the author of the words comes first.
-    pub(crate) fn spec(&self) -> ToolSpec {
+    pub(crate) fn tool_spec(&self) -> ToolSpec {
         let words = cut_end(&self.known.description, MAX_TOLD_CHARS);
         ToolSpec {
             name: self.name.clone(),
@@ -178,7 +178,7 @@ impl Row {
     }
 
     /// The schema of its arguments with its references in their places.
-    pub(crate) const fn expanded(&self) -> &Value {
+    pub(crate) const fn expanded_schema(&self) -> &Value {
         &self.expanded
     }
 
@@ -188,7 +188,7 @@ impl Row {
     }
 
     /// The arguments, if they fit the schema.
-    pub(crate) fn arguments(&self, arguments: &Value) -> Result<Value, ToolError> {
+    pub(crate) fn checked_arguments(&self, arguments: &Value) -> Result<Value, ToolError> {
         let wrong = |problems: Vec<String>| ToolError::Foreign { tool: self.name.clone(), problems };
         let mut arguments = match arguments {
             Value::Object(_) => arguments.clone(),
@@ -208,14 +208,18 @@ impl Row {
         if arguments.to_string().len() > MAX_ARGUMENT_BYTES {
             return Err(wrong(vec![format!("the arguments have more than {MAX_ARGUMENT_BYTES} bytes")]));
         }
-        self.checked.check(&arguments).map_err(wrong)?;
+        self.checked.check_arguments(&arguments).map_err(wrong)?;
         Ok(arguments)
     }
 
     /// The action, ready for the door.
-    pub(crate) fn prepare(&self, call: &ToolCall, context: &ToolContext<'_>) -> Result<Prepared, ToolError> {
-        let (arguments, known) = (self.arguments(&call.arguments)?, &self.known);
-        let sinks = self.sinks(&arguments);
+    pub(crate) fn prepare_call(
+        &self,
+        call: &ToolCall,
+        context: &ToolContext<'_>,
+    ) -> Result<Prepared, ToolError> {
+        let (arguments, known) = (self.checked_arguments(&call.arguments)?, &self.known);
+        let sinks = self.find_sinks(&arguments);
         if sinks.len() > MAX_SINKS {
             let problem = format!("the arguments hold more than {MAX_SINKS} values");
             return Err(ToolError::Foreign { tool: self.name.clone(), problems: vec![problem] });
@@ -258,16 +262,16 @@ impl Row {
 /// The name of the binding that a call has to its tool's pin.
 pub const PIN: &str = "pin";
 
-impl Row {
+impl ForeignRow {
     /// Returns the values of its sinks: of all arguments that the owner has not declared as content, or free.
     /// None, if the owner has declared that there are none. At most [`MAX_SINKS`] are collected.
-    fn sinks(&self, arguments: &Value) -> Vec<Sink> {
+    fn find_sinks(&self, arguments: &Value) -> Vec<Sink> {
         let mut found = Vec::new();
         // The owner declared that no argument is a sink.
         if self.known.sinks.as_ref().is_some_and(Vec::is_empty) {
             return found;
         }
-        self.leaves(arguments, &mut String::new(), false, &mut found);
+        self.collect_leaves(arguments, &mut String::new(), false, &mut found);
         let Some(declared) = &self.known.sinks else { return found };
         let others: Vec<&String> = self.known.content.iter().chain(&self.known.free).collect();
         found.retain(|sink| {
@@ -280,7 +284,7 @@ impl Row {
 
     /// Every text and number in a value with its path; and what else can carry something: names that the schema does not
     /// have, and truth values in lists.
-    fn leaves(&self, value: &Value, at: &mut String, in_list: bool, found: &mut Vec<Sink>) {
+    fn collect_leaves(&self, value: &Value, at: &mut String, in_list: bool, found: &mut Vec<Sink>) {
         // One more than the limit is enough to refuse the call.
         if found.len() > MAX_SINKS {
             return;
@@ -293,18 +297,18 @@ impl Row {
             Value::Bool(_) | Value::Null if in_list => push(value.to_string()),
             Value::Array(values) => {
                 for (number, value) in values.iter().enumerate() {
-                    within(at, &number.to_string(), |at| self.leaves(value, at, true, found));
+                    at_name(at, &number.to_string(), |at| self.collect_leaves(value, at, true, found));
                 }
             }
             Value::Object(fields) => {
                 for (name, value) in fields {
-                    within(at, name, |at| {
+                    at_name(at, name, |at| {
                         // A field name that the schema does not know is chosen by the model, so it is a value,
                         // too.
                         if !self.names.contains(name) {
                             found.push(Sink { argument: at.clone(), value: name.clone() });
                         }
-                        self.leaves(value, at, false, found);
+                        self.collect_leaves(value, at, false, found);
                     });
                 }
             }
@@ -348,7 +352,7 @@ fn names_of(schema: &Value) -> BTreeSet<String> {
     names
 }
 
-fn within(at: &mut String, name: &str, inside: impl FnOnce(&mut String)) {
+fn at_name(at: &mut String, name: &str, inside: impl FnOnce(&mut String)) {
     let length = at.len();
     if length > 0 {
         at.push('.');

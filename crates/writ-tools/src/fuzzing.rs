@@ -10,7 +10,7 @@ pub fn page(bytes: &[u8]) {
     assert!(text.len() <= 3 * page.len() + 16, "{} of {}", text.len(), page.len());
     assert!(!text.contains("\n\n\n") && !text.contains(|c: char| c.is_control() && c != '\n' && c != '\t'));
     for media in ["text/html", "text/plain", ""] {
-        let read = web::fetched(200, "https://a.example/", media, bytes, false);
+        let read = web::render_fetched(200, "https://a.example/", media, bytes, false);
         assert!(read.len() <= MAX_FETCHED_BYTES && read.starts_with("HTTP 200 from https://a.example/"));
     }
 }

@@ -9,13 +9,13 @@ use serde_json::{Map, Value};
 use writ_types::chat::ToolCall;
 
 use crate::arguments::MAX_ARGUMENT_BYTES;
-use crate::registry::{Arguments, Toolset};
+use crate::registry::{CallArguments, Toolset};
 
 mod coerce;
 
 mod json;
 
-pub(crate) use coerce::{coerce, with_nulls};
+pub(crate) use coerce::{coerce_value, with_nulls};
 use json::object_of;
 
 /// Prefixes of tool names, as written by models that have learned to write a tool as a function of a module.
@@ -35,7 +35,7 @@ impl Toolset<'_> {
     /// an object that fits, and its paths below the `project` on the host are relative to it. What is not clear stays as it is.
     pub fn understand(&self, call: &mut ToolCall, offered: &[&str], project: Option<&str>) {
         // The name comes first: the arguments are read by the schema of the tool meant.
-        if let Some(name) = meant(&call.name, offered) {
+        if let Some(name) = meant_tool(&call.name, offered) {
             name.clone_into(&mut call.name);
         }
         let Some(tool) = self.arguments_of(&call.name) else { return };
@@ -43,26 +43,26 @@ impl Toolset<'_> {
         let fitting = |object: &Map<String, Value>| {
             let as_is = Value::Object(object.clone());
             // A call that fits is never changed.
-            if tool.fits(&as_is) {
+            if tool.fits_arguments(&as_is) {
                 return Some(as_is);
             }
-            let coerced = tool.coerced(&as_is);
-            tool.fits(&coerced).then_some(coerced)
+            let coerced = tool.coerce_arguments(&as_is);
+            tool.fits_arguments(&coerced).then_some(coerced)
         };
         // Some models wrap the arguments in an object with the tool's name.
-        let unwrapped = unwrapped(&call.name, &object, tool.schema());
+        let unwrapped = unwrap_object(&call.name, &object, tool.schema());
         let found = fitting(&object).or_else(|| unwrapped.as_ref().and_then(fitting));
         // The error for an object names its problems; the error for a text is that it is no object.
         call.arguments = found.unwrap_or_else(|| Value::Object(unwrapped.unwrap_or(object)));
         // Only our own tools take paths of the work folder.
-        if let (Arguments::Own(_), Some(project)) = (&tool, project) {
-            relate(&mut call.arguments, project, PATHS_DEPTH);
+        if let (CallArguments::Own(_), Some(project)) = (&tool, project) {
+            relate_paths(&mut call.arguments, project, PATHS_DEPTH);
         }
     }
 }
 
 /// Writes paths below the project on the host as paths of the work folder, also in the steps of a plan.
-fn relate(arguments: &mut Value, project: &str, depth: usize) {
+fn relate_paths(arguments: &mut Value, project: &str, depth: usize) {
     let Some(deeper) = depth.checked_sub(1) else { return };
     match arguments {
         Value::Object(fields) => {
@@ -72,28 +72,28 @@ fn relate(arguments: &mut Value, project: &str, depth: usize) {
                     // it.
                     match text.strip_prefix(project) {
                         Some("") => ".".clone_into(text),
-                        Some(below) if below.starts_with('/') => *text = relative(below),
+                        Some(below) if below.starts_with('/') => *text = relative_path(below),
                         Some(_) | None => {}
                     }
                 } else {
-                    relate(value, project, deeper);
+                    relate_paths(value, project, deeper);
                 }
             }
         }
-        Value::Array(values) => values.iter_mut().for_each(|value| relate(value, project, deeper)),
+        Value::Array(values) => values.iter_mut().for_each(|value| relate_paths(value, project, deeper)),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }
 }
 
 /// Returns the text after its leading slashes; the folder itself if that is empty.
-fn relative(below: &str) -> String {
+fn relative_path(below: &str) -> String {
     let names = below.trim_start_matches('/');
     if names.is_empty() { ".".to_owned() } else { names.to_owned() }
 }
 
 /// The one tool that a name means: itself, or without blanks, quotes, a known prefix, marks of a template and the case of
 /// its letters.
-fn meant<'a>(name: &str, offered: &[&'a str]) -> Option<&'a str> {
+fn meant_tool<'a>(name: &str, offered: &[&'a str]) -> Option<&'a str> {
     if let Some(same) = offered.iter().find(|one| **one == name) {
         return Some(same);
     }
@@ -106,8 +106,8 @@ fn meant<'a>(name: &str, offered: &[&'a str]) -> Option<&'a str> {
     let quotes = |c: char| c.is_whitespace() || matches!(c, '`' | '"' | '\'' | '(' | ')' | ';' | ',');
     let mut name = name.trim_matches(quotes);
     let only = |name: &str| {
-        let wanted = folded(name);
-        let mut found = offered.iter().filter(|one| folded(one) == wanted);
+        let wanted = fold_name(name);
+        let mut found = offered.iter().filter(|one| fold_name(one) == wanted);
         found.next().filter(|_| found.next().is_none()).copied()
     };
     for _ in 0..=PREFIXES.len() {
@@ -127,13 +127,13 @@ fn meant<'a>(name: &str, offered: &[&'a str]) -> Option<&'a str> {
 }
 
 /// A name without case, and with `_` for blanks, dashes and dots.
-fn folded(name: &str) -> String {
+fn fold_name(name: &str) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '_' };
     name.trim().chars().map(plain).collect()
 }
 
 /// The arguments within arguments that are nothing but a wrapper, which the tool has no argument for.
-fn unwrapped(tool: &str, object: &Map<String, Value>, schema: &Value) -> Option<Map<String, Value>> {
+fn unwrap_object(tool: &str, object: &Map<String, Value>, schema: &Value) -> Option<Map<String, Value>> {
     let has = |name: &str| schema.get("properties").is_some_and(|all| all.get(name).is_some());
     let mut inner = None;
     for (name, value) in object {
@@ -144,8 +144,9 @@ fn unwrapped(tool: &str, object: &Map<String, Value>, schema: &Value) -> Option<
         if WRAPPERS.contains(&name.as_str()) && inner.is_none() {
             inner = Some(value);
         } else {
-            let repeats =
-                value.as_str().is_some_and(|value| value == "function" || folded(value) == folded(tool));
+            let repeats = value
+                .as_str()
+                .is_some_and(|value| value == "function" || fold_name(value) == fold_name(tool));
             if !BESIDE.contains(&name.as_str()) || !repeats {
                 return None;
             }

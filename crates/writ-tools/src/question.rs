@@ -11,8 +11,8 @@ use writ_types::action::ActionKind;
 use writ_types::chat::Field;
 use writ_types::quarantine::Handle;
 
-use crate::arguments::{checked, invalid, no_nul, typed};
-use crate::def::{AgentRole, Draft, OutputKind, Peeked, ToolContext, ToolDef, needs_nothing};
+use crate::arguments::{check_arguments, invalid_arguments, no_nul, parse_arguments};
+use crate::def::{ActionDraft, AgentRole, OutputKind, Peeked, ToolContext, ToolDef, needs_nothing};
 use crate::error::ToolError;
 use crate::schema::schema_of;
 
@@ -44,7 +44,7 @@ pub(crate) static RESULT_ASK: ToolDef = ToolDef {
     roles: &[AgentRole::Executor],
     schema: schema_of::<AskArgs>,
     needs: needs_nothing,
-    prepare,
+    prepare: refuse_action,
 };
 
 #[derive(Deserialize, JsonSchema)]
@@ -63,9 +63,13 @@ struct AskArgs {
 }
 
 /// The harness asks itself, by calls of a model that pass the door each: there is no action to prepare.
-fn prepare(arguments: &Value, _: Option<&Peeked>, _: &ToolContext<'_>) -> Result<Draft, ToolError> {
+fn refuse_action(
+    arguments: &Value,
+    _: Option<&Peeked>,
+    _: &ToolContext<'_>,
+) -> Result<ActionDraft, ToolError> {
     Question::read(arguments)?;
-    Err(invalid(&RESULT_ASK, "it is answered within a turn only"))
+    Err(invalid_arguments(&RESULT_ASK, "it is answered within a turn only"))
 }
 
 /// A question about a result.
@@ -93,12 +97,12 @@ pub enum Wanted {
     /// A short code that stands in the text.
     Identifier,
     /// The place of a field of this form.
-    Field(Form),
+    Field(FieldForm),
 }
 
 /// The form of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Form {
+pub enum FieldForm {
     /// Anything.
     Any,
     /// An address of mail.
@@ -125,8 +129,8 @@ impl Question {
     ///
     /// Everything that is wrong with them.
     pub fn read(arguments: &Value) -> Result<Self, ToolError> {
-        let wrong = |problem: &str| invalid(&RESULT_ASK, problem);
-        let args: AskArgs = typed(&RESULT_ASK, &checked(&RESULT_ASK, arguments)?)?;
+        let wrong = |problem: &str| invalid_arguments(&RESULT_ASK, problem);
+        let args: AskArgs = parse_arguments(&RESULT_ASK, &check_arguments(&RESULT_ASK, arguments)?)?;
         let handle: Handle = args.handle.parse().map_err(|_| wrong("'handle' is written like $r7"))?;
         no_nul(&RESULT_ASK, "question", &args.question)?;
         if args.question.trim().is_empty() || args.question.len() > MAX_QUESTION_BYTES {
@@ -147,12 +151,12 @@ impl Question {
                     ));
                 }
             },
-            "choice" => Wanted::Choice(choices(args.choices.unwrap_or_default())?),
+            "choice" => Wanted::Choice(check_choices(args.choices.unwrap_or_default())?),
             "date" => Wanted::Date,
             "identifier" => Wanted::Identifier,
-            "email" => Wanted::Field(Form::Email),
-            "url" => Wanted::Field(Form::Url),
-            "field" => Wanted::Field(Form::Any),
+            "email" => Wanted::Field(FieldForm::Email),
+            "url" => Wanted::Field(FieldForm::Url),
+            "field" => Wanted::Field(FieldForm::Any),
             _ => {
                 return Err(wrong(
                     "'type' is bool, integer, choice, date, identifier, email, url or field; a text is never answered",
@@ -163,7 +167,7 @@ impl Question {
     }
 }
 
-fn choices(choices: Vec<String>) -> Result<Vec<String>, ToolError> {
+fn check_choices(choices: Vec<String>) -> Result<Vec<String>, ToolError> {
     let is_plain = |choice: &String| {
         !choice.trim().is_empty()
             && choice.chars().count() <= MAX_CHOICE_CHARS
@@ -175,7 +179,7 @@ fn choices(choices: Vec<String>) -> Result<Vec<String>, ToolError> {
             CHOICES.start(),
             CHOICES.end()
         );
-        return Err(invalid(&RESULT_ASK, &problem));
+        return Err(invalid_arguments(&RESULT_ASK, &problem));
     }
     Ok(choices)
 }
@@ -194,9 +198,9 @@ impl Wanted {
             ),
             Self::Field(form) => {
                 let what = match form {
-                    Form::Any => "field",
-                    Form::Email => "field that is an address of mail",
-                    Form::Url => "field that is an address of the web",
+                    FieldForm::Any => "field",
+                    FieldForm::Email => "field that is an address of mail",
+                    FieldForm::Url => "field that is an address of the web",
                 };
                 format!("the number of a {what}, out of the list of fields")
             }
@@ -230,7 +234,7 @@ impl Wanted {
             Self::Field(form) => said
                 .as_u64()
                 .and_then(|said| usize::try_from(said).ok())
-                .filter(|said| about.fields.get(*said).is_some_and(|field| form.fits(&field.value)))
+                .filter(|said| about.fields.get(*said).is_some_and(|field| form.fits_form(&field.value)))
                 // A field is answered by its handle, never by its value.
                 .map(|said| Handle { field: Some(said), ..about.handle }.to_string()),
         };
@@ -238,8 +242,8 @@ impl Wanted {
     }
 }
 
-impl Form {
-    fn fits(self, value: &str) -> bool {
+impl FieldForm {
+    fn fits_form(self, value: &str) -> bool {
         let is_one_word = !value.contains(|c: char| c.is_whitespace() || c.is_control());
         match self {
             Self::Any => true,
@@ -331,7 +335,7 @@ mod tests {
             asked("choice", json!({"choices": ["a", "b"]})),
             Ok(Wanted::Choice(vec!["a".into(), "b".into()]))
         );
-        assert_eq!(asked("url", json!({"then": ["web_fetch"]})), Ok(Wanted::Field(Form::Url)));
+        assert_eq!(asked("url", json!({"then": ["web_fetch"]})), Ok(Wanted::Field(FieldForm::Url)));
         for (kind, more) in [
             ("text", json!({})),
             ("integer", json!({})),
@@ -369,9 +373,9 @@ mod tests {
             (&Wanted::Date, json!("2024-02-29"), "2024-02-29"),
             (&Wanted::Identifier, json!("INV-2024-17"), "INV-2024-17"),
             (&Wanted::Identifier, json!("m-1102"), "m-1102"),
-            (&Wanted::Field(Form::Email), json!(0), "$r7.0"),
-            (&Wanted::Field(Form::Url), json!(1), "$r7.1"),
-            (&Wanted::Field(Form::Any), json!(2), "$r7.2"),
+            (&Wanted::Field(FieldForm::Email), json!(0), "$r7.0"),
+            (&Wanted::Field(FieldForm::Url), json!(1), "$r7.1"),
+            (&Wanted::Field(FieldForm::Any), json!(2), "$r7.2"),
             (&Wanted::Bool, json!(null), "unknown"),
         ] {
             assert_eq!(answered(wanted, said).as_deref(), Some(expected));
@@ -398,11 +402,11 @@ mod tests {
             (&Wanted::Identifier, json!("INV-2024")),
             (&Wanted::Identifier, json!("X-1")),
             (&Wanted::Identifier, json!("ignore-all-2")),
-            (&Wanted::Field(Form::Email), json!(1)),
-            (&Wanted::Field(Form::Url), json!(0)),
-            (&Wanted::Field(Form::Any), json!(3)),
-            (&Wanted::Field(Form::Any), json!(-1)),
-            (&Wanted::Field(Form::Any), json!("/from")),
+            (&Wanted::Field(FieldForm::Email), json!(1)),
+            (&Wanted::Field(FieldForm::Url), json!(0)),
+            (&Wanted::Field(FieldForm::Any), json!(3)),
+            (&Wanted::Field(FieldForm::Any), json!(-1)),
+            (&Wanted::Field(FieldForm::Any), json!("/from")),
         ] {
             assert_eq!(answered(wanted, said.clone()), None, "{said}");
         }

@@ -11,11 +11,11 @@ use writ_types::chat::{ToolCall, ToolOutcome, ToolSpec, ToolSpecs};
 use writ_types::quarantine::Quarantine;
 use writ_types::taint::{Label, Source, Taint};
 
-use crate::arguments::{checked, fits};
+use crate::arguments::{check_arguments, fits_schema};
 use crate::def::{AgentRole, Peeked, ToolContext, ToolDef};
 use crate::error::ToolError;
-use crate::foreign::{MAX_CALLED_NAME, MAX_TOLD_BYTES, Row, called_all};
-use crate::lenient::{coerce, with_nulls};
+use crate::foreign::{ForeignRow, MAX_CALLED_NAME, MAX_TOLD_BYTES, called_all};
+use crate::lenient::{coerce_value, with_nulls};
 use crate::path::WorkPath;
 use crate::question::{Question, RESULT_ASK, TOOL};
 use crate::render::Rendered;
@@ -26,16 +26,16 @@ use crate::tools::{CORE, OPTIONAL, plan};
 pub struct Registry {
     tools: BTreeMap<&'static str, &'static ToolDef>,
     /// Tools of other programs, by the names that models call.
-    foreign: BTreeMap<String, Arc<Row>>,
+    foreign: BTreeMap<String, Arc<ForeignRow>>,
     /// The rule of withholding for results of each of our own tools.
     kept: BTreeMap<String, Quarantine>,
     /// The descriptions last made for models; clones share them.
-    told: Arc<Mutex<Option<Told>>>,
+    told: Arc<Mutex<Option<ToolDescriptions>>>,
 }
 
 /// The descriptions of the tools with these names: their schemas are not made anew for each turn.
 #[derive(Debug)]
-struct Told {
+struct ToolDescriptions {
     names: Vec<String>,
     specs: ToolSpecs,
 }
@@ -69,7 +69,7 @@ pub enum EmptyMeans {
 
 /// Names in an allow-list that no tool has.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("there is no tool {}", .0.iter().map(|name| format!("'{}'", crate::error::shown(name))).collect::<Vec<_>>().join(", "))]
+#[error("there is no tool {}", .0.iter().map(|name| format!("'{}'", crate::error::shorten_name(name))).collect::<Vec<_>>().join(", "))]
 pub struct UnknownTools(pub Vec<String>);
 
 /// The tools that one agent is offered. A tool outside of it is refused before its arguments are read.
@@ -77,7 +77,7 @@ pub struct UnknownTools(pub Vec<String>);
 pub struct Toolset<'a> {
     registry: &'a Registry,
     offered: BTreeMap<&'static str, &'static ToolDef>,
-    foreign: BTreeMap<&'a str, &'a Row>,
+    foreign: BTreeMap<&'a str, &'a ForeignRow>,
 }
 
 impl Registry {
@@ -90,8 +90,8 @@ impl Registry {
     /// The same with these tools of other programs in the place of those that it had. Two that would be called the same get
     /// names that differ.
     #[must_use]
-    pub fn with_foreign(self, rows: impl IntoIterator<Item = Row>) -> Self {
-        let mut by_server: BTreeMap<String, Vec<Row>> = BTreeMap::new();
+    pub fn with_foreign(self, rows: impl IntoIterator<Item = ForeignRow>) -> Self {
+        let mut by_server: BTreeMap<String, Vec<ForeignRow>> = BTreeMap::new();
         for row in rows {
             by_server.entry(row.known.server.clone()).or_default().push(row);
         }
@@ -107,7 +107,7 @@ impl Registry {
                 foreign.insert(row.name.clone(), Arc::new(row));
             }
         }
-        let is_kept = |row: &Arc<Row>| row.known.quarantine != Quarantine::Never;
+        let is_kept = |row: &Arc<ForeignRow>| row.known.quarantine != Quarantine::Never;
         // The tool that asks about withheld results is offered only where results can be withheld.
         let asks = foreign.values().any(is_kept);
         let registry = Self { foreign, told: Arc::default(), ..self };
@@ -125,7 +125,7 @@ impl Registry {
     }
 
     /// The tool of another program with this name.
-    pub fn foreign(&self, name: &str) -> Option<&Row> {
+    pub fn foreign(&self, name: &str) -> Option<&ForeignRow> {
         self.foreign.get(name).map(AsRef::as_ref)
     }
 
@@ -249,44 +249,44 @@ impl Registry {
 }
 
 /// The arguments that a tool takes.
-pub(crate) enum Arguments<'a> {
+pub(crate) enum CallArguments<'a> {
     /// By the schema of a tool of our own.
     Own(Value),
     /// Those of a tool of another program.
-    Foreign(&'a Row),
+    Foreign(&'a ForeignRow),
 }
 
-impl Arguments<'_> {
+impl CallArguments<'_> {
     /// Their schema.
     pub(crate) fn schema(&self) -> &Value {
         match self {
             Self::Own(schema) => schema,
-            Self::Foreign(row) => row.expanded(),
+            Self::Foreign(row) => row.expanded_schema(),
         }
     }
 
     /// Returns true if these are such.
-    pub(crate) fn fits(&self, arguments: &Value) -> bool {
+    pub(crate) fn fits_arguments(&self, arguments: &Value) -> bool {
         match self {
-            Self::Own(schema) => fits(schema, arguments),
-            Self::Foreign(row) => row.arguments(arguments).is_ok(),
+            Self::Own(schema) => fits_schema(schema, arguments),
+            Self::Foreign(row) => row.checked_arguments(arguments).is_ok(),
         }
     }
 
     /// These in the form that they clearly mean.
-    pub(crate) fn coerced(&self, arguments: &Value) -> Value {
-        let coerced = coerce(self.schema(), arguments);
+    pub(crate) fn coerce_arguments(&self, arguments: &Value) -> Value {
+        let coerced = coerce_value(self.schema(), arguments);
         match self {
             Self::Own(_) => coerced,
-            Self::Foreign(row) => with_nulls(row.expanded(), coerced),
+            Self::Foreign(row) => with_nulls(row.expanded_schema(), coerced),
         }
     }
 }
 
 /// Returns those of these foreign tools that models receive, within [`MAX_TOLD_BYTES`].
 fn within_room<'a>(
-    rows: impl Iterator<Item = (&'a str, &'a Row)>,
-) -> impl Iterator<Item = (&'a str, &'a Row)> {
+    rows: impl Iterator<Item = (&'a str, &'a ForeignRow)>,
+) -> impl Iterator<Item = (&'a str, &'a ForeignRow)> {
     let mut room = MAX_TOLD_BYTES;
     // A large tool does not end the list: a smaller one after it may still fit.
     rows.filter(move |(_, row)| match room.checked_sub(row.told_bytes()) {
@@ -316,11 +316,12 @@ impl Toolset<'_> {
         };
         let mut specs: Vec<_> = self.offered.values().map(spec).collect();
         let rows = self.foreign.iter().map(|(name, row)| (*name, *row));
-        specs.extend(within_room(rows).map(|(_, row)| row.spec()));
+        specs.extend(within_room(rows).map(|(_, row)| row.tool_spec()));
         // A fixed order keeps the request's prefix equal, which providers cache.
         specs.sort_by(|a, b| a.name.cmp(&b.name));
         let specs = ToolSpecs::from(specs);
-        *told = Some(Told { names: self.names().map(str::to_owned).collect(), specs: specs.clone() });
+        *told =
+            Some(ToolDescriptions { names: self.names().map(str::to_owned).collect(), specs: specs.clone() });
         specs
     }
 
@@ -338,10 +339,10 @@ impl Toolset<'_> {
         if let Some(row) = self.foreign.get(call.name.as_str()) {
             // Files are not needed for foreign calls, but errors in the arguments are reported before the
             // gates.
-            return row.arguments(&call.arguments).map(|_| None);
+            return row.checked_arguments(&call.arguments).map(|_| None);
         }
-        let tool = self.offered(&call.name)?;
-        (tool.needs)(&checked(tool, &call.arguments)?)
+        let tool = self.offered_tool(&call.name)?;
+        (tool.needs)(&check_arguments(tool, &call.arguments)?)
     }
 
     /// Returns the question of a call about a withheld result, if it is one. Questions are no actions of
@@ -354,7 +355,7 @@ impl Toolset<'_> {
         if call.name != TOOL {
             return Ok(None);
         }
-        self.offered(&call.name)?;
+        self.offered_tool(&call.name)?;
         Question::read(&call.arguments).map(Some)
     }
 
@@ -370,15 +371,15 @@ impl Toolset<'_> {
         context: &ToolContext<'_>,
     ) -> Result<Prepared, ToolError> {
         if let Some(row) = self.foreign.get(call.name.as_str()) {
-            return row.prepare(call, context);
+            return row.prepare_call(call, context);
         }
-        let tool = self.offered(&call.name)?;
-        let arguments = checked(tool, &call.arguments)?;
+        let tool = self.offered_tool(&call.name)?;
+        let arguments = check_arguments(tool, &call.arguments)?;
         let mut draft = (tool.prepare)(&arguments, peeked, context)?;
         if let Action::Plan(plan) = &mut draft.action {
             // Files are not looked at: what is in them when a step is done decides then.
             let prepare = |call: &ToolCall| self.prepare(call, Some(&Peeked::Missing), context);
-            plan.steps = plan::steps(call, &arguments, prepare)?;
+            plan.steps = plan::prepare_steps(call, &arguments, prepare)?;
         }
         Ok(Prepared {
             action: draft.action,
@@ -419,14 +420,14 @@ impl Toolset<'_> {
     }
 
     /// The arguments of a tool with this name, if there is one.
-    pub(crate) fn arguments_of(&self, name: &str) -> Option<Arguments<'_>> {
+    pub(crate) fn arguments_of(&self, name: &str) -> Option<CallArguments<'_>> {
         if let Some(row) = self.foreign.get(name) {
-            return Some(Arguments::Foreign(row));
+            return Some(CallArguments::Foreign(row));
         }
-        self.offered.get(name).map(|tool| Arguments::Own(tool.told_schema()))
+        self.offered.get(name).map(|tool| CallArguments::Own(tool.told_schema()))
     }
 
-    fn offered(&self, name: &str) -> Result<&'static ToolDef, ToolError> {
+    fn offered_tool(&self, name: &str) -> Result<&'static ToolDef, ToolError> {
         if let Some(tool) = self.offered.get(name) {
             return Ok(tool);
         }

@@ -60,26 +60,30 @@ pub fn render(prepared: &Prepared, performed: &mut PerformedOutcome, redactor: &
     let (text, outcome) = match performed {
         PerformedOutcome::Exec { end, stdout, stderr, dropped_bytes } => {
             let outcome = exec_outcome(*end, reaches_out(&prepared.action));
-            (exec((*end, outcome), stdout, stderr, *dropped_bytes), outcome)
+            (render_exec((*end, outcome), stdout, stderr, *dropped_bytes), outcome)
         }
         PerformedOutcome::Text { first_line, text, total_lines, form } => {
-            let conventions = lines::conventions(*form);
-            (lines::numbered(*first_line, text, *total_lines) + &conventions, ToolOutcome::Done)
+            let conventions = lines::describe_conventions(*form);
+            (lines::number_lines(*first_line, text, *total_lines) + &conventions, ToolOutcome::Done)
         }
-        PerformedOutcome::Listing { entries, more } => (listing(entries, *more), ToolOutcome::Done),
-        PerformedOutcome::Matches { matches, more } => (lines::found(matches, *more), ToolOutcome::Done),
-        PerformedOutcome::Written { files } => (written(files), ToolOutcome::Done),
-        PerformedOutcome::Memories { hits, note } => (memories(hits, note.as_deref()), ToolOutcome::Done),
+        PerformedOutcome::Listing { entries, more } => (render_listing(entries, *more), ToolOutcome::Done),
+        PerformedOutcome::Matches { matches, more } => {
+            (lines::render_matches(matches, *more), ToolOutcome::Done)
+        }
+        PerformedOutcome::Written { files } => (render_written(files), ToolOutcome::Done),
+        PerformedOutcome::Memories { hits, note } => {
+            (render_memories(hits, note.as_deref()), ToolOutcome::Done)
+        }
         PerformedOutcome::Remembered { id } => (format!("remembered as {id}"), ToolOutcome::Done),
         PerformedOutcome::Fetched { status, url, media, body, truncated } => {
             // An error page is shown, and counts as a failure.
             let outcome = if *status < 400 { ToolOutcome::Done } else { ToolOutcome::Failed };
-            (web::fetched(*status, url, media, body, *truncated), outcome)
+            (web::render_fetched(*status, url, media, body, *truncated), outcome)
         }
         PerformedOutcome::Saved { status, url, media, path, bytes } => {
-            (web::saved(*status, url, media, path, *bytes), ToolOutcome::Done)
+            (web::render_saved(*status, url, media, path, *bytes), ToolOutcome::Done)
         }
-        PerformedOutcome::Searched { hits } => (web::searched(hits), ToolOutcome::Done),
+        PerformedOutcome::Searched { hits } => (web::render_hits(hits), ToolOutcome::Done),
         PerformedOutcome::Subscribed { id, turns } => (
             format!("subscription {id}: in the context from the next turn on, for {turns} turns"),
             ToolOutcome::Done,
@@ -89,7 +93,7 @@ pub fn render(prepared: &Prepared, performed: &mut PerformedOutcome, redactor: &
             (format!("{host}:{port} can be reached now; try again"), ToolOutcome::Done)
         }
         PerformedOutcome::Called { text, structured, is_error, .. } => {
-            foreign::called(text, structured.as_ref(), *is_error)
+            foreign::render_answer(text, structured.as_ref(), *is_error)
         }
         PerformedOutcome::Planned { steps, until } => {
             let text = format!(
@@ -101,28 +105,28 @@ pub fn render(prepared: &Prepared, performed: &mut PerformedOutcome, redactor: &
         PerformedOutcome::Sent { name, bytes } => {
             (format!("the user has {} ({bytes} bytes)", one_line(name, MAX_NAME_CHARS)), ToolOutcome::Done)
         }
-        PerformedOutcome::Failed { report } => (failed(report), ToolOutcome::Failed),
-        PerformedOutcome::Doubtful { report } => (failed(report), ToolOutcome::Unknown),
+        PerformedOutcome::Failed { report } => (render_failure(report), ToolOutcome::Failed),
+        PerformedOutcome::Doubtful { report } => (render_failure(report), ToolOutcome::Unknown),
     };
     // The text of the network has its own limit.
     let fetched = matches!(performed, PerformedOutcome::Fetched { .. });
     let text = if fetched { text } else { cut_middle(&text, MAX_RESULT_CHARS).into_owned() };
     // What became readable by rendering, such as the entities of a page, may be a secret, too.
     let text = redactor.clean(text).after(masked);
-    Rendered { text, label: label(prepared, performed), outcome }
+    Rendered { text, label: result_label(prepared, performed), outcome }
 }
 
 /// The values of a structured result without a secret in them: an argument that is one of these was not composed. Of a
 /// search, the addresses.
 pub fn fields(performed: &PerformedOutcome, redactor: &Redactor) -> Vec<Field> {
-    let mut fields = leaves(performed);
+    let mut fields = collect_leaves(performed);
     // A field with a masked value could be a wrong value, so it is left out.
     let is_clean = |text: &str| matches!(redactor.mask(text), Cow::Borrowed(_));
     fields.retain(|field| is_clean(&field.value) && is_clean(&field.path));
     fields
 }
 
-fn leaves(performed: &PerformedOutcome) -> Vec<Field> {
+fn collect_leaves(performed: &PerformedOutcome) -> Vec<Field> {
     match performed {
         PerformedOutcome::Searched { hits } => {
             let urls: Vec<_> = hits.iter().map(|hit| json!({ "url": hit.url })).collect();
@@ -155,7 +159,7 @@ fn leaves(performed: &PerformedOutcome) -> Vec<Field> {
 
 /// Returns the label of the result: output of programs and files is external, even where the owner asked for
 /// it.
-fn label(prepared: &Prepared, performed: &PerformedOutcome) -> Label {
+fn result_label(prepared: &Prepared, performed: &PerformedOutcome) -> Label {
     let source = |detail: &str| {
         let detail = one_line(detail, MAX_DETAIL_CHARS);
         Label::from_source(Taint::External, Source { origin: prepared.tool.clone(), detail, entry: None })
@@ -219,7 +223,12 @@ const fn exec_outcome(end: ExecEnd, reaches_out: bool) -> ToolOutcome {
 }
 
 /// Only the output where a program did well and wrote nothing else; else how it ended and both streams.
-fn exec((end, outcome): (ExecEnd, ToolOutcome), stdout: &str, stderr: &str, dropped_bytes: u64) -> String {
+fn render_exec(
+    (end, outcome): (ExecEnd, ToolOutcome),
+    stdout: &str,
+    stderr: &str,
+    dropped_bytes: u64,
+) -> String {
     let (stdout, stderr) = (trim_end_line(stdout), trim_end_line(stderr));
     let dropped = match dropped_bytes {
         0 => String::new(),
@@ -233,7 +242,7 @@ fn exec((end, outcome): (ExecEnd, ToolOutcome), stdout: &str, stderr: &str, drop
         ExecEnd::Cancelled => "stopped before it ended".to_owned(),
     };
     if outcome == ToolOutcome::Unknown {
-        push(&mut ended, format_args!("; {UNKNOWN}"));
+        push_text(&mut ended, format_args!("; {UNKNOWN}"));
     }
     let well = end == ExecEnd::Code(0);
     match (stdout.is_empty(), stderr.is_empty()) {
@@ -255,7 +264,7 @@ fn trim_end_line(text: &str) -> &str {
     text.strip_suffix('\r').unwrap_or(text)
 }
 
-fn listing(entries: &[Listed], more: u64) -> String {
+fn render_listing(entries: &[Listed], more: u64) -> String {
     if entries.is_empty() {
         return "(the folder is empty)".to_owned();
     }
@@ -263,42 +272,42 @@ fn listing(entries: &[Listed], more: u64) -> String {
     for entry in entries {
         let name = one_line(&entry.name, MAX_NAME_CHARS);
         match entry.kind {
-            ListedKind::File(bytes) => push(&mut out, format_args!("{name}  {bytes} bytes\n")),
-            ListedKind::Folder => push(&mut out, format_args!("{name}/\n")),
-            ListedKind::Link => push(&mut out, format_args!("{name}  (link)\n")),
-            ListedKind::Other => push(&mut out, format_args!("{name}  (special file)\n")),
+            ListedKind::File(bytes) => push_text(&mut out, format_args!("{name}  {bytes} bytes\n")),
+            ListedKind::Folder => push_text(&mut out, format_args!("{name}/\n")),
+            ListedKind::Link => push_text(&mut out, format_args!("{name}  (link)\n")),
+            ListedKind::Other => push_text(&mut out, format_args!("{name}  (special file)\n")),
         }
     }
     if more > 0 {
-        push(&mut out, format_args!("[{more} more entries]\n"));
+        push_text(&mut out, format_args!("[{more} more entries]\n"));
     }
     trim_end_line(&out).to_owned()
 }
 
-fn written(files: &[(String, ChangeKind, u64)]) -> String {
+fn render_written(files: &[(String, ChangeKind, u64)]) -> String {
     let mut out = String::new();
     for (path, kind, bytes) in files {
         let path = one_line(path, MAX_NAME_CHARS);
         match kind {
-            ChangeKind::Create => push(&mut out, format_args!("created {path} ({bytes} bytes)\n")),
-            ChangeKind::Modify => push(&mut out, format_args!("changed {path} (now {bytes} bytes)\n")),
-            ChangeKind::Delete => push(&mut out, format_args!("deleted {path}\n")),
+            ChangeKind::Create => push_text(&mut out, format_args!("created {path} ({bytes} bytes)\n")),
+            ChangeKind::Modify => push_text(&mut out, format_args!("changed {path} (now {bytes} bytes)\n")),
+            ChangeKind::Delete => push_text(&mut out, format_args!("deleted {path}\n")),
         }
     }
     trim_end_line(&out).to_owned()
 }
 
-fn memories(hits: &[MemoryHit], note: Option<&str>) -> String {
+fn render_memories(hits: &[MemoryHit], note: Option<&str>) -> String {
     let mut out = String::new();
     if let Some(note) = note {
-        push(&mut out, format_args!("({note})\n"));
+        push_text(&mut out, format_args!("({note})\n"));
     } else if hits.is_empty() {
-        push(&mut out, format_args!("(nothing is remembered about this)\n"));
+        push_text(&mut out, format_args!("(nothing is remembered about this)\n"));
     }
     for MemoryHit { id, text, kind, trust, taint, secret: _ } in hits {
         let text = cut_end(text, MAX_LINE_CHARS);
         let (kind, trust) = (kind_name(*kind), trust_name(*trust));
-        push(&mut out, format_args!("[{id}] ({kind}, {trust}, {taint}) {text}\n"));
+        push_text(&mut out, format_args!("[{id}] ({kind}, {trust}, {taint}) {text}\n"));
     }
     trim_end_line(&out).to_owned()
 }
@@ -321,7 +330,7 @@ const fn trust_name(trust: MemoryTrust) -> &'static str {
     }
 }
 
-fn failed(report: &Report) -> String {
+fn render_failure(report: &Report) -> String {
     if report.hint.is_empty() {
         format!("failed: {}", report.outside)
     } else {
@@ -329,7 +338,7 @@ fn failed(report: &Report) -> String {
     }
 }
 
-fn push(out: &mut String, text: std::fmt::Arguments<'_>) {
+fn push_text(out: &mut String, text: std::fmt::Arguments<'_>) {
     // Writing to a string cannot fail.
     let _infallible = out.write_fmt(text);
 }

@@ -37,11 +37,11 @@ pub(crate) fn schema_of<T: JsonSchema>() -> Value {
     if let Some(object) = schema.as_object_mut() {
         object.shift_remove("description");
     }
-    simplify(&mut schema);
+    simplify_schema(&mut schema);
     schema
 }
 
-fn simplify(schema: &mut Value) {
+fn simplify_schema(schema: &mut Value) {
     let Some(object) = schema.as_object_mut() else { return };
     for key in ["title", "format"] {
         // A property may have such a name; then its value is a schema, not a text.
@@ -59,5 +59,5 @@ fn simplify(schema: &mut Value) {
     if object.get("default").is_some_and(Value::is_null) {
         object.shift_remove("default");
     }
-    object.values_mut().for_each(simplify);
+    object.values_mut().for_each(simplify_schema);
 }

@@ -52,6 +52,6 @@ pub(crate) static OPTIONAL: [&ToolDef; 1] = [&web_search::WEB_SEARCH];
 const MAX_INTENT_CHARS: usize = 120;
 
 /// Returns the purpose of a call, as one visible line.
-fn intent(verb: &str, what: &str) -> String {
+fn describe_intent(verb: &str, what: &str) -> String {
     format!("{verb} {}", crate::text::one_line(what, MAX_INTENT_CHARS))
 }

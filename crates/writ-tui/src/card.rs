@@ -13,10 +13,10 @@ use writ_types::visible::{escape, escape_line};
 use crate::renderer::Paint;
 
 /// Writes a card: everything that is needed to answer, nothing cut.
-pub(crate) fn write(out: &mut impl Write, paint: Paint, card: &Card) -> io::Result<()> {
+pub(crate) fn write_card(out: &mut impl Write, paint: Paint, card: &Card) -> io::Result<()> {
     // The colour follows the risk, and the word stands there without colour, too.
     let risk = match card.risk {
-        Risk::Low => paint.plain("low"),
+        Risk::Low => paint.plain_text("low"),
         Risk::Medium => paint.yellow("medium"),
         Risk::High => paint.red("high"),
         Risk::Irreversible => paint.red("irreversible"),
@@ -25,10 +25,10 @@ pub(crate) fn write(out: &mut impl Write, paint: Paint, card: &Card) -> io::Resu
     writeln!(out, "+-- {}, risk: {risk}", paint.bold(&title))?;
     writeln!(out, "| {}", escape_line(&card.intent))?;
     if !card.rationale.is_empty() {
-        block(out, "why: ", &card.rationale)?;
+        write_block(out, "why: ", &card.rationale)?;
     }
     writeln!(out, "|")?;
-    block(out, "  ", &card.shown)?;
+    write_block(out, "  ", &card.shown)?;
     writeln!(out, "|")?;
     for choice in &card.choices {
         // The coverage of an approval for the task is described in the words that would be signed.
@@ -57,7 +57,7 @@ pub(crate) fn write(out: &mut impl Write, paint: Paint, card: &Card) -> io::Resu
 }
 
 /// A text of several lines inside the card. Every line has the card's edge, so that no text can look like its end.
-fn block(out: &mut impl Write, indent: &str, text: &str) -> io::Result<()> {
+fn write_block(out: &mut impl Write, indent: &str, text: &str) -> io::Result<()> {
     let text = escape(text);
     // Not `lines`: a text that ends with a line break has an empty line there, and it is shown.
     text.split('\n').try_for_each(|line| writeln!(out, "| {indent}{line}"))

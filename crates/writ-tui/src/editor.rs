@@ -24,7 +24,7 @@ use rustyline::{Context, Editor, ExternalPrinter};
 use crate::config::Config;
 use crate::error::EditorError;
 use crate::history::{self, History};
-use crate::lines::{continues, read_plain};
+use crate::lines::{continues_below, read_plain};
 
 /// The longest message that is read, in bytes: well below the largest frame.
 pub const MAX_INPUT_BYTES: usize = 1024 * 1024;
@@ -71,14 +71,14 @@ impl LineEditor {
         let (sender, inputs) = tokio::sync::mpsc::channel(1);
         // Both ends must be a terminal: with redirected output an editor's prompt would corrupt it.
         let (mode, printer) = if io::stdin().is_terminal() && io::stdout().is_terminal() {
-            let mode = SavedMode::save();
+            let mode = SavedMode::save_mode();
             let mut terminal = Terminal::new(config, history)?;
-            let printer = terminal.printer()?;
-            spawn(requests, sender, move |prompt| terminal.read(prompt))?;
+            let printer = terminal.external_printer()?;
+            spawn_reader(requests, sender, move |prompt| terminal.read_line(prompt))?;
             (mode, printer)
         } else {
-            spawn(requests, sender, |_| read_plain(&mut io::stdin().lock()))?;
-            (None, Printer::plain())
+            spawn_reader(requests, sender, |_| read_plain(&mut io::stdin().lock()))?;
+            (None, Printer::plain_printer())
         };
         Ok((Self { prompts, inputs, pending: false, _mode: mode }, printer))
     }
@@ -101,7 +101,7 @@ impl LineEditor {
     }
 }
 
-fn spawn(
+fn spawn_reader(
     prompts: mpsc::Receiver<String>,
     inputs: tokio::sync::mpsc::Sender<Result<Input, EditorError>>,
     mut read: impl FnMut(&str) -> Result<Input, EditorError> + Send + 'static,
@@ -129,7 +129,7 @@ pub struct Printer {
 }
 
 impl Printer {
-    fn plain() -> Self {
+    fn plain_printer() -> Self {
         Self { terminal: None, held: Vec::new() }
     }
 
@@ -137,7 +137,7 @@ impl Printer {
     fn print(&mut self, len: usize) -> io::Result<()> {
         let text: Vec<u8> = self.held.drain(..len).collect();
         match &self.terminal {
-            Some(above) => above.print(String::from_utf8_lossy(&text).into_owned()),
+            Some(above) => above.print_above(String::from_utf8_lossy(&text).into_owned()),
             None => io::stdout().lock().write_all(&text),
         }
     }
@@ -161,7 +161,7 @@ struct Above {
 }
 
 impl Above {
-    fn start(mut printer: impl ExternalPrinter + Send + 'static) -> Result<Self, EditorError> {
+    fn start_printer(mut printer: impl ExternalPrinter + Send + 'static) -> Result<Self, EditorError> {
         let (texts, waiting) = mpsc::sync_channel::<String>(MAX_WAITING_TEXTS);
         // The thread's end is signalled, so that the last texts can be awaited.
         let (ended, done) = mpsc::sync_channel(1);
@@ -180,7 +180,7 @@ impl Above {
         Ok(Self { texts: Some(texts), failed, done })
     }
 
-    fn print(&self, text: String) -> io::Result<()> {
+    fn print_above(&self, text: String) -> io::Result<()> {
         let sent = self.texts.as_ref().is_some_and(|texts| texts.send(text).is_ok());
         // A failure of an earlier text is reported with the next one.
         match self.failed.get() {
@@ -237,40 +237,40 @@ impl Terminal {
             .max_history_size(lines)
             .and_then(|builder| builder.history_ignore_dups(true))
             // Duplicates and lines that begin with a blank stay out of the history.
-            .map_err(failed)?
+            .map_err(read_failure)?
             .history_ignore_space(true)
             .auto_add_history(false)
             .bracketed_paste(true)
             .build();
-        let mut editor = Editor::with_config(settings).map_err(failed)?;
+        let mut editor = Editor::with_config(settings).map_err(read_failure)?;
         editor.set_helper(Some(Continuation::default()));
-        let history = History::load(&mut editor, history.filter(|_| lines > 0));
+        let history = History::load_history(&mut editor, history.filter(|_| lines > 0));
         Ok(Self { editor, history, draft: String::new() })
     }
 
-    fn printer(&mut self) -> Result<Printer, EditorError> {
-        let printer = self.editor.create_external_printer().map_err(failed)?;
-        Ok(Printer { terminal: Some(Above::start(printer)?), held: Vec::new() })
+    fn external_printer(&mut self) -> Result<Printer, EditorError> {
+        let printer = self.editor.create_external_printer().map_err(read_failure)?;
+        Ok(Printer { terminal: Some(Above::start_printer(printer)?), held: Vec::new() })
     }
 
-    fn read(&mut self, prompt: &str) -> Result<Input, EditorError> {
+    fn read_line(&mut self, prompt: &str) -> Result<Input, EditorError> {
         let draft = std::mem::take(&mut self.draft);
         let typed = match self.editor.readline_with_initial(prompt, (&draft, "")) {
             Ok(typed) => typed,
             Err(ReadlineError::Interrupted) => {
                 // The lines typed so far become the draft, not a part of the next message.
-                self.continuation();
+                self.take_continuation();
                 self.draft = self.editor.helper().map(|helper| helper.line.take()).unwrap_or_default();
                 return Ok(Input::Interrupted);
             }
             Err(ReadlineError::Eof) => return Ok(Input::End),
-            Err(error) => return Err(failed(error)),
+            Err(error) => return Err(read_failure(error)),
         };
         if let Some(helper) = self.editor.helper() {
             helper.line.take();
         }
-        let message = join(typed, &self.continuation());
-        self.history.add(&mut self.editor, &message);
+        let message = join_lines(typed, &self.take_continuation());
+        self.history.add_line(&mut self.editor, &message);
         if message.len() > MAX_INPUT_BYTES {
             return Err(EditorError::TooLong { limit: MAX_INPUT_BYTES });
         }
@@ -278,13 +278,13 @@ impl Terminal {
     }
 
     /// Takes the beginnings that were continued.
-    fn continuation(&mut self) -> Vec<String> {
+    fn take_continuation(&mut self) -> Vec<String> {
         self.editor.helper().map(|helper| helper.continued.take()).unwrap_or_default()
     }
 }
 
 #[expect(clippy::wildcard_enum_match_arm, reason = "the library's enum is non-exhaustive")]
-fn failed(error: ReadlineError) -> EditorError {
+fn read_failure(error: ReadlineError) -> EditorError {
     EditorError::Terminal(match error {
         ReadlineError::Io(error) => error,
         other => io::Error::other(other),
@@ -305,7 +305,7 @@ const MAX_CONTINUED: usize = 256;
 impl Validator for Continuation {
     fn validate(&self, context: &mut ValidationContext<'_>) -> rustyline::Result<ValidationResult> {
         let input = context.input();
-        if !continues(input) {
+        if !continues_below(input) {
             return Ok(ValidationResult::Valid(None));
         }
         let mut continued = self.continued.borrow_mut();
@@ -335,7 +335,7 @@ impl Highlighter for Continuation {}
 impl rustyline::Helper for Continuation {}
 
 /// Takes away the backslashes that continued a line: those that stand at the end of a remembered beginning.
-fn join(mut typed: String, continued: &[String]) -> String {
+fn join_lines(mut typed: String, continued: &[String]) -> String {
     let mut ends: Vec<usize> = continued
         .iter()
         // Only a continuation that the final text still begins with: lines can be edited before they are sent.
@@ -361,7 +361,7 @@ impl fmt::Debug for SavedMode {
 }
 
 impl SavedMode {
-    fn save() -> Option<Self> {
+    fn save_mode() -> Option<Self> {
         termios::tcgetattr(io::stdin()).ok().map(Self)
     }
 }

@@ -32,15 +32,18 @@ pub(crate) struct History {
 impl History {
     /// Loads the history. A file that is no regular file, too large or unreadable is left alone and not used:
     /// a chat goes on without a history.
-    pub(crate) fn load(editor: &mut Editor<Continuation, DefaultHistory>, file: Option<PathBuf>) -> Self {
+    pub(crate) fn load_history(
+        editor: &mut Editor<Continuation, DefaultHistory>,
+        file: Option<PathBuf>,
+    ) -> Self {
         // A file that cannot be used costs the history only, never the conversation.
-        let usable = file.filter(|file| prepare(file).is_ok());
+        let usable = file.filter(|file| prepare_file(file).is_ok());
         let file = usable.filter(|file| editor.load_history(file).is_ok());
         Self { file }
     }
 
     /// Adds a line and writes it to the file.
-    pub(crate) fn add(&self, editor: &mut Editor<Continuation, DefaultHistory>, line: &str) {
+    pub(crate) fn add_line(&self, editor: &mut Editor<Continuation, DefaultHistory>, line: &str) {
         if line.trim().is_empty() || line.len() > MAX_ENTRY_BYTES {
             return;
         }
@@ -53,7 +56,7 @@ impl History {
 }
 
 /// Makes the file if it is not there, and sees to its mode.
-fn prepare(path: &Path) -> io::Result<()> {
+fn prepare_file(path: &Path) -> io::Result<()> {
     let file = OpenOptions::new()
         .append(true)
         .create(true)

@@ -7,7 +7,7 @@ use crate::error::EditorError;
 
 /// Returns true if a line continues in the next one: it ends with a backslash that is not itself escaped by
 /// one.
-pub(crate) fn continues(line: &str) -> bool {
+pub(crate) fn continues_below(line: &str) -> bool {
     // An even number of backslashes escapes itself.
     line.bytes().rev().take_while(|byte| *byte == b'\\').count() % 2 == 1
 }
@@ -21,7 +21,7 @@ pub(crate) fn read_plain(reader: &mut impl BufRead) -> Result<Input, EditorError
             return Ok(if first { Input::End } else { Input::Line(message) });
         };
         first = false;
-        if !continues(&line) {
+        if !continues_below(&line) {
             message.push_str(&line);
             return Ok(Input::Line(message));
         }

@@ -76,14 +76,14 @@ impl<W: Write> Renderer<W> {
     /// If the writer fails.
     pub fn wait(&mut self, seconds: u64) -> io::Result<()> {
         let (Some((screen, _)), Mode::Text(paint)) = (&mut self.screen, self.mode) else { return Ok(()) };
-        self.out.write_all(screen.wait(seconds, paint).as_bytes())?;
+        self.out.write_all(screen.show_wait(seconds, paint).as_bytes())?;
         self.out.flush()
     }
 
     /// Notes that the person has ended the line that was being typed below.
     pub fn leave_row(&mut self) {
         if let Some((screen, _)) = &mut self.screen {
-            screen.leave();
+            screen.leave_line();
         }
     }
 
@@ -103,7 +103,7 @@ impl<W: Write> Renderer<W> {
                 serde_json::to_writer(&mut self.out, numbered)?;
                 self.out.write_all(b"\n")?;
             }
-            Mode::Text(paint) => self.text(paint, &numbered.frame)?,
+            Mode::Text(paint) => self.write_text(paint, &numbered.frame)?,
         }
         self.out.flush()
     }
@@ -135,67 +135,69 @@ impl<W: Write> Renderer<W> {
         self.out.flush()
     }
 
-    fn text(&mut self, paint: Paint, frame: &ServerFrame) -> io::Result<()> {
+    fn write_text(&mut self, paint: Paint, frame: &ServerFrame) -> io::Result<()> {
         match frame {
             ServerFrame::Hello { session, turn: 0, .. } => {
-                self.line(&paint.dim(&format!("session {session}")))
+                self.write_line(&paint.dim(&format!("session {session}")))
             }
             ServerFrame::Hello { session, turn, .. } => {
-                self.line(&paint.dim(&format!("session {session}, after turn {turn}")))
+                self.write_line(&paint.dim(&format!("session {session}, after turn {turn}")))
             }
             ServerFrame::Accepted { .. } => Ok(()),
-            ServerFrame::Delta { turn, text } => self.delta(*turn, text),
-            ServerFrame::Text { turn, text } => self.message(*turn, text),
+            ServerFrame::Delta { turn, text } => self.write_delta(*turn, text),
+            ServerFrame::Text { turn, text } => self.write_message(*turn, text),
             ServerFrame::Tool { tool, state, summary, .. } => {
                 // Text before a step is not part of the closing message.
                 self.streamed = None;
                 let step = format!("* {} {}", escape_line(tool), escape_line(state));
                 let step =
                     if summary.is_empty() { step } else { format!("{step}: {}", escape_line(summary)) };
-                self.line(&paint.step(state, &step))
+                self.write_line(&paint.paint_step(state, &step))
             }
             ServerFrame::Message { turn, text, last, exit, .. } => {
-                self.message(*turn, text)?;
-                if *last { self.ended(paint, *exit) } else { Ok(()) }
+                self.write_message(*turn, text)?;
+                if *last { self.write_end(paint, *exit) } else { Ok(()) }
             }
             ServerFrame::File { name, bytes, path, taint, .. } => {
                 let from = if *taint == Taint::External { ", rests on external content" } else { "" };
                 let (name, path) = (escape_line(name), escape_line(path));
-                self.line(&paint.bold(&format!("file {name} ({bytes} bytes{from}): {path}")))
+                self.write_line(&paint.bold(&format!("file {name} ({bytes} bytes{from}): {path}")))
             }
             ServerFrame::GateApproval { gate, point, reason, shown, choices, .. } => {
-                self.asks(paint, [gate, point, reason, shown], choices)
+                self.write_question(paint, [gate, point, reason, shown], choices)
             }
             ServerFrame::Checkpoint { name, .. } => {
-                self.line(&paint.dim(&format!("checkpoint {}", escape_line(name))))
+                self.write_line(&paint.dim(&format!("checkpoint {}", escape_line(name))))
             }
-            ServerFrame::Reset { text } => self.line(&paint.dim(&escape_line(text))),
+            ServerFrame::Reset { text } => self.write_line(&paint.dim(&escape_line(text))),
             ServerFrame::ApprovalRequest(request) => {
                 self.close_line()?;
-                card::write(&mut self.out, paint, request)
+                card::write_card(&mut self.out, paint, request)
             }
             ServerFrame::ApprovalResolved { ask_id, state, text, undo, .. } => {
                 let resolved = format!("approval {ask_id} {}: {}", escape_line(state), escape_line(text));
-                self.line(&paint.dim(&resolved))?;
+                self.write_line(&paint.dim(&resolved))?;
                 match undo {
-                    Some(_) => self.line(&paint.dim("within 5 minutes, `writ apply --undo` takes it back")),
+                    Some(_) => {
+                        self.write_line(&paint.dim("within 5 minutes, `writ apply --undo` takes it back"))
+                    }
                     None => Ok(()),
                 }
             }
-            ServerFrame::Status { text } => self.line(&paint.dim(&escape_line(text))),
+            ServerFrame::Status { text } => self.write_line(&paint.dim(&escape_line(text))),
             ServerFrame::Answer { result, .. } => {
                 let pretty = serde_json::to_string_pretty(result)?;
-                self.line(&escape(&pretty))
+                self.write_line(&escape(&pretty))
             }
             ServerFrame::Error { code, text, hint, .. } => {
                 let error = format!("error: {} ({})", escape_line(text), escape_line(code));
-                self.line(&paint.red(&error))?;
-                if hint.is_empty() { Ok(()) } else { self.line(&format!("  {}", escape_line(hint))) }
+                self.write_line(&paint.red(&error))?;
+                if hint.is_empty() { Ok(()) } else { self.write_line(&format!("  {}", escape_line(hint))) }
             }
         }
     }
 
-    fn delta(&mut self, turn: TurnId, text: &str) -> io::Result<()> {
+    fn write_delta(&mut self, turn: TurnId, text: &str) -> io::Result<()> {
         let streamed = match &mut self.streamed {
             Some((streaming, streamed)) if *streaming == turn => streamed,
             other => &mut other.insert((turn, String::new())).1,
@@ -205,7 +207,7 @@ impl<W: Write> Renderer<W> {
             streamed.push_str(text);
         }
         if let (Some((screen, columns)), Mode::Text(paint)) = (&mut self.screen, self.mode) {
-            let shown = screen.push(&escape(text), paint, columns());
+            let shown = screen.push_text(&escape(text), paint, columns());
             return self.out.write_all(shown.as_bytes());
         }
         self.out.write_all(escape(text).as_bytes())?;
@@ -216,7 +218,7 @@ impl<W: Write> Renderer<W> {
     }
 
     /// Writes the question of a gate, or of a server of tools.
-    fn asks(&mut self, paint: Paint, frame: [&String; 4], choices: &[Choice]) -> io::Result<()> {
+    fn write_question(&mut self, paint: Paint, frame: [&String; 4], choices: &[Choice]) -> io::Result<()> {
         let [gate, point, reason, shown] = frame.map(String::as_str);
         let (gate, reason) = (escape_line(gate), escape_line(reason));
         let asks = match point {
@@ -226,20 +228,20 @@ impl<W: Write> Renderer<W> {
             "output" => format!("gate '{gate}' asks about what the agent would say: {reason}"),
             _ => format!("gate '{gate}' asks about your message: {reason}"),
         };
-        self.line(&paint.yellow(&asks))?;
-        self.line(&escape(shown))?;
+        self.write_line(&paint.yellow(&asks))?;
+        self.write_line(&escape(shown))?;
         for choice in choices {
             let word = match choice.decision {
                 Decision::Approve => "y",
                 Decision::Deny => "n",
             };
-            self.line(&format!("  {word}: {}", escape_line(&choice.consequence)))?;
+            self.write_line(&format!("  {word}: {}", escape_line(&choice.consequence)))?;
         }
         Ok(())
     }
 
     /// Writes a complete message, unless it has been streamed already, word for word.
-    fn message(&mut self, turn: TurnId, text: &str) -> io::Result<()> {
+    fn write_message(&mut self, turn: TurnId, text: &str) -> io::Result<()> {
         let streamed = self.streamed.take().filter(|(streaming, _)| *streaming == turn);
         let streamed = streamed.map(|(_, streamed)| streamed).unwrap_or_default();
         // A message that goes on after what was streamed is written from there on.
@@ -249,13 +251,13 @@ impl<W: Write> Renderer<W> {
             return Ok(());
         }
         if let (Some((screen, columns)), Mode::Text(paint)) = (&mut self.screen, self.mode) {
-            let shown = screen.push(&format!("{}\n", escape(rest)), paint, columns());
+            let shown = screen.push_text(&format!("{}\n", escape(rest)), paint, columns());
             return self.out.write_all(shown.as_bytes());
         }
-        self.line(&escape(rest))
+        self.write_line(&escape(rest))
     }
 
-    fn ended(&mut self, paint: Paint, exit: Exit) -> io::Result<()> {
+    fn write_end(&mut self, paint: Paint, exit: Exit) -> io::Result<()> {
         // Every exit code has its words; a success needs none.
         let how = match exit {
             Exit::Done => return Ok(()),
@@ -268,63 +270,63 @@ impl<W: Write> Renderer<W> {
             Exit::Blocked => "blocked: it needs a person; see `writ doctor`",
             Exit::Bug | Exit::Usage | Exit::Config | Exit::Ledger => "ended with an error",
         };
-        self.line(&paint.yellow(&format!("[{how}]")))
+        self.write_line(&paint.yellow(&format!("[{how}]")))
     }
 
     /// Writes whole lines.
-    fn line(&mut self, text: &str) -> io::Result<()> {
+    fn write_line(&mut self, text: &str) -> io::Result<()> {
         self.close_line()?;
         writeln!(self.out, "{}", text.trim_end_matches('\n'))
     }
 
     fn close_line(&mut self) -> io::Result<()> {
         if let Some((screen, _)) = &mut self.screen {
-            return self.out.write_all(screen.end().as_bytes());
+            return self.out.write_all(screen.end_text().as_bytes());
         }
         if std::mem::take(&mut self.open_line) { self.out.write_all(b"\n") } else { Ok(()) }
     }
 }
 
 impl Paint {
-    fn with(self, code: &str, text: &str) -> String {
+    fn paint_with(self, code: &str, text: &str) -> String {
         match self {
             Self::Color => format!("\x1b[{code}m{text}\x1b[0m"),
             Self::Plain => text.to_owned(),
         }
     }
 
-    pub(crate) fn plain(self, text: &str) -> String {
+    pub(crate) fn plain_text(self, text: &str) -> String {
         match self {
             Self::Color | Self::Plain => text.to_owned(),
         }
     }
 
     pub(crate) fn bold(self, text: &str) -> String {
-        self.with("1", text)
+        self.paint_with("1", text)
     }
 
     pub(crate) fn dim(self, text: &str) -> String {
-        self.with("2", text)
+        self.paint_with("2", text)
     }
 
     pub(crate) fn red(self, text: &str) -> String {
-        self.with("31", text)
+        self.paint_with("31", text)
     }
 
     pub(crate) fn green(self, text: &str) -> String {
-        self.with("32", text)
+        self.paint_with("32", text)
     }
 
     pub(crate) fn yellow(self, text: &str) -> String {
-        self.with("33", text)
+        self.paint_with("33", text)
     }
 
     pub(crate) fn cyan(self, text: &str) -> String {
-        self.with("36", text)
+        self.paint_with("36", text)
     }
 
     /// A tool step in the colour of its state.
-    fn step(self, state: &str, text: &str) -> String {
+    fn paint_step(self, state: &str, text: &str) -> String {
         match state {
             "failed" | "denied" => self.red(text),
             "waiting" | "unknown" => self.yellow(text),

@@ -33,20 +33,20 @@ pub(crate) struct Screen {
 
 impl Screen {
     /// Takes more text; returns what is to be written.
-    pub(crate) fn push(&mut self, text: &str, paint: Paint, columns: usize) -> String {
+    pub(crate) fn push_text(&mut self, text: &str, paint: Paint, columns: usize) -> String {
         // The last column stays free: some terminals wrap there.
         let columns = columns.max(MIN_COLUMNS).saturating_sub(1);
-        let mut out = self.overwrite();
+        let mut out = self.overwrite_line();
         self.partial.push_str(text);
         while let Some(end) = self.partial.find('\n') {
             let rest = self.partial.split_off(end.saturating_add(1));
             let line = std::mem::replace(&mut self.partial, rest);
-            self.wrap(line.trim_end_matches('\n'), true, paint, columns, &mut out);
+            self.wrap_line(line.trim_end_matches('\n'), true, paint, columns, &mut out);
         }
         let line = std::mem::take(&mut self.partial);
-        self.partial = self.wrap(&line, false, paint, columns, &mut out);
+        self.partial = self.wrap_line(&line, false, paint, columns, &mut out);
         if !self.partial.is_empty() {
-            out.push_str(&self.styled(&self.partial, paint));
+            out.push_str(&self.style_row(&self.partial, paint));
             out.push('\n');
             self.is_shown = true;
         }
@@ -54,18 +54,18 @@ impl Screen {
     }
 
     /// Shows that something is worked on; returns what is to be written.
-    pub(crate) fn wait(&mut self, seconds: u64, paint: Paint) -> String {
+    pub(crate) fn show_wait(&mut self, seconds: u64, paint: Paint) -> String {
         if !self.partial.is_empty() {
             return String::new();
         }
-        let out = self.overwrite();
+        let out = self.overwrite_line();
         (self.is_shown, self.is_waiting) = (true, true);
         out + &paint.dim(&format!("… {seconds} s")) + "\n"
     }
 
     /// Ends the line, before something else is written; returns what is to be written first.
-    pub(crate) fn end(&mut self) -> String {
-        let out = if self.is_waiting { self.overwrite() } else { String::new() };
+    pub(crate) fn end_text(&mut self) -> String {
+        let out = if self.is_waiting { self.overwrite_line() } else { String::new() };
         let line = std::mem::take(&mut self.partial);
         self.note_code(&line);
         (self.is_shown, self.is_waiting, self.is_continued) = (false, false, false);
@@ -73,7 +73,7 @@ impl Screen {
     }
 
     /// Notes that the person has ended a row below: what is shown stays, and more of it goes on a row of its own.
-    pub(crate) fn leave(&mut self) {
+    pub(crate) fn leave_line(&mut self) {
         if self.is_shown && !self.is_waiting {
             self.partial.clear();
             self.is_continued = true;
@@ -81,20 +81,27 @@ impl Screen {
         (self.is_shown, self.is_waiting) = (false, false);
     }
 
-    fn overwrite(&mut self) -> String {
+    fn overwrite_line(&mut self) -> String {
         let is_shown = std::mem::take(&mut self.is_shown);
         self.is_waiting = false;
         if is_shown { OVERWRITE.to_owned() } else { String::new() }
     }
 
     /// Writes the rows of a line that are full, and the last one of a whole line; returns what is left.
-    fn wrap(&mut self, line: &str, is_whole: bool, paint: Paint, columns: usize, out: &mut String) -> String {
+    fn wrap_line(
+        &mut self,
+        line: &str,
+        is_whole: bool,
+        paint: Paint,
+        columns: usize,
+        out: &mut String,
+    ) -> String {
         let mut rest = line;
         // Code is not wrapped, so that it can be copied.
         while !self.in_code && rest.width() > columns {
             let at = break_at(rest, columns);
             let (row, after) = rest.split_at(at);
-            out.push_str(&self.styled(row.trim_end(), paint));
+            out.push_str(&self.style_row(row.trim_end(), paint));
             out.push('\n');
             self.is_continued = true;
             rest = after.trim_start();
@@ -103,7 +110,7 @@ impl Screen {
             return rest.to_owned();
         }
         if !(rest.is_empty() && self.is_continued) {
-            out.push_str(&self.styled(rest, paint));
+            out.push_str(&self.style_row(rest, paint));
             out.push('\n');
         }
         self.note_code(line);
@@ -119,7 +126,7 @@ impl Screen {
     }
 
     /// A row with its marks as colour.
-    fn styled(&self, row: &str, paint: Paint) -> String {
+    fn style_row(&self, row: &str, paint: Paint) -> String {
         let start = row.trim_start();
         if start.starts_with("```") {
             return paint.dim(row);
@@ -138,10 +145,10 @@ impl Screen {
             }
             let indent = row.len().saturating_sub(start.len());
             if let Some(item) = start.strip_prefix("- ").or_else(|| start.strip_prefix("* ")) {
-                return format!("{}• {}", " ".repeat(indent), inline(item, paint));
+                return format!("{}• {}", " ".repeat(indent), style_inline(item, paint));
             }
         }
-        inline(row, paint)
+        style_inline(row, paint)
     }
 }
 
@@ -162,7 +169,7 @@ fn break_at(text: &str, columns: usize) -> usize {
 }
 
 /// Code and bold text within a row.
-fn inline(row: &str, paint: Paint) -> String {
+fn style_inline(row: &str, paint: Paint) -> String {
     let mut out = String::new();
     let mut rest = row;
     while let Some(at) = rest.find(['`', '*']) {
@@ -209,10 +216,13 @@ mod tests {
     #[test]
     fn pieces_are_shown_at_once_and_a_line_once() {
         let mut screen = Screen::default();
-        let first = screen.push("Hello, ", Paint::Plain, 80);
+        let first = screen.push_text("Hello, ", Paint::Plain, 80);
         assert_eq!(first, "Hello, \n", "it waits for no line end");
-        let all =
-            vec![first, screen.push("you\nand", Paint::Plain, 80), screen.push(" me\n", Paint::Plain, 80)];
+        let all = vec![
+            first,
+            screen.push_text("you\nand", Paint::Plain, 80),
+            screen.push_text(" me\n", Paint::Plain, 80),
+        ];
         assert_eq!(rows(&all), ["Hello, you", "and me"]);
     }
 
@@ -222,33 +232,33 @@ mod tests {
         for pieces in [vec![text], text.split_inclusive(' ').collect(), text.split("").collect()] {
             let mut screen = Screen::default();
             let mut all: Vec<String> =
-                pieces.iter().map(|piece| screen.push(piece, Paint::Plain, 21)).collect();
-            all.push(screen.push("\n", Paint::Plain, 21));
+                pieces.iter().map(|piece| screen.push_text(piece, Paint::Plain, 21)).collect();
+            all.push(screen.push_text("\n", Paint::Plain, 21));
             assert_eq!(rows(&all), ["one two three four", "five six seven"]);
         }
         let mut screen = Screen::default();
-        let wide = screen.push(&"漢字".repeat(12), Paint::Plain, 21);
+        let wide = screen.push_text(&"漢字".repeat(12), Paint::Plain, 21);
         assert!(wide.lines().all(|row| row.width() <= 20), "{wide}");
         let long = "x".repeat(50);
-        assert_eq!(rows(&[Screen::default().push(&long, Paint::Plain, 21)]).concat(), long);
+        assert_eq!(rows(&[Screen::default().push_text(&long, Paint::Plain, 21)]).concat(), long);
     }
 
     #[test]
     fn a_person_who_types_and_a_sign_of_life_take_nothing_away() {
         let mut screen = Screen::default();
-        let mut all = vec![screen.wait(2, Paint::Plain), screen.wait(3, Paint::Plain)];
-        all.push(screen.push("Half a ", Paint::Plain, 80));
+        let mut all = vec![screen.show_wait(2, Paint::Plain), screen.show_wait(3, Paint::Plain)];
+        all.push(screen.push_text("Half a ", Paint::Plain, 80));
         assert_eq!(rows(&all), ["Half a "]);
-        screen.leave();
-        let more = screen.push("line\n", Paint::Plain, 80);
+        screen.leave_line();
+        let more = screen.push_text("line\n", Paint::Plain, 80);
         assert_eq!(more, "line\n", "the row that was typed is not written over");
-        screen.wait(4, Paint::Plain);
-        assert_eq!((screen.end(), screen.end()), (OVERWRITE.to_owned(), String::new()));
+        screen.show_wait(4, Paint::Plain);
+        assert_eq!((screen.end_text(), screen.end_text()), (OVERWRITE.to_owned(), String::new()));
     }
 
     #[test]
     fn marks_become_colour() {
-        let shown = |text: &str| Screen::default().push(&format!("{text}\n"), Paint::Color, 80);
+        let shown = |text: &str| Screen::default().push_text(&format!("{text}\n"), Paint::Color, 80);
         assert_eq!(shown("# Title"), "\u{1b}[1mTitle\u{1b}[0m\n");
         assert_eq!(shown("- a `b` **c**"), "• a \u{1b}[36mb\u{1b}[0m \u{1b}[1mc\u{1b}[0m\n");
         assert_eq!(shown("2 * 3 ** 4 `"), "2 * 3 ** 4 `\n");

@@ -101,8 +101,8 @@ pub struct Field {
 impl Field {
     /// The leaves of a structured result, in order, within the bounds above. What does not fit is left out whole.
     pub fn of(value: &serde_json::Value) -> Vec<Self> {
-        let mut fields = Fields::default();
-        fields.collect(value, &mut String::new(), 0);
+        let mut fields = FieldCollector::default();
+        fields.collect_fields(value, &mut String::new(), 0);
         fields.kept
     }
 }
@@ -111,13 +111,13 @@ impl Field {
 const MAX_FIELD_DEPTH: usize = 32;
 
 #[derive(Default)]
-struct Fields {
+struct FieldCollector {
     kept: Vec<Field>,
     bytes: usize,
 }
 
-impl Fields {
-    fn collect(&mut self, value: &serde_json::Value, path: &mut String, depth: usize) {
+impl FieldCollector {
+    fn collect_fields(&mut self, value: &serde_json::Value, path: &mut String, depth: usize) {
         let leaf = match value {
             // These values name nothing: no other argument can rest on them.
             serde_json::Value::Null | serde_json::Value::Bool(_) => return,
@@ -125,12 +125,12 @@ impl Fields {
             serde_json::Value::String(text) => text.clone(),
             serde_json::Value::Array(items) => {
                 let named = items.iter().enumerate().map(|(n, item)| (n.to_string(), item));
-                return self.descend(named, path, depth);
+                return self.descend_into(named, path, depth);
             }
             serde_json::Value::Object(map) => {
                 // The escapes of JSON Pointer.
                 let named = map.iter().map(|(name, item)| (name.replace('~', "~0").replace('/', "~1"), item));
-                return self.descend(named, path, depth);
+                return self.descend_into(named, path, depth);
             }
         };
         let bytes = path.len().saturating_add(leaf.len());
@@ -142,7 +142,7 @@ impl Fields {
         }
     }
 
-    fn descend<'a>(
+    fn descend_into<'a>(
         &mut self,
         named: impl Iterator<Item = (String, &'a serde_json::Value)>,
         path: &mut String,
@@ -156,7 +156,7 @@ impl Fields {
             let length = path.len();
             path.push('/');
             path.push_str(&name);
-            self.collect(item, path, depth + 1);
+            self.collect_fields(item, path, depth + 1);
             // One buffer for all paths, shortened after each item.
             path.truncate(length);
         }

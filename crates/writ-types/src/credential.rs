@@ -114,7 +114,7 @@ impl FromStr for CredentialRef {
             return env_name(name).map(Self::Env).ok_or(InvalidCredential::Env);
         }
         if let Some(rest) = text.strip_prefix("vault:") {
-            return vault(rest).ok_or(InvalidCredential::Vault);
+            return parse_vault(rest).ok_or(InvalidCredential::Vault);
         }
         // Plain text is refused even where it looks like a name: it may be the secret.
         Err(InvalidCredential::PlainText)
@@ -128,7 +128,7 @@ fn env_name(name: &str) -> Option<String> {
     valid.then(|| name.to_owned())
 }
 
-fn vault(rest: &str) -> Option<CredentialRef> {
+fn parse_vault(rest: &str) -> Option<CredentialRef> {
     let (path, field) = rest.strip_prefix("//")?.split_once('#')?;
     let (mount, path) = path.split_once('/')?;
     let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-');

@@ -59,15 +59,15 @@ pub fn decode(bytes: &[u8]) -> Option<(String, TextEncoding)> {
     };
     let text = match encoding {
         TextEncoding::Utf8 => std::str::from_utf8(bytes).ok()?.to_owned(),
-        TextEncoding::Utf16Le => utf16(bytes, u16::from_le_bytes)?,
-        TextEncoding::Utf16Be => utf16(bytes, u16::from_be_bytes)?,
+        TextEncoding::Utf16Le => decode_utf16(bytes, u16::from_le_bytes)?,
+        TextEncoding::Utf16Be => decode_utf16(bytes, u16::from_be_bytes)?,
     };
     // Zero bytes near the beginning mean binary data, even if they are valid text.
     let zero = text.bytes().take(TEXT_PROBE).any(|byte| byte == 0);
     (!zero).then_some((text, encoding))
 }
 
-fn utf16(bytes: &[u8], unit: fn([u8; 2]) -> u16) -> Option<String> {
+fn decode_utf16(bytes: &[u8], unit: fn([u8; 2]) -> u16) -> Option<String> {
     let (pairs, rest) = bytes.as_chunks::<2>();
     let units = pairs.iter().map(|pair| unit(*pair));
     // A single odd byte at the end is no text.

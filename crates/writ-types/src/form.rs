@@ -79,7 +79,7 @@ impl FormValue {
         }
     }
 
-    fn read(&self, text: &str) -> Option<Value> {
+    fn read_value(&self, text: &str) -> Option<Value> {
         match self {
             Self::Text { min, max } => {
                 // Counted in characters, as the form says.
@@ -113,7 +113,7 @@ pub fn filled_in(
         let name = field.name.clone();
         match answers.get(&name) {
             Some(text) => {
-                let value = field.takes.read(text);
+                let value = field.takes.read_value(text);
                 let value = value.ok_or_else(|| FormError::Misfit(name.clone(), field.takes.words()))?;
                 content.insert(name, value);
             }

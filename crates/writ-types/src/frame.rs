@@ -273,7 +273,7 @@ pub enum ServerFrame {
         /// The result.
         text: String,
         /// The result as the exit code that a command ends with.
-        #[serde(default = "done")]
+        #[serde(default = "default_exit")]
         exit: Exit,
         /// The way to undo it, if there is one.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -311,7 +311,7 @@ pub enum ServerFrame {
     },
 }
 
-const fn done() -> Exit {
+const fn default_exit() -> Exit {
     Exit::Done
 }
 
@@ -369,7 +369,7 @@ pub struct Card {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<String>,
     /// The number of people who must approve, each with a key of their own.
-    #[serde(default = "one", skip_serializing_if = "is_one")]
+    #[serde(default = "one_approver", skip_serializing_if = "is_one")]
     pub approvers: u8,
     /// The people who have approved so far, where more than one must.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -391,7 +391,7 @@ pub struct TaskOffer {
     pub secs: u64,
 }
 
-const fn one() -> u8 {
+const fn one_approver() -> u8 {
     1
 }
 

@@ -59,7 +59,7 @@ pub fn expand(schema: &Value) -> Result<Value, ExpandError> {
     // The first nesting that fits wins: the schema is cut no more than needed.
     for nesting in NESTINGS {
         let mut expansion = Expansion { root: schema, open: Vec::new(), nesting, left: MAX_EXPANDED };
-        result = expansion.schema(schema, (0, 0));
+        result = expansion.expand_schema(schema, (0, 0));
         if result != Err(ExpandError::TooLarge) {
             return result;
         }
@@ -77,7 +77,7 @@ pub fn shorten(schema: Value, most: usize) -> Value {
     }
     let mut shorter = schema.clone();
     for depth in (1..=MAX_SHORTENED).rev() {
-        shorter = reduced(&schema, depth);
+        shorter = reduce_depth(&schema, depth);
         if is_short(&shorter) {
             break;
         }
@@ -98,14 +98,14 @@ struct Expansion<'a> {
 type Depth = (usize, usize);
 
 impl<'a> Expansion<'a> {
-    fn count(&mut self, values: usize) -> Result<(), ExpandError> {
+    fn count_nodes(&mut self, values: usize) -> Result<(), ExpandError> {
         // A budget for the whole expansion: references can multiply a small schema.
         self.left = self.left.checked_sub(values).ok_or(ExpandError::TooLarge)?;
         Ok(())
     }
 
-    fn schema(&mut self, schema: &'a Value, (depth, level): Depth) -> Result<Value, ExpandError> {
-        self.count(1)?;
+    fn expand_schema(&mut self, schema: &'a Value, (depth, level): Depth) -> Result<Value, ExpandError> {
+        self.count_nodes(1)?;
         // A bound on recursion, independent of the budget.
         if depth > MAX_DEPTH {
             return Err(ExpandError::TooLarge);
@@ -114,7 +114,7 @@ impl<'a> Expansion<'a> {
         let Value::Object(fields) = schema else { return Ok(schema.clone()) };
         let mut written = Map::new();
         for (name, value) in fields {
-            if let Some(value) = self.keyword(name, value, (depth, level))? {
+            if let Some(value) = self.expand_keyword(name, value, (depth, level))? {
                 written.insert(name.clone(), value);
             }
         }
@@ -122,15 +122,15 @@ impl<'a> Expansion<'a> {
         // Keywords beside a reference apply, too.
         match fields.get("$ref") {
             Some(Value::String(to)) => {
-                let target = self.follow(to, (depth, level))?;
-                Ok(merged(target, written))
+                let target = self.follow_reference(to, (depth, level))?;
+                Ok(merge_beside(target, written))
             }
             Some(_) | None => Ok(Value::Object(written)),
         }
     }
 
     /// Writes one keyword; `None`: it is left out.
-    fn keyword(
+    fn expand_keyword(
         &mut self,
         name: &str,
         value: &'a Value,
@@ -159,7 +159,7 @@ impl<'a> Expansion<'a> {
         if PART_MAPS.contains(&name) || name == "dependentSchemas" {
             // Dependent schemas describe the same value, so the level stays.
             let below = if name == "dependentSchemas" { level } else { level + 1 };
-            return self.map(value, (depth + 2, below)).map(Some);
+            return self.expand_map(value, (depth + 2, below)).map(Some);
         }
         if PARTS.contains(&name) {
             return self.one_or_all(value, (depth + 1, level + 1)).map(Some);
@@ -167,23 +167,23 @@ impl<'a> Expansion<'a> {
         if SAME.contains(&name) {
             return self.one_or_all(value, (depth + 1, level)).map(Some);
         }
-        self.count(count(value))?;
+        self.count_nodes(count_values(value))?;
         Ok(Some(value.clone()))
     }
 
-    fn map(&mut self, value: &'a Value, at: Depth) -> Result<Value, ExpandError> {
+    fn expand_map(&mut self, value: &'a Value, at: Depth) -> Result<Value, ExpandError> {
         match value {
             // PHP writes an empty map so.
             Value::Array(items) if items.is_empty() => Ok(json!({})),
             Value::Object(fields) => {
                 let mut written = Map::new();
                 for (name, schema) in fields {
-                    written.insert(name.clone(), self.schema(schema, at)?);
+                    written.insert(name.clone(), self.expand_schema(schema, at)?);
                 }
                 Ok(Value::Object(written))
             }
             Value::Array(_) | Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {
-                self.count(count(value))?;
+                self.count_nodes(count_values(value))?;
                 Ok(value.clone())
             }
         }
@@ -192,16 +192,17 @@ impl<'a> Expansion<'a> {
     fn one_or_all(&mut self, value: &'a Value, at: Depth) -> Result<Value, ExpandError> {
         match value {
             Value::Array(items) => {
-                let items: Result<Vec<_>, _> = items.iter().map(|item| self.schema(item, at)).collect();
+                let items: Result<Vec<_>, _> =
+                    items.iter().map(|item| self.expand_schema(item, at)).collect();
                 items.map(Value::Array)
             }
             Value::Object(_) | Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {
-                self.schema(value, at)
+                self.expand_schema(value, at)
             }
         }
     }
 
-    fn follow(&mut self, to: &'a str, (depth, level): Depth) -> Result<Value, ExpandError> {
+    fn follow_reference(&mut self, to: &'a str, (depth, level): Depth) -> Result<Value, ExpandError> {
         let before = self.open.iter().filter(|(open, _)| *open == to).count();
         let is_same =
             // The same reference at the same level is a circle without a value in between.
@@ -215,17 +216,17 @@ impl<'a> Expansion<'a> {
         }
         // Only references into the same document.
         let pointer = to.strip_prefix('#').ok_or(ExpandError::Reference)?;
-        let pointer = decoded(pointer).ok_or(ExpandError::Reference)?;
+        let pointer = decode_pointer(pointer).ok_or(ExpandError::Reference)?;
         let part = self.root.pointer(&pointer).ok_or(ExpandError::Reference)?;
         self.open.push((to, level));
-        let written = self.schema(part, (depth + 1, level));
+        let written = self.expand_schema(part, (depth + 1, level));
         self.open.pop();
         written
     }
 }
 
 /// A pointer without percent-encoding, as some generators write `$` of `$defs`.
-fn decoded(pointer: &str) -> Option<String> {
+fn decode_pointer(pointer: &str) -> Option<String> {
     let mut bytes = Vec::new();
     let mut rest = pointer.bytes();
     while let Some(byte) = rest.next() {
@@ -241,7 +242,7 @@ fn decoded(pointer: &str) -> Option<String> {
 }
 
 /// Merges the target of a reference with the keywords beside it.
-fn merged(target: Value, mut beside: Map<String, Value>) -> Value {
+fn merge_beside(target: Value, mut beside: Map<String, Value>) -> Value {
     let Value::Object(mut target) = target else {
         // A boolean schema holds no keywords that could be merged.
         return if beside.is_empty() { target } else { Value::Object(beside) };
@@ -298,32 +299,32 @@ fn has_references(value: &Value) -> bool {
 }
 
 /// The number of values in one.
-fn count(value: &Value) -> usize {
+fn count_values(value: &Value) -> usize {
     let inside: usize = match value {
-        Value::Array(values) => values.iter().map(count).sum(),
-        Value::Object(fields) => fields.values().map(count).sum(),
+        Value::Array(values) => values.iter().map(count_values).sum(),
+        Value::Object(fields) => fields.values().map(count_values).sum(),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => 0,
     };
     inside.saturating_add(1)
 }
 
 /// The schema down to a depth of its values; below, only the types stay.
-fn reduced(schema: &Value, depth: usize) -> Value {
+fn reduce_depth(schema: &Value, depth: usize) -> Value {
     let Value::Object(fields) = schema else { return schema.clone() };
     if depth == 0 {
         let kept = fields.iter().filter(|(name, _)| *name == "type");
         return Value::Object(kept.map(|(name, value)| (name.clone(), value.clone())).collect());
     }
     let below = |value: &Value| {
-        let Value::Array(items) = value else { return reduced(value, depth - 1) };
-        items.iter().map(|item| reduced(item, depth - 1)).collect()
+        let Value::Array(items) = value else { return reduce_depth(value, depth - 1) };
+        items.iter().map(|item| reduce_depth(item, depth - 1)).collect()
     };
     let keyword = |(name, value): (&String, &Value)| {
         let is_parts = PART_MAPS.contains(&name.as_str());
         let is_schema = PARTS.contains(&name.as_str()) || SAME.contains(&name.as_str());
         let value = match value.as_object().filter(|_| is_parts) {
             Some(parts) => {
-                let parts = parts.iter().map(|(name, part)| (name.clone(), reduced(part, depth - 1)));
+                let parts = parts.iter().map(|(name, part)| (name.clone(), reduce_depth(part, depth - 1)));
                 Value::Object(parts.collect())
             }
             None if is_schema => below(value),
@@ -375,7 +376,7 @@ mod tests {
             "$defs": {"node": {"properties": {"left": {"$ref": "#/$defs/node"}, "right": {"$ref": "#/$defs/node"}}}},
         });
         let expanded = expand(&tree).expect("a tree");
-        assert!(!has_references(&expanded) && count(&expanded) < 100, "{expanded}");
+        assert!(!has_references(&expanded) && count_values(&expanded) < 100, "{expanded}");
         assert_eq!(expanded.pointer("/properties/left/properties/right/properties/left"), Some(&json!({})));
         for circle in [
             json!({"$ref": "#"}),

@@ -12,7 +12,9 @@ use writ_types::chat::{ChatMessage, Part, Role};
 /// A call without a result and a result without a call are left out, because
 /// no provider accepts them; they appear where a conversation was cut by a
 /// crash or by the limit on its length.
-pub(super) fn groups(messages: impl IntoIterator<Item = Arc<ChatMessage>>) -> Vec<Vec<Arc<ChatMessage>>> {
+pub(super) fn group_messages(
+    messages: impl IntoIterator<Item = Arc<ChatMessage>>,
+) -> Vec<Vec<Arc<ChatMessage>>> {
     let mut groups: Vec<Vec<Arc<ChatMessage>>> = Vec::new();
     for message in messages {
         match (message.role, groups.last_mut()) {

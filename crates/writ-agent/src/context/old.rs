@@ -29,10 +29,10 @@ pub enum Results {
 }
 
 /// Masks the results of a message.
-pub(super) fn masked(mut message: Arc<ChatMessage>) -> Arc<ChatMessage> {
+pub(super) fn mask_results(mut message: Arc<ChatMessage>) -> Arc<ChatMessage> {
     let is_long = |part: &Part| match part {
         // A withheld result is referred to by the name in its text.
-        Part::Result(result) => result.kept.is_none() && !text::fits(&result.text, MIN_MASKED_CHARS),
+        Part::Result(result) => result.kept.is_none() && !text::fits_in(&result.text, MIN_MASKED_CHARS),
         Part::Text { .. } | Part::Call(_) | Part::Reasoning(_) => false,
     };
     if !message.parts.iter().any(is_long) {
@@ -57,19 +57,19 @@ pub(super) fn masked(mut message: Arc<ChatMessage>) -> Arc<ChatMessage> {
 
 /// The part of the conversation before this turn that was evicted.
 #[derive(Debug, Default)]
-pub(super) struct LeftOut {
+pub(super) struct EvictedMessages {
     messages: usize,
     /// Beginnings of what people wrote, oldest first.
     quotes: Vec<(String, Label)>,
 }
 
-impl LeftOut {
+impl EvictedMessages {
     pub(super) const fn is_empty(&self) -> bool {
         self.messages == 0
     }
 
     /// Notes that these messages were evicted.
-    pub(super) fn add(&mut self, messages: &[Arc<ChatMessage>]) {
+    pub(super) fn add_messages(&mut self, messages: &[Arc<ChatMessage>]) {
         self.messages = self.messages.saturating_add(messages.len());
         for message in messages.iter().filter(|message| message.role == Role::User) {
             let text = message.parts.iter().find_map(|part| match part {
@@ -80,7 +80,7 @@ impl LeftOut {
             if line.is_empty() {
                 continue;
             }
-            let quote = if text::fits(&line, MAX_QUOTED_CHARS) {
+            let quote = if text::fits_in(&line, MAX_QUOTED_CHARS) {
                 line
             } else {
                 line.chars().take(MAX_QUOTED_CHARS - 1).chain(['…']).collect()
@@ -95,13 +95,13 @@ impl LeftOut {
 
     /// A note on what was left out, with as many quotes as fit into `room` tokens, the newest first; `None` if nothing was,
     /// or there is no room for it.
-    pub(super) fn note(mut self, room: u64) -> Option<ChatMessage> {
+    pub(super) fn evicted_note(mut self, room: u64) -> Option<ChatMessage> {
         if self.messages == 0 {
             return None;
         }
         // Quotes are dropped one by one until the note fits into its room.
         loop {
-            let text = self.text();
+            let text = self.note_text();
             if MESSAGE_OVERHEAD + estimate_tokens(&text).get() <= room {
                 let mut label = Label::new(Taint::Owner);
                 self.quotes.iter().for_each(|(_, of_quote)| label.join(of_quote));
@@ -114,7 +114,7 @@ impl LeftOut {
         }
     }
 
-    fn text(&self) -> String {
+    fn note_text(&self) -> String {
         let messages = self.messages;
         let mut text = format!(
             "[SYSTEM] {messages} earlier messages of this conversation were left out, since it is longer than you can \
@@ -125,8 +125,11 @@ impl LeftOut {
         }
         for (quote, label) in &self.quotes {
             text.push_str("\n- ");
-            let quoted =
-                if label.taint == Taint::External { text::external("message", quote) } else { quote.clone() };
+            let quoted = if label.taint == Taint::External {
+                text::mark_external("message", quote)
+            } else {
+                quote.clone()
+            };
             text.push_str(&quoted);
         }
         text

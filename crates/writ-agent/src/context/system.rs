@@ -8,11 +8,11 @@ use super::{ItemUse, Zone};
 use crate::event::{ContextSeed, SystemSource, SystemText};
 
 pub(super) fn system_text(texts: &[SystemText]) -> String {
-    let section = |text: &SystemText| format!("# {}\n\n{}", heading(text.source), text.text.trim());
+    let section = |text: &SystemText| format!("# {}\n\n{}", source_heading(text.source), text.text.trim());
     texts.iter().map(section).collect::<Vec<_>>().join("\n\n")
 }
 
-const fn heading(source: SystemSource) -> &'static str {
+const fn source_heading(source: SystemSource) -> &'static str {
     match source {
         SystemSource::Constitution => "Constitution",
         SystemSource::Rules => "Rules of the owner",
@@ -32,7 +32,7 @@ pub(super) fn system_items(texts: &[SystemText], tools: &ToolSpecs) -> Vec<ItemU
     let item = |source, tokens, taint| ItemUse { zone: Zone::System, source, tokens, pinned: true, taint };
     let texts = texts.iter().map(|text| {
         let tokens = estimate_tokens(&system_text(std::slice::from_ref(text)));
-        item(heading(text.source).to_lowercase(), tokens, text.label.taint)
+        item(source_heading(text.source).to_lowercase(), tokens, text.label.taint)
     });
     let tools = tools.iter().zip(tools.schema_sizes()).map(|(tool, schema)| {
         // Between the three stands a blank each.

@@ -11,7 +11,7 @@ use crate::notice;
 
 /// The end that a turn is about to take.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Ending {
+pub(super) struct TurnEnding {
     /// `Done` here is a normal end: whether it waits or was denied is decided when it is over.
     pub(super) status: Status,
     pub(super) exit: Exit,
@@ -21,7 +21,7 @@ pub(super) struct Ending {
     pub(super) noted: Option<String>,
 }
 
-impl Default for Ending {
+impl Default for TurnEnding {
     fn default() -> Self {
         Self { status: Status::Done, exit: Exit::Done, incomplete: None, noted: None }
     }
@@ -29,14 +29,14 @@ impl Default for Ending {
 
 impl Turn {
     /// Ends the turn after a complete answer.
-    pub(super) fn conclude(&mut self, text: String, out: &mut Vec<Effect>) {
+    pub(super) fn conclude_turn(&mut self, text: String, out: &mut Vec<Effect>) {
         // A turn that changed something, was denied or asked needs no closing text to be complete.
         let something_happened = self.achieved || self.last_was_denied || !self.open_asks.is_empty();
-        self.ending = Ending::default();
+        self.ending = TurnEnding::default();
         if !text.trim().is_empty() {
             self.judge_output(text, out);
         } else if something_happened {
-            self.deliver(notice::NO_CLOSING_TEXT, out);
+            self.deliver_answer(notice::NO_CLOSING_TEXT, out);
         } else {
             self.break_off(text, Status::Failed, notice::NO_ANSWER, out);
         }
@@ -44,12 +44,13 @@ impl Turn {
 
     /// The model's output is cut or invalid.
     pub(super) fn break_off(&mut self, text: String, status: Status, reason: &str, out: &mut Vec<Effect>) {
-        self.ending = Ending { status, exit: Exit::Model, incomplete: Some(reason.to_owned()), noted: None };
-        if text.trim().is_empty() { self.deliver("", out) } else { self.judge_output(text, out) }
+        self.ending =
+            TurnEnding { status, exit: Exit::Model, incomplete: Some(reason.to_owned()), noted: None };
+        if text.trim().is_empty() { self.deliver_answer("", out) } else { self.judge_output(text, out) }
     }
 
     /// There is no output of the model.
-    pub(super) fn fail(&mut self, failure: ModelFailure, out: &mut Vec<Effect>) {
+    pub(super) fn fail_turn(&mut self, failure: ModelFailure, out: &mut Vec<Effect>) {
         let hinted =
             |text: String, hint: &str| if hint.is_empty() { text } else { format!("{text}\n{hint}") };
         let (exit, reason, noted) = match failure {
@@ -63,24 +64,28 @@ impl Turn {
         // A failure never counts as success, even if its exit code claims so.
         let exit = if exit == Exit::Done { Exit::Model } else { exit };
         let status = if exit == Exit::Budget { Status::Incomplete } else { Status::Failed };
-        self.ending = Ending { status, exit, incomplete: Some(reason), noted };
-        self.deliver("", out);
+        self.ending = TurnEnding { status, exit, incomplete: Some(reason), noted };
+        self.deliver_answer("", out);
     }
 
     /// A limit of the turn is reached.
     pub(super) fn stop_at_limit(&mut self, reason: String, out: &mut Vec<Effect>) {
-        self.ending =
-            Ending { status: Status::Incomplete, exit: Exit::Budget, incomplete: Some(reason), noted: None };
-        self.deliver("", out);
+        self.ending = TurnEnding {
+            status: Status::Incomplete,
+            exit: Exit::Budget,
+            incomplete: Some(reason),
+            noted: None,
+        };
+        self.deliver_answer("", out);
     }
 
-    pub(super) fn cancel(&mut self, out: &mut Vec<Effect>) {
+    pub(super) fn cancel_turn(&mut self, out: &mut Vec<Effect>) {
         self.stop_what_runs(out);
         self.conversation.append(&mut self.news);
         self.conversation.push(context::system_message(notice::CANCELLED));
         self.ending =
-            Ending { status: Status::Cancelled, exit: Exit::Interrupted, incomplete: None, noted: None };
-        self.finish(out);
+            TurnEnding { status: Status::Cancelled, exit: Exit::Interrupted, incomplete: None, noted: None };
+        self.finish_turn(out);
     }
 
     /// Stops the model call or tool that is under way; its late answer is no longer wanted.
@@ -107,11 +112,13 @@ impl Turn {
     pub(super) fn take_output_verdict(&mut self, verdict: Verdict, out: &mut Vec<Effect>) {
         let draft = std::mem::take(&mut self.draft);
         match verdict {
-            Verdict::Pass => self.deliver(&draft, out),
-            Verdict::Transform { text } => self.deliver(&text, out),
-            Verdict::Block { reason } => self.block(reason, out),
+            Verdict::Pass => self.deliver_answer(&draft, out),
+            Verdict::Transform { text } => self.deliver_answer(&text, out),
+            Verdict::Block { reason } => self.block_answer(reason, out),
             // The attempts are used up: the text is blocked like one without a second chance.
-            Verdict::Again { reason, attempts, .. } if self.again >= attempts => self.block(reason, out),
+            Verdict::Again { reason, attempts, .. } if self.again >= attempts => {
+                self.block_answer(reason, out)
+            }
             Verdict::Again { note, .. } => {
                 self.again += 1;
                 if let Some(note) = note {
@@ -123,10 +130,10 @@ impl Turn {
     }
 
     /// Ends the turn with the word of a gate alone.
-    pub(super) fn block(&mut self, reason: String, out: &mut Vec<Effect>) {
+    pub(super) fn block_answer(&mut self, reason: String, out: &mut Vec<Effect>) {
         self.ending =
-            Ending { status: Status::Blocked, exit: Exit::Denied, incomplete: Some(reason), noted: None };
-        self.deliver("", out);
+            TurnEnding { status: Status::Blocked, exit: Exit::Denied, incomplete: Some(reason), noted: None };
+        self.deliver_answer("", out);
     }
 
     /// Shows the model its withheld answer and the reason. Neither is stored after the turn.
@@ -140,7 +147,7 @@ impl Turn {
     }
 
     /// Sends the answer with everything that the person must know about it.
-    pub(super) fn deliver(&mut self, answer: &str, out: &mut Vec<Effect>) {
+    pub(super) fn deliver_answer(&mut self, answer: &str, out: &mut Vec<Effect>) {
         let remarks = std::mem::take(&mut self.remarks);
         let incomplete = self.ending.incomplete.clone();
         // The same text is built twice: once for the person, and once, perhaps shorter, for the conversation.
@@ -163,7 +170,7 @@ impl Turn {
 
     /// Exit 5 while an ask is open; exit 4 if the last tool call that was
     /// decided was denied and none succeeded after it; else as the ending says.
-    pub(super) fn finish(&mut self, out: &mut Vec<Effect>) {
+    pub(super) fn finish_turn(&mut self, out: &mut Vec<Effect>) {
         self.conversation.append(&mut self.news);
         let (status, exit) = match self.ending.status {
             // Open questions weigh more than a denial: the turn can still continue after the answer.

@@ -45,15 +45,15 @@ impl Turn {
     /// The model gave no answer.
     pub(super) fn take_failure(&mut self, failure: ModelFailure, out: &mut Vec<Effect>) {
         match failure {
-            ModelFailure::TooLong { room, text, noted } => self.shorten(room, (text, noted), out),
+            ModelFailure::TooLong { room, text, noted } => self.shorten_request(room, (text, noted), out),
             ModelFailure::SessionExhausted | ModelFailure::DailyExhausted | ModelFailure::Failed { .. } => {
-                self.fail(failure, out)
+                self.fail_turn(failure, out)
             }
         }
     }
 
     /// Sends a shorter request, if there is one.
-    fn shorten(&mut self, room: Tokens, why: (String, Option<String>), out: &mut Vec<Effect>) {
+    fn shorten_request(&mut self, room: Tokens, why: (String, Option<String>), out: &mut Vec<Effect>) {
         // The full context is assembled first, to name its largest parts if shortening fails.
         let whole = self.context();
         let answer = self.config.limits.max_output_tokens;
@@ -74,7 +74,7 @@ impl Turn {
                 Err(_) => break,
             }
         }
-        let explained = self.explain(room, &whole);
+        let explained = self.explain_size(room, &whole);
         let (text, noted) = why;
         let failure = ModelFailure::Failed {
             exit: Exit::Model,
@@ -82,7 +82,7 @@ impl Turn {
             hint: if self.has_room() { format!("{HINT}{GOES_ON}") } else { HINT.to_owned() },
             noted: noted.map(|noted| format!("{noted}\n{explained}")),
         };
-        self.fail(failure, out);
+        self.fail_turn(failure, out);
     }
 
     /// Returns true if the system texts and tool descriptions leave room for a conversation.
@@ -91,9 +91,9 @@ impl Turn {
     }
 
     /// The largest parts of the request, and the room that there is for them.
-    fn explain(&self, room: Tokens, whole: &Result<Assembled, ContextError>) -> String {
+    fn explain_size(&self, room: Tokens, whole: &Result<Assembled, ContextError>) -> String {
         let mut parts = match whole {
-            Ok(assembled) => parts(&assembled.items),
+            Ok(assembled) => request_parts(&assembled.items),
             Err(_) => Vec::new(),
         };
         let system = context::system_tokens(&self.seed);
@@ -122,7 +122,7 @@ impl Turn {
 }
 
 /// The parts of a request as a person knows them, with their estimated tokens.
-fn parts(items: &[ItemUse]) -> Vec<(String, Tokens)> {
+fn request_parts(items: &[ItemUse]) -> Vec<(String, Tokens)> {
     let is_tool = |item: &&ItemUse| item.zone == Zone::System && item.source.starts_with("tool ");
     let tools = items.iter().filter(is_tool).count();
     let sum = |belongs: &dyn Fn(&ItemUse) -> bool| {
@@ -144,9 +144,10 @@ fn parts(items: &[ItemUse]) -> Vec<(String, Tokens)> {
 /// The largest result of this turn, by the name of its tool.
 fn largest_result(conversation: &[ChatMessage]) -> Option<(String, Tokens)> {
     let results = conversation.iter().flat_map(|message| &message.parts).filter_map(|part| match part {
-        Part::Result(result) => {
-            Some((format!("the result of '{}'", text::name(&result.name)), estimate_tokens(&result.text)))
-        }
+        Part::Result(result) => Some((
+            format!("the result of '{}'", text::plain_name(&result.name)),
+            estimate_tokens(&result.text),
+        )),
         Part::Text { .. } | Part::Call(_) | Part::Reasoning(_) => None,
     });
     results.max_by_key(|(_, tokens)| *tokens)

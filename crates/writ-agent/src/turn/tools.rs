@@ -21,7 +21,7 @@ const INVALID_SHOWN_CHARS: usize = 200;
 
 /// The calls of the last reply.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Work {
+pub(super) struct CallWork {
     waiting: VecDeque<Queued>,
     running: Option<ToolCall>,
     results: Vec<ToolResult>,
@@ -37,7 +37,7 @@ struct Queued {
 }
 
 /// The treatment of a call.
-enum Judged {
+enum CallVerdict {
     Run,
     /// It cannot be performed at all.
     Fault(String),
@@ -55,17 +55,17 @@ impl Turn {
         // Calls beyond the limit are named to the model after the results of the others.
         let left_out = calls.len().saturating_sub(most);
         calls.truncate(most);
-        let waiting: VecDeque<Queued> = calls.into_iter().map(|call| self.admit(call)).collect();
+        let waiting: VecDeque<Queued> = calls.into_iter().map(|call| self.admit_call(call)).collect();
         let admitted = waiting.iter().map(|queued| queued.call.clone());
         let parts = assistant_parts(reasoning, text, admitted);
         self.conversation.push(ChatMessage { role: Role::Assistant, parts, label: self.label.clone() });
-        self.work = Work { waiting, running: None, results: Vec::new(), left_out };
+        self.work = CallWork { waiting, running: None, results: Vec::new(), left_out };
         self.run_next(out);
     }
 
     /// Makes a call fit to be stored and sent back to a provider: an id that is unique in the turn, a plain
     /// name, an object as arguments.
-    fn admit(&mut self, call: ToolCall) -> Queued {
+    fn admit_call(&mut self, call: ToolCall) -> Queued {
         let ToolCall { id, name, arguments } = call;
         let offered: Vec<&str> = self.seed.tools.iter().map(|tool| tool.name.as_str()).collect();
         let known = offered.contains(&name.as_str());
@@ -81,7 +81,7 @@ impl Turn {
                 // Some models send null for a tool without parameters.
                 Value::Null => (json!({}), None),
                 Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
-                    let shown = text::cut(&arguments.to_string(), INVALID_SHOWN_CHARS);
+                    let shown = text::cut_text(&arguments.to_string(), INVALID_SHOWN_CHARS);
                     let spec = self.seed.tools.iter().find(|tool| tool.name == name);
                     (json!({ "invalid": shown }), Some(notice::arguments_not_an_object(spec)))
                 }
@@ -107,26 +107,26 @@ impl Turn {
     fn run_next(&mut self, out: &mut Vec<Effect>) {
         while let Some(Queued { call, fault }) = self.work.waiting.pop_front() {
             match self.judge_call(&call, fault) {
-                Judged::Run => {
+                CallVerdict::Run => {
                     self.tool_calls += 1;
                     self.phase = Phase::Acting;
                     self.work.running = Some(call.clone());
                     out.push(Effect::Act { call, label: self.label.clone() });
                     return;
                 }
-                Judged::Fault(text) => {
+                CallVerdict::Fault(text) => {
                     let result = own_result(&call, ToolOutcome::Failed, text, &self.label);
-                    self.repeats.note(&call, &result);
+                    self.repeats.note_result(&call, &result);
                     self.work.results.push(result);
                 }
                 // Not noted: a refusal is not a new result, so it is not progress.
-                Judged::Repeated => {
+                CallVerdict::Repeated => {
                     let text = notice::REPEATED.to_owned();
                     self.work.results.push(own_result(&call, ToolOutcome::Failed, text, &self.label));
                 }
                 // The model's text about this call and all waiting calls is the same, so that no call stays
                 // unanswered.
-                Judged::Stop(text, reason) => {
+                CallVerdict::Stop(text, reason) => {
                     self.work.results.push(own_result(
                         &call,
                         ToolOutcome::Cancelled,
@@ -140,26 +140,26 @@ impl Turn {
             }
         }
         self.close_work();
-        self.proceed(out);
+        self.proceed_turn(out);
     }
 
-    fn judge_call(&mut self, call: &ToolCall, fault: Option<String>) -> Judged {
+    fn judge_call(&mut self, call: &ToolCall, fault: Option<String>) -> CallVerdict {
         let limits = &self.config.limits;
         // Repetition is checked first: a call with wrong arguments that repeats itself is a circle, too.
-        match self.repeats.judge(call, limits.max_identical_calls) {
+        match self.repeats.judge_call(call, limits.max_identical_calls) {
             Repeat::No => {}
-            Repeat::Again => return Judged::Repeated,
-            Repeat::Stuck => return Judged::Stop(notice::STOPPED.to_owned(), notice::STUCK.to_owned()),
+            Repeat::Again => return CallVerdict::Repeated,
+            Repeat::Stuck => return CallVerdict::Stop(notice::STOPPED.to_owned(), notice::STUCK.to_owned()),
         }
         if let Some(fault) = fault {
-            return Judged::Fault(fault);
+            return CallVerdict::Fault(fault);
         }
         let most = limits.max_tool_calls_per_turn;
         // The limit counts calls that were submitted, not those that were refused here.
         if self.tool_calls >= most {
-            return Judged::Stop(notice::beyond_tool_cap(most), notice::tool_cap(most));
+            return CallVerdict::Stop(notice::beyond_tool_cap(most), notice::tool_cap(most));
         }
-        Judged::Run
+        CallVerdict::Run
     }
 
     pub(super) fn take_result(
@@ -174,21 +174,21 @@ impl Turn {
         }
         // A result for any other call than the running one is a bug of the driver.
         let Some(call) = self.work.running.take_if(|call| call.id == result.call_id) else {
-            return Err(Why::OtherCall { found: text::name(&result.call_id) });
+            return Err(Why::OtherCall { found: text::plain_name(&result.call_id) });
         };
         self.cut_result(&mut result);
-        self.weigh(result.outcome);
+        self.weigh_outcome(result.outcome);
         if let Some(ask) = ask
             && result.outcome == ToolOutcome::Waiting
         {
             self.open_asks.insert(ask, call.name.clone());
         }
-        self.repeats.note(&call, &result);
+        self.repeats.note_result(&call, &result);
         self.work.results.push(result);
         if let Some(text) = ends {
             self.drop_waiting(notice::STOPPED);
             self.close_work();
-            self.block(text, out);
+            self.block_answer(text, out);
         } else {
             self.run_next(out);
         }
@@ -202,7 +202,7 @@ impl Turn {
         // The ask may be of an earlier call of this turn: its tool's name comes from there.
         let Some(tool) = self.open_asks.remove(ask) else { return Err(Why::UnknownAsk(ask.clone())) };
         self.cut_result(&mut result);
-        self.weigh(result.outcome);
+        self.weigh_outcome(result.outcome);
         result.name = tool;
         let text = notice::answered(ask, &result);
         let parts = vec![Part::Text { text }];
@@ -237,7 +237,7 @@ impl Turn {
 
     /// Puts the results into the conversation: one message for all results of a reply.
     fn close_work(&mut self) {
-        let Work { results, left_out, .. } = std::mem::take(&mut self.work);
+        let CallWork { results, left_out, .. } = std::mem::take(&mut self.work);
         let mut label = self.label.clone();
         for result in &results {
             label.join(&result.label);
@@ -253,11 +253,11 @@ impl Turn {
 
     fn cut_result(&self, result: &mut ToolResult) {
         let most = usize::try_from(self.config.limits.max_result_chars).unwrap_or(usize::MAX);
-        result.text = text::cut(&result.text, most);
+        result.text = text::cut_text(&result.text, most);
     }
 
     /// Notes what an outcome means for how the turn ends.
-    const fn weigh(&mut self, outcome: ToolOutcome) {
+    const fn weigh_outcome(&mut self, outcome: ToolOutcome) {
         match outcome {
             ToolOutcome::Done | ToolOutcome::Simulated => {
                 self.achieved = true;

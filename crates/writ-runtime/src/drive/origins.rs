@@ -18,7 +18,7 @@ impl Drive {
     ) -> Result<Option<Arc<Origins>>, EngineError> {
         let tools = self.core.servers.registry();
         // A tool of another program always does.
-        if tools.get(&call.name).is_some_and(|tool| !tool.leaves()) {
+        if tools.get(&call.name).is_some_and(|tool| !tool.can_leave()) {
             return Ok(None);
         }
         let mut origins = self.core.owner_origins(self.session.id)?;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use writ_mcp::config::{Readers, ServerName};
 use writ_mcp::definition::Definition;
 use writ_models::schema::Dialect;
-use writ_tools::foreign::{ForeignError, ForeignTool, Row};
+use writ_tools::foreign::{ForeignError, ForeignRow, ForeignTool};
 use writ_tools::registry::Registry;
 use writ_types::error::{Exit, Report};
 use writ_types::taint::Taint;
@@ -99,10 +99,10 @@ pub fn check(source: &dyn ServerSource, own: &Registry) -> Result<(), Report> {
 /// # Errors
 ///
 /// If it cannot be offered.
-pub fn row(server: &Server, tool: &Definition) -> Result<Row, ForeignError> {
+pub fn row(server: &Server, tool: &Definition) -> Result<ForeignRow, ForeignError> {
     let rule = server.spec.rule(&tool.name);
     let not_canonical = || ForeignError::Unpinned(tool.name.clone());
-    Row::new(ForeignTool {
+    ForeignRow::from_tool(ForeignTool {
         server: server.name.to_string(),
         tool: tool.name.clone(),
         host: server.spec.host(),

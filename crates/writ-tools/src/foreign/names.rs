@@ -12,8 +12,8 @@ const DIGITS: usize = 8;
 /// The name under which models call a tool, where no other tool of its server needs the same one: `SERVER__TOOL` in the
 /// letters that every provider takes. What is too long is cut, and ends with a digest of the whole.
 pub fn called(server: &str, tool: &str) -> String {
-    let name = plain(server, tool);
-    if name.len() > MAX_CALLED_NAME { marked(server, tool) } else { name }
+    let name = plain_name(server, tool);
+    if name.len() > MAX_CALLED_NAME { marked_name(server, tool) } else { name }
 }
 
 /// Returns the names under which models call the tools of a server, by the tools' own names. Where two names
@@ -29,13 +29,13 @@ pub fn called_all<'a>(server: &str, tools: impl IntoIterator<Item = &'a str>) ->
         let name = called(server, tool);
         let is_shared = uses.get(&name).is_some_and(|uses| *uses > 1);
         let is_own = name.ends_with(&format!("__{tool}"));
-        if is_shared && !is_own { marked(server, tool) } else { name }
+        if is_shared && !is_own { marked_name(server, tool) } else { name }
     };
     tools.iter().map(|tool| (*tool, name(tool))).collect()
 }
 
 /// The name in plain letters; one that would begin with a digit begins with `_`.
-fn plain(server: &str, tool: &str) -> String {
+fn plain_name(server: &str, tool: &str) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() || c == '-' { c } else { '_' };
     let name = format!("{server}__{}", tool.chars().map(plain).collect::<String>());
     // Providers refuse names that begin with a digit.
@@ -43,11 +43,11 @@ fn plain(server: &str, tool: &str) -> String {
 }
 
 /// The name, cut where it is too long, with a digest of what it stands for.
-fn marked(server: &str, tool: &str) -> String {
+fn marked_name(server: &str, tool: &str) -> String {
     let digest = Digest::of(format!("{server}\0{tool}").as_bytes()).to_string();
     // The last digits of the digest, which is hexadecimal.
     let digits: String = digest.chars().rev().filter(char::is_ascii_hexdigit).take(DIGITS).collect();
-    let kept: String = plain(server, tool).chars().take(MAX_CALLED_NAME - DIGITS - 1).collect();
+    let kept: String = plain_name(server, tool).chars().take(MAX_CALLED_NAME - DIGITS - 1).collect();
     format!("{kept}_{digits}")
 }
 

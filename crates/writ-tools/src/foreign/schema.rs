@@ -20,7 +20,7 @@ const MAX_NAME_CHARS: usize = 80;
 
 /// The reason that a schema cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum SchemaError {
+pub enum ForeignSchemaError {
     /// Its references cannot be put in their places.
     #[error(transparent)]
     Expand(#[from] ExpandError),
@@ -34,25 +34,25 @@ pub enum SchemaError {
 
 /// A schema that can be checked against.
 #[derive(Clone)]
-pub(crate) struct Checked {
+pub(crate) struct ArgumentSchema {
     validator: Arc<Validator>,
     expanded: usize,
 }
 
-impl std::fmt::Debug for Checked {
+impl std::fmt::Debug for ArgumentSchema {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Checked").field("expanded", &self.expanded).finish_non_exhaustive()
     }
 }
 
-impl Checked {
+impl ArgumentSchema {
     /// Compiles a schema that was expanded. Nothing is ever fetched for it.
-    pub(crate) fn new(schema: &Value) -> Result<Self, SchemaError> {
+    pub(crate) fn from_schema(schema: &Value) -> Result<Self, ForeignSchemaError> {
         // Arguments are always an object, so another schema could never fit.
         if !is_of_object(schema) {
-            return Err(SchemaError::NotObject);
+            return Err(ForeignSchemaError::NotObject);
         }
-        let expanded = count(schema);
+        let expanded = count_values(schema);
         // A pattern is compiled with a bound on its size and runs in linear time.
         let patterns = PatternOptions::regex().size_limit(MAX_PATTERN_BYTES);
         let built = jsonschema::options()
@@ -61,18 +61,22 @@ impl Checked {
             .should_validate_formats(false)
             .with_retriever(Nothing)
             .build(schema);
-        let validator = Arc::new(built.map_err(|_invalid| SchemaError::Invalid)?);
+        let validator = Arc::new(built.map_err(|_invalid| ForeignSchemaError::Invalid)?);
         Ok(Self { validator, expanded })
     }
 
     /// Checks arguments, and returns the problems in our own words.
-    pub(crate) fn check(&self, arguments: &Value) -> Result<(), Vec<String>> {
+    pub(crate) fn check_arguments(&self, arguments: &Value) -> Result<(), Vec<String>> {
         // The work of a check grows with both sizes, and the server chose one of them.
-        if count(arguments).saturating_mul(self.expanded) > MAX_WORK {
+        if count_values(arguments).saturating_mul(self.expanded) > MAX_WORK {
             return Err(vec!["the arguments are too large to be checked".to_owned()]);
         }
-        let problems: Vec<_> =
-            self.validator.iter_errors(arguments).take(MAX_PROBLEMS).map(|error| told(&error)).collect();
+        let problems: Vec<_> = self
+            .validator
+            .iter_errors(arguments)
+            .take(MAX_PROBLEMS)
+            .map(|error| describe_error(&error))
+            .collect();
         if problems.is_empty() { Ok(()) } else { Err(problems) }
     }
 }
@@ -99,17 +103,17 @@ impl jsonschema::Retrieve for Nothing {
 }
 
 /// Counts the values in one.
-fn count(value: &Value) -> usize {
+fn count_values(value: &Value) -> usize {
     let inside: usize = match value {
-        Value::Array(values) => values.iter().map(count).sum(),
-        Value::Object(fields) => fields.values().map(count).sum(),
+        Value::Array(values) => values.iter().map(count_values).sum(),
+        Value::Object(fields) => fields.values().map(count_values).sum(),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => 0,
     };
     inside.saturating_add(1)
 }
 
 /// A problem: where, and which word of the standard is not met. Texts of the schema are not repeated, but for names.
-fn told(error: &ValidationError<'_>) -> String {
+fn describe_error(error: &ValidationError<'_>) -> String {
     let at = error.instance_path.as_str();
     let at = if at.is_empty() {
         "the arguments".to_owned()

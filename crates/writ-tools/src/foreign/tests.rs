@@ -46,13 +46,13 @@ fn letter() -> Value {
     })
 }
 
-fn row(change: impl FnOnce(&mut ForeignTool)) -> Row {
+fn row(change: impl FnOnce(&mut ForeignTool)) -> ForeignRow {
     let mut known = known("send", letter());
     change(&mut known);
-    Row::new(known).expect("usable")
+    ForeignRow::from_tool(known).expect("usable")
 }
 
-fn prepared(row: &Row, arguments: Value) -> Result<Prepared, ToolError> {
+fn prepared(row: &ForeignRow, arguments: Value) -> Result<Prepared, ToolError> {
     let (label, config) = (Label::new(Taint::Owner), Config::default());
     let context = ToolContext {
         agent: "main",
@@ -115,17 +115,17 @@ fn what_is_neither_content_nor_free_is_a_sink() {
     for path in ["cc", "nothing.deeper"] {
         let mut known = known("send", letter());
         known.sinks = Some(vec![path.to_owned()]);
-        assert!(matches!(Row::new(known), Err(ForeignError::Declared { .. })), "{path}");
+        assert!(matches!(ForeignRow::from_tool(known), Err(ForeignError::Declared { .. })), "{path}");
     }
     let then = json!({"type": "object", "properties": {"then": {"type": "string"}}});
-    assert!(matches!(Row::new(known("send", then)), Err(ForeignError::Then(_))));
+    assert!(matches!(ForeignRow::from_tool(known("send", then)), Err(ForeignError::Then(_))));
 }
 
 /// Undeclared, whatever can carry something is a sink.
 #[test]
 fn names_that_the_schema_does_not_have_and_lists_of_truth_values_are_sinks() {
     let open = json!({"type": "object", "properties": {"q": {}, "deep": {"properties": {"a": {}}}}});
-    let row = Row::new(known("look", open)).expect("usable");
+    let row = ForeignRow::from_tool(known("look", open)).expect("usable");
     let arguments = json!({"q": true, "deep": {"a": 1, "secret": null}, "x": [true, null]});
     let wished = prepared(&row, arguments).expect("fits");
     let found = told(&wished.sinks);
@@ -162,13 +162,14 @@ fn a_tree_is_told_without_references_and_checked_as_deep_as_it_is_followed() {
     });
     let schema =
         json!({"type": "object", "properties": {"root": {"$ref": "#/$defs/node"}}, "$defs": {"node": node}});
-    let row = Row::new(known("send", schema)).expect("usable");
-    assert!(!row.spec().schema.to_string().contains("$"), "{}", row.spec().schema);
+    let row = ForeignRow::from_tool(known("send", schema)).expect("usable");
+    assert!(!row.tool_spec().schema.to_string().contains("$"), "{}", row.tool_spec().schema);
     assert!(
-        row.arguments(&json!({"root": {"name": "a", "children": [{"name": "b", "children": []}]}})).is_ok()
+        row.checked_arguments(&json!({"root": {"name": "a", "children": [{"name": "b", "children": []}]}}))
+            .is_ok()
     );
-    assert!(row.arguments(&json!({"root": {"name": "a", "children": [{"name": 5}]}})).is_err());
-    let sinks = row.sinks(&json!({"root": {"name": "a", "children": [{"name": "b"}]}}));
+    assert!(row.checked_arguments(&json!({"root": {"name": "a", "children": [{"name": 5}]}})).is_err());
+    let sinks = row.find_sinks(&json!({"root": {"name": "a", "children": [{"name": "b"}]}}));
     assert_eq!(told(&sinks), [("root.name", "a"), ("root.children.0.name", "b")]);
 }
 
@@ -183,42 +184,46 @@ fn schemas_that_are_traps_are_refused() {
         .chain([("d64".to_owned(), json!({}))])
         .collect();
     let traps = [
-        (json!({"$ref": "#"}), SchemaError::Expand(ExpandError::Circle)),
+        (json!({"$ref": "#"}), ForeignSchemaError::Expand(ExpandError::Circle)),
         (
             json!({"allOf": [{"$ref": "#/$defs/a"}], "$defs": {"a": {"not": {"$ref": "#/$defs/a"}}}}),
-            SchemaError::Expand(ExpandError::Circle),
+            ForeignSchemaError::Expand(ExpandError::Circle),
         ),
-        (json!({"$ref": "#/$defs/d0", "$defs": doubling}), SchemaError::Expand(ExpandError::TooLarge)),
-        (json!({"$ref": "https://evil.example/schema"}), SchemaError::Expand(ExpandError::Reference)),
-        (json!({"$ref": "file:///etc/passwd"}), SchemaError::Expand(ExpandError::Reference)),
-        (json!({"$ref": "#missing"}), SchemaError::Expand(ExpandError::Reference)),
+        (json!({"$ref": "#/$defs/d0", "$defs": doubling}), ForeignSchemaError::Expand(ExpandError::TooLarge)),
+        (json!({"$ref": "https://evil.example/schema"}), ForeignSchemaError::Expand(ExpandError::Reference)),
+        (json!({"$ref": "file:///etc/passwd"}), ForeignSchemaError::Expand(ExpandError::Reference)),
+        (json!({"$ref": "#missing"}), ForeignSchemaError::Expand(ExpandError::Reference)),
         (
             json!({"$id": "https://evil.example/", "$ref": "other"}),
-            SchemaError::Expand(ExpandError::Reference),
+            ForeignSchemaError::Expand(ExpandError::Reference),
         ),
-        (json!({"$dynamicRef": "#x"}), SchemaError::Expand(ExpandError::Reference)),
-        (json!({"type": "elephant"}), SchemaError::NotObject),
-        (json!({"type": ["string", "null"]}), SchemaError::NotObject),
-        (json!({"properties": {"a": {"type": "elephant"}}}), SchemaError::Invalid),
-        (json!({"properties": {"a": {"pattern": "(?=a)*+"}}}), SchemaError::Invalid),
-        (json!({"properties": {"a": {"pattern": "(((a{1000}){1000}){1000})"}}}), SchemaError::Invalid),
-        (json!({"$schema": "https://evil.example/meta"}), SchemaError::Invalid),
+        (json!({"$dynamicRef": "#x"}), ForeignSchemaError::Expand(ExpandError::Reference)),
+        (json!({"type": "elephant"}), ForeignSchemaError::NotObject),
+        (json!({"type": ["string", "null"]}), ForeignSchemaError::NotObject),
+        (json!({"properties": {"a": {"type": "elephant"}}}), ForeignSchemaError::Invalid),
+        (json!({"properties": {"a": {"pattern": "(?=a)*+"}}}), ForeignSchemaError::Invalid),
+        (json!({"properties": {"a": {"pattern": "(((a{1000}){1000}){1000})"}}}), ForeignSchemaError::Invalid),
+        (json!({"$schema": "https://evil.example/meta"}), ForeignSchemaError::Invalid),
     ];
     for (schema, expected) in traps {
-        let refused = Row::new(known("send", schema.clone())).expect_err("a trap");
+        let refused = ForeignRow::from_tool(known("send", schema.clone())).expect_err("a trap");
         let expected = ForeignError::Schema { name: "crm__send".into(), why: expected };
         assert_eq!(refused, expected, "{schema:.200}");
     }
     let evil = json!({"properties": {"a": {"pattern": "^(a+)+$"}}});
-    let slow = Row::new(known("send", evil)).expect("linear here");
-    assert!(slow.arguments(&json!({"a": format!("{}!", "a".repeat(50_000))})).is_err(), "and at once");
+    let slow = ForeignRow::from_tool(known("send", evil)).expect("linear here");
+    assert!(
+        slow.checked_arguments(&json!({"a": format!("{}!", "a".repeat(50_000))})).is_err(),
+        "and at once"
+    );
 }
 
 /// Rows: SCL-101 (in part: equal names)
 #[test]
 fn two_tools_that_would_be_called_the_same_are_both_found_by_their_calls() {
     let long = "x".repeat(80);
-    let rows = ["a.b", "a_b", "c", &long].map(|tool| Row::new(known(tool, json!({}))).expect("usable"));
+    let rows =
+        ["a.b", "a_b", "c", &long].map(|tool| ForeignRow::from_tool(known(tool, json!({}))).expect("usable"));
     let registry = Registry::core().with_foreign(rows);
     let toolset = registry.toolset(AgentRole::Executor, &AllowList::All);
     let called: Vec<_> = toolset
@@ -238,11 +243,12 @@ fn two_tools_that_would_be_called_the_same_are_both_found_by_their_calls() {
 #[test]
 fn models_are_told_whose_words_they_read_within_a_bound() {
     let tool = row(|known| known.description = "y".repeat(3 * MAX_TOLD_CHARS));
-    let spec = tool.spec();
+    let spec = tool.tool_spec();
     assert!(spec.description.starts_with("[A tool of the server 'crm'; these are its words] yyy"));
     assert!(spec.description.len() < MAX_TOLD_CHARS + 120, "{}", spec.description.len());
     let big = json!({"description": "z".repeat(MAX_TOLD_BYTES / 3)});
-    let rows = ["a", "b", "c", "d"].map(|name| Row::new(known(name, big.clone())).expect("usable"));
+    let rows =
+        ["a", "b", "c", "d"].map(|name| ForeignRow::from_tool(known(name, big.clone())).expect("usable"));
     let registry = Registry::core().with_foreign(rows);
     assert_eq!(registry.without_room(&AllowList::All), ["crm__c", "crm__d"]);
     let specs = registry.specs(AgentRole::Executor, &AllowList::All);
@@ -265,12 +271,12 @@ fn a_schema_that_says_nothing_is_told_as_one_of_an_object() {
     for schema in
         [json!({}), json!({"$schema": "http://json-schema.org/draft-07/schema#"}), json!({"properties": {}})]
     {
-        let row = Row::new(known("send", schema)).expect("usable");
+        let row = ForeignRow::from_tool(known("send", schema)).expect("usable");
         assert_eq!(
-            (&row.spec().schema["type"], row.spec().schema["properties"].is_object()),
+            (&row.tool_spec().schema["type"], row.tool_spec().schema["properties"].is_object()),
             (&json!("object"), true)
         );
-        assert_eq!(row.arguments(&json!({"a": 1})), Ok(json!({"a": 1})));
+        assert_eq!(row.checked_arguments(&json!({"a": 1})), Ok(json!({"a": 1})));
     }
 }
 
@@ -294,8 +300,8 @@ proptest! {
     fn no_leaf_is_forgotten(texts in proptest::collection::vec("[a-z]{1,5}", 1..10), numbers in proptest::collection::vec(0..1000_i64, 1..10)) {
         let arguments = json!({"a": {"b": [texts, {"c": numbers}]}, "d": null, "e": true});
         let properties = json!({"a": {}, "b": {}, "c": {}, "d": {}, "e": {}});
-        let row = Row::new(known("look", json!({"type": "object", "properties": properties}))).expect("usable");
-        let found = row.sinks(&arguments);
+        let row = ForeignRow::from_tool(known("look", json!({"type": "object", "properties": properties}))).expect("usable");
+        let found = row.find_sinks(&arguments);
         prop_assert_eq!(found.len(), texts.len() + numbers.len());
         for text in texts.into_iter().chain(numbers.iter().map(ToString::to_string)) {
             prop_assert!(found.iter().any(|sink| sink.value == text));
@@ -307,7 +313,7 @@ proptest! {
 #[test]
 fn the_owners_word_about_who_gets_it_goes_with_the_call() {
     let declared = |whom: &str, takes: &str| {
-        Row::new(ForeignTool {
+        ForeignRow::from_tool(ForeignTool {
             sinks: Some(vec!["to".into()]),
             free: vec!["text".into(), "copies".into()],
             whom: vec![whom.into()],

@@ -2,8 +2,8 @@
 
 use serde_json::{Map, Number, Value};
 
-use super::folded;
-use super::json::parsed;
+use super::fold_name;
+use super::json::parse_layers;
 
 /// The deepest value that is looked at.
 const MAX_DEPTH: usize = 16;
@@ -11,8 +11,8 @@ const MAX_DEPTH: usize = 16;
 const MAX_TEXT_BYTES: usize = 1024 * 1024;
 
 /// The value with everything that does not fit its schema, and can only mean one thing, in the form that it means.
-pub(crate) fn coerce(schema: &Value, value: &Value) -> Value {
-    part(schema, value, 0)
+pub(crate) fn coerce_value(schema: &Value, value: &Value) -> Value {
+    coerce_part(schema, value, 0)
 }
 
 /// The arguments with `null` for what must be given, may be `null`, and was left out.
@@ -24,7 +24,7 @@ pub(crate) fn with_nulls(schema: &Value, mut value: Value) -> Value {
             let property = schema.get("properties").and_then(|all| all.get(name));
             // A missing field is added only where null is a value of its own.
             if !fields.contains_key(name)
-                && property.is_some_and(|property| types(property).contains(&"null"))
+                && property.is_some_and(|property| schema_types(property).contains(&"null"))
             {
                 fields.insert(name.to_owned(), Value::Null);
             }
@@ -34,7 +34,7 @@ pub(crate) fn with_nulls(schema: &Value, mut value: Value) -> Value {
 }
 
 /// The types that a part of a schema takes; none: it does not say.
-fn types(schema: &Value) -> Vec<&str> {
+fn schema_types(schema: &Value) -> Vec<&str> {
     let mut found = match schema.get("type") {
         Some(Value::String(kind)) => vec![kind.as_str()],
         Some(Value::Array(kinds)) => kinds.iter().filter_map(Value::as_str).collect(),
@@ -43,34 +43,34 @@ fn types(schema: &Value) -> Vec<&str> {
     if found.is_empty() {
         // A union lists its types in branches.
         for branch in ["anyOf", "oneOf"].iter().filter_map(|name| schema.get(*name)?.as_array()).flatten() {
-            found.extend(types(branch));
+            found.extend(schema_types(branch));
         }
     }
     found
 }
 
-fn part(schema: &Value, value: &Value, depth: usize) -> Value {
+fn coerce_part(schema: &Value, value: &Value, depth: usize) -> Value {
     if depth > MAX_DEPTH {
         return value.clone();
     }
-    let kinds: Vec<&str> = types(schema).into_iter().filter(|kind| *kind != "null").collect();
+    let kinds: Vec<&str> = schema_types(schema).into_iter().filter(|kind| *kind != "null").collect();
     // Of several types, none is meant more than another.
     let [kind] = kinds.as_slice() else { return value.clone() };
     match (*kind, value) {
-        ("object", Value::Object(fields)) => object(schema, fields, depth),
-        ("array", Value::Array(items)) => list(schema, items, depth),
-        ("object" | "array", Value::String(text)) => match read(text) {
-            Some(Value::Object(fields)) if *kind == "object" => object(schema, &fields, depth),
-            Some(Value::Array(items)) if *kind == "array" => list(schema, &items, depth),
+        ("object", Value::Object(fields)) => coerce_object(schema, fields, depth),
+        ("array", Value::Array(items)) => coerce_list(schema, items, depth),
+        ("object" | "array", Value::String(text)) => match read_json(text) {
+            Some(Value::Object(fields)) if *kind == "object" => coerce_object(schema, &fields, depth),
+            Some(Value::Array(items)) if *kind == "array" => coerce_list(schema, &items, depth),
             Some(_) | None => value.clone(),
         },
         ("string", Value::String(text)) => one_of(schema, text).unwrap_or_else(|| value.clone()),
         // A list could be one of lines, of words or of records: its text form is ambiguous.
         ("string", Value::Object(_) | Value::Number(_) | Value::Bool(_)) => Value::String(value.to_string()),
-        ("integer" | "number", Value::String(text)) => number(text.trim())
+        ("integer" | "number", Value::String(text)) => parse_number(text.trim())
             .filter(|found| *kind == "number" || is_whole(found))
-            .map_or_else(|| value.clone(), whole),
-        ("integer", Value::Number(number)) => whole(number.clone()),
+            .map_or_else(|| value.clone(), whole_number),
+        ("integer", Value::Number(number)) => whole_number(number.clone()),
         ("boolean", Value::String(text)) => match text.trim().to_ascii_lowercase().as_str() {
             "true" => Value::Bool(true),
             "false" => Value::Bool(false),
@@ -80,12 +80,12 @@ fn part(schema: &Value, value: &Value, depth: usize) -> Value {
     }
 }
 
-fn read(text: &str) -> Option<Value> {
-    if text.len() > MAX_TEXT_BYTES { None } else { parsed(text.trim()) }
+fn read_json(text: &str) -> Option<Value> {
+    if text.len() > MAX_TEXT_BYTES { None } else { parse_layers(text.trim()) }
 }
 
 /// The number that a text is, written as JSON writes it.
-fn number(text: &str) -> Option<Number> {
+fn parse_number(text: &str) -> Option<Number> {
     let is_plain = text.bytes().all(|b| b.is_ascii_digit() || matches!(b, b'-' | b'.' | b'e' | b'E' | b'+'));
     if is_plain { serde_json::from_str(text).ok() } else { None }
 }
@@ -95,7 +95,7 @@ fn is_whole(number: &Number) -> bool {
 }
 
 /// A number without a fraction as an integer, as `5` for `5.0`.
-fn whole(number: Number) -> Value {
+fn whole_number(number: Number) -> Value {
     /// Beyond this, a fraction cannot be represented.
     const MOST: f64 = 9_007_199_254_740_992.0;
     let written =
@@ -110,46 +110,51 @@ fn one_of(schema: &Value, text: &str) -> Option<Value> {
     if named.iter().any(|value| value.as_str() == Some(text)) {
         return None;
     }
-    let wanted = folded(text);
-    let mut found = named.iter().filter(|value| value.as_str().is_some_and(|value| folded(value) == wanted));
+    let wanted = fold_name(text);
+    let mut found =
+        named.iter().filter(|value| value.as_str().is_some_and(|value| fold_name(value) == wanted));
     found.next().filter(|_| found.next().is_none()).cloned()
 }
 
-fn list(schema: &Value, items: &[Value], depth: usize) -> Value {
+fn coerce_list(schema: &Value, items: &[Value], depth: usize) -> Value {
     match schema.get("items") {
-        Some(of) => items.iter().map(|item| part(of, item, depth + 1)).collect(),
+        Some(of) => items.iter().map(|item| coerce_part(of, item, depth + 1)).collect(),
         None => items.to_vec().into(),
     }
 }
 
-fn object(schema: &Value, fields: &Map<String, Value>, depth: usize) -> Value {
+fn coerce_object(schema: &Value, fields: &Map<String, Value>, depth: usize) -> Value {
     let none = Map::new();
     let properties = schema.get("properties").and_then(Value::as_object).unwrap_or(&none);
     let required = schema.get("required").and_then(Value::as_array);
     let is_required = |name: &str| required.is_some_and(|names| names.iter().any(|one| one == name));
     let mut written = Map::new();
     for (name, value) in fields {
-        let known = named(properties, fields, name);
+        let known = rename_fields(properties, fields, name);
         let Some(property) = properties.get(known) else {
             written.insert(name.clone(), value.clone());
             continue;
         };
         // Nothing is what was left out, where it may be.
-        if value.is_null() && !is_required(known) && !types(property).contains(&"null") {
+        if value.is_null() && !is_required(known) && !schema_types(property).contains(&"null") {
             continue;
         }
-        written.insert(known.to_owned(), part(property, value, depth + 1));
+        written.insert(known.to_owned(), coerce_part(property, value, depth + 1));
     }
     Value::Object(written)
 }
 
 /// The property that a name means: its own, or the only one that is the same but for case, blanks and how its words are
 /// joined, where that is not given besides.
-fn named<'a>(properties: &'a Map<String, Value>, fields: &Map<String, Value>, name: &'a str) -> &'a str {
+fn rename_fields<'a>(
+    properties: &'a Map<String, Value>,
+    fields: &Map<String, Value>,
+    name: &'a str,
+) -> &'a str {
     if properties.contains_key(name) {
         return name;
     }
-    let joined = |name: &str| folded(name).replace('_', "");
+    let joined = |name: &str| fold_name(name).replace('_', "");
     let wanted = joined(name);
     let mut found = properties.keys().filter(|own| joined(own) == wanted && !fields.contains_key(*own));
     let one = found.next().filter(|_| found.next().is_none());

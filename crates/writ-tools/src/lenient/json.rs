@@ -15,11 +15,11 @@ pub(super) fn object_of(value: &Value, most: usize) -> Option<Map<String, Value>
             Value::Object(object) => return Some(object),
             Value::Null => return Some(Map::new()),
             Value::String(text) if text.len() <= most => {
-                let text = unfenced(text.trim());
+                let text = strip_fence(text.trim());
                 if text.is_empty() {
                     return Some(Map::new());
                 }
-                value = parsed(text)?;
+                value = parse_layers(text)?;
             }
             Value::String(_) | Value::Bool(_) | Value::Number(_) | Value::Array(_) => return None,
         }
@@ -28,13 +28,13 @@ pub(super) fn object_of(value: &Value, most: usize) -> Option<Map<String, Value>
 }
 
 /// Reads JSON, also with comments and commas before an end, which stand outside of texts and so mean nothing.
-pub(super) fn parsed(text: &str) -> Option<Value> {
+pub(super) fn parse_layers(text: &str) -> Option<Value> {
     // Strict first: comments and trailing commas are removed only if that is needed.
-    serde_json::from_str(text).ok().or_else(|| serde_json::from_str(&plain(text)?).ok())
+    serde_json::from_str(text).ok().or_else(|| serde_json::from_str(&plain_text(text)?).ok())
 }
 
 /// Returns the text within a code fence, if there is one around all of it.
-fn unfenced(text: &str) -> &str {
+fn strip_fence(text: &str) -> &str {
     let Some(inner) = text.strip_prefix("```").and_then(|rest| rest.strip_suffix("```")) else { return text };
     let inner = match inner.split_once('\n') {
         Some((language, inner)) if language.trim().chars().all(|c| c.is_ascii_alphanumeric()) => inner,
@@ -45,7 +45,7 @@ fn unfenced(text: &str) -> &str {
 }
 
 /// The text without comments and commas before an end; `None`: a comment or a text has no end.
-fn plain(text: &str) -> Option<String> {
+fn plain_text(text: &str) -> Option<String> {
     let mut out = String::with_capacity(text.len());
     let mut chars = text.chars().peekable();
     while let Some(c) = chars.next() {

@@ -3,12 +3,12 @@ use serde_json::json;
 use super::*;
 use crate::def::AgentRole;
 use crate::foreign::tests::known;
-use crate::foreign::{ForeignTool, Row};
+use crate::foreign::{ForeignRow, ForeignTool};
 use crate::registry::{AllowList, Registry};
 
 /// Our tools, and one of another program.
 fn registry(schema: Value) -> Registry {
-    let row = Row::new(ForeignTool { ..known("send", schema) }).expect("usable");
+    let row = ForeignRow::from_tool(ForeignTool { ..known("send", schema) }).expect("usable");
     Registry::core().with_foreign([row])
 }
 

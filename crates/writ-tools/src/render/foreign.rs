@@ -4,11 +4,13 @@ use serde_json::Value;
 use writ_types::chat::{STRUCTURED, ToolOutcome};
 
 /// Renders an answer: its text, and its structured result where the text does not repeat it.
-pub(super) fn called(text: &str, structured: Option<&Value>, is_error: bool) -> (String, ToolOutcome) {
+pub(super) fn render_answer(text: &str, structured: Option<&Value>, is_error: bool) -> (String, ToolOutcome) {
     let said = match structured {
         Some(structured) if text.trim().is_empty() => format!("{structured:#}"),
         // Servers often repeat the structured result as text; the model needs it once.
-        Some(structured) if !repeats(text, structured) => format!("{text}{STRUCTURED}{structured:#}"),
+        Some(structured) if !repeats_structured(text, structured) => {
+            format!("{text}{STRUCTURED}{structured:#}")
+        }
         Some(_) | None => text.to_owned(),
     };
     match (is_error, said.trim().is_empty()) {
@@ -21,7 +23,7 @@ pub(super) fn called(text: &str, structured: Option<&Value>, is_error: bool) -> 
 
 /// Returns true if a text says what the structured result says: as JSON, or as servers made with the Python library do,
 /// which put what is no object into `result`, and give each item of a list as a text of its own.
-fn repeats(text: &str, structured: &Value) -> bool {
+fn repeats_structured(text: &str, structured: &Value) -> bool {
     let is = |text: &str, value: &Value| {
         value.as_str() == Some(text) || serde_json::from_str::<Value>(text).is_ok_and(|said| said == *value)
     };
@@ -53,12 +55,12 @@ mod tests {
 
     #[test]
     fn what_is_structured_reaches_the_model_beside_a_text_and_beside_an_error() {
-        let both = called("found one", Some(&json!({"id": 7})), false);
+        let both = render_answer("found one", Some(&json!({"id": 7})), false);
         assert_eq!(both, ("found one\n[structured result]\n{\n  \"id\": 7\n}".to_owned(), ToolOutcome::Done));
-        let (error, outcome) = called("no such id", Some(&json!({"nearest": 8})), true);
+        let (error, outcome) = render_answer("no such id", Some(&json!({"nearest": 8})), true);
         assert!(error.contains("no such id") && error.contains("\"nearest\": 8"), "{error}");
         assert_eq!(outcome, ToolOutcome::Failed);
-        let alone = called("", Some(&json!({"id": 7})), false);
+        let alone = render_answer("", Some(&json!({"id": 7})), false);
         assert_eq!(alone.0, "{\n  \"id\": 7\n}");
     }
 
@@ -73,20 +75,20 @@ mod tests {
             ("one\ntwo", json!({"result": ["one", "two"]})),
             ("{\"a\":1}\n{\"a\":2}", json!({"result": [{"a": 1}, {"a": 2}]})),
         ] {
-            assert_eq!(called(text, Some(&structured), false).0, text);
+            assert_eq!(render_answer(text, Some(&structured), false).0, text);
         }
         for (text, structured) in [("5", json!({"result": 6})), ("1\n2\n3", json!({"result": [1, 2]}))] {
-            assert!(called(text, Some(&structured), false).0.contains(STRUCTURED), "{text}");
+            assert!(render_answer(text, Some(&structured), false).0.contains(STRUCTURED), "{text}");
         }
     }
 
     #[test]
     fn an_empty_result_is_an_empty_result() {
         for structured in [None, Some(&json!({"result": ""}))] {
-            let (text, outcome) = called("", structured, false);
+            let (text, outcome) = render_answer("", structured, false);
             assert_eq!(outcome, ToolOutcome::Done);
             assert_eq!(text == "(the tool answered nothing)", structured.is_none());
         }
-        assert_eq!(called(" ", None, true).0, "the tool says that it failed, and nothing more");
+        assert_eq!(render_answer(" ", None, true).0, "the tool says that it failed, and nothing more");
     }
 }

@@ -53,34 +53,34 @@ pub(super) fn is_page(media: &str, text: &str) -> bool {
 /// The text of a page.
 pub(crate) fn text_of(page: &str) -> String {
     // A scanner, not a parser: on broken pages it must stay linear and never fail.
-    let mut out = Out::default();
+    let mut out = TextOutput::default();
     let mut rest = page;
     while let Some(at) = rest.find('<') {
         let (before, tag) = rest.split_at(at);
-        out.words(before);
+        out.add_words(before);
         rest = match read_tag(tag) {
-            Some((Token::Nothing, after)) => after,
-            Some((Token::Open { name, attributes }, after)) => {
-                out.open(&name, attributes);
+            Some((HtmlToken::Nothing, after)) => after,
+            Some((HtmlToken::Open { name, attributes }, after)) => {
+                out.open_element(&name, attributes);
                 // Scripts and styles have no text for readers.
                 if UNREAD.contains(&name.as_str()) { after_closing(after, &name) } else { after }
             }
-            Some((Token::Close { name }, after)) => {
-                out.close(&name);
+            Some((HtmlToken::Close { name }, after)) => {
+                out.close_element(&name);
                 after
             }
             None => {
                 // A lone angle bracket is text.
-                out.words("<");
+                out.add_words("<");
                 tag.get(1..).unwrap_or_default()
             }
         };
     }
-    out.words(rest);
+    out.add_words(rest);
     out.text
 }
 
-enum Token<'a> {
+enum HtmlToken<'a> {
     /// A comment or declaration.
     Nothing,
     Open {
@@ -93,13 +93,13 @@ enum Token<'a> {
 }
 
 /// Reads the tag that a text begins with, and what follows it; `None`: the `<` stands for itself.
-fn read_tag(text: &str) -> Option<(Token<'_>, &str)> {
+fn read_tag(text: &str) -> Option<(HtmlToken<'_>, &str)> {
     let inner = text.get(1..)?;
     if let Some(comment) = inner.strip_prefix("!--") {
-        return Some((Token::Nothing, comment.find("-->").map_or("", |end| after(comment, end, 3))));
+        return Some((HtmlToken::Nothing, comment.find("-->").map_or("", |end| text_after(comment, end, 3))));
     }
     if inner.starts_with(['!', '?']) {
-        return Some((Token::Nothing, inner.find('>').map_or("", |end| after(inner, end, 1))));
+        return Some((HtmlToken::Nothing, inner.find('>').map_or("", |end| text_after(inner, end, 1))));
     }
     let closes = inner.starts_with('/');
     let named = inner.strip_prefix('/').unwrap_or(inner);
@@ -110,13 +110,13 @@ fn read_tag(text: &str) -> Option<(Token<'_>, &str)> {
     let (name, attributes) = named.split_at(length);
     let end = end_of_tag(attributes);
     let name = name.to_ascii_lowercase();
-    let rest = after(attributes, end, 1);
+    let rest = text_after(attributes, end, 1);
     let attributes = attributes.get(..end).unwrap_or_default();
-    Some((if closes { Token::Close { name } } else { Token::Open { name, attributes } }, rest))
+    Some((if closes { HtmlToken::Close { name } } else { HtmlToken::Open { name, attributes } }, rest))
 }
 
 /// Returns the text after `skip` bytes at a place.
-fn after(text: &str, at: usize, skip: usize) -> &str {
+fn text_after(text: &str, at: usize, skip: usize) -> &str {
     text.get(at.saturating_add(skip)..).unwrap_or_default()
 }
 
@@ -138,10 +138,10 @@ fn end_of_tag(attributes: &str) -> usize {
 fn after_closing<'a>(text: &'a str, name: &str) -> &'a str {
     let mut rest = text;
     while let Some(at) = rest.find("</") {
-        let closing = after(rest, at, 2);
+        let closing = text_after(rest, at, 2);
         let found = closing.get(..name.len()).is_some_and(|found| found.eq_ignore_ascii_case(name));
         if found {
-            return closing.find('>').map_or("", |end| after(closing, end, 1));
+            return closing.find('>').map_or("", |end| text_after(closing, end, 1));
         }
         rest = closing;
     }
@@ -149,7 +149,7 @@ fn after_closing<'a>(text: &'a str, name: &str) -> &'a str {
 }
 
 /// The value of an attribute, with its entities resolved.
-fn attribute(attributes: &str, wanted: &str) -> Option<String> {
+fn find_attribute(attributes: &str, wanted: &str) -> Option<String> {
     let mut rest = attributes;
     loop {
         rest = rest.trim_start_matches(|c: char| c.is_whitespace() || c == '/');
@@ -166,21 +166,21 @@ fn attribute(attributes: &str, wanted: &str) -> Option<String> {
         let value = value.trim_start();
         let (value, tail) = match value.chars().next() {
             Some(quote @ ('"' | '\'')) => {
-                let inner = after(value, 0, 1);
+                let inner = text_after(value, 0, 1);
                 let end = inner.find(quote).unwrap_or(inner.len());
-                (inner.get(..end).unwrap_or_default(), after(inner, end, 1))
+                (inner.get(..end).unwrap_or_default(), text_after(inner, end, 1))
             }
             Some(_) | None => value.split_at(value.find(char::is_whitespace).unwrap_or(value.len())),
         };
         if name.eq_ignore_ascii_case(wanted) {
-            return Some(resolved(value));
+            return Some(resolve_entities(value));
         }
         rest = tail;
     }
 }
 
 /// A text with its entities resolved.
-fn resolved(text: &str) -> String {
+fn resolve_entities(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(at) = rest.find('&') {
@@ -192,11 +192,11 @@ fn resolved(text: &str) -> String {
         rest = match known {
             Some((c, end)) => {
                 out.push(c);
-                after(entity, end, 1)
+                text_after(entity, end, 1)
             }
             None => {
                 out.push('&');
-                after(entity, 0, 1)
+                text_after(entity, 0, 1)
             }
         };
     }
@@ -252,7 +252,7 @@ fn entity_of(name: &str) -> Option<char> {
 
 /// The text as it grows. Spaces and line breaks wait until something follows them.
 #[derive(Default)]
-struct Out {
+struct TextOutput {
     text: String,
     space: bool,
     newlines: usize,
@@ -264,16 +264,16 @@ struct Out {
     link: Option<(String, usize)>,
 }
 
-impl Out {
-    fn words(&mut self, raw: &str) {
-        let text = resolved(raw);
+impl TextOutput {
+    fn add_words(&mut self, raw: &str) {
+        let text = resolve_entities(raw);
         if self.pre > 0 {
             // Line ends and blanks count in preformatted text.
             for c in text.chars() {
                 match c {
                     '\n' => self.newlines = self.newlines.saturating_add(1).min(2),
                     c if c.is_control() && c != '\t' => {}
-                    c => self.put(c),
+                    c => self.put_char(c),
                 }
             }
             return;
@@ -282,12 +282,12 @@ impl Out {
             if c.is_whitespace() {
                 self.space = true;
             } else if !c.is_control() {
-                self.put(c);
+                self.put_char(c);
             }
         }
     }
 
-    fn put(&mut self, c: char) {
+    fn put_char(&mut self, c: char) {
         if !self.text.is_empty() && self.newlines > 0 {
             self.text.extend(std::iter::repeat_n('\n', self.newlines));
         } else if self.space && !self.text.is_empty() {
@@ -298,64 +298,64 @@ impl Out {
         self.text.push(c);
     }
 
-    fn mark(&mut self, mark: &str) {
-        mark.chars().for_each(|c| self.put(c));
+    fn put_mark(&mut self, mark: &str) {
+        mark.chars().for_each(|c| self.put_char(c));
         self.space = true;
     }
 
-    fn lines(&mut self, count: usize) {
+    fn break_lines(&mut self, count: usize) {
         self.newlines = self.newlines.max(count);
         self.space = false;
     }
 
-    fn open(&mut self, name: &str, attributes: &str) {
+    fn open_element(&mut self, name: &str, attributes: &str) {
         match name {
-            "br" => self.lines(1),
+            "br" => self.break_lines(1),
             "li" => {
-                self.lines(1);
-                self.mark("-");
+                self.break_lines(1);
+                self.put_mark("-");
             }
             "tr" => self.cells = false,
             "td" | "th" if self.cells => {
                 self.space = true;
-                self.mark("|");
+                self.put_mark("|");
             }
-            "a" => self.link = attribute(attributes, "href").map(|href| (href, self.text.len())),
+            "a" => self.link = find_attribute(attributes, "href").map(|href| (href, self.text.len())),
             "img" => {
-                let alt = attribute(attributes, "alt").filter(|alt| !alt.trim().is_empty());
+                let alt = find_attribute(attributes, "alt").filter(|alt| !alt.trim().is_empty());
                 if let Some(alt) = alt {
-                    self.words(&format!("[{alt}]"));
+                    self.add_words(&format!("[{alt}]"));
                 }
             }
             "pre" => self.pre = self.pre.saturating_add(1),
             _other => {}
         }
-        self.stand(name);
-        if let Some(level) = heading(name) {
-            self.lines(2);
-            self.mark(&"#".repeat(level));
+        self.stand_alone(name);
+        if let Some(level) = heading_level(name) {
+            self.break_lines(2);
+            self.put_mark(&"#".repeat(level));
         }
     }
 
-    fn close(&mut self, name: &str) {
+    fn close_element(&mut self, name: &str) {
         match name {
             "td" | "th" => self.cells = true,
             "pre" => self.pre = self.pre.saturating_sub(1),
             "a" => self.end_link(),
             _other => {}
         }
-        self.stand(name);
-        if heading(name).is_some() {
-            self.lines(2);
+        self.stand_alone(name);
+        if heading_level(name).is_some() {
+            self.break_lines(2);
         }
     }
 
     /// Lines before and after an element.
-    fn stand(&mut self, name: &str) {
+    fn stand_alone(&mut self, name: &str) {
         if APART.contains(&name) {
-            self.lines(2);
+            self.break_lines(2);
         } else if BLOCKS.contains(&name) {
-            self.lines(1);
+            self.break_lines(1);
         }
     }
 
@@ -368,13 +368,13 @@ impl Out {
         let leads = !href.is_empty() && !href.starts_with('#') && !href.starts_with("javascript:");
         if leads && !own.is_empty() && own != href {
             self.space = true;
-            format!("({href})").chars().for_each(|c| self.put(c));
+            format!("({href})").chars().for_each(|c| self.put_char(c));
         }
     }
 }
 
 /// The level of a heading.
-fn heading(name: &str) -> Option<usize> {
+fn heading_level(name: &str) -> Option<usize> {
     match name.as_bytes() {
         [b'h', level @ b'1'..=b'6'] => Some(usize::from(level - b'0')),
         _other => None,

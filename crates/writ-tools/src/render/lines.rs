@@ -2,16 +2,16 @@
 
 use writ_types::encoding::{LineEnds, TextForm};
 
-use super::{MAX_LINE_CHARS, MAX_NAME_CHARS, push, trim_end_line};
+use super::{MAX_LINE_CHARS, MAX_NAME_CHARS, push_text, trim_end_line};
 use crate::outcome::{Matched, Window};
 use crate::text::{cut_end, one_line};
 
 /// Numbered lines of a file.
-pub(super) fn numbered(first_line: u64, text: &str, total_lines: u64) -> String {
+pub(super) fn number_lines(first_line: u64, text: &str, total_lines: u64) -> String {
     let mut out = String::new();
     let mut next = first_line;
     for line in text.lines() {
-        push(&mut out, format_args!("{next:>6}  {}\n", cut_end(line, MAX_LINE_CHARS)));
+        push_text(&mut out, format_args!("{next:>6}  {}\n", cut_end(line, MAX_LINE_CHARS)));
         next = next.saturating_add(1);
     }
     if total_lines == 0 {
@@ -21,7 +21,7 @@ pub(super) fn numbered(first_line: u64, text: &str, total_lines: u64) -> String 
         return format!("(the file has {total_lines} lines; there is no line {first_line})");
     }
     if next <= total_lines {
-        push(
+        push_text(
             &mut out,
             format_args!("[{} more lines; go on with \"first_line\": {next}]\n", total_lines - next + 1),
         );
@@ -30,7 +30,7 @@ pub(super) fn numbered(first_line: u64, text: &str, total_lines: u64) -> String 
 }
 
 /// Says which conventions a file has, where they are not the usual ones; an edit keeps them.
-pub(super) fn conventions(form: TextForm) -> String {
+pub(super) fn describe_conventions(form: TextForm) -> String {
     let mut said = Vec::new();
     if !form.encoding.is_utf8() {
         said.push(format!("encoding {}", form.encoding.as_str()));
@@ -53,7 +53,7 @@ pub(super) fn conventions(form: TextForm) -> String {
 }
 
 /// Lines that match a search; of a long line the part around the match, with its column.
-pub(super) fn found(matches: &[Matched], more: bool) -> String {
+pub(super) fn render_matches(matches: &[Matched], more: bool) -> String {
     if matches.is_empty() {
         return "(no match)".to_owned();
     }
@@ -61,11 +61,11 @@ pub(super) fn found(matches: &[Matched], more: bool) -> String {
     for Matched { path, line, text, window } in matches {
         let (path, text) = (one_line(path, MAX_NAME_CHARS), cut_end(text, MAX_LINE_CHARS));
         match window {
-            None => push(&mut out, format_args!("{path}:{line}: {text}\n")),
+            None => push_text(&mut out, format_args!("{path}:{line}: {text}\n")),
             Some(Window { column, cut_before, cut_after }) => {
                 let mark = |cut: bool| if cut { "…" } else { "" };
                 let (before, after) = (mark(*cut_before), mark(*cut_after));
-                push(&mut out, format_args!("{path}:{line}:{column}: {before}{text}{after}\n"));
+                push_text(&mut out, format_args!("{path}:{line}:{column}: {before}{text}{after}\n"));
             }
         }
     }

@@ -9,7 +9,7 @@ use crate::text::one_line;
 const CUT: &str = "\n[cut here: the text continues]";
 
 /// Head and body of an answer: where it came from first, since redirects may have led elsewhere.
-pub(crate) fn fetched(status: u16, url: &str, media: &str, body: &[u8], truncated: bool) -> String {
+pub(crate) fn render_fetched(status: u16, url: &str, media: &str, body: &[u8], truncated: bool) -> String {
     let head = format!("HTTP {status} from {}", one_line(url, MAX_NAME_CHARS));
     let media_type = media;
     let media =
@@ -36,14 +36,14 @@ pub(crate) fn fetched(status: u16, url: &str, media: &str, body: &[u8], truncate
 }
 
 /// Reports a saved file and its path.
-pub(super) fn saved(status: u16, url: &str, media: &str, path: &str, bytes: u64) -> String {
+pub(super) fn render_saved(status: u16, url: &str, media: &str, path: &str, bytes: u64) -> String {
     let url = one_line(url, MAX_NAME_CHARS);
     let media = if media.is_empty() { "of no named type" } else { &one_line(media, MAX_NAME_CHARS) };
     format!("HTTP {status} from {url}\nsaved to {} ({bytes} bytes, {media})", one_line(path, MAX_NAME_CHARS))
 }
 
 /// Lists the hits one after another. Each stands on lines of its own, so that none can pass for two.
-pub(super) fn searched(hits: &[WebHit]) -> String {
+pub(super) fn render_hits(hits: &[WebHit]) -> String {
     if hits.is_empty() {
         return "(nothing was found)".to_owned();
     }
@@ -65,14 +65,14 @@ mod tests {
 
     #[test]
     fn hits_are_numbered_and_none_passes_for_two() {
-        assert_eq!(searched(&[]), "(nothing was found)");
+        assert_eq!(render_hits(&[]), "(nothing was found)");
         let hit = |title: &str| WebHit {
             title: title.into(),
             url: "https://a.example/".into(),
             text: "one\ntwo".into(),
         };
         assert_eq!(
-            searched(&[hit("A\n2. B"), hit("C")]),
+            render_hits(&[hit("A\n2. B"), hit("C")]),
             "1. A\\n2. B\n   https://a.example/\n   one\\ntwo\n2. C\n   https://a.example/\n   one\\ntwo"
         );
     }
@@ -82,7 +82,7 @@ mod tests {
     fn a_long_text_is_cut_at_its_limit_between_two_characters_and_says_so() {
         let page = "\u{e9}\u{20ac}x".repeat(25_000);
         assert_eq!(page.len(), 150_000);
-        let cut = fetched(200, "https://docs.rs/", "text/plain", page.as_bytes(), false);
+        let cut = render_fetched(200, "https://docs.rs/", "text/plain", page.as_bytes(), false);
         assert!(
             cut.ends_with(CUT) && cut.starts_with("HTTP 200 from https://docs.rs/ (text/plain)\n"),
             "{}",
@@ -91,7 +91,7 @@ mod tests {
         assert!((MAX_FETCHED_BYTES - 3..=MAX_FETCHED_BYTES).contains(&cut.len()), "{}", cut.len());
         let body = cut.lines().nth(1).expect("a body");
         assert!(page.starts_with(body) && !body.contains('\u{fffd}'));
-        let short = fetched(
+        let short = render_fetched(
             200,
             "https://docs.rs/",
             "text/plain",
@@ -103,26 +103,29 @@ mod tests {
 
     #[test]
     fn answers_say_where_they_came_from_and_what_is_missing() {
-        let text = fetched(200, "https://docs.rs/", "text/plain", b"hello\n", false);
+        let text = render_fetched(200, "https://docs.rs/", "text/plain", b"hello\n", false);
         assert_eq!(text, "HTTP 200 from https://docs.rs/ (text/plain)\nhello");
-        let cut = fetched(200, "https://docs.rs/", "", "h\u{e9}".as_bytes().get(..2).expect("two"), true);
+        let cut =
+            render_fetched(200, "https://docs.rs/", "", "h\u{e9}".as_bytes().get(..2).expect("two"), true);
         assert!(cut.contains("the rest was not read") && cut.contains("\nh\u{fffd}"), "{cut}");
-        assert!(fetched(204, "u", "", b"", false).ends_with("(the answer is empty)"));
+        assert!(render_fetched(204, "u", "", b"", false).ends_with("(the answer is empty)"));
         assert!(
-            fetched(200, "u", "image/png", b"\x89PNG\xff\x00\x00\x00", false)
+            render_fetched(200, "u", "image/png", b"\x89PNG\xff\x00\x00\x00", false)
                 .ends_with("[8 bytes that are not text]")
         );
-        assert!(fetched(200, "u", "text/html", b"caf\xe9 au lait", false).contains("caf\u{fffd} au lait"));
+        assert!(
+            render_fetched(200, "u", "text/html", b"caf\xe9 au lait", false).contains("caf\u{fffd} au lait")
+        );
         let page = b"<html><title>T</title><script>x</script><p>caf&eacute;";
         assert_eq!(
-            fetched(200, "u", "text/html", page, false),
+            render_fetched(200, "u", "text/html", page, false),
             "HTTP 200 from u (text/html)\nT\n\ncaf\u{e9}"
         );
         assert_eq!(
-            saved(200, "https://docs.rs/a", "", "a\nb.bin", 7),
+            render_saved(200, "https://docs.rs/a", "", "a\nb.bin", 7),
             "HTTP 200 from https://docs.rs/a\nsaved to a\\nb.bin (7 bytes, of no named type)"
         );
-        let long = fetched(200, &"u".repeat(9_000), "text/plain", &vec![b'x'; 1_000_000], true);
+        let long = render_fetched(200, &"u".repeat(9_000), "text/plain", &vec![b'x'; 1_000_000], true);
         assert_eq!(long.len(), MAX_FETCHED_BYTES);
     }
 }

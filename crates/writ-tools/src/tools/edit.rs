@@ -14,7 +14,7 @@ pub(super) struct FileText {
 
 impl FileText {
     /// The bytes of the file.
-    pub(super) fn bytes(&self) -> Vec<u8> {
+    pub(super) fn to_bytes(&self) -> Vec<u8> {
         self.encoding.encode(&self.text)
     }
 }
@@ -27,7 +27,7 @@ impl From<String> for FileText {
 
 /// A replacement with known places.
 #[derive(Debug)]
-pub(super) struct Edit<'a> {
+pub(super) struct TextEdit<'a> {
     /// The places of the old text, as byte ranges in order.
     pub(super) places: Vec<Range<usize>>,
     new: Cow<'a, str>,
@@ -35,7 +35,7 @@ pub(super) struct Edit<'a> {
     usual: Option<&'static str>,
 }
 
-impl Edit<'_> {
+impl TextEdit<'_> {
     /// The text that replaces a place.
     pub(super) fn text_for(&self, text: &str, place: &Range<usize>) -> String {
         match self.usual {
@@ -49,7 +49,7 @@ impl Edit<'_> {
 ///
 /// A call that writes `\r\n` means it: in `new` it is written as it stands, and in `old` it is found only where it is. If it
 /// is nowhere, the call was wrong about the file, and both texts are read as if they had `\n`.
-pub(super) fn find<'a>(text: &str, old: &str, new: &'a str) -> Edit<'a> {
+pub(super) fn find_places<'a>(text: &str, old: &str, new: &'a str) -> TextEdit<'a> {
     // A mark alone is text to be found: without it, nothing would be, everywhere.
     let old = old.strip_prefix(MARK).filter(|rest| !rest.is_empty()).unwrap_or(old);
     let new = new.strip_prefix(MARK).unwrap_or(new);
@@ -57,25 +57,28 @@ pub(super) fn find<'a>(text: &str, old: &str, new: &'a str) -> Edit<'a> {
     if old.contains("\r\n") {
         let places: Vec<_> = text.match_indices(old).map(|(at, _)| at..at + old.len()).collect();
         if !places.is_empty() {
-            return Edit { places, new: Cow::Borrowed(new), usual: None };
+            return TextEdit { places, new: Cow::Borrowed(new), usual: None };
         }
     }
     let was_wrong = old.contains("\r\n");
     let usual = (was_wrong || !new.contains("\r\n")).then(|| usual_end(text));
     let new = if was_wrong { Cow::Owned(new.replace("\r\n", "\n")) } else { Cow::Borrowed(new) };
     let old = old.replace("\r\n", "\n");
-    let plain = Plain::of(text);
-    let mut places: Vec<_> =
-        plain.text.match_indices(&old).map(|(at, _)| plain.place(at)..plain.place(at + old.len())).collect();
+    let plain = Plain::from_text(text);
+    let mut places: Vec<_> = plain
+        .text
+        .match_indices(&old)
+        .map(|(at, _)| plain.original_place(at)..plain.original_place(at + old.len()))
+        .collect();
     if let Some(last) = old.strip_suffix('\n').filter(|last| places.is_empty() && !last.is_empty())
         && plain.text.ends_with(last)
     {
         // The last line of the file has no end, which no reader of its lines can see.
-        places.push(plain.place(plain.text.len() - last.len())..text.len());
+        places.push(plain.original_place(plain.text.len() - last.len())..text.len());
         let new = new.strip_suffix('\n').unwrap_or(&new).to_owned();
-        return Edit { places, new: Cow::Owned(new), usual };
+        return TextEdit { places, new: Cow::Owned(new), usual };
     }
-    Edit { places, new, usual }
+    TextEdit { places, new, usual }
 }
 
 /// A text with `\n` for every line end, and the way back to the original.
@@ -86,7 +89,7 @@ struct Plain<'a> {
 }
 
 impl<'a> Plain<'a> {
-    fn of(text: &'a str) -> Self {
+    fn from_text(text: &'a str) -> Self {
         let mut left_out = Vec::new();
         for (at, _) in text.match_indices("\r\n") {
             // Places in the plain text are counted without the removed characters before them.
@@ -97,7 +100,7 @@ impl<'a> Plain<'a> {
     }
 
     /// Returns the place in the original of a byte of the plain text; for a line end, its beginning.
-    fn place(&self, at: usize) -> usize {
+    fn original_place(&self, at: usize) -> usize {
         at + self.left_out.partition_point(|before| *before < at)
     }
 }
@@ -143,7 +146,7 @@ fn with_ends_of(old: &str, new: &str, usual: &str) -> String {
 
 /// A file written anew as a whole: with the mark and encoding that it has and, if the new text does not write `\r\n` itself,
 /// with its line ends and with or without a last one.
-pub(super) fn rewrite(old: &str, encoding: TextEncoding, new: &str) -> FileText {
+pub(super) fn rewrite_text(old: &str, encoding: TextEncoding, new: &str) -> FileText {
     let (marked, old) = old.strip_prefix(MARK).map_or((false, old), |old| (true, old));
     let new = new.strip_prefix(MARK).unwrap_or(new);
     let mut text = if marked { MARK.to_string() } else { String::new() };
@@ -185,7 +188,7 @@ mod tests {
 
     /// Every place replaced, as the tool does.
     fn patched(text: &str, old: &str, new: &str) -> Option<String> {
-        let edit = find(text, old, new);
+        let edit = find_places(text, old, new);
         let [place] = edit.places.as_slice() else { return None };
         let mut result = text.to_owned();
         result.replace_range(place.clone(), &edit.text_for(text, place));
@@ -213,7 +216,11 @@ mod tests {
         ] {
             assert_eq!(patched(text, old, new).as_deref(), Some(wanted), "{text:?} {old:?} {new:?}");
         }
-        assert_eq!(find("\u{feff}a", "\u{feff}", "").places.first(), Some(&(0..3)), "a mark is not nothing");
+        assert_eq!(
+            find_places("\u{feff}a", "\u{feff}", "").places.first(),
+            Some(&(0..3)),
+            "a mark is not nothing"
+        );
         assert_eq!(patched("a\nb\r\na\r\nb\r\n", "a\nb\n", "x\n"), None, "twice, however the lines end");
     }
 
@@ -245,12 +252,15 @@ mod tests {
             ("a\n", "", ""),
             ("\u{feff}", "x\n", "\u{feff}x\n"),
         ] {
-            assert_eq!(rewrite(old, utf8, new).text, wanted, "{old:?} {new:?}");
+            assert_eq!(rewrite_text(old, utf8, new).text, wanted, "{old:?} {new:?}");
             if !old.contains("b\nc") && !old.is_empty() && old != "\u{feff}" {
                 let form = TextForm::of(old, utf8);
                 assert_eq!(rewrite_large(Some(form), new).text, wanted, "{old:?} {new:?}");
             }
         }
-        assert_eq!(rewrite("\u{feff}a\r\n", TextEncoding::Utf16Le, "b\n").bytes(), b"\xff\xfeb\0\r\0\n\0");
+        assert_eq!(
+            rewrite_text("\u{feff}a\r\n", TextEncoding::Utf16Le, "b\n").to_bytes(),
+            b"\xff\xfeb\0\r\0\n\0"
+        );
     }
 }

@@ -11,11 +11,11 @@ use writ_policy::egress::host::HostPattern;
 use writ_types::action::{Action, ActionKind, Exec, ExecProfile};
 use writ_types::digest::Digest;
 
-use super::intent;
-use crate::arguments::{invalid, no_nul, typed};
+use super::describe_intent;
+use crate::arguments::{invalid_arguments, no_nul, parse_arguments};
 use crate::command;
-use crate::def::{AgentRole, Draft, OutputKind, Peeked, ToolContext, ToolDef, needs_nothing};
-use crate::error::{ToolError, shown};
+use crate::def::{ActionDraft, AgentRole, OutputKind, Peeked, ToolContext, ToolDef, needs_nothing};
+use crate::error::{ToolError, shorten_name};
 use crate::path::WorkPath;
 use crate::schema::schema_of;
 
@@ -88,21 +88,21 @@ fn prepare_shell(
     arguments: &Value,
     _: Option<&Peeked>,
     context: &ToolContext<'_>,
-) -> Result<Draft, ToolError> {
-    let args: ShellArgs = typed(&SHELL_EXEC, arguments)?;
+) -> Result<ActionDraft, ToolError> {
+    let args: ShellArgs = parse_arguments(&SHELL_EXEC, arguments)?;
     let argv = match (args.argv, args.command) {
         (Some(argv), None) => argv,
         (None, Some(line)) => {
             no_nul(&SHELL_EXEC, "command", &line)?;
-            command::split(&line).map_err(|problem| invalid(&SHELL_EXEC, &problem))?
+            command::split_words(&line).map_err(|problem| invalid_arguments(&SHELL_EXEC, &problem))?
         }
         (None, None) | (Some(_), Some(_)) => {
-            return Err(invalid(&SHELL_EXEC, "give either 'command' or 'argv'"));
+            return Err(invalid_arguments(&SHELL_EXEC, "give either 'command' or 'argv'"));
         }
     };
     check_argv(&SHELL_EXEC, &argv)?;
-    let cwd = cwd(&SHELL_EXEC, args.cwd.as_deref())?;
-    let hosts = hosts(&SHELL_EXEC, args.hosts)?;
+    let cwd = work_directory(&SHELL_EXEC, args.cwd.as_deref())?;
+    let hosts = named_hosts(&SHELL_EXEC, args.hosts)?;
     // Cannot fail: an argument without NUL can be quoted.
     let line = shlex::try_join(argv.iter().map(String::as_str)).unwrap_or_default();
     let exec = Exec {
@@ -110,48 +110,52 @@ fn prepare_shell(
         cwd: cwd.clone(),
         env: BTreeMap::new(),
         stdin: None,
-        timeout_ms: timeout(&SHELL_EXEC, args.timeout_secs, context)?,
+        timeout_ms: time_limit(&SHELL_EXEC, args.timeout_secs, context)?,
         profile: ExecProfile::Task,
         hosts: hosts.clone(),
     };
-    let purpose = intent("run", &line);
-    Ok(with_hosts(Draft::new(Action::Exec(exec), purpose).sink("command", line).sink("cwd", cwd), hosts))
+    let purpose = describe_intent("run", &line);
+    Ok(with_hosts(
+        ActionDraft::new_draft(Action::Exec(exec), purpose).with_sink("command", line).with_sink("cwd", cwd),
+        hosts,
+    ))
 }
 
 fn prepare_python(
     arguments: &Value,
     _: Option<&Peeked>,
     context: &ToolContext<'_>,
-) -> Result<Draft, ToolError> {
-    let args: PythonArgs = typed(&PYTHON_EXEC, arguments)?;
+) -> Result<ActionDraft, ToolError> {
+    let args: PythonArgs = parse_arguments(&PYTHON_EXEC, arguments)?;
     if args.script.trim().is_empty() {
         // An empty script would succeed and mislead the model.
-        return Err(invalid(&PYTHON_EXEC, "'script' is empty"));
+        return Err(invalid_arguments(&PYTHON_EXEC, "'script' is empty"));
     }
     no_nul(&PYTHON_EXEC, "script", &args.script)?;
     let mut argv = vec!["python3".to_owned(), "-I".to_owned(), "-".to_owned()];
     argv.extend(args.args.unwrap_or_default());
     check_argv(&PYTHON_EXEC, &argv)?;
-    let cwd = cwd(&PYTHON_EXEC, args.cwd.as_deref())?;
-    let hosts = hosts(&PYTHON_EXEC, args.hosts)?;
+    let cwd = work_directory(&PYTHON_EXEC, args.cwd.as_deref())?;
+    let hosts = named_hosts(&PYTHON_EXEC, args.hosts)?;
     let digest = Digest::of(args.script.as_bytes());
-    let purpose = intent("run a Python script:", args.script.trim_start().lines().next().unwrap_or_default());
+    let purpose =
+        describe_intent("run a Python script:", args.script.trim_start().lines().next().unwrap_or_default());
     let exec = Exec {
         argv,
         cwd: cwd.clone(),
         env: BTreeMap::new(),
         stdin: Some(args.script),
-        timeout_ms: timeout(&PYTHON_EXEC, args.timeout_secs, context)?,
+        timeout_ms: time_limit(&PYTHON_EXEC, args.timeout_secs, context)?,
         profile: ExecProfile::Task,
         hosts: hosts.clone(),
     };
-    let draft = Draft::new(Action::Exec(exec), purpose).binding("script", digest);
-    Ok(with_hosts(draft.sink("script", digest.to_string()).sink("cwd", cwd), hosts))
+    let draft = ActionDraft::new_draft(Action::Exec(exec), purpose).with_binding("script", digest);
+    Ok(with_hosts(draft.with_sink("script", digest.to_string()).with_sink("cwd", cwd), hosts))
 }
 
 fn check_argv(tool: &'static ToolDef, argv: &[String]) -> Result<(), ToolError> {
     if argv.first().is_none_or(String::is_empty) {
-        return Err(invalid(tool, "there is no program to run"));
+        return Err(invalid_arguments(tool, "there is no program to run"));
     }
     if argv.len() > MAX_ARGV {
         return Err(ToolError::TooLarge {
@@ -173,24 +177,26 @@ fn check_argv(tool: &'static ToolDef, argv: &[String]) -> Result<(), ToolError> 
     Ok(())
 }
 
-fn cwd(tool: &'static ToolDef, cwd: Option<&str>) -> Result<String, ToolError> {
+fn work_directory(tool: &'static ToolDef, cwd: Option<&str>) -> Result<String, ToolError> {
     let path = WorkPath::parse(cwd.unwrap_or_default())
-        .map_err(|problem| invalid(tool, &format!("'cwd' {problem}")))?;
+        .map_err(|problem| invalid_arguments(tool, &format!("'cwd' {problem}")))?;
     if path.is_outside() {
-        return Err(invalid(tool, "'cwd' leads out of the work folder"));
+        return Err(invalid_arguments(tool, "'cwd' leads out of the work folder"));
     }
     Ok(path.absolute())
 }
 
 /// The hosts in their canonical form, each once: what is shown and hashed is what is opened.
-fn hosts(tool: &'static ToolDef, named: Option<Vec<String>>) -> Result<Vec<String>, ToolError> {
+fn named_hosts(tool: &'static ToolDef, named: Option<Vec<String>>) -> Result<Vec<String>, ToolError> {
     let named = named.unwrap_or_default();
     if named.len() > MAX_HOSTS {
         return Err(ToolError::TooLarge { tool: tool.name, what: "the number of hosts", limit: MAX_HOSTS });
     }
     let mut hosts = BTreeSet::new();
     for name in &named {
-        let wrong = |problem: String| invalid(tool, &format!("'hosts' '{}': {problem}", shown(name)));
+        let wrong = |problem: String| {
+            invalid_arguments(tool, &format!("'hosts' '{}': {problem}", shorten_name(name)))
+        };
         let host: HostPattern = name.parse().map_err(|problem| wrong(format!("{problem}")))?;
         if name.starts_with('*') {
             return Err(wrong("name each host separately".to_owned()));
@@ -200,15 +206,21 @@ fn hosts(tool: &'static ToolDef, named: Option<Vec<String>>) -> Result<Vec<Strin
     Ok(hosts.into_iter().collect())
 }
 
-fn with_hosts(draft: Draft, hosts: Vec<String>) -> Draft {
-    hosts.into_iter().fold(draft, |draft, host| draft.sink("hosts", host))
+fn with_hosts(draft: ActionDraft, hosts: Vec<String>) -> ActionDraft {
+    hosts.into_iter().fold(draft, |draft, host| draft.with_sink("hosts", host))
 }
 
-fn timeout(tool: &'static ToolDef, secs: Option<u64>, context: &ToolContext<'_>) -> Result<u64, ToolError> {
+fn time_limit(
+    tool: &'static ToolDef,
+    secs: Option<u64>,
+    context: &ToolContext<'_>,
+) -> Result<u64, ToolError> {
     let Some(secs) = secs else { return Ok(context.config.timeout_ms(tool.name)) };
     let max = context.config.max_ms;
     match secs.checked_mul(1_000) {
         Some(ms) if (1..=max).contains(&ms) => Ok(ms),
-        Some(_) | None => Err(invalid(tool, &format!("'timeout_secs' must be from 1 to {}", max / 1_000))),
+        Some(_) | None => {
+            Err(invalid_arguments(tool, &format!("'timeout_secs' must be from 1 to {}", max / 1_000)))
+        }
     }
 }

@@ -7,9 +7,9 @@ use writ_types::action::{Action, ActionKind, ChangeKind, FileChange, Place, Read
 use writ_types::digest::Digest;
 use writ_types::encoding::decode;
 
-use super::{edit, intent};
-use crate::arguments::{invalid, typed};
-use crate::def::{AgentRole, Draft, OutputKind, Peeked, ToolContext, ToolDef, needs_nothing};
+use super::{describe_intent, edit};
+use crate::arguments::{invalid_arguments, parse_arguments};
+use crate::def::{ActionDraft, AgentRole, OutputKind, Peeked, ToolContext, ToolDef, needs_nothing};
 use crate::error::ToolError;
 use crate::path::{WORK_ROOT, WorkPath};
 use crate::schema::schema_of;
@@ -73,26 +73,30 @@ struct WriteArgs {
     executable: Option<bool>,
 }
 
-fn prepare_read(arguments: &Value, _: Option<&Peeked>, _: &ToolContext<'_>) -> Result<Draft, ToolError> {
-    let args: ReadArgs = typed(&FILE_READ, arguments)?;
+fn prepare_read(
+    arguments: &Value,
+    _: Option<&Peeked>,
+    _: &ToolContext<'_>,
+) -> Result<ActionDraft, ToolError> {
+    let args: ReadArgs = parse_arguments(&FILE_READ, arguments)?;
     let path = work_path(&FILE_READ, &args.path)?;
     let first_line = args.first_line.unwrap_or(1);
     let lines = args.lines.unwrap_or(DEFAULT_LINES);
     if first_line == 0 {
-        return Err(invalid(&FILE_READ, "'first_line' counts from 1"));
+        return Err(invalid_arguments(&FILE_READ, "'first_line' counts from 1"));
     }
     if !(1..=MAX_LINES).contains(&lines) {
-        return Err(invalid(&FILE_READ, &format!("'lines' must be from 1 to {MAX_LINES}")));
+        return Err(invalid_arguments(&FILE_READ, &format!("'lines' must be from 1 to {MAX_LINES}")));
     }
     let list = path.is_root() || args.path.ends_with('/');
     let mode = if list { ReadMode::List } else { ReadMode::Text { first_line, lines } };
-    let purpose = intent(if list { "list" } else { "read" }, &path.to_string());
+    let purpose = describe_intent(if list { "list" } else { "read" }, &path.to_string());
     let action = Action::ReadFile(ReadFile { path: path.as_str().to_owned(), mode });
-    Ok(Draft::new(action, purpose).sink("path", path.as_str()))
+    Ok(ActionDraft::new_draft(action, purpose).with_sink("path", path.as_str()))
 }
 
 fn needs_write(arguments: &Value) -> Result<Option<WorkPath>, ToolError> {
-    let args: WriteArgs = typed(&FILE_WRITE, arguments)?;
+    let args: WriteArgs = parse_arguments(&FILE_WRITE, arguments)?;
     let path = file_path(&FILE_WRITE, &args.path)?;
     // What lies outside is not even looked at.
     Ok(Some(path).filter(|path| !path.is_outside()))
@@ -102,39 +106,39 @@ fn prepare_write(
     arguments: &Value,
     peeked: Option<&Peeked>,
     _: &ToolContext<'_>,
-) -> Result<Draft, ToolError> {
-    let args: WriteArgs = typed(&FILE_WRITE, arguments)?;
+) -> Result<ActionDraft, ToolError> {
+    let args: WriteArgs = parse_arguments(&FILE_WRITE, arguments)?;
     let path = file_path(&FILE_WRITE, &args.path)?;
     let (before, was_executable, content) = match peeked {
         None if !path.is_outside() => return Err(ToolError::NotPeeked { tool: FILE_WRITE.name }),
         None | Some(Peeked::Missing) => (None, false, args.content.into()),
         Some(Peeked::File { bytes, executable }) => {
             let content = match decode(bytes) {
-                Some((text, encoding)) => edit::rewrite(&text, encoding, &args.content),
+                Some((text, encoding)) => edit::rewrite_text(&text, encoding, &args.content),
                 // A file that is no text is replaced as a whole.
-                None => replaced(&path, bytes, args.content)?,
+                None => replace_text(&path, bytes, args.content)?,
             };
             (Some(Digest::of(bytes)), *executable, content)
         }
         Some(Peeked::Large { digest, executable, form, .. }) => {
             (Some(*digest), *executable, edit::rewrite_large(*form, &args.content))
         }
-        Some(Peeked::Folder) => return Err(target(&FILE_WRITE, &path, "is a folder")),
-        Some(Peeked::Other) => return Err(target(&FILE_WRITE, &path, NOT_REGULAR)),
+        Some(Peeked::Folder) => return Err(target_error(&FILE_WRITE, &path, "is a folder")),
+        Some(Peeked::Other) => return Err(target_error(&FILE_WRITE, &path, NOT_REGULAR)),
     };
     let executable = args.executable.unwrap_or(was_executable);
-    let bytes = content.bytes();
-    let purpose = intent("write", &format!("{path} ({} bytes)", bytes.len()));
+    let bytes = content.to_bytes();
+    let purpose = describe_intent("write", &format!("{path} ({} bytes)", bytes.len()));
     Ok(write_draft(&path, (before, &bytes), content, executable, purpose))
 }
 
 /// Text in the place of a file that is no UTF-8 or UTF-16 text. A file in an older encoding would change its encoding with
 /// the first character beyond ASCII, so that is refused; other bytes are replaced as a whole.
-fn replaced(path: &WorkPath, bytes: &[u8], content: String) -> Result<FileText, ToolError> {
+fn replace_text(path: &WorkPath, bytes: &[u8], content: String) -> Result<FileText, ToolError> {
     let is_text = !bytes.contains(&0);
     // Writing non-ASCII text as UTF-8 would change the encoding of the whole file.
     if is_text && !content.is_ascii() {
-        return Err(target(
+        return Err(target_error(
             &FILE_WRITE,
             path,
             "is text in another encoding than UTF-8 or UTF-16, which this would change; convert it with a program \
@@ -154,7 +158,7 @@ pub(super) fn write_draft(
     content: FileText,
     executable: bool,
     purpose: String,
-) -> Draft {
+) -> ActionDraft {
     let change = FileChange {
         path: path.as_str().to_owned(),
         kind: if before.is_some() { ChangeKind::Modify } else { ChangeKind::Create },
@@ -170,24 +174,24 @@ pub(super) fn write_draft(
         content: Some(content.text),
         encoding: content.encoding,
     };
-    Draft::new(Action::WriteFile(write), purpose).sink("path", path.as_str())
+    ActionDraft::new_draft(Action::WriteFile(write), purpose).with_sink("path", path.as_str())
 }
 
 /// A path of the work folder.
 pub(super) fn work_path(tool: &'static ToolDef, text: &str) -> Result<WorkPath, ToolError> {
-    WorkPath::parse(text).map_err(|problem| invalid(tool, &format!("'path' {problem}")))
+    WorkPath::parse(text).map_err(|problem| invalid_arguments(tool, &format!("'path' {problem}")))
 }
 
 /// A path that can name a file.
 pub(super) fn file_path(tool: &'static ToolDef, text: &str) -> Result<WorkPath, ToolError> {
     let path = work_path(tool, text)?;
     if path.is_root() || text.ends_with('/') {
-        return Err(invalid(tool, "'path' names a folder, not a file"));
+        return Err(invalid_arguments(tool, "'path' names a folder, not a file"));
     }
     Ok(path)
 }
 
 /// The file is not one that the tool can work on.
-pub(super) fn target(tool: &'static ToolDef, path: &WorkPath, reason: &'static str) -> ToolError {
+pub(super) fn target_error(tool: &'static ToolDef, path: &WorkPath, reason: &'static str) -> ToolError {
     ToolError::Target { tool: tool.name, path: path.as_str().to_owned(), reason }
 }

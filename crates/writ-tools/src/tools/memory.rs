@@ -5,9 +5,9 @@ use serde::Deserialize;
 use serde_json::Value;
 use writ_types::action::{Action, ActionKind, MemoryKind, MemoryTrust, Recall, Remember};
 
-use super::intent;
-use crate::arguments::{invalid, no_nul, typed};
-use crate::def::{AgentRole, Draft, OutputKind, Peeked, ToolContext, ToolDef, needs_nothing};
+use super::describe_intent;
+use crate::arguments::{invalid_arguments, no_nul, parse_arguments};
+use crate::def::{ActionDraft, AgentRole, OutputKind, Peeked, ToolContext, ToolDef, needs_nothing};
 use crate::error::ToolError;
 use crate::schema::schema_of;
 
@@ -46,7 +46,7 @@ pub(super) static MEMORY_SEARCH: ToolDef = ToolDef {
     output: OutputKind::Memory,
     actions: &[ActionKind::Recall],
     roles: &[AgentRole::Proxy, AgentRole::Planner, AgentRole::Executor],
-    schema: schema_of::<SearchArgs>,
+    schema: schema_of::<MemorySearchArgs>,
     needs: needs_nothing,
     prepare: prepare_search,
 };
@@ -57,7 +57,7 @@ struct StoreArgs {
     /// The text to remember.
     text: String,
     /// Kind of memory; fact if not given.
-    kind: Option<Kind>,
+    kind: Option<MemoryKindArg>,
     /// If true, only this session remembers it.
     this_session: Option<bool>,
 }
@@ -66,7 +66,7 @@ struct StoreArgs {
 /// owner says it.
 #[derive(Clone, Copy, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-enum Kind {
+enum MemoryKindArg {
     Fact,
     Episode,
     Preference,
@@ -75,7 +75,7 @@ enum Kind {
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct SearchArgs {
+struct MemorySearchArgs {
     /// Words to look for.
     query: String,
     /// The most hits, 10 if not given.
@@ -86,17 +86,17 @@ fn prepare_store(
     arguments: &Value,
     _: Option<&Peeked>,
     context: &ToolContext<'_>,
-) -> Result<Draft, ToolError> {
-    let args: StoreArgs = typed(&MEMORY_STORE, arguments)?;
+) -> Result<ActionDraft, ToolError> {
+    let args: StoreArgs = parse_arguments(&MEMORY_STORE, arguments)?;
     check_text(&MEMORY_STORE, "text", &args.text, MAX_MEMORY_BYTES)?;
-    let purpose = intent("remember", &args.text);
+    let purpose = describe_intent("remember", &args.text);
     let remember = Remember {
         text: args.text,
-        memory_kind: match args.kind.unwrap_or(Kind::Fact) {
-            Kind::Fact => MemoryKind::Fact,
-            Kind::Episode => MemoryKind::Episode,
-            Kind::Preference => MemoryKind::Preference,
-            Kind::Procedure => MemoryKind::Procedure,
+        memory_kind: match args.kind.unwrap_or(MemoryKindArg::Fact) {
+            MemoryKindArg::Fact => MemoryKind::Fact,
+            MemoryKindArg::Episode => MemoryKind::Episode,
+            MemoryKindArg::Preference => MemoryKind::Preference,
+            MemoryKindArg::Procedure => MemoryKind::Procedure,
         },
         // A model's memory is always a working one; a person can raise it.
         trust: MemoryTrust::Working,
@@ -104,24 +104,28 @@ fn prepare_store(
         secret: context.label.secret,
         session: context.session.filter(|_| args.this_session.unwrap_or(false)),
     };
-    Ok(Draft::new(Action::Remember(remember), purpose))
+    Ok(ActionDraft::new_draft(Action::Remember(remember), purpose))
 }
 
-fn prepare_search(arguments: &Value, _: Option<&Peeked>, _: &ToolContext<'_>) -> Result<Draft, ToolError> {
-    let args: SearchArgs = typed(&MEMORY_SEARCH, arguments)?;
+fn prepare_search(
+    arguments: &Value,
+    _: Option<&Peeked>,
+    _: &ToolContext<'_>,
+) -> Result<ActionDraft, ToolError> {
+    let args: MemorySearchArgs = parse_arguments(&MEMORY_SEARCH, arguments)?;
     check_text(&MEMORY_SEARCH, "query", &args.query, MAX_QUERY_BYTES)?;
     let limit = args.limit.unwrap_or(DEFAULT_HITS);
     if !(1..=MAX_HITS).contains(&limit) {
-        return Err(invalid(&MEMORY_SEARCH, &format!("'limit' must be from 1 to {MAX_HITS}")));
+        return Err(invalid_arguments(&MEMORY_SEARCH, &format!("'limit' must be from 1 to {MAX_HITS}")));
     }
-    let purpose = intent("search the memory for", &args.query);
-    Ok(Draft::new(Action::Recall(Recall { query: args.query, limit }), purpose))
+    let purpose = describe_intent("search the memory for", &args.query);
+    Ok(ActionDraft::new_draft(Action::Recall(Recall { query: args.query, limit }), purpose))
 }
 
 fn check_text(tool: &'static ToolDef, argument: &str, text: &str, limit: usize) -> Result<(), ToolError> {
     no_nul(tool, argument, text)?;
     if text.trim().is_empty() {
-        return Err(invalid(tool, &format!("'{argument}' is empty")));
+        return Err(invalid_arguments(tool, &format!("'{argument}' is empty")));
     }
     if text.len() > limit {
         return Err(ToolError::TooLarge { tool: tool.name, what: "the size of the text in bytes", limit });

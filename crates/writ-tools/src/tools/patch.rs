@@ -7,10 +7,10 @@ use writ_types::action::ActionKind;
 use writ_types::digest::Digest;
 use writ_types::encoding::decode;
 
-use super::files::{NOT_REGULAR, file_path, target, write_draft};
-use super::{edit, intent};
-use crate::arguments::{MAX_ARGUMENT_BYTES, invalid, typed};
-use crate::def::{AgentRole, Draft, OutputKind, Peeked, ToolContext, ToolDef};
+use super::files::{NOT_REGULAR, file_path, target_error, write_draft};
+use super::{describe_intent, edit};
+use crate::arguments::{MAX_ARGUMENT_BYTES, invalid_arguments, parse_arguments};
+use crate::def::{ActionDraft, AgentRole, OutputKind, Peeked, ToolContext, ToolDef};
 use crate::error::ToolError;
 use crate::path::WorkPath;
 use crate::schema::schema_of;
@@ -45,8 +45,8 @@ pub(super) static FILE_PATCH: ToolDef = ToolDef {
     actions: &[ActionKind::WriteFile],
     roles: &[AgentRole::Executor],
     schema: schema_of::<PatchArgs>,
-    needs,
-    prepare,
+    needs: needed_file,
+    prepare: prepare_patch,
 };
 
 #[derive(Deserialize, JsonSchema)]
@@ -63,8 +63,8 @@ struct PatchArgs {
     all: Option<bool>,
 }
 
-fn needs(arguments: &Value) -> Result<Option<WorkPath>, ToolError> {
-    let args: PatchArgs = typed(&FILE_PATCH, arguments)?;
+fn needed_file(arguments: &Value) -> Result<Option<WorkPath>, ToolError> {
+    let args: PatchArgs = parse_arguments(&FILE_PATCH, arguments)?;
     patched_path(&args.path).map(Some)
 }
 
@@ -72,45 +72,51 @@ fn needs(arguments: &Value) -> Result<Option<WorkPath>, ToolError> {
 fn patched_path(text: &str) -> Result<WorkPath, ToolError> {
     let path = file_path(&FILE_PATCH, text)?;
     if path.is_outside() {
-        return Err(target(&FILE_PATCH, &path, "leads out of the work folder"));
+        return Err(target_error(&FILE_PATCH, &path, "leads out of the work folder"));
     }
     Ok(path)
 }
 
-fn prepare(arguments: &Value, peeked: Option<&Peeked>, _: &ToolContext<'_>) -> Result<Draft, ToolError> {
-    let args: PatchArgs = typed(&FILE_PATCH, arguments)?;
+fn prepare_patch(
+    arguments: &Value,
+    peeked: Option<&Peeked>,
+    _: &ToolContext<'_>,
+) -> Result<ActionDraft, ToolError> {
+    let args: PatchArgs = parse_arguments(&FILE_PATCH, arguments)?;
     let path = patched_path(&args.path)?;
     // An empty text is found everywhere.
     if args.old.is_empty() {
-        return Err(invalid(&FILE_PATCH, "'old' is empty; to write a whole file, use file_write"));
+        return Err(invalid_arguments(&FILE_PATCH, "'old' is empty; to write a whole file, use file_write"));
     }
     if args.old == args.new {
-        return Err(invalid(&FILE_PATCH, "'old' and 'new' are the same"));
+        return Err(invalid_arguments(&FILE_PATCH, "'old' and 'new' are the same"));
     }
     let (bytes, executable) = match peeked {
         None => return Err(ToolError::NotPeeked { tool: FILE_PATCH.name }),
         Some(Peeked::File { bytes, executable }) => (bytes, *executable),
-        Some(Peeked::Missing) => return Err(target(&FILE_PATCH, &path, "does not exist")),
-        Some(Peeked::Large { .. }) => return Err(target(&FILE_PATCH, &path, "is too large to be patched")),
-        Some(Peeked::Folder) => return Err(target(&FILE_PATCH, &path, "is a folder")),
-        Some(Peeked::Other) => return Err(target(&FILE_PATCH, &path, NOT_REGULAR)),
+        Some(Peeked::Missing) => return Err(target_error(&FILE_PATCH, &path, "does not exist")),
+        Some(Peeked::Large { .. }) => {
+            return Err(target_error(&FILE_PATCH, &path, "is too large to be patched"));
+        }
+        Some(Peeked::Folder) => return Err(target_error(&FILE_PATCH, &path, "is a folder")),
+        Some(Peeked::Other) => return Err(target_error(&FILE_PATCH, &path, NOT_REGULAR)),
     };
     let Some((text, encoding)) = decode(bytes) else {
-        return Err(target(
+        return Err(target_error(
             &FILE_PATCH,
             &path,
             "is not UTF-8 text, nor UTF-16 with a mark; file_read says what it is",
         ));
     };
-    let content = FileText { text: replace(&path, &text, &args)?, encoding };
-    let after = content.bytes();
-    let purpose = intent("change", &format!("{path} (now {} bytes)", after.len()));
+    let content = FileText { text: apply_patch(&path, &text, &args)?, encoding };
+    let after = content.to_bytes();
+    let purpose = describe_intent("change", &format!("{path} (now {} bytes)", after.len()));
     Ok(write_draft(&path, (Some(Digest::of(bytes)), &after), content, executable, purpose))
 }
 
 /// The whole text with the old text replaced. Line ends count as equal, whichever way the call writes them.
-fn replace(path: &WorkPath, text: &str, args: &PatchArgs) -> Result<String, ToolError> {
-    let edit = edit::find(text, &args.old, &args.new);
+fn apply_patch(path: &WorkPath, text: &str, args: &PatchArgs) -> Result<String, ToolError> {
+    let edit = edit::find_places(text, &args.old, &args.new);
     let places = &edit.places;
     let all = args.all.unwrap_or(false);
     if places.is_empty() {
@@ -139,7 +145,7 @@ fn replace(path: &WorkPath, text: &str, args: &PatchArgs) -> Result<String, Tool
         });
     }
     if result == text {
-        return Err(invalid(
+        return Err(invalid_arguments(
             &FILE_PATCH,
             "'old' and 'new' differ in line ends alone, and the file keeps its own",
         ));
@@ -155,20 +161,20 @@ fn line_number(text: &str, at: usize) -> u64 {
 
 fn no_match(path: &WorkPath, text: &str, old: &str) -> ToolError {
     // Told separately, since models often differ in white space only.
-    let hint = if collapsed(text).contains(&collapsed(old)) {
+    let hint = if collapse_blanks(text).contains(&collapse_blanks(old)) {
         Some("it is there with other white space")
     } else {
         None
     };
-    ToolError::NoMatch { path: path.as_str().to_owned(), hint, nearest: nearest(text, old) }
+    ToolError::NoMatch { path: path.as_str().to_owned(), hint, nearest: nearest_lines(text, old) }
 }
 
-fn collapsed(text: &str) -> String {
+fn collapse_blanks(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 /// The lines that are most like the first line of `old` that says something.
-fn nearest(text: &str, old: &str) -> Vec<(u64, String)> {
+fn nearest_lines(text: &str, old: &str) -> Vec<(u64, String)> {
     let Some(wanted) = old.lines().map(str::trim).find(|line| !line.is_empty()) else { return Vec::new() };
     if wanted.len() > MAX_COMPARED_BYTES {
         return Vec::new();

@@ -9,9 +9,9 @@ use writ_types::action::{Action, ActionKind, Free, Place, Plan, PlanStep};
 use writ_types::chat::ToolCall;
 use writ_types::unit::MicroUsd;
 
-use super::intent;
-use crate::arguments::{invalid, typed};
-use crate::def::{AgentRole, Draft, OutputKind, Peeked, ToolContext, ToolDef, needs_nothing};
+use super::describe_intent;
+use crate::arguments::{invalid_arguments, parse_arguments};
+use crate::def::{ActionDraft, AgentRole, OutputKind, Peeked, ToolContext, ToolDef, needs_nothing};
 use crate::error::ToolError;
 use crate::schema::schema_of;
 
@@ -68,10 +68,14 @@ enum FreeArg {
 }
 
 /// The plan without its steps: who knows the tools adds those.
-fn prepare_head(arguments: &Value, _: Option<&Peeked>, _: &ToolContext<'_>) -> Result<Draft, ToolError> {
-    let args: PlanArgs = typed(&PLAN_PROPOSE, arguments)?;
+fn prepare_head(
+    arguments: &Value,
+    _: Option<&Peeked>,
+    _: &ToolContext<'_>,
+) -> Result<ActionDraft, ToolError> {
+    let args: PlanArgs = parse_arguments(&PLAN_PROPOSE, arguments)?;
     if !(1..=MAX_STEPS).contains(&args.steps.len()) {
-        return Err(invalid(&PLAN_PROPOSE, &format!("a plan has 1 to {MAX_STEPS} steps")));
+        return Err(invalid_arguments(&PLAN_PROPOSE, &format!("a plan has 1 to {MAX_STEPS} steps")));
     }
     let plan = Plan {
         title: args.title,
@@ -80,8 +84,8 @@ fn prepare_head(arguments: &Value, _: Option<&Peeked>, _: &ToolContext<'_>) -> R
         max_cost: args.max_cost_cents.map(|cents| MicroUsd::new(cents.saturating_mul(CENT))),
         branch: args.branch,
     };
-    let purpose = intent("have a plan approved:", &plan.title);
-    Ok(Draft::new(Action::Plan(plan), purpose))
+    let purpose = describe_intent("have a plan approved:", &plan.title);
+    Ok(ActionDraft::new_draft(Action::Plan(plan), purpose))
 }
 
 /// The steps of a plan, each prepared as its call would be by `prepare`.
@@ -89,14 +93,14 @@ fn prepare_head(arguments: &Value, _: Option<&Peeked>, _: &ToolContext<'_>) -> R
 /// # Errors
 ///
 /// If one cannot be prepared.
-pub(crate) fn steps(
+pub(crate) fn prepare_steps(
     call: &ToolCall,
     arguments: &Value,
     prepare: impl Fn(&ToolCall) -> Result<Prepared, ToolError>,
 ) -> Result<Vec<PlanStep>, ToolError> {
-    let args: PlanArgs = typed(&PLAN_PROPOSE, arguments)?;
+    let args: PlanArgs = parse_arguments(&PLAN_PROPOSE, arguments)?;
     let step = |(n, step): (u64, StepArgs)| {
-        let wrong = |problem: &str| invalid(&PLAN_PROPOSE, &format!("step {n}: {problem}"));
+        let wrong = |problem: &str| invalid_arguments(&PLAN_PROPOSE, &format!("step {n}: {problem}"));
         // Nested plans would make the steps hard to read for the person who approves.
         if step.tool == PLAN_PROPOSE.name {
             return Err(wrong("a plan cannot be a step of one"));

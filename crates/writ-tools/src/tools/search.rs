@@ -7,10 +7,10 @@ use serde::Deserialize;
 use serde_json::Value;
 use writ_types::action::{Action, ActionKind, ReadFile, ReadMode};
 
+use super::describe_intent;
 use super::files::work_path;
-use super::intent;
-use crate::arguments::{invalid, no_nul, typed};
-use crate::def::{AgentRole, Draft, OutputKind, Peeked, ToolContext, ToolDef, needs_nothing};
+use crate::arguments::{invalid_arguments, no_nul, parse_arguments};
+use crate::def::{ActionDraft, AgentRole, OutputKind, Peeked, ToolContext, ToolDef, needs_nothing};
 use crate::error::ToolError;
 use crate::schema::schema_of;
 use crate::text::one_line;
@@ -40,14 +40,14 @@ pub(super) static SEARCH: ToolDef = ToolDef {
     output: OutputKind::FileContent,
     actions: &[ActionKind::ReadFile],
     roles: &[AgentRole::Proxy, AgentRole::Executor],
-    schema: schema_of::<SearchArgs>,
+    schema: schema_of::<FileSearchArgs>,
     needs: needs_nothing,
-    prepare,
+    prepare: prepare_search,
 };
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct SearchArgs {
+struct FileSearchArgs {
     /// The regular expression.
     pattern: String,
     /// Folder or file to search, relative to the work folder; all of it if not given.
@@ -58,26 +58,30 @@ struct SearchArgs {
     max_matches: Option<u64>,
 }
 
-fn prepare(arguments: &Value, _: Option<&Peeked>, _: &ToolContext<'_>) -> Result<Draft, ToolError> {
-    let args: SearchArgs = typed(&SEARCH, arguments)?;
+fn prepare_search(
+    arguments: &Value,
+    _: Option<&Peeked>,
+    _: &ToolContext<'_>,
+) -> Result<ActionDraft, ToolError> {
+    let args: FileSearchArgs = parse_arguments(&SEARCH, arguments)?;
     let path = work_path(&SEARCH, args.path.as_deref().unwrap_or_default())?;
     let glob = args.glob.unwrap_or_default();
     check_pattern(&args.pattern)?;
     check_glob(&glob)?;
     let max_matches = args.max_matches.unwrap_or(DEFAULT_MATCHES);
     if !(1..=MAX_MATCHES).contains(&max_matches) {
-        return Err(invalid(&SEARCH, &format!("'max_matches' must be from 1 to {MAX_MATCHES}")));
+        return Err(invalid_arguments(&SEARCH, &format!("'max_matches' must be from 1 to {MAX_MATCHES}")));
     }
-    let purpose = intent("search", &format!("{path} for {}", args.pattern));
+    let purpose = describe_intent("search", &format!("{path} for {}", args.pattern));
     let mode = ReadMode::Search { pattern: args.pattern, glob, max_matches };
     let action = Action::ReadFile(ReadFile { path: path.as_str().to_owned(), mode });
-    Ok(Draft::new(action, purpose).sink("path", path.as_str()))
+    Ok(ActionDraft::new_draft(action, purpose).with_sink("path", path.as_str()))
 }
 
 fn check_pattern(pattern: &str) -> Result<(), ToolError> {
     no_nul(&SEARCH, "pattern", pattern)?;
     if pattern.is_empty() {
-        return Err(invalid(&SEARCH, "'pattern' is empty"));
+        return Err(invalid_arguments(&SEARCH, "'pattern' is empty"));
     }
     if pattern.len() > MAX_PATTERN_BYTES {
         return Err(too_long("the size of 'pattern' in bytes"));
@@ -88,7 +92,7 @@ fn check_pattern(pattern: &str) -> Result<(), ToolError> {
         .build(pattern)
         .map_err(|error| {
             let problem = one_line(&error.to_string(), MAX_PARSER_CHARS);
-            invalid(
+            invalid_arguments(
                 &SEARCH,
                 &format!(
                     "'pattern' is not a regular expression that can be searched line by line: {problem}"
@@ -105,7 +109,7 @@ fn check_glob(glob: &str) -> Result<(), ToolError> {
     }
     Glob::new(glob).map_err(|error| {
         let problem = one_line(&error.to_string(), MAX_PARSER_CHARS);
-        invalid(&SEARCH, &format!("'glob' is not a glob: {problem}"))
+        invalid_arguments(&SEARCH, &format!("'glob' is not a glob: {problem}"))
     })?;
     Ok(())
 }

@@ -6,9 +6,9 @@ use serde_json::Value;
 use writ_types::action::{Action, ActionKind, SendFile};
 use writ_types::digest::Digest;
 
-use super::intent;
-use crate::arguments::{invalid, no_nul, typed};
-use crate::def::{AgentRole, Draft, OutputKind, Peeked, ToolContext, ToolDef};
+use super::describe_intent;
+use crate::arguments::{invalid_arguments, no_nul, parse_arguments};
+use crate::def::{ActionDraft, AgentRole, OutputKind, Peeked, ToolContext, ToolDef};
 use crate::error::ToolError;
 use crate::path::WorkPath;
 use crate::schema::schema_of;
@@ -23,8 +23,8 @@ pub(super) static SEND_FILE: ToolDef = ToolDef {
     actions: &[ActionKind::SendFile],
     roles: &[AgentRole::Executor],
     schema: schema_of::<SendArgs>,
-    needs,
-    prepare,
+    needs: needed_file,
+    prepare: prepare_send,
 };
 
 #[derive(Deserialize, JsonSchema)]
@@ -34,14 +34,14 @@ struct SendArgs {
     path: String,
 }
 
-fn needs(arguments: &Value) -> Result<Option<WorkPath>, ToolError> {
-    let args: SendArgs = typed(&SEND_FILE, arguments)?;
+fn needed_file(arguments: &Value) -> Result<Option<WorkPath>, ToolError> {
+    let args: SendArgs = parse_arguments(&SEND_FILE, arguments)?;
     sent_path(&args.path).map(Some)
 }
 
 fn sent_path(text: &str) -> Result<WorkPath, ToolError> {
     no_nul(&SEND_FILE, "path", text)?;
-    let wrong = |problem: &str| invalid(&SEND_FILE, &format!("'path' {problem}"));
+    let wrong = |problem: &str| invalid_arguments(&SEND_FILE, &format!("'path' {problem}"));
     let path = WorkPath::parse(text).map_err(|problem| wrong(&problem.to_string()))?;
     if path.is_root() || text.ends_with('/') {
         return Err(wrong("names a folder, not a file"));
@@ -49,8 +49,12 @@ fn sent_path(text: &str) -> Result<WorkPath, ToolError> {
     if path.is_outside() { Err(wrong("leads out of the work folder")) } else { Ok(path) }
 }
 
-fn prepare(arguments: &Value, peeked: Option<&Peeked>, _: &ToolContext<'_>) -> Result<Draft, ToolError> {
-    let args: SendArgs = typed(&SEND_FILE, arguments)?;
+fn prepare_send(
+    arguments: &Value,
+    peeked: Option<&Peeked>,
+    _: &ToolContext<'_>,
+) -> Result<ActionDraft, ToolError> {
+    let args: SendArgs = parse_arguments(&SEND_FILE, arguments)?;
     let path = sent_path(&args.path)?;
     let unfit = |reason| ToolError::Target { tool: SEND_FILE.name, path: path.as_str().to_owned(), reason };
     let (digest, bytes) = match peeked {
@@ -63,9 +67,9 @@ fn prepare(arguments: &Value, peeked: Option<&Peeked>, _: &ToolContext<'_>) -> R
         Some(Peeked::Folder) => return Err(unfit("is a folder")),
         Some(Peeked::Other) => return Err(unfit("is no regular file, or too large to be sent")),
     };
-    let purpose = intent("send the owner", &format!("{path} ({bytes} bytes)"));
+    let purpose = describe_intent("send the owner", &format!("{path} ({bytes} bytes)"));
     let path = path.as_str().to_owned();
     // The owner is the only recipient of files.
     let send = SendFile { to: "owner".to_owned(), path: path.clone(), digest };
-    Ok(Draft::new(Action::SendFile(send), purpose).sink("path", path))
+    Ok(ActionDraft::new_draft(Action::SendFile(send), purpose).with_sink("path", path))
 }

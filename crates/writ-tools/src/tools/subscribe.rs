@@ -7,9 +7,9 @@ use writ_policy::door::MAX_SUBSCRIBED_TURNS;
 use writ_policy::egress::host::Target;
 use writ_types::action::{Action, ActionKind, Subscribe};
 
-use super::intent;
-use crate::arguments::{invalid, no_nul, typed};
-use crate::def::{AgentRole, Draft, OutputKind, Peeked, ToolContext, ToolDef, needs_nothing};
+use super::describe_intent;
+use crate::arguments::{invalid_arguments, no_nul, parse_arguments};
+use crate::def::{ActionDraft, AgentRole, OutputKind, Peeked, ToolContext, ToolDef, needs_nothing};
 use crate::error::ToolError;
 use crate::path::WorkPath;
 use crate::schema::schema_of;
@@ -70,9 +70,13 @@ struct UnsubscribeArgs {
     id: String,
 }
 
-fn prepare_subscribe(arguments: &Value, _: Option<&Peeked>, _: &ToolContext<'_>) -> Result<Draft, ToolError> {
-    let args: SubscribeArgs = typed(&CONTEXT_SUBSCRIBE, arguments)?;
-    let wrong = |problem: &str| invalid(&CONTEXT_SUBSCRIBE, problem);
+fn prepare_subscribe(
+    arguments: &Value,
+    _: Option<&Peeked>,
+    _: &ToolContext<'_>,
+) -> Result<ActionDraft, ToolError> {
+    let args: SubscribeArgs = parse_arguments(&CONTEXT_SUBSCRIBE, arguments)?;
+    let wrong = |problem: &str| invalid_arguments(&CONTEXT_SUBSCRIBE, problem);
     let turns = args.turns.unwrap_or(DEFAULT_TURNS);
     if !(1..=MAX_SUBSCRIBED_TURNS).contains(&turns) {
         return Err(wrong(&format!("'turns' must be from 1 to {MAX_SUBSCRIBED_TURNS}")));
@@ -83,7 +87,7 @@ fn prepare_subscribe(arguments: &Value, _: Option<&Peeked>, _: &ToolContext<'_>)
         (_, _) => return Err(wrong("give both 'first_line' and 'last_line', counted from 1")),
     };
     let (argument, target) = match (args.path, args.url) {
-        (Some(path), None) => ("path", file(&path)?),
+        (Some(path), None) => ("path", file_path(&path)?),
         (None, Some(_)) if lines.is_some() => return Err(wrong("a URL has no lines")),
         (None, Some(url)) => {
             no_nul(&CONTEXT_SUBSCRIBE, "url", &url)?;
@@ -95,14 +99,14 @@ fn prepare_subscribe(arguments: &Value, _: Option<&Peeked>, _: &ToolContext<'_>)
         }
         (None, None) | (Some(_), Some(_)) => return Err(wrong("give either 'path' or 'url'")),
     };
-    let purpose = intent("keep in the context:", &target);
+    let purpose = describe_intent("keep in the context:", &target);
     let action = Action::Subscribe(Subscribe { target: target.clone(), lines, turns, stop: false });
-    Ok(Draft::new(action, purpose).sink(argument, target))
+    Ok(ActionDraft::new_draft(action, purpose).with_sink(argument, target))
 }
 
 /// A path that can name a file of the work folder, and is no URL.
-fn file(text: &str) -> Result<String, ToolError> {
-    let wrong = |problem: &str| invalid(&CONTEXT_SUBSCRIBE, &format!("'path' {problem}"));
+fn file_path(text: &str) -> Result<String, ToolError> {
+    let wrong = |problem: &str| invalid_arguments(&CONTEXT_SUBSCRIBE, &format!("'path' {problem}"));
     let path = WorkPath::parse(text).map_err(|problem| wrong(&problem.to_string()))?;
     if path.is_root() || text.ends_with('/') {
         return Err(wrong("names a folder, not a file"));
@@ -117,13 +121,16 @@ fn prepare_unsubscribe(
     arguments: &Value,
     _: Option<&Peeked>,
     _: &ToolContext<'_>,
-) -> Result<Draft, ToolError> {
-    let UnsubscribeArgs { id } = typed(&CONTEXT_UNSUBSCRIBE, arguments)?;
+) -> Result<ActionDraft, ToolError> {
+    let UnsubscribeArgs { id } = parse_arguments(&CONTEXT_UNSUBSCRIBE, arguments)?;
     let named = !id.is_empty() && id.len() <= MAX_ID_BYTES && id.bytes().all(|b| b.is_ascii_alphanumeric());
     if !named {
-        return Err(invalid(&CONTEXT_UNSUBSCRIBE, "'id' is the id that context_subscribe returned"));
+        return Err(invalid_arguments(
+            &CONTEXT_UNSUBSCRIBE,
+            "'id' is the id that context_subscribe returned",
+        ));
     }
-    let purpose = intent("end the subscription", &id);
+    let purpose = describe_intent("end the subscription", &id);
     let action = Action::Subscribe(Subscribe { target: id, lines: None, turns: 0, stop: true });
-    Ok(Draft::new(action, purpose))
+    Ok(ActionDraft::new_draft(action, purpose))
 }

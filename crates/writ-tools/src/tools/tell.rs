@@ -5,9 +5,9 @@ use serde::Deserialize;
 use serde_json::Value;
 use writ_types::action::{Action, ActionKind, Say};
 
-use super::intent;
-use crate::arguments::{invalid, no_nul, typed};
-use crate::def::{AgentRole, Draft, OutputKind, Peeked, ToolContext, ToolDef, needs_nothing};
+use super::describe_intent;
+use crate::arguments::{invalid_arguments, no_nul, parse_arguments};
+use crate::def::{ActionDraft, AgentRole, OutputKind, Peeked, ToolContext, ToolDef, needs_nothing};
 use crate::error::ToolError;
 use crate::schema::schema_of;
 
@@ -25,7 +25,7 @@ pub(super) static TELL_USER: ToolDef = ToolDef {
     roles: &[AgentRole::Executor],
     schema: schema_of::<TellArgs>,
     needs: needs_nothing,
-    prepare,
+    prepare: prepare_message,
 };
 
 #[derive(Deserialize, JsonSchema)]
@@ -35,11 +35,15 @@ struct TellArgs {
     text: String,
 }
 
-fn prepare(arguments: &Value, _: Option<&Peeked>, _: &ToolContext<'_>) -> Result<Draft, ToolError> {
-    let args: TellArgs = typed(&TELL_USER, arguments)?;
+fn prepare_message(
+    arguments: &Value,
+    _: Option<&Peeked>,
+    _: &ToolContext<'_>,
+) -> Result<ActionDraft, ToolError> {
+    let args: TellArgs = parse_arguments(&TELL_USER, arguments)?;
     no_nul(&TELL_USER, "text", &args.text)?;
     if args.text.trim().is_empty() {
-        return Err(invalid(&TELL_USER, "'text' is empty"));
+        return Err(invalid_arguments(&TELL_USER, "'text' is empty"));
     }
     if args.text.len() > MAX_MESSAGE_BYTES {
         return Err(ToolError::TooLarge {
@@ -48,6 +52,6 @@ fn prepare(arguments: &Value, _: Option<&Peeked>, _: &ToolContext<'_>) -> Result
             limit: MAX_MESSAGE_BYTES,
         });
     }
-    let purpose = intent("tell the owner:", &args.text);
-    Ok(Draft::new(Action::Say(Say { to: "owner".to_owned(), text: args.text }), purpose))
+    let purpose = describe_intent("tell the owner:", &args.text);
+    Ok(ActionDraft::new_draft(Action::Say(Say { to: "owner".to_owned(), text: args.text }), purpose))
 }

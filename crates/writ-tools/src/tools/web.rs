@@ -6,9 +6,9 @@ use serde_json::Value;
 use writ_policy::egress::host::Target;
 use writ_types::action::{Action, ActionKind, Fetch};
 
-use super::intent;
-use crate::arguments::{invalid, no_nul, typed};
-use crate::def::{AgentRole, Draft, OutputKind, Peeked, ToolContext, ToolDef, needs_nothing};
+use super::describe_intent;
+use crate::arguments::{invalid_arguments, no_nul, parse_arguments};
+use crate::def::{ActionDraft, AgentRole, OutputKind, Peeked, ToolContext, ToolDef, needs_nothing};
 use crate::error::ToolError;
 use crate::path::WorkPath;
 use crate::schema::schema_of;
@@ -85,25 +85,29 @@ struct RequestArgs {
     content_type: Option<String>,
 }
 
-fn prepare_fetch(arguments: &Value, _: Option<&Peeked>, _: &ToolContext<'_>) -> Result<Draft, ToolError> {
-    let args: FetchArgs = typed(&WEB_FETCH, arguments)?;
+fn prepare_fetch(
+    arguments: &Value,
+    _: Option<&Peeked>,
+    _: &ToolContext<'_>,
+) -> Result<ActionDraft, ToolError> {
+    let args: FetchArgs = parse_arguments(&WEB_FETCH, arguments)?;
     check_url(&WEB_FETCH, &args.url)?;
     let path = args.save_to.as_deref().map(save_path).transpose()?;
-    let (purpose, url) = (intent("read", &args.url), args.url.clone());
+    let (purpose, url) = (describe_intent("read", &args.url), args.url.clone());
     // Where it is saved is no sink: what stays in the overlay leaves nothing.
     let save_to = path.map(|path| path.as_str().to_owned());
     let large = args.large.unwrap_or(false);
     if large && save_to.is_none() {
-        return Err(invalid(&WEB_FETCH, "'large' is for 'save_to'"));
+        return Err(invalid_arguments(&WEB_FETCH, "'large' is for 'save_to'"));
     }
     let method = "GET".to_owned();
     let fetch = Fetch { method, url: args.url, body: None, content_type: None, save_to, large };
-    Ok(Draft::new(Action::Fetch(fetch), purpose).sink("url", url))
+    Ok(ActionDraft::new_draft(Action::Fetch(fetch), purpose).with_sink("url", url))
 }
 
 /// A path that can name a file of the work folder.
 fn save_path(text: &str) -> Result<WorkPath, ToolError> {
-    let wrong = |problem: &str| invalid(&WEB_FETCH, &format!("'save_to' {problem}"));
+    let wrong = |problem: &str| invalid_arguments(&WEB_FETCH, &format!("'save_to' {problem}"));
     let path = WorkPath::parse(text).map_err(|problem| wrong(&problem.to_string()))?;
     if path.is_root() || text.ends_with('/') {
         return Err(wrong("names a folder, not a file"));
@@ -111,23 +115,30 @@ fn save_path(text: &str) -> Result<WorkPath, ToolError> {
     if path.is_outside() { Err(wrong("leads out of the work folder")) } else { Ok(path) }
 }
 
-fn prepare_request(arguments: &Value, _: Option<&Peeked>, _: &ToolContext<'_>) -> Result<Draft, ToolError> {
-    let RequestArgs { method, url, body, content_type } = typed(&WEB_REQUEST, arguments)?;
+fn prepare_request(
+    arguments: &Value,
+    _: Option<&Peeked>,
+    _: &ToolContext<'_>,
+) -> Result<ActionDraft, ToolError> {
+    let RequestArgs { method, url, body, content_type } = parse_arguments(&WEB_REQUEST, arguments)?;
     check_url(&WEB_REQUEST, &url)?;
     if !METHODS.contains(&method.as_str()) {
-        return Err(invalid(&WEB_REQUEST, &format!("'method' must be one of {}", METHODS.join(", "))));
+        return Err(invalid_arguments(
+            &WEB_REQUEST,
+            &format!("'method' must be one of {}", METHODS.join(", ")),
+        ));
     }
     if body.is_some() && !WITH_BODY.contains(&method.as_str()) {
-        return Err(invalid(&WEB_REQUEST, &format!("{method} has no 'body'")));
+        return Err(invalid_arguments(&WEB_REQUEST, &format!("{method} has no 'body'")));
     }
     if let Some(media) = &content_type {
         let plain = media.bytes().all(|byte| (b' '..=b'~').contains(&byte));
         if media.is_empty() || media.len() > MAX_MEDIA_BYTES || !plain || body.is_none() {
-            return Err(invalid(&WEB_REQUEST, "'content_type' is the media type of a 'body'"));
+            return Err(invalid_arguments(&WEB_REQUEST, "'content_type' is the media type of a 'body'"));
         }
     }
-    let purpose = intent(&method, &url);
-    let sinks = Draft::new(
+    let purpose = describe_intent(&method, &url);
+    let sinks = ActionDraft::new_draft(
         Action::Fetch(Fetch {
             method: method.clone(),
             url: url.clone(),
@@ -138,17 +149,17 @@ fn prepare_request(arguments: &Value, _: Option<&Peeked>, _: &ToolContext<'_>) -
         }),
         purpose,
     );
-    let mut draft = sinks.sink("method", method).sink("url", url);
+    let mut draft = sinks.with_sink("method", method).with_sink("url", url);
     if let Some(body) = body {
-        draft = draft.sink("body", body);
+        draft = draft.with_sink("body", body);
     }
     if let Some(media) = content_type.filter(|media| !USUAL_MEDIA.contains(&media.as_str())) {
-        draft = draft.sink("content_type", media);
+        draft = draft.with_sink("content_type", media);
     }
     Ok(draft)
 }
 
 fn check_url(tool: &'static ToolDef, url: &str) -> Result<(), ToolError> {
     no_nul(tool, "url", url)?;
-    Target::from_url(url).map(|_| ()).map_err(|problem| invalid(tool, &format!("'url': {problem}")))
+    Target::from_url(url).map(|_| ()).map_err(|problem| invalid_arguments(tool, &format!("'url': {problem}")))
 }

@@ -6,9 +6,11 @@ use serde_json::Value;
 use writ_policy::door::MAX_QUERY_BYTES;
 use writ_types::action::{Action, ActionKind, Search};
 
-use super::intent;
-use crate::arguments::{invalid, no_nul, typed};
-use crate::def::{AgentRole, Draft, OutputKind, Peeked, SearchTarget, ToolContext, ToolDef, needs_nothing};
+use super::describe_intent;
+use crate::arguments::{invalid_arguments, no_nul, parse_arguments};
+use crate::def::{
+    ActionDraft, AgentRole, OutputKind, Peeked, SearchTarget, ToolContext, ToolDef, needs_nothing,
+};
 use crate::error::ToolError;
 use crate::schema::schema_of;
 
@@ -21,28 +23,32 @@ pub(crate) static WEB_SEARCH: ToolDef = ToolDef {
     output: OutputKind::WebContent,
     actions: &[ActionKind::Search],
     roles: &[AgentRole::Proxy, AgentRole::Planner, AgentRole::Executor],
-    schema: schema_of::<SearchArgs>,
+    schema: schema_of::<WebSearchArgs>,
     needs: needs_nothing,
-    prepare,
+    prepare: prepare_search,
 };
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct SearchArgs {
+struct WebSearchArgs {
     /// The search text, at most 400 bytes.
     query: String,
     /// The number of results, fewer than usual.
     max_results: Option<u64>,
 }
 
-fn prepare(arguments: &Value, _: Option<&Peeked>, context: &ToolContext<'_>) -> Result<Draft, ToolError> {
-    let args: SearchArgs = typed(&WEB_SEARCH, arguments)?;
+fn prepare_search(
+    arguments: &Value,
+    _: Option<&Peeked>,
+    context: &ToolContext<'_>,
+) -> Result<ActionDraft, ToolError> {
+    let args: WebSearchArgs = parse_arguments(&WEB_SEARCH, arguments)?;
     let Some(SearchTarget { provider, host, max_results }) = context.search else {
-        return Err(invalid(&WEB_SEARCH, "no search provider is configured"));
+        return Err(invalid_arguments(&WEB_SEARCH, "no search provider is configured"));
     };
     no_nul(&WEB_SEARCH, "query", &args.query)?;
     if args.query.trim().is_empty() {
-        return Err(invalid(&WEB_SEARCH, "'query' is empty"));
+        return Err(invalid_arguments(&WEB_SEARCH, "'query' is empty"));
     }
     if args.query.len() > MAX_QUERY_BYTES {
         let (tool, what) = (WEB_SEARCH.name, "the size of the query in bytes");
@@ -50,10 +56,10 @@ fn prepare(arguments: &Value, _: Option<&Peeked>, context: &ToolContext<'_>) -> 
     }
     let wished = args.max_results.unwrap_or(max_results);
     if wished == 0 {
-        return Err(invalid(&WEB_SEARCH, "'max_results' must be at least 1"));
+        return Err(invalid_arguments(&WEB_SEARCH, "'max_results' must be at least 1"));
     }
-    let purpose = intent("search for", &args.query);
+    let purpose = describe_intent("search for", &args.query);
     let (provider, host) = (provider.to_owned(), host.to_owned());
     let search = Search { provider, host, query: args.query.clone(), max_results: wished.min(max_results) };
-    Ok(Draft::new(Action::Search(search), purpose).sink("query", args.query))
+    Ok(ActionDraft::new_draft(Action::Search(search), purpose).with_sink("query", args.query))
 }

@@ -7,7 +7,7 @@ use super::*;
 
 fn typed(text: &str, continued: &[&str]) -> String {
     let continued: Vec<_> = continued.iter().map(|start| (*start).to_owned()).collect();
-    join(text.to_owned(), &continued)
+    join_lines(text.to_owned(), &continued)
 }
 
 #[test]
@@ -37,14 +37,14 @@ fn the_history_is_private_bounded_and_shared_between_chats() {
     let dir = tempfile::tempdir().expect("a folder");
     let file = dir.path().join("history");
     let mut one = editor();
-    let history = History::load(&mut one, Some(file.clone()));
+    let history = History::load_history(&mut one, Some(file.clone()));
     assert_eq!(fs::metadata(&file).expect("there").permissions().mode() & 0o777, 0o600);
     for line in ["a", "  ", "b\nc", &"x".repeat(20_000), "d", "e"] {
-        history.add(&mut one, line);
+        history.add_line(&mut one, line);
     }
     assert_eq!(lines(&one), ["b\nc", "d", "e"]);
     let mut two = editor();
-    History::load(&mut two, Some(file.clone()));
+    History::load_history(&mut two, Some(file.clone()));
     assert_eq!(lines(&two), ["b\nc", "d", "e"]);
     assert_eq!(fs::metadata(&file).expect("there").permissions().mode() & 0o777, 0o600);
 }
@@ -60,8 +60,8 @@ fn a_history_that_cannot_be_used_is_left_alone() {
     fs::write(&large, vec![b'x'; 5 * 1024 * 1024]).expect("written");
     for file in [link, large.clone(), dir.path().to_owned(), dir.path().join("no/such/folder")] {
         let mut editor = editor();
-        let history = History::load(&mut editor, Some(file));
-        history.add(&mut editor, "typed");
+        let history = History::load_history(&mut editor, Some(file));
+        history.add_line(&mut editor, "typed");
         assert_eq!(lines(&editor), ["typed"], "the chat has a history of its own");
     }
     assert_eq!(fs::read_to_string(&elsewhere).expect("read"), "precious");
@@ -80,7 +80,7 @@ impl ExternalPrinter for Screen {
 #[test]
 fn above_a_line_that_is_typed_text_appears_line_by_line() {
     let (sender, screen) = mpsc::sync_channel(16);
-    let above = Above::start(Screen(sender)).expect("a thread");
+    let above = Above::start_printer(Screen(sender)).expect("a thread");
     let mut printer = Printer { terminal: Some(above), held: Vec::new() };
     for piece in ["hel", "lo\nwor", "ld", "\n"] {
         printer.write_all(piece.as_bytes()).expect("written");
@@ -99,7 +99,7 @@ fn a_read_that_was_cancelled_goes_on_with_the_same_line() {
     let (prompts, requests) = mpsc::sync_channel(1);
     let (sender, inputs) = tokio::sync::mpsc::channel(1);
     let (keys, typed) = mpsc::sync_channel::<Input>(1);
-    spawn(requests, sender, move |_| typed.recv().map_err(|_| EditorError::Ended)).expect("started");
+    spawn_reader(requests, sender, move |_| typed.recv().map_err(|_| EditorError::Ended)).expect("started");
     let mut editor = LineEditor { prompts, inputs, pending: false, _mode: None };
     runtime.block_on(async {
         tokio::select! {
@@ -134,7 +134,7 @@ impl ExternalPrinter for Slow {
 fn texts_that_the_terminal_does_not_take_hold_nobody_up_and_keep_their_order() {
     let (taken, texts) = mpsc::sync_channel(16);
     let (next, go_on) = mpsc::sync_channel(16);
-    let above = Above::start(Slow { taken, go_on }).expect("a thread");
+    let above = Above::start_printer(Slow { taken, go_on }).expect("a thread");
     let mut printer = Printer { terminal: Some(above), held: Vec::new() };
     printer.write_all(b"one\ntwo").expect("not waited for");
     printer.write_all(b" more\nthree\n").expect("not waited for");
