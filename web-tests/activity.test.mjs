@@ -74,7 +74,7 @@ test("filters narrow it, entries open, and a proof can be taken along", async ()
   assert.match(download.suggestedFilename(), /^writ-proof-\d+\.json$/);
   assert.ok(JSON.parse(fs.readFileSync(await download.path(), "utf8")));
   await page.locator("#filter-text").fill("nothing has these words in it");
-  await page.getByText("No entry fits.").waitFor();
+  await page.getByText("No entry matches.").waitFor();
 });
 
 test("a reply's receipt shows the entries that it rests on", async () => {

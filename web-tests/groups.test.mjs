@@ -142,9 +142,9 @@ test("a card and an entry say what they rest on, and names from outside stay tex
   await why.locator("summary").click();
   await why.locator(".steps > li").nth(1).waitFor();
   const said = await why.innerText();
-  assert.match(said, /What is asked\s+Rests on unverified content/);
+  assert.match(said, /What is asked\s+Depends on unverified content/);
   assert.ok(said.includes(HOSTILE), said);
-  assert.match(said, /A message[\s\S]*Message received, entry \d+\s+Rests on the owner's own words alone/);
+  assert.match(said, /A message[\s\S]*Message received, entry \d+\s+Depends on the owner's own words alone/);
   assert.equal(await why.locator("img").count(), 0);
   assert.equal(await page.title(), "(1) Writ");
 

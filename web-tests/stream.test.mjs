@@ -60,7 +60,7 @@ test("steps are folded, and open to a line each and then to their summary", asyn
   await steps.first().locator("summary").click();
   assert.match(await steps.first().locator(".step-detail").innerText(), /file_read/);
   // A file of the project is external content: the reply says that it rests on some.
-  assert.match(await turn.locator(".marks").innerText(), /Rests on external content/);
+  assert.match(await turn.locator(".marks").innerText(), /Depends on external content/);
   assert.equal(await turn.locator(".reply strong").innerText(), "wrong");
   assert.equal(await turn.locator(".reply pre code").innerText(), "free from: 50.00 inclusive");
 });

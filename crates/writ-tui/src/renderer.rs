@@ -159,7 +159,7 @@ impl<W: Write> Renderer<W> {
                 if *last { self.write_end(paint, *exit) } else { Ok(()) }
             }
             ServerFrame::File { name, bytes, path, taint, .. } => {
-                let from = if *taint == Taint::External { ", rests on external content" } else { "" };
+                let from = if *taint == Taint::External { ", depends on external content" } else { "" };
                 let (name, path) = (escape_line(name), escape_line(path));
                 self.write_line(&paint.bold(&format!("file {name} ({bytes} bytes{from}): {path}")))
             }

@@ -67,7 +67,7 @@ export class Activity {
     this.#loaded = true;
     const range = byId("range");
     range.hidden = this.#range === null;
-    if (this.#range) byId("range-text").textContent = `What the reply rests on: entries ${this.#range.from} to ${this.#range.to}`;
+    if (this.#range) byId("range-text").textContent = `Sources of the reply: entries ${this.#range.from} to ${this.#range.to}`;
     const answer = await this.#fetch(this.#range ? { before: this.#range.to + 1 } : {});
     if (!answer || read !== this.#read) return;
     // What somebody has opened meanwhile stays open.
@@ -124,7 +124,7 @@ export class Activity {
     const whole = answer.entries.length < PAGE || (last && last.seq <= Math.max(from, 0));
     byId("older").hidden = whole;
     const none = byId("timeline").childElementCount === 0;
-    byId("activity-note").textContent = none ? "No entry fits." : "";
+    byId("activity-note").textContent = none ? "No entry matches." : "";
   }
 
   #row(entry) {
@@ -204,7 +204,7 @@ function head(entry, at) {
     el("time", { dateTime: at?.toISOString() ?? "" }, at ? clock(at) : ""),
     el("span", { className: "event" }, event(entry.event)),
     el("span", { className: "entry-summary" }, entry.summary ?? ""),
-    entry.taint === "external" ? el("span", { className: "taint", title: "Rests on external content" }, "external") : null,
+    entry.taint === "external" ? el("span", { className: "taint", title: "Depends on external content" }, "external") : null,
   );
 }
 
@@ -226,7 +226,7 @@ function fill(body, entry) {
   append(body, [
     el("dl", { className: "entry-facts" }, facts.filter(([, value]) => value !== null && value !== undefined).flatMap(([name, value]) => [el("dt", {}, name), el("dd", {}, String(value))])),
     el("pre", { tabIndex: 0, role: "region", "aria-label": "The entry's content" }, el("code", {}, JSON.stringify(entry.payload, null, 2))),
-    LABELLED.has(entry.event) ? origins(`ledger/${encodeURIComponent(entry.seq)}`, "What it rests on") : null,
+    LABELLED.has(entry.event) ? origins(`ledger/${encodeURIComponent(entry.seq)}`, "Sources") : null,
     el("a", { className: "quiet small button", href: `api/v1/ledger/${encodeURIComponent(entry.seq)}/proof`, download: `writ-proof-${entry.seq}.json` }, "Download proof"),
   ]);
 }

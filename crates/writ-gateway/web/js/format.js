@@ -103,7 +103,7 @@ export const EXITS = {
   model: "The model did not give a usable answer.",
   verification: "A check failed.",
   ledger: "The ledger does not verify.",
-  blocked: "A person is needed to go on.",
+  blocked: "A person is needed to continue.",
   interrupted: "Stopped.",
   config: "The configuration must be looked at.",
   usage: "This could not be understood.",

@@ -58,7 +58,7 @@ function member(ask) {
 
 /** Why a card cannot be among them; `null`: it can. The list may be older than the card. */
 async function unfit(card) {
-  if (card.state !== "open") return "it does not wait any more";
+  if (card.state !== "open") return "it is no longer open";
   const { confirm, key } = needs(card.risk);
   const once = card.choices.some((choice) => choice.decision === "approve" && (choice.scope ?? "once") === "once");
   if (key || confirm === "slide" || card.approvers > 1 || !once) return "it is answered separately";
@@ -86,7 +86,7 @@ class Together {
   }
 
   async open() {
-    this.#body.replaceChildren(el("p", { className: "note", role: "status" }, "They are looked up."));
+    this.#body.replaceChildren(el("p", { className: "note", role: "status" }, "Loading."));
     const closed = () => {
       this.#stopped = true;
       this.#watch?.disconnect();

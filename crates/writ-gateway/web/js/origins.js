@@ -13,7 +13,7 @@ const TRUST = {
 /** What is known of a step, in a sentence. */
 function rests(step) {
   const more = [step.outside ? "from outside the sandbox" : "", step.private ? "private" : ""].filter((part) => part !== "");
-  return [`Rests on ${TRUST[step.taint] ?? step.taint}`, ...more].join(", ");
+  return [`Depends on ${TRUST[step.taint] ?? step.taint}`, ...more].join(", ");
 }
 
 /** Where a value came from: who or what brought it, and what was touched for it. */
@@ -36,7 +36,7 @@ export function origins(path, title) {
   node.addEventListener("toggle", async () => {
     if (!node.open || known) return;
     known = true;
-    const note = el("p", { className: "note", role: "status" }, "It is looked up.");
+    const note = el("p", { className: "note", role: "status" }, "Loading.");
     body.replaceChildren(note);
     try {
       const { rests_on: steps, more } = await request(`/api/v1/${path}/rests-on`);

@@ -34,7 +34,7 @@ const word = (decision) => LABELS[decision] ?? decision.charAt(0).toUpperCase() 
 function label(decision, card) {
   const within = (uses, secs) => `(${plural(uses, "time")}, ${span(secs)})`;
   if (decision === "approve_task" && card.task) {
-    const what = card.action === "write_file" ? "Also approve later changes to this folder, unseen" : "Also approve what is alike, unseen";
+    const what = card.action === "write_file" ? "Also approve later changes to this folder, unseen" : "Also approve similar requests, unseen";
     return `${what} ${within(card.task.uses, card.task.secs)}`;
   }
   if (decision === "approve_standing" && card.standing) {
@@ -379,7 +379,7 @@ export class Review {
         return this.#fail(card, cancelled ? "Not signed: the passkey was not used." : `Not signed: ${error.message}`, error.hint);
       }
     }
-    says(decision === "deny" ? "Telling the agent" : "Approved, being done");
+    says(decision === "deny" ? "Sending your answer" : "Approved, running");
     const frame = { type: "approval_response", ask_id: card.ask_id, decision, scope, shown_hash: card.shown_hash, reason };
     if (signature) frame.signature = signature;
     if (!this.#connection.send(frame)) {
@@ -432,7 +432,7 @@ export class Review {
     byId("decided-list").replaceChildren(...this.#decided.map((row) => el("li", { className: "decided-row", data: { state: row.state } },
       el("details", {},
         el("summary", {}, icon(ICONS[mark(row.state)]), el("span", { className: "verdict" }, verdict(row.state, row.reason)), el("span", { className: "intent" }, row.intent)),
-        el("p", { className: "result" }, row.text || "Nothing more to tell.")))));
+        el("p", { className: "result" }, row.text || "No further details.")))));
   }
 
   #showKeys() {

@@ -309,7 +309,7 @@ export class Stream {
     const text = entry.payload?.text ?? "";
     this.#said.add(entry.seq);
     if (text.startsWith(GOES_ON)) {
-      this.#add(el("li", { className: "status-line went-on" }, "The agent goes on after your answer."), entry.seq);
+      this.#add(el("li", { className: "status-line went-on" }, "The agent continues after your answer."), entry.seq);
       return;
     }
     const mine = this.#outbox.adopt(text);
@@ -398,7 +398,7 @@ export class Stream {
   #show() {
     const active = this.#connection.open && (this.#running !== null || this.#waiting);
     byId("working").hidden = !active;
-    if (active) byId("working-text").textContent = this.#running ? this.#running.doing : "Taken up soon";
+    if (active) byId("working-text").textContent = this.#running ? this.#running.doing : "Starts soon";
     byId("stop").hidden = !active || this.#running === null;
     byId("composer").dataset.running = String(!byId("stop").hidden);
     const empty = byId("items").childElementCount === 0;
@@ -430,7 +430,7 @@ function bubble(text, state) {
   return became(node, state);
 }
 
-const FATES = { pending: "Not sent yet", waiting: "Waiting: the agent hears it with its next turn", refused: "Not taken" };
+const FATES = { pending: "Not sent yet", waiting: "Waiting: the agent reads it with its next turn", refused: "Not taken" };
 
 /** Marks a message with what has become of it. */
 function became(node, state) {

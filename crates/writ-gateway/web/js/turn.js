@@ -154,7 +154,7 @@ export class Turn {
   file({ file, name, bytes, taint }, session) {
     if (this.#files.querySelector(`[data-file="${Number(file)}"]`)) return;
     const href = `api/v1/sessions/${encodeURIComponent(session)}/files/${Number(file)}`;
-    const foreign = taint === "external" ? el("span", { className: "note" }, "rests on external content") : null;
+    const foreign = taint === "external" ? el("span", { className: "note" }, "depends on external content") : null;
     this.#files.append(el("li", { data: { file: String(Number(file)) } },
       el("a", { className: "button secondary small", href, download: name }, `Save ${name}`),
       el("span", { className: "note" }, size(bytes)),
@@ -348,7 +348,7 @@ export class Turn {
     const waits = frame.exit === "waiting";
     append(this.#marks, [
       told && !waits ? el("span", { className: "exit", data: { exit: frame.exit } }, told) : null,
-      frame.taint === "external" ? el("span", { className: "taint" }, icon(ICONS.outside), "Rests on external content") : null,
+      frame.taint === "external" ? el("span", { className: "taint" }, icon(ICONS.outside), "Depends on external content") : null,
       el("a", { className: "receipt", href: `#/activity?from=${from}&to=${to}` }, "Receipt", el("span", { className: "visually-hidden" }, ` of this reply: entries ${from} to ${to}`)),
     ]);
     this.#marks.hidden = false;
