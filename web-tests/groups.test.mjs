@@ -105,7 +105,7 @@ test("what is unusual or does much harm is marked, with the reason, and no yes c
   await members.nth(2).waitFor();
   const said = (await page.locator("#group-list").innerText());
   assert.match(said, /Unusual: host = strange\.example was never approved before/);
-  assert.match(said, /Answered by itself: a wrong yes does much harm/);
+  assert.match(said, /Answered separately: a wrong yes does much harm/);
   assert.equal(await page.locator("#group-list b, #group-list [data-together]").count(), 0, "no markup of others, and nothing to approve together");
 });
 

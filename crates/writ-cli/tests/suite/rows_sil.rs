@@ -214,7 +214,7 @@ fn tell_user_is_heard_before_the_end_and_passes_the_output_gates() {
     });
     assert_eq!((last, said), (Some(()), vec!["At the end.".to_owned()]), "what was blocked is not heard");
     let told = told(&bench);
-    assert!(told[1].contains("not said: not this word"), "{told:?}");
+    assert!(told[1].contains("not sent: not this word"), "{told:?}");
     assert_eq!(engine.stop().code, Some(0));
 }
 

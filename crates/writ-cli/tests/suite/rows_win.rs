@@ -511,10 +511,10 @@ fn the_security_model_says_what_it_cannot_do_and_start_and_status_show_the_postu
     let wide = Home::ready().with("WRIT_SERVER__AUTH_TOKEN", "env:TOKEN").with("TOKEN", &"t".repeat(32));
     let engine = Engine::start(&wide, &[("WRIT_SERVER__HOST", "0.0.0.0")]).expect("ready");
     let wide = text(&wide.run(&["status"]));
-    assert!(wide.contains("page for whoever reaches 0.0.0.0"), "{wide}");
+    assert!(wide.contains("page for anyone who reaches 0.0.0.0"), "{wide}");
     drop(engine);
     let strict = strict.with("WRIT_SERVER__HOST", "192.0.2.7");
-    let posture = json!({ "users": "single-user", "page": "whoever reaches 192.0.2.7", "strict": true });
+    let posture = json!({ "users": "single-user", "page": "anyone who reaches 192.0.2.7", "strict": true });
     assert_eq!(strict.json(&["status"])["posture"], posture);
 }
 
