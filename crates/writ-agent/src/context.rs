@@ -14,16 +14,19 @@ use writ_types::taint::{Label, Taint};
 use writ_types::unit::Tokens;
 
 use crate::config::{ContextConfig, Profile, Share};
-use crate::event::{ContextSeed, MemoryItem, WorkspaceItem};
+use crate::event::{ContextSeed, MemoryItem};
 use crate::notice;
 use crate::text;
 
 mod group;
 
+mod item;
+
 mod old;
 
 mod system;
 
+use item::{memory_message, workspace_message};
 pub use old::Results;
 pub use system::system_tokens;
 use system::{system_items, system_text};
@@ -455,38 +458,6 @@ fn message_tokens(message: &ChatMessage) -> u64 {
         Part::Reasoning(piece) => estimate_tokens_of_chars(piece.bytes()).get(),
     };
     MESSAGE_OVERHEAD + message.parts.iter().map(part_tokens).sum::<u64>()
-}
-
-fn memory_message(item: &MemoryItem) -> ChatMessage {
-    let mut text = text::cut_text(&item.text, MAX_MEMORY_CHARS);
-    // Foreign text is fenced, so that the model can distinguish it from instructions.
-    if item.label.taint == Taint::External {
-        text = text::mark_external("memory", &text);
-    }
-    let text = format!("[Memory, {}] {text}", format!("{:?}", item.kind).to_lowercase());
-    ChatMessage { role: Role::System, parts: vec![Part::Text { text }], label: item.label.clone() }
-}
-
-/// A subscription. Its title names what a model has chosen: it stands quoted, and inside the mark of external data.
-fn workspace_message(item: &WorkspaceItem) -> ChatMessage {
-    let mut text = format!("\"{}\"\n{}", short_title(&item.title), item.text);
-    if item.label.taint == Taint::External {
-        text = text::mark_external("subscription", &text);
-    }
-    let text = format!("[Subscription {}] {text}", text::plain_name(&item.id));
-    ChatMessage { role: Role::System, parts: vec![Part::Text { text }], label: item.label.clone() }
-}
-
-/// One line of at most [`MAX_TITLE_CHARS`] characters that ends no quotation, opens no bracket and turns no text round.
-fn short_title(text: &str) -> String {
-    let plain = |c: char| {
-        // Quotation marks, brackets and direction marks could imitate the fence around the title.
-        let disturbs = c.is_control()
-            || matches!(c, '"' | '[' | ']' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
-            || matches!(c, '\u{27e6}' | '\u{27e7}' | '\u{301a}' | '\u{301b}');
-        if disturbs { '_' } else { c }
-    };
-    text.chars().take(MAX_TITLE_CHARS).map(plain).collect()
 }
 
 /// A note of the harness: its own words, so the owner's trust.

@@ -294,7 +294,7 @@ fn what_hooks_read_and_say_is_bounded_to_the_byte() {
     let said = |bytes: usize| format!("{{\"reason\": \"{}\"}}", "x".repeat(bytes - frame));
     assert_eq!(one.said(&DONE, &said(MAX_SAID_BYTES)).verdict, GateVerdict::Pass);
     let much = one.said(&DONE, &said(MAX_SAID_BYTES + 1));
-    assert!(much.verdict == GateVerdict::Block && much.reason.contains("too much"), "{}", much.reason);
+    assert!(much.verdict == GateVerdict::Block && much.reason.contains("too long"), "{}", much.reason);
     let many = |count: usize| {
         let hooks = (0..count).map(|n| hook(&format!("h{n}"), HookEvent::BeforeToolCall)).collect();
         GateSet::default().with_hooks(hooks)
