@@ -481,8 +481,8 @@ fn the_security_model_says_what_it_cannot_do_and_start_and_status_show_the_postu
         "What its arguments mean to the program is not understood",
         "shares the kernel. A hole in it is a way to the host, here and in Docker",
         "gVisor or Kata",
-        "a corrupted file of its own is used until somebody notices",
-        "can be wrecked by it. The border is the sandbox and the proxy",
+        "a corrupted file of its own is used until it is noticed",
+        "A sandbox can damage everything in it, its work folder and its home. The border is the sandbox and the proxy",
         "Limits of memory, processes, time, output and disk bound what that costs",
     ] {
         assert!(model.contains(text), "{text}");
@@ -585,7 +585,7 @@ fn needs_userns_needs_git_needs_curl_an_injection_that_is_obeyed_loses_nothing_f
     assert!(shown.contains("work"), "{shown}");
     let programs = home.run(&["sandbox", "exec", "--", "ls", "/usr/bin/env"]);
     assert!(code(&programs) == 0 && text(&programs).contains("/usr/bin/env"), "{}", text(&programs));
-    assert!(documents().contains("can be wrecked by it. The border is the sandbox and the proxy"));
+    assert!(documents().contains("A sandbox can damage everything in it, its work folder and its home. The border is the sandbox and the proxy"));
     assert!(mirror.asked().is_empty(), "{:?}", mirror.asked());
 }
 
