@@ -262,7 +262,6 @@ fn assemble(effective: Effective, home: &Path, findings: &mut Vec<Finding>) -> O
         Some(_) | None => Table::new(),
     };
     let named = |name: &str, table: Table| Table::from_iter([(name.to_owned(), Value::Table(table))]);
-    // The section is read by two owners, so their keys are separated first.
     let mut secrets = section("secrets");
     let backend = secrets.remove("backend");
     let mut models = named("models", section("models"));
@@ -270,7 +269,6 @@ fn assemble(effective: Effective, home: &Path, findings: &mut Vec<Finding>) -> O
     let mut turn = named("context", section("context"));
     turn.extend(named("limits", section("limits")));
 
-    // Each section is read even if an earlier one failed, to report all findings at once.
     let mut typed = Typed { effective: &effective, findings };
     let escalations: Option<EscalationConfigs> = typed.read("escalations", section("escalations"));
     let access: Option<AccessConfig> = typed.read("access", section("access"));

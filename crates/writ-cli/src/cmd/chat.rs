@@ -1,5 +1,6 @@
 //! `writ chat`: a conversation, typed or in one message.
 
+mod answers;
 mod commands;
 
 mod piped;

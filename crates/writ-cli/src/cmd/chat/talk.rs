@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval};
-use writ_policy::answer;
 use writ_policy::approval::ApprovalToken;
 use writ_tui::editor::{Input, LineEditor};
 use writ_tui::renderer::{Mode, Renderer};
@@ -24,6 +23,7 @@ use crate::config::Config;
 use crate::context::Context;
 use crate::failure::Failure;
 
+use super::answers::{answers, gate_answers};
 use super::commands::{self, Command, Line};
 use super::ended;
 
@@ -463,33 +463,6 @@ fn put<W: Write>(
     }
     asked.push_back(new);
     if asked.len() == 1 { question(asked, renderer) } else { Ok(()) }
-}
-
-/// Returns the possible answers to a gate, or to a server of tools.
-fn gate_answers(frame: &ServerFrame) -> String {
-    let ServerFrame::GateApproval { point, fields, .. } = frame else { return String::new() };
-    let set: Vec<String> = fields.iter().map(|field| format!("{}=\u{2026}", field.name)).collect();
-    match point.as_str() {
-        "server" if set.is_empty() => "Answer it? y or n; the turn waits.".to_owned(),
-        "server" => format!("Answer it? y {}, or n; the turn waits.", set.join("; ")),
-        _ => "Let it pass? y or n; the turn waits.".to_owned(),
-    }
-}
-
-/// Returns the possible answers to a card: each letter with the answer's usual name.
-fn answers(card: &Card) -> String {
-    // Only the scopes that the card offers.
-    let offered = [
-        ("y", ApprovalScope::Once, true),
-        ("t", ApprovalScope::Task, card.task.is_some()),
-        ("v", ApprovalScope::Values, !card.values.is_empty()),
-        ("h", ApprovalScope::Host, card.host.is_some()),
-    ];
-    let offered = offered.into_iter().filter(|(_, _, is)| *is);
-    let named = offered.map(|(key, scope, _)| (key, answer::label(Decision::Approve, scope, card)));
-    let deny = ("n", answer::label(Decision::Deny, ApprovalScope::Once, card));
-    let lines: Vec<String> = named.chain([deny]).map(|(key, label)| format!("\n  {key}  {label}")).collect();
-    format!("Approve exactly this?{}\n  Enter leaves it open.", lines.concat())
 }
 
 /// Shows what is asked about, and asks.
