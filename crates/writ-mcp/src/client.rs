@@ -24,15 +24,15 @@ use crate::result::CallResult;
 pub const MAX_MESSAGE_BYTES: usize = 4 * 1024 * 1024;
 /// The most requests to one server that wait for their answers at once; more wait for their turn.
 pub const MAX_IN_FLIGHT: usize = 8;
-/// The most messages that nobody asked for, between two answers: news of an honest server are a few hundred.
+/// The most unsolicited messages between two answers: an honest server sends a few hundred notifications.
 pub const MAX_STRAY: u64 = 10_000;
 /// The most bytes of such messages, between two answers.
 pub const MAX_STRAY_BYTES: u64 = 64 * 1024 * 1024;
-/// How long a server may take to list its tools, on all pages.
+/// The time that a server may take to list its tools, on all pages.
 pub const LIST_TIME: Duration = Duration::from_secs(30);
 /// Questions to a person that wait at once; more are refused. A server that has had one answered may ask the next.
 pub(crate) const MAX_QUESTIONS: usize = 4;
-/// Messages that wait to be written; a server that reads nothing gets no more than these.
+/// The most messages that wait to be written; a server that reads nothing gets no further ones.
 const MAX_UNREAD: usize = 64;
 /// The version of the protocol that is offered.
 pub(crate) const VERSION: &str = "2025-06-18";
@@ -50,24 +50,24 @@ pub struct Client {
     outbox: mpsc::Sender<Vec<u8>>,
     room: Semaphore,
     next: AtomicU64,
-    /// What it has besides tools.
+    /// Its abilities besides tools.
     has: Has,
-    /// What it asks a person, while somebody listens.
+    /// Its questions to a person, while a listener takes them.
     questions: tokio::sync::Mutex<mpsc::Receiver<Elicitation>>,
     tasks: [JoinHandle<()>; 2],
 }
 
-/// What the reading task and those who wait share.
+/// The state that the reading task shares with the calls that wait.
 #[derive(Debug)]
 struct Shared {
-    /// Where questions to a person go.
+    /// The receiver of questions to a person.
     questions: mpsc::Sender<Elicitation>,
-    /// Somebody listens to them.
+    /// True while a listener takes them.
     listens: AtomicBool,
-    /// How many of them were answered: after each, the calls that wait have their time anew.
+    /// The number of answered questions: after each, the waiting calls have their time anew.
     replies: AtomicU64,
     waiting: Mutex<BTreeMap<u64, oneshot::Sender<Answer>>>,
-    /// Why the connection has ended; set once.
+    /// The reason why the connection has ended; set once.
     ended: OnceLock<McpError>,
     /// Cancelled when it has.
     over: CancellationToken,
@@ -76,7 +76,7 @@ struct Shared {
 }
 
 impl Shared {
-    /// Who waits. Every holder leaves it whole, so poison is ignored.
+    /// Locks the waiting calls. Every holder leaves the map whole, so poison is ignored.
     fn waiting(&self) -> MutexGuard<'_, BTreeMap<u64, oneshot::Sender<Answer>>> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -88,7 +88,7 @@ impl Shared {
         self.waiting().clear();
     }
 
-    /// What a request of the server is answered at once; nothing, where a person is asked.
+    /// Returns the immediate answer to a request of the server; `None` where a person is asked.
     fn answered(&self, id: Value, method: &str, params: &Value) -> Option<Value> {
         if method != ELICITATION || !self.listens.load(Ordering::Acquire) {
             return Some(message::answer(&id, method));
@@ -104,7 +104,7 @@ impl Shared {
     }
 }
 
-/// Forgets a question when whoever asked it is gone.
+/// Removes a waiting call when its caller drops it.
 struct Asked<'a> {
     shared: &'a Shared,
     id: u64,
@@ -207,12 +207,12 @@ impl Client {
         CallResult::of(self.ask("tools/call", &params, time, cancel).await?)
     }
 
-    /// Listens to what the server asks a person, until what is returned is dropped; nothing, if somebody listens already: the
-    /// protocol does not say which call a question belongs to. Calls that wait have their time anew after each
-    /// [`reply`](Listening::reply).
+    /// Takes the server's questions to a person until the returned listener is dropped; `None` if there is
+    /// one already: the protocol does not name the call that a question belongs to. Waiting calls have their
+    /// time anew after each [`reply`](Listening::reply).
     pub fn listen(&self) -> Option<Listening<'_>> {
         let mut questions = self.questions.try_lock().ok()?;
-        // What was asked when nobody listened any more is moot.
+        // Questions from before this listener are moot.
         while questions.try_recv().is_ok() {}
         self.shared.listens.store(true, Ordering::Release);
         Some(Listening { client: self, questions })
@@ -242,12 +242,12 @@ impl Client {
         Ok(list.result())
     }
 
-    /// Whether the server has said, since they were listed last, that its tools are others now.
+    /// Returns true if the server has announced, since they were listed last, that its tools have changed.
     pub fn tools_changed(&self) -> bool {
         self.shared.changed.load(Ordering::Acquire)
     }
 
-    /// Whether nothing can be asked any more.
+    /// Returns true if the connection has ended.
     pub fn is_over(&self) -> bool {
         self.shared.over.is_cancelled()
     }
@@ -316,7 +316,7 @@ impl Client {
     }
 }
 
-/// Somebody who hears what a server asks a person.
+/// A listener to a server's questions to a person.
 #[derive(Debug)]
 pub struct Listening<'a> {
     client: &'a Client,
@@ -363,7 +363,7 @@ pub(crate) fn check_version(greeted: &Value) -> Result<&'static str, McpError> {
     Err(McpError::Wrong { method: "initialize", why })
 }
 
-/// What came that nobody had asked for, since the last answer.
+/// The unsolicited messages since the last answer.
 #[derive(Default)]
 struct Stray {
     messages: u64,
@@ -413,7 +413,7 @@ fn heard(
         Incoming::Answer { id, result } => match shared.waiting().remove(&id) {
             Some(answer) => {
                 *stray = Stray::default();
-                // Who asked may be gone.
+                // The caller may have stopped waiting.
                 let _heard = answer.send(result);
                 Ok(())
             }
@@ -435,7 +435,7 @@ fn heard(
     }
 }
 
-/// Writes what is sent, in order. A server that reads nothing keeps it waiting, and nobody else.
+/// Writes messages in order. A server that reads nothing delays this task alone.
 async fn tell<W: AsyncWrite + Unpin>(mut to: W, mut unread: mpsc::Receiver<Vec<u8>>) {
     while let Some(line) = unread.recv().await {
         if to.write_all(&line).await.is_err() || to.flush().await.is_err() {

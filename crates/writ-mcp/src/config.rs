@@ -1,4 +1,4 @@
-//! What an owner says of a server: the file `mcp/NAME.toml` of the home.
+//! The owner's settings of a server: the file `mcp/NAME.toml` of the home.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -31,7 +31,7 @@ const MAX_HOSTS: usize = 64;
 const MAX_SECS: u64 = 600;
 /// The most argument paths of one tool.
 const MAX_PATHS: usize = 64;
-/// What stands between a server's name and a tool's.
+/// The separator between a server's name and a tool's.
 pub const SEPARATOR: &str = "__";
 
 /// The name of a server: a lower-case letter or digit, then at most 31 of `a-z`, `0-9`, `-` and single `_`.
@@ -95,7 +95,7 @@ pub struct ServerSpec {
     /// The program, as the sandbox finds it; empty where there is a URL.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub command: String,
-    /// Where it is reached over HTTP, instead of a program.
+    /// The URL at which it is reached over HTTP, instead of a program.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
     /// The token that it wants there: `secret:NAME`, a secret of the home. Default: none.
@@ -110,20 +110,20 @@ pub struct ServerSpec {
     /// The hosts that it may reach, through the proxy. Default: none, and no network.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hosts: Vec<String>,
-    /// How far its results may be trusted. Default: external.
+    /// The trust in its results. Default: external.
     #[serde(default, skip_serializing_if = "ServerTaint::is_external")]
     pub taint: ServerTaint,
-    /// Which results of its tools are kept back from the model. Default: none.
+    /// The results of its tools that are withheld from the model. Default: none.
     #[serde(default, skip_serializing_if = "is_never")]
     pub quarantine: Quarantine,
-    /// How long a call may take, in seconds. Default 60.
+    /// The longest time of a call, in seconds. Default 60.
     #[serde(default = "default_secs", skip_serializing_if = "is_default_secs")]
     pub timeout_secs: u64,
-    /// How long it may take to start until it answers, in seconds: `npx` and `uvx` download packages at a first start.
-    /// Default 60.
+    /// The longest time of a start until the first answer, in seconds: `npx` and `uvx` download packages at a
+    /// first start. Default 60.
     #[serde(default = "default_secs", skip_serializing_if = "is_default_secs")]
     pub start_timeout_secs: u64,
-    /// What the owner says of its tools, by name.
+    /// The owner's rules for its tools, by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub tools: BTreeMap<String, ToolRule>,
 }
@@ -142,19 +142,19 @@ const fn is_never(quarantine: &Quarantine) -> bool {
     matches!(quarantine, Quarantine::Never)
 }
 
-/// How far the results of a server may be trusted. Never as the owner's own words.
+/// The trust in the results of a server. Never that of the owner's own words.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ServerTaint {
     /// As any stranger's.
     #[default]
     External,
-    /// As those of somebody whose identity is proven.
+    /// That of a person with a proven identity.
     Auth,
 }
 
 impl ServerTaint {
-    /// Whether it is [`Self::External`].
+    /// Returns true for [`Self::External`].
     pub const fn is_external(&self) -> bool {
         matches!(self, Self::External)
     }
@@ -169,7 +169,7 @@ impl From<ServerTaint> for Taint {
     }
 }
 
-/// Who may read what a tool returns.
+/// The readers of a tool's results.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Readers {
@@ -178,48 +178,48 @@ pub enum Readers {
     Private,
     /// Everybody.
     Public,
-    /// The owner alone; and of models, only those that are cleared for secrets are told it.
+    /// The owner alone; of models, only those that are cleared for secrets.
     Secret,
-    /// The owner, and whoever is named in these fields of a record, by their names.
+    /// The owner, and the people named in these fields of a record, by their names.
     #[serde(untagged)]
     Named(Vec<String>),
 }
 
-/// What an owner says of a tool. What its server says of these things is not read.
+/// An owner's rule for a tool. The server's own claims about these things are not read.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ToolRule {
-    /// Whether a call changes anything anywhere. Default: it does.
+    /// True if a call changes anything anywhere. Default: it does.
     pub effect: bool,
     /// The arguments that say who, where, what is touched, as dotted paths; `None`, the default: all of them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sinks: Option<Vec<String>>,
     /// The arguments that are content sent on to others, as dotted paths. Default: none.
     pub content: Vec<String>,
-    /// The arguments that may be anything, as dotted paths. Default: none. Where sinks are declared, whatever is neither
-    /// content nor free is a sink, too.
+    /// The arguments that may be anything, as dotted paths. Default: none. Where sinks are declared, every
+    /// argument that is neither content nor free is a sink, too.
     pub free: Vec<String>,
-    /// Which of its sinks name those who get what it passes on, as dotted paths. Default: all of them.
+    /// The sinks that name the recipients of what it passes on, as dotted paths. Default: all of them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub whom: Vec<String>,
     /// From which fields of results an argument may be taken as it is, besides those of its own name: by its dotted path,
     /// `FIELD` of this server's results or `SERVER.FIELD` of another's. Default: none.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub takes: BTreeMap<String, Vec<String>>,
-    /// Which of its sinks must be of records that the owner's request names, where it names any of their list, as dotted
-    /// paths. Default: none.
+    /// The sinks that must be of records that the owner's request names, where it names any of their list, as
+    /// dotted paths. Default: none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub named: Vec<String>,
-    /// Who may read its results. Default: the owner alone.
+    /// The readers of its results. Default: the owner alone.
     pub readers: Readers,
-    /// Whether its results are kept back from the model. Default: as the server has it.
+    /// The withholding of its results from the model. Default: that of the server.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub quarantine: Option<Quarantine>,
-    /// Whether calling it twice is the same as calling it once. Default: it is not.
+    /// True if calling it twice is the same as calling it once. Default: it is not.
     pub idempotent: bool,
-    /// How much harm a wrong approval of a call can do. Default: medium.
+    /// The harm that a wrong approval of a call can do. Default: medium.
     pub risk: Risk,
-    /// Whether it is offered at all. Default: it is.
+    /// True if it is offered at all. Default: it is.
     pub allow: bool,
 }
 
@@ -242,13 +242,13 @@ impl Default for ToolRule {
     }
 }
 
-/// What is wrong with a server's file.
+/// The problem of a server's file.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{key}: {why}")]
 pub struct SpecError {
     /// The key.
     pub key: String,
-    /// What is wrong with its value. Never the value of a variable.
+    /// The problem of its value. Never the value of a variable.
     pub why: String,
 }
 
@@ -305,11 +305,11 @@ impl ServerSpec {
         Ok(())
     }
 
-    /// Says what is wrong with it, if anything is.
+    /// Checks the settings.
     ///
     /// # Errors
     ///
-    /// The first key whose value cannot stand.
+    /// The first key with a bad value.
     pub fn check(&self) -> Result<(), SpecError> {
         let wrong = |key: &str, why: String| Err(SpecError { key: key.to_owned(), why });
         match &self.url {
@@ -352,17 +352,17 @@ impl ServerSpec {
         self.tools.iter().try_for_each(|(name, rule)| rule.check(name))
     }
 
-    /// What is said of a tool, or holds where nothing is.
+    /// Returns the rule for a tool, or the default.
     pub fn rule(&self, tool: &str) -> ToolRule {
         self.tools.get(tool).cloned().unwrap_or_default()
     }
 
-    /// How long a call may take.
+    /// Returns the longest time of a call.
     pub const fn time(&self) -> Duration {
         Duration::from_secs(self.timeout_secs)
     }
 
-    /// How long its start may take, until it answers.
+    /// Returns the longest time of its start, until it answers.
     pub const fn start_time(&self) -> Duration {
         Duration::from_secs(self.start_timeout_secs)
     }

@@ -1,4 +1,4 @@
-//! What a server says of its tools, and what of it was pinned.
+//! Definitions of a server's tools, and their pins.
 
 use std::collections::BTreeMap;
 
@@ -21,25 +21,26 @@ pub(crate) const MAX_SHOWN_CHARS: usize = 80;
 /// The version of the file of pins.
 const PINS_VERSION: u64 = 1;
 
-/// How a server describes one of its tools: its own words, and none of ours.
+/// A server's description of one of its tools, in its own words alone.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Definition {
     /// Its name with the server.
     pub name: String,
-    /// What it says that it does.
+    /// Its own description of what it does.
     pub description: String,
     /// JSON Schema of its arguments.
     pub schema: Value,
 }
 
 impl Definition {
-    /// Reads one tool of an answer to `tools/list`. Annotations and titles are not read: nobody believes them. A tool
-    /// without a schema takes any arguments, and so does one whose schema is an empty list, which is how PHP writes `{}`.
+    /// Reads one tool of an answer to `tools/list`. Annotations and titles are not read: they are not
+    /// believed. A tool without a schema takes any arguments, and so does one with an empty list as its
+    /// schema, which is how PHP writes `{}`.
     ///
     /// # Errors
     ///
-    /// Why it cannot be offered, in our own words.
+    /// The reason why it cannot be offered, in our own words.
     pub(crate) fn of(tool: &Value) -> Result<Self, String> {
         let name = tool.get("name").and_then(Value::as_str).unwrap_or_default();
         let shown: String = writ_types::visible::escape_line(name).chars().take(MAX_SHOWN_CHARS).collect();
@@ -86,7 +87,7 @@ impl Definition {
     }
 }
 
-/// Whether any key or text of a value is so. A value that was parsed is at most 128 deep.
+/// Returns true if any key or text of a value is so. A value that was parsed is at most 128 deep.
 fn any_text(value: &Value, is_so: &impl Fn(&str) -> bool) -> bool {
     match value {
         Value::String(text) => is_so(text),
@@ -96,23 +97,23 @@ fn any_text(value: &Value, is_so: &impl Fn(&str) -> bool) -> bool {
     }
 }
 
-/// What an owner has looked at and trusts: the tools of one server, as they were described then.
+/// The tools of one server that an owner has looked at and trusts, as they were described then.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Pins {
     /// By name.
     pub tools: BTreeMap<String, Definition>,
 }
 
-/// How a tool that a server offers stands to its pin.
+/// The comparison of an offered tool with its pin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Drift {
     /// As it was pinned.
     None,
-    /// Nobody has pinned it.
+    /// Not pinned.
     New,
     /// Its description or schema is another now.
     Changed,
-    /// It was pinned, and the server offers it no more.
+    /// Pinned, and not offered any more.
     Gone,
 }
 
@@ -197,7 +198,7 @@ impl Pins {
         Ok(text + "\n")
     }
 
-    /// How what a server offers now stands to the pins, by name.
+    /// Compares the offered tools with the pins, by name.
     pub fn compare(&self, offered: &[Definition]) -> BTreeMap<String, Drift> {
         let mut found: BTreeMap<String, Drift> =
             self.tools.keys().map(|name| (name.clone(), Drift::Gone)).collect();

@@ -16,22 +16,22 @@ const MAX_CHOICES: usize = 64;
 /// A question of a server.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Elicitation {
-    /// What its answer must name.
+    /// The id that its answer must name.
     pub(crate) id: Value,
-    /// What it says, escaped.
+    /// Its text, escaped.
     pub message: String,
-    /// What is to be filled in.
+    /// The fields to fill in.
     pub fields: Vec<FormField>,
 }
 
-/// What a person has answered.
+/// A person's answer.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Reply {
     /// Yes, with what was filled in.
     Accept(Map<String, Value>),
     /// No.
     Decline,
-    /// Nothing: nobody was there, or the question is moot.
+    /// No answer: no person was there, or the question is moot.
     Cancel,
 }
 
@@ -104,7 +104,7 @@ fn field(name: &str, property: &Value, required: &[&str]) -> Result<FormField, &
     })
 }
 
-/// What fits into a property of the form's schema: a primitive, as the protocol says.
+/// Returns the value that fits into a property of the form's schema: a primitive, by the protocol.
 fn takes(property: &Value) -> Result<FormValue, &'static str> {
     if let Some(choices) = property.get("enum") {
         let choices = choices.as_array().filter(|choices| (1..=MAX_CHOICES).contains(&choices.len()));

@@ -1,8 +1,9 @@
-//! Why a server could not be used.
+//! The errors of servers.
 
 use writ_types::error::{Exit, Report, ToReport};
 
-/// Why a server did not do what was asked. Cheap to clone: the end of a connection is told to everybody who waits.
+/// The reason why a server did not do what was asked. Cheap to clone: the end of a connection is reported to
+/// every waiting call.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum McpError {
     /// It closed its output: mostly, it has ended.
@@ -14,16 +15,16 @@ pub enum McpError {
         /// The limit, in bytes.
         limit: usize,
     },
-    /// It sent more that nobody asked for than is borne.
+    /// It sent too many unsolicited messages.
     #[error("the server sent {messages} unrequested messages")]
     Flooded {
-        /// How many.
+        /// The number of messages.
         messages: u64,
     },
     /// It did not answer in time.
     #[error("the server did not answer '{method}' within {secs} seconds")]
     Timeout {
-        /// What was asked.
+        /// The method that was called.
         method: &'static str,
         /// The limit, in seconds.
         secs: u64,
@@ -42,7 +43,7 @@ pub enum McpError {
         /// The limit, in seconds.
         secs: u64,
     },
-    /// Whoever asked wants no answer any more.
+    /// The caller does not want an answer any more.
     #[error("it was stopped before the server had answered")]
     Cancelled,
     /// It takes nothing in.
@@ -51,15 +52,15 @@ pub enum McpError {
     /// It answered something that the protocol does not have.
     #[error("the server's answer to '{method}' is wrong: {why}")]
     Wrong {
-        /// What was asked.
+        /// The method that was called.
         method: &'static str,
-        /// What is wrong with it, in our own words.
+        /// The problem with it, in our own words.
         why: String,
     },
     /// It refused, in words of its own.
     #[error("the server refused '{method}' with error {code}")]
     Refused {
-        /// What was asked.
+        /// The method that was called.
         method: &'static str,
         /// The number of the error.
         code: i64,
@@ -72,7 +73,7 @@ pub enum McpError {
 }
 
 impl McpError {
-    /// Whether the connection is of no more use.
+    /// Returns true if the connection cannot be used again.
     pub const fn is_final(&self) -> bool {
         match self {
             Self::Gone | Self::TooLarge { .. } | Self::Flooded { .. } | Self::Deaf | Self::Transport(_) => {

@@ -1,5 +1,5 @@
-//! The readers of this crate for the targets of `fuzz/`: bytes in, nothing out. Whatever they are,
-//! nothing panics, and what is asserted holds.
+//! The readers of this crate for the targets of `fuzz/`: any bytes in, nothing out. Nothing panics, and the
+//! assertions hold.
 
 use serde_json::Value;
 
@@ -33,7 +33,7 @@ fn events(stream: &[u8], piece: usize) -> Option<Vec<Vec<u8>>> {
     Some(found)
 }
 
-/// One message, whatever it would be an answer to.
+/// Reads one message, as the answer to any request.
 fn message(bytes: &[u8]) {
     match Incoming::parse(bytes) {
         Incoming::Answer { result: Ok(result), .. } => read(&result),
@@ -50,7 +50,7 @@ fn message(bytes: &[u8]) {
 
 /// A result, as the answer to everything that is asked.
 fn read(result: &Value) {
-    // A greeting of an unknown version ends the visit; here its other fields are read all the same.
+    // A greeting of an unknown version ends the visit; here its other fields are read nevertheless.
     let _unknown = check_version(result);
     let mut tools = Tools::default();
     // A server that gives the same page again and again comes to an end.

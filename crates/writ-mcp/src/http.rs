@@ -1,6 +1,6 @@
-//! A server at a URL: one visit for each permit, over the connection that the permit lends. It begins with the greeting and
-//! ends with the leave, so nothing of a visit lives on; redirects are not followed. What the server asks is heard in the stream
-//! of what it was asked itself: no other stream is opened.
+//! A server at a URL: one visit for each permit, over the connection that the permit lends. It begins with
+//! the greeting and ends with the leave, so nothing of a visit lives on; redirects are not followed. The
+//! server's questions come in the stream of the answer to our own request: no other stream is opened.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ pub mod asked;
 
 /// The longest id of a session that is sent back, in bytes.
 const MAX_SESSION_BYTES: usize = 1024;
-/// How long taking leave may take: the server forgets the session by itself otherwise.
+/// The longest time of taking leave: the server drops the session otherwise, too.
 const LEAVE_TIME: Duration = Duration::from_secs(2);
 
 /// A visit to a server.
@@ -36,7 +36,7 @@ pub struct Visit<'a> {
     /// The version of the protocol, once the greeting was answered.
     version: Option<&'static str>,
     next: u64,
-    /// What it has besides tools.
+    /// Its abilities besides tools.
     has: Has,
 }
 
@@ -140,7 +140,7 @@ impl<'a> Visit<'a> {
         check_status(answer.status().as_u16())
     }
 
-    /// Asks one thing and waits for its answer, while nobody can be asked.
+    /// Sends one request and waits for its answer, while no person can be asked.
     async fn ask(&mut self, method: &'static str, params: &Value) -> Result<Value, McpError> {
         self.converse(method, params, Asked::default()).await
     }
@@ -206,7 +206,7 @@ impl<'a> Visit<'a> {
         }
     }
 
-    /// What one event means; requests of the server are answered, or put to the person.
+    /// Reads one event; requests of the server are answered, or put to the person.
     async fn heard(&self, event: &[u8], id: u64, asked: &mut Asked<'_>) -> Option<Result<Value, RpcError>> {
         match Incoming::parse(event) {
             Incoming::Answer { id: of, result } => (of == id).then_some(result),
@@ -251,7 +251,7 @@ fn bearer(token: &SecretString) -> Result<HeaderValue, McpError> {
 #[derive(Debug, Default)]
 pub(crate) struct Events {
     data: Vec<u8>,
-    /// How much of what is held has no end of a line, so that nothing is looked through twice.
+    /// The bytes of the buffer that are known to have no end of a line, so that nothing is searched twice.
     searched: usize,
 }
 

@@ -4,16 +4,17 @@ use tokio::io::{AsyncRead, AsyncReadExt as _};
 
 use crate::error::McpError;
 
-/// How much is read at once.
+/// The bytes that are read at once.
 const BLOCK: usize = 16 * 1024;
 
-/// Reads lines. What was read of a line is kept when a read is dropped, so [`next`](Self::next) may be raced.
+/// Reads lines. The part of a line that was read stays when a read is dropped, so [`next`](Self::next) may be
+/// raced.
 #[derive(Debug)]
 pub(crate) struct Lines<R> {
     from: R,
-    /// What is read and not yet given out; never much longer than `max`.
+    /// The bytes that were read and not yet given out; never much longer than `max`.
     held: Vec<u8>,
-    /// How much of `held` is known to have no line end.
+    /// The bytes of `held` that are known to have no line end.
     searched: usize,
     max: usize,
 }

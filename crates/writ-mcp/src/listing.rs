@@ -1,4 +1,4 @@
-//! Lists that a server gives in pages. What is wrong in one is left out and said; the rest is used.
+//! Lists that a server gives in pages. A bad item is left out and reported; the rest is used.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -28,7 +28,8 @@ const METHOD: &str = "tools/list";
 pub struct Listing {
     /// The tools, by name.
     pub tools: Vec<Definition>,
-    /// Why other tools, or the rest of the list, are left out: in our own words, with the server's names escaped.
+    /// The reasons why other tools, or the rest of the list, are left out: in our own words, with the
+    /// server's names escaped.
     pub left_out: Vec<String>,
 }
 
@@ -88,7 +89,8 @@ impl Pages {
     ///
     /// # Errors
     ///
-    /// The failure itself, at the first page or where the connection is of no more use. Later, the pages before it stand.
+    /// The failure itself, at the first page or where the connection cannot be used again. Later, the pages
+    /// before it stand.
     pub(crate) fn fail(&mut self, error: McpError) -> Result<(), McpError> {
         if self.turned == 0 || error.is_final() || error == McpError::Cancelled {
             return Err(error);
@@ -116,7 +118,7 @@ impl Pages {
 #[derive(Debug, Default)]
 pub(crate) struct List {
     tools: BTreeMap<String, Definition>,
-    /// Names that stand for different tools: nobody could tell which one is called.
+    /// Names that stand for different tools: a call could mean either.
     twice: BTreeSet<String>,
     bytes: usize,
     pages: Pages,

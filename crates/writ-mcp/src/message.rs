@@ -8,7 +8,7 @@ use crate::client::VERSION;
 const MAX_ID_BYTES: usize = 256;
 /// The longest name of a method that is looked at, in bytes.
 const MAX_METHOD_BYTES: usize = 256;
-/// The longest words of an error that are kept, in characters.
+/// The longest text of an error, in characters.
 pub(crate) const MAX_ERROR_CHARS: usize = 1_000;
 
 /// The number of the error for a method that is not offered.
@@ -19,7 +19,7 @@ const INVALID_PARAMS: i64 = -32_602;
 /// The request by which a server asks a person.
 pub(crate) const ELICITATION: &str = "elicitation/create";
 
-/// What a server sent.
+/// A message of a server.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Incoming {
     /// An answer to the request with this number.
@@ -46,7 +46,7 @@ impl Incoming {
         serde_json::from_slice(bytes).map_or(Self::Stray, Self::of)
     }
 
-    /// What a JSON value means.
+    /// Reads a message from a JSON value.
     pub(crate) fn of(value: Value) -> Self {
         let Value::Object(mut fields) = value else { return Self::Stray };
         let id = fields.remove("id").filter(|id| !id.is_null());
@@ -90,8 +90,9 @@ fn is_answerable(id: &Value) -> bool {
     }
 }
 
-/// The greeting. A server may ask a person while a call of it waits; nothing else is offered. It is the same where a server
-/// is only looked at: what it offers to whom cannot be asked may be another list than the one that is pinned.
+/// Returns the greeting. A server may ask a person while a call of it waits; nothing else is offered. It is
+/// the same where a server is only looked at: one that sees a client offer less may list other tools than it
+/// is pinned with.
 pub(crate) fn hello() -> Value {
     json!({
         "protocolVersion": VERSION,
@@ -110,7 +111,8 @@ pub(crate) fn notification(method: &str, params: &Value) -> Value {
     json!({ "jsonrpc": "2.0", "method": method, "params": params })
 }
 
-/// What a server's own request is answered: a client that offers nothing answers `ping` and has no roots.
+/// Returns the answer to a server's own request: a client that offers nothing answers `ping` and has no
+/// roots.
 pub(crate) fn answer(id: &Value, method: &str) -> Value {
     let why = match method {
         "ping" => return json!({ "jsonrpc": "2.0", "id": id, "result": {} }),

@@ -1,4 +1,5 @@
-//! Who besides the owner can read a structured answer: those whom its records name where the owner has said that they do.
+//! The people besides the owner who can read a structured answer: those that its records name, where the
+//! owner has declared the fields.
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -8,8 +9,9 @@ use writ_types::taint::MAX_READERS;
 
 use crate::config::Readers;
 
-/// Those who can read all of an answer: whoever each of its records names, or the nearest record around it that names anybody.
-/// Nobody, where the owner has not said which fields name them, or the model reads more than the structured answer.
+/// Returns the people who can read all of an answer: those that each of its records names, or the nearest
+/// record around it that names any. It is empty where the owner has not declared the fields, or the model
+/// reads more than the structured answer.
 pub fn of(rule: &Readers, text: &str, structured: Option<&Value>, is_error: bool) -> BTreeSet<String> {
     let (Readers::Named(fields), Some(structured), false) = (rule, structured, is_error) else {
         return BTreeSet::new();
@@ -24,15 +26,15 @@ pub fn of(rule: &Readers, text: &str, structured: Option<&Value>, is_error: bool
     common.readers.unwrap_or_default().into_iter().map(str::to_owned).collect()
 }
 
-/// Whom a record names.
+/// The people that a record names.
 #[derive(Default)]
 struct Named<'a> {
     readers: BTreeSet<&'a str>,
-    /// Whether they have been taken in: once is enough.
+    /// True once they have been taken in.
     is_met: Cell<bool>,
 }
 
-/// Whom everything seen so far names.
+/// The people that everything so far names.
 struct Common<'a> {
     fields: &'a [String],
     readers: Option<BTreeSet<&'a str>>,

@@ -1,7 +1,7 @@
-//! What a server has besides tools: resources and prompts, as tools that the owner pins like any other.
+//! A server's resources and prompts, as tools that the owner pins like any other.
 //!
-//! A reading is a call: the door judges its arguments, and what it gives are the server's words. Nothing is kept of it, so
-//! news that something has changed mean nothing here; subscriptions are not made.
+//! A reading is a call: the door judges its arguments, and its result is the server's words. Nothing of it is
+//! stored, so notifications of changes mean nothing here; subscriptions are not made.
 
 use serde_json::{Map, Value, json};
 
@@ -10,7 +10,7 @@ use crate::error::McpError;
 use crate::listing::{Pages, shown as shown_name};
 use crate::result::{CallResult, MAX_BLOCKS, shown, shown_resource};
 
-/// How many tools there are for it.
+/// The number of tools for them.
 pub(crate) const TOOLS: usize = 5;
 /// The most resources, templates or prompts that are listed.
 pub const MAX_LISTED: usize = 512;
@@ -26,10 +26,10 @@ const MAX_ARGUMENT_BYTES: usize = 8 * 1024;
 const MAX_WORDS_CHARS: usize = 300;
 /// The most remarks about what is left out of a list.
 const MAX_REMARKS: usize = 16;
-/// What is told of one.
+/// The fields that are shown of one.
 const FIELDS: [&str; 6] = ["uri", "uriTemplate", "name", "title", "mimeType", "description"];
 
-/// What a server has, by its answer to the greeting.
+/// A server's abilities, by its answer to the greeting.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Has {
     resources: bool,
@@ -46,13 +46,13 @@ impl Has {
 /// One of our tools.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reading {
-    /// What prompts there are.
+    /// Lists the prompts.
     Prompts,
     /// The messages of one.
     Prompt,
-    /// What can be read.
+    /// Lists the resources.
     Resources,
-    /// What one says.
+    /// Reads one resource.
     Resource,
     /// Forms of URIs that can be read.
     Templates,
@@ -88,7 +88,7 @@ impl Reading {
         }
     }
 
-    /// Whether it gives a list.
+    /// Returns true if it gives a list.
     pub(crate) const fn lists(self) -> bool {
         self.list().is_some()
     }
@@ -100,7 +100,7 @@ impl Reading {
         }
     }
 
-    /// What is said of it: our words, so that no server can say something else.
+    /// Returns its definition: our words, so that no server can change them.
     fn definition(self) -> Definition {
         let (description, properties, required) = match self {
             Self::Prompts => ("Lists the prompts that this server has.", json!({}), json!([])),
@@ -133,18 +133,18 @@ impl Reading {
         Definition { name: self.method().to_owned(), description: description.to_owned(), schema }
     }
 
-    /// What one thing is asked for with.
+    /// Returns the parameters of the request for one item.
     pub(crate) fn wanted(self, arguments: &Value) -> Value {
         let fields = if self == Self::Prompt { ["name", "arguments"].as_slice() } else { &["uri"] };
         let given = |name: &&str| Some(((*name).to_owned(), arguments.get(*name)?.clone()));
         Value::Object(fields.iter().filter_map(given).collect())
     }
 
-    /// What one thing says.
+    /// Reads the content of one item.
     ///
     /// # Errors
     ///
-    /// If it says nothing, or more than is looked at.
+    /// If it has none, or more than is read.
     pub(crate) fn read(self, result: &Value) -> Result<CallResult, McpError> {
         let wrong = |why: String| McpError::Wrong { method: self.method(), why };
         let field = if self == Self::Prompt { "messages" } else { "contents" };
@@ -159,15 +159,15 @@ impl Reading {
     }
 }
 
-/// A message of a prompt: whose words it gives itself out for, and what it says.
+/// Returns a message of a prompt as text: its claimed speaker, and its content.
 fn shown_message(message: &Value) -> String {
     let role =
         if message.get("role").and_then(Value::as_str) == Some("assistant") { "assistant" } else { "user" };
     format!("[for {role}]\n{}", shown(message.get("content").unwrap_or(&Value::Null)))
 }
 
-/// A server's tools, with those for what else it has. A tool of its own with such a name is left out, and said so: it
-/// could not be told which of the two is called.
+/// Returns a server's tools, with those for its resources and prompts. A tool of its own with such a name is
+/// left out and reported: a call could mean either.
 pub(crate) fn beside(mut tools: Vec<Definition>, has: Has, left_out: &mut Vec<String>) -> Vec<Definition> {
     tools.retain(|tool| {
         let is_own = Reading::of(&tool.name).is_none();
@@ -249,7 +249,7 @@ impl List {
     }
 }
 
-/// What is told of a resource or a template. Its URI is told whole or not at all.
+/// Returns the shown fields of a resource or a template. Its URI is shown whole or not at all.
 fn told_resource(one: &Value) -> Result<Value, String> {
     let uri = one.get("uri").or_else(|| one.get("uriTemplate")).and_then(Value::as_str);
     match uri {
@@ -258,7 +258,7 @@ fn told_resource(one: &Value) -> Result<Value, String> {
     }
 }
 
-/// What is told of a prompt. Its name and those of its arguments are told whole or not at all.
+/// Returns the shown fields of a prompt. Its name and those of its arguments are shown whole or not at all.
 fn told_prompt(one: &Value) -> Result<Value, String> {
     let is_named = |one: &Value| {
         let name = one.get("name").and_then(Value::as_str);

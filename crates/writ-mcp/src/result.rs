@@ -1,4 +1,4 @@
-//! What a call of a tool gives.
+//! The result of a call of a tool.
 
 use serde_json::Value;
 
@@ -9,14 +9,14 @@ pub const MAX_BLOCKS: usize = 256;
 /// The longest name of something that is not shown, in characters.
 const MAX_SHOWN_CHARS: usize = 200;
 
-/// What a server answered to a call. All of it is the server's words.
+/// A server's answer to a call. All of it is the server's words.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CallResult {
     /// The text of its blocks; what is no text is named.
     pub text: String,
     /// Its structured result, if it gave one.
     pub structured: Option<Value>,
-    /// Whether the server says that the call failed.
+    /// True if the server reports that the call failed.
     pub is_error: bool,
 }
 

@@ -54,7 +54,7 @@ pub struct Models {
     found: Option<String>,
 }
 
-/// How long things may take.
+/// The time limits of a call.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     pub(crate) request: Duration,
@@ -109,17 +109,17 @@ impl Models {
         self
     }
 
-    /// Which model was found, and where; `None`: it was configured.
+    /// Returns the model that detection found, and its place; `None`: it was configured.
     pub fn found(&self) -> Option<&str> {
         self.found.as_deref()
     }
 
-    /// Which route each role takes.
+    /// Returns the routes of each role.
     pub const fn routes(&self) -> &Routes {
         &self.routes
     }
 
-    /// Whether and when to try again after a failure. Each try needs a permit of its own.
+    /// Returns the rules for trying again after a failure. Each try needs a permit of its own.
     pub const fn backoff(&self) -> Backoff {
         self.backoff
     }
@@ -147,8 +147,8 @@ impl Models {
         self.health().answered(route);
     }
 
-    /// How much the model of a route takes, request and answer together, in estimated tokens: by the catalogue, or by
-    /// what its refusals have shown of late. `None`: nothing is known of it.
+    /// Returns the tokens that the model of a route takes, request and answer together, estimated: from the
+    /// catalogue, or from its recent refusals. `None`: nothing is known of it.
     pub fn room(&self, route: &Route, now: Timestamp) -> Option<Tokens> {
         let (provider, model) = (&route.provider.name, &route.model);
         let info = self.catalogue.info(provider, model);
@@ -196,29 +196,29 @@ impl Models {
         self.plan_over(self.routes.route(role), request, now)
     }
 
-    /// What a call cost; `None`: the price is not known.
+    /// Returns the cost of a call; `None`: the price is not known.
     pub fn cost(&self, planned: &PlannedCall, usage: &Usage, now: Timestamp) -> Option<MicroUsd> {
         let call = planned.model_call();
         self.catalogue.price(&call.provider, &call.model, now).map(|price| price.cost(usage))
     }
 
-    /// What is known of the model of a route.
+    /// Returns the properties of the model of a route.
     pub fn info(&self, route: &Route) -> ModelInfo {
         self.catalogue.info(&route.provider.name, &route.model)
     }
 
-    /// What a call over a route would cost with this usage; `None`: the price is not known.
+    /// Returns the cost of this usage over a route; `None`: the price is not known.
     pub fn cost_over(&self, route: &Route, usage: &Usage, now: Timestamp) -> Option<MicroUsd> {
         self.catalogue.price(&route.provider.name, &route.model, now).map(|price| price.cost(usage))
     }
 
     /// Makes one attempt at a planned call. Text goes to `deltas` as it comes; a slow receiver slows the
-    /// stream down, one that is gone is ignored. Dropping the future or cancelling closes the connection.
+    /// stream down, a closed one is ignored. Dropping the future or cancelling closes the connection.
     ///
     /// # Errors
     ///
-    /// If the permit is for another action or has expired, and whatever else keeps the model from a whole
-    /// answer. Then nothing of the answer is final, whatever deltas were sent.
+    /// If the permit is for another action or has expired, or the model did not give a whole answer. Then
+    /// nothing of the answer is final, even if deltas were sent.
     pub async fn call(
         &self,
         permit: Permit,
@@ -275,14 +275,14 @@ impl Models {
     }
 }
 
-/// For whom connections are kept: one provider with one key.
+/// Returns the identity that a connection is reused for: one provider with one key.
 fn identity(planned: &PlannedCall, key: Option<&SecretString>) -> Digest {
     let Provider { name, base_url, .. } = planned.provider();
     let key = key.map(|key| Digest::of(key.expose_secret().as_bytes()).to_string()).unwrap_or_default();
     Digest::of(format!("{name}\n{base_url}\n{key}").as_bytes())
 }
 
-/// A call that failed before anything was said.
+/// Returns the error of a call that failed before any text came.
 pub(crate) fn failed(planned: &PlannedCall, failure: Failure) -> ModelError {
     let call = planned.model_call();
     ModelError {

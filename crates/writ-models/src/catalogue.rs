@@ -1,4 +1,4 @@
-//! What is known of models: their limits, and their prices by date. Data, in `models.toml`.
+//! The catalogue of models: their limits, and their prices by date. Data, in `models.toml`.
 
 use std::sync::LazyLock;
 
@@ -12,7 +12,7 @@ const SHIPPED: &str = include_str!("models.toml");
 /// Tokens that prices are given for.
 const PRICED_TOKENS: u128 = 1_000_000;
 
-/// What is assumed of a model that is not in the table: small enough that most models keep to it.
+/// The assumptions about a model that is not in the table: small enough for most models.
 const UNKNOWN: ModelInfo = ModelInfo {
     context_window: Tokens::new(32_768),
     max_output: Tokens::new(8_192),
@@ -21,29 +21,29 @@ const UNKNOWN: ModelInfo = ModelInfo {
     known: false,
 };
 
-/// What a model can do.
+/// The abilities and limits of a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ModelInfo {
     /// Tokens that request and answer may have together.
     pub context_window: Tokens,
     /// The most tokens of an answer.
     pub max_output: Tokens,
-    /// Whether it can call tools.
+    /// True if it can call tools.
     pub tools: bool,
-    /// Whether it can see images.
+    /// True if it can see images.
     pub vision: bool,
-    /// Whether it is in the table; else these are cautious guesses, and worth a warning.
+    /// True if it is in the table; else these are cautious guesses, and worth a warning.
     pub known: bool,
 }
 
-/// What a model's tokens cost, in micro-USD per million tokens.
+/// The price of a model's tokens, in micro-USD per million tokens.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Price {
     /// From when on, as `YYYY-MM-DD`, UTC.
     #[serde(deserialize_with = "date")]
     pub since: Timestamp,
-    /// Who says so.
+    /// The source of the price.
     pub source: String,
     /// A token sent.
     pub input: u64,
@@ -105,7 +105,7 @@ impl Catalogue {
         Ok(Self { rows: toml::from_str::<Table>(text)?.model })
     }
 
-    /// What a model of a provider can do. Of an unknown one, little is assumed.
+    /// Returns the properties of a model of a provider. Little is assumed of an unknown one.
     pub fn info(&self, provider: &str, model: &str) -> ModelInfo {
         self.row(provider, model).map_or(UNKNOWN, |row| ModelInfo {
             context_window: Tokens::new(row.context_window),
@@ -127,7 +127,8 @@ impl Catalogue {
     }
 }
 
-/// Whether `model` is `name`, or a dated or `latest` version of it. `gpt-5-mini` is no version of `gpt-5`.
+/// Returns true if `model` is `name`, or a dated or `latest` version of it. `gpt-5-mini` is no version of
+/// `gpt-5`.
 fn is_version_of(model: &str, name: &str) -> bool {
     let Some(rest) = model.strip_prefix(name) else { return false };
     let version = |rest: &str| {
@@ -137,7 +138,7 @@ fn is_version_of(model: &str, name: &str) -> bool {
 }
 
 impl Price {
-    /// What these tokens cost, rounded up.
+    /// Returns the price of these tokens, rounded up.
     pub fn cost(&self, usage: &Usage) -> MicroUsd {
         let cached = usage.cache_read.saturating_add(usage.cache_write);
         let parts = [

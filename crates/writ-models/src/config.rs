@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use writ_types::credential::CredentialRef;
 pub use writ_types::taint::Clearance;
 
-/// What a model is needed for.
+/// The purpose of a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ModelRole {
@@ -67,7 +67,7 @@ impl fmt::Display for ModelRole {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ModelsConfig {
-    /// Which model does what.
+    /// The model of each role.
     pub models: ModelsTable,
     /// Providers by name. The well-known ones need no table.
     pub providers: BTreeMap<String, ProviderTable>,
@@ -81,17 +81,18 @@ pub struct ModelsTable {
     pub default: Option<String>,
     /// The model of a role, as `provider/name`.
     pub roles: BTreeMap<ModelRole, String>,
-    /// Models that are asked in turn when the one before cannot answer, as `provider/name`. One whose provider
-    /// may be told less than the first one's is passed over. Default: none.
+    /// Models that are asked in turn when the one before cannot answer, as `provider/name`. One with a
+    /// provider of lower clearance than the first one's is passed over. Default: none.
     pub fallback: Vec<String>,
     /// The same for a role alone, in place of `fallback`.
     pub role_fallback: BTreeMap<ModelRole, Vec<String>>,
-    /// Whether `chat` looks for a model by itself when none is configured: for the usual keys, and for a model
-    /// server on the usual ports of this machine. Default: yes.
+    /// True if `chat` looks for a model when none is configured: for the usual keys, and for a model server
+    /// on the usual ports of this machine. Default: yes.
     pub detect: bool,
-    /// How long the first byte, and each next one, may take, in milliseconds. Default: 120 seconds (SCL-013).
+    /// The longest wait for the first byte, and for each next one, in milliseconds. Default: 120 seconds
+    /// (SCL-013).
     pub request_timeout_ms: u64,
-    /// How long a whole answer may take, in milliseconds. Default: 30 minutes, beyond any real answer.
+    /// The longest time of a whole answer, in milliseconds. Default: 30 minutes, beyond any real answer.
     pub answer_timeout_ms: u64,
     /// Tries of one call, the first included. Default: 5.
     pub max_tries: u32,
@@ -154,6 +155,6 @@ pub struct ProviderTable {
     /// The key: `secret:NAME`, `env:NAME` or `vault://PATH#FIELD`. Default: the well-known provider's own
     /// variable, but only where `base_url` is its own too, so that no key goes to a foreign host unasked.
     pub api_key: Option<CredentialRef>,
-    /// What it may be told. Default: `personal`.
+    /// The most sensitive content that it may be sent. Default: `personal`.
     pub clearance: Clearance,
 }

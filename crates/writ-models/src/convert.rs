@@ -1,9 +1,9 @@
-//! A request in the words of `genai`, made so that strict providers accept it.
+//! A request in the types of `genai`, made so that strict providers accept it.
 //!
-//! Providers refuse a conversation with one wrong piece for good, so a single bad answer could lock a session.
-//! What a model once said wrongly is therefore mended on the way out: calls without results get one, results
-//! without calls are left out, names and ids are brought into the accepted alphabet, arguments that were no
-//! JSON object are wrapped as `{"invalid_arguments": TEXT}`.
+//! Providers refuse a whole conversation with one wrong piece, so a single bad answer could lock a session.
+//! Wrong pieces of earlier answers are therefore corrected before they are sent: calls without results get
+//! one, results without calls are left out, names and ids are brought into the accepted alphabet, arguments
+//! that were no JSON object are wrapped as `{"invalid_arguments": TEXT}`.
 
 mod signed;
 
@@ -29,10 +29,10 @@ const MAX_NAME: usize = 64;
 /// The fewest tokens that OpenAI Responses lets an answer be limited to.
 const MIN_RESPONSES_OUTPUT: Tokens = Tokens::new(16);
 
-/// What stands in for the result of a call that has none.
+/// The text in place of the result of a call that has none.
 const NO_RESULT: &str = "(no result was recorded for this call)";
 
-/// What stands in for a conversation's lost beginning: it must begin with the user.
+/// The text in place of a conversation's missing beginning: it must begin with the user.
 const EARLIER: &str = "(the beginning of this conversation was left out)";
 
 /// Makes the request and its options.

@@ -1,10 +1,10 @@
-//! Who resolves the keys that the configuration names.
+//! Resolving the keys that the configuration names.
 
 use futures::future::BoxFuture;
 use secrecy::SecretString;
 use writ_types::credential::CredentialRef;
 
-/// Why a key could not be had.
+/// The reason why a key cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CredentialError {
     /// There is no such key.
@@ -15,7 +15,7 @@ pub enum CredentialError {
     Unreadable(String),
 }
 
-/// Resolves keys. Implemented by whoever knows keyring, environment and Vault.
+/// Resolves keys. Implemented where keyring, environment and Vault are known.
 pub trait CredentialSource: Send + Sync + 'static {
     /// The key behind a reference.
     ///

@@ -11,10 +11,10 @@ use writ_types::credential::CredentialRef;
 use crate::config::{ModelsConfig, ProviderTable};
 use crate::credential::CredentialSource;
 
-/// How long all servers together may take to answer.
+/// The time that all servers together may take to answer.
 pub const LIMIT: Duration = Duration::from_millis(300);
 
-/// A provider whose key may be there: its name, the model to begin with, and the variable of its key.
+/// A provider that may have a key here: its name, the model to begin with, and the variable of its key.
 type Keyed = (&'static str, &'static str, &'static str);
 
 /// In this order. Where a provider has a name for the newest of its models, or for a choice among them, that is
@@ -51,7 +51,7 @@ pub struct Found {
     place: Place,
 }
 
-/// Where it was found.
+/// The place where it was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Place {
     /// Its provider's key lies here.
@@ -86,7 +86,7 @@ fn base_url(provider: &str, port: u16) -> String {
     format!("http://127.0.0.1:{port}/{path}")
 }
 
-/// Whether to look at all: nothing is configured, and looking is not forbidden.
+/// Returns true if detection should look: nothing is configured, and looking is not forbidden.
 pub fn is_wanted(config: &ModelsConfig) -> bool {
     config.models.detect && config.models.default.is_none() && config.models.roles.is_empty()
 }
@@ -111,12 +111,13 @@ pub async fn detect(
     }
 }
 
-/// Whether the owner has said nothing about a provider that looking could contradict.
+/// Returns true if the owner has configured nothing about a provider that detection could contradict.
 fn is_free(config: &ModelsConfig, provider: &str) -> bool {
     config.providers.get(provider).is_none_or(|table| *table == ProviderTable::default())
 }
 
-/// A provider whose key is in the environment, else in the secrets, under the variable's name in lower case.
+/// Finds a provider with a key in the environment, else in the secrets, under the variable's name in lower
+/// case.
 async fn with_key(config: &ModelsConfig, credentials: &dyn CredentialSource) -> Option<Found> {
     for (provider, model, variable) in KEYED.into_iter().filter(|(provider, ..)| is_free(config, provider)) {
         for text in [format!("env:{variable}"), format!("secret:{}", variable.to_ascii_lowercase())] {

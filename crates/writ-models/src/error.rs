@@ -1,4 +1,4 @@
-//! Why a model did not answer.
+//! The errors of calls to models.
 
 mod words;
 
@@ -20,15 +20,15 @@ pub use words::{MAX_WORDS_CHARS, ProviderWords};
 
 const CHECK_BALANCE: &str = "Check the account's balance with the provider.";
 
-/// What went wrong with a call.
+/// The failure of a call.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
     /// The key could not be had.
     #[error("the key {key} could not be had: {cause}")]
     NoCredential {
-        /// Where it should lie.
+        /// The reference that should name it.
         key: CredentialRef,
-        /// Why it could not be had.
+        /// The reason why it cannot be read.
         cause: CredentialError,
     },
     /// The permit is for another action.
@@ -117,7 +117,7 @@ pub enum Failure {
     /// The answer is not what the format says.
     #[error("the answer is malformed: {what}")]
     Invalid {
-        /// What about it.
+        /// The problem with it.
         what: &'static str,
     },
     /// The call was cancelled.
@@ -134,7 +134,7 @@ pub struct ContextSizes {
     pub sent: Option<Tokens>,
 }
 
-/// What bounds an answer.
+/// The bounds of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EndlessLimit {
     /// Its size.
@@ -160,16 +160,16 @@ pub struct ModelError {
     pub provider: String,
     /// The model.
     pub model: String,
-    /// What went wrong.
+    /// The failure.
     pub failure: Failure,
-    /// What the provider had counted by then: to be billed once, here.
+    /// The usage that the provider had counted by then: to be billed once, here.
     pub usage: Usage,
-    /// Whether text had been sent on already. Then the call is not tried again by itself.
+    /// True if text had been sent on already. Then the call is not repeated automatically.
     pub begun: bool,
 }
 
 impl Failure {
-    /// Whether the same call may succeed a little later.
+    /// Returns true if the same call may succeed a little later.
     pub const fn is_transient(&self) -> bool {
         match self {
             Self::RateLimited { .. } | Self::Unavailable { .. } | Self::Dropped => true,
@@ -198,7 +198,7 @@ impl Failure {
         }
     }
 
-    /// Whether it tells something about the route: what is not the route's doing does not count against it, and
+    /// Returns true if it says something about the route: other failures do not count against the route, and
     /// another route would fail in the same way.
     pub const fn is_of_the_route(&self) -> bool {
         match self {
@@ -221,7 +221,7 @@ impl Failure {
         }
     }
 
-    /// What the provider said about when to try again.
+    /// Returns the wait that the provider asked for.
     pub const fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::RateLimited { retry_after, .. } | Self::Unavailable { retry_after, .. } => *retry_after,

@@ -1,12 +1,13 @@
-//! Which route is asked next. Each attempt needs a permit of its own, so this decides and does not call.
+//! The choice of the next route. Each attempt needs a permit of its own, so this decides and does not call.
 //!
-//! A [`Course`] follows one call along the routes of its role. A failure that may pass (a 429, a 5xx, a lost
-//! connection) moves the call on to the next route at once; when every route has failed so, the one that may be
-//! asked soonest is asked again after its wait. Any other failure ends the call's dealings with that route.
+//! A [`Course`] follows one call along the routes of its role. A failure that may pass (a 429, a 5xx, a
+//! broken connection) moves the call on to the next route at once; when every route has failed so, the one
+//! that may be asked soonest is asked again after its wait. After any other failure the call does not use
+//! that route again.
 //!
-//! [`Health`] is what calls learn from each other: when a provider wants to be left alone until, and which
-//! routes failed so often, other than in passing, that they come last for a while. A breaker chooses between
-//! routes; it never leaves a person without one.
+//! [`Health`] is shared by calls: the time until which a provider must not be asked, and the routes that
+//! failed so often, other than in passing, that they come last for a while. A breaker chooses between routes;
+//! it never leaves a person without one.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -27,11 +28,11 @@ pub const BREAKER_COOLDOWN: Duration = Duration::from_secs(5 * 60);
 /// The most routes that are remembered; the configuration names a handful.
 const MAX_ROUTES: usize = 256;
 
-/// What is known of the routes from earlier calls.
+/// The experience of earlier calls with the routes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Health(BTreeMap<(String, String), Known>);
 
-/// What is known of one route.
+/// The experience with one route.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Known {
     /// Failures in a row.
@@ -71,12 +72,12 @@ impl Health {
         }
     }
 
-    /// Whether a route comes last now.
+    /// Returns true if a route comes last now.
     pub fn is_open(&self, route: &Route, now: Timestamp) -> bool {
         self.0.get(&key(route)).and_then(|known| known.open_until).is_some_and(|until| now < until)
     }
 
-    /// Before when a route's provider does not want to be asked, for whatever model of its.
+    /// Returns the time before which a route's provider must not be asked, for any model.
     fn held_until(&self, route: &Route) -> Option<Timestamp> {
         let same = self.0.iter().filter(|((provider, _), _)| *provider == route.provider.name);
         same.filter_map(|(_, known)| known.held_until).max()
@@ -108,7 +109,7 @@ struct Station {
     not_before: Option<Timestamp>,
     /// It is not asked again.
     out: bool,
-    /// What went wrong last: for people, and without the provider's own message.
+    /// The last failure: for people, and without the provider's own message.
     cause: Option<(String, String)>,
 }
 
@@ -125,7 +126,7 @@ impl Course {
         Self { stations: chain.all().map(station).collect(), backoff }
     }
 
-    /// The next attempt; `None`: every route has failed for good.
+    /// Returns the next attempt; `None`: every route has failed.
     pub fn next(&self, health: &Health, now: Timestamp) -> Option<Step> {
         let possible = self.stations.iter().filter(|station| !station.out).map(|station| {
             let until = station.not_before.max(health.held_until(&station.route));
@@ -137,9 +138,10 @@ impl Course {
         Some(Step { route: station.route.clone(), wait })
     }
 
-    /// An attempt has failed. What follows is said by [`Course::next`].
+    /// Records a failed attempt. [`Course::next`] returns the next step.
     pub fn failed(&mut self, route: &Route, error: &ModelError, now: Timestamp) {
-        // Text that was shown is not said again by another; what is nobody's fault fails everywhere.
+        // Text that was shown is not repeated by another model; a failure that is not the route's happens
+        // everywhere.
         let over = error.begun || !error.failure.is_of_the_route();
         let backoff = self.backoff;
         for station in &mut self.stations {
@@ -168,8 +170,8 @@ impl Course {
         self.stations.iter().filter_map(|station| station.cause.as_ref()).any(|(told, plain)| told != plain)
     }
 
-    /// What to say when it is over: the last error, and with several routes the causes of all. Its inside text leaves out
-    /// what providers say in their own words.
+    /// Returns the report of the end: the last error, and with several routes the causes of all. Its inside
+    /// text leaves out the providers' own messages.
     pub fn report(&self, last: &ModelError) -> Report {
         let report = last.report();
         let causes: Vec<&(String, String)> =

@@ -44,7 +44,7 @@ pub(crate) const MAX_CALLS: usize = 128;
 /// The status of an error that comes within a stream, where the provider names none.
 const STREAM_ERROR: u16 = 500;
 
-/// The longest name or id that is kept.
+/// The longest name or id.
 pub(crate) const MAX_NAME_BYTES: usize = 256;
 
 /// More of an answer, as it comes.
@@ -54,7 +54,7 @@ pub(crate) enum Piece {
     Call { id: String, name: String },
 }
 
-/// Which format is folded, and how far it got.
+/// The format that is folded, and its state.
 #[derive(Debug)]
 pub(crate) enum Fold {
     Anthropic(anthropic::Blocks, Draft),
@@ -114,7 +114,7 @@ pub(crate) struct Draft {
     reasoning: reasoning::Pieces,
     /// Servers of this format may leave out the stop reason.
     may_imply_stop: bool,
-    /// The provider said that the answer is over.
+    /// True once the provider has ended the answer.
     is_ended: bool,
     /// Its call came in the form of one function call.
     is_old_form: bool,
@@ -133,7 +133,7 @@ struct DraftCall {
     progress: Progress,
 }
 
-/// How far arguments are, as JSON text.
+/// The state of arguments, as JSON text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Arguments {
     /// Nothing but blanks.
@@ -224,7 +224,7 @@ impl Draft {
         }
     }
 
-    /// Counts bytes that are kept or at least were said.
+    /// Counts bytes that are stored or at least came.
     fn count(&mut self, bytes: usize) -> Result<(), Failure> {
         self.bytes = self.bytes.saturating_add(bytes);
         if self.bytes > self.limit {
@@ -261,7 +261,7 @@ impl Draft {
         self.show(rest);
     }
 
-    /// Notes that the provider said that the answer is over.
+    /// Records that the provider has ended the answer.
     fn end(&mut self) {
         self.is_ended = true;
     }
@@ -281,7 +281,7 @@ impl Draft {
         Ok(place)
     }
 
-    /// Begins a call whose name and id may come later.
+    /// Begins a call with a name and an id that may come later.
     fn open_call(&mut self) -> Result<usize, Failure> {
         if self.calls.len() >= MAX_CALLS {
             return Err(Failure::TooManyCalls { limit: MAX_CALLS });
@@ -422,7 +422,7 @@ impl Draft {
             return Err(Failure::Invalid { what: "a tool call without a name" });
         }
         let stop = match stop {
-            // The server could not read a call that the model wrote: what else it said stands.
+            // The server could not read a call that the model wrote: the rest of the answer stands.
             StopReason::ToolUse if self.calls.is_empty() && !self.text.trim().is_empty() => {
                 StopReason::EndTurn
             }
@@ -453,8 +453,9 @@ impl Draft {
         })
     }
 
-    /// Returns the stop reason of an answer that came without one: only in a format whose servers leave it out, and there only
-    /// where the server said that the answer is over, or where it has calls and all of them are whole.
+    /// Returns the stop reason of an answer that came without one: only in a format that some servers leave
+    /// it out of, and there only where the server has ended the answer, or where it has calls and all of them
+    /// are whole.
     fn implied_stop(&self) -> Option<StopReason> {
         if !self.may_imply_stop {
             return None;
@@ -469,7 +470,7 @@ impl Draft {
 }
 
 impl DraftCall {
-    /// Arguments that are a JSON object are parsed; anything else is kept as text, for the tool to refuse.
+    /// Parses arguments that are a JSON object; others stay text, for the tool to refuse.
     fn finish(self) -> ToolCall {
         let arguments = if self.arguments.trim().is_empty() {
             Value::Object(serde_json::Map::new())

@@ -1,5 +1,5 @@
-//! The readers of this crate for the targets of `fuzz/`: bytes in, nothing out. Whatever they are,
-//! nothing panics, and what is asserted holds.
+//! The readers of this crate for the targets of `fuzz/`: any bytes in, nothing out. Nothing panics, and the
+//! assertions hold.
 
 use std::collections::BTreeSet;
 
@@ -40,7 +40,7 @@ pub fn ollama(bytes: &[u8]) {
     stream(ProviderKind::Ollama, bytes);
 }
 
-/// Folds a stream: what is kept at its end is what was told on the way, within its bounds.
+/// Folds a stream: its end has exactly what was sent on the way, within its bounds.
 fn stream(kind: ProviderKind, bytes: &[u8]) {
     let stream = String::from_utf8_lossy(bytes);
     // So few tokens have the smallest bound on bytes.
@@ -88,7 +88,7 @@ fn frame(line: &str) -> Option<&str> {
     (!data.is_empty() && !other).then_some(data)
 }
 
-/// What stands in place of a stream: an error, after a byte for its status, and a list of models.
+/// Reads what can come in place of a stream: an error, after a byte for its status, and a list of models.
 pub fn answer(bytes: &[u8]) {
     let Some((status, body)) = bytes.split_first() else { return };
     let error = error_in(&String::from_utf8_lossy(body));

@@ -59,7 +59,7 @@ impl ToReport for PlanError {
     }
 }
 
-/// What a request's digest covers.
+/// The parts of a request that its digest covers.
 #[derive(Serialize)]
 struct Digested<'a> {
     provider: &'a str,
@@ -135,7 +135,7 @@ impl PlannedCall {
         &self.call
     }
 
-    /// What the model can do.
+    /// Returns the properties of the model.
     pub const fn info(&self) -> ModelInfo {
         self.info
     }
@@ -150,9 +150,10 @@ impl PlannedCall {
         &self.request
     }
 
-    /// How many tokens of the request the model has read, if that is so much less than was sent that a part must have been cut
-    /// off. Ollama does so without a word ([ollama/ollama#4967](https://github.com/ollama/ollama/issues/4967)); the other
-    /// formats answer with an error.
+    /// Returns the tokens of the request that the model has read, if they are so much fewer than were sent
+    /// that a part must have been cut off. Ollama does so without an error
+    /// ([ollama/ollama#4967](https://github.com/ollama/ollama/issues/4967)); the other formats answer with
+    /// one.
     pub fn cut_to(&self, usage: &Usage) -> Option<Tokens> {
         let (sent, read) = (self.call.input_tokens.get(), usage.input.get());
         let is_cut = self.provider.kind == ProviderKind::Ollama
@@ -168,7 +169,7 @@ impl PlannedCall {
     }
 }
 
-/// How large a request is, in tokens.
+/// The size of a request, in tokens.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Size {
     estimate: Tokens,

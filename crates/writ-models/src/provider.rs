@@ -1,4 +1,4 @@
-//! Which provider and model a name means.
+//! The provider and model that a name stands for.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -67,7 +67,7 @@ const fn open_ai(
     known(name, ProviderKind::OpenAi, base_url, key_variable)
 }
 
-/// How different two names may be for one to be suggested for the other, from 0 (nothing alike) to 1 (equal).
+/// The likeness at which one name is suggested for another, from 0 (nothing alike) to 1 (equal).
 const LIKENESS: f64 = 0.7;
 
 /// A provider, ready to be called.
@@ -81,13 +81,13 @@ pub struct Provider {
     pub base_url: String,
     /// Host and port of that URL.
     pub host: String,
-    /// Where its key lies; `None`: it needs none.
+    /// The reference to its key; `None`: it needs none.
     pub key: Option<CredentialRef>,
-    /// What it may be told.
+    /// The most sensitive content that it may be sent.
     pub clearance: Clearance,
 }
 
-/// What is wrong with `[models]` or `[providers]`.
+/// The problems of `[models]` or `[providers]`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ModelsConfigError {
     /// No model is configured.
@@ -124,7 +124,7 @@ pub enum ModelsConfigError {
     BadUrl {
         /// The provider.
         provider: String,
-        /// Why.
+        /// The reason.
         why: &'static str,
     },
 }
@@ -179,7 +179,7 @@ pub struct Chain {
 }
 
 impl Chain {
-    /// Failover never lowers clearance: who may be told less than the first one is left out.
+    /// Failover never lowers clearance: routes with less than the first one are left out.
     fn new(first: Route, fallback: &[Route]) -> Self {
         let mut chain = Self { first, fallback: Vec::new() };
         for route in fallback {
@@ -205,7 +205,7 @@ impl Chain {
     }
 }
 
-/// Which routes each role takes.
+/// The routes of each role.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Routes {
     default: Chain,

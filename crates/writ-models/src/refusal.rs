@@ -1,4 +1,4 @@
-//! What a provider's error means: its status, its code and its message, in the words of many servers.
+//! The meaning of a provider's error: its status, its code and its message, as many servers write them.
 
 mod message;
 
@@ -73,7 +73,7 @@ fn reason(error: &Value) -> &str {
     details(error).find_map(|detail| detail.get("reason")?.as_str()).unwrap_or_default()
 }
 
-/// How long to wait, where an error in Google's form says so: `"34s"`.
+/// Returns the wait in an error of Google's form: `"34s"`.
 fn retry_delay(error: &Value) -> Option<Duration> {
     let delay = details(error).find_map(|detail| detail.get("retryDelay")?.as_str())?;
     retry_after(delay.strip_suffix('s')?, SystemTime::UNIX_EPOCH)

@@ -1,11 +1,11 @@
-//! Whether and when to try again. Each try needs a permit of its own, so this decides and does not wait.
+//! The rules for trying again. Each try needs a permit of its own, so this decides and does not wait.
 
 use std::time::{Duration, SystemTime};
 
 use crate::config::ModelsTable;
 use crate::error::ModelError;
 
-/// The longest wait between two tries, whatever a provider asks for (SCL-022).
+/// The longest wait between two tries, even if a provider asks for a longer one (SCL-022).
 pub const MAX_WAIT: Duration = Duration::from_secs(60);
 
 /// By how much the wait grows from try to try (SCL-021).
@@ -24,7 +24,7 @@ impl Backoff {
         Self { base: Duration::from_millis(table.backoff_base_ms), max_tries: table.max_tries }
     }
 
-    /// How long to wait before the next try, after `tries` of them failed, the last with `error`; `None`: it
+    /// Returns the wait before the next try, after `tries` of them failed, the last with `error`; `None`: it
     /// is final. A provider's `Retry-After` counts where it is longer than the wait that is due.
     pub fn wait(&self, error: &ModelError, tries: u32) -> Option<Duration> {
         if error.begun || !error.failure.is_transient() || tries >= self.max_tries {

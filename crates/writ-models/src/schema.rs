@@ -1,8 +1,9 @@
 //! Schemas of tools in the dialects of JSON Schema that providers take.
 //!
-//! A provider that finds one word in one schema that it does not take refuses the whole request. So what is sent is read
-//! into a plain tree (`read`) and written anew from it (`write`): a word that is not known here is never sent.
-//! What a dialect cannot say is left out or told in the description; arguments are checked against the original.
+//! A provider that does not take one keyword of one schema refuses the whole request. So a schema is read
+//! into a plain tree (`read`) and written anew from it (`write`): a keyword that is not known here is never
+//! sent. A part that a dialect has no keyword for is left out or put into the description; arguments are
+//! checked against the original.
 
 use serde_json::Value;
 use writ_types::schema::{ExpandError, expand};
@@ -28,7 +29,7 @@ pub enum Dialect {
     Anthropic,
 }
 
-/// Why a tool's schema cannot be sent.
+/// The reason why a tool's schema cannot be sent.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SchemaError {
     /// Its references cannot be put in their places.

@@ -9,10 +9,10 @@ use writ_types::taint::{Label, Taint};
 /// Requests for one answer: the first, and one more that says what was wrong (design 3.10, SIL-063).
 pub const MAX_REQUESTS: u32 = 2;
 
-/// The longest error that the model is told, in characters.
+/// The longest error that is sent to the model, in characters.
 const MAX_ERROR_CHARS: usize = 500;
 
-/// Where a value came from.
+/// The origin of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
     /// The model, at this request, counted from one.
@@ -21,9 +21,9 @@ pub enum Origin {
     Fallback,
 }
 
-/// Asks for JSON that reads as a `T` and passes `check`. `call` makes one request, with whatever permits and
-/// retries that takes. A malformed answer is asked for once more, with the error; after that, `fallback` counts:
-/// the same for every run, so that nothing depends on what the model said.
+/// Asks for JSON that reads as a `T` and passes `check`. `call` makes one request, with the permits and
+/// retries that it takes. A malformed answer is asked for once more, with the error; after that, `fallback`
+/// counts: the same for every run, so that nothing depends on the model's text.
 ///
 /// # Errors
 ///

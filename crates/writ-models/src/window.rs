@@ -1,4 +1,4 @@
-//! How much each model takes, as far as its refusals have shown it.
+//! The context windows of models, learned from their refusals.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::plan::PlannedCall;
 /// For how long a learned size counts. A local server may be started again with a larger context.
 pub const LEARNED_FOR: Duration = Duration::from_secs(60 * 60);
 
-/// The least that a model is believed to take, in estimated tokens, whatever a provider says.
+/// The smallest window that is believed, in estimated tokens, even if a provider names a smaller one.
 pub const MIN_LEARNED: Tokens = Tokens::new(2_048);
 
 /// The most models of which a size is remembered; the configuration names a handful.

@@ -12,8 +12,10 @@ pub use receipt::{AskOpened, FrameNumber, Receipt, Written};
 pub use writ_policy::permit::{ApprovalUse, Durability, Redemption};
 
 use crate::approvals::{ApproverKey, AskState, NewPlan};
+use crate::jobs::JobOp;
 use crate::kept::KeptResult;
 use crate::keys::KeyOp;
+use crate::outbox::OutboxOp;
 use crate::usage::PendingUsage;
 
 pub use crate::approvals::{NewApproval, NewAsk, NewPart};
@@ -70,8 +72,26 @@ pub enum Op {
     /// Puts a message into its session's queue. Needs an `Append` before it in the batch. Conflict for a
     /// known `client_id`; an error when the queue is full.
     EnqueueMessage(Box<NewMessage>),
-    /// Leases the oldest message that is due, at most one per session. See [`Receipt::leased`].
+    /// Leases the oldest message of the executor that is due, at most one per session. See [`Receipt::leased`].
     LeaseMessage {
+        /// Now.
+        now: Timestamp,
+        /// The holder of the lease.
+        owner: String,
+        /// The time that the lease holds without a heartbeat, in milliseconds.
+        ttl_ms: u64,
+    },
+    /// As [`Self::EnqueueMessage`], for a consumer other than the executor.
+    EnqueueFor {
+        /// The consumer that takes it.
+        consumer: String,
+        /// The message.
+        message: Box<NewMessage>,
+    },
+    /// Leases the oldest message of a consumer that is due, at most one per session. See [`Receipt::leased`].
+    LeaseFor {
+        /// The consumer.
+        consumer: String,
         /// Now.
         now: Timestamp,
         /// The holder of the lease.
@@ -299,6 +319,10 @@ pub enum Op {
         /// The memory.
         memory: MemoryId,
     },
+    /// Changes the jobs.
+    Jobs(JobOp),
+    /// Changes the outbox. A message names the entry appended last before it.
+    Outbox(OutboxOp),
     /// Sets a setting of the store.
     Set {
         /// The key.

@@ -88,6 +88,11 @@ pub(crate) fn check_size(what: &'static str, text: &str) -> Result<(), StoreErro
     }
 }
 
+/// Refuses a text beyond a bound in bytes.
+pub(crate) fn check_bytes(what: &'static str, text: &str, limit: usize) -> Result<(), StoreError> {
+    if text.len() > limit { Err(StoreError::TooLarge { what, limit }) } else { Ok(()) }
+}
+
 /// Runs a query and decodes each row.
 pub(crate) fn query<T>(
     conn: &rusqlite::Connection,

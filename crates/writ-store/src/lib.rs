@@ -9,6 +9,10 @@
 //! The [`ledger`] is an RFC 6962 Merkle tree over signed rows with payloads that can be erased; its heads are
 //! signed in every commit that appends, and [`ledger::verify`] names the first bad leaf.
 //!
+//! Three tables carry work between the parts of an engine: the [`queue`] gives each consumer (an agent or loop) its own
+//! messages, in order per session; [`jobs`] are run again and again, by name; the [`outbox`] holds messages to
+//! recipients, which each channel delivers at least once from its own cursor.
+//!
 //! All SQL on Writ's own database is in this crate; no business rule is.
 
 pub mod config;
@@ -28,6 +32,10 @@ pub mod lock;
 pub mod ledger;
 
 pub mod queue;
+
+pub mod jobs;
+
+pub mod outbox;
 
 pub mod turns;
 

@@ -29,6 +29,12 @@ pub const BACKOFF_MAX: Duration = Duration::from_secs(300);
 /// The longest error text that is stored with a message, in characters.
 pub const MAX_ERROR_CHARS: usize = 2_000;
 
+/// The consumer of messages that name no other: the loop that answers people.
+pub const EXECUTOR: &str = "executor";
+
+/// The longest name of a consumer, in bytes.
+pub const MAX_CONSUMER_BYTES: usize = 128;
+
 /// A message of the queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QueuedMessage {
@@ -38,6 +44,8 @@ pub struct QueuedMessage {
     pub client_id: String,
     /// Its text.
     pub text: String,
+    /// The agent or loop that takes it.
+    pub consumer: String,
     /// The entry that recorded it.
     pub entry: EntrySeq,
     /// The number of leases, this one included.
@@ -79,10 +87,11 @@ pub struct NewMessage {
     pub text: String,
 }
 
-const COLUMNS: &str = "n, id, session, client_id, entry, record, text, attempts, fence, error";
+const COLUMNS: &str = "n, id, session, client_id, entry, record, text, attempts, fence, error, consumer";
 
 pub(crate) fn enqueue(
     conn: &Connection,
+    consumer: &str,
     message: &NewMessage,
     entry: Option<EntrySeq>,
 ) -> Result<(), StoreError> {
@@ -104,11 +113,12 @@ pub(crate) fn enqueue(
     check_depth(conn, &session)?;
     codec::check_size("message", &message.text)?;
     codec::check_size("client id", &message.client_id)?;
+    codec::check_bytes("name of a consumer", consumer, MAX_CONSUMER_BYTES)?;
     let record = codec::to_json("message", &message.record)?;
     let added = execute(
         conn,
-        "INSERT OR IGNORE INTO message (id, session, client_id, entry, record, text, state, not_before)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, 'ready', ?7)",
+        "INSERT OR IGNORE INTO message (id, session, client_id, entry, record, text, state, not_before, consumer)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, 'ready', ?7, ?8)",
         params![
             message.record.message.to_string(),
             session,
@@ -117,6 +127,7 @@ pub(crate) fn enqueue(
             record,
             message.text,
             message.record.at.as_millis(),
+            consumer,
         ],
     )?;
     if added == 0 {
@@ -143,6 +154,7 @@ fn check_depth(conn: &Connection, session: &str) -> Result<(), StoreError> {
 
 pub(crate) fn lease(
     conn: &Connection,
+    consumer: &str,
     now: Timestamp,
     owner: &str,
     ttl_ms: u64,
@@ -150,12 +162,10 @@ pub(crate) fn lease(
     // A message of an engine that ended without notice comes back here.
     release_expired(conn, now)?;
     let sql = format!(
-        "SELECT {COLUMNS} FROM message m WHERE state = 'ready' AND not_before <= ?1 AND NOT EXISTS (
-             SELECT 1 FROM message o
-             WHERE o.session = m.session AND o.n < m.n AND o.state IN ('ready', 'leased'))
+        "SELECT {COLUMNS} FROM message m WHERE consumer = ?2 AND state = 'ready' AND not_before <= ?1 AND {IS_FIRST}
          ORDER BY n LIMIT 1"
     );
-    let found = query_one(conn, &sql, [now.as_millis()], |row| {
+    let found = query_one(conn, &sql, params![now.as_millis(), consumer], |row| {
         Ok((decode(row)?, get_uint(row, "fence")?, row.get::<_, i64>("n")?))
     })?;
     let Some((mut message, fence, n)) = found else { return Ok(None) };
@@ -169,6 +179,10 @@ pub(crate) fn lease(
     message.attempts += 1;
     Ok(Some(Leased { message, fence: Fence(fence + 1), until }))
 }
+
+/// The condition of a message `m` that no live one of its session and consumer stands before it.
+const IS_FIRST: &str = "NOT EXISTS (SELECT 1 FROM message o WHERE o.session = m.session
+    AND o.consumer = m.consumer AND o.n < m.n AND o.state IN ('ready', 'leased'))";
 
 /// Gives back the messages with an expired lease.
 fn release_expired(conn: &Connection, now: Timestamp) -> Result<(), StoreError> {
@@ -213,15 +227,15 @@ pub(crate) fn absorb(
     lease: MessageId,
     fence: Fence,
 ) -> Result<(), StoreError> {
-    let sql = "SELECT session FROM message WHERE id = ?1 AND fence = ?2 AND state = 'leased'";
-    let session: Option<String> =
-        query_one(conn, sql, params![lease.to_string(), int(fence.0)], |row| Ok(row.get(0)?))?;
-    let session = session.ok_or(Conflict::Fence(lease))?;
+    let sql = "SELECT session, consumer FROM message WHERE id = ?1 AND fence = ?2 AND state = 'leased'";
+    let holder: Option<(String, String)> =
+        query_one(conn, sql, params![lease.to_string(), int(fence.0)], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    let (session, consumer) = holder.ok_or(Conflict::Fence(lease))?;
     let changed = execute(
         conn,
         "UPDATE message SET state = 'acked', absorbed_by = ?3
-         WHERE id = ?1 AND session = ?2 AND state = 'ready'",
-        params![message.to_string(), session, turn.to_string()],
+         WHERE id = ?1 AND session = ?2 AND consumer = ?4 AND state = 'ready'",
+        params![message.to_string(), session, turn.to_string(), consumer],
     )?;
     held(message, changed)
 }
@@ -289,6 +303,7 @@ fn decode(row: &Row<'_>) -> Result<QueuedMessage, StoreError> {
         record: codec::from_json("message", &row.get::<_, String>("record")?)?,
         client_id: row.get("client_id")?,
         text: row.get("text")?,
+        consumer: row.get("consumer")?,
         entry: EntrySeq(get_uint(row, "entry")?),
         attempts: get_uint(row, "attempts")?,
         error: row.get("error")?,
@@ -324,11 +339,22 @@ pub(crate) fn dead_letters(conn: &Connection, limit: usize) -> Result<Vec<Queued
     query(conn, &sql, [codec::limit(limit)], decode)
 }
 
-pub(crate) fn next_due(conn: &Connection) -> Result<Option<Timestamp>, StoreError> {
-    let sql = "SELECT min(not_before) FROM message m WHERE state = 'ready' AND NOT EXISTS (
-                   SELECT 1 FROM message o
-                   WHERE o.session = m.session AND o.n < m.n AND o.state IN ('ready', 'leased'))";
-    let due: Option<Option<i64>> = query_one(conn, sql, [], |row| Ok(row.get(0)?))?;
+pub(crate) fn pending_for(
+    conn: &Connection,
+    consumer: &str,
+    session: SessionId,
+) -> Result<Vec<QueuedMessage>, StoreError> {
+    let sql = format!(
+        "SELECT {COLUMNS} FROM message WHERE session = ?1 AND state = 'ready' AND consumer = ?2 ORDER BY n"
+    );
+    query(conn, &sql, [&session.to_string(), consumer], decode)
+}
+
+pub(crate) fn next_due(conn: &Connection, consumer: &str) -> Result<Option<Timestamp>, StoreError> {
+    let sql = format!(
+        "SELECT min(not_before) FROM message m WHERE consumer = ?1 AND state = 'ready' AND {IS_FIRST}"
+    );
+    let due: Option<Option<i64>> = query_one(conn, &sql, [consumer], |row| Ok(row.get(0)?))?;
     Ok(due.flatten().map(Timestamp::from_millis))
 }
 

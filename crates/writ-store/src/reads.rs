@@ -21,7 +21,7 @@ pub use crate::readers::BlockingReads;
 pub use consent::{ApprovalReads, AskReads, PlanReads};
 pub use ledger::LedgerReads;
 pub use people::{KeyReads, MemoryReads, SettingReads, UndoReads, UsageReads};
-pub use work::{QueueReads, ResultReads, SessionReads, TurnReads};
+pub use work::{JobReads, OutboxReads, QueueReads, ResultReads, SessionReads, TurnReads};
 
 /// Declares a trait of reads, and how [`Store`] and [`BlockingReads`] answer each.
 ///
@@ -88,6 +88,8 @@ pub trait Reads:
     + SessionReads
     + TurnReads
     + QueueReads
+    + JobReads
+    + OutboxReads
     + ResultReads
     + UndoReads
     + UsageReads

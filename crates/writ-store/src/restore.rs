@@ -25,6 +25,10 @@ pub(crate) fn void_waiting(conn: &Connection, at: Timestamp, mark: &str) -> Resu
     )?;
     // An approval may have been used after the backup; used up ones say so in the row.
     execute(conn, "UPDATE approval SET revoked = 1 WHERE executions_used < max_uses", [])?;
+    // A message may have been delivered after the backup was made, and is not sent again.
+    execute(conn, "DELETE FROM outbox", [])?;
+    let newest = "coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'outbox'), 0)";
+    execute(conn, &format!("UPDATE outbox_cursor SET n = {newest}"), [])?;
     // What was applied before the backup was put back may be another thing by now.
     execute(conn, "DELETE FROM undo", [])?;
     execute(conn, "UPDATE session SET metadata = json_set(metadata, '$.' || ?1, json('true'))", [mark])?;

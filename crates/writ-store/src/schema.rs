@@ -38,6 +38,11 @@ pub(crate) const MIGRATIONS: &[Migration] = &[
     Migration { number: 8, name: "lost wishes", sql: include_str!("schema/0008_lost_wishes.sql") },
     Migration { number: 9, name: "secret memories", sql: include_str!("schema/0009_secret_memories.sql") },
     Migration { number: 10, name: "search terms", sql: include_str!("schema/0010_search_terms.sql") },
+    Migration {
+        number: 11,
+        name: "consumers, jobs and outbox",
+        sql: include_str!("schema/0011_consumers_jobs_outbox.sql"),
+    },
 ];
 
 const TABLE: &str = "CREATE TABLE IF NOT EXISTS migration (
@@ -111,6 +116,28 @@ mod tests {
         let report = error.report();
         assert_eq!(report.exit, Exit::Config);
         assert!(report.outside.contains("migration 1 (initial)"), "{report}");
+    }
+
+    /// A database from before consumers opens, and its messages are the executor's.
+    #[test]
+    fn an_older_database_opens_and_its_messages_are_the_executors() {
+        let mut conn = Connection::open_in_memory().expect("opens");
+        migrate(&mut conn, &MIGRATIONS[..10]).expect("the older schema");
+        conn.execute_batch(
+            "INSERT INTO ledger VALUES (0, x'', 0, NULL, NULL, 0, 'received', x'', x'');
+             INSERT INTO session (id, created_at, updated_at, metadata) VALUES ('s', 0, 0, '{}');
+             INSERT INTO message (id, session, client_id, entry, record, text, state, not_before)
+             VALUES ('m', 's', 'c', 0, '{}', 'hello', 'ready', 0);",
+        )
+        .expect("rows of then");
+        migrate(&mut conn, MIGRATIONS).expect("to the newest");
+        let sql = "SELECT consumer FROM message";
+        let consumer: String = conn.query_row(sql, [], |row| row.get(0)).expect("one message");
+        assert_eq!(consumer, crate::queue::EXECUTOR);
+        for table in ["job", "outbox", "outbox_cursor"] {
+            let sql = format!("SELECT count(*) FROM {table}");
+            assert_eq!(conn.query_row(&sql, [], |row| row.get(0)), Ok(0), "{table}");
+        }
     }
 
     #[test]

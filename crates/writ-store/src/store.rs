@@ -192,6 +192,26 @@ impl Store {
         Ok(receipt.leased.into_iter().next().flatten())
     }
 
+    /// Leases the oldest message of a consumer that is due; the session has no other for this consumer until this one is
+    /// done.
+    ///
+    /// # Errors
+    ///
+    /// If the database cannot be written.
+    pub async fn lease_for(
+        &self,
+        consumer: &str,
+        now: Timestamp,
+        owner: &str,
+        ttl: Duration,
+    ) -> Result<Option<Leased>, StoreError> {
+        let ttl_ms = u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX);
+        let (consumer, owner) = (consumer.to_owned(), owner.to_owned());
+        let op = Op::LeaseFor { consumer, now, owner, ttl_ms };
+        let receipt = self.commit(Batch::relaxed(vec![op])).await?;
+        Ok(receipt.leased.into_iter().next().flatten())
+    }
+
     /// Returns the reason why a search finds nothing, or not all, if there is one.
     pub fn explain_search(text: &str) -> Option<Unsearchable> {
         memory::explain_search(text)

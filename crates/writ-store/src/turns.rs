@@ -165,7 +165,7 @@ pub(crate) fn next_message_turn(conn: &Connection, session: SessionId) -> Result
     let sql = "SELECT turn_number + 1 + (
                    SELECT count(*) FROM message WHERE session = ?1 AND state IN ('ready', 'leased')
                    AND (state = 'ready' OR NOT EXISTS (
-                       SELECT 1 FROM turn WHERE turn.session = ?1 AND turn.ended_at IS NULL))) AS n
+                       SELECT 1 FROM turn WHERE turn.message = message.id AND turn.ended_at IS NULL))) AS n
                FROM session WHERE id = ?1";
     let next = query_one(conn, sql, [&id], |row| get_uint(row, "n"))?;
     Ok(next.ok_or(Conflict::Missing { what: "session", id })?)
@@ -183,6 +183,11 @@ pub(crate) fn newest_turn(conn: &Connection, session: Option<SessionId>) -> Resu
 pub(crate) fn unfinished_turns(conn: &Connection) -> Result<Vec<Turn>, StoreError> {
     let sql = "SELECT * FROM turn WHERE ended_at IS NULL ORDER BY started_at, id LIMIT ?1";
     query(conn, sql, [codec::limit(MAX_READ_ROWS)], decode)
+}
+
+pub(crate) fn open_turns(conn: &Connection, session: SessionId) -> Result<Vec<Turn>, StoreError> {
+    let sql = "SELECT * FROM turn WHERE session = ?1 AND ended_at IS NULL ORDER BY number LIMIT ?2";
+    query(conn, sql, params![session.to_string(), codec::limit(MAX_READ_ROWS)], decode)
 }
 
 pub(crate) fn unfinished_turn_of(conn: &Connection, message: MessageId) -> Result<Option<Turn>, StoreError> {

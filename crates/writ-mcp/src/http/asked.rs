@@ -1,4 +1,4 @@
-//! What a server at a URL asks a person while a call of it waits.
+//! Questions to a person from a server at a URL, while a call of it waits.
 
 use std::collections::VecDeque;
 
@@ -9,16 +9,16 @@ use crate::client::MAX_QUESTIONS;
 use crate::elicitation::{Elicitation, Reply};
 use crate::message::{self, ELICITATION};
 
-/// A question, for whoever can put it to a person. Dropped without a reply, it is answered with [`Reply::Cancel`].
+/// A question for a person. Dropped without a reply, it is answered with [`Reply::Cancel`].
 #[derive(Debug)]
 pub struct Question {
-    /// What is asked.
+    /// The form.
     pub form: Elicitation,
     reply: oneshot::Sender<Reply>,
 }
 
 impl Question {
-    /// Answers it. That nobody waits for the answer any more is seen at the visit.
+    /// Answers it. The visit sees if the answer is not wanted any more.
     pub fn reply(self, reply: Reply) {
         let _told = self.reply.send(reply);
     }
@@ -37,7 +37,7 @@ pub fn person() -> (Person, mpsc::Receiver<Question>) {
 /// The questions of one call that have no reply yet, in order.
 #[derive(Debug, Default)]
 pub(super) struct Asked<'a> {
-    /// `None`: nobody can be asked.
+    /// `None`: no person can be asked.
     person: Option<&'a Person>,
     open: VecDeque<(Value, oneshot::Receiver<Reply>)>,
 }
@@ -47,7 +47,7 @@ impl<'a> Asked<'a> {
         Self { person, open: VecDeque::new() }
     }
 
-    /// What a request of the server is answered at once; nothing, where the person is asked.
+    /// Returns the immediate answer to a request of the server; `None` where the person is asked.
     pub(super) fn answered(&mut self, id: Value, method: &str, params: &Value) -> Option<Value> {
         let Some(Person(person)) = self.person.filter(|_| method == ELICITATION) else {
             return Some(message::answer(&id, method));

@@ -35,10 +35,10 @@ use crate::retry::retry_after;
 /// so a larger bound would cost time, not only memory; the line itself keeps to it.
 const MAX_FRAME: ByteCount = ByteCount::new(1024 * 1024 + 64 * 1024);
 
-/// What may come beyond a frame before it is seen: the line runs ahead by what is buffered on the way.
+/// The bytes that may come beyond a frame before it is seen: the line runs ahead by the buffers on the way.
 const READ_AHEAD: u64 = 1024 * 1024;
 
-/// What the line may bring until the next frame.
+/// The most bytes that the line may bring until the next frame.
 const MAX_UNSEEN: ByteCount = ByteCount::new(MAX_FRAME.get() + READ_AHEAD);
 
 /// The most time that joining the parts of one frame may take. What comes in pieces of a few bytes would otherwise
@@ -61,7 +61,7 @@ pub(crate) struct Attempt<'a> {
 /// Sees every frame before the library interprets it, and folds it.
 struct Tap {
     tapped: Mutex<Tapped>,
-    /// What may come until the next frame.
+    /// The bytes that may come until the next frame.
     allowance: Allowance,
 }
 
@@ -99,7 +99,7 @@ impl ChatFrameSink for Tap {
     }
 }
 
-/// What one poll of the stream brought.
+/// The result of one poll of the stream.
 enum Step {
     /// Frames came.
     More,
@@ -203,7 +203,7 @@ impl Attempt<'_> {
             tokio::select! {
                 biased;
                 () = self.cancel.cancelled() => return Err(Failure::Cancelled),
-                // A receiver that is gone wants no deltas; the answer is still wanted.
+                // A closed receiver takes no deltas; the caller still needs the answer.
                 _ = self.deltas.send(delta) => {}
             }
         }
@@ -211,8 +211,8 @@ impl Attempt<'_> {
     }
 }
 
-/// How the library is to authenticate. Without a key it is given the whole request head, since it would send
-/// an empty key otherwise.
+/// Returns the authentication for the library. Without a key it is given the whole request head, since it
+/// would send an empty key otherwise.
 fn auth(provider: &Provider, model: &str, key: Option<&SecretString>) -> AuthData {
     if let Some(key) = key {
         return AuthData::from_single(key.expose_secret());
@@ -226,13 +226,14 @@ fn auth(provider: &Provider, model: &str, key: Option<&SecretString>) -> AuthDat
         }
         ProviderKind::OpenAiResponses => ("responses".to_owned(), Headers::default()),
         ProviderKind::Gemini => (format!("models/{model}:streamGenerateContent?alt=sse"), Headers::default()),
-        // It sends none by itself.
+        // The library sends none for it.
         ProviderKind::Ollama => return AuthData::None,
     };
     AuthData::RequestOverride { url: format!("{}{path}", provider.base_url), headers }
 }
 
-/// What begins the ids of calls that come without one: the same in every run, another for every request.
+/// Returns the start of the ids of calls that come without one: the same in every run, another for every
+/// request.
 fn call_prefix(request: &Digest) -> String {
     let digest = request.to_string();
     format!("call_{}", digest.get(..12).unwrap_or(&digest))
@@ -304,7 +305,7 @@ fn silent_poll(
     tracing::dispatcher::with_default(&silence, || Pin::new(stream).poll_next(cx))
 }
 
-/// How a stream ended: what the frames say counts first, then what the transport says.
+/// Returns the result of a stream: an end in the frames counts first, then one of the transport.
 fn over(tap: &Tap, failure: Option<Failure>) -> Result<(), Failure> {
     let mut tapped = tap.lock();
     let is_foreign = tapped.frames > 0 && !tapped.has_data;
@@ -319,7 +320,7 @@ fn over(tap: &Tap, failure: Option<Failure>) -> Result<(), Failure> {
     }
 }
 
-/// Whether an error is one of line or response, and not one of the library's reading.
+/// Returns true if an error is one of line or response, and not of the library's reading.
 const fn is_of_the_line(error: &genai::Error) -> bool {
     matches!(error, genai::Error::WebStream { .. })
 }

@@ -1,8 +1,8 @@
-//! The messages of a Chat Completions request whose calls are signed.
+//! The messages of a Chat Completions request with signed calls.
 //!
 //! Gemini's compatible interface gives a call's signature in `extra_content` and wants it back there
-//! (<https://ai.google.dev/gemini-api/docs/thought-signatures>). The library has no field for it, so the messages are
-//! written here, in its place, where there is a signature.
+//! (<https://ai.google.dev/gemini-api/docs/thought-signatures>). The library has no field for it, so the
+//! messages are written here, in its place, where there is a signature.
 
 use genai::chat::{ChatMessage, ChatRequest, ChatRole, ToolCall, ToolResponse};
 use serde_json::{Map, Value, json};

@@ -54,7 +54,7 @@ pub(super) fn messages(
     Some(Spoken { messages, calls })
 }
 
-/// What of a message has been converted.
+/// The converted parts of a message.
 struct Said {
     kind: ProviderKind,
     text: String,

@@ -38,7 +38,7 @@ impl ProviderWords {
                 let redactor = Redactor::default();
                 redactor.learn(&[KnownSecret { name: "the key".to_owned(), value: key.clone() }]);
                 redactor.scrub_cut(&mut text);
-                // The redactor knows what programs escape; somebody may escape every character.
+                // The redactor knows the escapes of programs; a sender may escape every character.
                 if !redactor.secrets_in(&percent_decoded(&text)).is_empty() {
                     text.clear();
                 }
@@ -82,8 +82,9 @@ fn percent_decoded(text: &str) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// One line of at most [`MAX_WORDS_CHARS`] characters, without any that a terminal or a page would not show as they are.
-/// What a provider has masked by itself still has the ends of a key: the whole word is left out.
+/// Returns one line of at most [`MAX_WORDS_CHARS`] characters, without any that a terminal or a page would
+/// not show as they are. A text that a provider has masked still has the ends of a key: the whole word is
+/// left out.
 fn one_line(text: &str) -> String {
     let plain = |c: char| {
         let disturbs = c.is_control()

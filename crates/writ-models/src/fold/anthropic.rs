@@ -17,11 +17,12 @@ pub(crate) struct Blocks(BTreeMap<u64, Block>);
 enum Block {
     Text,
     Call(usize),
-    /// A call whose arguments came with its beginning, as some gateways send them: what comes after that is all of them again.
+    /// A call that came with all its arguments, as some gateways send them: the pieces after it repeat all of
+    /// them.
     Given(usize),
     /// Thinking, which goes back as it came.
     Thinking(usize),
-    /// What is not for us.
+    /// Any other content, which is ignored.
     Other,
 }
 

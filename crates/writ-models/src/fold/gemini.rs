@@ -50,7 +50,7 @@ fn part(draft: &mut Draft, part: &Value) -> Result<(), Failure> {
     }
     let text = part.get("text").and_then(Value::as_str).unwrap_or_default();
     if part.get("thought").and_then(Value::as_bool) == Some(true) {
-        // Not kept, but counted, since it too could have no end.
+        // Not stored, but counted, since it too could have no end.
         return draft.count(text.len());
     }
     draft.text(text)

@@ -22,7 +22,7 @@ pub(crate) fn frame(draft: &mut Draft, data: &str) -> Result<bool, Failure> {
     }
     let field = |key: &str| message.get(key).and_then(Value::as_str).unwrap_or_default();
     draft.answer(field("content"))?;
-    // Not kept, but counted, since it too could have no end.
+    // Not stored, but counted, since it too could have no end.
     draft.count(field("thinking").len())?;
     for call in message.get("tool_calls").and_then(Value::as_array).into_iter().flatten() {
         let id = call.get("id").and_then(Value::as_str);

@@ -1,4 +1,5 @@
-//! Reasoning of an answer that goes back to its provider: collected as it comes, bounded, and shown to nobody.
+//! Reasoning of an answer that goes back to its provider: collected as it comes, bounded, and shown to no
+//! person.
 
 use serde_json::Value;
 use writ_types::chat::{MAX_REASONING_BYTES, Reasoning, ReasoningForm};

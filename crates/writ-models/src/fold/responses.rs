@@ -51,8 +51,8 @@ impl Items {
                 return Err(provider_error(error, STREAM_ERROR, None));
             }
             "" => return Err(Failure::Invalid { what: "a stream frame without a type" }),
-            // Reasoning and whatever is to come is not kept, but its deltas are counted, since they could have
-            // no end. The frames that repeat what was streamed are not.
+            // Reasoning and events of later versions are not stored, but their deltas are counted, since they
+            // could have no end. The frames that repeat what was streamed are not.
             _ => draft.count(frame.get("delta").and_then(Value::as_str).map_or(0, str::len))?,
         }
         Ok(false)
@@ -69,7 +69,7 @@ impl Items {
         draft.arguments(place, field("arguments").unwrap_or_default())
     }
 
-    /// A finished call has its arguments whole: they count, should pieces of them have been lost.
+    /// Takes the whole arguments of a finished call: they count, in case pieces of them are missing.
     fn done(&mut self, draft: &mut Draft, frame: &Value) -> Result<(), Failure> {
         let item = frame.get("item").unwrap_or(&Value::Null);
         match item.get("type").and_then(Value::as_str) {

@@ -11,13 +11,14 @@ const BLANKS_MAX: usize = 1024;
 #[derive(Debug, Default)]
 pub(crate) struct Thinking {
     state: State,
-    /// Text that is not yet decided: shorter than the longest tag, apart from blanks before it, which count as said.
+    /// Text that is not yet decided: shorter than the longest tag, apart from blanks before it, which count
+    /// as sent.
     held: String,
 }
 
 #[derive(Debug, Default)]
 enum State {
-    /// Nothing but blanks was said yet.
+    /// Nothing but blanks has come yet.
     #[default]
     Beginning,
     /// Within thinking, which this tag ends.

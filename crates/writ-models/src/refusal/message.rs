@@ -1,4 +1,4 @@
-//! Where the message stands in the body of an error.
+//! The place of the message in the body of an error.
 
 use std::borrow::Cow;
 

@@ -53,7 +53,7 @@ pub(super) struct Object {
 /// The fields that a record may have besides those that are named.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) enum Others {
-    /// Nothing is said of them.
+    /// Not restricted.
     #[default]
     Open,
     /// None.
@@ -244,7 +244,7 @@ fn of_type(kind: &str, fields: &Map<String, Value>, depth: usize) -> Kind {
     }
 }
 
-/// Reads what a list holds; of a list whose places differ, one of these.
+/// Reads the items of a list; of a list with different places, one of these.
 fn items(fields: &Map<String, Value>, depth: usize) -> Node {
     let places = fields.get("prefixItems").or_else(|| fields.get("items"));
     match places {

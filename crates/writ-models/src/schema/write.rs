@@ -5,12 +5,12 @@ use serde_json::{Map, Number, Value, json};
 use super::read::{Kind, Node, Object, Others, Range, note};
 use super::{Dialect, SchemaError};
 
-/// Formats of texts that OpenAI names; others, which a server could refuse, are told in the description.
+/// Formats of texts that OpenAI names; others, which a server could refuse, go into the description.
 const FORMATS: [&str; 9] =
     ["date-time", "date", "time", "duration", "email", "hostname", "ipv4", "ipv6", "uuid"];
 /// The longest name of an argument that Anthropic takes, in bytes.
 const MAX_KEY: usize = 64;
-/// What is said of a part that a dialect has no word for.
+/// The description of a part that a dialect has no keyword for.
 const AS_TEXT: &str = "a JSON object, written as a text";
 /// The same of a part that may be anything.
 const ANY_AS_TEXT: &str = "any JSON value, written as a text";
@@ -27,7 +27,7 @@ pub(super) fn arguments(dialect: Dialect, object: &Object) -> Result<Option<Valu
     }
 }
 
-/// The object without arguments whose names a dialect does not take.
+/// Returns the object without the arguments that have a name which a dialect does not take.
 fn with_names(dialect: Dialect, object: &Object) -> Result<Object, SchemaError> {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-');
     let is_taken = |name: &str| match dialect {
@@ -155,7 +155,7 @@ fn bounds(dialect: Dialect, range: &Range, names: [&str; 2], written: &mut Map<S
     }
 }
 
-/// What takes anything, where every part must have a type.
+/// Returns the schema that takes anything, where every part must have a type.
 fn anything(dialect: Dialect) -> Value {
     let simple = ["string", "number", "boolean"].map(|kind| json!({ "type": kind }));
     let mut all = simple.to_vec();

@@ -18,6 +18,8 @@ pub struct Receipt {
     pub asks: Vec<AskOpened>,
     /// The messages leased: `None` for a lease that found nothing.
     pub leased: Vec<Option<Leased>>,
+    /// The number of each message that was appended to the outbox.
+    pub outbox: Vec<u64>,
     /// The value of each counter after it was added to.
     pub counters: Vec<u64>,
     /// The number of rows changed by operations without a number of their own (requeue, expiry, pruning).

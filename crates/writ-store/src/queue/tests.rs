@@ -239,3 +239,82 @@ fn a_leased_message_waits_until_its_turn_is_open() {
     home.commit(vec![open_turn(1, 1, 1)]);
     assert_eq!(home.store.next_message_turn(session(1)), Ok(3), "its turn is counted as such");
 }
+
+/// A message for another consumer, with the entry that records it.
+fn receive_for(consumer: &str, session: u128, n: u128, client: &str) -> Vec<Op> {
+    let mut ops = receive(session, n, client);
+    for op in &mut ops {
+        if let Op::EnqueueMessage(message) = op {
+            *op = Op::EnqueueFor { consumer: consumer.to_owned(), message: message.clone() };
+        }
+    }
+    ops
+}
+
+fn lease_for(home: &Home, consumer: &str, millis: i64) -> Option<Leased> {
+    let consumer = consumer.to_owned();
+    let op = Op::LeaseFor { consumer, now: at(millis), owner: "engine".to_owned(), ttl_ms: 1_000 };
+    home.commit(vec![op]).leased.remove(0)
+}
+
+/// Each consumer takes its own messages, one at a time per session, beside those of another consumer.
+#[test]
+fn messages_are_taken_by_their_consumer_alone() {
+    let home = Home::new().with_session(1);
+    home.commit(receive(1, 1, "a"));
+    home.commit(receive_for("critic", 1, 2, "b"));
+    home.commit(receive_for("critic", 1, 3, "c"));
+    let reads = home.store.blocking();
+    assert_eq!(reads.pending_for_session(session(1)).expect("reads").len(), 3);
+    assert_eq!(reads.pending_for("critic", session(1)).expect("reads").len(), 2);
+    let critic = lease_for(&home, "critic", 0).expect("due, though the executor's stands before it");
+    assert_eq!((id(&critic), critic.message.consumer.as_str()), (message(2), "critic"));
+    assert_eq!(lease_for(&home, "critic", 0), None, "one at a time");
+    assert_eq!(reads.next_due_for("critic"), Ok(None));
+    assert!(reads.next_due().is_ok_and(|due| due.is_some()));
+    let executor = lease_at(&home, 0).expect("due");
+    assert_eq!((id(&executor), executor.message.consumer.as_str()), (message(1), EXECUTOR));
+    assert_eq!(lease_for(&home, "planner", 0), None);
+    // A turn answers no message of another consumer along with its own.
+    let absorb =
+        Op::AbsorbMessage { message: message(3), turn: turn(1), lease: message(1), fence: executor.fence };
+    assert_eq!(home.try_commit(vec![absorb]), Err(Conflict::Fence(message(3)).into()));
+    home.commit(vec![Op::AckMessage { message: message(2), fence: critic.fence }]);
+    assert_eq!(lease_for(&home, "critic", 0).map(|next| id(&next)), Some(message(3)));
+    let long = receive_for(&"c".repeat(MAX_CONSUMER_BYTES + 1), 1, 9, "z");
+    assert!(matches!(home.try_commit(long), Err(StoreError::TooLarge { .. })));
+}
+
+/// Two turns of one session are open at once, each with events of its own.
+#[test]
+fn turns_of_two_consumers_are_open_beside_each_other() {
+    let home = Home::new().with_session(1);
+    home.commit(receive(1, 1, "a"));
+    home.commit(receive_for("critic", 1, 2, "b"));
+    let (first, second) = (lease_at(&home, 0).expect("due"), lease_for(&home, "critic", 0).expect("due"));
+    let reads = home.store.blocking();
+    assert_eq!(reads.next_message_turn(session(1)), Ok(3), "both messages open a turn yet");
+    let open = |n: u128, message| {
+        let Op::OpenTurn(turn) = open_turn(1, n, n.try_into().expect("small")) else {
+            panic!("opens a turn")
+        };
+        Op::OpenTurn(crate::turns::NewTurn { message, ..turn })
+    };
+    home.commit(vec![open(1, id(&first))]);
+    assert_eq!(
+        reads.next_message_turn(session(1)),
+        Ok(3),
+        "turn 1 is open, and one message waits for its turn"
+    );
+    home.commit(vec![open(2, id(&second))]);
+    assert_eq!(reads.next_message_turn(session(1)), Ok(3));
+    let event = |n, event: &str| Op::TurnEvent { turn: turn(n), n: 0, event: event.to_owned() };
+    home.commit(vec![event(1, "1"), event(2, "2")]);
+    let open: Vec<_> = reads.open_turns(session(1)).expect("reads").iter().map(|turn| turn.id).collect();
+    assert_eq!(open, [turn(1), turn(2)]);
+    assert_eq!(reads.unfinished_turn_of(id(&second)).expect("reads").map(|turn| turn.id), Some(turn(2)));
+    assert_eq!(reads.turn_events(turn(2)), Ok(vec!["2".to_owned()]));
+    home.commit(vec![Op::CloseTurn { turn: turn(1), at: at(1), state: "finished".to_owned() }]);
+    let open: Vec<_> = reads.open_turns(session(1)).expect("reads").iter().map(|turn| turn.id).collect();
+    assert_eq!(open, [turn(2)]);
+}

@@ -1,4 +1,4 @@
-//! Reads of sessions, turns, the queue and withheld results.
+//! Reads of sessions, turns, the queue, jobs, the outbox and withheld results.
 
 use std::future::Future;
 
@@ -7,7 +7,9 @@ use writ_types::id::{MessageId, SessionId, TurnId};
 use writ_types::unit::Timestamp;
 
 use crate::error::StoreError;
+use crate::jobs::{self, Job};
 use crate::kept::{self, KeptResult};
+use crate::outbox::{self, OutboxPage};
 use crate::queue::{self, QueueDepth, QueuedMessage};
 use crate::readers::BlockingReads;
 use crate::sessions::{self, ChronicleRow, Session};
@@ -57,6 +59,9 @@ reads! {
         /// Returns the turns that have not ended, oldest first.
         fn unfinished_turns() -> Vec<Turn> = |db| turns::unfinished_turns(&db.conn);
 
+        /// Returns the turns of a session that have not ended, in their order: more than one where several consumers work.
+        fn open_turns(session: SessionId) -> Vec<Turn> = |db| turns::open_turns(&db.conn, session);
+
         /// Returns the unfinished turn that a message has opened.
         fn unfinished_turn_of(message: MessageId) -> Option<Turn> =
             |db| turns::unfinished_turn_of(&db.conn, message);
@@ -73,6 +78,10 @@ reads! {
         fn pending_for_session(session: SessionId) -> Vec<QueuedMessage> =
             |db| queue::pending_for_session(&db.conn, session);
 
+        /// Returns the messages of a session that wait for one consumer, oldest first.
+        fn pending_for(consumer: &str, session: SessionId) -> Vec<QueuedMessage> =
+            |db| queue::pending_for(&db.conn, &consumer, session);
+
         /// Returns the message that a client has sent under this id.
         fn message_by_client_id(session: SessionId, client_id: &str) -> Option<QueuedMessage> =
             |db| queue::message_by_client_id(&db.conn, session, &client_id);
@@ -83,8 +92,11 @@ reads! {
         /// Returns the messages that were set aside, newest first.
         fn dead_letters(limit: usize) -> Vec<QueuedMessage> = |db| queue::dead_letters(&db.conn, limit);
 
-        /// Returns the time at which the next message can be leased.
-        fn next_due() -> Option<Timestamp> = |db| queue::next_due(&db.conn);
+        /// Returns the time at which the executor's next message can be leased.
+        fn next_due() -> Option<Timestamp> = |db| queue::next_due(&db.conn, queue::EXECUTOR);
+
+        /// Returns the time at which a consumer's next message can be leased.
+        fn next_due_for(consumer: &str) -> Option<Timestamp> = |db| queue::next_due(&db.conn, &consumer);
 
         /// Returns the number of messages in each state.
         fn queue_depth() -> QueueDepth = |db| queue::queue_depth(&db.conn);
@@ -100,5 +112,34 @@ reads! {
 
         /// Returns the number of the session's newest withheld result; zero before the first.
         fn last_kept(session: SessionId) -> u64 = |db| kept::last_kept(&db.conn, session);
+    }
+}
+
+reads! {
+    /// Reads of jobs.
+    JobReads {
+        /// Returns a job.
+        fn job(name: &str) -> Option<Job> = |db| jobs::read_job(&db.conn, &name);
+
+        /// Returns the jobs, by name.
+        fn jobs(limit: usize) -> Vec<Job> = |db| jobs::read_jobs(&db.conn, limit);
+
+        /// Returns the jobs that are due at `now`, the earliest first.
+        fn due_jobs(now: Timestamp, limit: usize) -> Vec<Job> = |db| jobs::due_jobs(&db.conn, now, limit);
+
+        /// Returns the time at which the next job is due.
+        fn next_job_due() -> Option<Timestamp> = |db| jobs::next_job_due(&db.conn);
+    }
+}
+
+reads! {
+    /// Reads of the outbox.
+    OutboxReads {
+        /// Returns the messages after a channel's cursor, in their order.
+        fn outbox_after_cursor(channel: &str, limit: usize) -> OutboxPage =
+            |db| outbox::outbox_after_cursor(&db.conn, &channel, limit);
+
+        /// Returns the number of the last message that a channel has delivered; zero before the first.
+        fn outbox_cursor(channel: &str) -> u64 = |db| outbox::outbox_cursor(&db.conn, &channel);
     }
 }

@@ -9,7 +9,10 @@ use writ_types::unit::Timestamp;
 use crate::batch::{AskOpened, FrameNumber, NewAsk, Op, Receipt, Redemption};
 use crate::error::StoreError;
 use crate::ledger::append::Tail;
-use crate::{approvals, kept, keys, memory, queue, restore, sessions, settings, turns, undo, usage};
+use crate::outbox::OutboxOp;
+use crate::{
+    approvals, jobs, kept, keys, memory, outbox, queue, restore, sessions, settings, turns, undo, usage,
+};
 
 /// A batch on its way: what it has got so far.
 struct Progress<'a> {
@@ -45,8 +48,12 @@ impl Progress<'_> {
             Op::SetSessionMetadata { session, key, value } => {
                 sessions::set_metadata(conn, *session, key, value.as_ref())
             }
-            Op::EnqueueMessage(message) => queue::enqueue(conn, message, self.last_entry()),
-            Op::LeaseMessage { now, owner, ttl_ms } => self.lease(*now, owner, *ttl_ms),
+            Op::EnqueueMessage(message) => queue::enqueue(conn, queue::EXECUTOR, message, self.last_entry()),
+            Op::EnqueueFor { consumer, message } => {
+                queue::enqueue(conn, consumer, message, self.last_entry())
+            }
+            Op::LeaseMessage { now, owner, ttl_ms } => self.lease(queue::EXECUTOR, *now, owner, *ttl_ms),
+            Op::LeaseFor { consumer, now, owner, ttl_ms } => self.lease(consumer, *now, owner, *ttl_ms),
             Op::Heartbeat { message, fence, now, ttl_ms } => {
                 queue::heartbeat(conn, *message, *fence, *now, *ttl_ms)
             }
@@ -101,13 +108,15 @@ impl Progress<'_> {
             Op::CountPasskey { key, sign_count } => approvals::count_passkey(conn, *key, *sign_count),
             Op::Remember(memory) => memory::remember(conn, memory, self.last_entry()),
             Op::Forget { memory } => memory::forget(conn, *memory),
+            Op::Jobs(op) => jobs::apply_job(conn, op),
+            Op::Outbox(op) => self.outbox(op),
             Op::Set { key, value } => settings::set(conn, key, value),
             Op::ErasePayload { entry, at } => self.tail.erase(conn, *entry, *at),
         }
     }
 
-    fn lease(&mut self, now: Timestamp, owner: &str, ttl_ms: u64) -> Result<(), StoreError> {
-        self.receipt.leased.push(queue::lease(self.conn, now, owner, ttl_ms)?);
+    fn lease(&mut self, consumer: &str, now: Timestamp, owner: &str, ttl_ms: u64) -> Result<(), StoreError> {
+        self.receipt.leased.push(queue::lease(self.conn, consumer, now, owner, ttl_ms)?);
         Ok(())
     }
 
@@ -135,6 +144,21 @@ impl Progress<'_> {
         turns::count_events(self.conn, turn, n, end.saturating_sub(n))?;
         self.counted = Some((turn, n.saturating_add(1), end));
         Ok(())
+    }
+
+    fn outbox(&mut self, op: &OutboxOp) -> Result<(), StoreError> {
+        match op {
+            OutboxOp::Append(message) => {
+                let number = outbox::append_message(self.conn, message, self.last_entry())?;
+                self.receipt.outbox.push(number);
+                Ok(())
+            }
+            OutboxOp::Advance { channel, number, at } => {
+                outbox::advance_cursor(self.conn, channel, *number, *at)
+            }
+            OutboxOp::RemoveChannel { channel } => outbox::remove_channel(self.conn, channel),
+            OutboxOp::Prune { before } => self.count(outbox::prune_outbox(self.conn, *before)),
+        }
     }
 
     fn last_entry(&self) -> Option<EntrySeq> {
