@@ -469,12 +469,17 @@ pub(crate) use left::{revoke_approval, revoke_unused, waiting_asks, waiting_sess
 pub(crate) use parts::{approval_parts, store_part};
 pub use plans::{NewPlan, PlanRow};
 pub(crate) use plans::{keep as keep_plan, plan_of, plan_under, plans, plans_left};
+pub(crate) use together::{
+    ask_with_approval, asks_with_approvals, overdue_asks_with_approvals, plans_left_with_approvals,
+    revoked_among, waiting_asks_with_approvals,
+};
 pub(crate) use tools::{approved_tools, endorsements, trusting};
 
 mod keys;
 mod left;
 mod parts;
 mod plans;
+mod together;
 mod tools;
 
 #[cfg(test)]

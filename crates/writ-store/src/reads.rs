@@ -11,6 +11,7 @@
 //!
 //! [`BlockingReads`] has the same methods for code that may block its thread.
 
+use std::collections::BTreeSet;
 use std::future::Future;
 
 use crate::approvals;
@@ -108,6 +109,16 @@ pub trait RevocationReads: Send + Sync {
     ///
     /// If the database cannot be read.
     fn is_revoked(&self, id: &str) -> impl Future<Output = Result<bool, StoreError>> + Send;
+
+    /// Returns those of the revocation ids that were revoked.
+    ///
+    /// # Errors
+    ///
+    /// If the database cannot be read.
+    fn revoked_among(
+        &self,
+        ids: &[String],
+    ) -> impl Future<Output = Result<BTreeSet<String>, StoreError>> + Send;
 }
 
 impl RevocationReads for Store {
@@ -117,6 +128,14 @@ impl RevocationReads for Store {
         }
         let id = id.to_owned();
         self.run(move |db| approvals::is_revoked(&db.conn, &id)).await
+    }
+
+    async fn revoked_among(&self, ids: &[String]) -> Result<BTreeSet<String>, StoreError> {
+        if !self.is_anything_revoked() {
+            return Ok(BTreeSet::new());
+        }
+        let ids = ids.to_owned();
+        self.run(move |db| approvals::revoked_among(&db.conn, &ids)).await
     }
 }
 

@@ -185,6 +185,14 @@ pub(crate) fn unfinished_turns(conn: &Connection) -> Result<Vec<Turn>, StoreErro
     query(conn, sql, [codec::limit(MAX_READ_ROWS)], decode)
 }
 
+pub(crate) fn turn_of_message(
+    conn: &Connection,
+    session: SessionId,
+    message: MessageId,
+) -> Result<(Option<Turn>, u64), StoreError> {
+    codec::snapshot(conn, |conn| Ok((unfinished_turn_of(conn, message)?, next_turn_number(conn, session)?)))
+}
+
 pub(crate) fn open_turns(conn: &Connection, session: SessionId) -> Result<Vec<Turn>, StoreError> {
     let sql = "SELECT * FROM turn WHERE session = ?1 AND ended_at IS NULL ORDER BY number LIMIT ?2";
     query(conn, sql, params![session.to_string(), codec::limit(MAX_READ_ROWS)], decode)

@@ -64,6 +64,32 @@ fn a_tool_counts_as_approved_once_an_approval_of_it_was_used_in_that_session() {
     assert_eq!((approved(1), approved(2)), (vec!["memory_search".to_owned()], Vec::new()));
 }
 
+/// Each read that answers several questions has the answers of the single ones.
+#[tokio::test(flavor = "current_thread")]
+async fn reads_with_approvals_answer_as_the_single_ones_do() {
+    use crate::reads::{AskReads as _, RevocationReads as _};
+    let home = Home::new().with_session(1);
+    home.commit(vec![open(1, "a"), open(2, "b"), resolve(2, AskState::Approved, 5)]);
+    home.commit(vec![Op::StoreApproval(approval(2, "b"))]);
+    let (store, single) = (&home.store, home.store.blocking());
+    let pair = |n| {
+        (single.ask(&ask_id(n)).expect("reads").expect("there"), single.approval(&ask_id(n)).expect("reads"))
+    };
+    assert!(pair(1).1.is_none() && pair(2).1.is_some());
+    assert_eq!(store.ask_with_approval(&ask_id(2)).await, Ok(Some(pair(2))));
+    assert_eq!(store.ask_with_approval(&ask_id(3)).await, Ok(None));
+    let both = Ok(vec![pair(1), pair(2)]);
+    assert_eq!(store.asks_with_approvals(None, 10).await, both);
+    assert_eq!(store.asks_with_approvals(Some(AskState::Approved), 10).await, Ok(vec![pair(2)]));
+    assert_eq!(store.waiting_asks_with_approvals(session(1), 10).await, both);
+    assert_eq!(store.overdue_asks_with_approvals(at(60_000), 10).await, both);
+    assert_eq!(store.overdue_asks_with_approvals(at(59_999), 10).await, Ok(Vec::new()));
+    let ids = ["one".to_owned(), "two".to_owned()];
+    assert_eq!(store.revoked_among(&ids).await, Ok(BTreeSet::new()));
+    home.commit(vec![Op::Revoke { id: "two".to_owned(), at: at(1), expires_at: None }]);
+    assert_eq!(store.revoked_among(&ids).await, Ok(BTreeSet::from(["two".to_owned()])));
+}
+
 /// How long an ask is open is its owner's setting: a day, unless configured otherwise (design 3.2). An answer counts until
 /// then and not after it.
 #[test]
@@ -573,4 +599,10 @@ fn plans_of_which_nothing_is_left_hide_no_older_one() {
     let all = asks(home.store.plans(Some(session(1)), at(9), 9).expect("reads"));
     assert_eq!(all, [4, 3, 2, 1].map(ask_id), "their keys are in force");
     assert_eq!(home.store.plans_left(Some(session(2)), at(9), 9), Ok(Vec::new()));
+    let whole = home.store.plans_left_with_approvals(None, at(9), 9).expect("reads");
+    let plans = home.store.plans_left(None, at(9), 9).expect("reads");
+    assert_eq!(whole.iter().map(|(plan, ..)| plan.clone()).collect::<Vec<_>>(), plans);
+    for (plan, ask, approval) in whole {
+        assert_eq!((&ask.card.ask_id, &approval.ask), (&plan.ask, &plan.ask));
+    }
 }

@@ -313,6 +313,9 @@ fn turns_of_two_consumers_are_open_beside_each_other() {
     let open: Vec<_> = reads.open_turns(session(1)).expect("reads").iter().map(|turn| turn.id).collect();
     assert_eq!(open, [turn(1), turn(2)]);
     assert_eq!(reads.unfinished_turn_of(id(&second)).expect("reads").map(|turn| turn.id), Some(turn(2)));
+    let (first_turn, next) = reads.turn_of_message(session(1), id(&first)).expect("reads");
+    assert_eq!((first_turn.map(|turn| turn.id), next), (Some(turn(1)), 3));
+    assert_eq!(reads.turn_of_message(session(1), message(9)), Ok((None, 3)));
     assert_eq!(reads.turn_events(turn(2)), Ok(vec!["2".to_owned()]));
     home.commit(vec![Op::CloseTurn { turn: turn(1), at: at(1), state: "finished".to_owned() }]);
     let open: Vec<_> = reads.open_turns(session(1)).expect("reads").iter().map(|turn| turn.id).collect();

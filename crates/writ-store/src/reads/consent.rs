@@ -36,6 +36,22 @@ reads! {
         fn waiting_asks(session: SessionId, limit: usize) -> Vec<Ask> =
             |db| approvals::waiting_asks(&db.conn, session, limit);
 
+        /// Returns an ask with its approval.
+        fn ask_with_approval(ask: &AskId) -> Option<(Ask, Option<Approval>)> =
+            |db| approvals::ask_with_approval(&db.conn, &ask);
+
+        /// Returns the asks in a state (`None`: in any) with their approvals, oldest first.
+        fn asks_with_approvals(state: Option<AskState>, limit: usize) -> Vec<(Ask, Option<Approval>)> =
+            |db| approvals::asks_with_approvals(&db.conn, state, limit);
+
+        /// Returns the asks that ended by `now` and were neither performed nor denied, with their approvals, oldest first.
+        fn overdue_asks_with_approvals(now: Timestamp, limit: usize) -> Vec<(Ask, Option<Approval>)> =
+            |db| approvals::overdue_asks_with_approvals(&db.conn, now, limit);
+
+        /// Returns the asks of a session that are open, or approved and not performed, with their approvals, oldest first.
+        fn waiting_asks_with_approvals(session: SessionId, limit: usize) -> Vec<(Ask, Option<Approval>)> =
+            |db| approvals::waiting_asks_with_approvals(&db.conn, session, limit);
+
         /// Returns the sessions in which a message waits or is leased, or an ask is open, or approved and not performed.
         fn waiting_sessions() -> Vec<SessionId> = |db| approvals::waiting_sessions(&db.conn);
 
@@ -87,6 +103,11 @@ reads! {
         /// Returns the plans in force at `now` of which a step is left, and money where that is limited.
         fn plans_left(session: Option<SessionId>, now: Timestamp, limit: usize) -> Vec<PlanRow> =
             |db| approvals::plans_left(&db.conn, session, now, limit);
+
+        /// Returns the plans in force at `now` of which a step is left, each with its ask and its approval.
+        fn plans_left_with_approvals(session: Option<SessionId>, now: Timestamp, limit: usize)
+            -> Vec<(PlanRow, Ask, Approval)> =
+            |db| approvals::plans_left_with_approvals(&db.conn, session, now, limit);
 
         /// Returns the plan in force at `now` that was approved with this ask.
         fn plan_of(ask: &AskId, now: Timestamp) -> Option<PlanRow> = |db| approvals::plan_of(&db.conn, &ask, now);

@@ -66,6 +66,11 @@ reads! {
         fn unfinished_turn_of(message: MessageId) -> Option<Turn> =
             |db| turns::unfinished_turn_of(&db.conn, message);
 
+        /// Returns the unfinished turn that a message has opened, and the number of the session's next turn, which the
+        /// message opens if it has none. A missing session is an error.
+        fn turn_of_message(session: SessionId, message: MessageId) -> (Option<Turn>, u64) =
+            |db| turns::turn_of_message(&db.conn, session, message);
+
         /// Returns the events of a turn, in order, as JSON.
         fn turn_events(turn: TurnId) -> Vec<String> = |db| turns::turn_events(&db.conn, turn);
     }
