@@ -206,7 +206,7 @@ pub(crate) fn expire_asks(conn: &Connection, now: Timestamp) -> Result<u64, Stor
     Ok(u64::try_from(changed).unwrap_or(u64::MAX))
 }
 
-pub(crate) fn store(conn: &Connection, approval: &NewApproval) -> Result<(), StoreError> {
+pub(crate) fn store_approval(conn: &Connection, approval: &NewApproval) -> Result<(), StoreError> {
     let sql = "SELECT prepared_hash FROM ask WHERE id = ?1 AND state = 'approved'";
     let asked: Option<String> = query_one(conn, sql, [approval.ask.as_str()], |row| Ok(row.get(0)?))?;
     if asked != Some(approval.prepared.to_string()) {
@@ -226,7 +226,7 @@ pub(crate) fn store(conn: &Connection, approval: &NewApproval) -> Result<(), Sto
             approval.task.map(|task| task.pattern.to_string()),
             approval.task.map_or(1, |task| task.uses),
             approval.task.is_some_and(|task| task.standing.is_some()),
-            total(approval.task),
+            signed_total(approval.task),
         ],
     )?;
     if added == 0 {
@@ -236,12 +236,12 @@ pub(crate) fn store(conn: &Connection, approval: &NewApproval) -> Result<(), Sto
 }
 
 /// The total that was signed, in millionths.
-fn total(task: Option<TaskTerms>) -> Option<i64> {
-    task?.standing?.total.map(millionths)
+fn signed_total(task: Option<TaskTerms>) -> Option<i64> {
+    task?.standing?.total.map(to_millionths)
 }
 
 /// As a column has it: an [`Amount`] is far below the end of its range.
-fn millionths(amount: Amount) -> i64 {
+fn to_millionths(amount: Amount) -> i64 {
     i64::try_from(amount.millionths()).unwrap_or(i64::MAX)
 }
 
@@ -263,10 +263,14 @@ pub(crate) fn not_before(conn: &Connection) -> Result<Timestamp, StoreError> {
 
 /// Uses an approval: compare-and-swap, its nonce, and the ask's state. What was shown is done first; only then does an
 /// approval for the task cover what is alike.
-pub(crate) fn consume(conn: &Connection, approval: &ApprovalUse, now: Timestamp) -> Result<(), StoreError> {
+pub(crate) fn consume_approval(
+    conn: &Connection,
+    approval: &ApprovalUse,
+    now: Timestamp,
+) -> Result<(), StoreError> {
     let spent = || StoreError::from(Conflict::ApprovalSpent(approval.ask.clone()));
     if let Some(used) = approval.plan {
-        return plans::consume(conn, approval, used, now);
+        return plans::consume_step(conn, approval, used, now);
     }
     // A clock that was set back must not revive an approval that has ended.
     let valid = now.max(not_before(conn)?);
@@ -290,8 +294,8 @@ pub(crate) fn consume(conn: &Connection, approval: &ApprovalUse, now: Timestamp)
             valid.as_millis(),
             approval.task.map_or(1, |task| task.uses),
             approval.task.map(|task| task.pattern.to_string()),
-            approval.amount.map(millionths),
-            total(approval.task),
+            approval.amount.map(to_millionths),
+            signed_total(approval.task),
         ],
         |row| Ok((row.get(0)?, codec::get_uint(row, "executions_used")?)),
     )?;
@@ -329,7 +333,7 @@ pub(crate) fn prune_nonces(conn: &Connection, now: Timestamp) -> Result<u64, Sto
     Ok(u64::try_from(deleted).unwrap_or(u64::MAX))
 }
 
-pub(crate) fn revoke(
+pub(crate) fn record_revocation(
     conn: &Connection,
     id: &str,
     at: Timestamp,
@@ -401,7 +405,11 @@ pub(crate) fn read_ask(conn: &Connection, ask: &AskId) -> Result<Option<Ask>, St
     query_one(conn, "SELECT * FROM ask WHERE id = ?1", [ask.as_str()], decode_ask)
 }
 
-pub(crate) fn asks(conn: &Connection, state: Option<AskState>, limit: usize) -> Result<Vec<Ask>, StoreError> {
+pub(crate) fn read_asks(
+    conn: &Connection,
+    state: Option<AskState>,
+    limit: usize,
+) -> Result<Vec<Ask>, StoreError> {
     let sql = "SELECT * FROM ask WHERE ?1 IS NULL OR state = ?1 ORDER BY asked_at, id LIMIT ?2";
     let params = params![state.map(AskState::as_str), codec::limit(limit)];
     query(conn, sql, params, decode_ask)
@@ -468,12 +476,12 @@ pub(crate) use keys::{approver_keys, count_passkey, counted, enroll_key, revoke_
 pub(crate) use left::{revoke_approval, revoke_unused, waiting_asks, waiting_sessions};
 pub(crate) use parts::{approval_parts, store_part};
 pub use plans::{NewPlan, PlanRow};
-pub(crate) use plans::{keep as keep_plan, plan_of, plan_under, plans, plans_left};
+pub(crate) use plans::{plan_of, plan_under, plans_left, read_plans, store_plan};
 pub(crate) use together::{
     ask_with_approval, asks_with_approvals, overdue_asks_with_approvals, plans_left_with_approvals,
     revoked_among, waiting_asks_with_approvals,
 };
-pub(crate) use tools::{approved_tools, endorsements, trusting};
+pub(crate) use tools::{approved_tools, read_endorsements, trusted_hosts};
 
 mod keys;
 mod left;

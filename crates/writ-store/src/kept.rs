@@ -43,7 +43,7 @@ impl KeptResult {
     }
 }
 
-pub(crate) fn keep(conn: &Connection, kept: &KeptResult) -> Result<(), StoreError> {
+pub(crate) fn store_result(conn: &Connection, kept: &KeptResult) -> Result<(), StoreError> {
     let (fields, label) = (codec::to_json("fields", &kept.fields)?, codec::to_json("label", &kept.label)?);
     codec::check_size("result", &kept.text)?;
     let bytes = u64::try_from(kept.text.len().saturating_add(fields.len())).unwrap_or(u64::MAX);
@@ -84,7 +84,7 @@ pub(crate) fn drop_all(conn: &Connection, session: SessionId) -> Result<(), Stor
     Ok(())
 }
 
-fn decode(row: &Row<'_>) -> Result<KeptResult, StoreError> {
+fn decode_result(row: &Row<'_>) -> Result<KeptResult, StoreError> {
     Ok(KeptResult {
         session: codec::parse("session id", &row.get::<_, String>("session")?)?,
         number: get_uint(row, "number")?,
@@ -102,7 +102,7 @@ pub(crate) fn kept_result(
     number: u64,
 ) -> Result<Option<KeptResult>, StoreError> {
     let sql = "SELECT * FROM kept_result WHERE session = ?1 AND number = ?2";
-    query_one(conn, sql, params![session.to_string(), int(number)], decode)
+    query_one(conn, sql, params![session.to_string(), int(number)], decode_result)
 }
 
 pub(crate) fn last_kept(conn: &Connection, session: SessionId) -> Result<u64, StoreError> {

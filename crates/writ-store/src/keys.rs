@@ -61,9 +61,9 @@ pub enum KeyOp {
     },
 }
 
-pub(crate) fn apply(conn: &Connection, op: &KeyOp) -> Result<(), StoreError> {
+pub(crate) fn apply_key_op(conn: &Connection, op: &KeyOp) -> Result<(), StoreError> {
     match op {
-        KeyOp::Issue(key) => issue(conn, key),
+        KeyOp::Issue(key) => issue_key(conn, key),
         KeyOp::Keep(order) => keep_order(conn, order),
         KeyOp::See { order, at } => see_order(conn, *order, *at),
     }
@@ -85,7 +85,7 @@ fn make_room(
     Err(StoreError::TooLarge { what, limit })
 }
 
-fn issue(conn: &Connection, key: &IssuedKey) -> Result<(), StoreError> {
+fn issue_key(conn: &Connection, key: &IssuedKey) -> Result<(), StoreError> {
     let sql = ("DELETE FROM issued_key WHERE expires_at <= ?1", "SELECT count(*) FROM issued_key");
     make_room(conn, sql, key.issued_at, ("number of keys in force", MAX_ISSUED_KEYS))?;
     let added = execute(

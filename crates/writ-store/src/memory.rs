@@ -57,7 +57,7 @@ pub struct NewMemory {
     pub at: Timestamp,
 }
 
-pub(crate) fn remember(
+pub(crate) fn store_memory(
     conn: &Connection,
     memory: &NewMemory,
     entry: Option<EntrySeq>,
@@ -91,7 +91,7 @@ pub(crate) fn remember(
     }
 }
 
-pub(crate) fn forget(conn: &Connection, memory: MemoryId) -> Result<(), StoreError> {
+pub(crate) fn delete_memory(conn: &Connection, memory: MemoryId) -> Result<(), StoreError> {
     let deleted = execute(conn, "DELETE FROM memory WHERE id = ?1", [memory.to_string()])?;
     if deleted == 0 {
         return Err(Conflict::Missing { what: "memory", id: memory.to_string() }.into());
@@ -99,7 +99,7 @@ pub(crate) fn forget(conn: &Connection, memory: MemoryId) -> Result<(), StoreErr
     Ok(())
 }
 
-fn decode(row: &Row<'_>) -> Result<Memory, StoreError> {
+fn decode_memory(row: &Row<'_>) -> Result<Memory, StoreError> {
     let kind: MemoryKind = codec::from_name("memory kind", row.get("kind")?)?;
     let trust: MemoryTrust = codec::from_name("trust", row.get("trust")?)?;
     let taint: Taint = codec::from_name("taint", row.get("taint")?)?;
@@ -139,7 +139,7 @@ pub(crate) fn search_memory(
                GROUP BY m.n ORDER BY score DESC, m.n LIMIT ?4";
     let session = session.map(|id| id.to_string());
     let params = params![expression, session, secrets == Secrets::Told, codec::limit(limit)];
-    query(conn, sql, params, |row| Ok(MemoryHit { memory: decode(row)?, score: row.get("score")? }))
+    query(conn, sql, params, |row| Ok(MemoryHit { memory: decode_memory(row)?, score: row.get("score")? }))
 }
 
 pub(crate) fn explain_search(text: &str) -> Option<Unsearchable> {
@@ -147,7 +147,7 @@ pub(crate) fn explain_search(text: &str) -> Option<Unsearchable> {
 }
 
 pub(crate) fn read_memory(conn: &Connection, memory: MemoryId) -> Result<Option<Memory>, StoreError> {
-    query_one(conn, "SELECT * FROM memory WHERE id = ?1", [memory.to_string()], decode)
+    query_one(conn, "SELECT * FROM memory WHERE id = ?1", [memory.to_string()], decode_memory)
 }
 
 pub(crate) fn memories_of_kind(
@@ -159,7 +159,7 @@ pub(crate) fn memories_of_kind(
     let sql = "SELECT * FROM memory WHERE kind = ?1 AND session IS NULL AND (secret = 0 OR ?2)
                ORDER BY n DESC LIMIT ?3";
     let params = params![to_name("memory kind", &kind)?, secrets == Secrets::Told, codec::limit(limit)];
-    query(conn, sql, params, decode)
+    query(conn, sql, params, decode_memory)
 }
 
 #[cfg(test)]

@@ -89,7 +89,7 @@ pub struct NewMessage {
 
 const COLUMNS: &str = "n, id, session, client_id, entry, record, text, attempts, fence, error, consumer";
 
-pub(crate) fn enqueue(
+pub(crate) fn enqueue_message(
     conn: &Connection,
     consumer: &str,
     message: &NewMessage,
@@ -152,7 +152,7 @@ fn check_depth(conn: &Connection, session: &str) -> Result<(), StoreError> {
     Ok(())
 }
 
-pub(crate) fn lease(
+pub(crate) fn lease_message(
     conn: &Connection,
     consumer: &str,
     now: Timestamp,
@@ -166,7 +166,7 @@ pub(crate) fn lease(
          ORDER BY n LIMIT 1"
     );
     let found = query_one(conn, &sql, params![now.as_millis(), consumer], |row| {
-        Ok((decode(row)?, get_uint(row, "fence")?, row.get::<_, i64>("n")?))
+        Ok((decode_message(row)?, get_uint(row, "fence")?, row.get::<_, i64>("n")?))
     })?;
     let Some((mut message, fence, n)) = found else { return Ok(None) };
     let until = now.plus(Duration::from_millis(ttl_ms));
@@ -195,7 +195,7 @@ fn release_expired(conn: &Connection, now: Timestamp) -> Result<(), StoreError> 
     Ok(())
 }
 
-pub(crate) fn heartbeat(
+pub(crate) fn extend_lease(
     conn: &Connection,
     message: MessageId,
     fence: Fence,
@@ -208,19 +208,19 @@ pub(crate) fn heartbeat(
         "UPDATE message SET lease_until = ?3 WHERE id = ?1 AND fence = ?2 AND state = 'leased'",
         params![message.to_string(), int(fence.0), until],
     )?;
-    held(message, changed)
+    require_lease(message, changed)
 }
 
-pub(crate) fn ack(conn: &Connection, message: MessageId, fence: Fence) -> Result<(), StoreError> {
+pub(crate) fn ack_message(conn: &Connection, message: MessageId, fence: Fence) -> Result<(), StoreError> {
     let changed = execute(
         conn,
         "UPDATE message SET state = 'acked' WHERE id = ?1 AND fence = ?2 AND state = 'leased'",
         params![message.to_string(), int(fence.0)],
     )?;
-    held(message, changed)
+    require_lease(message, changed)
 }
 
-pub(crate) fn absorb(
+pub(crate) fn absorb_message(
     conn: &Connection,
     message: MessageId,
     turn: TurnId,
@@ -237,10 +237,10 @@ pub(crate) fn absorb(
          WHERE id = ?1 AND session = ?2 AND consumer = ?4 AND state = 'ready'",
         params![message.to_string(), session, turn.to_string(), consumer],
     )?;
-    held(message, changed)
+    require_lease(message, changed)
 }
 
-pub(crate) fn nack(
+pub(crate) fn return_message(
     conn: &Connection,
     message: MessageId,
     fence: Fence,
@@ -262,7 +262,7 @@ pub(crate) fn nack(
     Ok(())
 }
 
-pub(crate) fn end(
+pub(crate) fn end_message(
     conn: &Connection,
     message: MessageId,
     fence: Option<Fence>,
@@ -275,7 +275,7 @@ pub(crate) fn end(
          WHERE id = ?1 AND ((?2 IS NULL AND state = 'ready') OR (fence = ?2 AND state = 'leased'))",
         params![message.to_string(), fence.map(|fence| int(fence.0)), error],
     )?;
-    held(message, changed)
+    require_lease(message, changed)
 }
 
 /// Returns the wait after the given number of attempts.
@@ -294,11 +294,11 @@ pub(crate) fn requeue_leased(conn: &Connection) -> Result<u64, StoreError> {
     Ok(u64::try_from(changed).unwrap_or(u64::MAX))
 }
 
-fn held(message: MessageId, changed: usize) -> Result<(), StoreError> {
+fn require_lease(message: MessageId, changed: usize) -> Result<(), StoreError> {
     if changed == 0 { Err(Conflict::Fence(message).into()) } else { Ok(()) }
 }
 
-fn decode(row: &Row<'_>) -> Result<QueuedMessage, StoreError> {
+fn decode_message(row: &Row<'_>) -> Result<QueuedMessage, StoreError> {
     Ok(QueuedMessage {
         record: codec::from_json("message", &row.get::<_, String>("record")?)?,
         client_id: row.get("client_id")?,
@@ -315,7 +315,7 @@ pub(crate) fn pending_for_session(
     session: SessionId,
 ) -> Result<Vec<QueuedMessage>, StoreError> {
     let sql = format!("SELECT {COLUMNS} FROM message WHERE session = ?1 AND state = 'ready' ORDER BY n");
-    query(conn, &sql, [session.to_string()], decode)
+    query(conn, &sql, [session.to_string()], decode_message)
 }
 
 pub(crate) fn message_by_client_id(
@@ -324,7 +324,7 @@ pub(crate) fn message_by_client_id(
     client_id: &str,
 ) -> Result<Option<QueuedMessage>, StoreError> {
     let sql = format!("SELECT {COLUMNS} FROM message WHERE session = ?1 AND client_id = ?2");
-    query_one(conn, &sql, [&session.to_string(), client_id], decode)
+    query_one(conn, &sql, [&session.to_string(), client_id], decode_message)
 }
 
 pub(crate) fn client_ids(conn: &Connection, messages: &[MessageId]) -> Result<Vec<String>, StoreError> {
@@ -336,7 +336,7 @@ pub(crate) fn client_ids(conn: &Connection, messages: &[MessageId]) -> Result<Ve
 
 pub(crate) fn dead_letters(conn: &Connection, limit: usize) -> Result<Vec<QueuedMessage>, StoreError> {
     let sql = format!("SELECT {COLUMNS} FROM message WHERE state = 'dead' ORDER BY n DESC LIMIT ?1");
-    query(conn, &sql, [codec::limit(limit)], decode)
+    query(conn, &sql, [codec::limit(limit)], decode_message)
 }
 
 pub(crate) fn pending_for(
@@ -347,7 +347,7 @@ pub(crate) fn pending_for(
     let sql = format!(
         "SELECT {COLUMNS} FROM message WHERE session = ?1 AND state = 'ready' AND consumer = ?2 ORDER BY n"
     );
-    query(conn, &sql, [&session.to_string(), consumer], decode)
+    query(conn, &sql, [&session.to_string(), consumer], decode_message)
 }
 
 pub(crate) fn next_due(conn: &Connection, consumer: &str) -> Result<Option<Timestamp>, StoreError> {

@@ -79,7 +79,7 @@ pub struct NewChronicle {
     pub message: ChatMessage,
 }
 
-pub(crate) fn open(conn: &Connection, session: &NewSession) -> Result<(), StoreError> {
+pub(crate) fn create_session(conn: &Connection, session: &NewSession) -> Result<(), StoreError> {
     let metadata = codec::to_json("metadata", &session.metadata)?;
     let added = execute(
         conn,
@@ -108,7 +108,7 @@ pub(crate) fn set_metadata(
     let id = session.to_string();
     let text: Option<String> =
         query_one(conn, "SELECT metadata FROM session WHERE id = ?1", [&id], |row| Ok(row.get(0)?))?;
-    let text = text.ok_or_else(|| missing(session))?;
+    let text = text.ok_or_else(|| missing_session(session))?;
     let mut metadata: BTreeMap<String, Value> = codec::from_json("metadata", &text)?;
     match value {
         Some(value) => metadata.insert(key.to_owned(), value.clone()),
@@ -136,7 +136,7 @@ pub(crate) fn add_frame(
         [&id],
         |row| get_uint(row, "frame_seq"),
     )?
-    .ok_or_else(|| missing(session))?;
+    .ok_or_else(|| missing_session(session))?;
     execute(
         conn,
         "INSERT INTO frame (session, seq, frame) VALUES (?1, ?2, ?3)",
@@ -157,7 +157,7 @@ pub(crate) fn add_chronicle(
         params![session, row.at.as_millis()],
     )?;
     if changed == 0 {
-        return Err(missing(row.session).into());
+        return Err(missing_session(row.session).into());
     }
     execute(
         conn,
@@ -175,11 +175,11 @@ pub(crate) fn add_chronicle(
     Ok(())
 }
 
-fn missing(session: SessionId) -> Conflict {
+fn missing_session(session: SessionId) -> Conflict {
     Conflict::Missing { what: "session", id: session.to_string() }
 }
 
-fn decode(row: &Row<'_>) -> Result<Session, StoreError> {
+fn decode_session(row: &Row<'_>) -> Result<Session, StoreError> {
     Ok(Session {
         id: codec::parse("session id", &row.get::<_, String>("id")?)?,
         created_at: get_time(row, "created_at")?,
@@ -203,12 +203,12 @@ fn decode_chronicle(row: &Row<'_>) -> Result<ChronicleRow, StoreError> {
 }
 
 pub(crate) fn read_session(conn: &Connection, session: SessionId) -> Result<Option<Session>, StoreError> {
-    query_one(conn, "SELECT * FROM session WHERE id = ?1", [session.to_string()], decode)
+    query_one(conn, "SELECT * FROM session WHERE id = ?1", [session.to_string()], decode_session)
 }
 
-pub(crate) fn sessions(conn: &Connection, limit: usize) -> Result<Vec<Session>, StoreError> {
+pub(crate) fn read_sessions(conn: &Connection, limit: usize) -> Result<Vec<Session>, StoreError> {
     let sql = "SELECT * FROM session ORDER BY updated_at DESC, id DESC LIMIT ?1";
-    query(conn, sql, [codec::limit(limit)], decode)
+    query(conn, sql, [codec::limit(limit)], decode_session)
 }
 
 pub(crate) fn frames_after(
@@ -232,7 +232,7 @@ pub(crate) fn recent_until(
     last: u64,
     limit: usize,
 ) -> Result<Vec<ChronicleRow>, StoreError> {
-    chronicle(conn, session, (0, last), limit)
+    read_chronicle(conn, session, (0, last), limit)
 }
 
 pub(crate) fn recent_after(
@@ -241,10 +241,10 @@ pub(crate) fn recent_after(
     after: u64,
     limit: usize,
 ) -> Result<Vec<ChronicleRow>, StoreError> {
-    chronicle(conn, session, (after, u64::MAX), limit)
+    read_chronicle(conn, session, (after, u64::MAX), limit)
 }
 
-fn chronicle(
+fn read_chronicle(
     conn: &Connection,
     session: SessionId,
     (after, last): (u64, u64),

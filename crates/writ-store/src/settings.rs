@@ -16,21 +16,21 @@ pub const FIRST_EPOCH: u64 = 1;
 const INSTALLATION: &str = "installation";
 
 /// The installation's id, made on first use.
-pub(crate) fn installation(
+pub(crate) fn ensure_installation(
     conn: &Connection,
     make: impl FnOnce() -> InstallationId,
 ) -> Result<InstallationId, StoreError> {
-    if let Some(Value::String(text)) = setting(conn, INSTALLATION)? {
+    if let Some(Value::String(text)) = read_setting(conn, INSTALLATION)? {
         return codec::parse("installation id", &text);
     }
     let id = make();
-    set(conn, INSTALLATION, &Value::String(id.to_string()))?;
+    write_setting(conn, INSTALLATION, &Value::String(id.to_string()))?;
     Ok(id)
 }
 
 /// The installation's id, where there must be one.
 pub(crate) fn installation_of(conn: &Connection) -> Result<InstallationId, StoreError> {
-    match setting(conn, INSTALLATION)? {
+    match read_setting(conn, INSTALLATION)? {
         Some(Value::String(text)) => codec::parse("installation id", &text),
         Some(_) | None => Err(StoreError::Corrupt("it names no installation".to_owned())),
     }
@@ -38,10 +38,10 @@ pub(crate) fn installation_of(conn: &Connection) -> Result<InstallationId, Store
 
 /// The epoch in force.
 pub(crate) fn epoch_of(conn: &Connection) -> Result<u64, StoreError> {
-    Ok(setting(conn, EPOCH)?.and_then(|value| value.as_u64()).unwrap_or(FIRST_EPOCH))
+    Ok(read_setting(conn, EPOCH)?.and_then(|value| value.as_u64()).unwrap_or(FIRST_EPOCH))
 }
 
-pub(crate) fn set(conn: &Connection, key: &str, value: &Value) -> Result<(), StoreError> {
+pub(crate) fn write_setting(conn: &Connection, key: &str, value: &Value) -> Result<(), StoreError> {
     let text = codec::to_json("setting", value)?;
     execute(
         conn,
@@ -52,7 +52,7 @@ pub(crate) fn set(conn: &Connection, key: &str, value: &Value) -> Result<(), Sto
     Ok(())
 }
 
-pub(crate) fn setting(conn: &Connection, key: &str) -> Result<Option<Value>, StoreError> {
+pub(crate) fn read_setting(conn: &Connection, key: &str) -> Result<Option<Value>, StoreError> {
     let text: Option<String> = conn
         .prepare_cached("SELECT value FROM setting WHERE key = ?1")?
         .query_row([key], |row| row.get(0))

@@ -71,7 +71,7 @@ impl Store {
         filesystem::make_private(&config.path)?;
         let mut conn = open_writer(config)?;
         migrate(&mut conn, MIGRATIONS)?;
-        let installation = settings::installation(&conn, new_installation)?;
+        let installation = settings::ensure_installation(&conn, new_installation)?;
         let public_key = signer.public_key();
         let tail = Tail::load(&conn, &origin(installation), signer, &config.rotations)?;
         let source = Source::new(&config.path, public_key);

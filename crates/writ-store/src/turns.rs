@@ -60,7 +60,7 @@ pub struct NewTurn {
     pub at: Timestamp,
 }
 
-pub(crate) fn open(conn: &Connection, turn: &NewTurn) -> Result<(), StoreError> {
+pub(crate) fn begin_turn(conn: &Connection, turn: &NewTurn) -> Result<(), StoreError> {
     let session = turn.session.to_string();
     let last = query_one(conn, "SELECT turn_number FROM session WHERE id = ?1", [&session], |row| {
         get_uint(row, "turn_number")
@@ -120,7 +120,12 @@ fn refused_event(conn: &Connection, turn: TurnId) -> Result<Conflict, StoreError
     Ok(expected.map_or(Conflict::TurnClosed(turn), |expected| Conflict::TurnEvent { turn, expected }))
 }
 
-pub(crate) fn close(conn: &Connection, turn: TurnId, at: Timestamp, state: &str) -> Result<(), StoreError> {
+pub(crate) fn close_turn(
+    conn: &Connection,
+    turn: TurnId,
+    at: Timestamp,
+    state: &str,
+) -> Result<(), StoreError> {
     let id = turn.to_string();
     let changed = execute(
         conn,
@@ -139,7 +144,7 @@ pub(crate) fn close(conn: &Connection, turn: TurnId, at: Timestamp, state: &str)
     Ok(())
 }
 
-fn decode(row: &Row<'_>) -> Result<Turn, StoreError> {
+fn decode_turn(row: &Row<'_>) -> Result<Turn, StoreError> {
     Ok(Turn {
         id: codec::parse("turn id", &row.get::<_, String>("id")?)?,
         session: codec::parse("session id", &row.get::<_, String>("session")?)?,
@@ -172,17 +177,17 @@ pub(crate) fn next_message_turn(conn: &Connection, session: SessionId) -> Result
 }
 
 pub(crate) fn read_turn(conn: &Connection, turn: TurnId) -> Result<Option<Turn>, StoreError> {
-    query_one(conn, "SELECT * FROM turn WHERE id = ?1", [turn.to_string()], decode)
+    query_one(conn, "SELECT * FROM turn WHERE id = ?1", [turn.to_string()], decode_turn)
 }
 
 pub(crate) fn newest_turn(conn: &Connection, session: Option<SessionId>) -> Result<Option<Turn>, StoreError> {
     let sql = "SELECT * FROM turn WHERE ?1 IS NULL OR session = ?1 ORDER BY started_at DESC, id DESC LIMIT 1";
-    query_one(conn, sql, [session.map(|id| id.to_string())], decode)
+    query_one(conn, sql, [session.map(|id| id.to_string())], decode_turn)
 }
 
 pub(crate) fn unfinished_turns(conn: &Connection) -> Result<Vec<Turn>, StoreError> {
     let sql = "SELECT * FROM turn WHERE ended_at IS NULL ORDER BY started_at, id LIMIT ?1";
-    query(conn, sql, [codec::limit(MAX_READ_ROWS)], decode)
+    query(conn, sql, [codec::limit(MAX_READ_ROWS)], decode_turn)
 }
 
 pub(crate) fn turn_of_message(
@@ -195,12 +200,12 @@ pub(crate) fn turn_of_message(
 
 pub(crate) fn open_turns(conn: &Connection, session: SessionId) -> Result<Vec<Turn>, StoreError> {
     let sql = "SELECT * FROM turn WHERE session = ?1 AND ended_at IS NULL ORDER BY number LIMIT ?2";
-    query(conn, sql, params![session.to_string(), codec::limit(MAX_READ_ROWS)], decode)
+    query(conn, sql, params![session.to_string(), codec::limit(MAX_READ_ROWS)], decode_turn)
 }
 
 pub(crate) fn unfinished_turn_of(conn: &Connection, message: MessageId) -> Result<Option<Turn>, StoreError> {
     let sql = "SELECT * FROM turn WHERE message = ?1 AND ended_at IS NULL";
-    query_one(conn, sql, [message.to_string()], decode)
+    query_one(conn, sql, [message.to_string()], decode_turn)
 }
 
 pub(crate) fn turn_events(conn: &Connection, turn: TurnId) -> Result<Vec<String>, StoreError> {
@@ -215,7 +220,7 @@ pub(crate) fn open_intents(conn: &Connection, key: &[u8; 32]) -> Result<Vec<Open
         row::COLUMNS
     );
     query(conn, &sql, [codec::limit(MAX_READ_ROWS)], |found| {
-        let row = row::decode(found, key)?;
+        let row = row::decode_row(found, key)?;
         Ok(OpenIntent {
             attempt: codec::parse("attempt id", &found.get::<_, String>("attempt")?)?,
             seq: row.seq,

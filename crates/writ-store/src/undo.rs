@@ -40,7 +40,7 @@ pub struct NewUndo {
     pub way: WriteFile,
 }
 
-pub(crate) fn keep(conn: &Connection, undo: &NewUndo) -> Result<(), StoreError> {
+pub(crate) fn store_undo(conn: &Connection, undo: &NewUndo) -> Result<(), StoreError> {
     let added = execute(
         conn,
         "INSERT OR IGNORE INTO undo (attempt, session, at, until, way) VALUES (?1, ?2, ?3, ?4, ?5)",
@@ -58,7 +58,7 @@ pub(crate) fn keep(conn: &Connection, undo: &NewUndo) -> Result<(), StoreError> 
     Ok(())
 }
 
-pub(crate) fn undone(conn: &Connection, attempt: AttemptId, at: Timestamp) -> Result<(), StoreError> {
+pub(crate) fn mark_undone(conn: &Connection, attempt: AttemptId, at: Timestamp) -> Result<(), StoreError> {
     let sql = "UPDATE undo SET undone_at = ?2 WHERE attempt = ?1 AND undone_at IS NULL";
     if execute(conn, sql, params![attempt.to_string(), at.as_millis()])? == 0 {
         return Err(Conflict::Missing { what: "way back", id: attempt.to_string() }.into());
@@ -66,12 +66,12 @@ pub(crate) fn undone(conn: &Connection, attempt: AttemptId, at: Timestamp) -> Re
     Ok(())
 }
 
-pub(crate) fn forget(conn: &Connection, attempt: AttemptId) -> Result<(), StoreError> {
+pub(crate) fn delete_undo(conn: &Connection, attempt: AttemptId) -> Result<(), StoreError> {
     execute(conn, "DELETE FROM undo WHERE attempt = ?1", [attempt.to_string()])?;
     Ok(())
 }
 
-fn decode(row: &Row<'_>) -> Result<Undo, StoreError> {
+fn decode_undo(row: &Row<'_>) -> Result<Undo, StoreError> {
     Ok(Undo {
         attempt: codec::parse("attempt id", &row.get::<_, String>("attempt")?)?,
         session: codec::parse("session id", &row.get::<_, String>("session")?)?,
@@ -84,22 +84,26 @@ fn decode(row: &Row<'_>) -> Result<Undo, StoreError> {
 
 pub(crate) fn read_undo(conn: &Connection, attempt: AttemptId) -> Result<Option<Undo>, StoreError> {
     let sql = "SELECT * FROM undo WHERE attempt = ?1";
-    query_one(conn, sql, [attempt.to_string()], decode)
+    query_one(conn, sql, [attempt.to_string()], decode_undo)
 }
 
-pub(crate) fn undos(conn: &Connection, session: SessionId, limit: usize) -> Result<Vec<Undo>, StoreError> {
+pub(crate) fn read_undos(
+    conn: &Connection,
+    session: SessionId,
+    limit: usize,
+) -> Result<Vec<Undo>, StoreError> {
     let sql = "SELECT * FROM undo WHERE session = ?1 ORDER BY at DESC, attempt DESC LIMIT ?2";
-    query(conn, sql, params![session.to_string(), codec::limit(limit)], decode)
+    query(conn, sql, params![session.to_string(), codec::limit(limit)], decode_undo)
 }
 
 pub(crate) fn undos_until(conn: &Connection, now: Timestamp, limit: usize) -> Result<Vec<Undo>, StoreError> {
     let sql =
         "SELECT * FROM undo WHERE until > ?1 AND undone_at IS NULL AND way ->> '$.changes[0]' IS NOT NULL
                ORDER BY at DESC, attempt DESC LIMIT ?2";
-    query(conn, sql, params![now.as_millis(), codec::limit(limit)], decode)
+    query(conn, sql, params![now.as_millis(), codec::limit(limit)], decode_undo)
 }
 
 pub(crate) fn old_undos(conn: &Connection, before: Timestamp, limit: usize) -> Result<Vec<Undo>, StoreError> {
     let sql = "SELECT * FROM undo WHERE at < ?1 ORDER BY at, attempt LIMIT ?2";
-    query(conn, sql, params![before.as_millis(), codec::limit(limit)], decode)
+    query(conn, sql, params![before.as_millis(), codec::limit(limit)], decode_undo)
 }

@@ -93,12 +93,12 @@ impl Reserved {
 }
 
 /// The UTC date of a time, as totals are keyed: `2026-01-31`.
-pub(crate) fn day(at: Timestamp) -> String {
+pub(crate) fn date_of(at: Timestamp) -> String {
     at.to_string().chars().take(10).collect()
 }
 
-pub(crate) fn add(conn: &Connection, delta: &UsageDelta) -> Result<(), StoreError> {
-    add_to(conn, "day", &day(delta.at), delta)?;
+pub(crate) fn add_usage(conn: &Connection, delta: &UsageDelta) -> Result<(), StoreError> {
+    add_to(conn, "day", &date_of(delta.at), delta)?;
     match delta.session {
         Some(session) => add_to(conn, "session", &session.to_string(), delta),
         None => Ok(()),
@@ -107,7 +107,7 @@ pub(crate) fn add(conn: &Connection, delta: &UsageDelta) -> Result<(), StoreErro
 
 fn add_to(conn: &Connection, kind: &str, key: &str, delta: &UsageDelta) -> Result<(), StoreError> {
     // Read and written in the one writer's transaction, so no other addition comes between.
-    let mut totals = totals(conn, kind, key)?;
+    let mut totals = read_totals(conn, kind, key)?;
     totals.add(delta);
     let usage = totals.usage;
     execute(
@@ -130,12 +130,12 @@ fn add_to(conn: &Connection, kind: &str, key: &str, delta: &UsageDelta) -> Resul
     Ok(())
 }
 
-fn totals(conn: &Connection, kind: &str, key: &str) -> Result<UsageTotals, StoreError> {
+fn read_totals(conn: &Connection, kind: &str, key: &str) -> Result<UsageTotals, StoreError> {
     let sql = "SELECT * FROM usage WHERE kind = ?1 AND key = ?2";
-    Ok(query_one(conn, sql, [kind, key], decode)?.unwrap_or_default())
+    Ok(query_one(conn, sql, [kind, key], decode_totals)?.unwrap_or_default())
 }
 
-fn decode(row: &Row<'_>) -> Result<UsageTotals, StoreError> {
+fn decode_totals(row: &Row<'_>) -> Result<UsageTotals, StoreError> {
     Ok(UsageTotals {
         usage: Usage {
             input: Tokens::new(get_uint(row, "input")?),
@@ -150,21 +150,21 @@ fn decode(row: &Row<'_>) -> Result<UsageTotals, StoreError> {
 }
 
 /// Sets aside what an attempt may take, if the limits that turns share still admit it; its outcome frees it.
-pub(crate) fn reserve(conn: &Connection, redemption: &Redemption) -> Result<(), StoreError> {
+pub(crate) fn reserve_budget(conn: &Connection, redemption: &Redemption) -> Result<(), StoreError> {
     let reservation = redemption.reservation;
     let ceilings = &redemption.ceilings;
     if !ceilings.is_empty() {
         let session = match redemption.intent.session {
             Some(id) => {
                 let id = id.to_string();
-                taken(totals(conn, "session", &id)?, reserved(conn, "session", &id)?)
+                sum_taken(read_totals(conn, "session", &id)?, read_reserved(conn, "session", &id)?)
             }
             None => Taken::default(),
         };
-        let date = day(ceilings.date(redemption.intent.at));
+        let date = date_of(ceilings.date(redemption.intent.at));
         // An attempt that runs counts today even if it began yesterday: it is booked on the day on which it
         // ends.
-        let today = taken(totals(conn, "day", &date)?, reserved(conn, "'all'", "all")?);
+        let today = sum_taken(read_totals(conn, "day", &date)?, read_reserved(conn, "'all'", "all")?);
         ceilings.admit(session, today, reservation.cost).map_err(Conflict::Exhausted)?;
     }
     let added = execute(
@@ -174,7 +174,7 @@ pub(crate) fn reserve(conn: &Connection, redemption: &Redemption) -> Result<(), 
         params![
             redemption.attempt.to_string(),
             redemption.intent.session.map(|id| id.to_string()),
-            day(redemption.intent.at),
+            date_of(redemption.intent.at),
             int(reservation.tokens.get()),
             int(reservation.cost.get()),
             int(reservation.tool_calls),
@@ -186,14 +186,14 @@ pub(crate) fn reserve(conn: &Connection, redemption: &Redemption) -> Result<(), 
     Ok(())
 }
 
-fn taken(used: UsageTotals, reserved: Reserved) -> Taken {
+fn sum_taken(used: UsageTotals, reserved: Reserved) -> Taken {
     Taken {
         tokens: used.usage.total().saturating_add(reserved.tokens),
         cost: used.cost.saturating_add(reserved.cost),
     }
 }
 
-fn reserved(conn: &Connection, condition: &str, value: &str) -> Result<Reserved, StoreError> {
+fn read_reserved(conn: &Connection, condition: &str, value: &str) -> Result<Reserved, StoreError> {
     let sql = format!("SELECT tokens, cost, tool_calls FROM reservation WHERE {condition} = ?1");
     let rows = codec::query(conn, &sql, [value], decode_reserved)?;
     Ok(rows.into_iter().fold(Reserved::default(), |mut sum, row| {
@@ -233,33 +233,33 @@ fn reserved_without(
 
 /// Adds to a counter and returns its new value.
 pub(crate) fn add_counter(conn: &Connection, name: &str, by: u64) -> Result<u64, StoreError> {
-    let value = counter(conn, name)?.saturating_add(by);
+    let value = read_counter(conn, name)?.saturating_add(by);
     execute(conn, "INSERT OR REPLACE INTO counter (name, value) VALUES (?1, ?2)", params![name, int(value)])?;
     Ok(uint(int(value)))
 }
 
-pub(crate) fn counter(conn: &Connection, name: &str) -> Result<u64, StoreError> {
+pub(crate) fn read_counter(conn: &Connection, name: &str) -> Result<u64, StoreError> {
     let sql = "SELECT value FROM counter WHERE name = ?1";
     Ok(query_one(conn, sql, [name], |row| get_uint(row, "value"))?.unwrap_or(0))
 }
 
-pub(crate) fn standing(
+pub(crate) fn read_standing(
     conn: &Connection,
     session: SessionId,
     at: Timestamp,
     pending: &PendingUsage,
 ) -> Result<Standing, StoreError> {
-    let (id, date) = (session.to_string(), day(at));
+    let (id, date) = (session.to_string(), date_of(at));
     let mut standing = codec::snapshot(conn, |conn| {
         let (session_reserved, reserved) = reserved_without(conn, &id, &pending.ended)?;
-        let (session, day) = (totals(conn, "session", &id)?, totals(conn, "day", &date)?);
+        let (session, day) = (read_totals(conn, "session", &id)?, read_totals(conn, "day", &date)?);
         Ok(Standing { session, session_reserved, day, reserved })
     })?;
     for delta in &pending.used {
         if delta.session == Some(session) {
             standing.session.add(delta);
         }
-        if day(delta.at) == date {
+        if date_of(delta.at) == date {
             standing.day.add(delta);
         }
     }
@@ -267,22 +267,22 @@ pub(crate) fn standing(
 }
 
 pub(crate) fn session_usage(conn: &Connection, session: SessionId) -> Result<UsageTotals, StoreError> {
-    totals(conn, "session", &session.to_string())
+    read_totals(conn, "session", &session.to_string())
 }
 
 pub(crate) fn day_usage(conn: &Connection, at: Timestamp) -> Result<UsageTotals, StoreError> {
-    totals(conn, "day", &day(at))
+    read_totals(conn, "day", &date_of(at))
 }
 
 pub(crate) fn session_reserved(conn: &Connection, session: SessionId) -> Result<Reserved, StoreError> {
-    reserved(conn, "session", &session.to_string())
+    read_reserved(conn, "session", &session.to_string())
 }
 
 pub(crate) fn day_reserved(conn: &Connection, at: Timestamp) -> Result<Reserved, StoreError> {
-    reserved(conn, "day", &day(at))
+    read_reserved(conn, "day", &date_of(at))
 }
 
-pub(crate) fn counters(conn: &Connection, prefix: &str) -> Result<Vec<(String, u64)>, StoreError> {
+pub(crate) fn read_counters(conn: &Connection, prefix: &str) -> Result<Vec<(String, u64)>, StoreError> {
     let sql = "SELECT name, value FROM counter WHERE name >= ?1 AND name < ?1 || char(1114111) ORDER BY name LIMIT ?2";
     codec::query(conn, sql, params![prefix, codec::limit(MAX_COUNTERS)], |row| {
         Ok((row.get("name")?, get_uint(row, "value")?))

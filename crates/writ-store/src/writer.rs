@@ -23,8 +23,8 @@ use crate::ledger::append::Tail;
 mod apply;
 
 /// The outer error means that nothing was written.
-type Done = Result<Written, StoreError>;
-type Reply = oneshot::Sender<Done>;
+type WriteResult = Result<Written, StoreError>;
+type Reply = oneshot::Sender<WriteResult>;
 
 /// A batch and who waits for it.
 struct Job {
@@ -74,7 +74,7 @@ impl WriterHandle {
         Ok(Self { jobs: Some(jobs), thread: Some(thread), shared })
     }
 
-    pub(crate) async fn commit(&self, first: Vec<Op>, batch: Batch) -> Done {
+    pub(crate) async fn commit(&self, first: Vec<Op>, batch: Batch) -> WriteResult {
         let jobs = self.jobs.as_ref().ok_or(StoreError::Closed)?;
         let work = Work { first, batch };
         if work.batch.durability == Durability::Relaxed
@@ -156,13 +156,13 @@ impl Writer {
         }
     }
 
-    fn transact_alone(&mut self, batch: &Work) -> Done {
+    fn transact_alone(&mut self, batch: &Work) -> WriteResult {
         let results = self.transact(std::slice::from_ref(batch))?;
         results.into_iter().next().unwrap_or(Err(StoreError::Closed))
     }
 
     /// Writes a group in one transaction: a result for each batch, or the error that undid all.
-    fn transact(&mut self, batches: &[Work]) -> Result<Vec<Done>, StoreError> {
+    fn transact(&mut self, batches: &[Work]) -> Result<Vec<WriteResult>, StoreError> {
         let before = self.tail.clone();
         let written = self.write_group(batches);
         if written.is_err() {
@@ -176,7 +176,7 @@ impl Writer {
         written
     }
 
-    fn write_group(&mut self, batches: &[Work]) -> Result<Vec<Done>, StoreError> {
+    fn write_group(&mut self, batches: &[Work]) -> Result<Vec<WriteResult>, StoreError> {
         self.set_durability(batches)?;
         self.note_revocations(batches);
         execute(&self.conn, "BEGIN IMMEDIATE", [])?;
@@ -202,7 +202,7 @@ impl Writer {
     }
 
     /// Writes what one caller wants; the outer error is that of [`Self::write_ops`].
-    fn write_work(&mut self, work: &Work) -> Result<Done, StoreError> {
+    fn write_work(&mut self, work: &Work) -> Result<WriteResult, StoreError> {
         let first = if work.first.is_empty() { Ok(Receipt::default()) } else { self.write_ops(&work.first)? };
         Ok(match first {
             Ok(first) => Ok(Written { first, batch: self.write_ops(&work.batch.ops)? }),

@@ -59,7 +59,7 @@ const SPENT: &str =
 /// The condition for one session, or for all.
 const OF_SESSION: &str = "(?1 IS NULL OR plan.session = ?1)";
 
-pub(crate) fn keep(conn: &Connection, plan: &NewPlan) -> Result<(), StoreError> {
+pub(crate) fn store_plan(conn: &Connection, plan: &NewPlan) -> Result<(), StoreError> {
     let added = execute(
         conn,
         "INSERT OR IGNORE INTO plan (ask, session, key, token, begins_at, ends_at, cost_before, max_cost)
@@ -86,7 +86,7 @@ pub(crate) fn keep(conn: &Connection, plan: &NewPlan) -> Result<(), StoreError> 
 }
 
 /// Uses a step of a plan: compare-and-swap, and a nonce of its own.
-pub(super) fn consume(
+pub(super) fn consume_step(
     conn: &Connection,
     approval: &ApprovalUse,
     used: PlanUse,
@@ -133,7 +133,7 @@ pub(super) fn consume(
     }
 }
 
-fn decode(row: &Row<'_>) -> Result<PlanRow, StoreError> {
+fn decode_plan(row: &Row<'_>) -> Result<PlanRow, StoreError> {
     let most: Option<i64> = row.get("max_cost")?;
     let spent = get_uint(row, "spent")?.saturating_sub(get_uint(row, "cost_before")?);
     let left = |most: i64| MicroUsd::new(u64::try_from(most).unwrap_or(0).saturating_sub(spent));
@@ -148,7 +148,7 @@ fn decode(row: &Row<'_>) -> Result<PlanRow, StoreError> {
     })
 }
 
-pub(crate) fn plans(
+pub(crate) fn read_plans(
     conn: &Connection,
     session: Option<SessionId>,
     now: Timestamp,
@@ -195,7 +195,7 @@ fn plans_where(
          ORDER BY begins_at DESC, plan.ask LIMIT ?3"
     );
     let params = params![of, now.as_millis(), codec::limit(limit)];
-    let mut plans = query(conn, &sql, params, decode)?;
+    let mut plans = query(conn, &sql, params, decode_plan)?;
     for plan in &mut plans {
         let sql = "SELECT max_uses - uses FROM plan_step WHERE ask = ?1 ORDER BY step LIMIT ?2";
         let params = params![plan.ask.as_str(), codec::limit(MAX_READ_ROWS)];

@@ -42,7 +42,7 @@ pub(crate) fn asks_with_approvals(
     state: Option<AskState>,
     limit: usize,
 ) -> Result<Vec<AskWithApproval>, StoreError> {
-    codec::snapshot(conn, |conn| with_approvals(conn, super::asks(conn, state, limit)?))
+    codec::snapshot(conn, |conn| with_approvals(conn, super::read_asks(conn, state, limit)?))
 }
 
 pub(crate) fn waiting_asks_with_approvals(

@@ -22,7 +22,7 @@ pub(crate) fn approved_tools(conn: &Connection, session: SessionId) -> Result<Ve
     query(conn, sql, params![session.to_string(), most], |row| Ok(row.get("tool")?))
 }
 
-pub(crate) fn endorsements(
+pub(crate) fn read_endorsements(
     conn: &Connection,
     session: Option<SessionId>,
 ) -> Result<Vec<(Ask, Value)>, StoreError> {
@@ -34,7 +34,7 @@ pub(crate) fn endorsements(
     query(conn, sql, params![session, most], with_token)
 }
 
-pub(crate) fn trusting(conn: &Connection) -> Result<Vec<(Ask, Value)>, StoreError> {
+pub(crate) fn trusted_hosts(conn: &Connection) -> Result<Vec<(Ask, Value)>, StoreError> {
     // The index serves exactly this condition; an inner join could be turned round.
     let sql = "SELECT ask.*, approval.token FROM approval CROSS JOIN ask ON ask.id = approval.ask
                WHERE approval.revoked = 0 AND json_extract(approval.token, '$.claims.host') IS NOT NULL AND ask.state = 'used'

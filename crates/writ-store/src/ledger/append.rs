@@ -57,8 +57,8 @@ impl Tail {
         signer: Arc<dyn HeadSigner>,
         rotations: &[Rotation],
     ) -> Result<Self, StoreError> {
-        let size = row::count(conn)?;
-        let least = row::least(conn, row::AT_OPENING)?;
+        let size = row::count_rows(conn)?;
+        let least = row::least_size(conn, row::AT_OPENING)?;
         if size < least {
             let text = format!("the database tells of {least} entries at least, there are {size}");
             return Err(StoreError::LedgerDamaged(text));
@@ -70,9 +70,9 @@ impl Tail {
         // stored rotations.
         let mut again = Vec::new();
         if let Some(last) = known.last().filter(|_| new_key) {
-            let recorded = rotation::recorded(conn)?;
-            if rotation::path(last, &own, &recorded).is_none() {
-                again = rotation::path(last, &own, rotations).ok_or(StoreError::KeyMismatch)?;
+            let recorded = rotation::recorded_rotations(conn)?;
+            if rotation::rotation_path(last, &own, &recorded).is_none() {
+                again = rotation::rotation_path(last, &own, rotations).ok_or(StoreError::KeyMismatch)?;
             }
         }
         let frontier = Frontier::load(size, &StoredNodes(conn))?;
@@ -221,8 +221,8 @@ impl Tail {
 
     /// Erases a payload that nothing rests on, and leaves a signed statement in its place.
     pub(crate) fn erase(&self, conn: &Connection, entry: EntrySeq, at: Timestamp) -> Result<(), StoreError> {
-        erase::check(conn, entry, at)?;
-        lost::erased(conn, entry)?;
+        erase::check_erasable(conn, entry, at)?;
+        lost::forget_erased(conn, entry)?;
         let leaf = if entry.0 < self.size() { StoredNodes(conn).node(0, entry.0)? } else { [0; 32] };
         if execute(conn, "DELETE FROM ledger_payload WHERE seq = ?1", [int(entry.0)])? == 0 {
             return Err(Conflict::Missing { what: "payload of entry", id: entry.to_string() }.into());
@@ -267,7 +267,7 @@ fn index_attempt(conn: &Connection, seq: u64, fact: &Fact) -> Result<(), StoreEr
         }
         Fact::Outcome { attempt, outcome, .. } => {
             close_attempt(conn, seq, *attempt)?;
-            lost::ended(conn, *attempt, *outcome)
+            lost::record_outcome(conn, *attempt, *outcome)
         }
         Fact::ModelCalled { attempt, .. } => close_attempt(conn, seq, *attempt),
         Fact::Received { .. }

@@ -22,7 +22,7 @@ struct Rest {
 }
 
 /// Refuses to erase what something rests on.
-pub(crate) fn check(conn: &Connection, entry: EntrySeq, now: Timestamp) -> Result<(), StoreError> {
+pub(crate) fn check_erasable(conn: &Connection, entry: EntrySeq, now: Timestamp) -> Result<(), StoreError> {
     let found: Option<(String, Option<String>)> = conn
         .prepare_cached(
             "SELECT l.event, p.payload FROM ledger l LEFT JOIN ledger_payload p ON p.seq = l.seq WHERE l.seq = ?1",

@@ -126,7 +126,7 @@ impl ToReport for ExportError {
 
 pub(crate) fn export_heads(conn: &Connection, out: &mut dyn Write) -> Result<u64, ExportError> {
     let mut written = 0;
-    export(conn, "SELECT note FROM ledger_head ORDER BY size", |found| {
+    stream_rows(conn, "SELECT note FROM ledger_head ORDER BY size", |found| {
         let note: String = found.get("note").map_err(StoreError::from)?;
         let head = Checkpoint::parse(&note).map_err(|error| StoreError::LedgerDamaged(error.to_string()))?;
         write_line(out, &HeadLine { size: head.size, root: hex::encode(head.root), note })?;
@@ -147,7 +147,7 @@ pub(crate) fn newest_head(conn: &Connection) -> Result<Option<(u64, String)>, St
 
 pub(crate) fn export_entries(conn: &Connection, out: &mut dyn Write) -> Result<u64, ExportError> {
     let mut written = 0;
-    export(conn, ENTRIES, |found| {
+    stream_rows(conn, ENTRIES, |found| {
         write_entry(out, found)?;
         written += 1;
         Ok(())
@@ -156,7 +156,7 @@ pub(crate) fn export_entries(conn: &Connection, out: &mut dyn Write) -> Result<u
 }
 
 /// Streams the rows of a query: an export is as long as the ledger, and is never held in memory.
-fn export(
+fn stream_rows(
     conn: &Connection,
     sql: &str,
     mut each: impl FnMut(&rusqlite::Row<'_>) -> Result<(), ExportError>,

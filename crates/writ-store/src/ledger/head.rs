@@ -76,7 +76,7 @@ pub fn origin(installation: InstallationId) -> String {
 impl Checkpoint {
     /// Signs a head.
     pub fn sign(origin: &str, size: u64, root: Hash, signer: &dyn HeadSigner) -> Self {
-        let body = body(origin, size, &root);
+        let body = note_body(origin, size, &root);
         let signature = signer.sign(body.as_bytes());
         let mut blob = key_id(origin, &signer.public_key()).to_vec();
         blob.extend_from_slice(&signature);
@@ -105,7 +105,7 @@ impl Checkpoint {
         let root: Hash = bytes.try_into().map_err(|_| NoteError::Malformed)?;
         if origin.is_empty()
             || parsed.to_string() != size
-            || body(origin, parsed, &root) != format!("{text}\n")
+            || note_body(origin, parsed, &root) != format!("{text}\n")
         {
             return Err(NoteError::Malformed);
         }
@@ -125,7 +125,7 @@ impl Checkpoint {
     pub(crate) fn verify_by(note: &str, keys: &[[u8; 32]]) -> Result<(Self, [u8; 32]), NoteError> {
         let checkpoint = Self::parse(note)?;
         let (_, signatures) = note.split_once("\n\n").ok_or(NoteError::Malformed)?;
-        let text = body(&checkpoint.origin, checkpoint.size, &checkpoint.root);
+        let text = note_body(&checkpoint.origin, checkpoint.size, &checkpoint.root);
         let prefix = format!("— {} ", checkpoint.origin);
         // One signature and nothing else, so that no byte of a note goes unchecked.
         let blob = signatures.strip_suffix('\n').and_then(|line| line.strip_prefix(&prefix));
@@ -146,7 +146,7 @@ pub(crate) fn verify_signature(key: &[u8; 32], message: &[u8], signature: &[u8])
     key.verify_strict(message, &signature).is_ok()
 }
 
-fn body(origin: &str, size: u64, root: &Hash) -> String {
+fn note_body(origin: &str, size: u64, root: &Hash) -> String {
     format!("{origin}\n{size}\n{}\n", BASE64.encode(root))
 }
 

@@ -18,7 +18,11 @@ use crate::sessions;
 pub const MAX_LOST: usize = 1_000;
 
 /// Records the outcome of an attempt: an unknown one, or one that settles an earlier unknown one.
-pub(super) fn ended(conn: &Connection, attempt: AttemptId, outcome: ToolOutcome) -> Result<(), StoreError> {
+pub(super) fn record_outcome(
+    conn: &Connection,
+    attempt: AttemptId,
+    outcome: ToolOutcome,
+) -> Result<(), StoreError> {
     // That a second attempt has failed says nothing of the first.
     let is_lost = match outcome {
         ToolOutcome::Unknown => true,
@@ -67,13 +71,13 @@ pub(super) fn rests_on(conn: &Connection, intent: EntrySeq) -> Result<bool, Stor
 }
 
 /// Deletes the digest of an erased intent's action, which would confirm a guess at it.
-pub(super) fn erased(conn: &Connection, intent: EntrySeq) -> Result<(), StoreError> {
+pub(super) fn forget_erased(conn: &Connection, intent: EntrySeq) -> Result<(), StoreError> {
     let sql = "DELETE FROM lost WHERE entry = ?1 AND session = (SELECT session FROM ledger WHERE seq = ?1)";
     execute(conn, sql, [int(intent.0)])?;
     Ok(())
 }
 
-pub(crate) fn lost(
+pub(crate) fn unknown_outcome(
     conn: &Connection,
     session: SessionId,
     action: &Action,
@@ -81,7 +85,7 @@ pub(crate) fn lost(
     // What has no canonical form is refused by the door.
     let Some(wish) = wish(action).ok().filter(|_| !leaves_nothing(action)) else { return Ok(None) };
     let session = session.to_string();
-    Ok(begun(conn, &session, wish)?.max(under_way(conn, &session, wish)?))
+    Ok(read_begun(conn, &session, wish)?.max(under_way(conn, &session, wish)?))
 }
 
 pub(crate) fn begun_since(
@@ -90,7 +94,7 @@ pub(crate) fn begun_since(
     action: &Action,
     ask: &AskId,
 ) -> Result<bool, StoreError> {
-    let Some(begun) = lost(conn, session, action)? else { return Ok(false) };
+    let Some(begun) = unknown_outcome(conn, session, action)? else { return Ok(false) };
     let sql = "SELECT l.seq, p.payload FROM ledger l JOIN ledger_payload p ON p.seq = l.seq
                WHERE l.session = ?1 AND l.event = 'asked' ORDER BY l.seq DESC LIMIT ?2";
     let params = params![session.to_string(), codec::limit(MAX_READ_ROWS)];
@@ -101,7 +105,7 @@ pub(crate) fn begun_since(
     Ok(asked.into_iter().find(|(_, payload)| is_it(payload)).is_none_or(|(asked, _)| begun > asked))
 }
 
-fn begun(conn: &Connection, session: &str, wish: Digest) -> Result<Option<EntrySeq>, StoreError> {
+fn read_begun(conn: &Connection, session: &str, wish: Digest) -> Result<Option<EntrySeq>, StoreError> {
     let sql = "SELECT entry FROM lost WHERE session = ?1
                AND (wish = ?2 OR (SELECT count(*) FROM lost WHERE session = ?1) >= ?3)
                ORDER BY entry DESC LIMIT 1";

@@ -68,7 +68,7 @@ pub(crate) fn entry_rests_on(
     key: &[u8; 32],
     entry: EntrySeq,
 ) -> Result<RestsOn, StoreError> {
-    follow(conn, key, Vec::new(), VecDeque::from([entry]))
+    follow_sources(conn, key, Vec::new(), VecDeque::from([entry]))
 }
 
 pub(crate) fn ask_rests_on(
@@ -79,10 +79,10 @@ pub(crate) fn ask_rests_on(
     let Some(ask) = approvals::read_ask(conn, ask)? else { return Ok(None) };
     let first = Step::new(None, ASKED, &ask.prepared.label);
     let due = first.sources.iter().filter_map(|source| source.entry).collect();
-    follow(conn, key, vec![first], due).map(Some)
+    follow_sources(conn, key, vec![first], due).map(Some)
 }
 
-fn follow(
+fn follow_sources(
     conn: &Connection,
     key: &[u8; 32],
     mut steps: Vec<Step>,

@@ -40,7 +40,7 @@ pub struct Rotation {
 #[error("it does not say, signed by the old key, that one key follows another")]
 pub struct InvalidRotation;
 
-fn statement(from: &[u8; 32], to: &[u8; 32]) -> String {
+fn rotation_statement(from: &[u8; 32], to: &[u8; 32]) -> String {
     format!("writ-rotated-v1\n{}\n{}\n", hex::encode(from), hex::encode(to))
 }
 
@@ -48,7 +48,7 @@ impl Rotation {
     /// The old key signs for the new one.
     pub fn sign(old: &dyn HeadSigner, to: [u8; 32]) -> Self {
         let from = old.public_key();
-        Self { from, to, signature: old.sign(statement(&from, &to).as_bytes()) }
+        Self { from, to, signature: old.sign(rotation_statement(&from, &to).as_bytes()) }
     }
 
     /// The new key.
@@ -95,7 +95,7 @@ impl FromStr for Rotation {
         hex::decode_to_slice(from, &mut rotation.from).map_err(|_| InvalidRotation)?;
         hex::decode_to_slice(to, &mut rotation.to).map_err(|_| InvalidRotation)?;
         hex::decode_to_slice(signature, &mut rotation.signature).map_err(|_| InvalidRotation)?;
-        let text = statement(&rotation.from, &rotation.to);
+        let text = rotation_statement(&rotation.from, &rotation.to);
         let good = rotation.from != rotation.to
             && verify_signature(&rotation.from, text.as_bytes(), &rotation.signature);
         if good { Ok(rotation) } else { Err(InvalidRotation) }
@@ -103,7 +103,7 @@ impl FromStr for Rotation {
 }
 
 /// The steps by which one key follows another; `None` if they do not lead there.
-pub(crate) fn path(from: &[u8; 32], to: &[u8; 32], known: &[Rotation]) -> Option<Vec<Rotation>> {
+pub(crate) fn rotation_path(from: &[u8; 32], to: &[u8; 32], known: &[Rotation]) -> Option<Vec<Rotation>> {
     let (mut at, mut steps) = (*from, Vec::new());
     while at != *to {
         // A key that was rotated twice went on from the last time.
@@ -115,7 +115,7 @@ pub(crate) fn path(from: &[u8; 32], to: &[u8; 32], known: &[Rotation]) -> Option
 }
 
 /// The rotations that the ledger records, in order.
-pub(crate) fn recorded(conn: &Connection) -> Result<Vec<Rotation>, StoreError> {
+pub(crate) fn recorded_rotations(conn: &Connection) -> Result<Vec<Rotation>, StoreError> {
     let sql = "SELECT p.payload FROM ledger l JOIN ledger_payload p ON p.seq = l.seq
                WHERE l.event = 'keyed' AND p.payload LIKE '%\"change\":\"rotated\"%' ORDER BY l.seq LIMIT ?1";
     let found = codec::query(conn, sql, params![codec::limit(MAX_ROTATIONS)], |row| {
@@ -157,7 +157,7 @@ mod tests {
     fn rotations_lead_from_key_to_key() {
         let step = |from, to| Rotation::sign(&key(from), key(to).public_key());
         let known = [step(1, 2), step(2, 3), step(3, 1), step(1, 4)];
-        let to = |from: u8, to: u8| path(&key(from).public_key(), &key(to).public_key(), &known);
+        let to = |from: u8, to: u8| rotation_path(&key(from).public_key(), &key(to).public_key(), &known);
         assert_eq!(to(1, 1), Some(Vec::new()));
         assert_eq!(to(2, 4), Some(vec![step(2, 3), step(3, 1), step(1, 4)]));
         assert_eq!(to(4, 1), None);

@@ -146,7 +146,7 @@ pub struct LedgerQuery {
 pub(crate) const COLUMNS: &str = "l.seq, l.at, l.session, l.turn, l.turn_number, l.event, l.commitment, \
      l.signature, l.leaf, p.salt, p.payload FROM ledger l LEFT JOIN ledger_payload p ON p.seq = l.seq";
 
-pub(crate) fn decode(row: &rusqlite::Row<'_>, key: &[u8; 32]) -> Result<LedgerRow, StoreError> {
+pub(crate) fn decode_row(row: &rusqlite::Row<'_>, key: &[u8; 32]) -> Result<LedgerRow, StoreError> {
     let seq = codec::get_uint(row, "seq")?;
     let at: i64 = row.get("at")?;
     let session: Option<String> = row.get("session")?;
@@ -183,22 +183,22 @@ pub(crate) fn decode(row: &rusqlite::Row<'_>, key: &[u8; 32]) -> Result<LedgerRo
         turn_number: codec::uint(turn_number),
         payload: payload.map(|text| codec::from_json("payload", &text)).transpose()?,
         salt: salt.map(hex::encode).unwrap_or_default(),
-        commitment: digest("commitment", committed)?,
+        commitment: to_digest("commitment", committed)?,
         signature: hex::encode(signature),
-        leaf: digest("leaf", leaf)?,
+        leaf: to_digest("leaf", leaf)?,
         event,
         intact,
     })
 }
 
-pub(crate) fn digest(what: &'static str, bytes: Vec<u8>) -> Result<Digest, StoreError> {
+pub(crate) fn to_digest(what: &'static str, bytes: Vec<u8>) -> Result<Digest, StoreError> {
     let bytes: Hash =
         bytes.try_into().map_err(|_| StoreError::Decode { what, message: "not 32 bytes".to_owned() })?;
     Ok(Digest::from_bytes(bytes))
 }
 
 /// Number of rows of the ledger.
-pub(crate) fn count(conn: &Connection) -> Result<u64, StoreError> {
+pub(crate) fn count_rows(conn: &Connection) -> Result<u64, StoreError> {
     let last: Option<i64> = conn.query_row("SELECT max(seq) FROM ledger", [], |row| row.get(0))?;
     Ok(last.map_or(0, |last| codec::uint(last) + 1))
 }
@@ -212,7 +212,7 @@ pub(crate) const ALL: i64 = -1;
 
 /// Returns the least number of entries that the rest of the database implies: attempts name their entries,
 /// keys the size at which they came in, and nothing is received, asked or remembered without an entry.
-pub(crate) fn least(conn: &Connection, attempts: i64) -> Result<u64, StoreError> {
+pub(crate) fn least_size(conn: &Connection, attempts: i64) -> Result<u64, StoreError> {
     let sql = "SELECT max(
         (SELECT coalesce(max(max(entry, coalesce(closed_by, entry))) + 1, 0)
             FROM (SELECT entry, closed_by FROM intent ORDER BY attempt DESC LIMIT ?1)),
@@ -229,7 +229,7 @@ pub(crate) fn ledger_row(
     entry: EntrySeq,
 ) -> Result<Option<LedgerRow>, StoreError> {
     codec::query_one(conn, &format!("SELECT {COLUMNS} WHERE l.seq = ?1"), [int(entry.0)], |row| {
-        decode(row, key)
+        decode_row(row, key)
     })
 }
 
@@ -270,5 +270,5 @@ pub(crate) fn ledger_search(
     add("l.seq > ?", query.after.map(|seq| boxed(int(seq.0))));
     values.push(boxed(codec::limit(query.limit)));
     let sql = format!("SELECT {COLUMNS} WHERE {} ORDER BY l.seq DESC LIMIT ?", conditions.join(" AND "));
-    codec::query(conn, &sql, rusqlite::params_from_iter(values.iter()), |row| decode(row, key))
+    codec::query(conn, &sql, rusqlite::params_from_iter(values.iter()), |row| decode_row(row, key))
 }

@@ -19,7 +19,7 @@ reads! {
         fn ask(ask: &AskId) -> Option<Ask> = |db| approvals::read_ask(&db.conn, &ask);
 
         /// Returns the asks in a state (`None`: in any), oldest first.
-        fn asks(state: Option<AskState>, limit: usize) -> Vec<Ask> = |db| approvals::asks(&db.conn, state, limit);
+        fn asks(state: Option<AskState>, limit: usize) -> Vec<Ask> = |db| approvals::read_asks(&db.conn, state, limit);
 
         /// Returns the latest asks, newest first.
         fn latest_asks(limit: usize) -> Vec<Ask> = |db| approvals::latest_asks(&db.conn, limit);
@@ -61,11 +61,11 @@ reads! {
         /// Returns the latest 256 answers in a session (`None`: in all) that vouch for the values of their
         /// actions and are still in force: the asks, and the signed approvals.
         fn endorsements(session: Option<SessionId>) -> Vec<(Ask, Value)> =
-            |db| approvals::endorsements(&db.conn, session);
+            |db| approvals::read_endorsements(&db.conn, session);
 
         /// Returns the latest answers that make hosts trusted ones and are still in force, at most 4,096: the asks, and
         /// the signed approvals.
-        fn trusting() -> Vec<(Ask, Value)> = |db| approvals::trusting(&db.conn);
+        fn trusting() -> Vec<(Ask, Value)> = |db| approvals::trusted_hosts(&db.conn);
     }
 }
 
@@ -98,7 +98,7 @@ reads! {
         /// Returns the plans in force at `now`, the latest first, of one session or of all; also those of which no step
         /// is left.
         fn plans(session: Option<SessionId>, now: Timestamp, limit: usize) -> Vec<PlanRow> =
-            |db| approvals::plans(&db.conn, session, now, limit);
+            |db| approvals::read_plans(&db.conn, session, now, limit);
 
         /// Returns the plans in force at `now` of which a step is left, and money where that is limited.
         fn plans_left(session: Option<SessionId>, now: Timestamp, limit: usize) -> Vec<PlanRow> =

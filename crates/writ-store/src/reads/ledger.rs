@@ -21,7 +21,7 @@ reads! {
     /// Reads of the ledger.
     LedgerReads {
         /// Returns the number of entries.
-        fn ledger_size() -> u64 = |db| row::count(&db.conn);
+        fn ledger_size() -> u64 = |db| row::count_rows(&db.conn);
 
         /// Returns one entry.
         fn ledger_row(entry: EntrySeq) -> Option<LedgerRow> = |db| row::ledger_row(&db.conn, &db.key, entry);
@@ -62,7 +62,7 @@ reads! {
         /// Returns the intent with which a session last began this action, if its outcome is unknown or it still runs;
         /// `None` also for an action that does no harm when it is done twice.
         fn lost(session: SessionId, action: &Action) -> Option<EntrySeq> =
-            |db| lost::lost(&db.conn, session, &action);
+            |db| lost::unknown_outcome(&db.conn, session, &action);
 
         /// Returns true if a session began this action after it had asked about it, and the outcome is unknown. The order
         /// of the ledger decides, since a clock may have been set back. True also where the ask is not found.

@@ -64,7 +64,7 @@ reads! {
         fn undo(attempt: AttemptId) -> Option<Undo> = |db| undo::read_undo(&db.conn, attempt);
 
         /// Returns the undo records of a session, newest first.
-        fn undos(session: SessionId, limit: usize) -> Vec<Undo> = |db| undo::undos(&db.conn, session, limit);
+        fn undos(session: SessionId, limit: usize) -> Vec<Undo> = |db| undo::read_undos(&db.conn, session, limit);
 
         /// Returns the undo records for which one tap is enough at `now`, newest first.
         fn undos_until(now: Timestamp, limit: usize) -> Vec<Undo> = |db| undo::undos_until(&db.conn, now, limit);
@@ -80,7 +80,7 @@ reads! {
         /// Returns the usage that the budgets of a session and of the UTC day of `at` are compared with, as it will be
         /// once `pending` is written as well.
         fn standing(session: SessionId, at: Timestamp, pending: &[Op] = pending_usage(pending)) -> Standing =
-            |db| usage::standing(&db.conn, session, at, &pending);
+            |db| usage::read_standing(&db.conn, session, at, &pending);
 
         /// Returns the usage of a session since it was opened.
         fn session_usage(session: SessionId) -> UsageTotals = |db| usage::session_usage(&db.conn, session);
@@ -95,11 +95,11 @@ reads! {
         fn day_reserved(at: Timestamp) -> Reserved = |db| usage::day_reserved(&db.conn, at);
 
         /// Returns a counter; zero if nothing was added to it.
-        fn counter(name: &str) -> u64 = |db| usage::counter(&db.conn, &name);
+        fn counter(name: &str) -> u64 = |db| usage::read_counter(&db.conn, &name);
 
         /// Returns the counters with a name that begins with `prefix`, by name; at most
         /// [`MAX_COUNTERS`](crate::usage::MAX_COUNTERS).
-        fn counters(prefix: &str) -> Vec<(String, u64)> = |db| usage::counters(&db.conn, &prefix);
+        fn counters(prefix: &str) -> Vec<(String, u64)> = |db| usage::read_counters(&db.conn, &prefix);
     }
 }
 
@@ -107,7 +107,7 @@ reads! {
     /// Reads of settings.
     SettingReads {
         /// Returns a setting.
-        fn setting(key: &str) -> Option<Value> = |db| settings::setting(&db.conn, &key);
+        fn setting(key: &str) -> Option<Value> = |db| settings::read_setting(&db.conn, &key);
 
         /// Returns the epoch in force.
         fn epoch() -> u64 = |db| settings::epoch_of(&db.conn);

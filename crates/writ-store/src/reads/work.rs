@@ -23,7 +23,7 @@ reads! {
         fn session(session: SessionId) -> Option<Session> = |db| sessions::read_session(&db.conn, session);
 
         /// Returns the sessions in the order of their last change, newest first.
-        fn sessions(limit: usize) -> Vec<Session> = |db| sessions::sessions(&db.conn, limit);
+        fn sessions(limit: usize) -> Vec<Session> = |db| sessions::read_sessions(&db.conn, limit);
 
         /// Returns the stored frames of a session after number `after`, in order.
         fn frames_after(session: SessionId, after: u64, limit: usize) -> Vec<Numbered> =

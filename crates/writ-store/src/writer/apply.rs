@@ -44,54 +44,56 @@ impl Progress<'_> {
         let conn = self.conn;
         match op {
             Op::Append(entry) => self.append(entry),
-            Op::OpenSession(session) => sessions::open(conn, session),
+            Op::OpenSession(session) => sessions::create_session(conn, session),
             Op::SetSessionMetadata { session, key, value } => {
                 sessions::set_metadata(conn, *session, key, value.as_ref())
             }
-            Op::EnqueueMessage(message) => queue::enqueue(conn, queue::EXECUTOR, message, self.last_entry()),
+            Op::EnqueueMessage(message) => {
+                queue::enqueue_message(conn, queue::EXECUTOR, message, self.last_entry())
+            }
             Op::EnqueueFor { consumer, message } => {
-                queue::enqueue(conn, consumer, message, self.last_entry())
+                queue::enqueue_message(conn, consumer, message, self.last_entry())
             }
             Op::LeaseMessage { now, owner, ttl_ms } => self.lease(queue::EXECUTOR, *now, owner, *ttl_ms),
             Op::LeaseFor { consumer, now, owner, ttl_ms } => self.lease(consumer, *now, owner, *ttl_ms),
             Op::Heartbeat { message, fence, now, ttl_ms } => {
-                queue::heartbeat(conn, *message, *fence, *now, *ttl_ms)
+                queue::extend_lease(conn, *message, *fence, *now, *ttl_ms)
             }
-            Op::AckMessage { message, fence } => queue::ack(conn, *message, *fence),
+            Op::AckMessage { message, fence } => queue::ack_message(conn, *message, *fence),
             Op::AbsorbMessage { message, turn, lease, fence } => {
-                queue::absorb(conn, *message, *turn, *lease, *fence)
+                queue::absorb_message(conn, *message, *turn, *lease, *fence)
             }
             Op::NackMessage { message, fence, now, error } => {
-                queue::nack(conn, *message, *fence, *now, error)
+                queue::return_message(conn, *message, *fence, *now, error)
             }
-            Op::EndMessage { message, fence, error } => queue::end(conn, *message, *fence, error),
+            Op::EndMessage { message, fence, error } => queue::end_message(conn, *message, *fence, error),
             Op::RequeueLeased => self.count(queue::requeue_leased(conn)),
-            Op::OpenTurn(turn) => turns::open(conn, turn),
+            Op::OpenTurn(turn) => turns::begin_turn(conn, turn),
             Op::TurnEvent { turn, n, event } => {
                 self.count_events(*turn, *n, after)?;
                 turns::add_event(conn, *turn, *n, event)
             }
-            Op::CloseTurn { turn, at, state } => turns::close(conn, *turn, *at, state),
+            Op::CloseTurn { turn, at, state } => turns::close_turn(conn, *turn, *at, state),
             Op::Frame { session, frame } => self.frame(*session, frame),
             Op::Reply { entry, session, frame } => {
                 self.reply(entry.as_ref().clone(), *session, frame.as_ref().clone())
             }
             Op::Chronicle(row) => sessions::add_chronicle(conn, row, self.last_entry()),
-            Op::AddUsage(delta) => usage::add(conn, delta),
+            Op::AddUsage(delta) => usage::add_usage(conn, delta),
             Op::OpenAsk(ask) => self.open_ask(ask),
             Op::ResolveAsk { ask, state, at, by, reason } => {
                 approvals::resolve_ask(conn, ask, *state, *at, by, reason)
             }
             Op::ExpireAsks { now } => self.count(approvals::expire_asks(conn, *now)),
-            Op::StoreApproval(approval) => approvals::store(conn, approval),
-            Op::ConsumeApproval { approval, now } => approvals::consume(conn, approval, *now),
+            Op::StoreApproval(approval) => approvals::store_approval(conn, approval),
+            Op::ConsumeApproval { approval, now } => approvals::consume_approval(conn, approval, *now),
             Op::VoidWaiting { at, mark } => restore::void_waiting(conn, *at, mark),
-            Op::KeepUndo(undo) => undo::keep(conn, undo),
-            Op::Undone { attempt, at } => undo::undone(conn, *attempt, *at),
-            Op::ForgetUndo { attempt } => undo::forget(conn, *attempt),
-            Op::KeepResult(kept) => kept::keep(conn, kept),
+            Op::KeepUndo(undo) => undo::store_undo(conn, undo),
+            Op::Undone { attempt, at } => undo::mark_undone(conn, *attempt, *at),
+            Op::ForgetUndo { attempt } => undo::delete_undo(conn, *attempt),
+            Op::KeepResult(kept) => kept::store_result(conn, kept),
             Op::DropResults(session) => kept::drop_all(conn, *session),
-            Op::KeepPlan(plan) => approvals::keep_plan(conn, plan),
+            Op::KeepPlan(plan) => approvals::store_plan(conn, plan),
             Op::StorePart(part) => approvals::store_part(conn, part),
             Op::RevokeApproval { ask } => approvals::revoke_approval(conn, ask),
             Op::RevokeUnused(session) => approvals::revoke_unused(conn, *session),
@@ -101,22 +103,22 @@ impl Progress<'_> {
             Op::PruneNonces { now } => self.count(approvals::prune_nonces(conn, *now)),
             Op::Redeem(redemption) => self.redeem(redemption),
             Op::AddCounter { name, by } => self.add_counter(name, *by),
-            Op::Revoke { id, at, expires_at } => approvals::revoke(conn, id, *at, *expires_at),
-            Op::Keys(op) => keys::apply(conn, op),
+            Op::Revoke { id, at, expires_at } => approvals::record_revocation(conn, id, *at, *expires_at),
+            Op::Keys(op) => keys::apply_key_op(conn, op),
             Op::EnrollKey(key) => approvals::enroll_key(conn, key),
             Op::RevokeKey { key, at } => approvals::revoke_key(conn, *key, *at),
             Op::CountPasskey { key, sign_count } => approvals::count_passkey(conn, *key, *sign_count),
-            Op::Remember(memory) => memory::remember(conn, memory, self.last_entry()),
-            Op::Forget { memory } => memory::forget(conn, *memory),
+            Op::Remember(memory) => memory::store_memory(conn, memory, self.last_entry()),
+            Op::Forget { memory } => memory::delete_memory(conn, *memory),
             Op::Jobs(op) => jobs::apply_job(conn, op),
             Op::Outbox(op) => self.outbox(op),
-            Op::Set { key, value } => settings::set(conn, key, value),
+            Op::Set { key, value } => settings::write_setting(conn, key, value),
             Op::ErasePayload { entry, at } => self.tail.erase(conn, *entry, *at),
         }
     }
 
     fn lease(&mut self, consumer: &str, now: Timestamp, owner: &str, ttl_ms: u64) -> Result<(), StoreError> {
-        self.receipt.leased.push(queue::lease(self.conn, consumer, now, owner, ttl_ms)?);
+        self.receipt.leased.push(queue::lease_message(self.conn, consumer, now, owner, ttl_ms)?);
         Ok(())
     }
 
@@ -224,9 +226,9 @@ impl Progress<'_> {
         // A key that was revoked since the decision is refused here.
         approvals::check_keys(self.conn, &redemption.keys)?;
         if let Some(approval) = &redemption.approval {
-            approvals::consume(self.conn, approval, redemption.intent.at)?;
+            approvals::consume_approval(self.conn, approval, redemption.intent.at)?;
         }
         self.append(&redemption.intent)?;
-        usage::reserve(self.conn, redemption)
+        usage::reserve_budget(self.conn, redemption)
     }
 }

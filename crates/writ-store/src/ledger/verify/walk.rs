@@ -218,7 +218,7 @@ impl Walk<'_> {
     fn check_signer(&mut self, signer: [u8; 32], leaf: u64) -> Result<(), Stop> {
         self.signers.insert(signer);
         let before = self.signer.replace(signer).unwrap_or(signer);
-        if rotation::path(&before, &signer, &self.rotations).is_some() {
+        if rotation::rotation_path(&before, &signer, &self.rotations).is_some() {
             return Ok(());
         }
         let text = "it is signed with another key from here on, and the key before has not signed for that"
@@ -260,7 +260,7 @@ impl Walk<'_> {
             let text = format!("the entries from {} on are covered by no head", self.report.covered);
             return Err(self.unexplained(ProblemKind::Uncovered, text)?);
         }
-        let least = row::least(self.conn, row::ALL)?;
+        let least = row::least_size(self.conn, row::ALL)?;
         if size < least {
             let text = format!("the database tells of {least} entries at least, there are {size}");
             return Err(bad(size, ProblemKind::Truncated, text));
