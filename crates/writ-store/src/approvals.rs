@@ -207,6 +207,7 @@ pub(crate) fn expire_asks(conn: &Connection, now: Timestamp) -> Result<u64, Stor
 }
 
 pub(crate) fn store_approval(conn: &Connection, approval: &NewApproval) -> Result<(), StoreError> {
+    // The hash is compared here too: an approval counts for what was shown and nothing else.
     let sql = "SELECT prepared_hash FROM ask WHERE id = ?1 AND state = 'approved'";
     let asked: Option<String> = query_one(conn, sql, [approval.ask.as_str()], |row| Ok(row.get(0)?))?;
     if asked != Some(approval.prepared.to_string()) {
@@ -349,6 +350,7 @@ pub(crate) fn record_revocation(
 
 /// Refuses what rests on a key that was revoked.
 pub(crate) fn check_keys(conn: &Connection, keys: &BTreeSet<String>) -> Result<(), StoreError> {
+    // Most homes have never revoked anything.
     if !is_anything_revoked(conn)? {
         return Ok(());
     }

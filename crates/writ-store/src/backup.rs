@@ -42,6 +42,7 @@ pub struct Copied {
 /// If the database cannot be read, is of a newer version or damaged, or the copy cannot be written; an
 /// incomplete copy is removed.
 pub fn copy_database(from: &Path, to: &Path) -> Result<Copied, StoreError> {
+    // The file is made first, so that two copies to one place cannot mix.
     let copied = copy(from, to);
     if copied.is_err() {
         // There may be nothing to remove; the error that counts is the first.
@@ -67,6 +68,7 @@ fn copy(from: &Path, to: &Path) -> Result<Copied, StoreError> {
             return Err(StoreError::Locked);
         }
     }
+    // A copy in WAL mode would need its log beside it.
     target.pragma_update(None, "journal_mode", "DELETE")?;
     inspect(&target)
 }
@@ -161,6 +163,7 @@ impl Withdrawn {
         let mut terminals = in_force.iter().filter(|key| key.kind != PASSKEY).count();
         for key in in_force {
             let known = store.blocking().run(|db| approvals::counted(&db.conn, key.id))?;
+            // A counter that goes back would let a cloned passkey pass.
             let later = self.counted.iter().find(|(id, count)| *id == key.id && *count > known);
             ops.extend(later.map(|&(key, sign_count)| Op::CountPasskey { key, sign_count }));
             let Some(&(id, at)) = self.removed.iter().find(|(id, _)| *id == key.id) else { continue };

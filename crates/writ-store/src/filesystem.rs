@@ -60,6 +60,7 @@ pub(crate) fn check_local(_: &Path) -> Result<(), StoreError> {
 pub(crate) fn make_private(file: &Path) -> Result<(), StoreError> {
     let dir = file.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
     DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(|e| StoreError::io(dir, &e))?;
+    // Before the database is opened: its locks would already count on the file system.
     check_local(dir)?;
     OpenOptions::new()
         .create(true)

@@ -52,10 +52,12 @@ async fn redeem(
     redemption: Redemption,
 ) -> (Result<EntrySeq, RedeemError>, Vec<FrameNumber>) {
     let attempt = redemption.attempt;
+    // The door hands over entry and attempt apart; a mismatch would index the wrong one.
     if !matches!(&redemption.intent.fact, Fact::Intent { attempt: named, .. } if *named == attempt) {
         let why = "the entry is not this attempt's intent".to_owned();
         return (Err(RedeemError::Unwritable(why)), Vec::new());
     }
+    // One operation, so that approval, nonce, reservation and intent stand or fall together.
     let batch = Batch { durability: redemption.durability, ops: vec![Op::Redeem(Box::new(redemption))] };
     let (written, frames) = match store.commit_after(first, batch).await {
         Ok(written) => (written.batch, written.first.frames),

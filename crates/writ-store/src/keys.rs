@@ -121,6 +121,7 @@ fn keep_order(conn: &Connection, order: &StandingOrder) -> Result<(), StoreError
 }
 
 fn see_order(conn: &Connection, order: KeyId, at: Timestamp) -> Result<(), StoreError> {
+    // The largest time wins, so that a clock set back revives no order.
     let sql = "UPDATE standing_order SET seen_at = max(seen_at, ?2) WHERE id = ?1";
     if execute(conn, sql, params![order.to_string(), at.as_millis()])? == 0 {
         return Err(Conflict::Missing { what: "standing order", id: order.to_string() }.into());

@@ -50,6 +50,7 @@ impl HomeLock {
             .mode(0o600)
             .open(path)
             .map_err(unusable)?;
+        // The system drops it with the process, so no stale lock is ever left.
         let mut file = match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
             Ok(file) => file,
             Err((file, nix::errno::Errno::EWOULDBLOCK)) => {

@@ -63,6 +63,7 @@ pub(crate) fn store_memory(
     entry: Option<EntrySeq>,
 ) -> Result<(), StoreError> {
     let item = &memory.item;
+    // The schema has the same check; this one has an error that people understand.
     if item.taint == Taint::External && item.trust != MemoryTrust::Working {
         return Err(StoreError::TaintedTrust);
     }
@@ -126,6 +127,7 @@ pub(crate) fn search_memory(
     limit: usize,
 ) -> Result<Vec<MemoryHit>, StoreError> {
     let expression = Query::parse(text).expression;
+    // FTS5 would call an empty expression a syntax error.
     if expression.is_empty() {
         return Ok(Vec::new());
     }

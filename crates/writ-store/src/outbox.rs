@@ -64,7 +64,7 @@ pub struct OutboxPage {
 /// A change to the outbox.
 #[derive(Clone, Debug, PartialEq)]
 pub enum OutboxOp {
-    /// Appends a message. See [`Receipt::outbox`](crate::batch::Receipt::outbox).
+    /// Appends a message. Its number is in the receipt.
     Append(Box<NewOutboxMessage>),
     /// Advances a channel's cursor to a message, which it has delivered with all before it. Conflict if that message was
     /// never appended; going back changes nothing.

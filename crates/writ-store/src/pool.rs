@@ -18,7 +18,7 @@ use crate::readers::{Reader, Source};
 
 /// A read on its way: given a connection, or the reason why there is none. Returns false if the connection may be in
 /// the middle of something and must not be used again.
-type Job = Box<dyn FnOnce(Result<&Reader, StoreError>) -> bool + Send>;
+type ReadJob = Box<dyn FnOnce(Result<&Reader, StoreError>) -> bool + Send>;
 
 /// The threads; dropping it joins them after the reads that run.
 pub(crate) struct ReadPool {
@@ -34,7 +34,7 @@ struct Shared {
 
 #[derive(Default)]
 struct State {
-    jobs: VecDeque<Job>,
+    jobs: VecDeque<ReadJob>,
     threads: Vec<JoinHandle<()>>,
     /// Threads that wait for a job, those included that were woken and have not taken it yet.
     idle: usize,
@@ -63,7 +63,7 @@ impl ReadPool {
         answer.await.map_err(|_| StoreError::Closed)?
     }
 
-    fn hand_over(&self, job: Job) -> Result<(), StoreError> {
+    fn hand_over(&self, job: ReadJob) -> Result<(), StoreError> {
         let mut state = self.shared.lock();
         // As many jobs as idle threads already stand in the queue, so none is free for this one.
         if state.jobs.len() >= state.idle && state.threads.len() < READERS {
@@ -83,7 +83,7 @@ impl ReadPool {
 }
 
 /// A read as a job: answers `reply`, and gives its place in the queue back.
-fn job<T, F>(read: F, reply: oneshot::Sender<Result<T, StoreError>>, permit: OwnedSemaphorePermit) -> Job
+fn job<T, F>(read: F, reply: oneshot::Sender<Result<T, StoreError>>, permit: OwnedSemaphorePermit) -> ReadJob
 where
     T: Send + 'static,
     F: FnOnce(&Reader) -> Result<T, StoreError> + Send + 'static,
@@ -150,7 +150,7 @@ impl Shared {
         }
     }
 
-    fn next_job(&self) -> Option<Job> {
+    fn next_job(&self) -> Option<ReadJob> {
         let mut state = self.lock();
         loop {
             if let Some(job) = state.jobs.pop_front() {

@@ -110,6 +110,7 @@ pub(crate) fn enqueue_message(
     if query_one(conn, "SELECT 1 FROM session WHERE id = ?1", [&session], |_| Ok(()))?.is_none() {
         return Err(Conflict::Missing { what: "session", id: session }.into());
     }
+    // Only after the checks for a repeated message, which is no new one.
     check_depth(conn, &session)?;
     codec::check_size("message", &message.text)?;
     codec::check_size("client id", &message.client_id)?;
@@ -169,6 +170,7 @@ pub(crate) fn lease_message(
         Ok((decode_message(row)?, get_uint(row, "fence")?, row.get::<_, i64>("n")?))
     })?;
     let Some((mut message, fence, n)) = found else { return Ok(None) };
+    // The fence grows with each lease: an earlier holder is recognised by its old one.
     let until = now.plus(Duration::from_millis(ttl_ms));
     execute(
         conn,

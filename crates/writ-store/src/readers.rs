@@ -95,6 +95,7 @@ impl BlockingReads {
             if let Some(reader) = pool.idle.pop() {
                 return Ok(Loan { reads: self, reader: Some(reader) });
             }
+            // Opened on demand: most offline commands need one.
             if pool.open < READERS {
                 let reader = self.source.open()?;
                 pool.open += 1;

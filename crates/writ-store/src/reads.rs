@@ -123,6 +123,7 @@ pub trait RevocationReads: Send + Sync {
 
 impl RevocationReads for Store {
     async fn is_revoked(&self, id: &str) -> Result<bool, StoreError> {
+        // No hand-over to a thread: this is asked before every action.
         if !self.is_anything_revoked() {
             return Ok(false);
         }

@@ -61,6 +61,7 @@ pub(crate) fn migrate(conn: &mut Connection, migrations: &[Migration]) -> Result
     conn.create_scalar_function("search_terms", 1, flags, |args| Ok(extra_terms(&args.get::<String>(0)?)))?;
     for migration in migrations {
         let checksum = Digest::of(migration.sql.as_bytes()).to_string();
+        // Taken before the check, so that two processes cannot both apply it.
         let tx = conn.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
         let applied: Option<String> = tx
             .query_row("SELECT checksum FROM migration WHERE number = ?1", [migration.number], |row| {

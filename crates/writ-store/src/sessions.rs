@@ -109,6 +109,7 @@ pub(crate) fn set_metadata(
     let text: Option<String> =
         query_one(conn, "SELECT metadata FROM session WHERE id = ?1", [&id], |row| Ok(row.get(0)?))?;
     let text = text.ok_or_else(|| missing_session(session))?;
+    // Read and written in the one writer's transaction, so no other key is overwritten.
     let mut metadata: BTreeMap<String, Value> = codec::from_json("metadata", &text)?;
     match value {
         Some(value) => metadata.insert(key.to_owned(), value.clone()),
@@ -253,6 +254,7 @@ fn read_chronicle(
     let sql = "SELECT * FROM chronicle WHERE session = ?1 AND n > ?2 AND n <= ?3 ORDER BY n DESC LIMIT ?4";
     let params = params![session.to_string(), int(after), int(last), codec::limit(limit)];
     let mut rows = query(conn, sql, params, decode_chronicle)?;
+    // The newest were selected; the caller reads them in their order.
     rows.reverse();
     Ok(rows)
 }

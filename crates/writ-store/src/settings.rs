@@ -23,6 +23,7 @@ pub(crate) fn ensure_installation(
     if let Some(Value::String(text)) = read_setting(conn, INSTALLATION)? {
         return codec::parse("installation id", &text);
     }
+    // First use: made with the database, and never changed.
     let id = make();
     write_setting(conn, INSTALLATION, &Value::String(id.to_string()))?;
     Ok(id)

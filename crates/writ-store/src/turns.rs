@@ -66,6 +66,7 @@ pub(crate) fn begin_turn(conn: &Connection, turn: &NewTurn) -> Result<(), StoreE
         get_uint(row, "turn_number")
     })?;
     let expected = last.ok_or_else(|| Conflict::Missing { what: "session", id: session.clone() })? + 1;
+    // The caller has named this number in entries of the same batch.
     if turn.number != expected {
         return Err(Conflict::TurnNumber { session: turn.session, expected }.into());
     }

@@ -59,6 +59,7 @@ pub(crate) fn store_undo(conn: &Connection, undo: &NewUndo) -> Result<(), StoreE
 }
 
 pub(crate) fn mark_undone(conn: &Connection, attempt: AttemptId, at: Timestamp) -> Result<(), StoreError> {
+    // Compare-and-swap: of two taps one is refused.
     let sql = "UPDATE undo SET undone_at = ?2 WHERE attempt = ?1 AND undone_at IS NULL";
     if execute(conn, sql, params![attempt.to_string(), at.as_millis()])? == 0 {
         return Err(Conflict::Missing { what: "way back", id: attempt.to_string() }.into());

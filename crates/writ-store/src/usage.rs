@@ -153,6 +153,7 @@ fn decode_totals(row: &Row<'_>) -> Result<UsageTotals, StoreError> {
 pub(crate) fn reserve_budget(conn: &Connection, redemption: &Redemption) -> Result<(), StoreError> {
     let reservation = redemption.reservation;
     let ceilings = &redemption.ceilings;
+    // Most homes have no shared limits, and are spared three reads.
     if !ceilings.is_empty() {
         let session = match redemption.intent.session {
             Some(id) => {

@@ -27,7 +27,7 @@ type WriteResult = Result<Written, StoreError>;
 type Reply = oneshot::Sender<WriteResult>;
 
 /// A batch and who waits for it.
-struct Job {
+struct WriteJob {
     work: Work,
     reply: Reply,
 }
@@ -42,7 +42,7 @@ struct Work {
 /// The way to the writer; dropping it ends the thread after what waits is written.
 #[derive(Debug)]
 pub(crate) struct WriterHandle {
-    jobs: Option<mpsc::Sender<Job>>,
+    jobs: Option<mpsc::Sender<WriteJob>>,
     thread: Option<JoinHandle<()>>,
     shared: Arc<Shared>,
 }
@@ -77,13 +77,14 @@ impl WriterHandle {
     pub(crate) async fn commit(&self, first: Vec<Op>, batch: Batch) -> WriteResult {
         let jobs = self.jobs.as_ref().ok_or(StoreError::Closed)?;
         let work = Work { first, batch };
+        // Without a sync, waking the writer would cost more than the write.
         if work.batch.durability == Durability::Relaxed
             && let Some(mut writer) = self.shared.idle()
         {
             return writer.transact_alone(&work);
         }
         let (reply, answer) = oneshot::channel();
-        jobs.send(Job { work, reply }).await.map_err(|_| StoreError::Closed)?;
+        jobs.send(WriteJob { work, reply }).await.map_err(|_| StoreError::Closed)?;
         self.shared.waiting.fetch_add(1, Ordering::AcqRel);
         answer.await.map_err(|_| StoreError::Closed)?
     }
@@ -100,7 +101,7 @@ impl Drop for WriterHandle {
 }
 
 impl Shared {
-    fn run(&self, mut queue: mpsc::Receiver<Job>) {
+    fn run(&self, mut queue: mpsc::Receiver<WriteJob>) {
         let mut group = Vec::new();
         loop {
             let count = queue.blocking_recv_many(&mut group, MAX_GROUP_BATCHES);
@@ -142,12 +143,13 @@ struct Writer {
 }
 
 impl Writer {
-    fn write(&mut self, jobs: Vec<Job>) {
+    fn write(&mut self, jobs: Vec<WriteJob>) {
         let (batches, replies): (Vec<Work>, Vec<Reply>) =
             jobs.into_iter().map(|job| (job.work, job.reply)).unzip();
         let results = match self.transact(&batches) {
             Ok(results) => results,
             Err(error) if batches.len() == 1 => vec![Err(error)],
+            // One batch must not fail another that only shares its transaction.
             Err(_) => batches.iter().map(|batch| self.transact_alone(batch)).collect(),
         };
         for (reply, result) in replies.into_iter().zip(results) {
@@ -163,6 +165,7 @@ impl Writer {
 
     /// Writes a group in one transaction: a result for each batch, or the error that undid all.
     fn transact(&mut self, batches: &[Work]) -> Result<Vec<WriteResult>, StoreError> {
+        // The tail is in memory, so a rollback has to restore it by hand.
         let before = self.tail.clone();
         let written = self.write_group(batches);
         if written.is_err() {

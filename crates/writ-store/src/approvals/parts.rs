@@ -22,6 +22,7 @@ pub(crate) fn store_part(conn: &Connection, part: &NewPart) -> Result<(), StoreE
         return Err(Conflict::Exists { what: "approval by this key of ask", id: part.ask.to_string() }.into());
     }
     let mut card: Card = codec::from_json("card", &card)?;
+    // The card is what people see while others still must approve.
     card.approved_by.push(part.by.clone());
     execute(conn, "UPDATE ask SET card = ?2 WHERE id = ?1", params![ask, codec::to_json("card", &card)?])?;
     Ok(())

@@ -78,6 +78,7 @@ pub(crate) fn store_plan(conn: &Connection, plan: &NewPlan) -> Result<(), StoreE
     if added == 0 {
         return Err(Conflict::Exists { what: "plan", id: plan.ask.to_string() }.into());
     }
+    // Steps are rows, so that each use is one row's compare-and-swap.
     for (step, times) in (0_i64..).zip(&plan.times) {
         let sql = "INSERT INTO plan_step (ask, step, max_uses) VALUES (?1, ?2, ?3)";
         execute(conn, sql, params![plan.ask.as_str(), step, times])?;
@@ -123,6 +124,7 @@ pub(super) fn consume_step(
         |row| Ok(row.get(0)?),
     )?;
     let uses = uses.ok_or_else(spent)?;
+    // Each step has nonces of its own, derived from the signed one.
     let nonce = format!("{}/step/{}/{uses}", approval.nonce, used.step);
     let sql = "SELECT ends_at FROM plan WHERE ask = ?1";
     let ends: Option<i64> = query_one(conn, sql, [approval.ask.as_str()], |row| Ok(row.get(0)?))?;

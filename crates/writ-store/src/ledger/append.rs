@@ -59,6 +59,7 @@ impl Tail {
     ) -> Result<Self, StoreError> {
         let size = row::count_rows(conn)?;
         let least = row::least_size(conn, row::AT_OPENING)?;
+        // A ledger that was cut at its end is not appended to: the cut would be covered by the next head.
         if size < least {
             let text = format!("the database tells of {least} entries at least, there are {size}");
             return Err(StoreError::LedgerDamaged(text));
@@ -139,6 +140,7 @@ impl Tail {
             .map_err(|error| StoreError::Encode { what: "entry", message: error.to_string() })?;
         codec::check_size("entry", &payload)?;
         let mut salt = [0; SALT_BYTES];
+        // The salt goes with the payload when it is erased, so that the commitment confirms no guess.
         rand::rng().fill_bytes(&mut salt);
         let seq = self.frontier.size();
         let session = entry.session.map(|id| id.to_string());
@@ -203,6 +205,7 @@ impl Tail {
         if !self.size().is_multiple_of(HEAD_INTERVAL) {
             self.write_head(conn)?;
         }
+        // The head before this batch is covered by the new one.
         if !size.is_multiple_of(HEAD_INTERVAL) {
             execute(conn, "DELETE FROM ledger_head WHERE size = ?1", [int(size)])?;
         }
@@ -223,6 +226,7 @@ impl Tail {
     pub(crate) fn erase(&self, conn: &Connection, entry: EntrySeq, at: Timestamp) -> Result<(), StoreError> {
         erase::check_erasable(conn, entry, at)?;
         lost::forget_erased(conn, entry)?;
+        // A missing entry is refused below, where its payload is deleted.
         let leaf = if entry.0 < self.size() { StoredNodes(conn).node(0, entry.0)? } else { [0; 32] };
         if execute(conn, "DELETE FROM ledger_payload WHERE seq = ?1", [int(entry.0)])? == 0 {
             return Err(Conflict::Missing { what: "payload of entry", id: entry.to_string() }.into());
@@ -260,6 +264,7 @@ fn index_attempt(conn: &Connection, seq: u64, fact: &Fact) -> Result<(), StoreEr
                 "INSERT OR IGNORE INTO intent (attempt, entry) VALUES (?1, ?2)",
                 params![attempt.to_string(), int(seq)],
             )?;
+            // One attempt is one intent: a second one would be performed twice.
             if added == 0 {
                 return Err(Conflict::Exists { what: "attempt", id: attempt.to_string() }.into());
             }

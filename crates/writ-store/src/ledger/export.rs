@@ -173,6 +173,7 @@ fn write_entry(out: &mut dyn Write, found: &rusqlite::Row<'_>) -> Result<(), Exp
     let (line, payload) = entry_line(found)?;
     let line = codec::to_json("export line", &line)?;
     // The payload stands last and byte for byte as it was committed to, not as this program would write its value.
+    // The closing brace makes room for the payload.
     let fields = line.strip_suffix('}').unwrap_or(&line);
     let payload = payload.as_deref().map_or(Ok(Cow::Borrowed("null")), on_one_line)?;
     Ok(writeln!(out, "{fields},\"payload\":{payload}}}")?)

@@ -95,6 +95,7 @@ pub fn check_proof(proof: &Proof, keys: &[[u8; 32]]) -> Result<Proven, ProofErro
     .to_bytes();
     let payload = match (&proof.salt, &proof.payload) {
         (Some(salt), Some(payload)) => {
+            // The payload as text, not as a value: another spelling of the same JSON is not what was committed to.
             if row::commitment(&from_hex("salt", salt)?, payload.as_bytes())[..] != commitment[..] {
                 return Err(ProofError::Payload);
             }
@@ -106,6 +107,7 @@ pub fn check_proof(proof: &Proof, keys: &[[u8; 32]]) -> Result<Proven, ProofErro
     if !keys.iter().any(|key| verify_signature(key, &header, &signature)) {
         return Err(ProofError::Signature);
     }
+    // Bounded before it is hashed: a proof comes from a stranger.
     if proof.path.len() > MAX_PATH {
         return Err(ProofError::Malformed("path"));
     }

@@ -109,6 +109,7 @@ pub fn inclusion_path<S: Nodes>(index: u64, size: u64, nodes: &S) -> Result<Vec<
     if index >= size {
         return Ok(path);
     }
+    // Descends from the whole tree to the leaf, and takes the other half of each step.
     let (mut low, mut high) = (0, size);
     while high - low > 1 {
         let middle = low + split(high - low);
@@ -120,6 +121,7 @@ pub fn inclusion_path<S: Nodes>(index: u64, size: u64, nodes: &S) -> Result<Vec<
             low = middle;
         }
     }
+    // Collected from the root down; a verifier goes up.
     path.reverse();
     Ok(path)
 }
@@ -156,6 +158,7 @@ fn subtree_root<S: Nodes>(low: u64, high: u64, nodes: &S) -> Result<Hash, S::Err
     let width = high - low;
     if width.is_power_of_two() {
         let level = width.trailing_zeros();
+        // A whole subtree is one stored node.
         return nodes.node(level, low >> level);
     }
     let middle = low + split(width);

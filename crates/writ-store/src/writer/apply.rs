@@ -197,6 +197,7 @@ impl Progress<'_> {
         mut frame: ServerFrame,
     ) -> Result<(), StoreError> {
         let last = EntrySeq(self.tail.size().saturating_sub(1));
+        // Known only now: entries of the same batch come before it.
         if let Fact::Replied { to, .. } = &mut entry.fact {
             *to = last;
         }
@@ -209,6 +210,7 @@ impl Progress<'_> {
     }
 
     fn open_ask(&mut self, ask: &NewAsk) -> Result<(), StoreError> {
+        // The same question is asked once, even by two turns.
         if let Some(open) = approvals::find_open(self.conn, ask.card.prepared, ask.card.asked_at)? {
             self.receipt.asks.push(AskOpened { ask: open, merged: true });
             return Ok(());

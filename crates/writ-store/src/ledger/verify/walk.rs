@@ -55,6 +55,7 @@ impl<E: Into<StoreError>> From<E> for Stop {
 
 pub(super) fn verify(conn: &Connection, options: &VerifyOptions) -> Result<VerifyReport, StoreError> {
     let mut held: Vec<&Checkpoint> = options.held.iter().collect();
+    // The smallest is taken first, from the end.
     held.sort_by_key(|head| std::cmp::Reverse(head.size));
     let mut walk = Walk {
         conn,
@@ -81,6 +82,7 @@ pub(super) fn verify(conn: &Connection, options: &VerifyOptions) -> Result<Verif
     match walk.run() {
         Ok(()) => {}
         Err(Stop::Bad(problem)) => walk.report.problem = Some(problem),
+        // A damaged page is a finding, not a failure to look.
         Err(Stop::Error(StoreError::Corrupt(error))) => {
             let leaf = EntrySeq(walk.frontier.size());
             let text = format!("entry {leaf} cannot be read: {error}");
@@ -116,6 +118,7 @@ impl Walk<'_> {
         let mut found = statement.query([0])?;
         while let Some(row) = found.next()? {
             let seq = self.frontier.size();
+            // Positions are counted here: a row is never believed about its own.
             if row.get_ref(0)? != ValueRef::Integer(int(seq)) {
                 return Err(bad(seq, ProblemKind::Gap, format!("entry {seq} is missing")));
             }
@@ -123,6 +126,7 @@ impl Walk<'_> {
                 Ok(checked) => checked,
                 Err(rows::BadRow(kind, text)) => return Err(bad(seq, kind, format!("entry {seq}: {text}"))),
             };
+            // A forged ledger could name any number.
             if self.rotations.len() < MAX_ROTATIONS {
                 self.rotations.extend(checked.rotated);
             }
