@@ -453,9 +453,8 @@ impl Draft {
         })
     }
 
-    /// Returns the stop reason of an answer that came without one: only in a format that some servers leave
-    /// it out of, and there only where the server has ended the answer, or where it has calls and all of them
-    /// are whole.
+    /// Returns the stop reason of an answer without one, in a format that some servers leave it out of: only
+    /// where the server has ended the answer, or where it has calls and all of them are whole.
     fn implied_stop(&self) -> Option<StopReason> {
         if !self.may_imply_stop {
             return None;

@@ -40,6 +40,7 @@ pub(super) fn apply(conn: &Connection, tail: &mut Tail, ops: &[Op]) -> Result<Re
 }
 
 impl Progress<'_> {
+    // tidy: table
     fn op(&mut self, op: &Op, after: &[Op]) -> Result<(), StoreError> {
         let conn = self.conn;
         match op {
