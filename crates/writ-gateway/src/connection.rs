@@ -1,4 +1,4 @@
-//! One client: frames in, frames out, whatever carries them.
+//! The protocol of one client: frames in, frames out, over any transport.
 
 use std::fmt;
 use std::sync::Arc;
@@ -24,23 +24,23 @@ use crate::watch::Watch;
 
 /// Frames that may wait for one client.
 const OUTBOX: usize = 512;
-/// How long a client may refuse to read before it is let go.
+/// The longest time that a client may refuse to read before its connection ends.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long the last word of a connection may take.
+/// The longest time for the closing message.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
-/// How often a writer without pings wakes for nothing.
+/// The interval at which a writer without pings wakes and does nothing.
 const SELDOM: Duration = Duration::from_secs(24 * 60 * 60);
 /// Calls and answers of one client that are worked on at once.
 const MAX_CALLS: usize = 16;
-/// How long a client may take to prove who it is, where the connection does not (SIL-229).
+/// The time that a client has to prove who it is, if the connection does not prove it (SIL-229).
 pub(crate) const AUTH_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How frames look.
+/// The hint of refusals of malformed frames.
 const FRAMES: &str = "a frame is one object of JSON with a 'type', as /schemas/client-frame.json says";
 
-/// What a transport brings.
+/// Input that a transport delivers.
 #[derive(Debug)]
-pub(crate) enum Heard {
+pub(crate) enum ClientInput {
     /// The text of a frame.
     Frame(String),
     /// A sign of life that is no frame.
@@ -55,9 +55,9 @@ pub(crate) enum Heard {
     Malformed,
 }
 
-/// What a transport takes.
+/// Output that a transport accepts.
 #[derive(Debug)]
-pub(crate) enum Said {
+pub(crate) enum ClientOutput {
     /// The text of a frame.
     Frame(String),
     /// Asks for a sign of life, where the transport can.
@@ -66,7 +66,7 @@ pub(crate) enum Said {
     Close(Close),
 }
 
-/// Why a connection ends.
+/// The reason why a connection ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Close {
     /// The client has left.
@@ -75,15 +75,15 @@ pub(crate) enum Close {
     Stopping,
     /// A frame was too large.
     TooLarge,
-    /// The client said what is no text.
+    /// The client sent something that is no text.
     NoText,
-    /// The client said what is not UTF-8.
+    /// The client sent something that is not UTF-8.
     NotUtf8,
     /// The client has broken the rules of the transport.
     Malformed,
     /// The client has not proven who it is.
     Unproven,
-    /// Nothing was heard for too long.
+    /// The client was silent for too long.
     Idle,
 }
 
@@ -92,21 +92,21 @@ pub(crate) type Prove = Arc<dyn Fn(&str) -> Option<BearerProof> + Send + Sync>;
 /// Takes one frame's worth of a client's allowance: how long to wait, if there is nothing left.
 pub(crate) type Pace = Arc<dyn Fn() -> Result<(), Duration> + Send + Sync>;
 
-/// What the surface knows of a client, and how it speaks.
+/// The facts about a client that its surface knows, and the form of its frames.
 pub(crate) struct Terms {
-    /// Who it is, as far as the connection proves it.
+    /// The proof that the connection itself gives.
     pub(crate) evidence: Evidence,
     /// Proves who it is by its first frame; `None`: the connection alone counts.
     pub(crate) prove: Option<Prove>,
-    /// Where it is.
+    /// The surface that it uses.
     pub(crate) surface: Surface,
-    /// How frames look.
+    /// The form of its frames.
     pub(crate) shape: Shape,
     /// The session that it joins at once.
     pub(crate) session: Option<SessionId>,
     /// After how much silence it is let go; `None`: never.
     pub(crate) idle: Option<Duration>,
-    /// How much it may say; `None`: as much as it likes.
+    /// Limits the rate of its frames; none: there is no limit.
     pub(crate) pace: Option<Pace>,
 }
 
@@ -116,7 +116,7 @@ impl fmt::Debug for Terms {
     }
 }
 
-/// What a connection knows.
+/// The state of a connection.
 struct Connection {
     engine: Engine,
     terms: Terms,
@@ -133,8 +133,8 @@ struct Connection {
 /// Serves one client until it leaves, the engine stops, or it breaks the protocol.
 pub(crate) async fn run<H, S>(mut heard: H, said: S, terms: Terms, engine: Engine, stop: CancellationToken)
 where
-    H: Stream<Item = Heard> + Unpin,
-    S: Sink<Said> + Unpin + Send + 'static,
+    H: Stream<Item = ClientInput> + Unpin,
+    S: Sink<ClientOutput> + Unpin + Send + 'static,
 {
     let (outbox, waiting) = mpsc::channel::<Numbered>(OUTBOX);
     let (closing, closed) = oneshot::channel();
@@ -183,11 +183,11 @@ where
 struct Writer<S> {
     said: S,
     shape: Shape,
-    /// How often a sign of life is asked for.
+    /// The interval of pings; none: there are no pings.
     ping: Option<Duration>,
 }
 
-impl<S: Sink<Said> + Unpin> Writer<S> {
+impl<S: Sink<ClientOutput> + Unpin> Writer<S> {
     async fn run(
         mut self,
         mut waiting: mpsc::Receiver<Numbered>,
@@ -199,10 +199,10 @@ impl<S: Sink<Said> + Unpin> Writer<S> {
         loop {
             let next = tokio::select! {
                 frame = waiting.recv() => match frame {
-                    Some(frame) => self.shape.line(&frame).map(Said::Frame),
+                    Some(frame) => self.shape.line(&frame).map(ClientOutput::Frame),
                     None => break,
                 },
-                _ = pings.tick() => self.ping.map(|_| Said::Ping),
+                _ = pings.tick() => self.ping.map(|_| ClientOutput::Ping),
             };
             let Some(next) = next else { continue };
             match timeout(WRITE_TIMEOUT, self.said.send(next)).await {
@@ -214,15 +214,15 @@ impl<S: Sink<Said> + Unpin> Writer<S> {
             }
         }
         if let Ok(why) = closed.await {
-            // A client that is gone needs no farewell.
-            let _ = timeout(CLOSE_TIMEOUT, self.said.send(Said::Close(why))).await;
+            // A client that has disconnected needs no closing message.
+            let _ = timeout(CLOSE_TIMEOUT, self.said.send(ClientOutput::Close(why))).await;
         }
     }
 }
 
 impl Connection {
     /// Listens to the client until the connection has to end.
-    async fn listen<H: Stream<Item = Heard> + Unpin>(&mut self, heard: &mut H) -> Close {
+    async fn listen<H: Stream<Item = ClientInput> + Unpin>(&mut self, heard: &mut H) -> Close {
         if self.terms.evidence == Evidence::None
             && let Some(prove) = self.terms.prove.clone()
         {
@@ -251,21 +251,23 @@ impl Connection {
                 },
             };
             match next {
-                Some(Heard::Frame(text)) => {
+                Some(ClientInput::Frame(text)) => {
                     if !self.handle(&text).await {
                         return Close::Unproven;
                     }
                 }
-                Some(Heard::Alive) => {}
-                Some(Heard::TooLarge(limit)) => {
+                Some(ClientInput::Alive) => {}
+                Some(ClientInput::TooLarge(limit)) => {
                     let text = format!("a frame has more than {limit} bytes");
                     let hint = "send less at once, then connect again";
                     self.refuse(None, Report::new(Exit::Usage, "frame.too_large", text).hint(hint)).await;
                     return Close::TooLarge;
                 }
-                Some(Heard::NoText) => return self.broken("a frame is no text", Close::NoText).await,
-                Some(Heard::NotUtf8) => return self.broken("a frame is not UTF-8", Close::NotUtf8).await,
-                Some(Heard::Malformed) => {
+                Some(ClientInput::NoText) => return self.broken("a frame is no text", Close::NoText).await,
+                Some(ClientInput::NotUtf8) => {
+                    return self.broken("a frame is not UTF-8", Close::NotUtf8).await;
+                }
+                Some(ClientInput::Malformed) => {
                     return self.broken("a frame breaks the protocol", Close::Malformed).await;
                 }
                 None => return Close::Left,
@@ -288,7 +290,7 @@ impl Connection {
     }
 
     async fn send_at(&self, seq: u64, frame: ServerFrame) {
-        // A client that is gone needs no answer.
+        // A client that has disconnected needs no answer.
         let _ = self.outbox.send(Numbered { seq, frame }).await;
     }
 
@@ -318,7 +320,7 @@ impl Connection {
                     self.unproven("this is not the token of this home").await;
                     return false;
                 }
-                // A token that nobody looks at is not taken as if it had proven something.
+                // Accepting a token that is not checked would look as if it had proven something.
                 None => {
                     let text = "this socket takes no token: the process's user is proof enough";
                     Err(Report::new(Exit::Usage, "auth.not_here", text).hint("leave the 'auth' frame out"))
@@ -373,7 +375,7 @@ impl Connection {
         let (open, cards): (Vec<_>, Vec<_>) = joined.open.into_iter().unzip();
         let hello = ServerFrame::Hello { session: joined.session, turn: joined.turn, open };
         self.send_at(joined.seq, hello).await;
-        // Whoever wants the news alone has seen nothing.
+        // A client that asks for new frames alone has seen none.
         let other = seen > joined.seq && seen < NEWS_ONLY;
         if other {
             let text = "this session has another history than what was seen of it".to_owned();
@@ -414,7 +416,7 @@ impl Connection {
 
     async fn message(&self, text: String, client_id: String, along: Along) -> Result<(), Report> {
         let session = self.session.ok_or_else(no_session)?;
-        // Commands name their messages, so that one said twice is known again.
+        // Commands name their messages, so that a message sent twice is recognised.
         let client_id = if self.terms.surface == Surface::Local { client_id } else { named(client_id) };
         let entry =
             self.engine.receive_with(self.terms.evidence, session, client_id.clone(), text, along).await?;
@@ -465,18 +467,18 @@ fn frame(text: &str) -> Result<ClientFrame, Report> {
 }
 
 /// The token of the first frame; `Err(None)`: it is another frame.
-async fn first<H: Stream<Item = Heard> + Unpin>(heard: &mut H) -> Result<String, Option<Close>> {
+async fn first<H: Stream<Item = ClientInput> + Unpin>(heard: &mut H) -> Result<String, Option<Close>> {
     loop {
         return match heard.next().await {
-            Some(Heard::Alive) => continue,
-            Some(Heard::Frame(text)) => match frame(&text) {
+            Some(ClientInput::Alive) => continue,
+            Some(ClientInput::Frame(text)) => match frame(&text) {
                 Ok(ClientFrame::Auth { token }) => Ok(token),
                 Ok(_) | Err(_) => Err(None),
             },
-            Some(Heard::TooLarge(_)) => Err(Some(Close::TooLarge)),
-            Some(Heard::NoText) => Err(Some(Close::NoText)),
-            Some(Heard::NotUtf8) => Err(Some(Close::NotUtf8)),
-            Some(Heard::Malformed) => Err(Some(Close::Malformed)),
+            Some(ClientInput::TooLarge(_)) => Err(Some(Close::TooLarge)),
+            Some(ClientInput::NoText) => Err(Some(Close::NoText)),
+            Some(ClientInput::NotUtf8) => Err(Some(Close::NotUtf8)),
+            Some(ClientInput::Malformed) => Err(Some(Close::Malformed)),
             None => Err(Some(Close::Left)),
         };
     }

@@ -18,24 +18,24 @@ use writ_runtime::engine::{Engine, Surface};
 use writ_types::error::{Exit, Report, ToReport};
 use writ_types::frame::MAX_FRAME_BYTES;
 
-use crate::connection::{self, Heard, Said, Terms};
+use crate::connection::{self, ClientInput, ClientOutput, Terms};
 use crate::line::Shape;
 
 /// The most clients at once; one more waits until another leaves.
 pub const MAX_CONNECTIONS: usize = 256;
 
-/// How long to wait after a client could not be accepted.
+/// The pause after a client could not be accepted.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Why `control.sock` cannot be served.
+/// The reason why `control.sock` cannot be served.
 #[derive(Debug, thiserror::Error)]
 pub enum ControlError {
     /// The socket cannot be made.
     #[error("cannot listen on {path}: {source}")]
     Listen {
-        /// Where.
+        /// The path of the socket.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
 }
@@ -56,14 +56,15 @@ impl ToReport for ControlError {
 #[derive(Debug)]
 pub struct Control {
     listener: UnixListener,
-    /// Where nobody looks for it.
+    /// The temporary path, which clients do not look for.
     aside: PathBuf,
     path: PathBuf,
 }
 
 impl Control {
-    /// Makes the socket with mode 0600, aside of its place: whoever finds it there is served, and not told by its end
-    /// that the engine could not start. The caller holds the home's lock, so an old socket is nobody's.
+    /// Makes the socket with mode 0600 under a temporary path: a client that found it in its place could see
+    /// it end because the engine does not start. The caller holds the home's lock, so an old socket belongs
+    /// to no running engine.
     ///
     /// # Errors
     ///
@@ -78,16 +79,17 @@ impl Control {
                 Err(error) => return Err(failed(error)),
             }
         }
+        // The home has mode 0700, so no other user reaches it before its mode is set.
         let listener = UnixListener::bind(&aside).map_err(failed)?;
         std::fs::set_permissions(&aside, std::fs::Permissions::from_mode(0o600)).map_err(failed)?;
         Ok(Self { listener, aside, path: path.to_owned() })
     }
 
-    /// Puts the socket in its place, where clients find it.
+    /// Puts the socket in its place, so that clients find it.
     ///
     /// # Errors
     ///
-    /// If the folder is gone or not writable any more.
+    /// If the folder is missing or not writable.
     pub fn open(self) -> Result<OpenControl, ControlError> {
         std::fs::rename(&self.aside, &self.path)
             .map_err(|source| ControlError::Listen { path: self.path.clone(), source })?;
@@ -103,7 +105,7 @@ pub struct OpenControl {
 }
 
 impl OpenControl {
-    /// Serves clients until told to stop; then waits until every connection has ended.
+    /// Serves clients until `stop` is cancelled; then waits until every connection has ended.
     pub async fn serve(self, engine: Engine, stop: CancellationToken) {
         let room = Arc::new(Semaphore::new(MAX_CONNECTIONS));
         let connections = TaskTracker::new();
@@ -119,6 +121,7 @@ impl OpenControl {
                 drop(place);
             });
         }
+        // The listener first: a client must not connect to a socket that is not served.
         drop(self.listener);
         let _ = std::fs::remove_file(&self.path);
         connections.close();
@@ -131,14 +134,14 @@ async fn serve(stream: UnixStream, engine: Engine, stop: CancellationToken) {
     let evidence = stream.peer_cred().map_or(Evidence::None, |cred| Evidence::PeerUid(cred.uid()));
     let (sink, lines) = Framed::new(stream, LinesCodec::new_with_max_length(MAX_FRAME_BYTES)).split();
     let heard = lines.take_while(|line| ready(!is_broken(line))).map(|line| match line {
-        Ok(line) => Heard::Frame(line),
-        Err(LinesCodecError::MaxLineLengthExceeded) => Heard::TooLarge(MAX_FRAME_BYTES),
-        Err(LinesCodecError::Io(_)) => Heard::NotUtf8,
+        Ok(line) => ClientInput::Frame(line),
+        Err(LinesCodecError::MaxLineLengthExceeded) => ClientInput::TooLarge(MAX_FRAME_BYTES),
+        Err(LinesCodecError::Io(_)) => ClientInput::NotUtf8,
     });
     let said = sink.with_flat_map(|said| {
         futures::stream::iter(match said {
-            Said::Frame(line) => Some(Ok::<_, LinesCodecError>(line)),
-            Said::Ping | Said::Close(_) => None,
+            ClientOutput::Frame(line) => Some(Ok::<_, LinesCodecError>(line)),
+            ClientOutput::Ping | ClientOutput::Close(_) => None,
         })
     });
     let terms = Terms {
@@ -153,7 +156,7 @@ async fn serve(stream: UnixStream, engine: Engine, stop: CancellationToken) {
     connection::run(heard, said, terms, engine, stop).await;
 }
 
-/// Whether the connection is of no more use. A line that is not UTF-8 is the client's mistake.
+/// Returns true if the connection cannot be used further. A line that is not UTF-8 is the client's mistake.
 fn is_broken(line: &Result<String, LinesCodecError>) -> bool {
     matches!(line, Err(LinesCodecError::Io(error)) if error.kind() != io::ErrorKind::InvalidData)
 }

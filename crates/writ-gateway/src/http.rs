@@ -16,9 +16,10 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::middleware;
 use axum::response::{IntoResponse as _, Response};
-use axum::routing::{get, post};
+use axum::routing::{MethodRouter, get};
+use schemars::JsonSchema;
 use secrecy::SecretString;
-use serde_json::json;
+use serde::Serialize;
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
@@ -30,13 +31,14 @@ use writ_types::credential::Reference;
 use writ_types::error::Report;
 use writ_types::unit::Timestamp;
 
-use accept::{Acceptor, Place, Waiting};
+use accept::{Acceptor, Place, UnprovenConnections};
 use base::BasePath;
 use config::{HttpError, ServerConfig, may_serve};
 use guard::{FAILURES_BURST, FAILURES_PER_SEC, Hosts, Speaker};
 use keys::Keys;
 use rate::Limiter;
 use reply::Refusal;
+use route::{ApiRequest, NoBody};
 
 pub(crate) use reply::SHOW_PROOF;
 
@@ -58,7 +60,17 @@ mod page;
 
 mod socket;
 
+mod route;
+
+mod routes;
+
+mod methods;
+
+mod query;
+
 mod api;
+
+mod sessions;
 
 mod base;
 
@@ -70,11 +82,11 @@ mod openapi;
 
 mod schema;
 
-/// Where the port of the running server stands, below the runtime folder.
+/// The file with the port of the running server, below the runtime folder.
 pub const PORT_FILE: &str = "server.port";
-/// What to do where sessions of the page cannot be kept.
+/// The hint for sessions of the page that cannot be stored.
 const RUNTIME_FOLDER: &str = "free some space, and check owner and mode of the home's folder 'runtime'";
-/// How much more than one session one address may ask for: it may have several.
+/// The factor by which one address may send more than one session: it may have several.
 const SESSIONS_PER_ADDRESS: u32 = 8;
 
 /// Takes secrets in.
@@ -87,7 +99,7 @@ pub trait SecretIntake: Send + Sync {
     fn store(&self, name: &Reference, value: SecretString) -> Result<(), Report>;
 }
 
-/// What the server is given.
+/// The parts that the server is made of.
 #[derive(Default)]
 pub struct Parts {
     /// Settings.
@@ -124,14 +136,14 @@ pub struct Stops {
     pub stop: CancellationToken,
 }
 
-/// What is known of the other end of a connection.
+/// The other end of a connection.
 #[derive(Clone, Debug)]
 struct Peer {
     address: SocketAddr,
     place: Place,
 }
 
-/// What all requests share.
+/// The state that all requests share.
 struct Shared {
     engine: Engine,
     config: ServerConfig,
@@ -186,12 +198,12 @@ impl Http {
         Ok(Self { listeners, address, keys, parts })
     }
 
-    /// Where it listens.
+    /// Returns the first address that it listens on.
     pub const fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Serves until told to stop; then waits until every connection has ended.
+    /// Serves until `stops` are cancelled; then waits until every connection has ended.
     pub async fn serve(self, engine: Engine, stops: Stops) {
         let Self { listeners, address, keys, parts } = self;
         let Parts { config, runtime, token: _, secrets } = parts;
@@ -217,7 +229,7 @@ impl Http {
         let acceptor = Acceptor {
             router: router(&shared),
             room: Arc::new(Semaphore::new(accept::MAX_CONNECTIONS)),
-            waiting: Arc::new(Waiting::default()),
+            waiting: Arc::new(UnprovenConnections::default()),
             connections: TaskTracker::new(),
             closing: stops.closing.clone(),
         };
@@ -229,8 +241,10 @@ impl Http {
         stops.stop.cancelled().await;
         stops.closing.cancel();
         for one in accepting {
+            // A task that panicked has nothing more to serve.
             let _ended = one.await;
         }
+        // Before the wait: commands must not send clients to a server that closes.
         let _ = std::fs::remove_file(port_file);
         connections.close();
         sockets.close();
@@ -250,6 +264,7 @@ fn listen(address: SocketAddr) -> Result<TcpListener, HttpError> {
         }
     };
     let listener = std::net::TcpListener::bind(address).map_err(failed)?;
+    // `from_std` expects it, and would block the runtime otherwise.
     listener.set_nonblocking(true).map_err(failed)?;
     TcpListener::from_std(listener).map_err(failed)
 }
@@ -260,48 +275,9 @@ pub fn running_port(runtime: &Path) -> Option<u16> {
 }
 
 fn router(shared: &Arc<Shared>) -> Router {
-    let sessions = get(api::session).delete(api::close_session);
-    // Whoever only looks, such as a preview of a link, does not use it up: `get` alone would answer HEAD, too.
-    let link = get(use_link).head(not_get).fallback(not_get);
-    let api = Router::new()
-        .route("/state", get(api::state))
-        .route("/sessions", get(api::sessions).post(api::open_session))
-        .route("/sessions/{id}", sessions.clone())
-        .route("/sessions/{id}/messages", post(api::message))
-        .route("/sessions/{id}/diff", get(api::diff))
-        .route("/sessions/{id}/apply", post(api::apply))
-        .route("/sessions/{id}/files/{file}", get(api::sent_file))
-        .route("/approvals", get(api::approvals))
-        .route("/approvals/{id}", get(api::approval).post(api::decide).delete(api::revoke))
-        .route("/approvals/in-force", get(api::in_force))
-        .route("/approvals/review", get(api::review))
-        .route("/approvals/{id}/rests-on", get(api::approval_rests_on))
-        .route("/undo", get(api::undos))
-        .route("/undo/{attempt}", post(api::undo))
-        .route("/approvals/{id}/challenge", post(passkeys::challenge))
-        .route("/passkeys", get(passkeys::list))
-        .route("/passkeys/begin", post(passkeys::begin))
-        .route("/passkeys/finish", post(passkeys::finish))
-        .route("/ledger", get(api::ledger))
-        .route("/ledger/{seq}/proof", get(api::proof))
-        .route("/ledger/{seq}/rests-on", get(api::rests_on))
-        .route("/logout", post(logout));
-    let served = Router::new()
-        .nest("/api/v1", api)
-        .route("/ws", get(socket::open))
-        .route("/ws/{id}", get(socket::open_session))
-        .route("/sessions", get(api::sessions).post(api::open_plain_session))
-        .route("/sessions/{id}", sessions)
-        .route("/v1/models", get(openai::models))
-        .route("/v1/models/{id}", get(openai::model))
-        .route("/v1/chat/completions", post(openai::chat::completions))
-        .route("/v1/responses", post(openai::responses::create))
-        .route("/secrets/{ref}", post(api::secret))
-        .route("/openapi.json", get(openapi::document))
-        .route("/schemas/{name}", get(schema::schema))
-        .route("/health", get(health))
-        .route("/metrics", get(metrics))
-        .route("/link/{code}", link)
+    let routes = routes::all().into_iter();
+    let served = routes.fold(Router::new(), |router, route| router.route(route.path, route.served));
+    let served = served
         .method_not_allowed_fallback(wrong_method)
         .fallback(elsewhere)
         .layer(middleware::from_fn_with_state(Arc::clone(shared), guard::guard))
@@ -311,11 +287,25 @@ fn router(shared: &Arc<Shared>) -> Router {
     Router::new().fallback_service(served).layer(based)
 }
 
-async fn health(State(shared): State<Arc<Shared>>) -> Response {
-    reply::ok(&json!({ "status": "ok", "connections": shared.clients.load(Ordering::Relaxed) }))
+/// The state of the server.
+#[derive(Serialize, JsonSchema)]
+struct Health {
+    /// `ok`.
+    status: &'static str,
+    /// WebSockets that are served.
+    connections: u64,
 }
 
-/// In the format that is asked for; without a wish, in the one that everybody reads.
+async fn health(request: ApiRequest<NoBody>) -> Result<Health, Refusal> {
+    Ok(Health { status: "ok", connections: request.shared.clients.load(Ordering::Relaxed) })
+}
+
+/// Serves a link to `GET` alone: a preview of a link, which sends `HEAD`, must not use it up.
+fn link_route() -> MethodRouter<Arc<Shared>> {
+    get(use_link).head(not_get).fallback(not_get)
+}
+
+/// Writes the format that the client accepts; by default the one that every tool reads.
 async fn metrics(State(shared): State<Arc<Shared>>, headers: HeaderMap) -> Response {
     let accepted =
         headers.get(header::ACCEPT).and_then(|accepted| accepted.to_str().ok()).unwrap_or_default();
@@ -391,9 +381,9 @@ async fn elsewhere(request: Request) -> Response {
 }
 
 /// One WebSocket that is served.
-struct Counted(Arc<AtomicU64>);
+struct SocketCount(Arc<AtomicU64>);
 
-impl Drop for Counted {
+impl Drop for SocketCount {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
@@ -404,8 +394,8 @@ impl Shared {
         SystemClock.now()
     }
 
-    fn count(&self) -> Counted {
+    fn count(&self) -> SocketCount {
         self.clients.fetch_add(1, Ordering::Relaxed);
-        Counted(Arc::clone(&self.clients))
+        SocketCount(Arc::clone(&self.clients))
     }
 }

@@ -7,7 +7,7 @@ use writ_types::id::SessionId;
 
 use crate::connection::refusal;
 
-/// How the frames of a client look.
+/// The form of a client's frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Shape {
     /// As [`writ_types::frame`] has them.
@@ -28,6 +28,7 @@ impl Shape {
         let (Self::Session(session), ServerFrame::Message { turn, text, .. }) = (self, &frame.frame) else {
             return serde_json::to_string(frame).ok();
         };
+        // `insert` replaces the value of a name and leaves its place.
         let Ok(Value::Object(mut fields)) = serde_json::to_value(frame) else { return None };
         fields.insert("type".to_owned(), "response".into());
         fields.insert("content".to_owned(), text.as_str().into());

@@ -1,4 +1,4 @@
-//! One client's view of a session: every kept frame once and in order, and what is not kept as it comes.
+//! One client's view of a session: every stored frame once and in order, and other frames as they come.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::connection::refusal;
 pub(crate) struct Watch {
     pub(crate) engine: Engine,
     pub(crate) session: SessionId,
-    /// The last kept frame that the client has.
+    /// The last stored frame that the client has.
     pub(crate) last: u64,
     pub(crate) live: broadcast::Receiver<Arc<Numbered>>,
     pub(crate) outbox: mpsc::Sender<Numbered>,
@@ -27,10 +27,10 @@ pub(crate) struct Watch {
     pub(crate) gone: CancellationToken,
 }
 
-/// What a frame of the live stream means for a client.
+/// The treatment of a frame of the live stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
-    /// It comes next, or is not kept.
+    /// It comes next, or is not stored.
     Send,
     /// The client has it.
     Known,
@@ -48,16 +48,17 @@ const fn step(last: u64, seq: u64) -> Step {
     }
 }
 
-/// Why a watch ends.
+/// The reason why a watch ends.
 enum End {
-    /// The client is gone or has joined another session.
+    /// The client has disconnected or joined another session.
     Left,
-    /// The client must be told.
+    /// An error for the client.
     Broken(Report),
 }
 
 impl Watch {
-    /// Watches until the client leaves, or the session cannot be read any more; the client is told so then.
+    /// Watches until the client leaves, or until the session cannot be read, which the client is sent as an
+    /// error.
     pub(crate) async fn run(mut self) {
         match self.follow().await {
             End::Left if self.gone.is_cancelled() => self.last_words(),
@@ -76,6 +77,7 @@ impl Watch {
         }
         loop {
             let frame = tokio::select! {
+                // A client that has left is not sent one frame more.
                 biased;
                 () = self.stop.cancelled() => return End::Left,
                 frame = self.live.recv() => frame,
@@ -86,7 +88,7 @@ impl Watch {
                     Step::Known => Ok(()),
                     Step::Gap => self.catch_up().await,
                 },
-                // This client was too slow for the live stream: what is kept comes from the store.
+                // This client was too slow for the live stream: the store has the frames that it missed.
                 Err(broadcast::error::RecvError::Lagged(_)) => self.catch_up().await,
                 Err(broadcast::error::RecvError::Closed) => {
                     let text = "the engine has put it aside";
@@ -100,7 +102,7 @@ impl Watch {
         }
     }
 
-    /// Sends what is kept and the client does not have, page by page.
+    /// Sends the stored frames that the client does not have, page by page.
     async fn catch_up(&mut self) -> Result<(), End> {
         loop {
             let frames = self.engine.frames_after(self.session, self.last).map_err(End::Broken)?;
@@ -123,25 +125,28 @@ impl Watch {
                 return Ok(());
             }
         }
+        // Only the end of the connection sends it: a client that joined another session must not see this one.
         if self.gone.is_cancelled() {
             self.say_at_last(frame);
         }
         Err(End::Left)
     }
 
-    /// Hands on what was said before the connection began to end: the answer of a turn that ended with the engine.
+    /// Sends the frames that came before the connection began to end: the answer of a turn that ended with
+    /// the engine.
     fn last_words(&mut self) {
         loop {
             match self.live.try_recv() {
                 Ok(frame) if step(self.last, frame.seq) == Step::Known => {}
                 Ok(frame) => self.say_at_last(Arc::unwrap_or_clone(frame)),
+                // There is no time to read the store; the client reads it when it returns.
                 Err(TryRecvError::Lagged(_)) => {}
                 Err(TryRecvError::Empty | TryRecvError::Closed) => return,
             }
         }
     }
 
-    /// Whoever is too slow for it asks again at the next start: what counts is kept.
+    /// A client that is too slow for it asks again at the next start: stored frames are not dropped.
     fn say_at_last(&mut self, frame: Numbered) {
         self.last = self.last.max(frame.seq);
         let _left_behind = self.outbox.try_send(frame);

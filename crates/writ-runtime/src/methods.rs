@@ -16,7 +16,9 @@ use writ_types::api::gate::{CaseVerdict, GateCase, GateDecision, GateReceipt};
 use writ_types::api::key::{
     KeyList, NotedKey, OrderList, OrderName, OrderSession, Revocation, RevocationRequest, StoredOrder,
 };
-use writ_types::api::ledger::{EntryName, Erasure, ErasureRequest, LedgerFilter, LedgerPage, Provenance};
+use writ_types::api::ledger::{
+    EntryName, EntryProof, Erasure, ErasureRequest, LedgerFilter, LedgerPage, Provenance,
+};
 use writ_types::api::memory::{MemoryHits, MemoryName, MemoryQuery, NewFact};
 use writ_types::api::model::{ModelList, ModelName};
 use writ_types::api::project::{
@@ -36,7 +38,7 @@ use params::{
 
 pub mod params;
 
-/// Who may call a method.
+/// The callers that a method accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallAccess {
     /// The owner's terminal alone. The method makes keys, decides who may approve, starts what runs outside a session, spends
@@ -139,7 +141,7 @@ macro_rules! methods {
                 match name { $($wire => Some(Self::$name),)+ _ => None }
             }
 
-            /// Who may call it.
+            /// The callers that it accepts.
             pub const fn access(self) -> CallAccess {
                 match self { $(Self::$name => $access),+ }
             }
@@ -270,7 +272,7 @@ methods! {
     /// Lists entries of the ledger, newest first.
     LedgerList = "ledger.list", LedgerFilter => LedgerPage, Read, Get ["/api/v1/ledger"];
     /// Proves that an entry is in the ledger.
-    LedgerProof = "ledger.proof", EntryName => writ_store::ledger::proof::Proof, Read;
+    LedgerProof = "ledger.proof", EntryName => EntryProof, Read;
     /// Shows what an entry rests on, entry by entry; nothing if it has no label.
     LedgerRestsOn = "ledger.rests_on", EntryName => Provenance, Read,
         Get ["/api/v1/ledger/{seq}/rests-on"], of Entry, or [404];

@@ -20,19 +20,19 @@ use super::Peer;
 
 /// The most connections at once.
 pub(super) const MAX_CONNECTIONS: usize = 2_048;
-/// The most connections that have proven nothing yet; one more ends the oldest of them, so that sockets which are
-/// opened and left alone keep nobody out.
+/// The most connections that have proven nothing yet; one more ends the oldest of them, so that sockets which
+/// are opened and left alone block no other client.
 const MAX_UNPROVEN: usize = 256;
-/// How long a client may take to send the head of a request, the first one and each next one.
+/// The time that a client has to send the head of a request, the first one and each next one.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(15);
 /// The largest head of a request, in bytes.
 const MAX_HEAD_BYTES: usize = 32 * 1024;
-/// How long to wait after a client could not be accepted.
+/// The pause after a client could not be accepted.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Connections without proof, oldest first.
 #[derive(Debug, Default)]
-pub(super) struct Waiting {
+pub(super) struct UnprovenConnections {
     places: Mutex<VecDeque<Place>>,
 }
 
@@ -50,12 +50,13 @@ impl Place {
     }
 }
 
-impl Waiting {
+impl UnprovenConnections {
     /// Gives a new connection a place; the oldest one loses its own if there are too many.
     fn enter(&self) -> Place {
         let place = Place { cut: CancellationToken::new(), proven: CancellationToken::new() };
         // The list is whole after every step, so poison is ignored.
         let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
+        // Proven connections leave here, so that proving needs no lock.
         places.retain(|place| !place.proven.is_cancelled());
         while places.len() >= MAX_UNPROVEN
             && let Some(oldest) = places.pop_front()
@@ -67,21 +68,22 @@ impl Waiting {
     }
 }
 
-/// What every connection needs.
+/// The state that accepted connections share.
 #[derive(Clone)]
 pub(super) struct Acceptor {
     pub(super) router: Router,
     pub(super) room: Arc<Semaphore>,
-    pub(super) waiting: Arc<Waiting>,
+    pub(super) waiting: Arc<UnprovenConnections>,
     pub(super) connections: TaskTracker,
     /// No new connections and requests.
     pub(super) closing: CancellationToken,
 }
 
 impl Acceptor {
-    /// Accepts connections until told to stop.
+    /// Accepts connections until the server closes.
     pub(super) async fn run(self, listener: TcpListener) {
         loop {
+            // Room first: without it, clients wait in the queue of the system.
             let Ok(room) = Arc::clone(&self.room).acquire_owned().await else { return };
             let accepted = tokio::select! {
                 () = self.closing.cancelled() => return,
@@ -126,8 +128,10 @@ impl Acceptor {
         let mut connection = std::pin::pin!(connection);
         let served = tokio::select! {
             served = connection.as_mut() => served,
+            // Dropping the connection closes the socket at once.
             () = place.cut.cancelled() => return,
             () = self.closing.cancelled() => {
+                // The request that is being served may still end.
                 connection.as_mut().graceful_shutdown();
                 connection.await
             }
@@ -144,7 +148,7 @@ mod tests {
 
     #[test]
     fn the_oldest_connection_without_proof_goes_first() {
-        let waiting = Waiting::default();
+        let waiting = UnprovenConnections::default();
         let proven = waiting.enter();
         proven.prove();
         let first = waiting.enter();

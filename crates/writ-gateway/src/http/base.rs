@@ -14,7 +14,8 @@ use super::{Peer, Shared};
 const HEADER: &str = "x-forwarded-prefix";
 /// The longest such path, in bytes.
 const MAX_LEN: usize = 200;
-/// What begins paths of this server itself: a proxy's path that began so could not be told from one of them.
+/// First segments of this server's own paths: a proxy's path that began with one could not be distinguished
+/// from them.
 const OWN: [&str; 12] = [
     "api",
     "v1",
@@ -37,6 +38,7 @@ pub(crate) struct BasePath(String);
 impl BasePath {
     /// Reads `/writ`, also with a slash at its end; `/` is the root. Returns `None` for what is no such path.
     pub(crate) fn parse(text: &str) -> Option<Self> {
+        // Proxies write the prefix with and without a slash at its end.
         let path = text.trim().trim_end_matches('/');
         if path.is_empty() {
             return Some(Self::default());
@@ -70,7 +72,9 @@ fn forwarded(headers: &HeaderMap) -> Option<BasePath> {
 /// Takes the base path off a request, before it is judged and routed, and notes below which one it was made.
 pub(crate) async fn strip(State(shared): State<Arc<Shared>>, mut request: Request, next: Next) -> Response {
     let peer = request.extensions().get::<Peer>().map(|peer| peer.address);
+    // Other senders could use the header to move the page below a path of their choice.
     let by_proxy = shared.hosts.is_proxy(peer).then(|| forwarded(request.headers())).flatten();
+    // The settings come first: some proxies leave the path in and still send the header.
     let named = [shared.hosts.base(), by_proxy.as_ref()];
     let path = request.uri().path();
     let found = named.into_iter().flatten().find_map(|base| Some((base, base.strip(path)?)));

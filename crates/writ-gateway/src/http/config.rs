@@ -11,26 +11,27 @@ use writ_types::error::{Exit, Report, ToReport};
 
 /// The port, unless configured otherwise (SIL-226).
 pub const PORT: u16 = 8420;
-/// The shortest token that may be configured, in bytes: nobody guesses 16 random ones.
+/// The shortest token that may be configured, in bytes: 16 random ones cannot be guessed.
 pub const MIN_TOKEN_BYTES: usize = 16;
 
 /// Settings of the server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ServerConfig {
-    /// Whether HTTP is served. Without it: by `writ start`, not by engines that commands start.
+    /// Serves HTTP. Default: true for `writ start`, false for engines that commands start.
     pub enabled: Option<bool>,
     /// The address. Default `127.0.0.1`, which brings `::1` along; any other needs `auth_token`.
     pub host: IpAddr,
     /// The port; 0: any that is free. Default [`PORT`].
     pub port: u16,
-    /// The token of programs; without it, one is made at the start and kept in `runtime/api.token`.
+    /// The token of programs; without it, one is made at the start and stored in `runtime/api.token`.
     pub auth_token: Option<CredentialRef>,
     /// Further names, or names with ports, under which the server is reached. Default none.
     pub allowed_hosts: Vec<String>,
     /// Pages of these other origins may call the API with the token. Default none.
     pub allowed_origins: Vec<String>,
-    /// Addresses of reverse proxies whose word for the client's address, TLS and path counts. Default none.
+    /// Addresses of reverse proxies that are trusted to name the client's address, TLS and path. Default
+    /// none.
     pub trusted_proxies: Vec<IpAddr>,
     /// The path below which a reverse proxy shows this server, if it leaves that path in requests. Default none.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -43,12 +44,12 @@ pub struct ServerConfig {
     pub max_message_bytes: usize,
     /// After how many seconds of silence a WebSocket is closed. Default 300 (SCL-086).
     pub idle_timeout_secs: u64,
-    /// How many seconds turns and requests get to end when the engine stops. Default 10 (SCL-085).
+    /// The seconds that turns and requests have to end when the engine stops. Default 10 (SCL-085).
     pub graceful_shutdown_secs: u64,
 }
 
 impl ServerConfig {
-    /// Whether this may be served, as far as the settings alone tell.
+    /// Checks from the settings alone that this may be served.
     ///
     /// # Errors
     ///
@@ -57,7 +58,7 @@ impl ServerConfig {
         may_serve(self.host, self.auth_token.is_some())
     }
 
-    /// Whether `base_path` is a path.
+    /// Checks that `base_path` is a path.
     ///
     /// # Errors
     ///
@@ -70,7 +71,7 @@ impl ServerConfig {
     }
 }
 
-/// Whether an address may be served: what others can reach takes a token that its owner has chosen.
+/// Checks that an address may be served: one that others can reach needs a token that the owner has chosen.
 pub(super) const fn may_serve(host: IpAddr, has_token: bool) -> Result<(), HttpError> {
     if host.is_loopback() || has_token { Ok(()) } else { Err(HttpError::NoToken(host)) }
 }
@@ -95,7 +96,7 @@ impl Default for ServerConfig {
     }
 }
 
-/// Why the server cannot be started.
+/// The reason why the server cannot be started.
 #[derive(Debug, thiserror::Error)]
 pub enum HttpError {
     /// Others can reach the address, and no token is configured.
@@ -107,23 +108,23 @@ pub enum HttpError {
     /// The base path is none.
     #[error("server.base_path is '{0}', which is no path of a proxy")]
     BasePath(String),
-    /// Somebody else listens there.
+    /// Another program listens there.
     #[error("{0} is in use")]
     InUse(SocketAddr),
     /// The address cannot be listened on.
     #[error("cannot listen on {address}: {source}")]
     Listen {
-        /// Where.
+        /// The address.
         address: SocketAddr,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
     /// A file of the runtime folder cannot be read or written.
     #[error("{path} cannot be used: {source}")]
     File {
-        /// Which.
+        /// The path of the file.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
 }

@@ -1,4 +1,4 @@
-//! Who may ask: every request passes here, before anything else looks at it.
+//! The first check of every request: host, origin, rate and proof.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -21,19 +21,19 @@ use super::{Peer, Shared};
 pub(crate) const COOKIE: &str = "writ_session";
 /// The subprotocol of WebSockets; a token comes as a second one, after `bearer.`.
 pub(crate) const PROTOCOL: &str = "writ";
-/// What stands before the token among the subprotocols.
+/// The prefix of the token among the subprotocols.
 const BEARER_PROTOCOL: &str = "bearer.";
 /// Wrong tokens and links per second of one address.
 pub(crate) const FAILURES_PER_SEC: u32 = 1;
 /// Wrong tokens and links of one address at once.
 pub(crate) const FAILURES_BURST: u32 = 20;
 
-/// Where nobody gets without proof; anything below these, too.
+/// Paths that need proof; all paths below these need it, too.
 const GUARDED: [&str; 6] = ["/api", "/v1", "/sessions", "/secrets", "/ws", "/metrics"];
 /// Paths that take no query: it could only be meant to point the page somewhere else, or carry a token.
 const NO_QUERY: [&str; 3] = ["/", "/ws", "/link"];
 
-/// Who asks.
+/// The sender of a request.
 #[derive(Clone, Debug)]
 pub(crate) struct Speaker {
     /// The proof.
@@ -44,12 +44,12 @@ pub(crate) struct Speaker {
     pub(crate) address: IpAddr,
     /// The origin of the page of this server that asks, where it says so.
     pub(crate) origin: Option<String>,
-    /// Whether it came through TLS, as a proxy that is trusted says.
+    /// True if a trusted proxy says that the request came through TLS.
     pub(crate) tls: bool,
 }
 
-/// What a request shows.
-enum Shown {
+/// The proof that a request presents.
+enum PresentedProof {
     Nothing,
     /// A good token or session, and the name that it is counted under.
     Proof(BearerProof, String),
@@ -98,7 +98,7 @@ pub(crate) async fn guard(State(shared): State<Arc<Shared>>, mut request: Reques
     response
 }
 
-/// Whether a browser asks what a page of a listed origin may send.
+/// Returns true if a browser asks which requests a page of a listed origin may send.
 fn is_preflight(hosts: &Hosts, request: &Request) -> bool {
     let headers = request.headers();
     request.method() == Method::OPTIONS
@@ -106,7 +106,7 @@ fn is_preflight(hosts: &Hosts, request: &Request) -> bool {
         && headers.get(header::ORIGIN).is_some_and(|origin| hosts.is_listed_origin(origin))
 }
 
-/// What pages of listed origins may send: the token, never the cookie.
+/// Answers which requests pages of listed origins may send: with the token, never with the cookie.
 fn allowed() -> Response {
     let fixed = [
         (header::ACCESS_CONTROL_ALLOW_METHODS, "GET, POST, DELETE"),
@@ -120,7 +120,9 @@ fn check(shared: &Shared, request: &Request) -> Result<Speaker, Refusal> {
     let (headers, uri, method) = (request.headers(), request.uri(), request.method());
     let peer = request.extensions().get::<Peer>().map(|peer| peer.address);
     let (address, tls) = shared.hosts.client(peer, headers);
+    // First, so that refused requests count, too.
     shared.by_address.take(&address, Instant::now()).map_err(Refusal::later)?;
+    // A page that had its name rebound to this address would send its own name here.
     shared.hosts.check_host(uri, headers)?;
     let foreign = shared.hosts.check_origin(headers)?;
     let path = uri.path();
@@ -133,21 +135,25 @@ fn check(shared: &Shared, request: &Request) -> Result<Speaker, Refusal> {
     let (evidence, origin) = (Evidence::None, own.map(str::to_owned));
     let mut speaker = Speaker { evidence, name: address.to_string(), address, origin, tls };
     match shown(shared, headers, method, foreign)? {
-        Shown::Nothing => {}
-        Shown::Wrong => {
+        PresentedProof::Nothing => {}
+        PresentedProof::Wrong => {
+            // Guesses are counted also where no proof is needed.
             shared.failures.take(&address, Instant::now()).map_err(Refusal::later)?;
             if is_guarded(path) {
                 return Err(Refusal::unknown());
             }
         }
-        Shown::Proof(proof, name) => {
+        PresentedProof::Proof(proof, name) => {
             shared.by_session.take(&name, Instant::now()).map_err(Refusal::later)?;
             speaker.evidence = Evidence::Bearer(proof);
             speaker.name = name;
         }
     }
+    // A WebSocket may send the token as its first frame.
     let late = path == "/ws" && method == Method::GET;
+    // A collector on this machine reads without a token, unless a proxy passes it on.
     let local = path == "/metrics" && address.is_loopback() && peer.is_some_and(|peer| peer.ip() == address);
+    // Browsers send no token with this question.
     let preflight = foreign && method == Method::OPTIONS;
     if speaker.evidence == Evidence::None && is_guarded(path) && !late && !local && !preflight {
         return Err(Refusal::unknown());
@@ -158,7 +164,7 @@ fn check(shared: &Shared, request: &Request) -> Result<Speaker, Refusal> {
     Ok(speaker)
 }
 
-/// Whether a path, decoded, is UTF-8: what is routed by it is refused in words of our own.
+/// Returns true if a path, decoded, is UTF-8: the router would refuse another one in words of its own.
 fn is_text(path: &str) -> bool {
     let mut decoded = Vec::with_capacity(path.len());
     let mut rest = path.as_bytes();
@@ -171,8 +177,13 @@ fn is_text(path: &str) -> bool {
     std::str::from_utf8(&decoded).is_ok()
 }
 
-/// What the request shows: a token wins over a cookie.
-fn shown(shared: &Shared, headers: &HeaderMap, method: &Method, foreign: bool) -> Result<Shown, Refusal> {
+/// Reads the proof of a request: a token wins over a cookie.
+fn shown(
+    shared: &Shared,
+    headers: &HeaderMap,
+    method: &Method,
+    foreign: bool,
+) -> Result<PresentedProof, Refusal> {
     let token = match headers.get(header::AUTHORIZATION) {
         Some(value) => {
             Some(value.to_str().ok().and_then(|value| value.strip_prefix("Bearer ")).unwrap_or(""))
@@ -182,7 +193,7 @@ fn shown(shared: &Shared, headers: &HeaderMap, method: &Method, foreign: bool) -
     if let Some(token) = token {
         return Ok(named(shared.keys.token(token.trim()), token));
     }
-    let Some(cookie) = cookie(headers) else { return Ok(Shown::Nothing) };
+    let Some(cookie) = cookie(headers) else { return Ok(PresentedProof::Nothing) };
     // A cookie is sent whether its owner wants it or not: it counts for the server's own page alone.
     let site = headers.get("sec-fetch-site").and_then(|site| site.to_str().ok());
     let own_site = matches!(site, None | Some("same-origin" | "none"));
@@ -196,10 +207,10 @@ fn shown(shared: &Shared, headers: &HeaderMap, method: &Method, foreign: bool) -
     Ok(named(shared.keys.session(cookie, shared.now()), cookie))
 }
 
-fn named(proof: Option<BearerProof>, secret: &str) -> Shown {
+fn named(proof: Option<BearerProof>, secret: &str) -> PresentedProof {
     match proof {
-        Some(proof) => Shown::Proof(proof, Digest::of(secret.as_bytes()).to_string()),
-        None => Shown::Wrong,
+        Some(proof) => PresentedProof::Proof(proof, Digest::of(secret.as_bytes()).to_string()),
+        None => PresentedProof::Wrong,
     }
 }
 
@@ -268,6 +279,7 @@ impl Hosts {
         let mut named = headers.get_all(header::HOST).iter();
         let host = named.next().and_then(|host| host.to_str().ok());
         let only = named.next().is_none();
+        // A request line with a whole address names the host a second time.
         let same = uri.authority().is_none_or(|authority| self.is_own(authority.as_str()));
         if only && same && host.is_some_and(|host| self.is_own(host)) {
             return Ok(());
@@ -277,7 +289,7 @@ impl Hosts {
         Err(Refusal::new(StatusCode::FORBIDDEN, "host.refused", text, hint))
     }
 
-    /// Whether a page of another, allowed origin asks.
+    /// Returns true if a page of another, allowed origin asks.
     fn check_origin(&self, headers: &HeaderMap) -> Result<bool, Refusal> {
         let mut origins = headers.get_all(header::ORIGIN).iter();
         let Some(origin) = origins.next() else { return Ok(false) };
@@ -316,6 +328,7 @@ impl Hosts {
             IpAddr::V6(address) => format!("[{address}]"),
         };
         let own = ["localhost", "127.0.0.1", "[::1]"].contains(&name) || name == bound;
+        // A name without a port is allowed with the port of the server.
         let through_a_name = self.allowed.iter().any(|allowed| allowed == name);
         port == Some(self.port) && (own || through_a_name)
     }

@@ -1,5 +1,5 @@
-//! The secrets that clients show: the API's token and the sessions of the page. Only their hashes are kept in
-//! memory, and only hashes of sessions on disk.
+//! The secrets that clients present: the API's token and the sessions of the page. Memory holds only their
+//! hashes, and the disk only hashes of sessions.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
@@ -23,12 +23,12 @@ pub const TOKEN_FILE: &str = "api.token";
 const SESSIONS_FILE: &str = "page-sessions.json";
 /// The most sessions of the page; one more ends the oldest.
 pub const MAX_PAGE_SESSIONS: usize = 64;
-/// How long a session of the page lives.
+/// The lifetime of a session of the page.
 pub const PAGE_SESSION_TTL: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 /// The largest of these files that is read, in bytes.
 const MAX_FILE_BYTES: u64 = 64 * 1024;
 
-/// What is kept of a session of the page.
+/// A stored session of the page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct PageSession {
@@ -47,8 +47,8 @@ pub(crate) struct Keys {
 }
 
 impl Keys {
-    /// Reads what is kept in the runtime folder. A token that is configured counts alone; without one, that of the
-    /// folder, which is made if it is missing.
+    /// Reads the secrets of the runtime folder. A token that is configured counts alone; without one, that of
+    /// the folder, which is made if it is missing.
     ///
     /// # Errors
     ///
@@ -69,13 +69,14 @@ impl Keys {
         Ok(Self { token, file, sessions: Mutex::new(sessions) })
     }
 
-    /// Whether this is the API's token.
+    /// Returns a proof if this is the API's token.
     pub(crate) fn token(&self, shown: &str) -> Option<BearerProof> {
         prove_bearer(shown, [&self.token])
     }
 
-    /// Whether this is the secret of a session of the page.
+    /// Returns a proof if this is the secret of a session of the page.
     pub(crate) fn session(&self, shown: &str, now: Timestamp) -> Option<BearerProof> {
+        // All hashes are compared, so that time does not tell which one is close.
         let live: Vec<BearerHash> = self
             .sessions()
             .iter()
@@ -85,16 +86,17 @@ impl Keys {
         prove_bearer(shown, &live)
     }
 
-    /// Begins a session of the page; its secret.
+    /// Begins a session of the page and returns its secret.
     ///
     /// # Errors
     ///
-    /// If it cannot be kept.
+    /// If it cannot be stored.
     pub(crate) fn begin_session(&self, now: Timestamp) -> io::Result<String> {
         let secret = random_secret();
         let mut sessions = self.sessions();
         let mut next: Vec<PageSession> =
             sessions.iter().filter(|session| session.expires_at > now).copied().collect();
+        // The sessions that end first make room.
         next.sort_by_key(|session| session.expires_at);
         let excess = (next.len() + 1).saturating_sub(MAX_PAGE_SESSIONS);
         next.drain(..excess);
@@ -102,6 +104,7 @@ impl Keys {
             hash: BearerHash::of(&secret).digest(),
             expires_at: now.plus(PAGE_SESSION_TTL),
         });
+        // Written before it counts, so that a restart forgets no session in use.
         self.keep(&next)?;
         *sessions = next;
         Ok(secret)
@@ -111,12 +114,13 @@ impl Keys {
     ///
     /// # Errors
     ///
-    /// If that cannot be kept.
+    /// If that cannot be stored.
     pub(crate) fn end_session(&self, shown: &str) -> io::Result<()> {
         let hash = BearerHash::of(shown).digest();
         let mut sessions = self.sessions();
         let next: Vec<PageSession> =
             sessions.iter().filter(|session| session.hash != hash).copied().collect();
+        // Written before it counts: a session that was ended must not return with a restart.
         self.keep(&next)?;
         *sessions = next;
         Ok(())
@@ -161,6 +165,7 @@ fn read(path: &Path) -> io::Result<Option<String>> {
 
 /// Writes a file that only its owner may read, completely or not at all.
 pub(crate) fn write_private(path: &Path, text: &str) -> io::Result<()> {
+    // A random name, so that two writers never share the temporary file.
     let beside = path.with_extension(format!("{:08x}.new", rand::rng().random::<u32>()));
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&beside)?;
     let written = file.write_all(text.as_bytes()).and_then(|()| fs::rename(&beside, path));

@@ -1,7 +1,7 @@
 //! Links that open a session of the page, once.
 //!
-//! A link is a file in the runtime folder, named by the hash of its code. Whoever can write there owns the home; who
-//! removes the file has used the link, so no two can.
+//! A link is a file in the runtime folder, named by the hash of its code. A program that can write there owns
+//! the home. Removing the file uses the link, so that no two clients can.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use writ_types::unit::Timestamp;
 
 use super::keys::write_private;
 
-/// How long a link is good.
+/// The lifetime of a link.
 pub const LINK_TTL: Duration = Duration::from_secs(10 * 60);
 /// The most links that are good at once; one more ends the oldest.
 pub const MAX_LINKS: usize = 16;
@@ -29,6 +29,7 @@ pub fn mint(runtime: &Path, now: Timestamp) -> io::Result<String> {
     use std::os::unix::fs::DirBuilderExt as _;
     let folder = runtime.join(FOLDER);
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
+    // Old links are removed here, since no task does it.
     tidy(&folder, now)?;
     let code = hex::encode(rand::rng().random::<[u8; 16]>());
     write_private(&file(runtime, &code), &now.plus(LINK_TTL).as_millis().to_string())?;
@@ -38,6 +39,7 @@ pub fn mint(runtime: &Path, now: Timestamp) -> io::Result<String> {
 /// Uses a link: whether it was good.
 pub(crate) fn redeem(runtime: &Path, code: &str, now: Timestamp) -> bool {
     let file = file(runtime, code);
+    // Read first: after the removal it could not be read.
     let ends = expiry(&file);
     // Who removes it has it.
     std::fs::remove_file(&file).is_ok() && ends.is_some_and(|ends| now < ends)

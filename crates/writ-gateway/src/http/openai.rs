@@ -13,14 +13,19 @@ use serde_json::{Value, json};
 use tokio::sync::{broadcast, mpsc};
 use writ_policy::principal::Evidence;
 use writ_runtime::engine::{Engine, Join, Surface};
+use writ_runtime::methods::{LedgerList, SessionsShow, Status};
+use writ_types::api::NoParams;
+use writ_types::api::ledger::LedgerFilter;
+use writ_types::api::session::SessionName;
 use writ_types::error::{Exit, Report};
 use writ_types::frame::ServerFrame;
 use writ_types::id::{EntrySeq, SessionId, TurnId};
 use writ_types::taint::Taint;
 
 use super::Shared;
-use super::api::{App, Reply, ask, evidence, session_id};
+use super::api::{App, Reply};
 use super::reply::{Refusal, ResponseError, ok};
+use super::route::{call, evidence, session_id};
 use crate::connection::named;
 use fields::invalid;
 
@@ -34,7 +39,9 @@ mod messages;
 
 pub(super) mod responses;
 
-/// Where this interface begins.
+pub(super) mod schemas;
+
+/// The root of this interface's paths.
 pub(super) const ROOT: &str = "/v1";
 /// The largest body of a request, in bytes: programs send a whole conversation each time.
 const MAX_BODY_BYTES: usize = 1024 * 1024;
@@ -53,10 +60,9 @@ const MODEL: &str = "writ";
 
 /// The models that can be asked for: one agent under two names.
 async fn list_models(shared: &Shared, evidence: Evidence) -> Result<Vec<Value>, Refusal> {
-    let status = ask(shared, evidence, "status", Value::Null).await?;
-    let agent = status.get("agent").and_then(Value::as_str).unwrap_or("main");
+    let agent = call::<Status>(shared, evidence, &NoParams {}).await?.agent;
     let model = |id: &str| json!({ "id": id, "object": "model", "created": 0, "owned_by": "writ" });
-    Ok(vec![model(MODEL), model(agent)])
+    Ok(vec![model(MODEL), model(&agent)])
 }
 
 /// `GET /v1/models`
@@ -78,9 +84,9 @@ fn unknown_model() -> Refusal {
     Refusal::new(StatusCode::NOT_FOUND, "model.unknown", &text, hint).about("model".to_owned())
 }
 
-/// What a request asks for, whatever its form.
+/// A request of either format.
 #[derive(Debug)]
-struct Wish {
+struct ChatRequest {
     /// The model's name.
     model: String,
     /// The messages, oldest first.
@@ -91,8 +97,8 @@ struct Wish {
     conversation: Option<String>,
 }
 
-impl Wish {
-    /// Where the answer is to be said: in a session, a named conversation, or a new session.
+impl ChatRequest {
+    /// Reads where the answer belongs: a session, a named conversation, or a new session.
     fn place(&mut self, request: &axum::http::HeaderMap, user: Option<String>) -> Result<(), Refusal> {
         let header = |name: &str| request.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
         if let Some(session) = header(SESSION_HEADER) {
@@ -108,8 +114,8 @@ impl Wish {
         Ok(())
     }
 
-    /// The message to the agent, and how far it may be trusted at most. A session that goes on knows what was said
-    /// before.
+    /// Returns the message to the agent, and how far it may be trusted at most. A session that continues has
+    /// the earlier messages.
     fn text(&self, is_new: bool) -> Result<(String, Taint), Refusal> {
         let last = self.messages.iter().rposition(|(role, _)| !is_instruction(role));
         let own = last.and_then(|last| self.messages.get(last)).filter(|(role, _)| role == "user");
@@ -137,8 +143,8 @@ impl Wish {
     }
 }
 
-/// How far a quoted message may be trusted. Instructions are the words of the program, which has shown its token. All
-/// else may have come from anywhere: nobody has seen who said it.
+/// Returns how far a quoted message may be trusted. Instructions come from the program, which has shown its
+/// token. All else may have come from anywhere, since no surface has verified its author.
 fn trust(role: &str) -> Taint {
     if is_instruction(role) { Taint::Auth } else { Taint::External }
 }
@@ -149,7 +155,7 @@ fn is_instruction(role: &str) -> bool {
 }
 
 /// A message that is on its way through the agent.
-struct Asked {
+struct PendingMessage {
     session: SessionId,
     entry: EntrySeq,
     /// The client's id of the message: the end of its turn names it.
@@ -171,10 +177,13 @@ enum News {
 }
 
 /// Says the message in its session.
-async fn begin(shared: &Arc<Shared>, evidence: Evidence, wish: &Wish) -> Result<Asked, Refusal> {
-    let status = ask(shared, evidence, "status", Value::Null).await?;
-    let agent = status.get("agent").and_then(Value::as_str).unwrap_or_default();
-    if wish.model != MODEL && wish.model != agent {
+async fn begin(
+    shared: &Arc<Shared>,
+    evidence: Evidence,
+    wanted: &ChatRequest,
+) -> Result<PendingMessage, Refusal> {
+    let agent = call::<Status>(shared, evidence, &NoParams {}).await?.agent;
+    if wanted.model != MODEL && wanted.model != agent {
         return Err(unknown_model());
     }
     let engine = &shared.engine;
@@ -182,26 +191,29 @@ async fn begin(shared: &Arc<Shared>, evidence: Evidence, wish: &Wish) -> Result<
         .join(
             evidence,
             Join {
-                session: wish.session,
+                session: wanted.session,
                 after_seq: u64::MAX,
                 surface: Surface::Api,
-                conversation: wish.conversation.clone(),
+                conversation: wanted.conversation.clone(),
                 ..Join::default()
             },
         )
         .await?;
-    let shown = ask(shared, evidence, "sessions.show", json!({ "session": joined.session })).await?;
-    let other = shown.get("running").cloned().and_then(|turn| serde_json::from_value(turn).ok()).flatten();
-    let (text, taint) = wish.text(joined.seq == 0)?;
+    let shown = call::<SessionsShow>(shared, evidence, &SessionName { session: joined.session }).await?;
+    let other = shown.summary.running;
+    // A session without frames is new, whatever it was opened by.
+    let (text, taint) = wanted.text(joined.seq == 0)?;
+    // The end of the turn names it, which tells this answer from others in the session.
     let own = named(String::new());
     let entry = engine.receive(evidence, joined.session, own.clone(), text, taint).await?;
-    Ok(Asked { session: joined.session, entry, own, other, live: joined.live })
+    Ok(PendingMessage { session: joined.session, entry, own, other, live: joined.live })
 }
 
 /// Follows a message until its turn has ended. What the program does not read any more is not sent.
-fn follow(engine: Engine, mut asked: Asked) -> mpsc::Receiver<News> {
+fn follow(engine: Engine, mut asked: PendingMessage) -> mpsc::Receiver<News> {
     let (out, pieces) = mpsc::channel(PIECES);
     tokio::spawn(async move {
+        // The engine must not end while a program waits for the answer.
         let guest = engine.guest();
         let mut last = 0;
         let mut streamed = String::new();
@@ -212,7 +224,7 @@ fn follow(engine: Engine, mut asked: Asked) -> mpsc::Receiver<News> {
             };
             let frames = match frame {
                 Ok(frame) => vec![Arc::unwrap_or_clone(frame)],
-                // What is kept is in the store; deltas that were missed are not, but their whole text is.
+                // Stored frames are in the store; deltas that were missed are not, but their whole text is.
                 Err(broadcast::error::RecvError::Lagged(_)) => {
                     engine.frames_after(asked.session, last).unwrap_or_default()
                 }
@@ -240,8 +252,8 @@ fn follow(engine: Engine, mut asked: Asked) -> mpsc::Receiver<News> {
     pieces
 }
 
-impl Asked {
-    /// What a frame of the session means for the message.
+impl PendingMessage {
+    /// Translates a frame of the session into news of the message.
     fn news(&self, frame: ServerFrame, streamed: &mut String) -> Option<News> {
         match frame {
             ServerFrame::Delta { turn, text } if self.other != Some(turn) => {
@@ -273,7 +285,7 @@ impl Asked {
     }
 }
 
-/// What of a whole answer a stream has not said yet.
+/// Returns the part of a whole answer that a stream has not sent yet.
 fn rest(streamed: &str, whole: &str) -> String {
     match streamed.trim_end().ends_with(whole.trim()) {
         true => String::new(),
@@ -296,7 +308,7 @@ async fn whole(mut pieces: mpsc::Receiver<News>) -> Result<(String, Exit), Refus
         .into())
 }
 
-/// How a turn's end is told: what it could say, or why it could not.
+/// Translates the end of a turn: its text, or the reason why there is none.
 fn ended(text: String, exit: Exit) -> Result<(String, Exit), Refusal> {
     match exit {
         Exit::Done | Exit::Waiting | Exit::Denied | Exit::Budget => Ok((text, exit)),
@@ -313,12 +325,19 @@ fn ended(text: String, exit: Exit) -> Result<(String, Exit), Refusal> {
 
 /// Tokens of a message's turn: sent and answered.
 async fn usage(shared: &Shared, evidence: Evidence, session: SessionId, after: EntrySeq) -> (u64, u64) {
-    let wanted = json!({ "event": "model_called", "session": session, "after": after, "limit": 200 });
-    let listed = ask(shared, evidence, "ledger.list", wanted).await.unwrap_or_default();
-    let entries = listed.get("entries").and_then(Value::as_array).cloned().unwrap_or_default();
+    let wanted = LedgerFilter {
+        event: Some("model_called".to_owned()),
+        session: Some(session),
+        after: Some(after),
+        limit: Some(200),
+        ..LedgerFilter::default()
+    };
+    let listed = call::<LedgerList>(shared, evidence, &wanted).await;
+    let entries = listed.map(|page| page.entries).unwrap_or_default();
     let sum = |name: &str| {
-        let path = format!("/payload/usage/{name}");
-        entries.iter().filter_map(|entry| entry.pointer(&path)?.as_u64()).fold(0_u64, u64::saturating_add)
+        let path = format!("/usage/{name}");
+        let counts = entries.iter().filter_map(|entry| entry.payload.as_ref()?.pointer(&path)?.as_u64());
+        counts.fold(0_u64, u64::saturating_add)
     };
     (sum("input"), sum("output"))
 }
@@ -349,16 +368,16 @@ pub(super) fn shape_error(response: Response) -> Response {
 mod tests {
     use super::*;
 
-    fn wish(messages: &[(&str, &str)]) -> Wish {
+    fn wanted(messages: &[(&str, &str)]) -> ChatRequest {
         let messages = messages.iter().map(|(role, text)| ((*role).to_owned(), (*text).to_owned())).collect();
-        Wish { model: MODEL.to_owned(), messages, session: None, conversation: None }
+        ChatRequest { model: MODEL.to_owned(), messages, session: None, conversation: None }
     }
 
     #[test]
     fn the_last_message_is_said_and_what_came_before_is_quoted_once() {
-        let plain = wish(&[("user", "hi")]);
+        let plain = wanted(&[("user", "hi")]);
         assert_eq!(plain.text(true).expect("a text"), ("hi".to_owned(), Taint::Owner));
-        let long = wish(&[("system", "Be\nbrief."), ("user", "one"), ("assistant", "1"), ("user", "two")]);
+        let long = wanted(&[("system", "Be\nbrief."), ("user", "one"), ("assistant", "1"), ("user", "two")]);
         let (text, taint) = long.text(true).expect("a text");
         assert!(text.contains("system:\n> Be\n> brief.") && text.ends_with("The message:\n\ntwo"), "{text}");
         assert_eq!(taint, Taint::External);
@@ -371,11 +390,11 @@ mod tests {
             &[("user", "x"), ("assistant", "y")],
             &[("user", "x"), ("assistant", "(called look with {})"), ("tool", "y")],
         ] {
-            let refusal = wish(refused).text(true).expect_err("refused");
+            let refusal = wanted(refused).text(true).expect_err("refused");
             assert_eq!(refusal.param(), Some("messages"), "{refused:?}");
         }
         // Some clients repeat their instructions at the end.
-        let late = wish(&[("user", "hi"), ("system", "Be brief.")]);
+        let late = wanted(&[("user", "hi"), ("system", "Be brief.")]);
         let (text, taint) = late.text(true).expect("a text");
         assert!(text.contains("system:\n> Be brief.") && text.ends_with("\n\nhi"), "{text}");
         assert_eq!(taint, Taint::Auth);

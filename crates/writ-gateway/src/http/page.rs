@@ -5,7 +5,7 @@ use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use rust_embed::RustEmbed;
 
-/// What the page may load and do: its own files and its own server, nothing written into the document.
+/// Restricts the page to its own files and its own server, and to nothing written into the document.
 pub(crate) const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; \
      img-src 'self' data:; connect-src 'self'; manifest-src 'self'; worker-src 'self'; form-action 'none'; \
      frame-ancestors 'none'; base-uri 'none'";
@@ -74,7 +74,7 @@ fn content_type(name: &str) -> Option<&'static str> {
     })
 }
 
-/// What is shown for a link that is used, over or wrong.
+/// Returns the page for a link that is used, expired or wrong.
 pub(crate) fn used_link() -> Response {
     let text = "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><title>Writ</title>\
         <meta name=\"viewport\" content=\"width=device-width\"></head><body><h1>This link is not good</h1>\

@@ -1,4 +1,4 @@
-//! How much one client may ask for: a bucket of tokens each.
+//! Limits of the rate of requests: a bucket of tokens for each client.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 /// The most clients that are counted at once; those who have asked for nothing lately are forgotten first.
 const MAX_CLIENTS: usize = 10_000;
 
-/// What one client has left.
+/// The tokens that one client has left.
 #[derive(Clone, Copy, Debug)]
 struct Bucket {
     left: f64,

@@ -8,19 +8,20 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
+use schemars::JsonSchema;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde_json::{Value, json};
+use serde_json::Value;
 use writ_types::error::{Exit, Report};
 
-/// How long a client may take to send a body.
+/// The time that a client has to send a body.
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How somebody proves to be the owner.
+/// The ways to prove to be the owner.
 pub(crate) const SHOW_PROOF: &str = "programs show the token of server.auth_token or of runtime/api.token in the home, \
     pages are opened by the link of `writ status --link`";
 
-/// The seconds that a client is told to wait.
+/// Returns the seconds that a client should wait.
 const fn seconds(wait: Duration) -> u64 {
     wait.as_secs().saturating_add(1)
 }
@@ -43,6 +44,25 @@ pub(crate) struct ResponseError {
     pub(crate) param: Option<String>,
 }
 
+/// The body of a refusal or failure.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Error")]
+pub(crate) struct ErrorBody {
+    error: ErrorFields,
+}
+
+/// An error for programs and people.
+#[derive(Serialize, JsonSchema)]
+#[schemars(inline)]
+struct ErrorFields {
+    /// Stable; `docs/reference/errors.md` lists all.
+    code: String,
+    /// The event, in words.
+    text: String,
+    /// Advice.
+    hint: String,
+}
+
 impl Refusal {
     /// A refusal with a status of its own, and what to do about it.
     pub(crate) fn new(status: StatusCode, code: &str, text: &str, hint: &str) -> Self {
@@ -57,7 +77,7 @@ impl Refusal {
         Self { wait: Some(wait), ..Self::new(status, "rate.limited", "too much at once", &hint) }
     }
 
-    /// Nobody that the home knows.
+    /// Refuses a client without a valid proof.
     pub(crate) fn unknown() -> Self {
         let text = "not proven to be the owner of this home";
         Self::new(StatusCode::UNAUTHORIZED, "auth.denied", text, SHOW_PROOF)
@@ -101,12 +121,18 @@ impl From<Report> for Refusal {
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
         let report = *self.report;
-        let error =
-            json!({ "error": { "code": report.code, "text": report.outside, "hint": report.advice() } });
+        let error = ErrorBody {
+            error: ErrorFields {
+                code: report.code.clone(),
+                text: report.outside.clone(),
+                hint: report.advice().to_owned(),
+            },
+        };
+        let error = serde_json::to_string(&error).unwrap_or_default();
         if report.inside != report.outside {
             tracing::warn!(code = report.code, inside = report.inside, "refused");
         }
-        let mut response = (self.status, json_type(), error.to_string()).into_response();
+        let mut response = (self.status, json_type(), error).into_response();
         let headers = response.headers_mut();
         if self.status == StatusCode::UNAUTHORIZED {
             headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
@@ -171,6 +197,7 @@ pub(crate) async fn bytes(body: Body, limit: usize) -> Result<Bytes, Refusal> {
     if body.size_hint().lower() > u64::try_from(limit).unwrap_or(u64::MAX) {
         return Err(too_large(limit));
     }
+    // The declared size may be missing or wrong, so the bytes are counted, too.
     let read = Limited::new(body, limit).collect();
     match tokio::time::timeout(BODY_TIMEOUT, read).await {
         Ok(Ok(read)) => Ok(read.to_bytes()),

@@ -10,24 +10,27 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Response};
 use bytes::Bytes;
 use futures::{SinkExt as _, StreamExt as _, future};
-use serde_json::json;
 use tungstenite::error::ProtocolError;
 use writ_policy::principal::Evidence;
 use writ_runtime::engine::Surface;
+use writ_runtime::methods::SessionsShow;
+use writ_types::api::session::SessionName;
 
 use super::Shared;
-use super::api::{ask, evidence, session_id};
 use super::guard::{PROTOCOL, Speaker};
 use super::reply::Refusal;
-use crate::connection::{self, Close, Heard, Said, Terms};
+use super::route::{call, evidence, session_id};
+use crate::connection::{self, ClientInput, ClientOutput, Close, Terms};
 use crate::line::Shape;
 
 /// The most WebSockets that have not proven who is at their other end.
 const MAX_UNPROVEN: usize = 64;
-/// How much more than a frame a socket reads before it breaks off, so that most who say too much are told.
+/// The factor by which a socket reads more than a frame before it breaks off, so that most clients that send
+/// too much get an error frame.
 const SLACK: usize = 4;
-/// What a socket reads at once, in bytes. It keeps so much for as long as it is open, and most of them say little: the
-/// library's 128 KiB make a thousand idle ones 128 MiB. A longer frame takes several reads.
+/// The size of a socket's buffer, in bytes. It stays allocated while the socket is open, and most sockets are
+/// idle: with the library's 128 KiB, a thousand of them would hold 128 MiB. A longer frame takes several
+/// reads.
 const READ_BUFFER: usize = 8 * 1024;
 /// The code of a connection that has not proven who it is.
 const UNPROVEN_CODE: u16 = 4401;
@@ -51,8 +54,8 @@ pub(super) async fn open_session(
     request: Request,
 ) -> Result<Response, Refusal> {
     let session = session_id(&id)?;
-    let shown = ask(&shared, evidence(&request), "sessions.show", json!({ "session": session })).await?;
-    if shown.get("closed_at").is_some_and(|at| !at.is_null()) {
+    let shown = call::<SessionsShow>(&shared, evidence(&request), &SessionName { session }).await?;
+    if shown.summary.closed_at.is_some() {
         return Err(Refusal::nothing());
     }
     Ok(upgrade(shared, request, Some(session)).await)
@@ -76,6 +79,7 @@ async fn upgrade(
                 .into_response();
         }
     };
+    // Sockets without proof have few places, so that they cannot use up those of the owner.
     let place = if speaker.evidence == Evidence::None {
         match Arc::clone(&shared.unproven).try_acquire_owned() {
             Ok(place) => Some(place),
@@ -90,6 +94,7 @@ async fn upgrade(
         .max_message_size(limit.saturating_mul(SLACK))
         .max_frame_size(limit.saturating_mul(SLACK))
         .read_buffer_size(READ_BUFFER);
+    // The server waits for this when it stops: the upgraded connection is no request any longer.
     let serving = shared.sockets.token();
     upgrade.on_upgrade(move |socket| async move {
         serve(&shared, socket, speaker, session, place).await;
@@ -139,26 +144,26 @@ async fn serve(
     drop(counted);
 }
 
-fn heard(message: Result<Message, axum::Error>, limit: usize) -> Option<Heard> {
+fn heard(message: Result<Message, axum::Error>, limit: usize) -> Option<ClientInput> {
     match message {
-        Ok(Message::Text(text)) if text.len() > limit => Some(Heard::TooLarge(limit)),
-        Ok(Message::Text(text)) => Some(Heard::Frame(text.as_str().to_owned())),
-        Ok(Message::Binary(_)) => Some(Heard::NoText),
-        Ok(Message::Ping(_) | Message::Pong(_)) => Some(Heard::Alive),
+        Ok(Message::Text(text)) if text.len() > limit => Some(ClientInput::TooLarge(limit)),
+        Ok(Message::Text(text)) => Some(ClientInput::Frame(text.as_str().to_owned())),
+        Ok(Message::Binary(_)) => Some(ClientInput::NoText),
+        Ok(Message::Ping(_) | Message::Pong(_)) => Some(ClientInput::Alive),
         Ok(Message::Close(_)) => None,
         Err(error) => broken(&error, limit),
     }
 }
 
-/// What an error of the socket says of the client; `None`: it is gone.
-fn broken(error: &axum::Error, limit: usize) -> Option<Heard> {
+/// Translates an error of the socket; none: the client has disconnected.
+fn broken(error: &axum::Error, limit: usize) -> Option<ClientInput> {
     use tungstenite::Error;
     match error.source()?.downcast_ref::<Error>()? {
-        Error::Capacity(_) => Some(Heard::TooLarge(limit)),
-        Error::Utf8(_) => Some(Heard::NotUtf8),
+        Error::Capacity(_) => Some(ClientInput::TooLarge(limit)),
+        Error::Utf8(_) => Some(ClientInput::NotUtf8),
         // It has broken off.
         Error::Protocol(ProtocolError::ResetWithoutClosingHandshake) => None,
-        Error::Protocol(_) => Some(Heard::Malformed),
+        Error::Protocol(_) => Some(ClientInput::Malformed),
         Error::ConnectionClosed
         | Error::AlreadyClosed
         | Error::Io(_)
@@ -171,11 +176,11 @@ fn broken(error: &axum::Error, limit: usize) -> Option<Heard> {
     }
 }
 
-fn message(said: Said) -> Message {
+fn message(said: ClientOutput) -> Message {
     match said {
-        Said::Frame(text) => Message::Text(text.into()),
-        Said::Ping => Message::Ping(Bytes::new()),
-        Said::Close(why) => {
+        ClientOutput::Frame(text) => Message::Text(text.into()),
+        ClientOutput::Ping => Message::Ping(Bytes::new()),
+        ClientOutput::Close(why) => {
             let (code, reason) = match why {
                 Close::Left => (close_code::NORMAL, "done"),
                 Close::Stopping => (close_code::AWAY, "the engine stops"),

@@ -2,12 +2,12 @@
 
 use serde_json::Value;
 use writ_policy::show;
-use writ_store::ledger::proof::Proof;
 use writ_store::ledger::rests_on::RestsOn;
 use writ_store::ledger::row::{LedgerQuery, LedgerRow};
 use writ_types::action::Action;
 use writ_types::api::ledger::{
-    EntryName, Erasure, ErasureRequest, LedgerEntry, LedgerFilter, LedgerPage, Provenance, ProvenanceStep,
+    EntryName, EntryProof, Erasure, ErasureRequest, LedgerEntry, LedgerFilter, LedgerPage, Provenance,
+    ProvenanceStep,
 };
 use writ_types::entry::Fact;
 use writ_types::id::{AskId, EntrySeq};
@@ -56,8 +56,22 @@ pub(super) fn list(core: &Core, wanted: LedgerFilter) -> Result<LedgerPage, Engi
 }
 
 /// Proves that an entry is in the ledger.
-pub(super) fn proof(core: &Core, name: EntryName) -> Result<Proof, EngineError> {
-    Ok(core.store.ledger_proof(check_entry(core, name)?)?)
+pub(super) fn proof(core: &Core, name: EntryName) -> Result<EntryProof, EngineError> {
+    let proof = core.store.ledger_proof(check_entry(core, name)?)?;
+    Ok(EntryProof {
+        seq: proof.seq,
+        at: proof.at,
+        session: proof.session,
+        turn: proof.turn,
+        turn_number: proof.turn_number,
+        event: proof.event,
+        commitment: proof.commitment,
+        salt: proof.salt,
+        payload: proof.payload,
+        signature: proof.signature,
+        path: proof.path,
+        checkpoint: proof.checkpoint,
+    })
 }
 
 /// Shows what an entry rests on; nothing if it has no label.

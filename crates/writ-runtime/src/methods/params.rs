@@ -1,4 +1,4 @@
-//! Parameters and answers that hold tokens or server definitions, whose types are not part of the vocabulary.
+//! Parameters and answers with tokens or server definitions: types of other crates than the vocabulary.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -96,7 +96,7 @@ pub struct ProbeRequest {
 pub struct ProbedServer {
     /// The tools, in the server's words.
     pub tools: Vec<Definition>,
-    /// Why other tools are left out.
+    /// The reasons why other tools are left out.
     pub left_out: Vec<String>,
 }
 
@@ -123,7 +123,7 @@ pub struct ReloadedServers {
 pub struct ServerPins {
     /// Its name.
     pub name: ServerName,
-    /// How many tools are pinned.
+    /// The number of pinned tools.
     pub tools: usize,
     /// Digest of the pins.
     pub pins: Digest,

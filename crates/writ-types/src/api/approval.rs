@@ -12,7 +12,7 @@ use crate::unit::Timestamp;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AskFilter {
-    /// Whether asks that were answered or have expired are listed, too.
+    /// Includes asks that were answered or have expired.
     #[serde(default)]
     pub all: bool,
 }
@@ -22,7 +22,7 @@ pub struct AskFilter {
 pub struct AskList {
     /// As many as fit into one answer, at most 500.
     pub asks: Vec<Card>,
-    /// How many do not fit.
+    /// The number of asks that do not fit.
     pub more: usize,
     /// Gates that ask a person about a text.
     pub gates: Vec<GateAsk>,
@@ -33,13 +33,13 @@ pub struct AskList {
 pub struct GateAsk {
     /// The ask.
     pub ask_id: AskId,
-    /// The session whose turn waits.
+    /// The session that waits for the answer.
     pub session: SessionId,
     /// The gate.
     pub gate: String,
     /// `input`, `output` or `server`.
     pub point: String,
-    /// Why it asks.
+    /// The reason.
     pub reason: String,
 }
 
@@ -61,7 +61,7 @@ pub struct AskReview {
 /// Open asks of the same tool that name the same kinds of things.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct AskGroup {
-    /// What they have in common, in words.
+    /// Their common features, in words.
     pub likeness: String,
     /// The asks.
     pub asks: Vec<GroupedAsk>,
@@ -72,15 +72,15 @@ pub struct AskGroup {
 pub struct GroupedAsk {
     /// The ask.
     pub ask_id: AskId,
-    /// What is unusual about it, in words.
+    /// Its unusual features, in words.
     pub anomalies: Vec<String>,
-    /// Why it must be answered alone.
+    /// The reason to answer it alone.
     pub alone: Option<String>,
-    /// Whether a yes to the group may include it.
+    /// True if a yes to the group may include it.
     pub together: bool,
-    /// How much harm a wrong answer can do.
+    /// The harm that a wrong answer can do.
     pub risk: Option<Risk>,
-    /// What it is for, escaped.
+    /// Its purpose, escaped.
     pub intent: Option<String>,
 }
 
@@ -100,13 +100,13 @@ pub struct ApprovalInForce {
     pub session: Option<SessionId>,
     /// `task`, `standing`, `values`, `host` or `plan`.
     pub scope: String,
-    /// What it covers, in words.
+    /// The actions that it covers, in words.
     pub covers: String,
-    /// What was asked about, escaped.
+    /// The purpose that was shown, escaped.
     pub intent: String,
     /// The risk that was shown.
     pub risk: Risk,
-    /// Who approved it.
+    /// The person who approved it.
     pub by: String,
     /// Uses that are left; none if they are not counted.
     pub uses_left: Option<u64>,
@@ -117,7 +117,7 @@ pub struct ApprovalInForce {
     /// The key of a plan.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<KeyId>,
-    /// Whether the steps of a plan may still run under today's rules and keys.
+    /// True if the steps of a plan may still run under today's rules and keys.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub counts: Option<bool>,
 }
@@ -129,7 +129,7 @@ pub struct ApprovalRevocation {
     pub ask_id: AskId,
     /// `revoked`.
     pub state: String,
-    /// How many attempts were stopped.
+    /// The number of attempts that were stopped.
     pub stopped: usize,
 }
 
@@ -151,7 +151,7 @@ pub struct HostApproval {
     pub state: String,
     /// When a person approved it.
     pub approved_at: Option<Timestamp>,
-    /// Who approved it.
+    /// The person who approved it.
     pub by: Option<String>,
     /// The ask that was answered.
     pub ask_id: Option<AskId>,

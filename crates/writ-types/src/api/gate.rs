@@ -17,15 +17,15 @@ pub struct GateDecision {
     pub ask: AskId,
     /// Yes or no.
     pub decision: Decision,
-    /// Why, in the person's words.
+    /// The reason, in the person's words.
     #[serde(default)]
     pub reason: String,
-    /// What was filled in, by the names of the fields.
+    /// The answers to its fields, by name.
     #[serde(default)]
     pub answers: BTreeMap<String, String>,
 }
 
-/// Whether a gate has taken an answer.
+/// The receipt for an answer to a gate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GateReceipt {
     /// False: no gate asks under this id.
@@ -39,7 +39,7 @@ pub struct GateCase {
     /// The session of the cases before it; none opens one, which the caller closes.
     #[serde(default)]
     pub session: Option<SessionId>,
-    /// Where it is judged.
+    /// The point of judgement.
     pub on: GatePoint,
     /// The text.
     #[serde(default)]
@@ -66,7 +66,7 @@ pub struct CaseVerdict {
     pub text: Option<String>,
     /// The arguments that the tool would be called with instead.
     pub arguments: Option<Value>,
-    /// What would follow the block.
+    /// The escalation that would follow the block.
     pub after: Option<Value>,
     /// The verdict of each hook and gate, in order.
     pub gates: Vec<OneVerdict>,
@@ -79,6 +79,6 @@ pub struct OneVerdict {
     pub gate: String,
     /// The verdict.
     pub verdict: GateVerdict,
-    /// Why.
+    /// The reason.
     pub reason: String,
 }

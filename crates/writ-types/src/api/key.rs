@@ -26,7 +26,7 @@ pub struct BaseKey {
     pub agent: String,
     /// When it ends.
     pub expires_at: Timestamp,
-    /// Whether it was revoked.
+    /// True if it was revoked.
     pub revoked: bool,
 }
 
@@ -39,9 +39,9 @@ pub struct TaskKey {
     pub session: SessionId,
     /// When it ends.
     pub expires_at: Timestamp,
-    /// What it grants, in words.
+    /// The kinds of actions that it grants.
     pub grants: String,
-    /// Whether something runs under it.
+    /// True if something runs under it.
     pub running: bool,
 }
 
@@ -54,11 +54,11 @@ pub struct GivenKey {
     pub role: String,
     /// The agent.
     pub agent: String,
-    /// What it is for, in words.
+    /// Its purpose, in words.
     pub about: String,
     /// When it ends.
     pub expires_at: Timestamp,
-    /// Whether it was revoked.
+    /// True if it was revoked.
     pub revoked: bool,
 }
 
@@ -68,7 +68,7 @@ pub struct GivenKey {
 pub struct RevocationRequest {
     /// The key.
     pub key: KeyId,
-    /// Why, at most 500 characters; it is written to the ledger.
+    /// The reason, at most 500 characters; it is written to the ledger.
     #[serde(default)]
     pub reason: String,
 }
@@ -82,7 +82,7 @@ pub struct Revocation {
     pub role: String,
     /// `revoked`.
     pub state: String,
-    /// The sessions whose turns were stopped.
+    /// The sessions that were interrupted.
     pub stopped: Vec<SessionId>,
 }
 

@@ -37,7 +37,7 @@ pub struct LedgerFilter {
 pub struct LedgerPage {
     /// The entries, newest first.
     pub entries: Vec<LedgerEntry>,
-    /// How many entries the ledger has.
+    /// The number of entries in the ledger.
     pub size: u64,
 }
 
@@ -56,7 +56,7 @@ pub struct LedgerEntry {
     pub turn: Option<TurnId>,
     /// The number of the turn; zero outside turns.
     pub turn_number: u64,
-    /// How far its content may be trusted; none if it has no label.
+    /// The trust in its content; none if it has no label.
     pub taint: Option<Value>,
     /// The entry in one line; `erased` without a payload.
     pub summary: String,
@@ -64,7 +64,7 @@ pub struct LedgerEntry {
     pub payload: Option<Value>,
     /// Its leaf in the Merkle tree.
     pub leaf: Digest,
-    /// Whether commitment, signature and leaf agree.
+    /// True if commitment, signature and leaf agree.
     pub intact: bool,
 }
 
@@ -76,12 +76,41 @@ pub struct EntryName {
     pub seq: EntrySeq,
 }
 
-/// What an entry or an ask rests on, breadth first.
+/// A proof that an entry is in the ledger, which can be checked with the harness's public key alone.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct EntryProof {
+    /// The entry's position.
+    pub seq: u64,
+    /// When it was written, in milliseconds since 1970.
+    pub at: i64,
+    /// Its session; empty if it has none.
+    pub session: String,
+    /// Its turn; empty if it has none.
+    pub turn: String,
+    /// The number of the turn; zero outside turns.
+    pub turn_number: i64,
+    /// The kind of fact.
+    pub event: String,
+    /// The commitment to the payload, hexadecimal.
+    pub commitment: String,
+    /// The salt of the payload, hexadecimal; none if it was erased.
+    pub salt: Option<String>,
+    /// The payload, exactly as it was committed to; none if it was erased.
+    pub payload: Option<String>,
+    /// The signature over the header, hexadecimal.
+    pub signature: String,
+    /// The audit path, lowest sibling first, hexadecimal.
+    pub path: Vec<String>,
+    /// The signed head that the path leads to.
+    pub checkpoint: String,
+}
+
+/// The entries that an entry or an ask rests on, breadth first.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Provenance {
     /// The first is what was named; empty if that has no label.
     pub rests_on: Vec<ProvenanceStep>,
-    /// Whether there are more than 200.
+    /// True if there are more than 200.
     pub more: bool,
 }
 
@@ -92,31 +121,31 @@ pub struct ProvenanceStep {
     pub entry: Option<EntrySeq>,
     /// The kind of fact.
     pub event: String,
-    /// How far it may be trusted.
+    /// The trust in it.
     pub taint: Taint,
-    /// Whether it rests on content from outside the sandbox.
+    /// True if it rests on content from outside the sandbox.
     pub outside: bool,
-    /// Whether it rests on content that only the owner may be assumed to read.
+    /// True if it rests on content that only the owner may be assumed to read.
     pub private: bool,
-    /// Where it came from, escaped.
+    /// Its sources, escaped.
     pub sources: Vec<Source>,
-    /// Whether sources were left out.
+    /// True if sources were left out.
     pub truncated: bool,
 }
 
-/// Entries whose payloads are to be erased.
+/// A request to erase the payloads of entries.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ErasureRequest {
     /// The entries.
     pub entries: Vec<EntrySeq>,
-    /// Why; it is written to the ledger.
+    /// The reason; it is written to the ledger.
     pub reason: String,
 }
 
 /// Payloads that were erased.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Erasure {
-    /// How many.
+    /// The number of payloads.
     pub erased: usize,
 }

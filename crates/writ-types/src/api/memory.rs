@@ -26,7 +26,7 @@ const fn default_limit() -> usize {
 pub struct MemoryHits {
     /// The hits.
     pub hits: Vec<FoundMemory>,
-    /// Why the query cannot find anything.
+    /// The reason why the query cannot find anything.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
 }
@@ -40,11 +40,11 @@ pub struct FoundMemory {
     pub text: String,
     /// Its kind.
     pub kind: MemoryKind,
-    /// Whether its owner has confirmed it.
+    /// The owner's confirmation.
     pub trust: MemoryTrust,
-    /// How far it may be trusted.
+    /// The trust in it.
     pub taint: Taint,
-    /// Whether only models that are cleared for secrets are shown it.
+    /// True if only models that are cleared for secrets may read it.
     pub secret: bool,
     /// When it was stored, as RFC 3339.
     pub at: String,

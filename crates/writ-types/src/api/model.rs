@@ -27,13 +27,13 @@ pub struct ConfiguredModel {
     pub key: Option<String>,
     /// The most confidential content that it may be sent.
     pub clearance: Clearance,
-    /// Whether the built-in table knows it.
+    /// True if the built-in table has it.
     pub known: bool,
     /// Tokens that request and answer may have together, if known.
     pub window: Option<Tokens>,
-    /// Whether it can call tools.
+    /// True if it can call tools.
     pub tools: bool,
-    /// Whether its price is known.
+    /// True if its price is known.
     pub priced: bool,
 }
 

@@ -1,4 +1,4 @@
-//! What a session changed in its project, and commands of the owner in its sandbox.
+//! The changes of a session, and commands of the owner in its sandbox.
 
 use std::path::PathBuf;
 
@@ -43,7 +43,7 @@ pub struct ProjectDiff {
 pub struct ExcludedFile {
     /// Its path, escaped.
     pub shown: String,
-    /// Why, such as `symbolic_link` or `too_large`.
+    /// The reason, such as `symbolic_link` or `too_large`.
     pub reason: String,
 }
 
@@ -54,7 +54,7 @@ pub struct ApplyOutcome {
     pub session: SessionId,
     /// The ask that must be answered first.
     pub ask_id: Option<AskId>,
-    /// What was applied, in words; none if it is asked about.
+    /// The applied changes, in words; none if a person is asked.
     pub applied: Option<String>,
 }
 
@@ -86,7 +86,7 @@ pub enum UndoOutcome {
 pub struct AnswerOutcome {
     /// `applied`, `simulated`, `failed` or `unknown` after a yes, `denied` after a no, `open` while others must answer too.
     pub state: String,
-    /// Why it was not done, in a few words; empty if it was.
+    /// The reason why it was not done, in a few words; empty if it was.
     pub reason: String,
     /// The result in words.
     pub text: String,
@@ -94,7 +94,7 @@ pub struct AnswerOutcome {
     pub exit: Exit,
 }
 
-/// What one tap undoes now.
+/// The attempts that one tap undoes now.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct UndoOffers {
     /// At most 500, the latest first.
@@ -114,7 +114,7 @@ pub struct UndoOffer {
     pub until: Timestamp,
     /// The project folder, escaped.
     pub project: String,
-    /// How many files change back.
+    /// The number of files that change back.
     pub files: usize,
 }
 
@@ -156,9 +156,9 @@ pub enum SandboxOutcome {
         exit_code: i32,
         /// `exited`, `signal`, `time`, `cancelled` or the name of a limit.
         ended: String,
-        /// What it wrote to its standard output.
+        /// Its standard output.
         stdout: String,
-        /// What it wrote to its standard error.
+        /// Its standard error.
         stderr: String,
         /// Bytes of output that were dropped.
         dropped_bytes: u64,

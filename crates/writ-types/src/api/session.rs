@@ -34,11 +34,11 @@ pub struct SessionSummary {
     pub seq: u64,
     /// The turn that runs.
     pub running: Option<TurnId>,
-    /// Whether changes go to the project as they are made.
+    /// True if changes go to the project as they are made.
     pub write: bool,
-    /// Whether actions are decided and recorded but not performed.
+    /// True if actions are decided and recorded but not performed.
     pub dry_run: bool,
-    /// Whether its messages come from people other than the owner.
+    /// True if its messages come from people other than the owner.
     pub relayed: bool,
     /// When it was opened, as RFC 3339.
     pub created_at: String,

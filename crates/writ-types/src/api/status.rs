@@ -18,13 +18,13 @@ pub struct EngineStatus {
     pub epoch: u64,
     /// The agent's name.
     pub agent: String,
-    /// What this engine trusts; `docs/security-model.md` explains its words.
+    /// The settings that security depends on; `docs/security-model.md` explains them.
     pub posture: Value,
     /// When the engine started, as RFC 3339.
     pub started_at: String,
     /// By how many seconds the clock is behind the latest time in the ledger.
     pub clock_behind_secs: u64,
-    /// Whether a model is configured or was found.
+    /// True if a model is configured or was found.
     pub model: bool,
     /// The model that was found on this machine, with its place; none if it was configured.
     pub model_found: Option<String>,
@@ -92,7 +92,7 @@ pub struct SessionSpending {
     pub tokens: Tokens,
     /// Tokens it may use.
     pub limit: Tokens,
-    /// Whether it has reached the limit.
+    /// True if it has reached the limit.
     pub paused: bool,
 }
 
@@ -103,7 +103,7 @@ pub struct DaySpending {
     pub tokens: Tokens,
     /// Tokens that may be used.
     pub limit: Tokens,
-    /// Whether the limit is reached.
+    /// True if the limit is reached.
     pub paused: bool,
     /// Millionths of a US dollar; none if the price of one call is unknown, since the sum would be too low.
     pub cost_micro_usd: Option<MicroUsd>,

@@ -15,10 +15,11 @@ use writ_types::error::Exit;
 use super::fields::{CHAT, Fields, invalid};
 use super::limit::{Cut, Limit};
 use super::messages::read_messages;
-use super::{Asked, MAX_BODY_BYTES, News, Wish, begin, ended, follow, rest, usage, whole};
+use super::{ChatRequest, MAX_BODY_BYTES, News, PendingMessage, begin, ended, follow, rest, usage, whole};
 use crate::http::Shared;
-use crate::http::api::{App, evidence};
+use crate::http::api::App;
 use crate::http::reply::{Refusal, ok, read};
+use crate::http::route::evidence;
 
 /// `POST /v1/chat/completions`
 pub(in crate::http) async fn completions(State(shared): App, request: Request) -> Response {
@@ -34,10 +35,10 @@ async fn complete(shared: &Arc<Shared>, request: Request) -> Result<Response, Re
     let (user, stream, with_usage) = (fields.text("user")?, fields.flag("stream")?, fields.include_usage()?);
     let mut limit = Limit::read(&mut fields, &["max_tokens", "max_completion_tokens"])?;
     let messages = read_messages(list, "messages")?;
-    let mut wish = Wish { model, messages, session: None, conversation: None };
-    wish.place(&headers, user)?;
-    let asked = begin(shared, evidence, &wish).await?;
-    let head = Head::of(&asked, wish.model);
+    let mut wanted = ChatRequest { model, messages, session: None, conversation: None };
+    wanted.place(&headers, user)?;
+    let asked = begin(shared, evidence, &wanted).await?;
+    let head = Head::of(&asked, wanted.model);
     if stream {
         let head = Head { with_usage, ..head };
         return Ok(streamed(Arc::clone(shared), evidence, asked, head, limit));
@@ -53,7 +54,7 @@ async fn complete(shared: &Arc<Shared>, request: Request) -> Result<Response, Re
     Ok(ok(&answer))
 }
 
-/// What every chunk of an answer says.
+/// The fields that every chunk of an answer has.
 #[derive(Clone, Debug)]
 struct Head {
     id: String,
@@ -64,7 +65,7 @@ struct Head {
 }
 
 impl Head {
-    fn of(asked: &Asked, model: String) -> Self {
+    fn of(asked: &PendingMessage, model: String) -> Self {
         let created = SystemClock.now().as_millis() / 1000;
         Self { id: format!("chatcmpl-{}-{}", asked.session, asked.entry), created, model, with_usage: false }
     }
@@ -128,7 +129,13 @@ struct Progress {
 }
 
 /// The answer as it comes.
-fn streamed(shared: Arc<Shared>, evidence: Evidence, asked: Asked, head: Head, limit: Limit) -> Response {
+fn streamed(
+    shared: Arc<Shared>,
+    evidence: Evidence,
+    asked: PendingMessage,
+    head: Head,
+    limit: Limit,
+) -> Response {
     let (session, entry) = (asked.session, asked.entry);
     let pieces = follow(shared.engine.clone(), asked);
     let opening = Some(head.chunk(&json!({ "role": "assistant", "content": "" }), None));
@@ -136,6 +143,7 @@ fn streamed(shared: Arc<Shared>, evidence: Evidence, asked: Asked, head: Head, l
     let chunks = stream::unfold(start, move |mut at| {
         let (head, shared) = (head.clone(), Arc::clone(&shared));
         async move {
+            // The format begins with a chunk that has a role and no text.
             if let Some(opening) = at.opening.take() {
                 return Some((events(vec![opening], false), at));
             }
@@ -153,6 +161,7 @@ fn streamed(shared: Arc<Shared>, evidence: Evidence, asked: Asked, head: Head, l
                         out.push(head.chunk(&json!({}), Some(reason(exit, at.limit.cut()))));
                         if head.with_usage {
                             let mut last = head.chunk(&json!({}), None);
+                            // The format has the usage in a chunk without choices.
                             last["choices"] = json!([]);
                             last["usage"] = counted(usage(&shared, evidence, session, entry).await);
                             out.push(last);
@@ -162,6 +171,7 @@ fn streamed(shared: Arc<Shared>, evidence: Evidence, asked: Asked, head: Head, l
                 },
                 News::Failed(report) => out.push(failed(&(*report).into())),
             }
+            // The sender ends its task when it finds this closed.
             at.pieces.close();
             Some((events(out, true), at))
         }

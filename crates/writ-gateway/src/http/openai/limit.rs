@@ -6,7 +6,7 @@ use writ_types::chat::estimate_tokens_of_chars;
 use super::fields::{Fields, invalid};
 use crate::http::reply::Refusal;
 
-/// The most words to stop at; the format allows no more.
+/// The most stop words; the format allows four.
 const MAX_STOPS: usize = 4;
 /// The longest word to stop at, in bytes. So much of a stream is held back at most.
 const MAX_STOP_BYTES: usize = 256;
@@ -64,6 +64,7 @@ impl Limit {
                 max_tokens = Some(max_tokens.map_or(count, |max| max.min(count)));
             }
         }
+        // An empty word would cut every answer to nothing.
         let stops = stops.into_iter().filter(|stop| !stop.is_empty()).collect();
         Ok(Self { stops, max_tokens, ..Self::default() })
     }
@@ -79,12 +80,14 @@ impl Limit {
             return String::new();
         }
         self.held.push_str(text);
+        // The first word in the text counts, not the first in the list.
         if let Some(at) = self.stops.iter().filter_map(|stop| self.held.find(stop.as_str())).min() {
             self.held.truncate(at);
             self.cut = Some(Cut::Stop);
             let rest = std::mem::take(&mut self.held);
             return self.shorten(rest);
         }
+        // The end may be the beginning of a stop word, so it waits for more text.
         let ready = self.held.len().saturating_sub(self.pending_bytes());
         let held = self.held.split_off(ready);
         let ready = std::mem::replace(&mut self.held, held);

@@ -14,10 +14,11 @@ use writ_runtime::clock::{Clock as _, SystemClock};
 use super::fields::{Fields, RESPONSES, invalid};
 use super::limit::{Cut, Limit};
 use super::messages::read_messages;
-use super::{Asked, MAX_BODY_BYTES, News, Wish, begin, ended, follow, rest, usage, whole};
+use super::{ChatRequest, MAX_BODY_BYTES, News, PendingMessage, begin, ended, follow, rest, usage, whole};
 use crate::http::Shared;
-use crate::http::api::{App, evidence, session_id};
+use crate::http::api::App;
 use crate::http::reply::{Refusal, ok, read};
+use crate::http::route::{evidence, session_id};
 
 /// `POST /v1/responses`
 pub(in crate::http) async fn create(State(shared): App, request: Request) -> Response {
@@ -40,16 +41,16 @@ async fn respond(shared: &Arc<Shared>, request: Request) -> Result<Response, Ref
     let (user, stream) = (fields.text("user")?, fields.flag("stream")?);
     let previous = fields.text("previous_response_id")?;
     let mut limit = Limit::read(&mut fields, &["max_output_tokens"])?;
-    let mut wish = Wish { model, messages, session: None, conversation: None };
-    wish.place(&headers, user)?;
+    let mut wanted = ChatRequest { model, messages, session: None, conversation: None };
+    wanted.place(&headers, user)?;
     if let Some(previous) = &previous {
         // An id of ours begins with the session.
         let session = previous.strip_prefix("resp_").and_then(|rest| rest.split('_').next());
         let session = session_id(session.unwrap_or_default());
-        wish.session = Some(session.map_err(|refusal| refusal.about("previous_response_id".to_owned()))?);
+        wanted.session = Some(session.map_err(|refusal| refusal.about("previous_response_id".to_owned()))?);
     }
-    let asked = begin(shared, evidence, &wish).await?;
-    let head = Head::of(&asked, wish.model, previous);
+    let asked = begin(shared, evidence, &wanted).await?;
+    let head = Head::of(&asked, wanted.model, previous);
     if stream {
         return Ok(streamed(Arc::clone(shared), evidence, asked, head, limit));
     }
@@ -60,7 +61,7 @@ async fn respond(shared: &Arc<Shared>, request: Request) -> Result<Response, Ref
     Ok(ok(&head.ended(&text, usage, limit.cut())))
 }
 
-/// What every event of an answer says.
+/// The fields that every event of an answer has.
 #[derive(Clone, Debug)]
 struct Head {
     id: String,
@@ -71,7 +72,7 @@ struct Head {
 }
 
 impl Head {
-    fn of(asked: &Asked, model: String, previous: Option<String>) -> Self {
+    fn of(asked: &PendingMessage, model: String, previous: Option<String>) -> Self {
         let created = SystemClock.now().as_millis() / 1000;
         let name = format!("{}_{}", asked.session, asked.entry);
         Self { id: format!("resp_{name}"), item: format!("msg_{name}"), created, model, previous }
@@ -111,7 +112,7 @@ impl Head {
         response
     }
 
-    /// What an answer begins with.
+    /// Returns the events that begin an answer.
     fn opening(&self) -> Vec<Value> {
         let place = json!({ "item_id": self.item, "output_index": 0, "content_index": 0 });
         vec![
@@ -129,7 +130,7 @@ impl Head {
         with("response.output_text.delta", &place, "delta", text.into())
     }
 
-    /// What an answer ends with.
+    /// Returns the events that end an answer.
     fn closing(&self, text: &str, usage: (u64, u64), cut: Option<Cut>) -> Vec<Value> {
         let place = json!({ "item_id": self.item, "output_index": 0, "content_index": 0 });
         let kind = if cut.is_some() { "response.incomplete" } else { "response.completed" };
@@ -163,7 +164,7 @@ fn with(kind: &str, place: &Value, name: &str, value: Value) -> Value {
     event
 }
 
-/// How far a stream has come.
+/// The progress of a stream.
 struct Progress {
     pieces: tokio::sync::mpsc::Receiver<News>,
     /// The text that came, before any cut.
@@ -184,7 +185,13 @@ impl Progress {
 }
 
 /// The answer as it comes.
-fn streamed(shared: Arc<Shared>, evidence: Evidence, asked: Asked, head: Head, limit: Limit) -> Response {
+fn streamed(
+    shared: Arc<Shared>,
+    evidence: Evidence,
+    asked: PendingMessage,
+    head: Head,
+    limit: Limit,
+) -> Response {
     let (session, entry) = (asked.session, asked.entry);
     let pieces = follow(shared.engine.clone(), asked);
     let (said, shown, opening) = (String::new(), String::new(), Some(head.opening()));
