@@ -2,12 +2,15 @@
 
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 use writ_policy::approval::{ApprovalClaims, ApprovalToken, Approver, ScopeError, TaskTerms};
 use writ_policy::pattern::standing::{self, Limits};
 use writ_policy::show::{escape, is_plain};
 use writ_policy::taint;
 use writ_policy::{answer, pattern, reach};
+use writ_runtime::methods::{ApprovalsShow, Status};
+use writ_types::api::NoParams;
+use writ_types::api::approval::AskName;
 use writ_types::digest::Digest;
 use writ_types::entry::{ApprovalScope, Decision};
 use writ_types::error::Exit;
@@ -69,9 +72,7 @@ impl Given {
 ///
 /// If there is no such ask, or its text is not the one that was hashed.
 pub(crate) async fn card(client: &mut Client, ask: &AskId) -> Result<Card, Failure> {
-    let answer = client.call("approvals.show", json!({ "ask": ask })).await?;
-    let card: Card =
-        serde_json::from_value(answer).map_err(|error| Failure::bug("reading the ask", error))?;
+    let card = client.ask::<ApprovalsShow>(&AskName { ask: ask.clone() }).await?;
     check(&card)?;
     Ok(card)
 }
@@ -151,12 +152,10 @@ pub(crate) async fn here(client: &mut Client) -> Result<(InstallationId, u64), F
 ///
 /// If the engine does not say.
 pub(crate) async fn here_and_now(client: &mut Client) -> Result<((InstallationId, u64), Timestamp), Failure> {
-    let status = client.call("status", json!({})).await?;
-    let installation = status.get("installation").and_then(Value::as_str).and_then(|text| text.parse().ok());
-    let here = installation.zip(status.get("epoch").and_then(Value::as_u64));
-    let here = here.ok_or_else(|| Failure::bug("reading the status", "it names no installation"))?;
+    let status = client.ask::<Status>(&NoParams {}).await?;
     // Signed with the engine's time: a clock that lags would make the approval old at once.
-    Ok((here, clock::now().plus(clock_behind(&status))))
+    let behind = Duration::from_secs(status.clock_behind_secs);
+    Ok(((status.installation, status.epoch), clock::now().plus(behind)))
 }
 
 /// Returns the lag of the local clock behind the engine's time, by the engine's status.

@@ -14,6 +14,7 @@ use tokio::net::UnixStream;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tokio_util::codec::{Framed, LinesCodec};
+use writ_runtime::methods::{EngineMethod, Method};
 use writ_sandbox::host::spawn_engine;
 use writ_store::error::StoreError;
 use writ_types::error::{Exit, Report};
@@ -185,7 +186,7 @@ impl Client {
                 // The ping was not answered either.
                 Err(_) if self.asked.is_some() => return Err(self.silent()),
                 Err(_) => {
-                    let (method, params) = ("ping".to_owned(), Value::Null);
+                    let (method, params) = (Method::Ping.name().to_owned(), Value::Null);
                     self.send(&ClientFrame::Call { id: SIGN_OF_LIFE, method, params }).await?;
                     // Set only now: a caller that drops this wait while it sends has asked for nothing.
                     self.asked = Some(Instant::now());
@@ -216,15 +217,26 @@ impl Client {
         )
     }
 
+    /// Calls a method with typed parameters, and returns its typed answer.
+    ///
+    /// # Errors
+    ///
+    /// What the engine refuses, or that the connection ended.
+    pub(crate) async fn ask<M: EngineMethod>(&mut self, params: &M::Params) -> Result<M::Answer, Failure> {
+        let params = serde_json::to_value(params).map_err(|error| Failure::bug("writing a call", error))?;
+        let answer = self.call(M::METHOD, params).await?;
+        serde_json::from_value(answer).map_err(|error| Failure::bug("reading an answer", error))
+    }
+
     /// Calls a method and waits for the answer.
     ///
     /// # Errors
     ///
     /// The engine's refusal, or that it has ended.
-    pub(crate) async fn call(&mut self, method: &str, params: Value) -> Result<Value, Failure> {
+    pub(crate) async fn call(&mut self, method: Method, params: Value) -> Result<Value, Failure> {
         self.calls += 1;
         let id = self.calls;
-        self.send(&ClientFrame::Call { id, method: method.to_owned(), params }).await?;
+        self.send(&ClientFrame::Call { id, method: method.name().to_owned(), params }).await?;
         loop {
             let numbered = self.next().await?;
             // A session's frames between call and answer are stored for later.
@@ -428,7 +440,7 @@ mod tests {
         let error = crate::interrupt::block_on(async {
             let (ours, theirs) = UnixStream::pair().unwrap();
             let waits = Waits { quiet: Duration::from_millis(1), patience: Duration::from_millis(5) };
-            let error = Client::over(ours, waits).call("status", Value::Null).await.unwrap_err();
+            let error = Client::over(ours, waits).call(Method::Status, Value::Null).await.unwrap_err();
             drop(theirs);
             Ok(error)
         });
@@ -482,7 +494,7 @@ mod tests {
             };
             let waits = Waits { quiet: Duration::from_millis(1), patience: Duration::from_secs(600) };
             let mut client = Client::over(ours, waits);
-            let (asked, answered) = tokio::join!(signs, client.call("sandbox.exec", Value::Null));
+            let (asked, answered) = tokio::join!(signs, client.call(Method::SandboxExec, Value::Null));
             assert_eq!(asked, ["sandbox.exec", "ping", "ping", "ping"]);
             answered
         });

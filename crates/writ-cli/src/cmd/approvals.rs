@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use writ_policy::pattern::standing::Limits;
 use writ_policy::show::escape_line;
+use writ_runtime::methods::Method;
 use writ_types::entry::Decision;
 use writ_types::frame::Card;
 use writ_types::id::AskId;
@@ -33,7 +34,7 @@ pub(crate) fn run(context: &Context, command: &ApprovalsCommand) -> Result<(), F
                 context.out.either(&card, approve::lines)
             }
             ApprovalsCommand::Revoke { ask } => {
-                let answer = client.call("approvals.revoke", json!({ "ask": ask })).await?;
+                let answer = client.call(Method::ApprovalsRevoke, json!({ "ask": ask })).await?;
                 context.out.either(&answer, |_| vec![format!("the approval of {ask} is taken back")])
             }
             ApprovalsCommand::Review { approve: None, .. } => {
@@ -101,7 +102,7 @@ async fn gate(
     (decision, yes): (Decision, bool),
     (reason, set): (&str, &BTreeMap<String, String>),
 ) -> Result<bool, Failure> {
-    let shown = client.call("gates.show", json!({ "ask": ask })).await?;
+    let shown = client.call(Method::GatesShow, json!({ "ask": ask })).await?;
     if shown.is_null() {
         return Ok(false);
     }
@@ -113,7 +114,7 @@ async fn gate(
         approve::confirm(ask, if server_of(&shown).is_some() { "Tell it this?" } else { "Let it pass?" })?;
     }
     let params = json!({ "ask": ask, "decision": decision, "reason": reason, "answers": set });
-    let answer = client.call("gates.answer", params).await?;
+    let answer = client.call(Method::GatesAnswer, params).await?;
     let answered = answer.get("answered").and_then(Value::as_bool).unwrap_or(false);
     if answered {
         context.out.either(&json!({ "state": "answered" }), |_| vec!["it has its answer".to_owned()])?;
@@ -157,7 +158,7 @@ pub(crate) fn tell(context: &Context, answered: &Answered) -> Result<(), Failure
 
 /// Returns the approvals that cover more than one action.
 async fn in_force(client: &mut Client) -> Result<Vec<Value>, Failure> {
-    let in_force = client.call("approvals.in_force", json!({})).await?.get("approvals").cloned();
+    let in_force = client.call(Method::ApprovalsInForce, json!({})).await?.get("approvals").cloned();
     Ok(in_force.and_then(|list| list.as_array().cloned()).unwrap_or_default())
 }
 
@@ -194,7 +195,7 @@ async fn standing(context: &Context, client: &mut Client) -> Result<(), Failure>
 
 /// Lists the hosts that may be reached without a question.
 async fn hosts(context: &Context, client: &mut Client) -> Result<(), Failure> {
-    let answer = client.call("approvals.hosts", json!({})).await?;
+    let answer = client.call(Method::ApprovalsHosts, json!({})).await?;
     context.out.either(&answer, |_| {
         let hosts = answer.get("hosts").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
         let lines: Vec<String> = hosts.iter().map(host).collect();
@@ -226,7 +227,7 @@ fn host(host: &Value) -> String {
 }
 
 async fn list(context: &Context, client: &mut Client) -> Result<(), Failure> {
-    let mut answer = client.call("approvals.list", json!({})).await?;
+    let mut answer = client.call(Method::ApprovalsList, json!({})).await?;
     let in_force = in_force(client).await?;
     // People see what is in force only where something is; programs always get the field.
     if let Some(fields) = answer.as_object_mut().filter(|_| context.out.json) {

@@ -7,6 +7,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 use writ_policy::show::escape_line;
+use writ_runtime::methods::Method;
 use writ_store::ledger::export::{ExportError, read_heads};
 use writ_store::ledger::head::Checkpoint;
 use writ_store::ledger::row::{LedgerQuery, LedgerRow};
@@ -146,7 +147,7 @@ fn line(row: &LedgerRow) -> String {
 fn erase(context: &Context, entries: &[EntrySeq], reason: &str) -> Result<(), Failure> {
     let erased = block_on(async {
         let mut client = Client::ensure(context).await?;
-        client.call("ledger.erase", json!({ "entries": entries, "reason": reason })).await
+        client.call(Method::LedgerErase, json!({ "entries": entries, "reason": reason })).await
     })?;
     context.out.either(&erased, |erased| {
         let count = erased.get("erased").and_then(Value::as_u64).unwrap_or_default();

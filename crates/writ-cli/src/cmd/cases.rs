@@ -6,6 +6,7 @@ use std::path::Path;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
+use writ_runtime::methods::Method;
 use writ_types::error::Exit;
 
 use crate::client::Client;
@@ -71,11 +72,11 @@ pub(crate) fn judge<T>(
             if let Some(params) = params.as_object_mut() {
                 params.insert("session".to_owned(), session);
             }
-            let judged = client.call("gates.judge", params).await?;
+            let judged = client.call(Method::GatesJudge, params).await?;
             session = judged.get("session").cloned().unwrap_or_default();
             results.push(compared(case, &judged));
         }
-        client.call("sessions.close", json!({ "session": session })).await?;
+        client.call(Method::SessionsClose, json!({ "session": session })).await?;
         tell(context, &results, line)
     })
 }

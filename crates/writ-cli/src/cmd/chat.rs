@@ -13,8 +13,12 @@ use std::path::Path;
 use serde_json::{Value, json};
 use writ_models::detect;
 use writ_models::provider::ModelsConfigError;
+use writ_runtime::methods::Method;
+use writ_runtime::methods::{OrdersOpen, Status};
 use writ_tui::config::{Color, Surroundings};
 use writ_tui::renderer::Mode;
+use writ_types::api::NoParams;
+use writ_types::api::key::OrderName;
 use writ_types::error::Exit;
 use writ_types::frame::{ClientFrame, NEWS_ONLY, ServerFrame};
 use writ_types::id::SessionId;
@@ -49,15 +53,13 @@ pub(crate) fn run(context: &Context, args: &ChatArgs) -> Result<(), Failure> {
     block_on(async {
         let mut client = Client::ensure(context).await?;
         if wanted {
-            let status = client.call("status", json!({})).await?;
-            let found = status.get("model_found").and_then(Value::as_str);
+            let found = client.ask::<Status>(&NoParams {}).await?.model_found;
             let found = found.ok_or(ModelsConfigError::MissingDefault)?;
             context.out.remark(format!("no model is configured; using {found}"));
         }
         if let Some(order) = args.order {
-            let opened = client.call("orders.open", json!({ "order": order })).await?;
-            let session = opened.get("session").and_then(Value::as_str).and_then(|id| id.parse().ok());
-            let args = ChatArgs { session, ..args.clone() };
+            let opened = client.ask::<OrdersOpen>(&OrderName { order }).await?;
+            let args = ChatArgs { session: Some(opened.session), ..args.clone() };
             let session = join(&mut client, &args, None).await?;
             let talk = Talk { context, config: &config, client, session, mode: mode(context) };
             return talk.once(args.message.as_deref().unwrap_or_default(), quoted.clone()).await;
@@ -152,7 +154,7 @@ async fn join(client: &mut Client, args: &ChatArgs, project: Option<String>) -> 
 
 /// The latest ordinary session of a folder.
 async fn latest(client: &mut Client, project: Option<&str>) -> Result<Option<SessionId>, Failure> {
-    let listed = client.call("sessions.list", json!({})).await?;
+    let listed = client.call(Method::SessionsList, json!({})).await?;
     let rows = listed.get("sessions").and_then(Value::as_array).cloned().unwrap_or_default();
     let flag = |row: &Value, name: &str| row.get(name).and_then(Value::as_bool).unwrap_or(false);
     let found = rows.iter().find(|row| {

@@ -10,6 +10,7 @@ use secrecy::SecretString;
 use serde_json::json;
 use writ_models::config::ProviderKind;
 use writ_policy::redact::Redactor;
+use writ_runtime::methods::Method;
 use writ_sandbox::status::SandboxStatus;
 use writ_store::ledger::row::LedgerQuery;
 use writ_testkit::demo;
@@ -296,7 +297,7 @@ impl Show<'_> {
         let argv = TEST_COMMAND;
         // The tests run in the verification sandbox, after the diff was applied.
         let params = json!({ "argv": argv, "project": project, "verification": true });
-        let result = client.call("sandbox.exec", params).await?;
+        let result = client.call(Method::SandboxExec, params).await?;
         if result.get("exit_code").and_then(serde_json::Value::as_i64) != Some(0) {
             return Err(Failure::new(
                 Exit::Verification,

@@ -10,6 +10,9 @@ use writ_mcp::config::{ServerName, ServerSpec};
 use writ_mcp::definition::{Definition, Drift, Pins};
 use writ_mcp::listing::Listing;
 use writ_policy::show::{escape, escape_line, is_plain};
+use writ_runtime::methods::McpReload;
+use writ_runtime::methods::Method;
+use writ_runtime::methods::params::ReloadRequest;
 use writ_runtime::servers::{Server, row};
 use writ_tools::foreign::called_all;
 use writ_types::error::Exit;
@@ -138,7 +141,7 @@ async fn probe(
     let mut client = Client::ensure(context).await?;
     let began = Instant::now();
     let mut ticks = tokio::time::interval_at(began + TELL_EVERY, TELL_EVERY);
-    let asking = client.call("mcp.probe", params);
+    let asking = client.call(Method::McpProbe, params);
     tokio::pin!(asking);
     loop {
         tokio::select! {
@@ -221,11 +224,10 @@ fn reload(context: &Context, start: bool, trusted: Option<&ServerName>) -> Resul
         let client =
             // `list` starts no engine: without one, nothing is offered anyway.
             if start { Some(Client::ensure(context).await?) } else { Client::connect(context).await? };
-        let Some(mut client) = client else { return Ok(Value::Null) };
-        client.call("mcp.reload", json!({ "trusted": trusted })).await
+        let Some(mut client) = client else { return Ok(None) };
+        client.ask::<McpReload>(&ReloadRequest { trusted: trusted.cloned() }).await.map(Some)
     })?;
-    let left_out = answer.get("left_out").cloned().unwrap_or_default();
-    Ok(serde_json::from_value(left_out).unwrap_or_default())
+    Ok(answer.map(|answer| answer.left_out).unwrap_or_default())
 }
 
 fn shown(server: &Server, left_out: &[String]) -> Value {

@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 use writ_policy::show::escape_line;
+use writ_runtime::methods::Method;
 use writ_types::error::Exit;
 
 use crate::args::MemoryCommand;
@@ -23,11 +24,12 @@ pub(crate) fn run(context: &Context, command: &MemoryCommand) -> Result<(), Fail
         let mut client = Client::ensure(context).await?;
         match command {
             MemoryCommand::Search { query, limit } => {
-                let found = client.call("memory.search", json!({ "query": query, "limit": limit })).await?;
+                let found =
+                    client.call(Method::MemorySearch, json!({ "query": query, "limit": limit })).await?;
                 context.out.either(&found, lines)
             }
             MemoryCommand::Add { text, kind } => {
-                let added = client.call("memory.add", json!({ "text": text, "kind": kind })).await?;
+                let added = client.call(Method::MemoryAdd, json!({ "text": text, "kind": kind })).await?;
                 context.out.either(&added, |added| {
                     vec![format!(
                         "remembered as {}",
@@ -36,7 +38,7 @@ pub(crate) fn run(context: &Context, command: &MemoryCommand) -> Result<(), Fail
                 })
             }
             MemoryCommand::Forget { id } => {
-                let forgotten = client.call("memory.forget", json!({ "id": id })).await?;
+                let forgotten = client.call(Method::MemoryForget, json!({ "id": id })).await?;
                 context.out.either(&forgotten, |_| vec![format!("forgotten: {id}")])
             }
         }

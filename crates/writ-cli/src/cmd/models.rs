@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use writ_policy::show::escape_line;
+use writ_runtime::methods::Method;
 use writ_types::error::Exit;
 
 use crate::args::ModelsCommand;
@@ -21,7 +22,7 @@ pub(crate) fn run(context: &Context, command: &ModelsCommand) -> Result<(), Fail
 }
 
 fn list(context: &Context) -> Result<(), Failure> {
-    let listed = call(context, "models.list", json!({}))?;
+    let listed = call(context, Method::ModelsList, json!({}))?;
     context.out.either(&listed, lines)
 }
 
@@ -97,7 +98,7 @@ pub(crate) struct Check {
 ///
 /// If the engine cannot be asked, no model is configured, or there is no such model.
 pub(crate) fn trial(context: &Context, model: Option<&str>) -> Result<Trial, Failure> {
-    let tried = call(context, "models.test", json!({ "model": model }))?;
+    let tried = call(context, Method::ModelsTest, json!({ "model": model }))?;
     serde_json::from_value(tried).map_err(|error| Failure::bug("reading the results of the test", error))
 }
 
@@ -142,6 +143,6 @@ pub(crate) fn taken(tried: &Trial) -> String {
     format!("{requests}: {input_tokens} tokens sent, {output_tokens} received, {cost}")
 }
 
-fn call(context: &Context, method: &str, params: Value) -> Result<Value, Failure> {
+fn call(context: &Context, method: Method, params: Value) -> Result<Value, Failure> {
     block_on(async { Client::ensure(context).await?.call(method, params).await })
 }

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 use writ_policy::show::escape_line;
+use writ_runtime::methods::Method;
 use writ_types::error::Exit;
 use writ_types::id::{AskId, SessionId};
 
@@ -21,7 +22,7 @@ pub(crate) fn diff(context: &Context, args: &DiffArgs) -> Result<(), Failure> {
     context.ready()?;
     let which = which(args.session, args.project.as_deref())?;
     block_on(async {
-        let diff = Client::ensure(context).await?.call("diff", which).await?;
+        let diff = Client::ensure(context).await?.call(Method::Diff, which).await?;
         context.out.either(&diff, lines)
     })
 }
@@ -51,8 +52,11 @@ pub(crate) fn apply(context: &Context, args: &ApplyArgs) -> Result<(), Failure> 
     let which = which(args.session, args.project.as_deref())?;
     block_on(async {
         let mut client = Client::ensure(context).await?;
-        let answer =
-            if args.undo { undo(&mut client, which).await? } else { client.call("apply", which).await? };
+        let answer = if args.undo {
+            undo(&mut client, which).await?
+        } else {
+            client.call(Method::Apply, which).await?
+        };
         let ask: Option<AskId> =
             answer.get("ask_id").and_then(Value::as_str).and_then(|text| text.parse().ok());
         // Nothing to approve: the change was applied at once, or there is none.
@@ -78,9 +82,9 @@ pub(crate) fn apply(context: &Context, args: &ApplyArgs) -> Result<(), Failure> 
 /// If nothing can be undone, or the engine refuses.
 pub(crate) async fn undo(client: &mut Client, which: Value) -> Result<Value, Failure> {
     // The last change is looked up first, so that the answer names what would be undone.
-    let last = client.call("undo.last", which).await?;
+    let last = client.call(Method::UndoLast, which).await?;
     match last.get("attempt").filter(|attempt| attempt.is_string()) {
-        Some(attempt) => client.call("undo", json!({ "attempt": attempt })).await,
+        Some(attempt) => client.call(Method::Undo, json!({ "attempt": attempt })).await,
         None => {
             let text = "nothing was applied here that can be undone";
             Err(Failure::new(Exit::Usage, "undo.nothing", text, "copies older than a day are not stored"))

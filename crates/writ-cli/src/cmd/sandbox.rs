@@ -4,9 +4,12 @@ use std::io::{self, IsTerminal};
 
 use serde_json::{Value, json};
 use writ_policy::show::escape;
+use writ_runtime::methods::Method;
+use writ_runtime::methods::Status;
 use writ_sandbox::Sandbox;
 use writ_sandbox::config::SandboxConfig;
 use writ_sandbox::status::{Rung, SandboxStatus};
+use writ_types::api::NoParams;
 use writ_types::error::Exit;
 
 use crate::args::SandboxCommand;
@@ -40,7 +43,7 @@ pub(crate) fn run(context: &Context, command: &SandboxCommand) -> Result<(), Fai
             }
             // The engine runs it, so that it passes the door like any other program.
             let result =
-                block_on(async { Client::ensure(context).await?.call("sandbox.exec", params).await })?;
+                block_on(async { Client::ensure(context).await?.call(Method::SandboxExec, params).await })?;
             finish(context, &result)
         }
     }
@@ -57,10 +60,10 @@ pub(crate) fn probe(config: SandboxConfig) -> Result<SandboxStatus, Failure> {
 pub(crate) fn ready(context: &Context) -> Option<u64> {
     let asked = block_on(async {
         let Some(mut client) = Client::connect(context).await? else { return Ok(None) };
-        client.call("status", json!({})).await.map(Some)
+        client.ask::<Status>(&NoParams {}).await.map(Some)
     });
     // Any failure of the engine means that none is ready.
-    asked.ok().flatten()?.get("sandboxes_ready").and_then(Value::as_u64)
+    u64::try_from(asked.ok().flatten()?.sandboxes_ready).ok()
 }
 
 fn with_ready(status: &SandboxStatus, ready: Option<u64>) -> Result<Value, Failure> {

@@ -1,7 +1,9 @@
 //! `writ secrets`: named secrets. Values come from the terminal or a pipe, never from arguments, and are
 //! never printed.
 
-use serde_json::{Value, json};
+use serde_json::json;
+use writ_runtime::methods::SecretsChanged;
+use writ_types::api::NoParams;
 use writ_types::credential::Reference;
 
 use crate::args::SecretsCommand;
@@ -47,7 +49,7 @@ fn tell(context: &Context) -> Result<(), Failure> {
     block_on(async {
         // Without an engine there is nothing to reload.
         if let Some(mut client) = Client::connect(context).await? {
-            client.call("secrets.changed", Value::Null).await?;
+            client.ask::<SecretsChanged>(&NoParams {}).await?;
         }
         Ok(())
     })

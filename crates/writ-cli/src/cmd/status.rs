@@ -4,6 +4,7 @@ use std::io::IsTerminal as _;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use writ_runtime::methods::Method;
 use writ_types::error::Exit;
 
 use crate::advice;
@@ -34,7 +35,7 @@ async fn current(context: &Context, config: &Config) -> Result<Value, Failure> {
         // The posture is a property of the configuration and is known without an engine.
         return Ok(json!({ "engine": "not running", "posture": config.posture() }));
     };
-    let mut status = client.call("status", json!({})).await?;
+    let mut status = client.call(Method::Status, json!({})).await?;
     if let Value::Object(fields) = &mut status {
         fields.insert("engine".into(), "running".into());
         fields.insert("advice".into(), advice::main_model(config).into());

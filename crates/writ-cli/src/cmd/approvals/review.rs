@@ -1,9 +1,11 @@
 //! `writ approvals review`: what waits, in groups, and a yes to what of one is marked by nothing.
 
-use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use writ_policy::show::escape_line;
-use writ_types::entry::{Decision, Risk};
+use writ_runtime::methods::ApprovalsReview;
+use writ_types::api::NoParams;
+use writ_types::api::approval::AskGroup;
+use writ_types::entry::Decision;
 use writ_types::error::Exit;
 use writ_types::frame::Card;
 use writ_types::id::AskId;
@@ -15,40 +17,17 @@ use crate::config::Config;
 use crate::context::Context;
 use crate::failure::Failure;
 
-/// Asks that are alike.
-#[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Group {
-    likeness: String,
-    asks: Vec<Member>,
-}
-
-/// An ask of a group.
-#[derive(Debug, Serialize, Deserialize)]
-struct Member {
-    ask_id: AskId,
-    intent: Option<String>,
-    risk: Option<Risk>,
-    /// The properties that make it unusual.
-    anomalies: Vec<String>,
-    /// The reason that it must be answered by itself.
-    alone: Option<String>,
-    /// True if a yes to its group counts for it.
-    together: bool,
-}
-
 /// Returns the open asks in groups.
 ///
 /// # Errors
 ///
 /// If the engine does not answer.
-pub(super) async fn groups(client: &mut Client) -> Result<Vec<Group>, Failure> {
-    let mut answer = client.call("approvals.review", json!({})).await?;
-    let groups = answer.get_mut("groups").map(serde_json::Value::take).unwrap_or_default();
-    serde_json::from_value(groups).map_err(|error| Failure::bug("reading the groups", error))
+pub(super) async fn groups(client: &mut Client) -> Result<Vec<AskGroup>, Failure> {
+    Ok(client.ask::<ApprovalsReview>(&NoParams {}).await?.groups)
 }
 
 /// The groups as lines for people.
-pub(super) fn lines(groups: &[Group]) -> Vec<String> {
+pub(super) fn lines(groups: &[AskGroup]) -> Vec<String> {
     if groups.is_empty() {
         return vec!["nothing is asked".to_owned()];
     }

@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 use writ_policy::show::escape_line;
+use writ_runtime::methods::Method;
 use writ_types::id::SessionId;
 
 use crate::client::Client;
@@ -80,16 +81,16 @@ pub(super) async fn run(
     let mut client = Client::ensure(context).await?;
     match command {
         Command::Help => Ok(help()),
-        Command::Model => Ok(models::lines(&client.call("models.list", json!({})).await?)),
-        Command::Cost => Ok(status::costs(&client.call("status", json!({})).await?)),
-        Command::Diff => Ok(project::lines(&client.call("diff", json!({ "session": session })).await?)),
+        Command::Model => Ok(models::lines(&client.call(Method::ModelsList, json!({})).await?)),
+        Command::Cost => Ok(status::costs(&client.call(Method::Status, json!({})).await?)),
+        Command::Diff => Ok(project::lines(&client.call(Method::Diff, json!({ "session": session })).await?)),
         Command::Undo => {
             let answer = project::undo(&mut client, json!({ "session": session })).await?;
             let text = ["applied", "text"].iter().find_map(|name| answer.get(*name)?.as_str());
             // Where it must be approved, its question comes as any other does.
             Ok(text.unwrap_or_default().lines().map(escape_line).collect())
         }
-        Command::Sessions => Ok(sessions(&client.call("sessions.list", json!({})).await?, session)),
+        Command::Sessions => Ok(sessions(&client.call(Method::SessionsList, json!({})).await?, session)),
         // Handled by the conversation itself, which knows the running turn.
         Command::Stop => Ok(Vec::new()),
     }

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use writ_models::provider::{ModelsConfigError, Routes};
 use writ_policy::webauthn::Passkey;
+use writ_runtime::methods::Method;
 use writ_sandbox::host::{HostError, host_git};
 use writ_sandbox::status::Rung;
 use writ_secrets::backend::Backend;
@@ -320,7 +321,7 @@ fn engine(context: &Context) -> Vec<Check> {
     let asked = block_on(async {
         match Client::connect(context).await? {
             // A socket that takes a connection is no proof that anybody serves it.
-            Some(mut client) => client.call("status", serde_json::json!({})).await.map(Some),
+            Some(mut client) => client.call(Method::Status, serde_json::json!({})).await.map(Some),
             None => Ok(None),
         }
     });

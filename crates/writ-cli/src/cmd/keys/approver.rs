@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 use writ_policy::enrolment::{ENROLMENT_TTL, EnrolmentClaims, EnrolmentGrant};
 use writ_policy::show::escape_line;
 use writ_policy::webauthn::Passkey;
+use writ_runtime::methods::Method;
 use writ_store::approvals::ApproverKey;
 use writ_types::digest::Digest;
 use writ_types::id::KeyId;
@@ -77,7 +78,7 @@ async fn enrol(context: &Context, name: &str) -> Result<(), Failure> {
     };
     let grant =
         EnrolmentGrant::sign(claims, &key).map_err(|error| Failure::bug("signing the leave", error))?;
-    let given = client.call("approvers.permit", json!({ "grant": grant })).await?;
+    let given = client.call(Method::ApproversPermit, json!({ "grant": grant })).await?;
     let link = page::link(context, config.server.host, port)?;
     // Behind the number sign, where no server sees it.
     let link = format!("{link}#/review?enrol={code}");
@@ -91,7 +92,7 @@ async fn enrol(context: &Context, name: &str) -> Result<(), Failure> {
 }
 
 async fn remove(context: &Context, key: KeyId) -> Result<(), Failure> {
-    let removed = Client::ensure(context).await?.call("approvers.remove", json!({ "key": key })).await?;
+    let removed = Client::ensure(context).await?.call(Method::ApproversRemove, json!({ "key": key })).await?;
     context.out.either(&removed, |removed| {
         let name = removed.get("name").and_then(Value::as_str).map(escape_line).unwrap_or_default();
         vec![format!("removed {key} ({name}); it approves nothing from now on")]

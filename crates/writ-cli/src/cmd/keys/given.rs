@@ -19,6 +19,7 @@ use writ_policy::keys::{self, Authority, BaseClaims, KeyError, MAX_TOKEN_BYTES, 
 use writ_policy::origin::Origins;
 use writ_policy::plan::Planned;
 use writ_policy::prepared::Prepared;
+use writ_runtime::methods::Method;
 use writ_secrets::store::EngineKey;
 use writ_store::store::Store;
 use writ_types::action::{Action, Escalate, Operate};
@@ -64,7 +65,8 @@ pub(super) fn issue(context: &Context, file: &Path, out: &KeyOut) -> Result<(), 
     let root = open_secrets(context, &config)?.signing_key(EngineKey::Root)?;
     let token = keys::mint_base(&claims, &root)?;
     drop(root);
-    let call = async { Client::ensure(context).await?.call("keys.issued", json!({ "token": token })).await };
+    let call =
+        async { Client::ensure(context).await?.call(Method::KeysIssued, json!({ "token": token })).await };
     let mut issued = block_on(call)?;
     issued["token"] = json!(token);
     hand_out(context, issued, out)
@@ -77,16 +79,16 @@ pub(super) fn task(context: &Context, command: &TaskCommand) -> Result<(), Failu
             // Errors of a document are reported before the person is asked.
             let document = read_document(file)?;
             document::task(document.clone()).map_err(|error| wrong(file, &error))?;
-            ("keys.mint", json!({ "base": read_token(base)?, "document": document }), out)
+            (Method::KeysMint, json!({ "base": read_token(base)?, "document": document }), out)
         }
         TaskCommand::Attenuate { key, file, base, out } => {
             let document = read_document(file)?;
             document::narrow(document.clone()).map_err(|error| wrong(file, &error))?;
             let (base, token) = (read_token(base)?, read_token(key)?);
-            ("keys.narrow", json!({ "base": base, "token": token, "document": document }), out)
+            (Method::KeysNarrow, json!({ "base": base, "token": token, "document": document }), out)
         }
         TaskCommand::Renew { key, base, out } => {
-            ("keys.renew", json!({ "base": read_token(base)?, "token": read_token(key)? }), out)
+            (Method::KeysRenew, json!({ "base": read_token(base)?, "token": read_token(key)? }), out)
         }
     };
     let given = block_on(async { Client::ensure(context).await?.call(method, params).await })?;

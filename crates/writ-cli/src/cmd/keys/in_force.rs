@@ -1,6 +1,7 @@
 //! `writ keys list` and `writ keys revoke`: what agents act under now.
 
 use serde_json::{Value, json};
+use writ_runtime::methods::Method;
 use writ_types::id::KeyId;
 
 use crate::client::Client;
@@ -10,7 +11,7 @@ use crate::failure::Failure;
 /// Lists the base key and the task keys of sessions.
 pub(super) async fn list(context: &Context) -> Result<(), Failure> {
     let mut client = Client::ensure(context).await?;
-    let keys = client.call("keys.list", json!({})).await?;
+    let keys = client.call(Method::KeysList, json!({})).await?;
     context.out.either(&keys, |keys| {
         let base = keys.get("base").unwrap_or(&Value::Null);
         let state = if base.get("revoked") == Some(&json!(true)) { "REVOKED" } else { "until" };
@@ -43,7 +44,7 @@ pub(super) async fn list(context: &Context) -> Result<(), Failure> {
 /// Revokes one.
 pub(super) async fn revoke(context: &Context, key: KeyId, reason: &str) -> Result<(), Failure> {
     let mut client = Client::ensure(context).await?;
-    let done = client.call("keys.revoke", json!({ "key": key, "reason": reason })).await?;
+    let done = client.call(Method::KeysRevoke, json!({ "key": key, "reason": reason })).await?;
     context.out.either(&done, |done| {
         let stopped = done.get("stopped").and_then(Value::as_array).map_or(0, Vec::len);
         vec![format!("revoked; {stopped} turns are being stopped")]

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use writ_policy::keys::document::DocumentError;
 use writ_policy::order::{Capabilities, OrderClaims, OrderToken, check_content};
 use writ_policy::show::escape_line;
+use writ_runtime::methods::Method;
 use writ_types::error::Exit;
 use writ_types::id::KeyId;
 use writ_types::unit::{MicroUsd, Timestamp, Tokens};
@@ -80,7 +81,7 @@ async fn issue(context: &Context, file: &Path, yes: bool) -> Result<(), Failure>
         ask()?;
     }
     let token = OrderToken::sign(claims, &key).map_err(|error| Failure::bug("signing the order", error))?;
-    let kept = client.call("orders.issue", json!({ "token": token })).await?;
+    let kept = client.call(Method::OrdersIssue, json!({ "token": token })).await?;
     context.out.either(&kept, |kept| {
         let order = kept.get("order").and_then(Value::as_str).unwrap_or_default();
         vec![order.to_owned()]
@@ -100,7 +101,7 @@ fn ask() -> Result<(), Failure> {
 }
 
 async fn list(context: &Context) -> Result<(), Failure> {
-    let listed = Client::ensure(context).await?.call("orders.list", json!({})).await?;
+    let listed = Client::ensure(context).await?.call(Method::OrdersList, json!({})).await?;
     context.out.either(&listed, |listed| {
         let rows = listed.get("orders").and_then(Value::as_array);
         let line = |row: &Value| {

@@ -5,6 +5,7 @@ use std::io::Read as _;
 use serde_json::json;
 use writ_policy::inbound::{MessageClaims, MessageToken};
 use writ_policy::principal::MAX_MESSAGE_BYTES;
+use writ_runtime::methods::Method;
 use writ_types::digest::Digest;
 use writ_types::error::Exit;
 use writ_types::frame::ClientFrame;
@@ -25,7 +26,7 @@ pub(super) fn run(context: &Context, args: &SignArgs) -> Result<(), Failure> {
     let (installation, epoch) = block_on(async {
         let mut client = Client::ensure(context).await?;
         // An unknown session is reported now, before the message is passed on.
-        client.call("sessions.show", json!({ "session": args.session })).await?;
+        client.call(Method::SessionsShow, json!({ "session": args.session })).await?;
         approve::here(&mut client).await
     })?;
     let key = open_approver_key(context, &config)?.signing_key()?;
