@@ -9,17 +9,17 @@ use std::sync::LazyLock;
 
 use ed25519_dalek::SigningKey;
 use serde_json::Value;
+use writ_inspect::egress::host::{Host, HostPattern, Scheme, Target};
+use writ_inspect::gate::{GateConfig, GateSet};
+use writ_inspect::origin::{Origins, Takes};
+use writ_inspect::prepared::{Prepared, Sink};
+use writ_inspect::redact::{KnownSecret, Redactor};
+use writ_inspect::show::{self, Shown};
+use writ_inspect::{scope, webauthn};
 use writ_mcp::elicitation::Elicitation;
 use writ_policy::approval::{ApprovalClaims, Signed};
-use writ_policy::egress::host::{Host, HostPattern, Scheme, Target};
-use writ_policy::gate::{GateConfig, GateSet};
 use writ_policy::keys::{Token, Verifier};
-use writ_policy::origin::{Origins, Takes};
-use writ_policy::prepared::{Prepared, Sink};
-use writ_policy::redact::{KnownSecret, Redactor};
 use writ_policy::rules::{Authorship, RuleSet, RuleSource};
-use writ_policy::show::{self, Shown};
-use writ_policy::{scope, webauthn};
 use writ_types::chat::{ChatMessage, Field, MAX_FIELDS, ModelReply, ToolCall};
 use writ_types::credential::Reference;
 use writ_types::digest::Digest;
@@ -259,10 +259,10 @@ fn host(bytes: &[u8]) {
         let _ = pattern.to_string();
     }
     if let Ok(address) = text.parse::<IpAddr>() {
-        let plain = writ_policy::egress::address::canonical(address);
+        let plain = writ_inspect::egress::address::canonical(address);
         assert_eq!(
-            writ_policy::egress::address::classify(address),
-            writ_policy::egress::address::classify(plain),
+            writ_inspect::egress::address::classify(address),
+            writ_inspect::egress::address::classify(plain),
             "an address that stands for another is judged as that"
         );
     }

@@ -5,16 +5,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use ed25519_dalek::SigningKey;
 use secrecy::ExposeSecret as _;
 use serde_json::{Map, Value};
-use writ_policy::approval::Approvers;
-use writ_policy::gate::{
+use writ_inspect::gate::{
     Due, GateConfig, GateSet, Hook, HookConfig, Judged, Judging, MAX_STATE_BYTES, ModelSaid, Permission,
     Point, Program, Provider, ScriptEnd, Subject,
 };
+use writ_inspect::prepared::Prepared;
+use writ_inspect::show;
+use writ_policy::approval::Approvers;
 use writ_policy::inbound::{self, Came, MessageClaims, MessageToken};
 use writ_policy::keys::{BaseClaims, document, mint_base};
 use writ_policy::order::{self, OrderClaims, OrderFacts, OrderToken};
-use writ_policy::prepared::Prepared;
-use writ_policy::show;
 use writ_secrets::server::{self, Answer, Asked, Login, Question, VaultWay};
 use writ_secrets::store::MAX_VALUE_BYTES;
 use writ_tools::def::{AgentRole, Peeked, ToolContext};

@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use serde_json::Value;
+use writ_inspect::reach;
+use writ_inspect::show::{escape, is_plain};
 use writ_policy::approval::{ApprovalClaims, ApprovalToken, Approver, ScopeError, TaskTerms};
 use writ_policy::pattern::standing::{self, Limits};
-use writ_policy::show::{escape, is_plain};
 use writ_policy::taint;
-use writ_policy::{answer, pattern, reach};
+use writ_policy::{answer, pattern};
 use writ_runtime::methods::{ApprovalsShow, Status};
 use writ_types::api::NoParams;
 use writ_types::api::approval::AskName;

@@ -10,7 +10,7 @@ use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{Layer, fmt};
-use writ_policy::redact::Redactor;
+use writ_inspect::redact::Redactor;
 use writ_telemetry::collect::Collector;
 
 use crate::args::Global;

@@ -18,7 +18,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use rustls::{ClientConfig, ServerConfig};
 use secrecy::{ExposeSecret as _, SecretString};
 use tokio_rustls::{TlsAcceptor, TlsConnector};
-use writ_policy::egress::host::Host;
+use writ_inspect::egress::host::Host;
 use writ_types::digest::Digest;
 use writ_types::error::{Exit, Report, ToReport};
 use zeroize::Zeroizing;

@@ -8,8 +8,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use writ_policy::egress::host::Target;
-use writ_policy::egress::{EgressScope, Judgement, Rule, judge_connection};
+use writ_inspect::egress::host::Target;
+use writ_inspect::egress::{EgressScope, Judgement, Rule, judge_connection};
 
 use crate::gatekeeper::{Gatekeeper, Refusal};
 use crate::tunnel::{TunnelFault, dial_proxy, open_tunnel};

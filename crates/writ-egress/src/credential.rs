@@ -8,9 +8,9 @@ use hyper::header::{
 };
 use hyper::http;
 use secrecy::{ExposeSecret as _, SecretString};
-use writ_policy::egress::credential::{Binding, Misuse, is_usable};
-use writ_policy::egress::host::Target;
-use writ_policy::redact::{KnownSecret, Watch};
+use writ_inspect::egress::credential::{Binding, Misuse, is_usable};
+use writ_inspect::egress::host::Target;
+use writ_inspect::redact::{KnownSecret, Watch};
 
 /// One credential of a session.
 #[derive(Clone, Debug)]

@@ -8,10 +8,10 @@ use reqwest::header::{
 };
 use reqwest::{Method, StatusCode, Url};
 use tokio_util::sync::CancellationToken;
-use writ_policy::egress::host::{HostPattern, Scheme, Target};
-use writ_policy::egress::{EgressScope, Judgement, Rule, WEB_PORTS, judge_connection};
+use writ_inspect::egress::host::{HostPattern, Scheme, Target};
+use writ_inspect::egress::{EgressScope, Judgement, Rule, WEB_PORTS, judge_connection};
+use writ_inspect::reach::asks_each_time;
 use writ_policy::permit::{Permit, PermitExpired};
-use writ_policy::reach::asks_each_time;
 use writ_types::action::{Action, ActionKind, Fetch};
 use writ_types::entry::{ConnectionRecord, Verdict};
 use writ_types::error::{Exit, Report, ToReport};

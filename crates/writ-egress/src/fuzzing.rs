@@ -13,8 +13,8 @@ use hyper::header::{CONNECTION, CONTENT_LENGTH, HOST, TRANSFER_ENCODING};
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, http};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use writ_policy::egress::credential::Binding;
-use writ_policy::egress::host::{Host, Target};
+use writ_inspect::egress::credential::Binding;
+use writ_inspect::egress::host::{Host, Target};
 
 use crate::credential::{Credentials, Held};
 use crate::fetch::body::{Coding, Collector};

@@ -3,8 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
-use writ_policy::egress::host::Target;
-use writ_policy::egress::{EgressScope, Rule};
+use writ_inspect::egress::host::Target;
+use writ_inspect::egress::{EgressScope, Rule};
 use writ_types::entry::{ConnectionRecord, Verdict};
 use writ_types::error::{Exit, Report, ToReport};
 use writ_types::id::AskId;

@@ -3,7 +3,7 @@
 //! A sandbox hands its listening socket out; [`Proxy::serve`] accepts on it. Plain HTTP/1.1 is passed on request by
 //! request, with WebSockets; everything else, HTTP/2 among it, goes through `CONNECT` and is not looked into, but
 //! for the first message: it must be TLS, and must name the tunnel's host. Each target is judged by
-//! [`judge_connection`](writ_policy::egress::judge_connection), its name is looked up once, each of its addresses is
+//! [`judge_connection`](writ_inspect::egress::judge_connection), its name is looked up once, each of its addresses is
 //! judged, and only those are connected to.
 //!
 //! A tunnel to a host that a credential is bound to is opened: the sandbox trusts our certificate for it, the host's own is
@@ -25,7 +25,7 @@ use tokio::sync::{Semaphore, mpsc};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use writ_policy::egress::host::Target;
+use writ_inspect::egress::host::Target;
 use writ_types::error::{Exit, Report, ToReport};
 
 pub(crate) mod head;

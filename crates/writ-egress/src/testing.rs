@@ -12,8 +12,8 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 use tokio::sync::{Notify, Semaphore};
 use tokio_rustls::TlsAcceptor;
-use writ_policy::egress::host::{HostPattern, Target};
-use writ_policy::egress::{EgressScope, Pin};
+use writ_inspect::egress::host::{HostPattern, Target};
+use writ_inspect::egress::{EgressScope, Pin};
 use writ_types::id::AskId;
 
 use crate::connect::{Later, Resolver, Stream};

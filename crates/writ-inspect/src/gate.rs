@@ -39,7 +39,7 @@ pub use judging::{Due, Judging, MAX_VALUE_BYTES, ModelDue, ScriptDue};
 pub use said::{MAX_SAID_BYTES, ModelSaid, ScriptEnd};
 pub use subject::Subject;
 
-use check::Check;
+use check::GateCheck;
 
 /// The verdicts of all gates of one point on a subject.
 #[derive(Clone, Debug, PartialEq)]
@@ -113,7 +113,7 @@ impl Judged {
 #[derive(Clone, Debug)]
 struct Gate {
     config: GateConfig,
-    checks: Vec<Check>,
+    checks: Vec<GateCheck>,
     after: Option<Escalation>,
     /// The hook that it is for.
     hook: Option<Hook>,
@@ -121,7 +121,7 @@ struct Gate {
 
 impl Gate {
     /// Returns true if it may only advise.
-    fn advises(&self) -> bool {
+    fn only_advises(&self) -> bool {
         match self.config.provider {
             Provider::Llm => !self.config.promote_to_policy,
             Provider::Predicate | Provider::Regex | Provider::Guard | Provider::Script => {
@@ -189,17 +189,17 @@ impl GateSet {
             }
         }
         for (key, config) in escalations {
-            escalation::of(key, config)?;
+            escalation::check_escalation(key, config)?;
         }
         let mut ready: Vec<Gate> = Vec::new();
         for config in gates {
             if config.name.is_empty() || ready.iter().any(|other| other.config.name == config.name) {
                 return Err(GateError::Name(config.name));
             }
-            let checks = check::of(&config)?;
-            let after = escalation::named(&config, escalations)?;
+            let checks = check::compile_checks(&config)?;
+            let after = escalation::look_up(&config, escalations)?;
             let gate = Gate { config, checks, after, hook: None };
-            place::check(&gate)?;
+            place::check_gate(&gate)?;
             ready.push(gate);
         }
         Ok(Self { gates: ready })
@@ -238,7 +238,7 @@ impl GateSet {
         self.gates.iter().any(|gate| {
             let again =
                 matches!(gate.after, Some(Escalation::SuppressAndRephrase { .. } | Escalation::Retry { .. }));
-            gate.config.on == Point::Output && (again || (gate.is_outside() && !gate.advises()))
+            gate.config.on == Point::Output && (again || (gate.is_outside() && !gate.only_advises()))
         })
     }
 
@@ -259,7 +259,7 @@ impl GateSet {
             gate.hook.as_ref().is_some_and(|hook| hook.config.on == event) && tool.is_none_or(named)
         };
         Judging::new(self.gates.iter().filter(here).collect(), GatePoint::Execution, Subject::text(""), None)
-            .about(about)
+            .with_facts(about)
     }
 
     /// Judges a text at one point by what needs nothing outside; where something outside might stop it, it is stopped.
@@ -275,7 +275,7 @@ impl GateSet {
 
 /// Finds personal data in a text, by the list of `detect_pii`, in order; the ranges may overlap.
 pub fn personal_in(text: &str) -> Vec<Range<usize>> {
-    guard::GuardCheck::Pii.spans(text)
+    guard::GuardCheck::Pii.find_spans(text)
 }
 
 #[cfg(test)]

@@ -30,12 +30,12 @@ use writ_types::chat::{Field, ToolCall};
 use crate::owner;
 use crate::prepared::Sink;
 use choice::Lists;
-use designated::Sources;
-use given::Given;
-use made::Done;
+use designated::DesignationSources;
+use given::GivenTexts;
+use made::CallHistory;
 pub use mention::MAX_TOLD_BYTES;
-use mention::{Told, Wanted};
-use text::fold;
+use mention::{ExternalTexts, WantedValue};
+use text::fold_text;
 
 /// The argument in which a call names the tools that come after it.
 pub const THEN: &str = "then";
@@ -61,28 +61,28 @@ pub struct Origins {
     endorsed: BTreeSet<String>,
     /// Other texts without external content, in NFC: memories.
     trusted: Vec<String>,
-    fields: BTreeMap<String, BTreeSet<Known>>,
+    fields: BTreeMap<String, BTreeSet<FieldSource>>,
     /// The lists of records among the results that the owner asked for.
     lists: Lists,
     tools: BTreeSet<String>,
     /// Servers that were given composed text after external content was read: one may return it as its own.
     spoiled: BTreeSet<String>,
     /// The composed texts that servers were given, where they can be recognised.
-    given: Given,
+    given: GivenTexts,
     /// The tools that change something, as the owner has declared them.
     effects: BTreeSet<String>,
     /// The texts that the owner has named as the source of a value, of this request.
-    sources: Sources,
+    sources: DesignationSources,
     /// Values in results under the name of a secret.
     secrets: BTreeSet<String>,
     /// The calls made for this request.
-    done: Done,
+    done: CallHistory,
     /// Only exact owner values and field values count.
     is_narrow: bool,
     /// The servers with descriptions of tools that the model reads and the owner does not vouch for.
     tellers: BTreeSet<String>,
     /// The external texts: they may point at values.
-    told: Told,
+    told: ExternalTexts,
     /// The model has read something that only the owner may be assumed to read, besides the newest request
     /// and results.
     confided: bool,
@@ -93,7 +93,7 @@ pub type Takes = BTreeMap<String, Vec<String>>;
 
 /// The field of a value.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Known {
+struct FieldSource {
     /// The last name of its path.
     name: String,
     /// The server, or the tool, that returned it.
@@ -114,14 +114,14 @@ impl Origins {
             lists: Lists::nothing(),
             tools: BTreeSet::new(),
             spoiled: BTreeSet::new(),
-            given: Given::nothing(),
+            given: GivenTexts::nothing(),
             effects: BTreeSet::new(),
-            sources: Sources::nothing(),
+            sources: DesignationSources::nothing(),
             secrets: BTreeSet::new(),
-            done: Done::nothing(),
+            done: CallHistory::nothing(),
             is_narrow: false,
             tellers: BTreeSet::new(),
-            told: Told::nothing(),
+            told: ExternalTexts::nothing(),
             confided: false,
         }
     }
@@ -129,7 +129,7 @@ impl Origins {
     /// Starts with the owner's texts, newest first.
     pub fn new(words: impl IntoIterator<Item = String>) -> Self {
         let words: Vec<String> = words.into_iter().map(|text| text.nfc().collect()).collect();
-        let folded = words.iter().map(|text| fold(text)).collect();
+        let folded = words.iter().map(|text| fold_text(text)).collect();
         Self { words, folded, ..Self::default() }
     }
 
@@ -160,22 +160,23 @@ impl Origins {
 
     /// Takes in what a model reads from outside besides its conversation: memories, subscriptions.
     pub fn hear<'a>(&mut self, texts: impl IntoIterator<Item = &'a str>) {
-        texts.into_iter().for_each(|text| self.told.add(text, None));
+        texts.into_iter().for_each(|text| self.told.add_text(text, None));
     }
 
-    fn know(&mut self, giver: &str, private: bool, fields: &[Field]) {
+    fn note_fields(&mut self, giver: &str, private: bool, fields: &[Field]) {
         if self.fields.len() < MAX_KNOWN_FIELDS {
-            self.lists.add(giver, fields);
+            self.lists.add_result(giver, fields);
         }
         self.know_fields(giver, private, fields);
     }
 
     fn know_fields(&mut self, giver: &str, private: bool, fields: &[Field]) {
-        for field in fields.iter().filter(|field| !self.given.has(giver, &field.value)) {
+        for field in fields.iter().filter(|field| !self.given.has_value(giver, &field.value)) {
             if self.fields.len() >= MAX_KNOWN_FIELDS {
                 return;
             }
-            let known = Known { name: name_of(&field.path).to_owned(), giver: giver.to_owned(), private };
+            let known =
+                FieldSource { name: name_of(&field.path).to_owned(), giver: giver.to_owned(), private };
             self.fields.entry(field.value.clone()).or_default().insert(known);
         }
     }
@@ -204,7 +205,7 @@ impl Origins {
 
     /// Returns true if the model reads such descriptions of a server other than the tool's own.
     pub fn is_told(&self, tool: &str) -> bool {
-        self.tellers.iter().any(|server| server != giver(tool))
+        self.tellers.iter().any(|server| server != giver_of(tool))
     }
 
     /// Returns true if a value is that of a field that may go to `tool` as the argument `name`: it stood
@@ -212,7 +213,7 @@ impl Origins {
     /// to its own server, or where the owner lets it go by name.
     fn is_field(&self, tool: &str, name: &str, value: &str, from: &[&String]) -> bool {
         self.fields.get(value).into_iter().flatten().any(|known| {
-            let is_own = known.giver == giver(tool);
+            let is_own = known.giver == giver_of(tool);
             let is_taken = from.iter().any(|field| match field.split_once('.') {
                 Some((server, field)) => known.giver == server && known.name == field,
                 None => is_own && known.name == **field,
@@ -254,7 +255,7 @@ impl Origins {
         sinks.iter().find(|sink| {
             // A designated value stands in an external text by the owner's own words.
             let is_owners = self.is_trusted(&sink.value) || self.is_designated(&sink.value);
-            !is_owners && self.wanted(sink, takes, |wanted| self.told.points_at(wanted))
+            !is_owners && self.with_wanted(sink, takes, |wanted| self.told.points_at(wanted))
         })
     }
 
@@ -269,13 +270,13 @@ impl Origins {
         let request = self.words.first()?;
         let counts = |sink: &&Sink| named.iter().any(|path| is_within(&sink.argument, path));
         sinks.iter().filter(counts).filter(|sink| !self.is_trusted(&sink.value)).find_map(|sink| {
-            let word = self.wanted(sink, takes, |wanted| self.lists.leaves_out(request, wanted))?;
+            let word = self.with_wanted(sink, takes, |wanted| self.lists.leaves_out(request, wanted))?;
             Some((sink, word))
         })
     }
 
     /// Looks for where the value of a sink may have been taken from.
-    fn wanted<T>(&self, sink: &Sink, takes: &Takes, look: impl FnOnce(&Wanted<'_>) -> T) -> T {
+    fn with_wanted<T>(&self, sink: &Sink, takes: &Takes, look: impl FnOnce(&WantedValue<'_>) -> T) -> T {
         let from = taken_from(takes, &sink.argument);
         let argument = name_of(&sink.argument);
         let fits = |name: &str| {
@@ -285,7 +286,7 @@ impl Origins {
         let is_of = |giver: &str| {
             self.fields.get(&sink.value).into_iter().flatten().any(|known| known.giver == giver)
         };
-        look(&Wanted { value: &sink.value, fits: &fits, is_of: &is_of })
+        look(&WantedValue { value: &sink.value, fits: &fits, is_of: &is_of })
     }
 
     /// Finds the first sink that is neither the owner's nor of an untainted source, of those within `whom`,
@@ -317,11 +318,13 @@ impl Origins {
     /// Returns true if nothing in a call was composed, so that it returns content that the owner asked for.
     fn is_taken_over(&self, call: &ToolCall) -> bool {
         let Some(arguments) = call.arguments.as_object() else { return false };
-        let mut left = Left { leaves: MAX_LEAVES, plain: MAX_PLAIN };
-        arguments.iter().all(|(name, value)| name == THEN || self.holds(&call.name, name, value, &mut left))
+        let mut left = LookupBudget { leaves: MAX_LEAVES, plain: MAX_PLAIN };
+        arguments
+            .iter()
+            .all(|(name, value)| name == THEN || self.is_known_value(&call.name, name, value, &mut left))
     }
 
-    fn holds(&self, tool: &str, name: &str, value: &Value, left: &mut Left) -> bool {
+    fn is_known_value(&self, tool: &str, name: &str, value: &Value, left: &mut LookupBudget) -> bool {
         let is_known = |text: &str| {
             self.is_owners(text)
                 || self.is_of_owners_words(text)
@@ -329,35 +332,35 @@ impl Origins {
                 || self.is_designated(text)
         };
         match value {
-            Value::Null | Value::Bool(_) => left.plain(),
+            Value::Null | Value::Bool(_) => left.take_plain(),
             Value::Number(number) => {
                 let is_plain = number.as_u64().is_some_and(|n| n <= MAX_PLAIN_NUMBER);
-                left.leaf() && (is_known(&number.to_string()) || (is_plain && left.plain()))
+                left.take_leaf() && (is_known(&number.to_string()) || (is_plain && left.take_plain()))
             }
-            Value::String(text) => left.leaf() && is_known(text),
-            Value::Array(items) => items.iter().all(|item| self.holds(tool, name, item, left)),
+            Value::String(text) => left.take_leaf() && is_known(text),
+            Value::Array(items) => items.iter().all(|item| self.is_known_value(tool, name, item, left)),
             // A name can be composed as a value can.
             Value::Object(map) => map.iter().all(|(inner, item)| {
-                left.leaf() && self.is_owners(inner) && self.holds(tool, inner, item, left)
+                left.take_leaf() && self.is_owners(inner) && self.is_known_value(tool, inner, item, left)
             }),
         }
     }
 }
 
 /// The remaining work for one call.
-struct Left {
+struct LookupBudget {
     leaves: usize,
     plain: usize,
 }
 
-impl Left {
-    const fn leaf(&mut self) -> bool {
+impl LookupBudget {
+    const fn take_leaf(&mut self) -> bool {
         let is_left = self.leaves > 0;
         self.leaves = self.leaves.saturating_sub(1);
         is_left
     }
 
-    const fn plain(&mut self) -> bool {
+    const fn take_plain(&mut self) -> bool {
         let is_left = self.plain > 0;
         self.plain = self.plain.saturating_sub(1);
         is_left
@@ -365,7 +368,7 @@ impl Left {
 }
 
 /// Returns the origin of a tool's answers: its server, or the tool.
-fn giver(tool: &str) -> &str {
+fn giver_of(tool: &str) -> &str {
     tool.split_once("__").map_or(tool, |(server, _)| server)
 }
 

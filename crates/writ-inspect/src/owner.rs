@@ -31,7 +31,7 @@ pub fn holds(text: &str, value: &str) -> bool {
     text.match_indices(value).any(|(at, _)| {
         let before = text.get(..at).and_then(|before| before.chars().next_back());
         let after = text.get(at + value.len()..).unwrap_or_default();
-        is_quoted(before, after) || (is_token && before.is_none_or(is_border) && ends(after))
+        is_quoted(before, after) || (is_token && before.is_none_or(is_border) && ends_token(after))
     })
 }
 
@@ -64,7 +64,7 @@ fn is_border(c: char) -> bool {
 
 /// Returns true if a token can end before this text: sentence punctuation counts where the sentence, too,
 /// ends.
-fn ends(after: &str) -> bool {
+fn ends_token(after: &str) -> bool {
     after.trim_start_matches(|c| PUNCTUATION.contains(c)).chars().next().is_none_or(is_border)
 }
 

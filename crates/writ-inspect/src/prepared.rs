@@ -106,6 +106,7 @@ pub fn wish(action: &Action) -> Result<Digest, NotCanonical> {
 /// Returns true if an action leaves no trace that a second attempt would double, so that an attempt without
 /// an outcome can be repeated.
 pub const fn leaves_nothing(action: &Action) -> bool {
+    // The owner's file says if a tool changes something; without an entry it does.
     if let Action::CallTool(call) = action { !call.effect } else { action.kind().row().is_repeatable }
 }
 

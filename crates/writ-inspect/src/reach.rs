@@ -151,7 +151,7 @@ pub fn acts_as_owner(exec: &Exec, scope: &EgressScope) -> bool {
 
 /// A host, or a host with its port. Without one, all of the web's are meant, as in a list: the worst of them counts.
 fn of_name(text: &str, scope: &EgressScope) -> Reach {
-    let on = |port| judged(Target::from_authority(Scheme::Https, text, Some(port)).ok(), scope);
+    let on = |port| reach_of_target(Target::from_authority(Scheme::Https, text, Some(port)).ok(), scope);
     WEB_PORTS.into_iter().map(on).max().unwrap_or(Reach::Blocked)
 }
 
@@ -166,10 +166,10 @@ fn of_provider(search: &Search, scope: &EgressScope) -> Reach {
 }
 
 fn of_url(url: &str, scope: &EgressScope) -> Reach {
-    judged(Target::from_url(url).ok(), scope)
+    reach_of_target(Target::from_url(url).ok(), scope)
 }
 
-fn judged(target: Option<Target>, scope: &EgressScope) -> Reach {
+fn reach_of_target(target: Option<Target>, scope: &EgressScope) -> Reach {
     let Some(target) = target else { return Reach::Blocked };
     match judge_connection(scope, &target, None) {
         Judgement::Allow { rule: Rule::Granted | Rule::Allowed | Rule::Trusted } => Reach::Granted,

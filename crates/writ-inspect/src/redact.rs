@@ -40,7 +40,7 @@ pub use mask::has_mask;
 pub use stream::Stream;
 pub use watch::{ByteStream, Watch};
 
-use mask::{Span, What};
+use mask::{MaskSpan, What};
 use values::Values;
 
 /// The shortest value that is looked for, in bytes. Shorter ones are words and numbers that stand everywhere:
@@ -74,32 +74,32 @@ impl Redactor {
     }
 
     /// Finds the spans to mask, in order, without overlaps.
-    fn spans(&self, text: &str) -> Vec<Span> {
-        let mut spans = self.values().find(text.as_bytes());
-        spans.extend(formats::find(text));
-        mask::merged(spans)
+    fn find_spans(&self, text: &str) -> Vec<MaskSpan> {
+        let mut spans = self.values().find_values(text.as_bytes());
+        spans.extend(formats::find_credentials(text));
+        mask::merge_spans(spans)
     }
 
     /// A text in which everything that was found is masked.
     pub fn mask<'text>(&self, text: &'text str) -> Cow<'text, str> {
-        mask::applied(text, &self.spans(text))
+        mask::apply_masks(text, &self.find_spans(text))
     }
 
     /// A text in which known secrets are masked and formats are left: for what is performed as it stands, which a mask
     /// would change.
     pub fn mask_values<'text>(&self, text: &'text str) -> Cow<'text, str> {
-        mask::applied(text, &mask::merged(self.values().find(text.as_bytes())))
+        mask::apply_masks(text, &mask::merge_spans(self.values().find_values(text.as_bytes())))
     }
 
     /// A text that holds nothing that is to be masked, and what was masked in it.
     pub fn clean(&self, text: impl Into<String>) -> Clean {
         let text = text.into();
-        let spans = self.spans(&text);
+        let spans = self.find_spans(&text);
         if spans.is_empty() {
             return Clean { text, secrets: BTreeSet::new() };
         }
-        let secrets = spans.iter().filter_map(Span::secret).map(ToString::to_string).collect();
-        Clean { text: mask::applied(&text, &spans).into_owned(), secrets }
+        let secrets = spans.iter().filter_map(MaskSpan::secret_name).map(ToString::to_string).collect();
+        Clean { text: mask::apply_masks(&text, &spans).into_owned(), secrets }
     }
 
     /// As [`Self::clean`], in place; returns the references of the secrets that were masked.
@@ -111,33 +111,38 @@ impl Redactor {
 
     /// As [`Self::scrub`], for a text with its end cut off: a secret that is cut there is masked, too.
     pub fn scrub_cut(&self, text: &mut String) -> BTreeSet<String> {
-        let mut spans = self.spans(text);
+        let mut spans = self.find_spans(text);
         spans.extend(self.values().begun_at_end(text));
-        let spans = mask::merged(spans);
-        let masked = mask::applied(text, &spans).into_owned();
+        let spans = mask::merge_spans(spans);
+        let masked = mask::apply_masks(text, &spans).into_owned();
         *text = masked;
-        spans.iter().filter_map(Span::secret).map(ToString::to_string).collect()
+        spans.iter().filter_map(MaskSpan::secret_name).map(ToString::to_string).collect()
     }
 
     /// Masks the rest of a secret at the start of a text with its beginning cut off.
     pub fn scrub_begun(&self, text: &mut String) -> BTreeSet<String> {
-        let spans: Vec<Span> = self.values().ended_at_start(text).into_iter().collect();
-        let masked = mask::applied(text, &spans).into_owned();
+        let spans: Vec<MaskSpan> = self.values().ended_at_start(text).into_iter().collect();
+        let masked = mask::apply_masks(text, &spans).into_owned();
         *text = masked;
-        spans.iter().filter_map(Span::secret).map(ToString::to_string).collect()
+        spans.iter().filter_map(MaskSpan::secret_name).map(ToString::to_string).collect()
     }
 
     /// Returns the references of the secrets with values in a text.
     pub fn secrets_in(&self, text: &str) -> BTreeSet<String> {
-        self.values().find(text.as_bytes()).iter().filter_map(Span::secret).map(ToString::to_string).collect()
+        self.values()
+            .find_values(text.as_bytes())
+            .iter()
+            .filter_map(MaskSpan::secret_name)
+            .map(ToString::to_string)
+            .collect()
     }
 
     /// Masks known secrets in every string of a JSON value, keys included.
     pub fn mask_json(&self, value: &mut Value) {
-        self.json(value, 0);
+        self.mask_json_at(value, 0);
     }
 
-    fn json(&self, value: &mut Value, depth: usize) {
+    fn mask_json_at(&self, value: &mut Value, depth: usize) {
         match value {
             Value::Null | Value::Bool(_) | Value::Number(_) => {}
             Value::String(text) => {
@@ -147,13 +152,15 @@ impl Redactor {
             }
             // What is nested deeper was refused by the parser of JSON.
             Value::Array(_) | Value::Object(_) if depth > MAX_JSON_DEPTH => *value = Value::Null,
-            Value::Array(items) => items.iter_mut().for_each(|item| self.json(item, depth.saturating_add(1))),
+            Value::Array(items) => {
+                items.iter_mut().for_each(|item| self.mask_json_at(item, depth.saturating_add(1)))
+            }
             Value::Object(fields) => {
                 if fields.keys().any(|key| matches!(self.mask_values(key), Cow::Owned(_))) {
                     let old = std::mem::take(fields);
                     fields.extend(old.into_iter().map(|(key, v)| (self.mask_values(&key).into_owned(), v)));
                 }
-                fields.values_mut().for_each(|field| self.json(field, depth.saturating_add(1)));
+                fields.values_mut().for_each(|field| self.mask_json_at(field, depth.saturating_add(1)));
             }
         }
     }
@@ -164,7 +171,7 @@ impl Redactor {
         self.scrub(&mut reply.text);
         self.scrub(&mut reply.model);
         // Its provider refuses a piece of it as well as a changed one.
-        if reply.reasoning.iter().any(|piece| self.leaks(piece)) {
+        if reply.reasoning.iter().any(|piece| self.leaks_secret(piece)) {
             reply.reasoning.clear();
         }
         for call in &mut reply.calls {
@@ -177,7 +184,7 @@ impl Redactor {
 
     /// Returns true if a secret stands in reasoning, which cannot be masked: it goes back as it came, or not at all. Patterns are
     /// not looked for, since a signature looks like a key.
-    fn leaks(&self, piece: &Reasoning) -> bool {
+    fn leaks_secret(&self, piece: &Reasoning) -> bool {
         piece.any_text(&|text| !self.secrets_in(text).is_empty())
     }
 
@@ -187,26 +194,26 @@ impl Redactor {
         self.scrub(&mut request.system);
         for message in &mut request.messages {
             if self.is_unclean(message) {
-                self.message(Arc::make_mut(message));
+                self.mask_message(Arc::make_mut(message));
             }
         }
     }
 
     fn is_unclean(&self, message: &ChatMessage) -> bool {
         message.parts.iter().any(|part| match part {
-            Part::Text { text } => !self.spans(text).is_empty(),
-            Part::Result(result) => !self.spans(&result.text).is_empty(),
+            Part::Text { text } => !self.find_spans(text).is_empty(),
+            Part::Result(result) => !self.find_spans(&result.text).is_empty(),
             Part::Call(call) => {
                 let mut arguments = call.arguments.clone();
                 self.mask_json(&mut arguments);
                 arguments != call.arguments
             }
-            Part::Reasoning(piece) => self.leaks(piece),
+            Part::Reasoning(piece) => self.leaks_secret(piece),
         })
     }
 
-    fn message(&self, message: &mut ChatMessage) {
-        let leaks = |part: &Part| matches!(part, Part::Reasoning(piece) if self.leaks(piece));
+    fn mask_message(&self, message: &mut ChatMessage) {
+        let leaks = |part: &Part| matches!(part, Part::Reasoning(piece) if self.leaks_secret(piece));
         if message.parts.iter().any(leaks) {
             message.parts.retain(|part| !matches!(part, Part::Reasoning(_)));
         }
@@ -230,7 +237,7 @@ impl Redactor {
 
     /// Judges what a person or program says to the agent, before it is stored.
     pub fn judge(&self, text: &str) -> Guarded {
-        guard::judge(text, &self.spans(text))
+        guard::judge_spans(text, &self.find_spans(text))
     }
 
     /// Masks a text that comes in pieces.
@@ -241,11 +248,11 @@ impl Redactor {
 
 /// Finds credentials in a published format: their ranges, and the names of the formats.
 pub fn formats_in(text: &str) -> Vec<(Range<usize>, &'static str)> {
-    let named = |span: Span| match span.what {
+    let named = |span: MaskSpan| match span.what {
         What::Format(name) => Some((span.at, name)),
         What::Secret(_) => None,
     };
-    formats::find(text).into_iter().filter_map(named).collect()
+    formats::find_credentials(text).into_iter().filter_map(named).collect()
 }
 
 /// The depth to which JSON is masked; `serde_json` parses no deeper.
@@ -260,11 +267,11 @@ impl fmt::Debug for Redactor {
 /// A text that a [`Redactor`] has masked, or that the harness has written itself.
 ///
 /// ```compile_fail
-/// let _ = writ_policy::redact::Clean { text: "sk-ant-...".to_owned(), secrets: Default::default() };
+/// let _ = writ_inspect::redact::Clean { text: "sk-ant-...".to_owned(), secrets: Default::default() };
 /// ```
 ///
 /// ```compile_fail,E0277
-/// let _: writ_policy::redact::Clean = serde_json::from_str("\"text\"").unwrap();
+/// let _: writ_inspect::redact::Clean = serde_json::from_str("\"text\"").unwrap();
 /// ```
 #[derive(Clone, PartialEq, Eq)]
 pub struct Clean {

@@ -37,7 +37,7 @@ impl Shown {
     ///
     /// If it is too long to be shown completely.
     pub fn new(prepared: &Prepared, detail: &str) -> Result<Self, Unshowable> {
-        let mut text = describe(prepared);
+        let mut text = describe_prepared(prepared);
         if !detail.is_empty() {
             text.push('\n');
             text.push_str(&escape(detail));
@@ -62,7 +62,7 @@ impl Shown {
 
 /// Returns true if a character could hide, move or blur the text around it: invisible and control characters,
 /// those without a visible mark of their own, and private or unassigned ones.
-fn deceives(c: char) -> bool {
+fn can_deceive(c: char) -> bool {
     if matches!(c, '\n' | '\t') {
         return false;
     }
@@ -80,7 +80,7 @@ fn deceives(c: char) -> bool {
 
 /// Returns true if a text holds no character that could deceive, as the result of [`escape`] does.
 pub fn is_plain(text: &str) -> bool {
-    !text.contains(deceives)
+    !text.contains(can_deceive)
 }
 
 /// Escapes every character that could deceive, visibly: `\u{202e}`. Newlines and tabs stay.
@@ -88,12 +88,12 @@ pub fn is_plain(text: &str) -> bool {
 /// Two texts never look alike: a backslash that stands before an escape, or before text that reads like
 /// one, is doubled.
 pub fn escape(text: &str) -> String {
-    escape_where(text, deceives)
+    escape_where(text, can_deceive)
 }
 
 /// Escapes a text for one line: newlines and tabs too.
 pub fn escape_line(text: &str) -> String {
-    escape_where(text, |c| deceives(c) || matches!(c, '\n' | '\t'))
+    escape_where(text, |c| can_deceive(c) || matches!(c, '\n' | '\t'))
 }
 
 fn escape_where(text: &str, hides: impl Fn(char) -> bool) -> String {
@@ -123,25 +123,25 @@ pub fn argument(text: &str) -> String {
 }
 
 /// A host as a person reads it: anything but ASCII is named, since whole alphabets look like Latin.
-fn host(text: &str) -> String {
+fn quote_host(text: &str) -> String {
     with_letters_named(text, !text.is_ascii())
 }
 
 fn with_letters_named(text: &str, name_them: bool) -> String {
-    let shown = quoted(text);
+    let shown = shell_quoted(text);
     if !name_them {
         return shown;
     }
     format!("{shown} (letters of several alphabets: {})", ansi_quoted(text, |c| !c.is_ascii()))
 }
 
-fn quoted(text: &str) -> String {
+fn shell_quoted(text: &str) -> String {
     let plain =
         !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_./=:,+@%".contains(&b));
     if plain {
         text.to_owned()
-    } else if text.chars().any(|c| deceives(c) || matches!(c, '\n' | '\t')) {
-        ansi_quoted(text, deceives)
+    } else if text.chars().any(|c| can_deceive(c) || matches!(c, '\n' | '\t')) {
+        ansi_quoted(text, can_deceive)
     } else {
         format!("'{}'", text.replace('\'', "'\\''"))
     }
@@ -174,56 +174,57 @@ fn is_foreign(c: char) -> bool {
 struct Page(String);
 
 impl Page {
-    fn line(&mut self, name: &str, value: &str) {
+    fn add_line(&mut self, name: &str, value: &str) {
         let _ = writeln!(self.0, "{name:<10} {value}");
     }
 
-    fn block(&mut self, name: &str, text: &str) {
-        self.line(name, "");
+    fn add_block(&mut self, name: &str, text: &str) {
+        self.add_line(name, "");
         for line in escape(text).split('\n') {
             let _ = writeln!(self.0, "  | {line}");
         }
     }
 }
 
-fn describe(prepared: &Prepared) -> String {
+fn describe_prepared(prepared: &Prepared) -> String {
     let mut page = Page(String::new());
-    page.line("action", prepared.action.kind().as_str());
-    page.line("agent", &escape_line(&prepared.agent));
-    page.line("tool", &escape_line(&prepared.tool));
-    page.line("for", &escape_line(&prepared.intent));
-    page.line("rests on", prepared.label.taint.as_str());
+    page.add_line("action", prepared.action.kind().as_str());
+    page.add_line("agent", &escape_line(&prepared.agent));
+    page.add_line("tool", &escape_line(&prepared.tool));
+    page.add_line("for", &escape_line(&prepared.intent));
+    page.add_line("rests on", prepared.label.taint.as_str());
     describe_action(&prepared.action, &mut page);
     for (name, digest) in &prepared.bindings {
-        page.line("bound to", &format!("{} {digest}", argument(name)));
+        page.add_line("bound to", &format!("{} {digest}", argument(name)));
     }
     page.0
 }
 
 fn describe_action(action: &Action, page: &mut Page) {
     if let Action::Exec(exec) = action {
+        // Programs, files and plans have layouts of their own, since people read these most.
         return describe_exec(exec, page);
     }
     if let Action::WriteFile(write) = action {
         return describe_write(write, page);
     }
     if let Action::Plan(plan) = action {
-        return planned::describe(plan, page);
+        return planned::describe_plan(plan, page);
     }
     for (dimension, value) in crate::scope::attributes(action) {
-        let value = if dimension == Dimension::Host { host(&value) } else { argument(&value) };
-        page.line(dimension.as_str(), &value);
+        let value = if dimension == Dimension::Host { quote_host(&value) } else { argument(&value) };
+        page.add_line(dimension.as_str(), &value);
     }
     // The whole action follows, so that nothing of it stays unseen.
-    page.block("in full", &serde_json::to_string_pretty(action).unwrap_or_default());
+    page.add_block("in full", &serde_json::to_string_pretty(action).unwrap_or_default());
 }
 
 fn describe_exec(exec: &Exec, page: &mut Page) {
     let argv: Vec<String> = exec.argv.iter().map(|a| argument(a)).collect();
-    page.line("run", &argv.join(" "));
-    page.line("in", &argument(&exec.cwd));
+    page.add_line("run", &argv.join(" "));
+    page.add_line("in", &argument(&exec.cwd));
     for (name, value) in &exec.env {
-        page.line("with", &format!("{}={}", argument(name), argument(value)));
+        page.add_line("with", &format!("{}={}", argument(name), argument(value)));
     }
     let profile = match exec.profile {
         ExecProfile::Task => "the session's sandbox",
@@ -231,12 +232,12 @@ fn describe_exec(exec: &Exec, page: &mut Page) {
         ExecProfile::Server => "the sandbox of a server of tools",
         ExecProfile::Gate => "the sandbox of a gate",
     };
-    page.line("where", profile);
-    let hosts: Vec<String> = exec.hosts.iter().map(|name| host(name)).collect();
-    page.line("hosts", &if hosts.is_empty() { "none".to_owned() } else { hosts.join(" ") });
-    page.line("at most", &format!("{} ms", exec.timeout_ms));
+    page.add_line("where", profile);
+    let hosts: Vec<String> = exec.hosts.iter().map(|name| quote_host(name)).collect();
+    page.add_line("hosts", &if hosts.is_empty() { "none".to_owned() } else { hosts.join(" ") });
+    page.add_line("at most", &format!("{} ms", exec.timeout_ms));
     if let Some(stdin) = &exec.stdin {
-        page.block("input", stdin);
+        page.add_block("input", stdin);
     }
 }
 
@@ -245,7 +246,7 @@ fn describe_write(write: &WriteFile, page: &mut Page) {
         Place::Overlay => "the session's overlay",
         Place::Project => "your project",
     };
-    page.line("where", &format!("{place} {}", argument(&write.root)));
+    page.add_line("where", &format!("{place} {}", argument(&write.root)));
     for change in &write.changes {
         let verb = match change.kind {
             ChangeKind::Create => "create",
@@ -253,13 +254,13 @@ fn describe_write(write: &WriteFile, page: &mut Page) {
             ChangeKind::Delete => "delete",
         };
         let mode = if change.executable { ", executable" } else { "" };
-        page.line(verb, &format!("{} ({} bytes{mode})", argument(&change.path), change.bytes));
+        page.add_line(verb, &format!("{} ({} bytes{mode})", argument(&change.path), change.bytes));
     }
     if let Some(content) = &write.content {
         if !write.encoding.is_utf8() {
-            page.line("encoding", write.encoding.as_str());
+            page.add_line("encoding", write.encoding.as_str());
         }
-        page.block("content", content);
+        page.add_block("content", content);
     }
 }
 
@@ -267,6 +268,7 @@ fn describe_write(write: &WriteFile, page: &mut Page) {
 pub fn risk(action: &Action) -> Risk {
     let of_kind = action.kind().row().risk;
     if let Action::Exec(exec) = action {
+        // A program that reaches hosts can send out the files it works on.
         return if exec.hosts.is_empty() { of_kind } else { Risk::Medium };
     }
     if let Action::WriteFile(write) = action {

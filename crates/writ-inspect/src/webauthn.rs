@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use writ_types::digest::{Digest, canonical_json};
 
 use data::{Attestation, AuthenticatorData, PRESENT, VERIFIED};
-use key::Key;
+use key::CredentialKey;
 
 mod cbor;
 
@@ -140,13 +140,13 @@ pub struct AssertionResponse {
 pub struct Passkey {
     credential: String,
     site: String,
-    key: Key,
+    key: CredentialKey,
 }
 
 /// The stored form of a [`Passkey`].
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Kept {
+struct StoredPasskey {
     credential: String,
     site: String,
     algorithm: i64,
@@ -204,20 +204,20 @@ pub fn enrol(made: &Registration, challenge: &Digest, origin: &str) -> Result<En
     let site = site_of(origin).ok_or(PasskeyError::Origin)?;
     let credential = credential_of(&made.kind, &made.id, &made.raw_id)?;
     let hash = client_data(&made.response.client_data, "webauthn.create", challenge, origin)?;
-    let object = decode(&made.response.attestation, MAX_AUTHENTICATOR_BYTES, "attestation")?;
-    let attestation = Attestation::read(&object)?;
-    let data = AuthenticatorData::read(attestation.data, site)?;
-    if !data.has(PRESENT) {
+    let object = decode_base64(&made.response.attestation, MAX_AUTHENTICATOR_BYTES, "attestation")?;
+    let attestation = Attestation::read_attestation(&object)?;
+    let data = AuthenticatorData::read_data(attestation.data, site)?;
+    if !data.has_flag(PRESENT) {
         return Err(PasskeyError::Absent);
     }
-    if !data.has(VERIFIED) {
+    if !data.has_flag(VERIFIED) {
         return Err(PasskeyError::Unverified);
     }
     let (id, key) = data.new_key()?;
     if id != credential {
         return Err(PasskeyError::Malformed("credential"));
     }
-    attestation.check(&key, &hash)?;
+    attestation.check_attestation(&key, &hash)?;
     let passkey = Passkey { credential: URL_SAFE_NO_PAD.encode(id), site: site.to_owned(), key };
     Ok(Enrolled { passkey, sign_count: data.sign_count })
 }
@@ -242,20 +242,21 @@ pub fn assert(
         return Err(PasskeyError::Site);
     }
     let hash = client_data(&signed.response.client_data, "webauthn.get", challenge, origin)?;
-    let bytes = decode(&signed.response.authenticator_data, MAX_AUTHENTICATOR_BYTES, "authenticator data")?;
-    let data = AuthenticatorData::read(&bytes, &passkey.site)?;
+    let bytes =
+        decode_base64(&signed.response.authenticator_data, MAX_AUTHENTICATOR_BYTES, "authenticator data")?;
+    let data = AuthenticatorData::read_data(&bytes, &passkey.site)?;
     data.has_no_key()?;
-    if !data.has(PRESENT) {
+    if !data.has_flag(PRESENT) {
         return Err(PasskeyError::Absent);
     }
-    let signature = decode(&signed.response.signature, MAX_SIGNATURE_BYTES, "signature")?;
-    passkey.key.check(&[&bytes, hash.as_bytes().as_slice()].concat(), &signature)?;
-    Ok(Asserted { user_verified: data.has(VERIFIED), sign_count: data.sign_count })
+    let signature = decode_base64(&signed.response.signature, MAX_SIGNATURE_BYTES, "signature")?;
+    passkey.key.check_signature(&[&bytes, hash.as_bytes().as_slice()].concat(), &signature)?;
+    Ok(Asserted { user_verified: data.has_flag(VERIFIED), sign_count: data.sign_count })
 }
 
 /// The challenge that an answer names, unchecked: to find the question that it belongs to.
 pub fn challenge_of(client_data: &str) -> Option<Digest> {
-    let bytes = decode(client_data, MAX_CLIENT_DATA_BYTES, "client data").ok()?;
+    let bytes = decode_base64(client_data, MAX_CLIENT_DATA_BYTES, "client data").ok()?;
     let said: ClientData = serde_json::from_slice(&bytes).ok()?;
     let challenge = URL_SAFE_NO_PAD.decode(said.challenge).ok()?;
     <[u8; 32]>::try_from(challenge).ok().map(Digest::from_bytes)
@@ -279,7 +280,7 @@ impl Passkey {
 
     /// Returns the stored form; empty if it has no written form, which [`Self::from_bytes`] refuses.
     pub fn to_bytes(&self) -> Vec<u8> {
-        let kept = Kept {
+        let kept = StoredPasskey {
             credential: self.credential.clone(),
             site: self.site.clone(),
             algorithm: self.key.algorithm(),
@@ -290,8 +291,8 @@ impl Passkey {
 
     /// Restores a passkey from its stored form.
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        let Kept { credential, site, algorithm, key } = serde_json::from_slice(bytes).ok()?;
-        let key = Key::from_bytes(algorithm, &hex::decode(key).ok()?).ok()?;
+        let StoredPasskey { credential, site, algorithm, key } = serde_json::from_slice(bytes).ok()?;
+        let key = CredentialKey::from_bytes(algorithm, &hex::decode(key).ok()?).ok()?;
         Some(Self { credential, site, key })
     }
 }
@@ -317,7 +318,7 @@ struct ClientData {
 
 /// Checks what the browser says of the question; the hash that is signed.
 fn client_data(text: &str, kind: &str, challenge: &Digest, origin: &str) -> Result<Digest, PasskeyError> {
-    let bytes = decode(text, MAX_CLIENT_DATA_BYTES, "client data")?;
+    let bytes = decode_base64(text, MAX_CLIENT_DATA_BYTES, "client data")?;
     let said: ClientData =
         serde_json::from_slice(&bytes).map_err(|_| PasskeyError::Malformed("client data"))?;
     if said.kind != kind {
@@ -337,11 +338,11 @@ fn credential_of(kind: &str, id: &str, raw: &str) -> Result<Vec<u8>, PasskeyErro
     if kind != "public-key" || id != raw {
         return Err(PasskeyError::Malformed("credential"));
     }
-    decode(id, MAX_CREDENTIAL_BYTES, "credential")
+    decode_base64(id, MAX_CREDENTIAL_BYTES, "credential")
 }
 
 /// Bytes from base64url without padding, bounded before they are read.
-fn decode(text: &str, limit: usize, what: &'static str) -> Result<Vec<u8>, PasskeyError> {
+fn decode_base64(text: &str, limit: usize, what: &'static str) -> Result<Vec<u8>, PasskeyError> {
     if text.len() > limit.div_ceil(3).saturating_mul(4) {
         return Err(PasskeyError::TooLong(what));
     }

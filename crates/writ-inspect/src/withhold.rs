@@ -105,7 +105,7 @@ impl Withheld {
 
     fn hide_whole(&mut self, text: &mut String) -> Result<(), TooMuch> {
         if !text.is_empty() {
-            *text = self.mark(text)?;
+            *text = self.mark_for(text)?;
         }
         Ok(())
     }
@@ -122,7 +122,7 @@ impl Withheld {
                 continue;
             }
             hidden.push_str(before);
-            hidden.push_str(&self.mark(value)?);
+            hidden.push_str(&self.mark_for(value)?);
             done = at.end;
         }
         hidden.push_str(text.get(done..).unwrap_or_default());
@@ -130,7 +130,7 @@ impl Withheld {
         Ok(())
     }
 
-    fn mark(&mut self, value: &str) -> Result<String, TooMuch> {
+    fn mark_for(&mut self, value: &str) -> Result<String, TooMuch> {
         let number = match self.numbers.get(value) {
             Some(number) => *number,
             None => {
@@ -155,17 +155,17 @@ impl Withheld {
         if shown.is_empty() {
             return;
         }
-        reply.text = self.restored(&reply.text, shown);
+        reply.text = self.restore_text(&reply.text, shown);
         for call in &mut reply.calls {
             // Restoring stores nothing, so it cannot fail.
             let _infallible = each_text(&mut call.arguments, &mut |text| {
-                *text = self.restored(text, shown);
+                *text = self.restore_text(text, shown);
                 Ok(())
             });
         }
     }
 
-    fn restored(&self, text: &str, shown: &BTreeSet<usize>) -> String {
+    fn restore_text(&self, text: &str, shown: &BTreeSet<usize>) -> String {
         let (mut out, mut rest) = (String::new(), text);
         while let Some((before, after)) = rest.split_once(MARK.0) {
             out.push_str(before);

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use writ_egress::deliver::Endpoint;
-use writ_policy::egress::host::HostPattern;
+use writ_inspect::egress::host::HostPattern;
 use writ_types::credential::Reference;
 use writ_types::entry::Risk;
 use writ_types::quarantine::Quarantine;

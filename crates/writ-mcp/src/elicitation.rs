@@ -1,7 +1,7 @@
 //! Questions of a server to a person (MCP, `elicitation/create`): read strictly, and answered by the person alone.
 
 use serde_json::{Map, Value, json};
-use writ_policy::show::{escape, escape_line};
+use writ_inspect::show::{escape, escape_line};
 use writ_types::form::{FormField, FormValue, MAX_FORM_CHARS, MAX_FORM_FIELDS};
 
 /// The longest question, in characters.

@@ -10,8 +10,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use writ_types::unit::Timestamp;
 
-use crate::gate::GateSet;
 use crate::principal::Principal;
+use writ_inspect::gate::GateSet;
 
 /// The level that every conversation begins with and falls back to.
 pub const PUBLIC: &str = "public";
@@ -176,7 +176,7 @@ impl Access {
     /// Falls to `public` where the level's time is over.
     pub fn settle(&self, state: &mut AccessState, now: Timestamp) -> Option<Transition> {
         // A level that the configuration no longer has is over, too.
-        let known = self.place(state).is_some() || state.level == PUBLIC;
+        let known = self.rank_of(state).is_some() || state.level == PUBLIC;
         if known && state.until.is_none_or(|until| now < until) {
             return None;
         }
@@ -196,7 +196,7 @@ impl Access {
         let wanted =
             |gate: &str| self.levels.iter().any(|level| level.config.requires.iter().any(|g| g == gate));
         state.verified.extend(gates.into_iter().filter(|gate| wanted(gate)).map(str::to_owned));
-        let mut next = self.place(state).map_or(0, |place| place + 1);
+        let mut next = self.rank_of(state).map_or(0, |place| place + 1);
         while let Some(level) = self.levels.get(next) {
             if !level.config.requires.iter().all(|gate| state.verified.contains(gate)) {
                 break;
@@ -225,12 +225,12 @@ impl Access {
 
     /// The tools of a conversation's level.
     pub fn tools<'a>(&'a self, state: &AccessState) -> BTreeSet<&'a str> {
-        let reached = self.place(state).map_or(0, |place| place + 1);
+        let reached = self.rank_of(state).map_or(0, |place| place + 1);
         let above = self.levels.iter().take(reached).flat_map(|level| &level.config.tools);
         self.public.iter().chain(above).map(String::as_str).collect()
     }
 
-    fn place(&self, state: &AccessState) -> Option<usize> {
+    fn rank_of(&self, state: &AccessState) -> Option<usize> {
         self.levels.iter().position(|level| level.name == state.level)
     }
 }
@@ -238,7 +238,7 @@ impl Access {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::gate::{GateConfig, GateSet};
+    use writ_inspect::gate::{GateConfig, GateSet};
 
     fn level(rank: u32, requires: &[&str], tools: &[&str]) -> LevelConfig {
         let list = |names: &[&str]| names.iter().map(ToString::to_string).collect();

@@ -20,31 +20,31 @@ pub fn label(decision: Decision, scope: ApprovalScope, card: &Card) -> String {
         (Decision::Approve, ApprovalScope::Task) => {
             let what =
                 if card.action == WRITE_FILE { "later changes to this folder" } else { "what is alike" };
-            let bounds = card.task.as_ref().map(|offer| within(offer.uses, offer.secs));
+            let bounds = card.task.as_ref().map(|offer| limits_text(offer.uses, offer.secs));
             format!("Also approve {what}, unseen{}", bounds.unwrap_or_default())
         }
         (Decision::Approve, ApprovalScope::Standing) => {
             // Within what is signed unless other limits are given.
             let bounds = card.standing.as_ref().map(|offer| {
-                within(offer.max_uses.min(standing::USES), offer.max_secs.min(standing::TTL.as_secs()))
+                limits_text(offer.max_uses.min(standing::USES), offer.max_secs.min(standing::TTL.as_secs()))
             });
             format!("Allow this exact request{}", bounds.unwrap_or_default())
         }
     }
 }
 
-fn within(uses: u32, secs: u64) -> String {
-    format!(" ({}, {})", plural(u64::from(uses), "time"), span(secs))
+fn limits_text(uses: u32, secs: u64) -> String {
+    format!(" ({}, {})", plural_of(u64::from(uses), "time"), span_text(secs))
 }
 
 /// A time in the largest unit of which it is more than one.
-fn span(secs: u64) -> String {
+fn span_text(secs: u64) -> String {
     let fits = |(size, _): &&(u64, &str)| secs > *size && secs.is_multiple_of(*size);
     let (size, unit) = UNITS.iter().find(fits).copied().unwrap_or((60, "minute"));
-    plural(secs.div_ceil(size).max(1), unit)
+    plural_of(secs.div_ceil(size).max(1), unit)
 }
 
-fn plural(count: u64, one: &str) -> String {
+fn plural_of(count: u64, one: &str) -> String {
     format!("{count} {one}{}", if count == 1 { "" } else { "s" })
 }
 
@@ -63,8 +63,8 @@ mod tests {
             (86_400, "24 hours"),
             (7 * 86_400, "7 days"),
         ] {
-            assert_eq!(span(secs), said);
+            assert_eq!(span_text(secs), said);
         }
-        assert_eq!(within(1, 604_800), " (1 time, 7 days)");
+        assert_eq!(limits_text(1, 604_800), " (1 time, 7 days)");
     }
 }

@@ -10,7 +10,7 @@ use writ_types::id::{AskId, InstallationId};
 use writ_types::unit::{Amount, Timestamp};
 
 use crate::pattern::standing;
-use crate::webauthn::{self, Assertion, Passkey, PasskeyError};
+use writ_inspect::webauthn::{self, Assertion, Passkey, PasskeyError};
 
 /// Separates approvals from everything else that the same key could sign.
 const DOMAIN: &[u8] = b"writ approval v1\n";
@@ -44,7 +44,7 @@ pub enum Approver {
 impl Approver {
     /// The highest risk that it may approve, at best. What cannot be undone needs a key that verifies its user
     /// each time: a passkey can, and says whether it did.
-    const fn reaches(&self) -> Risk {
+    const fn highest_risk(&self) -> Risk {
         match self {
             Self::Passkey { .. } => Risk::Irreversible,
             Self::Key { .. } => Risk::High,
@@ -215,7 +215,7 @@ impl ApprovalToken {
     ///
     /// If the claims have no canonical form.
     pub fn sign(claims: ApprovalClaims, key: &SigningKey) -> Result<Self, NotCanonical> {
-        let signature = hex::encode(key.sign(&message(&claims)?).to_bytes());
+        let signature = hex::encode(key.sign(&signed_bytes(&claims)?).to_bytes());
         Ok(Self { claims, signature, passkey: None })
     }
 
@@ -230,7 +230,7 @@ pub(crate) fn is_nonce(text: &str) -> bool {
     text.len() == 32 && hex::decode(text).is_ok()
 }
 
-fn message(claims: &ApprovalClaims) -> Result<Vec<u8>, NotCanonical> {
+fn signed_bytes(claims: &ApprovalClaims) -> Result<Vec<u8>, NotCanonical> {
     Ok([DOMAIN, &canonical_json(claims)?].concat())
 }
 
@@ -265,7 +265,7 @@ pub struct Expected {
 
 impl Expected {
     /// Returns true if a card has offered these terms.
-    fn offers(&self, terms: &TaskTerms) -> bool {
+    fn offers_terms(&self, terms: &TaskTerms) -> bool {
         let Some(standing) = terms.standing else { return Some(*terms) == self.task };
         let offered = self.standing.iter().any(|(pattern, amount)| {
             *pattern == terms.pattern
@@ -338,7 +338,7 @@ pub fn verify(
     now: Timestamp,
 ) -> Result<Approval, ApprovalError> {
     let claims = &token.claims;
-    if claims.decision == Decision::Approve && expected.risk > claims.approver.reaches() {
+    if claims.decision == Decision::Approve && expected.risk > claims.approver.highest_risk() {
         return Err(ApprovalError::TooRisky(expected.risk));
     }
     let has_key = !matches!(claims.approver, Approver::Session { .. });
@@ -361,7 +361,7 @@ pub fn verify(
     if claims.shown != expected.shown {
         return Err(ApprovalError::Mismatch("another text was shown"));
     }
-    if claims.task.is_some_and(|task| claims.decision == Decision::Deny || !expected.offers(&task)) {
+    if claims.task.is_some_and(|task| claims.decision == Decision::Deny || !expected.offers_terms(&task)) {
         return Err(ApprovalError::Mismatch("another scope was offered"));
     }
     // One of them at a time, and none with a no.
@@ -452,7 +452,7 @@ fn check_signature(
     };
     let mut bytes = [0; 64];
     hex::decode_to_slice(&token.signature, &mut bytes).map_err(|_| ApprovalError::Signature)?;
-    let message = message(claims).map_err(|_| ApprovalError::Signature)?;
+    let message = signed_bytes(claims).map_err(|_| ApprovalError::Signature)?;
     key.verify_strict(&message, &Signature::from_bytes(&bytes)).map_err(|_| ApprovalError::Signature)?;
     Ok(None)
 }

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use writ_types::action::Action;
 use writ_types::unit::{MicroUsd, Timestamp, Tokens};
 
-use crate::prepared::Prepared;
+use writ_inspect::prepared::Prepared;
 
 /// The most that an attempt may take, reserved before it is performed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

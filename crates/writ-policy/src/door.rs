@@ -19,17 +19,18 @@ use writ_types::unit::Timestamp;
 
 use crate::approval::{Approval, ApprovalError};
 use crate::budget::{self, BudgetFacts, Ceilings, Exhausted};
-use crate::egress::EgressScope;
-use crate::gate;
 use crate::keys::Authority;
 use crate::keys::limits::Used;
-use crate::origin::Origins;
 use crate::pattern::standing::Recurring;
 use crate::permit::{ApprovalUse, Durability, Journal, Permit, RedeemError, Redemption, Reservation};
-use crate::plan::{self, Asked, Planned};
-use crate::prepared::Prepared;
+use crate::plan::{self, Planned, StepQuestion};
 use crate::rules::{RuleSet, Standing};
-use crate::{reach, scope, taint};
+use crate::taint;
+use writ_inspect::egress::EgressScope;
+use writ_inspect::gate;
+use writ_inspect::origin::Origins;
+use writ_inspect::prepared::Prepared;
+use writ_inspect::{reach, scope};
 
 /// The time between decision and performance after which a permit expires.
 pub const PERMIT_TTL: Duration = Duration::from_secs(60);
@@ -98,7 +99,7 @@ pub struct Verdicts {
 
 impl Verdicts {
     /// The strictest that blocks, and why.
-    fn block(&self) -> Option<Refusal> {
+    fn first_block(&self) -> Option<Refusal> {
         let (gate, said, why) = gate::strictest(&self.gates)?;
         let reason = if said == GateVerdict::Halt { DenyReason::Halt } else { DenyReason::Gate };
         Some((reason, gate.to_owned(), why.to_owned()))
@@ -235,10 +236,11 @@ pub fn precheck(prepared: Prepared, facts: &Facts<'_>, now: Timestamp) -> Result
     let deny = |reason, rule: &str, text: String| {
         Box::new(Denial { prepared: hash, kind, reason, rule: rule.to_owned(), text })
     };
+    // Without a canonical form there is no hash that a person could approve.
     let Some(hash) = hash else {
         return Err(deny(DenyReason::Shape, "canonical form", "the action cannot be written down".into()));
     };
-    shape::check(&prepared.action).map_err(|text| deny(DenyReason::Shape, "bounds", text))?;
+    shape::check_shape(&prepared.action).map_err(|text| deny(DenyReason::Shape, "bounds", text))?;
     check_keys(&prepared, facts, now).map_err(|(reason, rule, text)| deny(reason, &rule, text))?;
     Ok(Checked { prepared, hash, policy: facts.rules.digest() })
 }
@@ -249,18 +251,22 @@ type Refusal = (DenyReason, String, String);
 fn check_keys(prepared: &Prepared, facts: &Facts<'_>, now: Timestamp) -> Result<(), Refusal> {
     let (base, task) = (facts.authority.base(), facts.authority.task());
     let refuse = |reason, rule: String, text: String| Err((reason, rule, text));
+    // A key is bound to one agent and session: a copied token is of no use elsewhere.
     if prepared.agent != base.agent || prepared.session != Some(task.session) {
         let text = "the key belongs to another agent or session".to_owned();
         return refuse(DenyReason::Binding, format!("task key {}", task.key), text);
     }
+    // One revoked part revokes the whole chain: base key, task key, and the keys and orders below them.
     if facts.authority.revocation_ids().iter().any(|id| facts.revoked.contains(id)) {
         return refuse(DenyReason::Revoked, format!("task key {}", task.key), "the key was revoked".into());
     }
+    // Expiry is judged at each use, not when the token is verified.
     if now < task.not_before || now >= task.expires_at || now >= base.expires_at {
         let text = "the key is not valid at this time".to_owned();
         return refuse(DenyReason::Expired, format!("task key {}", task.key), text);
     }
     let kind = prepared.action.kind();
+    // Both keys must grant it: the base key bounds the agent, the task key this session.
     for (name, key, grants) in [("base key", base.key, &base.grants), ("task key", task.key, &task.grants)] {
         if !grants.kinds.contains_key(&kind) {
             let text = format!("the {name} does not grant '{}'", kind.as_str());
@@ -277,7 +283,7 @@ fn check_keys(prepared: &Prepared, facts: &Facts<'_>, now: Timestamp) -> Result<
             }
         }
     }
-    operation::check(&prepared.action, facts)
+    operation::check_operation(&prepared.action, facts)
 }
 
 /// Second stage: verdicts (block is final) → rules → taint → budget → approval. Deny always wins.
@@ -285,7 +291,7 @@ fn check_keys(prepared: &Prepared, facts: &Facts<'_>, now: Timestamp) -> Result<
 /// Gathering the verdicts takes time, so the keys are looked at again, and rules that were exchanged
 /// meanwhile are a refusal: the hash names the rules.
 pub fn decide(checked: Checked, verdicts: &Verdicts, facts: &Facts<'_>, now: Timestamp) -> Decided {
-    match judge(&checked, verdicts, facts, now) {
+    match judge_action(&checked, verdicts, facts, now) {
         Ok(Judgement::Grant { reservation, approval }) => {
             // A permit outlives neither the decision that it rests on nor its keys.
             let (base, task) = (facts.authority.base(), facts.authority.task());
@@ -306,7 +312,7 @@ pub fn decide(checked: Checked, verdicts: &Verdicts, facts: &Facts<'_>, now: Tim
 }
 
 /// Gathers the facts that rules may use besides the action.
-fn standing(prepared: &Prepared, facts: &Facts<'_>) -> Standing {
+fn rule_facts(prepared: &Prepared, facts: &Facts<'_>) -> Standing {
     Standing {
         // What narrows the agent is never among what it may change without a question.
         preapproved: facts.authority.task().grants.preapproved.contains(&prepared.action.kind())
@@ -320,7 +326,7 @@ fn standing(prepared: &Prepared, facts: &Facts<'_>) -> Standing {
 /// Compares the rules in force (`home`) with those that are only tried, for an action that has passed its
 /// keys. Returns one fact for each different verdict.
 pub fn shadowed(checked: &Checked, home: &RuleSet, facts: &Facts<'_>) -> Vec<Fact> {
-    home.shadowed((checked.hash, &checked.prepared), standing(&checked.prepared, facts))
+    home.shadowed((checked.hash, &checked.prepared), rule_facts(&checked.prepared, facts))
 }
 
 enum Judgement {
@@ -328,7 +334,7 @@ enum Judgement {
     Ask { rules: BTreeSet<String>, reason: String, risk: Risk, approvers: u8, alike: Alike },
 }
 
-fn judge(
+fn judge_action(
     checked: &Checked,
     verdicts: &Verdicts,
     facts: &Facts<'_>,
@@ -336,6 +342,7 @@ fn judge(
 ) -> Result<Judgement, Refusal> {
     let prepared = &checked.prepared;
     check_keys(prepared, facts, now)?;
+    // The hash that a person signs names the rules, so an exchange of rules ends the decision.
     if checked.policy != facts.rules.digest() {
         return Err((
             DenyReason::Rule,
@@ -343,18 +350,22 @@ fn judge(
             "the rules changed while it was judged".to_owned(),
         ));
     }
-    if let Some(refusal) = verdicts.block() {
+    // A block by a gate is final: it comes before anything that could ask or permit.
+    if let Some(refusal) = verdicts.first_block() {
         return Err(refusal);
     }
-    let Asking { rules, reasons, risk, approvers } = asking::gather(prepared, verdicts, facts, now)?;
-    let reservation = budget::judge(prepared, facts.budget).map_err(exhausted)?;
+    let Asking { rules, reasons, risk, approvers } =
+        asking::gather_questions(prepared, verdicts, facts, now)?;
+    // Judged before any question: a person is not asked about an action that the budget refuses.
+    let reservation = budget::judge(prepared, facts.budget).map_err(exhausted_refusal)?;
     let must_be_planned = facts.plan.only && plan::is_needed(prepared);
     if rules.is_empty() && !must_be_planned {
         return Ok(Judgement::Grant { reservation, approval: None });
     }
+    // An approved plan answers questions about its steps before a single approval is looked for.
     if let Some(in_force) = facts.plan.in_force {
-        let asked = Asked { rules: &rules, risk, approvers };
-        let used = in_force.covers((prepared, checked.hash), &asked, facts.authority, now);
+        let asked = StepQuestion { rules: &rules, risk, approvers };
+        let used = in_force.find_use((prepared, checked.hash), &asked, facts.authority, now);
         if let Some(used) = used {
             return Ok(Judgement::Grant { reservation, approval: Some(used) });
         }
@@ -365,12 +376,13 @@ fn judge(
     if must_be_planned && !is_approved && (rules.is_empty() || !is_planned) {
         return Err((DenyReason::Plan, "execution".to_owned(), UNPLANNED.to_owned()));
     }
-    let alike = Alike::of((prepared, checked.policy), &rules, (risk, approvers), facts.egress);
+    let alike = Alike::patterns_of((prepared, checked.policy), &rules, (risk, approvers), facts.egress);
     match facts.approval {
         None => {
             let reason = reasons.into_iter().collect::<Vec<_>>().join(" ");
             Ok(Judgement::Ask { rules, reason, risk, approvers, alike })
         }
+        // A wrong signature is a denial, not another question: otherwise signatures could be tried without end.
         Some(Err(error)) => Err((DenyReason::Approval, "approval".to_owned(), error.to_string())),
         Some(Ok(approval)) => {
             let approval = use_of(approval, checked.hash, (&alike, risk, approvers), now)?;
@@ -379,7 +391,7 @@ fn judge(
     }
 }
 
-fn exhausted(limit: Exhausted) -> Refusal {
+fn exhausted_refusal(limit: Exhausted) -> Refusal {
     (DenyReason::Budget, limit.setting().to_owned(), limit.reason())
 }
 
@@ -427,7 +439,7 @@ impl Grant {
                 label: prepared.label.clone(),
             },
         };
-        let durability = durability(&prepared.action);
+        let durability = durability_of(&prepared.action);
         let redemption = Redemption {
             attempt,
             intent,
@@ -437,6 +449,7 @@ impl Grant {
             ceilings: self.ceilings,
             durability,
         };
+        // The journal consumes approval, nonce and limits in the transaction that writes the intent; if that fails there is no permit.
         let used = redemption.approval.clone();
         let entry = journal.redeem(redemption).await?;
         Ok(Permit::new(prepared, attempt, entry, (self.expires_at, used.as_ref())))
@@ -445,7 +458,7 @@ impl Grant {
 
 /// The intent of an effect is on disk before it happens. Reads, model calls, and what happens in the store itself need
 /// only survive the process: there the intent stands before its effect in the same file.
-const fn durability(action: &Action) -> Durability {
+const fn durability_of(action: &Action) -> Durability {
     if action.kind().row().is_synced { Durability::Synced } else { Durability::Relaxed }
 }
 

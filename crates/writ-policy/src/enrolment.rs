@@ -12,7 +12,7 @@ use writ_types::id::InstallationId;
 use writ_types::unit::Timestamp;
 
 use crate::approval::{ApprovalError, Approvers, MAX_SKEW_MS, is_nonce};
-use crate::show::is_plain;
+use writ_inspect::show::is_plain;
 
 /// Separates leave to enrol from everything else that the same key signs.
 const DOMAIN: &[u8] = b"writ enrolment v1\n";
@@ -80,12 +80,12 @@ impl EnrolmentGrant {
     ///
     /// If the claims have no canonical form.
     pub fn sign(claims: EnrolmentClaims, key: &SigningKey) -> Result<Self, NotCanonical> {
-        let signature = hex::encode(key.sign(&message(&claims)?).to_bytes());
+        let signature = hex::encode(key.sign(&signed_bytes(&claims)?).to_bytes());
         Ok(Self { claims, signature })
     }
 }
 
-fn message(claims: &EnrolmentClaims) -> Result<Vec<u8>, NotCanonical> {
+fn signed_bytes(claims: &EnrolmentClaims) -> Result<Vec<u8>, NotCanonical> {
     Ok([DOMAIN, &canonical_json(claims)?].concat())
 }
 
@@ -104,7 +104,7 @@ pub fn verify(
     let key = approvers.keys.get(&claims.approver).ok_or(ApprovalError::UnknownApprover)?;
     let mut bytes = [0; 64];
     hex::decode_to_slice(&grant.signature, &mut bytes).map_err(|_| ApprovalError::Signature)?;
-    let message = message(claims).map_err(|_| ApprovalError::Signature)?;
+    let message = signed_bytes(claims).map_err(|_| ApprovalError::Signature)?;
     key.verify_strict(&message, &Signature::from_bytes(&bytes)).map_err(|_| ApprovalError::Signature)?;
     if claims.installation != installation || claims.epoch != epoch {
         return Err(ApprovalError::Foreign);

@@ -20,17 +20,17 @@ use crate::approval::{
 };
 use crate::budget::BudgetFacts;
 use crate::door::{Ask, Decided, Denial, Facts, Grant, Verdicts, decide, precheck};
-use crate::egress::EgressScope;
 use crate::keys::grants::Grants;
 use crate::keys::limits::Used;
 use crate::keys::{
     Authority, BaseClaims, Case, ROUTER, TASK_KEY_TTL, TaskClaims, Verifier, mint_base, mint_task,
 };
-use crate::origin::Origins;
 use crate::plan::{InForce, Planned};
-use crate::prepared::Prepared;
 use crate::rules::{Authorship, RuleSet, RuleSource};
-use crate::scope::Dimension;
+use writ_inspect::egress::EgressScope;
+use writ_inspect::origin::Origins;
+use writ_inspect::prepared::Prepared;
+use writ_inspect::scope::Dimension;
 
 #[path = "../../writ-inspect/src/fixture.rs"]
 mod actions;

@@ -100,12 +100,12 @@ impl MessageToken {
     ///
     /// If the claims have no canonical form.
     pub fn sign(claims: MessageClaims, key: &SigningKey) -> Result<Self, NotCanonical> {
-        let signature = hex::encode(key.sign(&message(&claims)?).to_bytes());
+        let signature = hex::encode(key.sign(&signed_bytes(&claims)?).to_bytes());
         Ok(Self { claims, signature })
     }
 }
 
-fn message(claims: &MessageClaims) -> Result<Vec<u8>, NotCanonical> {
+fn signed_bytes(claims: &MessageClaims) -> Result<Vec<u8>, NotCanonical> {
     Ok([DOMAIN, &canonical_json(claims)?].concat())
 }
 
@@ -124,7 +124,7 @@ pub fn verify(
     let key = approvers.keys.get(&claims.signer).ok_or(MessageError::Signature)?;
     let mut bytes = [0; 64];
     hex::decode_to_slice(&token.signature, &mut bytes).map_err(|_| MessageError::Signature)?;
-    let message = message(claims).map_err(|_| MessageError::Signature)?;
+    let message = signed_bytes(claims).map_err(|_| MessageError::Signature)?;
     key.verify_strict(&message, &Signature::from_bytes(&bytes)).map_err(|_| MessageError::Signature)?;
     let same = [
         (claims.installation == came.installation && claims.epoch == came.epoch, "installation"),

@@ -24,7 +24,7 @@ use writ_types::digest::Digest;
 use writ_types::id::{InstallationId, KeyId, SessionId};
 use writ_types::unit::Timestamp;
 
-use grants::{Fields, Grants};
+use grants::{Grants, KeyFields};
 
 /// The largest token accepted, in bytes, before anything of it is parsed.
 pub const MAX_TOKEN_BYTES: usize = 32 * 1024;
@@ -115,6 +115,7 @@ impl TaskClaims {
         }
         let mut under = self.under.clone();
         under.insert(self.key);
+        // Bounds the chain of copies, and with it the ids to compare at each use.
         if under.len() > MAX_UNDER {
             return Err(KeyError::Wider("how many keys it rests on"));
         }
@@ -238,12 +239,12 @@ fn biscuit_public(key: &VerifyingKey) -> Result<PublicKey, KeyError> {
     PublicKey::from_bytes(key.as_bytes(), Algorithm::Ed25519).map_err(|_| KeyError::Signature)
 }
 
-fn written(token: &Biscuit) -> Result<Token, KeyError> {
+fn to_token(token: &Biscuit) -> Result<Token, KeyError> {
     let bytes = token.to_vec().map_err(|e| KeyError::Build(e.to_string()))?;
     if bytes.len() > MAX_TOKEN_BYTES { Err(KeyError::TooLarge(bytes.len())) } else { Ok(Token(bytes)) }
 }
 
-fn block(facts: Vec<Fact>) -> BlockBuilder {
+fn build_block(facts: Vec<Fact>) -> BlockBuilder {
     let mut block = BlockBuilder::new();
     block.facts = facts;
     block
@@ -259,20 +260,20 @@ pub fn mint_base(claims: &BaseClaims, root: &SigningKey) -> Result<Token, KeyErr
         .merge(base_block(claims))
         .build(&biscuit_key(root)?)
         .map_err(|e| KeyError::Build(e.to_string()))?;
-    written(&token)
+    to_token(&token)
 }
 
 fn base_block(claims: &BaseClaims) -> BlockBuilder {
     let mut facts = vec![
-        grants::text("base", &claims.key.to_string()),
-        grants::text("installation", &claims.installation.to_string()),
-        grants::number("epoch", claims.epoch),
-        grants::text("agent", &claims.agent),
-        grants::text("policy", &claims.policy.to_string()),
-        grants::time("expires", claims.expires_at),
+        grants::text_fact("base", &claims.key.to_string()),
+        grants::text_fact("installation", &claims.installation.to_string()),
+        grants::number_fact("epoch", claims.epoch),
+        grants::text_fact("agent", &claims.agent),
+        grants::text_fact("policy", &claims.policy.to_string()),
+        grants::time_fact("expires", claims.expires_at),
     ];
     facts.extend(claims.grants.to_facts());
-    block(facts)
+    build_block(facts)
 }
 
 /// Makes a task key over a base key: a third-party block of the router, which cannot be moved to another base key.
@@ -289,23 +290,24 @@ pub fn mint_task(
     let base = Biscuit::from(base.as_bytes(), biscuit_public(root)?).map_err(|_| KeyError::Signature)?;
     let router = biscuit_key(router)?;
     let build = |e: biscuit_auth::error::Token| KeyError::Build(e.to_string());
+    // A third-party block names the base key by its signature, so it cannot be moved to another one.
     let request = base.third_party_request().map_err(build)?;
     let signed = request.create_block(&router.private(), task_block(claims)).map_err(build)?;
     let token = base.append_third_party(router.public(), signed).map_err(build)?;
-    written(&token)
+    to_token(&token)
 }
 
 fn task_block(claims: &TaskClaims) -> BlockBuilder {
     let mut facts = vec![
-        grants::text("task", &claims.key.to_string()),
-        grants::text("task_base", &claims.base.to_string()),
-        grants::text("session", &claims.session.to_string()),
-        grants::time("not_before", claims.not_before),
-        grants::time("expires", claims.expires_at),
+        grants::text_fact("task", &claims.key.to_string()),
+        grants::text_fact("task_base", &claims.base.to_string()),
+        grants::text_fact("session", &claims.session.to_string()),
+        grants::time_fact("not_before", claims.not_before),
+        grants::time_fact("expires", claims.expires_at),
     ];
     facts.extend(claims.grants.to_facts());
-    facts.extend(claims.under.iter().map(|id| grants::text("under", &id.to_string())));
-    facts.extend(claims.plan.map(|plan| grants::text("plan", &plan.to_string())));
+    facts.extend(claims.under.iter().map(|id| grants::text_fact("under", &id.to_string())));
+    facts.extend(claims.plan.map(|plan| grants::text_fact("plan", &plan.to_string())));
     if let Some(case) = &claims.case {
         let names = [
             ("task_id", &case.task),
@@ -313,9 +315,9 @@ fn task_block(claims: &TaskClaims) -> BlockBuilder {
             ("case", &case.case),
             ("granted_by", &case.granted_by),
         ];
-        facts.extend(names.map(|(name, value)| grants::text(name, value)));
+        facts.extend(names.map(|(name, value)| grants::text_fact(name, value)));
     }
-    block(facts)
+    build_block(facts)
 }
 
 /// Makes a copy of a token to which no block can be added; it proves the same.
@@ -328,7 +330,7 @@ pub fn seal(token: &Token, root: &VerifyingKey) -> Result<Token, KeyError> {
         return Err(KeyError::TooLarge(token.0.len()));
     }
     let open = Biscuit::from(token.as_bytes(), biscuit_public(root)?).map_err(|_| KeyError::Signature)?;
-    written(&open.seal().map_err(|_| KeyError::Sealed)?)
+    to_token(&open.seal().map_err(|_| KeyError::Sealed)?)
 }
 
 /// The public keys that tokens must be signed by.
@@ -353,13 +355,13 @@ impl Verifier {
     pub fn verify(&self, token: &Token) -> Result<Authority, KeyError> {
         let router = biscuit_public(&self.router)?;
         let (biscuit, mut authorizer, facts) = self.open(token, &[None, Some(router)])?;
-        let base = Fields::read(&mut authorizer, Scope::Authority, &grants::BASE)?;
-        let task = Fields::read(&mut authorizer, Scope::PublicKey(router), &grants::TASK)?;
+        let base = KeyFields::read_fields(&mut authorizer, Scope::Authority, &grants::BASE)?;
+        let task = KeyFields::read_fields(&mut authorizer, Scope::PublicKey(router), &grants::TASK)?;
         // Nothing is left over: each block holds facts of its own templates only.
         if base.len().saturating_add(task.len()) != facts.len() {
             return Err(KeyError::Content(grants::odd_one(&facts)));
         }
-        self.assemble(&biscuit, base, task)
+        self.assemble_authority(&biscuit, base, task)
     }
 
     /// Verifies a base key alone. Returns its claims and its revocation ids; without a task key it grants
@@ -370,7 +372,7 @@ impl Verifier {
     /// As [`Self::verify`].
     pub fn verify_base(&self, token: &Token) -> Result<(BaseClaims, BTreeSet<String>), KeyError> {
         let (biscuit, mut authorizer, facts) = self.open(token, &[None])?;
-        let base = Fields::read(&mut authorizer, Scope::Authority, &grants::BASE)?;
+        let base = KeyFields::read_fields(&mut authorizer, Scope::Authority, &grants::BASE)?;
         if base.len() != facts.len() {
             return Err(KeyError::Content(grants::odd_one(&facts)));
         }
@@ -387,6 +389,7 @@ impl Verifier {
     pub fn verify_pair(&self, base: &Token, task: &Token) -> Result<Authority, KeyError> {
         let (base, _) = self.verify_base(base)?;
         let authority = self.verify(task)?;
+        // Comparing claims is enough: both tokens were verified under the same root key.
         if authority.base == base { Ok(authority) } else { Err(KeyError::Mixed) }
     }
 
@@ -405,12 +408,15 @@ impl Verifier {
         if biscuit.to_vec().ok().as_deref() != Some(token.as_bytes()) {
             return Err(KeyError::Signature);
         }
+        // Exactly these signers in this order: a third block, or one of another key, is refused.
         if biscuit.external_public_keys() != signers {
             return Err(KeyError::Blocks);
         }
         let authorizer =
             AuthorizerBuilder::new().set_limits(LIMITS).build(&biscuit).map_err(|_| KeyError::Signature)?;
+        // The authorizer only parses: it is dumped before anything is evaluated.
         let (facts, rules, checks, policies) = authorizer.dump();
+        // Rules and checks could take time or depend on their context; a comment could carry text past the bounds.
         let commented = biscuit.context().iter().any(Option::is_some);
         if commented || !(rules.is_empty() && checks.is_empty() && policies.is_empty()) {
             return Err(KeyError::Content("a rule, check or comment".to_owned()));
@@ -421,34 +427,40 @@ impl Verifier {
         Ok((biscuit, authorizer, facts))
     }
 
-    fn base_claims(&self, mut base: Fields) -> Result<BaseClaims, KeyError> {
+    fn base_claims(&self, mut base: KeyFields) -> Result<BaseClaims, KeyError> {
         let base = BaseClaims {
-            key: base.parsed("base")?,
-            installation: base.parsed("installation")?,
-            epoch: base.number("epoch")?,
-            agent: base.parsed("agent")?,
-            policy: base.parsed("policy")?,
-            expires_at: base.time("expires")?,
-            grants: base.grants()?,
+            key: base.take_parsed("base")?,
+            installation: base.take_parsed("installation")?,
+            epoch: base.take_number("epoch")?,
+            agent: base.take_parsed("agent")?,
+            policy: base.take_parsed("policy")?,
+            expires_at: base.take_time("expires")?,
+            grants: base.take_grants()?,
         };
+        // The epoch grows with each restore from a backup, which makes all earlier keys foreign.
         if base.installation != self.installation || base.epoch != self.epoch {
             return Err(KeyError::Foreign);
         }
         Ok(base)
     }
 
-    fn assemble(&self, biscuit: &Biscuit, base: Fields, mut task: Fields) -> Result<Authority, KeyError> {
+    fn assemble_authority(
+        &self,
+        biscuit: &Biscuit,
+        base: KeyFields,
+        mut task: KeyFields,
+    ) -> Result<Authority, KeyError> {
         let base = self.base_claims(base)?;
         let task = TaskClaims {
-            key: task.parsed("task")?,
-            base: task.parsed("task_base")?,
-            session: task.parsed("session")?,
-            not_before: task.time("not_before")?,
-            expires_at: task.time("expires")?,
-            grants: task.grants()?,
-            case: task.case()?,
-            under: task.under()?,
-            plan: task.plan()?,
+            key: task.take_parsed("task")?,
+            base: task.take_parsed("task_base")?,
+            session: task.take_parsed("session")?,
+            not_before: task.take_time("not_before")?,
+            expires_at: task.take_time("expires")?,
+            grants: task.take_grants()?,
+            case: task.take_case()?,
+            under: task.take_under()?,
+            plan: task.take_plan()?,
         };
         if task.base != base.key {
             return Err(KeyError::Mixed);

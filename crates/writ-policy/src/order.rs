@@ -16,8 +16,8 @@ use writ_types::unit::{MicroUsd, Timestamp, Tokens};
 use crate::approval::{Approvers, MAX_SKEW_MS};
 use crate::budget::BudgetConfig;
 use crate::keys::grants::Grants;
-use crate::scope::Dimension;
-use crate::show::is_plain;
+use writ_inspect::scope::Dimension;
+use writ_inspect::show::is_plain;
 
 /// Separates standing orders from everything else that the same key signs.
 const DOMAIN: &[u8] = b"writ standing order v1\n";
@@ -117,12 +117,12 @@ impl OrderToken {
     ///
     /// If the claims have no canonical form.
     pub fn sign(claims: OrderClaims, key: &SigningKey) -> Result<Self, NotCanonical> {
-        let signature = hex::encode(key.sign(&message(&claims)?).to_bytes());
+        let signature = hex::encode(key.sign(&signed_bytes(&claims)?).to_bytes());
         Ok(Self { claims, signature })
     }
 }
 
-fn message(claims: &OrderClaims) -> Result<Vec<u8>, NotCanonical> {
+fn signed_bytes(claims: &OrderClaims) -> Result<Vec<u8>, NotCanonical> {
     Ok([DOMAIN, &canonical_json(claims)?].concat())
 }
 
@@ -155,7 +155,7 @@ pub fn verify(
     let key = approvers.keys.get(&claims.approver).ok_or(OrderError::Signature)?;
     let mut bytes = [0; 64];
     hex::decode_to_slice(&token.signature, &mut bytes).map_err(|_| OrderError::Signature)?;
-    let message = message(claims).map_err(|_| OrderError::Signature)?;
+    let message = signed_bytes(claims).map_err(|_| OrderError::Signature)?;
     key.verify_strict(&message, &Signature::from_bytes(&bytes)).map_err(|_| OrderError::Signature)?;
     if claims.installation != facts.installation || claims.epoch != facts.epoch {
         return Err(OrderError::Foreign);

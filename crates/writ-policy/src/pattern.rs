@@ -8,10 +8,10 @@ use writ_types::digest::{Digest, NotCanonical};
 use writ_types::frame::{Pattern, TaskOffer};
 use writ_types::taint::Taint;
 
-use crate::egress::EgressScope;
-use crate::prepared::Prepared;
 use crate::reasons::TAINT_RULE;
-use crate::{reach, show};
+use writ_inspect::egress::EgressScope;
+use writ_inspect::prepared::Prepared;
+use writ_inspect::{reach, show};
 
 /// The most uses of an approval for the task, the first included: as many as a person can still have in mind.
 pub const MAX_TASK_USES: u32 = 20;
@@ -29,7 +29,7 @@ pub fn of(
     asking: &BTreeSet<String>,
     egress: &EgressScope,
 ) -> Option<Pattern> {
-    let parameters = parameters(&prepared.action, egress)?;
+    let parameters = pattern_parameters(&prepared.action, egress)?;
     let (mut taint, mut rules) = (prepared.label.taint, asking.clone());
     if prepared.action.kind() == ActionKind::Exec {
         // The very same command: what has been read meanwhile, its own output first of all, is in none of its words.
@@ -100,7 +100,7 @@ const HOSTS: &str = "hosts";
 
 type Parameters = BTreeMap<&'static str, String>;
 
-fn parameters(action: &Action, egress: &EgressScope) -> Option<Parameters> {
+fn pattern_parameters(action: &Action, egress: &EgressScope) -> Option<Parameters> {
     if let Action::WriteFile(write) = action
         && write.place == Place::Project
         && write.content.is_none()

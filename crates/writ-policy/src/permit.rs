@@ -120,7 +120,7 @@ use writ_types::unit::{Amount, Timestamp};
 use crate::approval::TaskTerms;
 pub use crate::budget::Reservation;
 use crate::budget::{Ceilings, Exhausted};
-use crate::prepared::Prepared;
+use writ_inspect::prepared::Prepared;
 
 /// The durability of an intent before its action is performed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -17,16 +17,16 @@ use writ_types::taint::{Label, Taint};
 use writ_types::unit::Timestamp;
 
 use crate::approval::Approval;
-use crate::egress::host::Target;
 use crate::keys::Authority;
 use crate::keys::grants::Grants;
-use crate::origin::Origins;
 use crate::pattern;
 use crate::permit::{ApprovalUse, PlanUse};
-use crate::prepared::{Prepared, Sink};
 use crate::reasons::{TAINT_RULE, asks_about_this_time};
-use crate::scope;
-use crate::show::is_plain;
+use writ_inspect::egress::host::Target;
+use writ_inspect::origin::Origins;
+use writ_inspect::prepared::{Prepared, Sink};
+use writ_inspect::scope;
+use writ_inspect::show::is_plain;
 
 /// The most steps of a plan: more are not read in earnest.
 pub const MAX_STEPS: usize = 24;
@@ -51,7 +51,7 @@ const MAX_SCOPES: usize = 400;
 const MAX_SCOPE_BYTES: usize = 12 * 1024;
 
 /// Says what is wrong with a plan, if anything is; its steps are looked at one by one besides.
-pub(crate) fn check(plan: &Plan) -> Result<(), String> {
+pub(crate) fn check_plan(plan: &Plan) -> Result<(), String> {
     let title = &plan.title;
     if title.trim().is_empty() || title.chars().count() > MAX_TITLE_CHARS || !is_one_line(title) {
         return Err(format!("the title must be one plain line of 1 to {MAX_TITLE_CHARS} characters"));
@@ -159,9 +159,11 @@ pub fn is_needed(prepared: &Prepared) -> bool {
 
 /// Returns true if an action runs a program for the model, or writes a file into the work folder.
 fn runs_or_writes(action: &Action) -> bool {
+    // Programs of servers and gates are started by the harness, not requested by a model.
     if let Action::Exec(exec) = action {
         return matches!(exec.profile, ExecProfile::Task | ExecProfile::Verification);
     }
+    // Writing into the project applies a diff, which is approved as a whole.
     if let Action::WriteFile(write) = action {
         return write.place == Place::Overlay;
     }
@@ -238,7 +240,7 @@ pub struct Planned<'a> {
 }
 
 /// An action that a plan may cover, with the questions about it.
-pub(crate) struct Asked<'a> {
+pub(crate) struct StepQuestion<'a> {
     pub(crate) rules: &'a BTreeSet<String>,
     pub(crate) risk: Risk,
     pub(crate) approvers: u8,
@@ -305,10 +307,10 @@ impl InForce {
     }
 
     /// Finds the use of the plan that covers an action; `None` if it must be asked about alone.
-    pub(crate) fn covers(
+    pub(crate) fn find_use(
         &self,
         (prepared, hash): (&Prepared, Digest),
-        asked: &Asked<'_>,
+        asked: &StepQuestion<'_>,
         authority: &Authority,
         now: Timestamp,
     ) -> Option<ApprovalUse> {
@@ -332,7 +334,7 @@ impl InForce {
 }
 
 /// Returns true if the part of a step that was left open answers all these questions.
-fn is_covered(free: Free, prepared: &Prepared, asked: &Asked<'_>) -> bool {
+fn is_covered(free: Free, prepared: &Prepared, asked: &StepQuestion<'_>) -> bool {
     match (free, &prepared.action) {
         (Free::Nothing, _) => true,
         // What cannot be undone is approved as it is, or asks.

@@ -14,7 +14,7 @@ use writ_types::unit::Timestamp;
 
 use crate::inbound::Signed;
 use crate::order::Order;
-use crate::redact::{Guarded, Redactor};
+use writ_inspect::redact::{Guarded, Redactor};
 
 /// The longest message accepted, in bytes: about four long novels' chapters, far beyond what a person types.
 pub const MAX_MESSAGE_BYTES: usize = 1024 * 1024;
@@ -352,7 +352,8 @@ mod tests {
     fn the_name_of_a_message_holds_no_secret() {
         let secret = "hunter2-of-the-mail";
         let redactor = Redactor::default();
-        redactor.learn(&[crate::redact::KnownSecret { name: "secret:mail".into(), value: secret.into() }]);
+        redactor
+            .learn(&[writ_inspect::redact::KnownSecret { name: "secret:mail".into(), value: secret.into() }]);
         let named = |client_id: String| {
             let inbound = Inbound { client_id, ..inbound("hi") };
             authenticate(Evidence::PeerUid(1000), inbound, &DIRECTORY, &redactor, NOW).expect("owner")

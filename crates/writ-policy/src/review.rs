@@ -12,9 +12,9 @@ use writ_types::taint::Taint;
 use writ_types::unit::{Amount, Timestamp};
 
 use crate::pattern::standing;
-use crate::prepared::Prepared;
-use crate::scope::{self, Dimension};
-use crate::show;
+use writ_inspect::prepared::Prepared;
+use writ_inspect::scope::{self, Dimension};
+use writ_inspect::show;
 
 /// The highest risk that is answered in a group: what a tap reaches.
 pub const MAX_TOGETHER: Risk = Risk::Medium;
@@ -76,22 +76,22 @@ impl Member {
 
 /// Groups what waits, and marks what is unlike `approved`.
 pub fn review(waiting: &[Asked<'_>], approved: &[Asked<'_>]) -> Vec<Group> {
-    let mut known: BTreeMap<&str, Known> = BTreeMap::new();
+    let mut known: BTreeMap<&str, ToolHistory> = BTreeMap::new();
     for asked in approved {
         known.entry(&asked.prepared.tool).or_default().take_in(asked);
     }
     let mut groups: BTreeMap<String, Vec<Member>> = BTreeMap::new();
-    let nothing = Known::default();
+    let nothing = ToolHistory::default();
     for asked in waiting {
         let before = known.get(asked.prepared.tool.as_str()).unwrap_or(&nothing);
-        let (ask, anomalies, alone) = (asked.ask.clone(), anomalies(asked, before), alone(asked));
-        groups.entry(likeness(asked.prepared)).or_default().push(Member { ask, anomalies, alone });
+        let (ask, anomalies, alone) = (asked.ask.clone(), find_anomalies(asked, before), reason_alone(asked));
+        groups.entry(describe_likeness(asked.prepared)).or_default().push(Member { ask, anomalies, alone });
     }
     groups.into_iter().map(|(likeness, members)| Group { likeness, members }).collect()
 }
 
 #[derive(Default)]
-struct Known {
+struct ToolHistory {
     places: BTreeSet<(String, String)>,
     /// The largest of each amount.
     amounts: BTreeMap<String, Amount>,
@@ -101,28 +101,28 @@ struct Known {
     longest: Option<usize>,
 }
 
-impl Known {
+impl ToolHistory {
     fn take_in(&mut self, asked: &Asked<'_>) {
-        self.places.extend(places(asked.prepared));
-        for (name, amount) in amounts(asked.prepared) {
+        self.places.extend(named_places(asked.prepared));
+        for (name, amount) in named_amounts(asked.prepared) {
             let most = self.amounts.entry(name).or_insert(amount);
             *most = (*most).max(amount);
         }
-        self.hours.push(hour(asked.at));
+        self.hours.push(hour_of_day(asked.at));
         self.longest = self.longest.max(Some(asked.shown_bytes));
     }
 }
 
 /// Describes the common properties of similar asks.
-fn likeness(prepared: &Prepared) -> String {
+fn describe_likeness(prepared: &Prepared) -> String {
     let names: BTreeSet<String> =
-        places(prepared).into_iter().map(|(name, _)| show::argument(&name)).collect();
+        named_places(prepared).into_iter().map(|(name, _)| show::argument(&name)).collect();
     let names: Vec<String> = names.into_iter().collect();
     let names = if names.is_empty() { "nothing".to_owned() } else { names.join(", ") };
     format!("{} ({}), naming {names}", show::argument(&prepared.tool), prepared.action.kind().as_str())
 }
 
-fn alone(asked: &Asked<'_>) -> Option<&'static str> {
+fn reason_alone(asked: &Asked<'_>) -> Option<&'static str> {
     if matches!(asked.prepared.action, Action::Plan(_)) {
         Some("it is a plan")
     } else if asked.risk > MAX_TOGETHER {
@@ -134,16 +134,16 @@ fn alone(asked: &Asked<'_>) -> Option<&'static str> {
     }
 }
 
-fn anomalies(asked: &Asked<'_>, before: &Known) -> Vec<String> {
+fn find_anomalies(asked: &Asked<'_>, before: &ToolHistory) -> Vec<String> {
     let mut found = Vec::new();
-    let own = places(asked.prepared);
+    let own = named_places(asked.prepared);
     for (name, value) in own.iter().take(MAX_PLACES).filter(|place| !before.places.contains(*place)) {
         found.push(format!("{} = {} was never approved before", show::argument(name), show::argument(value)));
     }
     if own.len() > MAX_PLACES {
         found.push(format!("it names {} things", own.len()));
     }
-    for (argument, amount) in amounts(asked.prepared) {
+    for (argument, amount) in named_amounts(asked.prepared) {
         let largest = before.amounts.get(&argument);
         let argument = show::argument(&argument);
         match largest {
@@ -168,7 +168,7 @@ fn anomalies(asked: &Asked<'_>, before: &Known) -> Vec<String> {
 }
 
 /// Lists the recipients, places and things that an action names, without amounts: names and values.
-fn places(prepared: &Prepared) -> BTreeSet<(String, String)> {
+fn named_places(prepared: &Prepared) -> BTreeSet<(String, String)> {
     let attributes = scope::attributes(&prepared.action).into_iter().filter_map(|(dimension, value)| {
         let counts = match dimension {
             Dimension::Host | Dimension::Recipient | Dimension::Name => true,
@@ -182,28 +182,28 @@ fn places(prepared: &Prepared) -> BTreeSet<(String, String)> {
         counts.then(|| (dimension.as_str().to_owned(), value))
     });
     let is_call = matches!(prepared.action, Action::CallTool(_));
-    let amounts: BTreeSet<String> = amounts(prepared).into_iter().map(|(name, _)| name).collect();
+    let amounts: BTreeSet<String> = named_amounts(prepared).into_iter().map(|(name, _)| name).collect();
     let sinks = prepared.sinks.iter().filter(|sink| is_call && !amounts.contains(&sink.argument));
     attributes.chain(sinks.map(|sink| (sink.argument.clone(), sink.value.clone()))).collect()
 }
 
-fn amounts(prepared: &Prepared) -> Vec<(String, Amount)> {
+fn named_amounts(prepared: &Prepared) -> Vec<(String, Amount)> {
     if let Action::CallTool(call) = &prepared.action {
-        standing::amounts(call, &prepared.sinks)
+        standing::variable_amounts(call, &prepared.sinks)
     } else {
         Vec::new()
     }
 }
 
 /// The hour of the day, by UTC.
-const fn hour(at: Timestamp) -> i64 {
+const fn hour_of_day(at: Timestamp) -> i64 {
     at.as_millis().div_euclid(HOUR_MS).rem_euclid(HOURS_OF_DAY)
 }
 
 /// Returns true if an hour of the day is far from those of all approvals.
 fn is_odd_hour(at: Timestamp, before: &[i64]) -> bool {
     let apart = |other: &i64| {
-        let apart = (hour(at) - other).abs();
+        let apart = (hour_of_day(at) - other).abs();
         apart.min(HOURS_OF_DAY - apart)
     };
     before.len() >= MIN_HOURS_KNOWN
@@ -217,7 +217,7 @@ mod tests {
 
     use super::*;
     use crate::fixture::{NOW, call_tool, fetch, later, plan, prepared, tainted};
-    use crate::prepared::Sink;
+    use writ_inspect::prepared::Sink;
 
     fn pay(to: &str, amount: u64) -> Prepared {
         let arguments = json!({ "to": to, "amount": amount });
@@ -329,7 +329,7 @@ mod tests {
             Prepared { sinks, ..prepared(call()) }
         };
         let count = |n: usize| only(&told(&[row(1, naming(n))], &[])).anomalies.len();
-        let named = places(&naming(MAX_PLACES)).len() - MAX_PLACES;
+        let named = named_places(&naming(MAX_PLACES)).len() - MAX_PLACES;
         let says = |n: usize| {
             let groups = told(&[row(1, naming(n - named))], &[]);
             only(&groups).anomalies.iter().any(|why| why.starts_with("it names "))

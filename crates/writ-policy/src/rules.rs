@@ -12,10 +12,10 @@ use writ_types::action::{Action, ExecProfile, MemoryTrust, Place};
 use writ_types::digest::{Digest, NotCanonical};
 use writ_types::entry::Risk;
 
-use crate::prepared::Prepared;
-use crate::reach::Reach;
-use crate::scope::{self, Dimension};
-use crate::show;
+use writ_inspect::prepared::Prepared;
+use writ_inspect::reach::Reach;
+use writ_inspect::scope::{self, Dimension};
+use writ_inspect::show;
 
 mod shadow;
 
@@ -243,7 +243,7 @@ impl RuleSet {
     /// An evaluation error is a refusal.
     pub fn judge(&self, prepared: &Prepared, standing: Standing) -> RuleVerdict {
         let (mut rules, mut reasons, mut risk, mut approvers) = (BTreeSet::new(), BTreeSet::new(), None, 1);
-        for target in targets(&prepared.action) {
+        for target in rule_targets(&prepared.action) {
             match self.judge_target(prepared, &target, standing) {
                 RuleVerdict::Permit => {}
                 RuleVerdict::Ask {
@@ -269,7 +269,7 @@ impl RuleSet {
 
     fn judge_target(&self, prepared: &Prepared, target: &str, standing: Standing) -> RuleVerdict {
         let refused = |rule: &str| RuleVerdict::Forbid { rule: rule.to_owned() };
-        let Some(request) = self.request(prepared, target, standing) else {
+        let Some(request) = self.build_request(prepared, target, standing) else {
             return refused("the request does not fit the schema");
         };
         let entities = Entities::empty();
@@ -290,8 +290,9 @@ impl RuleSet {
             let Some(reason) = self.all.annotation(id, "ask") else { return refused(id.as_ref()) };
             rules.insert(id.to_string());
             risk = risk.max(self.all.annotation(id, "risk").and_then(risk_named));
-            approvers = approvers.max(self.all.annotation(id, "approvers").and_then(people).unwrap_or(1));
-            reasons.insert(self.told(id, reason));
+            approvers =
+                approvers.max(self.all.annotation(id, "approvers").and_then(parse_people).unwrap_or(1));
+            reasons.insert(self.reason_text(id, reason));
         }
         let then = self.authorizer.is_authorized(&request, &self.without_asks, &entities);
         if then.decision() == Decision::Deny || then.diagnostics().errors().next().is_some() {
@@ -301,7 +302,7 @@ impl RuleSet {
     }
 
     /// A rule's reason, for people: that of a project is marked as such, and short.
-    fn told(&self, id: &PolicyId, reason: &str) -> String {
+    fn reason_text(&self, id: &PolicyId, reason: &str) -> String {
         if !self.foreign.contains(AsRef::<str>::as_ref(id)) {
             return reason.to_owned();
         }
@@ -309,11 +310,11 @@ impl RuleSet {
         format!("{}“{reason}”", of_project(id.as_ref()))
     }
 
-    fn request(&self, prepared: &Prepared, target: &str, standing: Standing) -> Option<Request> {
+    fn build_request(&self, prepared: &Prepared, target: &str, standing: Standing) -> Option<Request> {
         let kind = prepared.action.kind();
-        let action = uid("Action", kind.as_str())?;
+        let action = entity_uid("Action", kind.as_str())?;
         let string = |value: &str| RestrictedExpression::new_string(value.to_owned());
-        let facts = Circumstances::of(&prepared.action);
+        let facts = Circumstances::circumstances_of(&prepared.action);
         let call = if let Action::CallTool(call) = &prepared.action { Some(call) } else { None };
         let context = Context::from_pairs([
             ("taint".to_owned(), string(prepared.label.taint.as_str())),
@@ -332,9 +333,9 @@ impl RuleSet {
         ])
         .ok()?;
         Request::new(
-            uid("Agent", &prepared.agent)?,
+            entity_uid("Agent", &prepared.agent)?,
             action,
-            uid("Target", target)?,
+            entity_uid("Target", target)?,
             context,
             Some(&self.schema),
         )
@@ -372,7 +373,7 @@ impl RuleSource {
                 return Err(RuleError::Risk { origin: self.origin.clone(), id });
             }
             if let Some(needed) = policy.annotation("approvers")
-                && (!asks || people(needed).is_none())
+                && (!asks || parse_people(needed).is_none())
             {
                 return Err(RuleError::Approvers { origin: self.origin.clone(), id });
             }
@@ -397,7 +398,7 @@ pub(crate) fn of_project(id: &str) -> String {
 }
 
 /// Parses the number of people in `@approvers`.
-fn people(number: &str) -> Option<u8> {
+fn parse_people(number: &str) -> Option<u8> {
     number.parse().ok().filter(|number| (1..=MAX_APPROVERS).contains(number))
 }
 
@@ -414,7 +415,7 @@ fn risk_named(name: &str) -> Option<Risk> {
     [Risk::Low, Risk::Medium, Risk::High, Risk::Irreversible].into_iter().find(|risk| name_of(*risk) == name)
 }
 
-fn uid(kind: &str, id: &str) -> Option<EntityUid> {
+fn entity_uid(kind: &str, id: &str) -> Option<EntityUid> {
     Some(EntityUid::from_type_name_and_id(EntityTypeName::from_str(kind).ok()?, EntityId::new(id)))
 }
 
@@ -432,7 +433,7 @@ struct Circumstances {
 }
 
 impl Circumstances {
-    fn of(action: &Action) -> Self {
+    fn circumstances_of(action: &Action) -> Self {
         let none = Self { place: "", profile: "", trust: "", network: false };
         if let Action::Exec(exec) = action {
             let profile = match exec.profile {
@@ -450,6 +451,7 @@ impl Circumstances {
             };
             return Self { place, ..none };
         }
+        // A memory's trust is its place: rules may ask before a truth is stored.
         if let Action::Remember(remember) = action {
             let trust = match remember.trust {
                 MemoryTrust::Working => "working",
@@ -464,7 +466,7 @@ impl Circumstances {
 }
 
 /// Everything that a rule can name as resource: what the action touches. Place and profile stand in the context.
-fn targets(action: &Action) -> BTreeSet<String> {
+fn rule_targets(action: &Action) -> BTreeSet<String> {
     let touched: BTreeSet<String> = scope::attributes(action)
         .into_iter()
         .filter(|(dimension, _)| !matches!(dimension, Dimension::Place | Dimension::Profile))

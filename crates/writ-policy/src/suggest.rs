@@ -15,18 +15,18 @@ use writ_types::digest::Digest;
 use writ_types::frame::{Card, Pattern};
 use writ_types::unit::{Amount, Timestamp};
 
-use crate::door::asking::{Asking, by_itself};
+use crate::door::asking::{Asking, judge_rules_and_taint};
 use crate::door::cover::Alike;
-use crate::egress::EgressScope;
-use crate::egress::host::{Host, HostPattern, Scheme, Target};
-use crate::origin::Origins;
 use crate::pattern::standing::Recurring;
 use crate::pattern::{digest, standing};
-use crate::prepared::Prepared;
-use crate::reach::{self, Reach};
 use crate::reasons::TAINT_RULE;
 use crate::rules::{RuleSet, Standing, of_project};
 use crate::taint::Labels;
+use writ_inspect::egress::EgressScope;
+use writ_inspect::egress::host::{Host, HostPattern, Scheme, Target};
+use writ_inspect::origin::Origins;
+use writ_inspect::prepared::Prepared;
+use writ_inspect::reach::{self, Reach};
 
 /// The fewest approvals before a suggestion: two can be chance.
 pub const MIN_APPROVED: usize = 3;
@@ -101,8 +101,8 @@ pub struct Suggestion {
 /// Finds settings that would answer the questions, the most helpful first. None of them lets through a denied
 /// action.
 pub fn suggest(asked: &[Asked<'_>], in_force: &InForce<'_>) -> Vec<Suggestion> {
-    let mut all = hosts(asked, in_force);
-    all.extend(standing(asked, in_force));
+    let mut all = unlisted_hosts(asked, in_force);
+    all.extend(suggest_approvals(asked, in_force));
     all.sort_by_key(|one| std::cmp::Reverse(one.asked.saturating_sub(one.would_ask)));
     all.truncate(MAX_SUGGESTIONS);
     all
@@ -120,7 +120,7 @@ enum Now {
 
 impl InForce<'_> {
     /// Judges a question again, with these lists of hosts.
-    fn judge(&self, one: &Asked<'_>, egress: &EgressScope) -> Now {
+    fn judge_again(&self, one: &Asked<'_>, egress: &EgressScope) -> Now {
         let (prepared, action) = (one.prepared, &one.prepared.action);
         let reach = reach::of(action, egress);
         // A connection to a listed host is made without a question.
@@ -129,7 +129,9 @@ impl InForce<'_> {
         }
         let standing = Standing { preapproved: false, reach, owned: false };
         let labels = Labels { origins: &Origins::default(), strict: self.strict, egress };
-        let Ok(asking) = by_itself(prepared, self.rules, standing, labels) else { return Now::Refused };
+        let Ok(asking) = judge_rules_and_taint(prepared, self.rules, standing, labels) else {
+            return Now::Refused;
+        };
         let Asking { mut rules, reasons: _, risk, approvers } = asking;
         let is_call = matches!(action, Action::CallTool(_));
         if is_call {
@@ -140,7 +142,7 @@ impl InForce<'_> {
             if *rule == TAINT_RULE { is_call } else { !self.rules.has(rule) && of_project(rule) }
         };
         rules.extend(asking_then(one.card).filter(remains).cloned());
-        let alike = Alike::of((prepared, self.rules.digest()), &rules, (risk, approvers), egress);
+        let alike = Alike::patterns_of((prepared, self.rules.digest()), &rules, (risk, approvers), egress);
         let is_offered = one.card.task.is_some() || one.card.standing.is_some();
         if !is_offered && (alike.pattern.is_some() || !alike.recurring.is_empty()) {
             // Labels or gates asked as well, or several people had to say yes.
@@ -157,19 +159,19 @@ fn asking_then(card: &Card) -> impl Iterator<Item = &String> {
 }
 
 /// Hosts that could be listed.
-fn hosts(asked: &[Asked<'_>], in_force: &InForce<'_>) -> Vec<Suggestion> {
+fn unlisted_hosts(asked: &[Asked<'_>], in_force: &InForce<'_>) -> Vec<Suggestion> {
     let mut groups: BTreeMap<Host, Vec<Asked<'_>>> = BTreeMap::new();
     for one in asked {
-        for host in reached(&one.prepared.action) {
+        for host in hosts_of(&one.prepared.action) {
             groups.entry(host).or_default().push(*one);
         }
     }
-    groups.into_iter().filter_map(|(host, asked)| listed(host, &asked, in_force)).collect()
+    groups.into_iter().filter_map(|(host, asked)| suggest_host(host, &asked, in_force)).collect()
 }
 
 /// Evaluates listing a host for the questions about it. A denial of one of them speaks against it, and so
 /// does a secret that programs use there.
-fn listed(host: Host, asked: &[Asked<'_>], in_force: &InForce<'_>) -> Option<Suggestion> {
+fn suggest_host(host: Host, asked: &[Asked<'_>], in_force: &InForce<'_>) -> Option<Suggestion> {
     let speaks = |one: &&Asked<'_>| one.said == Said::Yes && is_for_the_host(one.prepared);
     let is_bound = in_force.egress.bound.iter().any(|pattern| pattern.covers_host(&host));
     let is_denied = asked.iter().any(|one| one.said == Said::No);
@@ -180,9 +182,11 @@ fn listed(host: Host, asked: &[Asked<'_>], in_force: &InForce<'_>) -> Option<Sug
     egress.allowed.push(HostPattern::exact(host, None));
     let (mut saved, mut would_ask) = (0_usize, 0_usize);
     for one in asked {
-        match in_force.judge(one, &egress) {
+        match in_force.judge_again(one, &egress) {
             Now::Asks(_) => would_ask = would_ask.saturating_add(1),
-            Now::Passes if speaks(&one) && matches!(in_force.judge(one, in_force.egress), Now::Asks(_)) => {
+            Now::Passes
+                if speaks(&one) && matches!(in_force.judge_again(one, in_force.egress), Now::Asks(_)) =>
+            {
                 saved = saved.saturating_add(1);
             }
             Now::Passes | Now::Refused => {}
@@ -193,7 +197,7 @@ fn listed(host: Host, asked: &[Asked<'_>], in_force: &InForce<'_>) -> Option<Sug
 }
 
 /// The hosts that an action would reach.
-fn reached(action: &Action) -> BTreeSet<Host> {
+fn hosts_of(action: &Action) -> BTreeSet<Host> {
     let port = Some(Scheme::Https.default_port());
     let of_name = |text: &str| Some(Target::from_authority(Scheme::Https, text, port).ok()?.host);
     if let Action::Exec(exec) = action {
@@ -220,7 +224,7 @@ fn is_for_the_host(prepared: &Prepared) -> bool {
         return fetch.method == "GET" && fetch.body.is_none() && !fetch.large;
     }
     let reaches = matches!(prepared.action, Action::Exec(_) | Action::Subscribe(_));
-    reaches && reached(&prepared.action).len() == 1
+    reaches && hosts_of(&prepared.action).len() == 1
 }
 
 /// Questions that one standing approval could have covered.
@@ -238,22 +242,22 @@ impl Group {
         Self { pattern, argument: argument.map(str::to_owned), asked: Vec::new(), is_denied: false }
     }
 
-    fn add(&mut self, one: &Asked<'_>, amount: Option<Amount>) {
+    fn add_answer(&mut self, one: &Asked<'_>, amount: Option<Amount>) {
         self.asked.push((one.card.asked_at, one.said, amount.map_or(0, Amount::millionths)));
     }
 
     /// Yields the amounts that count against the total, for the questions with this answer.
-    fn amounts(&self, said: Said) -> impl Iterator<Item = u64> {
+    fn amounts_of(&self, said: Said) -> impl Iterator<Item = u64> {
         self.asked.iter().filter(move |one| one.1 == said).map(|one| one.2)
     }
 
-    fn speaks(&self) -> bool {
-        !self.is_denied && self.amounts(Said::Yes).count() >= MIN_APPROVED
+    fn has_no_denial(&self) -> bool {
+        !self.is_denied && self.amounts_of(Said::Yes).count() >= MIN_APPROVED
     }
 
-    fn suggestion(&self) -> Suggestion {
-        let (uses, sum) = (self.uses(), self.sum());
-        let most = |said| self.amounts(said).max();
+    fn to_suggestion(&self) -> Suggestion {
+        let (uses, sum) = (self.count_uses(), self.sum_amounts());
+        let most = |said| self.amounts_of(said).max();
         let unanswered = most(Said::Nothing).filter(|largest| most(Said::Yes) < Some(*largest));
         let amount = |millionths| Amount::from_millionths(millionths).ok();
         Suggestion {
@@ -268,12 +272,12 @@ impl Group {
         }
     }
 
-    fn uses(&self) -> u32 {
-        u32::try_from(self.amounts(Said::Yes).count()).unwrap_or(u32::MAX).min(standing::MAX_USES)
+    fn count_uses(&self) -> u32 {
+        u32::try_from(self.amounts_of(Said::Yes).count()).unwrap_or(u32::MAX).min(standing::MAX_USES)
     }
 
-    fn sum(&self) -> u64 {
-        self.amounts(Said::Yes).fold(0, u64::saturating_add)
+    fn sum_amounts(&self) -> u64 {
+        self.amounts_of(Said::Yes).fold(0, u64::saturating_add)
     }
 
     /// Counts the questions that remain if each approval stands for so many uses, and for so much in all.
@@ -300,33 +304,33 @@ impl Group {
 
 /// Groups the questions by their standing patterns under the rules in force. A pattern that leaves an
 /// argument open is suggested only where the exact one covers less.
-fn standing(asked: &[Asked<'_>], in_force: &InForce<'_>) -> Vec<Suggestion> {
+fn suggest_approvals(asked: &[Asked<'_>], in_force: &InForce<'_>) -> Vec<Suggestion> {
     let mut in_order: Vec<&Asked<'_>> = asked.iter().collect();
     in_order.sort_by_key(|one| one.card.asked_at);
     let mut groups: BTreeMap<Digest, Group> = BTreeMap::new();
     for one in in_order {
-        let Now::Asks(recurring) = in_force.judge(one, in_force.egress) else { continue };
-        for (digest, pattern, total) in patterns(&recurring) {
+        let Now::Asks(recurring) = in_force.judge_again(one, in_force.egress) else { continue };
+        for (digest, pattern, total) in offered_patterns(&recurring) {
             let (argument, amount) = total.unzip();
             let group = groups.entry(digest).or_insert_with(|| Group::new(pattern.clone(), argument));
-            group.add(one, amount);
+            group.add_answer(one, amount);
         }
     }
-    deny(&mut groups, asked, in_force);
+    count_denial(&mut groups, asked, in_force);
     let fixed = |tool: &str| {
-        let says = |group: &&Group| group.argument.is_none() && group.speaks();
+        let says = |group: &&Group| group.argument.is_none() && group.has_no_denial();
         groups.values().filter(says).any(|group| group.pattern.tool == tool)
     };
-    let good = groups.values().filter(|group| group.speaks());
+    let good = groups.values().filter(|group| group.has_no_denial());
     let wanted = good.filter(|group| group.argument.is_none() || !fixed(&group.pattern.tool));
-    wanted.map(Group::suggestion).collect()
+    wanted.map(Group::to_suggestion).collect()
 }
 
 /// A pattern with its digest, and the argument that it leaves open.
 type Offered<'a> = (Digest, Pattern, Option<(&'a str, Amount)>);
 
 /// The patterns that a standing approval could name.
-fn patterns(recurring: &[Recurring]) -> Vec<Offered<'_>> {
+fn offered_patterns(recurring: &[Recurring]) -> Vec<Offered<'_>> {
     let all = recurring.iter().filter_map(|one| {
         let total = standing::open_argument(&one.pattern).zip(one.amount);
         Some((digest(&one.pattern).ok()?, one.pattern.clone(), total))
@@ -336,13 +340,13 @@ fn patterns(recurring: &[Recurring]) -> Vec<Offered<'_>> {
 
 /// Counts a denial against each pattern that would cover it today, also where its card offered none: another
 /// rule may have asked then.
-fn deny(groups: &mut BTreeMap<Digest, Group>, asked: &[Asked<'_>], in_force: &InForce<'_>) {
+fn count_denial(groups: &mut BTreeMap<Digest, Group>, asked: &[Asked<'_>], in_force: &InForce<'_>) {
     let rules: BTreeSet<BTreeSet<String>> =
         groups.values().map(|group| group.pattern.rules.clone()).collect();
     for one in asked.iter().filter(|one| one.said == Said::No) {
         for rules in &rules {
             let recurring = standing::of(one.prepared, in_force.rules.digest(), rules, in_force.egress);
-            for (digest, _, _) in patterns(&recurring) {
+            for (digest, _, _) in offered_patterns(&recurring) {
                 groups.entry(digest).and_modify(|group| group.is_denied = true);
             }
         }

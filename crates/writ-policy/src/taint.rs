@@ -9,13 +9,13 @@ use writ_types::action::{Action, CallTool, MemoryTrust, Place, Remember};
 use writ_types::entry::Risk;
 use writ_types::taint::{Label, Taint};
 
-use crate::egress::EgressScope;
-use crate::origin::Origins;
-use crate::prepared::{Prepared, Sink};
-use crate::reach::{self, Reach};
 use crate::reasons::TAINT_RULE;
 use crate::rules::Standing;
-use crate::show;
+use writ_inspect::egress::EgressScope;
+use writ_inspect::origin::Origins;
+use writ_inspect::prepared::{Prepared, Sink};
+use writ_inspect::reach::{self, Reach};
+use writ_inspect::show;
 
 mod content;
 
@@ -195,7 +195,7 @@ fn judge_call(prepared: &Prepared, call: &CallTool, origins: &Origins) -> TaintV
     {
         return PRIVATE;
     }
-    content::judge(prepared, call, origins)
+    content::judge_content(prepared, call, origins)
 }
 
 /// The most values that one yes makes the owner's: more are not read.

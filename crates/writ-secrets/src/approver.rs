@@ -34,7 +34,7 @@ pub fn open_approver(
     config: &Config,
 ) -> Result<ApproverStore, SecretsError> {
     let vault = Vault::open(dir, APPROVER, passphrase, config)?;
-    vault.read()?;
+    vault.read_document()?;
     Ok(ApproverStore { vault })
 }
 
@@ -45,7 +45,7 @@ impl ApproverStore {
     ///
     /// If there is one already, or the backend cannot be written.
     pub fn generate_key(&self) -> Result<VerifyingKey, SecretsError> {
-        self.vault.change(|document| keys::generate(document, ROLE))
+        self.vault.change_document(|document| keys::generate_key(document, ROLE))
     }
 
     /// As `SecretStore::prepare_next`.
@@ -54,7 +54,7 @@ impl ApproverStore {
     ///
     /// If there is none to follow, or the backend cannot be written.
     pub fn prepare_next(&self) -> Result<VerifyingKey, SecretsError> {
-        self.vault.change(|document| keys::prepare_next(document, ROLE))
+        self.vault.change_document(|document| keys::prepare_next(document, ROLE))
     }
 
     /// As `SecretStore::promote_next`.
@@ -63,7 +63,7 @@ impl ApproverStore {
     ///
     /// If none was made ready, or the backend cannot be written.
     pub fn promote_next(&self) -> Result<(), SecretsError> {
-        self.vault.change(|document| keys::promote_next(document, ROLE))
+        self.vault.change_document(|document| keys::promote_next(document, ROLE))
     }
 
     /// Reads the approver key.
@@ -72,6 +72,6 @@ impl ApproverStore {
     ///
     /// If there is none, or the backend cannot be read.
     pub fn signing_key(&self) -> Result<SigningKey, SecretsError> {
-        keys::load(&self.vault.read()?, ROLE)
+        keys::load_key(&self.vault.read_document()?, ROLE)
     }
 }

@@ -25,21 +25,21 @@ const MAX_WORK: u8 = 20;
 
 /// Text that is not shown and is wiped when dropped.
 #[derive(Clone)]
-pub(crate) struct Hidden(pub(crate) SecretString);
+pub(crate) struct HiddenText(pub(crate) SecretString);
 
-impl fmt::Debug for Hidden {
+impl fmt::Debug for HiddenText {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Hidden")
     }
 }
 
-impl Serialize for Hidden {
+impl Serialize for HiddenText {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(self.0.expose_secret())
     }
 }
 
-impl<'de> Deserialize<'de> for Hidden {
+impl<'de> Deserialize<'de> for HiddenText {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         String::deserialize(deserializer).map(|text| Self(text.into()))
     }
@@ -48,23 +48,23 @@ impl<'de> Deserialize<'de> for Hidden {
 /// Named secrets and keys.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Document {
+pub(crate) struct SecretsDocument {
     v: u8,
     /// Keys by role: hexadecimal Ed25519 seeds.
-    pub(crate) keys: BTreeMap<String, Hidden>,
+    pub(crate) keys: BTreeMap<String, HiddenText>,
     /// Secrets by name.
-    pub(crate) secrets: BTreeMap<Reference, Hidden>,
+    pub(crate) secrets: BTreeMap<Reference, HiddenText>,
 }
 
-impl Default for Document {
+impl Default for SecretsDocument {
     fn default() -> Self {
         Self { v: VERSION, keys: BTreeMap::new(), secrets: BTreeMap::new() }
     }
 }
 
-impl Document {
+impl SecretsDocument {
     /// Reads the plain form. Errors of the parser are dropped: they may quote what they stumble over.
-    pub(crate) fn parse(name: &str, bytes: &[u8]) -> Result<Self, SecretsError> {
+    pub(crate) fn parse_document(name: &str, bytes: &[u8]) -> Result<Self, SecretsError> {
         let damaged = |reason| SecretsError::Damaged { name: name.to_owned(), reason };
         let document: Self =
             serde_json::from_slice(bytes).map_err(|_| damaged("it is cut or not a document of secrets"))?;
@@ -87,7 +87,11 @@ impl Document {
 }
 
 /// Encrypts with a passphrase.
-pub(crate) fn encrypt(name: &str, passphrase: &SecretString, plain: &[u8]) -> Result<Vec<u8>, SecretsError> {
+pub(crate) fn encrypt_document(
+    name: &str,
+    passphrase: &SecretString,
+    plain: &[u8],
+) -> Result<Vec<u8>, SecretsError> {
     let failed = |source| SecretsError::Io { name: name.to_owned(), action: "encrypted", source };
     let mut recipient = scrypt::Recipient::new(passphrase.clone());
     recipient.set_work_factor(WORK);
@@ -101,7 +105,7 @@ pub(crate) fn encrypt(name: &str, passphrase: &SecretString, plain: &[u8]) -> Re
 }
 
 /// Decrypts with a passphrase.
-pub(crate) fn decrypt(
+pub(crate) fn decrypt_document(
     name: &str,
     passphrase: &SecretString,
     sealed: &[u8],

@@ -111,7 +111,7 @@ pub enum SecretsError {
 
 impl SecretsError {
     /// Stable code, exit code and hint.
-    fn class(&self) -> (&'static str, Exit, String) {
+    fn classify_error(&self) -> (&'static str, Exit, String) {
         use Exit::{Blocked, Bug, Config, Usage};
         match self {
             Self::NotCreated => ("secrets.not_created", Config, "run `writ init`".into()),
@@ -172,7 +172,7 @@ impl SecretsError {
 
 impl ToReport for SecretsError {
     fn report(&self) -> Report {
-        let (code, exit, hint) = self.class();
+        let (code, exit, hint) = self.classify_error();
         let report = Report::new(exit, code, self.to_string()).hint(hint);
         match self {
             Self::WrongMode { path, .. } | Self::WrongOwner { path, .. } => {

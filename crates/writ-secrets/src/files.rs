@@ -10,7 +10,7 @@ use nix::libc;
 use zeroize::Zeroizing;
 
 use crate::error::SecretsError;
-use crate::wait::within;
+use crate::wait::run_within;
 
 /// The largest file of a keys folder, in bytes: room for `MAX_SECRETS` secrets of usual size.
 pub(crate) const MAX_FILE_BYTES: usize = 1024 * 1024;
@@ -30,7 +30,7 @@ pub(crate) fn ensure_folder(dir: &Path) -> Result<(), SecretsError> {
     match DirBuilder::new().mode(FOLDER_MODE).create(dir) {
         Ok(()) => {}
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-        Err(error) => return Err(failed(".", "created")(error)),
+        Err(error) => return Err(io_error(".", "created")(error)),
     }
     if is_private_folder(dir)? { Ok(()) } else { Err(SecretsError::NotCreated) }
 }
@@ -44,41 +44,41 @@ pub(crate) fn is_private_folder(dir: &Path) -> Result<bool, SecretsError> {
     let meta = match fs::symlink_metadata(dir) {
         Ok(meta) => meta,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
-        Err(error) => return Err(failed(".", "read")(error)),
+        Err(error) => return Err(io_error(".", "read")(error)),
     };
     if !meta.is_dir() {
-        return Err(SecretsError::NotAFile { name: shown(".") });
+        return Err(SecretsError::NotAFile { name: shown_name(".") });
     }
-    check(dir, ".", &meta, FOLDER_MODE)?;
+    check_permissions(dir, ".", &meta, FOLDER_MODE)?;
     Ok(true)
 }
 
 /// Returns true if anything of this name lies in the folder.
-pub(crate) fn exists(dir: &Path, name: &str) -> bool {
+pub(crate) fn file_exists(dir: &Path, name: &str) -> bool {
     fs::symlink_metadata(dir.join(name)).is_ok()
 }
 
 /// Reads a file; `None` when there is none.
-pub(crate) fn read(dir: &Path, name: &str) -> Result<Option<Zeroizing<Vec<u8>>>, SecretsError> {
+pub(crate) fn read_file(dir: &Path, name: &str) -> Result<Option<Zeroizing<Vec<u8>>>, SecretsError> {
     let file =
         OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(dir.join(name));
     let file = match file {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) if error.raw_os_error() == Some(libc::ELOOP) => {
-            return Err(SecretsError::NotAFile { name: shown(name) });
+            return Err(SecretsError::NotAFile { name: shown_name(name) });
         }
-        Err(error) => return Err(failed(name, "opened")(error)),
+        Err(error) => return Err(io_error(name, "opened")(error)),
     };
-    let meta = file.metadata().map_err(failed(name, "read"))?;
+    let meta = file.metadata().map_err(io_error(name, "read"))?;
     if !meta.is_file() {
-        return Err(SecretsError::NotAFile { name: shown(name) });
+        return Err(SecretsError::NotAFile { name: shown_name(name) });
     }
-    check(&dir.join(name), name, &meta, FILE_MODE)?;
+    check_permissions(&dir.join(name), name, &meta, FILE_MODE)?;
     // The whole capacity at once: a growing buffer would leave copies behind that are not wiped.
     let mut bytes = Zeroizing::new(Vec::with_capacity(MAX_FILE_BYTES + 1));
     let limit = u64::try_from(MAX_FILE_BYTES).unwrap_or(u64::MAX);
-    file.take(limit + 1).read_to_end(&mut bytes).map_err(failed(name, "read"))?;
+    file.take(limit + 1).read_to_end(&mut bytes).map_err(io_error(name, "read"))?;
     if bytes.len() > MAX_FILE_BYTES {
         return Err(SecretsError::TooLarge { what: "a file of the keys folder", limit: MAX_FILE_BYTES });
     }
@@ -86,13 +86,13 @@ pub(crate) fn read(dir: &Path, name: &str) -> Result<Option<Zeroizing<Vec<u8>>>,
 }
 
 /// Replaces a file as a whole and waits until it is on disk. The caller holds the [`Lock`].
-pub(crate) fn replace(dir: &Path, name: &str, bytes: &[u8]) -> Result<(), SecretsError> {
+pub(crate) fn replace_file(dir: &Path, name: &str, bytes: &[u8]) -> Result<(), SecretsError> {
     let new = dir.join(format!(".{name}.new"));
     // It is left from a writer that was killed: nothing else writes while we hold the lock.
     match fs::remove_file(&new) {
         Ok(()) => {}
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-        Err(error) => return Err(failed(name, "replaced")(error)),
+        Err(error) => return Err(io_error(name, "replaced")(error)),
     }
     let mut file = OpenOptions::new()
         .write(true)
@@ -100,15 +100,15 @@ pub(crate) fn replace(dir: &Path, name: &str, bytes: &[u8]) -> Result<(), Secret
         .mode(FILE_MODE)
         .custom_flags(libc::O_NOFOLLOW)
         .open(&new)
-        .map_err(failed(name, "written"))?;
-    file.write_all(bytes).and_then(|()| file.sync_all()).map_err(failed(name, "written"))?;
-    fs::rename(&new, dir.join(name)).map_err(failed(name, "replaced"))?;
-    File::open(dir).and_then(|folder| folder.sync_all()).map_err(failed(name, "synced"))
+        .map_err(io_error(name, "written"))?;
+    file.write_all(bytes).and_then(|()| file.sync_all()).map_err(io_error(name, "written"))?;
+    fs::rename(&new, dir.join(name)).map_err(io_error(name, "replaced"))?;
+    File::open(dir).and_then(|folder| folder.sync_all()).map_err(io_error(name, "synced"))
 }
 
 /// Removes a file. The caller holds the [`Lock`].
-pub(crate) fn remove(dir: &Path, name: &str) -> Result<(), SecretsError> {
-    fs::remove_file(dir.join(name)).map_err(failed(name, "removed"))
+pub(crate) fn remove_file(dir: &Path, name: &str) -> Result<(), SecretsError> {
+    fs::remove_file(dir.join(name)).map_err(io_error(name, "removed"))
 }
 
 /// Held while the folder is being changed, over all processes.
@@ -119,7 +119,7 @@ pub(crate) struct Lock {
 
 impl Lock {
     /// Takes the lock, waiting at most `limit`.
-    pub(crate) fn take(dir: &Path, limit: Duration) -> Result<Self, SecretsError> {
+    pub(crate) fn take_lock(dir: &Path, limit: Duration) -> Result<Self, SecretsError> {
         let file = OpenOptions::new()
             .write(true)
             .create(true)
@@ -127,31 +127,35 @@ impl Lock {
             .mode(FILE_MODE)
             .custom_flags(libc::O_NOFOLLOW)
             .open(dir.join(LOCK_FILE))
-            .map_err(failed(LOCK_FILE, "opened"))?;
-        let locked = within(limit, move || file.lock().map(|()| file));
-        let file = locked.ok_or(SecretsError::Busy)?.map_err(failed(LOCK_FILE, "locked"))?;
+            .map_err(io_error(LOCK_FILE, "opened"))?;
+        let locked = run_within(limit, move || file.lock().map(|()| file));
+        let file = locked.ok_or(SecretsError::Busy)?.map_err(io_error(LOCK_FILE, "locked"))?;
         Ok(Self { _file: file })
     }
 }
 
 /// Checks owner and mode.
-fn check(path: &Path, name: &str, meta: &fs::Metadata, wanted: u32) -> Result<(), SecretsError> {
+fn check_permissions(path: &Path, name: &str, meta: &fs::Metadata, wanted: u32) -> Result<(), SecretsError> {
     if meta.uid() != nix::unistd::geteuid().as_raw() {
-        return Err(SecretsError::WrongOwner { name: shown(name), path: path.to_owned(), owner: meta.uid() });
+        return Err(SecretsError::WrongOwner {
+            name: shown_name(name),
+            path: path.to_owned(),
+            owner: meta.uid(),
+        });
     }
     let mode = meta.mode() & 0o7777;
     if mode & OTHERS != 0 {
-        return Err(SecretsError::WrongMode { name: shown(name), path: path.to_owned(), mode, wanted });
+        return Err(SecretsError::WrongMode { name: shown_name(name), path: path.to_owned(), mode, wanted });
     }
     Ok(())
 }
 
 /// The name as shown outside: relative to the home.
-fn shown(name: &str) -> String {
+fn shown_name(name: &str) -> String {
     if name == "." { "keys".to_owned() } else { format!("keys/{name}") }
 }
 
-fn failed(name: &str, action: &'static str) -> impl FnOnce(io::Error) -> SecretsError {
-    let name = shown(name);
+fn io_error(name: &str, action: &'static str) -> impl FnOnce(io::Error) -> SecretsError {
+    let name = shown_name(name);
     move |source| SecretsError::Io { name, action, source }
 }

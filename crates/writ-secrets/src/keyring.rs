@@ -14,7 +14,7 @@ use zeroize::Zeroizing;
 
 use crate::config::Config;
 use crate::error::SecretsError;
-use crate::wait::within;
+use crate::wait::run_within;
 
 /// The service under which entries appear in the keyring.
 const SERVICE: &str = "writ";
@@ -37,7 +37,7 @@ impl fmt::Debug for Keyring {
 
 impl Keyring {
     /// Connects to the Secret Service of this session.
-    pub(crate) fn connect(config: &Config) -> Result<Self, SecretsError> {
+    pub(crate) fn connect_service(config: &Config) -> Result<Self, SecretsError> {
         Self::connect_with(config, || {
             zbus_secret_service_keyring_store::Store::new().map(|store| store as Arc<CredentialStore>)
         })
@@ -48,29 +48,30 @@ impl Keyring {
         config: &Config,
         connector: impl FnOnce() -> keyring_core::Result<Arc<CredentialStore>> + Send + 'static,
     ) -> Result<Self, SecretsError> {
-        let Some(connected) = within(config.connect_timeout(), connector) else {
+        let Some(connected) = run_within(config.connect_timeout(), connector) else {
             return Err(SecretsError::KeyringUnavailable("the service does not answer"));
         };
-        let store = connected.map_err(|error| classify(&error))?;
+        let store = connected.map_err(|error| classify_error(&error))?;
         Ok(Self { store, limit: config.operation_timeout(), stuck: AtomicBool::new(false) })
     }
 
     /// Reads an entry; `None` when there is none.
-    pub(crate) fn read(&self, user: &str) -> Result<Option<Zeroizing<Vec<u8>>>, SecretsError> {
-        let read = self.call(user, |entry| entry.get_secret().map(Zeroizing::new));
+    pub(crate) fn read_entry(&self, user: &str) -> Result<Option<Zeroizing<Vec<u8>>>, SecretsError> {
+        let read = self.call_service(user, |entry| entry.get_secret().map(Zeroizing::new));
         match read? {
             Ok(bytes) => Ok(Some(bytes)),
             Err(Error::NoEntry) => Ok(None),
-            Err(error) => Err(classify(&error)),
+            Err(error) => Err(classify_error(&error)),
         }
     }
 
     /// Writes an entry.
-    pub(crate) fn write(&self, user: &str, bytes: Zeroizing<Vec<u8>>) -> Result<(), SecretsError> {
-        self.call(user, move |entry| entry.set_secret(&bytes))?.map_err(|error| classify(&error))
+    pub(crate) fn write_entry(&self, user: &str, bytes: Zeroizing<Vec<u8>>) -> Result<(), SecretsError> {
+        self.call_service(user, move |entry| entry.set_secret(&bytes))?
+            .map_err(|error| classify_error(&error))
     }
 
-    fn call<T: Send + 'static>(
+    fn call_service<T: Send + 'static>(
         &self,
         user: &str,
         operation: impl FnOnce(&Entry) -> keyring_core::Result<T> + Send + 'static,
@@ -80,7 +81,7 @@ impl Keyring {
         }
         let store = Arc::clone(&self.store);
         let user = user.to_owned();
-        let done = within(self.limit, move || operation(&store.build(SERVICE, &user, None)?));
+        let done = run_within(self.limit, move || operation(&store.build(SERVICE, &user, None)?));
         done.ok_or_else(|| {
             self.stuck.store(true, Ordering::Release);
             SecretsError::KeyringLocked
@@ -90,7 +91,7 @@ impl Keyring {
 
 /// Classifies an error of the keyring. Its own text is dropped: some variants carry the secret.
 #[expect(clippy::wildcard_enum_match_arm, reason = "the library's enum is non-exhaustive")]
-fn classify(error: &Error) -> SecretsError {
+fn classify_error(error: &Error) -> SecretsError {
     match error {
         Error::NoStorageAccess(_) => SecretsError::KeyringLocked,
         Error::PlatformFailure(_) => {

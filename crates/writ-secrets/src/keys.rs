@@ -8,17 +8,20 @@ use rand::rngs::OsRng;
 use secrecy::ExposeSecret as _;
 use zeroize::Zeroizing;
 
-use crate::document::{Document, Hidden};
+use crate::document::{HiddenText, SecretsDocument};
 use crate::error::SecretsError;
 
 /// Makes a key. An existing one is never overwritten.
-pub(crate) fn generate(document: &mut Document, role: &'static str) -> Result<VerifyingKey, SecretsError> {
+pub(crate) fn generate_key(
+    document: &mut SecretsDocument,
+    role: &'static str,
+) -> Result<VerifyingKey, SecretsError> {
     if document.keys.contains_key(role) {
         return Err(SecretsError::KeyExists(role));
     }
     let mut seed = Zeroizing::new([0; 32]);
     OsRng.try_fill_bytes(seed.as_mut()).map_err(|_| SecretsError::NoRandomness)?;
-    document.keys.insert(role.to_owned(), Hidden(hex::encode(seed.as_ref()).into()));
+    document.keys.insert(role.to_owned(), HiddenText(hex::encode(seed.as_ref()).into()));
     Ok(SigningKey::from_bytes(&seed).verifying_key())
 }
 
@@ -29,7 +32,7 @@ fn next_of(role: &str) -> String {
 
 /// Makes the key that is to follow another, or reads the one that was made before: the change can be begun again.
 pub(crate) fn prepare_next(
-    document: &mut Document,
+    document: &mut SecretsDocument,
     role: &'static str,
 ) -> Result<VerifyingKey, SecretsError> {
     if !document.keys.contains_key(role) {
@@ -38,24 +41,24 @@ pub(crate) fn prepare_next(
     if let Entry::Vacant(next) = document.keys.entry(next_of(role)) {
         let mut seed = Zeroizing::new([0; 32]);
         OsRng.try_fill_bytes(seed.as_mut()).map_err(|_| SecretsError::NoRandomness)?;
-        next.insert(Hidden(hex::encode(seed.as_ref()).into()));
+        next.insert(HiddenText(hex::encode(seed.as_ref()).into()));
     }
-    Ok(read(document, &next_of(role), role)?.verifying_key())
+    Ok(read_key(document, &next_of(role), role)?.verifying_key())
 }
 
 /// Replaces a key by its prepared successor. The old one is deleted.
-pub(crate) fn promote_next(document: &mut Document, role: &'static str) -> Result<(), SecretsError> {
+pub(crate) fn promote_next(document: &mut SecretsDocument, role: &'static str) -> Result<(), SecretsError> {
     let next = document.keys.remove(&next_of(role)).ok_or(SecretsError::NoSuchKey(role))?;
     document.keys.insert(role.to_owned(), next);
     Ok(())
 }
 
 /// Reads a key.
-pub(crate) fn load(document: &Document, role: &'static str) -> Result<SigningKey, SecretsError> {
-    read(document, role, role)
+pub(crate) fn load_key(document: &SecretsDocument, role: &'static str) -> Result<SigningKey, SecretsError> {
+    read_key(document, role, role)
 }
 
-fn read(document: &Document, name: &str, role: &'static str) -> Result<SigningKey, SecretsError> {
+fn read_key(document: &SecretsDocument, name: &str, role: &'static str) -> Result<SigningKey, SecretsError> {
     let hidden = document.keys.get(name).ok_or(SecretsError::NoSuchKey(role))?;
     let mut seed = Zeroizing::new([0; 32]);
     hex::decode_to_slice(hidden.0.expose_secret(), seed.as_mut()).map_err(|_| SecretsError::Damaged {

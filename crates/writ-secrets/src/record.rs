@@ -19,7 +19,7 @@ const RECORD_VERSION: u8 = 1;
 /// The content of `backend.toml`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Record {
+pub(crate) struct BackendRecord {
     v: u8,
     /// The place of the values.
     pub(crate) backend: Backend,
@@ -27,15 +27,15 @@ pub(crate) struct Record {
     pub(crate) id: String,
 }
 
-impl Record {
+impl BackendRecord {
     pub(crate) fn new(backend: Backend) -> Result<Self, SecretsError> {
         let mut id = [0; 16];
         OsRng.try_fill_bytes(&mut id).map_err(|_| SecretsError::NoRandomness)?;
         Ok(Self { v: RECORD_VERSION, backend, id: hex::encode(id) })
     }
 
-    pub(crate) fn read(dir: &Path) -> Result<Option<Self>, SecretsError> {
-        let Some(bytes) = files::read(dir, RECORD_FILE)? else { return Ok(None) };
+    pub(crate) fn read_record(dir: &Path) -> Result<Option<Self>, SecretsError> {
+        let Some(bytes) = files::read_file(dir, RECORD_FILE)? else { return Ok(None) };
         let damaged = |reason| SecretsError::Damaged { name: RECORD_FILE.to_owned(), reason };
         let text = str::from_utf8(&bytes).map_err(|_| damaged("it is not text"))?;
         let record: Self = toml::from_str(text).map_err(|_| damaged("it is not a record of a backend"))?;
@@ -48,9 +48,9 @@ impl Record {
         Ok(Some(record))
     }
 
-    pub(crate) fn write(&self, dir: &Path) -> Result<(), SecretsError> {
+    pub(crate) fn write_record(&self, dir: &Path) -> Result<(), SecretsError> {
         let text = format!("v = {}\nbackend = \"{}\"\nid = \"{}\"\n", self.v, self.backend, self.id);
-        files::replace(dir, RECORD_FILE, text.as_bytes())
+        files::replace_file(dir, RECORD_FILE, text.as_bytes())
     }
 }
 
@@ -63,5 +63,5 @@ pub fn recorded(dir: &Path) -> Result<Option<Backend>, SecretsError> {
     if !files::is_private_folder(dir)? {
         return Ok(None);
     }
-    Ok(Record::read(dir)?.map(|record| record.backend))
+    Ok(BackendRecord::read_record(dir)?.map(|record| record.backend))
 }

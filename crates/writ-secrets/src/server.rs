@@ -197,7 +197,7 @@ pub async fn fetch(
         let Some((_, first)) = fields.first() else { continue };
         let answer = ask(way, &format!("/v1/{mount}/data/{path}"), Question::Read(token.clone())).await?;
         let secret = match answer.status {
-            200 => secret(&answer)?,
+            200 => read_secret(&answer)?,
             403 => return Err(VaultError::Forbidden((*first).clone())),
             404 => return Err(VaultError::NotFound((*first).clone())),
             other => return Err(VaultError::Malformed(other)),
@@ -237,7 +237,7 @@ async fn log_in(way: &dyn VaultWay, logins: Vec<Login>) -> Result<SecretString, 
                 let body = Zeroizing::new(body.to_string().into_bytes());
                 let answer = ask(way, "/v1/auth/approle/login", Question::Post(body)).await?;
                 match answer.status {
-                    200 => return Ok(read::<LoggedIn>(&answer)?.auth.client_token.into()),
+                    200 => return Ok(read_answer::<LoggedIn>(&answer)?.auth.client_token.into()),
                     400 | 401 | 403 => tried.push("AppRole"),
                     other => return Err(VaultError::Malformed(other)),
                 }
@@ -294,11 +294,11 @@ impl<'de> Deserialize<'de> for Hidden {
 }
 
 /// A secret with its fields; a version that was deleted has none.
-fn secret(answer: &Answer) -> Result<Secret, VaultError> {
-    read(answer)
+fn read_secret(answer: &Answer) -> Result<Secret, VaultError> {
+    read_answer(answer)
 }
 
 /// Reads an answer. What the parser stumbles over is dropped: it may quote a value.
-fn read<T: serde::de::DeserializeOwned>(answer: &Answer) -> Result<T, VaultError> {
+fn read_answer<T: serde::de::DeserializeOwned>(answer: &Answer) -> Result<T, VaultError> {
     serde_json::from_slice(&answer.body).map_err(|_| VaultError::Malformed(answer.status))
 }

@@ -8,7 +8,7 @@ use writ_types::credential::Reference;
 
 use crate::backend::Backend;
 use crate::config::Config;
-use crate::document::Hidden;
+use crate::document::HiddenText;
 use crate::error::SecretsError;
 use crate::keys;
 use crate::vault::{ENGINE, Vault};
@@ -73,7 +73,7 @@ impl SecretStore {
     /// a file is damaged or open to others.
     pub fn open(dir: &Path, passphrase: Option<SecretString>, config: &Config) -> Result<Self, SecretsError> {
         let vault = Vault::open(dir, ENGINE, passphrase, config)?;
-        vault.read()?;
+        vault.read_document()?;
         Ok(Self { vault })
     }
 
@@ -88,7 +88,7 @@ impl SecretStore {
     ///
     /// If the backend cannot be read.
     pub fn get(&self, name: &Reference) -> Result<Option<SecretString>, SecretsError> {
-        Ok(self.vault.read()?.secrets.get(name).map(|hidden| hidden.0.clone()))
+        Ok(self.vault.read_document()?.secrets.get(name).map(|hidden| hidden.0.clone()))
     }
 
     /// Stores a secret, replacing a former value.
@@ -104,11 +104,11 @@ impl SecretStore {
         if length > MAX_VALUE_BYTES {
             return Err(SecretsError::TooLarge { what: "the value", limit: MAX_VALUE_BYTES });
         }
-        self.vault.change(|document| {
+        self.vault.change_document(|document| {
             if document.secrets.len() >= MAX_SECRETS && !document.secrets.contains_key(name) {
                 return Err(SecretsError::TooLarge { what: "the number of secrets", limit: MAX_SECRETS });
             }
-            document.secrets.insert(name.clone(), Hidden(value));
+            document.secrets.insert(name.clone(), HiddenText(value));
             Ok(())
         })
     }
@@ -119,7 +119,7 @@ impl SecretStore {
     ///
     /// If there is no such secret or the backend cannot be written.
     pub fn remove(&self, name: &Reference) -> Result<(), SecretsError> {
-        self.vault.change(|document| match document.secrets.remove(name) {
+        self.vault.change_document(|document| match document.secrets.remove(name) {
             Some(_) => Ok(()),
             None => Err(SecretsError::NoSuchSecret(name.clone())),
         })
@@ -131,7 +131,7 @@ impl SecretStore {
     ///
     /// If the backend cannot be read.
     pub fn list(&self) -> Result<Vec<Reference>, SecretsError> {
-        Ok(self.vault.read()?.secrets.keys().cloned().collect())
+        Ok(self.vault.read_document()?.secrets.keys().cloned().collect())
     }
 
     /// Lists all secrets, sorted by name, for redaction.
@@ -140,7 +140,7 @@ impl SecretStore {
     ///
     /// If the backend cannot be read.
     pub fn all(&self) -> Result<Vec<(Reference, SecretString)>, SecretsError> {
-        let secrets = self.vault.read()?.secrets.into_iter();
+        let secrets = self.vault.read_document()?.secrets.into_iter();
         Ok(secrets.map(|(name, hidden)| (name, hidden.0)).collect())
     }
 
@@ -150,7 +150,7 @@ impl SecretStore {
     ///
     /// If there is one already, or the backend cannot be written.
     pub fn generate_key(&self, key: EngineKey) -> Result<VerifyingKey, SecretsError> {
-        self.vault.change(|document| keys::generate(document, key.as_str()))
+        self.vault.change_document(|document| keys::generate_key(document, key.as_str()))
     }
 
     /// Returns the key of the proxy's certificate authority in the form of its maker. The first call stores
@@ -163,12 +163,12 @@ impl SecretStore {
         &self,
         make: impl FnOnce() -> Result<SecretString, E>,
     ) -> Result<SecretString, E> {
-        if let Some(Hidden(key)) = self.vault.read()?.keys.get(AUTHORITY) {
+        if let Some(HiddenText(key)) = self.vault.read_document()?.keys.get(AUTHORITY) {
             return Ok(key.clone());
         }
         let made = make()?;
-        Ok(self.vault.change(|document| {
-            let kept = document.keys.entry(AUTHORITY.to_owned()).or_insert(Hidden(made));
+        Ok(self.vault.change_document(|document| {
+            let kept = document.keys.entry(AUTHORITY.to_owned()).or_insert(HiddenText(made));
             Ok(kept.0.clone())
         })?)
     }
@@ -179,7 +179,7 @@ impl SecretStore {
     ///
     /// If there is none to follow, or the backend cannot be written.
     pub fn prepare_next(&self, key: EngineKey) -> Result<VerifyingKey, SecretsError> {
-        self.vault.change(|document| keys::prepare_next(document, key.as_str()))
+        self.vault.change_document(|document| keys::prepare_next(document, key.as_str()))
     }
 
     /// Replaces a key by its prepared successor. The old one is deleted.
@@ -188,7 +188,7 @@ impl SecretStore {
     ///
     /// If none was made ready, or the backend cannot be written.
     pub fn promote_next(&self, key: EngineKey) -> Result<(), SecretsError> {
-        self.vault.change(|document| keys::promote_next(document, key.as_str()))
+        self.vault.change_document(|document| keys::promote_next(document, key.as_str()))
     }
 
     /// Reads a key.
@@ -197,7 +197,7 @@ impl SecretStore {
     ///
     /// If there is none, or the backend cannot be read.
     pub fn signing_key(&self, key: EngineKey) -> Result<SigningKey, SecretsError> {
-        keys::load(&self.vault.read()?, key.as_str())
+        keys::load_key(&self.vault.read_document()?, key.as_str())
     }
 }
 

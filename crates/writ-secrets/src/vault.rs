@@ -7,11 +7,11 @@ use secrecy::{ExposeSecret as _, SecretString};
 
 use crate::backend::Backend;
 use crate::config::Config;
-use crate::document::{self, Document};
+use crate::document::{self, SecretsDocument};
 use crate::error::SecretsError;
 use crate::files::{self, Lock};
 use crate::keyring::Keyring;
-use crate::record::{RECORD_FILE, Record};
+use crate::record::{BackendRecord, RECORD_FILE};
 
 /// The name of the engine's document.
 pub(crate) const ENGINE: DocumentName =
@@ -34,7 +34,7 @@ pub(crate) struct DocumentName {
 pub(crate) struct Vault {
     dir: PathBuf,
     name: DocumentName,
-    record: Record,
+    record: BackendRecord,
     medium: Medium,
     config: Config,
 }
@@ -45,7 +45,7 @@ enum Medium {
     /// The document as last decrypted, with the sealed bytes that it came from: decrypting is slow by design.
     Age {
         passphrase: SecretString,
-        last: Mutex<Option<(Vec<u8>, Document)>>,
+        last: Mutex<Option<(Vec<u8>, SecretsDocument)>>,
     },
     Plain,
 }
@@ -88,7 +88,7 @@ impl Vault {
         passphrase: Option<SecretString>,
         config: &Config,
     ) -> Result<Self, SecretsError> {
-        Self::create_with(dir, backend, passphrase, config, || Keyring::connect(config))
+        Self::create_with(dir, backend, passphrase, config, || Keyring::connect_service(config))
     }
 
     /// The record is written before the first document: a crash in between leaves an empty store.
@@ -100,22 +100,22 @@ impl Vault {
         connect: impl FnOnce() -> Result<Keyring, SecretsError>,
     ) -> Result<Self, SecretsError> {
         files::ensure_folder(dir)?;
-        let lock = Lock::take(dir, config.operation_timeout())?;
-        if let Some(record) = Record::read(dir)? {
+        let lock = Lock::take_lock(dir, config.operation_timeout())?;
+        if let Some(record) = BackendRecord::read_record(dir)? {
             return Err(SecretsError::AlreadyCreated(record.backend));
         }
         let names = [ENGINE.age, ENGINE.plain, APPROVER.age, APPROVER.plain];
-        if let Some(name) = names.into_iter().find(|name| files::exists(dir, name)) {
+        if let Some(name) = names.into_iter().find(|name| files::file_exists(dir, name)) {
             return Err(SecretsError::Leftover(name));
         }
         let medium = Medium::new(backend, passphrase, connect)?;
-        let record = Record::new(backend)?;
+        let record = BackendRecord::new(backend)?;
         let vault = Self { dir: dir.to_owned(), name: ENGINE, record, medium, config: config.clone() };
         // A keyring that cannot be read is found out before anything is recorded.
-        vault.read()?;
-        vault.record.write(dir)?;
-        if let Err(error) = vault.write(&Document::default()) {
-            files::remove(dir, RECORD_FILE)?;
+        vault.read_document()?;
+        vault.record.write_record(dir)?;
+        if let Err(error) = vault.write_document(&SecretsDocument::default()) {
+            files::remove_file(dir, RECORD_FILE)?;
             return Err(error);
         }
         drop(lock);
@@ -129,7 +129,7 @@ impl Vault {
         passphrase: Option<SecretString>,
         config: &Config,
     ) -> Result<Self, SecretsError> {
-        Self::open_with(dir, name, passphrase, config, || Keyring::connect(config))
+        Self::open_with(dir, name, passphrase, config, || Keyring::connect_service(config))
     }
 
     pub(crate) fn open_with(
@@ -142,7 +142,7 @@ impl Vault {
         if !files::is_private_folder(dir)? {
             return Err(SecretsError::NotCreated);
         }
-        let record = Record::read(dir)?.ok_or(SecretsError::NotCreated)?;
+        let record = BackendRecord::read_record(dir)?.ok_or(SecretsError::NotCreated)?;
         let medium = Medium::new(record.backend, passphrase, connect)?;
         Ok(Self { dir: dir.to_owned(), name, record, medium, config: config.clone() })
     }
@@ -153,15 +153,15 @@ impl Vault {
     }
 
     /// Reads the document; an empty one when there is none yet.
-    pub(crate) fn read(&self) -> Result<Document, SecretsError> {
+    pub(crate) fn read_document(&self) -> Result<SecretsDocument, SecretsError> {
         match &self.medium {
-            Medium::Keyring(keyring) => match keyring.read(&self.entry())? {
-                Some(bytes) => Document::parse("the keyring's entry", &bytes),
-                None => Ok(Document::default()),
+            Medium::Keyring(keyring) => match keyring.read_entry(&self.entry_name())? {
+                Some(bytes) => SecretsDocument::parse_document("the keyring's entry", &bytes),
+                None => Ok(SecretsDocument::default()),
             },
             Medium::Age { passphrase, last } => {
-                let Some(sealed) = files::read(&self.dir, self.name.age)? else {
-                    return Ok(Document::default());
+                let Some(sealed) = files::read_file(&self.dir, self.name.age)? else {
+                    return Ok(SecretsDocument::default());
                 };
                 let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
                 if let Some((bytes, document)) = &*last
@@ -169,49 +169,49 @@ impl Vault {
                 {
                     return Ok(document.clone());
                 }
-                let plain = document::decrypt(self.name.age, passphrase, &sealed)?;
-                let document = Document::parse(self.name.age, &plain)?;
+                let plain = document::decrypt_document(self.name.age, passphrase, &sealed)?;
+                let document = SecretsDocument::parse_document(self.name.age, &plain)?;
                 *last = Some((sealed.to_vec(), document.clone()));
                 Ok(document)
             }
-            Medium::Plain => match files::read(&self.dir, self.name.plain)? {
-                Some(bytes) => Document::parse(self.name.plain, &bytes),
-                None => Ok(Document::default()),
+            Medium::Plain => match files::read_file(&self.dir, self.name.plain)? {
+                Some(bytes) => SecretsDocument::parse_document(self.name.plain, &bytes),
+                None => Ok(SecretsDocument::default()),
             },
         }
     }
 
     /// Changes the document under the folder's lock, as a whole or not at all.
-    pub(crate) fn change<T>(
+    pub(crate) fn change_document<T>(
         &self,
-        change: impl FnOnce(&mut Document) -> Result<T, SecretsError>,
+        change: impl FnOnce(&mut SecretsDocument) -> Result<T, SecretsError>,
     ) -> Result<T, SecretsError> {
-        let lock = Lock::take(&self.dir, self.config.operation_timeout())?;
-        let mut document = self.read()?;
+        let lock = Lock::take_lock(&self.dir, self.config.operation_timeout())?;
+        let mut document = self.read_document()?;
         let done = change(&mut document)?;
-        self.write(&document)?;
+        self.write_document(&document)?;
         drop(lock);
         Ok(done)
     }
 
     /// Writes the document. The caller holds the lock.
-    fn write(&self, document: &Document) -> Result<(), SecretsError> {
+    fn write_document(&self, document: &SecretsDocument) -> Result<(), SecretsError> {
         let plain = document.to_bytes()?;
         match &self.medium {
-            Medium::Keyring(keyring) => keyring.write(&self.entry(), plain),
+            Medium::Keyring(keyring) => keyring.write_entry(&self.entry_name(), plain),
             Medium::Age { passphrase, last } => {
-                let sealed = document::encrypt(self.name.age, passphrase, &plain)?;
-                files::replace(&self.dir, self.name.age, &sealed)?;
+                let sealed = document::encrypt_document(self.name.age, passphrase, &plain)?;
+                files::replace_file(&self.dir, self.name.age, &sealed)?;
                 let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
                 *last = Some((sealed, document.clone()));
                 Ok(())
             }
-            Medium::Plain => files::replace(&self.dir, self.name.plain, &plain),
+            Medium::Plain => files::replace_file(&self.dir, self.name.plain, &plain),
         }
     }
 
     /// The keyring entry's user name.
-    fn entry(&self) -> String {
+    fn entry_name(&self) -> String {
         format!("{}/{}", self.record.id, self.name.entry)
     }
 }

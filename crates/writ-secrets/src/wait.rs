@@ -8,7 +8,7 @@ use std::time::Duration;
 ///
 /// `None`: it took longer, or ended without a result. The thread then continues and its result is dropped;
 /// the caller must not start many such calls.
-pub(crate) fn within<T: Send + 'static>(
+pub(crate) fn run_within<T: Send + 'static>(
     limit: Duration,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Option<T> {

@@ -305,7 +305,7 @@ pub enum Op {
         at: Timestamp,
     },
     /// Moves a passkey's counter of signatures on. Conflict unless it grows or does not count, see
-    /// [`writ_policy::webauthn::counts_on`].
+    /// [`writ_inspect::webauthn::counts_on`].
     CountPasskey {
         /// The key.
         key: KeyId,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use ed25519_dalek::SigningKey;
 use tempfile::TempDir;
-use writ_policy::prepared::Prepared;
+use writ_inspect::prepared::Prepared;
 use writ_types::action::{Action, MemoryKind, MemoryTrust, Recall, Remember};
 use writ_types::chat::ToolOutcome;
 use writ_types::digest::Digest;

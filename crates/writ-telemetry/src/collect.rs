@@ -13,7 +13,7 @@ use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::Context;
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::{Layer, registry};
-use writ_policy::redact::Redactor;
+use writ_inspect::redact::Redactor;
 
 use crate::span::{ATTRIBUTES, Kind, MAX_TEXT_CHARS, Span, SpanId, TraceId, Value};
 

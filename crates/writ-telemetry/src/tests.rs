@@ -7,7 +7,7 @@ use tokio_util::sync::CancellationToken;
 use tracing_subscriber::layer::SubscriberExt as _;
 use writ_egress::deliver::Endpoint;
 use writ_egress::{Egress, EgressConfig};
-use writ_policy::redact::Redactor;
+use writ_inspect::redact::Redactor;
 use writ_testbed::trace_collector::{TraceCollector, tree};
 
 use crate::collect::{Collected, MAX_WAITING, TURN, collector};

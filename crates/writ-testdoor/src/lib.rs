@@ -25,21 +25,21 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use ed25519_dalek::SigningKey;
+use writ_inspect::egress::EgressScope;
+use writ_inspect::origin::Origins;
+use writ_inspect::prepared::Prepared;
+use writ_inspect::scope;
+use writ_inspect::show::Shown;
 use writ_policy::approval::{
     Approval, ApprovalClaims, ApprovalError, ApprovalToken, Approver, Approvers, Expected, verify,
 };
 use writ_policy::budget::BudgetFacts;
 use writ_policy::door::{Ask, Decided, Denial, Facts, Grant, Verdicts, decide, precheck};
-use writ_policy::egress::EgressScope;
 use writ_policy::keys::grants::Grants;
 use writ_policy::keys::{Authority, BaseClaims, TASK_KEY_TTL, TaskClaims, Verifier, mint_base, mint_task};
-use writ_policy::origin::Origins;
 use writ_policy::permit::{Journal, Permit, RedeemError, Redemption};
 use writ_policy::plan::Planned;
-use writ_policy::prepared::Prepared;
 use writ_policy::rules::{RuleSet, RuleSource};
-use writ_policy::scope;
-use writ_policy::show::Shown;
 use writ_types::action::Action;
 use writ_types::entry::Decision;
 use writ_types::id::{AskId, AttemptId, EntrySeq, InstallationId, KeyId, SessionId, TurnId};

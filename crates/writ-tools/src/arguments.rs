@@ -4,7 +4,7 @@ use std::io;
 
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
-use writ_policy::origin::THEN;
+use writ_inspect::origin::THEN;
 
 use crate::def::ToolDef;
 use crate::error::{ToolError, shorten_name};

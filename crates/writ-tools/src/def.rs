@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use writ_policy::prepared::Sink;
+use writ_inspect::prepared::Sink;
 use writ_types::action::{Action, ActionKind};
 use writ_types::digest::Digest;
 use writ_types::encoding::TextForm;
@@ -88,7 +88,7 @@ pub struct ToolDef {
 
 impl ToolDef {
     /// Returns true if its results come from outside: its calls may name the tools that come after it
-    /// ([`THEN`](writ_policy::origin::THEN)).
+    /// ([`THEN`](writ_inspect::origin::THEN)).
     pub fn reads_outside(&self) -> bool {
         match self.output {
             OutputKind::WebContent => true,

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value};
-use writ_policy::origin::{THEN, is_within};
-use writ_policy::prepared::{Prepared, Sink};
+use writ_inspect::origin::{THEN, is_within};
+use writ_inspect::prepared::{Prepared, Sink};
 use writ_types::action::{Action, CallTool};
 use writ_types::chat::{ToolCall, ToolSpec};
 use writ_types::digest::Digest;

@@ -2,7 +2,7 @@
 //!
 //! Pure. A call goes two steps: [`registry::Toolset::needs`] says which file must be looked at first, the
 //! runtime looks ([`def::Peeked`]), and [`registry::Toolset::prepare`] makes a
-//! [`Prepared`](writ_policy::prepared::Prepared) of it for the door. What came of the permitted action is
+//! [`Prepared`](writ_inspect::prepared::Prepared) of it for the door. What came of the permitted action is
 //! plain data ([`outcome::PerformedOutcome`]), which [`render::render`] turns into bounded text with a label.
 //! Nothing here decides whether a call is allowed.
 //!

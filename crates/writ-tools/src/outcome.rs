@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use serde_json::Value;
-use writ_policy::redact::Redactor;
+use writ_inspect::redact::Redactor;
 use writ_types::action::{ChangeKind, MemoryKind, MemoryTrust};
 use writ_types::encoding::TextForm;
 use writ_types::error::Report;

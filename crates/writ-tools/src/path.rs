@@ -2,10 +2,10 @@
 
 use std::fmt;
 
-use writ_policy::scope::resolve;
+use writ_inspect::scope::resolve;
 
 /// The path of the work folder, as programs in the sandbox see it.
-pub const WORK_ROOT: &str = writ_policy::scope::WORK;
+pub const WORK_ROOT: &str = writ_inspect::scope::WORK;
 
 /// The longest path, in bytes (`PATH_MAX` of Linux, less its end).
 pub const MAX_PATH_BYTES: usize = 4095;

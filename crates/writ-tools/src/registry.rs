@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use serde_json::Value;
-use writ_policy::prepared::Prepared;
-use writ_policy::redact::Redactor;
+use writ_inspect::prepared::Prepared;
+use writ_inspect::redact::Redactor;
 use writ_types::action::Action;
 use writ_types::chat::{ToolCall, ToolOutcome, ToolSpec, ToolSpecs};
 use writ_types::quarantine::Quarantine;

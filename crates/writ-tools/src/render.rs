@@ -4,8 +4,8 @@ use std::borrow::Cow;
 use std::fmt::Write as _;
 
 use serde_json::json;
-use writ_policy::prepared::Prepared;
-use writ_policy::redact::{Clean, Redactor};
+use writ_inspect::prepared::Prepared;
+use writ_inspect::redact::{Clean, Redactor};
 use writ_types::action::{Action, ChangeKind, MemoryKind, MemoryTrust, ReadFile};
 use writ_types::chat::{Field, ToolOutcome};
 use writ_types::error::Report;
@@ -176,6 +176,7 @@ fn result_label(prepared: &Prepared, performed: &PerformedOutcome) -> Label {
     } else if let Action::Search(search) = &prepared.action {
         Some(source(&search.query).public())
     } else {
+        // Results that the table does not call external rest on the label of the request.
         kind.row().returns_external.then(|| source(kind.as_str()))
     };
     let mut label = from_action.unwrap_or_else(|| prepared.label.clone());

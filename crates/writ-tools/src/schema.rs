@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
 use serde_json::{Value, json};
-use writ_policy::origin::THEN;
+use writ_inspect::origin::THEN;
 
 use crate::def::ToolDef;
 
@@ -20,7 +20,7 @@ impl ToolDef {
     }
 }
 
-/// Returns the schema of [`THEN`](writ_policy::origin::THEN); its meaning is explained once, for all tools.
+/// Returns the schema of [`THEN`](writ_inspect::origin::THEN); its meaning is explained once, for all tools.
 pub(crate) fn then_schema() -> Value {
     json!({ "type": "array", "items": { "type": "string" } })
 }

@@ -2,9 +2,9 @@
 
 use std::io::{self, Write};
 
+use writ_inspect::reach;
 use writ_policy::answer;
 use writ_policy::pattern::consequence;
-use writ_policy::reach;
 use writ_policy::taint::endorsement;
 use writ_types::entry::{ApprovalScope, Decision, Risk};
 use writ_types::frame::Card;

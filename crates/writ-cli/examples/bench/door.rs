@@ -8,18 +8,18 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 use ed25519_dalek::{Signer as _, SigningKey};
+use writ_inspect::egress::EgressScope;
+use writ_inspect::origin::Origins;
+use writ_inspect::prepared::Prepared;
+use writ_inspect::scope::{ANY, Dimension, WORK};
 use writ_policy::budget::BudgetFacts;
 use writ_policy::door::{Decided, Facts, Verdicts, decide, precheck};
-use writ_policy::egress::EgressScope;
 use writ_policy::keys::grants::Grants;
 use writ_policy::keys::{
     Authority, BaseClaims, TASK_KEY_TTL, TaskClaims, Token, Verifier, mint_base, mint_task,
 };
-use writ_policy::origin::Origins;
 use writ_policy::plan::Planned;
-use writ_policy::prepared::Prepared;
 use writ_policy::rules::{Authorship, RuleSet, RuleSource};
-use writ_policy::scope::{ANY, Dimension, WORK};
 use writ_types::action::{Action, ActionKind, ChangeKind, Exec, ExecProfile, FileChange, Place, WriteFile};
 use writ_types::digest::Digest;
 use writ_types::id::{InstallationId, KeyId, SessionId, TurnId};

@@ -6,9 +6,9 @@ use std::time::Instant;
 use anyhow::{Result, ensure};
 use secrecy::SecretString;
 use serde_json::{Value, json};
-use writ_policy::origin::{Origins, Takes};
-use writ_policy::prepared::Sink;
-use writ_policy::redact::{KnownSecret, Redactor};
+use writ_inspect::origin::{Origins, Takes};
+use writ_inspect::prepared::Sink;
+use writ_inspect::redact::{KnownSecret, Redactor};
 use writ_types::chat::{ChatMessage, Field};
 use writ_types::taint::{Label, Source, Taint};
 

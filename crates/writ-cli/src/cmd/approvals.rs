@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use writ_inspect::show::escape_line;
 use writ_policy::pattern::standing::Limits;
-use writ_policy::show::escape_line;
 use writ_runtime::methods::Method;
 use writ_types::entry::Decision;
 use writ_types::frame::Card;

@@ -6,7 +6,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
 use serde_json::{Value, json};
-use writ_policy::show::escape_line;
+use writ_inspect::show::escape_line;
 use writ_runtime::methods::Method;
 use writ_store::ledger::export::{ExportError, read_heads};
 use writ_store::ledger::head::Checkpoint;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use ed25519_dalek::VerifyingKey;
 use serde::Serialize;
-use writ_policy::show::escape_line;
+use writ_inspect::show::escape_line;
 use writ_runtime::config::LEFT_BEHIND;
 use writ_secrets::store::EngineKey;
 use writ_store::backup::{Copied, Marked, Withdrawn, copy_database, fold_log, inspect_copy, mark_restored};

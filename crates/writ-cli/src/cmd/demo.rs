@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 
 use secrecy::SecretString;
 use serde_json::json;
+use writ_inspect::redact::Redactor;
 use writ_models::config::ProviderKind;
-use writ_policy::redact::Redactor;
 use writ_runtime::methods::Method;
 use writ_sandbox::status::SandboxStatus;
 use writ_store::ledger::row::LedgerQuery;

@@ -3,7 +3,7 @@
 
 use serde::Serialize;
 use serde_json::json;
-use writ_policy::show::escape_line;
+use writ_inspect::show::escape_line;
 use writ_types::error::Exit;
 
 use crate::args::DoctorArgs;

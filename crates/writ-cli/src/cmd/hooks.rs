@@ -4,8 +4,8 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use writ_policy::gate::{HOOK, Hook, MAX_HOOKS};
-use writ_policy::show::escape_line;
+use writ_inspect::gate::{HOOK, Hook, MAX_HOOKS};
+use writ_inspect::show::escape_line;
 use writ_types::entry::{GateVerdict, HookEvent};
 use writ_types::error::Exit;
 

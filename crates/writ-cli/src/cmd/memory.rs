@@ -1,7 +1,7 @@
 //! `writ memory`: what is remembered.
 
 use serde_json::{Value, json};
-use writ_policy::show::escape_line;
+use writ_inspect::show::escape_line;
 use writ_runtime::methods::Method;
 use writ_types::error::Exit;
 

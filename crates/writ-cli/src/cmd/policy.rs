@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use serde_json::{Value, json};
-use writ_policy::prepared::Prepared;
-use writ_policy::reach;
+use writ_inspect::prepared::Prepared;
+use writ_inspect::reach;
+use writ_inspect::show::escape_line;
 use writ_policy::rules::{RuleSet, RuleVerdict, Standing};
-use writ_policy::show::escape_line;
 use writ_store::store::Store;
 use writ_types::action::Action;
 use writ_types::entry::Fact;

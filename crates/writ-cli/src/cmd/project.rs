@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use serde_json::{Value, json};
-use writ_policy::show::escape_line;
+use writ_inspect::show::escape_line;
 use writ_runtime::methods::Method;
 use writ_types::error::Exit;
 use writ_types::id::{AskId, SessionId};

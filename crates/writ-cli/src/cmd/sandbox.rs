@@ -3,7 +3,7 @@
 use std::io::{self, IsTerminal};
 
 use serde_json::{Value, json};
-use writ_policy::show::escape;
+use writ_inspect::show::escape;
 use writ_runtime::methods::Method;
 use writ_runtime::methods::Status;
 use writ_sandbox::Sandbox;

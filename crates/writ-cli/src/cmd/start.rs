@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use writ_gateway::http::Stops;
-use writ_policy::redact::Redactor;
+use writ_inspect::redact::Redactor;
 use writ_runtime::clock::{Clock as _, Ids, SystemClock};
 use writ_runtime::config::DRAIN_DEADLINE;
 use writ_telemetry::collect::collector;

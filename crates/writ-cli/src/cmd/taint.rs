@@ -1,7 +1,7 @@
 //! `writ taint explain`: what an entry of the ledger rests on, from its label and those of the entries that this names.
 
 use serde_json::json;
-use writ_policy::show::escape_line;
+use writ_inspect::show::escape_line;
 use writ_store::ledger::rests_on::{MAX_FOLLOWED, RestsOn, Step};
 use writ_types::error::Exit;
 

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 use writ_agent::event::StoredEvent;
-use writ_policy::show::escape_line;
+use writ_inspect::show::escape_line;
 use writ_store::config::MAX_READ_ROWS;
 use writ_store::ledger::row::{LedgerQuery, LedgerRow};
 use writ_store::store::Store;

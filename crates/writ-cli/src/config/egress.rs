@@ -6,11 +6,11 @@ use std::net::IpAddr;
 use serde::{Deserialize, Serialize};
 use writ_egress::EgressConfig;
 use writ_egress::proxy::ProxyConfig;
+use writ_inspect::egress::credential::Binding;
+use writ_inspect::egress::host::HostPattern;
+use writ_inspect::egress::{EgressScope, Pin, Registry};
 use writ_models::config::ModelsConfig;
 use writ_models::provider::Routes;
-use writ_policy::egress::credential::Binding;
-use writ_policy::egress::host::HostPattern;
-use writ_policy::egress::{EgressScope, Pin, Registry};
 
 /// The hosts that may be reached, as the owner lists them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

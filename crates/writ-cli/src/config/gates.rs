@@ -4,8 +4,8 @@ use std::path::Path;
 
 use serde::de::DeserializeOwned;
 use toml::Value;
+use writ_inspect::gate::{self, GateError, GateSet, Hook, HookConfig, MAX_SCRIPT_BYTES, Program};
 use writ_policy::access::Access;
-use writ_policy::gate::{self, GateError, GateSet, Hook, HookConfig, MAX_SCRIPT_BYTES, Program};
 
 use super::Config;
 use super::layer::Finding;

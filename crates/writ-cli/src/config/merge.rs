@@ -98,7 +98,7 @@ impl Effective {
     }
 
     fn has_gate(&self, name: &Value) -> bool {
-        let shipped = writ_policy::gate::GateSet::shipped().name;
+        let shipped = writ_inspect::gate::GateSet::shipped().name;
         name.as_str() == Some(shipped.as_str())
             || self.settings.iter().any(|(path, in_force)| {
                 path.first().is_some_and(|section| section == "gates")

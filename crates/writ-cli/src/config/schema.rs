@@ -7,9 +7,9 @@ use std::path::Path;
 
 use toml::Value;
 use writ_egress::proxy::HEAD_MIN;
+use writ_inspect::egress::host::{Host, HostPattern};
+use writ_inspect::gate::{MAX_ATTEMPTS, MAX_SCRIPT_MS};
 use writ_policy::door::MAX_SEARCH_RESULTS;
-use writ_policy::egress::host::{Host, HostPattern};
-use writ_policy::gate::{MAX_ATTEMPTS, MAX_SCRIPT_MS};
 use writ_types::frame::MAX_FRAME_BYTES;
 
 /// A key as its segments: `["budget", "max_tokens_per_day"]`.

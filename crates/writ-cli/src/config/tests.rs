@@ -1,6 +1,6 @@
 use std::collections::BTreeSet;
 
-use writ_policy::gate::{GateSet, Lane};
+use writ_inspect::gate::{GateSet, Lane};
 use writ_types::digest::Digest;
 use writ_types::unit::Tokens;
 

@@ -12,7 +12,7 @@ use tracing::{Event, Subscriber};
 use tracing_subscriber::Layer;
 use tracing_subscriber::layer::Context;
 use tracing_subscriber::registry::LookupSpan;
-use writ_policy::redact::Redactor;
+use writ_inspect::redact::Redactor;
 use writ_runtime::clock::{Clock as _, SystemClock};
 
 use super::rotate::Rotating;

@@ -2,7 +2,7 @@
 //! owner has pinned.
 
 use serde_json::{Value, json};
-use writ_policy::egress::Registry;
+use writ_inspect::egress::Registry;
 use writ_testkit::model_server::Reply;
 use writ_types::error::Exit;
 

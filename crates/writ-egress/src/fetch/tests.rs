@@ -6,7 +6,7 @@ use std::time::Duration;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use std::io::Write as _;
-use writ_policy::egress::EgressScope;
+use writ_inspect::egress::EgressScope;
 
 use super::*;
 use crate::EgressConfig;

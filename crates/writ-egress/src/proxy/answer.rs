@@ -6,7 +6,7 @@ use hyper::ext::ReasonPhrase;
 use hyper::header::{CONNECTION, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 use hyper::{Response, StatusCode};
 
-use writ_policy::egress::credential::Misuse;
+use writ_inspect::egress::credential::Misuse;
 
 use super::body::Passed;
 use super::head::HeadFault;

@@ -8,8 +8,8 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
-use writ_policy::egress::credential::Misuse;
-use writ_policy::redact::{ByteStream, Watch};
+use writ_inspect::egress::credential::Misuse;
+use writ_inspect::redact::{ByteStream, Watch};
 use writ_types::entry::Verdict;
 
 use super::flow::Flow;

@@ -13,9 +13,9 @@ use hyper::{Method, Request, Response, StatusCode, http};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::sync::OwnedSemaphorePermit;
-use writ_policy::egress::credential::Misuse;
-use writ_policy::egress::host::Target;
-use writ_policy::redact::Watch;
+use writ_inspect::egress::credential::Misuse;
+use writ_inspect::egress::host::Target;
+use writ_inspect::redact::Watch;
 
 use super::answer::{self, Body};
 use super::body::{Found, Passed};

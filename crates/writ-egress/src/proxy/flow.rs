@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::mpsc::OwnedPermit;
 use tokio::time::Instant;
-use writ_policy::egress::host::Target;
+use writ_inspect::egress::host::Target;
 
 use writ_types::entry::{ConnectionRecord, Verdict};
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rustls::server::Acceptor;
 use tokio::io::{AsyncRead, AsyncReadExt as _};
-use writ_policy::egress::host::Host;
+use writ_inspect::egress::host::Host;
 
 /// The most bytes of a first message: one with every key exchange known and a cookie is below 8 KiB.
 const MAX_HELLO: usize = 32 * 1024;

@@ -12,8 +12,8 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite};
 use tokio_rustls::server::TlsStream;
-use writ_policy::egress::credential::Misuse;
-use writ_policy::egress::host::Target;
+use writ_inspect::egress::credential::Misuse;
+use writ_inspect::egress::host::Target;
 use writ_types::entry::Verdict;
 
 use super::answer::{self, Body};

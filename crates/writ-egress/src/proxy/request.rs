@@ -7,7 +7,7 @@ use hyper::header::{
     UPGRADE, VIA,
 };
 use hyper::{Method, Uri, Version, http};
-use writ_policy::egress::host::{InvalidTarget, Scheme, Target};
+use writ_inspect::egress::host::{InvalidTarget, Scheme, Target};
 
 /// The name of this proxy in `Via` (RFC 9110, section 7.6.3).
 const VIA_US: &str = "1.1 writ";

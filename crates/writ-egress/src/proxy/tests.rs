@@ -10,7 +10,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsConnector;
 use tokio_util::sync::CancellationToken;
-use writ_policy::egress::EgressScope;
+use writ_inspect::egress::EgressScope;
 
 use super::{Proxy, ProxyConfig, ProxyError};
 use crate::authority::Authority;

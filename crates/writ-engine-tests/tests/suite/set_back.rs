@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use writ_inspect::scope::Dimension;
 use writ_policy::approval::{ApprovalClaims, ApprovalToken, Approver, Signed};
 use writ_policy::keys::grants::Grants;
 use writ_policy::keys::{self as tokens, BaseClaims, Token};
 use writ_policy::order::OrderError;
-use writ_policy::scope::Dimension;
 use writ_runtime::config::APPROVAL_TTL;
 use writ_runtime::engine::{Answer, Answered};
 use writ_testkit::model_server::{ParsedRequest, Reply};

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use writ_policy::webauthn::Registration;
+use writ_inspect::webauthn::Registration;
 use writ_types::digest::Digest;
 use writ_types::entry::ApprovalScope;
 

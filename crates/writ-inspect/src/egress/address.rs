@@ -150,7 +150,7 @@ const NAT64: (Ipv6Addr, u32) = (Ipv6Addr::new(0x64, 0xff9b, 0, 0, 0, 0, 0, 0), 9
 pub fn classify(address: IpAddr) -> AddressClass {
     match address {
         IpAddr::V4(address) => classify_v4(address),
-        IpAddr::V6(address) => match embedded(address) {
+        IpAddr::V6(address) => match embedded_ipv4(address) {
             Some(inner) => classify_v4(inner),
             None => classify_v6(address),
         },
@@ -163,10 +163,10 @@ pub fn canonical(address: IpAddr) -> IpAddr {
 }
 
 /// The IPv4 address that a translator or the system would take out of this one.
-fn embedded(address: Ipv6Addr) -> Option<Ipv4Addr> {
+fn embedded_ipv4(address: Ipv6Addr) -> Option<Ipv4Addr> {
     let [.., a, b, c, d] = address.octets();
     let inner = Ipv4Addr::new(a, b, c, d);
-    let translated = within(address.to_bits(), NAT64.0.to_bits(), NAT64.1, 128);
+    let translated = has_prefix(address.to_bits(), NAT64.0.to_bits(), NAT64.1, 128);
     address.to_ipv4_mapped().or(translated.then_some(inner))
 }
 
@@ -180,7 +180,7 @@ fn classify_v4(address: Ipv4Addr) -> AddressClass {
     let bits = u128::from(address.to_bits());
     let found = RANGES_V4
         .iter()
-        .find(|(first, prefix, _)| within(bits, u128::from(first.to_bits()), *prefix, 32))
+        .find(|(first, prefix, _)| has_prefix(bits, u128::from(first.to_bits()), *prefix, 32))
         .map(|(_, _, class)| *class);
     match found {
         Some(class) => class,
@@ -197,17 +197,17 @@ fn classify_v6(address: Ipv6Addr) -> AddressClass {
     let bits = address.to_bits();
     let found = RANGES_V6
         .iter()
-        .find(|(first, prefix, _)| within(bits, first.to_bits(), *prefix, 128))
+        .find(|(first, prefix, _)| has_prefix(bits, first.to_bits(), *prefix, 128))
         .map(|(_, _, class)| *class);
     match found {
         Some(class) => class,
-        None if within(bits, GLOBAL_V6.0.to_bits(), GLOBAL_V6.1, 128) => AddressClass::Public,
+        None if has_prefix(bits, GLOBAL_V6.0.to_bits(), GLOBAL_V6.1, 128) => AddressClass::Public,
         None => AddressClass::Reserved,
     }
 }
 
 /// Returns true if an address of `width` bits begins with a prefix.
-const fn within(address: u128, first: u128, prefix: u32, width: u32) -> bool {
+const fn has_prefix(address: u128, first: u128, prefix: u32, width: u32) -> bool {
     let shift = width - prefix;
     address >> shift == first >> shift
 }

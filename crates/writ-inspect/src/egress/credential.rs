@@ -242,7 +242,7 @@ impl Binding {
         if !self.methods.iter().any(|bound| bound == method) {
             return Err(Misuse::Method);
         }
-        if !is_plain(path) || !self.paths.iter().any(|pattern| matches(pattern, path)) {
+        if !is_plain(path) || !self.paths.iter().any(|pattern| matches_pattern(pattern, path)) {
             return Err(Misuse::Path);
         }
         Ok(())
@@ -309,7 +309,7 @@ const fn needs_encoding(byte: u8) -> bool {
 }
 
 /// Returns true if a path matches a pattern. Takes time that grows with both lengths.
-fn matches(pattern: &str, path: &str) -> bool {
+fn matches_pattern(pattern: &str, path: &str) -> bool {
     let path = path.as_bytes();
     // Which beginnings of the path the pattern so far can stand for.
     let mut reached = vec![false; path.len() + 1];

@@ -13,8 +13,8 @@ const MAX_PATTERN_BYTES: usize = 1024 * 1024;
 
 /// One thing that a gate looks for.
 #[derive(Clone, Debug)]
-pub(super) enum Check {
-    Words(Words),
+pub(super) enum GateCheck {
+    Words(WordList),
     Pattern(Regex),
     Range { min: f64, max: f64 },
     Files { below: Vec<String>, extensions: Vec<String>, max_bytes: u64 },
@@ -23,7 +23,7 @@ pub(super) enum Check {
 
 /// A finding of a check.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Hit {
+pub(super) struct CheckHit {
     /// The reason, in words that repeat nothing of the text.
     pub(super) why: String,
     /// It only advises.
@@ -32,7 +32,7 @@ pub(super) struct Hit {
 
 /// Fixed texts.
 #[derive(Clone, Debug)]
-pub(super) struct Words {
+pub(super) struct WordList {
     needles: Vec<String>,
     ignore_case: bool,
 }
@@ -42,7 +42,7 @@ pub(super) struct Words {
 /// # Errors
 ///
 /// If it names no check, or an invalid one.
-pub(super) fn of(gate: &GateConfig) -> Result<Vec<Check>, GateError> {
+pub(super) fn compile_checks(gate: &GateConfig) -> Result<Vec<GateCheck>, GateError> {
     let (name, empty) = (gate.name.clone(), |needs| GateError::Empty { name: gate.name.clone(), needs });
     let mut checks = Vec::new();
     if gate.contains.iter().any(|text| text.trim().is_empty()) {
@@ -50,10 +50,10 @@ pub(super) fn of(gate: &GateConfig) -> Result<Vec<Check>, GateError> {
     }
     if !gate.contains.is_empty() {
         let (needles, ignore_case) = (gate.contains.clone(), gate.ignore_case);
-        checks.push(Check::Words(Words { needles, ignore_case }));
+        checks.push(GateCheck::Words(WordList { needles, ignore_case }));
     }
     if let Some(pattern) = &gate.pattern {
-        checks.push(Check::Pattern(compiled(gate, pattern)?));
+        checks.push(GateCheck::Pattern(compile_pattern(gate, pattern)?));
     }
     if gate.min.is_some() || gate.max.is_some() {
         let (min, max) = (gate.min.unwrap_or(f64::NEG_INFINITY), gate.max.unwrap_or(f64::INFINITY));
@@ -61,10 +61,10 @@ pub(super) fn of(gate: &GateConfig) -> Result<Vec<Check>, GateError> {
         if !matches!(min.partial_cmp(&max), Some(std::cmp::Ordering::Less | std::cmp::Ordering::Equal)) {
             return Err(GateError::Range(name));
         }
-        checks.push(Check::Range { min, max });
+        checks.push(GateCheck::Range { min, max });
     }
     if !gate.below.is_empty() || !gate.extensions.is_empty() || gate.max_bytes.is_some() {
-        checks.push(Check::Files {
+        checks.push(GateCheck::Files {
             below: gate.below.clone(),
             extensions: gate.extensions.iter().map(|ending| ending.to_lowercase()).collect(),
             max_bytes: gate.max_bytes.unwrap_or(u64::MAX),
@@ -76,7 +76,7 @@ pub(super) fn of(gate: &GateConfig) -> Result<Vec<Check>, GateError> {
             check: check.clone(),
             known: GuardCheck::ALL.map(GuardCheck::as_str).join(", "),
         })?;
-        checks.push(Check::Guard(found));
+        checks.push(GateCheck::Guard(found));
     }
     match gate.provider {
         Provider::Predicate if checks.is_empty() => {
@@ -96,7 +96,7 @@ pub(super) fn of(gate: &GateConfig) -> Result<Vec<Check>, GateError> {
     }
 }
 
-fn compiled(gate: &GateConfig, pattern: &str) -> Result<Regex, GateError> {
+fn compile_pattern(gate: &GateConfig, pattern: &str) -> Result<Regex, GateError> {
     let wrong = |why: String| GateError::Pattern { name: gate.name.clone(), why };
     let built = RegexBuilder::new(pattern)
         .case_insensitive(gate.ignore_case)
@@ -114,19 +114,24 @@ fn compiled(gate: &GateConfig, pattern: &str) -> Result<Regex, GateError> {
     Ok(regex)
 }
 
-impl Check {
+impl GateCheck {
     /// Applies the check; `promoted`: a finding that would only advise counts in full.
-    pub(super) fn find(&self, subject: &Subject, field: Option<&str>, promoted: bool) -> Option<Hit> {
-        let hit = |why: &str| Some(Hit { why: why.to_owned(), advises: false });
+    pub(super) fn find_hit(
+        &self,
+        subject: &Subject,
+        field: Option<&str>,
+        promoted: bool,
+    ) -> Option<CheckHit> {
+        let hit = |why: &str| Some(CheckHit { why: why.to_owned(), advises: false });
         match self {
             Self::Words(words) => {
-                words.find(&subject.seen(field).join("\n")).then(|| hit("a text of 'contains'"))?
+                words.find_word(&subject.seen_texts(field).join("\n")).then(|| hit("a text of 'contains'"))?
             }
             Self::Pattern(regex) => {
-                regex.is_match(&subject.seen(field).join("\n")).then(|| hit("the pattern"))?
+                regex.is_match(&subject.seen_texts(field).join("\n")).then(|| hit("the pattern"))?
             }
             Self::Range { min, max } => {
-                let seen = subject.seen(field);
+                let seen = subject.seen_texts(field);
                 let outside = |text: &String| match text.trim().parse::<f64>() {
                     Ok(number) => !(*min..=*max).contains(&number),
                     Err(_) => true,
@@ -137,21 +142,21 @@ impl Check {
                 subject.files.iter().find_map(|file| bad_file(file, (below, extensions, *max_bytes)))
             }
             Self::Guard(check) => {
-                let found = check.find(&subject.seen(field).join("\n"))?;
-                Some(Hit {
+                let found = check.describe_finding(&subject.seen_texts(field).join("\n"))?;
+                Some(CheckHit {
                     why: format!("{}: {found}", check.as_str()),
-                    advises: check.advises() && !promoted,
+                    advises: check.only_advises() && !promoted,
                 })
             }
         }
     }
 
     /// A text without what it finds there.
-    pub(super) fn replaced(&self, text: &str, replacement: &str) -> String {
+    pub(super) fn replace_hits(&self, text: &str, replacement: &str) -> String {
         match self {
-            Self::Words(words) => words.replaced(text, replacement),
+            Self::Words(words) => words.replace_words(text, replacement),
             Self::Pattern(regex) => regex.replace_all(text, NoExpand(replacement)).into_owned(),
-            Self::Guard(check) => without(text, &check.spans(text), replacement),
+            Self::Guard(check) => replace_spans(text, &check.find_spans(text), replacement),
             // Configurations that would replace these are refused.
             Self::Range { .. } | Self::Files { .. } => text.to_owned(),
         }
@@ -167,7 +172,7 @@ impl Check {
     }
 
     /// Returns the setting that cannot stand at a point, and the reason; `None` if it can.
-    pub(super) fn misplaced(&self, point: Point) -> Option<(&'static str, &'static str)> {
+    pub(super) fn misplaced_setting(&self, point: Point) -> Option<(&'static str, &'static str)> {
         match (self, point) {
             (Self::Files { .. }, Point::Input | Point::Output) => {
                 Some(("below, extensions, max_bytes", "look at the files of actions: use 'execution'"))
@@ -183,8 +188,8 @@ impl Check {
 fn bad_file(
     file: &super::subject::FileSeen,
     (below, extensions, max_bytes): (&[String], &[String], u64),
-) -> Option<Hit> {
-    let hit = |why: &str| Some(Hit { why: why.to_owned(), advises: false });
+) -> Option<CheckHit> {
+    let hit = |why: &str| Some(CheckHit { why: why.to_owned(), advises: false });
     let inside = |folder: &String| crate::scope::Dimension::Path.covers(folder, &file.path);
     if !below.is_empty() && !below.iter().any(inside) {
         return hit("a file outside the folders");
@@ -204,7 +209,7 @@ fn bad_file(
 }
 
 /// A text without its spans.
-fn without(text: &str, spans: &[Range<usize>], replacement: &str) -> String {
+fn replace_spans(text: &str, spans: &[Range<usize>], replacement: &str) -> String {
     let (mut out, mut from) = (String::with_capacity(text.len()), 0);
     for span in spans.iter().filter(|span| !span.is_empty()) {
         // One that begins in the one before it goes with it.
@@ -218,29 +223,29 @@ fn without(text: &str, spans: &[Range<usize>], replacement: &str) -> String {
     out
 }
 
-impl Words {
-    fn find(&self, text: &str) -> bool {
-        let folded = self.fold(text);
-        self.needles.iter().any(|needle| folded.contains(&self.fold(needle)))
+impl WordList {
+    fn find_word(&self, text: &str) -> bool {
+        let folded = self.fold_case(text);
+        self.needles.iter().any(|needle| folded.contains(&self.fold_case(needle)))
     }
 
     /// One space for each run of white space, and one case where case is ignored.
-    fn fold(&self, text: &str) -> String {
+    fn fold_case(&self, text: &str) -> String {
         let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
         if self.ignore_case { words.to_lowercase() } else { words }
     }
 
-    fn replaced(&self, text: &str, replacement: &str) -> String {
-        self.needles.iter().fold(text.to_owned(), |text, needle| self.one(&text, needle, replacement))
+    fn replace_words(&self, text: &str, replacement: &str) -> String {
+        self.needles.iter().fold(text.to_owned(), |text, needle| self.replace_one(&text, needle, replacement))
     }
 
-    fn one(&self, text: &str, needle: &str, replacement: &str) -> String {
+    fn replace_one(&self, text: &str, needle: &str, replacement: &str) -> String {
         if !self.ignore_case {
             return text.replace(needle, replacement);
         }
         // Lower-casing can change lengths outside ASCII, so case is ignored for ASCII letters only.
         let (lower, needle) = (text.to_ascii_lowercase(), needle.to_ascii_lowercase());
         let spans: Vec<_> = lower.match_indices(&needle).map(|(at, found)| at..at + found.len()).collect();
-        without(text, &spans, replacement)
+        replace_spans(text, &spans, replacement)
     }
 }

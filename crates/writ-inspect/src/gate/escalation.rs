@@ -58,18 +58,18 @@ impl Escalation {
 /// # Errors
 ///
 /// If the name is unknown, or its entry is invalid.
-pub(super) fn named(
+pub(super) fn look_up(
     gate: &GateConfig,
     escalations: &EscalationConfigs,
 ) -> Result<Option<Escalation>, GateError> {
     let Some(key) = &gate.on_block else { return Ok(None) };
     if let Some(config) = escalations.get(key) {
-        return of(key, config).map(Some);
+        return check_escalation(key, config).map(Some);
     }
     let built_in = EscalationAction::ALL.into_iter().find(|action| action.as_str() == key);
     let unknown = || GateError::Escalation { name: gate.name.clone(), key: key.clone() };
     let action = built_in.ok_or_else(unknown)?;
-    of(key, &EscalationConfig { action, text: None, queue: None, attempts: None }).map(Some)
+    check_escalation(key, &EscalationConfig { action, text: None, queue: None, attempts: None }).map(Some)
 }
 
 /// Checks one.
@@ -77,7 +77,7 @@ pub(super) fn named(
 /// # Errors
 ///
 /// If it lacks what it needs, or has what it cannot use.
-pub(super) fn of(key: &str, config: &EscalationConfig) -> Result<Escalation, GateError> {
+pub(super) fn check_escalation(key: &str, config: &EscalationConfig) -> Result<Escalation, GateError> {
     let bad = |why| Err(GateError::BadEscalation { key: key.to_owned(), why });
     let again = matches!(config.action, EscalationAction::SuppressAndRephrase | EscalationAction::Retry);
     if config.text.is_some() && config.action != EscalationAction::Respond {

@@ -129,7 +129,7 @@ impl GuardCheck {
     }
 
     /// Returns true if it only advises unless it is promoted.
-    pub(super) fn advises(self) -> bool {
+    pub(super) fn only_advises(self) -> bool {
         self == Self::Jailbreak
     }
 
@@ -142,19 +142,19 @@ impl GuardCheck {
     }
 
     /// Describes a finding, in words that do not repeat it.
-    pub(super) fn find(self, text: &str) -> Option<String> {
+    pub(super) fn describe_finding(self, text: &str) -> Option<String> {
         match self {
-            Self::Pii => found(&pii(text)),
-            Self::Secrets => found(&redact::formats_in(text)),
-            Self::Jailbreak => phrase(JAILBREAK, text),
-            Self::Toxic => phrase(TOXIC, text).map(|_| "an insult or a threat".to_owned()),
+            Self::Pii => describe_spans(&find_pii(text)),
+            Self::Secrets => describe_spans(&redact::formats_in(text)),
+            Self::Jailbreak => find_phrase(JAILBREAK, text),
+            Self::Toxic => find_phrase(TOXIC, text).map(|_| "an insult or a threat".to_owned()),
         }
     }
 
     /// Returns the places of the findings.
-    pub(super) fn spans(self, text: &str) -> Vec<Range<usize>> {
+    pub(super) fn find_spans(self, text: &str) -> Vec<Range<usize>> {
         let found = match self {
-            Self::Pii => pii(text),
+            Self::Pii => find_pii(text),
             Self::Secrets => redact::formats_in(text),
             Self::Jailbreak | Self::Toxic => Vec::new(),
         };
@@ -163,7 +163,7 @@ impl GuardCheck {
 }
 
 /// The kinds that were found, each once.
-fn found(spans: &[(Range<usize>, &'static str)]) -> Option<String> {
+fn describe_spans(spans: &[(Range<usize>, &'static str)]) -> Option<String> {
     let mut kinds: Vec<&str> = spans.iter().map(|(_, kind)| *kind).collect();
     kinds.sort_unstable();
     kinds.dedup();
@@ -171,14 +171,14 @@ fn found(spans: &[(Range<usize>, &'static str)]) -> Option<String> {
 }
 
 /// The first phrase of a list that stands in a text, as whole words.
-fn phrase(list: &[&str], text: &str) -> Option<String> {
-    let words = format!(" {} ", words(text));
+fn find_phrase(list: &[&str], text: &str) -> Option<String> {
+    let words = format!(" {} ", fold_words(text));
     list.iter().find(|phrase| words.contains(&format!(" {phrase} "))).map(|phrase| format!("'{phrase}'"))
 }
 
 /// A text as lower-case words with one space between: compatible forms are one, what is not seen is nothing, and
 /// everything else is white space.
-fn words(text: &str) -> String {
+fn fold_words(text: &str) -> String {
     let plain: String = text
         .nfkc()
         .filter(|c| !matches!(c, '\u{200b}'..='\u{200f}' | '\u{2060}' | '\u{feff}' | '\u{ad}'))
@@ -188,13 +188,13 @@ fn words(text: &str) -> String {
 }
 
 /// Finds personal data in a text, with the kind of each.
-fn pii(text: &str) -> Vec<(Range<usize>, &'static str)> {
+fn find_pii(text: &str) -> Vec<(Range<usize>, &'static str)> {
     let Some(pii) = PII.as_ref() else { return vec![(0..text.len(), "unknown")] };
     let digits = |found: &str| found.chars().filter_map(|c| c.to_digit(10)).collect::<Vec<_>>();
     let mut spans: Vec<(Range<usize>, &'static str)> = Vec::new();
     spans.extend(pii.email.find_iter(text).map(|found| (found.range(), "email address")));
     spans.extend(pii.phone.find_iter(text).map(|found| (found.range(), "phone number")));
-    let cards = pii.card.find_iter(text).filter(|found| luhn(&digits(found.as_str())));
+    let cards = pii.card.find_iter(text).filter(|found| passes_luhn(&digits(found.as_str())));
     spans.extend(cards.map(|found| (found.range(), "card number")));
     spans.extend(pii.iban.find_iter(text).filter_map(|found| {
         let length = iban_length(found.as_str())?;
@@ -207,7 +207,7 @@ fn pii(text: &str) -> Vec<(Range<usize>, &'static str)> {
 }
 
 /// The check digit of card numbers.
-fn luhn(digits: &[u32]) -> bool {
+fn passes_luhn(digits: &[u32]) -> bool {
     let weighed = digits.iter().rev().enumerate().map(|(n, digit)| match (n % 2, digit * 2) {
         (0, _) => *digit,
         (_, double) if double > 9 => double - 9,
@@ -273,7 +273,7 @@ mod tests {
         ];
         for (check, texts) in bad {
             for text in texts {
-                assert!(check.find(text).is_some(), "{}: {text}", check.as_str());
+                assert!(check.describe_finding(text).is_some(), "{}: {text}", check.as_str());
             }
         }
         let fine = [
@@ -289,7 +289,7 @@ mod tests {
         ];
         for check in GuardCheck::ALL {
             for text in fine {
-                assert_eq!(check.find(text), None, "{}: {text}", check.as_str());
+                assert_eq!(check.describe_finding(text), None, "{}: {text}", check.as_str());
             }
         }
     }
@@ -305,7 +305,7 @@ mod tests {
             (GuardCheck::Toxic, "you 1d10t"),
             (GuardCheck::Pii, "call 030 1234567"),
         ] {
-            assert_eq!(check.find(text), None, "{}: {text}", check.as_str());
+            assert_eq!(check.describe_finding(text), None, "{}: {text}", check.as_str());
         }
     }
 
@@ -323,7 +323,7 @@ mod tests {
                 let text = format!("to {written} please");
                 let span = 3..3 + written.len();
                 let accounts = |text: &str| {
-                    let spans = pii(text).into_iter().filter(|(_, kind)| *kind == "bank account");
+                    let spans = find_pii(text).into_iter().filter(|(_, kind)| *kind == "bank account");
                     spans.map(|(at, _)| at).collect::<Vec<_>>()
                 };
                 assert_eq!(accounts(&text), std::slice::from_ref(&span), "{text}");
@@ -346,19 +346,21 @@ mod tests {
         for (number, expected) in
             [("5500 0055 5555 5559", true), ("4012888888881881", true), ("4012888888881891", false)]
         {
-            let kinds = GuardCheck::Pii.find(&format!("card {number} please")).unwrap_or_default();
+            let kinds =
+                GuardCheck::Pii.describe_finding(&format!("card {number} please")).unwrap_or_default();
             assert_eq!(kinds.contains("card number"), expected, "{number}: {kinds}");
         }
-        assert!(luhn(&[9, 1]) && luhn(&[5, 9]) && !luhn(&[9, 2]));
+        assert!(passes_luhn(&[9, 1]) && passes_luhn(&[5, 9]) && !passes_luhn(&[9, 2]));
     }
 
     #[test]
     fn what_is_found_is_not_repeated() {
-        let said = GuardCheck::Pii.find("mail a@mail.example.org or b@mail.example.org, +49 30 12345678");
+        let said = GuardCheck::Pii
+            .describe_finding("mail a@mail.example.org or b@mail.example.org, +49 30 12345678");
         assert_eq!(said.as_deref(), Some("email address, phone number"));
         assert!(
             GuardCheck::Secrets
-                .find("ghp_0123456789abcdefghijABCDEFGHIJ012345")
+                .describe_finding("ghp_0123456789abcdefghijABCDEFGHIJ012345")
                 .is_some_and(|s| s == "github-token")
         );
     }
@@ -366,7 +368,7 @@ mod tests {
     #[test]
     fn lists_are_in_the_form_in_which_texts_are_compared() {
         for phrase in JAILBREAK.iter().chain(TOXIC) {
-            assert_eq!(&words(phrase), phrase);
+            assert_eq!(&fold_words(phrase), phrase);
         }
     }
 }

@@ -11,7 +11,7 @@ use writ_types::entry::{GateVerdict, HookEvent};
 
 use super::config::{GateConfig, MAX_GATES, MAX_SCRIPT_BYTES, MAX_SCRIPT_MS, Point, Provider, SCRIPT_MS};
 use super::judging::MAX_VALUE_BYTES;
-use super::said::{MAX_REASON_CHARS, MAX_SAID_BYTES, Said, ScriptEnd, cut};
+use super::said::{GateOpinion, MAX_REASON_CHARS, MAX_SAID_BYTES, ScriptEnd, cut_text};
 use super::{Gate, GateError, GateSet};
 
 /// The most hooks of one configuration.
@@ -43,7 +43,7 @@ pub struct HookConfig {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tools: Vec<String>,
     /// Its permissions.
-    #[serde(default = "reads")]
+    #[serde(default = "read_permission")]
     pub permissions: Vec<Permission>,
     /// The time limit, in milliseconds. Default [`SCRIPT_MS`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -53,7 +53,7 @@ pub struct HookConfig {
     pub critical: Option<bool>,
 }
 
-fn reads() -> Vec<Permission> {
+fn read_permission() -> Vec<Permission> {
     vec![Permission::Read]
 }
 
@@ -78,7 +78,7 @@ impl HookConfig {
         self.timeout_ms.unwrap_or(SCRIPT_MS)
     }
 
-    pub(super) fn may(&self, permission: Permission) -> bool {
+    pub(super) fn has_permission(&self, permission: Permission) -> bool {
         self.permissions.contains(&permission)
     }
 }
@@ -113,7 +113,7 @@ impl Program {
 
     /// Builds the command: the shell, or the interpreter of its first line. The text is the one that was
     /// read, not a file that could change meanwhile.
-    fn argv(&self) -> Vec<String> {
+    fn build_argv(&self) -> Vec<String> {
         const PUT: &str = r#"printf '%s' "$1" > /tmp/hook && shift && exec "$@" /tmp/hook"#;
         let first = self.text.lines().next().unwrap_or_default();
         let interpreter = first.strip_prefix("#!").map(str::trim).unwrap_or_default();
@@ -152,7 +152,7 @@ impl Hook {
     }
 
     /// Builds the run, with the permitted part of `about` as input.
-    pub(super) fn call(&self, about: Map<String, Value>) -> Result<Call, String> {
+    pub(super) fn build_call(&self, about: Map<String, Value>) -> Result<Call, String> {
         let program = self.program.as_ref().map_err(Clone::clone)?;
         let (on, name) = (self.config.on.as_str(), self.config.name.as_str());
         let mut input = Map::from_iter([
@@ -160,46 +160,49 @@ impl Hook {
             ("event".to_owned(), on.into()),
             ("hook".to_owned(), name.into()),
         ]);
-        let reads = self.config.may(Permission::Read);
+        let reads = self.config.has_permission(Permission::Read);
         input.extend(about.into_iter().filter(|(key, _)| reads || key == "tool"));
         if Value::Object(input.clone()).to_string().len() > MAX_VALUE_BYTES {
             return Err("it is too long for a hook".to_owned());
         }
-        Ok(Call { argv: program.argv(), input, timeout_ms: self.config.time_ms() })
+        Ok(Call { argv: program.build_argv(), input, timeout_ms: self.config.time_ms() })
     }
 
     /// Judges a failure.
-    pub(super) fn failed(&self, why: &str) -> Said {
-        let why = cut(why, MAX_REASON_CHARS);
+    pub(super) fn judge_failure(&self, why: &str) -> GateOpinion {
+        let why = cut_text(why, MAX_REASON_CHARS);
         if self.config.is_critical() {
-            Said::just(GateVerdict::Block, format!("{} has failed: {why}", self.title()))
+            GateOpinion::bare_opinion(GateVerdict::Block, format!("{} has failed: {why}", self.title()))
         } else {
-            Said::just(GateVerdict::Advise, format!("it has failed, and is not critical: {why}"))
+            GateOpinion::bare_opinion(
+                GateVerdict::Advise,
+                format!("it has failed, and is not critical: {why}"),
+            )
         }
     }
 
     /// Reads its output. A denial counts after any exit; anything else must be complete.
-    pub(super) fn said(&self, end: &ScriptEnd, said: &str) -> Said {
+    pub(super) fn judge_output(&self, end: &ScriptEnd, said: &str) -> GateOpinion {
         let code = match end {
             ScriptEnd::Code(code) => *code,
-            ScriptEnd::Broken(why) => return self.failed(why),
+            ScriptEnd::Broken(why) => return self.judge_failure(why),
         };
         if said.len() > MAX_SAID_BYTES {
-            return self.failed("its output is too long");
+            return self.judge_failure("its output is too long");
         }
         let fields = match (said.trim(), serde_json::from_str::<Map<String, Value>>(said)) {
             ("", _) => Map::new(),
             (_, Ok(fields)) => fields,
-            (_, Err(_)) => return self.failed("its output is no verdict"),
+            (_, Err(_)) => return self.judge_failure("its output is no verdict"),
         };
-        match self.read(fields) {
+        match self.read_fields(fields) {
             Ok(said) if code == 0 || matches!(said.verdict, GateVerdict::Block | GateVerdict::Halt) => said,
-            Ok(_) => self.failed(&format!("it ended with code {code}")),
-            Err(why) => self.failed(why),
+            Ok(_) => self.judge_failure(&format!("it ended with code {code}")),
+            Err(why) => self.judge_failure(why),
         }
     }
 
-    fn read(&self, mut fields: Map<String, Value>) -> Result<Said, &'static str> {
+    fn read_fields(&self, mut fields: Map<String, Value>) -> Result<GateOpinion, &'static str> {
         let verdict = match fields.remove("verdict") {
             None => GateVerdict::Pass,
             Some(Value::String(word)) => match word.as_str() {
@@ -212,10 +215,10 @@ impl Hook {
             Some(_) => return Err("it gave a verdict that there is not"),
         };
         let reason = match fields.remove("reason") {
-            Some(Value::String(reason)) => cut(&reason, MAX_REASON_CHARS),
+            Some(Value::String(reason)) => cut_text(&reason, MAX_REASON_CHARS),
             Some(_) | None => String::new(),
         };
-        let mut said = Said::just(verdict, reason);
+        let mut said = GateOpinion::bare_opinion(verdict, reason);
         let changed = match self.config.on {
             HookEvent::MessageReceived => "message",
             HookEvent::ResponseGenerated => "response",
@@ -223,7 +226,7 @@ impl Hook {
             HookEvent::AfterToolCall | HookEvent::SessionCreated | HookEvent::SessionClosed => "",
         };
         for (key, value) in fields {
-            let writes = self.config.may(Permission::Write);
+            let writes = self.config.has_permission(Permission::Write);
             match (key.as_str(), value) {
                 ("state", state) if writes && state.to_string().len() <= MAX_STATE_BYTES => {
                     said.state = Some(state);
@@ -240,7 +243,7 @@ impl Hook {
                 (key, _) if writes && key == changed => {
                     return Err("it made something else of what it was told");
                 }
-                _ => said.strip(&key),
+                _ => said.note_stripped(&key),
             }
         }
         Ok(said)
@@ -258,7 +261,7 @@ impl GateSet {
             return Err(GateError::TooMany(hooks.len()));
         }
         for (n, hook) in hooks.into_iter().enumerate() {
-            if let Some((key, why)) = misplaced(&hook.config) {
+            if let Some((key, why)) = misplaced_setting(&hook.config) {
                 return Err(GateError::Hook { name: hook.config.name, key, why });
             }
             let title = hook.title();
@@ -293,7 +296,7 @@ impl GateSet {
 }
 
 /// A setting and what is wrong with it.
-fn misplaced(config: &HookConfig) -> Option<(&'static str, &'static str)> {
+fn misplaced_setting(config: &HookConfig) -> Option<(&'static str, &'static str)> {
     let plain = |text: &str| !text.is_empty() && !text.starts_with('.') && !text.contains(['/', '\0']);
     let of_tools = matches!(config.on, HookEvent::BeforeToolCall | HookEvent::AfterToolCall);
     let project = config.project.as_deref();

@@ -8,7 +8,7 @@ use writ_types::entry::{GatePoint, GateVerdict};
 use super::config::{GateAction, Provider, SCRIPT_MS};
 use super::escalation::Escalation;
 use super::hook::Call;
-use super::said::{ModelSaid, Said, ScriptEnd};
+use super::said::{GateOpinion, ModelSaid, ScriptEnd};
 use super::subject::Subject;
 use super::{Gate, Judged};
 
@@ -90,7 +90,7 @@ impl<'a> Judging<'a> {
         self
     }
 
-    pub(super) fn about(mut self, about: Map<String, Value>) -> Self {
+    pub(super) fn with_facts(mut self, about: Map<String, Value>) -> Self {
         self.about = about;
         self
     }
@@ -101,13 +101,15 @@ impl<'a> Judging<'a> {
         while let Some(gate) = self.gates.get(self.at).copied() {
             match gate.config.provider {
                 Provider::Predicate | Provider::Regex | Provider::Guard => {
-                    let said = self.look(gate);
-                    self.take(gate, said);
+                    let said = self.judge_inside(gate);
+                    self.take_opinion(gate, said);
                 }
-                Provider::Script => match (self.script(gate), &gate.hook) {
+                Provider::Script => match (self.script_due(gate), &gate.hook) {
                     (Ok(due), _) => return Some(Due::Script(due)),
-                    (Err(why), Some(hook)) => self.take(gate, hook.failed(&why)),
-                    (Err(why), None) => self.take(gate, Said::just(GateVerdict::Block, why)),
+                    (Err(why), Some(hook)) => self.take_opinion(gate, hook.judge_failure(&why)),
+                    (Err(why), None) => {
+                        self.take_opinion(gate, GateOpinion::bare_opinion(GateVerdict::Block, why))
+                    }
                 },
                 Provider::Llm => {
                     return Some(Due::Model(ModelDue {
@@ -125,10 +127,10 @@ impl<'a> Judging<'a> {
     pub fn script_said(&mut self, end: &ScriptEnd, said: &str) {
         if let Some(gate) = self.gates.get(self.at).copied() {
             let said = match &gate.hook {
-                Some(hook) => hook.said(end, said),
-                None => Said::of_script(self.point, end, said),
+                Some(hook) => hook.judge_output(end, said),
+                None => GateOpinion::of_script(self.point, end, said),
             };
-            self.take(gate, said);
+            self.take_opinion(gate, said);
         }
     }
 
@@ -140,18 +142,22 @@ impl<'a> Judging<'a> {
             (true, false) => GateVerdict::Block,
             (false, _) => GateVerdict::Advise,
         };
-        self.take(gate, Said::just(verdict, said.in_words()));
+        self.take_opinion(gate, GateOpinion::bare_opinion(verdict, said.in_words()));
     }
 
     /// Notes that the due judge is not available: a gate that may stop blocks, one that only advises says so.
     pub fn unavailable(&mut self, why: &str) {
         let Some(gate) = self.gates.get(self.at).copied() else { return };
-        let said = match (&gate.hook, gate.advises()) {
-            (Some(hook), _) => hook.failed(why),
-            (None, true) => Said::just(GateVerdict::Advise, format!("it could not judge: {why}")),
-            (None, false) => Said::just(GateVerdict::Block, format!("it could not judge: {why}")),
+        let said = match (&gate.hook, gate.only_advises()) {
+            (Some(hook), _) => hook.judge_failure(why),
+            (None, true) => {
+                GateOpinion::bare_opinion(GateVerdict::Advise, format!("it could not judge: {why}"))
+            }
+            (None, false) => {
+                GateOpinion::bare_opinion(GateVerdict::Block, format!("it could not judge: {why}"))
+            }
         };
-        self.take(gate, said);
+        self.take_opinion(gate, said);
     }
 
     /// Ends the judgement and returns the verdicts.
@@ -164,10 +170,10 @@ impl<'a> Judging<'a> {
     }
 
     /// Judges by a gate that needs no script or model.
-    fn look(&self, gate: &Gate) -> Said {
+    fn judge_inside(&self, gate: &Gate) -> GateOpinion {
         let (config, subject) = (&gate.config, &self.subject);
         let field = config.field.as_deref();
-        let find = |check: &super::check::Check| check.find(subject, field, config.promote_to_policy);
+        let find = |check: &super::check::GateCheck| check.find_hit(subject, field, config.promote_to_policy);
         let hits: Vec<_> = gate.checks.iter().filter_map(find).collect();
         let whys = |advice: bool| {
             let whys = hits.iter().filter(|hit| hit.advises == advice).map(|hit| hit.why.as_str());
@@ -175,32 +181,40 @@ impl<'a> Judging<'a> {
         };
         if hits.iter().all(|hit| hit.advises) {
             let verdict = if hits.is_empty() { GateVerdict::Pass } else { GateVerdict::Advise };
-            return Said::just(verdict, whys(true));
+            return GateOpinion::bare_opinion(verdict, whys(true));
         }
         // The requester of an action reads that it was stopped, without a hint at a way around.
         let found = if subject.tool.is_some() { String::new() } else { whys(false) };
         match config.action {
-            GateAction::Block => Said::just(GateVerdict::Block, own_reason(gate, &found)),
-            GateAction::Ask => Said::just(GateVerdict::RequireApproval, own_reason(gate, &found)),
+            GateAction::Block => GateOpinion::bare_opinion(GateVerdict::Block, own_reason(gate, &found)),
+            GateAction::Ask => {
+                GateOpinion::bare_opinion(GateVerdict::RequireApproval, own_reason(gate, &found))
+            }
             GateAction::Replace => {
                 let replaced = gate
                     .checks
                     .iter()
-                    .fold(subject.text.clone(), |text, check| check.replaced(&text, &config.replacement));
+                    .fold(subject.text.clone(), |text, check| check.replace_hits(&text, &config.replacement));
                 // What triggers and cannot be replaced, since it is written otherwise, does not go on.
-                if gate.checks.iter().any(|check| check.find(&Subject::text(&replaced), None, true).is_some())
+                if gate
+                    .checks
+                    .iter()
+                    .any(|check| check.find_hit(&Subject::text(&replaced), None, true).is_some())
                 {
-                    return Said::just(GateVerdict::Block, own_reason(gate, &found));
+                    return GateOpinion::bare_opinion(GateVerdict::Block, own_reason(gate, &found));
                 }
-                Said { text: Some(replaced), ..Said::just(GateVerdict::Transform, own_reason(gate, "")) }
+                GateOpinion {
+                    text: Some(replaced),
+                    ..GateOpinion::bare_opinion(GateVerdict::Transform, own_reason(gate, ""))
+                }
             }
         }
     }
 
     /// A script with what it judges.
-    fn script(&self, gate: &Gate) -> Result<ScriptDue, String> {
+    fn script_due(&self, gate: &Gate) -> Result<ScriptDue, String> {
         if let Some(hook) = &gate.hook {
-            let Call { argv, input, timeout_ms } = hook.call(self.told())?;
+            let Call { argv, input, timeout_ms } = hook.build_call(self.hook_input())?;
             let (gate, env, input) = (gate.config.name.clone(), BTreeMap::new(), Some(input));
             return Ok(ScriptDue { gate, argv, timeout_ms, env, input });
         }
@@ -220,7 +234,7 @@ impl<'a> Judging<'a> {
                 let arguments = self.arguments.as_ref().map_or_else(|| "null".to_owned(), Value::to_string);
                 env.extend([
                     ("WRIT_TOOL".to_owned(), tool.clone()),
-                    ("WRIT_ACTION".to_owned(), self.subject.json()),
+                    ("WRIT_ACTION".to_owned(), self.subject.to_json()),
                     ("WRIT_ARGS".to_owned(), arguments),
                 ]);
             }
@@ -240,7 +254,7 @@ impl<'a> Judging<'a> {
     }
 
     /// Builds the input of a hook about the subject.
-    fn told(&self) -> Map<String, Value> {
+    fn hook_input(&self) -> Map<String, Value> {
         let mut told = self.about.clone();
         match &self.subject.tool {
             None if told.is_empty() => drop(told.insert("text".to_owned(), self.subject.text.clone().into())),
@@ -255,11 +269,11 @@ impl<'a> Judging<'a> {
     }
 
     /// Puts what a gate says in order.
-    fn take(&mut self, gate: &'a Gate, said: Said) {
+    fn take_opinion(&mut self, gate: &'a Gate, said: GateOpinion) {
         let name = &gate.config.name;
-        let Said { mut verdict, mut reason, mut text, mut arguments, state, stripped } = said;
+        let GateOpinion { mut verdict, mut reason, mut text, mut arguments, state, stripped } = said;
         self.judged.states.extend(state.map(|state| (name.clone(), state)));
-        if gate.advises() && (text.is_some() || arguments.is_some()) {
+        if gate.only_advises() && (text.is_some() || arguments.is_some()) {
             (text, arguments, verdict) = (None, None, GateVerdict::Advise);
             reason = "it wanted to change what it only advises about: left out".to_owned();
         }
@@ -267,7 +281,7 @@ impl<'a> Judging<'a> {
             let why = format!("it wanted to change '{key}', which it may not change here: left out");
             self.judged.verdicts.push((name.clone(), GateVerdict::Advise, why));
         }
-        if gate.advises() && matches!(verdict, GateVerdict::Block | GateVerdict::RequireApproval) {
+        if gate.only_advises() && matches!(verdict, GateVerdict::Block | GateVerdict::RequireApproval) {
             verdict = GateVerdict::Advise;
         }
         if verdict == GateVerdict::Block {

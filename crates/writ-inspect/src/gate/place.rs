@@ -11,7 +11,7 @@ use super::escalation::Escalation;
 /// # Errors
 ///
 /// The first setting that does not apply.
-pub(super) fn check(gate: &Gate) -> Result<(), GateError> {
+pub(super) fn check_gate(gate: &Gate) -> Result<(), GateError> {
     let found = of_provider(&gate.config)
         .or_else(|| of_point(gate))
         .or_else(|| of_action(gate))
@@ -68,7 +68,7 @@ fn of_point(gate: &Gate) -> Wrong {
     if !on_text && config.provider == Provider::Llm {
         return Some(("on", "must be 'input' or 'output' for provider 'llm'"));
     }
-    gate.checks.iter().find_map(|check| check.misplaced(config.on))
+    gate.checks.iter().find_map(|check| check.misplaced_setting(config.on))
 }
 
 fn of_action(gate: &Gate) -> Wrong {
@@ -82,7 +82,7 @@ fn of_action(gate: &Gate) -> Wrong {
         GateAction::Replace if !matches!(config.on, Point::Input | Point::Output) => {
             Some(("action", "cannot be 'replace' for an action: what runs is what was decided about"))
         }
-        GateAction::Replace if !gate.checks.iter().all(super::check::Check::can_replace) => {
+        GateAction::Replace if !gate.checks.iter().all(super::check::GateCheck::can_replace) => {
             Some(("action", "cannot be 'replace': what this finds has no place in the text"))
         }
         GateAction::Replace => None,
@@ -106,7 +106,7 @@ fn of_lane(gate: &Gate) -> Wrong {
 
 fn of_escalation(gate: &Gate) -> Wrong {
     let (config, after) = (&gate.config, gate.after.as_ref()?);
-    if gate.advises() || config.action != GateAction::Block {
+    if gate.only_advises() || config.action != GateAction::Block {
         return Some(("on_block", "means nothing for a gate that does not block"));
     }
     match after {

@@ -58,7 +58,7 @@ impl ModelSaid {
 
     /// It, for the ledger.
     pub(super) fn in_words(&self) -> String {
-        let flags = self.flags.iter().take(MAX_FLAGS).map(|flag| cut(flag, MAX_FLAG_CHARS));
+        let flags = self.flags.iter().take(MAX_FLAGS).map(|flag| cut_text(flag, MAX_FLAG_CHARS));
         let flags = flags.collect::<Vec<_>>().join(", ");
         let verdict = if self.pass { "pass" } else { "fail" };
         format!("a model says: {verdict}, score {:.2}, flags: {flags}", self.score)
@@ -67,7 +67,7 @@ impl ModelSaid {
 
 /// The verdict of one gate.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Said {
+pub(super) struct GateOpinion {
     pub(super) verdict: GateVerdict,
     /// The reason; empty: the gate's own reason stands there.
     pub(super) reason: String,
@@ -81,8 +81,8 @@ pub(super) struct Said {
     pub(super) stripped: Vec<String>,
 }
 
-impl Said {
-    pub(super) fn just(verdict: GateVerdict, reason: impl Into<String>) -> Self {
+impl GateOpinion {
+    pub(super) fn bare_opinion(verdict: GateVerdict, reason: impl Into<String>) -> Self {
         Self {
             verdict,
             reason: reason.into(),
@@ -95,10 +95,12 @@ impl Said {
 
     /// Reads the output of a script: a code other than 0 blocks; otherwise it is empty or an object.
     pub(super) fn of_script(point: GatePoint, end: &ScriptEnd, said: &str) -> Self {
-        let block = |why: &str| Self::just(GateVerdict::Block, why);
+        let block = |why: &str| Self::bare_opinion(GateVerdict::Block, why);
         let code = match end {
             ScriptEnd::Code(code) => *code,
-            ScriptEnd::Broken(why) => return block(&format!("the script {}", cut(why, MAX_REASON_CHARS))),
+            ScriptEnd::Broken(why) => {
+                return block(&format!("the script {}", cut_text(why, MAX_REASON_CHARS)));
+            }
         };
         if said.len() > MAX_SAID_BYTES {
             return block("the script's output is too long");
@@ -117,15 +119,15 @@ impl Said {
     }
 
     /// Leaves a key out, and names it.
-    pub(super) fn strip(&mut self, key: &str) {
+    pub(super) fn note_stripped(&mut self, key: &str) {
         if self.stripped.len() < MAX_STRIPPED {
-            self.stripped.push(cut(key, MAX_FLAG_CHARS));
+            self.stripped.push(cut_text(key, MAX_FLAG_CHARS));
         }
     }
 
     fn read(point: GatePoint, mut fields: Map<String, Value>) -> Self {
         let reason = match fields.remove("reason") {
-            Some(Value::String(reason)) => cut(&reason, MAX_REASON_CHARS),
+            Some(Value::String(reason)) => cut_text(&reason, MAX_REASON_CHARS),
             Some(_) | None => String::new(),
         };
         let verdict = match fields.remove("verdict") {
@@ -133,12 +135,14 @@ impl Said {
             Some(Value::String(word)) if word == "pass" => GateVerdict::Pass,
             Some(Value::String(word)) if word == "require_approval" => GateVerdict::RequireApproval,
             Some(Value::String(word)) if word == "block" => GateVerdict::Block,
-            Some(_) => return Self::just(GateVerdict::Block, "the script gave a verdict that there is not"),
+            Some(_) => {
+                return Self::bare_opinion(GateVerdict::Block, "the script gave a verdict that there is not");
+            }
         };
-        let mut said = Self::just(verdict, reason);
+        let mut said = Self::bare_opinion(verdict, reason);
         for (key, value) in fields {
             match (ALLOWED_MUTATIONS.contains(&(key.as_str(), point)), value) {
-                (false, _) => said.strip(&key),
+                (false, _) => said.note_stripped(&key),
                 (true, Value::String(text)) if point != GatePoint::Execution && !text.trim().is_empty() => {
                     said.text = Some(text);
                 }
@@ -146,7 +150,7 @@ impl Said {
                     said.arguments = Some(value);
                 }
                 (true, _) => {
-                    return Self::just(
+                    return Self::bare_opinion(
                         GateVerdict::Block,
                         "the script made something else of what it judged",
                     );
@@ -158,6 +162,6 @@ impl Said {
 }
 
 /// The beginning of a text.
-pub(super) fn cut(text: &str, most: usize) -> String {
+pub(super) fn cut_text(text: &str, most: usize) -> String {
     text.chars().take(most).collect()
 }

@@ -37,31 +37,31 @@ impl Subject {
     /// A prepared action, as gates of a point see it: at execution all of it, at access what it touches.
     pub fn action(point: GatePoint, prepared: &Prepared) -> Self {
         let value = match point {
-            GatePoint::Access => touched(&prepared.action),
+            GatePoint::Access => touched_values(&prepared.action),
             GatePoint::Input | GatePoint::Output | GatePoint::Execution => {
                 serde_json::to_value(&prepared.action).unwrap_or_default()
             }
         };
-        let text = leaves(&value, None).join("\n");
-        Self { text, tool: Some(prepared.tool.clone()), value, files: files(&prepared.action) }
+        let text = collect_leaves(&value, None).join("\n");
+        Self { text, tool: Some(prepared.tool.clone()), value, files: files_of(&prepared.action) }
     }
 
     /// The texts that a gate looks at: those below a field, or all.
-    pub(super) fn seen(&self, field: Option<&str>) -> Vec<String> {
+    pub(super) fn seen_texts(&self, field: Option<&str>) -> Vec<String> {
         match (&self.tool, field) {
             (None, _) => vec![self.text.clone()],
-            (Some(_), field) => leaves(&self.value, field),
+            (Some(_), field) => collect_leaves(&self.value, field),
         }
     }
 
     /// The action's parts as JSON, for scripts.
-    pub(super) fn json(&self) -> String {
+    pub(super) fn to_json(&self) -> String {
         self.value.to_string()
     }
 }
 
 /// Lists the values that an action touches, by dimension.
-fn touched(action: &Action) -> Value {
+fn touched_values(action: &Action) -> Value {
     let mut by_name: Map<String, Value> = Map::new();
     for (dimension, value) in scope::attributes(action) {
         let list = by_name.entry(dimension.as_str()).or_insert_with(|| Value::Array(Vec::new()));
@@ -76,7 +76,7 @@ fn touched(action: &Action) -> Value {
 const FREE: [&str; 3] = ["arguments", "env", "headers"];
 
 /// The texts, numbers and truth values of a value, in order; of a field, those below it. In [`FREE`] parts, names as well.
-fn leaves(value: &Value, field: Option<&str>) -> Vec<String> {
+fn collect_leaves(value: &Value, field: Option<&str>) -> Vec<String> {
     let mut at = (Some(value), false);
     for name in field.into_iter().flat_map(|field| field.split('.')) {
         let below = at.0.and_then(|value| match name.parse::<usize>() {
@@ -105,7 +105,7 @@ fn leaves(value: &Value, field: Option<&str>) -> Vec<String> {
 }
 
 /// The files that an action names.
-fn files(action: &Action) -> Vec<FileSeen> {
+fn files_of(action: &Action) -> Vec<FileSeen> {
     let one = |path: String| vec![FileSeen { path, bytes: None }];
     match action {
         Action::ReadFile(read) => one(resolve(WORK, &read.path)),
@@ -142,7 +142,7 @@ fn files(action: &Action) -> Vec<FileSeen> {
         | Action::Operate(_)
         | Action::Connect(_)
         | Action::Search(_) => Vec::new(),
-        Action::Plan(plan) => plan.steps.iter().flat_map(|step| files(&step.action)).collect(),
+        Action::Plan(plan) => plan.steps.iter().flat_map(|step| files_of(&step.action)).collect(),
     }
 }
 
@@ -166,7 +166,7 @@ mod tests {
             ("arguments.1", vec![]),
             ("argv", vec!["ls", "-l"]),
         ] {
-            assert_eq!(leaves(&value, Some(field)), expected, "{field}");
+            assert_eq!(collect_leaves(&value, Some(field)), expected, "{field}");
         }
     }
 
@@ -175,7 +175,7 @@ mod tests {
     fn a_subscription_names_its_file() {
         let named = |target: &str, stop| {
             let subscribe = Subscribe { target: target.to_owned(), lines: None, turns: 1, stop };
-            files(&Action::Subscribe(subscribe)).into_iter().map(|file| file.path).collect::<Vec<_>>()
+            files_of(&Action::Subscribe(subscribe)).into_iter().map(|file| file.path).collect::<Vec<_>>()
         };
         assert_eq!(named("notes.md", false), ["/work/notes.md"]);
         for (target, stop) in

@@ -16,8 +16,8 @@ use std::sync::{Arc, OnceLock};
 
 use writ_types::chat::Field;
 
-use super::mention::Wanted;
-use super::text::fold;
+use super::mention::WantedValue;
+use super::text::fold_text;
 use super::{is_id, name_of};
 use crate::owner::MIN_TOKEN_CHARS;
 
@@ -94,11 +94,11 @@ impl Lists {
     }
 
     /// Takes in the values of a structured result.
-    pub(super) fn add(&mut self, giver: &str, fields: &[Field]) {
+    pub(super) fn add_result(&mut self, giver: &str, fields: &[Field]) {
         let mut lists: BTreeMap<&str, BTreeMap<usize, Record>> = BTreeMap::new();
         for field in fields.iter().filter(|field| field.value.len() <= MAX_NAME_BYTES) {
             let leaf: (Arc<str>, Arc<str>) = (name_of(&field.path).into(), field.value.as_str().into());
-            for (list, place, inner) in places(&field.path) {
+            for (list, place, inner) in list_places(&field.path) {
                 let record = lists.entry(list).or_default().entry(place).or_default();
                 if inner.eq_ignore_ascii_case("id") {
                     record.id = Some(leaf.1.clone());
@@ -116,13 +116,13 @@ impl Lists {
 
     /// Finds the word of a request that distinguishes other records from the one with this value; `None` if
     /// the request means that one, or distinguishes none.
-    pub(super) fn leaves_out(&self, request: &str, wanted: &Wanted<'_>) -> Option<String> {
+    pub(super) fn leaves_out(&self, request: &str, wanted: &WantedValue<'_>) -> Option<String> {
         let lists = self.0.iter().filter(|list| (wanted.is_of)(&list.giver));
         let mut lists =
-            lists.filter(|list| list.records.iter().any(|record| record.holds(wanted))).peekable();
+            lists.filter(|list| list.records.iter().any(|record| record.holds_value(wanted))).peekable();
         lists.peek()?;
-        let asked = asked_for(&fold(request));
-        let told: Vec<_> = lists.map(|list| list.told(&asked, wanted)).collect();
+        let asked = asked_for(&fold_text(request));
+        let told: Vec<_> = lists.map(|list| list.choice_of(&asked, wanted)).collect();
         if told.contains(&Choice::Meant) {
             return None;
         }
@@ -142,18 +142,18 @@ enum Choice {
 }
 
 impl List {
-    fn told(&self, asked: &BTreeSet<String>, wanted: &Wanted<'_>) -> Choice {
-        let index = self.index.get_or_init(|| self.indexed());
-        let told = self.told_by(&index.words, asked, wanted);
+    fn choice_of(&self, asked: &BTreeSet<String>, wanted: &WantedValue<'_>) -> Choice {
+        let index = self.index.get_or_init(|| self.build_index());
+        let told = self.choice_by(&index.words, asked, wanted);
         // Who names one record by its id, and others by a word («m-17 and the offers before it»), means both.
         let is_worded = asked.iter().any(|word| !places_of(&index.words, word).is_empty());
         if told != Choice::Open || is_worded {
             return told;
         }
-        self.told_by(&index.ids, asked, wanted)
+        self.choice_by(&index.ids, asked, wanted)
     }
 
-    fn told_by(&self, known: &Places, asked: &BTreeSet<String>, wanted: &Wanted<'_>) -> Choice {
+    fn choice_by(&self, known: &Places, asked: &BTreeSet<String>, wanted: &WantedValue<'_>) -> Choice {
         let mut other = None;
         for word in asked {
             let with = places_of(known, word);
@@ -161,7 +161,10 @@ impl List {
             if with.is_empty() || with.len() == self.records.len() {
                 continue;
             }
-            if with.iter().any(|place| self.records.get(*place).is_some_and(|record| record.holds(wanted))) {
+            if with
+                .iter()
+                .any(|place| self.records.get(*place).is_some_and(|record| record.holds_value(wanted)))
+            {
                 return Choice::Meant;
             }
             other.get_or_insert_with(|| word.clone());
@@ -169,14 +172,14 @@ impl List {
         other.map_or(Choice::Open, Choice::Other)
     }
 
-    fn indexed(&self) -> Index {
+    fn build_index(&self) -> Index {
         let mut index = Index::default();
         for (place, record) in self.records.iter().enumerate() {
             for (name, value) in &record.leaves {
                 let known = if is_id(name) { &mut index.ids } else { &mut index.words };
-                let text = fold(value);
+                let text = fold_text(value);
                 // Addresses and ids as a whole, too.
-                for word in words(&text).chain(tokens(&text)).filter(|word| !word.is_empty()) {
+                for word in telling_words(&text).chain(split_tokens(&text)).filter(|word| !word.is_empty()) {
                     known.entry(word.to_owned()).or_default().insert(place);
                 }
             }
@@ -196,7 +199,7 @@ fn places_of(known: &Places, word: &str) -> BTreeSet<usize> {
 
 impl Record {
     /// Where an id is looked for, a record with an `id` is identified by it, even if it refers to other ids.
-    fn holds(&self, wanted: &Wanted<'_>) -> bool {
+    fn holds_value(&self, wanted: &WantedValue<'_>) -> bool {
         if let Some(id) = self.id.as_deref().filter(|_| (wanted.fits)("id")) {
             return id == wanted.value;
         }
@@ -205,7 +208,7 @@ impl Record {
 }
 
 /// The lists in which a leaf stands, by the numbers in its path: each with its place, and its path within what stands there.
-fn places(path: &str) -> impl Iterator<Item = (&str, usize, &str)> {
+fn list_places(path: &str) -> impl Iterator<Item = (&str, usize, &str)> {
     path.match_indices('/').filter_map(|(at, _)| {
         let rest = path.get(at + 1..)?;
         let (place, inner) = rest.split_once('/').unwrap_or((rest, ""));
@@ -218,14 +221,14 @@ fn asked_for(request: &str) -> BTreeSet<String> {
     let mut is_excluded = false;
     let mut asked = BTreeSet::new();
     for token in request.split_whitespace() {
-        let word = trimmed(token);
+        let word = trim_token(token);
         is_excluded |= EXCLUDES.contains(&word);
         if !is_excluded && word.contains(|c: char| !c.is_alphanumeric()) {
             asked.insert(word.to_owned());
         }
         // An address tells by the whole of it: its host is that of many.
         if !is_excluded && !is_compound(word) {
-            asked.extend(words(word).filter(|word| !is_common(word)).map(str::to_owned));
+            asked.extend(telling_words(word).filter(|word| !is_common(word)).map(str::to_owned));
         }
         is_excluded &= !token.ends_with(['.', '!', '?', ';']);
         if asked.len() >= MAX_WORDS {
@@ -236,11 +239,11 @@ fn asked_for(request: &str) -> BTreeSet<String> {
 }
 
 /// Splits a text at white space, and trims the surrounding marks.
-fn tokens(text: &str) -> impl Iterator<Item = &str> {
-    text.split_whitespace().map(trimmed)
+fn split_tokens(text: &str) -> impl Iterator<Item = &str> {
+    text.split_whitespace().map(trim_token)
 }
 
-fn trimmed(token: &str) -> &str {
+fn trim_token(token: &str) -> &str {
     token.trim_matches(|c: char| !c.is_alphanumeric())
 }
 
@@ -250,7 +253,7 @@ fn is_compound(token: &str) -> bool {
 }
 
 /// The words of a folded text that can tell one thing from another.
-fn words(text: &str) -> impl Iterator<Item = &str> {
+fn telling_words(text: &str) -> impl Iterator<Item = &str> {
     let words = text.split(|c: char| !c.is_alphanumeric());
     words.filter(|word| word.chars().count() >= MIN_TOKEN_CHARS && !is_year(word))
 }

@@ -18,8 +18,8 @@ use serde_json::{Deserializer, Value};
 
 use super::Origins;
 use super::choice::EXCLUDES;
-use super::link::{gather, is_host, is_link, links};
-use super::text::{fold, mentions};
+use super::link::{find_links, gather_texts, is_host, is_link};
+use super::text::{fold_text, mentions};
 
 /// The largest source that is looked through, in bytes: in a larger one there may be more values than one.
 const MAX_SOURCE_BYTES: usize = 256 * 1024;
@@ -142,7 +142,7 @@ const AMOUNT: [&str; 21] = [
 
 /// The candidates of each kind in the sources of a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Sources {
+pub(super) struct DesignationSources {
     addresses: BTreeSet<String>,
     links: BTreeSet<String>,
     accounts: BTreeSet<String>,
@@ -152,7 +152,7 @@ pub(super) struct Sources {
     pub(super) has_others: bool,
 }
 
-impl Sources {
+impl DesignationSources {
     pub(super) const fn nothing() -> Self {
         Self {
             addresses: BTreeSet::new(),
@@ -165,7 +165,7 @@ impl Sources {
     }
 
     /// Takes in the answer of a source.
-    pub(super) fn add(&mut self, text: &str) {
+    pub(super) fn add_source(&mut self, text: &str) {
         if text.len() > MAX_SOURCE_BYTES || CUTS.iter().any(|cut| text.contains(cut)) {
             self.is_full = true;
             return;
@@ -173,38 +173,38 @@ impl Sources {
         let pieces: Result<Vec<Value>, _> = Deserializer::from_str(text).into_iter::<Value>().collect();
         match pieces {
             Ok(pieces) if pieces.iter().all(|piece| piece.is_object() || piece.is_array()) => {
-                pieces.iter().for_each(|piece| self.leaves(piece));
+                pieces.iter().for_each(|piece| self.add_leaves(piece));
             }
-            Ok(_) | Err(_) => self.prose(text),
+            Ok(_) | Err(_) => self.add_prose(text),
         }
     }
 
-    fn leaves(&mut self, value: &Value) {
+    fn add_leaves(&mut self, value: &Value) {
         match value {
-            Value::Number(number) => self.prose(&number.to_string()),
-            Value::Array(items) => items.iter().for_each(|item| self.leaves(item)),
+            Value::Number(number) => self.add_prose(&number.to_string()),
+            Value::Array(items) => items.iter().for_each(|item| self.add_leaves(item)),
             Value::Object(fields) => fields.iter().for_each(|(name, field)| {
-                self.prose(name);
-                self.leaves(field);
+                self.add_prose(name);
+                self.add_leaves(field);
             }),
-            Value::String(text) => self.prose(text),
+            Value::String(text) => self.add_prose(text),
             Value::Null | Value::Bool(_) => {}
         }
     }
 
-    fn prose(&mut self, text: &str) {
-        fn put(set: &mut BTreeSet<String>, value: String) {
+    fn add_prose(&mut self, text: &str) {
+        fn put_candidate(set: &mut BTreeSet<String>, value: String) {
             if set.len() < MAX_CANDIDATES {
                 set.insert(value);
             }
         }
-        addresses(text).for_each(|found| put(&mut self.addresses, found));
-        links(text).into_iter().for_each(|found| put(&mut self.links, found.to_owned()));
-        accounts(text).into_iter().for_each(|found| put(&mut self.accounts, found));
-        amounts(text).into_iter().for_each(|found| put(&mut self.amounts, found));
+        find_addresses(text).for_each(|found| put_candidate(&mut self.addresses, found));
+        find_links(text).into_iter().for_each(|found| put_candidate(&mut self.links, found.to_owned()));
+        find_accounts(text).into_iter().for_each(|found| put_candidate(&mut self.accounts, found));
+        find_amounts(text).into_iter().for_each(|found| put_candidate(&mut self.amounts, found));
     }
 
-    fn of(&self, kind: Kind) -> &BTreeSet<String> {
+    fn candidates_of(&self, kind: Kind) -> &BTreeSet<String> {
         match kind {
             Kind::Address => &self.addresses,
             Kind::Link => &self.links,
@@ -215,7 +215,7 @@ impl Sources {
 }
 
 impl Kind {
-    const fn words(self) -> &'static [&'static str] {
+    const fn kind_words(self) -> &'static [&'static str] {
         match self {
             Self::Address => &ADDRESS,
             Self::Link => &LINK,
@@ -225,7 +225,7 @@ impl Kind {
     }
 
     /// The kind of a value, and the value as candidates are written.
-    fn of(value: &str) -> Option<(Self, String)> {
+    fn kind_of(value: &str) -> Option<(Self, String)> {
         if value.contains(char::is_whitespace)
             && !value.bytes().all(|b| b.is_ascii_alphanumeric() || b == b' ')
         {
@@ -238,24 +238,25 @@ impl Kind {
         if is_link(value) {
             return value.contains("://").then(|| (Self::Link, value.to_owned()));
         }
-        if let [account] = accounts(value).as_slice() {
+        if let [account] = find_accounts(value).as_slice() {
             return Some((Self::Account, account.clone()));
         }
-        decimal(value).map(|number| (Self::Amount, number))
+        parse_decimal(value).map(|number| (Self::Amount, number))
     }
 }
 
 /// Finds candidates for mail addresses: words with an at sign, also in other spellings, or «ann at
 /// example.org».
-fn addresses(text: &str) -> impl Iterator<Item = String> + '_ {
+fn find_addresses(text: &str) -> impl Iterator<Item = String> + '_ {
     let is_border = |c: char| c.is_whitespace() || "\"'`<>|«»“”„‚‘’,;".contains(c);
     let is_at = |word: &str| {
-        let word = fold(word);
+        let word = fold_text(word);
         AT.iter().any(|at| word.contains(at))
     };
     let trim = |word: &str| word.trim_matches(|c: char| ".:!?()[]{}".contains(c)).to_owned();
     let words: Vec<&str> = text.split_whitespace().collect();
-    let is_at_host = |host: &str| is_host(fold(host).trim_matches(|c: char| !c.is_alphanumeric()), false);
+    let is_at_host =
+        |host: &str| is_host(fold_text(host).trim_matches(|c: char| !c.is_alphanumeric()), false);
     let spelled: Vec<String> = words
         .array_windows()
         .filter(|[_, at, host]| at.eq_ignore_ascii_case("at") && is_at_host(host))
@@ -272,7 +273,7 @@ struct Run {
 }
 
 /// The runs of groups in a text; a group has a digit and is no date. Anything but a blank between two of them ends a run.
-fn runs(text: &str) -> Vec<Run> {
+fn find_runs(text: &str) -> Vec<Run> {
     let (mut found, mut number, mut first) = (Vec::new(), String::new(), 0);
     let mut end = |number: &mut String, words: Range<usize>| {
         if !number.is_empty() {
@@ -281,7 +282,7 @@ fn runs(text: &str) -> Vec<Run> {
     };
     let mut last = 0;
     for (place, token) in text.split_whitespace().enumerate() {
-        let word: String = fold(token).to_uppercase();
+        let word: String = fold_text(token).to_uppercase();
         let is_inside = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '/' | '_');
         for (part, inner) in word.split(|c: char| !is_inside(c)).enumerate() {
             let group = inner.trim_matches(|c: char| !c.is_ascii_alphanumeric());
@@ -312,9 +313,13 @@ fn is_part(group: &str) -> bool {
 }
 
 /// Finds candidates for account numbers: runs with enough digits.
-fn accounts(text: &str) -> Vec<String> {
+fn find_accounts(text: &str) -> Vec<String> {
     let digits = |run: &Run| run.number.bytes().filter(u8::is_ascii_digit).count();
-    runs(text).into_iter().filter(|run| digits(run) >= MIN_ACCOUNT_DIGITS).map(|run| run.number).collect()
+    find_runs(text)
+        .into_iter()
+        .filter(|run| digits(run) >= MIN_ACCOUNT_DIGITS)
+        .map(|run| run.number)
+        .collect()
 }
 
 /// Tells if a number is an IBAN: its remainder by 97 is 1 (ISO 13616, ISO 7064).
@@ -339,8 +344,8 @@ fn is_date(word: &str) -> bool {
 
 /// Finds candidates for amounts: words with a digit that are no date, no time, and no part of an IBAN, an
 /// address or a link.
-fn amounts(text: &str) -> Vec<String> {
-    let ibans: Vec<Run> = runs(text).into_iter().filter(|run| is_iban(&run.number)).collect();
+fn find_amounts(text: &str) -> Vec<String> {
+    let ibans: Vec<Run> = find_runs(text).into_iter().filter(|run| is_iban(&run.number)).collect();
     let is_time = |word: &str| {
         word.contains(':')
             && word.split(':').all(|part| part.len() == 2 && part.bytes().all(|b| b.is_ascii_digit()))
@@ -352,12 +357,12 @@ fn amounts(text: &str) -> Vec<String> {
         .map(|(_, word)| word)
         .filter(|word| word.contains(|c: char| c.is_numeric()) && !is_date(word) && !is_time(word))
         .filter(|word| !word.contains('@') && !is_link(word))
-        .map(|word| decimal(word).unwrap_or_else(|| word.to_owned()))
+        .map(|word| parse_decimal(word).unwrap_or_else(|| word.to_owned()))
         .collect()
 }
 
 /// A number as `1200` or `36.5`, however its thousands and its part are written: `1,200.00`, `36,50`.
-fn decimal(word: &str) -> Option<String> {
+fn parse_decimal(word: &str) -> Option<String> {
     let word = word.trim_matches(|c: char| c.is_alphabetic() || "€$£¥".contains(c));
     if word.is_empty() || !word.bytes().all(|b| b.is_ascii_digit() || matches!(b, b'.' | b',')) {
         return None;
@@ -382,8 +387,8 @@ fn names_kind(request: &str, word: &str) -> bool {
         let mut next = after.chars();
         let is_within = is_of_name(before.chars().next_back())
             || (is_of_name(next.next()) && next.next().is_some_and(char::is_alphanumeric));
-        let said = words_of(sentences(before).pop().unwrap_or_default());
-        let rest = words_of(sentences(after).first().copied().unwrap_or_default());
+        let said = words_of(split_sentences(before).pop().unwrap_or_default());
+        let rest = words_of(split_sentences(after).first().copied().unwrap_or_default());
         let forbids = |word: &&str| EXCLUDES.contains(word) || FORBIDS.contains(word);
         !is_within && (word.contains(' ') || is_noun(&said)) && !said.iter().chain(&rest).any(forbids)
     })
@@ -405,7 +410,7 @@ fn is_noun(said: &[&str]) -> bool {
 }
 
 /// The sentences of a text.
-fn sentences(text: &str) -> Vec<&str> {
+fn split_sentences(text: &str) -> Vec<&str> {
     let mut found = Vec::new();
     let mut first = 0;
     for (at, c) in text.char_indices() {
@@ -427,17 +432,21 @@ fn words_of(text: &str) -> Vec<&str> {
 impl Origins {
     /// Returns true if the owner has designated a value by its source and its kind, as it is the only one.
     pub fn is_designated(&self, value: &str) -> bool {
-        let Some((kind, value)) = Kind::of(value).filter(|_| !self.is_narrow && !self.sources.is_full) else {
+        let Some((kind, value)) = Kind::kind_of(value).filter(|_| !self.is_narrow && !self.sources.is_full)
+        else {
             return false;
         };
         let (Some(request), Some(words)) = (self.folded.first(), self.words.first()) else { return false };
-        if !kind.words().iter().any(|word| names_kind(request, word)) {
+        if !kind.kind_words().iter().any(|word| names_kind(request, word)) {
             return false;
         }
-        let mut own = Sources::nothing();
-        own.prose(words);
-        let found = self.sources.of(kind);
-        own.of(kind).is_empty() && found.len() == 1 && found.contains(&value) && !self.was_given_any(&value)
+        let mut own = DesignationSources::nothing();
+        own.add_prose(words);
+        let found = self.sources.candidates_of(kind);
+        own.candidates_of(kind).is_empty()
+            && found.len() == 1
+            && found.contains(&value)
+            && !self.was_given_any(&value)
     }
 
     /// Notes an answer that a call of known values has brought: a source, if one of them is the owner's own word.
@@ -447,12 +456,12 @@ impl Origins {
             fields
                 .iter()
                 .filter(|(name, _)| *name != super::THEN)
-                .for_each(|(_, value)| gather(value, &mut texts));
+                .for_each(|(_, value)| gather_texts(value, &mut texts));
         }
         let request = self.words.first().map_or("", String::as_str);
         let is_named = |text: &&str| crate::owner::holds(request, text) || self.is_phrase(text);
         if texts.iter().any(is_named) {
-            said.iter().for_each(|text| self.sources.add(text));
+            said.iter().for_each(|text| self.sources.add_source(text));
         } else {
             self.sources.has_others = true;
         }

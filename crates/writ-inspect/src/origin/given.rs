@@ -12,8 +12,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::Value;
 use writ_types::chat::Field;
 
-use super::link::links;
-use super::text::fold;
+use super::link::find_links;
+use super::text::fold_text;
 use super::{Origins, is_id, name_of};
 use crate::owner::MIN_TOKEN_CHARS;
 
@@ -30,7 +30,7 @@ const MAX_MADE: usize = 4;
 
 /// The words that each server was given.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Given(BTreeMap<String, Words>);
+pub(super) struct GivenTexts(BTreeMap<String, Words>);
 
 /// The words that one server was given.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -40,17 +40,17 @@ struct Words {
     is_opaque: bool,
 }
 
-impl Given {
+impl GivenTexts {
     pub(super) const fn nothing() -> Self {
         Self(BTreeMap::new())
     }
 
     /// Notes a text that a server was given.
-    pub(super) fn add(&mut self, giver: &str, text: &str) {
+    pub(super) fn add_text(&mut self, giver: &str, text: &str) {
         let given = self.0.entry(giver.to_owned()).or_default();
-        let folded = fold(text);
+        let folded = fold_text(text);
         let is_encoded = ENCODES.iter().any(|code| folded.contains(code));
-        for word in split(&folded) {
+        for word in split_words(&folded) {
             given.is_opaque |= word.chars().count() > MAX_WORD_CHARS || given.words.len() >= MAX_GIVEN;
             if given.is_opaque {
                 break;
@@ -58,25 +58,25 @@ impl Given {
             given.words.insert(word.to_owned());
         }
         // A server that is given an address may answer with the content that lies there.
-        given.is_opaque |= is_encoded || !links(text).is_empty();
+        given.is_opaque |= is_encoded || !find_links(text).is_empty();
     }
 
     /// Returns true if a server may have taken a value from the texts that it was given.
-    pub(super) fn has(&self, giver: &str, value: &str) -> bool {
-        self.0.get(giver).is_some_and(|given| given.has(value))
+    pub(super) fn has_value(&self, giver: &str, value: &str) -> bool {
+        self.0.get(giver).is_some_and(|given| given.has_word_of(value))
     }
 }
 
 impl Words {
-    fn has(&self, value: &str) -> bool {
+    fn has_word_of(&self, value: &str) -> bool {
         if self.is_opaque {
             return true;
         }
-        let value = fold(value);
+        let value = fold_text(value);
         let is_long = |word: &&str| word.chars().count() >= MIN_TOKEN_CHARS;
-        let mut long = split(&value).filter(is_long).peekable();
+        let mut long = split_words(&value).filter(is_long).peekable();
         if long.peek().is_none() {
-            return split(&value).all(|word| self.words.contains(word));
+            return split_words(&value).all(|word| self.words.contains(word));
         }
         long.any(|word| {
             let may_be_inside = word.chars().count() >= MIN_INNER_CHARS;
@@ -86,30 +86,30 @@ impl Words {
     }
 }
 
-fn split(text: &str) -> impl Iterator<Item = &str> {
+fn split_words(text: &str) -> impl Iterator<Item = &str> {
     text.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty())
 }
 
 impl Origins {
     /// Notes the values of a call that the model has composed.
-    pub(super) fn give(&mut self, giver: &str, arguments: &Value) {
+    pub(super) fn note_given(&mut self, giver: &str, arguments: &Value) {
         let mut texts = Vec::new();
-        leaves(arguments, &mut texts);
+        collect_leaves(arguments, &mut texts);
         texts.retain(|text| !self.is_owners(text) && !self.fields.contains_key(text));
-        texts.iter().for_each(|text| self.given.add(giver, text));
+        texts.iter().for_each(|text| self.given.add_text(giver, text));
     }
 
     /// Returns true if any server may have taken a value from the agent's texts.
     pub(super) fn was_given_any(&self, value: &str) -> bool {
-        self.given.0.values().any(|given| given.has(value))
+        self.given.0.values().any(|given| given.has_word_of(value))
     }
 
     /// Takes in the ids of what an own call has made: those of its answer that stand in no list, and in nothing that it was given.
-    pub(super) fn make(&mut self, giver: &str, arguments: &Value, fields: &[Field]) {
-        let mut said = Given::nothing();
+    pub(super) fn note_made(&mut self, giver: &str, arguments: &Value, fields: &[Field]) {
+        let mut said = GivenTexts::nothing();
         let mut texts = Vec::new();
-        leaves(arguments, &mut texts);
-        texts.iter().for_each(|text| said.add(giver, text));
+        collect_leaves(arguments, &mut texts);
+        texts.iter().for_each(|text| said.add_text(giver, text));
         // What was handed over in a code says nothing of an id; an id in it does.
         if let Some(words) = said.0.get_mut(giver) {
             words.is_opaque = false;
@@ -119,20 +119,20 @@ impl Origins {
         };
         let made = fields.iter().filter(|field| is_id(name_of(&field.path)) && !in_list(&field.path));
         let made: Vec<Field> =
-            made.take(MAX_MADE).filter(|field| !said.has(giver, &field.value)).cloned().collect();
+            made.take(MAX_MADE).filter(|field| !said.has_value(giver, &field.value)).cloned().collect();
         self.know_fields(giver, true, &made);
     }
 }
 
 /// Every text and number in a value, and its names.
-fn leaves(value: &Value, texts: &mut Vec<String>) {
+fn collect_leaves(value: &Value, texts: &mut Vec<String>) {
     match value {
         Value::String(text) => texts.push(text.clone()),
         Value::Number(number) => texts.push(number.to_string()),
-        Value::Array(items) => items.iter().for_each(|item| leaves(item, texts)),
+        Value::Array(items) => items.iter().for_each(|item| collect_leaves(item, texts)),
         Value::Object(fields) => {
             for (name, field) in fields.iter().filter(|(name, _)| *name != super::THEN) {
-                leaves(field, texts);
+                collect_leaves(field, texts);
                 if matches!(field, Value::Object(_)) {
                     texts.push(name.clone());
                 }
@@ -146,9 +146,9 @@ fn leaves(value: &Value, texts: &mut Vec<String>) {
 mod tests {
     use super::*;
 
-    fn given(text: &str) -> Given {
-        let mut given = Given::nothing();
-        given.add("notes", text);
+    fn given(text: &str) -> GivenTexts {
+        let mut given = GivenTexts::nothing();
+        given.add_text("notes", text);
         given
     }
 
@@ -164,12 +164,12 @@ mod tests {
             "mallory",
             "the plans of plan",
         ] {
-            assert!(given.has("notes", value), "{value}");
+            assert!(given.has_value("notes", value), "{value}");
         }
         for value in ["bob@example.org", "n-12", "17", "ev"] {
-            assert!(!given.has("notes", value), "{value}");
+            assert!(!given.has_value("notes", value), "{value}");
         }
-        assert!(!given.has("crm", "eve@evil.test"), "another server");
+        assert!(!given.has_value("crm", "eve@evil.test"), "another server");
     }
 
     #[test]
@@ -179,7 +179,7 @@ mod tests {
         for text in
             ["%65vil", "&#101;vil", "\\u0065vil", "\\x65", "{{ name }}", "=?utf-8?q?x?=", &long, &many]
         {
-            assert!(given(text).has("notes", "bob@example.org"), "{text}");
+            assert!(given(text).has_value("notes", "bob@example.org"), "{text}");
         }
     }
 }

@@ -9,8 +9,8 @@
 use serde_json::Value;
 
 use super::Origins;
-use super::mention::Wanted;
-use super::text::fold;
+use super::mention::WantedValue;
+use super::text::fold_text;
 use crate::prepared::Sink;
 
 /// The most links of one call that are looked up: with more, the first beyond counts as unknown.
@@ -28,7 +28,7 @@ const SCHEMES: [&str; 8] = ["mailto:", "javascript:", "data:", "tel:", "sms:", "
 const ENTITIES: [&str; 5] = ["&#", "&colon;", "&sol;", "&period;", "&commat;"];
 
 /// The links in a text, as they are written.
-pub(super) fn links(text: &str) -> Vec<&str> {
+pub(super) fn find_links(text: &str) -> Vec<&str> {
     let is_border = |c: char| c.is_whitespace() || "\"'`<>()[]{}|«»“”„‚‘’".contains(c);
     let tokens = text.split(is_border).map(|token| token.trim_matches(|c: char| ".,;:!?…*_~".contains(c)));
     tokens.filter(|token| is_link(token)).collect()
@@ -40,7 +40,7 @@ pub(super) fn is_link(token: &str) -> bool {
     if token.is_ascii() && !token.contains(['.', ':', '&']) && !token.starts_with("//") {
         return false;
     }
-    let token = fold(token).replace(['\u{3002}', '\u{ff61}'], ".");
+    let token = fold_text(token).replace(['\u{3002}', '\u{ff61}'], ".");
     let has_scheme = token.contains("://")
         || (token.len() > 2 && token.starts_with("//"))
         || SCHEMES.iter().any(|scheme| token.contains(scheme));
@@ -92,9 +92,9 @@ impl Origins {
     /// value that the owner asked for and no other text points at. Values of sinks are judged as sinks.
     pub fn strange_link(&self, arguments: &Value, sinks: &[Sink]) -> Option<String> {
         let mut texts = Vec::new();
-        gather(arguments, &mut texts);
+        gather_texts(arguments, &mut texts);
         texts.retain(|text| !sinks.iter().any(|sink| sink.value == *text));
-        let found = texts.into_iter().flat_map(links);
+        let found = texts.into_iter().flat_map(find_links);
         let mut found = found.enumerate();
         found
             .find(|(number, link)| *number >= MAX_LINKS || !self.knows_link(link))
@@ -110,20 +110,20 @@ impl Origins {
         let Some(known) = self.fields.get(value) else { return false };
         let fits = |name: &str| known.iter().any(|known| known.name == name);
         let is_of = |giver: &str| known.iter().any(|known| known.giver == giver);
-        let wanted = Wanted { value, fits: &fits, is_of: &is_of };
+        let wanted = WantedValue { value, fits: &fits, is_of: &is_of };
         let request = self.words.first().map_or("", String::as_str);
         !self.told.points_at(&wanted) && self.lists.leaves_out(request, &wanted).is_none()
     }
 }
 
 /// Every text in a value, names included.
-pub(super) fn gather<'a>(value: &'a Value, texts: &mut Vec<&'a str>) {
+pub(super) fn gather_texts<'a>(value: &'a Value, texts: &mut Vec<&'a str>) {
     match value {
         Value::String(text) => texts.push(text),
-        Value::Array(items) => items.iter().for_each(|item| gather(item, texts)),
+        Value::Array(items) => items.iter().for_each(|item| gather_texts(item, texts)),
         Value::Object(fields) => fields.iter().for_each(|(name, field)| {
             texts.push(name);
-            gather(field, texts);
+            gather_texts(field, texts);
         }),
         Value::Null | Value::Bool(_) | Value::Number(_) => {}
     }
@@ -163,7 +163,7 @@ mod tests {
             "evil.md",
             "www.pdf.txt",
         ] {
-            assert!(!links(text).is_empty(), "{text}");
+            assert!(!find_links(text).is_empty(), "{text}");
         }
     }
 
@@ -182,7 +182,7 @@ mod tests {
             "",
             ".",
         ] {
-            assert_eq!(links(text), Vec::<&str>::new(), "{text}");
+            assert_eq!(find_links(text), Vec::<&str>::new(), "{text}");
         }
     }
 

@@ -18,15 +18,15 @@ const RECIPIENTS: [&str; 7] = ["to", "cc", "bcc", "recipient", "recipients", "at
 
 /// The calls that were performed since the owner's newest message.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Done(Vec<(String, Value)>);
+pub(super) struct CallHistory(Vec<(String, Value)>);
 
-impl Done {
+impl CallHistory {
     pub(super) const fn nothing() -> Self {
         Self(Vec::new())
     }
 
     /// Notes a call that was performed.
-    pub(super) fn add(&mut self, tool: &str, arguments: &Value) {
+    pub(super) fn add_call(&mut self, tool: &str, arguments: &Value) {
         if self.0.len() <= MAX_DONE {
             let mut arguments = arguments.clone();
             if let Value::Object(fields) = &mut arguments {
@@ -45,7 +45,7 @@ impl Origins {
     pub fn repeats(&self, tool: &str, arguments: &Value, sinks: &[Sink]) -> bool {
         let mut groups: BTreeMap<String, Vec<&str>> = BTreeMap::new();
         for sink in sinks {
-            groups.entry(group(&sink.argument)).or_default().push(&sink.value);
+            groups.entry(argument_group(&sink.argument)).or_default().push(&sink.value);
         }
         let is_same = |done: &Value| {
             let mut known = BTreeMap::new();
@@ -62,7 +62,7 @@ impl Origins {
 }
 
 /// The path of an argument without its places in lists; all that name recipients are one.
-fn group(path: &str) -> String {
+fn argument_group(path: &str) -> String {
     let is_name = |part: &&str| !part.bytes().all(|byte| byte.is_ascii_digit());
     let names: Vec<&str> = path.split('.').filter(is_name).collect();
     if names.last().is_some_and(|name| RECIPIENTS.contains(&name.to_lowercase().as_str())) {
@@ -73,7 +73,7 @@ fn group(path: &str) -> String {
 
 /// Every text and number in a value, by the path of its argument.
 fn texts_of(value: &Value, path: &str, found: &mut BTreeMap<String, Vec<String>>) {
-    let mut put = |text: String| found.entry(group(path)).or_default().push(text);
+    let mut put = |text: String| found.entry(argument_group(path)).or_default().push(text);
     match value {
         Value::String(text) => put(text.clone()),
         Value::Number(number) => put(number.to_string()),
@@ -95,7 +95,7 @@ mod tests {
     #[test]
     fn another_message_to_the_same_person_is_another_call_of_its_tool() {
         let mut origins = Origins::default();
-        origins.done.add("mail__send", &json!({ "to": ["ann"], "body": "On Sunday.", "then": ["x"] }));
+        origins.done.add_call("mail__send", &json!({ "to": ["ann"], "body": "On Sunday.", "then": ["x"] }));
         let repeats = |tool: &str, to: &[&str], body: &str| {
             let sinks: Vec<Sink> = to
                 .iter()
@@ -127,7 +127,7 @@ mod tests {
     #[test]
     fn of_too_many_calls_each_is_another_one() {
         let mut origins = Origins::default();
-        (0..=MAX_DONE).for_each(|n| origins.done.add("a", &json!({ "id": n })));
+        (0..=MAX_DONE).for_each(|n| origins.done.add_call("a", &json!({ "id": n })));
         assert!(origins.repeats("b", &json!({}), &[]));
     }
 }

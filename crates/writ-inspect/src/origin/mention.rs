@@ -13,7 +13,7 @@ use std::sync::OnceLock;
 use serde_json::Value;
 use writ_types::chat::Field;
 
-use super::text::{Node, fold, fold_lines, is_leaf, mentions, read};
+use super::text::{TextNode, fold_lines, fold_text, is_leaf, mentions, read_json};
 use super::{THEN, name_of};
 use crate::owner::MIN_TOKEN_CHARS;
 
@@ -22,7 +22,7 @@ pub const MAX_TOLD_BYTES: usize = 16 * 1024 * 1024;
 
 /// The external texts that a model has read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Told {
+pub(super) struct ExternalTexts {
     texts: Vec<Text>,
     bytes: usize,
     is_full: bool,
@@ -30,7 +30,7 @@ pub(super) struct Told {
 
 /// An answer of a tool.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Answer<'a> {
+pub(super) struct SourceAnswer<'a> {
     /// The arguments of the call.
     pub(super) asked: Option<&'a Value>,
     /// The server, or the tool, that returned it.
@@ -40,7 +40,7 @@ pub(super) struct Answer<'a> {
 }
 
 /// A value that is looked for.
-pub(super) struct Wanted<'a> {
+pub(super) struct WantedValue<'a> {
     pub(super) value: &'a str,
     /// Returns true if a field of this name may be taken for it.
     pub(super) fits: &'a dyn Fn(&str) -> bool,
@@ -60,16 +60,16 @@ struct Text {
     /// The leaves of the structured result: their names, and they themselves folded.
     leaves: Vec<(String, String)>,
     /// The text as JSON, if it is some; read when it is first looked at.
-    read: OnceLock<Option<Node>>,
+    read: OnceLock<Option<TextNode>>,
 }
 
-impl Told {
+impl ExternalTexts {
     pub(super) const fn nothing() -> Self {
         Self { texts: Vec::new(), bytes: 0, is_full: false }
     }
 
     /// Takes in a text; if a tool has answered with it, how.
-    pub(super) fn add(&mut self, raw: &str, answer: Option<Answer<'_>>) {
+    pub(super) fn add_text(&mut self, raw: &str, answer: Option<SourceAnswer<'_>>) {
         self.bytes = self.bytes.saturating_add(raw.len());
         if self.bytes > MAX_TOLD_BYTES {
             self.is_full = true;
@@ -77,16 +77,16 @@ impl Told {
         }
         let mut asked = BTreeSet::new();
         if let Some(named) = answer.and_then(|answer| answer.asked) {
-            gather(named, &mut asked);
+            gather_named(named, &mut asked);
         }
         // The answer about several has several texts, and one of them could name another.
         if asked.len() > 1 {
             asked.clear();
         }
-        let leaf = |field: &Field| (name_of(&field.path).to_owned(), fold(&field.value));
+        let leaf = |field: &Field| (name_of(&field.path).to_owned(), fold_text(&field.value));
         self.texts.push(Text {
             raw: raw.to_owned(),
-            folded: fold(raw),
+            folded: fold_text(raw),
             asked,
             giver: answer.map(|answer| answer.giver.to_owned()).unwrap_or_default(),
             leaves: answer.into_iter().flat_map(|answer| answer.fields).map(leaf).collect(),
@@ -96,27 +96,27 @@ impl Told {
 
     /// Returns true if a text names a value elsewhere than in the record that holds it under a name that
     /// fits.
-    pub(super) fn points_at(&self, wanted: &Wanted<'_>) -> bool {
+    pub(super) fn points_at(&self, wanted: &WantedValue<'_>) -> bool {
         // What is shorter stands in any text.
         if wanted.value.chars().count() < MIN_TOKEN_CHARS {
             return false;
         }
-        let value = fold(wanted.value);
+        let value = fold_text(wanted.value);
         self.is_full || self.texts.iter().any(|told| told.points_at(&value, wanted))
     }
 }
 
 impl Text {
-    fn points_at(&self, value: &str, wanted: &Wanted<'_>) -> bool {
+    fn points_at(&self, value: &str, wanted: &WantedValue<'_>) -> bool {
         // JSON can write any letter in another way, with a backslash.
         let may_name = self.folded.contains(value) || self.raw.contains('\\');
         if self.asked.contains(value) || !may_name {
             return false;
         }
-        let read = self.read.get_or_init(|| read(&self.raw)).as_ref();
+        let read = self.read.get_or_init(|| read_json(&self.raw)).as_ref();
         if self.leaves.is_empty() || !(wanted.is_of)(&self.giver) {
             let written = mentions(&self.folded, value).next().is_some();
-            return written || read.is_some_and(|node| node.mentions(value));
+            return written || read.is_some_and(|node| node.find_mentions(value));
         }
         match read {
             Some(node) => in_record(node, value, false, wanted.fits),
@@ -126,7 +126,7 @@ impl Text {
 
     /// A list of records may be cut, or be worded as a text: its leaves stand in quotes, or alone in a line.
     /// As many mentions as leaves are allowed; an injected line that looks like a leaf is one more.
-    fn worded_points_at(&self, value: &str, wanted: &Wanted<'_>) -> bool {
+    fn worded_points_at(&self, value: &str, wanted: &WantedValue<'_>) -> bool {
         let is_json = self.raw.trim_start().starts_with(['{', '[']);
         let own = self.leaves.iter().filter(|(name, leaf)| leaf == value && (wanted.fits)(name)).count();
         let lines = fold_lines(&self.raw);
@@ -140,15 +140,17 @@ impl Text {
 /// Returns true if a text below a record names a value; `is_own` if that record holds it. Where an id is
 /// looked for, a record with an `id` is identified by it, even if it refers to other ids; any other one is a
 /// part of the record around it, or that of a field with a fitting name.
-fn in_record(node: &Node, value: &str, is_own: bool, fits: &dyn Fn(&str) -> bool) -> bool {
+fn in_record(node: &TextNode, value: &str, is_own: bool, fits: &dyn Fn(&str) -> bool) -> bool {
     match node {
-        Node::Leaf(text) => !is_own && text != value && mentions(text, value).next().is_some(),
-        Node::List(items) => items.iter().any(|item| in_record(item, value, is_own, fits)),
-        Node::Record(fields) => {
+        TextNode::Leaf(text) => !is_own && text != value && mentions(text, value).next().is_some(),
+        TextNode::List(items) => items.iter().any(|item| in_record(item, value, is_own, fits)),
+        TextNode::Record(fields) => {
             let id = fields.iter().find(|field| field.name.eq_ignore_ascii_case("id") && fits(&field.name));
             let is_own = match id {
-                Some(id) => id.node.holds(value),
-                None => is_own || fields.iter().any(|field| fits(&field.name) && field.node.holds(value)),
+                Some(id) => id.node.holds_value(value),
+                None => {
+                    is_own || fields.iter().any(|field| fits(&field.name) && field.node.holds_value(value))
+                }
             };
             fields.iter().any(|field| {
                 let in_name = field.folded != value && mentions(&field.folded, value).next().is_some();
@@ -162,17 +164,17 @@ fn in_record(node: &Node, value: &str, is_own: bool, fits: &dyn Fn(&str) -> bool
 const MAX_ASKED: usize = 2;
 
 /// The values of a call's arguments, folded.
-fn gather(value: &Value, named: &mut BTreeSet<String>) {
+fn gather_named(value: &Value, named: &mut BTreeSet<String>) {
     if named.len() >= MAX_ASKED {
         return;
     }
     match value {
-        Value::String(text) => drop(named.insert(fold(text))),
+        Value::String(text) => drop(named.insert(fold_text(text))),
         Value::Number(number) => drop(named.insert(number.to_string())),
-        Value::Array(items) => items.iter().for_each(|item| gather(item, named)),
+        Value::Array(items) => items.iter().for_each(|item| gather_named(item, named)),
         // What is named for afterwards is no value.
         Value::Object(fields) => {
-            fields.iter().filter(|(name, _)| *name != THEN).for_each(|(_, field)| gather(field, named));
+            fields.iter().filter(|(name, _)| *name != THEN).for_each(|(_, field)| gather_named(field, named));
         }
         Value::Null | Value::Bool(_) => {}
     }

@@ -7,15 +7,15 @@ use writ_types::chat::{ChatMessage, Part, Role, ToolCall, ToolOutcome};
 use writ_types::quarantine::Handle;
 use writ_types::taint::{Label, Taint};
 
-use super::designated::Sources;
-use super::made::Done;
-use super::mention::Answer;
-use super::{MAX_THEN, Origins, THEN, giver};
+use super::designated::DesignationSources;
+use super::made::CallHistory;
+use super::mention::SourceAnswer;
+use super::{MAX_THEN, Origins, THEN, giver_of};
 
 /// The calls of a conversation, by their ids.
 #[derive(Default)]
 struct Calls<'a> {
-    made: BTreeMap<&'a str, Made>,
+    made: BTreeMap<&'a str, CallFacts>,
     arguments: BTreeMap<&'a str, &'a Value>,
 }
 
@@ -27,14 +27,14 @@ impl Origins {
         for message in messages {
             // A request begins.
             if message.role == Role::User && message.label.taint == Taint::Owner {
-                (self.sources, self.done) = (Sources::nothing(), Done::nothing());
+                (self.sources, self.done) = (DesignationSources::nothing(), CallHistory::nothing());
             }
             for part in &message.parts {
                 match part {
                     Part::Text { text } => {
                         // What the model writes points where it has been pointed.
                         if message.role != Role::Assistant && message.label.taint == Taint::External {
-                            self.told.add(text, None);
+                            self.told.add_text(text, None);
                             self.sources.has_others = true;
                         }
                     }
@@ -50,22 +50,22 @@ impl Origins {
         }
     }
 
-    fn read_call(&mut self, call: &ToolCall, label: &Label) -> Made {
+    fn read_call(&mut self, call: &ToolCall, label: &Label) -> CallFacts {
         let before = !label.outside;
         if before {
-            self.tools.extend(named(call));
+            self.tools.extend(named_tools(call));
         }
         let asked = label.taint != Taint::External || self.is_taken_over(call);
         let passed_on = passed_on(&call.arguments);
         let is_composed = !asked;
-        let asked = asked && !self.spoiled.contains(giver(&call.name));
+        let asked = asked && !self.spoiled.contains(giver_of(&call.name));
         // The content behind a handle was not examined, so the result is not one that the owner asked for.
         let spoils = (is_composed && self.is_narrow) || passed_on == Some(PassedOn::Text);
         let asked = asked && passed_on.is_none();
         if spoils {
-            self.spoiled.insert(giver(&call.name).to_owned());
+            self.spoiled.insert(giver_of(&call.name).to_owned());
         }
-        Made { before, asked, is_composed }
+        CallFacts { before, asked, is_composed }
     }
 
     fn read_result(&mut self, part: &Part, calls: &Calls<'_>) {
@@ -73,11 +73,11 @@ impl Origins {
         // It may be a memory: its readers are unknown, though no label says so.
         self.confided |= result.label.taint != Taint::External && !result.label.private;
         let arguments = calls.arguments.get(result.call_id.as_str()).copied();
-        let from = giver(&result.name);
+        let from = giver_of(&result.name);
         if result.label.taint == Taint::External {
-            let answer = Answer { asked: arguments, giver: from, fields: &result.fields };
+            let answer = SourceAnswer { asked: arguments, giver: from, fields: &result.fields };
             // A structured result is read as records, also where a text stands before it.
-            result.texts().for_each(|text| self.told.add(text, Some(answer)));
+            result.texts().for_each(|text| self.told.add_text(text, Some(answer)));
         }
         self.note_secrets(&result.fields);
         let (Some(made), Some(arguments)) = (calls.made.get(result.call_id.as_str()), arguments) else {
@@ -89,19 +89,19 @@ impl Origins {
             self.tools.insert(result.name.clone());
         }
         if performed {
-            self.done.add(&result.name, arguments);
+            self.done.add_call(&result.name, arguments);
         }
         // Composed text may come back, unchanged or in an unrecognisable form.
         if performed && made.is_composed && !self.is_narrow {
-            self.give(from, arguments);
+            self.note_given(from, arguments);
         }
         if made.asked {
-            self.know(from, result.field_label().private, &result.fields);
+            self.note_fields(from, result.field_label().private, &result.fields);
         }
         let is_done = result.outcome == ToolOutcome::Done;
         let is_effect = self.effects.contains(&result.name);
         if is_effect && is_done && !self.is_narrow && !self.spoiled.contains(from) {
-            self.make(from, arguments, &result.fields);
+            self.note_made(from, arguments, &result.fields);
         } else if !is_effect && performed {
             let said: Vec<&str> = result.texts().collect();
             self.read_source(made.asked, arguments, &said);
@@ -120,7 +120,7 @@ impl Origins {
 
 /// The facts about a call when its result comes.
 #[derive(Clone, Copy)]
-struct Made {
+struct CallFacts {
     before: bool,
     asked: bool,
     is_composed: bool,
@@ -160,7 +160,7 @@ const fn was_performed(outcome: ToolOutcome) -> bool {
 }
 
 /// The tools that a call names for afterwards.
-fn named(call: &ToolCall) -> impl Iterator<Item = String> + '_ {
+fn named_tools(call: &ToolCall) -> impl Iterator<Item = String> + '_ {
     let names = call.arguments.get(THEN).and_then(Value::as_array).into_iter().flatten();
     names.filter_map(Value::as_str).take(MAX_THEN).map(str::to_owned)
 }

@@ -11,9 +11,9 @@ use serde_json::Value;
 use writ_types::chat::Field;
 
 use super::Origins;
-use super::link::gather;
+use super::link::gather_texts;
 use super::name_of;
-use super::text::fold;
+use super::text::fold_text;
 
 /// The most secrets of a conversation; with more, every sent text counts as one.
 const MAX_SECRETS: usize = 512;
@@ -70,15 +70,15 @@ fn is_secret(name: &str) -> bool {
 }
 
 /// A text as letters and digits alone.
-fn bare(text: &str) -> String {
-    fold(text).chars().filter(|c| c.is_alphanumeric()).collect()
+fn bare_text(text: &str) -> String {
+    fold_text(text).chars().filter(|c| c.is_alphanumeric()).collect()
 }
 
 impl Origins {
     /// Notes the secrets among the values of a result, for any requester.
     pub(super) fn note_secrets(&mut self, fields: &[Field]) {
         for field in fields.iter().filter(|field| is_secret(name_of(&field.path))) {
-            let secret = bare(&field.value);
+            let secret = bare_text(&field.value);
             let counts = field.value.len() <= MAX_SECRET_BYTES && secret.chars().count() >= MIN_SECRET_CHARS;
             if counts && self.secrets.len() <= MAX_SECRETS && !self.is_owners(&field.value) {
                 self.secrets.insert(secret);
@@ -92,20 +92,20 @@ impl Origins {
             return false;
         }
         let mut texts = Vec::new();
-        gather(arguments, &mut texts);
-        let numbers = numbers(arguments);
-        let texts: BTreeSet<String> = texts.into_iter().map(bare).chain(numbers).collect();
+        gather_texts(arguments, &mut texts);
+        let numbers = collect_numbers(arguments);
+        let texts: BTreeSet<String> = texts.into_iter().map(bare_text).chain(numbers).collect();
         let has = |secret: &String| texts.iter().any(|text| text.contains(secret.as_str()));
         self.secrets.len() > MAX_SECRETS || self.secrets.iter().any(has)
     }
 }
 
 /// The numbers in a value.
-fn numbers(value: &Value) -> Vec<String> {
+fn collect_numbers(value: &Value) -> Vec<String> {
     match value {
         Value::Number(number) => vec![number.to_string()],
-        Value::Array(items) => items.iter().flat_map(numbers).collect(),
-        Value::Object(fields) => fields.values().flat_map(numbers).collect(),
+        Value::Array(items) => items.iter().flat_map(collect_numbers).collect(),
+        Value::Object(fields) => fields.values().flat_map(collect_numbers).collect(),
         Value::Null | Value::Bool(_) | Value::String(_) => Vec::new(),
     }
 }

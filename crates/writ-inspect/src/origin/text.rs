@@ -5,9 +5,9 @@ use unicode_normalization::UnicodeNormalization as _;
 
 /// A text without what readers do not see: compatibility forms, small letters, one hyphen, one apostrophe, one space for any
 /// white space, no invisible characters.
-pub(super) fn fold(text: &str) -> String {
+pub(super) fn fold_text(text: &str) -> String {
     let mut folded = String::with_capacity(text.len());
-    for c in text.nfkc().filter(|c| !is_invisible(*c)).map(plain).flat_map(char::to_lowercase) {
+    for c in text.nfkc().filter(|c| !is_invisible(*c)).map(plain_char).flat_map(char::to_lowercase) {
         if c != ' ' || !folded.ends_with(' ') {
             folded.push(c);
         }
@@ -17,7 +17,7 @@ pub(super) fn fold(text: &str) -> String {
 
 /// The same, with its lines.
 pub(super) fn fold_lines(text: &str) -> String {
-    text.lines().map(fold).collect::<Vec<_>>().join("\n")
+    text.lines().map(fold_text).collect::<Vec<_>>().join("\n")
 }
 
 /// Soft hyphens, zero-width characters, marks of direction, fillers, variation selectors, tags (Unicode,
@@ -32,7 +32,7 @@ fn is_invisible(c: char) -> bool {
 
 /// Every dash as a hyphen (Unicode, general category `Pd`, and the minus sign), every single quotation mark as an apostrophe,
 /// every white space as a space.
-fn plain(c: char) -> char {
+fn plain_char(c: char) -> char {
     match c {
         '\u{58a}'
         | '\u{5be}'
@@ -63,7 +63,7 @@ fn plain(c: char) -> char {
 
 /// JSON, its texts folded.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Node {
+pub(super) enum TextNode {
     Leaf(String),
     List(Vec<Self>),
     Record(Vec<NodeField>),
@@ -74,49 +74,54 @@ pub(super) struct NodeField {
     /// As it is written.
     pub(super) name: String,
     pub(super) folded: String,
-    pub(super) node: Node,
+    pub(super) node: TextNode,
 }
 
 /// Reads a text that is JSON, or several pieces of it one after the other; `None` if it is something else, or a single value.
-pub(super) fn read(text: &str) -> Option<Node> {
+pub(super) fn read_json(text: &str) -> Option<TextNode> {
     let pieces = Deserializer::from_str(text).into_iter::<Value>().collect::<Result<Vec<_>, _>>().ok()?;
     let is_structured = pieces.iter().all(|piece| piece.is_object() || piece.is_array());
-    (is_structured && !pieces.is_empty()).then(|| Node::List(pieces.into_iter().map(Node::of).collect()))
+    (is_structured && !pieces.is_empty())
+        .then(|| TextNode::List(pieces.into_iter().map(TextNode::node_of).collect()))
 }
 
-impl Node {
-    fn of(value: Value) -> Self {
+impl TextNode {
+    fn node_of(value: Value) -> Self {
         match value {
             Value::Null | Value::Bool(_) => Self::List(Vec::new()),
             Value::Number(number) => Self::Leaf(number.to_string()),
-            Value::String(text) => Self::Leaf(fold(&text)),
-            Value::Array(items) => Self::List(items.into_iter().map(Self::of).collect()),
+            Value::String(text) => Self::Leaf(fold_text(&text)),
+            Value::Array(items) => Self::List(items.into_iter().map(Self::node_of).collect()),
             Value::Object(fields) => Self::Record(
                 fields
                     .into_iter()
-                    .map(|(name, field)| NodeField { folded: fold(&name), name, node: Self::of(field) })
+                    .map(|(name, field)| NodeField {
+                        folded: fold_text(&name),
+                        name,
+                        node: Self::node_of(field),
+                    })
                     .collect(),
             ),
         }
     }
 
     /// Returns true if it is a value, or a list with it.
-    pub(super) fn holds(&self, value: &str) -> bool {
+    pub(super) fn holds_value(&self, value: &str) -> bool {
         match self {
             Self::Leaf(text) => text == value,
-            Self::List(items) => items.iter().any(|item| item.holds(value)),
+            Self::List(items) => items.iter().any(|item| item.holds_value(value)),
             Self::Record(_) => false,
         }
     }
 
     /// Returns true if a text in it, or a name, has a value.
-    pub(super) fn mentions(&self, value: &str) -> bool {
+    pub(super) fn find_mentions(&self, value: &str) -> bool {
         match self {
             Self::Leaf(text) => mentions(text, value).next().is_some(),
-            Self::List(items) => items.iter().any(|item| item.mentions(value)),
-            Self::Record(fields) => fields
-                .iter()
-                .any(|field| mentions(&field.folded, value).next().is_some() || field.node.mentions(value)),
+            Self::List(items) => items.iter().any(|item| item.find_mentions(value)),
+            Self::Record(fields) => fields.iter().any(|field| {
+                mentions(&field.folded, value).next().is_some() || field.node.find_mentions(value)
+            }),
         }
     }
 }
@@ -196,13 +201,13 @@ mod tests {
 
     #[test]
     fn json_is_read_in_pieces_and_other_texts_are_none() {
-        assert!(read(r#"{"a": 1} [2]"#).is_some());
+        assert!(read_json(r#"{"a": 1} [2]"#).is_some());
         for other in ["", " ", "5", r#""a""#, "{} 5", "{", "words"] {
-            assert_eq!(read(other), None, "{other}");
+            assert_eq!(read_json(other), None, "{other}");
         }
-        let node = read(r#"[{"id": "m-17", "note": "see m-18"}]"#).expect("JSON");
-        assert!(node.mentions("m-17") && node.mentions("m-18") && node.mentions("note"));
-        assert!(!node.mentions("m-1") && !node.mentions("m-19"));
+        let node = read_json(r#"[{"id": "m-17", "note": "see m-18"}]"#).expect("JSON");
+        assert!(node.find_mentions("m-17") && node.find_mentions("m-18") && node.find_mentions("note"));
+        assert!(!node.find_mentions("m-1") && !node.find_mentions("m-19"));
     }
 
     #[test]

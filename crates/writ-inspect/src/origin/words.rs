@@ -11,7 +11,7 @@
 use serde_json::Value;
 
 use super::choice::is_common;
-use super::text::{fold, mentions};
+use super::text::{fold_text, mentions};
 use super::{MAX_PLAIN_NUMBER, Origins};
 use crate::owner::MIN_TOKEN_CHARS;
 
@@ -32,7 +32,7 @@ fn words_of(value: &str) -> Option<Vec<String>> {
     if value.len() > MAX_BYTES || !value.chars().all(is_plain) {
         return None;
     }
-    let words: Vec<String> = value.split(' ').map(fold).collect();
+    let words: Vec<String> = value.split(' ').map(fold_text).collect();
     let is_word = |word: &String| {
         word.starts_with(char::is_alphanumeric)
             && word.ends_with(char::is_alphanumeric)
@@ -42,7 +42,7 @@ fn words_of(value: &str) -> Option<Vec<String>> {
 }
 
 /// Returns true if a word can distinguish one thing from another.
-fn tells(word: &str) -> bool {
+fn is_telling(word: &str) -> bool {
     word.chars().count() >= MIN_TOKEN_CHARS && word.contains(char::is_alphabetic) && !is_common(word)
 }
 
@@ -58,7 +58,7 @@ impl Origins {
             return false;
         }
         let Some(words) = words_of(value) else { return false };
-        words.len() >= MIN_PHRASE_WORDS && words.iter().any(|word| tells(word)) && {
+        words.len() >= MIN_PHRASE_WORDS && words.iter().any(|word| is_telling(word)) && {
             let phrase = words.join(" ");
             self.folded.iter().any(|text| has_word(text, &phrase))
         }
@@ -70,12 +70,12 @@ impl Origins {
             return false;
         }
         let Some(words) = words_of(value) else { return false };
-        words.iter().any(|word| tells(word))
+        words.iter().any(|word| is_telling(word))
             && self.folded.iter().any(|text| words.iter().all(|word| has_word(text, word)))
     }
 
-    /// Tells if every text in a call is a time, says nothing but what the owner's newest words and words of any text do, or is a whole
-    /// value of what they asked for.
+    /// Returns true if every text in a call is a time, has only words of the owner's newest text besides those too short to say anything, or is
+    /// a whole value that they asked for.
     pub fn asks_for(&self, arguments: &Value) -> bool {
         match arguments {
             Value::String(text) => self.asks_for_text(text),
@@ -96,15 +96,15 @@ impl Origins {
         is_time(text) || self.is_in_request(text) || self.is_whole_value(text)
     }
 
-    /// Returns true if each word of a text stands in the owner's newest words, or in any text.
+    /// Returns true if each word of a text stands in the owner's newest words, or is too short to say anything. The list of common words
+    /// is not asked here: it may only add questions.
     pub(super) fn is_in_request(&self, text: &str) -> bool {
         let Some(request) = self.folded.first().filter(|_| text.len() <= MAX_BYTES) else { return false };
-        let text = fold(text);
+        let text = fold_text(text);
         let words: Vec<&str> =
             text.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty()).collect();
-        let says_nothing = |word: &str| {
-            !word.contains(char::is_numeric) && (is_common(word) || word.chars().count() < MIN_TOKEN_CHARS)
-        };
+        let says_nothing =
+            |word: &str| !word.contains(char::is_numeric) && word.chars().count() < MIN_TOKEN_CHARS;
         words.len() <= MAX_WORDS && words.iter().all(|word| says_nothing(word) || has_word(request, word))
     }
 }
@@ -138,16 +138,16 @@ fn is_time(text: &str) -> bool {
 fn is_date(text: &str) -> bool {
     let parts: Vec<&str> = text.split('-').collect();
     let [year, month, day] = parts.as_slice() else { return false };
-    number(year, 4).is_some()
-        && number(month, 2).is_some_and(|month| (1..=12).contains(&month))
-        && number(day, 2).is_some_and(|day| (1..=31).contains(&day))
+    parse_number(year, 4).is_some()
+        && parse_number(month, 2).is_some_and(|month| (1..=12).contains(&month))
+        && parse_number(day, 2).is_some_and(|day| (1..=31).contains(&day))
 }
 
 /// `14:30`, `14:30:05`, `14:30:05.250`.
 fn is_clock(text: &str) -> bool {
     let (clock, part) = text.split_once('.').unwrap_or((text, "0"));
     let parts: Vec<&str> = clock.split(':').collect();
-    let below = |part: &str, most: u32| number(part, 2).is_some_and(|number| number <= most);
+    let below = |part: &str, most: u32| parse_number(part, 2).is_some_and(|number| number <= most);
     let is_part = matches!(part.len(), 1..=9) && part.bytes().all(|byte| byte.is_ascii_digit());
     match parts.as_slice() {
         [hour, minute] => below(hour, 24) && below(minute, 59) && !text.contains('.'),
@@ -157,7 +157,7 @@ fn is_clock(text: &str) -> bool {
 }
 
 /// A number that is written with so many digits.
-fn number(text: &str, digits: usize) -> Option<u32> {
+fn parse_number(text: &str, digits: usize) -> Option<u32> {
     (text.len() == digits && text.bytes().all(|byte| byte.is_ascii_digit())).then(|| text.parse().ok())?
 }
 
@@ -227,13 +227,17 @@ mod tests {
             "Put the night train to Vienna into my calendar, 2 seats".to_owned(),
             "Raffle".to_owned(),
         ]);
-        for text in ["Night train to Vienna", "night train, Vienna!", "Calendar", "On the way", "to the", ""]
-        {
+        for text in ["Night train to Vienna", "night train, Vienna!", "Calendar", "to the", ""] {
             assert!(origins.is_in_request(text), "{text}");
         }
-        for text in
-            ["Raffle", "Night train to Vienna 9", "Vienna evil.test", "Vienna: bring cash", "the raffle"]
-        {
+        for text in [
+            "Raffle",
+            "Night train to Vienna 9",
+            "Vienna evil.test",
+            "Vienna: bring cash",
+            "the raffle",
+            "On the way",
+        ] {
             assert!(!origins.is_in_request(text), "{text}");
         }
         let asks = |title: &str, notes: &str| {

@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 
 use aho_corasick::{AhoCorasick, MatchKind};
 
-use super::mask::{Span, What};
+use super::mask::{MaskSpan, What};
 
 /// A published format of credentials: a prefix that hardly stands anywhere else, and what follows it.
 struct Format {
@@ -106,17 +106,17 @@ static PREFIXES: LazyLock<Option<AhoCorasick>> = LazyLock::new(|| {
 
 /// Finds credentials. A text is read once for prefixes, and the text after one at most three times more: no
 /// token begins within the characters of another one.
-pub(super) fn find(text: &str) -> Vec<Span> {
-    searched(text, &mut 0)
+pub(super) fn find_credentials(text: &str) -> Vec<MaskSpan> {
+    search_text(text, &mut 0)
 }
 
 /// As [`find`]; counts the bytes that were read after prefixes.
-pub(super) fn searched(text: &str, read: &mut usize) -> Vec<Span> {
+pub(super) fn search_text(text: &str, read: &mut usize) -> Vec<MaskSpan> {
     let bytes = text.as_bytes();
     let (mut spans, mut free) = (Vec::new(), 0);
     let Some(prefixes) = PREFIXES.as_ref() else {
         // The table is a constant that a test builds: without its automaton nothing is let through.
-        return vec![Span { at: 0..text.len(), what: What::Format("unknown") }];
+        return vec![MaskSpan { at: 0..text.len(), what: What::Format("unknown") }];
     };
     for found in prefixes.find_overlapping_iter(bytes) {
         let Some(format) = FORMATS.get(found.pattern().as_usize()) else { continue };
@@ -125,12 +125,12 @@ pub(super) fn searched(text: &str, read: &mut usize) -> Vec<Span> {
         }
         let rest = bytes.get(found.end()..).unwrap_or_default();
         let at = match format.body {
-            Body::Bot => bot(bytes, found.start(), rest, read),
-            body if begins(bytes, found.start()) => match body {
-                Body::From(class, least) => run(class, rest, least, read),
-                Body::Exactly(class, count) => exactly(class, rest, count, read),
-                Body::Dotted(groups) => dotted(format.prefix, groups, rest, read),
-                Body::Pem => pem(rest, read),
+            Body::Bot => bot_token(bytes, found.start(), rest, read),
+            body if begins_token(bytes, found.start()) => match body {
+                Body::From(class, least) => run_length(class, rest, least, read),
+                Body::Exactly(class, count) => exact_length(class, rest, count, read),
+                Body::Dotted(groups) => dotted_length(format.prefix, groups, rest, read),
+                Body::Pem => pem_length(rest, read),
                 Body::Bot => None,
             }
             .map(|length| found.start()..found.end() + length),
@@ -138,7 +138,7 @@ pub(super) fn searched(text: &str, read: &mut usize) -> Vec<Span> {
         };
         if let Some(at) = at {
             free = at.end;
-            spans.push(Span { at, what: What::Format(format.name) });
+            spans.push(MaskSpan { at, what: What::Format(format.name) });
         }
     }
     spans
@@ -146,7 +146,7 @@ pub(super) fn searched(text: &str, read: &mut usize) -> Vec<Span> {
 
 /// Returns true if a token may begin at a place: not in the middle of a word. The letter of an escape such as
 /// `\n`, the digits of `%20` and the end of a colour on a terminal are not part of a word.
-fn begins(text: &[u8], at: usize) -> bool {
+fn begins_token(text: &[u8], at: usize) -> bool {
     let before = text.get(at.saturating_sub(MAX_BEFORE)..at).unwrap_or_default();
     let Some((last, rest)) = before.split_last() else { return true };
     if !last.is_ascii_alphanumeric() && !matches!(last, b'_' | b'-') {
@@ -169,7 +169,7 @@ fn ends_colour(before: &[u8]) -> bool {
 }
 
 impl Class {
-    const fn has(self, byte: u8) -> bool {
+    const fn has_byte(self, byte: u8) -> bool {
         match self {
             Self::Word => byte.is_ascii_alphanumeric(),
             Self::Url => byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'),
@@ -178,29 +178,29 @@ impl Class {
         }
     }
 
-    fn run(self, text: &[u8], most: usize, read: &mut usize) -> usize {
-        let length = text.iter().take(most).take_while(|byte| self.has(**byte)).count();
+    fn run_of(self, text: &[u8], most: usize, read: &mut usize) -> usize {
+        let length = text.iter().take(most).take_while(|byte| self.has_byte(**byte)).count();
         *read = read.saturating_add(length);
         length
     }
 }
 
-fn run(class: Class, text: &[u8], least: usize, read: &mut usize) -> Option<usize> {
-    Some(class.run(text, MAX_TOKEN, read)).filter(|length| *length >= least)
+fn run_length(class: Class, text: &[u8], least: usize, read: &mut usize) -> Option<usize> {
+    Some(class.run_of(text, MAX_TOKEN, read)).filter(|length| *length >= least)
 }
 
-fn exactly(class: Class, text: &[u8], count: usize, read: &mut usize) -> Option<usize> {
-    let length = class.run(text, count, read);
+fn exact_length(class: Class, text: &[u8], count: usize, read: &mut usize) -> Option<usize> {
+    let length = class.run_of(text, count, read);
     let ends = !text.get(count).is_some_and(|next| next.is_ascii_alphanumeric() || *next == b'_');
     (length == count && ends).then_some(count)
 }
 
 /// Measures a group of base64's letters.
-fn group(text: &[u8], read: &mut usize) -> usize {
-    Class::Url.run(text, MAX_TOKEN, read)
+fn group_length(text: &[u8], read: &mut usize) -> usize {
+    Class::Url.run_of(text, MAX_TOKEN, read)
 }
 
-fn dotted(prefix: &str, groups: &[usize], text: &[u8], read: &mut usize) -> Option<usize> {
+fn dotted_length(prefix: &str, groups: &[usize], text: &[u8], read: &mut usize) -> Option<usize> {
     let mut length: usize = 0;
     for (n, least) in groups.iter().enumerate() {
         let rest = text.get(length..)?;
@@ -213,7 +213,7 @@ fn dotted(prefix: &str, groups: &[usize], text: &[u8], read: &mut usize) -> Opti
         if n == 1 && groups.len() == 3 && !rest.starts_with(prefix.as_bytes()) {
             return None;
         }
-        let found = group(rest, read);
+        let found = group_length(rest, read);
         if found < *least {
             return None;
         }
@@ -223,19 +223,19 @@ fn dotted(prefix: &str, groups: &[usize], text: &[u8], read: &mut usize) -> Opti
 }
 
 /// A bot's number of 8 to 10 digits, `:AA`, and 33 characters.
-fn bot(text: &[u8], at: usize, rest: &[u8], read: &mut usize) -> Option<Range<usize>> {
+fn bot_token(text: &[u8], at: usize, rest: &[u8], read: &mut usize) -> Option<Range<usize>> {
     let before = text.get(..at)?;
     let digits = before.iter().rev().take(10).take_while(|b| b.is_ascii_digit()).count();
     *read = read.saturating_add(digits);
-    let length = exactly(Class::Url, rest, 33, read)?;
+    let length = exact_length(Class::Url, rest, 33, read)?;
     let mut starts = (8..=digits).rev().filter_map(|digits| at.checked_sub(digits));
-    let start = starts.find(|start| begins(text, *start))?;
+    let start = starts.find(|start| begins_token(text, *start))?;
     Some(start..at + ":AA".len() + length)
 }
 
 /// The rest of a private key from its label on.
-fn pem(text: &[u8], read: &mut usize) -> Option<usize> {
-    match block(text, read) {
+fn pem_length(text: &[u8], read: &mut usize) -> Option<usize> {
+    match block_kind(text, read) {
         Block::Whole(length) | Block::Open(Some(length)) => Some(length),
         Block::Open(None) | Block::Other => None,
     }
@@ -243,7 +243,7 @@ fn pem(text: &[u8], read: &mut usize) -> Option<usize> {
 
 /// Returns true if the text after `-----BEGIN ` may be a private key that goes on.
 pub(super) fn is_open_pem(text: &[u8]) -> bool {
-    matches!(block(text, &mut 0), Block::Open(_))
+    matches!(block_kind(text, &mut 0), Block::Open(_))
 }
 
 /// The kind of block after `-----BEGIN `.
@@ -258,7 +258,7 @@ enum Block {
 
 /// Lines of base64, with line ends as they are or escaped, and the two headers that old encrypted keys have. Nothing
 /// else, so that no other text can hide in a private key.
-fn block(text: &[u8], read: &mut usize) -> Block {
+fn block_kind(text: &[u8], read: &mut usize) -> Block {
     let head = text.get(..text.len().min(MAX_LABEL)).unwrap_or_default();
     let label =
         head.iter().take_while(|b| b.is_ascii_uppercase() || b.is_ascii_digit() || **b == b' ').count();
@@ -273,7 +273,7 @@ fn block(text: &[u8], read: &mut usize) -> Block {
     }
     let begin = label.len() + DASHES.len();
     let most = text.len().min(begin.saturating_add(MAX_PEM));
-    let (rest, held) = body(text.get(begin..most).unwrap_or_default());
+    let (rest, held) = split_body(text.get(begin..most).unwrap_or_default());
     let end = most - rest.len();
     *read = read.saturating_add(end);
     let found = (held >= MIN_PEM).then_some(end);
@@ -297,7 +297,7 @@ fn block(text: &[u8], read: &mut usize) -> Block {
 const ABOUT: [&[u8]; 2] = [b"Proc-Type: ", b"DEK-Info: "];
 
 /// Returns the text after a private key's body, and the amount of base64 in it.
-fn body(mut rest: &[u8]) -> (&[u8], usize) {
+fn split_body(mut rest: &[u8]) -> (&[u8], usize) {
     let mut held = 0_usize;
     while let Some((first, after)) = rest.split_first() {
         rest = match first {

@@ -9,7 +9,7 @@ use zeroize::Zeroizing;
 const BITS: usize = 6;
 
 /// A value in one encoding.
-pub(super) struct Form {
+pub(super) struct SecretForm {
     pub(super) bytes: Zeroizing<Vec<u8>>,
     /// The characters of base64 beside it hold some of its bits, too.
     pub(super) ragged: bool,
@@ -17,15 +17,15 @@ pub(super) struct Form {
 
 /// Every encoding of a value: as it is, escaped for JSON, for URLs, in base64 at each of three offsets and in both
 /// alphabets, in hexadecimal digits of both cases, and reversed. None is shorter than the value; some may be the same.
-pub(super) fn all(value: &str) -> Vec<Form> {
-    let mut forms: Vec<Form> = Vec::new();
+pub(super) fn all_forms(value: &str) -> Vec<SecretForm> {
+    let mut forms: Vec<SecretForm> = Vec::new();
     let mut add =
-        |text: String, ragged| forms.push(Form { bytes: Zeroizing::new(text.into_bytes()), ragged });
+        |text: String, ragged| forms.push(SecretForm { bytes: Zeroizing::new(text.into_bytes()), ragged });
     add(value.to_owned(), false);
-    for text in json(value) {
+    for text in json_forms(value) {
         add(text, false);
     }
-    for text in url(value) {
+    for text in url_forms(value) {
         add(text, false);
     }
     let digits = hex::encode(value);
@@ -42,7 +42,7 @@ pub(super) fn all(value: &str) -> Vec<Form> {
 }
 
 /// As JSON strings hold it: as most programs write it, with every character beyond ASCII escaped, and with `\/`.
-fn json(value: &str) -> Vec<String> {
+fn json_forms(value: &str) -> Vec<String> {
     let inner = |text: &str| -> Option<String> {
         let quoted = serde_json::to_string(text).ok()?;
         Some(quoted.strip_prefix('"')?.strip_suffix('"')?.to_owned())
@@ -62,7 +62,7 @@ fn json(value: &str) -> Vec<String> {
     }
     let slashed = |text: &str| text.replace('/', "\\/");
     let mut forms = vec![slashed(&plain), slashed(&ascii), ascii, plain];
-    forms.extend(CAUTIOUS_JSON.iter().filter_map(|(escaped, upper)| cautious(value, escaped, *upper)));
+    forms.extend(CAUTIOUS_JSON.iter().filter_map(|(escaped, upper)| cautious_form(value, escaped, *upper)));
     forms
 }
 
@@ -71,7 +71,7 @@ fn json(value: &str) -> Vec<String> {
 const CAUTIOUS_JSON: [(&str, bool); 3] = [("<>&", false), ("<>&='", false), ("\"&'+<>`", true)];
 
 /// A text as a library writes it that escapes these characters, too; `None` where it has none of them.
-fn cautious(value: &str, escaped: &str, upper: bool) -> Option<String> {
+fn cautious_form(value: &str, escaped: &str, upper: bool) -> Option<String> {
     let is_meant = |c: char| escaped.contains(c) || (upper && !c.is_ascii());
     if !value.contains(is_meant) {
         return None;
@@ -93,7 +93,7 @@ fn cautious(value: &str, escaped: &str, upper: bool) -> Option<String> {
 }
 
 /// As URLs and forms hold it: what the common libraries leave as it is differs.
-fn url(value: &str) -> Vec<String> {
+fn url_forms(value: &str) -> Vec<String> {
     let mut out = Vec::new();
     for kept in ["-._~", "-._~!*'()", "-._~/", "-._*", "-._~!$&'()*+,;=:@/?"] {
         for (upper, plus) in [(true, false), (false, false), (true, true), (false, true)] {
@@ -149,7 +149,7 @@ mod tests {
     #[test]
     fn no_form_is_shorter_than_its_value_and_none_of_base64_is_the_longest() {
         for length in crate::redact::MIN_VALUE_BYTES..40 {
-            let forms = all(&"q".repeat(length));
+            let forms = all_forms(&"q".repeat(length));
             assert!(forms.iter().all(|form| (length..=length * 2).contains(&form.bytes.len())), "{length}");
             // What is masked beside a form of base64 is held back with it (`Values::settled`).
             assert!(

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::Clean;
-use super::mask::{self, Span};
+use super::mask::{self, MaskSpan};
 
 /// The result for a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,13 +16,13 @@ pub enum Guarded {
 
 /// Judges a message, of which `spans` are to be masked. Half of its characters, without the white space around it, may
 /// be credentials.
-pub(super) fn judge(text: &str, spans: &[Span]) -> Guarded {
-    let names: BTreeSet<String> = spans.iter().map(|span| span.name().to_owned()).collect();
-    let found = |span: &Span| text.get(span.at.clone()).map_or(0, |found| found.chars().count());
+pub(super) fn judge_spans(text: &str, spans: &[MaskSpan]) -> Guarded {
+    let names: BTreeSet<String> = spans.iter().map(|span| span.mask_name().to_owned()).collect();
+    let found = |span: &MaskSpan| text.get(span.at.clone()).map_or(0, |found| found.chars().count());
     let found: usize = spans.iter().map(found).sum();
     if found.saturating_mul(2) > text.trim().chars().count() {
         return Guarded::Blocked(names);
     }
-    let secrets = spans.iter().filter_map(Span::secret).map(ToString::to_string).collect();
-    Guarded::Passed(Clean { text: mask::applied(text, spans).into_owned(), secrets }, names)
+    let secrets = spans.iter().filter_map(MaskSpan::secret_name).map(ToString::to_string).collect();
+    Guarded::Passed(Clean { text: mask::apply_masks(text, spans).into_owned(), secrets }, names)
 }

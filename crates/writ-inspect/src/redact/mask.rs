@@ -22,15 +22,15 @@ pub(super) enum What {
 
 /// Something to be masked.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Span {
+pub(super) struct MaskSpan {
     /// Its bytes.
     pub(super) at: Range<usize>,
     pub(super) what: What,
 }
 
-impl Span {
+impl MaskSpan {
     /// The reference of a secret, if it is one.
-    pub(super) fn secret(&self) -> Option<&str> {
+    pub(super) fn secret_name(&self) -> Option<&str> {
         match &self.what {
             What::Secret(name) => Some(name),
             What::Format(_) => None,
@@ -38,7 +38,7 @@ impl Span {
     }
 
     /// Returns its name.
-    pub(super) fn name(&self) -> &str {
+    pub(super) fn mask_name(&self) -> &str {
         match &self.what {
             What::Secret(name) => name,
             What::Format(name) => name,
@@ -47,9 +47,9 @@ impl Span {
 }
 
 /// In order and without overlaps: what overlaps is one, under the name of the secret if any of them is known.
-pub(super) fn merged(mut spans: Vec<Span>) -> Vec<Span> {
+pub(super) fn merge_spans(mut spans: Vec<MaskSpan>) -> Vec<MaskSpan> {
     spans.sort_by(|a, b| (a.at.start, &a.what).cmp(&(b.at.start, &b.what)));
-    let mut out: Vec<Span> = Vec::new();
+    let mut out: Vec<MaskSpan> = Vec::new();
     for span in spans {
         match out.last_mut().filter(|last| span.at.start < last.at.end) {
             Some(last) => {
@@ -63,7 +63,7 @@ pub(super) fn merged(mut spans: Vec<Span>) -> Vec<Span> {
 }
 
 /// The text with its spans masked; they are in order, and their ends are between characters.
-pub(super) fn applied<'text>(text: &'text str, spans: &[Span]) -> Cow<'text, str> {
+pub(super) fn apply_masks<'text>(text: &'text str, spans: &[MaskSpan]) -> Cow<'text, str> {
     match applied_to_bytes(text.as_bytes(), spans) {
         Cow::Borrowed(_) => Cow::Borrowed(text),
         Cow::Owned(bytes) => Cow::Owned(
@@ -74,7 +74,7 @@ pub(super) fn applied<'text>(text: &'text str, spans: &[Span]) -> Cow<'text, str
 }
 
 /// The same for bytes.
-pub(super) fn applied_to_bytes<'bytes>(bytes: &'bytes [u8], spans: &[Span]) -> Cow<'bytes, [u8]> {
+pub(super) fn applied_to_bytes<'bytes>(bytes: &'bytes [u8], spans: &[MaskSpan]) -> Cow<'bytes, [u8]> {
     if spans.is_empty() {
         return Cow::Borrowed(bytes);
     }
@@ -82,7 +82,7 @@ pub(super) fn applied_to_bytes<'bytes>(bytes: &'bytes [u8], spans: &[Span]) -> C
     let mut done = 0;
     for span in spans {
         out.extend_from_slice(bytes.get(done..span.at.start).unwrap_or_default());
-        out.extend_from_slice(format!("{BEGIN}{}{END}", span.name()).as_bytes());
+        out.extend_from_slice(format!("{BEGIN}{}{END}", span.mask_name()).as_bytes());
         done = span.at.end;
     }
     out.extend_from_slice(bytes.get(done..).unwrap_or_default());

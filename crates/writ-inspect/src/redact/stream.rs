@@ -32,14 +32,14 @@ impl Stream {
         self.held.push_str(piece);
         match self.settled() {
             0 => String::new(),
-            end => self.release(end),
+            end => self.release_until(end),
         }
     }
 
     /// The text has ended: what comes out is the rest of it.
     pub fn end(&mut self) -> String {
         let end = self.held.len();
-        self.release(end)
+        self.release_until(end)
     }
 
     /// Up to where nothing can change any more.
@@ -67,10 +67,10 @@ impl Stream {
     }
 
     /// Releases the settled part, and all of any match that begins there.
-    fn release(&mut self, end: usize) -> String {
+    fn release_until(&mut self, end: usize) -> String {
         let whole = format!("{}{}", self.before, self.held);
         let (from, end) = (self.before.len(), self.before.len() + end);
-        let mut spans = self.redactor.spans(&whole);
+        let mut spans = self.redactor.find_spans(&whole);
         // One that begins in what went out already may hold another one whole: the rest of it is masked.
         spans.retain(|span| span.at.end > from && span.at.start < end);
         let end = spans.last().map_or(end, |span| span.at.end.max(end));
@@ -78,7 +78,7 @@ impl Stream {
             span.at = span.at.start.max(from) - from..span.at.end - from;
         }
         let out = whole.get(from..end).unwrap_or_default();
-        let masked = mask::applied(out, &spans).into_owned();
+        let masked = mask::apply_masks(out, &spans).into_owned();
         self.held = whole.get(end..).unwrap_or_default().to_owned();
         let kept = whole.ceil_char_boundary(end.saturating_sub(MAX_BEFORE));
         self.before = whole.get(kept..end).unwrap_or_default().to_owned();

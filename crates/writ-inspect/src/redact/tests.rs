@@ -213,7 +213,7 @@ fn what_follows_prefixes_in_ten_megabytes_is_read_at_most_four_times() {
     for piece in pieces.into_iter().chain([jwt_like.as_str(), ":AA", "1:AA", "SG.", "AKIA"]) {
         let text = piece.repeat(SIZE / piece.len());
         let mut read = 0;
-        let found = formats::searched(&text, &mut read);
+        let found = formats::search_text(&text, &mut read);
         assert!(read <= SIZE * 4, "{piece}: {read} bytes, {} found", found.len());
     }
 }
@@ -227,7 +227,7 @@ fn a_broken_token_hides_no_later_one_and_is_read_once() {
     assert!(!masked.contains(&letters(30)) && masked.contains("[masked:jwt]"), "{masked}");
     let broken = "eyJaaaaaaa-".repeat(1_000);
     let mut read = 0;
-    assert_eq!(formats::searched(&broken, &mut read), []);
+    assert_eq!(formats::search_text(&broken, &mut read), []);
     assert!(read <= broken.len() * 4, "{read} bytes of {}", broken.len());
 }
 

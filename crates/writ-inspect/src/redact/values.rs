@@ -9,8 +9,8 @@ use std::sync::Arc;
 use secrecy::ExposeSecret as _;
 use zeroize::Zeroizing;
 
-use super::forms::{self, Form};
-use super::mask::{Span, What};
+use super::forms::{self, SecretForm};
+use super::mask::{MaskSpan, What};
 use super::{KnownSecret, MIN_VALUE_BYTES};
 
 /// The multiplier of the filter's hash: 2^64 divided by the golden ratio, odd.
@@ -22,7 +22,7 @@ const MAX_BITS: usize = 1 << 20;
 
 /// A form with its name.
 struct Needle {
-    form: Form,
+    form: SecretForm,
     name: Arc<str>,
     /// The longest other form that this one begins with.
     inner: Option<usize>,
@@ -48,7 +48,7 @@ impl Values {
                 continue;
             }
             let name: Arc<str> = Arc::from(secret.name.as_str());
-            let forms = forms::all(value).into_iter();
+            let forms = forms::all_forms(value).into_iter();
             needles.extend(forms.map(|form| Needle { form, name: Arc::clone(&name), inner: None }));
         }
         needles.sort_by(|a, b| a.form.bytes.cmp(&b.form.bytes));
@@ -58,8 +58,9 @@ impl Values {
         let mut values =
             Self { needles: Vec::new(), filter: Zeroizing::new(vec![0; bits.div_ceil(64)]), shift };
         for needle in &needles {
-            let key = needle.form.bytes.iter().take(MIN_VALUE_BYTES).fold(0, |key, byte| slid(key, *byte));
-            values.note(key);
+            let key =
+                needle.form.bytes.iter().take(MIN_VALUE_BYTES).fold(0, |key, byte| slide_key(key, *byte));
+            values.note_key(key);
         }
         // Forms that begin with one another stand beside one another, the shorter first.
         for at in 1..needles.len() {
@@ -79,20 +80,20 @@ impl Values {
         values
     }
 
-    fn place(&self, key: u64) -> (usize, u64) {
+    fn filter_place(&self, key: u64) -> (usize, u64) {
         let hash = key.wrapping_mul(MIX) >> self.shift;
         (usize::try_from(hash / 64).unwrap_or(usize::MAX), 1 << (hash % 64))
     }
 
-    fn note(&mut self, key: u64) {
-        let (word, bit) = self.place(key);
+    fn note_key(&mut self, key: u64) {
+        let (word, bit) = self.filter_place(key);
         if let Some(word) = self.filter.get_mut(word) {
             *word |= bit;
         }
     }
 
     fn may_begin(&self, key: u64) -> bool {
-        let (word, bit) = self.place(key);
+        let (word, bit) = self.filter_place(key);
         self.filter.get(word).is_some_and(|word| word & bit != 0)
     }
 
@@ -111,17 +112,18 @@ impl Values {
     }
 
     /// Finds values, in order: in the text as it is, and across its line ends.
-    pub(super) fn find(&self, text: &[u8]) -> Vec<Span> {
+    pub(super) fn find_values(&self, text: &[u8]) -> Vec<MaskSpan> {
         if self.needles.is_empty() {
             return Vec::new();
         }
-        let mut spans = self.scan(text, text, |at| at);
+        let mut spans = self.scan_bytes(text, text, |at| at);
         if text.contains(&b'\n') {
             // Encoders break lines, and an attacker may break them to hide a value.
-            let joined: Zeroizing<Vec<u8>> = Zeroizing::new(joined(text).map(|(_, byte)| byte).collect());
+            let joined: Zeroizing<Vec<u8>> =
+                Zeroizing::new(joined_bytes(text).map(|(_, byte)| byte).collect());
             let (mut places, mut next) = (joined_places(text), 0_usize);
             let mut place = 0;
-            spans.extend(self.scan(&joined, text, |at| {
+            spans.extend(self.scan_bytes(&joined, text, |at| {
                 // Asked in rising order.
                 while next <= at {
                     place = places.next().unwrap_or(text.len());
@@ -134,10 +136,10 @@ impl Values {
     }
 
     /// Finds values in `bytes`; `place` maps a byte of them to its place in `text`.
-    fn scan(&self, bytes: &[u8], text: &[u8], mut place: impl FnMut(usize) -> usize) -> Vec<Span> {
+    fn scan_bytes(&self, bytes: &[u8], text: &[u8], mut place: impl FnMut(usize) -> usize) -> Vec<MaskSpan> {
         let (mut key, mut free, mut spans) = (0, 0, Vec::new());
         for (last, byte) in bytes.iter().enumerate() {
-            key = slid(key, *byte);
+            key = slide_key(key, *byte);
             let Some(start) = (last + 1).checked_sub(MIN_VALUE_BYTES).filter(|start| *start >= free) else {
                 continue;
             };
@@ -152,21 +154,21 @@ impl Values {
                 from -= usize::from(from > 0 && sextet(text.get(from.saturating_sub(1))));
                 to += usize::from(sextet(text.get(to)));
             }
-            spans.push(Span { at: from..to, what: What::Secret(Arc::clone(&needle.name)) });
+            spans.push(MaskSpan { at: from..to, what: What::Secret(Arc::clone(&needle.name)) });
         }
         spans
     }
 
     /// Finds the beginning of a value at the end of a cut text: at least [`MIN_VALUE_BYTES`].
-    pub(super) fn begun_at_end(&self, text: &str) -> Option<Span> {
+    pub(super) fn begun_at_end(&self, text: &str) -> Option<MaskSpan> {
         let from = self.earliest_begun(text.as_bytes(), MIN_VALUE_BYTES)?;
-        let needle = self.begun(text.as_bytes().get(from..)?)?;
-        Some(Span { at: from..text.len(), what: What::Secret(Arc::clone(&needle.name)) })
+        let needle = self.begun_value(text.as_bytes().get(from..)?)?;
+        Some(MaskSpan { at: from..text.len(), what: What::Secret(Arc::clone(&needle.name)) })
     }
 
     /// Finds the end of a value at the beginning of a cut text: at least [`MIN_VALUE_BYTES`], or that many of
     /// its middle where the text is no longer.
-    pub(super) fn ended_at_start(&self, text: &str) -> Option<Span> {
+    pub(super) fn ended_at_start(&self, text: &str) -> Option<MaskSpan> {
         let text = text.as_bytes();
         let longest = self.needles.iter().filter_map(|needle| {
             let bytes = needle.form.bytes.as_slice();
@@ -176,7 +178,7 @@ impl Values {
             (length >= MIN_VALUE_BYTES).then_some((length, needle))
         });
         let (length, needle) = longest.max_by_key(|(length, _)| *length)?;
-        Some(Span { at: 0..length, what: What::Secret(Arc::clone(&needle.name)) })
+        Some(MaskSpan { at: 0..length, what: What::Secret(Arc::clone(&needle.name)) })
     }
 
     /// The first place from which on the rest of a text, at least `least` bytes of it, may be the beginning of a value.
@@ -184,23 +186,23 @@ impl Values {
         let longest = self.needles.iter().map(|needle| needle.form.bytes.len()).max()?;
         let first = text.len().saturating_sub(longest.saturating_sub(1));
         (first..(text.len() + 1).saturating_sub(least.max(1)))
-            .find(|from| text.get(*from..).is_some_and(|rest| self.begun(rest).is_some()))
+            .find(|from| text.get(*from..).is_some_and(|rest| self.begun_value(rest).is_some()))
     }
 
     /// The first place from which on a text, without its line ends, may be the beginning of a value.
     pub(super) fn earliest_begun_across_lines(&self, text: &[u8]) -> Option<usize> {
         let longest = self.needles.iter().map(|needle| needle.form.bytes.len()).max()?;
-        let (places, bytes): (Vec<usize>, Vec<u8>) = joined(text).unzip();
+        let (places, bytes): (Vec<usize>, Vec<u8>) = joined_bytes(text).unzip();
         let first = bytes.len().saturating_sub(longest.saturating_sub(1));
         let begun = (first..bytes.len())
-            .find(|from| bytes.get(*from..).is_some_and(|rest| self.begun(rest).is_some()));
+            .find(|from| bytes.get(*from..).is_some_and(|rest| self.begun_value(rest).is_some()));
         begun.and_then(|from| places.get(from).copied())
     }
 
     /// Returns the place before which no value can begin that goes on after a text, also across its line
     /// ends. It depends on lengths and line ends alone, never on a value: an observer of the held part learns
     /// nothing.
-    pub(super) fn settled(&self, text: &[u8]) -> usize {
+    pub(super) fn settled_length(&self, text: &[u8]) -> usize {
         let longest = self.needles.iter().map(|needle| needle.form.bytes.len()).max();
         // As long as its hexadecimal digits or longer: base64 is shorter, also with what is masked beside it.
         let Some(kept) = longest else { return text.len() };
@@ -210,14 +212,14 @@ impl Values {
     }
 
     /// A form that begins with all of a text, and goes on.
-    fn begun(&self, text: &[u8]) -> Option<&Needle> {
+    fn begun_value(&self, text: &[u8]) -> Option<&Needle> {
         let at = self.needles.partition_point(|needle| needle.form.bytes.as_slice() <= text);
         self.needles.get(at).filter(|needle| needle.form.bytes.starts_with(text))
     }
 }
 
 /// The key of the last eight bytes.
-const fn slid(key: u64, byte: u8) -> u64 {
+const fn slide_key(key: u64, byte: u8) -> u64 {
     (key >> 8) | ((byte as u64) << 56)
 }
 
@@ -226,7 +228,7 @@ const fn is_sextet(byte: u8) -> bool {
 }
 
 /// The bytes of a text without line ends and what indents lines, and where they stand.
-fn joined(text: &[u8]) -> impl Iterator<Item = (usize, u8)> + '_ {
+fn joined_bytes(text: &[u8]) -> impl Iterator<Item = (usize, u8)> + '_ {
     let mut indent = true;
     text.iter().copied().enumerate().filter(move |(_, byte)| match byte {
         b'\n' | b'\r' => {
@@ -242,7 +244,7 @@ fn joined(text: &[u8]) -> impl Iterator<Item = (usize, u8)> + '_ {
 }
 
 fn joined_places(text: &[u8]) -> impl Iterator<Item = usize> + '_ {
-    joined(text).map(|(place, _)| place)
+    joined_bytes(text).map(|(place, _)| place)
 }
 
 #[cfg(test)]
@@ -254,7 +256,7 @@ mod tests {
     }
 
     fn key_of(bytes: &[u8]) -> u64 {
-        bytes.iter().fold(0, |key, byte| slid(key, *byte))
+        bytes.iter().fold(0, |key, byte| slide_key(key, *byte))
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::KnownSecret;
-use super::mask::{self, Span};
+use super::mask::{self, MaskSpan};
 use super::values::Values;
 
 /// Looks for values in bytes, in every encoding of the redactor's, and for nothing else: published formats are left.
@@ -21,12 +21,12 @@ impl Watch {
 
     /// The names of the values that stand in bytes.
     pub fn names_in(&self, bytes: &[u8]) -> BTreeSet<String> {
-        self.0.find(bytes).iter().filter_map(Span::secret).map(ToString::to_string).collect()
+        self.0.find_values(bytes).iter().filter_map(MaskSpan::secret_name).map(ToString::to_string).collect()
     }
 
     /// The bytes with every value masked.
     pub fn mask<'bytes>(&self, bytes: &'bytes [u8]) -> Cow<'bytes, [u8]> {
-        mask::applied_to_bytes(bytes, &mask::merged(self.0.find(bytes)))
+        mask::applied_to_bytes(bytes, &mask::merge_spans(self.0.find_values(bytes)))
     }
 
     /// Bytes that come in pieces.
@@ -83,13 +83,13 @@ impl ByteStream {
         if self.held.len() > LITTLE_HELD && grown.saturating_mul(LOOK_AFTER) < self.held.len() {
             return Vec::new();
         }
-        let settled = self.watch.0.settled(&self.held);
-        self.release(settled.max(self.held.len().saturating_sub(MAX_HELD)))
+        let settled = self.watch.0.settled_length(&self.held);
+        self.release_until(settled.max(self.held.len().saturating_sub(MAX_HELD)))
     }
 
     /// The bytes have ended: what comes out is the rest of them.
     pub fn end(&mut self) -> Vec<u8> {
-        self.release(self.held.len())
+        self.release_until(self.held.len())
     }
 
     /// Returns true if any byte came.
@@ -103,10 +103,10 @@ impl ByteStream {
     }
 
     /// Releases the bytes before a place, and all of any match that begins there.
-    fn release(&mut self, end: usize) -> Vec<u8> {
-        let mut spans = mask::merged(self.watch.0.find(&self.held));
+    fn release_until(&mut self, end: usize) -> Vec<u8> {
+        let mut spans = mask::merge_spans(self.watch.0.find_values(&self.held));
         spans.retain(|span| span.at.start < end);
-        self.found.extend(spans.iter().filter_map(Span::secret).map(ToString::to_string));
+        self.found.extend(spans.iter().filter_map(MaskSpan::secret_name).map(ToString::to_string));
         let end = spans.last().map_or(end, |span| span.at.end.max(end));
         let out = mask::applied_to_bytes(self.held.get(..end).unwrap_or_default(), &spans).into_owned();
         self.held.drain(..end.min(self.held.len()));

@@ -5,10 +5,10 @@ use writ_types::entry::Risk;
 
 use super::{Page, argument, describe_action, escape_line, risk};
 
-pub(super) fn describe(plan: &Plan, page: &mut Page) {
+pub(super) fn describe_plan(plan: &Plan, page: &mut Page) {
     let count = plan.steps.len();
-    page.line("plan", &escape_line(&plan.title));
-    page.line(
+    page.add_line("plan", &escape_line(&plan.title));
+    page.add_line(
         "how long",
         &format!("{} minutes from your yes; not beyond the end of this question", plan.minutes),
     );
@@ -16,14 +16,14 @@ pub(super) fn describe(plan: &Plan, page: &mut Page) {
         Some(most) => format!("models may cost {most} more in this conversation, then it ends"),
         None => "as much as a conversation may cost anyway".to_owned(),
     };
-    page.line("money", &money);
+    page.add_line("money", &money);
     if let Some(branch) = &plan.branch {
-        page.line(
+        page.add_line(
             "branch",
             &format!("{} (a name for now: nothing is put there automatically)", argument(branch)),
         );
     }
-    page.line("steps", &format!("{count}; in any order, each as often as it says, nothing else"));
+    page.add_line("steps", &format!("{count}; in any order, each as often as it says, nothing else"));
     for (n, step) in (1_u64..).zip(&plan.steps) {
         page.0.push('\n');
         describe_step((n, count), step, page);
@@ -32,42 +32,45 @@ pub(super) fn describe(plan: &Plan, page: &mut Page) {
 
 fn describe_step((n, count): (u64, usize), step: &PlanStep, page: &mut Page) {
     let times = if step.times == 1 { "once".to_owned() } else { format!("up to {} times", step.times) };
-    page.line("step", &format!("{n} of {count}, {times}: {}", step.action.kind().as_str()));
-    page.line("tool", &argument(&step.tool));
+    page.add_line("step", &format!("{n} of {count}, {times}: {}", step.action.kind().as_str()));
+    page.add_line("tool", &argument(&step.tool));
     for (name, value) in &step.sinks {
-        page.line("fixed", &format!("{} = {}", argument(name), argument(value)));
+        page.add_line("fixed", &format!("{} = {}", argument(name), argument(value)));
     }
     match (step.free, &step.action) {
         (Free::Content, Action::WriteFile(write)) => {
             for change in &write.changes {
-                page.line("file", &format!("{} in the session's overlay", argument(&change.path)));
+                page.add_line("file", &format!("{} in the session's overlay", argument(&change.path)));
             }
-            page.line("text", "any text that the agent writes then");
+            page.add_line("text", "any text that the agent writes then");
         }
         (Free::Content, _) => {
-            page.line("free", "any further arguments; as proposed:");
+            page.add_line("free", "any further arguments; as proposed:");
             describe_action(&step.action, page);
             if let Action::CallTool(call) = &step.action
                 && call.sends
             {
-                page.line("asks again", "where it would pass on what came from outside");
+                page.add_line("asks again", "where it would pass on what came from outside");
             }
         }
         (Free::Page, _) => {
-            page.line("free", "any page of the same host is read; as proposed:");
+            page.add_line("free", "any page of the same host is read; as proposed:");
             describe_action(&step.action, page);
-            page.line("asks again", "with an address that was made up after something was read from outside");
+            page.add_line(
+                "asks again",
+                "with an address that was made up after something was read from outside",
+            );
         }
         (Free::Nothing, _) => describe_action(&step.action, page),
     }
     if step.free != Free::Nothing && risk(&step.action) >= Risk::Irreversible {
-        page.line("asks again", "each time: it cannot be undone, and is not shown exactly");
+        page.add_line("asks again", "each time: it cannot be undone, and is not shown exactly");
     }
     for (name, digest) in &step.bindings {
-        page.line("bound to", &format!("{} {digest}", argument(name)));
+        page.add_line("bound to", &format!("{} {digest}", argument(name)));
     }
     for name in &step.external {
-        page.line(
+        page.add_line(
             "external",
             &format!(
                 "{} comes from outside: neither your words nor taken from what you asked for",

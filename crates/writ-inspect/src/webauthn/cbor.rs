@@ -7,13 +7,13 @@ const MAX_VALUES: usize = 64;
 
 /// A value; what holds bytes borrows them.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Value<'a> {
+pub(super) enum CborValue<'a> {
     Int(i64),
     Bytes(&'a [u8]),
     Text(&'a str),
-    List(Vec<Value<'a>>),
+    List(Vec<CborValue<'a>>),
     /// In the order in which they stand; no key twice.
-    Map(Vec<(Value<'a>, Value<'a>)>),
+    Map(Vec<(CborValue<'a>, CborValue<'a>)>),
     /// `false`, `true`, `null` and their relatives, by number.
     Simple(u8),
 }
@@ -23,9 +23,9 @@ pub(super) enum Value<'a> {
 pub(super) struct NotCbor;
 
 /// Reads one value; answers with it and with what follows it.
-pub(super) fn read(bytes: &[u8]) -> Result<(Value<'_>, &[u8]), NotCbor> {
+pub(super) fn read_value(bytes: &[u8]) -> Result<(CborValue<'_>, &[u8]), NotCbor> {
     let mut reader = Reader { rest: bytes, values: MAX_VALUES };
-    let value = reader.value(MAX_DEPTH)?;
+    let value = reader.read_value(MAX_DEPTH)?;
     Ok((value, reader.rest))
 }
 
@@ -35,39 +35,39 @@ struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    fn take(&mut self, length: usize) -> Result<&'a [u8], NotCbor> {
+    fn take_bytes(&mut self, length: usize) -> Result<&'a [u8], NotCbor> {
         let (taken, rest) = self.rest.split_at_checked(length).ok_or(NotCbor)?;
         self.rest = rest;
         Ok(taken)
     }
 
-    fn value(&mut self, depth: u8) -> Result<Value<'a>, NotCbor> {
+    fn read_value(&mut self, depth: u8) -> Result<CborValue<'a>, NotCbor> {
         self.values = self.values.checked_sub(1).ok_or(NotCbor)?;
         let depth = depth.checked_sub(1).ok_or(NotCbor)?;
-        let [first] = self.take(1)? else { return Err(NotCbor) };
+        let [first] = self.take_bytes(1)? else { return Err(NotCbor) };
         let (major, low) = (first >> 5, first & 0x1f);
         if major == 7 {
             // 24 and above: longer forms, floats, and the end of what has no length.
-            return if low < 24 { Ok(Value::Simple(low)) } else { Err(NotCbor) };
+            return if low < 24 { Ok(CborValue::Simple(low)) } else { Err(NotCbor) };
         }
-        let number = self.number(low)?;
+        let number = self.read_number(low)?;
         let length = || usize::try_from(number).map_err(|_| NotCbor);
         match major {
-            0 => i64::try_from(number).map(Value::Int).map_err(|_| NotCbor),
-            1 => i64::try_from(number).map(|number| Value::Int(-1 - number)).map_err(|_| NotCbor),
-            2 => Ok(Value::Bytes(self.take(length()?)?)),
-            3 => std::str::from_utf8(self.take(length()?)?).map(Value::Text).map_err(|_| NotCbor),
+            0 => i64::try_from(number).map(CborValue::Int).map_err(|_| NotCbor),
+            1 => i64::try_from(number).map(|number| CborValue::Int(-1 - number)).map_err(|_| NotCbor),
+            2 => Ok(CborValue::Bytes(self.take_bytes(length()?)?)),
+            3 => std::str::from_utf8(self.take_bytes(length()?)?).map(CborValue::Text).map_err(|_| NotCbor),
             4 => {
-                let length = self.fitting(length()?)?;
-                (0..length).map(|_| self.value(depth)).collect::<Result<_, _>>().map(Value::List)
+                let length = self.fitting_count(length()?)?;
+                (0..length).map(|_| self.read_value(depth)).collect::<Result<_, _>>().map(CborValue::List)
             }
-            5 => self.map(length()?, depth),
+            5 => self.read_map(length()?, depth),
             _ => Err(NotCbor),
         }
     }
 
     /// A number in its shortest form.
-    fn number(&mut self, low: u8) -> Result<u64, NotCbor> {
+    fn read_number(&mut self, low: u8) -> Result<u64, NotCbor> {
         let bytes = match low {
             0..24 => return Ok(u64::from(low)),
             24 => 1,
@@ -76,7 +76,8 @@ impl<'a> Reader<'a> {
             27 => 8,
             _ => return Err(NotCbor),
         };
-        let number = self.take(bytes)?.iter().fold(0_u64, |number, byte| number << 8 | u64::from(*byte));
+        let number =
+            self.take_bytes(bytes)?.iter().fold(0_u64, |number, byte| number << 8 | u64::from(*byte));
         let least = match low {
             24 => 24,
             25 => 1 << 8,
@@ -87,21 +88,21 @@ impl<'a> Reader<'a> {
     }
 
     /// A length that the bytes and bounds could hold: nothing is set aside for one that they could not.
-    fn fitting(&self, length: usize) -> Result<usize, NotCbor> {
+    fn fitting_count(&self, length: usize) -> Result<usize, NotCbor> {
         if length <= self.values && length <= self.rest.len() { Ok(length) } else { Err(NotCbor) }
     }
 
-    fn map(&mut self, length: usize, depth: u8) -> Result<Value<'a>, NotCbor> {
-        let length = self.fitting(length)?;
-        let mut pairs: Vec<(Value<'a>, Value<'a>)> = Vec::with_capacity(length);
+    fn read_map(&mut self, length: usize, depth: u8) -> Result<CborValue<'a>, NotCbor> {
+        let length = self.fitting_count(length)?;
+        let mut pairs: Vec<(CborValue<'a>, CborValue<'a>)> = Vec::with_capacity(length);
         for _ in 0..length {
-            let key = self.value(depth)?;
+            let key = self.read_value(depth)?;
             if pairs.iter().any(|(known, _)| *known == key) {
                 return Err(NotCbor);
             }
-            pairs.push((key, self.value(depth)?));
+            pairs.push((key, self.read_value(depth)?));
         }
-        Ok(Value::Map(pairs))
+        Ok(CborValue::Map(pairs))
     }
 }
 
@@ -118,24 +119,30 @@ mod tests {
     #[test]
     fn the_examples_of_the_standard_are_read() {
         for (text, value) in [
-            ("00", Value::Int(0)),
-            ("17", Value::Int(23)),
-            ("1818", Value::Int(24)),
-            ("1903e8", Value::Int(1_000)),
-            ("1a000f4240", Value::Int(1_000_000)),
-            ("1b000000e8d4a51000", Value::Int(1_000_000_000_000)),
-            ("20", Value::Int(-1)),
-            ("3903e7", Value::Int(-1_000)),
-            ("4401020304", Value::Bytes(&[1, 2, 3, 4])),
-            ("6449455446", Value::Text("IETF")),
-            ("820102", Value::List(vec![Value::Int(1), Value::Int(2)])),
-            ("a201020304", Value::Map(vec![(Value::Int(1), Value::Int(2)), (Value::Int(3), Value::Int(4))])),
-            ("a0", Value::Map(vec![])),
-            ("f5", Value::Simple(21)),
+            ("00", CborValue::Int(0)),
+            ("17", CborValue::Int(23)),
+            ("1818", CborValue::Int(24)),
+            ("1903e8", CborValue::Int(1_000)),
+            ("1a000f4240", CborValue::Int(1_000_000)),
+            ("1b000000e8d4a51000", CborValue::Int(1_000_000_000_000)),
+            ("20", CborValue::Int(-1)),
+            ("3903e7", CborValue::Int(-1_000)),
+            ("4401020304", CborValue::Bytes(&[1, 2, 3, 4])),
+            ("6449455446", CborValue::Text("IETF")),
+            ("820102", CborValue::List(vec![CborValue::Int(1), CborValue::Int(2)])),
+            (
+                "a201020304",
+                CborValue::Map(vec![
+                    (CborValue::Int(1), CborValue::Int(2)),
+                    (CborValue::Int(3), CborValue::Int(4)),
+                ]),
+            ),
+            ("a0", CborValue::Map(vec![])),
+            ("f5", CborValue::Simple(21)),
         ] {
-            assert_eq!(read(&hex(text)), Ok((value, &[][..])), "{text}");
+            assert_eq!(read_value(&hex(text)), Ok((value, &[][..])), "{text}");
         }
-        assert_eq!(read(&hex("00ff")), Ok((Value::Int(0), &[0xff][..])), "what follows is left");
+        assert_eq!(read_value(&hex("00ff")), Ok((CborValue::Int(0), &[0xff][..])), "what follows is left");
     }
 
     #[test]
@@ -166,19 +173,20 @@ mod tests {
             "5bffffffffffffffff",     //
             "8181818100",             // too deep
         ] {
-            assert_eq!(read(&hex(text)), Err(NotCbor), "{text}");
+            assert_eq!(read_value(&hex(text)), Err(NotCbor), "{text}");
         }
-        assert!(read(&hex("81818100")).is_ok(), "as deep as it may be");
+        assert!(read_value(&hex("81818100")).is_ok(), "as deep as it may be");
         let many = [&[0x98, 64][..], &[0; 64]].concat();
-        assert_eq!(read(&many), Err(NotCbor), "too many");
+        assert_eq!(read_value(&many), Err(NotCbor), "too many");
         let fits = [&[0x98, 63][..], &[0; 63]].concat();
-        assert!(read(&fits).is_ok());
+        assert!(read_value(&fits).is_ok());
     }
 
     /// What a length promises is in the bytes, and is no more than may come.
     #[test]
     fn nothing_is_set_aside_for_more_than_could_come() {
-        let fits = |length, values, bytes: usize| Reader { rest: &[0; 9][..bytes], values }.fitting(length);
+        let fits =
+            |length, values, bytes: usize| Reader { rest: &[0; 9][..bytes], values }.fitting_count(length);
         assert_eq!((fits(4, 4, 4), fits(0, 0, 0)), (Ok(4), Ok(0)));
         assert_eq!((fits(4, 3, 9), fits(4, 9, 3)), (Err(NotCbor), Err(NotCbor)));
     }
@@ -186,7 +194,7 @@ mod tests {
     proptest! {
         #[test]
         fn no_bytes_break_it(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-            if let Ok((_, rest)) = read(&bytes) {
+            if let Ok((_, rest)) = read_value(&bytes) {
                 prop_assert!(rest.len() < bytes.len());
             }
         }

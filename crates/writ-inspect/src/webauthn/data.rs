@@ -2,8 +2,8 @@
 
 use writ_types::digest::Digest;
 
-use super::cbor::{self, Value};
-use super::key::Key;
+use super::cbor::{self, CborValue};
+use super::key::CredentialKey;
 use super::{MAX_CREDENTIAL_BYTES, PasskeyError};
 
 /// A person was there (level 2, section 6.1).
@@ -30,7 +30,7 @@ pub(super) struct AuthenticatorData<'a> {
 }
 
 impl<'a> AuthenticatorData<'a> {
-    pub(super) fn read(bytes: &'a [u8], site: &str) -> Result<Self, PasskeyError> {
+    pub(super) fn read_data(bytes: &'a [u8], site: &str) -> Result<Self, PasskeyError> {
         let malformed = PasskeyError::Malformed("authenticator data");
         let (fixed, rest) = bytes.split_at_checked(FIXED_BYTES).ok_or(malformed)?;
         let (hash, after) = fixed.split_at_checked(32).ok_or(malformed)?;
@@ -41,20 +41,20 @@ impl<'a> AuthenticatorData<'a> {
         }
         let data = Self { flags: *flags, sign_count, rest };
         // What was copied could be copied.
-        if data.has(BACKED_UP) && !data.has(BACKUP_ELIGIBLE) {
+        if data.has_flag(BACKED_UP) && !data.has_flag(BACKUP_ELIGIBLE) {
             return Err(malformed);
         }
         Ok(data)
     }
 
-    pub(super) const fn has(&self, flag: u8) -> bool {
+    pub(super) const fn has_flag(&self, flag: u8) -> bool {
         self.flags & flag != 0
     }
 
     /// The new key and its credential's id; nothing else may follow but extensions.
-    pub(super) fn new_key(&self) -> Result<(&'a [u8], Key), PasskeyError> {
+    pub(super) fn new_key(&self) -> Result<(&'a [u8], CredentialKey), PasskeyError> {
         let malformed = PasskeyError::Malformed("new key");
-        if !self.has(KEY_FOLLOWS) {
+        if !self.has_flag(KEY_FOLLOWS) {
             return Err(malformed);
         }
         // The maker's number of its model, then the length of the id.
@@ -65,26 +65,26 @@ impl<'a> AuthenticatorData<'a> {
             return Err(malformed);
         }
         let (id, rest) = rest.split_at_checked(length).ok_or(malformed)?;
-        let (key, rest) = cbor::read(rest).map_err(|_| PasskeyError::Malformed("COSE key"))?;
-        self.extensions(rest)?;
-        Ok((id, Key::read(&key)?))
+        let (key, rest) = cbor::read_value(rest).map_err(|_| PasskeyError::Malformed("COSE key"))?;
+        self.check_extensions(rest)?;
+        Ok((id, CredentialKey::read_key(&key)?))
     }
 
     pub(super) fn has_no_key(&self) -> Result<(), PasskeyError> {
-        if self.has(KEY_FOLLOWS) {
+        if self.has_flag(KEY_FOLLOWS) {
             return Err(PasskeyError::Malformed("authenticator data"));
         }
-        self.extensions(self.rest)
+        self.check_extensions(self.rest)
     }
 
     /// Extensions were not asked for; what an authenticator adds is read to its end and not heeded.
-    fn extensions(&self, rest: &[u8]) -> Result<(), PasskeyError> {
+    fn check_extensions(&self, rest: &[u8]) -> Result<(), PasskeyError> {
         let malformed = PasskeyError::Malformed("extensions");
-        if !self.has(EXTENSIONS_FOLLOW) {
+        if !self.has_flag(EXTENSIONS_FOLLOW) {
             return if rest.is_empty() { Ok(()) } else { Err(malformed) };
         }
-        match cbor::read(rest) {
-            Ok((Value::Map(_), [])) => Ok(()),
+        match cbor::read_value(rest) {
+            Ok((CborValue::Map(_), [])) => Ok(()),
             Ok(_) | Err(_) => Err(malformed),
         }
     }
@@ -98,35 +98,45 @@ pub(super) struct Attestation<'a> {
 }
 
 impl<'a> Attestation<'a> {
-    pub(super) fn read(object: &'a [u8]) -> Result<Self, PasskeyError> {
+    pub(super) fn read_attestation(object: &'a [u8]) -> Result<Self, PasskeyError> {
         let malformed = PasskeyError::Malformed("attestation");
-        let Ok((Value::Map(members), [])) = cbor::read(object) else { return Err(malformed) };
-        let member =
-            |name: &str| members.iter().find_map(|(key, value)| (*key == Value::Text(name)).then_some(value));
-        let Some(Value::Bytes(data)) = member("authData") else { return Err(malformed) };
+        let Ok((CborValue::Map(members), [])) = cbor::read_value(object) else { return Err(malformed) };
+        let member = |name: &str| {
+            members.iter().find_map(|(key, value)| (*key == CborValue::Text(name)).then_some(value))
+        };
+        let Some(CborValue::Bytes(data)) = member("authData") else { return Err(malformed) };
         let own = match (member("fmt"), member("attStmt")) {
-            (Some(Value::Text("none")), Some(Value::Map(statement))) if statement.is_empty() => None,
-            (Some(Value::Text("packed")), Some(Value::Map(statement))) => Some(own_signature(statement)?),
+            (Some(CborValue::Text("none")), Some(CborValue::Map(statement))) if statement.is_empty() => None,
+            (Some(CborValue::Text("packed")), Some(CborValue::Map(statement))) => {
+                Some(own_signature(statement)?)
+            }
             _ => return Err(PasskeyError::Attestation),
         };
         if members.len() == 3 { Ok(Self { data, own }) } else { Err(malformed) }
     }
 
-    pub(super) fn check(&self, key: &Key, client_data: &Digest) -> Result<(), PasskeyError> {
+    pub(super) fn check_attestation(
+        &self,
+        key: &CredentialKey,
+        client_data: &Digest,
+    ) -> Result<(), PasskeyError> {
         let Some((algorithm, signature)) = self.own else { return Ok(()) };
         if algorithm != key.algorithm() {
             return Err(PasskeyError::Attestation);
         }
-        key.check(&[self.data, client_data.as_bytes().as_slice()].concat(), signature)
+        key.check_signature(&[self.data, client_data.as_bytes().as_slice()].concat(), signature)
     }
 }
 
 /// The key's own signature (level 2, section 8.2), where no certificate stands beside it.
-fn own_signature<'a>(statement: &[(Value<'a>, Value<'a>)]) -> Result<(i64, &'a [u8]), PasskeyError> {
-    let member =
-        |name: &str| statement.iter().find_map(|(key, value)| (*key == Value::Text(name)).then_some(value));
+fn own_signature<'a>(statement: &[(CborValue<'a>, CborValue<'a>)]) -> Result<(i64, &'a [u8]), PasskeyError> {
+    let member = |name: &str| {
+        statement.iter().find_map(|(key, value)| (*key == CborValue::Text(name)).then_some(value))
+    };
     match (member("alg"), member("sig"), statement.len()) {
-        (Some(Value::Int(algorithm)), Some(Value::Bytes(signature)), 2) => Ok((*algorithm, signature)),
+        (Some(CborValue::Int(algorithm)), Some(CborValue::Bytes(signature)), 2) => {
+            Ok((*algorithm, signature))
+        }
         _ => Err(PasskeyError::Attestation),
     }
 }

@@ -4,27 +4,28 @@ use ed25519_dalek::VerifyingKey as Ed25519Key;
 use p256::ecdsa::VerifyingKey as P256Key;
 use p256::ecdsa::signature::Verifier as _;
 
-use super::cbor::Value;
+use super::cbor::CborValue;
 use super::{EDDSA, ES256, PasskeyError};
 
 /// A public key of an authenticator.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Key {
+pub(super) enum CredentialKey {
     P256(P256Key),
     Ed25519(Ed25519Key),
 }
 
-impl Key {
+impl CredentialKey {
     /// A key of COSE (RFC 9053): exactly the members that its algorithm has.
-    pub(super) fn read(value: &Value<'_>) -> Result<Self, PasskeyError> {
-        let Value::Map(members) = value else { return Err(PasskeyError::Key) };
-        let member =
-            |label: i64| members.iter().find_map(|(key, value)| (*key == Value::Int(label)).then_some(value));
+    pub(super) fn read_key(value: &CborValue<'_>) -> Result<Self, PasskeyError> {
+        let CborValue::Map(members) = value else { return Err(PasskeyError::Key) };
+        let member = |label: i64| {
+            members.iter().find_map(|(key, value)| (*key == CborValue::Int(label)).then_some(value))
+        };
         let (kind, algorithm, curve) = (member(1), member(3), member(-1));
-        let is = |value: Option<&Value<'_>>, number: i64| value == Some(&Value::Int(number));
-        let Some(Value::Bytes(x)) = member(-2) else { return Err(PasskeyError::Key) };
+        let is = |value: Option<&CborValue<'_>>, number: i64| value == Some(&CborValue::Int(number));
+        let Some(CborValue::Bytes(x)) = member(-2) else { return Err(PasskeyError::Key) };
         if is(algorithm, ES256) && is(kind, 2) && is(curve, 1) && members.len() == 5 {
-            let Some(Value::Bytes(y)) = member(-3) else { return Err(PasskeyError::Key) };
+            let Some(CborValue::Bytes(y)) = member(-3) else { return Err(PasskeyError::Key) };
             if x.len() != 32 || y.len() != 32 {
                 return Err(PasskeyError::Key);
             }
@@ -68,7 +69,7 @@ impl Key {
         }
     }
 
-    pub(super) fn check(&self, message: &[u8], signature: &[u8]) -> Result<(), PasskeyError> {
+    pub(super) fn check_signature(&self, message: &[u8], signature: &[u8]) -> Result<(), PasskeyError> {
         let refused = |_| PasskeyError::Signature;
         match self {
             Self::P256(key) => {

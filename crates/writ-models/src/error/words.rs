@@ -3,7 +3,7 @@
 use std::fmt;
 
 use secrecy::{ExposeSecret as _, SecretString};
-use writ_policy::redact::{KnownSecret, MIN_VALUE_BYTES, Redactor};
+use writ_inspect::redact::{KnownSecret, MIN_VALUE_BYTES, Redactor};
 
 /// The most characters of a message that are shown.
 pub const MAX_WORDS_CHARS: usize = 400;

@@ -6,12 +6,13 @@ use writ_types::action::{Action, Plan};
 use writ_types::entry::{DenyReason, GateVerdict, Risk};
 use writ_types::unit::Timestamp;
 
-use super::{Facts, Refusal, Verdicts, check_keys, standing};
-use crate::prepared::{Prepared, leaves_nothing};
+use super::{Facts, Refusal, Verdicts, check_keys, rule_facts};
+use crate::plan;
 use crate::reasons::{GATE_RULE, LOST_RULE, TAINT_RULE};
 use crate::rules::{RuleSet, RuleVerdict, Standing};
 use crate::taint::{self, Labels, TaintVerdict};
-use crate::{plan, show};
+use writ_inspect::prepared::{Prepared, leaves_nothing};
+use writ_inspect::show;
 
 /// The name under which a plan is asked about: no rule of anybody's lets one pass.
 const PLAN_RULE: &str = "plan";
@@ -30,13 +31,13 @@ pub(crate) struct Asking {
 /// # Errors
 ///
 /// If any of them forbids it, or one of its steps.
-pub(super) fn gather(
+pub(super) fn gather_questions(
     prepared: &Prepared,
     verdicts: &Verdicts,
     facts: &Facts<'_>,
     now: Timestamp,
 ) -> Result<Asking, Refusal> {
-    let mut asking = alone(prepared, facts)?;
+    let mut asking = judge_alone(prepared, facts)?;
     if let Action::Plan(plan) = &prepared.action {
         of_steps(prepared, plan, facts, now, &mut asking)?;
     }
@@ -53,9 +54,9 @@ pub(super) fn gather(
 }
 
 /// Judges an action by rules and taint under these facts.
-fn alone(prepared: &Prepared, facts: &Facts<'_>) -> Result<Asking, Refusal> {
+fn judge_alone(prepared: &Prepared, facts: &Facts<'_>) -> Result<Asking, Refusal> {
     let labels = Labels { origins: facts.origins, strict: facts.strict, egress: facts.egress };
-    by_itself(prepared, facts.rules, standing(prepared, facts), labels)
+    judge_rules_and_taint(prepared, facts.rules, rule_facts(prepared, facts), labels)
 }
 
 /// Judges an action by rules and taint.
@@ -63,7 +64,7 @@ fn alone(prepared: &Prepared, facts: &Facts<'_>) -> Result<Asking, Refusal> {
 /// # Errors
 ///
 /// If one of them forbids it.
-pub(crate) fn by_itself(
+pub(crate) fn judge_rules_and_taint(
     prepared: &Prepared,
     rules: &RuleSet,
     standing: Standing,
@@ -107,7 +108,7 @@ fn of_steps(
         let of_step = |(reason, rule, text): Refusal| (reason, rule, format!("step {n}: {text}"));
         let wished = plan::alone(prepared, step);
         check_keys(&wished, facts, now).map_err(of_step)?;
-        let own = alone(&wished, facts).map_err(of_step)?;
+        let own = judge_alone(&wished, facts).map_err(of_step)?;
         let wide = if plan::is_wide(plan, step) { Risk::High } else { Risk::Low };
         asking.risk = asking.risk.max(own.risk).max(wide);
         asking.approvers = asking.approvers.max(own.approvers);

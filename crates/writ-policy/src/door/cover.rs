@@ -9,12 +9,12 @@ use writ_types::unit::{Amount, Timestamp};
 
 use super::Refusal;
 use crate::approval::{Approval, TaskTerms};
-use crate::egress::EgressScope;
 use crate::pattern::standing::Recurring;
 use crate::pattern::{self, standing};
 use crate::permit::ApprovalUse;
-use crate::prepared::Prepared;
 use crate::reasons::asks_about_this_time;
+use writ_inspect::egress::EgressScope;
+use writ_inspect::prepared::Prepared;
 
 /// The patterns of an action: for one session's task, and for a standing approval.
 #[derive(Default)]
@@ -26,7 +26,7 @@ pub(crate) struct Alike {
 impl Alike {
     /// Under the rules with digest `policy`. What cannot be undone, what several people must approve, and what is asked about
     /// for this one time, is like nothing else.
-    pub(crate) fn of(
+    pub(crate) fn patterns_of(
         (prepared, policy): (&Prepared, Digest),
         rules: &BTreeSet<String>,
         (risk, approvers): (Risk, u8),
@@ -40,7 +40,7 @@ impl Alike {
     }
 
     /// Returns the amount to count against the total if signed terms cover the action.
-    fn covered(&self, task: &TaskTerms) -> Option<Option<Amount>> {
+    fn covered_amount(&self, task: &TaskTerms) -> Option<Option<Amount>> {
         match task.standing {
             None => {
                 let own = self.pattern.as_ref().and_then(|pattern| pattern::digest(pattern).ok());
@@ -71,7 +71,7 @@ pub(super) fn use_of(
         return refuse("more people must say yes");
     }
     let terms = claims.task.filter(|task| risk <= task.risk);
-    let covered = terms.and_then(|task| alike.covered(&task));
+    let covered = terms.and_then(|task| alike.covered_amount(&task));
     // The shown action is approved independently of its pattern, unless it counts against a total.
     let counts = claims.task.and_then(|task| task.standing).is_some_and(|standing| standing.total.is_some());
     if covered.is_none() && (claims.prepared != hash || counts) {

@@ -7,7 +7,7 @@ use super::{Facts, Refusal};
 use crate::keys::limits;
 
 /// Of which case it must be, and how much it may be.
-pub(super) fn check(action: &Action, facts: &Facts<'_>) -> Result<(), Refusal> {
+pub(super) fn check_operation(action: &Action, facts: &Facts<'_>) -> Result<(), Refusal> {
     let Action::Operate(operate) = action else { return Ok(()) };
     let (base, task) = (facts.authority.base(), facts.authority.task());
     let scope = |text: &str| (DenyReason::Scope, format!("task key {}: case", task.key), text.to_owned());

@@ -15,7 +15,7 @@ use crate::plan;
 const MAX_NUMBER: u64 = (1 << 53) - 1;
 
 /// Says what is wrong with an action, if anything is.
-pub(super) fn check(action: &Action) -> Result<(), String> {
+pub(super) fn check_shape(action: &Action) -> Result<(), String> {
     let bytes = serde_json::to_vec(action).map_or(usize::MAX, |json| json.len());
     if bytes > MAX_ACTION_BYTES {
         return Err(format!("the action has {bytes} bytes; the limit is {MAX_ACTION_BYTES}"));
@@ -23,7 +23,7 @@ pub(super) fn check(action: &Action) -> Result<(), String> {
     if serde_json::to_value(action).map_or(true, |value| holds_large_number(&value)) {
         return Err(format!("a number is larger than {MAX_NUMBER}"));
     }
-    if paths(action).into_iter().any(|path| path.contains('\0')) {
+    if paths_of(action).into_iter().any(|path| path.contains('\0')) {
         return Err("a path holds a NUL character".into());
     }
     match action {
@@ -62,10 +62,10 @@ pub(super) fn check(action: &Action) -> Result<(), String> {
 }
 
 fn check_plan(plan: &Plan) -> Result<(), String> {
-    plan::check(plan)?;
+    plan::check_plan(plan)?;
     (1_u64..)
         .zip(&plan.steps)
-        .try_for_each(|(n, step)| check(&step.action).map_err(|problem| format!("step {n}: {problem}")))
+        .try_for_each(|(n, step)| check_shape(&step.action).map_err(|problem| format!("step {n}: {problem}")))
 }
 
 fn check_exec(exec: &Exec) -> Result<(), String> {
@@ -162,7 +162,7 @@ fn holds_large_number(value: &Value) -> bool {
 }
 
 /// Everything in an action that is handed to the operating system as a path.
-fn paths(action: &Action) -> Vec<&str> {
+fn paths_of(action: &Action) -> Vec<&str> {
     match action {
         Action::Exec(exec) => vec![&exec.cwd],
         Action::ReadFile(read) => vec![&read.path],
@@ -191,6 +191,6 @@ fn paths(action: &Action) -> Vec<&str> {
         | Action::Operate(_)
         | Action::Connect(_)
         | Action::Search(_) => Vec::new(),
-        Action::Plan(plan) => plan.steps.iter().flat_map(|step| paths(&step.action)).collect(),
+        Action::Plan(plan) => plan.steps.iter().flat_map(|step| paths_of(&step.action)).collect(),
     }
 }

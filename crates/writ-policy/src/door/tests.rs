@@ -19,9 +19,9 @@ use crate::fixture::{
 };
 use crate::keys::grants::Grants;
 use crate::keys::{TASK_KEY_TTL, TaskClaims};
-use crate::prepared::{Sink, leaves_nothing};
 use crate::rules::Shadow;
-use crate::scope::Dimension;
+use writ_inspect::prepared::{Sink, leaves_nothing};
+use writ_inspect::scope::Dimension;
 
 mod approvals;
 
@@ -286,7 +286,7 @@ fn malformed_actions_go_no_further() {
     let run = |change: &dyn Fn(&mut Exec)| {
         let mut exec = exec();
         change(&mut exec);
-        shape::check(&Action::Exec(exec))
+        shape::check_shape(&Action::Exec(exec))
     };
     assert_eq!(run(&|_| {}), Ok(()));
     assert_eq!(run(&|exec| exec.argv.resize(MAX_ARGV, "x".into())), Ok(()));
@@ -320,7 +320,7 @@ fn malformed_actions_go_no_further() {
     assert_eq!(run(&|exec| exec.stdin = Some("x".repeat(fits))), Ok(()), "exactly the bound");
     assert!(run(&|exec| exec.stdin = Some("x".repeat(fits + 1))).is_err());
     let tool = |arguments| {
-        shape::check(&Action::CallTool(writ_types::action::CallTool {
+        shape::check_shape(&Action::CallTool(writ_types::action::CallTool {
             arguments,
             ..crate::fixture::call_tool()
         }))
@@ -340,7 +340,7 @@ fn malformed_writes_go_no_further() {
     let write = |change: &dyn Fn(&mut WriteFile)| {
         let mut write = WriteFile { place: Place::Overlay, ..project_write(&["a"]) };
         change(&mut write);
-        shape::check(&Action::WriteFile(write))
+        shape::check_shape(&Action::WriteFile(write))
     };
     assert_eq!(write(&|_| {}), Ok(()));
     assert_eq!(write(&|write| write.content = Some("new".into())), Ok(()));
@@ -394,7 +394,7 @@ fn no_path_of_any_kind_holds_a_nul() {
             }
         }
         let action = serde_json::from_value::<Action>(value).expect("still an action");
-        assert_eq!(shape::check(&action).is_err(), found, "{:?}", sample.action.kind());
+        assert_eq!(shape::check_shape(&action).is_err(), found, "{:?}", sample.action.kind());
     }
 }
 
@@ -464,7 +464,8 @@ fn an_action_cannot_widen_itself() {
 fn what_reaches_out_is_well_formed_up_to_its_bounds() {
     let fetched = |method: &str, save_to: Option<&str>, large| {
         let (method, save_to) = (method.to_owned(), save_to.map(str::to_owned));
-        shape::check(&Action::Fetch(Fetch { method, save_to, large, ..fetch("https://docs.rs/") })).is_ok()
+        shape::check_shape(&Action::Fetch(Fetch { method, save_to, large, ..fetch("https://docs.rs/") }))
+            .is_ok()
     };
     assert!(
         fetched("GET", Some("a"), false) && fetched("GET", Some("a"), true) && fetched("POST", None, false)
@@ -475,7 +476,7 @@ fn what_reaches_out_is_well_formed_up_to_its_bounds() {
 
     let searched = |query: &str, max_results| {
         let search = Search { query: query.to_owned(), max_results, ..search() };
-        shape::check(&Action::Search(search)).is_ok()
+        shape::check_shape(&Action::Search(search)).is_ok()
     };
     assert!(searched(&"x".repeat(MAX_QUERY_BYTES), 1) && searched("rust", MAX_SEARCH_RESULTS));
     assert!(!searched(&"x".repeat(MAX_QUERY_BYTES + 1), 1));
@@ -484,7 +485,7 @@ fn what_reaches_out_is_well_formed_up_to_its_bounds() {
 
     let subscribed = |target: &str, lines, turns, stop| {
         let target = target.to_owned();
-        shape::check(&Action::Subscribe(Subscribe { target, lines, turns, stop })).is_ok()
+        shape::check_shape(&Action::Subscribe(Subscribe { target, lines, turns, stop })).is_ok()
     };
     assert!(subscribed("a", None, 1, false) && subscribed("a", Some((1, 1)), MAX_SUBSCRIBED_TURNS, false));
     assert!(subscribed("a", Some((3, 9)), 5, false) && subscribed("https://docs.rs/", None, 5, false));

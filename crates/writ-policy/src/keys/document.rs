@@ -16,7 +16,7 @@ use writ_types::unit::Timestamp;
 use super::grants::Grants;
 use super::limits::{Amount, Limits};
 use super::{Case, ROUTER};
-use crate::scope::Dimension;
+use writ_inspect::scope::Dimension;
 
 /// The longest name of an agent, operation, parameter, customer or case, in bytes.
 pub const MAX_NAME_BYTES: usize = 128;
@@ -88,9 +88,9 @@ struct RawNarrow {
 ///
 /// What is missing, unknown or malformed in it.
 pub fn base(document: Value) -> Result<BaseDocument, DocumentError> {
-    let RawBase { agent, capabilities, expires } = read(document)?;
-    let agent = named("agent", agent)?;
-    Ok(BaseDocument { agent, grants: grants(&capabilities)?, expires: time(&expires)? })
+    let RawBase { agent, capabilities, expires } = read_document(document)?;
+    let agent = checked_name("agent", agent)?;
+    Ok(BaseDocument { agent, grants: read_grants(&capabilities)?, expires: parse_time(&expires)? })
 }
 
 /// Reads the document of a task key.
@@ -99,17 +99,17 @@ pub fn base(document: Value) -> Result<BaseDocument, DocumentError> {
 ///
 /// What is missing, unknown or malformed in it, or that no known router grants it.
 pub fn task(document: Value) -> Result<TaskDocument, DocumentError> {
-    let raw: RawTask = read(document)?;
+    let raw: RawTask = read_document(document)?;
     if raw.granted_by != ROUTER {
         return Err(DocumentError(format!("granted_by is no known router; the only one is '{ROUTER}'")));
     }
     let case = Case {
-        task: named("task_id", raw.task_id)?,
-        customer: named("customer_token", raw.customer_token)?,
-        case: named("case_token", raw.case_token)?,
+        task: checked_name("task_id", raw.task_id)?,
+        customer: checked_name("customer_token", raw.customer_token)?,
+        case: checked_name("case_token", raw.case_token)?,
         granted_by: raw.granted_by,
     };
-    Ok(TaskDocument { case, expires: time(&raw.expires)? })
+    Ok(TaskDocument { case, expires: parse_time(&raw.expires)? })
 }
 
 /// Reads what a copy is narrowed to.
@@ -118,22 +118,22 @@ pub fn task(document: Value) -> Result<TaskDocument, DocumentError> {
 ///
 /// What is unknown or malformed in it.
 pub fn narrow(document: Value) -> Result<NarrowDocument, DocumentError> {
-    let RawNarrow { capabilities, expires } = read(document)?;
-    let grants = capabilities.map(|named| grants(&named)).transpose()?;
-    Ok(NarrowDocument { grants, expires: expires.as_deref().map(time).transpose()? })
+    let RawNarrow { capabilities, expires } = read_document(document)?;
+    let grants = capabilities.map(|named| read_grants(&named)).transpose()?;
+    Ok(NarrowDocument { grants, expires: expires.as_deref().map(parse_time).transpose()? })
 }
 
-fn time(text: &str) -> Result<Timestamp, DocumentError> {
+fn parse_time(text: &str) -> Result<Timestamp, DocumentError> {
     let wrong = || DocumentError("expires must be a time such as 2026-12-31T00:00:00Z".to_owned());
     Timestamp::from_rfc_3339(text).ok_or_else(wrong)
 }
 
-fn read<T: serde::de::DeserializeOwned>(document: Value) -> Result<T, DocumentError> {
+fn read_document<T: serde::de::DeserializeOwned>(document: Value) -> Result<T, DocumentError> {
     serde_json::from_value(document).map_err(|error| DocumentError(error.to_string()))
 }
 
 /// Names stand in tokens, ledger and lists, so they are plain: a raw address or number of a customer is none.
-fn named(what: &str, name: String) -> Result<String, DocumentError> {
+fn checked_name(what: &str, name: String) -> Result<String, DocumentError> {
     let plain = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte));
     if name.is_empty() || name.len() > MAX_NAME_BYTES || !plain {
         let text = format!("{what} must be 1 to {MAX_NAME_BYTES} letters, digits, '_', '-' or '.'");
@@ -142,12 +142,12 @@ fn named(what: &str, name: String) -> Result<String, DocumentError> {
     Ok(name)
 }
 
-fn grants(capabilities: &BTreeMap<String, Value>) -> Result<Grants, DocumentError> {
+fn read_grants(capabilities: &BTreeMap<String, Value>) -> Result<Grants, DocumentError> {
     let mut grants = Grants::default();
     for (operation, limits) in capabilities {
-        let operation = named("the name of a capability", operation.clone())?;
+        let operation = checked_name("the name of a capability", operation.clone())?;
         if operation == ESCALATE {
-            let targets = texts(ESCALATE, limits)?;
+            let targets = read_texts(ESCALATE, limits)?;
             let targets = targets.iter().map(|to| (Dimension::Recipient, to.as_str()));
             grants = grants.allow(ActionKind::Escalate, targets);
             continue;
@@ -172,14 +172,14 @@ fn limits_of(operation: &str, limits: &Value) -> Result<Limits, DocumentError> {
             .enumerate()
             .find_map(|(n, prefix)| key.strip_prefix(prefix).map(|name| (n, name)))
         {
-            let name = named("the name of a parameter", name.to_owned())?;
+            let name = checked_name("the name of a parameter", name.to_owned())?;
             let value = value.as_i64().ok_or_else(|| wrong(&format!("'{key}' must be a whole number")))?;
             if let Some(bound) = bounds.entry(name).or_default().get_mut(n) {
                 *bound = Some(value);
             }
         } else if let Some(name) = key.strip_suffix('s') {
-            let name = named("the name of a parameter", name.to_owned())?;
-            read.values.insert(name, texts(key, value)?.into_iter().collect());
+            let name = checked_name("the name of a parameter", name.to_owned())?;
+            read.values.insert(name, read_texts(key, value)?.into_iter().collect());
         } else {
             let text =
                 format!("'{key}' is no limit; use max_NAME, min_NAME, daily_NAME, or NAMEs with a list");
@@ -198,10 +198,10 @@ fn limits_of(operation: &str, limits: &Value) -> Result<Limits, DocumentError> {
     Ok(read)
 }
 
-fn texts(what: &str, value: &Value) -> Result<Vec<String>, DocumentError> {
+fn read_texts(what: &str, value: &Value) -> Result<Vec<String>, DocumentError> {
     let wrong = || DocumentError(format!("'{what}' must be a list of names"));
     let list = value.as_array().filter(|list| !list.is_empty()).ok_or_else(wrong)?;
-    list.iter().map(|text| named(what, text.as_str().ok_or_else(wrong)?.to_owned())).collect()
+    list.iter().map(|text| checked_name(what, text.as_str().ok_or_else(wrong)?.to_owned())).collect()
 }
 
 #[cfg(test)]

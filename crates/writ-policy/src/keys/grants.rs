@@ -12,7 +12,7 @@ use writ_types::unit::Timestamp;
 
 use super::limits::{Amount, Limits};
 use super::{Case, KeyError, LIMITS, MAX_UNDER, ROUTER};
-use crate::scope::Dimension;
+use writ_inspect::scope::Dimension;
 
 /// Kinds of action, and where.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -68,14 +68,14 @@ impl Grants {
     }
 
     pub(super) fn to_facts(&self) -> Vec<Fact> {
-        let kinds = self.kinds.keys().map(|kind| text("capability", kind.as_str()));
+        let kinds = self.kinds.keys().map(|kind| text_fact("capability", kind.as_str()));
         let scopes = self.kinds.iter().flat_map(|(kind, scopes)| {
             scopes.iter().map(|(dimension, value)| {
                 let terms = [kind.as_str(), dimension.as_str(), value];
                 Fact::new("scope".to_owned(), terms.map(|t| Term::Str(t.to_owned())).to_vec())
             })
         });
-        let preapproved = self.preapproved.iter().map(|kind| text("preapproved", kind.as_str()));
+        let preapproved = self.preapproved.iter().map(|kind| text_fact("preapproved", kind.as_str()));
         let limits = self.limits.iter().flat_map(|(operation, limits)| limit_facts(operation, limits));
         kinds.chain(scopes).chain(preapproved).chain(limits).collect()
     }
@@ -98,15 +98,15 @@ fn limit_facts(operation: &str, limits: &Limits) -> Vec<Fact> {
     facts
 }
 
-pub(super) fn text(name: &str, value: &str) -> Fact {
+pub(super) fn text_fact(name: &str, value: &str) -> Fact {
     Fact::new(name.to_owned(), vec![Term::Str(value.to_owned())])
 }
 
-pub(super) fn number(name: &str, value: u64) -> Fact {
+pub(super) fn number_fact(name: &str, value: u64) -> Fact {
     Fact::new(name.to_owned(), vec![Term::Integer(i64::try_from(value).unwrap_or(i64::MAX))])
 }
 
-pub(super) fn time(name: &str, at: Timestamp) -> Fact {
+pub(super) fn time_fact(name: &str, at: Timestamp) -> Fact {
     Fact::new(name.to_owned(), vec![Term::Integer(at.as_millis())])
 }
 
@@ -151,11 +151,11 @@ pub(super) const TASK: [Template; 17] = [
 ];
 
 /// The facts of one block.
-pub(super) struct Fields(BTreeMap<&'static str, Vec<Vec<Term>>>);
+pub(super) struct KeyFields(BTreeMap<&'static str, Vec<Vec<Term>>>);
 
-impl Fields {
+impl KeyFields {
     /// Reads the facts of given templates that one block states itself.
-    pub(super) fn read(
+    pub(super) fn read_fields(
         authorizer: &mut Authorizer,
         scope: Scope,
         templates: &[Template],
@@ -182,35 +182,35 @@ impl Fields {
         self.0.values().map(Vec::len).sum()
     }
 
-    fn only(&mut self, name: &'static str) -> Result<Term, KeyError> {
+    fn take_only(&mut self, name: &'static str) -> Result<Term, KeyError> {
         match self.0.remove(name).unwrap_or_default().as_mut_slice() {
             [row] => row.pop().ok_or(KeyError::Missing(name)),
             _ => Err(KeyError::Missing(name)),
         }
     }
 
-    pub(super) fn parsed<T: FromStr>(&mut self, name: &'static str) -> Result<T, KeyError> {
-        let Term::Str(text) = self.only(name)? else { return Err(KeyError::Missing(name)) };
+    pub(super) fn take_parsed<T: FromStr>(&mut self, name: &'static str) -> Result<T, KeyError> {
+        let Term::Str(text) = self.take_only(name)? else { return Err(KeyError::Missing(name)) };
         text.parse().map_err(|_| KeyError::Missing(name))
     }
 
-    pub(super) fn number(&mut self, name: &'static str) -> Result<u64, KeyError> {
-        let Term::Integer(value) = self.only(name)? else { return Err(KeyError::Missing(name)) };
+    pub(super) fn take_number(&mut self, name: &'static str) -> Result<u64, KeyError> {
+        let Term::Integer(value) = self.take_only(name)? else { return Err(KeyError::Missing(name)) };
         u64::try_from(value).map_err(|_| KeyError::Missing(name))
     }
 
-    pub(super) fn time(&mut self, name: &'static str) -> Result<Timestamp, KeyError> {
-        let Term::Integer(value) = self.only(name)? else { return Err(KeyError::Missing(name)) };
+    pub(super) fn take_time(&mut self, name: &'static str) -> Result<Timestamp, KeyError> {
+        let Term::Integer(value) = self.take_only(name)? else { return Err(KeyError::Missing(name)) };
         Ok(Timestamp::from_millis(value))
     }
 
-    pub(super) fn grants(&mut self) -> Result<Grants, KeyError> {
+    pub(super) fn take_grants(&mut self) -> Result<Grants, KeyError> {
         let mut grants = Grants::default();
         for row in self.0.remove("capability").unwrap_or_default() {
-            grants.kinds.entry(kind(&row, "capability")?).or_default();
+            grants.kinds.entry(read_kind(&row, "capability")?).or_default();
         }
         for row in self.0.remove("preapproved").unwrap_or_default() {
-            grants.preapproved.insert(kind(&row, "preapproved")?);
+            grants.preapproved.insert(read_kind(&row, "preapproved")?);
         }
         for row in self.0.remove("scope").unwrap_or_default() {
             let [_, Term::Str(dimension), Term::Str(value)] = row.as_slice() else {
@@ -218,14 +218,14 @@ impl Fields {
             };
             let dimension = Dimension::from_name(dimension).ok_or(KeyError::Missing("scope"))?;
             let scopes =
-                grants.kinds.get_mut(&kind(&row, "scope")?).ok_or(KeyError::Missing("capability"))?;
+                grants.kinds.get_mut(&read_kind(&row, "scope")?).ok_or(KeyError::Missing("capability"))?;
             scopes.insert((dimension, value.clone()));
         }
-        self.limits(&mut grants)?;
+        self.take_limits(&mut grants)?;
         Ok(grants)
     }
 
-    fn limits(&mut self, grants: &mut Grants) -> Result<(), KeyError> {
+    fn take_limits(&mut self, grants: &mut Grants) -> Result<(), KeyError> {
         for row in self.0.remove("amount").unwrap_or_default() {
             let [Term::Str(operation), Term::Str(name), Term::Integer(min), Term::Integer(max)] =
                 row.as_slice()
@@ -258,29 +258,29 @@ impl Fields {
     }
 
     /// The case that a task key is for: all of it or nothing.
-    pub(super) fn case(&mut self) -> Result<Option<Case>, KeyError> {
+    pub(super) fn take_case(&mut self) -> Result<Option<Case>, KeyError> {
         let names = ["task_id", "customer", "case", "granted_by"];
         if names.iter().all(|name| self.0.get(name).is_none_or(Vec::is_empty)) {
             return Ok(None);
         }
-        let granted_by: String = self.parsed("granted_by")?;
+        let granted_by: String = self.take_parsed("granted_by")?;
         if granted_by != ROUTER {
             return Err(KeyError::Missing("granted_by"));
         }
-        let (task, customer) = (self.parsed("task_id")?, self.parsed("customer")?);
-        Ok(Some(Case { task, customer, case: self.parsed("case")?, granted_by }))
+        let (task, customer) = (self.take_parsed("task_id")?, self.take_parsed("customer")?);
+        Ok(Some(Case { task, customer, case: self.take_parsed("case")?, granted_by }))
     }
 
     /// The plan that a task key is for.
-    pub(super) fn plan(&mut self) -> Result<Option<Digest>, KeyError> {
+    pub(super) fn take_plan(&mut self) -> Result<Option<Digest>, KeyError> {
         if self.0.get("plan").is_none_or(Vec::is_empty) {
             return Ok(None);
         }
-        self.parsed("plan").map(Some)
+        self.take_parsed("plan").map(Some)
     }
 
     /// The ids of what a task key rests on.
-    pub(super) fn under(&mut self) -> Result<BTreeSet<KeyId>, KeyError> {
+    pub(super) fn take_under(&mut self) -> Result<BTreeSet<KeyId>, KeyError> {
         let rows = self.0.remove("under").unwrap_or_default();
         let ids = rows.iter().map(|row| match row.as_slice() {
             [Term::Str(text)] => text.parse().map_err(|_| KeyError::Missing("under")),
@@ -304,7 +304,7 @@ pub(super) fn odd_one(facts: &[Fact]) -> String {
     )
 }
 
-fn kind(row: &[Term], name: &'static str) -> Result<ActionKind, KeyError> {
+fn read_kind(row: &[Term], name: &'static str) -> Result<ActionKind, KeyError> {
     match row.first() {
         Some(Term::Str(text)) => ActionKind::from_name(text).ok_or(KeyError::Missing(name)),
         Some(_) | None => Err(KeyError::Missing(name)),

@@ -3,7 +3,7 @@ use writ_types::action::ActionKind;
 
 use super::*;
 use crate::fixture::{EPOCH, World, installation, key, later, permit_all, root, router, session, verifier};
-use crate::scope::Dimension;
+use writ_inspect::scope::Dimension;
 
 fn claims() -> (BaseClaims, TaskClaims) {
     let World { mut base, mut task, .. } = World::new(permit_all());

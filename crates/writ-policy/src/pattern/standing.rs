@@ -18,10 +18,10 @@ use writ_types::unit::Amount;
 
 use super::{Parameters, digest, of_exec};
 use crate::approval::{ScopeError, StandingTerms, TaskTerms};
-use crate::egress::EgressScope;
-use crate::prepared::{Prepared, Sink};
 use crate::reasons::TAINT_RULE;
-use crate::{reach, show};
+use writ_inspect::egress::EgressScope;
+use writ_inspect::prepared::{Prepared, Sink};
+use writ_inspect::{reach, show};
 
 /// The most uses of a standing approval: more frequent work deserves a rule.
 pub const MAX_USES: u32 = 1_000;
@@ -72,7 +72,7 @@ pub fn of(
     asking: &BTreeSet<String>,
     egress: &EgressScope,
 ) -> Vec<Recurring> {
-    let Some((parameters, free)) = parameters(prepared, egress) else { return Vec::new() };
+    let Some((parameters, free)) = standing_parameters(prepared, egress) else { return Vec::new() };
     let (mut taint, mut rules) = (prepared.label.taint, asking.clone());
     if matches!(prepared.action, Action::Exec(_) | Action::Fetch(_)) {
         // The very same words, to the very same place: what has been read meanwhile is in none of them.
@@ -91,7 +91,7 @@ pub fn of(
     };
     let totals = free.into_iter().map(|(argument, amount)| {
         let mut parameters = parameters.clone();
-        parameters.remove(&named(&argument));
+        parameters.remove(&argument_name(&argument));
         parameters.insert(TOTAL.to_owned(), argument);
         Recurring { pattern: pattern(parameters), amount: Some(amount) }
     });
@@ -172,12 +172,12 @@ pub fn consequence(offer: &StandingOffer, limits: &Limits) -> String {
         "It is done, and so is, without asking, in every conversation and unattended: {}. {} times in all{sum}, until {} from now.",
         words(pattern),
         limits.uses,
-        span(limits.ttl),
+        span_text(limits.ttl),
     )
 }
 
 /// A span of time in words.
-fn span(ttl: Duration) -> String {
+fn span_text(ttl: Duration) -> String {
     let hours = ttl.as_secs() / (60 * 60);
     match (hours / 24, hours) {
         (0, 0) => format!("{} minutes", ttl.as_secs() / 60),
@@ -211,17 +211,20 @@ const SCRIPT: &str = "script";
 /// The prefix of argument names among the parameters, so that none passes for another parameter.
 const ARGUMENT: &str = "argument ";
 
-fn named(argument: &str) -> String {
+fn argument_name(argument: &str) -> String {
     format!("{ARGUMENT}{argument}")
 }
 
-fn bound(prepared: &Prepared) -> impl Iterator<Item = (String, String)> {
+fn bound_digests(prepared: &Prepared) -> impl Iterator<Item = (String, String)> {
     prepared.bindings.iter().map(|(name, digest)| (format!("bound to {name}"), digest.to_string()))
 }
 
 type Free = Vec<(String, Amount)>;
 
-fn parameters(prepared: &Prepared, egress: &EgressScope) -> Option<(BTreeMap<String, String>, Free)> {
+fn standing_parameters(
+    prepared: &Prepared,
+    egress: &EgressScope,
+) -> Option<(BTreeMap<String, String>, Free)> {
     // Without a digest of what it runs, the same words are another program as soon as its file is written again.
     if let Action::Exec(exec) = &prepared.action
         && !reach::is_asked_each_time(exec, egress)
@@ -230,7 +233,7 @@ fn parameters(prepared: &Prepared, egress: &EgressScope) -> Option<(BTreeMap<Str
         let fixed: Parameters = of_exec(exec)?;
         let mut fixed: BTreeMap<String, String> =
             fixed.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
-        fixed.extend(bound(prepared));
+        fixed.extend(bound_digests(prepared));
         return Some((fixed, Vec::new()));
     }
     if let Action::Fetch(fetch) = &prepared.action
@@ -246,8 +249,8 @@ fn parameters(prepared: &Prepared, egress: &EgressScope) -> Option<(BTreeMap<Str
     {
         let mut fixed = of_call(call, &prepared.sinks)?;
         // The digest of its description excludes a tool that was changed since.
-        fixed.extend(bound(prepared));
-        return Some((fixed, amounts(call, &prepared.sinks)));
+        fixed.extend(bound_digests(prepared));
+        return Some((fixed, variable_amounts(call, &prepared.sinks)));
     }
     None
 }
@@ -265,7 +268,7 @@ pub(crate) fn of_call(call: &CallTool, sinks: &[Sink]) -> Option<BTreeMap<String
             [one] => (*one).to_owned(),
             several => serde_json::to_string(several).ok()?,
         };
-        fixed.insert(named(argument), value);
+        fixed.insert(argument_name(argument), value);
     }
     // A flag is no content: what is neither text nor number is no sink, and says how the rest is meant.
     let mut at: Vec<(String, &Value)> = vec![(String::new(), &call.arguments)];
@@ -288,7 +291,7 @@ pub(crate) fn of_call(call: &CallTool, sinks: &[Sink]) -> Option<BTreeMap<String
 }
 
 /// The arguments that are numbers, say what is touched, and could be counted instead.
-pub(crate) fn amounts(call: &CallTool, sinks: &[Sink]) -> Free {
+pub(crate) fn variable_amounts(call: &CallTool, sinks: &[Sink]) -> Free {
     let Value::Object(arguments) = &call.arguments else { return Vec::new() };
     let numbers = arguments.iter().filter_map(|(name, value)| {
         let is_sink = sinks.iter().any(|sink| sink.argument == *name);

@@ -11,8 +11,8 @@ use crate::fixture::{
     project_write, rules, session, shipped, step, tainted,
 };
 use crate::rules::RuleSet;
-use crate::scope::{ANY, Dimension};
-use crate::show::Shown;
+use writ_inspect::scope::{ANY, Dimension};
+use writ_inspect::show::Shown;
 
 /// A world whose keys name no places.
 fn wide(rules: &'static RuleSet) -> World {
@@ -172,10 +172,10 @@ fn the_key_of_a_plan_is_needed_and_ends_with_its_time() {
     let world = under(&plan, shipped(), &[1]);
     let authority = world.authority();
     let rules = BTreeSet::new();
-    let asked = Asked { rules: &rules, risk: Risk::Low, approvers: 1 };
+    let asked = StepQuestion { rules: &rules, risk: Risk::Low, approvers: 1 };
     let covers = |now| {
         let in_force = world.plan.as_ref().expect("approved");
-        in_force.covers((&wish(), Digest::of(b"x")), &asked, &authority, now).is_some()
+        in_force.find_use((&wish(), Digest::of(b"x")), &asked, &authority, now).is_some()
     };
     let ends = world.task.expires_at;
     assert!(covers(Timestamp::from_millis(ends.as_millis() - 1)) && !covers(ends));
@@ -248,10 +248,10 @@ fn open_parts_of_a_step_are_content_and_pages_alone() {
     for other in [saved, large, posted, with_body] {
         assert!(!means(&page, &prepared(Action::Fetch(other.clone()))), "{other:?}");
         let open = of(vec![step(Action::Fetch(other), Free::Page)]);
-        assert!(check(&open).is_err_and(|why| why.contains("leave the page open")));
+        assert!(check_plan(&open).is_err_and(|why| why.contains("leave the page open")));
     }
     let in_project = of(vec![step(Action::WriteFile(project_write(&["a"])), Free::Content)]);
-    assert!(check(&in_project).is_err_and(|why| why.contains("no content that could be left open")));
+    assert!(check_plan(&in_project).is_err_and(|why| why.contains("no content that could be left open")));
 }
 
 /// After something was read from outside, an open page and an open message ask again; what was shown exactly does not.
@@ -393,9 +393,9 @@ fn plans_that_nobody_could_read_or_keep_are_refused() {
         assert_eq!(denial.reason, DenyReason::Shape, "{says}");
         assert!(denial.text.contains(says), "{}", denial.text);
     }
-    let titled = |chars: usize| check(&Plan { title: "t".repeat(chars), ..plan() }).is_ok();
+    let titled = |chars: usize| check_plan(&Plan { title: "t".repeat(chars), ..plan() }).is_ok();
     assert!(titled(MAX_TITLE_CHARS) && !titled(MAX_TITLE_CHARS + 1));
-    let branched = |name: &str| check(&Plan { branch: Some(name.to_owned()), ..plan() }).is_ok();
+    let branched = |name: &str| check_plan(&Plan { branch: Some(name.to_owned()), ..plan() }).is_ok();
     assert!(branched("b") && branched(&"b".repeat(MAX_BRANCH_CHARS)));
     assert!(!branched("") && !branched(&"b".repeat(MAX_BRANCH_CHARS + 1)));
     let naming = |hosts: Vec<String>| of(vec![step(Action::Exec(Exec { hosts, ..exec() }), Free::Nothing)]);
@@ -407,12 +407,15 @@ fn plans_that_nobody_could_read_or_keep_are_refused() {
     let (others, other_bytes) = measured(&naming(Vec::new()));
     let hosts = |count: usize| naming((0..count).map(|n| format!("h{n:03}")).collect());
     assert_eq!(measured(&hosts(MAX_SCOPES - others)).0, MAX_SCOPES);
-    assert!(check(&hosts(MAX_SCOPES - others)).is_ok() && check(&hosts(MAX_SCOPES - others + 1)).is_err());
+    assert!(
+        check_plan(&hosts(MAX_SCOPES - others)).is_ok()
+            && check_plan(&hosts(MAX_SCOPES - others + 1)).is_err()
+    );
     let one = |bytes: usize| naming(vec!["h".repeat(bytes)]);
     assert_eq!(measured(&one(MAX_SCOPE_BYTES - other_bytes)).1, MAX_SCOPE_BYTES);
     assert!(
-        check(&one(MAX_SCOPE_BYTES - other_bytes)).is_ok()
-            && check(&one(MAX_SCOPE_BYTES - other_bytes + 1)).is_err()
+        check_plan(&one(MAX_SCOPE_BYTES - other_bytes)).is_ok()
+            && check_plan(&one(MAX_SCOPE_BYTES - other_bytes + 1)).is_err()
     );
     let many = of(std::iter::repeat_n(plan().steps[0].clone(), MAX_STEPS + 1).collect());
     assert_eq!(world.denial(prepared(Action::Plan(many))).reason, DenyReason::Shape);

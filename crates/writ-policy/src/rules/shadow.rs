@@ -4,7 +4,7 @@ use writ_types::digest::Digest;
 use writ_types::entry::{Fact, Leaning};
 
 use super::{RuleError, RuleSet, RuleSource, RuleVerdict, Standing};
-use crate::prepared::Prepared;
+use writ_inspect::prepared::Prepared;
 
 /// The most sets that are tried at once: each is judged for every action.
 pub const MAX_SHADOWS: usize = 8;
@@ -47,9 +47,9 @@ impl RuleSet {
         if self.shadows.is_empty() {
             return Vec::new();
         }
-        let (does, _) = leaning(self.judge(prepared, standing));
+        let (does, _) = leaning_of(self.judge(prepared, standing));
         let differs = |shadow: &Shadow| {
-            let (would, rules) = leaning(shadow.rules.judge(prepared, standing));
+            let (would, rules) = leaning_of(shadow.rules.judge(prepared, standing));
             (would != does).then(|| Fact::Shadowed {
                 set: shadow.name.clone(),
                 policy: shadow.rules.digest(),
@@ -65,7 +65,7 @@ impl RuleSet {
 }
 
 /// Returns the tendency of a verdict, and the rules that it names.
-fn leaning(verdict: RuleVerdict) -> (Leaning, Vec<String>) {
+fn leaning_of(verdict: RuleVerdict) -> (Leaning, Vec<String>) {
     match verdict {
         RuleVerdict::Permit => (Leaning::Permit, Vec::new()),
         RuleVerdict::Ask { rules, .. } => (Leaning::Ask, rules.into_iter().collect()),

@@ -6,7 +6,7 @@ use crate::fixture::{
     PERMIT_ALL, World, exec, fetch, home_rules, prepared, project_write, remember, rules, samples, shipped,
     tainted,
 };
-use crate::show;
+use writ_inspect::show;
 
 const NOTHING: Standing = Standing { preapproved: false, reach: Reach::None, owned: false };
 

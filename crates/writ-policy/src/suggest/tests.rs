@@ -8,8 +8,8 @@ use writ_types::taint::{Label, Taint};
 use super::*;
 use crate::fixture::{call_tool, exec, fetch, prepared, rules, tainted};
 use crate::pattern;
-use crate::prepared::Sink;
 use crate::rules::{RuleVerdict, SHIPPED};
+use writ_inspect::prepared::Sink;
 
 /// A card as the door asks under these rules, `n` milliseconds after the first.
 fn card(prepared: &Prepared, n: usize, rules: &RuleSet) -> Card {
@@ -339,16 +339,16 @@ fn what_is_asked_before_the_first_yes_is_asked_and_what_outlasts_the_approval_to
     let offer = cards[0].standing.as_ref().expect("offered");
     let mut group = Group::new(offer.pattern.clone(), None);
     for _ in 0..standing::MAX_USES + 2 {
-        group.add(&Asked { card: &cards[0], prepared: &asked[0].0, said: Said::Yes }, None);
+        group.add_answer(&Asked { card: &cards[0], prepared: &asked[0].0, said: Said::Yes }, None);
     }
-    assert_eq!(group.would_ask(group.uses(), group.sum()), 2, "it was used up");
+    assert_eq!(group.would_ask(group.count_uses(), group.sum_amounts()), 2, "it was used up");
     let millis = u64::try_from(standing::MAX_TTL.as_millis()).expect("small");
     for (after, expected) in [(millis - 1, 1), (millis, 2)] {
         let mut group = Group::new(offer.pattern.clone(), None);
         let later = first.plus(std::time::Duration::from_millis(after));
         for asked_at in [first, later] {
             let card = Card { asked_at, ..cards[0].clone() };
-            group.add(&Asked { card: &card, prepared: &asked[0].0, said: Said::Yes }, None);
+            group.add_answer(&Asked { card: &card, prepared: &asked[0].0, said: Said::Yes }, None);
         }
         assert_eq!(group.would_ask(9, 0), expected, "{after} ms later");
     }

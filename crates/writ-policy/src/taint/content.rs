@@ -5,9 +5,9 @@ use std::borrow::Cow;
 use writ_types::action::CallTool;
 
 use super::TaintVerdict;
-use crate::origin::Origins;
-use crate::prepared::Prepared;
-use crate::show;
+use writ_inspect::origin::Origins;
+use writ_inspect::prepared::Prepared;
+use writ_inspect::show;
 
 const SECRET: TaintVerdict = TaintVerdict::Ask(Cow::Borrowed(
     "It would pass on what stood under the name of a secret in what was read, as a password or a number of a card.",
@@ -25,7 +25,7 @@ const UNASKED: TaintVerdict = TaintVerdict::Ask(Cow::Borrowed(
 ));
 
 /// Judges the content of a call with recipients and places that have passed.
-pub(super) fn judge(prepared: &Prepared, call: &CallTool, origins: &Origins) -> TaintVerdict {
+pub(super) fn judge_content(prepared: &Prepared, call: &CallTool, origins: &Origins) -> TaintVerdict {
     if !(call.effect && call.sends) {
         return TaintVerdict::Pass;
     }

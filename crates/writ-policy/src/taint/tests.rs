@@ -138,7 +138,7 @@ fn what_other_servers_say_of_their_tools_orders_no_effect() {
         let call = CallTool { effect, declared: true, ..crate::fixture::call_tool() };
         let mut prepared = tainted(Action::CallTool(call), Taint::Owner);
         prepared.tool = "crm__send".into();
-        prepared.sinks = vec![crate::prepared::Sink { argument: "to".into(), value: to.into() }];
+        prepared.sinks = vec![writ_inspect::prepared::Sink { argument: "to".into(), value: to.into() }];
         judge(&prepared, Standing::default(), with(origins, strict)) == TaintVerdict::Pass
     };
     let (ann, eve) = ("ann@example.org", "eve@evil.test");
@@ -164,7 +164,8 @@ fn a_strict_home_asks_about_every_call_and_search_after_external_content() {
     let mut call =
         tainted(Action::CallTool(CallTool { sends: false, ..crate::fixture::call_tool() }), Taint::External);
     call.tool = "crm__send".into();
-    call.sinks = vec![crate::prepared::Sink { argument: "to".into(), value: "ann@example.org".into() }];
+    call.sinks =
+        vec![writ_inspect::prepared::Sink { argument: "to".into(), value: "ann@example.org".into() }];
     let search = tainted(
         samples()
             .into_iter()
@@ -214,7 +215,7 @@ fn a_harmful_call_takes_no_value_of_a_result() {
         let call = CallTool { risk, effect, sends: false, declared: true, ..crate::fixture::call_tool() };
         let mut prepared = tainted(Action::CallTool(call), Taint::External);
         prepared.tool = "crm__wipe".into();
-        prepared.sinks = vec![crate::prepared::Sink { argument: "id".into(), value: id.into() }];
+        prepared.sinks = vec![writ_inspect::prepared::Sink { argument: "id".into(), value: id.into() }];
         judge(&prepared, Standing::default(), with(&origins, false)) == TaintVerdict::Pass
     };
     for risk in [Risk::Low, Risk::Medium] {

@@ -8,12 +8,12 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use ed25519_dalek::SigningKey;
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use writ_policy::approval::{
-    ApprovalClaims, ApprovalError, ApprovalToken, Approver, Approvers, Expected, Signed, verify,
-};
-use writ_policy::webauthn::{
+use writ_inspect::webauthn::{
     Asserted, Assertion, Enrolled, Passkey, PasskeyError, Registration, assert, challenge_of, counts_on,
     enrol, site_of, text_of,
+};
+use writ_policy::approval::{
+    ApprovalClaims, ApprovalError, ApprovalToken, Approver, Approvers, Expected, Signed, verify,
 };
 use writ_testbed::passkey::{Ceremony, SoftPasskey, attestation};
 use writ_types::digest::Digest;

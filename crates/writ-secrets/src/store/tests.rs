@@ -16,7 +16,7 @@ use writ_types::error::{Exit, ToReport as _};
 
 use super::*;
 use crate::approver::open_approver;
-use crate::document::Document;
+use crate::document::SecretsDocument;
 use crate::keyring::Keyring;
 use crate::record::{RECORD_FILE, recorded};
 
@@ -288,9 +288,9 @@ fn keys_sign_as_the_published_vectors_say() {
         ),
     ];
     for (seed, public, message, expected) in vectors {
-        let mut document = Document::default();
-        document.keys.insert("root".into(), Hidden(seed.into()));
-        let key = keys::load(&document, "root").expect("loaded");
+        let mut document = SecretsDocument::default();
+        document.keys.insert("root".into(), HiddenText(seed.into()));
+        let key = keys::load_key(&document, "root").expect("loaded");
         let message = hex::decode(message).expect("hexadecimal");
         let signature = key.sign(&message);
         assert_eq!(hex::encode(key.verifying_key().to_bytes()), public);
@@ -318,7 +318,7 @@ fn the_approver_key_is_in_a_document_of_its_own() {
     let seed = approver.signing_key().expect("read").to_bytes();
 
     // What the engine opens does not hold it, and the engine's passphrase does not open the other.
-    let bytes = store.vault.read().expect("read").to_bytes().expect("written");
+    let bytes = store.vault.read_document().expect("read").to_bytes().expect("written");
     assert!(!contains(&bytes, hex::encode(seed).as_bytes()));
     assert!(matches!(open_approver(&dir, passphrase(), &config()), Err(SecretsError::WrongPassphrase(_))));
     let again = open_approver(&dir, own, &config()).expect("opened");
@@ -332,7 +332,7 @@ fn nothing_secret_is_shown() {
     store.set(&name("a"), "sk-live-0123456789".into()).expect("set");
     store.generate_key(EngineKey::Harness).expect("generated");
     let key = store.signing_key(EngineKey::Harness).expect("read");
-    let shown = format!("{store:?} {:?} {:?} {key:?}", store.vault.read(), store.get(&name("a")));
+    let shown = format!("{store:?} {:?} {:?} {key:?}", store.vault.read_document(), store.get(&name("a")));
     assert!(!shown.contains("sk-live"));
     assert!(!shown.contains(&hex::encode(key.to_bytes())));
 }
@@ -362,7 +362,7 @@ fn a_lock_that_is_never_released_ends_in_an_error() {
     let home = home();
     let dir = home.path().join("keys");
     drop(plain(&home));
-    let _held = crate::files::Lock::take(&dir, Duration::from_secs(5)).expect("taken");
+    let _held = crate::files::Lock::take_lock(&dir, Duration::from_secs(5)).expect("taken");
     let hasty = Config { operation_timeout_ms: 50, ..config() };
     let store = SecretStore::open(&dir, None, &hasty).expect("reading needs no lock");
     assert!(matches!(store.set(&name("a"), "b".into()), Err(SecretsError::Busy)));
@@ -417,11 +417,11 @@ fn a_keyring_that_waits_for_a_person_counts_as_locked() {
     let store = Arc::new(Waiting::new(receiver));
     let connected: Arc<CredentialStore> = store.clone();
     let keyring = Keyring::connect_with(&hasty, move || Ok(connected)).expect("connected");
-    let report = keyring.read("x").expect_err("locked").report();
+    let report = keyring.read_entry("x").expect_err("locked").report();
     assert_eq!((report.exit, report.code.as_str()), (Exit::Blocked, "secrets.keyring_locked"));
     assert!(!report.hint.is_empty());
     // The second call does not leave another thread behind.
-    assert!(matches!(keyring.read("x"), Err(SecretsError::KeyringLocked)));
+    assert!(matches!(keyring.read_entry("x"), Err(SecretsError::KeyringLocked)));
     assert!(store.calls.load(Ordering::SeqCst) <= 1);
     drop(sender);
 }
@@ -431,8 +431,8 @@ fn a_keyring_that_waits_for_a_person_counts_as_locked() {
 fn the_keyring_of_this_machine_answers_or_is_given_up() {
     let hasty = Config { connect_timeout_ms: 2_000, operation_timeout_ms: 2_000 };
     let started = Instant::now();
-    match Keyring::connect(&hasty) {
-        Ok(keyring) => assert!(keyring.read("writ-test-none").is_ok_and(|entry| entry.is_none())),
+    match Keyring::connect_service(&hasty) {
+        Ok(keyring) => assert!(keyring.read_entry("writ-test-none").is_ok_and(|entry| entry.is_none())),
         Err(error) => assert_eq!(error.report().exit, Exit::Blocked),
     }
     assert!(started.elapsed() < Duration::from_secs(20));

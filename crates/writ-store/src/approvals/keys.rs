@@ -1,7 +1,7 @@
 //! The keys that people approve with.
 
 use rusqlite::{Connection, Row, params};
-use writ_policy::webauthn::counts_on;
+use writ_inspect::webauthn::counts_on;
 use writ_types::id::KeyId;
 use writ_types::unit::Timestamp;
 

@@ -1,7 +1,7 @@
 //! Actions that were begun and have an unknown outcome.
 
 use rusqlite::{Connection, params};
-use writ_policy::prepared::{leaves_nothing, wish};
+use writ_inspect::prepared::{leaves_nothing, wish};
 use writ_types::action::Action;
 use writ_types::chat::ToolOutcome;
 use writ_types::digest::Digest;

@@ -297,7 +297,7 @@ fn all_problems_are_named_at_once_with_the_right_form() {
 #[test]
 fn arguments_may_come_as_text_and_broken_text_is_no_panic() {
     let read = prepare("file_read", json!("{\"path\": \"a.txt\"}")).expect("prepared");
-    assert_eq!(read.sinks, [writ_policy::prepared::Sink { argument: "path".into(), value: "a.txt".into() }]);
+    assert_eq!(read.sinks, [writ_inspect::prepared::Sink { argument: "path".into(), value: "a.txt".into() }]);
     for broken in ["", "{", "[1]", "\"x\"", r#"{"path": "\ud800"}"#, r#"{"path": "\udc00\ud800"}"#, "\u{0}"] {
         assert!(refused("file_read", json!(broken)).contains("arguments are not"), "{broken}");
     }

@@ -283,7 +283,7 @@ fn a_foreign_answer_keeps_its_readers_and_its_fields_hold_no_credential() {
 fn the_beginning_of_a_secret_at_a_cut_is_masked() {
     let redactor = Redactor::default();
     let value = "hunter2-hunter2-hunter2";
-    redactor.learn(&[writ_policy::redact::KnownSecret {
+    redactor.learn(&[writ_inspect::redact::KnownSecret {
         name: "secret:a".into(),
         value: value.to_owned().into(),
     }]);

@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
+use writ_inspect::egress::host::HostPattern;
 use writ_policy::door::MAX_HOSTS;
-use writ_policy::egress::host::HostPattern;
 use writ_types::action::{Action, ActionKind, Exec, ExecProfile};
 use writ_types::digest::Digest;
 

@@ -3,8 +3,8 @@
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value};
+use writ_inspect::prepared::Prepared;
 use writ_policy::plan::{MAX_STEPS, MINUTES};
-use writ_policy::prepared::Prepared;
 use writ_types::action::{Action, ActionKind, Free, Place, Plan, PlanStep};
 use writ_types::chat::ToolCall;
 use writ_types::unit::MicroUsd;

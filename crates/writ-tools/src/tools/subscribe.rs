@@ -3,8 +3,8 @@
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
+use writ_inspect::egress::host::Target;
 use writ_policy::door::MAX_SUBSCRIBED_TURNS;
-use writ_policy::egress::host::Target;
 use writ_types::action::{Action, ActionKind, Subscribe};
 
 use super::describe_intent;

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
-use writ_policy::egress::host::Target;
+use writ_inspect::egress::host::Target;
 use writ_types::action::{Action, ActionKind, Fetch};
 
 use super::describe_intent;

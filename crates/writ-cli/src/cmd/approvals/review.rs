@@ -1,7 +1,7 @@
 //! `writ approvals review`: what waits, in groups, and a yes to what of one is marked by nothing.
 
 use serde_json::{Value, json};
-use writ_policy::show::escape_line;
+use writ_inspect::show::escape_line;
 use writ_runtime::methods::ApprovalsReview;
 use writ_types::api::NoParams;
 use writ_types::api::approval::AskGroup;

@@ -1,7 +1,7 @@
 //! Lines that begin with a slash: what they ask of the conversation, beside messages to the agent.
 
 use serde_json::{Value, json};
-use writ_policy::show::escape_line;
+use writ_inspect::show::escape_line;
 use writ_runtime::methods::Method;
 use writ_types::id::SessionId;
 

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use writ_inspect::webauthn::Passkey;
 use writ_models::provider::{ModelsConfigError, Routes};
-use writ_policy::webauthn::Passkey;
 use writ_runtime::methods::Method;
 use writ_sandbox::host::{HostError, host_git};
 use writ_sandbox::status::Rung;

@@ -1,9 +1,9 @@
 //! `writ keys approver …`: who may approve. Leave to enrol a passkey is signed here, in a terminal.
 
 use serde_json::{Value, json};
+use writ_inspect::show::escape_line;
+use writ_inspect::webauthn::Passkey;
 use writ_policy::enrolment::{ENROLMENT_TTL, EnrolmentClaims, EnrolmentGrant};
-use writ_policy::show::escape_line;
-use writ_policy::webauthn::Passkey;
 use writ_runtime::methods::Method;
 use writ_store::approvals::ApproverKey;
 use writ_types::digest::Digest;

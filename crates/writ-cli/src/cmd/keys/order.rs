@@ -4,9 +4,9 @@ use std::path::Path;
 
 use serde::Deserialize;
 use serde_json::{Value, json};
+use writ_inspect::show::escape_line;
 use writ_policy::keys::document::DocumentError;
 use writ_policy::order::{Capabilities, OrderClaims, OrderToken, check_content};
-use writ_policy::show::escape_line;
 use writ_runtime::methods::Method;
 use writ_types::error::Exit;
 use writ_types::id::KeyId;

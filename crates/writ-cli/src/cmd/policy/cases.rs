@@ -4,8 +4,8 @@ use std::path::Path;
 
 use serde::Deserialize;
 use serde_json::{Value, json};
-use writ_policy::prepared::Prepared;
-use writ_policy::show::escape_line;
+use writ_inspect::prepared::Prepared;
+use writ_inspect::show::escape_line;
 use writ_types::action::Action;
 use writ_types::error::Exit;
 use writ_types::taint::{Label, Taint};

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
-use writ_policy::show::escape_line;
+use writ_inspect::show::escape_line;
 use writ_store::ledger::row::LedgerQuery;
 use writ_types::digest::Digest;
 use writ_types::entry::{Fact, Leaning};

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use writ_policy::egress::host::HostPattern;
+use writ_inspect::egress::host::HostPattern;
+use writ_inspect::show::escape_line;
 use writ_policy::pattern::standing::MAX_TTL;
-use writ_policy::show::escape_line;
 use writ_policy::suggest::{Advice, Asked, InForce, MIN_APPROVED, Said, Suggestion};
 use writ_store::approvals::{Ask, AskState};
 use writ_store::ledger::row::LedgerQuery;

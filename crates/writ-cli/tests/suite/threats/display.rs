@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
-use writ_policy::show::is_plain;
+use writ_inspect::show::is_plain;
 use writ_types::digest::Digest;
 use writ_types::frame::Card;
 

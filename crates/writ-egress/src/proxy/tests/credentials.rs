@@ -6,7 +6,7 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
-use writ_policy::egress::credential::Binding;
+use writ_inspect::egress::credential::Binding;
 use writ_types::entry::ConnectionRecord;
 
 use super::*;

@@ -15,7 +15,7 @@ fn hook(name: &str, on: HookEvent) -> Hook {
         name: name.into(),
         on,
         run: "h.sh".into(),
-        permissions: reads(),
+        permissions: read_permission(),
         ..HookConfig::default()
     };
     Hook { config, program: Ok(Program::new("echo '{}'".into())) }
@@ -208,7 +208,7 @@ fn a_text_goes_on_as_a_hook_that_may_write_has_it() {
 /// What is run for a program is the text that was read, in the shell or in what its first line names.
 #[test]
 fn a_program_is_run_as_it_was_read() {
-    let argv = |text: &str| Program::new(text.to_owned()).argv();
+    let argv = |text: &str| Program::new(text.to_owned()).build_argv();
     for text in ["exit 0", "#!/bin/sh\nexit 0", "#! /bin/sh -e\nexit 0", "#!\nexit 0"] {
         assert_eq!(argv(text), ["/bin/sh", "-c", text]);
     }
@@ -287,13 +287,13 @@ fn those_are_told_that_are_called_at_an_event() {
 fn what_hooks_read_and_say_is_bounded_to_the_byte() {
     let one = hook("h", HookEvent::BeforeToolCall);
     let about = |bytes: usize| Map::from_iter([("a".to_owned(), json!("x".repeat(bytes)))]);
-    let frame = Value::Object(one.call(about(0)).expect("fits").input).to_string().len();
-    assert!(one.call(about(MAX_VALUE_BYTES - frame)).is_ok());
-    assert!(one.call(about(MAX_VALUE_BYTES - frame + 1)).is_err());
+    let frame = Value::Object(one.build_call(about(0)).expect("fits").input).to_string().len();
+    assert!(one.build_call(about(MAX_VALUE_BYTES - frame)).is_ok());
+    assert!(one.build_call(about(MAX_VALUE_BYTES - frame + 1)).is_err());
     let frame = r#"{"reason": ""}"#.len();
     let said = |bytes: usize| format!("{{\"reason\": \"{}\"}}", "x".repeat(bytes - frame));
-    assert_eq!(one.said(&DONE, &said(MAX_SAID_BYTES)).verdict, GateVerdict::Pass);
-    let much = one.said(&DONE, &said(MAX_SAID_BYTES + 1));
+    assert_eq!(one.judge_output(&DONE, &said(MAX_SAID_BYTES)).verdict, GateVerdict::Pass);
+    let much = one.judge_output(&DONE, &said(MAX_SAID_BYTES + 1));
     assert!(much.verdict == GateVerdict::Block && much.reason.contains("too long"), "{}", much.reason);
     let many = |count: usize| {
         let hooks = (0..count).map(|n| hook(&format!("h{n}"), HookEvent::BeforeToolCall)).collect();
@@ -316,7 +316,7 @@ fn a_hook_without_a_name_of_its_own_is_refused() {
 #[test]
 fn settings_of_hooks_that_cannot_stand_are_named() {
     let bare = || hook("h", HookEvent::BeforeToolCall).config;
-    let wrong = |config: HookConfig| misplaced(&config).map_or("", |(key, _)| key);
+    let wrong = |config: HookConfig| misplaced_setting(&config).map_or("", |(key, _)| key);
     assert_eq!(wrong(bare()), "");
     for run in ["", ".h", "a/b", "a\0"] {
         assert_eq!(wrong(HookConfig { run: run.into(), ..bare() }), "run", "{run:?}");
@@ -345,7 +345,7 @@ fn settings_of_hooks_that_cannot_stand_are_named() {
 fn a_hook_changes_the_text_of_its_own_event_where_it_may() {
     let mut one = hook("h", HookEvent::MessageReceived);
     let said = |one: &Hook, text: &str| {
-        let said = one.said(&DONE, text);
+        let said = one.judge_output(&DONE, text);
         (said.verdict, said.text, said.stripped)
     };
     let left_out = |key: &str| (GateVerdict::Pass, None, vec![key.to_owned()]);

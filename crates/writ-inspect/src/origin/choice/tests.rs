@@ -5,7 +5,7 @@ use super::*;
 fn lists(giver: &str, results: &[Value]) -> Lists {
     let mut lists = Lists::nothing();
     for result in results {
-        lists.add(giver, &Field::of(result));
+        lists.add_result(giver, &Field::of(result));
     }
     lists
 }
@@ -14,7 +14,7 @@ fn lists(giver: &str, results: &[Value]) -> Lists {
 fn left_out(lists: &Lists, request: &str, value: &str) -> Option<String> {
     let fits = |name: &str| name == "id";
     let is_of = |giver: &str| giver == "mail";
-    lists.leaves_out(request, &Wanted { value, fits: &fits, is_of: &is_of })
+    lists.leaves_out(request, &WantedValue { value, fits: &fits, is_of: &is_of })
 }
 
 fn mails() -> Value {

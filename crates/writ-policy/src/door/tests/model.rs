@@ -15,8 +15,8 @@ use crate::fixture::{AGENT, call_tool, key};
 use crate::keys::limits::{Amount, Limits};
 use crate::pattern;
 use crate::plan::InForce;
-use crate::reach::Reach;
 use crate::rules::{RuleSet, RuleSource};
+use writ_inspect::reach::Reach;
 
 /// An action with what the model must know of it, written by hand.
 #[derive(Clone, Debug)]

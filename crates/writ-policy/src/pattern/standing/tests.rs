@@ -206,7 +206,7 @@ fn limits_are_within_what_is_offered_and_the_words_say_them() {
 #[test]
 fn spans_and_patterns_are_said_in_words() {
     for (minutes, text) in [(5, "5 minutes"), (60, "1 hours"), (25 * 60, "25 hours"), (48 * 60, "2 days")] {
-        assert_eq!(span(Duration::from_secs(minutes * 60)), text);
+        assert_eq!(span_text(Duration::from_secs(minutes * 60)), text);
     }
     let said = |prepared: &Prepared| words(&of_prepared(prepared)[0].pattern);
     assert!(

@@ -11,8 +11,8 @@ use tokio_util::sync::CancellationToken;
 use writ_egress::connect::{Later, Resolver};
 use writ_egress::gatekeeper::{Gatekeeper, NotAsked, NotRecorded};
 use writ_egress::proxy::{Proxy, ProxyConfig};
-use writ_policy::egress::host::Target;
-use writ_policy::egress::{EgressScope, Pin};
+use writ_inspect::egress::host::Target;
+use writ_inspect::egress::{EgressScope, Pin};
 use writ_types::entry::{ConnectionRecord, Verdict};
 use writ_types::id::AskId;
 

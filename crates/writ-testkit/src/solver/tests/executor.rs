@@ -5,9 +5,9 @@
 
 use std::path::{Component, Path, PathBuf};
 
-use writ_policy::prepared::Prepared;
-use writ_policy::redact::Redactor;
-use writ_policy::scope::{Dimension, WORK};
+use writ_inspect::prepared::Prepared;
+use writ_inspect::redact::Redactor;
+use writ_inspect::scope::{Dimension, WORK};
 use writ_tools::config::Config;
 use writ_tools::def::{AgentRole, Peeked, ToolContext};
 use writ_tools::outcome::{ExecEnd, Listed, ListedKind, Matched, PerformedOutcome};
@@ -156,7 +156,7 @@ fn inside(dir: &Path, path: &str) -> PathBuf {
 
 fn perform(prepared: &Prepared, dir: &Path) -> PerformedOutcome {
     // The door refuses these; nothing here may touch the machine that runs the tests.
-    if writ_policy::scope::attributes(&prepared.action)
+    if writ_inspect::scope::attributes(&prepared.action)
         .iter()
         .any(|(dimension, value)| *dimension == Dimension::Path && !Dimension::Path.covers(WORK, value))
     {
