@@ -10,21 +10,19 @@ use writ_types::entry::{Fact, GatePoint, GateVerdict};
 use writ_types::id::TurnId;
 use writ_types::taint::Taint;
 
-use crate::core::Core;
-use crate::session::Session;
+use crate::gates::Gates;
+use crate::session::{ACCESS, Session};
 
 /// The name of levels in entries of the ledger.
 const LEVEL: &str = "access level";
-/// The key of a session's metadata with its level.
-pub(crate) const ACCESS: &str = "access";
 
-impl Core {
+impl Gates {
     /// Gates have judged: what passed may raise the level. What ledger and store must be told.
     pub(crate) fn verified(&self, session: &Session, at: Option<(TurnId, u64)>, judged: &Judged) -> Vec<Op> {
         let Some(access) = &self.config.access else { return Vec::new() };
         let mut state = session.state();
         let before = state.access.clone();
-        let transitions = access.passed(&mut state.access, judged.passed(), self.valid_now());
+        let transitions = access.passed(&mut state.access, judged.passed(), self.journal.valid_now());
         let after = state.access.clone();
         drop(state);
         self.moved(session, at, (&before, &after), transitions)
@@ -44,7 +42,7 @@ impl Core {
         };
         let mut state = session.state();
         let before = state.access.clone();
-        let transitions = access.settle(&mut state.access, self.valid_now());
+        let transitions = access.settle(&mut state.access, self.journal.valid_now());
         let after = state.access.clone();
         let who = state.speaker.clone().unwrap_or(Principal::Owner);
         drop(state);
@@ -57,7 +55,7 @@ impl Core {
         let reason = format!("level '{}' does not have the tool '{}'", after.level(), prepared.tool);
         let (point, gate, verdict) = (GatePoint::Access, LEVEL.to_owned(), GateVerdict::Block);
         let said = (gate.clone(), verdict, reason.clone());
-        ops.push(self.entry(session.id, at, Fact::Gated { point, gate, verdict, reason }));
+        ops.push(self.journal.entry(session.id, at, Fact::Gated { point, gate, verdict, reason }));
         (Some(said), ops)
     }
 
@@ -70,7 +68,7 @@ impl Core {
         }
         let mut level = state.access.clone();
         drop(state);
-        let _fallen = access.settle(&mut level, self.valid_now());
+        let _fallen = access.settle(&mut level, self.journal.valid_now());
         let tools = access.tools(&level).into_iter().map(str::to_owned);
         AllowList::Only(match allow {
             AllowList::All => tools.collect(),
@@ -91,7 +89,7 @@ impl Core {
         let entries = transitions.into_iter().map(|Transition { from, to, why }| {
             let reason = format!("from '{from}' to '{to}': {why}");
             let (point, gate, verdict) = (GatePoint::Access, LEVEL.to_owned(), GateVerdict::Pass);
-            self.entry(session.id, at, Fact::Gated { point, gate, verdict, reason })
+            self.journal.entry(session.id, at, Fact::Gated { point, gate, verdict, reason })
         });
         let mut ops: Vec<Op> = entries.collect();
         let value = serde_json::to_value(after).ok();

@@ -5,117 +5,40 @@ use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
-use writ_policy::budget::Spent;
 use writ_policy::door::{Ask, Denial};
 use writ_policy::gate::Escalation;
-use writ_policy::keys::Authority;
-use writ_policy::origin::Origins;
 use writ_policy::permit::Permit;
 use writ_policy::plan;
 use writ_policy::prepared::Prepared;
 use writ_policy::redact::{self, Clean};
 use writ_policy::show::Shown;
 use writ_store::batch::{Batch, Op};
-use writ_tools::def::{AgentRole, Peeked, SearchTarget, ToolContext};
+use writ_tools::def::{Peeked, SearchTarget, ToolContext};
 use writ_tools::registry::EmptyMeans;
 use writ_tools::render::{Rendered, fields, render};
-use writ_tools::text::cut_middle;
 use writ_types::action::{Action, ActionKind};
 use writ_types::chat::{ToolCall, ToolOutcome, ToolResult};
-use writ_types::digest::Digest;
 use writ_types::entry::{DenyReason, Fact, GatePoint, GateVerdict};
 use writ_types::frame::ServerFrame;
-use writ_types::id::{AskId, AttemptId, TurnId};
-use writ_types::taint::{Label, Taint};
+use writ_types::taint::Label;
 use writ_types::unit::MicroUsd;
-use writ_types::visible::escape;
 
-use crate::core::Core;
+use crate::door::{Passage, Standing};
 use crate::error::EngineError;
-use crate::hooks::halted;
-use crate::passage::{Called, Passage, Standing, Wording};
+use crate::gates::Wording;
+use crate::outcome::{Acted, MAX_SUMMARY, REDACTOR, halted, outcome_entry, outcome_name};
+use crate::passage::{self, Called};
 use crate::perform::{self, Performed};
-use crate::quarantine::{PutIn, unfit};
-use crate::session::Session;
-use crate::trace;
-
-/// The one agent of a session talks to the person and does the work.
-pub(crate) const ROLES: [AgentRole; 2] = [AgentRole::Proxy, AgentRole::Executor];
-
-/// The name of the redactor in entries of the ledger.
-pub(crate) const REDACTOR: &str = "redactor";
+use crate::place::{Place, ROLES};
+use crate::quarantine::{self, PutIn, unfit};
+use crate::{asks, judging, trace};
 
 /// What a model is told that would write a mask over what was masked.
 const MASK_WRITTEN: &str = "not written: the text holds a mask such as [masked:secret:NAME], which stands for \
     something that you were not shown. Writing it would destroy that. Change only other lines, or have a program \
     read the value where it is.";
 
-/// The longest summary of a step, in characters.
-const MAX_SUMMARY: usize = 160;
-/// How much of the arguments and of the output of a step is shown, in characters: enough to see what it did; the agent has it all.
-const MAX_STEP_ARGUMENTS: usize = 2_000;
-const MAX_STEP_OUTPUT: usize = 4_000;
-
-/// Where a call belongs.
-#[derive(Clone, Debug)]
-pub(crate) struct Place {
-    pub(crate) core: Arc<Core>,
-    pub(crate) session: Arc<Session>,
-    /// `None` for what the owner does outside turns.
-    pub(crate) turn: Option<TurnId>,
-    pub(crate) number: u64,
-    pub(crate) authority: Arc<Authority>,
-    pub(crate) spent: Spent,
-    /// What the arguments of a call may be made of, where the conversation has been looked through for it.
-    pub(crate) origins: Option<Arc<Origins>>,
-}
-
-/// What came of a call.
-#[derive(Debug)]
-pub(crate) struct Acted {
-    pub(crate) result: ToolResult,
-    pub(crate) ask: Option<AskId>,
-    /// What the ledger and the watchers must still be told, together with the turn's event.
-    pub(crate) ops: Vec<Op>,
-    /// Whether the work folder may have changed.
-    pub(crate) touched: bool,
-    /// Whether all that it has done is in the operations: then they may be written with what comes next.
-    pub(crate) inside: bool,
-    /// What the turn ends with, where a gate has said so.
-    pub(crate) ends: Option<String>,
-    /// What models cost that it has asked.
-    pub(crate) cost: MicroUsd,
-}
-
 impl Place {
-    pub(crate) fn at(&self) -> Option<(TurnId, u64)> {
-        self.turn.map(|turn| (turn, self.number))
-    }
-
-    /// The frame of a tool step; there is none outside turns.
-    pub(crate) fn step(
-        &self,
-        call: &ToolCall,
-        state: &str,
-        summary: &str,
-        output: &str,
-    ) -> Option<ServerFrame> {
-        let turn = self.turn?;
-        let mut arguments = call.arguments.clone();
-        self.core.redactor.mask_json(&mut arguments);
-        let arguments = serde_json::to_string_pretty(&arguments).unwrap_or_default();
-        let arguments = self.core.redactor.mask(&arguments);
-        Some(ServerFrame::Tool {
-            turn,
-            tool: call.name.clone(),
-            state: state.to_owned(),
-            summary: summary.chars().take(MAX_SUMMARY).collect(),
-            call: call.id.chars().take(MAX_SUMMARY).collect(),
-            arguments: escape(&cut_middle(&arguments, MAX_STEP_ARGUMENTS)).into_owned(),
-            output: escape(&cut_middle(output, MAX_STEP_OUTPUT)).into_owned(),
-        })
-    }
-
     /// Works on one call. What is to be written `first` is written with its intent, or handed back.
     ///
     /// # Errors
@@ -129,11 +52,16 @@ impl Place {
         cancel: CancellationToken,
     ) -> Result<Acted, EngineError> {
         let (core, name) = (Arc::clone(&self.core), call.name.clone());
-        let span = trace::tool(&core, &name);
+        let span = trace::tool(&core.servers.registry(), &name);
         let acting = async {
-            let began = core.clock.now();
+            let began = core.journal.clock.now();
             let acted = self.act_now(first, call, label, cancel).await?;
-            trace::tool_ended(&core, &name, core.clock.now().since(began), acted.result.outcome);
+            trace::tool_ended(
+                (&core.servers.registry(), &core.life.metrics),
+                &name,
+                core.journal.clock.now().since(began),
+                acted.result.outcome,
+            );
             Ok(acted)
         };
         acting.instrument(span).await
@@ -146,7 +74,7 @@ impl Place {
         label: Label,
         cancel: CancellationToken,
     ) -> Result<Acted, EngineError> {
-        if let Some(asked) = self.asked(&mut first, (&call, &label), &cancel).await? {
+        if let Some(asked) = quarantine::ask::asked(&self, &mut first, (&call, &label), &cancel).await? {
             return Ok(asked);
         }
         let (mut rewritable, mut put_in) = (true, PutIn::default());
@@ -171,7 +99,7 @@ impl Place {
                 origins: self.origins.as_deref(),
             };
             let wording = Some(Wording { arguments: &filled.arguments, rewritable });
-            match Box::pin(self.core.pass_call(first, prepared, standing, wording)).await? {
+            match Box::pin(passage::pass_call(&self.core, first, prepared, standing, wording)).await? {
                 // What it would be now is prepared and decided like any other, and is not rewritten again.
                 Called::Rewritten(arguments, back) => {
                     (call.arguments, first, rewritable) = (arguments, back, false);
@@ -203,13 +131,13 @@ impl Place {
         put_in: &mut PutIn,
     ) -> Result<Result<(ToolCall, Prepared), Rendered>, EngineError> {
         let refused = |text| Ok(Err(Rendered { text, label: label.clone(), outcome: ToolOutcome::Failed }));
-        let filled = match self.put_in(call, put_in)? {
+        let filled = match quarantine::put_in(self, call, put_in)? {
             Ok(filled) => filled,
             Err(text) => return refused(text),
         };
         match self.prepare(first, &filled, &put_in.label(label)).await? {
             Ok(mut prepared) => {
-                if let Some(text) = self.escapes(&prepared) {
+                if let Some(text) = quarantine::escapes(self, &prepared) {
                     return refused(text);
                 }
                 put_in.bind(&mut prepared);
@@ -227,18 +155,18 @@ impl Place {
         permit: Permit,
         (read, cancel): (&Label, &CancellationToken),
     ) -> Result<Acted, EngineError> {
-        let (attempt, began) = (permit.attempt(), self.core.clock.now());
+        let (attempt, began) = (permit.attempt(), self.core.journal.clock.now());
         let (touched, inside) = (touches(permit.action()), is_inside(permit.action()));
-        self.core.metrics.tool(&call.name);
+        self.core.life.metrics.tool(&call.name);
         let Performed { prepared, mut outcome, mut ops, .. } =
             Box::pin(perform::perform(self, permit, cancel)).await?;
-        let rendered = render(&prepared, &mut outcome, &self.core.redactor);
-        let (heard, ends) = self.told_after((&prepared.tool, &rendered), began, cancel).await?;
+        let rendered = render(&prepared, &mut outcome, &self.core.journal.redactor);
+        let (heard, ends) = judging::told_after(self, (&prepared.tool, &rendered), began, cancel).await?;
         ops.extend(self.leaked(&call.name, rendered.text.secrets()));
-        let fields = fields(&outcome, &self.core.redactor);
+        let fields = fields(&outcome, &self.core.journal.redactor);
         let about = (&prepared, attempt, read);
-        let told = self.core.told(&self.session, about, &outcome, (rendered, &fields))?;
-        ops.push(self.core.entry(self.session.id, self.at(), told.fact));
+        let told = quarantine::told(&self.core, &self.session, about, &outcome, (rendered, &fields))?;
+        ops.push(self.core.journal.entry(self.session.id, self.at(), told.fact));
         ops.extend(told.op);
         ops.extend(heard);
         let mut acted = self.result(call, told.rendered, &prepared.intent, ops);
@@ -252,7 +180,7 @@ impl Place {
     async fn ask(&self, call: &ToolCall, ask: Ask, label: Label) -> Result<Acted, EngineError> {
         let (intent, hash, kind) = (ask.prepared.intent.clone(), ask.hash, ask.prepared.action.kind());
         let plan = (kind == ActionKind::Plan).then(|| Shown::new(&ask.prepared, "").ok()).flatten();
-        let opened = self.core.open_ask(&self.session, ask, "").await?;
+        let opened = asks::open_ask(&self.core, &self.session, ask, "").await?;
         let text = match &opened {
             Ok(ask) => format!(
                 "Not performed: a person must approve it first (ask {ask}). It is performed as soon as \
@@ -271,8 +199,9 @@ impl Place {
         });
         let planned = plan.map(|shown| Fact::Planned { plan: hash, text: shown.text().to_owned() });
         let facts = refused.into_iter().chain(planned.filter(|_| opened.is_ok()));
-        let ops: Vec<Op> = facts.map(|fact| self.core.entry(self.session.id, self.at(), fact)).collect();
-        let rendered = Rendered { text: self.core.redactor.clean(text), label, outcome };
+        let ops: Vec<Op> =
+            facts.map(|fact| self.core.journal.entry(self.session.id, self.at(), fact)).collect();
+        let rendered = Rendered { text: self.core.journal.redactor.clean(text), label, outcome };
         let mut acted = self.result(call, rendered, &intent, ops);
         acted.ask = opened.ok();
         Ok(acted)
@@ -290,13 +219,16 @@ impl Place {
         let toolset = tools.toolset_of(&ROLES, &allow);
         let needs = match toolset.needs(call) {
             Ok(needs) => needs,
-            Err(error) => return Ok(Err(toolset.refusal(&error, label, &self.core.redactor))),
+            Err(error) => return Ok(Err(toolset.refusal(&error, label, &self.core.journal.redactor))),
         };
         let peeked = match needs {
             None => None,
             Some(path) => {
                 // The sandbox may take long.
-                self.core.commit_for(&self.session, Batch::relaxed(std::mem::take(first))).await?;
+                self.core
+                    .journal
+                    .commit_for(&self.session.hub, Batch::relaxed(std::mem::take(first)))
+                    .await?;
                 Some(self.peek(path.as_str()).await?)
             }
         };
@@ -307,7 +239,7 @@ impl Place {
             turn_number: self.number,
             label,
             config: &self.core.config.timeouts,
-            search: self.core.search.as_ref().map(|search| SearchTarget {
+            search: self.core.outside.search.as_ref().map(|search| SearchTarget {
                 provider: search.provider(),
                 host: search.host(),
                 max_results: search.max_results(),
@@ -320,7 +252,7 @@ impl Place {
                     remember.taint = label.taint;
                     // What this conversation has heard may stand in it, whatever the message at hand rests on.
                     remember.secret = label.secret || self.session.state().secret;
-                    self.core.redactor.scrub(&mut remember.text);
+                    self.core.journal.redactor.scrub(&mut remember.text);
                 }
                 if let Action::Plan(proposed) = &mut prepared.action {
                     plan::mark(proposed, label, self.origins.as_deref());
@@ -333,12 +265,12 @@ impl Place {
                 }
                 Ok(prepared)
             }
-            Err(error) => Err(toolset.refusal(&error, label, &self.core.redactor)),
+            Err(error) => Err(toolset.refusal(&error, label, &self.core.journal.redactor)),
         })
     }
 
     async fn peek(&self, path: &str) -> Result<Peeked, EngineError> {
-        let workspace = self.session.workspace(&self.core).await?;
+        let workspace = self.core.workspace(&self.session).await?;
         perform::peek(&workspace, path).await
     }
 
@@ -355,7 +287,7 @@ impl Place {
         );
         let fact = Fact::Gated { point, gate, verdict, reason };
         vec![
-            self.core.entry(self.session.id, self.at(), fact),
+            self.core.journal.entry(self.session.id, self.at(), fact),
             Op::Frame { session: self.session.id, frame: Box::new(ServerFrame::Status { text }) },
         ]
     }
@@ -373,11 +305,11 @@ impl Place {
             outside: text.clone(),
             text,
         };
-        self.core.entry(self.session.id, self.at(), fact)
+        self.core.journal.entry(self.session.id, self.at(), fact)
     }
 
     fn denied(&self, call: &ToolCall, denial: &Denial, (label, put_in): (Label, &PutIn)) -> Acted {
-        let text = self.core.redactor.clean(denial.outside());
+        let text = self.core.journal.redactor.clean(denial.outside());
         let text = if put_in.is_empty() { text } else { unfit(true) };
         let rendered = Rendered { text, label, outcome: ToolOutcome::Denied };
         let mut acted = self.result(call, rendered, &denial.text, Vec::new());
@@ -391,14 +323,14 @@ impl Place {
 
     /// What follows a refusal, where a gate has refused.
     fn followed(&self, denial: &Denial) -> Option<&Escalation> {
-        if denial.reason == DenyReason::Gate { self.core.gates.after(&denial.rule) } else { None }
+        if denial.reason == DenyReason::Gate { self.core.gates.set.after(&denial.rule) } else { None }
     }
 
     fn simulated(&self, call: &ToolCall, prepared: &Prepared, label: Label) -> Acted {
         let text = Clean::fixed("Not performed: this session only simulates. Go on as if it had been done.");
         let rendered = Rendered { text, label, outcome: ToolOutcome::Simulated };
-        let fact = outcome_entry(self.core.ids.attempt(self.core.clock.now()), &rendered);
-        let ops = vec![self.core.entry(self.session.id, self.at(), fact)];
+        let fact = outcome_entry(self.core.journal.ids.attempt(self.core.journal.clock.now()), &rendered);
+        let ops = vec![self.core.journal.entry(self.session.id, self.at(), fact)];
         self.result(call, rendered, &prepared.intent, ops)
     }
 
@@ -426,31 +358,6 @@ impl Place {
     }
 }
 
-/// The result of a call that was not performed, in the harness's own words.
-pub(crate) fn fixed_result(call: &ToolCall, text: &'static str) -> ToolResult {
-    ToolResult {
-        call_id: call.id.clone(),
-        name: call.name.clone(),
-        outcome: ToolOutcome::Done,
-        text: text.to_owned(),
-        label: Label::new(Taint::Owner),
-        fields: Vec::new(),
-        kept: None,
-    }
-}
-
-/// The ledger's record of a result.
-pub(crate) fn outcome_entry(attempt: AttemptId, rendered: &Rendered) -> Fact {
-    let first = rendered.text.lines().next().unwrap_or_default();
-    Fact::Outcome {
-        attempt,
-        outcome: rendered.outcome,
-        summary: first.chars().take(MAX_SUMMARY).collect(),
-        result: Digest::of(rendered.text.as_bytes()),
-        label: rendered.label.clone(),
-    }
-}
-
 /// Whether performing an action may change the work folder.
 const fn touches(action: &Action) -> bool {
     if let Action::Fetch(fetch) = action {
@@ -462,17 +369,4 @@ const fn touches(action: &Action) -> bool {
 /// Whether performing an action does nothing but read the store, or hand in operations for it.
 const fn is_inside(action: &Action) -> bool {
     matches!(action, Action::Remember(_) | Action::Recall(_))
-}
-
-/// The name of an outcome in frames.
-pub(crate) const fn outcome_name(outcome: ToolOutcome) -> &'static str {
-    match outcome {
-        ToolOutcome::Done => "done",
-        ToolOutcome::Failed => "failed",
-        ToolOutcome::Denied => "denied",
-        ToolOutcome::Waiting => "waiting",
-        ToolOutcome::Unknown => "unknown",
-        ToolOutcome::Simulated => "simulated",
-        ToolOutcome::Cancelled => "cancelled",
-    }
 }

@@ -12,7 +12,7 @@ use writ_policy::prepared::Prepared;
 use writ_policy::principal::Authenticated;
 use writ_sandbox::changes::LeftOut;
 use writ_store::approvals::AskState;
-use writ_store::batch::{Batch, Op};
+use writ_store::batch::Batch;
 use writ_store::ledger::row::LedgerQuery;
 use writ_tools::outcome::{ExecEnd, PerformedOutcome};
 use writ_tools::render::render;
@@ -24,22 +24,22 @@ use writ_types::api::status::{
     DaySpending, EngineStatus, OpenAttempt, QueueCounts, RunningTurn, SessionSpending,
 };
 use writ_types::api::{Acknowledgement, NoParams};
-use writ_types::entry::Fact;
 use writ_types::error::Exit;
 use writ_types::id::SessionId;
 use writ_types::taint::{Label, Taint};
 use writ_types::unit::{MicroUsd, Timestamp};
 
-use crate::act::{Place, outcome_entry};
-use crate::core::Core;
+use crate::answers::in_force;
+use crate::door::{Passage, Standing};
 use crate::engine::Surface;
 use crate::error::EngineError;
 use crate::methods::{self, CallAccess, EngineMethod, Method, MethodCall};
-use crate::passage::{Passage, Standing};
+use crate::outcome::outcome_entry;
 use crate::perform::{self, Performed};
-use crate::project;
-use crate::project::Proposed;
+use crate::project::{self, Proposed};
+use crate::services::Services;
 use crate::session::Session;
+use crate::{budget, closing, opening, passage, place, secrets};
 
 mod approvals;
 
@@ -92,7 +92,7 @@ pub(crate) struct Calling<'a> {
 ///
 /// If there is no such method, it may not be called from there, its parameters are wrong, or it cannot be done.
 pub(crate) async fn call(
-    core: &Arc<Core>,
+    core: &Arc<Services>,
     calling: Calling<'_>,
     method: &str,
     params: Value,
@@ -112,7 +112,7 @@ pub(crate) async fn call(
 /// Performs a call.
 // tidy: table
 async fn dispatch(
-    core: &Arc<Core>,
+    core: &Arc<Services>,
     Calling { who, session, .. }: Calling<'_>,
     call: MethodCall,
 ) -> Result<Value, EngineError> {
@@ -139,27 +139,27 @@ async fn dispatch(
             answer::<methods::ApprovalsRestsOn>(ledger::ask_rests_on(core, name.ask))
         }
         MethodCall::ApprovalsInForce(NoParams {}) => {
-            answer::<methods::ApprovalsInForce>(core.approvals_in_force().and_then(typed))
+            answer::<methods::ApprovalsInForce>(in_force::approvals_in_force(core).and_then(typed))
         }
         MethodCall::ApprovalsHosts(NoParams {}) => {
-            answer::<methods::ApprovalsHosts>(core.hosts().and_then(typed))
+            answer::<methods::ApprovalsHosts>(core.reach.hosts().and_then(typed))
         }
         MethodCall::ApprovalsRevoke(name) => {
-            let revoked = core.revoke_approval(who, &name.ask).await;
+            let revoked = in_force::revoke_approval(core, who, &name.ask).await;
             answer::<methods::ApprovalsRevoke>(revoked.and_then(typed))
         }
         MethodCall::GatesShow(name) => answer::<methods::GatesShow>(Ok(gates::show(core, &name))),
         MethodCall::GatesAnswer(decision) => answer::<methods::GatesAnswer>(gates::answer(core, decision)),
         MethodCall::GatesJudge(case) => answer::<methods::GatesJudge>(gates::judge(core, case).await),
         MethodCall::ApproversList(NoParams {}) => {
-            answer::<methods::ApproversList>(core.list_passkeys().and_then(typed))
+            answer::<methods::ApproversList>(core.passkeys.list_passkeys().and_then(typed))
         }
         MethodCall::ApproversPermit(request) => {
-            let permitted = core.permit_enrolment(&request.grant);
+            let permitted = core.passkeys.permit_enrolment(&request.grant);
             answer::<methods::ApproversPermit>(permitted.and_then(typed))
         }
         MethodCall::ApproversRemove(name) => {
-            let removed = core.remove_approver(name.key).await;
+            let removed = core.passkeys.remove_approver(name.key).await;
             answer::<methods::ApproversRemove>(removed.and_then(typed))
         }
         MethodCall::LedgerList(filter) => answer::<methods::LedgerList>(ledger::list(core, filter)),
@@ -189,7 +189,7 @@ async fn dispatch(
         MethodCall::McpProbe(request) => answer::<methods::McpProbe>(mcp::probe(core, request).await),
         MethodCall::McpReload(request) => answer::<methods::McpReload>(mcp::reload(core, &request).await),
         MethodCall::SecretsChanged(NoParams {}) => {
-            let learned = core.learn_secrets().await;
+            let learned = secrets::learn_secrets(core).await;
             answer::<methods::SecretsChanged>(learned.map(|()| Acknowledgement {}))
         }
     }
@@ -211,13 +211,14 @@ fn typed<T: DeserializeOwned>(value: Value) -> Result<T, EngineError> {
         .map_err(|error| EngineError::Params { method: "result".to_owned(), why: error.to_string() })
 }
 
-fn status(core: &Core) -> Result<EngineStatus, EngineError> {
-    let now = core.clock.now();
-    let day = core.store.day_usage(core.budget_day(now))?;
-    let queue = core.store.queue_depth()?;
-    let open_intents = core.store.open_intents()?;
+fn status(core: &Services) -> Result<EngineStatus, EngineError> {
+    let now = core.journal.clock.now();
+    let day = core.journal.store.day_usage(core.journal.budget_day(now))?;
+    let queue = core.journal.store.queue_depth()?;
+    let open_intents = core.journal.store.open_intents()?;
     let running: Vec<RunningTurn> = core
-        .sessions()
+        .sessions
+        .loaded()
         .values()
         .filter_map(|session| {
             let running = session.state().running.clone()?;
@@ -230,22 +231,22 @@ fn status(core: &Core) -> Result<EngineStatus, EngineError> {
         epoch: core.config.epoch,
         agent: core.config.agent.clone(),
         posture: core.config.posture.clone(),
-        started_at: core.started_at.to_string(),
-        clock_behind_secs: core.valid_now().since(now).as_secs(),
-        model: core.models.is_some(),
-        model_found: core.models.as_ref().and_then(writ_models::Models::found).map(str::to_owned),
-        policy: core.rules.digest(),
+        started_at: core.life.started_at.to_string(),
+        clock_behind_secs: core.journal.valid_now().since(now).as_secs(),
+        model: core.outside.models.is_some(),
+        model_found: core.outside.models.as_ref().and_then(writ_models::Models::found).map(str::to_owned),
+        policy: core.rules.in_force.digest(),
         running,
-        turns_finished: core.turns_finished.load(Ordering::Relaxed),
+        turns_finished: core.life.turns_finished.load(Ordering::Relaxed),
         queue: QueueCounts { ready: queue.ready, leased: queue.leased, dead: queue.dead },
-        open_asks: core.store.asks(Some(AskState::Open), MAX_LISTED)?.len(),
-        sandboxes_ready: core.sandbox.ready(),
+        open_asks: core.journal.store.asks(Some(AskState::Open), MAX_LISTED)?.len(),
+        sandboxes_ready: core.outside.sandbox.ready(),
         servers_running: core.servers.running(),
         open_intents: open_intents
             .iter()
             .map(|open| OpenAttempt { attempt: open.attempt, entry: open.seq })
             .collect(),
-        ledger: core.store.ledger_size()?,
+        ledger: core.journal.store.ledger_size()?,
         session: latest_session(core)?,
         today: DaySpending {
             tokens: day.usage.total(),
@@ -257,16 +258,16 @@ fn status(core: &Core) -> Result<EngineStatus, EngineError> {
 }
 
 /// Returns the spending of the session that was used last.
-fn latest_session(core: &Core) -> Result<Option<SessionSpending>, EngineError> {
-    let Some(row) = core.store.sessions(1)?.pop() else { return Ok(None) };
-    let session = core.session(row.id)?;
-    let used = core.spent(&session, MicroUsd::ZERO, &[])?.session_tokens;
+fn latest_session(core: &Services) -> Result<Option<SessionSpending>, EngineError> {
+    let Some(row) = core.journal.store.sessions(1)?.pop() else { return Ok(None) };
+    let session = core.sessions.get(row.id)?;
+    let used = budget::spent(core, &session, MicroUsd::ZERO, &[])?.session_tokens;
     let limit = core.config.budget.max_tokens_per_session;
     Ok(Some(SessionSpending { session: row.id, tokens: used, limit, paused: used >= limit }))
 }
 
 /// Returns true if the price of every model call of this day is known: a sum without some of them would be too low.
-fn all_priced(core: &Core, now: Timestamp) -> Result<bool, EngineError> {
+fn all_priced(core: &Services, now: Timestamp) -> Result<bool, EngineError> {
     let query = LedgerQuery {
         event: Some("model_called".to_owned()),
         text: Some("\"cost\":null".to_owned()),
@@ -274,17 +275,17 @@ fn all_priced(core: &Core, now: Timestamp) -> Result<bool, EngineError> {
         limit: 1,
         ..LedgerQuery::default()
     };
-    Ok(core.store.ledger_search(&query)?.is_empty())
+    Ok(core.journal.store.ledger_search(&query)?.is_empty())
 }
 
 /// Finds the session named; else the one that is joined; else the latest of the project; else the latest of all.
 fn find_session(
     which: &SessionOrProject,
-    core: &Core,
+    core: &Services,
     joined: Option<SessionId>,
 ) -> Result<Arc<Session>, EngineError> {
     if let Some(id) = which.session.or(joined) {
-        return core.session(id);
+        return core.sessions.get(id);
     }
     let project = match &which.project {
         None => None,
@@ -294,21 +295,21 @@ fn find_session(
             Some(path.to_string_lossy().into_owned())
         }
     };
-    let rows = core.store.sessions(MAX_LISTED)?;
+    let rows = core.journal.store.sessions(MAX_LISTED)?;
     let found = rows.into_iter().find(|row| match &project {
         None => row.project.is_some(),
         Some(project) => row.project.as_ref() == Some(project),
     });
-    core.session(found.ok_or(EngineError::NoWork)?.id)
+    core.sessions.get(found.ok_or(EngineError::NoWork)?.id)
 }
 
 async fn diff(
-    core: &Core,
+    core: &Services,
     joined: Option<SessionId>,
     which: &SessionOrProject,
 ) -> Result<ProjectDiff, EngineError> {
     let session = find_session(which, core, joined)?;
-    let diff = core.diff(&session, &core.stop_now).await?;
+    let diff = project::diff(core, &session, &core.life.stop_now).await?;
     Ok(ProjectDiff {
         session: session.id,
         project: session.terms.project.clone(),
@@ -323,13 +324,13 @@ fn excluded_file(left_out: LeftOut) -> Result<ExcludedFile, EngineError> {
 }
 
 async fn apply(
-    core: &Arc<Core>,
+    core: &Arc<Services>,
     joined: Option<SessionId>,
     which: &SessionOrProject,
 ) -> Result<ApplyOutcome, EngineError> {
-    let session = core.session(find_session(which, core, joined)?.id)?;
-    let over = core.stopping(&session, true);
-    let place = core.outside_turn(session).await?;
+    let session = core.sessions.get(find_session(which, core, joined)?.id)?;
+    let over = closing::stopping(core, &session, true);
+    let place = place::outside_turn(core, session).await?;
     let (ask, applied) = match project::propose(&place, &over).await? {
         Proposed::Asked(ask) => (Some(ask), None),
         Proposed::Settled(settled) if settled.exit == Exit::Done => (None, settled.text()),
@@ -347,15 +348,17 @@ async fn apply(
 }
 
 /// Runs a command of the owner in the sandbox of a session, through the door like any other.
-async fn sandbox_exec(core: &Arc<Core>, wanted: SandboxRun) -> Result<SandboxOutcome, EngineError> {
+async fn sandbox_exec(core: &Arc<Services>, wanted: SandboxRun) -> Result<SandboxOutcome, EngineError> {
     let session = match (&wanted.session, &wanted.project) {
-        (Some(id), _) => core.open_one(*id)?,
-        (None, project) => core.open_session(project.as_deref(), false, false, Surface::Local).await?,
+        (Some(id), _) => core.sessions.open_one(*id)?,
+        (None, project) => {
+            opening::open_session(core, project.as_deref(), false, false, Surface::Local).await?
+        }
     };
     let over = session.state().over.child_token();
-    let place = core.outside_turn(session).await?;
+    let place = place::outside_turn(core, session).await?;
     // A stopping engine waits for it as for a turn.
-    let _running = core.turns.token();
+    let _running = core.life.turns.token();
     let profile = if wanted.verification { ExecProfile::Verification } else { ExecProfile::Task };
     let prepared = Prepared {
         action: Action::Exec(Exec {
@@ -387,7 +390,7 @@ async fn sandbox_exec(core: &Arc<Core>, wanted: SandboxRun) -> Result<SandboxOut
         mode: place.session.mode(),
         origins: None,
     };
-    let permit = match core.pass(prepared, standing).await? {
+    let permit = match passage::pass(core, prepared, standing).await? {
         Passage::Permit(permit) => permit,
         Passage::Denied(denial) => return Err(EngineError::Denied(denial.text)),
         Passage::Ask(ask) => return Err(EngineError::Denied(ask.reason)),
@@ -395,9 +398,9 @@ async fn sandbox_exec(core: &Arc<Core>, wanted: SandboxRun) -> Result<SandboxOut
     };
     let attempt = permit.attempt();
     let Performed { prepared, mut outcome, mut ops, .. } = perform::perform(&place, *permit, &over).await?;
-    let rendered = render(&prepared, &mut outcome, &core.redactor);
-    ops.push(core.entry(place.session.id, None, outcome_entry(attempt, &rendered)));
-    core.store.commit(Batch::relaxed(ops)).await?;
+    let rendered = render(&prepared, &mut outcome, &core.journal.redactor);
+    ops.push(core.journal.entry(place.session.id, None, outcome_entry(attempt, &rendered)));
+    core.journal.store.commit(Batch::relaxed(ops)).await?;
     let PerformedOutcome::Exec { end, stdout, stderr, dropped_bytes } = outcome else {
         return Err(EngineError::Denied(rendered.text.into_string()));
     };
@@ -416,35 +419,4 @@ async fn sandbox_exec(core: &Arc<Core>, wanted: SandboxRun) -> Result<SandboxOut
         stderr,
         dropped_bytes,
     })
-}
-
-impl Core {
-    /// An entry of the owner's own doing, outside every session.
-    pub(crate) fn own_entry(&self, fact: Fact) -> Op {
-        Op::Append(Box::new(writ_types::entry::Entry {
-            at: self.clock.now(),
-            session: None,
-            turn: None,
-            turn_number: 0,
-            fact: self.scrubbed(fact),
-        }))
-    }
-
-    /// A place for what the owner does in a session outside its turns.
-    pub(crate) async fn outside_turn(self: &Arc<Self>, session: Arc<Session>) -> Result<Place, EngineError> {
-        let (authority, keyed) = self.authorise(&session, None)?;
-        if let Some(keyed) = keyed {
-            self.store.commit(Batch::relaxed(vec![keyed])).await?;
-            session.state().authority = Some(Arc::clone(&authority));
-        }
-        Ok(Place {
-            core: Arc::clone(self),
-            session,
-            turn: None,
-            number: 0,
-            authority,
-            origins: None,
-            spent: Spent::default(),
-        })
-    }
 }

@@ -1,7 +1,6 @@
 //! What is left of a session that is closed: its questions and its messages end, and so does the turn that a crash has cut off.
 
 use tokio_util::sync::CancellationToken;
-use writ_policy::prepared::Prepared;
 use writ_store::approvals::Ask as AskRow;
 use writ_store::batch::{Batch, Op};
 use writ_store::config::MAX_READ_ROWS;
@@ -11,146 +10,134 @@ use writ_types::entry::{Fact, TurnPhase};
 use writ_types::frame::ServerFrame;
 use writ_types::id::Fence;
 
-use crate::core::Core;
+use crate::asks::tell;
 use crate::error::EngineError;
-use crate::project::APPLY;
-use crate::session::{CLOSED_AT, Session};
-use crate::undo::UNDO;
+use crate::services::Services;
+use crate::session::{CLOSED_AT, Session, is_over};
+use crate::settle;
 
 /// Why the questions of a session that is closed end.
 const CLOSED: &str = "Its session was closed.";
 
-/// Whether an action is nothing any more that its session may do, since that is closed. Its owner may still bring out what
-/// was made in it, and take it back.
-pub(crate) fn is_over(session: &Session, prepared: &Prepared) -> bool {
-    session.state().closed && !outlives(prepared)
+/// What stops an action of a session outside its turns: that it is closed, or, where its owner may do that in one that was,
+/// that the engine ends.
+pub(crate) fn stopping(core: &Services, session: &Session, outlives: bool) -> CancellationToken {
+    let state = session.state();
+    if state.closed && outlives { core.life.stop_now.child_token() } else { state.over.child_token() }
 }
 
-/// Whether its owner may do it in a session that is closed: to bring out what was made in it, or to take it back.
-pub(crate) fn outlives(prepared: &Prepared) -> bool {
-    prepared.turn.is_none() && [APPLY, UNDO].contains(&prepared.tool.as_str())
+/// Whether anything waits in a session: a question, what was approved, or a message.
+///
+/// # Errors
+///
+/// If the store cannot be read.
+pub(crate) fn waits(core: &Services, session: &Session) -> Result<bool, EngineError> {
+    Ok(!over(core, session)?.is_empty() || !core.journal.store.pending_for_session(session.id)?.is_empty())
 }
 
-impl Core {
-    /// What stops an action of a session outside its turns: that it is closed, or, where its owner may do that in one that was,
-    /// that the engine ends.
-    pub(crate) fn stopping(&self, session: &Session, outlives: bool) -> CancellationToken {
-        let state = session.state();
-        if state.closed && outlives { self.stop_now.child_token() } else { state.over.child_token() }
-    }
-
-    /// Whether anything waits in a session: a question, what was approved, or a message.
-    ///
-    /// # Errors
-    ///
-    /// If the store cannot be read.
-    pub(crate) fn waits(&self, session: &Session) -> Result<bool, EngineError> {
-        Ok(!self.over(session)?.is_empty() || !self.store.pending_for_session(session.id)?.is_empty())
-    }
-
-    /// The questions of a session that is closed that nobody may say yes to any more, or whose yes was taken back.
-    fn over(&self, session: &Session) -> Result<Vec<AskRow>, EngineError> {
-        let mut over = Vec::new();
-        for ask in self.store.waiting_asks(session.id, MAX_READ_ROWS)? {
-            let taken_back = self.store.approval(&ask.card.ask_id)?.is_some_and(|approval| approval.revoked);
-            if taken_back || is_over(session, &ask.prepared) {
-                over.push(ask);
-            }
-        }
-        Ok(over)
-    }
-
-    /// Ends what waits in a session that is closed.
-    ///
-    /// # Errors
-    ///
-    /// If the store cannot be read or written.
-    pub(crate) async fn end_rest(&self, session: &Session) -> Result<(), EngineError> {
-        for ask in self.over(session)? {
-            // Whoever performs it finds the session closed, and ends it.
-            if !self.is_performing(&ask.card.ask_id) {
-                self.end_closed_ask(&ask).await?;
-            }
-        }
-        // A turn that runs may have taken some of them in: the others end after it.
-        if session.runs(None) {
-            return Ok(());
-        }
-        for message in self.store.pending_for_session(session.id)? {
-            match self.end_message(session, &message, None).await {
-                // The dispatcher has it, and ends it.
-                Ok(()) | Err(EngineError::Store(StoreError::Conflict(Conflict::Fence(_)))) => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(())
-    }
-
-    /// Ends what a turn has left whose session was closed while it ran: questions that it still asked, messages behind it,
-    /// and what it has kept back.
-    pub(crate) async fn end_after_turn(&self, session: &Session) {
-        // One that was being started or asked for its tools when the session was closed was passed by then.
-        self.servers.stop_session(session.id);
-        let dropped = self.store.commit(Batch::relaxed(vec![Op::DropResults(session.id)])).await;
-        let ended = match dropped {
-            Ok(_) => self.end_rest(session).await,
-            Err(error) => Err(error.into()),
-        };
-        if let Err(error) = ended {
-            tracing::error!(session = %session.id, %error, "what is left of a closed session could not be ended");
+/// The questions of a session that is closed that nobody may say yes to any more, or whose yes was taken back.
+fn over(core: &Services, session: &Session) -> Result<Vec<AskRow>, EngineError> {
+    let mut over = Vec::new();
+    for ask in core.journal.store.waiting_asks(session.id, MAX_READ_ROWS)? {
+        let taken_back =
+            core.journal.store.approval(&ask.card.ask_id)?.is_some_and(|approval| approval.revoked);
+        if taken_back || is_over(session, &ask.prepared) {
+            over.push(ask);
         }
     }
+    Ok(over)
+}
 
-    /// Ends a message whose session turns out to be closed: it is never worked on again.
-    pub(crate) async fn end_leased(&self, session: &Session, lease: &Leased) {
-        if let Err(error) = self.end_message(session, &lease.message, Some(lease.fence)).await {
-            tracing::error!(%error, "a message of a closed session could not be ended; the next start tries again");
+/// Ends what waits in a session that is closed.
+///
+/// # Errors
+///
+/// If the store cannot be read or written.
+pub(crate) async fn end_rest(core: &Services, session: &Session) -> Result<(), EngineError> {
+    for ask in over(core, session)? {
+        // Whoever performs it finds the session closed, and ends it.
+        if !core.approved.is_performing(&ask.card.ask_id) {
+            end_closed_ask(core, &ask).await?;
         }
     }
-
-    /// Ends a question of a session that is closed.
-    ///
-    /// # Errors
-    ///
-    /// If the store cannot be written.
-    pub(crate) async fn end_closed_ask(&self, ask: &AskRow) -> Result<(), EngineError> {
-        self.end_ask(ask, CLOSED).await
+    // A turn that runs may have taken some of them in: the others end after it.
+    if session.runs(None) {
+        return Ok(());
     }
-
-    /// Ends a message of a session that is closed, and the turn that was open for it; whoever has sent it is told. With
-    /// the fence of its lease, or none where it waits.
-    ///
-    /// # Errors
-    ///
-    /// If the store cannot be read or written, or somebody else has it.
-    async fn end_message(
-        &self,
-        session: &Session,
-        message: &QueuedMessage,
-        fence: Option<Fence>,
-    ) -> Result<(), EngineError> {
-        let (id, report) = (message.record.message, self.report(&EngineError::SessionClosed(session.id)));
-        let mut ops = vec![Op::EndMessage { message: id, fence, error: report.outside.clone() }];
-        if let Some(open) = self.store.unfinished_turn_of(id)? {
-            self.settle_turn(open.id).await?;
-            let reason = report.outside.clone();
-            let phase = Fact::Phase { phase: TurnPhase::Cancelled, reason };
-            ops.push(self.entry(session.id, Some((open.id, open.number)), phase));
-            let (at, state) = (self.clock.now(), "cancelled".to_owned());
-            ops.push(Op::CloseTurn { turn: open.id, at, state });
+    for message in core.journal.store.pending_for_session(session.id)? {
+        match end_message(core, session, &message, None).await {
+            // The dispatcher has it, and ends it.
+            Ok(()) | Err(EngineError::Store(StoreError::Conflict(Conflict::Fence(_)))) => {}
+            Err(error) => return Err(error),
         }
-        let frame = ServerFrame::Error {
-            id: None,
-            exit: report.exit,
-            code: report.code.clone(),
-            text: format!("The message is not answered: {}.", report.outside),
-            hint: report.advice().to_owned(),
-            answers: vec![message.client_id.clone()],
-        };
-        ops.push(Op::Frame { session: session.id, frame: Box::new(frame) });
-        self.commit_for(session, Batch::synced(ops)).await?;
-        Ok(())
     }
+    Ok(())
+}
+
+/// Ends what a turn has left whose session was closed while it ran: questions that it still asked, messages behind it,
+/// and what it has kept back.
+pub(crate) async fn end_after_turn(core: &Services, session: &Session) {
+    // One that was being started or asked for its tools when the session was closed was passed by then.
+    core.servers.stop_session(session.id);
+    let dropped = core.journal.store.commit(Batch::relaxed(vec![Op::DropResults(session.id)])).await;
+    let ended = match dropped {
+        Ok(_) => end_rest(core, session).await,
+        Err(error) => Err(error.into()),
+    };
+    if let Err(error) = ended {
+        tracing::error!(session = %session.id, %error, "what is left of a closed session could not be ended");
+    }
+}
+
+/// Ends a message whose session turns out to be closed: it is never worked on again.
+pub(crate) async fn end_leased(core: &Services, session: &Session, lease: &Leased) {
+    if let Err(error) = end_message(core, session, &lease.message, Some(lease.fence)).await {
+        tracing::error!(%error, "a message of a closed session could not be ended; the next start tries again");
+    }
+}
+
+/// Ends a question of a session that is closed.
+///
+/// # Errors
+///
+/// If the store cannot be written.
+pub(crate) async fn end_closed_ask(core: &Services, ask: &AskRow) -> Result<(), EngineError> {
+    tell::end_ask(core, ask, CLOSED).await
+}
+
+/// Ends a message of a session that is closed, and the turn that was open for it; whoever has sent it is told. With
+/// the fence of its lease, or none where it waits.
+///
+/// # Errors
+///
+/// If the store cannot be read or written, or somebody else has it.
+async fn end_message(
+    core: &Services,
+    session: &Session,
+    message: &QueuedMessage,
+    fence: Option<Fence>,
+) -> Result<(), EngineError> {
+    let (id, report) = (message.record.message, core.journal.report(&EngineError::SessionClosed(session.id)));
+    let mut ops = vec![Op::EndMessage { message: id, fence, error: report.outside.clone() }];
+    if let Some(open) = core.journal.store.unfinished_turn_of(id)? {
+        settle::settle_turn(core, open.id).await?;
+        let reason = report.outside.clone();
+        let phase = Fact::Phase { phase: TurnPhase::Cancelled, reason };
+        ops.push(core.journal.entry(session.id, Some((open.id, open.number)), phase));
+        let (at, state) = (core.journal.clock.now(), "cancelled".to_owned());
+        ops.push(Op::CloseTurn { turn: open.id, at, state });
+    }
+    let frame = ServerFrame::Error {
+        id: None,
+        exit: report.exit,
+        code: report.code.clone(),
+        text: format!("The message is not answered: {}.", report.outside),
+        hint: report.advice().to_owned(),
+        answers: vec![message.client_id.clone()],
+    };
+    ops.push(Op::Frame { session: session.id, frame: Box::new(frame) });
+    core.journal.commit_for(&session.hub, Batch::synced(ops)).await?;
+    Ok(())
 }
 
 /// Ends what the run before has left of sessions that are closed.
@@ -158,13 +145,13 @@ impl Core {
 /// # Errors
 ///
 /// If the store cannot be read.
-pub(crate) async fn at_start(core: &Core) -> Result<(), EngineError> {
-    for id in core.store.waiting_sessions()? {
-        if !core.store.session(id)?.is_some_and(|row| row.metadata.contains_key(CLOSED_AT)) {
+pub(crate) async fn at_start(core: &Services) -> Result<(), EngineError> {
+    for id in core.journal.store.waiting_sessions()? {
+        if !core.journal.store.session(id)?.is_some_and(|row| row.metadata.contains_key(CLOSED_AT)) {
             continue;
         }
-        let ended = match core.session(id) {
-            Ok(session) => core.end_rest(&session).await,
+        let ended = match core.sessions.get(id) {
+            Ok(session) => end_rest(core, &session).await,
             Err(error) => Err(error),
         };
         // It must not keep the engine from starting: nothing of it is performed, and the next start tries again.

@@ -23,14 +23,14 @@ use writ_types::taint::{Label, Source, Taint};
 use writ_types::unit::{MicroUsd, Timestamp};
 
 use crate::access::speaker;
+use crate::asks::tell;
 use crate::config::{EXPIRY_EVERY, LEASE_TTL};
-use crate::core::Core;
 use crate::drive::{Drive, stored_event};
-use crate::erase::LOOK_EVERY;
 use crate::error::EngineError;
+use crate::services::Services;
 use crate::session::Session;
-use crate::settle::Lost;
-use crate::trace;
+use crate::settle::{self, Lost};
+use crate::{budget, closing, erase, trace, way_back};
 
 mod seed;
 
@@ -40,31 +40,31 @@ const OWNER: &str = "engine";
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
 
 /// Runs until the engine drains.
-pub(crate) async fn run(core: Arc<Core>) {
-    let mut looked = core.clock.now();
+pub(crate) async fn run(core: Arc<Services>) {
+    let mut looked = core.journal.clock.now();
     let mut old_looked = None;
     loop {
-        let now = core.clock.now();
+        let now = core.journal.clock.now();
         if now.since(looked) >= EXPIRY_EVERY {
             looked = now;
-            if let Err(error) = core.expire_asks().await {
+            if let Err(error) = tell::expire_asks(&core).await {
                 tracing::error!(%error, "expired asks could not be ended");
             }
-            if let Err(error) = core.end_undos(None).await {
+            if let Err(error) = way_back::end_undos(&core, None).await {
                 tracing::error!(%error, "what is too old to be undone could not be forgotten");
             }
-            forget_old(&core, &mut old_looked).await;
-            core.copy_heads_aside();
+            erase::forget_old(&core, &mut old_looked).await;
+            core.heads.copy_heads_aside();
         }
-        let woken = core.wake.notified();
+        let woken = core.life.wake.notified();
         let place = tokio::select! {
-            () = core.draining.cancelled() => return,
-            place = Arc::clone(&core.room).acquire_owned() => place,
+            () = core.life.draining.cancelled() => return,
+            place = Arc::clone(&core.life.room).acquire_owned() => place,
         };
         let Ok(place) = place else { return };
         let wait = match take_up(&core).await {
             // It came with the last look: the next start frees it.
-            Ok(Next::Leased(_)) if core.draining.is_cancelled() => return,
+            Ok(Next::Leased(_)) if core.life.draining.is_cancelled() => return,
             Ok(Next::Leased(lease)) => {
                 start(&core, *lease, place);
                 continue;
@@ -78,25 +78,9 @@ pub(crate) async fn run(core: Arc<Core>) {
         };
         drop(place);
         tokio::select! {
-            () = core.draining.cancelled() => return,
+            () = core.life.draining.cancelled() => return,
             () = woken => {}
             () = tokio::time::sleep(wait) => {}
-        }
-    }
-}
-
-/// Erases some of what is too old to be kept; where nothing was left at the last look, that is not long ago.
-async fn forget_old(core: &Core, looked: &mut Option<Timestamp>) {
-    let now = core.clock.now();
-    if looked.is_some_and(|looked| now.since(looked) < LOOK_EVERY) {
-        return;
-    }
-    match core.erase_old().await {
-        Ok(0) => *looked = Some(now),
-        Ok(erased) => tracing::info!(erased, "old payloads of the ledger were erased"),
-        Err(error) => {
-            *looked = Some(now);
-            tracing::error!(%error, "old payloads of the ledger could not be erased");
         }
     }
 }
@@ -110,13 +94,13 @@ enum Next {
 }
 
 /// Leases the next message whose time has come.
-async fn take_up(core: &Core) -> Result<Next, StoreError> {
-    let now = core.clock.now();
+async fn take_up(core: &Services) -> Result<Next, StoreError> {
+    let now = core.journal.clock.now();
     // Most looks find nothing: they do not wait for the writer.
-    match core.store.next_due()? {
+    match core.journal.store.next_due()? {
         Some(due) if due > now => Ok(Next::Wait(due.since(now).min(LONGEST_WAIT))),
         Some(_) => {
-            let leased = core.store.lease(now, OWNER, LEASE_TTL).await?;
+            let leased = core.journal.store.lease(now, OWNER, LEASE_TTL).await?;
             Ok(leased.map_or(Next::Wait(LONGEST_WAIT), |leased| Next::Leased(Box::new(leased))))
         }
         None => Ok(Next::Wait(LONGEST_WAIT)),
@@ -125,31 +109,31 @@ async fn take_up(core: &Core) -> Result<Next, StoreError> {
 
 /// A place for the turn of a message that is about to be stored, and what leases it in the same commit. `None` if its
 /// session has a turn already, or too many run: it waits for its turn then.
-pub(crate) fn at_once(core: &Core, session: &Session) -> Option<(OwnedSemaphorePermit, Op)> {
+pub(crate) fn at_once(core: &Services, session: &Session) -> Option<(OwnedSemaphorePermit, Op)> {
     if session.runs(None) {
         return None;
     }
-    let place = Arc::clone(&core.room).try_acquire_owned().ok()?;
-    Some((place, Op::lease(core.clock.now(), OWNER, LEASE_TTL)))
+    let place = Arc::clone(&core.life.room).try_acquire_owned().ok()?;
+    Some((place, Op::lease(core.journal.clock.now(), OWNER, LEASE_TTL)))
 }
 
 /// Starts the turn of a leased message.
-pub(crate) fn start(core: &Arc<Core>, lease: Leased, place: OwnedSemaphorePermit) {
+pub(crate) fn start(core: &Arc<Services>, lease: Leased, place: OwnedSemaphorePermit) {
     let core = Arc::clone(core);
-    core.turns.clone().spawn(async move {
+    core.life.turns.clone().spawn(async move {
         turn(&core, lease).await;
         drop(place);
-        core.turns_finished.fetch_add(1, Ordering::Relaxed);
-        core.wake.notify_one();
+        core.life.turns_finished.fetch_add(1, Ordering::Relaxed);
+        core.life.wake.notify_one();
     });
 }
 
 /// Tells whoever waits for an answer that none can be worked on now; their messages stay in the queue.
-fn tell_waiting(core: &Core, error: &EngineError) {
-    let report = core.report(error);
-    let sessions: Vec<Arc<Session>> = core.sessions().values().cloned().collect();
+fn tell_waiting(core: &Services, error: &EngineError) {
+    let report = core.journal.report(error);
+    let sessions: Vec<Arc<Session>> = core.sessions.loaded().values().cloned().collect();
     for session in sessions {
-        let waiting = core.store.pending_for_session(session.id);
+        let waiting = core.journal.store.pending_for_session(session.id);
         if waiting.as_ref().is_ok_and(Vec::is_empty) {
             continue;
         }
@@ -167,21 +151,21 @@ fn tell_waiting(core: &Core, error: &EngineError) {
 }
 
 /// Runs one turn; what fails it is told and goes back to the queue.
-async fn turn(core: &Arc<Core>, lease: Leased) {
-    let session = match core.session(lease.message.record.session) {
+async fn turn(core: &Arc<Services>, lease: Leased) {
+    let session = match core.sessions.get(lease.message.record.session) {
         Ok(session) => session,
         Err(error) => return give_back(core, None, &lease, &error).await,
     };
     session.state().speaker = Some(speaker(&lease.message.record.principal));
     let outcome = match prepare(core, &session, lease.clone()).await {
         Ok(mut drive) => {
-            let span = trace::turn(core, session.id, drive.turn, drive.number);
+            let span = trace::turn(&core.config.agent, session.id, drive.turn, drive.number);
             let running = async {
-                let began = core.clock.now();
+                let began = core.journal.clock.now();
                 tracing::info!(number = drive.number, "turn started");
                 let done = drive.run().await;
-                let took = core.clock.now().since(began);
-                core.metrics.turn_ended(took);
+                let took = core.journal.clock.now().since(began);
+                core.life.metrics.turn_ended(took);
                 trace::turn_ended(drive.state.unwrap_or("left open"), drive.number, took);
                 // From here on nobody interrupts it; what has come until then is not lost.
                 session.end(drive.turn);
@@ -201,21 +185,21 @@ async fn turn(core: &Arc<Core>, lease: Leased) {
         Err(error) => give_back(core, Some(&session), &lease, &error).await,
     }
     if session.state().closed {
-        core.end_after_turn(&session).await;
+        closing::end_after_turn(core, &session).await;
     }
 }
 
-async fn give_back(core: &Core, session: Option<&Session>, lease: &Leased, error: &EngineError) {
+async fn give_back(core: &Services, session: Option<&Session>, lease: &Leased, error: &EngineError) {
     if let (Some(session), EngineError::SessionClosed(_)) = (session, error) {
         // It is never worked on again.
-        return core.end_leased(session, lease).await;
+        return closing::end_leased(core, session, lease).await;
     }
-    let report = core.report(error);
+    let report = core.journal.report(error);
     tracing::error!(code = report.code, inside = report.inside, "a turn could not be finished");
     let mut ops = vec![Op::NackMessage {
         message: lease.message.record.message,
         fence: lease.fence,
-        now: core.clock.now(),
+        now: core.journal.clock.now(),
         error: report.outside.clone(),
     }];
     let last = lease.message.attempts >= writ_store::queue::MAX_ATTEMPTS;
@@ -233,50 +217,54 @@ async fn give_back(core: &Core, session: Option<&Session>, lease: &Leased, error
             hint: report.advice().to_owned(),
             answers: vec![lease.message.client_id.clone()],
         });
-        let open = core.store.unfinished_turn_of(lease.message.record.message).ok().flatten();
+        let open = core.journal.store.unfinished_turn_of(lease.message.record.message).ok().flatten();
         if let Some(open) = open.filter(|_| last) {
             let at = Some((open.id, open.number));
             let reason = report.outside;
-            ops.push(core.entry(session.id, at, Fact::Phase { phase: TurnPhase::Failed, reason }));
-            ops.push(Op::CloseTurn { turn: open.id, at: core.clock.now(), state: "failed".to_owned() });
+            ops.push(core.journal.entry(session.id, at, Fact::Phase { phase: TurnPhase::Failed, reason }));
+            ops.push(Op::CloseTurn {
+                turn: open.id,
+                at: core.journal.clock.now(),
+                state: "failed".to_owned(),
+            });
             ended = Some(open.id);
         }
     }
-    if let Err(error) = core.store.commit(Batch::synced(ops)).await {
+    if let Err(error) = core.journal.store.commit(Batch::synced(ops)).await {
         tracing::error!(%error, "a message could not be given back; it is taken up again at the next start");
         return;
     }
     if let Some(turn) = ended
-        && let Err(error) = core.settle_turn(turn).await
+        && let Err(error) = settle::settle_turn(core, turn).await
     {
         tracing::error!(%error, "what the turn has left open is settled at the next start");
     }
 }
 
 /// Makes the turn of a message ready: a new one, or one that a crash has left open.
-async fn prepare(core: &Arc<Core>, session: &Arc<Session>, lease: Leased) -> Result<Drive, EngineError> {
-    core.open_one(session.id)?;
+async fn prepare(core: &Arc<Services>, session: &Arc<Session>, lease: Leased) -> Result<Drive, EngineError> {
+    core.sessions.open_one(session.id)?;
     // What is leased for the first time has opened no turn yet.
     if lease.message.attempts > 1
-        && let Some(open) = core.store.unfinished_turn_of(lease.message.record.message)?
+        && let Some(open) = core.journal.store.unfinished_turn_of(lease.message.record.message)?
     {
         return resume(core, session, lease, open.id, open.number).await;
     }
-    let now = core.clock.now();
-    let (turn, number) = (core.ids.turn(now), core.store.next_turn_number(session.id)?);
+    let now = core.journal.clock.now();
+    let (turn, number) = (core.journal.ids.turn(now), core.journal.store.next_turn_number(session.id)?);
     let mut interrupts = session.begin(turn, number);
     // Whoever watches learns which turn runs before anything is read for it, so that it can be stopped.
     session.hub.pass(ServerFrame::Delta { turn, text: String::new() });
-    core.refresh_rules(session).await?;
+    core.rules.refresh_rules(session).await?;
     let mut spent = seed::renew_budget(core, session).await?;
-    let (authority, keyed) = core.authorise(session, Some((turn, number)))?;
+    let (authority, keyed) = core.keys.authorise(session, Some((turn, number)))?;
     let mut held = Vec::from_iter(keyed);
     let place = (turn, number);
     let (workspace, unheard) =
         seed::kept(core, session, place, &authority, &mut held, &mut interrupts).await?;
     if !workspace.is_empty() {
         // Reading it may have taken long, and something.
-        spent = core.spent(session, MicroUsd::ZERO, &[])?;
+        spent = budget::spent(core, session, MicroUsd::ZERO, &[])?;
     }
     let (seed, history) = seed::seed(core, session, &spent)?;
     let config = seed::settings(core, &seed);
@@ -297,7 +285,7 @@ async fn prepare(core: &Arc<Core>, session: &Arc<Session>, lease: Leased) -> Res
             message: lease.message.record.message,
             at: now,
         }),
-        core.entry(session.id, Some((turn, number)), started()),
+        core.journal.entry(session.id, Some((turn, number)), started()),
         event,
     ]);
     session.state().rehydrated = false;
@@ -351,21 +339,21 @@ const fn started() -> Fact {
 
 /// Folds a turn that was left open, and marks what may or may not have happened as unknown.
 async fn resume(
-    core: &Arc<Core>,
+    core: &Arc<Services>,
     session: &Arc<Session>,
     lease: Leased,
     turn: TurnId,
     number: u64,
 ) -> Result<Drive, EngineError> {
     let mut stored = Vec::new();
-    for (n, json) in (0_u64..).zip(core.store.turn_events(turn)?) {
+    for (n, json) in (0_u64..).zip(core.journal.store.turn_events(turn)?) {
         let mut event = StoredEvent::decode(&json)
             .map_err(|error| EngineError::StoredEvent { n, why: error.to_string() })?;
         if let Event::Opened(opened) = &mut event.event
             && let Some(rows) = opened.seed.history_rows
         {
             let count = usize::try_from(rows.count).unwrap_or(usize::MAX);
-            let rows = core.store.recent_until(session.id, rows.last, count)?;
+            let rows = core.journal.store.recent_until(session.id, rows.last, count)?;
             opened.seed.history = rows.into_iter().map(|row| Arc::new(row.message)).collect();
         }
         stored.push(event);
@@ -377,9 +365,9 @@ async fn resume(
     let judged = stored.iter().filter(|stored| is_verdict(&stored.event)).count();
     let (machine, due) = Turn::recover(stored).map_err(|error| EngineError::Machine(error.to_string()))?;
     let interrupts = session.begin(turn, number);
-    let authority = Arc::new(core.grant(session, Some((turn, number))).await?);
+    let authority = Arc::new(core.keys.grant(session, Some((turn, number))).await?);
     let resumed = Fact::Phase { phase: TurnPhase::Resumed, reason: "the engine was restarted".to_owned() };
-    core.append(session.id, Some((turn, number)), resumed).await?;
+    core.journal.append(session.id, Some((turn, number)), resumed).await?;
     let mut drive = Drive {
         core: Arc::clone(core),
         session: Arc::clone(session),
@@ -405,8 +393,8 @@ async fn resume(
     };
     if settle_open_intents(&mut drive).await? {
         // What the lost step has left is not what its owner has approved beforehand, nor is this turn's key.
-        core.set_left_behind(session, true).await?;
-        drive.authority = Arc::new(core.grant(session, Some((turn, number))).await?);
+        core.sessions.set_left_behind(session, true).await?;
+        drive.authority = Arc::new(core.keys.grant(session, Some((turn, number))).await?);
     }
     Ok(drive)
 }
@@ -433,14 +421,14 @@ fn undelivered(stored: &[StoredEvent]) -> Option<(String, Label)> {
 }
 
 /// What the model calls of a turn have cost until now.
-fn cost_so_far(core: &Core, turn: TurnId) -> Result<MicroUsd, EngineError> {
+fn cost_so_far(core: &Services, turn: TurnId) -> Result<MicroUsd, EngineError> {
     let query = LedgerQuery {
         event: Some("model_called".to_owned()),
         turn: Some(turn),
         limit: writ_store::config::MAX_READ_ROWS,
         ..LedgerQuery::default()
     };
-    let rows = core.store.ledger_search(&query)?;
+    let rows = core.journal.store.ledger_search(&query)?;
     let cost = |entry: Entry| if let Fact::ModelCalled { cost, .. } = entry.fact { cost } else { None };
     let costs = rows.iter().filter_map(LedgerRow::entry).filter_map(cost);
     Ok(costs.fold(MicroUsd::ZERO, MicroUsd::saturating_add))
@@ -451,9 +439,9 @@ fn cost_so_far(core: &Core, turn: TurnId) -> Result<MicroUsd, EngineError> {
 async fn settle_open_intents(drive: &mut Drive) -> Result<bool, EngineError> {
     let core = Arc::clone(&drive.core);
     let mut lost_step = false;
-    for open in core.store.open_intents()? {
+    for open in core.journal.store.open_intents()? {
         let lost = Lost::new(open.attempt, open.entry);
-        let alive = lost.approval.as_ref().is_some_and(|ask| core.is_performing(ask));
+        let alive = lost.approval.as_ref().is_some_and(|ask| core.approved.is_performing(ask));
         if lost.turn != Some(drive.turn) || alive {
             continue;
         }
@@ -464,16 +452,19 @@ async fn settle_open_intents(drive: &mut Drive) -> Result<bool, EngineError> {
             |due| matches!(due, Effect::Act { call: wished, .. } if Some(&wished.id) == lost.call.as_ref()),
         );
         let Some(Effect::Act { call, .. }) = acting.and_then(|n| drive.due.remove(n)) else {
-            core.settle(&lost).await?;
+            settle::settle(&core, &lost).await?;
             continue;
         };
-        let now = core.clock.now();
+        let now = core.journal.clock.now();
         let mut label = lost.label.clone();
         label.join(&Label::new(Taint::External));
         drive.tool_calls = drive.tool_calls.saturating_add(1);
         let result = Turn::unknown_result(&call, label);
         drive
-            .feed(Event::Acted { result, ask: None, ends: None }, lost.close(now, core.budget_day(now)))
+            .feed(
+                Event::Acted { result, ask: None, ends: None },
+                lost.close(now, core.journal.budget_day(now)),
+            )
             .await?;
         lost_step = true;
     }

@@ -34,13 +34,13 @@ use writ_types::id::TurnId;
 use writ_types::taint::{Label, Source};
 use writ_types::unit::{MicroUsd, Timestamp};
 
-use crate::act::Place;
 use crate::asks::tell::answered_note;
-use crate::core::Core;
+use crate::budget::spent;
 use crate::error::EngineError;
-use crate::model;
+use crate::place::Place;
+use crate::services::Services;
 use crate::session::{Interrupt, MAX_INTERRUPTS, Session};
-use crate::trace;
+use crate::{model, trace};
 
 /// How many memories a turn is given.
 const RECALL_LIMIT: usize = 8;
@@ -50,7 +50,7 @@ const TRY_AGAIN: Duration = Duration::from_secs(2);
 
 /// One turn that runs.
 pub(crate) struct Drive {
-    pub(crate) core: Arc<Core>,
+    pub(crate) core: Arc<Services>,
     pub(crate) session: Arc<Session>,
     pub(crate) turn: TurnId,
     pub(crate) number: u64,
@@ -112,7 +112,7 @@ impl Drive {
             while let Ok(interrupt) = self.interrupts.try_recv() {
                 self.hear(interrupt).await;
             }
-            if self.core.stop_now.is_cancelled() {
+            if self.core.life.stop_now.is_cancelled() {
                 return Ok(());
             }
             let Some(effect) = self.due.pop_front() else {
@@ -178,7 +178,7 @@ impl Drive {
     /// Works on a tool call; says whether the turn goes on.
     async fn act(&mut self, call: ToolCall, label: Label) -> Result<bool, EngineError> {
         let (cancel, mut place) = (CancellationToken::new(), self.place().await?);
-        place.origins = self.origins(&call, &label)?;
+        place.origins = origins::origins(self, &call, &label)?;
         self.tool_calls = self.tool_calls.saturating_add(1);
         let first = std::mem::take(&mut self.held);
         let had = !first.is_empty();
@@ -219,13 +219,13 @@ impl Drive {
     }
 
     fn fact(&self, fact: Fact) -> Op {
-        self.core.entry(self.session.id, self.at(), fact)
+        self.core.journal.entry(self.session.id, self.at(), fact)
     }
 
     /// What a call is told of its place; what was spent is read anew each time, and the turn's key is renewed
     /// while the turn runs.
     async fn place(&mut self) -> Result<Place, EngineError> {
-        self.authority = self.core.renewed(&self.session, self.at(), &self.authority).await?;
+        self.authority = self.core.keys.renewed(&self.session, self.at(), &self.authority).await?;
         self.session.state().acting = Some(Arc::clone(&self.authority));
         Ok(Place {
             core: Arc::clone(&self.core),
@@ -236,7 +236,7 @@ impl Drive {
             origins: None,
             spent: Spent {
                 turn_tool_calls: self.tool_calls,
-                ..self.core.spent(&self.session, self.cost, &self.held)?
+                ..spent(&self.core, &self.session, self.cost, &self.held)?
             },
         })
     }
@@ -249,7 +249,7 @@ impl Drive {
 
     /// Feeds an event whose effects may come before it is stored: see [`Self::held`].
     fn hold(&mut self, event: Event, ops: Vec<Op>) -> Result<(), EngineError> {
-        let stored = StoredEvent::new(event, self.core.clock.now());
+        let stored = StoredEvent::new(event, self.core.journal.clock.now());
         let op = stored_event(self.turn, self.events, &stored)?;
         let phase = self.machine.phase();
         let mut effects = Vec::new();
@@ -273,7 +273,7 @@ impl Drive {
             return Ok(());
         }
         let batch = Batch::relaxed(std::mem::take(&mut self.held));
-        let done = self.core.commit_for(&self.session, batch).await;
+        let done = self.core.journal.commit_for(&self.session.hub, batch).await;
         self.torn |= done.is_err();
         done.map(|_| ())
     }
@@ -281,7 +281,7 @@ impl Drive {
     /// Writes down what an unwanted step has done.
     async fn note(&self, ops: Vec<Op>) -> Result<(), EngineError> {
         if !ops.is_empty() {
-            self.core.commit_for(&self.session, Batch::relaxed(ops)).await?;
+            self.core.journal.commit_for(&self.session.hub, Batch::relaxed(ops)).await?;
         }
         Ok(())
     }
@@ -307,7 +307,8 @@ impl Drive {
             Interrupt::Cancel => (Event::Cancel, None),
             Interrupt::Arrived(message) => (Event::Arrived { message: message.clone() }, None),
             Interrupt::Answered(ask, result) => {
-                let news = answered_note(&self.session, self.at(), ask, result, self.core.clock.now());
+                let news =
+                    answered_note(&self.session, self.at(), ask, result, self.core.journal.clock.now());
                 (Event::Answered { ask: ask.clone(), result: *result.clone() }, Some(news))
             }
         };
@@ -356,11 +357,11 @@ impl Drive {
     async fn watch<T>(&mut self, cancel: CancellationToken, work: impl Future<Output = T>) -> Watched<T> {
         let mut work = pin!(work);
         let phase = self.machine.phase();
-        let stop = self.core.stop_now.clone();
+        let stop = self.core.life.stop_now.clone();
         let mut again = tokio::time::interval(TRY_AGAIN);
         let mut late = false;
         loop {
-            let deadline = remaining(self.machine.deadline(), self.core.clock.now());
+            let deadline = remaining(self.machine.deadline(), self.core.journal.clock.now());
             let deadline = if late { deadline.max(TRY_AGAIN) } else { deadline };
             tokio::select! {
                 biased;
@@ -414,7 +415,7 @@ impl Drive {
             session: self.session.id,
             turn: Some(self.turn),
             turn_number,
-            at: self.core.clock.now(),
+            at: self.core.journal.clock.now(),
             message: ChatMessage {
                 role: Role::User,
                 parts: vec![Part::Text { text: message.text }],
@@ -429,9 +430,9 @@ impl Drive {
         }
         let secrets = model::secrets(&self.core);
         let hits = trace::memory_search(|| {
-            self.core.store.search_memory(query, Some(self.session.id), secrets, RECALL_LIMIT)
+            self.core.journal.store.search_memory(query, Some(self.session.id), secrets, RECALL_LIMIT)
         })?;
-        self.core.metrics.memory("search");
+        self.core.life.metrics.memory("search");
         Ok(hits
             .into_iter()
             .map(|hit| {
@@ -461,31 +462,4 @@ fn remaining(deadline: Option<Timestamp>, now: Timestamp) -> Duration {
 pub(crate) fn stored_event(turn: TurnId, n: u64, event: &StoredEvent) -> Result<Op, EngineError> {
     let event = event.encode().map_err(|e| EngineError::StoredEvent { n, why: e.to_string() })?;
     Ok(Op::TurnEvent { turn, n, event })
-}
-
-impl Core {
-    /// What was spent or set aside so far, what is about to be written included, for the door to decide on. Limits of
-    /// session and day are compared once more when the next call's share is set aside, so turns that are decided at the
-    /// same moment share them.
-    pub(crate) fn spent(
-        &self,
-        session: &Session,
-        turn_cost: MicroUsd,
-        pending: &[Op],
-    ) -> Result<Spent, EngineError> {
-        let today = self.budget_day(self.clock.now());
-        let standing = self.store.standing(session.id, today, pending)?;
-        let (own, own_reserved) = (standing.session, standing.session_reserved);
-        let (day, day_reserved) = (standing.day, standing.reserved);
-        let base = session.state().budget_base;
-        Ok(Spent {
-            session_tokens: own.usage.total().saturating_add(own_reserved.tokens).saturating_sub(base),
-            session_base: base,
-            day_tokens: day.usage.total().saturating_add(day_reserved.tokens),
-            turn_cost,
-            session_cost: own.cost.saturating_add(own_reserved.cost),
-            day_cost: day.cost.saturating_add(day_reserved.cost),
-            turn_tool_calls: 0,
-        })
-    }
 }

@@ -3,44 +3,40 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::broadcast;
-use writ_policy::approval::Signed;
 use writ_policy::inbound::MessageError;
 use writ_policy::principal::{self, AuthError, Authenticated, Directory, Evidence, Inbound, Principal};
 use writ_store::batch::{Batch, NewMessage, Op};
 use writ_store::error::{Conflict, StoreError};
 use writ_types::digest::Digest;
-use writ_types::entry::{ApprovalScope, Decision, Fact, InboundRecord};
-use writ_types::error::{Exit, Report, ToReport as _};
-use writ_types::frame::{Numbered, ServerFrame};
-use writ_types::id::{AskId, EntrySeq, SessionId, TurnId};
+use writ_types::entry::{Fact, InboundRecord};
+use writ_types::error::{Report, ToReport as _};
+use writ_types::frame::Numbered;
+use writ_types::id::{EntrySeq, SessionId, TurnId};
 use writ_types::taint::{Label, Taint};
 
+use crate::asks::{open, tell};
 use crate::config::STOP_DEADLINE;
-use crate::core::{Core, Parts};
-use crate::dispatch;
 use crate::error::EngineError;
 use crate::metrics::MetricsFormat;
 pub use crate::perform::send::SentFile;
+use crate::secrets;
+use crate::services::{Parts, Services};
 use crate::session::{Interrupt, Session};
+use crate::settle;
 pub(crate) use crate::undo::Undone;
+use crate::way_back;
 use crate::{calls, closing, recover};
+use crate::{dispatch, erase, opening};
+
+pub use crate::interface::{Answer, Answered, Cancelled, GateSaid, Join, Joined, MAX_OPEN};
+pub use crate::session::Surface;
+pub use guard::Along;
 
 mod answers;
-
-mod guard;
-
-mod passkeys;
-
-pub use guard::Along;
-pub use marks::GateSaid;
-
-mod marks;
+pub(crate) mod guard;
 
 /// The most frames that are read of a session's past at once.
 pub const PAGE: usize = 256;
-/// The most open asks whose cards are sent to a client that joins; `approvals.list` has all of them.
-pub const MAX_OPEN: usize = 100;
 
 /// How a message reaches a session in which a turn runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,129 +50,16 @@ enum Arrival {
 /// A running engine. Clones share it.
 #[derive(Clone, Debug)]
 pub struct Engine {
-    pub(crate) core: Arc<Core>,
-}
-
-/// How a client joins a session.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Join {
-    /// The session; `None` opens a new one.
-    pub session: Option<SessionId>,
-    /// The last frame that the client has seen.
-    pub after_seq: u64,
-    /// The project's folder, for a new session.
-    pub project: Option<String>,
-    /// Changes go to the project as they are made, for a new session.
-    pub write: bool,
-    /// Actions are decided and logged, not performed, for a new session.
-    pub dry_run: bool,
-    /// Where the client is.
-    pub surface: Surface,
-    /// A name that a program gives to a conversation: without a session, its newest session is joined.
-    pub conversation: Option<String>,
-    /// Others speak through whoever opens it: the owner's word is only what the owner has signed. For a new session.
-    pub relayed: bool,
-}
-
-/// Where a session is opened.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Surface {
-    /// On this machine, by a command: each opens a session of its own.
-    #[default]
-    Local,
-    /// In the page: without a session or a project of its own, it goes on with the newest of the page.
-    Page,
-    /// By a program, over HTTP.
-    Api,
-}
-
-impl Surface {
-    pub(crate) const fn as_str(self) -> &'static str {
-        match self {
-            Self::Local => "local",
-            Self::Page => "page",
-            Self::Api => "api",
-        }
-    }
-}
-
-/// A session that was joined.
-#[derive(Debug)]
-pub struct Joined {
-    /// The session.
-    pub session: SessionId,
-    /// The number of its last turn.
-    pub turn: u64,
-    /// Its last frame.
-    pub seq: u64,
-    /// The last frame that the client has seen.
-    pub after_seq: u64,
-    /// Its open asks with their cards, oldest first, at most [`MAX_OPEN`].
-    pub open: Vec<(AskId, ServerFrame)>,
-    /// What comes from now on. What came since `after_seq` is had from [`Engine::frames_after`]; some of it may
-    /// come here, too, and frames of concurrent steps may come out of order.
-    pub live: broadcast::Receiver<Arc<Numbered>>,
-}
-
-/// What came of an order to stop a turn.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Cancelled {
-    /// It is told to stop.
-    Stopped,
-    /// It had ended before.
-    Ended,
-    /// It waits to be taken up, or ends just now: there was nothing to stop.
-    NotRunning,
-}
-
-impl Cancelled {
-    /// What to tell whoever wanted to stop it, if it is not stopped.
-    pub fn told(self, turn: TurnId) -> Option<String> {
-        match self {
-            Self::Stopped => None,
-            Self::Ended => Some(format!("turn {turn} has ended already")),
-            Self::NotRunning => {
-                Some(format!("turn {turn} does not run and was not stopped: stop it once it does"))
-            }
-        }
-    }
-}
-
-/// An answer to an ask.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Answer {
-    /// Yes or no.
-    pub decision: Decision,
-    /// How far a yes reaches.
-    pub scope: ApprovalScope,
-    /// What somebody has signed, where the surface itself does not prove the person.
-    pub signed: Option<Signed>,
-    /// Hash of the text that the person was shown, where the surface says so.
-    pub shown: Option<Digest>,
-    /// Why, in the person's words.
-    pub reason: String,
-}
-
-/// What came of an answer to an ask.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Answered {
-    /// `applied`, `simulated`, `failed` or `unknown` after a yes, `denied` after a no, `open` while others must answer, too.
-    pub state: String,
-    /// Why it was not done, in a few words; empty where it was.
-    pub reason: String,
-    /// What came of it, in words.
-    pub text: String,
-    /// How it went: of an approved action how it ended, as the exit code of a command.
-    pub exit: Exit,
+    pub(crate) core: Arc<Services>,
 }
 
 /// Somebody who is connected. The engine is not idle while there is one.
 #[derive(Debug)]
-pub struct Guest(Arc<Core>);
+pub struct Guest(Arc<Services>);
 
 impl Drop for Guest {
     fn drop(&mut self) {
-        self.0.guests.send_modify(|guests| *guests = guests.saturating_sub(1));
+        self.0.life.guests.send_modify(|guests| *guests = guests.saturating_sub(1));
     }
 }
 
@@ -187,41 +70,41 @@ impl Engine {
     ///
     /// If the store cannot be read or written.
     pub async fn start(parts: Parts) -> Result<Self, EngineError> {
-        let core = Arc::new(Core::new(parts)?);
-        core.learn_secrets().await?;
+        let core = Arc::new(Services::new(parts)?);
+        secrets::learn_secrets(&core).await?;
         recover::requeue(&core).await?;
         recover::note_surroundings(&core).await?;
         closing::at_start(&core).await?;
         recover::give_up(&core).await?;
-        core.settle_abandoned().await?;
-        core.expire_asks().await?;
-        core.end_undos(None).await?;
+        settle::settle_abandoned(&core).await?;
+        tell::expire_asks(&core).await?;
+        way_back::end_undos(&core, None).await?;
         let engine = Self { core };
         let dispatcher = tokio::spawn(dispatch::run(Arc::clone(&engine.core)));
-        *engine.core.dispatcher() = Some(dispatcher);
+        *engine.core.life.dispatcher() = Some(dispatcher);
         recover::perform_approved(&engine.core).await?;
         // What was old before the start is not kept for the first look, nor what was not copied at a sudden end.
-        if let Err(error) = engine.core.erase_old().await {
+        if let Err(error) = erase::erase_old(&engine.core).await {
             tracing::error!(%error, "old payloads of the ledger could not be erased");
         }
-        engine.core.copy_last_heads().await;
+        engine.core.heads.copy_last_heads().await;
         Ok(engine)
     }
 
     /// What was counted and measured since the start.
     pub fn metrics(&self, format: MetricsFormat) -> String {
-        self.core.metrics.text(format)
+        self.core.life.metrics.text(format)
     }
 
     /// Notes that somebody is connected.
     pub fn guest(&self) -> Guest {
-        self.core.guests.send_modify(|guests| *guests = guests.saturating_add(1));
+        self.core.life.guests.send_modify(|guests| *guests = guests.saturating_add(1));
         Guest(Arc::clone(&self.core))
     }
 
     /// Returns when nobody has been connected and nothing was to be done for `quiet`.
     pub async fn idle(&self, quiet: Duration) {
-        let mut guests = self.core.guests.subscribe();
+        let mut guests = self.core.life.guests.subscribe();
         loop {
             if guests.wait_for(|guests| *guests == 0).await.is_err() {
                 return;
@@ -230,8 +113,8 @@ impl Engine {
                 _ = guests.changed() => {}
                 () = tokio::time::sleep(quiet) => {
                     // A message that waits for its next try keeps the engine up: nobody else would try it.
-                    let nothing_waits = self.core.store.queue_depth().is_ok_and(|depth| depth.ready == 0);
-                    if nothing_waits && self.core.turns.is_empty() {
+                    let nothing_waits = self.core.journal.store.queue_depth().is_ok_and(|depth| depth.ready == 0);
+                    if nothing_waits && self.core.life.turns.is_empty() {
                         return;
                     }
                 }
@@ -242,29 +125,29 @@ impl Engine {
     /// Stops: no new messages and turns; running turns get until `deadline` to end, then they stop at
     /// their next step and are taken up again at the next start. Says whether all ended in time.
     pub async fn drain(&self, deadline: Duration) -> bool {
-        self.core.draining.cancel();
-        let dispatcher = self.core.dispatcher().take();
+        self.core.life.draining.cancel();
+        let dispatcher = self.core.life.dispatcher().take();
         if let Some(dispatcher) = dispatcher
             && let Err(error) = dispatcher.await
         {
             tracing::error!(%error, "the dispatcher has failed");
         }
-        self.core.turns.close();
-        let in_time = tokio::time::timeout(deadline, self.core.turns.wait()).await.is_ok();
-        self.core.stop_now.cancel();
-        if tokio::time::timeout(STOP_DEADLINE, self.core.turns.wait()).await.is_err() {
+        self.core.life.turns.close();
+        let in_time = tokio::time::timeout(deadline, self.core.life.turns.wait()).await.is_ok();
+        self.core.life.stop_now.cancel();
+        if tokio::time::timeout(STOP_DEADLINE, self.core.life.turns.wait()).await.is_err() {
             tracing::error!("turns did not stop in time; the process ends without them");
         }
         if tokio::time::timeout(STOP_DEADLINE, self.core.servers.ended()).await.is_err() {
             tracing::error!("servers of tools did not end in time; they end with the process");
         }
-        self.core.copy_last_heads().await;
+        self.core.heads.copy_last_heads().await;
         in_time
     }
 
     fn identify(&self, evidence: Evidence) -> Result<Authenticated<()>, EngineError> {
         let directory = Directory { home_uid: self.core.config.home_uid };
-        Ok(principal::identify(evidence, &directory, self.core.clock.now())?)
+        Ok(principal::identify(evidence, &directory, self.core.journal.clock.now())?)
     }
 
     fn may_approve(&self, evidence: Evidence) -> Result<Authenticated<()>, EngineError> {
@@ -281,11 +164,11 @@ impl Engine {
     ///
     /// Not the owner, no such session, or a project folder that cannot be used.
     pub async fn join(&self, evidence: Evidence, join: Join) -> Result<Joined, Report> {
-        self.identify(evidence).map_err(|e| self.core.report(&e))?;
+        self.identify(evidence).map_err(|e| self.core.journal.report(&e))?;
         let joined = async {
             let session = match join.session {
-                Some(id) => self.core.open_one(id)?,
-                None => self.core.opened(&join).await?,
+                Some(id) => self.core.sessions.open_one(id)?,
+                None => opening::opened(&self.core, &join).await?,
             };
             if join.dry_run && !session.terms.dry_run {
                 let why = "this session performs: to simulate, open a new one".to_owned();
@@ -293,13 +176,14 @@ impl Engine {
             }
             // First the live end, then what is kept: nothing falls between, what is in both has one number.
             let live = session.hub.watch();
-            let row = self.core.store.session(session.id)?.ok_or(EngineError::NoSession(session.id))?;
+            let row =
+                self.core.journal.store.session(session.id)?.ok_or(EngineError::NoSession(session.id))?;
             let (turn, seq) = (row.turn_number, row.frame_seq);
             let after_seq = join.after_seq.min(seq);
-            let open = self.core.open_cards(&session)?;
+            let open = open::open_cards(&self.core, &session)?;
             Ok::<_, EngineError>(Joined { session: session.id, turn, seq, after_seq, open, live })
         };
-        joined.await.map_err(|e| self.core.report(&e))
+        joined.await.map_err(|e| self.core.journal.report(&e))
     }
 
     /// Opens a new session, whatever is open already.
@@ -308,13 +192,13 @@ impl Engine {
     ///
     /// Not the owner, or a project folder that cannot be used.
     pub async fn open(&self, evidence: Evidence, join: Join) -> Result<SessionId, Report> {
-        self.identify(evidence).map_err(|e| self.core.report(&e))?;
+        self.identify(evidence).map_err(|e| self.core.journal.report(&e))?;
         let Join { project, write, dry_run, surface, relayed, .. } = join;
         let opened = match relayed {
-            false => self.core.open_session(project.as_deref(), write, dry_run, surface).await,
-            true => self.core.open_relayed(project.as_deref(), dry_run, surface).await,
+            false => opening::open_session(&self.core, project.as_deref(), write, dry_run, surface).await,
+            true => opening::open_relayed(&self.core, project.as_deref(), dry_run, surface).await,
         };
-        opened.map(|session| session.id).map_err(|e| self.core.report(&e))
+        opened.map(|session| session.id).map_err(|e| self.core.journal.report(&e))
     }
 
     /// The frames of a session after a number, in order, at most [`PAGE`]: none is the end.
@@ -323,7 +207,7 @@ impl Engine {
     ///
     /// If the store cannot be read.
     pub fn frames_after(&self, session: SessionId, seq: u64) -> Result<Vec<Numbered>, Report> {
-        self.core.store.frames_after(session, seq, PAGE).map_err(|e| self.core.report(&e))
+        self.core.journal.store.frames_after(session, seq, PAGE).map_err(|e| self.core.journal.report(&e))
     }
 
     /// Takes a message in: authenticated, signed, stored and queued in one synced transaction.
@@ -353,21 +237,21 @@ impl Engine {
         along: Along,
         arrival: Arrival,
     ) -> Result<EntrySeq, EngineError> {
-        if self.core.draining.is_cancelled() {
+        if self.core.life.draining.is_cancelled() {
             return Err(EngineError::Stopping);
         }
         let directory = Directory { home_uid: self.core.config.home_uid };
-        let now = self.core.clock.now();
+        let now = self.core.journal.clock.now();
         let text_taint = along.text_taint;
         let (inbound, nonce) = self.spoken(evidence, inbound, &directory, now, along).await?;
-        let session = self.core.open_one(inbound.get().session)?;
-        let (inbound, seen) = self.core.under_order(&session, inbound)?;
-        let record = self.core.record(&session, &inbound, text_taint)?;
-        let signature = principal::sign_record(&record, &self.core.keys.harness)?;
+        let session = self.core.sessions.open_one(inbound.get().session)?;
+        let (inbound, seen) = self.core.keys.under_order(&session, inbound)?;
+        let record = record(&self.core, &session, &inbound, text_taint)?;
+        let signature = principal::sign_record(&record, &self.core.keys.held.harness)?;
         let text = inbound.get().text.clone();
         let fact = Fact::Received { record: record.clone(), text: text.clone(), signature };
         let turn_number = record.turn_number;
-        let mut entry = self.core.entry(session.id, None, fact);
+        let mut entry = self.core.journal.entry(session.id, None, fact);
         if let Op::Append(entry) = &mut entry {
             entry.turn_number = turn_number;
         }
@@ -379,8 +263,8 @@ impl Engine {
         let (place, lease) = dispatch::at_once(&self.core, &session).unzip();
         let mut ops = vec![entry, Op::EnqueueMessage(Box::new(message))];
         ops.extend(lease.into_iter().chain(seen).chain(nonce));
-        ops.extend(self.core.note_masked(session.id, inbound.masked()));
-        let receipt = match self.core.store.commit(Batch::synced(ops)).await {
+        ops.extend(guard::note_masked(&self.core, session.id, inbound.masked()));
+        let receipt = match self.core.journal.store.commit(Batch::synced(ops)).await {
             Ok(receipt) => receipt,
             Err(StoreError::Conflict(Conflict::DuplicateMessage { entry })) => return Ok(entry),
             Err(StoreError::Conflict(Conflict::NonceSeen { .. })) => {
@@ -391,7 +275,7 @@ impl Engine {
         let leased = receipt.leased.into_iter().flatten().next();
         let begins = leased.as_ref().is_some_and(|lease| lease.message.record.message == record.message);
         // One that the drain has overtaken is freed by the next start.
-        if let Some((lease, place)) = leased.zip(place).filter(|_| !self.core.draining.is_cancelled()) {
+        if let Some((lease, place)) = leased.zip(place).filter(|_| !self.core.life.draining.is_cancelled()) {
             dispatch::start(&self.core, lease, place);
         }
         if !begins {
@@ -404,7 +288,7 @@ impl Engine {
                 // A running turn may take it in; if not, it gets a turn of its own.
                 let _ = session.interrupt(None, Interrupt::Arrived(arrived));
             }
-            self.core.wake.notify_one();
+            self.core.life.wake.notify_one();
         }
         receipt.entries.first().copied().ok_or_else(|| EngineError::Unwritable("no entry".to_owned()))
     }
@@ -415,7 +299,7 @@ impl Engine {
     ///
     /// If they cannot be read.
     pub async fn secrets_changed(&self) -> Result<(), Report> {
-        self.core.learn_secrets().await.map_err(|e| self.core.report(&e))
+        secrets::learn_secrets(&self.core).await.map_err(|e| self.core.journal.report(&e))
     }
 
     /// Stops a turn, if it runs.
@@ -425,7 +309,7 @@ impl Engine {
     /// Not the owner, or no such turn.
     pub fn cancel(&self, evidence: Evidence, turn: TurnId) -> Result<Cancelled, Report> {
         let stopped = self.identify(evidence).and_then(|_| {
-            let sessions: Vec<Arc<Session>> = self.core.sessions().values().cloned().collect();
+            let sessions: Vec<Arc<Session>> = self.core.sessions.loaded().values().cloned().collect();
             for session in sessions {
                 // One that has too many interruptions waiting to hear this one is told to stop by them.
                 if session.interrupt(Some(turn), Interrupt::Cancel) || session.runs(Some(turn)) {
@@ -433,10 +317,10 @@ impl Engine {
                 }
             }
             // A client that sees the end too late is not wrong.
-            let found = self.core.store.turn(turn)?.ok_or(EngineError::NoTurn(turn))?;
+            let found = self.core.journal.store.turn(turn)?.ok_or(EngineError::NoTurn(turn))?;
             Ok(if found.ended_at.is_some() { Cancelled::Ended } else { Cancelled::NotRunning })
         });
-        stopped.map_err(|e| self.core.report(&e))
+        stopped.map_err(|e| self.core.journal.report(&e))
     }
 
     /// Answers a question that is not a conversation.
@@ -451,7 +335,7 @@ impl Engine {
         method: &str,
         params: serde_json::Value,
     ) -> Result<serde_json::Value, Report> {
-        let who = self.identify(evidence).map_err(|e| self.core.report(&e))?;
+        let who = self.identify(evidence).map_err(|e| self.core.journal.report(&e))?;
         match who.principal() {
             Principal::Owner => {}
             other @ (Principal::Member(_)
@@ -468,31 +352,29 @@ impl Engine {
             Evidence::Bearer(_) | Evidence::None => calls::Caller::Elsewhere,
         };
         let calling = calls::Calling { who: &who, caller, session };
-        calls::call(&self.core, calling, method, params).await.map_err(|e| self.core.report(&e))
+        calls::call(&self.core, calling, method, params).await.map_err(|e| self.core.journal.report(&e))
     }
 }
 
-impl Core {
-    /// What is signed of a message: with taint, and the number of the turn that it opens or joins.
-    fn record(
-        &self,
-        session: &Session,
-        inbound: &Authenticated<Inbound>,
-        text_taint: Taint,
-    ) -> Result<InboundRecord, EngineError> {
-        let running = session.state().running.as_ref().map(|running| running.number);
-        let turn_number = match running {
-            Some(number) => number,
-            None => self.store.next_message_turn(session.id)?,
-        };
-        Ok(InboundRecord {
-            message: self.ids.message(inbound.at()),
-            session: session.id,
-            turn_number,
-            principal: inbound.principal().to_string(),
-            taint: inbound.principal().taint().join(text_taint),
-            text: Digest::of(inbound.get().text.as_bytes()),
-            at: inbound.at(),
-        })
-    }
+/// What is signed of a message: with taint, and the number of the turn that it opens or joins.
+fn record(
+    core: &Services,
+    session: &Session,
+    inbound: &Authenticated<Inbound>,
+    text_taint: Taint,
+) -> Result<InboundRecord, EngineError> {
+    let running = session.state().running.as_ref().map(|running| running.number);
+    let turn_number = match running {
+        Some(number) => number,
+        None => core.journal.store.next_message_turn(session.id)?,
+    };
+    Ok(InboundRecord {
+        message: core.journal.ids.message(inbound.at()),
+        session: session.id,
+        turn_number,
+        principal: inbound.principal().to_string(),
+        taint: inbound.principal().taint().join(text_taint),
+        text: Digest::of(inbound.get().text.as_bytes()),
+        at: inbound.at(),
+    })
 }

@@ -8,65 +8,65 @@ use writ_types::entry::Fact;
 use writ_types::id::EntrySeq;
 use writ_types::unit::Timestamp;
 
-use crate::core::Core;
 use crate::error::EngineError;
+use crate::services::Services;
 
 /// A day.
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 /// How often it is looked for what is old, once nothing more was found.
 pub(crate) const LOOK_EVERY: Duration = Duration::from_secs(60 * 60);
 
-impl Core {
-    /// Erases the payloads of entries, all or none, and says so in the ledger. Returns how many.
-    ///
-    /// # Errors
-    ///
-    /// If one of them is not there, is erased already, or is needed; or if there are too many.
-    pub(crate) async fn erase(
-        &self,
-        mut entries: Vec<EntrySeq>,
-        by: &str,
-        reason: &str,
-    ) -> Result<usize, EngineError> {
-        entries.sort_unstable();
-        entries.dedup();
-        let wrong = |why: String| EngineError::Params { method: "ledger.erase".to_owned(), why };
-        if entries.is_empty() || entries.len() > MAX_ERASED_AT_ONCE {
-            return Err(wrong(format!("name 1 to {MAX_ERASED_AT_ONCE} entries at once")));
-        }
-        if reason.trim().is_empty() {
-            return Err(wrong("say why: the reason stays in the ledger".to_owned()));
-        }
-        if let Some(missing) = entries.last().filter(|last| last.0 >= self.store.ledger_size().unwrap_or(0)) {
-            return Err(EngineError::NoEntry(*missing));
-        }
-        let at = self.clock.now();
-        let (by, reason, count) = (by.to_owned(), reason.trim().to_owned(), entries.len());
-        let mut ops = vec![self.own_entry(Fact::Erased { entries: runs(&entries), by, reason })];
-        ops.extend(entries.into_iter().map(|entry| Op::ErasePayload { entry, at }));
-        self.store.commit(Batch::synced(ops)).await?;
-        Ok(count)
+/// Erases the payloads of entries, all or none, and says so in the ledger. Returns how many.
+///
+/// # Errors
+///
+/// If one of them is not there, is erased already, or is needed; or if there are too many.
+pub(crate) async fn erase(
+    core: &Services,
+    mut entries: Vec<EntrySeq>,
+    by: &str,
+    reason: &str,
+) -> Result<usize, EngineError> {
+    entries.sort_unstable();
+    entries.dedup();
+    let wrong = |why: String| EngineError::Params { method: "ledger.erase".to_owned(), why };
+    if entries.is_empty() || entries.len() > MAX_ERASED_AT_ONCE {
+        return Err(wrong(format!("name 1 to {MAX_ERASED_AT_ONCE} entries at once")));
     }
+    if reason.trim().is_empty() {
+        return Err(wrong("say why: the reason stays in the ledger".to_owned()));
+    }
+    if let Some(missing) =
+        entries.last().filter(|last| last.0 >= core.journal.store.ledger_size().unwrap_or(0))
+    {
+        return Err(EngineError::NoEntry(*missing));
+    }
+    let at = core.journal.clock.now();
+    let (by, reason, count) = (by.to_owned(), reason.trim().to_owned(), entries.len());
+    let mut ops = vec![core.journal.own_entry(Fact::Erased { entries: runs(&entries), by, reason })];
+    ops.extend(entries.into_iter().map(|entry| Op::ErasePayload { entry, at }));
+    core.journal.store.commit(Batch::synced(ops)).await?;
+    Ok(count)
+}
 
-    /// Erases some of the payloads that are older than they are to be kept; returns how many.
-    ///
-    /// # Errors
-    ///
-    /// If the store cannot be read or written.
-    pub(crate) async fn erase_old(&self) -> Result<usize, EngineError> {
-        let days = self.config.ledger.retention_days;
-        if days == 0 {
-            return Ok(0);
-        }
-        let now = self.clock.now();
-        let kept = i64::try_from(DAY.saturating_mul(days).as_millis()).unwrap_or(i64::MAX);
-        let before = Timestamp::from_millis(now.as_millis().saturating_sub(kept));
-        let old = self.store.old_payloads(before, now)?;
-        if old.is_empty() {
-            return Ok(0);
-        }
-        self.erase(old, "retention", &format!("older than ledger.retention_days = {days}")).await
+/// Erases some of the payloads that are older than they are to be kept; returns how many.
+///
+/// # Errors
+///
+/// If the store cannot be read or written.
+pub(crate) async fn erase_old(core: &Services) -> Result<usize, EngineError> {
+    let days = core.config.ledger.retention_days;
+    if days == 0 {
+        return Ok(0);
     }
+    let now = core.journal.clock.now();
+    let kept = i64::try_from(DAY.saturating_mul(days).as_millis()).unwrap_or(i64::MAX);
+    let before = Timestamp::from_millis(now.as_millis().saturating_sub(kept));
+    let old = core.journal.store.old_payloads(before, now)?;
+    if old.is_empty() {
+        return Ok(0);
+    }
+    erase(core, old, "retention", &format!("older than ledger.retention_days = {days}")).await
 }
 
 /// The first and last of each run of sorted entries.
@@ -79,6 +79,22 @@ fn runs(entries: &[EntrySeq]) -> Vec<(EntrySeq, EntrySeq)> {
         }
     }
     runs
+}
+
+/// Erases some of what is too old to be kept; where nothing was left at the last look, that is not long ago.
+pub(crate) async fn forget_old(core: &Services, looked: &mut Option<Timestamp>) {
+    let now = core.journal.clock.now();
+    if looked.is_some_and(|looked| now.since(looked) < LOOK_EVERY) {
+        return;
+    }
+    match erase_old(core).await {
+        Ok(0) => *looked = Some(now),
+        Ok(erased) => tracing::info!(erased, "old payloads of the ledger were erased"),
+        Err(error) => {
+            *looked = Some(now);
+            tracing::error!(%error, "old payloads of the ledger could not be erased");
+        }
+    }
 }
 
 #[cfg(test)]

@@ -5,14 +5,15 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use writ_sandbox::host::{HostError, host_git};
 use writ_store::ledger::export::size_of_line;
 use writ_types::unit::Timestamp;
 
-use crate::core::Core;
+use crate::config::LedgerConfig;
+use crate::journal::Journal;
 
 /// After so many entries a head is copied, whenever that is.
 const AFTER_ENTRIES: u64 = 256;
@@ -45,11 +46,26 @@ enum CopyError {
     Refused { code: i32, said: String },
 }
 
-impl Core {
+/// Copies the ledger's heads to where the owner says.
+#[derive(Clone, Debug)]
+pub(crate) struct Heads {
+    journal: Arc<Journal>,
+    config: LedgerConfig,
+    /// The head that was copied last.
+    last: Arc<Mutex<Option<Copied>>>,
+    /// Held while heads are copied.
+    copying: Arc<tokio::sync::Mutex<()>>,
+}
+
+impl Heads {
+    pub(crate) fn new(journal: Arc<Journal>, config: LedgerConfig) -> Self {
+        Self { journal, config, last: Arc::default(), copying: Arc::default() }
+    }
+
     /// Copies the newest head in a task of its own, as [`Self::copy_heads`]; at most one is under way.
-    pub(crate) fn copy_heads_aside(self: &Arc<Self>) {
-        let core = Arc::clone(self);
-        drop(tokio::spawn(async move { core.copy_heads(false).await }));
+    pub(crate) fn copy_heads_aside(&self) {
+        let heads = self.clone();
+        drop(tokio::spawn(async move { heads.copy_heads(false).await }));
     }
 
     /// As [`Self::copy_heads`] for anything new, and not waited for without end.
@@ -64,14 +80,14 @@ impl Core {
     /// Copies the newest head to where heads are kept, if there is enough new since the last; `anyway`: if there is
     /// anything new. What cannot be copied is in the log, and tried again.
     async fn copy_heads(&self, anyway: bool) {
-        let (file, repository) = (&self.config.ledger.heads_file, &self.config.ledger.heads_repository);
+        let (file, repository) = (&self.config.heads_file, &self.config.heads_repository);
         if file.is_none() && repository.is_none() {
             return;
         }
         let copying = if anyway { Ok(self.copying.lock().await) } else { self.copying.try_lock() };
         // Whoever copies now copies what is new, or the next look does.
         let Ok(_copying) = copying else { return };
-        let newest = match self.store.newest_head() {
+        let newest = match self.journal.store.newest_head() {
             Ok(newest) => newest,
             Err(error) => {
                 tracing::error!(%error, "the newest head cannot be read");
@@ -79,7 +95,7 @@ impl Core {
             }
         };
         let Some((size, line)) = newest else { return };
-        let now = self.clock.now();
+        let now = self.journal.clock.now();
         let due = self.copied().is_none_or(|last| {
             let more = size.saturating_sub(last.size);
             size != last.size && (anyway || more >= AFTER_ENTRIES || now.since(last.at) >= AFTER_TIME)
@@ -95,13 +111,12 @@ impl Core {
             copied &= told(committed(repository, size, line).await);
         }
         if copied {
-            *self.heads.lock().unwrap_or_else(std::sync::PoisonError::into_inner) =
-                Some(Copied { size, at: now });
+            *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(Copied { size, at: now });
         }
     }
 
     fn copied(&self) -> Option<Copied> {
-        *self.heads.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+        *self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -1,16 +1,15 @@
 //! The history of sessions that are in use, kept parsed: a turn reads only what was added since the one before.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use writ_agent::event::HistoryRows;
 use writ_store::error::StoreError;
 use writ_store::sessions::ChronicleRow;
+use writ_store::store::Store;
 use writ_types::chat::{ChatMessage, Part};
 use writ_types::id::SessionId;
 use writ_types::taint::{Label, Source};
-
-use crate::core::Core;
 
 /// How many sessions' histories are kept; with [`MAX_KEPT_BYTES`] their texts take 8 MB at most. Others are read anew.
 const MAX_KEPT: usize = 32;
@@ -68,34 +67,32 @@ impl Histories {
     }
 }
 
-impl Core {
-    /// The newest messages of a session, as many as the configuration wants, and which rows they are.
-    ///
-    /// # Errors
-    ///
-    /// If the store cannot be read.
-    pub(crate) fn history(
-        &self,
-        session: SessionId,
-    ) -> Result<(Vec<Arc<ChatMessage>>, Option<HistoryRows>), StoreError> {
-        let limit = self.config.max_chronicle_entries;
-        let mut messages = self.histories().take(session);
-        let after = messages.back().map_or(0, |row| row.n);
-        let new = self.store.recent_after(session, after, limit)?;
-        messages.extend(new.into_iter().map(|ChronicleRow { n, message, .. }| Row::new(n, message)));
-        messages.drain(..messages.len().saturating_sub(limit));
-        let rows = messages
-            .back()
-            .map(|row| HistoryRows { last: row.n, count: u64::try_from(messages.len()).unwrap_or(u64::MAX) });
-        let history = messages.iter().map(|row| Arc::clone(&row.message)).collect();
-        self.histories().keep(session, messages);
-        Ok((history, rows))
-    }
+/// The newest messages of a session, as many as the configuration wants, and which rows they are.
+///
+/// # Errors
+///
+/// If the store cannot be read.
+pub(crate) fn read_history(
+    (store, histories): (&Store, &Mutex<Histories>),
+    session: SessionId,
+    limit: usize,
+) -> Result<(Vec<Arc<ChatMessage>>, Option<HistoryRows>), StoreError> {
+    let mut messages = lock(histories).take(session);
+    let after = messages.back().map_or(0, |row| row.n);
+    let new = store.recent_after(session, after, limit)?;
+    messages.extend(new.into_iter().map(|ChronicleRow { n, message, .. }| Row::new(n, message)));
+    messages.drain(..messages.len().saturating_sub(limit));
+    let rows = messages
+        .back()
+        .map(|row| HistoryRows { last: row.n, count: u64::try_from(messages.len()).unwrap_or(u64::MAX) });
+    let history = messages.iter().map(|row| Arc::clone(&row.message)).collect();
+    lock(histories).keep(session, messages);
+    Ok((history, rows))
+}
 
-    /// Every holder leaves it whole, so poison is ignored.
-    fn histories(&self) -> MutexGuard<'_, Histories> {
-        self.histories.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+/// Every holder leaves it whole, so poison is ignored.
+fn lock(histories: &Mutex<Histories>) -> MutexGuard<'_, Histories> {
+    histories.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// What the texts and sources of a message take, in bytes.

@@ -1,91 +1,78 @@
 //! The imperative shell: drives the pure cores, gathers facts and verdicts, performs what is permitted.
 //!
-//! Read in this order: [`config`], [`clock`] and [`core`] say what an engine is made of, [`engine`] what
-//! surfaces call; `dispatch` takes messages from the queue, `drive` runs a turn, `act` and `model` are
-//! its two kinds of step, `passage` is their way through the door, `perform` what happens behind it;
-//! `asks`, `passkeys` and `project` bring people in; `recover` and `settle` are what a restart finds; `calls` answers
-//! questions, those that [`methods`] names; `trace` is what all of them tell of their work.
-
-pub mod config;
+//! From bottom to top, each part uses those above it in this list alone:
+//! - [`journal`] writes entries, [`keys`] mints and checks keys, [`door`] decides with both, and needs nothing else;
+//! - `session` is one conversation, `sessions` finds them, `rules`, `reach` and `trust` are what is so in one, and
+//!   `session_door` puts an action of one before the door;
+//! - `gates`, `hooks` and `access` judge; `passage` has them judge before the door decides;
+//! - [`services`] holds all of these;
+//! - `model` and `act` are the two kinds of a turn's step, `perform` performs what is permitted, `servers` are other
+//!   programs' tools;
+//! - `asks`, `passkeys`, `project` and `undo` bring people in;
+//! - `drive` runs a turn, `dispatch` takes messages from the queue, `recover` and `settle` are the restart;
+//! - [`engine`] is the interface of surfaces, `calls` its methods.
 
 pub mod clock;
-
-pub mod core;
-
+pub mod config;
+pub mod error;
+pub mod methods;
+pub mod metrics;
 pub mod secret;
 
-pub mod servers;
-
-pub mod engine;
-
-pub mod error;
-
-mod session;
-
-mod opening;
-
-mod orders;
-
-mod history;
-
 mod hub;
-
-mod commit;
-
-pub mod metrics;
-
-pub mod rules;
-
+mod outcome;
+mod segment;
+mod subscription;
 mod trace;
 
-mod undo;
-
-mod erase;
-
-mod heads;
-
-mod dispatch;
-
-mod drive;
-
-mod act;
-
-mod model;
-
-mod segment;
-
-mod gates;
-
-mod hooks;
+pub mod door;
+pub mod interface;
+pub mod journal;
+pub mod keys;
 
 mod access;
-
+mod gates;
+mod hooks;
+mod orders;
 mod passage;
-
-mod plans;
-
-mod perform;
-
+mod passkeys;
 mod reach;
-
+pub mod rules;
+mod session;
+mod session_door;
+mod sessions;
 mod trust;
 
-mod subscriptions;
+mod approved;
+mod heads;
+mod history;
+pub mod servers;
+pub mod services;
 
+mod act;
+mod answers;
 mod asks;
-
-mod passkeys;
-
-mod project;
-
-mod quarantine;
-
-mod recover;
-
+mod budget;
 mod closing;
-
-mod settle;
+mod erase;
+mod gatekeeper;
+mod judging;
+mod mcp;
+mod model;
+mod opening;
+mod perform;
+mod place;
+mod plans;
+mod project;
+mod quarantine;
+mod secrets;
+mod subscriptions;
+mod undo;
+mod way_back;
 
 mod calls;
-
-pub mod methods;
+mod dispatch;
+mod drive;
+pub mod engine;
+mod recover;
+mod settle;

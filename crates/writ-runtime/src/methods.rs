@@ -31,6 +31,7 @@ use writ_types::api::{Acknowledgement, NoParams};
 use writ_types::frame::{Card, ServerFrame};
 
 use crate::error::EngineError;
+
 use params::{
     EnrolmentRequest, IssuedTaskKey, KeyPair, KeyToken, MintRequest, NarrowRequest, OrderRequest,
     ProbeRequest, ProbedServer, ReloadRequest, ReloadedServers,

@@ -13,8 +13,6 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 use writ_types::entry::{GatePoint, GateVerdict};
 
-use crate::trace::verdict_name;
-
 /// Bounds of the buckets of a turn's duration, in seconds: from an instant model to the longest turn.
 const DURATION_SECS: [f64; 12] = [0.01, 0.05, 0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0];
 
@@ -176,6 +174,18 @@ pub(crate) const fn point_name(point: GatePoint) -> &'static str {
         GatePoint::Output => "output",
         GatePoint::Execution => "execution",
         GatePoint::Access => "access",
+    }
+}
+
+/// The name of a verdict in traces and metrics.
+pub(crate) const fn verdict_name(verdict: GateVerdict) -> &'static str {
+    match verdict {
+        GateVerdict::Pass => "pass",
+        GateVerdict::Advise => "advise",
+        GateVerdict::Transform => "transform",
+        GateVerdict::RequireApproval => "require_approval",
+        GateVerdict::Block => "block",
+        GateVerdict::Halt => "halt",
     }
 }
 

@@ -30,14 +30,17 @@ use writ_types::id::AttemptId;
 use writ_types::taint::Label;
 use writ_types::unit::{MicroUsd, Tokens};
 
+use crate::budget;
+use crate::place::{Place, ROLES};
+
 pub(crate) use self::clearance::secrets;
 use self::clearance::{Cleared, clear};
 use self::shown::{show, shown_text};
 pub(crate) use self::trial::try_model;
-use crate::act::{Place, ROLES};
-use crate::core::Core;
+
+use crate::door::{Passage, Standing};
 use crate::error::EngineError;
-use crate::passage::{Passage, Standing};
+use crate::services::Services;
 use crate::trace;
 
 /// Deltas that may wait to be shown; a slow screen slows the stream down, it loses nothing.
@@ -70,10 +73,10 @@ pub(crate) async fn call(
 ) -> Result<Called, EngineError> {
     let core = Arc::clone(&place.core);
     let mut account = Account { ops: first, ..Account::default() };
-    let Some(models) = &core.models else {
+    let Some(models) = &core.outside.models else {
         return Ok(account.failed(&EngineError::NoModel.report()));
     };
-    core.redactor.request(&mut request);
+    core.journal.redactor.request(&mut request);
     let (mut course, role) = (models.course(ModelRole::Executor), ModelRole::Executor);
     let cleared = match clear(&place, (models, role), (&mut request, &label), &mut course) {
         Ok(cleared) => cleared,
@@ -81,31 +84,35 @@ pub(crate) async fn call(
     };
     let request = Arc::new(request);
     let (mut last, mut room): (Option<Report>, Option<Tokens>) = (None, None);
-    while let Some(step) = models.next(&course, core.clock.now()) {
-        let planned = match models.plan_over(&step.route, Arc::clone(&request), core.clock.now()) {
+    while let Some(step) = models.next(&course, core.journal.clock.now()) {
+        let planned = match models.plan_over(&step.route, Arc::clone(&request), core.journal.clock.now()) {
             Ok(planned) => planned.because(&cleared.why),
             Err(error) => {
                 course.unfit(&step.route, &error.to_string());
-                last = Some(core.redactor.report(error.report()));
+                last = Some(core.journal.redactor.report(error.report()));
                 continue;
             }
         };
         let turn_cost = spent_in_turn.saturating_add(account.cost);
         if let Some(report) = &last {
             // The next try is decided on what this one has really taken; other turns went on spending meanwhile.
-            core.commit_for(&place.session, Batch::relaxed(std::mem::take(&mut account.ops))).await?;
+            core.journal
+                .commit_for(&place.session.hub, Batch::relaxed(std::mem::take(&mut account.ops)))
+                .await?;
             say(&place, report, &planned, &step);
             if !slept(step.wait, &cancel).await {
                 return Ok(account.failed(report));
             }
             let turn_tool_calls = place.spent.turn_tool_calls;
-            place.spent = Spent { turn_tool_calls, ..core.spent(&place.session, turn_cost, &[])? };
-            place.authority = core.renewed(&place.session, place.at(), &place.authority).await?;
+            place.spent = Spent { turn_tool_calls, ..budget::spent(&core, &place.session, turn_cost, &[])? };
+            place.authority = core.keys.renewed(&place.session, place.at(), &place.authority).await?;
             place.session.state().acting = Some(Arc::clone(&place.authority));
         } else {
             note_window(&place, &planned);
             if !step.wait.is_zero() {
-                core.commit_for(&place.session, Batch::relaxed(std::mem::take(&mut account.ops))).await?;
+                core.journal
+                    .commit_for(&place.session.hub, Batch::relaxed(std::mem::take(&mut account.ops)))
+                    .await?;
             }
             if !slept(step.wait, &cancel).await {
                 return Ok(account.cancelled());
@@ -120,10 +127,10 @@ pub(crate) async fn call(
                 return Ok(account.ended(event));
             }
             Tried::Failed(error) => {
-                models.failed(&mut course, &step.route, &error, core.clock.now());
-                let takes = models.room(&step.route, core.clock.now());
+                models.failed(&mut course, &step.route, &error, core.journal.clock.now());
+                let takes = models.room(&step.route, core.journal.clock.now());
                 room = room.max(takes.filter(|_| is_too_long(&error)));
-                last = Some(core.redactor.report(course.report(&error)));
+                last = Some(core.journal.redactor.report(course.report(&error)));
             }
         }
     }
@@ -172,8 +179,10 @@ pub(crate) async fn ask(
     let (core, mut account) = (&place.core, Account::default());
     let none =
         |why: String, account: Account| Asked { reply: Err(why), ops: account.ops, cost: account.cost };
-    let now = core.clock.now();
-    let Some(models) = &core.models else { return Ok(none("no model is configured".to_owned(), account)) };
+    let now = core.journal.clock.now();
+    let Some(models) = &core.outside.models else {
+        return Ok(none("no model is configured".to_owned(), account));
+    };
     let (mut course, mut request) = (models.course(role), Arc::unwrap_or_clone(request));
     let cleared = match clear(place, (models, role), (&mut request, label), &mut course) {
         Ok(cleared) => cleared,
@@ -184,7 +193,7 @@ pub(crate) async fn ask(
     };
     let planned = match models.plan_over(&step.route, Arc::new(request), now) {
         Ok(planned) => planned.because(&cleared.why),
-        Err(error) => return Ok(none(core.redactor.report(error.report()).outside, account)),
+        Err(error) => return Ok(none(core.journal.redactor.report(error.report()).outside, account)),
     };
     let tried = attempt(place, models, (&planned, role), &cleared, cancel, &mut account).await?;
     let reply = match tried {
@@ -249,34 +258,38 @@ async fn attempt(
         origins: None,
     };
     let first = std::mem::take(&mut account.ops);
-    let permit =
-        match place.core.pass_after(first, prepared(place, planned, &cleared.label), standing).await? {
-            Passage::Permit(permit) => permit,
-            Passage::Denied(denial) => return Ok(Tried::Over(refused(&denial))),
-            Passage::Ask(_) | Passage::Simulated(_) => {
-                let text = "the rules want to be asked before each model call";
-                let report = Report::new(Exit::Denied, "model.asks", text)
-                    .hint("a rule with @ask covers 'model_call': permit or forbid it instead");
-                return Ok(Tried::Over(failure(&report)));
-            }
-        };
+    let permit = match place
+        .core
+        .door
+        .pass_ungated(first, prepared(place, planned, &cleared.label), standing)
+        .await?
+    {
+        Passage::Permit(permit) => permit,
+        Passage::Denied(denial) => return Ok(Tried::Over(refused(&denial))),
+        Passage::Ask(_) | Passage::Simulated(_) => {
+            let text = "the rules want to be asked before each model call";
+            let report = Report::new(Exit::Denied, "model.asks", text)
+                .hint("a rule with @ask covers 'model_call': permit or forbid it instead");
+            return Ok(Tried::Over(failure(&report)));
+        }
+    };
     let number = permit.attempt();
-    place.core.metrics.model_call(role.as_str(), planned.model_call().input_tokens.get());
+    place.core.life.metrics.model_call(role.as_str(), planned.model_call().input_tokens.get());
     let (deltas, shown) = mpsc::channel(DELTAS);
     // What another role says is for the harness, and marks are shown to nobody.
     let is_shown = role == ModelRole::Executor && cleared.hidden.is_empty();
-    let work = models.call(*permit, planned, deltas, cancel.clone(), place.core.clock.now());
-    let (span, began) = (trace::model(planned), place.core.clock.now());
+    let work = models.call(*permit, planned, deltas, cancel.clone(), place.core.journal.clock.now());
+    let (span, began) = (trace::model(planned), place.core.journal.clock.now());
     let (answer, (pieces, released)) =
         tokio::join!(work.instrument(span.clone()), show(place, is_shown, shown));
     account.pieces = pieces;
     let is_last_word = answer.as_ref().is_ok_and(|reply| reply.calls.is_empty());
     account.ops.extend(shown_text(place, released).filter(|_| !is_last_word));
-    let took = place.core.clock.now().since(began);
+    let took = place.core.journal.clock.now().since(began);
     match answer {
         Ok(mut reply) => {
             place.session.state().withheld.restore(&mut reply, &cleared.hidden);
-            place.core.redactor.reply(&mut reply);
+            place.core.journal.redactor.reply(&mut reply);
             understand(place, &mut reply, planned.request());
             trace::model_ended(&span, &planned.requested(), took, Ok(&reply));
             account.usage = reply.usage;
@@ -285,7 +298,7 @@ async fn attempt(
             Ok(Tried::Over(Event::ModelReplied { reply }))
         }
         Err(error) => {
-            let report = place.core.redactor.report(error.report());
+            let report = place.core.journal.redactor.report(error.report());
             trace::model_ended(&span, &planned.requested(), took, Err((&error.usage, &report)));
             account.usage = error.usage;
             let kept = kept(&place.core, &error);
@@ -394,10 +407,10 @@ fn failure_noted(report: &Report, noted: Option<String>) -> Event {
 }
 
 /// What is kept of an error of a model, and may reach other models: a provider's own words are for people alone.
-fn kept(core: &Core, error: &ModelError) -> String {
+fn kept(core: &Services, error: &ModelError) -> String {
     let report = error.report();
     let text = if error.quoted().is_some() { report.inside } else { report.outside };
-    core.redactor.mask(&text).into_owned()
+    core.journal.redactor.mask(&text).into_owned()
 }
 
 fn refused(denial: &Denial) -> Event {
@@ -431,7 +444,7 @@ fn record(
     answer: Result<&ModelReply, (&Usage, &str)>,
     ops: &mut Vec<Op>,
 ) -> MicroUsd {
-    let now = place.core.clock.now();
+    let now = place.core.journal.clock.now();
     let usage = match answer {
         Ok(reply) => reply.usage,
         Err((usage, _)) => *usage,
@@ -446,11 +459,11 @@ fn record(
         cost,
         error: answer.err().map(|(_, error)| error.to_owned()).unwrap_or_default(),
     };
-    ops.push(place.core.entry(place.session.id, place.at(), fact));
+    ops.push(place.core.journal.entry(place.session.id, place.at(), fact));
     let cost = cost.unwrap_or_default();
     ops.push(Op::AddUsage(UsageDelta {
         session: Some(place.session.id),
-        at: place.core.budget_day(now),
+        at: place.core.journal.budget_day(now),
         usage,
         cost,
         tool_calls: 0,

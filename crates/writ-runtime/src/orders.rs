@@ -3,35 +3,15 @@
 use std::sync::Arc;
 
 use writ_policy::budget::BudgetConfig;
-use writ_policy::keys::grants::Grants;
-use writ_policy::order::{self, Order, OrderClaims, OrderFacts, OrderToken};
+use writ_policy::order::{self, Order, OrderFacts, OrderToken};
 use writ_policy::principal::{Authenticated, Inbound};
 use writ_store::batch::Op;
 use writ_store::keys::KeyOp;
 use writ_types::id::{KeyId, SessionId};
 
-use crate::core::Core;
 use crate::error::{EngineError, KeysError};
-use crate::session::Session;
-
-/// The key of a session's metadata with the order that it works under.
-pub(crate) const ORDER: &str = "order";
-
-/// The order that a session works under.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Ordered {
-    pub(crate) id: KeyId,
-    /// What it says; `None`: nobody knows any more, and it grants nothing.
-    pub(crate) claims: Option<Arc<OrderClaims>>,
-}
-
-impl Ordered {
-    /// What is granted of what a session of the owner would grant.
-    pub(crate) fn grants(&self, widest: &Grants) -> Grants {
-        let granted = self.claims.as_ref().map(|claims| order::narrowed(&claims.capabilities, widest));
-        granted.and_then(Result::ok).unwrap_or_default()
-    }
-}
+use crate::keys::Keys;
+use crate::session::{Ordered, Session};
 
 /// The session of an order: there is one, so that what it spends is counted together. It has the order's number.
 ///
@@ -42,12 +22,12 @@ pub(crate) fn session_of(order: KeyId) -> Result<SessionId, EngineError> {
     order.to_string().parse().map_err(|_| KeysError::Unknown(order).into())
 }
 
-impl Core {
+impl Keys {
     /// What a session's metadata says of its order.
     pub(crate) fn ordered(&self, id: &serde_json::Value) -> Result<Option<Ordered>, EngineError> {
         let id = id.as_str().and_then(|id| id.parse().ok());
         let id = id.ok_or_else(|| EngineError::Machine("a session names its order wrongly".to_owned()))?;
-        let kept = self.store.standing_order(id)?;
+        let kept = self.journal.store.standing_order(id)?;
         let token = kept.and_then(|kept| serde_json::from_str::<OrderToken>(&kept.token).ok());
         Ok(Some(Ordered { id, claims: token.map(|token| Arc::new(token.claims)) }))
     }
@@ -58,18 +38,18 @@ impl Core {
     ///
     /// If there is none, or it is over, revoked, or not signed by a key that still counts.
     pub(crate) fn order_in_force(&self, id: KeyId) -> Result<Order, EngineError> {
-        let kept = self.store.standing_order(id)?.ok_or(KeysError::Unknown(id))?;
+        let kept = self.journal.store.standing_order(id)?.ok_or(KeysError::Unknown(id))?;
         let token: OrderToken = serde_json::from_str(&kept.token).map_err(|_| KeysError::Unknown(id))?;
         let facts = OrderFacts {
-            installation: self.config.installation,
-            epoch: self.config.epoch,
+            installation: self.installation,
+            epoch: self.epoch,
             seen_at: kept.seen_at,
-            revoked: self.store.is_revoked(&id.to_string())?,
+            revoked: self.journal.store.is_revoked(&id.to_string())?,
         };
         let approvers = self.approvers()?;
         // By the clock, which may be behind its last use; and by what has gone by, whatever the clock says.
-        order::verify(&token, &facts, &approvers, self.clock.now())?;
-        Ok(order::verify(&token, &facts, &approvers, self.valid_now())?)
+        order::verify(&token, &facts, &approvers, self.journal.clock.now())?;
+        Ok(order::verify(&token, &facts, &approvers, self.journal.valid_now())?)
     }
 
     /// The order of a session, in force, if it works under one; `number` is the turn that is to begin.
@@ -100,7 +80,8 @@ impl Core {
         session: &Session,
         inbound: Authenticated<Inbound>,
     ) -> Result<(Authenticated<Inbound>, Option<Op>), EngineError> {
-        let next = if session.runs(None) { None } else { Some(self.store.next_turn_number(session.id)?) };
+        let next =
+            if session.runs(None) { None } else { Some(self.journal.store.next_turn_number(session.id)?) };
         let Some(order) = self.order_of(session, next)? else { return Ok((inbound, None)) };
         let seen = Op::Keys(KeyOp::See { order: order.claims().order, at: inbound.at() });
         Ok((inbound.under(&order), Some(seen)))
@@ -110,6 +91,6 @@ impl Core {
     pub(crate) fn limits_of(&self, session: Option<&Session>) -> BudgetConfig {
         let ordered = session.and_then(|session| session.terms.order.as_ref());
         let claims = ordered.and_then(|ordered| ordered.claims.as_ref());
-        claims.map_or_else(|| self.config.budget.clone(), |claims| claims.limits(&self.config.budget))
+        claims.map_or_else(|| self.journal.budget.clone(), |claims| claims.limits(&self.journal.budget))
     }
 }

@@ -4,8 +4,7 @@
 //! for in a terminal, and a challenge is answered once, by a passkey that is enrolled. What waits here is lost with
 //! the engine; then it is begun again.
 
-use std::collections::BTreeMap;
-use std::sync::{MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rand::Rng as _;
@@ -23,8 +22,9 @@ use writ_types::entry::{ApprovalScope, Decision, Fact, Risk};
 use writ_types::id::{AskId, KeyId};
 use writ_types::unit::Timestamp;
 
-use crate::core::Core;
 use crate::error::EngineError;
+use crate::journal::Journal;
+use crate::keys::{Keys, PASSKEY};
 
 /// How long a challenge can be answered: time to look for a key, and no more.
 const CHALLENGE_TTL: Duration = Duration::from_secs(5 * 60);
@@ -32,8 +32,6 @@ const CHALLENGE_TTL: Duration = Duration::from_secs(5 * 60);
 const MAX_WAITING: usize = 64;
 /// The most approver keys that are in force.
 const MAX_APPROVERS: usize = 64;
-/// What holds a passkey, in the store's word.
-pub(crate) const PASSKEY: &str = "passkey";
 
 /// What waits to be finished.
 #[derive(Debug, Default)]
@@ -66,23 +64,25 @@ fn take<T>(list: &mut Vec<Begun<T>>, challenge: &Digest, now: Timestamp) -> Opti
     Some(list.swap_remove(at)).filter(|begun| now < begun.ends_at)
 }
 
-impl Core {
+/// The passkeys of people who approve.
+#[derive(Debug)]
+pub(crate) struct Passkeys {
+    journal: Arc<Journal>,
+    keys: Arc<Keys>,
+    /// Enrolments and answers that wait to be finished.
+    waiting: Mutex<Waiting>,
+    /// Held while an approver key is enrolled or removed.
+    enrolling: tokio::sync::Mutex<()>,
+}
+
+impl Passkeys {
+    pub(crate) fn new(journal: Arc<Journal>, keys: Arc<Keys>) -> Self {
+        Self { journal, keys, waiting: Mutex::default(), enrolling: tokio::sync::Mutex::default() }
+    }
+
     /// Every holder leaves it whole, so poison is ignored.
     fn waiting(&self) -> MutexGuard<'_, Waiting> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The passkeys in force, with what the store knows of them.
-    ///
-    /// # Errors
-    ///
-    /// If the store cannot be read.
-    pub(crate) fn passkeys(&self) -> Result<Vec<(ApproverKey, Passkey)>, EngineError> {
-        let keys = self.store.approver_keys()?.into_iter();
-        let in_force = keys.filter(|key| key.kind == PASSKEY && key.revoked_at.is_none());
-        Ok(in_force
-            .filter_map(|key| Passkey::from_bytes(&key.public_key).map(|passkey| (key, passkey)))
-            .collect())
     }
 
     /// Takes leave to enrol a passkey, which an approver key has signed.
@@ -91,13 +91,13 @@ impl Core {
     ///
     /// If it does not count, or was used.
     pub(crate) fn permit_enrolment(&self, grant: &EnrolmentGrant) -> Result<Value, EngineError> {
-        let now = self.valid_now();
-        let here = (self.config.installation, self.config.epoch);
-        let leave = enrolment::verify(grant, here, &self.approvers()?, now)?;
+        let now = self.journal.valid_now();
+        let here = (self.keys.installation, self.keys.epoch);
+        let leave = enrolment::verify(grant, here, &self.keys.approvers()?, now)?;
         let (nonce, expires_at) = (leave.claims().nonce.clone(), leave.claims().expires_at);
         let mut waiting = self.waiting();
         let known = waiting.leaves.iter().any(|other| other.claims().nonce == nonce);
-        if known || self.store.is_used(NONCE_NAMESPACE, &nonce)? {
+        if known || self.journal.store.is_used(NONCE_NAMESPACE, &nonce)? {
             return Err(EngineError::Enrolment("this leave to enrol was given before"));
         }
         keep(&mut waiting.leaves, leave, |leave| now < leave.claims().expires_at);
@@ -110,9 +110,9 @@ impl Core {
     ///
     /// If there is no such leave, or passkeys cannot be used under the page's name.
     pub(crate) fn begin_passkey(&self, code: &str, origin: &str) -> Result<Value, EngineError> {
-        let now = self.valid_now();
+        let now = self.journal.valid_now();
         let site = site_of(origin).ok_or_else(|| EngineError::NoSite(origin.to_owned()))?;
-        let known = self.passkeys()?;
+        let known = self.keys.passkeys()?;
         let mut waiting = self.waiting();
         let leave = waiting.leaves.iter().find(|leave| leave.admits(code, now)).cloned();
         let leave = leave.ok_or(EngineError::Enrolment("this code is wrong, used or over"))?;
@@ -123,7 +123,7 @@ impl Core {
         keep(&mut waiting.enrolments, begun, |begun| now < begun.ends_at);
         drop(waiting);
         // The authenticator keeps keys apart by this name: one home of several on a machine is one person there.
-        let user = Digest::of(self.config.installation.to_string().as_bytes());
+        let user = Digest::of(self.keys.installation.to_string().as_bytes());
         let excluded: Vec<Value> =
             known.iter().filter(|(_, key)| key.site() == site).map(described).collect();
         Ok(json!({ "publicKey": {
@@ -151,7 +151,7 @@ impl Core {
         made: &Registration,
         origin: &str,
     ) -> Result<Value, EngineError> {
-        let now = self.valid_now();
+        let now = self.journal.valid_now();
         let challenge = challenge_of(&made.response.client_data).ok_or(ApprovalError::Challenge)?;
         let begun = take(&mut self.waiting().enrolments, &challenge, now).ok_or(ApprovalError::Challenge)?;
         if begun.origin != origin {
@@ -161,7 +161,7 @@ impl Core {
         let claims = begun.what.claims();
         // One at a time: what is known is looked at and changed together.
         let _alone = self.enrolling.lock().await;
-        let keys = self.store.approver_keys()?;
+        let keys = self.journal.store.approver_keys()?;
         let same = |key: &ApproverKey| {
             Passkey::from_bytes(&key.public_key)
                 .is_some_and(|known| known.credential() == passkey.credential())
@@ -175,7 +175,7 @@ impl Core {
         if !self.used_up(&claims.nonce) || now >= claims.expires_at {
             return Err(EngineError::Enrolment("this code is wrong, used or over"));
         }
-        let id = self.ids.key(now);
+        let id = self.journal.ids.key(now);
         let grants = format!("answers asks: '{}', {passkey}; leave by key {}", claims.name, claims.approver);
         let key = ApproverKey {
             id,
@@ -186,7 +186,7 @@ impl Core {
             revoked_at: None,
         };
         let ops = vec![
-            self.own_entry(keyed(id, "enrolled", grants)),
+            self.journal.own_entry(keyed(id, "enrolled", grants)),
             Op::EnrollKey(key),
             Op::CountPasskey { key: id, sign_count },
             Op::RecordNonce {
@@ -195,7 +195,7 @@ impl Core {
                 expires_at: claims.expires_at,
             },
         ];
-        self.store.commit(Batch::synced(ops)).await?;
+        self.journal.store.commit(Batch::synced(ops)).await?;
         Ok(json!({ "id": id, "name": claims.name, "site": passkey.site() }))
     }
 
@@ -218,9 +218,9 @@ impl Core {
         shown: Option<Digest>,
         origin: &str,
     ) -> Result<Value, EngineError> {
-        let now = self.valid_now();
+        let now = self.journal.valid_now();
         let site = site_of(origin).ok_or_else(|| EngineError::NoSite(origin.to_owned()))?;
-        let ask = self.store.ask(id)?.ok_or_else(|| EngineError::NoAsk(id.clone()))?;
+        let ask = self.journal.store.ask(id)?.ok_or_else(|| EngineError::NoAsk(id.clone()))?;
         if ask.state != AskState::Open {
             let state = format!("was answered before: {}", ask.state.as_str());
             return Err(EngineError::AskClosed { ask: id.clone(), state });
@@ -228,20 +228,20 @@ impl Core {
         if shown.is_some_and(|shown| shown != ask.card.shown_hash) {
             return Err(ApprovalError::Mismatch("another text was shown").into());
         }
-        let known = self.passkeys()?;
+        let known = self.keys.passkeys()?;
         let allowed: Vec<Value> = known.iter().filter(|(_, key)| key.site() == site).map(described).collect();
         if allowed.is_empty() {
             return Err(EngineError::NoPasskey(site.to_owned()));
         }
         let (task, expires_at) = TaskTerms::signed(&ask.card, scope, &Limits::default(), now)?;
         let claims = ApprovalClaims {
-            installation: self.config.installation,
-            epoch: self.config.epoch,
+            installation: self.keys.installation,
+            epoch: self.keys.epoch,
             ask: id.clone(),
             decision: Decision::Approve,
             prepared: ask.card.prepared,
             shown: ask.card.shown_hash,
-            nonce: self.ids.nonce(),
+            nonce: self.journal.ids.nonce(),
             issued_at: now,
             expires_at,
             approver: Approver::Passkey { origin: origin.to_owned() },
@@ -270,7 +270,7 @@ impl Core {
     /// If no such challenge waits, or it is about another ask.
     pub(crate) fn answered(&self, ask: &AskId, signed: Assertion) -> Result<ApprovalToken, ApprovalError> {
         let challenge = challenge_of(&signed.response.client_data).ok_or(ApprovalError::Challenge)?;
-        let begun = take(&mut self.waiting().answers, &challenge, self.valid_now());
+        let begun = take(&mut self.waiting().answers, &challenge, self.journal.valid_now());
         let claims = begun.ok_or(ApprovalError::Challenge)?.what;
         if claims.ask != *ask {
             return Err(ApprovalError::Mismatch("another ask"));
@@ -287,15 +287,16 @@ impl Core {
     pub(crate) async fn remove_approver(&self, id: KeyId) -> Result<Value, EngineError> {
         let _alone = self.enrolling.lock().await;
         let keys: Vec<ApproverKey> =
-            self.store.approver_keys()?.into_iter().filter(|key| key.revoked_at.is_none()).collect();
+            self.journal.store.approver_keys()?.into_iter().filter(|key| key.revoked_at.is_none()).collect();
         let key = keys.iter().find(|key| key.id == id).ok_or(EngineError::NoApprover(id))?;
         if key.kind != PASSKEY && !keys.iter().any(|other| other.id != id && other.kind != PASSKEY) {
             return Err(EngineError::LastApprover);
         }
-        let now = self.clock.now();
+        let now = self.journal.clock.now();
         let what = format!("'{}', {}", key.label, key.kind);
-        let ops = vec![self.own_entry(keyed(id, "revoked", what)), Op::RevokeKey { key: id, at: now }];
-        self.store.commit(Batch::synced(ops)).await?;
+        let ops =
+            vec![self.journal.own_entry(keyed(id, "revoked", what)), Op::RevokeKey { key: id, at: now }];
+        self.journal.store.commit(Batch::synced(ops)).await?;
         // What the key gave leave to is not finished without it, also if it was begun.
         let mut waiting = self.waiting();
         waiting.leaves.clear();
@@ -310,6 +311,7 @@ impl Core {
     /// If the store cannot be read.
     pub(crate) fn list_passkeys(&self) -> Result<Value, EngineError> {
         let passkeys: Vec<Value> = self
+            .keys
             .passkeys()?
             .iter()
             .map(|(key, passkey)| {
@@ -320,18 +322,6 @@ impl Core {
             })
             .collect();
         Ok(json!({ "passkeys": passkeys }))
-    }
-
-    /// The passkeys in force by their credentials, as [`writ_policy::approval::verify`] wants them.
-    pub(crate) fn by_credential(&self) -> Result<BTreeMap<String, Passkey>, EngineError> {
-        let passkeys = self.passkeys()?.into_iter();
-        Ok(passkeys.map(|(_, passkey)| (passkey.credential().to_owned(), passkey)).collect())
-    }
-
-    /// What the store knows of the passkey with this credential.
-    pub(crate) fn passkey_row(&self, credential: &str) -> Result<Option<ApproverKey>, EngineError> {
-        let found = self.passkeys()?.into_iter().find(|(_, passkey)| passkey.credential() == credential);
-        Ok(found.map(|(key, _)| key))
     }
 }
 

@@ -20,12 +20,13 @@ use writ_types::entry::Fact;
 use writ_types::error::{Exit, Report, ToReport};
 use writ_types::frame::{ServerFrame, Undo};
 
-use crate::act::Place;
 use crate::error::EngineError;
-use crate::gates::Ruled;
-use crate::plans;
+use crate::judging::{self, Ruled};
+use crate::mcp::start;
+use crate::place::{self, Place};
+use crate::session::UNDO;
 use crate::trace::{self, SandboxWork};
-use crate::undo::{self, UNDO};
+use crate::{plans, way_back};
 
 /// What was performed.
 #[derive(Debug)]
@@ -39,6 +40,8 @@ pub(crate) struct Performed {
 }
 
 pub(crate) mod send;
+
+pub(crate) mod subscribe;
 
 mod tool;
 
@@ -54,7 +57,7 @@ pub(crate) async fn perform(
     permit: Permit,
     cancel: &CancellationToken,
 ) -> Result<Performed, EngineError> {
-    let begun = permit.approval().map(|ask| place.core.begin_on(ask, cancel)).transpose()?;
+    let begun = permit.approval().map(|ask| place.core.approved.begin_on(ask, cancel)).transpose()?;
     // What is stopped by whoever takes its approval back is cancelled as by whoever stops the turn.
     by_kind(place, permit, begun.as_ref().map_or(cancel, |begun| begun.stop())).await
 }
@@ -68,21 +71,21 @@ async fn by_kind(
     let (mut ops, mut undo) = (Vec::new(), None);
     let outcome = match &prepared.action {
         Action::Exec(exec) if exec.profile == ExecProfile::Server => {
-            place.core.start_approved(place, permit, exec, cancel).await?
+            start::start_approved(&place.core, place, permit, exec, cancel).await?
         }
         Action::CallTool(wished) => tool::call(place, permit, wished, cancel).await?,
         Action::Exec(exec) => run(place, permit, exec, cancel).await?,
         Action::ReadFile(_) => {
-            let workspace = place.session.workspace(&place.core).await?;
-            let reading = workspace.read(permit, place.core.clock.now());
+            let workspace = place.core.workspace(&place.session).await?;
+            let reading = workspace.read(permit, place.core.journal.clock.now());
             settle(reading.instrument(trace::sandbox(SandboxWork::Read)).await.map(read_outcome))?
         }
         Action::WriteFile(write) => match write.place {
             WritePlace::Overlay => {
-                let workspace = place.session.workspace(&place.core).await?;
+                let workspace = place.core.workspace(&place.session).await?;
                 let files = written(&prepared);
                 let workspace = workspace.until(cancel);
-                let writing = workspace.write(permit, place.core.clock.now());
+                let writing = workspace.write(permit, place.core.journal.clock.now());
                 let written = writing.instrument(trace::sandbox(SandboxWork::Write)).await;
                 settle(written.map(|_| files))?
             }
@@ -91,7 +94,7 @@ async fn by_kind(
         },
         Action::Recall(recall) => {
             let (query, limit) = (recall.query.clone(), usize::try_from(recall.limit).unwrap_or(usize::MAX));
-            opened(place, permit)?;
+            place::opened(place, permit)?;
             search_memory(place, &query, limit)?
         }
         Action::Remember(_) => trace::memory_store().in_scope(|| remember(place, permit, &mut ops))?,
@@ -102,8 +105,8 @@ async fn by_kind(
         Action::Connect(connect) => web::connect(place, permit, connect).await?,
         Action::Plan(_) => plans::mint(place, permit, &mut ops)?,
         Action::Subscribe(subscribe) => {
-            let prepared = opened(place, permit)?;
-            place.core.subscribe(place, &prepared, subscribe).await?
+            let prepared = place::opened(place, permit)?;
+            subscribe::subscribe(&place.core, place, &prepared, subscribe).await?
         }
         Action::Forget(_)
         | Action::Browse(_)
@@ -118,18 +121,12 @@ async fn by_kind(
         | Action::Vcs(_)
         | Action::ModifySelf(_)
         | Action::Operate(_) => {
-            opened(place, permit)?;
+            place::opened(place, permit)?;
             let text = format!("'{}' cannot be performed here", prepared.action.kind().as_str());
             PerformedOutcome::Failed { report: Report::new(Exit::Usage, "perform.unavailable", text) }
         }
     };
     Ok(Performed { prepared, outcome, ops, undo })
-}
-
-/// Consumes a permit whose performer is the engine itself.
-pub(crate) fn opened(place: &Place, permit: Permit) -> Result<Prepared, EngineError> {
-    let opened = permit.open(place.core.clock.now());
-    opened.map(|opened| opened.prepared).map_err(|expired| SandboxError::Expired(expired).into())
 }
 
 /// A sandbox that cannot be made at all ends the turn; everything else is for the model to read.
@@ -157,8 +154,8 @@ async fn run(
     exec: &Exec,
     cancel: &CancellationToken,
 ) -> Result<PerformedOutcome, EngineError> {
-    let workspace = place.session.workspace(&place.core).await?;
-    let now = place.core.clock.now();
+    let workspace = place.core.workspace(&place.session).await?;
+    let now = place.core.journal.clock.now();
     let options = ExecOptions { cancel: cancel.clone(), ..ExecOptions::default() };
     let done = if exec.hosts.is_empty() {
         workspace.exec(permit, now, options).instrument(trace::sandbox(SandboxWork::Exec)).await
@@ -266,19 +263,19 @@ async fn apply(
     cancel: &CancellationToken,
     (ops, undo): (&mut Vec<Op>, &mut Option<Undo>),
 ) -> Result<PerformedOutcome, EngineError> {
-    let workspace = place.session.workspace(&place.core).await?;
+    let workspace = place.core.workspace(&place.session).await?;
     let (prepared, attempt) = (permit.prepared().clone(), permit.attempt());
     let within = workspace.until(cancel);
-    let applying = within.apply(permit, place.core.clock.now());
+    let applying = within.apply(permit, place.core.journal.clock.now());
     match applying.instrument(trace::sandbox(SandboxWork::Apply)).await {
         Ok(applied) => {
             if let Action::WriteFile(write) = &prepared.action {
-                *undo = undo::keep(place, attempt, write, applied, ops);
+                *undo = way_back::keep(place, attempt, write, applied, ops);
                 ops.extend(applied_ops(place, write, "applied", undo.clone()));
             }
             let left_behind = place.session.state().left_behind;
             if left_behind && workspace.changes().await?.changes.is_empty() {
-                place.core.set_left_behind(&place.session, false).await?;
+                place.core.sessions.set_left_behind(&place.session, false).await?;
             }
             Ok(written(&prepared))
         }
@@ -295,20 +292,20 @@ async fn revert(
 ) -> Result<PerformedOutcome, EngineError> {
     let prepared = permit.prepared().clone();
     let lost = || EngineError::Machine("an undo names nothing that it undoes".to_owned());
-    let of = undo::undone_by(&prepared).ok_or_else(lost)?;
+    let of = way_back::undone_by(&prepared).ok_or_else(lost)?;
     // Whoever was first holds the session's lock until this is written down.
-    if place.core.store.undo(of)?.is_none_or(|way| way.undone_at.is_some()) {
+    if place.core.journal.store.undo(of)?.is_none_or(|way| way.undone_at.is_some()) {
         return Ok(PerformedOutcome::Failed { report: EngineError::UndoneBefore(of).report() });
     }
-    let workspace = place.session.workspace(&place.core).await?.until(cancel);
-    let reverting = workspace.revert(permit, place.core.clock.now(), of);
+    let workspace = place.core.workspace(&place.session).await?.until(cancel);
+    let reverting = workspace.revert(permit, place.core.journal.clock.now(), of);
     match reverting.instrument(trace::sandbox(SandboxWork::Apply)).await {
         Ok(_) => {
             // Where the project is copied, what was undone is a change again: nobody wants it applied unseen. What cannot
             // be looked at now may be one; what was done is written down all the same.
             let left = workspace.changes().await.map_or(true, |left| !left.changes.is_empty());
-            place.core.set_left_behind(&place.session, left).await?;
-            ops.push(Op::Undone { attempt: of, at: place.core.clock.now() });
+            place.core.sessions.set_left_behind(&place.session, left).await?;
+            ops.push(Op::Undone { attempt: of, at: place.core.journal.clock.now() });
             if let Action::WriteFile(write) = &prepared.action {
                 ops.extend(applied_ops(place, write, "undone", None));
             }
@@ -322,17 +319,17 @@ async fn revert(
 fn applied_ops(place: &Place, write: &WriteFile, name: &str, undo: Option<Undo>) -> [Op; 2] {
     let files = write.changes.iter().map(|change| (change.kind, change.path.clone())).collect();
     let fact = Fact::Applied { project: write.root.clone(), files };
-    let (name, turn, at) = (name.to_owned(), place.number, place.core.clock.now());
+    let (name, turn, at) = (name.to_owned(), place.number, place.core.journal.clock.now());
     let frame = ServerFrame::Checkpoint { name, turn, at, undo };
     let session = place.session.id;
-    [place.core.entry(session, place.at(), fact), Op::Frame { session, frame: Box::new(frame) }]
+    [place.core.journal.entry(session, place.at(), fact), Op::Frame { session, frame: Box::new(frame) }]
 }
 
 fn search_memory(place: &Place, query: &str, limit: usize) -> Result<PerformedOutcome, EngineError> {
     let hits = trace::memory_search(|| {
-        place.core.store.search_memory(query, Some(place.session.id), Secrets::Told, limit)
+        place.core.journal.store.search_memory(query, Some(place.session.id), Secrets::Told, limit)
     })?;
-    place.core.metrics.memory("search");
+    place.core.life.metrics.memory("search");
     let note = Store::explain_search(query).map(|reason| reason.to_string());
     let hits = hits.into_iter().map(|hit| memory_hit(hit.memory)).collect();
     Ok(PerformedOutcome::Memories { hits, note })
@@ -350,10 +347,10 @@ fn memory_hit(memory: writ_store::memory::Memory) -> MemoryHit {
 }
 
 fn remember(place: &Place, permit: Permit, ops: &mut Vec<Op>) -> Result<PerformedOutcome, EngineError> {
-    let prepared = opened(place, permit)?;
-    let now = place.core.clock.now();
-    let id = place.core.ids.memory(now);
-    place.core.metrics.memory("store");
+    let prepared = place::opened(place, permit)?;
+    let now = place.core.journal.clock.now();
+    let id = place.core.journal.ids.memory(now);
+    place.core.life.metrics.memory("store");
     let Action::Remember(item) = prepared.action else {
         return Err(EngineError::Machine("a permit for something else".to_owned()));
     };
@@ -364,7 +361,7 @@ fn remember(place: &Place, permit: Permit, ops: &mut Vec<Op>) -> Result<Performe
         taint: item.taint,
         text: Digest::of(item.text.as_bytes()),
     };
-    ops.push(place.core.entry(place.session.id, place.at(), fact));
+    ops.push(place.core.journal.entry(place.session.id, place.at(), fact));
     ops.push(Op::Remember(Box::new(NewMemory { id, item, at: now })));
     Ok(PerformedOutcome::Remembered { id })
 }
@@ -376,11 +373,11 @@ async fn say(
     cancel: &CancellationToken,
 ) -> Result<PerformedOutcome, EngineError> {
     let entry = permit.entry();
-    let prepared = opened(place, permit)?;
+    let prepared = place::opened(place, permit)?;
     let Action::Say(say) = prepared.action else {
         return Err(EngineError::Machine("a permit for something else".to_owned()));
     };
-    let Ruled { judged, mut ops, cost: _ } = place.judge_said(&say.text, cancel).await?;
+    let Ruled { judged, mut ops, cost: _ } = judging::judge_said(place, &say.text, cancel).await?;
     let blocked = judged.stopped().map(str::to_owned);
     if let (Some(text), Some(turn)) = (judged.text, place.turn) {
         let frame = ServerFrame::Message {
@@ -394,7 +391,7 @@ async fn say(
         };
         ops.push(Op::Frame { session: place.session.id, frame: Box::new(frame) });
     }
-    place.core.commit_for(&place.session, Batch::relaxed(ops)).await?;
+    place.core.journal.commit_for(&place.session.hub, Batch::relaxed(ops)).await?;
     Ok(match blocked {
         None => PerformedOutcome::Said,
         Some(reason) => PerformedOutcome::Failed {

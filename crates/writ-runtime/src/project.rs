@@ -21,58 +21,38 @@ use writ_types::frame::ServerFrame;
 use writ_types::id::{AskId, SessionId};
 use writ_types::taint::{Label, Source, Taint};
 
-use crate::act::{Place, outcome_entry};
-use crate::asks::tell::failed;
-use crate::config::LEFT_BEHIND;
-use crate::core::Core;
+use crate::asks;
+use crate::asks::tell::{self, failed};
+use crate::door::{Passage, Standing};
 use crate::error::EngineError;
-use crate::passage::{Passage, Standing};
+use crate::outcome::outcome_entry;
 use crate::perform::{self, Performed};
-use crate::session::Session;
+use crate::place::Place;
+use crate::services::Services;
+use crate::session::{APPLY, Session};
+use crate::{passage, way_back};
 
 use settled::{Settled, obeyed};
 
 mod settled;
 
-/// The harness's own word for what brings changes into a project.
-pub(crate) const APPLY: &str = "apply";
 /// How often one wish to bring changes out takes as many as a diff lists: together all that a diff looks at.
 const ROUNDS_MAX: usize = 100;
 
-impl Core {
-    /// What a session has changed in its work folder, as soon as nobody else uses it.
-    ///
-    /// # Errors
-    ///
-    /// If the folders cannot be read, or it was cancelled before.
-    pub(crate) async fn diff(
-        &self,
-        session: &Session,
-        cancel: &CancellationToken,
-    ) -> Result<Diff, EngineError> {
-        let mut diff = session.workspace(self).await?.until(cancel).diff().await?;
-        // What is hashed is what is in the files; people and models read this.
-        self.redactor.scrub(&mut diff.text);
-        Ok(diff)
-    }
-
-    /// Notes whether an interrupted step has left changes behind. From the next turn on, nothing of the session is
-    /// applied before a person has seen all of it, until nothing is left.
-    ///
-    /// # Errors
-    ///
-    /// If the store cannot be written.
-    pub(crate) async fn set_left_behind(&self, session: &Session, left: bool) -> Result<(), EngineError> {
-        if session.state().left_behind == left {
-            return Ok(());
-        }
-        let value = left.then(|| serde_json::Value::Bool(true));
-        let (session_id, key) = (session.id, LEFT_BEHIND.to_owned());
-        let op = Op::SetSessionMetadata { session: session_id, key, value };
-        self.store.commit(Batch::relaxed(vec![op])).await?;
-        session.state().left_behind = left;
-        Ok(())
-    }
+/// What a session has changed in its work folder, as soon as nobody else uses it.
+///
+/// # Errors
+///
+/// If the folders cannot be read, or it was cancelled before.
+pub(crate) async fn diff(
+    core: &Services,
+    session: &Session,
+    cancel: &CancellationToken,
+) -> Result<Diff, EngineError> {
+    let mut diff = core.workspace(session).await?.until(cancel).diff().await?;
+    // What is hashed is what is in the files; people and models read this.
+    core.journal.redactor.scrub(&mut diff.text);
+    Ok(diff)
 }
 
 /// Waits until nothing else of the session is diffed or applied; `None`: nobody wants to wait any longer.
@@ -163,16 +143,16 @@ async fn round(
     settled: &mut Settled,
     cancel: &CancellationToken,
 ) -> Result<Option<Proposed>, EngineError> {
-    let diff = match place.core.diff(&place.session, cancel).await {
+    let diff = match diff(&place.core, &place.session, cancel).await {
         Err(EngineError::Sandbox(SandboxError::Cancelled)) => return Ok(Some(Proposed::cancelled())),
         diff => diff?,
     };
     if diff.changes.changes.is_empty() {
-        place.core.set_left_behind(&place.session, false).await?;
+        place.core.sessions.set_left_behind(&place.session, false).await?;
         settled.leave(&diff.changes);
         return Ok(Some(Proposed::Settled(std::mem::take(settled))));
     }
-    Ok(Some(match place.core.pass(wish(place, project, &diff), standing(place)).await? {
+    Ok(Some(match passage::pass(&place.core, wish(place, project, &diff), standing(place)).await? {
         Passage::Permit(permit) => match carry_out(place, *permit, &diff.changes, cancel).await? {
             Ok(said) => {
                 supersede(place, None).await?;
@@ -191,7 +171,7 @@ async fn round(
         }
         Passage::Ask(ask) => {
             supersede(place, Some(ask.hash)).await?;
-            match place.core.open_ask(&place.session, *ask, &diff.text).await? {
+            match asks::open_ask(&place.core, &place.session, *ask, &diff.text).await? {
                 Ok(ask) => Proposed::Asked(ask),
                 Err(why) => Proposed::refused(Exit::Blocked, &format!("it cannot be asked: {why}.")),
             }
@@ -223,8 +203,8 @@ pub(crate) async fn carry_out(
 ) -> Result<Result<Vec<String>, Report>, EngineError> {
     let attempt = permit.attempt();
     let Performed { prepared, mut outcome, mut ops, undo } = perform::perform(place, permit, cancel).await?;
-    let rendered = render(&prepared, &mut outcome, &place.core.redactor);
-    ops.push(place.core.entry(place.session.id, place.at(), outcome_entry(attempt, &rendered)));
+    let rendered = render(&prepared, &mut outcome, &place.core.journal.redactor);
+    ops.push(place.core.journal.entry(place.session.id, place.at(), outcome_entry(attempt, &rendered)));
     let mut said = Vec::new();
     if let Some(obeyed) = obeyed(changes) {
         if place.session.terms.write && place.turn.is_some() {
@@ -234,9 +214,9 @@ pub(crate) async fn carry_out(
             said.push(obeyed);
         }
     }
-    place.core.commit_for(&place.session, Batch::relaxed(ops)).await?;
+    place.core.journal.commit_for(&place.session.hub, Batch::relaxed(ops)).await?;
     if undo.is_some() {
-        place.core.end_undos(Some(place.session.id)).await?;
+        way_back::end_undos(&place.core, Some(place.session.id)).await?;
     }
     Ok(match outcome {
         PerformedOutcome::Failed { report } | PerformedOutcome::Doubtful { report } => Err(report),
@@ -288,13 +268,13 @@ pub(crate) async fn bring_out(
                 Some(count) => format!("{count} changed files are not applied"),
                 None => "What was changed last is not applied".to_owned(),
             };
-            place.core.set_left_behind(&place.session, true).await?;
+            place.core.sessions.set_left_behind(&place.session, true).await?;
             let said = format!("{what}: see `writ diff`. You are asked before anything more is applied.");
             return Ok((exit, vec![said]));
         }
         Status::Blocked | Status::Incomplete | Status::Failed | Status::Cancelled => {
             // Nor is it covered by an approval for the task, now or later.
-            place.core.set_left_behind(&place.session, true).await?;
+            place.core.sessions.set_left_behind(&place.session, true).await?;
         }
     }
     Ok(match propose(place, cancel).await? {
@@ -308,7 +288,7 @@ pub(crate) async fn bring_out(
         Proposed::Simulated => (exit, vec!["Not applied: this session only simulates.".to_owned()]),
         Proposed::Refused { exit: refused, text } => {
             if refused == Exit::Interrupted {
-                place.core.set_left_behind(&place.session, true).await?;
+                place.core.sessions.set_left_behind(&place.session, true).await?;
             }
             (worse(exit, refused), vec![text])
         }
@@ -334,7 +314,7 @@ async fn left(place: &Place, cancel: &CancellationToken) -> Result<Option<usize>
         return Ok(Some(0));
     }
     let Some(_held) = hold(&place.session, cancel).await else { return Ok(None) };
-    let workspace = place.session.workspace(&place.core).await?.until(cancel);
+    let workspace = place.core.workspace(&place.session).await?.until(cancel);
     match workspace.changes().await {
         Ok(changes) => Ok(Some(changes.changes.len())),
         Err(SandboxError::Cancelled) => Ok(None),
@@ -344,10 +324,10 @@ async fn left(place: &Place, cancel: &CancellationToken) -> Result<Option<usize>
 
 /// Closes the session's earlier question about an earlier state of the folder.
 async fn supersede(place: &Place, hash: Option<Digest>) -> Result<(), EngineError> {
-    for ask in place.core.store.waiting_asks(place.session.id, writ_store::config::MAX_READ_ROWS)? {
+    for ask in place.core.journal.store.waiting_asks(place.session.id, writ_store::config::MAX_READ_ROWS)? {
         let is_open = ask.state == AskState::Open;
         if is_open && ask.prepared.tool == APPLY && Some(ask.card.prepared) != hash {
-            place.core.end_ask(&ask, "The folder has changed since it was asked.").await?;
+            tell::end_ask(&place.core, &ask, "The folder has changed since it was asked.").await?;
         }
     }
     Ok(())
@@ -362,14 +342,15 @@ async fn supersede(place: &Place, hash: Option<Digest>) -> Result<(), EngineErro
 pub(crate) async fn apply_as_it_goes(place: &Place, cancel: &CancellationToken) -> Result<(), EngineError> {
     let Some(project) = project_of(&place.session) else { return Ok(()) };
     let Some(_held) = hold(&place.session, cancel).await else { return Ok(()) };
-    let diff = match place.core.diff(&place.session, cancel).await {
+    let diff = match diff(&place.core, &place.session, cancel).await {
         Err(EngineError::Sandbox(SandboxError::Cancelled)) => return Ok(()),
         diff => diff?,
     };
     if diff.changes.changes.is_empty() {
         return Ok(());
     }
-    let Passage::Permit(permit) = place.core.pass(wish(place, &project, &diff), standing(place)).await?
+    let Passage::Permit(permit) =
+        passage::pass(&place.core, wish(place, &project, &diff), standing(place)).await?
     else {
         return Ok(());
     };

@@ -1,6 +1,6 @@
 //! Results that the model does not read: kept back under a handle, put in where a call passes one on.
 
-mod ask;
+pub(crate) mod ask;
 
 use std::collections::BTreeMap;
 
@@ -21,9 +21,10 @@ use writ_types::id::AttemptId;
 use writ_types::quarantine::{Handle, Quarantine};
 use writ_types::taint::Label;
 
-use crate::act::{Place, outcome_entry};
-use crate::core::Core;
 use crate::error::EngineError;
+use crate::outcome::outcome_entry;
+use crate::place::Place;
+use crate::services::Services;
 use crate::session::Session;
 
 /// The most handles of one call: what they name is put in, so few of them make a large call.
@@ -86,60 +87,57 @@ pub(crate) struct Told {
     pub(crate) op: Option<Op>,
 }
 
-impl Place {
-    /// Puts what is kept back into a call that passes it on; `Err`: what the model is told instead.
-    pub(crate) fn put_in(
-        &self,
-        call: &ToolCall,
-        put_in: &mut PutIn,
-    ) -> Result<Result<ToolCall, Clean>, EngineError> {
-        let arguments = match &call.arguments {
-            // Some providers send the object as text.
-            Value::String(text) => serde_json::from_str(text).unwrap_or(Value::Null),
-            other
-            @ (Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_)) => {
-                other.clone()
-            }
+/// Puts what is kept back into a call that passes it on; `Err`: what the model is told instead.
+pub(crate) fn put_in(
+    place: &Place,
+    call: &ToolCall,
+    put_in: &mut PutIn,
+) -> Result<Result<ToolCall, Clean>, EngineError> {
+    let arguments = match &call.arguments {
+        // Some providers send the object as text.
+        Value::String(text) => serde_json::from_str(text).unwrap_or(Value::Null),
+        other @ (Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_)) => {
+            other.clone()
+        }
+    };
+    let mut handles = Vec::new();
+    handles_in(&arguments, &mut handles);
+    if handles.is_empty() || call.name == TOOL {
+        return Ok(Ok(call.clone()));
+    }
+    if handles.len() > MAX_HANDLES {
+        return Ok(Err(Clean::fixed("Refused: a call takes 16 handles at most.")));
+    }
+    let mut values = BTreeMap::new();
+    for handle in handles {
+        let Some(kept) = place.core.journal.store.kept_result(place.session.id, handle.result)? else {
+            return Ok(Err(Clean::fixed("Refused: there is no such handle here, or not any more.")));
         };
-        let mut handles = Vec::new();
-        handles_in(&arguments, &mut handles);
-        if handles.is_empty() || call.name == TOOL {
-            return Ok(Ok(call.clone()));
-        }
-        if handles.len() > MAX_HANDLES {
-            return Ok(Err(Clean::fixed("Refused: a call takes 16 handles at most.")));
-        }
-        let mut values = BTreeMap::new();
-        for handle in handles {
-            let Some(kept) = self.core.store.kept_result(self.session.id, handle.result)? else {
-                return Ok(Err(Clean::fixed("Refused: there is no such handle here, or not any more.")));
-            };
-            let value = match handle.field {
-                None => Some(kept.text),
-                Some(place) => kept.fields.into_iter().nth(place).map(|field| field.value),
-            };
-            let Some(value) = value else {
-                return Ok(Err(Clean::fixed("Refused: that result has no such field.")));
-            };
-            put_in.bindings.insert(handle.to_string(), Digest::of(value.as_bytes()));
-            put_in.label.get_or_insert_with(|| kept.label.clone()).join(&kept.label);
-            values.insert(handle, value);
-        }
-        if !self.core.servers.registry().passes_on(&call.name) {
-            let text = "Refused: withheld results can be passed on to other people's tools, to the web and to \
-                        the user; it is not put into files, memories and programs.";
-            return Ok(Err(Clean::fixed(text)));
-        }
-        let arguments = with_values(arguments, &values);
-        Ok(Ok(ToolCall { arguments, ..call.clone() }))
+        let value = match handle.field {
+            None => Some(kept.text),
+            Some(place) => kept.fields.into_iter().nth(place).map(|field| field.value),
+        };
+        let Some(value) = value else {
+            return Ok(Err(Clean::fixed("Refused: that result has no such field.")));
+        };
+        put_in.bindings.insert(handle.to_string(), Digest::of(value.as_bytes()));
+        put_in.label.get_or_insert_with(|| kept.label.clone()).join(&kept.label);
+        values.insert(handle, value);
     }
+    if !place.core.servers.registry().passes_on(&call.name) {
+        let text = "Refused: withheld results can be passed on to other people's tools, to the web and to \
+                    the user; it is not put into files, memories and programs.";
+        return Ok(Err(Clean::fixed(text)));
+    }
+    let arguments = with_values(arguments, &values);
+    Ok(Ok(ToolCall { arguments, ..call.clone() }))
+}
 
-    /// Why an action may not be done as it is, where what its tool returns is kept back.
-    pub(crate) fn escapes(&self, prepared: &Prepared) -> Option<Clean> {
-        let keeps = self.core.servers.registry().quarantine(&prepared.tool) != Quarantine::Never;
-        let saves = matches!(&prepared.action, Action::Fetch(fetch) if fetch.save_to.is_some());
-        (keeps && saves).then(|| Clean::fixed(SAVED))
-    }
+/// Why an action may not be done as it is, where what its tool returns is kept back.
+pub(crate) fn escapes(place: &Place, prepared: &Prepared) -> Option<Clean> {
+    let keeps = place.core.servers.registry().quarantine(&prepared.tool) != Quarantine::Never;
+    let saves = matches!(&prepared.action, Action::Fetch(fetch) if fetch.save_to.is_some());
+    (keeps && saves).then(|| Clean::fixed(SAVED))
 }
 
 /// What a model is told of a call with handles that could not be prepared, or was refused.
@@ -147,72 +145,70 @@ pub(crate) fn unfit(is_denied: bool) -> Clean {
     Clean::fixed(if is_denied { REFUSED } else { UNFIT })
 }
 
-impl Core {
-    /// Keeps a result back, where its tool's results are, or where what was kept back was put into the call: it may be
-    /// quoted. `read` is what the call rests on without that.
-    pub(crate) fn told(
-        &self,
-        session: &Session,
-        (prepared, attempt, read): (&Prepared, AttemptId, &Label),
-        outcome: &PerformedOutcome,
-        (mut rendered, fields): (Rendered, &[Field]),
-    ) -> Result<Told, EngineError> {
-        let put_in = has_put_in(prepared);
-        let Some(kind) = kind_of(outcome) else {
-            if put_in {
-                // The harness's own words rest on nothing that was put in.
-                rendered.label = read.clone();
-            }
-            return Ok(open(attempt, rendered));
-        };
-        let quarantine = self.servers.registry().quarantine(&prepared.tool);
-        if !put_in && !quarantine.keeps(rendered.label.taint) {
-            return Ok(open(attempt, rendered));
+/// Keeps a result back, where its tool's results are, or where what was kept back was put into the call: it may be
+/// quoted. `read` is what the call rests on without that.
+pub(crate) fn told(
+    core: &Services,
+    session: &Session,
+    (prepared, attempt, read): (&Prepared, AttemptId, &Label),
+    outcome: &PerformedOutcome,
+    (mut rendered, fields): (Rendered, &[Field]),
+) -> Result<Told, EngineError> {
+    let put_in = has_put_in(prepared);
+    let Some(kind) = kind_of(outcome) else {
+        if put_in {
+            // The harness's own words rest on nothing that was put in.
+            rendered.label = read.clone();
         }
-        let handle = Handle { result: self.next_kept(session)?, field: None };
-        let label = rendered.label;
-        let kept = KeptResult {
-            session: session.id,
-            number: handle.result,
-            at: self.clock.now(),
-            tool: prepared.tool.clone(),
-            text: rendered.text.into_string(),
-            fields: fields.to_vec(),
-            label: label.clone(),
-        };
-        let failed = if rendered.outcome == ToolOutcome::Done { "" } else { " It failed." };
-        let text = format!(
-            "{handle} is what {} returned: {kind}, {} characters, {} fields, {}.{failed} It is withheld from you. Pass \
-             \"{handle}\" on as a whole argument, or ask about it with {TOOL}.",
-            prepared.tool,
-            kept.text.chars().count(),
-            kept.fields.len(),
-            label.taint,
-        );
-        let fact = Fact::Outcome {
-            attempt,
-            outcome: rendered.outcome,
-            summary: format!("withheld from the model as {handle}"),
-            result: kept.digest(),
-            label: label.clone(),
-        };
-        let told =
-            Rendered { text: self.redactor.clean(text), label: read.clone(), outcome: rendered.outcome };
-        let op = Op::KeepResult(Box::new(kept));
-        Ok(Told { rendered: told, fact, kept: Some(Box::new(label)), op: Some(op) })
+        return Ok(open(attempt, rendered));
+    };
+    let quarantine = core.servers.registry().quarantine(&prepared.tool);
+    if !put_in && !quarantine.keeps(rendered.label.taint) {
+        return Ok(open(attempt, rendered));
     }
+    let handle = Handle { result: next_kept(core, session)?, field: None };
+    let label = rendered.label;
+    let kept = KeptResult {
+        session: session.id,
+        number: handle.result,
+        at: core.journal.clock.now(),
+        tool: prepared.tool.clone(),
+        text: rendered.text.into_string(),
+        fields: fields.to_vec(),
+        label: label.clone(),
+    };
+    let failed = if rendered.outcome == ToolOutcome::Done { "" } else { " It failed." };
+    let text = format!(
+        "{handle} is what {} returned: {kind}, {} characters, {} fields, {}.{failed} It is withheld from you. Pass \
+         \"{handle}\" on as a whole argument, or ask about it with {TOOL}.",
+        prepared.tool,
+        kept.text.chars().count(),
+        kept.fields.len(),
+        label.taint,
+    );
+    let fact = Fact::Outcome {
+        attempt,
+        outcome: rendered.outcome,
+        summary: format!("withheld from the model as {handle}"),
+        result: kept.digest(),
+        label: label.clone(),
+    };
+    let told =
+        Rendered { text: core.journal.redactor.clean(text), label: read.clone(), outcome: rendered.outcome };
+    let op = Op::KeepResult(Box::new(kept));
+    Ok(Told { rendered: told, fact, kept: Some(Box::new(label)), op: Some(op) })
+}
 
-    /// The next number of a result that is kept back in a session.
-    fn next_kept(&self, session: &Session) -> Result<u64, EngineError> {
-        let stored = match session.state().last_kept {
-            Some(_) => 0,
-            None => self.store.last_kept(session.id)?,
-        };
-        let mut state = session.state();
-        let next = state.last_kept.unwrap_or(stored).max(stored).saturating_add(1);
-        state.last_kept = Some(next);
-        Ok(next)
-    }
+/// The next number of a result that is kept back in a session.
+fn next_kept(core: &Services, session: &Session) -> Result<u64, EngineError> {
+    let stored = match session.state().last_kept {
+        Some(_) => 0,
+        None => core.journal.store.last_kept(session.id)?,
+    };
+    let mut state = session.state();
+    let next = state.last_kept.unwrap_or(stored).max(stored).saturating_add(1);
+    state.last_kept = Some(next);
+    Ok(next)
 }
 
 fn open(attempt: AttemptId, rendered: Rendered) -> Told {

@@ -12,8 +12,9 @@ use writ_types::error::{Exit, ToReport as _};
 use writ_types::frame::ServerFrame;
 use writ_types::unit::Timestamp;
 
-use crate::core::Core;
+use crate::answers::performing;
 use crate::error::EngineError;
+use crate::services::Services;
 
 /// How long nonces are kept after their time: the ledger's latest entry may be from a clock that ran ahead, too, and is set
 /// right again.
@@ -28,10 +29,11 @@ const MAX_GIVEN_UP: usize = 1_000;
 /// # Errors
 ///
 /// If the store cannot be written.
-pub(crate) async fn requeue(core: &Core) -> Result<(), EngineError> {
-    let latest = core.store.ledger_tail(1)?.first().map_or(Timestamp::from_millis(i64::MIN), |row| row.at);
-    let ops = vec![Op::RequeueLeased, Op::PruneNonces { now: forgotten(core.clock.now(), latest) }];
-    let receipt = core.store.commit(Batch::synced(ops)).await?;
+pub(crate) async fn requeue(core: &Services) -> Result<(), EngineError> {
+    let latest =
+        core.journal.store.ledger_tail(1)?.first().map_or(Timestamp::from_millis(i64::MIN), |row| row.at);
+    let ops = vec![Op::RequeueLeased, Op::PruneNonces { now: forgotten(core.journal.clock.now(), latest) }];
+    let receipt = core.journal.store.commit(Batch::synced(ops)).await?;
     if receipt.changed > 0 {
         tracing::info!(rows = receipt.changed, "taken up again after a restart");
     }
@@ -49,10 +51,10 @@ fn forgotten(now: Timestamp, latest: Timestamp) -> Timestamp {
 /// # Errors
 ///
 /// If the store cannot be read or written.
-pub(crate) async fn give_up(core: &Core) -> Result<(), EngineError> {
-    for message in core.store.dead_letters(MAX_GIVEN_UP)? {
-        let Some(turn) = core.store.unfinished_turn_of(message.record.message)? else { continue };
-        let now = core.clock.now();
+pub(crate) async fn give_up(core: &Services) -> Result<(), EngineError> {
+    for message in core.journal.store.dead_letters(MAX_GIVEN_UP)? {
+        let Some(turn) = core.journal.store.unfinished_turn_of(message.record.message)? else { continue };
+        let now = core.journal.clock.now();
         let reason = format!("given up after {} tries: {}", message.attempts, message.error);
         let at = Some((turn.id, turn.number));
         let frame = ServerFrame::Error {
@@ -64,11 +66,11 @@ pub(crate) async fn give_up(core: &Core) -> Result<(), EngineError> {
             answers: vec![message.client_id],
         };
         let ops = vec![
-            core.entry(turn.session, at, Fact::Phase { phase: TurnPhase::Failed, reason }),
+            core.journal.entry(turn.session, at, Fact::Phase { phase: TurnPhase::Failed, reason }),
             Op::CloseTurn { turn: turn.id, at: now, state: "failed".to_owned() },
             Op::Frame { session: turn.session, frame: Box::new(frame) },
         ];
-        core.store.commit(Batch::synced(ops)).await?;
+        core.journal.store.commit(Batch::synced(ops)).await?;
     }
     Ok(())
 }
@@ -78,17 +80,17 @@ pub(crate) async fn give_up(core: &Core) -> Result<(), EngineError> {
 /// # Errors
 ///
 /// If the store cannot be read or written.
-pub(crate) async fn perform_approved(core: &Arc<Core>) -> Result<(), EngineError> {
-    for ask in core.store.asks(Some(AskState::Approved), MAX_APPROVED)? {
-        let Some(stored) = core.store.approval(&ask.card.ask_id)? else { continue };
+pub(crate) async fn perform_approved(core: &Arc<Services>) -> Result<(), EngineError> {
+    for ask in core.journal.store.asks(Some(AskState::Approved), MAX_APPROVED)? {
+        let Some(stored) = core.journal.store.approval(&ask.card.ask_id)? else { continue };
         if stored.executions_used > 0 || stored.revoked {
             continue;
         }
         let Ok(token) = serde_json::from_value::<ApprovalToken>(stored.token) else { continue };
-        let approval = core.approval_of(&ask, &token)?;
+        let approval = core.keys.approval_of(&ask, &token)?;
         // What cannot be performed now (its folder is gone, the disk is full) must not keep the engine from
         // starting; it is tried again at the next start until its time is over.
-        if let Err(error) = core.perform_ask(&ask, approval).await {
+        if let Err(error) = performing::perform_ask(core, &ask, approval).await {
             let report = error.report();
             tracing::error!(ask = %ask.card.ask_id, inside = report.inside, "an approved ask was not performed");
         }
@@ -104,24 +106,24 @@ const POLICY_SETTING: &str = "policy";
 /// # Errors
 ///
 /// If the store cannot be read or written.
-pub(crate) async fn note_surroundings(core: &Core) -> Result<(), EngineError> {
-    let policy = core.rules.digest();
-    let known = core.store.setting(POLICY_SETTING)?;
+pub(crate) async fn note_surroundings(core: &Services) -> Result<(), EngineError> {
+    let policy = core.rules.in_force.digest();
+    let known = core.journal.store.setting(POLICY_SETTING)?;
     let now = serde_json::Value::String(policy.to_string());
     let mut ops = Vec::new();
     if known.as_ref() != Some(&now) {
         let summary = if known.is_some() { "the rules have changed" } else { "the first rules" };
-        ops.push(core.own_entry(Fact::PolicyChanged { policy, summary: summary.to_owned() }));
+        ops.push(core.journal.own_entry(Fact::PolicyChanged { policy, summary: summary.to_owned() }));
         ops.push(Op::Set { key: POLICY_SETTING.to_owned(), value: now });
     }
-    let status = core.sandbox.status().await;
+    let status = core.outside.sandbox.status().await;
     let rung = match status.rung {
         Rung::Full => 1,
         Rung::Reduced => 2,
         Rung::Refuse => 3,
     };
-    ops.push(core.own_entry(Fact::SandboxReady { rung, reduced: status.reduced.join("; ") }));
-    core.store.commit(Batch::relaxed(ops)).await?;
+    ops.push(core.journal.own_entry(Fact::SandboxReady { rung, reduced: status.reduced.join("; ") }));
+    core.journal.store.commit(Batch::relaxed(ops)).await?;
     Ok(())
 }
 

@@ -5,14 +5,15 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::Semaphore;
 use writ_policy::rules::{RuleError, RuleSet, RuleSource};
 use writ_store::batch::{Batch, Op};
 use writ_types::digest::Digest;
 use writ_types::entry::{Entry, Fact};
 use writ_types::error::{Exit, Report, ToReport as _};
 
-use crate::core::Core;
 use crate::error::EngineError;
+use crate::journal::Journal;
 use crate::session::Session;
 
 /// How long files of rules are waited for: those of a mount that is gone never come.
@@ -38,11 +39,26 @@ fn late() -> Box<Report> {
     Box::new(Report::new(Exit::Config, "rules.late", text).hint(hint))
 }
 
-impl Core {
+/// The rules in force.
+#[derive(Debug)]
+pub(crate) struct Rules {
+    journal: Arc<Journal>,
+    /// The rules of the home.
+    pub(crate) in_force: Arc<RuleSet>,
+    files: Arc<dyn RuleFiles>,
+    reads: Arc<Semaphore>,
+}
+
+impl Rules {
+    pub(crate) fn new(journal: Arc<Journal>, in_force: RuleSet, files: Arc<dyn RuleFiles>) -> Self {
+        let reads = Arc::new(Semaphore::new(MAX_RULE_READS));
+        Self { journal, in_force: Arc::new(in_force), files, reads }
+    }
+
     /// The rules in force in a session.
     pub(crate) fn rules_of(&self, session: Option<&Session>) -> Arc<RuleSet> {
         let own = session.and_then(|session| session.state().rules.clone());
-        own.unwrap_or_else(|| Arc::clone(&self.rules))
+        own.unwrap_or_else(|| Arc::clone(&self.in_force))
     }
 
     /// Reads the rules of a project; `None`: those of the home are in force.
@@ -61,7 +77,7 @@ impl Core {
             });
             begun.map_err(|_| late())?;
             let sources = sources.recv_timeout(READ_TIME).map_err(|_| late())??;
-            self.changed(sources, self.rules.digest())
+            self.changed(sources, self.in_force.digest())
         };
         read().map_err(EngineError::ProjectRules)
     }
@@ -90,7 +106,7 @@ impl Core {
             }
         };
         let op = self.rules_entry(session, &rules, "the project's rules have changed");
-        self.store.commit(Batch::relaxed(vec![op])).await?;
+        self.journal.store.commit(Batch::relaxed(vec![op])).await?;
         session.state().rules = Some(rules);
         Ok(())
     }
@@ -103,7 +119,7 @@ impl Core {
     ) -> Result<Option<Arc<RuleSet>>, Box<Report>> {
         let told = |error: RuleError| Box::new(error.report());
         let Some(sources) = sources else {
-            return Ok((self.rules.digest() != held).then(|| Arc::clone(&self.rules)));
+            return Ok((self.in_force.digest() != held).then(|| Arc::clone(&self.in_force)));
         };
         if RuleSet::digest_of(&sources).map_err(told)? == held {
             return Ok(None);
@@ -113,7 +129,7 @@ impl Core {
 
     /// What reads the sources of a project's rules: aside, since it may never end.
     fn reading(&self, project: &Path) -> Result<Reading, Box<Report>> {
-        let place = Arc::clone(&self.rule_reads).try_acquire_owned().map_err(|_| late())?;
+        let place = Arc::clone(&self.reads).try_acquire_owned().map_err(|_| late())?;
         let (files, project) = (Arc::clone(&self.files), project.to_owned());
         Ok(Box::new(move || {
             let _place = place;
@@ -124,7 +140,8 @@ impl Core {
     /// The entry that says which rules are in force in a session from here on.
     pub(crate) fn rules_entry(&self, session: &Session, rules: &RuleSet, summary: &str) -> Op {
         let policy = rules.digest();
-        let (at, fact) = (self.clock.now(), Fact::PolicyChanged { policy, summary: summary.to_owned() });
+        let (at, fact) =
+            (self.journal.clock.now(), Fact::PolicyChanged { policy, summary: summary.to_owned() });
         Op::Append(Box::new(Entry { at, session: Some(session.id), turn: None, turn_number: 0, fact }))
     }
 }

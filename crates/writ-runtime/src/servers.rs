@@ -16,16 +16,11 @@ use writ_mcp::client::Client;
 use writ_mcp::config::{ServerName, ServerSpec};
 use writ_mcp::definition::{Definition, Drift, Pins};
 use writ_tools::registry::Registry;
-use writ_types::action::{Action, ExecProfile};
 use writ_types::credential::Reference;
-use writ_types::entry::{Fact, GatePoint, GateVerdict};
-use writ_types::error::{Exit, Report};
+use writ_types::error::Report;
 use writ_types::id::SessionId;
 
-use crate::act::Place;
-use crate::asks::acting::Begun;
-use crate::core::Core;
-use crate::error::EngineError;
+use crate::approved::Begun;
 
 use offered::{LeftOut, by_name, registry};
 
@@ -34,20 +29,14 @@ pub use offered::{check, row};
 
 mod none;
 
-pub(crate) mod remote;
-
-pub(crate) mod elicit;
-
 mod offered;
-
-mod start;
 
 /// How long a server that nobody calls stays.
 pub const SERVER_IDLE: Duration = Duration::from_secs(5 * 60);
 /// The most servers that run at once, of all sessions: the one that was called longest ago makes room.
 pub const MAX_RUNNING_SERVERS: usize = 16;
 /// What the harness calls itself where it starts a server; its name follows.
-const STARTER: &str = "mcp:";
+pub(crate) const STARTER: &str = "mcp:";
 
 /// A server as its owner has named it, with what was pinned of its tools.
 #[derive(Clone, Debug, PartialEq)]
@@ -78,21 +67,21 @@ pub trait ServerSource: std::fmt::Debug + Send + Sync {
 }
 
 /// A server of one session.
-type Key = (SessionId, ServerName);
+pub(crate) type Key = (SessionId, ServerName);
 /// Where one runs, or is being started.
-type Slot = Arc<tokio::sync::Mutex<Option<Arc<Running>>>>;
+pub(crate) type Slot = Arc<tokio::sync::Mutex<Option<Arc<Running>>>>;
 
 /// Everything about servers that the engine knows.
 #[derive(Debug)]
 pub(crate) struct Servers {
-    source: Arc<dyn ServerSource>,
-    idle: Duration,
+    pub(crate) source: Arc<dyn ServerSource>,
+    pub(crate) idle: Duration,
     /// Our own tools.
     own: Registry,
     known: Mutex<Known>,
     slots: Mutex<BTreeMap<Key, Slot>>,
     /// The tasks that end them.
-    keepers: TaskTracker,
+    pub(crate) keepers: TaskTracker,
 }
 
 /// The owner's word, and what is offered by it.
@@ -107,7 +96,7 @@ struct Known {
 }
 
 impl Known {
-    fn new(
+    pub(crate) fn new(
         own: &Registry,
         servers: BTreeMap<ServerName, Arc<Server>>,
         drifted: BTreeSet<(ServerName, String)>,
@@ -124,26 +113,26 @@ impl Known {
 #[derive(Debug)]
 pub(crate) struct Running {
     pub(crate) client: Client,
-    spec: ServerSpec,
+    pub(crate) spec: ServerSpec,
     /// How it describes its tools now.
-    live: Mutex<Vec<Definition>>,
+    pub(crate) live: Mutex<Vec<Definition>>,
     /// What of its list could not be used when it was started.
-    left_out: Vec<String>,
+    pub(crate) left_out: Vec<String>,
     /// Calls that it works on.
-    busy: AtomicUsize,
-    last: Mutex<Instant>,
+    pub(crate) busy: AtomicUsize,
+    pub(crate) last: Mutex<Instant>,
     /// Something has begun or ended.
-    moved: Notify,
-    stop: CancellationToken,
+    pub(crate) moved: Notify,
+    pub(crate) stop: CancellationToken,
     /// That it runs on an approval, where it does.
-    _begun: Option<Begun>,
+    pub(crate) _begun: Option<Begun>,
 }
 
 /// A call that a server works on: it is not idle meanwhile.
 pub(crate) struct Busy(pub(crate) Arc<Running>);
 
 impl Busy {
-    fn new(running: Arc<Running>) -> Self {
+    pub(crate) fn new(running: Arc<Running>) -> Self {
         running.busy.fetch_add(1, Ordering::AcqRel);
         running.moved.notify_one();
         Self(running)
@@ -159,7 +148,7 @@ impl Drop for Busy {
 }
 
 /// Every holder leaves what it holds whole, so poison is ignored.
-fn hold<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(crate) fn hold<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -269,7 +258,7 @@ impl Servers {
     }
 
     /// The place of a server, if there is room for it.
-    fn slot(&self, key: &Key) -> Option<Slot> {
+    pub(crate) fn slot(&self, key: &Key) -> Option<Slot> {
         let mut slots = hold(&self.slots);
         if let Some(slot) = slots.get(key) {
             return Some(Arc::clone(slot));
@@ -291,7 +280,7 @@ impl Servers {
     }
 
     /// Gives the place of a server up that has ended, or was not started.
-    fn vacate(&self, key: &Key, slot: &Slot) {
+    pub(crate) fn vacate(&self, key: &Key, slot: &Slot) {
         let mut slots = hold(&self.slots);
         if slots.get(key).is_some_and(|held| Arc::ptr_eq(held, slot)) {
             slots.remove(key);
@@ -299,7 +288,7 @@ impl Servers {
     }
 
     /// Notes how the tools of a server stand to their pins; what is new of it.
-    fn note(&self, server: &Server, live: &[Definition]) -> Vec<(String, Drift)> {
+    pub(crate) fn note(&self, server: &Server, live: &[Definition]) -> Vec<(String, Drift)> {
         let found = server.pins.compare(live);
         let mut known = hold(&self.known);
         // Somebody may have trusted others meanwhile: these pins are of the past then.
@@ -323,133 +312,6 @@ impl Servers {
             *known = now;
         }
         news
-    }
-}
-
-impl Core {
-    /// The hosts that the owner has given a server, where an action starts one: they are listed for it, and for nothing
-    /// else.
-    pub(crate) fn hosts_of_server(action: &Action) -> &[String] {
-        if let Action::Exec(exec) = action
-            && exec.profile == ExecProfile::Server
-        {
-            return &exec.hosts;
-        }
-        &[]
-    }
-
-    /// A server of this session, started if it does not run, whose tools were looked at since they last changed.
-    ///
-    /// # Errors
-    ///
-    /// If the ledger cannot be written. The inner error says why there is none.
-    pub(crate) async fn server(
-        self: &Arc<Self>,
-        place: &Place,
-        server: &Arc<Server>,
-        cancel: &CancellationToken,
-    ) -> Result<Result<Busy, Report>, EngineError> {
-        let key = (place.session.id, server.name.clone());
-        let Some(slot) = self.servers.slot(&key) else {
-            let text = format!("{MAX_RUNNING_SERVERS} servers work at once already");
-            return Ok(Err(Report::new(Exit::Budget, "mcp.too_many", text).hint("try again in a moment")));
-        };
-        let mut held = slot.lock().await;
-        let is_fit = |running: &Arc<Running>| {
-            !running.client.is_over() && !running.stop.is_cancelled() && running.spec == server.spec
-        };
-        let there = held.clone().filter(is_fit);
-        let running = match there {
-            Some(running) => running,
-            None => {
-                if let Some(unfit) = held.take() {
-                    unfit.stop.cancel();
-                }
-                match self.start_server(place, server, cancel).await {
-                    Ok(Ok((running, ended))) => {
-                        *held = Some(Arc::clone(&running));
-                        self.keep_server(key, Arc::clone(&slot), Arc::clone(&running), ended);
-                        running
-                    }
-                    failed => {
-                        self.servers.vacate(&key, &slot);
-                        return failed.map(|failed| failed.map(|(running, _)| Busy(running)));
-                    }
-                }
-            }
-        };
-        let busy = Busy::new(Arc::clone(&running));
-        if running.client.tools_changed() {
-            match running.client.tools().await {
-                Ok(listing) => *hold(&running.live) = listing.tools,
-                Err(error) => {
-                    running.stop.cancel();
-                    return Ok(Err(writ_types::error::ToReport::report(&error)));
-                }
-            }
-        }
-        let live = hold(&running.live).clone();
-        self.note_tools(place, server, &live).await?;
-        Ok(Ok(busy))
-    }
-
-    /// Offers no more what is not as it was pinned, and writes that down.
-    ///
-    /// # Errors
-    ///
-    /// If the ledger cannot be written.
-    pub(crate) async fn note_tools(
-        &self,
-        place: &Place,
-        server: &Server,
-        live: &[Definition],
-    ) -> Result<(), EngineError> {
-        for (tool, drift) in self.servers.note(server, live) {
-            let tool = writ_types::visible::escape_line(&tool).into_owned();
-            let reason = match drift {
-                Drift::Changed => "its description or schema is not the one that was pinned",
-                Drift::Gone | Drift::None | Drift::New => "its server does not offer it any more",
-            };
-            tracing::warn!(server = %server.name, tool, "a foreign tool is not offered: {reason}");
-            let fact = Fact::Gated {
-                point: GatePoint::Access,
-                gate: format!("pin of {}/{tool}", server.name),
-                verdict: GateVerdict::Block,
-                reason: format!("{reason}; `writ mcp trust {}` shows it", server.name),
-            };
-            self.append(place.session.id, place.at(), fact).await?;
-        }
-        Ok(())
-    }
-
-    /// Ends a server when nobody has called it for a while, when it was told to, and with the engine.
-    fn keep_server(
-        self: &Arc<Self>,
-        key: Key,
-        slot: Slot,
-        running: Arc<Running>,
-        ended: writ_sandbox::serve::Ended,
-    ) {
-        let core = Arc::clone(self);
-        self.servers.keepers.spawn(async move {
-            loop {
-                let idle = running.busy.load(Ordering::Acquire) == 0;
-                tokio::select! {
-                    () = running.client.over() => break,
-                    () = running.stop.cancelled() => break,
-                    () = core.stop_now.cancelled() => break,
-                    () = running.moved.notified() => {}
-                    () = tokio::time::sleep(core.servers.idle), if idle => break,
-                }
-            }
-            // Whoever has it by now is told with the call that fails; the next one starts another.
-            running.stop.cancel();
-            core.servers.vacate(&key, &slot);
-            if let Err(error) = ended.kill().await {
-                tracing::warn!(server = %key.1, %error, "a server could not be ended properly");
-            }
-            tracing::debug!(server = %key.1, "a server has ended");
-        });
     }
 }
 

@@ -1,7 +1,7 @@
 //! A session in memory: its work folder, its watchers, and the turn that runs.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{OnceCell, mpsc, oneshot};
@@ -13,25 +13,25 @@ use writ_policy::door::Mode;
 use writ_policy::egress::host::HostPattern;
 use writ_policy::keys::Authority;
 use writ_policy::keys::grants::Grants;
+use writ_policy::order::{self, OrderClaims};
+use writ_policy::prepared::Prepared;
 use writ_policy::principal::Principal;
 use writ_policy::rules::RuleSet;
 use writ_policy::scope::{ANY, Dimension, WORK};
 use writ_policy::withhold::Withheld;
-use writ_sandbox::Workspace;
 use writ_sandbox::config::WorkspaceConfig;
+use writ_sandbox::{Sandbox, Workspace};
 use writ_types::action::ActionKind;
 use writ_types::chat::ToolResult;
 use writ_types::entry::Decision;
 use writ_types::error::Exit;
 use writ_types::frame::ServerFrame;
-use writ_types::id::{AskId, SessionId, TurnId};
+use writ_types::id::{AskId, KeyId, SessionId, TurnId};
 use writ_types::unit::Tokens;
 
-use crate::core::Core;
 use crate::error::EngineError;
 use crate::hub::Hub;
-use crate::orders::Ordered;
-use crate::subscriptions::Subscription;
+use crate::subscription::Subscription;
 
 /// The key of a session's metadata that says when it was closed.
 pub(crate) use writ_store::sessions::CLOSED_AT;
@@ -51,6 +51,70 @@ pub(crate) const CONVERSATION: &str = "conversation";
 pub(crate) const RELAYED: &str = "relayed";
 /// The key of a session's metadata that says where it was opened.
 pub(crate) const SURFACE: &str = "surface";
+
+/// The key of a session's metadata with the order that it works under.
+pub(crate) const ORDER: &str = "order";
+
+/// The key of a session's metadata with its level.
+pub(crate) const ACCESS: &str = "access";
+
+/// What the key of a session's metadata begins with under which a hook keeps its state.
+pub(crate) const HOOK_STATE: &str = "hook_state ";
+
+/// The harness's own word for what brings changes into a project.
+pub(crate) const APPLY: &str = "apply";
+
+/// The harness's own word for what leads back.
+pub(crate) const UNDO: &str = "undo";
+
+/// Where a session is opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Surface {
+    /// On this machine, by a command: each opens a session of its own.
+    #[default]
+    Local,
+    /// In the page: without a session or a project of its own, it goes on with the newest of the page.
+    Page,
+    /// By a program, over HTTP.
+    Api,
+}
+
+impl Surface {
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Local => "local",
+            Self::Page => "page",
+            Self::Api => "api",
+        }
+    }
+}
+
+/// The order that a session works under.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Ordered {
+    pub(crate) id: KeyId,
+    /// What it says; `None`: nobody knows any more, and it grants nothing.
+    pub(crate) claims: Option<Arc<OrderClaims>>,
+}
+
+impl Ordered {
+    /// What is granted of what a session of the owner would grant.
+    pub(crate) fn grants(&self, widest: &Grants) -> Grants {
+        let granted = self.claims.as_ref().map(|claims| order::narrowed(&claims.capabilities, widest));
+        granted.and_then(Result::ok).unwrap_or_default()
+    }
+}
+
+/// Whether an action is nothing any more that its session may do, since that is closed. Its owner may still bring out what
+/// was made in it, and take it back.
+pub(crate) fn is_over(session: &Session, prepared: &Prepared) -> bool {
+    session.state().closed && !outlives(prepared)
+}
+
+/// Whether its owner may do it in a session that is closed: to bring out what was made in it, or to take it back.
+pub(crate) fn outlives(prepared: &Prepared) -> bool {
+    prepared.turn.is_none() && [APPLY, UNDO].contains(&prepared.tool.as_str())
+}
 
 /// What can happen to a turn from outside while it runs.
 #[derive(Debug)]
@@ -269,11 +333,8 @@ impl Session {
     }
 
     /// What its work folder is made of.
-    pub(crate) fn workspace_config(&self, core: &Core) -> WorkspaceConfig {
-        WorkspaceConfig {
-            data_dir: core.config.overlays.join(self.id.to_string()),
-            project: self.terms.project.clone(),
-        }
+    pub(crate) fn workspace_config(&self, overlays: &Path) -> WorkspaceConfig {
+        WorkspaceConfig { data_dir: overlays.join(self.id.to_string()), project: self.terms.project.clone() }
     }
 
     /// The session's work folder, opened once.
@@ -281,10 +342,14 @@ impl Session {
     /// # Errors
     ///
     /// If the sandbox cannot be used here, or the project cannot be read.
-    pub(crate) async fn workspace(&self, core: &Core) -> Result<Arc<Workspace>, EngineError> {
+    pub(crate) async fn workspace(
+        &self,
+        sandbox: &Sandbox,
+        overlays: &Path,
+    ) -> Result<Arc<Workspace>, EngineError> {
         let workspace = self
             .workspace
-            .get_or_try_init(|| async { core.sandbox.open(self.workspace_config(core)).await.map(Arc::new) })
+            .get_or_try_init(|| async { sandbox.open(self.workspace_config(overlays)).await.map(Arc::new) })
             .await?;
         Ok(Arc::clone(workspace))
     }

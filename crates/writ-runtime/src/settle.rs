@@ -13,9 +13,10 @@ use writ_types::id::{AskId, AttemptId, SessionId, TurnId};
 use writ_types::taint::{Label, Taint};
 use writ_types::unit::{MicroUsd, Timestamp};
 
-use crate::asks::performing::AskOutcome;
-use crate::core::Core;
+use crate::asks::outcome::AskOutcome;
+use crate::asks::tell;
 use crate::error::EngineError;
+use crate::services::Services;
 
 /// What is said of an attempt that was under way.
 const LOST: &str = "the engine was restarted, or could not go on, while it ran";
@@ -143,83 +144,80 @@ impl Lost {
     }
 }
 
-impl Core {
-    /// Closes the intents that nobody will take up again: of turns that have ended, and of what people did
-    /// outside turns. Those of open turns are settled when these are resumed.
-    ///
-    /// # Errors
-    ///
-    /// If the store cannot be read or written.
-    pub(crate) async fn settle_abandoned(&self) -> Result<(), EngineError> {
-        self.settle_those(|lost| {
-            let Some(turn) = lost.turn else { return Ok(true) };
-            Ok(self.store.turn(turn)?.is_none_or(|turn| turn.ended_at.is_some()))
-        })
-        .await
-    }
+/// Closes the intents that nobody will take up again: of turns that have ended, and of what people did
+/// outside turns. Those of open turns are settled when these are resumed.
+///
+/// # Errors
+///
+/// If the store cannot be read or written.
+pub(crate) async fn settle_abandoned(core: &Services) -> Result<(), EngineError> {
+    settle_those(core, |lost| {
+        let Some(turn) = lost.turn else { return Ok(true) };
+        Ok(core.journal.store.turn(turn)?.is_none_or(|turn| turn.ended_at.is_some()))
+    })
+    .await
+}
 
-    /// Closes the intents of a turn that is not tried again. What a person has approved meanwhile ends by itself.
-    ///
-    /// # Errors
-    ///
-    /// If the store cannot be read or written.
-    pub(crate) async fn settle_turn(&self, turn: TurnId) -> Result<(), EngineError> {
-        let runs = |lost: &Lost| lost.approval.as_ref().is_some_and(|ask| self.is_performing(ask));
-        self.settle_those(|lost| Ok(lost.turn == Some(turn) && !runs(lost))).await
-    }
+/// Closes the intents of a turn that is not tried again. What a person has approved meanwhile ends by itself.
+///
+/// # Errors
+///
+/// If the store cannot be read or written.
+pub(crate) async fn settle_turn(core: &Services, turn: TurnId) -> Result<(), EngineError> {
+    let runs = |lost: &Lost| lost.approval.as_ref().is_some_and(|ask| core.approved.is_performing(ask));
+    settle_those(core, |lost| Ok(lost.turn == Some(turn) && !runs(lost))).await
+}
 
-    /// Closes the intent of what was approved and could not be carried through. What an approval for the task has covered
-    /// besides belongs to its turn.
-    ///
-    /// # Errors
-    ///
-    /// If the store cannot be read or written.
-    pub(crate) async fn settle_ask(&self, ask: &Ask) -> Result<(), EngineError> {
-        let (id, wished) = (Some(&ask.card.ask_id), &ask.prepared);
-        let is_it = |lost: &Lost| {
-            lost.approval.as_ref() == id && (lost.turn, &lost.call) == (wished.turn, &wished.call)
-        };
-        self.settle_those(|lost| Ok(is_it(lost))).await
-    }
+/// Closes the intent of what was approved and could not be carried through. What an approval for the task has covered
+/// besides belongs to its turn.
+///
+/// # Errors
+///
+/// If the store cannot be read or written.
+pub(crate) async fn settle_ask(core: &Services, ask: &Ask) -> Result<(), EngineError> {
+    let (id, wished) = (Some(&ask.card.ask_id), &ask.prepared);
+    let is_it =
+        |lost: &Lost| lost.approval.as_ref() == id && (lost.turn, &lost.call) == (wished.turn, &wished.call);
+    settle_those(core, |lost| Ok(is_it(lost))).await
+}
 
-    async fn settle_those(
-        &self,
-        which: impl Fn(&Lost) -> Result<bool, EngineError>,
-    ) -> Result<(), EngineError> {
-        for open in self.store.open_intents()? {
-            let lost = Lost::new(open.attempt, open.entry);
-            if which(&lost)? {
-                self.settle(&lost).await?;
-            }
+async fn settle_those(
+    core: &Services,
+    which: impl Fn(&Lost) -> Result<bool, EngineError>,
+) -> Result<(), EngineError> {
+    for open in core.journal.store.open_intents()? {
+        let lost = Lost::new(open.attempt, open.entry);
+        if which(&lost)? {
+            settle(core, &lost).await?;
         }
-        Ok(())
     }
+    Ok(())
+}
 
-    /// Writes down that an attempt is lost. Whoever waits for what was approved is told that nobody knows.
-    ///
-    /// # Errors
-    ///
-    /// If the store cannot be read or written.
-    pub(crate) async fn settle(&self, lost: &Lost) -> Result<(), EngineError> {
-        let now = self.clock.now();
-        let ops = lost.close(now, self.budget_day(now));
-        let asked = match &lost.approval {
-            Some(ask) => self.store.ask(ask)?,
-            None => None,
-        };
-        // What an approval for the task has covered is not what its card had shown: that was done before.
-        let its_own = |ask: &Ask| ask.prepared.session.is_some() && Some(ask.card.prepared) == lost.prepared;
-        let Some(ask) = asked.filter(its_own) else {
-            self.store.commit(Batch::synced(ops)).await?;
-            return Ok(());
-        };
-        let text = notice::UNKNOWN.to_owned();
-        let text = self.redactor.clean(text);
-        let rendered = Rendered { text, label: lost.label.clone(), outcome: ToolOutcome::Unknown };
-        let reason = "the engine ended while it ran".to_owned();
-        let outcome = AskOutcome { rendered, exit: Exit::Verification, reason, undo: None };
-        self.tell(&ask, outcome, ops).await
-    }
+/// Writes down that an attempt is lost. Whoever waits for what was approved is told that nobody knows.
+///
+/// # Errors
+///
+/// If the store cannot be read or written.
+pub(crate) async fn settle(core: &Services, lost: &Lost) -> Result<(), EngineError> {
+    let now = core.journal.clock.now();
+    let ops = lost.close(now, core.journal.budget_day(now));
+    let asked = match &lost.approval {
+        Some(ask) => core.journal.store.ask(ask)?,
+        None => None,
+    };
+    // What an approval for the task has covered is not what its card had shown: that was done before.
+    let its_own = |ask: &Ask| ask.prepared.session.is_some() && Some(ask.card.prepared) == lost.prepared;
+    let Some(ask) = asked.filter(its_own) else {
+        core.journal.store.commit(Batch::synced(ops)).await?;
+        return Ok(());
+    };
+    let text = notice::UNKNOWN.to_owned();
+    let text = core.journal.redactor.clean(text);
+    let rendered = Rendered { text, label: lost.label.clone(), outcome: ToolOutcome::Unknown };
+    let reason = "the engine ended while it ran".to_owned();
+    let outcome = AskOutcome { rendered, exit: Exit::Verification, reason, undo: None };
+    tell::tell(core, &ask, outcome, ops).await
 }
 
 #[cfg(test)]

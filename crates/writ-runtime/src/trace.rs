@@ -8,14 +8,14 @@ use tracing::{Span, info, info_span};
 use writ_models::config::ProviderKind;
 use writ_models::{ModelRole, PlannedCall};
 use writ_policy::gate::Judged;
+use writ_tools::registry::Registry;
 use writ_types::chat::{ModelReply, StopReason, ToolOutcome, Usage};
-use writ_types::entry::{GatePoint, GateVerdict};
+use writ_types::entry::GatePoint;
 use writ_types::error::Report;
 use writ_types::id::{AskId, SessionId, TurnId};
 
-use crate::act::outcome_name;
-use crate::core::Core;
-use crate::metrics::point_name;
+use crate::metrics::{self, Metrics, point_name};
+use crate::outcome::outcome_name;
 
 /// What a tool is called that the registry does not know: models make names up, and those are text of theirs.
 const UNKNOWN_TOOL: &str = "unknown";
@@ -23,7 +23,7 @@ const UNKNOWN_TOOL: &str = "unknown";
 const MAX_MODEL_NAME: usize = 100;
 
 /// The span of a whole turn.
-pub(crate) fn turn(core: &Core, session: SessionId, turn: TurnId, number: u64) -> Span {
+pub(crate) fn turn(agent: &str, session: SessionId, turn: TurnId, number: u64) -> Span {
     info_span!(
         parent: None,
         "stream.process_turn",
@@ -32,7 +32,7 @@ pub(crate) fn turn(core: &Core, session: SessionId, turn: TurnId, number: u64) -
         writ.turn.id = %turn,
         writ.turn.number = number,
         gen_ai.operation.name = "invoke_agent",
-        gen_ai.agent.name = core.config.agent,
+        gen_ai.agent.name = agent,
         gen_ai.conversation.id = %session,
         writ.outcome = Empty,
         error.type = Empty,
@@ -119,8 +119,7 @@ pub(crate) fn model_retrying(requested: &str, wait: Duration) {
 }
 
 /// The span of one tool call, with everything that it takes: preparing, deciding, performing.
-pub(crate) fn tool(core: &Core, name: &str) -> Span {
-    let tools = core.servers.registry();
+pub(crate) fn tool(tools: &Registry, name: &str) -> Span {
     let name = tools.name_of(name).unwrap_or(UNKNOWN_TOOL);
     info_span!(
         "execute_tool",
@@ -134,8 +133,12 @@ pub(crate) fn tool(core: &Core, name: &str) -> Span {
 }
 
 /// What a tool call came to.
-pub(crate) fn tool_ended(core: &Core, name: &str, took: Duration, outcome: ToolOutcome) {
-    let tools = core.servers.registry();
+pub(crate) fn tool_ended(
+    (tools, metrics): (&Registry, &Metrics),
+    name: &str,
+    took: Duration,
+    outcome: ToolOutcome,
+) {
     let name = tools.name_of(name).unwrap_or(UNKNOWN_TOOL);
     let (span, outcome_text, duration_ms) = (Span::current(), outcome_name(outcome), millis(took));
     span.record("writ.outcome", outcome_text);
@@ -145,7 +148,7 @@ pub(crate) fn tool_ended(core: &Core, name: &str, took: Duration, outcome: ToolO
         ToolOutcome::Waiting => "waiting",
         ToolOutcome::Failed | ToolOutcome::Denied | ToolOutcome::Unknown => {
             span.record("error.type", outcome_text);
-            core.metrics.tool_failed(name);
+            metrics.tool_failed(name);
             "failed"
         }
     };
@@ -184,18 +187,6 @@ pub(crate) fn memory_store() -> Span {
     info_span!("memory.store")
 }
 
-/// The name of a verdict in traces and metrics.
-pub(crate) const fn verdict_name(verdict: GateVerdict) -> &'static str {
-    match verdict {
-        GateVerdict::Pass => "pass",
-        GateVerdict::Advise => "advise",
-        GateVerdict::Transform => "transform",
-        GateVerdict::RequireApproval => "require_approval",
-        GateVerdict::Block => "block",
-        GateVerdict::Halt => "halt",
-    }
-}
-
 /// A judgement of the gates at one point.
 pub(crate) fn gate(point: GatePoint) -> Span {
     info_span!("gate.evaluate", writ.gate.point = point_name(point), writ.gate.result = Empty)
@@ -203,7 +194,7 @@ pub(crate) fn gate(point: GatePoint) -> Span {
 
 /// What came of a judgement.
 pub(crate) fn gate_ended(span: &Span, judged: &Judged) {
-    span.record("writ.gate.result", verdict_name(judged.worst()));
+    span.record("writ.gate.result", metrics::verdict_name(judged.worst()));
 }
 
 /// A provider under the name that the conventions give it, where they do.

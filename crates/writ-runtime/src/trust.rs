@@ -13,8 +13,8 @@ use writ_types::entry::{ApprovalScope, Risk};
 use writ_types::id::{AskId, SessionId};
 use writ_types::unit::Timestamp;
 
-use crate::core::Core;
 use crate::error::EngineError;
+use crate::reach::Hosts;
 use crate::session::Session;
 
 /// The most hosts that are trusted: what nobody oversees is no trust.
@@ -59,7 +59,7 @@ pub(crate) struct Trusted {
     hosts: Arc<Vec<TrustedHost>>,
 }
 
-impl Core {
+impl Hosts {
     /// The hosts that the owner trusts, each once, the latest first: those whose approval counts now, by a key that is
     /// enrolled still, in the present epoch. Signatures are checked again only when there are other approvals or keys.
     ///
@@ -67,16 +67,16 @@ impl Core {
     ///
     /// If the store cannot be read.
     pub(crate) fn trusted(&self) -> Result<Arc<Vec<TrustedHost>>, EngineError> {
-        let rows = self.store.trusting()?;
+        let rows = self.journal.store.trusting()?;
         if rows.is_empty() {
             return Ok(Arc::default());
         }
-        let approvers = self.approvers()?;
+        let approvers = self.keys.approvers()?;
         let asks = rows.iter().map(|(ask, _)| ask.card.ask_id.clone()).collect();
         let keys = approvers.keys.keys().chain(approvers.passkeys.keys()).cloned().collect();
         let from = (asks, keys);
         // Every holder leaves it whole, so poison is ignored.
-        let mut trusted = self.trusted.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut trusted = self.found.lock().unwrap_or_else(PoisonError::into_inner);
         if trusted.from == from {
             return Ok(Arc::clone(&trusted.hosts));
         }
@@ -85,7 +85,8 @@ impl Core {
             let Ok(token) = serde_json::from_value::<ApprovalToken>(token) else { continue };
             // As it was when it was given: trust has no end of its own.
             let checked =
-                approval::verify(&token, &self.expected(&ask)?, &approvers, token.claims.issued_at).is_ok();
+                approval::verify(&token, &self.keys.expected(&ask)?, &approvers, token.claims.issued_at)
+                    .is_ok();
             let named = token.claims.host.as_deref().and_then(|host| host.parse::<HostPattern>().ok());
             let Some(host) = named.filter(|_| checked) else { continue };
             if hosts.iter().any(|known| known.host == host) {
@@ -112,7 +113,7 @@ impl Core {
     ///
     /// If the store cannot be read.
     pub(crate) fn trusted_by(&self, host: &str) -> Result<Vec<AskRow>, EngineError> {
-        let rows = self.store.trusting()?.into_iter();
+        let rows = self.journal.store.trusting()?.into_iter();
         let named = |token: &Value| token.pointer("/claims/host").and_then(Value::as_str) == Some(host);
         Ok(rows.filter(|(_, token)| named(token)).map(|(ask, _)| ask).collect())
     }
@@ -137,7 +138,7 @@ impl Core {
     ///
     /// If the store cannot be read.
     pub(crate) fn hosts(&self) -> Result<Value, EngineError> {
-        let (trusted, mut scope) = (self.trusted()?, self.config.egress.clone());
+        let (trusted, mut scope) = (self.trusted()?, self.egress.clone());
         scope.trusted.extend(trusted.iter().map(|one| one.host.clone()));
         let row = |host: &HostPattern, by: &str, trusted: Option<&TrustedHost>| {
             json!({
@@ -146,7 +147,7 @@ impl Core {
                 "ask_id": trusted.map(|one| &one.ask),
             })
         };
-        let listed = self.config.egress.allowed.iter();
+        let listed = self.egress.allowed.iter();
         let mut hosts: Vec<Value> = listed.clone().map(|host| row(host, "config", None)).collect();
         let others = trusted.iter().filter(|one| listed.clone().all(|host| *host != one.host));
         hosts.extend(others.map(|one| row(&one.host, "user", Some(one))));

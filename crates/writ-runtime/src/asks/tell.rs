@@ -13,146 +13,150 @@ use writ_types::id::{AskId, SessionId, TurnId};
 use writ_types::taint::{Label, Taint};
 use writ_types::unit::Timestamp;
 
-use crate::asks::performing::AskOutcome;
-use crate::core::Core;
+use crate::asks;
+use crate::asks::outcome::AskOutcome;
 use crate::error::EngineError;
+use crate::services::Services;
 use crate::session::{Interrupt, Session};
 
 /// The most asks that are ended at once; the rest waits for the next look.
 const MAX_EXPIRED: usize = 1_000;
 
-impl Core {
-    /// Tells the agent that a person said no, in their own words.
-    pub(super) async fn tell_denial(&self, ask: &AskRow, reason: &str) -> Result<(), EngineError> {
-        let text = match reason.trim() {
-            "" => "A person refused.".to_owned(),
-            reason => format!("A person refused: {reason}"),
-        };
-        let label = Label::new(Taint::Owner);
-        let text = self.redactor.clean(text);
-        self.pass_on(ask, Rendered { text, label, outcome: ToolOutcome::Denied }, Vec::new()).await
-    }
+/// Tells the agent that a person said no, in their own words.
+pub(crate) async fn tell_denial(core: &Services, ask: &AskRow, reason: &str) -> Result<(), EngineError> {
+    let text = match reason.trim() {
+        "" => "A person refused.".to_owned(),
+        reason => format!("A person refused: {reason}"),
+    };
+    let label = Label::new(Taint::Owner);
+    let text = core.journal.redactor.clean(text);
+    pass_on(core, ask, Rendered { text, label, outcome: ToolOutcome::Denied }, Vec::new()).await
+}
 
-    /// Ends the asks whose time is over.
-    ///
-    /// # Errors
-    ///
-    /// If the store cannot be read or written.
-    pub(crate) async fn expire_asks(&self) -> Result<(), EngineError> {
-        // By the clock as it is: what an earlier clock that ran ahead has written ends no question. Where the clock is behind, a
-        // question whose time is over is refused at once (`valid_now`), and ends when the clock has come there.
-        for ask in self.store.overdue_asks(self.clock.now(), MAX_EXPIRED)? {
-            let id = &ask.card.ask_id;
-            let why = match ask.state {
-                AskState::Approved if self.is_performing(id) => continue,
-                // Everybody was told when the approval was taken back.
-                AskState::Approved if self.store.approval(id)?.is_some_and(|approval| approval.revoked) => {
-                    self.store.commit(Batch::relaxed(vec![self.expired(&ask, "")])).await?;
-                    continue;
-                }
-                AskState::Approved => "It was approved, but could not be done in time.",
-                AskState::Open | AskState::Denied | AskState::Expired | AskState::Used => {
-                    "Not answered in time."
-                }
-            };
-            self.end_ask(&ask, why).await?;
-        }
-        Ok(())
-    }
-
-    fn expired(&self, ask: &AskRow, why: &str) -> Op {
-        Op::ResolveAsk {
-            ask: ask.card.ask_id.clone(),
-            state: AskState::Expired,
-            at: self.valid_now(),
-            by: "harness".to_owned(),
-            reason: why.to_owned(),
-        }
-    }
-
-    /// Ends an ask that will not be performed any more, and tells ledger, watchers and agent. One that was
-    /// answered meanwhile is left alone.
-    ///
-    /// # Errors
-    ///
-    /// If the store cannot be written.
-    pub(crate) async fn end_ask(&self, ask: &AskRow, why: &str) -> Result<(), EngineError> {
+/// Ends the asks whose time is over.
+///
+/// # Errors
+///
+/// If the store cannot be read or written.
+pub(crate) async fn expire_asks(core: &Services) -> Result<(), EngineError> {
+    // By the clock as it is: what an earlier clock that ran ahead has written ends no question. Where the clock is behind, a
+    // question whose time is over is refused at once (`valid_now`), and ends when the clock has come there.
+    for ask in core.journal.store.overdue_asks(core.journal.clock.now(), MAX_EXPIRED)? {
         let id = &ask.card.ask_id;
-        let mut ops = vec![self.expired(ask, why), self.refusal_of(ask, why)];
-        if ask.state == AskState::Approved {
-            ops.insert(0, self.take_back(ask));
-        }
-        let Some(session) = ask.card.session else {
-            self.store.commit(Batch::synced(ops)).await?;
-            return Ok(());
+        let why = match ask.state {
+            AskState::Approved if core.approved.is_performing(id) => continue,
+            // Everybody was told when the approval was taken back.
+            AskState::Approved
+                if core.journal.store.approval(id)?.is_some_and(|approval| approval.revoked) =>
+            {
+                core.journal.store.commit(Batch::relaxed(vec![expired(core, &ask, "")])).await?;
+                continue;
+            }
+            AskState::Approved => "It was approved, but could not be done in time.",
+            AskState::Open | AskState::Denied | AskState::Expired | AskState::Used => "Not answered in time.",
         };
-        ops.push(resolved(session, id, (AskState::Expired.as_str(), why), why, Exit::Denied));
-        let session = self.session(session)?;
-        match self.commit_for(&session, Batch::synced(ops)).await {
-            Ok(_) => {}
-            Err(EngineError::Store(StoreError::Conflict(Conflict::AskNotOpen(_)))) => return Ok(()),
-            Err(error) => return Err(error),
-        }
-        // What the harness has asked itself, the agent knows nothing of.
-        if ask.prepared.call.is_none() {
-            return Ok(());
-        }
-        let label = Label::new(Taint::Owner);
-        let rendered = Rendered { text: self.redactor.clean(why), label, outcome: ToolOutcome::Denied };
-        self.pass_on(ask, rendered, Vec::new()).await
+        end_ask(core, &ask, why).await?;
     }
+    Ok(())
+}
 
-    /// Tells session, watchers and ledger what came of an approved ask.
-    ///
-    /// # Errors
-    ///
-    /// If the store cannot be written.
-    pub(crate) async fn tell(
-        &self,
-        ask: &AskRow,
-        outcome: AskOutcome,
-        mut ops: Vec<Op>,
-    ) -> Result<(), EngineError> {
-        let state = outcome.state().to_owned();
-        let AskOutcome { rendered, exit, reason, undo } = outcome;
-        if let Some(session) = ask.prepared.session {
-            let (ask_id, text) = (ask.card.ask_id.clone(), rendered.text.to_string());
-            let frame = ServerFrame::ApprovalResolved { ask_id, state, reason, text, exit, undo };
-            ops.push(Op::Frame { session, frame: Box::new(frame) });
-        }
-        self.pass_on(ask, rendered, ops).await
+fn expired(core: &Services, ask: &AskRow, why: &str) -> Op {
+    Op::ResolveAsk {
+        ask: ask.card.ask_id.clone(),
+        state: AskState::Expired,
+        at: core.journal.valid_now(),
+        by: "harness".to_owned(),
+        reason: why.to_owned(),
     }
+}
 
-    /// Writes `ops`, and tells the agent what came of an ask: in its turn while that runs, else in the history.
-    async fn pass_on(&self, ask: &AskRow, rendered: Rendered, mut ops: Vec<Op>) -> Result<(), EngineError> {
-        let Some(session) = ask.prepared.session else { return Ok(()) };
-        let session = self.session(session)?;
-        let at = ask.prepared.turn.map(|turn| (turn, ask.prepared.turn_number));
-        let id = &ask.card.ask_id;
-        let result = ToolResult {
-            call_id: ask.prepared.call.clone().unwrap_or_default(),
-            name: ask.prepared.tool.clone(),
-            outcome: rendered.outcome,
-            text: rendered.text.into_string(),
-            label: rendered.label,
-            fields: Vec::new(),
-            kept: None,
-        };
-        let note = answered_note(&session, at, id, &result, self.clock.now());
-        // The turn hears of it when it is written down: what it then says rests on something.
-        if !session.runs(ask.prepared.turn) {
-            ops.push(note);
-            self.commit_for(&session, Batch::synced(ops)).await?;
-            return Ok(());
-        }
-        if !ops.is_empty() {
-            self.commit_for(&session, Batch::synced(ops)).await?;
-        }
-        if !session.interrupt(ask.prepared.turn, Interrupt::Answered(id.clone(), Box::new(result))) {
-            self.commit_for(&session, Batch::synced(vec![note])).await?;
-        }
-        Ok(())
+/// Ends an ask that will not be performed any more, and tells ledger, watchers and agent. One that was
+/// answered meanwhile is left alone.
+///
+/// # Errors
+///
+/// If the store cannot be written.
+pub(crate) async fn end_ask(core: &Services, ask: &AskRow, why: &str) -> Result<(), EngineError> {
+    let id = &ask.card.ask_id;
+    let mut ops = vec![expired(core, ask, why), asks::refusal_of(core, ask, why)];
+    if ask.state == AskState::Approved {
+        ops.insert(0, take_back(ask));
     }
+    let Some(session) = ask.card.session else {
+        core.journal.store.commit(Batch::synced(ops)).await?;
+        return Ok(());
+    };
+    ops.push(resolved(session, id, (AskState::Expired.as_str(), why), why, Exit::Denied));
+    let session = core.sessions.get(session)?;
+    match core.journal.commit_for(&session.hub, Batch::synced(ops)).await {
+        Ok(_) => {}
+        Err(EngineError::Store(StoreError::Conflict(Conflict::AskNotOpen(_)))) => return Ok(()),
+        Err(error) => return Err(error),
+    }
+    // What the harness has asked itself, the agent knows nothing of.
+    if ask.prepared.call.is_none() {
+        return Ok(());
+    }
+    let label = Label::new(Taint::Owner);
+    let rendered = Rendered { text: core.journal.redactor.clean(why), label, outcome: ToolOutcome::Denied };
+    pass_on(core, ask, rendered, Vec::new()).await
+}
+
+/// Tells session, watchers and ledger what came of an approved ask.
+///
+/// # Errors
+///
+/// If the store cannot be written.
+pub(crate) async fn tell(
+    core: &Services,
+    ask: &AskRow,
+    outcome: AskOutcome,
+    mut ops: Vec<Op>,
+) -> Result<(), EngineError> {
+    let state = outcome.state().to_owned();
+    let AskOutcome { rendered, exit, reason, undo } = outcome;
+    if let Some(session) = ask.prepared.session {
+        let (ask_id, text) = (ask.card.ask_id.clone(), rendered.text.to_string());
+        let frame = ServerFrame::ApprovalResolved { ask_id, state, reason, text, exit, undo };
+        ops.push(Op::Frame { session, frame: Box::new(frame) });
+    }
+    pass_on(core, ask, rendered, ops).await
+}
+
+/// Writes `ops`, and tells the agent what came of an ask: in its turn while that runs, else in the history.
+async fn pass_on(
+    core: &Services,
+    ask: &AskRow,
+    rendered: Rendered,
+    mut ops: Vec<Op>,
+) -> Result<(), EngineError> {
+    let Some(session) = ask.prepared.session else { return Ok(()) };
+    let session = core.sessions.get(session)?;
+    let at = ask.prepared.turn.map(|turn| (turn, ask.prepared.turn_number));
+    let id = &ask.card.ask_id;
+    let result = ToolResult {
+        call_id: ask.prepared.call.clone().unwrap_or_default(),
+        name: ask.prepared.tool.clone(),
+        outcome: rendered.outcome,
+        text: rendered.text.into_string(),
+        label: rendered.label,
+        fields: Vec::new(),
+        kept: None,
+    };
+    let note = answered_note(&session, at, id, &result, core.journal.clock.now());
+    // The turn hears of it when it is written down: what it then says rests on something.
+    if !session.runs(ask.prepared.turn) {
+        ops.push(note);
+        core.journal.commit_for(&session.hub, Batch::synced(ops)).await?;
+        return Ok(());
+    }
+    if !ops.is_empty() {
+        core.journal.commit_for(&session.hub, Batch::synced(ops)).await?;
+    }
+    if !session.interrupt(ask.prepared.turn, Interrupt::Answered(id.clone(), Box::new(result))) {
+        core.journal.commit_for(&session.hub, Batch::synced(vec![note])).await?;
+    }
+    Ok(())
 }
 
 /// A failure is never a success, whatever it says of itself.
@@ -161,7 +165,7 @@ pub(crate) const fn failed(exit: Exit) -> Exit {
 }
 
 /// How a command ends that has approved an action.
-pub(super) const fn exit_of(performed: &PerformedOutcome, outcome: ToolOutcome) -> Exit {
+pub(crate) const fn exit_of(performed: &PerformedOutcome, outcome: ToolOutcome) -> Exit {
     match (performed, outcome) {
         (PerformedOutcome::Failed { report } | PerformedOutcome::Doubtful { report }, _) => {
             failed(report.exit)
@@ -175,7 +179,7 @@ pub(super) const fn exit_of(performed: &PerformedOutcome, outcome: ToolOutcome) 
 }
 
 /// The frame that an ask was answered or has ended.
-pub(super) fn resolved(
+pub(crate) fn resolved(
     session: SessionId,
     ask: &AskId,
     (state, reason): (&str, &str),
@@ -206,6 +210,11 @@ pub(crate) fn answered_note(
         at: now,
         message,
     }))
+}
+
+/// An approval that led to nothing is not tried again: the next start would try it, and the one after it.
+pub(crate) fn take_back(ask: &AskRow) -> Op {
+    Op::RevokeApproval { ask: ask.card.ask_id.clone() }
 }
 
 #[cfg(test)]

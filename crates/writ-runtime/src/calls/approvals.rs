@@ -15,17 +15,18 @@ use writ_types::frame::Card;
 use writ_types::id::{AskId, SessionId};
 
 use super::{MAX_LISTED, MAX_LISTED_BYTES, find_session, gates};
-use crate::core::Core;
 use crate::engine::{Answered, Undone};
 use crate::error::EngineError;
+use crate::services::Services;
+use crate::{undo, way_back};
 
 /// The most answered asks that what waits is compared with.
 const MAX_COMPARED: usize = 1_000;
 
 /// Lists asks, and gates that ask about a text.
-pub(super) fn list(core: &Core, filter: AskFilter) -> Result<AskList, EngineError> {
+pub(super) fn list(core: &Services, filter: AskFilter) -> Result<AskList, EngineError> {
     let state = if filter.all { None } else { Some(AskState::Open) };
-    let asks = core.store.asks(state, MAX_LISTED)?;
+    let asks = core.journal.store.asks(state, MAX_LISTED)?;
     let (asks, more) = fitting(asks.into_iter().map(|ask| ask.card).collect(), MAX_LISTED_BYTES);
     Ok(AskList { asks, more, gates: gates::waiting(core) })
 }
@@ -45,15 +46,15 @@ fn fitting(mut cards: Vec<Card>, most: usize) -> (Vec<Card>, usize) {
 }
 
 /// Shows the complete card of an ask.
-pub(super) fn show(core: &Core, AskName { ask: id }: AskName) -> Result<Card, EngineError> {
-    let ask = core.store.ask(&id)?;
+pub(super) fn show(core: &Services, AskName { ask: id }: AskName) -> Result<Card, EngineError> {
+    let ask = core.journal.store.ask(&id)?;
     Ok(ask.ok_or(EngineError::NoAsk(id))?.card)
 }
 
 /// Groups open asks by likeness, and marks what is unusual about each.
-pub(super) fn review(core: &Core) -> Result<AskReview, EngineError> {
-    let waiting = core.store.asks(Some(AskState::Open), MAX_LISTED)?;
-    let latest = core.store.latest_asks(MAX_COMPARED)?;
+pub(super) fn review(core: &Services) -> Result<AskReview, EngineError> {
+    let waiting = core.journal.store.asks(Some(AskState::Open), MAX_LISTED)?;
+    let latest = core.journal.store.latest_asks(MAX_COMPARED)?;
     let approved: Vec<Asked<'_>> =
         latest.iter().filter(|ask| ask.state == AskState::Used).map(compared).collect();
     let groups = review::review(&waiting.iter().map(compared).collect::<Vec<_>>(), &approved);
@@ -89,13 +90,13 @@ fn compared(ask: &Ask) -> Asked<'_> {
 
 /// Undoes what an attempt has done, or asks a person first.
 pub(super) async fn undo(
-    core: &Arc<Core>,
+    core: &Arc<Services>,
     who: &Authenticated<()>,
     AttemptName { attempt }: AttemptName,
 ) -> Result<UndoOutcome, EngineError> {
     let (doing, who) = (Arc::clone(core), who.clone());
     // A task of its own, as for an answer to an ask: it ends even if the caller disconnects.
-    let undone = core.turns.spawn(async move { doing.undo(&who, attempt).await }).await;
+    let undone = core.life.turns.spawn(async move { undo::undo(&doing, &who, attempt).await }).await;
     let undone = undone.unwrap_or_else(|error| Err(EngineError::Machine(error.to_string())));
     Ok(match undone? {
         Undone::Asked(ask_id) => UndoOutcome::Asked { state: "asked".to_owned(), ask_id },
@@ -106,8 +107,8 @@ pub(super) async fn undo(
 }
 
 /// Lists what one tap undoes now, in every session.
-pub(super) fn undos(core: &Core) -> Result<UndoOffers, EngineError> {
-    let ways = core.store.undos_until(core.valid_now(), MAX_LISTED)?;
+pub(super) fn undos(core: &Services) -> Result<UndoOffers, EngineError> {
+    let ways = core.journal.store.undos_until(core.journal.valid_now(), MAX_LISTED)?;
     let undos = ways.iter().map(|way| UndoOffer {
         attempt: way.attempt,
         session: way.session,
@@ -121,12 +122,12 @@ pub(super) fn undos(core: &Core) -> Result<UndoOffers, EngineError> {
 
 /// Finds the latest change of a session's project that can be undone.
 pub(super) fn last(
-    core: &Core,
+    core: &Services,
     joined: Option<SessionId>,
     which: &SessionOrProject,
 ) -> Result<LatestUndo, EngineError> {
     let session = find_session(which, core, joined)?;
-    Ok(LatestUndo { session: session.id, attempt: core.last_way_back(session.id)? })
+    Ok(LatestUndo { session: session.id, attempt: way_back::last_way_back(core, session.id)? })
 }
 
 #[cfg(test)]

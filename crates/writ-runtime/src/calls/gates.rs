@@ -10,14 +10,14 @@ use writ_types::frame::ServerFrame;
 use writ_types::taint::{Label, Taint};
 
 use super::value;
-use crate::core::Core;
-use crate::engine::GateSaid;
-use crate::engine::Surface;
+use crate::engine::{GateSaid, Surface};
 use crate::error::EngineError;
+use crate::services::Services;
+use crate::{answers, judging, opening, place};
 
 /// Returns the frame of a gate that asks; none if none asks under this id.
-pub(super) fn show(core: &Core, name: &AskName) -> Option<ServerFrame> {
-    let sessions = core.sessions();
+pub(super) fn show(core: &Services, name: &AskName) -> Option<ServerFrame> {
+    let sessions = core.sessions.loaded();
     sessions.values().find_map(|session| {
         let state = session.state();
         state.gates.get(&name.ask).map(|waiting| waiting.frame.clone())
@@ -25,9 +25,9 @@ pub(super) fn show(core: &Core, name: &AskName) -> Option<ServerFrame> {
 }
 
 /// Lists the gates that ask about a text now, at most one for each turn that runs; [`show`] returns the text of each.
-pub(super) fn waiting(core: &Core) -> Vec<GateAsk> {
+pub(super) fn waiting(core: &Services) -> Vec<GateAsk> {
     let mut waiting = Vec::new();
-    for session in core.sessions().values() {
+    for session in core.sessions.loaded().values() {
         for one in session.state().gates.values() {
             if let ServerFrame::GateApproval { ask_id, gate, point, reason, .. } = &one.frame {
                 waiting.push(GateAsk {
@@ -48,26 +48,26 @@ pub(super) fn waiting(core: &Core) -> Vec<GateAsk> {
 /// # Errors
 ///
 /// If what was filled in does not fit.
-pub(super) fn answer(core: &Core, answer: GateDecision) -> Result<GateReceipt, EngineError> {
+pub(super) fn answer(core: &Services, answer: GateDecision) -> Result<GateReceipt, EngineError> {
     let GateDecision { ask, decision, reason, answers } = answer;
     let said = GateSaid { decision, reason, answers };
-    Ok(GateReceipt { answered: core.answer_gate(&ask, "owner".to_owned(), said)? })
+    Ok(GateReceipt { answered: answers::answer_gate(core, &ask, "owner".to_owned(), said)? })
 }
 
 /// Lets the gates judge a case, scripts and models too. Nothing is performed, and nothing follows a block.
-pub(super) async fn judge(core: &Arc<Core>, case: GateCase) -> Result<CaseVerdict, EngineError> {
+pub(super) async fn judge(core: &Arc<Services>, case: GateCase) -> Result<CaseVerdict, EngineError> {
     let session = match case.session {
-        Some(id) => core.session(id)?,
-        None => core.open_session(None, false, true, Surface::Local).await?,
+        Some(id) => core.sessions.get(id)?,
+        None => opening::open_session(core, None, false, true, Surface::Local).await?,
     };
-    let place = core.outside_turn(session).await?;
+    let place = place::outside_turn(core, session).await?;
     // A stopping engine waits for it as for a turn.
-    let _running = core.turns.token();
-    let cancel = core.stop_now.child_token();
+    let _running = core.life.turns.token();
+    let cancel = core.life.stop_now.child_token();
     let judged = match case.action {
         None => {
-            let ruled = place.judge_text(case.on, &case.text, &cancel).await?;
-            core.commit_for(&place.session, Batch::relaxed(ruled.ops)).await?;
+            let ruled = judging::judge_text(&place, case.on, &case.text, &cancel).await?;
+            core.journal.commit_for(&place.session.hub, Batch::relaxed(ruled.ops)).await?;
             ruled.judged
         }
         Some(action) => {
@@ -86,7 +86,7 @@ pub(super) async fn judge(core: &Arc<Core>, case: GateCase) -> Result<CaseVerdic
                 idempotent: true,
                 intent: "a case of the owner".to_owned(),
             };
-            place.judge_action(case.on, &prepared, case.arguments.as_ref(), &cancel).await?
+            judging::judge_action(&place, case.on, &prepared, case.arguments.as_ref(), &cancel).await?
         }
     };
     let verdict = judged.worst();

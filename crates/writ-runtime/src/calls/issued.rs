@@ -15,9 +15,9 @@ use writ_types::entry::{DenyReason, Fact};
 use writ_types::id::KeyId;
 use writ_types::unit::Timestamp;
 
-use crate::core::Core;
 use crate::error::{EngineError, KeysError};
 use crate::methods::params::{IssuedTaskKey, KeyPair, KeyToken, MintRequest, NarrowRequest};
+use crate::services::Services;
 
 /// Why a key is not made of what was handed in: for machines, and in words.
 struct Refused {
@@ -71,8 +71,8 @@ fn expired(what: &str) -> Refused {
 /// # Errors
 ///
 /// If it is none of this installation, or has ended.
-pub(super) async fn issued(core: &Core, KeyToken { token }: KeyToken) -> Result<NotedKey, EngineError> {
-    let now = core.valid_now();
+pub(super) async fn issued(core: &Services, KeyToken { token }: KeyToken) -> Result<NotedKey, EngineError> {
+    let now = core.journal.valid_now();
     let checked = base_in_force(core, &token, now)?;
     let base = told(core, "base key", checked).await?;
     let about = base.grants.limits.keys().cloned().collect::<Vec<_>>().join(", ");
@@ -95,10 +95,10 @@ pub(super) async fn issued(core: &Core, KeyToken { token }: KeyToken) -> Result<
 ///
 /// If the base key is not in force, or the document says what no task key may.
 pub(super) async fn mint(
-    core: &Core,
+    core: &Services,
     MintRequest { base, document }: MintRequest,
 ) -> Result<IssuedTaskKey, EngineError> {
-    let now = core.valid_now();
+    let now = core.journal.valid_now();
     let checked = base_in_force(core, &base, now)?.and_then(|claims| {
         let task = document::task(document).map_err(Refused::from);
         match task.and_then(|task| in_time(task.expires, now).map(|()| task)) {
@@ -108,9 +108,9 @@ pub(super) async fn mint(
     });
     let (claims, task) = told(core, "task key", checked).await?;
     let minted = TaskClaims {
-        key: core.ids.key(now),
+        key: core.journal.ids.key(now),
         base: claims.key,
-        session: core.ids.session(now),
+        session: core.journal.ids.session(now),
         not_before: now,
         expires_at: task.expires.min(claims.expires_at),
         grants: claims.grants,
@@ -126,11 +126,11 @@ pub(super) async fn mint(
 /// # Errors
 ///
 /// If the keys are not in force, or the copy would be more than they are.
-pub(super) async fn narrow(core: &Core, wanted: NarrowRequest) -> Result<IssuedTaskKey, EngineError> {
-    let now = core.valid_now();
+pub(super) async fn narrow(core: &Services, wanted: NarrowRequest) -> Result<IssuedTaskKey, EngineError> {
+    let now = core.journal.valid_now();
     let checked = pair_in_force(core, &wanted.base, &wanted.token, now)?;
     let narrowed = checked.and_then(|authority| {
-        match narrowed(authority.task(), wanted.document, core.ids.key(now), now) {
+        match narrowed(authority.task(), wanted.document, core.journal.ids.key(now), now) {
             Ok(copy) => Ok((authority.agent().to_owned(), copy)),
             Err(refused) => Err(refused.of(authority.agent())),
         }
@@ -157,10 +157,10 @@ fn narrowed(task: &TaskClaims, document: Value, key: KeyId, now: Timestamp) -> C
 ///
 /// If the keys are not in force, or it is a copy: that goes no further than what it is a copy of.
 pub(super) async fn renew(
-    core: &Core,
+    core: &Services,
     KeyPair { base, token }: KeyPair,
 ) -> Result<IssuedTaskKey, EngineError> {
-    let now = core.valid_now();
+    let now = core.journal.valid_now();
     let checked = pair_in_force(core, &base, &token, now)?;
     let renewed = checked.and_then(|authority| {
         let task = authority.task();
@@ -170,7 +170,8 @@ pub(super) async fn renew(
         }
         let lifetime = task.expires_at.since(task.not_before).min(TASK_KEY_TTL);
         let expires_at = now.plus(lifetime).min(authority.base().expires_at);
-        let renewed = TaskClaims { key: core.ids.key(now), not_before: now, expires_at, ..task.clone() };
+        let renewed =
+            TaskClaims { key: core.journal.ids.key(now), not_before: now, expires_at, ..task.clone() };
         Ok((authority.agent().to_owned(), renewed))
     });
     let (agent, renewed) = told(core, "renewed task key", renewed).await?;
@@ -182,10 +183,10 @@ pub(super) async fn renew(
 /// # Errors
 ///
 /// If the store cannot be read.
-pub(super) fn list(core: &Core, limit: usize) -> Result<Vec<GivenKey>, EngineError> {
+pub(super) fn list(core: &Services, limit: usize) -> Result<Vec<GivenKey>, EngineError> {
     let mut listed = Vec::new();
-    for key in core.store.issued_keys(core.valid_now(), limit)? {
-        let revoked = core.store.is_revoked(&key.id.to_string())?;
+    for key in core.journal.store.issued_keys(core.journal.valid_now(), limit)? {
+        let revoked = core.journal.store.is_revoked(&key.id.to_string())?;
         let IssuedKey { id, role, agent, about, expires_at, .. } = key;
         listed.push(GivenKey { key: id, role, agent, about, expires_at, revoked });
     }
@@ -194,8 +195,8 @@ pub(super) fn list(core: &Core, limit: usize) -> Result<Vec<GivenKey>, EngineErr
 
 type Checked<T> = Result<T, Refused>;
 
-fn base_in_force(core: &Core, token: &Token, now: Timestamp) -> Result<Checked<BaseClaims>, EngineError> {
-    let (base, ids) = match core.verifier.verify_base(token) {
+fn base_in_force(core: &Services, token: &Token, now: Timestamp) -> Result<Checked<BaseClaims>, EngineError> {
+    let (base, ids) = match core.keys.verifier.verify_base(token) {
         Ok(verified) => verified,
         Err(error) => return Ok(Err(error.into())),
     };
@@ -210,16 +211,16 @@ fn base_in_force(core: &Core, token: &Token, now: Timestamp) -> Result<Checked<B
 }
 
 fn pair_in_force(
-    core: &Core,
+    core: &Services,
     base: &Token,
     token: &Token,
     now: Timestamp,
 ) -> Result<Checked<Authority>, EngineError> {
-    let authority = match core.verifier.verify_pair(base, token) {
+    let authority = match core.keys.verifier.verify_pair(base, token) {
         Ok(verified) => verified,
         Err(error) => {
             // Whose base key it is can often be read.
-            let (refused, base) = (Refused::from(error), core.verifier.verify_base(base));
+            let (refused, base) = (Refused::from(error), core.keys.verifier.verify_base(base));
             return Ok(Err(match base {
                 Ok((base, _)) => refused.of(&base.agent),
                 Err(_) => refused,
@@ -237,9 +238,9 @@ fn pair_in_force(
     })
 }
 
-fn any_revoked(core: &Core, ids: &BTreeSet<String>) -> Result<bool, EngineError> {
+fn any_revoked(core: &Services, ids: &BTreeSet<String>) -> Result<bool, EngineError> {
     for id in ids {
-        if core.store.is_revoked(id)? {
+        if core.journal.store.is_revoked(id)? {
             return Ok(true);
         }
     }
@@ -258,7 +259,7 @@ fn in_time(expires: Timestamp, now: Timestamp) -> Checked<()> {
 }
 
 /// What was checked; a refusal leaves an entry, with the agent whose keys were handed in, if that could be read.
-async fn told<T>(core: &Core, what: &str, checked: Checked<T>) -> Result<T, EngineError> {
+async fn told<T>(core: &Services, what: &str, checked: Checked<T>) -> Result<T, EngineError> {
     let Refused { reason, text, agent } = match checked {
         Ok(checked) => return Ok(checked),
         Err(refused) => refused,
@@ -271,21 +272,21 @@ async fn told<T>(core: &Core, what: &str, checked: Checked<T>) -> Result<T, Engi
         text: agent.map_or_else(|| text.clone(), |agent| format!("agent {agent}: {text}")),
         outside: "the key is not valid here".to_owned(),
     };
-    core.store.commit(Batch::relaxed(vec![core.own_entry(fact)])).await?;
+    core.journal.store.commit(Batch::relaxed(vec![core.journal.own_entry(fact)])).await?;
     Err(KeysError::Refused { what: what.to_owned(), why: text }.into())
 }
 
 /// Signs a task key, notes it, and hands it out.
 async fn given(
-    core: &Core,
+    core: &Services,
     base: &Token,
     claims: TaskClaims,
     agent: &str,
     change: &str,
 ) -> Result<IssuedTaskKey, EngineError> {
-    let token = keys::mint_task(base, &claims, &core.keys.root, &core.keys.harness)?;
+    let token = keys::mint_task(base, &claims, &core.keys.held.root, &core.keys.held.harness)?;
     // What cannot be verified here is not handed out.
-    core.verifier.verify(&token)?;
+    core.keys.verifier.verify(&token)?;
     let about = claims.case.as_ref().map_or_else(String::new, |case| {
         format!("task {} for {} of {} by {}", case.task, case.case, case.customer, case.granted_by)
     });
@@ -309,9 +310,12 @@ async fn given(
 }
 
 /// Writes down that a key is given out: whose, for what, until when, and its hash; never itself.
-async fn note(core: &Core, key: IssuedKey, change: &str) -> Result<(), EngineError> {
+async fn note(core: &Services, key: IssuedKey, change: &str) -> Result<(), EngineError> {
     let grants = format!("agent {}: {}; until {}; sha256 {}", key.agent, key.about, key.expires_at, key.hash);
     let fact = Fact::Keyed { key: key.id, role: key.role.clone(), change: change.to_owned(), grants };
-    core.store.commit(Batch::synced(vec![core.own_entry(fact), Op::Keys(KeyOp::Issue(key))])).await?;
+    core.journal
+        .store
+        .commit(Batch::synced(vec![core.journal.own_entry(fact), Op::Keys(KeyOp::Issue(key))]))
+        .await?;
     Ok(())
 }

@@ -13,8 +13,8 @@ use writ_types::id::KeyId;
 use writ_types::unit::Timestamp;
 
 use super::{MAX_LISTED, issued};
-use crate::core::Core;
 use crate::error::{EngineError, KeysError};
+use crate::services::Services;
 use crate::session::{Interrupt, Session};
 
 /// The longest reason that is kept, in characters.
@@ -27,14 +27,14 @@ const CLOSED: &str = "its session was closed";
 /// # Errors
 ///
 /// If the store cannot be read.
-pub(super) fn list(core: &Core) -> Result<KeyList, EngineError> {
-    let now = core.valid_now();
-    let base = &core.keys.base_claims;
+pub(super) fn list(core: &Services) -> Result<KeyList, EngineError> {
+    let now = core.journal.valid_now();
+    let base = &core.keys.held.base_claims;
     let mut tasks = Vec::new();
     for (session, task) in held(core) {
         if tasks.len() < MAX_LISTED
             && now < task.expires_at
-            && !core.store.is_revoked(&task.key.to_string())?
+            && !core.journal.store.is_revoked(&task.key.to_string())?
         {
             tasks.push(TaskKey {
                 key: task.key,
@@ -45,16 +45,16 @@ pub(super) fn list(core: &Core) -> Result<KeyList, EngineError> {
             });
         }
     }
-    for plan in core.store.plans(None, now, MAX_LISTED)? {
+    for plan in core.journal.store.plans(None, now, MAX_LISTED)? {
         tasks.push(TaskKey {
             key: plan.key,
             session: plan.session,
             expires_at: plan.ends_at,
             grants: format!("the steps of plan {}", plan.ask),
-            running: core.acting.is_on(&plan.ask),
+            running: core.approved.acting.is_on(&plan.ask),
         });
     }
-    let revoked = core.store.is_revoked(&base.key.to_string())?;
+    let revoked = core.journal.store.is_revoked(&base.key.to_string())?;
     let base = BaseKey { key: base.key, agent: base.agent.clone(), expires_at: base.expires_at, revoked };
     Ok(KeyList { base, tasks, issued: issued::list(core, MAX_LISTED)? })
 }
@@ -66,15 +66,15 @@ pub(super) fn list(core: &Core) -> Result<KeyList, EngineError> {
 ///
 /// If it is no key that is known, or was revoked, or the store cannot be written.
 pub(super) async fn revoke(
-    core: &Core,
+    core: &Services,
     who: &Authenticated<()>,
     RevocationRequest { key, reason }: RevocationRequest,
 ) -> Result<Revocation, EngineError> {
-    let at = core.clock.now();
-    if core.store.is_revoked(&key.to_string())? {
+    let at = core.journal.clock.now();
+    if core.journal.store.is_revoked(&key.to_string())? {
         return Err(KeysError::Unknown(key).into());
     }
-    let (base, held) = (&core.keys.base_claims, held(core));
+    let (base, held) = (&core.keys.held.base_claims, held(core));
     let task = held.iter().find(|(_, task)| task.key == key);
     let (role, expires_at) = if key == base.key {
         ("base".to_owned(), base.expires_at)
@@ -92,7 +92,7 @@ pub(super) async fn revoke(
         affected.dedup_by_key(|session| session.id);
         affected
     };
-    let plan = core.store.plan_under(key)?;
+    let plan = core.journal.store.plan_under(key)?;
     let first = affected(held).first().map(|session| session.id);
     let reason: String = reason.chars().take(MAX_REASON_CHARS).collect();
     let grants = format!("by {}: {reason}", who.principal());
@@ -100,10 +100,10 @@ pub(super) async fn revoke(
     let session = if role == "task" { first } else { None };
     let entry = Entry { at, session, turn: None, turn_number: 0, fact };
     let revoke = Op::Revoke { id: key.to_string(), at, expires_at: Some(expires_at) };
-    core.store.commit(Batch::synced(vec![Op::Append(Box::new(entry)), revoke])).await?;
+    core.journal.store.commit(Batch::synced(vec![Op::Append(Box::new(entry)), revoke])).await?;
     // Written first: whatever begins from here on is refused, and what has begun is told to stop.
     if let Some(plan) = &plan {
-        core.acting.stop(&plan.ask);
+        core.approved.acting.stop(&plan.ask);
     }
     let affected = affected(self::held(core));
     let stopped = affected.iter().filter(|session| session.interrupt(None, Interrupt::Cancel));
@@ -114,20 +114,20 @@ pub(super) async fn revoke(
 
 /// The role of a key that was given out or of a standing order, and when it ends, if it is known. Whether it is over is not
 /// asked: a clock can be wrong, and what was revoked stays so.
-fn given_out(core: &Core, key: KeyId) -> Result<Option<(String, Timestamp)>, EngineError> {
-    if let Some(order) = core.store.standing_order(key)? {
+fn given_out(core: &Services, key: KeyId) -> Result<Option<(String, Timestamp)>, EngineError> {
+    if let Some(order) = core.journal.store.standing_order(key)? {
         return Ok(Some(("order".to_owned(), order.expires_at)));
     }
-    if let Some(plan) = core.store.plan_under(key)? {
+    if let Some(plan) = core.journal.store.plan_under(key)? {
         return Ok(Some(("plan".to_owned(), plan.ends_at)));
     }
-    let issued = core.store.issued_key(key)?;
+    let issued = core.journal.store.issued_key(key)?;
     Ok(issued.map(|issued| (issued.role, issued.expires_at)))
 }
 
 /// The task keys that sessions hold.
-fn held(core: &Core) -> Vec<(Arc<Session>, TaskClaims)> {
-    let sessions: Vec<Arc<Session>> = core.sessions().values().cloned().collect();
+fn held(core: &Services) -> Vec<(Arc<Session>, TaskClaims)> {
+    let sessions: Vec<Arc<Session>> = core.sessions.loaded().values().cloned().collect();
     let tasks = |session: Arc<Session>| {
         held_by(&session).into_iter().map(move |task| (Arc::clone(&session), task)).collect::<Vec<_>>()
     };
@@ -150,21 +150,21 @@ fn held_by(session: &Session) -> Vec<TaskClaims> {
 ///
 /// If the store cannot be read.
 pub(super) fn ends(
-    core: &Core,
+    core: &Services,
     session: &Session,
     now: Timestamp,
 ) -> Result<(Vec<Op>, Vec<PlanRow>), EngineError> {
-    let plans = core.store.plans(Some(session.id), now, MAX_READ_ROWS)?;
+    let plans = core.journal.store.plans(Some(session.id), now, MAX_READ_ROWS)?;
     let tasks = held_by(session).into_iter().map(|task| ("task", task.key, task.expires_at));
     let planned = plans.iter().map(|plan| ("plan", plan.key, plan.ends_at));
     let mut ops = Vec::new();
     for (role, key, expires_at) in tasks.chain(planned) {
         let id = key.to_string();
-        if now >= expires_at || core.store.is_revoked(&id)? {
+        if now >= expires_at || core.journal.store.is_revoked(&id)? {
             continue;
         }
         let (role, change, grants) = (role.to_owned(), "revoked".to_owned(), CLOSED.to_owned());
-        ops.push(core.entry(session.id, None, Fact::Keyed { key, role, change, grants }));
+        ops.push(core.journal.entry(session.id, None, Fact::Keyed { key, role, change, grants }));
         ops.push(Op::Revoke { id, at: now, expires_at: Some(expires_at) });
     }
     Ok((ops, plans))

@@ -13,8 +13,9 @@ use writ_types::entry::Fact;
 use writ_types::id::{AskId, EntrySeq};
 
 use super::{MAX_LISTED_BYTES, value};
-use crate::core::Core;
+use crate::erase;
 use crate::error::EngineError;
+use crate::services::Services;
 
 /// The most entries of one page.
 const MAX_ENTRIES: usize = 200;
@@ -28,7 +29,7 @@ const MAX_KIND_CHARS: usize = 64;
 const TELLING: [&str; 9] = ["argv", "path", "url", "model", "query", "text", "to", "name", "tool"];
 
 /// Lists a page of entries, newest first.
-pub(super) fn list(core: &Core, wanted: LedgerFilter) -> Result<LedgerPage, EngineError> {
+pub(super) fn list(core: &Services, wanted: LedgerFilter) -> Result<LedgerPage, EngineError> {
     if let Some(event) = wanted.event.as_deref().filter(|event| !Fact::EVENTS.contains(event)) {
         return Err(EngineError::NoEvent(event.chars().take(MAX_KIND_CHARS).collect()));
     }
@@ -43,7 +44,7 @@ pub(super) fn list(core: &Core, wanted: LedgerFilter) -> Result<LedgerPage, Engi
     };
     let mut bytes = 0_usize;
     let mut entries = Vec::new();
-    for row in core.store.ledger_search(&query)? {
+    for row in core.journal.store.ledger_search(&query)? {
         let entry = entry(&row);
         bytes = bytes.saturating_add(value(&entry)?.to_string().len());
         // At least one, so that a reader who continues from the last one advances.
@@ -52,12 +53,12 @@ pub(super) fn list(core: &Core, wanted: LedgerFilter) -> Result<LedgerPage, Engi
         }
         entries.push(entry);
     }
-    Ok(LedgerPage { entries, size: core.store.ledger_size()? })
+    Ok(LedgerPage { entries, size: core.journal.store.ledger_size()? })
 }
 
 /// Proves that an entry is in the ledger.
-pub(super) fn proof(core: &Core, name: EntryName) -> Result<EntryProof, EngineError> {
-    let proof = core.store.ledger_proof(check_entry(core, name)?)?;
+pub(super) fn proof(core: &Services, name: EntryName) -> Result<EntryProof, EngineError> {
+    let proof = core.journal.store.ledger_proof(check_entry(core, name)?)?;
     Ok(EntryProof {
         seq: proof.seq,
         at: proof.at,
@@ -75,13 +76,13 @@ pub(super) fn proof(core: &Core, name: EntryName) -> Result<EntryProof, EngineEr
 }
 
 /// Shows what an entry rests on; nothing if it has no label.
-pub(super) fn rests_on(core: &Core, name: EntryName) -> Result<Provenance, EngineError> {
-    Ok(provenance(core.store.entry_rests_on(check_entry(core, name)?)?))
+pub(super) fn rests_on(core: &Services, name: EntryName) -> Result<Provenance, EngineError> {
+    Ok(provenance(core.journal.store.entry_rests_on(check_entry(core, name)?)?))
 }
 
 /// Shows what an ask rests on.
-pub(super) fn ask_rests_on(core: &Core, ask: AskId) -> Result<Provenance, EngineError> {
-    Ok(provenance(core.store.ask_rests_on(&ask)?.ok_or(EngineError::NoAsk(ask))?))
+pub(super) fn ask_rests_on(core: &Services, ask: AskId) -> Result<Provenance, EngineError> {
+    Ok(provenance(core.journal.store.ask_rests_on(&ask)?.ok_or(EngineError::NoAsk(ask))?))
 }
 
 /// Escapes the names of sources: what was read may have any name.
@@ -104,16 +105,16 @@ fn provenance(found: RestsOn) -> Provenance {
     Provenance { rests_on: rests_on.collect(), more: found.more }
 }
 
-fn check_entry(core: &Core, EntryName { seq }: EntryName) -> Result<EntrySeq, EngineError> {
-    if seq.0 >= core.store.ledger_size()? {
+fn check_entry(core: &Services, EntryName { seq }: EntryName) -> Result<EntrySeq, EngineError> {
+    if seq.0 >= core.journal.store.ledger_size()? {
         return Err(EngineError::NoEntry(seq));
     }
     Ok(seq)
 }
 
 /// Erases payloads of entries for the owner.
-pub(super) async fn erase(core: &Core, wanted: ErasureRequest) -> Result<Erasure, EngineError> {
-    Ok(Erasure { erased: core.erase(wanted.entries, "owner", &wanted.reason).await? })
+pub(super) async fn erase(core: &Services, wanted: ErasureRequest) -> Result<Erasure, EngineError> {
+    Ok(Erasure { erased: erase::erase(core, wanted.entries, "owner", &wanted.reason).await? })
 }
 
 fn entry(row: &LedgerRow) -> LedgerEntry {

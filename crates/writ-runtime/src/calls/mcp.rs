@@ -9,26 +9,29 @@ use writ_types::digest::Digest;
 use writ_types::entry::Fact;
 
 use super::MAX_LISTED_BYTES;
-use crate::core::Core;
 use crate::engine::Surface;
 use crate::error::EngineError;
+use crate::mcp::start;
 use crate::methods::params::{ProbeRequest, ProbedServer, ReloadRequest, ReloadedServers, ServerPins};
 use crate::servers::Server;
+use crate::services::Services;
+use crate::{opening, place};
 
 /// The most remarks about what is not offered.
 const MAX_REMARKS: usize = 1_000;
 
 /// Starts a server in a session of its own, lists its tools as it describes them, and ends it.
-pub(super) async fn probe(core: &Arc<Core>, wanted: ProbeRequest) -> Result<ProbedServer, EngineError> {
+pub(super) async fn probe(core: &Arc<Services>, wanted: ProbeRequest) -> Result<ProbedServer, EngineError> {
     let wrong = |why: String| EngineError::Params { method: "mcp.probe".to_owned(), why };
     wanted.spec.check().map_err(|error| wrong(error.to_string()))?;
-    let session = core.open_session(None, false, false, Surface::Local).await?;
-    let place = core.outside_turn(session).await?;
+    let session = opening::open_session(core, None, false, false, Surface::Local).await?;
+    let place = place::outside_turn(core, session).await?;
     // A stopping engine waits for it as for a turn.
-    let _running = core.turns.token();
+    let _running = core.life.turns.token();
     let server = Server { name: wanted.name, spec: wanted.spec, pins: Pins::default() };
-    let listing =
-        core.try_server(&place, &server).await?.map_err(|report| EngineError::Server(Box::new(report)))?;
+    let listing = start::try_server(core, &place, &server)
+        .await?
+        .map_err(|report| EngineError::Server(Box::new(report)))?;
     let listed = serde_json::to_string(&listing.tools).map_err(|error| wrong(error.to_string()))?;
     if listed.len() > MAX_LISTED_BYTES {
         return Err(wrong(format!("its tools take more than {MAX_LISTED_BYTES} bytes to describe")));
@@ -37,7 +40,7 @@ pub(super) async fn probe(core: &Arc<Core>, wanted: ProbeRequest) -> Result<Prob
 }
 
 /// Reads the owner's files again, and records the servers in force if they have changed. The answer names what is not offered.
-pub(super) async fn reload(core: &Core, wanted: &ReloadRequest) -> Result<ReloadedServers, EngineError> {
+pub(super) async fn reload(core: &Services, wanted: &ReloadRequest) -> Result<ReloadedServers, EngineError> {
     let failed = |report| EngineError::Server(Box::new(report));
     let is_changed = core.servers.reload().map_err(failed)?;
     if let Some(name) = &wanted.trusted {
@@ -57,14 +60,17 @@ pub(super) async fn reload(core: &Core, wanted: &ReloadRequest) -> Result<Reload
         format!("servers of tools: {}", summary.join(", "))
     };
     if is_changed {
-        let fact = Fact::PolicyChanged { policy: core.rules.digest(), summary };
-        core.store.commit(writ_store::batch::Batch::synced(vec![core.own_entry(fact)])).await?;
+        let fact = Fact::PolicyChanged { policy: core.rules.in_force.digest(), summary };
+        core.journal
+            .store
+            .commit(writ_store::batch::Batch::synced(vec![core.journal.own_entry(fact)]))
+            .await?;
     }
     Ok(ReloadedServers { servers: listed, left_out: left_out(core) })
 }
 
 /// The trusted tools that models are not told of, each with why.
-fn left_out(core: &Core) -> Vec<String> {
+fn left_out(core: &Services) -> Vec<String> {
     let registry = core.servers.registry();
     let allow = registry.allow_list(&core.config.tools, EmptyMeans::All);
     let no_room = allow.map(|allow| registry.without_room(&allow).into_iter().map(str::to_owned).collect());

@@ -10,12 +10,12 @@ use writ_types::entry::Fact;
 use writ_types::taint::Taint;
 
 use super::MAX_LISTED;
-use crate::core::Core;
 use crate::error::EngineError;
+use crate::services::Services;
 
-pub(super) fn search(core: &Core, search: &MemoryQuery) -> Result<MemoryHits, EngineError> {
+pub(super) fn search(core: &Services, search: &MemoryQuery) -> Result<MemoryHits, EngineError> {
     let limit = search.limit.min(MAX_LISTED);
-    let hits = core.store.search_memory(&search.query, None, Secrets::Told, limit)?;
+    let hits = core.journal.store.search_memory(&search.query, None, Secrets::Told, limit)?;
     let hits = hits.into_iter().map(|hit| FoundMemory {
         id: hit.memory.id,
         text: hit.memory.item.text,
@@ -31,15 +31,15 @@ pub(super) fn search(core: &Core, search: &MemoryQuery) -> Result<MemoryHits, En
 }
 
 /// Stores a memory of the owner, which is verified from the start.
-pub(super) async fn add(core: &Core, add: NewFact) -> Result<MemoryName, EngineError> {
+pub(super) async fn add(core: &Services, add: NewFact) -> Result<MemoryName, EngineError> {
     if add.text.trim().is_empty() {
         let why = "the text is empty".to_owned();
         return Err(EngineError::Params { method: "memory.add".to_owned(), why });
     }
-    let now = core.clock.now();
-    let id = core.ids.memory(now);
+    let now = core.journal.clock.now();
+    let id = core.journal.ids.memory(now);
     let item = Remember {
-        text: core.redactor.mask(&add.text).into_owned(),
+        text: core.journal.redactor.mask(&add.text).into_owned(),
         memory_kind: add.kind,
         trust: MemoryTrust::Verified,
         taint: Taint::Owner,
@@ -53,13 +53,13 @@ pub(super) async fn add(core: &Core, add: NewFact) -> Result<MemoryName, EngineE
         taint: item.taint,
         text: Digest::of(item.text.as_bytes()),
     };
-    let ops = vec![core.own_entry(fact), Op::Remember(Box::new(NewMemory { id, item, at: now }))];
-    core.store.commit(Batch::synced(ops)).await?;
+    let ops = vec![core.journal.own_entry(fact), Op::Remember(Box::new(NewMemory { id, item, at: now }))];
+    core.journal.store.commit(Batch::synced(ops)).await?;
     Ok(MemoryName { id })
 }
 
-pub(super) async fn forget(core: &Core, forget: MemoryName) -> Result<MemoryName, EngineError> {
-    let Some(memory) = core.store.memory(forget.id)? else {
+pub(super) async fn forget(core: &Services, forget: MemoryName) -> Result<MemoryName, EngineError> {
+    let Some(memory) = core.journal.store.memory(forget.id)? else {
         let why = format!("there is no memory {}", forget.id);
         return Err(EngineError::Params { method: "memory.forget".to_owned(), why });
     };
@@ -70,7 +70,7 @@ pub(super) async fn forget(core: &Core, forget: MemoryName) -> Result<MemoryName
         taint: memory.item.taint,
         text: Digest::of(memory.item.text.as_bytes()),
     };
-    let ops = vec![core.own_entry(fact), Op::Forget { memory: forget.id }];
-    core.store.commit(Batch::synced(ops)).await?;
+    let ops = vec![core.journal.own_entry(fact), Op::Forget { memory: forget.id }];
+    core.journal.store.commit(Batch::synced(ops)).await?;
     Ok(forget)
 }

@@ -9,18 +9,19 @@ use writ_types::api::session::SessionName;
 use writ_types::error::{Exit, Report, ToReport as _};
 
 use super::sessions;
-use crate::core::Core;
 use crate::engine::Surface;
 use crate::error::EngineError;
 use crate::model::try_model;
+use crate::services::Services;
+use crate::{opening, place};
 
-fn models(core: &Core) -> Result<&Models, EngineError> {
-    core.models.as_ref().ok_or(EngineError::NoModel)
+fn models(core: &Services) -> Result<&Models, EngineError> {
+    core.outside.models.as_ref().ok_or(EngineError::NoModel)
 }
 
 /// Lists the models of the configuration.
-pub(super) fn list(core: &Core) -> Result<ModelList, EngineError> {
-    let (models, now) = (models(core)?, core.clock.now());
+pub(super) fn list(core: &Services) -> Result<ModelList, EngineError> {
+    let (models, now) = (models(core)?, core.journal.clock.now());
     let listed = models
         .routes()
         .all()
@@ -43,7 +44,7 @@ pub(super) fn list(core: &Core) -> Result<ModelList, EngineError> {
 }
 
 /// Tries a model in a session of its own, which is closed afterwards.
-pub(super) async fn test(core: &Arc<Core>, wanted: ModelName) -> Result<Value, EngineError> {
+pub(super) async fn test(core: &Arc<Services>, wanted: ModelName) -> Result<Value, EngineError> {
     let models = models(core)?;
     let route = match &wanted.model {
         Some(name) => models.routes().find(name).map_err(|error| {
@@ -52,12 +53,12 @@ pub(super) async fn test(core: &Arc<Core>, wanted: ModelName) -> Result<Value, E
         })?,
         None => models.routes().route(ModelRole::Executor).clone(),
     };
-    let session = core.open_session(None, false, true, Surface::Local).await?;
+    let session = opening::open_session(core, None, false, true, Surface::Local).await?;
     let id = session.id;
-    let place = core.outside_turn(Arc::clone(&session)).await?;
+    let place = place::outside_turn(core, Arc::clone(&session)).await?;
     // A stopping engine waits for it as for a turn.
-    let running = core.turns.token();
-    let cancel = core.stop_now.child_token();
+    let running = core.life.turns.token();
+    let cancel = core.life.stop_now.child_token();
     let trial = try_model(place, models, &route, &cancel).await;
     drop(running);
     sessions::close(core, SessionName { session: id }).await?;

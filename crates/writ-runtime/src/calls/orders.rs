@@ -10,10 +10,11 @@ use writ_types::digest::Digest;
 use writ_types::entry::Fact;
 
 use super::MAX_LISTED;
-use crate::core::Core;
 use crate::error::{EngineError, KeysError};
 use crate::methods::params::OrderRequest;
+use crate::opening;
 use crate::orders::session_of;
+use crate::services::Services;
 
 /// Stores an order.
 ///
@@ -21,18 +22,18 @@ use crate::orders::session_of;
 ///
 /// If it is not in force, grants more than a session does, or there is one with its id.
 pub(super) async fn issue(
-    core: &Core,
+    core: &Services,
     OrderRequest { token }: OrderRequest,
 ) -> Result<StoredOrder, EngineError> {
-    let (at, now) = (core.clock.now(), core.valid_now());
+    let (at, now) = (core.journal.clock.now(), core.journal.valid_now());
     let id = token.claims.order;
     let facts = OrderFacts {
         installation: core.config.installation,
         epoch: core.config.epoch,
         seen_at: now,
-        revoked: core.store.is_revoked(&id.to_string())?,
+        revoked: core.journal.store.is_revoked(&id.to_string())?,
     };
-    let order = order::verify(&token, &facts, &core.approvers()?, now)?;
+    let order = order::verify(&token, &facts, &core.keys.approvers()?, now)?;
     let claims = order.claims();
     order::narrowed(&claims.capabilities, &crate::session::widest(claims.project.as_deref()))?;
     let text = serde_json::to_string(&token)
@@ -44,7 +45,10 @@ pub(super) async fn issue(
         grants: format!("{}; sha256 {}", claims.lines().join("; "), Digest::of(text.as_bytes())),
     };
     let kept = StandingOrder { id, token: text, expires_at: claims.expires_at, seen_at: at };
-    core.store.commit(Batch::synced(vec![core.own_entry(fact), Op::Keys(KeyOp::Keep(kept))])).await?;
+    core.journal
+        .store
+        .commit(Batch::synced(vec![core.journal.own_entry(fact), Op::Keys(KeyOp::Keep(kept))]))
+        .await?;
     Ok(StoredOrder { order: id, name: claims.name.clone(), expires_at: claims.expires_at.to_string() })
 }
 
@@ -54,16 +58,16 @@ pub(super) async fn issue(
 ///
 /// If the order is not in force, its session was closed, or its folder cannot be used.
 pub(super) async fn open(
-    core: &Arc<Core>,
+    core: &Arc<Services>,
     OrderName { order: id }: OrderName,
 ) -> Result<OrderSession, EngineError> {
-    let order = core.order_in_force(id)?;
+    let order = core.keys.order_in_force(id)?;
     // Two that begin at once mean the same session.
-    let _opening = core.opening.lock().await;
+    let _opening = core.sessions.opening.lock().await;
     let session = session_of(id)?;
-    let session = match core.store.session(session)? {
-        Some(_) => core.open_one(session)?,
-        None => core.open_under(&order).await?,
+    let session = match core.journal.store.session(session)? {
+        Some(_) => core.sessions.open_one(session)?,
+        None => opening::open_under(core, &order).await?,
     };
     Ok(OrderSession { session: session.id, order: id })
 }
@@ -73,16 +77,16 @@ pub(super) async fn open(
 /// # Errors
 ///
 /// If the store cannot be read.
-pub(super) fn list(core: &Core) -> Result<OrderList, EngineError> {
+pub(super) fn list(core: &Services) -> Result<OrderList, EngineError> {
     let mut listed = Vec::new();
-    for kept in core.store.standing_orders(MAX_LISTED)? {
-        let state = match core.order_in_force(kept.id) {
+    for kept in core.journal.store.standing_orders(MAX_LISTED)? {
+        let state = match core.keys.order_in_force(kept.id) {
             Ok(_) => "in force".to_owned(),
             Err(EngineError::Keys(KeysError::Order(why))) => why.to_string(),
             Err(other) => return Err(other),
         };
         let Ok(OrderToken { claims, .. }) = serde_json::from_str(&kept.token) else { continue };
-        let turns = core.store.session(session_of(kept.id)?)?.map_or(0, |row| row.turn_number);
+        let turns = core.journal.store.session(session_of(kept.id)?)?.map_or(0, |row| row.turn_number);
         listed.push(OrderSummary {
             order: kept.id,
             name: claims.name,

@@ -12,25 +12,29 @@ use writ_types::id::SessionId;
 use writ_types::unit::MicroUsd;
 
 use super::{MAX_LISTED, keys};
-use crate::core::Core;
 use crate::error::EngineError;
+use crate::services::Services;
 use crate::session::{CLOSED_AT, Session};
+use crate::{budget, closing};
 
 /// The most waiting messages that are named; the queue of a session is bounded, too.
 const MAX_WAITING: usize = 1_000;
 
 /// Lists all sessions, the one that was used last first.
-pub(super) fn list(core: &Core) -> Result<SessionList, EngineError> {
-    let rows = core.store.sessions(MAX_LISTED)?;
+pub(super) fn list(core: &Services) -> Result<SessionList, EngineError> {
+    let rows = core.journal.store.sessions(MAX_LISTED)?;
     let sessions: Result<Vec<_>, EngineError> = rows.iter().map(|row| summary(core, row)).collect();
     Ok(SessionList { sessions: sessions? })
 }
 
 /// Shows one session, with the entries of its messages that wait for a turn.
-pub(super) fn show(core: &Core, SessionName { session }: SessionName) -> Result<SessionDetails, EngineError> {
-    let row = core.store.session(session)?.ok_or(EngineError::NoSession(session))?;
+pub(super) fn show(
+    core: &Services,
+    SessionName { session }: SessionName,
+) -> Result<SessionDetails, EngineError> {
+    let row = core.journal.store.session(session)?.ok_or(EngineError::NoSession(session))?;
     let summary = summary(core, &row)?;
-    let waiting = core.store.pending_for_session(session)?;
+    let waiting = core.journal.store.pending_for_session(session)?;
     let waiting = waiting.iter().take(MAX_WAITING).map(|message| message.entry).collect();
     Ok(SessionDetails { summary, waiting })
 }
@@ -38,17 +42,17 @@ pub(super) fn show(core: &Core, SessionName { session }: SessionName) -> Result<
 /// Closes a session. Its history stays, but it cannot be joined. Its turn is stopped, its waiting messages end, and its task
 /// keys are revoked. A closed session of which something is left is closed again.
 pub(super) async fn close(
-    core: &Arc<Core>,
+    core: &Arc<Services>,
     SessionName { session }: SessionName,
 ) -> Result<SessionClosing, EngineError> {
     let closing = Arc::clone(core);
     // A task of its own: the session is closed completely even if the caller disconnects.
-    let closed = core.turns.spawn(async move { close_now(&closing, session).await });
+    let closed = core.life.turns.spawn(async move { close_now(&closing, session).await });
     closed.await.unwrap_or_else(|error| Err(EngineError::Machine(error.to_string())))
 }
 
-async fn close_now(core: &Core, id: SessionId) -> Result<SessionClosing, EngineError> {
-    let session = core.session(id)?;
+async fn close_now(core: &Services, id: SessionId) -> Result<SessionClosing, EngineError> {
+    let session = core.sessions.get(id)?;
     let again = std::mem::replace(&mut session.state().closed, true);
     let written = written(core, &session, again).await;
     if written.is_err() {
@@ -60,12 +64,12 @@ async fn close_now(core: &Core, id: SessionId) -> Result<SessionClosing, EngineE
     let over = session.state().over.clone();
     over.cancel();
     for plan in &plans {
-        core.acting.stop(&plan.ask);
+        core.approved.acting.stop(&plan.ask);
     }
     session.stop_turn().await;
-    core.end_rest(&session).await?;
+    closing::end_rest(core, &session).await?;
     if !again {
-        core.tell_of_session(&session, HookEvent::SessionClosed).await?;
+        core.gates.tell_of_session(&session, HookEvent::SessionClosed).await?;
     }
     Ok(SessionClosing { session: session.id, closed_at: closed_at.as_str().unwrap_or_default().to_owned() })
 }
@@ -76,26 +80,30 @@ async fn close_now(core: &Core, id: SessionId) -> Result<SessionClosing, EngineE
 /// # Errors
 ///
 /// If it was closed before and nothing is left of it, or the store cannot be read or written.
-async fn written(core: &Core, session: &Session, again: bool) -> Result<(Value, Vec<PlanRow>), EngineError> {
-    let now = core.clock.now();
+async fn written(
+    core: &Services,
+    session: &Session,
+    again: bool,
+) -> Result<(Value, Vec<PlanRow>), EngineError> {
+    let now = core.journal.clock.now();
     let (mut ops, plans) = keys::ends(core, session, now)?;
-    if again && ops.is_empty() && !core.waits(session)? {
+    if again && ops.is_empty() && !closing::waits(core, session)? {
         return Err(EngineError::SessionClosed(session.id));
     }
-    let row = core.store.session(session.id)?.ok_or(EngineError::NoSession(session.id))?;
+    let row = core.journal.store.session(session.id)?.ok_or(EngineError::NoSession(session.id))?;
     let before = row.metadata.get(CLOSED_AT).cloned();
     let closed_at = before.unwrap_or_else(|| Value::from(now.to_string()));
     let value = Some(closed_at.clone());
     ops.push(Op::SetSessionMetadata { session: session.id, key: CLOSED_AT.to_owned(), value });
     ops.push(Op::DropResults(session.id));
     ops.push(Op::RevokeUnused(session.id));
-    core.store.commit(Batch::synced(ops)).await?;
+    core.journal.store.commit(Batch::synced(ops)).await?;
     Ok((closed_at, plans))
 }
 
-fn summary(core: &Core, row: &Row) -> Result<SessionSummary, EngineError> {
-    let session = core.session(row.id)?;
-    let spent = core.spent(&session, MicroUsd::ZERO, &[])?;
+fn summary(core: &Services, row: &Row) -> Result<SessionSummary, EngineError> {
+    let session = core.sessions.get(row.id)?;
+    let spent = budget::spent(core, &session, MicroUsd::ZERO, &[])?;
     let running = session.state().running.as_ref().map(|running| running.turn);
     Ok(SessionSummary {
         session: row.id,
@@ -110,7 +118,7 @@ fn summary(core: &Core, row: &Row) -> Result<SessionSummary, EngineError> {
         updated_at: row.updated_at.to_string(),
         closed_at: row.metadata.get(CLOSED_AT).and_then(Value::as_str).map(str::to_owned),
         tokens: spent.session_tokens,
-        limit: core.limits_of(Some(&session)).max_tokens_per_session,
+        limit: core.keys.limits_of(Some(&session)).max_tokens_per_session,
         order: session.terms.order.as_ref().map(|order| order.id),
     })
 }

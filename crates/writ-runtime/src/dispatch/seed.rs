@@ -19,23 +19,25 @@ use writ_types::id::TurnId;
 use writ_types::taint::Label;
 use writ_types::unit::MicroUsd;
 
-use crate::act::{Place, ROLES};
-use crate::core::Core;
 use crate::error::EngineError;
+use crate::history::read_history;
 use crate::model::secrets;
+use crate::place::{Place, ROLES};
+use crate::services::Services;
 use crate::session::{Interrupt, MAX_INTERRUPTS, Session};
+use crate::{budget, subscriptions};
 
 /// How many memories about the owner are pinned.
 const PROFILE_LIMIT: usize = 8;
 
 /// The settings of a turn: narrowed to what its model takes, as far as that is known. Where the system texts alone would not
 /// fit, the model is asked all the same: its server may have been started again with more room.
-pub(super) fn settings(core: &Core, seed: &ContextSeed) -> Config {
+pub(super) fn settings(core: &Services, seed: &ContextSeed) -> Config {
     let config = &core.config.agent_config;
-    let room = core
-        .models
-        .as_ref()
-        .and_then(|models| models.room(models.routes().route(ModelRole::Executor), core.clock.now()));
+    let room =
+        core.outside.models.as_ref().and_then(|models| {
+            models.room(models.routes().route(ModelRole::Executor), core.journal.clock.now())
+        });
     let narrowed = room.map(|room| config.narrowed(room));
     let fits = |narrow: &Config| context::system_tokens(seed) <= narrow.context.system_max;
     narrowed.filter(fits).unwrap_or_else(|| config.clone())
@@ -43,7 +45,7 @@ pub(super) fn settings(core: &Core, seed: &ContextSeed) -> Config {
 
 /// What the session keeps in the context, as it is now, and what came meanwhile: that is for the turn to hear.
 pub(super) async fn kept(
-    core: &Arc<Core>,
+    core: &Arc<Services>,
     session: &Arc<Session>,
     (turn, number): (TurnId, u64),
     authority: &Arc<Authority>,
@@ -55,7 +57,7 @@ pub(super) async fn kept(
         return Ok((Vec::new(), heard));
     }
     // They are read with the turn's key.
-    core.store.commit(Batch::relaxed(std::mem::take(keyed))).await?;
+    core.journal.store.commit(Batch::relaxed(std::mem::take(keyed))).await?;
     let place = Place {
         core: Arc::clone(core),
         session: Arc::clone(session),
@@ -63,10 +65,10 @@ pub(super) async fn kept(
         number,
         authority: Arc::clone(authority),
         origins: None,
-        spent: core.spent(session, MicroUsd::ZERO, &[])?,
+        spent: budget::spent(core, session, MicroUsd::ZERO, &[])?,
     };
-    let cancel = core.stop_now.child_token();
-    let mut reading = pin!(place.materialize(&cancel));
+    let cancel = core.life.stop_now.child_token();
+    let mut reading = pin!(subscriptions::materialize(&place, &cancel));
     loop {
         tokio::select! {
             biased;
@@ -83,18 +85,19 @@ pub(super) async fn kept(
 
 /// What the model is to know besides the message, and the history apart from it.
 pub(super) fn seed(
-    core: &Core,
+    core: &Services,
     session: &Session,
     spent: &Spent,
 ) -> Result<(ContextSeed, Vec<Arc<ChatMessage>>), EngineError> {
     let tools = core.servers.registry();
     let allow = tools.allow_list(&core.config.tools, EmptyMeans::All);
-    let allow = core.offered(session, allow.unwrap_or(AllowList::Only(Default::default())));
-    let (history, history_rows) = core.history(session.id)?;
+    let allow = core.gates.offered(session, allow.unwrap_or(AllowList::Only(Default::default())));
+    let (history, history_rows) =
+        read_history((&core.journal.store, &core.histories), session.id, core.config.max_chronicle_entries)?;
     // What is put before the model by itself is recalled, too.
     let recalls = session.grants().kinds.contains_key(&ActionKind::Recall);
     let limit = if recalls { PROFILE_LIMIT } else { 0 };
-    let profile = core.store.memories_of_kind(MemoryKind::Profile, secrets(core), limit)?;
+    let profile = core.journal.store.memories_of_kind(MemoryKind::Profile, secrets(core), limit)?;
     let state = session.state();
     let seed = ContextSeed {
         system: core.config.system.clone(),
@@ -116,7 +119,7 @@ pub(super) fn seed(
         profile: core.config.agent_config.context.default_profile.clone(),
         budget: BudgetSeed {
             used: spent.session_tokens,
-            limit: core.limits_of(Some(session)).max_tokens_per_session,
+            limit: core.keys.limits_of(Some(session)).max_tokens_per_session,
             given: state.budget_note,
         },
     };
@@ -124,8 +127,8 @@ pub(super) fn seed(
 }
 
 /// When and where a turn takes place: the date, the time zone and the work folder.
-fn setting(core: &Core, session: &Session) -> String {
-    let now = core.config.time_zone.moment(core.clock.now());
+fn setting(core: &Services, session: &Session) -> String {
+    let now = core.config.time_zone.moment(core.journal.clock.now());
     let folder = session
         .project()
         .map(writ_policy::show::escape_line)
@@ -135,8 +138,8 @@ fn setting(core: &Core, session: &Session) -> String {
 
 /// A session that has used up its tokens gets a fresh allocation with its owner's next message, unless the day's
 /// tokens are used up too. What was spent by now.
-pub(super) async fn renew_budget(core: &Core, session: &Session) -> Result<Spent, EngineError> {
-    let spent = core.spent(session, MicroUsd::ZERO, &[])?;
+pub(super) async fn renew_budget(core: &Services, session: &Session) -> Result<Spent, EngineError> {
+    let spent = budget::spent(core, session, MicroUsd::ZERO, &[])?;
     let limits = &core.config.budget;
     // An order's tokens are for all of its turns.
     let renewed = session.terms.order.is_none();
@@ -146,16 +149,16 @@ pub(super) async fn renew_budget(core: &Core, session: &Session) -> Result<Spent
     {
         return Ok(spent);
     }
-    let base = core.store.session_usage(session.id)?.usage.total();
+    let base = core.journal.store.session_usage(session.id)?.usage.total();
     let op = Op::SetSessionMetadata {
         session: session.id,
         key: "budget_base".to_owned(),
         value: Some(base.get().into()),
     };
-    core.store.commit(Batch::relaxed(vec![op])).await?;
+    core.journal.store.commit(Batch::relaxed(vec![op])).await?;
     let mut state = session.state();
     state.budget_base = base;
     state.budget_note = None;
     drop(state);
-    core.spent(session, MicroUsd::ZERO, &[])
+    budget::spent(core, session, MicroUsd::ZERO, &[])
 }

@@ -16,8 +16,8 @@ use writ_types::taint::Label;
 
 use super::{Drive, Watched};
 use crate::error::EngineError;
-use crate::project;
 use crate::session::{Interrupt, MAX_INTERRUPTS};
+use crate::{project, subscriptions};
 
 impl Drive {
     /// Applies what a step has changed; a person may stop the turn while that waits for others who use the folder.
@@ -35,7 +35,7 @@ impl Drive {
     /// not wait any longer for others who use the folder. `None`: the engine stops.
     async fn bring_out(&mut self, finish: &Finish) -> Result<Option<(Exit, Vec<String>)>, EngineError> {
         let (cancel, place) = (CancellationToken::new(), self.place().await?);
-        let stop = self.core.stop_now.clone();
+        let stop = self.core.life.stop_now.clone();
         if finish.status == Status::Cancelled || self.stop_wanted {
             // Whoever has stopped the turn does not wait for anybody.
             cancel.cancel();
@@ -77,19 +77,19 @@ impl Drive {
             }
             false => (finish.exit, Vec::new()),
         };
-        let now = self.core.clock.now();
+        let now = self.core.journal.clock.now();
         let (text, label) = self.reply.take().unwrap_or_else(|| (String::new(), finish.label.clone()));
         let (leased, fence) = (self.lease.message.record.message, self.lease.fence);
         let (phase, state) = phase_of(finish.status);
         let absorbed: Vec<MessageId> = finish.answers.iter().copied().filter(|id| *id != leased).collect();
         let mut answers = vec![self.lease.message.client_id.clone()];
-        answers.extend(self.core.store.client_ids(&absorbed)?);
+        answers.extend(self.core.journal.store.client_ids(&absorbed)?);
         let held = std::mem::take(&mut self.held);
         let mut ops = held.clone();
         ops.extend(said.into_iter().map(|text| project::status(self.session.id, text)));
         let referring = [self.lease.message.text.as_str(), &text];
         let session = Arc::clone(&self.session);
-        let renewal = self.core.renewal(&session, self.number, &referring);
+        let renewal = subscriptions::renewal(&session, self.number, &referring);
         ops.extend(renewal.as_ref().map(|renewal| renewal.op.clone()));
         ops.push(self.last_word(text, label, exit, answers));
         ops.push(self.fact(Fact::Phase { phase, reason: format!("{:?}", finish.status).to_lowercase() }));
@@ -111,7 +111,7 @@ impl Drive {
         ops.push(Op::AckMessage { message: leased, fence });
         ops.push(Op::CloseTurn { turn: self.turn, at: now, state: state.to_owned() });
         self.session.state().budget_note = finish.budget_note;
-        let done = self.core.commit_for(&self.session, Batch::synced(ops)).await;
+        let done = self.core.journal.commit_for(&self.session.hub, Batch::synced(ops)).await;
         if let Err(error) = done {
             // What the turn has taken and spent is not lost with its end: it is written once this is told.
             self.held = held;
@@ -130,7 +130,7 @@ impl Drive {
         let from = self.lease.message.entry;
         let taint = label.taint;
         let entry = Entry {
-            at: self.core.clock.now(),
+            at: self.core.journal.clock.now(),
             session: Some(self.session.id),
             turn: Some(self.turn),
             turn_number: self.number,

@@ -14,7 +14,7 @@ use writ_types::unit::MicroUsd;
 
 use super::{Drive, Watched};
 use crate::error::EngineError;
-use crate::gates::Ruled;
+use crate::judging::{self, Ruled};
 use crate::session::{GateAnswer, WaitingGate, resolved};
 use crate::trace;
 
@@ -34,7 +34,7 @@ impl Drive {
     /// Lets the gates judge a text; says whether the turn goes on: not when the engine stops.
     pub(super) async fn judge(&mut self, point: GatePoint, text: String) -> Result<bool, EngineError> {
         let Some(Ruled { judged, mut ops, cost }) = self.ruled(point, &text).await? else {
-            return Ok(!self.core.stop_now.is_cancelled());
+            return Ok(!self.core.life.stop_now.is_cancelled());
         };
         self.cost = self.cost.saturating_add(cost);
         let after = match (judged.asked(), judged.held.as_deref()) {
@@ -63,7 +63,7 @@ impl Drive {
             Ok(after) if after != text => Verdict::Transform { text: after },
             Ok(_) => Verdict::Pass,
         };
-        ops.extend(self.core.follow(Some(self.session.id), self.at(), point, &judged));
+        ops.extend(self.core.gates.follow(Some(self.session.id), self.at(), point, &judged));
         let event = match point {
             GatePoint::Output => Event::OutputJudged { verdict },
             GatePoint::Input | GatePoint::Execution | GatePoint::Access => Event::InputJudged { verdict },
@@ -75,18 +75,18 @@ impl Drive {
 
     /// What the gates of a point say; `None`: the turn went on without them, or the engine stops.
     async fn ruled(&mut self, point: GatePoint, text: &str) -> Result<Option<Ruled>, EngineError> {
-        if !self.core.gates.has_outside(point) {
+        if !self.core.gates.set.has_outside(point) {
             // What needs nothing outside leaves no trace but its verdicts: nothing has to be written before it.
             let span = trace::gate(point);
-            let judged = self.core.gates.judge(point, text);
+            let judged = self.core.gates.set.judge(point, text);
             trace::gate_ended(&span, &judged);
-            let mut ops = self.core.gated(Some(self.session.id), self.at(), point, &judged);
-            ops.extend(self.core.verified(&self.session, self.at(), &judged));
+            let mut ops = self.core.gates.gated(Some(self.session.id), self.at(), point, &judged);
+            ops.extend(self.core.gates.verified(&self.session, self.at(), &judged));
             return Ok(Some(Ruled { judged, ops, cost: MicroUsd::default() }));
         }
         self.write_held().await?;
         let (cancel, place) = (CancellationToken::new(), self.place().await?);
-        match self.watch(cancel.clone(), Box::pin(place.judge_text(point, text, &cancel))).await {
+        match self.watch(cancel.clone(), Box::pin(judging::judge_text(&place, point, text, &cancel))).await {
             Watched::Done(ruled) => ruled.map(Some),
             Watched::Unwanted(ruled) => {
                 let ruled = ruled?;
@@ -189,7 +189,7 @@ impl Drive {
     async fn wait_for(&mut self, receiver: oneshot::Receiver<GateAnswer>) -> Result<Asked, EngineError> {
         self.write_held().await?;
         let cancel = CancellationToken::new();
-        let (cancelled, draining) = (cancel.clone(), self.core.draining.clone());
+        let (cancelled, draining) = (cancel.clone(), self.core.life.draining.clone());
         let waiting = async move {
             tokio::select! {
                 // An answer that was taken counts.

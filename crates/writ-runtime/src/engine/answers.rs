@@ -1,15 +1,25 @@
 //! Answers of people, and what begins with them.
 
 use writ_policy::principal::{Evidence, Inbound, Principal};
+use writ_policy::show::is_plain;
+use writ_policy::webauthn::Registration;
 use writ_store::approvals::AskState;
-use writ_types::error::Report;
-use writ_types::id::AskId;
+use writ_store::batch::{Batch, Op};
+use writ_types::digest::Digest;
+use writ_types::entry::{ApprovalScope, Fact};
+use writ_types::error::{Exit, Report, ToReport as _};
+use writ_types::frame::ServerFrame;
+use writ_types::id::{AskId, EntrySeq, SessionId};
 use writ_types::taint::Taint;
 
+use crate::answers;
+use crate::asks::open;
 use crate::engine::guard::Along;
-use crate::engine::{Answer, Answered, Arrival, Engine, Surface};
+use crate::engine::{Arrival, Engine};
 use crate::error::EngineError;
-use crate::session::SURFACE;
+use crate::interface::{Answer, Answered, GateSaid};
+use crate::perform::send::{self, SentFile};
+use crate::session::{SURFACE, Surface};
 
 /// The state of a turn that a person has stopped.
 const STOPPED: &str = "cancelled";
@@ -31,6 +41,9 @@ const SIMULATED: &str =
 const DENIED: &str =
     "[a person has denied what you asked; do not try it another way, and say what is left undone]";
 
+/// The longest name of a checkpoint, in characters: it stands in one line.
+pub(crate) const MAX_CHECKPOINT_CHARS: usize = 100;
+
 impl Engine {
     /// Answers an ask; on approval, performs exactly what was approved. Returns its state and what came of it.
     ///
@@ -38,11 +51,11 @@ impl Engine {
     ///
     /// Not somebody who may approve, a closed ask, or an approval that does not count.
     pub async fn answer(&self, evidence: Evidence, ask: AskId, answer: Answer) -> Result<Answered, Report> {
-        let who = self.may_approve(evidence).map_err(|e| self.core.report(&e))?;
+        let who = self.may_approve(evidence).map_err(|e| self.core.journal.report(&e))?;
         let engine = self.clone();
         // In a task of its own: whoever answered may vanish, and what was approved is done and written down all the same.
-        let answered = self.core.turns.spawn(async move {
-            let answered = engine.core.answer(&who, ask.clone(), answer).await?;
+        let answered = self.core.life.turns.spawn(async move {
+            let answered = answers::answer(&engine.core, &who, ask.clone(), answer).await?;
             if engine.core.config.continue_after_answer
                 && let Err(error) = engine.go_on(evidence, ask, &answered).await
             {
@@ -52,7 +65,7 @@ impl Engine {
         });
         let answered = answered.await;
         let answered = answered.unwrap_or_else(|error| Err(EngineError::Machine(error.to_string())));
-        answered.map_err(|e| self.core.report(&e))
+        answered.map_err(|e| self.core.journal.report(&e))
     }
 
     /// Lets the agent go on after an answer to what its turn had asked: with a message in the name of the person who answered,
@@ -60,7 +73,7 @@ impl Engine {
     /// person has stopped it. A program that relays for others, or that calls over HTTP, goes on by itself.
     async fn go_on(&self, evidence: Evidence, ask: AskId, answered: &Answered) -> Result<(), EngineError> {
         let core = &self.core;
-        let row = core.store.ask(&ask)?.ok_or_else(|| EngineError::NoAsk(ask.clone()))?;
+        let row = core.journal.store.ask(&ask)?.ok_or_else(|| EngineError::NoAsk(ask.clone()))?;
         let (Some(session), Some(turn)) = (row.prepared.session, row.prepared.turn) else { return Ok(()) };
         // Somebody else has to answer, too.
         if row.state == AskState::Open {
@@ -76,16 +89,16 @@ impl Engine {
         if !is_own_request && !leaves_work {
             return Ok(());
         }
-        let asking = core.session(session)?;
+        let asking = core.sessions.get(session)?;
         let is_guests = matches!(asking.state().speaker, Some(Principal::Guest { .. }));
         if asking.terms.relayed || is_guests || asking.state().closed || asking.runs(Some(turn)) {
             return Ok(());
         }
-        let opened = core.store.session(session)?;
+        let opened = core.journal.store.session(session)?;
         let is_programs =
             opened.is_some_and(|row| row.metadata.get(SURFACE) == Some(&Surface::Api.as_str().into()));
-        let is_stopped = core.store.turn(turn)?.is_some_and(|turn| turn.state == STOPPED);
-        if is_programs || is_stopped || (is_own_request && core.others_wait(&asking, turn, &ask)?) {
+        let is_stopped = core.journal.store.turn(turn)?.is_some_and(|turn| turn.state == STOPPED);
+        if is_programs || is_stopped || (is_own_request && open::others_wait(core, &asking, turn, &ask)?) {
             return Ok(());
         }
         let text = match answered.state.as_str() {
@@ -100,5 +113,119 @@ impl Engine {
         let inbound = Inbound { session, client_id, text: text.to_owned() };
         let along = Along { text_taint: Taint::Auth, signature: None, sender: None };
         self.take_in(evidence, inbound, along, Arrival::OwnTurn).await.map(|_| ())
+    }
+
+    /// Gives out the challenge whose answer approves an ask as far as `scope`, for a passkey in a page with this
+    /// origin; `shown` is the hash of the text that the page shows, where it says so.
+    ///
+    /// # Errors
+    ///
+    /// Not somebody who may approve, a closed ask, another text, or no passkey that could answer there.
+    pub fn challenge(
+        &self,
+        evidence: Evidence,
+        (ask, scope): (&AskId, ApprovalScope),
+        shown: Option<Digest>,
+        origin: &str,
+    ) -> Result<serde_json::Value, Report> {
+        let given = self
+            .may_approve(evidence)
+            .and_then(|_| self.core.passkeys.challenge((ask, scope), shown, origin));
+        given.map_err(|e| self.core.journal.report(&e))
+    }
+
+    /// Begins to enrol a passkey in a page with this origin, whose person shows the code of a leave.
+    ///
+    /// # Errors
+    ///
+    /// Not the owner, no such leave, or an origin where passkeys cannot be used.
+    pub fn begin_passkey(
+        &self,
+        evidence: Evidence,
+        code: &str,
+        origin: &str,
+    ) -> Result<serde_json::Value, Report> {
+        let begun = self.may_approve(evidence).and_then(|_| self.core.passkeys.begin_passkey(code, origin));
+        begun.map_err(|e| self.core.journal.report(&e))
+    }
+
+    /// Takes in the passkey that a page with this origin has made.
+    ///
+    /// # Errors
+    ///
+    /// Not the owner, or a passkey that does not count.
+    pub async fn finish_passkey(
+        &self,
+        evidence: Evidence,
+        made: &Registration,
+        origin: &str,
+    ) -> Result<serde_json::Value, Report> {
+        self.may_approve(evidence).map_err(|e| self.core.journal.report(&e))?;
+        self.core.passkeys.finish_passkey(made, origin).await.map_err(|e| self.core.journal.report(&e))
+    }
+
+    /// A file that a session has sent, for its owner.
+    ///
+    /// # Errors
+    ///
+    /// Not the owner, or there is no such file, or it is not what was sent any more.
+    pub async fn sent_file(
+        &self,
+        evidence: Evidence,
+        session: SessionId,
+        file: EntrySeq,
+    ) -> Result<SentFile, Report> {
+        self.identify(evidence).map_err(|e| e.report())?;
+        send::sent_file(&self.core, session, file).await
+    }
+
+    /// Answers a gate that asks; the turn that waits goes on.
+    ///
+    /// # Errors
+    ///
+    /// Not somebody who may approve, or no such gate asks now.
+    pub fn answer_gate(&self, evidence: Evidence, ask: AskId, said: GateSaid) -> Result<(), Report> {
+        let who = self.may_approve(evidence).map_err(|e| e.report())?;
+        match answers::answer_gate(&self.core, &ask, who.principal().to_string(), said) {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(EngineError::NoAsk(ask).report()),
+            Err(error) => Err(EngineError::from(error).report()),
+        }
+    }
+
+    /// Gives the place that a session has come to a name.
+    ///
+    /// # Errors
+    ///
+    /// Not the owner, no such session, a name that is none, or a store that cannot be written.
+    pub async fn checkpoint(
+        &self,
+        evidence: Evidence,
+        session: SessionId,
+        name: String,
+    ) -> Result<(), Report> {
+        self.identify(evidence).map_err(|e| e.report())?;
+        let plain = !name.trim().is_empty() && is_plain(&name) && !name.contains(['\n', '\t']);
+        if !plain || name.chars().count() > MAX_CHECKPOINT_CHARS {
+            let text =
+                format!("a checkpoint has a name of 1 to {MAX_CHECKPOINT_CHARS} characters that can be seen");
+            return Err(Report::new(Exit::Usage, "checkpoint.name", text).hint("choose another name"));
+        }
+        let marked = async {
+            let session = self.core.sessions.open_one(session)?;
+            let turn = self.core.journal.store.next_turn_number(session.id)?.saturating_sub(1);
+            let frame = ServerFrame::Checkpoint {
+                name: name.clone(),
+                turn,
+                at: self.core.journal.clock.now(),
+                undo: None,
+            };
+            let ops = vec![
+                self.core.journal.entry(session.id, None, Fact::Checkpoint { name }),
+                Op::Frame { session: session.id, frame: Box::new(frame) },
+            ];
+            self.core.journal.commit_for(&session.hub, Batch::synced(ops)).await.map(|_| ())
+        };
+        marked.await.map_err(|e: EngineError| e.report())
     }
 }

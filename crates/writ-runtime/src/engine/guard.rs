@@ -17,10 +17,10 @@ use writ_types::id::{EntrySeq, SessionId};
 use writ_types::taint::Taint;
 use writ_types::unit::Timestamp;
 
-use crate::act::REDACTOR;
-use crate::core::Core;
 use crate::engine::{Arrival, Engine};
 use crate::error::{EngineError, KeysError};
+use crate::outcome::REDACTOR;
+use crate::services::Services;
 
 /// What comes along with a message.
 #[derive(Clone, Debug)]
@@ -55,11 +55,12 @@ impl Engine {
         // In a task of its own: whoever sent it may vanish, and what is stored leased is begun all the same.
         let taken = self
             .core
+            .life
             .turns
             .spawn(async move { engine.take_in(evidence, inbound, along, Arrival::JoinsTurn).await })
             .await;
         let taken = taken.unwrap_or_else(|error| Err(EngineError::Machine(error.to_string())));
-        taken.map_err(|e| self.core.report(&e))
+        taken.map_err(|e| self.core.journal.report(&e))
     }
 
     /// Authenticates a message as it counts in its session, with what makes its signature count once.
@@ -98,7 +99,7 @@ impl Engine {
             let (nonce, expires_at) = signed.nonce();
             Op::RecordNonce { namespace: NONCE_NAMESPACE.to_owned(), nonce: nonce.to_owned(), expires_at }
         });
-        let relayed = self.core.open_one(session)?.terms.relayed || along.sender.is_some();
+        let relayed = self.core.sessions.open_one(session)?.terms.relayed || along.sender.is_some();
         let inbound =
             if relayed { inbound.relayed(signed.as_ref(), along.sender.as_deref()) } else { inbound };
         Ok((inbound, nonce))
@@ -116,7 +117,7 @@ impl Engine {
         let Ok(token) = serde_json::from_value::<MessageToken>(token) else {
             return Ok(Err(MessageError::Signature));
         };
-        Ok(inbound::verify(&token, came, &self.core.approvers()?, now))
+        Ok(inbound::verify(&token, came, &self.core.keys.approvers()?, now))
     }
 
     /// Notes that a message was refused for its signature, without anything of it.
@@ -128,8 +129,8 @@ impl Engine {
             verdict: GateVerdict::Block,
             reason,
         };
-        let entry = self.core.entry(session, None, fact);
-        match self.core.store.commit(Batch::relaxed(vec![entry])).await {
+        let entry = self.core.journal.entry(session, None, fact);
+        match self.core.journal.store.commit(Batch::relaxed(vec![entry])).await {
             Ok(_) => KeysError::Message(error).into(),
             Err(error) => error.into(),
         }
@@ -148,7 +149,7 @@ impl Engine {
         now: Timestamp,
     ) -> Result<Authenticated<Inbound>, EngineError> {
         let session = inbound.session;
-        let judged = principal::authenticate(evidence, inbound, directory, &self.core.redactor, now);
+        let judged = principal::authenticate(evidence, inbound, directory, &self.core.journal.redactor, now);
         if let Err(AuthError::Credential(names)) = &judged {
             self.note_blocked(session, names).await?;
         }
@@ -157,10 +158,10 @@ impl Engine {
 
     /// Notes that a message was not taken in, without anything of it.
     async fn note_blocked(&self, session: SessionId, names: &[String]) -> Result<(), EngineError> {
-        let session = self.core.open_one(session)?;
+        let session = self.core.sessions.open_one(session)?;
         let reason = format!("the message was mostly {}: it was not stored", names.join(", "));
-        let entry = self.core.entry(session.id, None, inbound_fact(GateVerdict::Block, reason));
-        self.core.store.commit(Batch::relaxed(vec![entry])).await?;
+        let entry = self.core.journal.entry(session.id, None, inbound_fact(GateVerdict::Block, reason));
+        self.core.journal.store.commit(Batch::relaxed(vec![entry])).await?;
         Ok(())
     }
 }
@@ -179,21 +180,19 @@ fn inbound_fact(verdict: GateVerdict, reason: String) -> Fact {
     Fact::Gated { point: GatePoint::Input, gate: REDACTOR.to_owned(), verdict, reason }
 }
 
-impl Core {
-    /// What ledger and sender are told of credentials that were masked in a message.
-    pub(super) fn note_masked(&self, session: SessionId, names: &BTreeSet<String>) -> Vec<Op> {
-        if names.is_empty() {
-            return Vec::new();
-        }
-        let names = names.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
-        let reason = format!("{names} in the message was masked before it was stored");
-        let text = format!(
-            "{reason}. To have a secret used, store it with `writ secrets set NAME` and speak of it as secret:NAME; \
-             where others saw it, change it."
-        );
-        vec![
-            self.entry(session, None, inbound_fact(GateVerdict::Transform, reason)),
-            Op::Frame { session, frame: Box::new(ServerFrame::Status { text }) },
-        ]
+/// What ledger and sender are told of credentials that were masked in a message.
+pub(super) fn note_masked(core: &Services, session: SessionId, names: &BTreeSet<String>) -> Vec<Op> {
+    if names.is_empty() {
+        return Vec::new();
     }
+    let names = names.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
+    let reason = format!("{names} in the message was masked before it was stored");
+    let text = format!(
+        "{reason}. To have a secret used, store it with `writ secrets set NAME` and speak of it as secret:NAME; \
+         where others saw it, change it."
+    );
+    vec![
+        core.journal.entry(session, None, inbound_fact(GateVerdict::Transform, reason)),
+        Op::Frame { session, frame: Box::new(ServerFrame::Status { text }) },
+    ]
 }

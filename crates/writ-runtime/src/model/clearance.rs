@@ -10,8 +10,8 @@ use writ_types::chat::ModelRequest;
 use writ_types::error::{Exit, Report};
 use writ_types::taint::{Clearance, Label};
 
-use crate::act::Place;
-use crate::core::Core;
+use crate::place::Place;
+use crate::services::Services;
 
 /// What may be sent, and to whom.
 #[derive(Debug)]
@@ -26,12 +26,12 @@ pub(super) struct Cleared {
 
 /// Whether what is secret is recalled by itself. Not where no model that answers the owner may be told it: it would be withheld,
 /// and whatever is said beside it would count as secret from then on.
-pub(crate) fn secrets(core: &Core) -> Secrets {
+pub(crate) fn secrets(core: &Services) -> Secrets {
     let hears = |models: &Models| {
         let mut routes = models.routes().chain(ModelRole::Executor).all();
         routes.any(|route| route.provider.clearance >= Clearance::Secret)
     };
-    if core.models.as_ref().is_some_and(hears) { Secrets::Told } else { Secrets::Kept }
+    if core.outside.models.as_ref().is_some_and(hears) { Secrets::Told } else { Secrets::Kept }
 }
 
 /// Leaves those routes in a course that may be told a request; where there is none, those that may be told most, and takes

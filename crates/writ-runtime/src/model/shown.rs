@@ -5,7 +5,7 @@ use writ_models::Delta;
 use writ_store::batch::Op;
 use writ_types::frame::ServerFrame;
 
-use crate::act::Place;
+use crate::place::Place;
 use crate::segment::Segments;
 
 /// Shows text as it comes, gated by segment; returns the number of pieces, and what was shown.
@@ -21,15 +21,15 @@ pub(super) async fn show(
         }
         return (pieces, String::new());
     }
-    let (mut segments, mut masked) = (Segments::default(), place.core.redactor.stream());
+    let (mut segments, mut masked) = (Segments::default(), place.core.journal.redactor.stream());
     while let Some(delta) = deltas.recv().await {
         let Delta::Text(text) = delta else { continue };
         pieces = pieces.saturating_add(1);
-        release(place, segments.push(&place.core.gates, &masked.push(&text)));
+        release(place, segments.push(&place.core.gates.set, &masked.push(&text)));
     }
-    let rest = segments.push(&place.core.gates, &masked.end());
+    let rest = segments.push(&place.core.gates.set, &masked.end());
     release(place, rest);
-    release(place, segments.end(&place.core.gates));
+    release(place, segments.end(&place.core.gates.set));
     (pieces, segments.into_released())
 }
 

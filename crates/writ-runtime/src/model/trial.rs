@@ -23,8 +23,10 @@ use writ_types::unit::{MicroUsd, Tokens};
 
 use super::clearance::Cleared;
 use super::{Account, Tried, attempt};
-use crate::act::{Place, fixed_result};
+use crate::budget;
 use crate::error::EngineError;
+use crate::outcome::fixed_result;
+use crate::place::Place;
 
 /// The most tokens of one answer. Models that reason spend most of them unseen.
 const MAX_OUTPUT: Tokens = Tokens::new(2_048);
@@ -93,7 +95,7 @@ pub(crate) async fn try_model(
             checks: Vec::new(),
             input_tokens: Tokens::ZERO,
             output_tokens: Tokens::ZERO,
-            cost_micro_usd: models.cost_over(route, &Usage::default(), place.core.clock.now()),
+            cost_micro_usd: models.cost_over(route, &Usage::default(), place.core.journal.clock.now()),
         },
         place,
         models,
@@ -137,27 +139,28 @@ impl Trying<'_> {
         judge: fn(&ModelReply, usize) -> Result<String, Fault>,
     ) -> Result<Option<ModelReply>, EngineError> {
         let core = Arc::clone(&self.place.core);
-        let began = core.clock.now();
+        let began = core.journal.clock.now();
         let planned = match self.models.plan_over(self.route, Arc::new(request), began) {
             Ok(planned) => planned.because("its owner tries it"),
             Err(error) => {
-                let report = core.redactor.report(error.report());
+                let report = core.journal.redactor.report(error.report());
                 let (text, hint, exit) = (report.outside, report.hint, report.exit);
                 self.note(Check { check, verdict: Verdict::Fails, text, hint, exit });
                 return Ok(None);
             }
         };
         let so_far = self.trial.cost_micro_usd.unwrap_or_default();
-        self.place.spent = Spent { turn_cost: so_far, ..core.spent(&self.place.session, so_far, &[])? };
+        self.place.spent =
+            Spent { turn_cost: so_far, ..budget::spent(&core, &self.place.session, so_far, &[])? };
         let mut account = Account::default();
         let cleared =
             Cleared { label: Label::new(Taint::Owner), why: String::new(), hidden: Default::default() };
         // What another role than the executor says is shown to nobody.
         let asked = (&planned, ModelRole::Proxy);
         let tried = attempt(&self.place, self.models, asked, &cleared, self.cancel, &mut account).await?;
-        core.commit_for(&self.place.session, Batch::relaxed(account.ops)).await?;
+        core.journal.commit_for(&self.place.session.hub, Batch::relaxed(account.ops)).await?;
         self.count(account.cost, account.usage);
-        let seconds = core.clock.now().since(began).as_secs_f64();
+        let seconds = core.journal.clock.now().since(began).as_secs_f64();
         match tried {
             Tried::Over(Event::ModelReplied { reply }) => {
                 let noted = match judge(&reply, account.pieces) {
@@ -177,7 +180,7 @@ impl Trying<'_> {
                 Ok(None)
             }
             Tried::Failed(error) => {
-                let report = core.redactor.report(error.report());
+                let report = core.journal.redactor.report(error.report());
                 // Where the provider says what is wrong, a hint to try the model leads back here.
                 let is_told = matches!(error.failure, Failure::Rejected { .. });
                 let hint = if is_told { String::new() } else { report.hint };

@@ -16,9 +16,10 @@ use writ_types::id::{EntrySeq, SessionId};
 use writ_types::taint::Taint;
 
 use super::settle;
-use crate::act::Place;
-use crate::core::Core;
 use crate::error::EngineError;
+use crate::judging;
+use crate::place::Place;
+use crate::services::Services;
 
 /// Sends a file: takes it out of the work folder, lets the output gates look at it, keeps it in the home, and tells
 /// whoever watches. Gates cannot rewrite a file, so one that would is one that stops.
@@ -46,13 +47,13 @@ pub(super) async fn send(
         let text = "a file is sent in a turn only";
         return Ok(PerformedOutcome::Failed { report: Report::new(Exit::Usage, "send.no_turn", text) });
     };
-    let workspace = place.session.workspace(&place.core).await?;
-    let taken = match workspace.take(permit, place.core.clock.now()).await {
+    let workspace = place.core.workspace(&place.session).await?;
+    let taken = match workspace.take(permit, place.core.journal.clock.now()).await {
         Ok(taken) => taken,
         Err(error) => return settle(Err(error)),
     };
     // A file of another kind is judged by what can be read of it.
-    let secrets = place.core.redactor.secrets_in(&String::from_utf8_lossy(taken.content()));
+    let secrets = place.core.journal.redactor.secrets_in(&String::from_utf8_lossy(taken.content()));
     if !secrets.is_empty() {
         let names = secrets.into_iter().collect::<Vec<_>>().join(", ");
         let text = format!("not sent: the file holds {names}");
@@ -62,7 +63,7 @@ pub(super) async fn send(
     if let Some(stopped) = stopped(place, &text, cancel, ops).await? {
         return Ok(PerformedOutcome::Failed { report: stopped });
     }
-    let folder = place.core.sent_folder(place.session.id);
+    let folder = sent_folder(&place.core, place.session.id);
     let kept = tokio::task::spawn_blocking(move || taken.keep(&folder, entry.0)).await;
     let kept = match kept.map_err(|error| EngineError::Machine(error.to_string()))? {
         Ok(kept) => kept,
@@ -88,7 +89,7 @@ async fn stopped(
     cancel: &CancellationToken,
     ops: &mut Vec<Op>,
 ) -> Result<Option<Report>, EngineError> {
-    let ruled = place.judge_said(text, cancel).await?;
+    let ruled = judging::judge_said(place, text, cancel).await?;
     ops.extend(ruled.ops);
     if ruled.judged.text.as_deref() == Some(text) {
         return Ok(None);
@@ -106,35 +107,36 @@ pub struct SentFile {
     pub content: Vec<u8>,
 }
 
-impl Core {
-    /// Where the files are kept that a session has sent.
-    fn sent_folder(&self, session: SessionId) -> PathBuf {
-        self.config.sent.join(session.to_string())
-    }
+/// Where the files are kept that a session has sent.
+fn sent_folder(core: &Services, session: SessionId) -> PathBuf {
+    core.config.sent.join(session.to_string())
+}
 
-    /// A file that a session has sent.
-    ///
-    /// # Errors
-    ///
-    /// If there is none, it cannot be read, or it is not what was sent.
-    pub(crate) async fn sent_file(&self, session: SessionId, file: EntrySeq) -> Result<SentFile, Report> {
-        let missing = || OutboxError::Missing.report();
-        let entry = self.store.ledger_row(file).ok().flatten().and_then(|row| row.entry());
-        let Some(entry) = entry.filter(|entry| entry.session == Some(session)) else {
-            return Err(missing());
-        };
-        let Fact::Intent { action: Action::SendFile(sent), .. } = entry.fact else { return Err(missing()) };
-        let folder = self.sent_folder(session);
-        let read = tokio::task::spawn_blocking(move || outbox::read(&folder, file.0)).await;
-        let read = read.map_err(|error| {
-            Report::new(Exit::Bug, "outbox.read", error.to_string()).hint(Exit::Bug.advice())
-        })?;
-        let (kept, content) = read.map_err(|error| error.report())?;
-        if Digest::of(&content) != sent.digest {
-            let text = "the file is not what was sent any more";
-            let hint = "the folder data/sent was changed; ask the agent to send it again";
-            return Err(Report::new(Exit::Verification, "outbox.changed", text).hint(hint));
-        }
-        Ok(SentFile { name: kept.name, content })
+/// A file that a session has sent.
+///
+/// # Errors
+///
+/// If there is none, it cannot be read, or it is not what was sent.
+pub(crate) async fn sent_file(
+    core: &Services,
+    session: SessionId,
+    file: EntrySeq,
+) -> Result<SentFile, Report> {
+    let missing = || OutboxError::Missing.report();
+    let entry = core.journal.store.ledger_row(file).ok().flatten().and_then(|row| row.entry());
+    let Some(entry) = entry.filter(|entry| entry.session == Some(session)) else {
+        return Err(missing());
+    };
+    let Fact::Intent { action: Action::SendFile(sent), .. } = entry.fact else { return Err(missing()) };
+    let folder = sent_folder(core, session);
+    let read = tokio::task::spawn_blocking(move || outbox::read(&folder, file.0)).await;
+    let read = read
+        .map_err(|error| Report::new(Exit::Bug, "outbox.read", error.to_string()).hint(Exit::Bug.advice()))?;
+    let (kept, content) = read.map_err(|error| error.report())?;
+    if Digest::of(&content) != sent.digest {
+        let text = "the file is not what was sent any more";
+        let hint = "the folder data/sent was changed; ask the agent to send it again";
+        return Err(Report::new(Exit::Verification, "outbox.changed", text).hint(hint));
     }
+    Ok(SentFile { name: kept.name, content })
 }

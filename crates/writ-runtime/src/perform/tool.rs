@@ -16,11 +16,12 @@ use writ_types::action::CallTool;
 use writ_types::error::{Exit, Report, ToReport as _};
 use writ_types::taint::Taint;
 
-use crate::act::Place;
 use crate::error::EngineError;
+use crate::mcp;
+use crate::mcp::elicit::{self, MAX_QUESTIONS};
+use crate::mcp::remote::{self, not_trusted};
+use crate::place::Place;
 use crate::servers::Server;
-use crate::servers::elicit::MAX_QUESTIONS;
-use crate::servers::remote::not_trusted;
 
 /// Calls a tool of a server, which is started if it does not run. What is called is what was pinned when the call was
 /// wished, or nothing.
@@ -43,18 +44,18 @@ pub(super) async fn call(
         return failed(not_trusted());
     }
     if server.spec.url.is_some() {
-        let visited = match place.core.visit(place, &server, permit, cancel).await? {
+        let visited = match remote::visit(&place.core, place, &server, permit, cancel).await? {
             Ok(visited) => visited,
             Err(unvisited) if unvisited.called => return Ok(broken(unvisited.report, call)),
             Err(unvisited) => return failed(unvisited.report),
         };
-        place.core.note_tools(place, &server, &visited.live.tools).await?;
+        mcp::note_tools(&place.core, place, &server, &visited.live.tools).await?;
         return match visited.answer {
             Some(answer) => Ok(told(&server, call, answer)),
             None => failed(not_trusted()),
         };
     }
-    let busy = match place.core.server(place, &server, cancel).await? {
+    let busy = match mcp::server(&place.core, place, &server, cancel).await? {
         Ok(busy) => busy,
         // The hint has a server's own words, which are for its owner.
         Err(report) => return failed(Report { hint: String::new(), ..report }),
@@ -62,7 +63,7 @@ pub(super) async fn call(
     if !busy.0.is_pinned(&call.tool, permit.prepared().bindings.get(PIN)) {
         return failed(not_trusted());
     }
-    if permit.open(place.core.clock.now()).is_err() {
+    if permit.open(place.core.journal.clock.now()).is_err() {
         return failed(started_late(&server));
     }
     let answer = ask_and_call(place, &server, &busy.0.client, call, cancel).await?;
@@ -107,7 +108,7 @@ async fn ask_and_call(
         let reply = if asked > MAX_QUESTIONS {
             Reply::Cancel
         } else {
-            place.elicit(server, &question, client.over(), cancel).await?
+            elicit::elicit(place, server, &question, client.over(), cancel).await?
         };
         listening.reply(&question, reply);
     }

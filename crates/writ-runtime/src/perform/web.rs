@@ -22,10 +22,10 @@ use writ_types::action::{Action, Connect, Fetch, Search};
 use writ_types::entry::{ConnectionRecord, Fact, Verdict};
 use writ_types::error::{Exit, Report, ToReport as _};
 
-use super::{opened, settle};
-use crate::act::Place;
+use super::settle;
 use crate::error::EngineError;
-use crate::reach::Gate;
+use crate::gatekeeper::Gate;
+use crate::place::{Place, opened};
 
 /// The most bytes of an answer that are kept: what fits a context many times over.
 const BODY_MAX: u64 = 1024 * 1024;
@@ -47,7 +47,7 @@ pub(super) async fn beside_proxy<T, F: Future<Output = T>>(
     let stop = CancellationToken::new();
     let gate = Arc::new(Gate::for_program(place.clone(), hosts).await?);
     let way_out = way_out(place, &gate.credentials());
-    let proxy = place.core.proxy.clone();
+    let proxy = place.core.outside.proxy.clone();
     let serving = async {
         match listeners.recv().await {
             Some(listener) => proxy.serve(listener.into(), gate, tool, stop.clone()).await,
@@ -77,7 +77,7 @@ pub(super) async fn beside_proxy<T, F: Future<Output = T>>(
 fn way_out(place: &Place, credentials: &Credentials) -> WayOut {
     let variables: Vec<(String, String)> =
         credentials.variables().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
-    let egress = &place.core.egress;
+    let egress = &place.core.outside.egress;
     let own = (!variables.is_empty()).then(|| egress.authority_certificate()).flatten();
     let all = own.unwrap_or_default() + &egress.extra_roots().to_pem();
     WayOut { certificate: (!all.is_empty()).then_some(all), variables }
@@ -98,7 +98,13 @@ pub(super) async fn fetch(
     let saving = permit.take_saving();
     let body_max = saving.as_ref().map_or(BODY_MAX, most);
     let gate = Gate::for_fetch(place.clone()).await;
-    match place.core.egress.fetch(permit, place.core.clock.now(), body_max, &gate, cancel).await {
+    match place
+        .core
+        .outside
+        .egress
+        .fetch(permit, place.core.journal.clock.now(), body_max, &gate, cancel)
+        .await
+    {
         Ok(fetched) => match (saving, &fetch.save_to) {
             // What a host says instead of the file is no file.
             (Some(saving), Some(path)) if fetched.status < 400 => save(place, saving, path, fetched).await,
@@ -174,7 +180,7 @@ async fn save(
         return Ok(PerformedOutcome::Failed { report });
     }
     let (status, url, media) = (fetched.status, fetched.url.clone(), media(&fetched));
-    let workspace = place.session.workspace(&place.core).await?;
+    let workspace = place.core.workspace(&place.session).await?;
     settle(workspace.save(saving, fetched.body).await.map(|written| PerformedOutcome::Saved {
         status,
         url,
@@ -190,10 +196,12 @@ async fn save(
 ///
 /// If the store cannot be written.
 async fn note_host(place: &Place, fetch: &Fetch) -> Result<(), EngineError> {
-    let scope = place.core.scope_of(&place.session);
+    let scope = place.core.reach.scope_of(&place.session);
     let unlisted = reach::of(&Action::Fetch(fetch.clone()), &scope) == Reach::Unknown;
     match Target::from_url(&fetch.url) {
-        Ok(target) if unlisted => place.core.note_new_host(&place.session, target.host.to_string()).await,
+        Ok(target) if unlisted => {
+            place.core.reach.note_new_host(&place.session, target.host.to_string()).await
+        }
         Ok(_) | Err(_) => Ok(()),
     }
 }
@@ -210,8 +218,8 @@ pub(super) async fn search(
     cancel: &CancellationToken,
 ) -> Result<PerformedOutcome, EngineError> {
     let began = Instant::now();
-    let now = place.core.clock.now();
-    let searched = match &place.core.search {
+    let now = place.core.journal.clock.now();
+    let searched = match &place.core.outside.search {
         Some(search) => search.search(permit, now, cancel).await,
         None => Err(SearchError::NotConfigured),
     };
@@ -229,7 +237,7 @@ pub(super) async fn search(
             credential: None,
         };
         let fact = Fact::Connected { connections: vec![record] };
-        place.core.append(place.session.id, place.at(), fact).await?;
+        place.core.journal.append(place.session.id, place.at(), fact).await?;
     }
     Ok(match searched {
         Ok(found) => {
@@ -251,7 +259,7 @@ pub(super) async fn connect(
     connect: &Connect,
 ) -> Result<PerformedOutcome, EngineError> {
     opened(place, permit)?;
-    match place.core.grant_host(&place.session, connect).await? {
+    match place.core.reach.grant_host(&place.session, connect).await? {
         Ok(()) => Ok(PerformedOutcome::Reachable { host: connect.host.clone(), port: connect.port }),
         Err(why) => Ok(PerformedOutcome::Failed { report: Report::new(Exit::Usage, "connect.host", why) }),
     }

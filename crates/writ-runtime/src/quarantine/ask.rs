@@ -20,9 +20,10 @@ use writ_types::entry::Fact;
 use writ_types::taint::{Label, Source};
 use writ_types::unit::{MicroUsd, Tokens};
 
-use crate::act::{Acted, Place, ROLES};
 use crate::error::EngineError;
-use crate::model;
+use crate::outcome::Acted;
+use crate::place::{Place, ROLES};
+use crate::{budget, model};
 
 /// The most tokens of an answer: the longest is a choice of 80 characters, and models think aloud.
 const MAX_ANSWER_TOKENS: u64 = 512;
@@ -43,115 +44,112 @@ struct Said {
 const NONE: &str =
     "No answer: the model that was asked has twice answered with another type. Do not ask the same again.";
 
-impl Place {
-    /// Answers a call that asks about what is kept back; `None`: it does something else.
-    ///
-    /// # Errors
-    ///
-    /// If the store cannot be used.
-    pub(crate) async fn asked(
-        &self,
-        first: &mut Vec<Op>,
-        (call, label): (&ToolCall, &Label),
-        cancel: &CancellationToken,
-    ) -> Result<Option<Acted>, EngineError> {
-        let tools = self.core.servers.registry();
-        let allow = tools.allow_list(&self.core.config.tools, EmptyMeans::All);
-        let allow = allow.unwrap_or(AllowList::Only(Default::default()));
-        let toolset = tools.toolset_of(&ROLES, &allow);
-        let question = match toolset.question(call) {
-            Ok(None) => return Ok(None),
-            Ok(Some(question)) => question,
-            Err(error) => {
-                let refused = toolset.refusal(&error, label, &self.core.redactor);
-                first.push(self.malformed(&call.name, &refused));
-                return Ok(Some(self.result(call, refused, "wrong arguments", std::mem::take(first))));
-            }
-        };
-        let purpose = format!("ask about {}: {}", question.handle, question.text);
-        let Some(kept) = self.about(&question)? else {
-            let text = Clean::fixed("There is no such handle here, or not any more.");
-            let failed = Rendered { text, label: label.clone(), outcome: ToolOutcome::Failed };
-            return Ok(Some(self.result(call, failed, &purpose, std::mem::take(first))));
-        };
-        self.core.commit_for(&self.session, Batch::relaxed(std::mem::take(first))).await?;
-        if let Some(started) = self.step(call, "started", &purpose, "") {
-            self.session.hub.pass(started);
+/// Answers a call that asks about what is kept back; `None`: it does something else.
+///
+/// # Errors
+///
+/// If the store cannot be used.
+pub(crate) async fn asked(
+    place: &Place,
+    first: &mut Vec<Op>,
+    (call, label): (&ToolCall, &Label),
+    cancel: &CancellationToken,
+) -> Result<Option<Acted>, EngineError> {
+    let tools = place.core.servers.registry();
+    let allow = tools.allow_list(&place.core.config.tools, EmptyMeans::All);
+    let allow = allow.unwrap_or(AllowList::Only(Default::default()));
+    let toolset = tools.toolset_of(&ROLES, &allow);
+    let question = match toolset.question(call) {
+        Ok(None) => return Ok(None),
+        Ok(Some(question)) => question,
+        Err(error) => {
+            let refused = toolset.refusal(&error, label, &place.core.journal.redactor);
+            first.push(place.malformed(&call.name, &refused));
+            return Ok(Some(place.result(call, refused, "wrong arguments", std::mem::take(first))));
         }
-        self.core.metrics.tool(&call.name);
-        let mut rests_on = label.clone();
-        rests_on.join(&kept.label);
-        let detail = question.handle.to_string();
-        rests_on.join(&Label {
-            sources: Arc::new([Source { origin: TOOL.to_owned(), detail, entry: None }].into()),
-            ..kept.label.clone()
-        });
-        let mut cost = MicroUsd::ZERO;
-        let answer = self.answer(&question, &kept, &rests_on, (cancel, &mut cost)).await?;
-        let (outcome, text) = match answer {
-            Ok(answer) => (ToolOutcome::Done, answer),
-            Err(why) => (ToolOutcome::Failed, why.to_owned()),
-        };
-        let rendered = Rendered { text: self.core.redactor.clean(text), label: rests_on, outcome };
-        let fact = self.answered(&question, &kept, &rendered);
-        let ops = vec![self.core.entry(self.session.id, self.at(), fact)];
-        let mut acted = self.result(call, rendered, &purpose, ops);
-        acted.cost = cost;
-        Ok(Some(acted))
+    };
+    let purpose = format!("ask about {}: {}", question.handle, question.text);
+    let Some(kept) = about(place, &question)? else {
+        let text = Clean::fixed("There is no such handle here, or not any more.");
+        let failed = Rendered { text, label: label.clone(), outcome: ToolOutcome::Failed };
+        return Ok(Some(place.result(call, failed, &purpose, std::mem::take(first))));
+    };
+    place.core.journal.commit_for(&place.session.hub, Batch::relaxed(std::mem::take(first))).await?;
+    if let Some(started) = place.step(call, "started", &purpose, "") {
+        place.session.hub.pass(started);
     }
+    place.core.life.metrics.tool(&call.name);
+    let mut rests_on = label.clone();
+    rests_on.join(&kept.label);
+    let detail = question.handle.to_string();
+    rests_on.join(&Label {
+        sources: Arc::new([Source { origin: TOOL.to_owned(), detail, entry: None }].into()),
+        ..kept.label.clone()
+    });
+    let mut cost = MicroUsd::ZERO;
+    let answer = answer(place, &question, &kept, &rests_on, (cancel, &mut cost)).await?;
+    let (outcome, text) = match answer {
+        Ok(answer) => (ToolOutcome::Done, answer),
+        Err(why) => (ToolOutcome::Failed, why.to_owned()),
+    };
+    let rendered = Rendered { text: place.core.journal.redactor.clean(text), label: rests_on, outcome };
+    let fact = answered(place, &question, &kept, &rendered);
+    let ops = vec![place.core.journal.entry(place.session.id, place.at(), fact)];
+    let mut acted = place.result(call, rendered, &purpose, ops);
+    acted.cost = cost;
+    Ok(Some(acted))
+}
 
-    /// What is asked about: of a field, its value alone.
-    fn about(&self, question: &Question) -> Result<Option<KeptResult>, EngineError> {
-        let handle = question.handle;
-        let Some(mut kept) = self.core.store.kept_result(self.session.id, handle.result)? else {
-            return Ok(None);
-        };
-        if let Some(place) = handle.field {
-            let Some(field) = kept.fields.into_iter().nth(place) else { return Ok(None) };
-            (kept.text, kept.fields) = (field.value, Vec::new());
-        }
-        Ok(Some(kept))
+/// What is asked about: of a field, its value alone.
+fn about(place: &Place, question: &Question) -> Result<Option<KeptResult>, EngineError> {
+    let handle = question.handle;
+    let Some(mut kept) = place.core.journal.store.kept_result(place.session.id, handle.result)? else {
+        return Ok(None);
+    };
+    if let Some(place) = handle.field {
+        let Some(field) = kept.fields.into_iter().nth(place) else { return Ok(None) };
+        (kept.text, kept.fields) = (field.value, Vec::new());
     }
+    Ok(Some(kept))
+}
 
-    /// Asks, and once more where the answer is of another type.
-    async fn answer(
-        &self,
-        question: &Question,
-        kept: &KeptResult,
-        label: &Label,
-        (cancel, cost): (&CancellationToken, &mut MicroUsd),
-    ) -> Result<Result<String, &'static str>, EngineError> {
-        let about = About { text: &kept.text, fields: &kept.fields, handle: question.handle };
-        let check = |said: &Said| question.wanted.answer(&said.answer, about).map(drop);
-        let mut wanted = Arc::new(request(question, kept, label));
-        for _ in 0..MAX_REQUESTS {
-            let mut place = self.clone();
-            let turn_cost = self.spent.turn_cost.saturating_add(*cost);
-            let spent = self.core.spent(&self.session, turn_cost, &[])?;
-            place.spent = Spent { turn_tool_calls: self.spent.turn_tool_calls, ..spent };
-            let asked =
-                model::ask(&place, ModelRole::Quarantine, (Arc::clone(&wanted), label), cancel).await?;
-            *cost = cost.saturating_add(asked.cost);
-            self.core.commit_for(&self.session, Batch::relaxed(asked.ops)).await?;
-            // Why is in the ledger; a provider's words are not for who asks.
-            let Ok(reply) = asked.reply else { return Ok(Err("No answer: no model could be asked.")) };
-            match structured::read(&reply.text, check) {
-                Ok(said) => return Ok(question.wanted.answer(&said.answer, about).map_err(|_| NONE)),
-                Err(error) => wanted = Arc::new(structured::once_more(&wanted, reply.text, &error)),
-            }
+/// Asks, and once more where the answer is of another type.
+async fn answer(
+    place: &Place,
+    question: &Question,
+    kept: &KeptResult,
+    label: &Label,
+    (cancel, cost): (&CancellationToken, &mut MicroUsd),
+) -> Result<Result<String, &'static str>, EngineError> {
+    let about = About { text: &kept.text, fields: &kept.fields, handle: question.handle };
+    let check = |said: &Said| question.wanted.answer(&said.answer, about).map(drop);
+    let mut wanted = Arc::new(request(question, kept, label));
+    for _ in 0..MAX_REQUESTS {
+        let mut place = place.clone();
+        let turn_cost = place.spent.turn_cost.saturating_add(*cost);
+        let spent = budget::spent(&place.core, &place.session, turn_cost, &[])?;
+        place.spent = Spent { turn_tool_calls: place.spent.turn_tool_calls, ..spent };
+        let asked = model::ask(&place, ModelRole::Quarantine, (Arc::clone(&wanted), label), cancel).await?;
+        *cost = cost.saturating_add(asked.cost);
+        place.core.journal.commit_for(&place.session.hub, Batch::relaxed(asked.ops)).await?;
+        // Why is in the ledger; a provider's words are not for who asks.
+        let Ok(reply) = asked.reply else { return Ok(Err("No answer: no model could be asked.")) };
+        match structured::read(&reply.text, check) {
+            Ok(said) => return Ok(question.wanted.answer(&said.answer, about).map_err(|_| NONE)),
+            Err(error) => wanted = Arc::new(structured::once_more(&wanted, reply.text, &error)),
         }
-        Ok(Err(NONE))
     }
+    Ok(Err(NONE))
+}
 
-    fn answered(&self, question: &Question, kept: &KeptResult, rendered: &Rendered) -> Fact {
-        let handle = question.handle;
-        Fact::Outcome {
-            attempt: self.core.ids.attempt(self.core.clock.now()),
-            outcome: rendered.outcome,
-            summary: format!("asked about {handle} ({}): {}", kept.digest(), &*rendered.text),
-            result: Digest::of(rendered.text.as_bytes()),
-            label: rendered.label.clone(),
-        }
+fn answered(place: &Place, question: &Question, kept: &KeptResult, rendered: &Rendered) -> Fact {
+    let handle = question.handle;
+    Fact::Outcome {
+        attempt: place.core.journal.ids.attempt(place.core.journal.clock.now()),
+        outcome: rendered.outcome,
+        summary: format!("asked about {handle} ({}): {}", kept.digest(), &*rendered.text),
+        result: Digest::of(rendered.text.as_bytes()),
+        label: rendered.label.clone(),
     }
 }
 

@@ -269,7 +269,7 @@ fn an_agent_cannot_sign_an_approval() {
         [
             "writ-cli/examples/bench/approvals.rs",
             "writ-cli/src/approve.rs",
-            "writ-runtime/src/asks.rs",
+            "writ-runtime/src/answers.rs",
             "writ-testkit/src/door.rs"
         ],
         "nothing that a model's words reach signs"

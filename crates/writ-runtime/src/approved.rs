@@ -1,10 +1,13 @@
-//! What runs on an approval that may be taken back.
+//! Work that rests on a person's approval: which approved requests are being performed, and what stops when one is revoked.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio_util::sync::CancellationToken;
 use writ_types::id::AskId;
+
+use crate::error::EngineError;
+use crate::journal::Journal;
 
 /// What runs on approvals: attempts, and servers that were started by one.
 #[derive(Clone, Debug, Default)]
@@ -64,5 +67,43 @@ impl Begun {
 impl Drop for Begun {
     fn drop(&mut self) {
         self.acting.running().by_number.remove(&self.number);
+    }
+}
+
+/// Approved work of an engine.
+#[derive(Debug)]
+pub(crate) struct Approved {
+    journal: Arc<Journal>,
+    /// Requests that are being performed: their intents are open, but nothing of them is unknown.
+    performing: Mutex<BTreeSet<AskId>>,
+    pub(crate) acting: Acting,
+}
+
+impl Approved {
+    pub(crate) fn new(journal: Arc<Journal>) -> Self {
+        Self { journal, performing: Mutex::default(), acting: Acting::default() }
+    }
+
+    /// The approved asks that are being performed. Every holder leaves the set whole, so poison is ignored.
+    pub(crate) fn performing(&self) -> MutexGuard<'_, BTreeSet<AskId>> {
+        self.performing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether an approved ask is being performed.
+    pub(crate) fn is_performing(&self, ask: &AskId) -> bool {
+        self.performing().contains(ask)
+    }
+
+    /// Notes that an attempt or a server begins on an approval. One that was taken back since its use was written stops it at once.
+    ///
+    /// # Errors
+    ///
+    /// If the store cannot be read.
+    pub(crate) fn begin_on(&self, ask: &AskId, cancel: &CancellationToken) -> Result<Begun, EngineError> {
+        let begun = self.acting.begin(ask, cancel);
+        if self.journal.store.approval(ask)?.is_some_and(|approval| approval.revoked) {
+            begun.stop().cancel();
+        }
+        Ok(begun)
     }
 }

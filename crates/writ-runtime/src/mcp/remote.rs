@@ -29,11 +29,14 @@ use writ_types::error::{Exit, Report, ToReport as _};
 use writ_types::taint::{Label, Taint};
 
 use super::elicit::MAX_QUESTIONS;
-use super::{STARTER, Server};
-use crate::act::{Place, outcome_entry};
-use crate::core::Core;
+use crate::door::{Passage, Standing};
 use crate::error::EngineError;
-use crate::passage::{Passage, Standing};
+use crate::mcp::elicit;
+use crate::outcome::outcome_entry;
+use crate::passage;
+use crate::place::Place;
+use crate::servers::{STARTER, Server};
+use crate::services::Services;
 
 /// What stands for a tool where a server is only looked at.
 const LOOK: &str = "*";
@@ -62,177 +65,172 @@ impl From<Report> for Unvisited {
     }
 }
 
-impl Core {
-    /// Visits a server: lists its tools, and makes the call if its tool is as it was pinned. The connection is on record.
-    ///
-    /// # Errors
-    ///
-    /// If the ledger cannot be written. The inner error says why it could not be visited.
-    pub(crate) async fn visit(
-        &self,
-        place: &Place,
-        server: &Server,
-        permit: Permit,
-        cancel: &CancellationToken,
-    ) -> Result<Result<Visited, Unvisited>, EngineError> {
-        let token = match server.spec.token().map(|name| self.servers.source.secret(&name)).transpose() {
-            Ok(token) => token,
-            Err(report) => return Ok(Err(report.into())),
-        };
-        let (began, prepared) = (Instant::now(), permit.prepared().clone());
-        let (Action::CallTool(call), Some(url)) = (&prepared.action, &server.spec.url) else {
-            return Err(EngineError::Machine("a visit for something else".to_owned()));
-        };
-        // The file may have changed since the call was decided: its token goes to no other host than that.
-        if server.spec.host() != call.host {
-            return Ok(Err(not_trusted().into()));
-        }
-        let pin = prepared.bindings.get(PIN).copied();
-        // What the owner looks at outside turns has no conversation in which they could be asked.
-        let (person, questions) = asked::person();
-        let person = place.turn.is_some().then_some(&person);
-        let called = AtomicBool::new(false);
-        let wish = Wish { url, token: token.as_ref(), call, pin, person, called: &called };
-        let visiting = self.egress.perform(permit, self.clock.now(), |lent| async move {
-            let visited = wish.visit(&lent).await;
-            visited.map(|visited| (visited, lent.received_bytes()))
-        });
-        let visited = place.attend(server, visiting, questions, cancel).await?;
-        let received =
-            visited.as_ref().ok().and_then(|visited| visited.as_ref().ok()).map(|(_, bytes)| *bytes);
-        self.note_visit(place, call, received, began).await?;
-        let unvisited = |report| Err(Unvisited { report, called: called.load(Ordering::Acquire) });
-        Ok(match visited {
-            Ok(Ok((visited, _))) => Ok(visited),
-            Ok(Err(error)) => unvisited(error.report()),
-            Err(error) => unvisited(error.report()),
-        })
+/// Visits a server: lists its tools, and makes the call if its tool is as it was pinned. The connection is on record.
+///
+/// # Errors
+///
+/// If the ledger cannot be written. The inner error says why it could not be visited.
+pub(crate) async fn visit(
+    core: &Services,
+    place: &Place,
+    server: &Server,
+    permit: Permit,
+    cancel: &CancellationToken,
+) -> Result<Result<Visited, Unvisited>, EngineError> {
+    let token = match server.spec.token().map(|name| core.servers.source.secret(&name)).transpose() {
+        Ok(token) => token,
+        Err(report) => return Ok(Err(report.into())),
+    };
+    let (began, prepared) = (Instant::now(), permit.prepared().clone());
+    let (Action::CallTool(call), Some(url)) = (&prepared.action, &server.spec.url) else {
+        return Err(EngineError::Machine("a visit for something else".to_owned()));
+    };
+    // The file may have changed since the call was decided: its token goes to no other host than that.
+    if server.spec.host() != call.host {
+        return Ok(Err(not_trusted().into()));
     }
-
-    /// Writes a connection to a server down. `received`: what came, if it went well.
-    async fn note_visit(
-        &self,
-        place: &Place,
-        call: &CallTool,
-        received: Option<u64>,
-        began: Instant,
-    ) -> Result<(), EngineError> {
-        let host = call.host.as_deref().unwrap_or_default();
-        let Ok(target) = Target::from_authority(Scheme::Https, host, None) else { return Ok(()) };
-        let record = ConnectionRecord {
-            host: target.host.to_string(),
-            port: target.port,
-            address: None,
-            verdict: if received.is_some() { Verdict::Allowed } else { Verdict::Failed },
-            rule: format!("{STARTER}{}", call.server),
-            sent: u64::try_from(call.arguments.to_string().len()).unwrap_or(u64::MAX),
-            received: received.unwrap_or_default(),
-            ms: u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX),
-            credential: None,
-        };
-        let fact = Fact::Connected { connections: vec![record] };
-        self.append(place.session.id, place.at(), fact).await
-    }
-
-    /// Looks at a server for its owner: what tools it describes.
-    ///
-    /// # Errors
-    ///
-    /// As [`Self::visit`].
-    pub(super) async fn look_at(
-        self: &Arc<Self>,
-        place: &Place,
-        server: &Server,
-    ) -> Result<Result<Listing, Report>, EngineError> {
-        let standing = Standing {
-            authority: &place.authority,
-            spent: place.spent,
-            approval: None,
-            task: false,
-            mode: place.session.mode(),
-            origins: None,
-        };
-        let permit = match self.pass(self.look(place, server)?, standing).await? {
-            Passage::Permit(permit) => *permit,
-            Passage::Denied(denial) => return Err(EngineError::Denied(denial.text)),
-            Passage::Ask(ask) => return Err(EngineError::Denied(ask.reason)),
-            Passage::Simulated(_) => return Ok(Ok(Listing::default())),
-        };
-        let (attempt, prepared) = (permit.attempt(), permit.prepared().clone());
-        let visited = self.visit(place, server, permit, &self.stop_now.child_token()).await?;
-        let mut outcome = match &visited {
-            Ok(visited) => PerformedOutcome::Called {
-                server: server.name.to_string(),
-                tool: LOOK.to_owned(),
-                text: format!("the server {} describes {} tools", server.name, visited.live.tools.len()),
-                structured: None,
-                is_error: false,
-                taint: Taint::External,
-                public: false,
-                readers: BTreeSet::new(),
-                secret: false,
-            },
-            Err(unvisited) => PerformedOutcome::Failed { report: unvisited.report.clone() },
-        };
-        let entry = outcome_entry(attempt, &render(&prepared, &mut outcome, &self.redactor));
-        self.append(place.session.id, place.at(), entry).await?;
-        Ok(visited.map(|visited| visited.live).map_err(|unvisited| unvisited.report))
-    }
-
-    /// The wish to look at a server.
-    fn look(&self, place: &Place, server: &Server) -> Result<Prepared, EngineError> {
-        let file = Digest::of_canonical(&server.spec)?;
-        Ok(Prepared {
-            action: Action::CallTool(CallTool {
-                server: server.name.to_string(),
-                tool: LOOK.to_owned(),
-                arguments: serde_json::json!({}),
-                host: server.spec.host(),
-                effect: false,
-                declared: true,
-                sends: false,
-                whom: Vec::new(),
-                takes: std::collections::BTreeMap::new(),
-                named: Vec::new(),
-                risk: Risk::Low,
-            }),
-            agent: self.config.agent.clone(),
-            session: Some(place.session.id),
-            turn: place.turn,
-            turn_number: place.number,
-            call: None,
-            tool: format!("{STARTER}{}", server.name),
-            sinks: Vec::new(),
-            label: Label::new(Taint::Owner),
-            bindings: [("file".to_owned(), file)].into(),
-            idempotent: true,
-            intent: format!("list the tools of the server {}", server.name),
-        })
-    }
+    let pin = prepared.bindings.get(PIN).copied();
+    // What the owner looks at outside turns has no conversation in which they could be asked.
+    let (person, questions) = asked::person();
+    let person = place.turn.is_some().then_some(&person);
+    let called = AtomicBool::new(false);
+    let wish = Wish { url, token: token.as_ref(), call, pin, person, called: &called };
+    let visiting = core.outside.egress.perform(permit, core.journal.clock.now(), |lent| async move {
+        let visited = wish.visit(&lent).await;
+        visited.map(|visited| (visited, lent.received_bytes()))
+    });
+    let visited = attend(place, server, visiting, questions, cancel).await?;
+    let received = visited.as_ref().ok().and_then(|visited| visited.as_ref().ok()).map(|(_, bytes)| *bytes);
+    note_visit(core, place, call, received, began).await?;
+    let unvisited = |report| Err(Unvisited { report, called: called.load(Ordering::Acquire) });
+    Ok(match visited {
+        Ok(Ok((visited, _))) => Ok(visited),
+        Ok(Err(error)) => unvisited(error.report()),
+        Err(error) => unvisited(error.report()),
+    })
 }
 
-impl Place {
-    /// Waits for the end of a visit, and asks a person meanwhile what the server asks them. That takes none of the visit's
-    /// time: the call has its own anew after each question that was put to them.
-    ///
-    /// # Errors
-    ///
-    /// If the store cannot be written.
-    async fn attend(
-        &self,
-        server: &Server,
-        visiting: impl Future<Output = Went> + Send,
-        questions: mpsc::Receiver<Question>,
-        cancel: &CancellationToken,
-    ) -> Result<Went, EngineError> {
-        let ask = |question: Question, over: CancellationToken| async move {
-            let reply = self.elicit(server, &question.form, over.cancelled(), cancel).await?;
-            question.reply(reply);
-            Ok(())
-        };
-        let (start, each) = (server.spec.start_time(), server.spec.time());
-        attended((start, each), visiting, questions, cancel, ask).await
-    }
+/// Writes a connection to a server down. `received`: what came, if it went well.
+async fn note_visit(
+    core: &Services,
+    place: &Place,
+    call: &CallTool,
+    received: Option<u64>,
+    began: Instant,
+) -> Result<(), EngineError> {
+    let host = call.host.as_deref().unwrap_or_default();
+    let Ok(target) = Target::from_authority(Scheme::Https, host, None) else { return Ok(()) };
+    let record = ConnectionRecord {
+        host: target.host.to_string(),
+        port: target.port,
+        address: None,
+        verdict: if received.is_some() { Verdict::Allowed } else { Verdict::Failed },
+        rule: format!("{STARTER}{}", call.server),
+        sent: u64::try_from(call.arguments.to_string().len()).unwrap_or(u64::MAX),
+        received: received.unwrap_or_default(),
+        ms: u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX),
+        credential: None,
+    };
+    let fact = Fact::Connected { connections: vec![record] };
+    core.journal.append(place.session.id, place.at(), fact).await
+}
+
+/// Looks at a server for its owner: what tools it describes.
+///
+/// # Errors
+///
+/// As [`visit`].
+pub(super) async fn look_at(
+    core: &Arc<Services>,
+    place: &Place,
+    server: &Server,
+) -> Result<Result<Listing, Report>, EngineError> {
+    let standing = Standing {
+        authority: &place.authority,
+        spent: place.spent,
+        approval: None,
+        task: false,
+        mode: place.session.mode(),
+        origins: None,
+    };
+    let permit = match passage::pass(core, look(core, place, server)?, standing).await? {
+        Passage::Permit(permit) => *permit,
+        Passage::Denied(denial) => return Err(EngineError::Denied(denial.text)),
+        Passage::Ask(ask) => return Err(EngineError::Denied(ask.reason)),
+        Passage::Simulated(_) => return Ok(Ok(Listing::default())),
+    };
+    let (attempt, prepared) = (permit.attempt(), permit.prepared().clone());
+    let visited = visit(core, place, server, permit, &core.life.stop_now.child_token()).await?;
+    let mut outcome = match &visited {
+        Ok(visited) => PerformedOutcome::Called {
+            server: server.name.to_string(),
+            tool: LOOK.to_owned(),
+            text: format!("the server {} describes {} tools", server.name, visited.live.tools.len()),
+            structured: None,
+            is_error: false,
+            taint: Taint::External,
+            public: false,
+            readers: BTreeSet::new(),
+            secret: false,
+        },
+        Err(unvisited) => PerformedOutcome::Failed { report: unvisited.report.clone() },
+    };
+    let entry = outcome_entry(attempt, &render(&prepared, &mut outcome, &core.journal.redactor));
+    core.journal.append(place.session.id, place.at(), entry).await?;
+    Ok(visited.map(|visited| visited.live).map_err(|unvisited| unvisited.report))
+}
+
+/// The wish to look at a server.
+fn look(core: &Services, place: &Place, server: &Server) -> Result<Prepared, EngineError> {
+    let file = Digest::of_canonical(&server.spec)?;
+    Ok(Prepared {
+        action: Action::CallTool(CallTool {
+            server: server.name.to_string(),
+            tool: LOOK.to_owned(),
+            arguments: serde_json::json!({}),
+            host: server.spec.host(),
+            effect: false,
+            declared: true,
+            sends: false,
+            whom: Vec::new(),
+            takes: std::collections::BTreeMap::new(),
+            named: Vec::new(),
+            risk: Risk::Low,
+        }),
+        agent: core.config.agent.clone(),
+        session: Some(place.session.id),
+        turn: place.turn,
+        turn_number: place.number,
+        call: None,
+        tool: format!("{STARTER}{}", server.name),
+        sinks: Vec::new(),
+        label: Label::new(Taint::Owner),
+        bindings: [("file".to_owned(), file)].into(),
+        idempotent: true,
+        intent: format!("list the tools of the server {}", server.name),
+    })
+}
+
+/// Waits for the end of a visit, and asks a person meanwhile what the server asks them. That takes none of the visit's
+/// time: the call has its own anew after each question that was put to them.
+///
+/// # Errors
+///
+/// If the store cannot be written.
+async fn attend(
+    place: &Place,
+    server: &Server,
+    visiting: impl Future<Output = Went> + Send,
+    questions: mpsc::Receiver<Question>,
+    cancel: &CancellationToken,
+) -> Result<Went, EngineError> {
+    let ask = |question: Question, over: CancellationToken| async move {
+        let reply = elicit::elicit(place, server, &question.form, over.cancelled(), cancel).await?;
+        question.reply(reply);
+        Ok(())
+    };
+    let (start, each) = (server.spec.start_time(), server.spec.time());
+    attended((start, each), visiting, questions, cancel, ask).await
 }
 
 /// See [`Place::attend`]. `ask` puts a question and replies to it, until nobody waits for that any more; to a question that

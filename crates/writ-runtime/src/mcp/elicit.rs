@@ -16,9 +16,9 @@ use writ_types::form::{FormField, FormValue};
 use writ_types::frame::{Choice, ServerFrame};
 use writ_types::id::{AskId, TurnId};
 
-use super::{STARTER, Server};
-use crate::act::Place;
 use crate::error::EngineError;
+use crate::place::Place;
+use crate::servers::{STARTER, Server};
 use crate::session::{GateAnswer, WaitingGate, resolved};
 
 /// How long a person has for an answer.
@@ -28,61 +28,59 @@ pub(crate) const MAX_QUESTIONS: usize = 8;
 /// Where such a question comes from, in its frame.
 const POINT: &str = "server";
 
-impl Place {
-    /// Asks a person what a server asks, and what is to be replied. When `over` ends, nobody waits for that any more.
-    ///
-    /// # Errors
-    ///
-    /// If the store cannot be written.
-    pub(crate) async fn elicit(
-        &self,
-        server: &Server,
-        question: &Elicitation,
-        over: impl Future<Output = ()> + Send,
-        cancel: &CancellationToken,
-    ) -> Result<Reply, EngineError> {
-        let asked = masked(question, &self.core.redactor);
-        let (Some(turn), Some(question)) = (self.turn, asked) else { return Ok(Reply::Cancel) };
-        let ask = self.core.ids.ask();
-        let frame = frame(turn, &ask, server, &question);
-        let (answer, receiver) = oneshot::channel();
-        // Before anybody can read of it.
-        let waiting = WaitingGate { frame: frame.clone(), answer };
-        self.session.state().gates.insert(ask.clone(), waiting);
-        let _gone = Gone { place: self, ask: &ask };
-        self.show(vec![], frame).await?;
-        let answered = tokio::select! {
-            // An answer that was taken counts.
-            biased;
-            answer = receiver => answer.ok(),
-            () = cancel.cancelled() => None,
-            () = over => None,
-            () = self.core.draining.cancelled() => None,
-            () = tokio::time::sleep(ANSWER_TIME) => None,
-        };
-        let Some(GateAnswer { decision, by, reason, content }) = answered else {
-            let text = "The server's question is moot.".to_owned();
-            self.show(vec![], resolved(ask.clone(), "expired", text)).await?;
-            return Ok(Reply::Cancel);
-        };
-        let named = content.keys().cloned().collect::<Vec<_>>().join(", ");
-        let told = if named.is_empty() { "nothing".to_owned() } else { named };
-        let covers = format!("the server '{}' asked: {} It received: {told}.", server.name, question.message);
-        let scope = ApprovalScope::Once;
-        let fact = Fact::Answered { ask: ask.clone(), decision, scope, covers, by, reason };
-        let (state, reply) = match decision {
-            Decision::Approve => ("approved", Reply::Accept(content)),
-            Decision::Deny => ("denied", Reply::Decline),
-        };
-        let entry = self.core.entry(self.session.id, self.at(), fact);
-        self.show(vec![entry], resolved(ask.clone(), state, String::new())).await?;
-        Ok(reply)
-    }
+/// Asks a person what a server asks, and what is to be replied. When `over` ends, nobody waits for that any more.
+///
+/// # Errors
+///
+/// If the store cannot be written.
+pub(crate) async fn elicit(
+    place: &Place,
+    server: &Server,
+    question: &Elicitation,
+    over: impl Future<Output = ()> + Send,
+    cancel: &CancellationToken,
+) -> Result<Reply, EngineError> {
+    let asked = masked(question, &place.core.journal.redactor);
+    let (Some(turn), Some(question)) = (place.turn, asked) else { return Ok(Reply::Cancel) };
+    let ask = place.core.journal.ids.ask();
+    let frame = frame(turn, &ask, server, &question);
+    let (answer, receiver) = oneshot::channel();
+    // Before anybody can read of it.
+    let waiting = WaitingGate { frame: frame.clone(), answer };
+    place.session.state().gates.insert(ask.clone(), waiting);
+    let _gone = Gone { place, ask: &ask };
+    show(place, vec![], frame).await?;
+    let answered = tokio::select! {
+        // An answer that was taken counts.
+        biased;
+        answer = receiver => answer.ok(),
+        () = cancel.cancelled() => None,
+        () = over => None,
+        () = place.core.life.draining.cancelled() => None,
+        () = tokio::time::sleep(ANSWER_TIME) => None,
+    };
+    let Some(GateAnswer { decision, by, reason, content }) = answered else {
+        let text = "The server's question is moot.".to_owned();
+        show(place, vec![], resolved(ask.clone(), "expired", text)).await?;
+        return Ok(Reply::Cancel);
+    };
+    let named = content.keys().cloned().collect::<Vec<_>>().join(", ");
+    let told = if named.is_empty() { "nothing".to_owned() } else { named };
+    let covers = format!("the server '{}' asked: {} It received: {told}.", server.name, question.message);
+    let scope = ApprovalScope::Once;
+    let fact = Fact::Answered { ask: ask.clone(), decision, scope, covers, by, reason };
+    let (state, reply) = match decision {
+        Decision::Approve => ("approved", Reply::Accept(content)),
+        Decision::Deny => ("denied", Reply::Decline),
+    };
+    let entry = place.core.journal.entry(place.session.id, place.at(), fact);
+    show(place, vec![entry], resolved(ask.clone(), state, String::new())).await?;
+    Ok(reply)
+}
 
-    async fn show(&self, mut ops: Vec<Op>, frame: ServerFrame) -> Result<(), EngineError> {
-        ops.push(Op::Frame { session: self.session.id, frame: Box::new(frame) });
-        self.core.commit_for(&self.session, Batch::synced(ops)).await.map(drop)
-    }
+async fn show(place: &Place, mut ops: Vec<Op>, frame: ServerFrame) -> Result<(), EngineError> {
+    ops.push(Op::Frame { session: place.session.id, frame: Box::new(frame) });
+    place.core.journal.commit_for(&place.session.hub, Batch::synced(ops)).await.map(drop)
 }
 
 /// Takes a question away that nobody waits for any more, also where the call was dropped.

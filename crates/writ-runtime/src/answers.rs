@@ -1,0 +1,252 @@
+//! Answers of people to requests: checked, written down, and performed exactly as approved.
+
+use std::sync::Arc;
+
+use writ_policy::approval::{
+    self, ApprovalClaims, ApprovalError, ApprovalToken, Approver, Signed, TaskTerms,
+};
+use writ_policy::pattern::standing::Limits;
+use writ_policy::principal::Authenticated;
+use writ_store::approvals::{Ask as AskRow, AskState};
+use writ_store::batch::{Batch, NewApproval, Op};
+use writ_store::error::{Conflict, StoreError};
+use writ_types::entry::{ApprovalScope, Decision, Entry, Fact};
+use writ_types::error::Exit;
+use writ_types::form::{FormError, filled_in};
+use writ_types::frame::ServerFrame;
+use writ_types::id::AskId;
+
+use crate::asks::tell::{resolved, tell_denial};
+use crate::asks::{refusal_of, task};
+use crate::error::EngineError;
+use crate::interface::{Answer, Answered, GateSaid};
+use crate::services::Services;
+use crate::session::{APPLY, GateAnswer, is_over};
+
+use several::Checked;
+pub(crate) mod in_force;
+pub(crate) mod performing;
+mod several;
+
+/// Takes an answer: checks it, writes it down, and performs what was approved.
+///
+/// # Errors
+///
+/// If the ask is closed or the approval does not count; the refusal is in the ledger.
+pub(crate) async fn answer(
+    core: &Arc<Services>,
+    who: &Authenticated<()>,
+    id: AskId,
+    answer: Answer,
+) -> Result<Answered, EngineError> {
+    let Answer { decision, scope, signed, shown, reason } = answer;
+    let reason = core.journal.redactor.mask(&reason).into_owned();
+    let unknown = || EngineError::NoAsk(id.clone());
+    let ask = core.journal.store.ask(&id)?.ok_or_else(unknown)?;
+    let refused = |core: Arc<Services>, ask: AskRow, error: EngineError| async move {
+        note_refusal(&core, &ask, &error).await?;
+        Err(error)
+    };
+    if ask.state != AskState::Open {
+        let state = format!("was answered before: {}", ask.state.as_str());
+        return refused(Arc::clone(core), ask, EngineError::AskClosed { ask: id, state }).await;
+    }
+    let closed = |id| core.sessions.get(id).is_ok_and(|session| is_over(&session, &ask.prepared));
+    if decision == Decision::Approve
+        && let Some(session) = ask.prepared.session.filter(|id| closed(*id))
+    {
+        return refused(Arc::clone(core), ask, EngineError::SessionClosed(session)).await;
+    }
+    // A no is one to whatever is asked.
+    if decision == Decision::Approve && shown.is_some_and(|shown| shown != ask.card.shown_hash) {
+        return refused(Arc::clone(core), ask, EngineError::AskChanged(id)).await;
+    }
+    let token = match signed {
+        None => session_token(core, who, &ask, decision, scope)?,
+        Some(signed) => match token_of(core, &id, signed) {
+            Ok(token) => token,
+            Err(error) => return refused(Arc::clone(core), ask, error.into()).await,
+        },
+    };
+    let (token, approval, is_counted) =
+        match several::checked(core, &ask, &token, (decision, scope, &reason)).await {
+            Ok(Checked::Whole(approval)) => (token, *approval, false),
+            Ok(Checked::Joined(token, approval)) => (*token, *approval, true),
+            Ok(Checked::Part(answered)) => return Ok(answered),
+            Err(error @ (EngineError::Approval(_) | EngineError::Store(StoreError::Conflict(_)))) => {
+                return refused(Arc::clone(core), ask, error).await;
+            }
+            Err(error) => return Err(error),
+        };
+    match write_answer(core, &ask, (&token, is_counted), &approval, reason.clone()).await {
+        Ok(()) => {}
+        Err(EngineError::Store(StoreError::Conflict(Conflict::Counter(_)))) => {
+            return refused(Arc::clone(core), ask, ApprovalError::Copied.into()).await;
+        }
+        // Somebody else's answer was written in between, or its time has run out.
+        Err(EngineError::Store(StoreError::Conflict(Conflict::AskNotOpen(_)))) => {
+            let state = "was answered or has ended meanwhile".to_owned();
+            return refused(Arc::clone(core), ask, EngineError::AskClosed { ask: id, state }).await;
+        }
+        Err(error) => return Err(error),
+    }
+    match decision {
+        Decision::Deny => {
+            if let Some(session) = ask.prepared.session.filter(|_| ask.prepared.tool == APPLY) {
+                // It stays in the work folder, and no approval for the task covers what a person has refused.
+                core.sessions.set_left_behind(core.sessions.get(session)?.as_ref(), true).await?;
+            }
+            tell_denial(core, &ask, &reason).await?;
+            let text = "It will not be done.".to_owned();
+            Ok(Answered { state: "denied".to_owned(), reason, text, exit: Exit::Done })
+        }
+        Decision::Approve => performing::perform_ask(core, &ask, Ok(approval)).await,
+    }
+}
+
+/// The approval that somebody's signature makes. A passkey's is the answer to a challenge of this engine:
+/// claims that come along with one were made by nobody knows whom.
+pub(crate) fn token_of(core: &Services, ask: &AskId, signed: Signed) -> Result<ApprovalToken, ApprovalError> {
+    match signed {
+        Signed::Passkey(signed) => core.passkeys.answered(ask, *signed),
+        Signed::Token(token) => match (&token.claims.approver, &token.passkey) {
+            (Approver::Key { .. } | Approver::Session { .. }, None) => Ok(*token),
+            (Approver::Passkey { .. }, _) | (_, Some(_)) => Err(ApprovalError::Challenge),
+        },
+    }
+}
+
+pub(crate) async fn note_refusal(
+    core: &Services,
+    ask: &AskRow,
+    error: &EngineError,
+) -> Result<(), EngineError> {
+    let entry = refusal_of(core, ask, &error.to_string());
+    core.journal.store.commit(Batch::synced(vec![entry])).await?;
+    Ok(())
+}
+
+pub(crate) fn session_token(
+    core: &Services,
+    who: &Authenticated<()>,
+    ask: &AskRow,
+    decision: Decision,
+    scope: ApprovalScope,
+) -> Result<ApprovalToken, EngineError> {
+    let now = core.journal.valid_now();
+    let (task, expires_at) = TaskTerms::signed(&ask.card, scope, &Limits::default(), now)?;
+    let claims = ApprovalClaims {
+        installation: core.config.installation,
+        epoch: core.config.epoch,
+        ask: ask.card.ask_id.clone(),
+        decision,
+        prepared: ask.card.prepared,
+        shown: ask.card.shown_hash,
+        nonce: core.journal.ids.nonce(),
+        issued_at: now,
+        expires_at,
+        approver: Approver::Session { principal: who.principal().to_string() },
+        task,
+        values: scope == ApprovalScope::Values,
+        host: ask.card.host.clone().filter(|_| scope == ApprovalScope::Host),
+    };
+    Ok(ApprovalToken::sign(claims, &core.keys.held.harness)?)
+}
+
+pub(crate) async fn write_answer(
+    core: &Services,
+    ask: &AskRow,
+    (token, is_counted): (&ApprovalToken, bool),
+    approval: &approval::Approval,
+    reason: String,
+) -> Result<(), EngineError> {
+    let (now, claims) = (core.journal.clock.now(), &token.claims);
+    let mut counted = None;
+    let by = match (&claims.approver, approval.passkey()) {
+        (Approver::Key { public }, _) => format!("key {public}"),
+        (Approver::Session { principal }, _) => principal.clone(),
+        (Approver::Passkey { .. }, used) => {
+            let used = used.ok_or(ApprovalError::UnknownApprover)?;
+            let key = core.keys.passkey_row(&used.credential)?.ok_or(ApprovalError::UnknownApprover)?;
+            // The use of one that was kept with other yeses was counted then.
+            let count = Op::CountPasskey { key: key.id, sign_count: used.sign_count };
+            counted = (!is_counted).then_some(count);
+            format!("passkey {} '{}'", key.id, key.label)
+        }
+    };
+    let (state, text) = match claims.decision {
+        Decision::Approve => (AskState::Approved, "Approved."),
+        Decision::Deny => (AskState::Denied, "Denied: it will not be done."),
+    };
+    let fact = Fact::Answered {
+        ask: claims.ask.clone(),
+        decision: claims.decision,
+        scope: claims.scope(),
+        covers: task::covers(&ask.card, claims),
+        by: by.clone(),
+        reason: reason.clone(),
+    };
+    let told = reason.clone();
+    let entry = Entry {
+        at: now,
+        session: ask.card.session,
+        turn: ask.prepared.turn,
+        turn_number: ask.prepared.turn_number,
+        fact,
+    };
+    let mut ops = vec![
+        Op::Append(Box::new(entry)),
+        Op::ResolveAsk { ask: claims.ask.clone(), state, at: now, by, reason },
+    ];
+    ops.extend(counted);
+    if claims.decision == Decision::Approve {
+        ops.push(Op::StoreApproval(NewApproval {
+            ask: claims.ask.clone(),
+            prepared: claims.prepared,
+            nonce: claims.nonce.clone(),
+            token: serde_json::to_value(token).unwrap_or_default(),
+            expires_at: claims.expires_at,
+            task: claims.task,
+        }));
+    }
+    let Some(session) = ask.card.session else {
+        core.journal.store.commit(Batch::synced(ops)).await?;
+        return Ok(());
+    };
+    ops.push(resolved(session, &claims.ask, (state.as_str(), &told), text, Exit::Done));
+    let session = core.sessions.get(session)?;
+    core.journal.commit_for(&session.hub, Batch::synced(ops)).await?;
+    Ok(())
+}
+
+/// Hands an answer to the turn whose gate asks; says whether one does. One that does not fit leaves the question open.
+///
+/// # Errors
+///
+/// If what was filled in does not fit.
+pub(crate) fn answer_gate(
+    core: &Services,
+    ask: &AskId,
+    by: String,
+    said: GateSaid,
+) -> Result<bool, FormError> {
+    let GateSaid { decision, reason, answers } = said;
+    let sessions = core.sessions.loaded();
+    let Some(mut state) =
+        sessions.values().map(|session| session.state()).find(|state| state.gates.contains_key(ask))
+    else {
+        return Ok(false);
+    };
+    let content = match (decision, state.gates.get(ask).map(|waiting| &waiting.frame)) {
+        (Decision::Approve, Some(ServerFrame::GateApproval { fields, .. })) => filled_in(fields, &answers)?,
+        (Decision::Approve | Decision::Deny, _) => Default::default(),
+    };
+    let reason = reason.chars().take(MAX_REASON_CHARS).collect();
+    let waiting = state.gates.remove(ask);
+    // Who does not wait any more is not asked any more.
+    let answer = GateAnswer { decision, by, reason, content };
+    Ok(waiting.is_some_and(|waiting| waiting.answer.send(answer).is_ok()))
+}
+
+/// The longest reason that is kept of an answer to a gate, in characters.
+pub(crate) const MAX_REASON_CHARS: usize = 1_000;

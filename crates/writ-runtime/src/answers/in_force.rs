@@ -1,0 +1,124 @@
+//! Approvals that are in force: listed, and revoked.
+
+use serde_json::{Value, json};
+use writ_policy::approval::ApprovalToken;
+use writ_policy::principal::Authenticated;
+use writ_policy::show;
+use writ_policy::taint::endorsement;
+use writ_store::approvals::{Approval as Stored, Ask as AskRow};
+use writ_store::batch::{Batch, Op};
+use writ_types::entry::{ApprovalScope, Decision, Entry, Fact};
+use writ_types::id::AskId;
+
+use crate::asks::task::{meant, words};
+use crate::error::EngineError;
+use crate::plans;
+use crate::services::Services;
+/// The most approvals for tasks that are listed.
+const MAX_LISTED: usize = 500;
+
+/// The approvals for tasks and the standing ones that are in force, for people.
+///
+/// # Errors
+///
+/// If the store cannot be read.
+pub(crate) fn approvals_in_force(core: &Services) -> Result<Value, EngineError> {
+    let rows = core.journal.store.task_approvals(None, core.journal.valid_now(), MAX_LISTED)?;
+    let mut shown: Vec<Value> = rows.iter().filter_map(|(ask, stored)| in_force(ask, stored)).collect();
+    shown.extend(plans::plans_in_force(core)?);
+    shown.extend(core.journal.store.endorsements(None)?.iter().map(|(ask, _)| endorsed(ask)));
+    shown.extend(core.reach.trusted()?.iter().map(|trusted| trusted.in_force()));
+    Ok(json!({ "approvals": shown }))
+}
+
+/// Takes an approval for a task, or a standing one, back: the next use of it is refused, and what runs on it is
+/// stopped.
+///
+/// # Errors
+///
+/// If there is none in force, or the store cannot be written.
+pub(crate) async fn revoke_approval(
+    core: &Services,
+    who: &Authenticated<()>,
+    id: &AskId,
+) -> Result<Value, EngineError> {
+    let now = core.journal.clock.now();
+    let none = || EngineError::NotInForce(id.clone());
+    let stored = core.journal.store.approval(id)?.ok_or_else(none)?;
+    let lasts = stored.max_uses > 1 || stored.standing;
+    let is_left =
+        lasts && stored.executions_used < stored.max_uses && core.journal.valid_now() < stored.expires_at;
+    // One whose last use runs, a server that was started on it for instance, is in force for as long as that takes.
+    let in_force = is_left || core.approved.acting.is_on(id);
+    // What was called the owner's is so for as long as its conversation.
+    let values = stored.token.pointer("/claims/values").is_some_and(|values| *values == json!(true));
+    let plan = core.journal.store.plan_of(id, core.journal.valid_now())?;
+    let host = stored.token.pointer("/claims/host").and_then(Value::as_str);
+    if stored.revoked || !(values || host.is_some() || plan.is_some() || in_force) {
+        return Err(none());
+    }
+    let ask = core.journal.store.ask(id)?.ok_or_else(none)?;
+    let scope = if stored.standing { ApprovalScope::Standing } else { ApprovalScope::Task };
+    let fact = Fact::Answered {
+        ask: id.clone(),
+        decision: Decision::Deny,
+        scope,
+        covers: String::new(),
+        by: who.principal().to_string(),
+        reason: "the approval was taken back".to_owned(),
+    };
+    let (session, turn, turn_number) = (ask.card.session, ask.prepared.turn, ask.prepared.turn_number);
+    let entry = Entry { at: now, session, turn, turn_number, fact };
+    let mut ops = vec![Op::Append(Box::new(entry)), Op::RevokeApproval { ask: id.clone() }];
+    // A host may have been approved twice before it was trusted.
+    let twins = host.map(|host| core.reach.trusted_by(host)).transpose()?.unwrap_or_default();
+    let others = twins.iter().filter(|twin| twin.card.ask_id != *id);
+    ops.extend(others.map(|twin| Op::RevokeApproval { ask: twin.card.ask_id.clone() }));
+    // The key of a plan ends with its approval.
+    ops.extend(plan.map(|plan| Op::Revoke {
+        id: plan.key.to_string(),
+        at: now,
+        expires_at: Some(plan.ends_at),
+    }));
+    core.journal.store.commit(Batch::synced(ops)).await?;
+    // Written first: whatever begins from here on is refused, and what has begun is told to stop.
+    let stopped = core.approved.acting.stop(id);
+    Ok(json!({ "ask_id": id, "state": "revoked", "stopped": stopped }))
+}
+
+/// What a person has called their own: for as long as its conversation.
+pub(crate) fn endorsed(ask: &AskRow) -> Value {
+    json!({
+        "ask_id": ask.card.ask_id,
+        "session": ask.card.session,
+        "scope": ApprovalScope::Values,
+        "covers": endorsement(&ask.card.values),
+        "intent": show::escape_line(&ask.card.intent),
+        "risk": ask.card.risk,
+        "by": ask.resolved_by,
+        "uses_left": null,
+        "total_left": null,
+        "expires_at": null,
+    })
+}
+
+pub(crate) fn in_force(ask: &AskRow, stored: &Stored) -> Option<Value> {
+    let token: ApprovalToken = serde_json::from_value(stored.token.clone()).ok()?;
+    let pattern = meant(&ask.card, &token.claims)?;
+    let total_left = stored.total_left.and_then(|left| match left {
+        0 => Some("0".to_owned()),
+        left => writ_types::unit::Amount::from_millionths(left).ok().map(|left| left.to_string()),
+    });
+    Some(json!({
+        "ask_id": ask.card.ask_id,
+        "session": pattern.session,
+        "scope": token.claims.scope(),
+        "covers": words(pattern),
+        "intent": show::escape_line(&ask.card.intent),
+        "risk": ask.card.risk,
+        "by": ask.resolved_by,
+        "uses_left": stored.max_uses.saturating_sub(stored.executions_used),
+        "total_left": total_left,
+        "expires_at": stored.expires_at,
+    }))
+}

@@ -1,0 +1,227 @@
+//! What was approved is performed once, exactly as it was approved, and its outcome is recorded.
+
+use std::sync::Arc;
+
+use tracing::Instrument as _;
+use writ_policy::approval::{self, ApprovalError};
+use writ_policy::budget::Spent;
+use writ_policy::permit::Permit;
+use writ_policy::show::escape_line;
+use writ_store::approvals::{Ask as AskRow, AskState};
+use writ_store::batch::{Batch, Op};
+use writ_tools::outcome::{ExecEnd, PerformedOutcome};
+use writ_tools::render::{Rendered, fields, render};
+use writ_types::chat::ToolOutcome;
+use writ_types::error::{Exit, ToReport as _};
+
+use crate::asks::outcome::AskOutcome;
+use crate::asks::tell::{self, exit_of, resolved};
+use crate::door::{Passage, Standing};
+use crate::error::EngineError;
+use crate::interface::Answered;
+use crate::perform::{self, Performed};
+use crate::place::Place;
+use crate::services::Services;
+use crate::session::{APPLY, Session, UNDO, is_over, outlives};
+use crate::{closing, judging, passage, quarantine, settle, trace, way_back};
+
+/// Told where the card does not show what has happened since.
+const BEGUN_SINCE: &str = "Not performed: it was begun since this was asked, and its outcome is unknown.";
+/// The longest reason of an outcome, in characters: it stands in one line of a card.
+const MAX_REASON_CHARS: usize = 200;
+
+/// One line without characters that deceive, at most [`MAX_REASON_CHARS`] long.
+pub(super) fn short(text: &str) -> String {
+    let line = text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
+    let line = escape_line(line);
+    match line.char_indices().nth(MAX_REASON_CHARS) {
+        Some((at, _)) => format!("{}\u{2026}", line.get(..at).unwrap_or_default()),
+        None => line,
+    }
+}
+
+/// Why a performed action did not succeed, without anything that its output says.
+fn reason_of(performed: &PerformedOutcome, outcome: ToolOutcome) -> String {
+    if let PerformedOutcome::Failed { report } | PerformedOutcome::Doubtful { report } = performed {
+        return report.outside.clone();
+    }
+    if outcome == ToolOutcome::Done {
+        return String::new();
+    }
+    let PerformedOutcome::Exec { end, .. } = performed else {
+        return "it reported an error".to_owned();
+    };
+    match end {
+        ExecEnd::Code(code) => format!("it ended with exit code {code}"),
+        ExecEnd::Signal(signal) => format!("it was ended by signal {signal}"),
+        ExecEnd::TimedOut(ms) => format!("it was stopped at its time limit of {} s", ms / 1_000),
+        ExecEnd::Limit(which) => format!("it was stopped at a limit: {which}"),
+        ExecEnd::Cancelled => "it was stopped".to_owned(),
+    }
+}
+
+/// Performs what an approval was given for: decided again, with everything that is so now.
+///
+/// # Errors
+///
+/// If the store or the sandbox cannot be used at all.
+pub(crate) async fn perform_ask(
+    core: &Arc<Services>,
+    ask: &AskRow,
+    approval: Result<approval::Approval, ApprovalError>,
+) -> Result<Answered, EngineError> {
+    let id = &ask.card.ask_id;
+    // A stopping engine waits for it as for a turn.
+    let _running = core.life.turns.token();
+    core.approved.performing().insert(id.clone());
+    let done = match ask.card.session {
+        Some(session) => {
+            let span = trace::approved(id, session, ask.prepared.turn);
+            perform_now(core, ask, &approval).instrument(span).await
+        }
+        None => perform_now(core, ask, &approval).await,
+    };
+    if done.is_err()
+        && let Err(error) = settle::settle_ask(core, ask).await
+    {
+        tracing::error!(%error, "what was approved and has failed is settled at the next start");
+    }
+    core.approved.performing().remove(id);
+    if let Err(EngineError::SessionClosed(_)) = &done
+        && let Some(ask) = core.journal.store.ask(id)?
+    {
+        closing::end_closed_ask(core, &ask).await?;
+    }
+    let outcome = match done {
+        Ok(outcome) => outcome,
+        Err(error) => {
+            tell_not_begun(core, ask, &error).await?;
+            return Err(error);
+        }
+    };
+    let state = outcome.state().to_owned();
+    let AskOutcome { rendered, exit, reason, .. } = outcome;
+    Ok(Answered { state, reason, text: rendered.text.into_string(), exit })
+}
+
+/// Announces that what was approved could not even be begun, so that no card stays at «approved». The approval stands:
+/// the next start tries it again until it expires.
+async fn tell_not_begun(core: &Services, ask: &AskRow, error: &EngineError) -> Result<(), EngineError> {
+    let id = &ask.card.ask_id;
+    let approved = core.journal.store.ask(id)?.is_some_and(|ask| ask.state == AskState::Approved);
+    let Some(session) = ask.card.session.filter(|_| approved) else { return Ok(()) };
+    let report = error.report();
+    let reason = core.journal.redactor.clean(short(&report.outside)).into_string();
+    let text = format!("Not done: {reason} It is tried again when the engine starts next.");
+    let exit = crate::asks::tell::failed(report.exit);
+    let op = resolved(session, id, ("failed", &reason), &text, exit);
+    let session = core.sessions.get(session)?;
+    core.journal.commit_for(&session.hub, Batch::synced(vec![op])).await?;
+    Ok(())
+}
+
+async fn perform_now(
+    core: &Arc<Services>,
+    ask: &AskRow,
+    approval: &Result<approval::Approval, ApprovalError>,
+) -> Result<AskOutcome, EngineError> {
+    let prepared = &ask.prepared;
+    let session = prepared.session.ok_or_else(|| EngineError::AskClosed {
+        ask: ask.card.ask_id.clone(),
+        state: "belongs to no session".to_owned(),
+    })?;
+    let session = core.sessions.get(session)?;
+    // Nothing may change the folder's diff while what was approved of it is applied.
+    let applies = [APPLY, UNDO].contains(&prepared.tool.as_str());
+    let _held = if applies { Some(session.applying.lock().await) } else { None };
+    let at = prepared.turn.map(|turn| (turn, prepared.turn_number));
+    let authority = Arc::new(core.keys.grant(&session, at).await?);
+    let label = prepared.label.clone();
+    let standing = Standing {
+        authority: &authority,
+        spent: Spent::default(),
+        approval: Some(approval),
+        task: false,
+        mode: session.mode(),
+        origins: None,
+    };
+    let not_done = |text: String, reason: &str, outcome, exit| {
+        let rendered = Rendered { text: core.journal.redactor.clean(text), label: label.clone(), outcome };
+        let reason = core.journal.redactor.clean(short(reason)).into_string();
+        (AskOutcome { rendered, exit, reason, undo: None }, vec![tell::take_back(ask)])
+    };
+    let refused = |text: String, reason: &str| not_done(text, reason, ToolOutcome::Denied, Exit::Denied);
+    let (outcome, ops) = match pass_again(core, &session, ask, standing).await? {
+        None => refused(BEGUN_SINCE.to_owned(), "it was begun since this was asked"),
+        Some(Passage::Denied(denial)) => refused(denial.outside(), &denial.text),
+        Some(Passage::Ask(_)) => {
+            refused("Not performed: it must be asked again.".to_owned(), "it must be asked again")
+        }
+        Some(Passage::Simulated(_)) => {
+            let text = "Not performed: this session only simulates.".to_owned();
+            not_done(text, "this session only simulates", ToolOutcome::Simulated, Exit::Done)
+        }
+        Some(Passage::Permit(permit)) => {
+            let place = Place {
+                core: Arc::clone(core),
+                session: Arc::clone(&session),
+                turn: at.map(|(turn, _)| turn),
+                number: at.map_or(0, |(_, number)| number),
+                authority: Arc::clone(&authority),
+                origins: None,
+                spent: Spent::default(),
+            };
+            performed(core, &place, *permit).await?
+        }
+    };
+    tell::tell(core, ask, outcome.clone(), ops).await?;
+    if outcome.undo.is_some() {
+        way_back::end_undos(core, Some(session.id)).await?;
+    }
+    Ok(outcome)
+}
+
+/// Puts what was approved before the door. `None`: it was begun since it was asked, which its card did not say.
+///
+/// # Errors
+///
+/// If the session was closed meanwhile, or the ledger cannot be written.
+async fn pass_again(
+    core: &Services,
+    session: &Session,
+    ask: &AskRow,
+    standing: Standing<'_>,
+) -> Result<Option<Passage>, EngineError> {
+    let passage = match core.journal.store.begun_since(session.id, &ask.prepared.action, &ask.card.ask_id)? {
+        true => None,
+        false => Some(passage::pass(core, ask.prepared.clone(), standing).await?),
+    };
+    // Closing ends it, whatever else it was refused for.
+    if !matches!(passage, Some(Passage::Permit(_))) && is_over(session, &ask.prepared) {
+        return Err(EngineError::SessionClosed(session.id));
+    }
+    Ok(passage)
+}
+
+/// Performs what was permitted. Returns its outcome, and what is to be written with it.
+async fn performed(
+    core: &Services,
+    place: &Place,
+    permit: Permit,
+) -> Result<(AskOutcome, Vec<Op>), EngineError> {
+    let attempt = permit.attempt();
+    let (cancel, began) =
+        (closing::stopping(core, &place.session, outlives(permit.prepared())), core.journal.clock.now());
+    let Performed { prepared, mut outcome, mut ops, undo } = perform::perform(place, permit, &cancel).await?;
+    let rendered = render(&prepared, &mut outcome, &core.journal.redactor);
+    let exit = exit_of(&outcome, rendered.outcome);
+    let reason = core.journal.redactor.clean(short(&reason_of(&outcome, rendered.outcome))).into_string();
+    let (heard, _) = judging::told_after(place, (&prepared.tool, &rendered), began, &cancel).await?;
+    ops.extend(place.leaked(&prepared.tool, rendered.text.secrets()));
+    let about = (&prepared, attempt, &prepared.label);
+    let fields = fields(&outcome, &core.journal.redactor);
+    let told = quarantine::told(core, &place.session, about, &outcome, (rendered, &fields))?;
+    ops.extend([core.journal.entry(place.session.id, place.at(), told.fact)].into_iter().chain(told.op));
+    ops.extend(heard);
+    Ok((AskOutcome { rendered: told.rendered, exit, reason, undo }, ops))
+}

@@ -1,0 +1,33 @@
+//! Tokens, money and calls that were spent or set aside.
+
+use writ_policy::budget::Spent;
+use writ_store::batch::Op;
+use writ_types::unit::MicroUsd;
+
+use crate::error::EngineError;
+use crate::services::Services;
+use crate::session::Session;
+/// What was spent or set aside so far, what is about to be written included, for the door to decide on. Limits of
+/// session and day are compared once more when the next call's share is set aside, so turns that are decided at the
+/// same moment share them.
+pub(crate) fn spent(
+    core: &Services,
+    session: &Session,
+    turn_cost: MicroUsd,
+    pending: &[Op],
+) -> Result<Spent, EngineError> {
+    let today = core.journal.budget_day(core.journal.clock.now());
+    let standing = core.journal.store.standing(session.id, today, pending)?;
+    let (own, own_reserved) = (standing.session, standing.session_reserved);
+    let (day, day_reserved) = (standing.day, standing.reserved);
+    let base = session.state().budget_base;
+    Ok(Spent {
+        session_tokens: own.usage.total().saturating_add(own_reserved.tokens).saturating_sub(base),
+        session_base: base,
+        day_tokens: day.usage.total().saturating_add(day_reserved.tokens),
+        turn_cost,
+        session_cost: own.cost.saturating_add(own_reserved.cost),
+        day_cost: day.cost.saturating_add(day_reserved.cost),
+        turn_tool_calls: 0,
+    })
+}

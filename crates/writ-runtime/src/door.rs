@@ -1,0 +1,381 @@
+//! The door as a service: it gathers what store and keys say of an action, has the pure door of `writ-policy` decide, and
+//! writes the decision down.
+//!
+//! It needs no engine, session or hub: whatever else is so, its caller says with [`Circumstances`].
+//!
+//! The stages are re-entrant. [`Door::precheck`] changes nothing, and [`Door::decide`] checks the keys again: gates may take
+//! long, and a key that was revoked meanwhile must not be used.
+
+use std::borrow::Cow;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use writ_policy::approval::{Approval, ApprovalError};
+use writ_policy::budget::{BudgetConfig, BudgetFacts, Spent};
+use writ_policy::door::{self, Ask, Decided, Denial, Facts, Grant, Mode, Verdicts};
+use writ_policy::egress::EgressScope;
+use writ_policy::keys::Authority;
+use writ_policy::origin::Origins;
+use writ_policy::permit::{Permit, RedeemError};
+use writ_policy::plan::{self, Planned};
+use writ_policy::prepared::Prepared;
+use writ_policy::rules::RuleSet;
+use writ_store::batch::{Batch, Op};
+use writ_store::journal::Following;
+use writ_types::digest::Digest;
+use writ_types::entry::{DenyReason, Entry, Fact};
+use writ_types::frame::ServerFrame;
+
+use crate::error::EngineError;
+use crate::journal::{Journal, frames};
+use crate::keys::Keys;
+use crate::metrics::Metrics;
+
+use earlier::Earlier;
+
+mod earlier;
+
+/// The outcome of putting an action before the door.
+#[derive(Debug)]
+pub enum Passage {
+    /// It may be performed.
+    Permit(Box<Permit>),
+    /// It was decided and would be performed, but this session only simulates.
+    Simulated(Box<Prepared>),
+    /// A person must be asked.
+    Ask(Box<Ask>),
+    /// It was refused; the refusal is in the ledger.
+    Denied(Box<Denial>),
+}
+
+/// The request beside the action: in the name of which key it is made, and what was spent.
+#[derive(Clone, Copy, Debug)]
+pub struct Standing<'a> {
+    /// The keys that it is made under.
+    pub authority: &'a Authority,
+    /// Tokens, money and calls that were spent or set aside before.
+    pub spent: Spent,
+    /// The approval that it is performed on, if it was asked about.
+    pub approval: Option<&'a Result<Approval, ApprovalError>>,
+    /// Set if an earlier approval may cover it.
+    pub task: bool,
+    /// Performed or simulated.
+    pub mode: Mode,
+    /// What the arguments may be made of, where the conversation has been looked through for it.
+    pub origins: Option<&'a Origins>,
+}
+
+/// The work that an action belongs to, such as a conversation. It may end while an action of it is decided.
+pub trait Work: Send + Sync {
+    /// Returns why an action may not be performed any more, or `None` while the work goes on.
+    fn refusal(&self, prepared: &Prepared) -> Option<String>;
+
+    /// Shows a frame that was stored to those who watch.
+    fn show(&self, seq: u64, frame: ServerFrame);
+}
+
+/// What is so around an action, as its caller knows it.
+pub struct Circumstances<'a> {
+    /// The rules in force.
+    pub rules: Arc<RuleSet>,
+    /// The hosts that may be reached.
+    pub egress: EgressScope,
+    /// The texts that the arguments may be made of.
+    pub origins: Cow<'a, Origins>,
+    /// Limits on tokens, money and calls.
+    pub limits: BudgetConfig,
+    /// The work that the action belongs to; `None`: it stands alone, and its frames are shown to no one.
+    pub work: Option<Arc<dyn Work>>,
+}
+
+impl std::fmt::Debug for Circumstances<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Circumstances").field("rules", &self.rules.digest()).finish_non_exhaustive()
+    }
+}
+
+/// Settings of the door.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct DoorConfig {
+    /// After external content was read, everything that leaves the sandbox asks.
+    pub strict: bool,
+    /// Programs are run and files written by an approved plan alone.
+    pub planned_only: bool,
+}
+
+/// Decides about actions, with a store and keys.
+#[derive(Debug)]
+pub struct Door {
+    journal: Arc<Journal>,
+    keys: Arc<Keys>,
+    config: DoorConfig,
+    metrics: Arc<Metrics>,
+}
+
+/// Facts of one decision, held while it is made.
+struct Gathered<'a> {
+    circumstances: &'a Circumstances<'a>,
+    revoked: BTreeSet<String>,
+    budget: BudgetFacts,
+    is_doubtful: bool,
+}
+
+/// Returns true for a refusal of the earlier approval that was tried, which is none of the action itself.
+const fn is_of_what_was_tried(denial: &Denial) -> bool {
+    matches!(denial.reason, DenyReason::Approval | DenyReason::Revoked)
+}
+
+impl Door {
+    /// Creates a door over a journal and keys.
+    pub(crate) fn new(
+        (journal, keys): (Arc<Journal>, Arc<Keys>),
+        config: DoorConfig,
+        metrics: Arc<Metrics>,
+    ) -> Self {
+        Self { journal, keys, config, metrics }
+    }
+
+    /// Creates a door that stands alone: it counts for itself what it refuses and asks.
+    pub fn alone(journal: Arc<Journal>, keys: Arc<Keys>, config: DoorConfig) -> Self {
+        Self::new((journal, keys), config, Arc::new(Metrics::new()))
+    }
+
+    /// Puts an action before the door that no gate judges.
+    ///
+    /// # Errors
+    ///
+    /// If the ledger cannot be written; then nothing may be performed.
+    pub async fn pass(
+        &self,
+        prepared: Prepared,
+        standing: Standing<'_>,
+        circumstances: &Circumstances<'_>,
+    ) -> Result<Passage, EngineError> {
+        self.decide(Vec::new(), prepared, standing, circumstances, &Verdicts::default()).await
+    }
+
+    /// Checks an action's keys, scope, limits and revocation, before anything else is asked about it.
+    ///
+    /// # Errors
+    ///
+    /// If the store cannot be read. The inner error is the refusal.
+    pub(crate) fn precheck(
+        &self,
+        prepared: &Prepared,
+        standing: Standing<'_>,
+        circumstances: &Circumstances<'_>,
+    ) -> Result<Result<(), Box<Denial>>, EngineError> {
+        let gathered = self.gather(prepared, &standing, circumstances)?;
+        let facts = self.facts(&gathered, standing);
+        Ok(door::precheck(prepared.clone(), &facts, self.journal.valid_now()).map(drop))
+    }
+
+    /// Reads what store and keys say of an action.
+    fn gather<'a>(
+        &self,
+        prepared: &Prepared,
+        standing: &Standing<'_>,
+        circumstances: &'a Circumstances<'a>,
+    ) -> Result<Gathered<'a>, EngineError> {
+        let store = &self.journal.store;
+        let doubtful = prepared.session.map(|session| store.lost(session, &prepared.action)).transpose()?;
+        let limits = circumstances.limits.clone();
+        Ok(Gathered {
+            circumstances,
+            revoked: self.keys.revoked(standing.authority)?,
+            budget: BudgetFacts { limits, spent: standing.spent },
+            is_doubtful: doubtful.flatten().is_some(),
+        })
+    }
+
+    fn facts<'a>(&self, gathered: &'a Gathered<'a>, standing: Standing<'a>) -> Facts<'a> {
+        Facts {
+            authority: standing.authority,
+            revoked: &gathered.revoked,
+            rules: &gathered.circumstances.rules,
+            egress: &gathered.circumstances.egress,
+            origins: &gathered.circumstances.origins,
+            strict: self.config.strict,
+            plan: Planned { in_force: None, only: self.config.planned_only },
+            budget: &gathered.budget,
+            lost: gathered.is_doubtful,
+            approval: standing.approval,
+            // Declared operations have performers of their own, which count their use.
+            used: None,
+        }
+    }
+
+    /// Decides about an action, and redeems what is granted: its intent is written before the permit is returned. `first`
+    /// is written whatever is decided, in the same transaction where that is possible.
+    ///
+    /// # Errors
+    ///
+    /// If the ledger cannot be written; then nothing may be performed.
+    pub(crate) async fn decide(
+        &self,
+        mut first: Vec<Op>,
+        mut prepared: Prepared,
+        standing: Standing<'_>,
+        circumstances: &Circumstances<'_>,
+        verdicts: &Verdicts,
+    ) -> Result<Passage, EngineError> {
+        let (at, now) = (self.journal.clock.now(), self.journal.valid_now());
+        let (session, turn, turn_number) = (prepared.session, prepared.turn, prepared.turn_number);
+        let entry = |fact| {
+            let fact = self.journal.scrubbed(fact);
+            Op::Append(Box::new(Entry { at, session, turn, turn_number, fact }))
+        };
+        let gathered = self.gather(&prepared, &standing, circumstances)?;
+        let (mut earlier, work) = (Earlier::default(), circumstances.work.as_deref());
+        let policy = circumstances.rules.digest();
+        let only = standing.task && self.config.planned_only;
+        if only && plan::is_needed(&prepared) {
+            earlier.writ = self.writ_for(&prepared, policy, &mut earlier.tried)?;
+            // The turn's own key counts as well: a plan gives nothing to a key that was revoked.
+            if earlier.writ.is_some()
+                && let Err(denial) = door::precheck(prepared.clone(), &self.facts(&gathered, standing), now)
+            {
+                return self.refuse(work, first, denial, entry).await;
+            }
+        }
+        let mut is_shadowed_noted = false;
+        let denial = loop {
+            let facts = earlier.add_to(self.facts(&gathered, standing));
+            let checked = match door::precheck(prepared, &facts, now) {
+                Err(denial) => break denial,
+                Ok(checked) => checked,
+            };
+            // Once for each action, not for each approval and plan that it is tried with.
+            if !std::mem::replace(&mut is_shadowed_noted, true) {
+                first.extend(door::shadowed(&checked, &circumstances.rules, &facts).into_iter().map(entry));
+            }
+            match door::decide(checked, verdicts, &facts, now) {
+                Decided::Deny(denial) => break denial,
+                Decided::Ask(ask) => {
+                    if !standing.task || !self.find_earlier(&mut earlier, policy, &ask)? {
+                        self.metrics.asked();
+                        self.write(work, first).await?;
+                        return Ok(Passage::Ask(ask));
+                    }
+                    prepared = ask.prepared;
+                }
+                Decided::Grant(grant) => {
+                    let again = earlier.is_any().then(|| grant.prepared().clone());
+                    match (self.redeem(work, std::mem::take(&mut first), *grant, standing).await?, again) {
+                        (Ok(passage), _) => return Ok(passage),
+                        // Another action has used up what was left of it, or its key was revoked: something else covers
+                        // it, or a person is asked after all.
+                        (Err(denial), Some(again)) if is_of_what_was_tried(&denial) => {
+                            if earlier.approval.take().is_none() {
+                                earlier.writ = self.writ_for(&again, policy, &mut earlier.tried)?;
+                            }
+                            prepared = again;
+                        }
+                        (Err(denial), _) => break denial,
+                    }
+                }
+            }
+        };
+        self.refuse(work, first, denial, entry).await
+    }
+
+    /// Writes a refusal into the ledger.
+    async fn refuse(
+        &self,
+        work: Option<&dyn Work>,
+        mut first: Vec<Op>,
+        denial: Box<Denial>,
+        entry: impl Fn(Fact) -> Op,
+    ) -> Result<Passage, EngineError> {
+        self.metrics.denied();
+        first.push(entry(denial.fact()));
+        self.write(work, first).await?;
+        Ok(Passage::Denied(denial))
+    }
+
+    /// Searches for an earlier approval that may cover a request, then for plans, the newest first; returns true if there
+    /// is one.
+    fn find_earlier(&self, earlier: &mut Earlier, policy: Digest, ask: &Ask) -> Result<bool, EngineError> {
+        let searched = std::mem::replace(&mut earlier.searched, true);
+        earlier.approval = if searched { None } else { self.task_approval(ask)?.map(Ok) };
+        if earlier.approval.is_none() {
+            earlier.writ = self.writ_for(&ask.prepared, policy, &mut earlier.tried)?;
+        }
+        Ok(earlier.is_any())
+    }
+
+    async fn write(&self, work: Option<&dyn Work>, ops: Vec<Op>) -> Result<(), EngineError> {
+        match work {
+            _ if ops.is_empty() => {}
+            Some(work) => {
+                let show = |seq, frame| work.show(seq, frame);
+                drop(self.journal.commit_shown(Batch::relaxed(ops), show).await?);
+            }
+            None => drop(self.journal.store.commit(Batch::relaxed(ops)).await?),
+        }
+        Ok(())
+    }
+
+    async fn redeem(
+        &self,
+        work: Option<&dyn Work>,
+        first: Vec<Op>,
+        grant: Grant,
+        standing: Standing<'_>,
+    ) -> Result<Result<Passage, Box<Denial>>, EngineError> {
+        let (hash, kind) = (grant.hash(), grant.prepared().action.kind());
+        // In work that has ended, neither a turn nor an approval from before performs anything; what its owner does
+        // outside turns the work itself allows.
+        let is_begun = standing.approval.is_some() || grant.prepared().turn.is_some();
+        let over = work.filter(|_| is_begun).and_then(|work| work.refusal(grant.prepared()));
+        if let Some(text) = over {
+            self.write(work, first).await?;
+            return Ok(Err(Box::new(Denial {
+                prepared: Some(hash),
+                kind,
+                reason: DenyReason::Revoked,
+                rule: "session".to_owned(),
+                text,
+            })));
+        }
+        if standing.mode == Mode::DryRun {
+            self.write(work, first).await?;
+            return Ok(Ok(Passage::Simulated(Box::new(grant.prepared().clone()))));
+        }
+        let now = self.journal.clock.now();
+        let shown = frames(&first);
+        let journal = Following::new(&self.journal.store, first);
+        let redeemed = grant.redeem(&journal, self.journal.ids.attempt(now), now).await;
+        // Written whatever became of the redemption.
+        for (number, frame) in journal.into_frames().into_iter().zip(shown) {
+            if let Some(work) = work {
+                work.show(number.seq, frame);
+            }
+        }
+        match redeemed {
+            Ok(permit) => Ok(Ok(Passage::Permit(Box::new(permit)))),
+            Err(RedeemError::Unwritable(why)) => Err(EngineError::Unwritable(why)),
+            Err(RedeemError::Exhausted(limit)) => Ok(Err(Box::new(Denial {
+                prepared: Some(hash),
+                kind,
+                reason: DenyReason::Budget,
+                rule: limit.setting().to_owned(),
+                text: limit.reason(),
+            }))),
+            Err(revoked @ RedeemError::Revoked) => Ok(Err(Box::new(Denial {
+                prepared: Some(hash),
+                kind,
+                reason: DenyReason::Revoked,
+                rule: "key".to_owned(),
+                text: revoked.to_string(),
+            }))),
+            Err(spent @ RedeemError::ApprovalSpent(_)) => Ok(Err(Box::new(Denial {
+                prepared: Some(hash),
+                kind,
+                reason: DenyReason::Approval,
+                rule: "single use".to_owned(),
+                text: spent.to_string(),
+            }))),
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! The gatekeeper of programs in sandboxes: it opens hosts, asks about others, and records connections.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use writ_egress::connect::Later;
+use writ_egress::credential::Credentials;
+use writ_egress::gatekeeper::{Gatekeeper, NotAsked, NotRecorded};
+use writ_policy::egress::host::{HostPattern, Target};
+use writ_policy::egress::{EgressScope, WEB_PORTS};
+use writ_policy::prepared::{Prepared, Sink};
+use writ_policy::reach::asks_each_time;
+use writ_store::approvals::AskState;
+use writ_store::batch::Batch;
+use writ_types::action::{Action, Connect};
+use writ_types::entry::{ConnectionRecord, Fact, MAX_CONNECTIONS};
+use writ_types::id::AskId;
+use writ_types::taint::{Label, Taint};
+
+use crate::door::{Passage, Standing};
+use crate::error::EngineError;
+use crate::place::Place;
+use crate::reach::take;
+use crate::{asks, passage, secrets};
+
+/// What the harness calls itself where it asks about a host.
+const PROXY: &str = "proxy";
+/// The most asks about hosts of one session that wait at once: more cannot be read in earnest.
+const MAX_OPEN_ASKS: usize = 16;
+/// The most asks that are looked through to count those of a session.
+const MAX_ASKS_READ: usize = 1_000;
+
+/// The gatekeeper of one piece of work: what its session may reach, and what was approved for it alone.
+#[derive(Debug)]
+pub(crate) struct Gate {
+    place: Place,
+    granted: Mutex<Vec<HostPattern>>,
+    /// What it has asked about and is asked about each time. `None`: it asks about no such host.
+    asked: Option<Mutex<BTreeSet<HostPattern>>>,
+    /// What its placeholders stand for.
+    credentials: Credentials,
+    /// Nothing else is reached, and nobody is asked: what the session may reach is no business of this work.
+    alone: bool,
+}
+
+impl Gate {
+    /// For a program that was permitted to reach `hosts`; what is no host opens nothing. Hosts that are asked about
+    /// each time, and were approved after the last program asked, are open to this one and to no other.
+    ///
+    /// # Errors
+    ///
+    /// If the store cannot be written.
+    pub(crate) async fn for_program(place: Place, hosts: &[String]) -> Result<Self, EngineError> {
+        let mut granted: Vec<HostPattern> = hosts.iter().filter_map(|host| host.parse().ok()).collect();
+        // What is open for as long as it is trusted is looked up anew with each connection: trust can be taken back.
+        let trusted: BTreeSet<String> =
+            place.core.reach.trusted()?.iter().map(|one| one.host.to_string()).collect();
+        granted.retain(|host| !is_trusted(host, &trusted));
+        granted.extend(place.core.reach.take_once(&place.session).await?);
+        let credentials = secrets::credentials_of(&place.core, &place.session).await;
+        let asked = Some(Mutex::default());
+        Ok(Self { place, granted: Mutex::new(granted), asked, credentials, alone: false })
+    }
+
+    /// For a fetch, whose permit opens its own host.
+    pub(crate) async fn for_fetch(place: Place) -> Self {
+        let credentials = secrets::credentials_of(&place.core, &place.session).await;
+        Self { place, granted: Mutex::default(), asked: None, credentials, alone: false }
+    }
+
+    /// For a server of tools: it reaches the hosts that its owner's file names, and no others.
+    pub(crate) fn for_server(place: Place, hosts: &[String]) -> Self {
+        let granted = hosts.iter().filter_map(|host| host.parse().ok()).collect();
+        let credentials = Credentials::default();
+        Self { place, granted: Mutex::new(granted), asked: None, credentials, alone: true }
+    }
+
+    /// What was approved for this work alone, also since it has begun.
+    fn granted(&self) -> Vec<HostPattern> {
+        let mut granted = self.granted.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(asked) = &self.asked {
+            let asked = asked.lock().unwrap_or_else(PoisonError::into_inner);
+            granted.extend(take(&mut self.place.session.state().granted, |host| asked.contains(host)));
+        }
+        granted.clone()
+    }
+
+    async fn open_ask(&self, target: &Target) -> Result<AskId, NotAsked> {
+        if self.alone {
+            return Err(NotAsked("the file of this server does not name the host".to_owned()));
+        }
+        let (core, session) = (&self.place.core, &self.place.session);
+        let broken = |error: &dyn std::fmt::Display| {
+            tracing::warn!(%error, "no person could be asked about a host");
+            NotAsked("the engine cannot ask now".to_owned())
+        };
+        if asks_each_time(&core.config.egress, target) {
+            let Some(asked) = &self.asked else {
+                return Err(NotAsked("this host is asked about each time: fetch its own URL".to_owned()));
+            };
+            let host = HostPattern::exact(target.host.clone(), Some(target.port));
+            asked.lock().unwrap_or_else(PoisonError::into_inner).insert(host);
+        }
+        let prepared = self.wish(target);
+        let hash =
+            prepared.hash(core.rules.rules_of(Some(session)).digest()).map_err(|error| broken(&error))?;
+        for state in [AskState::Open, AskState::Approved, AskState::Denied] {
+            let asked = core.journal.store.ask_for(hash, state).map_err(|error| broken(&error))?;
+            match asked {
+                Some(_) if state == AskState::Denied => return Err(NotAsked("a person refused".to_owned())),
+                Some(ask) => return Ok(ask.card.ask_id),
+                None => {}
+            }
+        }
+        let open =
+            core.journal.store.asks(Some(AskState::Open), MAX_ASKS_READ).map_err(|error| broken(&error))?;
+        let of_session = |ask: &&writ_store::approvals::Ask| {
+            ask.prepared.tool == PROXY && ask.prepared.session == Some(session.id)
+        };
+        if open.iter().filter(of_session).count() >= MAX_OPEN_ASKS {
+            return Err(NotAsked(format!("{MAX_OPEN_ASKS} hosts are asked about already")));
+        }
+        let standing = Standing {
+            authority: &self.place.authority,
+            spent: self.place.spent,
+            approval: None,
+            task: false,
+            mode: session.mode(),
+            origins: None,
+        };
+        match passage::pass(core, prepared, standing).await.map_err(|error| broken(&error))? {
+            Passage::Ask(ask) => {
+                let opened = asks::open_ask(core, session, *ask, "").await.map_err(|error| broken(&error))?;
+                opened.map_err(NotAsked)
+            }
+            Passage::Denied(denial) => Err(NotAsked(denial.outside())),
+            // Rules that permit it without a question would have to be performed here; nobody has said so.
+            Passage::Permit(_) | Passage::Simulated(_) => {
+                Err(NotAsked("list the host, or keep the rule that asks".to_owned()))
+            }
+        }
+    }
+
+    /// The same wish for the same host and port, whatever connects: so that there is one ask for it.
+    fn wish(&self, target: &Target) -> Prepared {
+        let (core, (host, port)) = (&self.place.core, (target.host.to_string(), target.port));
+        let whom = if asks_each_time(&core.config.egress, target) {
+            "one program of this session"
+        } else {
+            "this session"
+        };
+        Prepared {
+            agent: core.config.agent.clone(),
+            session: Some(self.place.session.id),
+            turn: self.place.turn,
+            turn_number: self.place.number,
+            call: None,
+            tool: PROXY.to_owned(),
+            sinks: vec![Sink { argument: "host".to_owned(), value: format!("{host}:{port}") }],
+            // Whatever runs in a sandbox may have read anything.
+            label: Label::new(Taint::External),
+            bindings: Default::default(),
+            idempotent: true,
+            intent: format!("let {whom} connect to {host}:{port}"),
+            action: Action::Connect(Connect { host, port }),
+        }
+    }
+}
+
+/// Whether all that a pattern opens is trusted.
+fn is_trusted(host: &HostPattern, trusted: &BTreeSet<String>) -> bool {
+    match host.port() {
+        Some(_) => trusted.contains(&host.to_string()),
+        None => WEB_PORTS.iter().all(|port| trusted.contains(&format!("{host}:{port}"))),
+    }
+}
+
+impl Gatekeeper for Gate {
+    fn scope(&self) -> Arc<EgressScope> {
+        let mut scope = if self.alone {
+            let EgressScope { blocked, pins, opaque, own_addresses, .. } =
+                self.place.core.config.egress.clone();
+            let registries = BTreeSet::new();
+            EgressScope { blocked, pins, opaque, own_addresses, registries, ..EgressScope::default() }
+        } else {
+            self.place.core.reach.scope_of(&self.place.session)
+        };
+        scope.granted.extend(self.granted());
+        Arc::new(scope)
+    }
+
+    fn credentials(&self) -> Credentials {
+        self.credentials.clone()
+    }
+
+    fn ask<'a>(&'a self, target: &'a Target) -> Later<'a, Result<AskId, NotAsked>> {
+        Box::pin(self.open_ask(target))
+    }
+
+    fn record<'a>(&'a self, batch: Vec<ConnectionRecord>) -> Later<'a, Result<(), NotRecorded>> {
+        Box::pin(async move {
+            let (core, session) = (&self.place.core, &self.place.session);
+            let entries = batch.chunks(MAX_CONNECTIONS).map(|some| {
+                core.journal.entry(
+                    session.id,
+                    self.place.at(),
+                    Fact::Connected { connections: some.to_vec() },
+                )
+            });
+            let kept = core.journal.store.commit(Batch::relaxed(entries.collect())).await;
+            kept.map(|_| ()).map_err(|error| NotRecorded(error.to_string()))
+        })
+    }
+}

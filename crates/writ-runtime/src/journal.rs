@@ -1,0 +1,170 @@
+//! The journal: facts become entries of the ledger, and batches are committed with the frames that watchers see.
+
+use std::sync::Arc;
+
+use writ_policy::budget::BudgetConfig;
+use writ_policy::redact::Redactor;
+use writ_store::batch::{Batch, Op, Receipt};
+use writ_store::store::Store;
+use writ_types::entry::{Entry, Fact};
+use writ_types::error::{Report, ToReport};
+use writ_types::frame::ServerFrame;
+use writ_types::id::{SessionId, TurnId};
+use writ_types::unit::Timestamp;
+
+use crate::clock::{Clock, Floor, Ids};
+use crate::error::EngineError;
+use crate::hub::Hub;
+
+/// Writes entries and batches, dated by the clock and without secrets.
+#[derive(Debug)]
+pub struct Journal {
+    pub(crate) store: Store,
+    pub(crate) clock: Arc<dyn Clock>,
+    /// See [`Self::valid_now`].
+    floor: Floor,
+    pub(crate) ids: Ids,
+    pub(crate) redactor: Redactor,
+    /// Limits of the installation; the day of a budget is counted by them.
+    pub(crate) budget: BudgetConfig,
+}
+
+impl Journal {
+    /// Creates a journal over a store.
+    ///
+    /// # Errors
+    ///
+    /// If the store cannot be read.
+    pub fn new(
+        store: Store,
+        clock: Arc<dyn Clock>,
+        redactor: Redactor,
+        budget: BudgetConfig,
+    ) -> Result<Self, EngineError> {
+        let floor = Floor::new(store.not_before()?, clock.as_ref());
+        Ok(Self { store, clock, floor, ids: Ids, redactor, budget })
+    }
+
+    pub(crate) fn noted(&self, session: Option<SessionId>, at: Option<(TurnId, u64)>, fact: Fact) -> Op {
+        Op::Append(Box::new(Entry {
+            at: self.clock.now(),
+            session,
+            turn: at.map(|(turn, _)| turn),
+            turn_number: at.map_or(0, |(_, number)| number),
+            fact: self.scrubbed(fact),
+        }))
+    }
+
+    /// An entry of the owner's own doing, outside every session.
+    pub(crate) fn own_entry(&self, fact: Fact) -> Op {
+        Op::Append(Box::new(writ_types::entry::Entry {
+            at: self.clock.now(),
+            session: None,
+            turn: None,
+            turn_number: 0,
+            fact: self.scrubbed(fact),
+        }))
+    }
+
+    /// Commits a batch of one session and sends the frames that it stored to its watchers.
+    ///
+    /// # Errors
+    ///
+    /// If a condition does not hold or the database cannot be written; then nothing was.
+    pub(crate) async fn commit_for(&self, hub: &Hub, batch: Batch) -> Result<Receipt, EngineError> {
+        self.commit_shown(batch, |seq, frame| hub.send(seq, frame)).await
+    }
+
+    /// Commits a batch and hands the frames that it stored to `show`, each with its number.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::commit_for`].
+    pub(crate) async fn commit_shown(
+        &self,
+        batch: Batch,
+        show: impl Fn(u64, ServerFrame),
+    ) -> Result<Receipt, EngineError> {
+        let frames = frames(&batch.ops);
+        let receipt = self.store.commit(batch).await?;
+        let mut merged = receipt.asks.iter().map(|ask| ask.merged);
+        let mut numbers = receipt.frames.iter();
+        for mut frame in frames {
+            if matches!(frame, ServerFrame::ApprovalRequest(_)) && merged.next() == Some(true) {
+                continue;
+            }
+            if let Some(number) = numbers.next() {
+                if let (ServerFrame::Message { entries, .. }, Some(last)) = (&mut frame, receipt.rests_on) {
+                    entries.1 = last;
+                }
+                show(number.seq, frame);
+            }
+        }
+        Ok(receipt)
+    }
+
+    /// What is told of an error, without secrets.
+    pub(crate) fn report(&self, error: &impl ToReport) -> Report {
+        self.redactor.report(error.report())
+    }
+
+    /// A fact as it may be kept.
+    pub(crate) fn scrubbed(&self, mut fact: Fact) -> Fact {
+        for text in fact.texts_mut() {
+            self.redactor.scrub(text);
+        }
+        fact
+    }
+
+    /// The time by which keys, asks and approvals are good; entries have the clock's.
+    pub(crate) fn valid_now(&self) -> Timestamp {
+        self.floor.valid(self.clock.as_ref())
+    }
+
+    /// A time on the UTC date by which the budget's day is counted.
+    pub(crate) fn budget_day(&self, now: Timestamp) -> Timestamp {
+        self.budget.date(now)
+    }
+
+    /// Appends one fact that need only survive the process.
+    ///
+    /// # Errors
+    ///
+    /// If the ledger cannot be written.
+    pub(crate) async fn append(
+        &self,
+        session: SessionId,
+        turn: Option<(TurnId, u64)>,
+        fact: Fact,
+    ) -> Result<(), EngineError> {
+        let entry = self.entry(session, turn, fact);
+        self.store.commit(Batch::relaxed(vec![entry])).await?;
+        Ok(())
+    }
+
+    /// An entry of now, as an operation.
+    pub(crate) fn entry(&self, session: SessionId, turn: Option<(TurnId, u64)>, fact: Fact) -> Op {
+        Op::Append(Box::new(Entry {
+            at: self.clock.now(),
+            session: Some(session),
+            turn: turn.map(|(id, _)| id),
+            turn_number: turn.map_or(0, |(_, number)| number),
+            fact: self.scrubbed(fact),
+        }))
+    }
+}
+
+/// The frames that operations store.
+pub(crate) fn frames(ops: &[Op]) -> Vec<ServerFrame> {
+    ops.iter().filter_map(framed).collect()
+}
+
+/// The frame that an operation stores, if it stores one.
+#[expect(clippy::wildcard_enum_match_arm, reason = "of the store's many operations, three store frames")]
+fn framed(op: &Op) -> Option<ServerFrame> {
+    match op {
+        Op::Frame { frame, .. } | Op::Reply { frame, .. } => Some(frame.as_ref().clone()),
+        Op::OpenAsk(ask) => Some(ServerFrame::ApprovalRequest(Box::new(ask.card.clone()))),
+        _ => None,
+    }
+}

@@ -1,0 +1,341 @@
+//! The keys of the engine: what it holds, mints, renews and revokes, and which approvals count.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use ed25519_dalek::{SigningKey, VerifyingKey};
+use writ_policy::approval::{self, Approval, ApprovalError, ApprovalToken, Approvers, Expected, TaskTerms};
+use writ_policy::keys::grants::Grants;
+use writ_policy::keys::{self, Authority, BaseClaims, TASK_KEY_TTL, TaskClaims, Token, Verifier};
+use writ_policy::order::Order;
+use writ_policy::pattern::standing;
+use writ_policy::rules::RuleSet;
+use writ_policy::scope::{ANY, Dimension, WORK};
+use writ_policy::webauthn::Passkey;
+use writ_store::approvals::{ApproverKey, Ask as AskRow};
+use writ_store::batch::{Batch, Op};
+use writ_types::action::ActionKind;
+use writ_types::entry::{Decision, Fact};
+use writ_types::frame::TaskOffer;
+use writ_types::id::{InstallationId, TurnId};
+use writ_types::unit::Timestamp;
+
+use crate::clock::Ids;
+use crate::config::{RENEW_BEFORE, RuntimeConfig};
+use crate::error::{EngineError, KeysError};
+use crate::journal::Journal;
+use crate::session::Session;
+
+/// The kind of an approver key that is a passkey, as the store names it.
+pub(crate) const PASSKEY: &str = "passkey";
+
+/// The keys that the engine holds. Approver keys are not among them.
+#[derive(Debug)]
+pub struct EngineKeys {
+    /// Signs task keys, records of messages and session approvals.
+    pub harness: SigningKey,
+    /// The base key of the agent.
+    pub base: Token,
+    /// What the base key says.
+    pub base_claims: BaseClaims,
+    /// The root key's public half.
+    pub root: VerifyingKey,
+}
+
+impl EngineKeys {
+    /// Makes the agent's base key for this run; the root key is not kept.
+    ///
+    /// # Errors
+    ///
+    /// If the key cannot be made.
+    pub fn mint(
+        config: &RuntimeConfig,
+        rules: &RuleSet,
+        root: &SigningKey,
+        harness: SigningKey,
+        now: Timestamp,
+    ) -> Result<Self, EngineError> {
+        let base_claims = BaseClaims {
+            key: Ids.key(now),
+            installation: config.installation,
+            epoch: config.epoch,
+            agent: config.agent.clone(),
+            policy: rules.digest(),
+            expires_at: now.plus(BASE_KEY_TTL),
+            grants: base_grants(),
+        };
+        let base = keys::mint_base(&base_claims, root)?;
+        Ok(Self { harness, base, base_claims, root: root.verifying_key() })
+    }
+}
+
+/// How long a base key lives: an engine that runs longer makes a new one at its next start.
+const BASE_KEY_TTL: std::time::Duration = std::time::Duration::from_secs(365 * 24 * 60 * 60);
+
+/// What the owner's own agent may do at all. Where, is said by each session's task key.
+fn base_grants() -> Grants {
+    Grants::default()
+        .allow(ActionKind::Exec, [(Dimension::Profile, ANY), (Dimension::Host, ANY)])
+        .allow(ActionKind::Fetch, [(Dimension::Host, ANY), (Dimension::Path, WORK)])
+        .allow(ActionKind::Connect, [(Dimension::Host, ANY)])
+        .allow(ActionKind::Search, [(Dimension::Host, ANY)])
+        .allow(ActionKind::Plan, [])
+        .allow(
+            ActionKind::Subscribe,
+            [(Dimension::Host, ANY), (Dimension::Path, WORK), (Dimension::Name, ANY)],
+        )
+        .allow(ActionKind::ReadFile, [(Dimension::Path, WORK)])
+        .allow(ActionKind::WriteFile, [(Dimension::Place, ANY), (Dimension::Path, ANY)])
+        .allow(ActionKind::Recall, [(Dimension::Memory, ANY)])
+        .allow(ActionKind::Remember, [(Dimension::Memory, ANY)])
+        .allow(ActionKind::Forget, [(Dimension::Memory, ANY)])
+        .allow(ActionKind::Say, [(Dimension::Recipient, "owner")])
+        .allow(ActionKind::SendFile, [(Dimension::Recipient, "owner"), (Dimension::Path, WORK)])
+        .allow(ActionKind::ModelCall, [(Dimension::Provider, ANY)])
+        .allow(ActionKind::CallTool, [(Dimension::Name, ANY), (Dimension::Host, ANY)])
+}
+
+/// The keys of one installation, and the checks that depend on them.
+#[derive(Debug)]
+pub struct Keys {
+    pub(crate) journal: Arc<Journal>,
+    pub(crate) held: EngineKeys,
+    pub(crate) verifier: Verifier,
+    pub(crate) installation: InstallationId,
+    pub(crate) epoch: u64,
+}
+
+impl Keys {
+    /// Creates the keys of an installation in an epoch.
+    pub fn new(journal: Arc<Journal>, held: EngineKeys, installation: InstallationId, epoch: u64) -> Self {
+        let router = held.harness.verifying_key();
+        let verifier = Verifier { root: held.root, router, installation, epoch };
+        Self { journal, held, verifier, installation, epoch }
+    }
+
+    pub(crate) fn expected(&self, ask: &AskRow) -> Result<Expected, EngineError> {
+        let offered = |offer: &TaskOffer| TaskTerms::offered(offer, ask.card.risk);
+        Ok(Expected {
+            installation: self.installation,
+            epoch: self.epoch,
+            ask: ask.card.ask_id.clone(),
+            prepared: ask.card.prepared,
+            shown: ask.card.shown_hash,
+            risk: ask.card.risk,
+            expires_at: ask.card.expires_at,
+            values: !ask.card.values.is_empty(),
+            host: ask.card.host.clone(),
+            approvers: ask.card.approvers,
+            task: ask.card.task.as_deref().map(offered).transpose()?,
+            standing: ask.card.standing.as_deref().map(standing::offered).transpose()?.unwrap_or_default(),
+        })
+    }
+
+    /// The authority for what the owner's authenticated word has asked for: that of the session's task key while it has
+    /// time left, grants what the session grants and is not revoked; else that of a fresh one, with the entry to be
+    /// written before it is used.
+    ///
+    /// # Errors
+    ///
+    /// If the store cannot be read, or the key cannot be made.
+    pub(crate) fn authorise(
+        &self,
+        session: &Session,
+        turn: Option<(TurnId, u64)>,
+    ) -> Result<(Arc<Authority>, Option<Op>), EngineError> {
+        let order = self.order_of(session, turn.map(|(_, number)| number))?;
+        let held = session.state().authority.clone();
+        if let Some(held) = held
+            && held.task().grants == session.grants()
+            && held.task().expires_at.since(self.journal.valid_now()) >= RENEW_BEFORE
+            && self.revoked(&held)?.is_empty()
+        {
+            return Ok((held, None));
+        }
+        let (authority, keyed) = self.minted(session, order.as_ref(), turn, "minted")?;
+        Ok((Arc::new(authority), Some(keyed)))
+    }
+
+    /// Mints a task key for a session, because its owner's authenticated word came in, and verifies it.
+    ///
+    /// # Errors
+    ///
+    /// If the key cannot be made, or the ledger cannot be written.
+    pub(crate) async fn grant(
+        &self,
+        session: &Session,
+        turn: Option<(TurnId, u64)>,
+    ) -> Result<Authority, EngineError> {
+        self.mint(session, turn, "minted").await
+    }
+
+    /// The authority of a turn that still runs: the same one, or a fresh one where it is about to end. What was
+    /// revoked, or ends with its order, is not renewed; the door says so then.
+    ///
+    /// # Errors
+    ///
+    /// If the store cannot be read or written, or the key cannot be made.
+    pub(crate) async fn renewed(
+        &self,
+        session: &Session,
+        turn: Option<(TurnId, u64)>,
+        authority: &Arc<Authority>,
+    ) -> Result<Arc<Authority>, EngineError> {
+        let left = authority.task().expires_at.since(self.journal.valid_now());
+        if left >= RENEW_BEFORE || !self.revoked(authority)?.is_empty() {
+            return Ok(Arc::clone(authority));
+        }
+        let order = match self.order_of(session, None) {
+            // What an order that has ended would renew ends with it.
+            Err(EngineError::Keys(KeysError::Order(_))) => return Ok(Arc::clone(authority)),
+            in_force => in_force?,
+        };
+        // In its last minutes an order has nothing to add.
+        if order.is_some_and(|order| order.claims().expires_at <= authority.task().expires_at) {
+            return Ok(Arc::clone(authority));
+        }
+        self.mint(session, turn, "renewed").await.map(Arc::new)
+    }
+
+    async fn mint(
+        &self,
+        session: &Session,
+        turn: Option<(TurnId, u64)>,
+        change: &str,
+    ) -> Result<Authority, EngineError> {
+        let order = self.order_of(session, None)?;
+        let (authority, keyed) = self.minted(session, order.as_ref(), turn, change)?;
+        self.journal.store.commit(Batch::relaxed(vec![keyed])).await?;
+        Ok(authority)
+    }
+
+    /// A fresh task key of a session, verified, and the entry to be written before it is used.
+    ///
+    /// # Errors
+    ///
+    /// If the session is closed, or the key cannot be made.
+    fn minted(
+        &self,
+        session: &Session,
+        order: Option<&Order>,
+        turn: Option<(TurnId, u64)>,
+        change: &str,
+    ) -> Result<(Authority, Op), EngineError> {
+        // Whatever is left of it, messages that wait and turns that a crash has cut off among it, acts no more; the hooks that
+        // are told of its end do, outside turns.
+        if turn.is_some() && session.state().closed {
+            return Err(EngineError::SessionClosed(session.id));
+        }
+        let now = self.journal.valid_now();
+        let ends = now.plus(TASK_KEY_TTL);
+        let order = order.map(Order::claims);
+        let claims = TaskClaims {
+            key: self.journal.ids.key(now),
+            base: self.held.base_claims.key,
+            session: session.id,
+            not_before: now,
+            expires_at: order.map_or(ends, |order| order.expires_at.min(ends)),
+            grants: session.grants(),
+            case: None,
+            under: order.map(|order| order.order).into_iter().collect(),
+            plan: None,
+        };
+        let token = keys::mint_task(&self.held.base, &claims, &self.held.root, &self.held.harness)?;
+        let authority = self.verifier.verify(&token)?;
+        let kinds: Vec<&str> = claims.grants.kinds.keys().map(|kind| kind.as_str()).collect();
+        let fact = Fact::Keyed {
+            key: claims.key,
+            role: "task".to_owned(),
+            change: change.to_owned(),
+            grants: format!("{} until {}", kinds.join(", "), claims.expires_at),
+        };
+        Ok((authority, self.journal.entry(session.id, turn, fact)))
+    }
+
+    /// Whose approvals count now.
+    ///
+    /// # Errors
+    ///
+    /// If the enrolled keys cannot be read.
+    pub(crate) fn approvers(&self) -> Result<Approvers, EngineError> {
+        let mut enrolled = BTreeMap::new();
+        for key in self.journal.store.approver_keys()? {
+            let public = <[u8; 32]>::try_from(key.public_key.as_slice()).ok();
+            let public = public.and_then(|bytes| VerifyingKey::from_bytes(&bytes).ok());
+            if let Some(public) = public.filter(|_| key.revoked_at.is_none()) {
+                enrolled.insert(hex::encode(public.as_bytes()), public);
+            }
+        }
+        let (passkeys, harness) = (self.by_credential()?, self.held.harness.verifying_key());
+        Ok(Approvers { keys: enrolled, passkeys, harness })
+    }
+
+    /// The passkeys in force, with what the store knows of them.
+    ///
+    /// # Errors
+    ///
+    /// If the store cannot be read.
+    pub(crate) fn passkeys(&self) -> Result<Vec<(ApproverKey, Passkey)>, EngineError> {
+        let keys = self.journal.store.approver_keys()?.into_iter();
+        let in_force = keys.filter(|key| key.kind == PASSKEY && key.revoked_at.is_none());
+        Ok(in_force
+            .filter_map(|key| Passkey::from_bytes(&key.public_key).map(|passkey| (key, passkey)))
+            .collect())
+    }
+
+    /// The passkeys in force by their credentials, as [`writ_policy::approval::verify`] wants them.
+    pub(crate) fn by_credential(&self) -> Result<BTreeMap<String, Passkey>, EngineError> {
+        let passkeys = self.passkeys()?.into_iter();
+        Ok(passkeys.map(|(_, passkey)| (passkey.credential().to_owned(), passkey)).collect())
+    }
+
+    /// What the store knows of the passkey with this credential.
+    pub(crate) fn passkey_row(&self, credential: &str) -> Result<Option<ApproverKey>, EngineError> {
+        let found = self.passkeys()?.into_iter().find(|(_, passkey)| passkey.credential() == credential);
+        Ok(found.map(|(key, _)| key))
+    }
+
+    /// Which of an authority's keys were revoked.
+    pub(crate) fn revoked(&self, authority: &Authority) -> Result<BTreeSet<String>, EngineError> {
+        let mut revoked = BTreeSet::new();
+        for id in authority.revocation_ids() {
+            if self.journal.store.is_revoked(id)? {
+                revoked.insert(id.clone());
+            }
+        }
+        Ok(revoked)
+    }
+
+    /// Everything that was signed of an ask, the given token last.
+    ///
+    /// # Errors
+    ///
+    /// If the store cannot be read.
+    fn signed_of(&self, ask: &AskRow, last: &ApprovalToken) -> Result<Vec<ApprovalToken>, EngineError> {
+        let parts = self.journal.store.approval_parts(&ask.card.ask_id)?;
+        // What can no longer be read counts for nobody.
+        let parts = parts.into_iter().filter_map(|part| serde_json::from_value::<ApprovalToken>(part).ok());
+        Ok(parts.filter(|part| part != last).chain([last.clone()]).collect())
+    }
+
+    /// Checks an approval with everything that others have signed of the same ask.
+    ///
+    /// # Errors
+    ///
+    /// Inside, what is wrong with one of them, or that they are too few; else, if the store cannot be read.
+    pub(crate) fn approval_of(
+        &self,
+        ask: &AskRow,
+        token: &ApprovalToken,
+    ) -> Result<Result<Approval, ApprovalError>, EngineError> {
+        let (expected, approvers, now) = (self.expected(ask)?, self.approvers()?, self.journal.valid_now());
+        // A no needs nobody else.
+        if expected.approvers <= 1 || token.claims.decision == Decision::Deny {
+            return Ok(approval::verify(token, &expected, &approvers, now));
+        }
+        // Whose key no longer counts has said nothing.
+        let mut tokens = self.signed_of(ask, token)?;
+        tokens.retain(|part| part == token || approval::verify(part, &expected, &approvers, now).is_ok());
+        Ok(approval::verify_all(&tokens, &expected, &approvers, now))
+    }
+}

@@ -1,0 +1,132 @@
+//! Servers of tools, as calls use them: started when needed, compared with what was pinned, and ended when idle.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use tokio_util::sync::CancellationToken;
+use writ_mcp::definition::{Definition, Drift};
+use writ_types::entry::{Fact, GatePoint, GateVerdict};
+use writ_types::error::{Exit, Report};
+
+use crate::error::EngineError;
+use crate::place::Place;
+use crate::servers::{Busy, Key, MAX_RUNNING_SERVERS, Running, Server, Slot, hold};
+use crate::services::Services;
+pub(crate) mod elicit;
+pub(crate) mod remote;
+pub(crate) mod start;
+
+/// A server of this session, started if it does not run, whose tools were looked at since they last changed.
+///
+/// # Errors
+///
+/// If the ledger cannot be written. The inner error says why there is none.
+pub(crate) async fn server(
+    core: &Arc<Services>,
+    place: &Place,
+    server: &Arc<Server>,
+    cancel: &CancellationToken,
+) -> Result<Result<Busy, Report>, EngineError> {
+    let key = (place.session.id, server.name.clone());
+    let Some(slot) = core.servers.slot(&key) else {
+        let text = format!("{MAX_RUNNING_SERVERS} servers work at once already");
+        return Ok(Err(Report::new(Exit::Budget, "mcp.too_many", text).hint("try again in a moment")));
+    };
+    let mut held = slot.lock().await;
+    let is_fit = |running: &Arc<Running>| {
+        !running.client.is_over() && !running.stop.is_cancelled() && running.spec == server.spec
+    };
+    let there = held.clone().filter(is_fit);
+    let running = match there {
+        Some(running) => running,
+        None => {
+            if let Some(unfit) = held.take() {
+                unfit.stop.cancel();
+            }
+            match start::start_server(core, place, server, cancel).await {
+                Ok(Ok((running, ended))) => {
+                    *held = Some(Arc::clone(&running));
+                    keep_server(core, key, Arc::clone(&slot), Arc::clone(&running), ended);
+                    running
+                }
+                failed => {
+                    core.servers.vacate(&key, &slot);
+                    return failed.map(|failed| failed.map(|(running, _)| Busy(running)));
+                }
+            }
+        }
+    };
+    let busy = Busy::new(Arc::clone(&running));
+    if running.client.tools_changed() {
+        match running.client.tools().await {
+            Ok(listing) => *hold(&running.live) = listing.tools,
+            Err(error) => {
+                running.stop.cancel();
+                return Ok(Err(writ_types::error::ToReport::report(&error)));
+            }
+        }
+    }
+    let live = hold(&running.live).clone();
+    note_tools(core, place, server, &live).await?;
+    Ok(Ok(busy))
+}
+
+/// Offers no more what is not as it was pinned, and writes that down.
+///
+/// # Errors
+///
+/// If the ledger cannot be written.
+pub(crate) async fn note_tools(
+    core: &Services,
+    place: &Place,
+    server: &Server,
+    live: &[Definition],
+) -> Result<(), EngineError> {
+    for (tool, drift) in core.servers.note(server, live) {
+        let tool = writ_types::visible::escape_line(&tool).into_owned();
+        let reason = match drift {
+            Drift::Changed => "its description or schema is not the one that was pinned",
+            Drift::Gone | Drift::None | Drift::New => "its server does not offer it any more",
+        };
+        tracing::warn!(server = %server.name, tool, "a foreign tool is not offered: {reason}");
+        let fact = Fact::Gated {
+            point: GatePoint::Access,
+            gate: format!("pin of {}/{tool}", server.name),
+            verdict: GateVerdict::Block,
+            reason: format!("{reason}; `writ mcp trust {}` shows it", server.name),
+        };
+        core.journal.append(place.session.id, place.at(), fact).await?;
+    }
+    Ok(())
+}
+
+/// Ends a server when nobody has called it for a while, when it was told to, and with the engine.
+pub(crate) fn keep_server(
+    core: &Arc<Services>,
+    key: Key,
+    slot: Slot,
+    running: Arc<Running>,
+    ended: writ_sandbox::serve::Ended,
+) {
+    let keeping = Arc::clone(core);
+    core.servers.keepers.spawn(async move {
+        let core = keeping;
+        loop {
+            let idle = running.busy.load(Ordering::Acquire) == 0;
+            tokio::select! {
+                () = running.client.over() => break,
+                () = running.stop.cancelled() => break,
+                () = core.life.stop_now.cancelled() => break,
+                () = running.moved.notified() => {}
+                () = tokio::time::sleep(core.servers.idle), if idle => break,
+            }
+        }
+        // Whoever has it by now is told with the call that fails; the next one starts another.
+        running.stop.cancel();
+        core.servers.vacate(&key, &slot);
+        if let Err(error) = ended.kill().await {
+            tracing::warn!(server = %key.1, %error, "a server could not be ended properly");
+        }
+        tracing::debug!(server = %key.1, "a server has ended");
+    });
+}

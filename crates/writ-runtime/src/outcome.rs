@@ -1,0 +1,76 @@
+//! Results of calls, as models, watchers and the ledger are given them.
+
+use writ_store::batch::Op;
+use writ_tools::render::Rendered;
+use writ_types::chat::{ToolCall, ToolOutcome, ToolResult};
+use writ_types::digest::Digest;
+use writ_types::entry::Fact;
+use writ_types::id::{AskId, AttemptId};
+use writ_types::taint::{Label, Taint};
+use writ_types::unit::MicroUsd;
+
+/// The name of the redactor in entries of the ledger.
+pub(crate) const REDACTOR: &str = "redactor";
+
+/// The longest summary of a step, in characters.
+pub(crate) const MAX_SUMMARY: usize = 160;
+
+/// The result of a call that was not performed, in the harness's own words.
+pub(crate) fn fixed_result(call: &ToolCall, text: &'static str) -> ToolResult {
+    ToolResult {
+        call_id: call.id.clone(),
+        name: call.name.clone(),
+        outcome: ToolOutcome::Done,
+        text: text.to_owned(),
+        label: Label::new(Taint::Owner),
+        fields: Vec::new(),
+        kept: None,
+    }
+}
+
+/// The ledger's record of a result.
+pub(crate) fn outcome_entry(attempt: AttemptId, rendered: &Rendered) -> Fact {
+    let first = rendered.text.lines().next().unwrap_or_default();
+    Fact::Outcome {
+        attempt,
+        outcome: rendered.outcome,
+        summary: first.chars().take(MAX_SUMMARY).collect(),
+        result: Digest::of(rendered.text.as_bytes()),
+        label: rendered.label.clone(),
+    }
+}
+
+/// The name of an outcome in frames.
+pub(crate) const fn outcome_name(outcome: ToolOutcome) -> &'static str {
+    match outcome {
+        ToolOutcome::Done => "done",
+        ToolOutcome::Failed => "failed",
+        ToolOutcome::Denied => "denied",
+        ToolOutcome::Waiting => "waiting",
+        ToolOutcome::Unknown => "unknown",
+        ToolOutcome::Simulated => "simulated",
+        ToolOutcome::Cancelled => "cancelled",
+    }
+}
+
+/// What the person is told of a turn that a hook has ended.
+pub(crate) fn halted(why: &str) -> String {
+    format!("A hook has ended this turn: {why}")
+}
+
+/// What came of a call.
+#[derive(Debug)]
+pub(crate) struct Acted {
+    pub(crate) result: ToolResult,
+    pub(crate) ask: Option<AskId>,
+    /// What the ledger and the watchers must still be told, together with the turn's event.
+    pub(crate) ops: Vec<Op>,
+    /// Whether the work folder may have changed.
+    pub(crate) touched: bool,
+    /// Whether all that it has done is in the operations: then they may be written with what comes next.
+    pub(crate) inside: bool,
+    /// What the turn ends with, where a gate has said so.
+    pub(crate) ends: Option<String>,
+    /// What models cost that it has asked.
+    pub(crate) cost: MicroUsd,
+}

@@ -1,0 +1,84 @@
+//! Begins and ends subscriptions.
+
+use writ_policy::prepared::Prepared;
+use writ_store::batch::{Batch, Op};
+use writ_tools::outcome::PerformedOutcome;
+use writ_types::action::Subscribe;
+use writ_types::error::{Exit, Report};
+use writ_types::taint::Taint;
+
+use crate::error::EngineError;
+use crate::place::Place;
+use crate::services::Services;
+use crate::session::{SUBSCRIPTIONS, Session};
+use crate::subscription::{MAX_SUBSCRIPTIONS, Subscription};
+use crate::subscriptions::newest_turn;
+/// Begins or ends a subscription, for which a permit has been consumed.
+///
+/// # Errors
+///
+/// If the store cannot be written.
+pub(crate) async fn subscribe(
+    core: &Services,
+    place: &Place,
+    prepared: &Prepared,
+    wish: &Subscribe,
+) -> Result<PerformedOutcome, EngineError> {
+    let failed = |text: String| {
+        Ok(PerformedOutcome::Failed { report: Report::new(Exit::Usage, "subscription", text) })
+    };
+    let _one_at_a_time = place.session.granting.lock().await;
+    let mut list = place.session.state().subscriptions.clone();
+    if wish.stop {
+        let before = list.len();
+        list.retain(|one| one.id != wish.target);
+        if list.len() == before {
+            return failed(format!("there is no subscription '{}'", wish.target));
+        }
+        keep_subscriptions(core, &place.session, list).await?;
+        return Ok(PerformedOutcome::Unsubscribed { id: wish.target.clone() });
+    }
+    let running = place.session.state().running.as_ref().map(|running| running.number);
+    let next = core.journal.store.next_turn_number(place.session.id)?;
+    let (last_turn, turns) = (newest_turn(running, next).saturating_add(wish.turns), wish.turns);
+    // Such a URL comes through the door with its owner's word only: written, or given to this ask.
+    let taint = prepared.label.taint;
+    let approved =
+        taint == Taint::External && wish.url().is_some() && !core.reach.is_owned(prepared, &place.session)?;
+    let same = list.iter_mut().find(|one| one.target == wish.target && one.lines == wish.lines);
+    let id = if let Some(same) = same {
+        same.last_turn = last_turn;
+        same.turns = turns;
+        same.taint = same.taint.join(taint);
+        same.approved |= approved;
+        same.id.clone()
+    } else {
+        if list.len() >= MAX_SUBSCRIPTIONS {
+            return failed(format!("there are {MAX_SUBSCRIPTIONS} subscriptions already: end one"));
+        }
+        let taken = |id: &str| list.iter().any(|one| one.id == id);
+        let mut ids = (1..=MAX_SUBSCRIPTIONS).map(|n| format!("s{n}"));
+        let id = ids.find(|id| !taken(id)).unwrap_or_default();
+        let (target, lines) = (wish.target.clone(), wish.lines);
+        list.push(Subscription { id: id.clone(), target, lines, last_turn, turns, taint, approved });
+        id
+    };
+    keep_subscriptions(core, &place.session, list).await?;
+    Ok(PerformedOutcome::Subscribed { id, turns })
+}
+
+pub(crate) async fn keep_subscriptions(
+    core: &Services,
+    session: &Session,
+    list: Vec<Subscription>,
+) -> Result<(), EngineError> {
+    let value = serde_json::to_value(&list).map_err(|why| EngineError::Machine(why.to_string()))?;
+    let (key, value) = (SUBSCRIPTIONS.to_owned(), Some(value));
+    core.journal
+        .store
+        .commit(Batch::relaxed(vec![Op::SetSessionMetadata { session: session.id, key, value }]))
+        .await?;
+    session.state().subscriptions = list;
+    core.count_subscriptions();
+    Ok(())
+}

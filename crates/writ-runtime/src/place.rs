@@ -1,0 +1,98 @@
+//! The place of a call: its session, its turn, and the keys that it is made under.
+
+use std::sync::Arc;
+
+use writ_policy::budget::Spent;
+use writ_policy::keys::Authority;
+use writ_policy::origin::Origins;
+use writ_policy::permit::Permit;
+use writ_policy::prepared::Prepared;
+use writ_sandbox::error::SandboxError;
+use writ_store::batch::Batch;
+use writ_tools::def::AgentRole;
+use writ_tools::text::cut_middle;
+use writ_types::chat::ToolCall;
+use writ_types::frame::ServerFrame;
+use writ_types::id::TurnId;
+use writ_types::visible::escape;
+
+use crate::error::EngineError;
+use crate::outcome::MAX_SUMMARY;
+use crate::services::Services;
+use crate::session::Session;
+
+/// The one agent of a session talks to the person and does the work.
+pub(crate) const ROLES: [AgentRole; 2] = [AgentRole::Proxy, AgentRole::Executor];
+
+/// How much of the arguments and of the output of a step is shown, in characters: enough to see what it did; the agent has it all.
+const MAX_STEP_ARGUMENTS: usize = 2_000;
+
+const MAX_STEP_OUTPUT: usize = 4_000;
+
+/// Where a call belongs.
+#[derive(Clone, Debug)]
+pub(crate) struct Place {
+    pub(crate) core: Arc<Services>,
+    pub(crate) session: Arc<Session>,
+    /// `None` for what the owner does outside turns.
+    pub(crate) turn: Option<TurnId>,
+    pub(crate) number: u64,
+    pub(crate) authority: Arc<Authority>,
+    pub(crate) spent: Spent,
+    /// What the arguments of a call may be made of, where the conversation has been looked through for it.
+    pub(crate) origins: Option<Arc<Origins>>,
+}
+
+impl Place {
+    pub(crate) fn at(&self) -> Option<(TurnId, u64)> {
+        self.turn.map(|turn| (turn, self.number))
+    }
+
+    /// The frame of a tool step; there is none outside turns.
+    pub(crate) fn step(
+        &self,
+        call: &ToolCall,
+        state: &str,
+        summary: &str,
+        output: &str,
+    ) -> Option<ServerFrame> {
+        let turn = self.turn?;
+        let mut arguments = call.arguments.clone();
+        self.core.journal.redactor.mask_json(&mut arguments);
+        let arguments = serde_json::to_string_pretty(&arguments).unwrap_or_default();
+        let arguments = self.core.journal.redactor.mask(&arguments);
+        Some(ServerFrame::Tool {
+            turn,
+            tool: call.name.clone(),
+            state: state.to_owned(),
+            summary: summary.chars().take(MAX_SUMMARY).collect(),
+            call: call.id.chars().take(MAX_SUMMARY).collect(),
+            arguments: escape(&cut_middle(&arguments, MAX_STEP_ARGUMENTS)).into_owned(),
+            output: escape(&cut_middle(output, MAX_STEP_OUTPUT)).into_owned(),
+        })
+    }
+}
+
+/// A place for what the owner does in a session outside its turns.
+pub(crate) async fn outside_turn(core: &Arc<Services>, session: Arc<Session>) -> Result<Place, EngineError> {
+    let (authority, keyed) = core.keys.authorise(&session, None)?;
+    if let Some(keyed) = keyed {
+        core.journal.store.commit(Batch::relaxed(vec![keyed])).await?;
+        session.state().authority = Some(Arc::clone(&authority));
+    }
+    Ok(Place {
+        core: Arc::clone(core),
+        session,
+        turn: None,
+        number: 0,
+        authority,
+        origins: None,
+        spent: Spent::default(),
+    })
+}
+
+/// Consumes a permit whose performer is the engine itself.
+pub(crate) fn opened(place: &Place, permit: Permit) -> Result<Prepared, EngineError> {
+    let opened = permit.open(place.core.journal.clock.now());
+    opened.map(|opened| opened.prepared).map_err(|expired| SandboxError::Expired(expired).into())
+}

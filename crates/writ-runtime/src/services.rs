@@ -1,0 +1,256 @@
+//! The services of an engine, made of the parts that are handed in.
+
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::{Notify, Semaphore, watch};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use writ_egress::Egress;
+use writ_egress::connect::SystemResolver;
+use writ_egress::proxy::Proxy;
+use writ_models::Models;
+use writ_policy::gate::GateSet;
+use writ_policy::redact::Redactor;
+use writ_policy::rules::RuleSet;
+use writ_sandbox::{Sandbox, Workspace};
+use writ_search::Search;
+use writ_store::store::Store;
+use writ_tools::registry::Registry;
+use writ_types::unit::Timestamp;
+
+use crate::approved::Approved;
+use crate::clock::Clock;
+use crate::config::{Execution, MAX_RUNNING_TURNS, RuntimeConfig};
+use crate::door::{Door, DoorConfig};
+use crate::error::EngineError;
+use crate::gates::{Gates, GatesConfig};
+use crate::heads::Heads;
+use crate::history::Histories;
+use crate::journal::Journal;
+use crate::keys::{EngineKeys, Keys};
+use crate::metrics::Metrics;
+use crate::passkeys::Passkeys;
+use crate::reach::Hosts;
+use crate::rules::{RuleFiles, Rules};
+use crate::secret::SecretSource;
+use crate::servers::{ServerSource, Servers};
+use crate::session::Session;
+use crate::session_door::SessionDoor;
+use crate::sessions::Sessions;
+
+/// The parts of an engine, made outside and handed in. A part that was forgotten is an error of the build:
+///
+/// ```compile_fail,E0063
+/// use writ_runtime::services::Parts;
+///
+/// fn without_keys(parts: Parts) -> Parts {
+///     let Parts { config, clock, store, rules, files, gates, models, egress, search, tools, servers, sandbox, keys: _, .. } =
+///         parts;
+///     let (secrets, redactor) = (parts.secrets, parts.redactor);
+///     Parts { config, clock, store, rules, files, gates, models, egress, search, tools, servers, sandbox, secrets, redactor }
+/// }
+/// ```
+#[derive(Debug)]
+pub struct Parts {
+    /// Settings.
+    pub config: RuntimeConfig,
+    /// Where time comes from.
+    pub clock: Arc<dyn Clock>,
+    /// The store; its lock is held by the caller.
+    pub store: Store,
+    /// The rules in force.
+    pub rules: RuleSet,
+    /// Where the rules of projects lie.
+    pub files: Arc<dyn RuleFiles>,
+    /// The gates in force.
+    pub gates: GateSet,
+    /// The models; `None`: none is configured.
+    pub models: Option<Models>,
+    /// The way out.
+    pub egress: Arc<Egress>,
+    /// Who searches the web; `None`: nobody is configured, and there is no such tool.
+    pub search: Option<Search>,
+    /// Our own tools.
+    pub tools: Registry,
+    /// Where the owner's servers of tools stand.
+    pub servers: Arc<dyn ServerSource>,
+    /// The sandbox.
+    pub sandbox: Sandbox,
+    /// The keys.
+    pub keys: EngineKeys,
+    /// Which secrets must stand in no text.
+    pub secrets: Arc<dyn SecretSource>,
+    /// What masks them; its clones, such as the log's, learn what it learns.
+    pub redactor: Redactor,
+}
+
+/// The services of one engine. Each owns its state and holds the services that it needs; modules above them take this as
+/// a whole.
+#[derive(Debug)]
+pub(crate) struct Services {
+    pub(crate) config: Arc<RuntimeConfig>,
+    pub(crate) journal: Arc<Journal>,
+    pub(crate) keys: Arc<Keys>,
+    pub(crate) passkeys: Passkeys,
+    pub(crate) rules: Arc<Rules>,
+    pub(crate) sessions: Arc<Sessions>,
+    pub(crate) reach: Arc<Hosts>,
+    pub(crate) door: Arc<SessionDoor>,
+    pub(crate) gates: Gates,
+    pub(crate) approved: Approved,
+    pub(crate) histories: Mutex<Histories>,
+    pub(crate) heads: Heads,
+    /// The tools: our own, and those of the owner's servers.
+    pub(crate) servers: Servers,
+    pub(crate) outside: Outside,
+    pub(crate) life: Life,
+}
+
+/// The ways to what lies outside the engine.
+#[derive(Debug)]
+pub(crate) struct Outside {
+    pub(crate) models: Option<Models>,
+    pub(crate) egress: Arc<Egress>,
+    /// The way out of sandboxes; clones share its rates.
+    pub(crate) proxy: Proxy,
+    pub(crate) search: Option<Search>,
+    pub(crate) sandbox: Arc<Sandbox>,
+    pub(crate) secrets: Arc<dyn SecretSource>,
+}
+
+/// The life of an engine: its turns, its clients and its end.
+#[derive(Debug)]
+pub(crate) struct Life {
+    pub(crate) started_at: Timestamp,
+    /// Wakes the dispatcher: something was enqueued, or a turn has ended.
+    pub(crate) wake: Notify,
+    /// Places for turns that run.
+    pub(crate) room: Arc<Semaphore>,
+    /// Ends the intake of turns and messages.
+    pub(crate) draining: CancellationToken,
+    /// Stops running turns at their next step; the next start takes them up again.
+    pub(crate) stop_now: CancellationToken,
+    pub(crate) turns: TaskTracker,
+    pub(crate) turns_finished: AtomicU64,
+    /// The task that takes messages from the queue, until the engine drains.
+    dispatcher: Mutex<Option<JoinHandle<()>>>,
+    /// Connected clients; the engine is not idle while there are any.
+    pub(crate) guests: watch::Sender<u64>,
+    pub(crate) metrics: Arc<Metrics>,
+}
+
+impl Life {
+    fn new(now: Timestamp, stop_now: CancellationToken, metrics: Arc<Metrics>) -> Self {
+        Self {
+            started_at: now,
+            wake: Notify::new(),
+            room: Arc::new(Semaphore::new(MAX_RUNNING_TURNS)),
+            draining: CancellationToken::new(),
+            stop_now,
+            turns: TaskTracker::new(),
+            turns_finished: AtomicU64::new(0),
+            dispatcher: Mutex::default(),
+            guests: watch::Sender::new(0),
+            metrics,
+        }
+    }
+
+    /// The place of the task that takes messages from the queue.
+    pub(crate) fn dispatcher(&self) -> MutexGuard<'_, Option<JoinHandle<()>>> {
+        // A panic elsewhere cannot leave it half-written.
+        self.dispatcher.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Services {
+    /// Makes the services of an engine, each from those below it.
+    ///
+    /// # Errors
+    ///
+    /// If the configuration of servers cannot stand, or the store cannot be read.
+    pub(crate) fn new(parts: Parts) -> Result<Self, EngineError> {
+        let Parts { config, clock, store, rules, files, gates, models, egress, search, .. } = parts;
+        let Parts { tools, servers, sandbox, keys, secrets, redactor, .. } = parts;
+        let (config, sandbox) = (Arc::new(config), Arc::new(sandbox));
+        let (stop_now, metrics) = (CancellationToken::new(), Arc::new(Metrics::new()));
+        let tools = if search.is_some() { tools.with_search() } else { tools };
+        let tools = tools.with_quarantine(config.quarantine.clone());
+        let servers = Servers::new(servers, tools, config.server_idle)
+            .map_err(|report| EngineError::Server(Box::new(report)))?;
+        let started_at = clock.now();
+        let journal = Arc::new(Journal::new(store, clock, redactor, config.budget.clone())?);
+        let keys = Keys::new(Arc::clone(&journal), keys, config.installation, config.epoch);
+        let keys = Arc::new(keys);
+        let rules = Arc::new(Rules::new(Arc::clone(&journal), rules, files));
+        let sessions = Arc::new(Sessions::new(
+            (Arc::clone(&journal), Arc::clone(&keys), Arc::clone(&rules)),
+            (Arc::clone(&sandbox), config.overlays.clone()),
+            stop_now.clone(),
+        ));
+        let reach = Hosts::new(Arc::clone(&journal), Arc::clone(&keys), config.egress.clone());
+        let reach = Arc::new(reach);
+        let door = Door::new(
+            (Arc::clone(&journal), Arc::clone(&keys)),
+            DoorConfig { strict: config.strict, planned_only: config.execution == Execution::Planned },
+            Arc::clone(&metrics),
+        );
+        let door = Arc::new(SessionDoor {
+            door,
+            keys: Arc::clone(&keys),
+            rules: Arc::clone(&rules),
+            sessions: Arc::clone(&sessions),
+            reach: Arc::clone(&reach),
+        });
+        let gates = Gates {
+            set: gates,
+            config: GatesConfig {
+                access: config.access.clone(),
+                folder: config.gates.clone(),
+                agent: config.agent.clone(),
+            },
+            journal: Arc::clone(&journal),
+            keys: Arc::clone(&keys),
+            sessions: Arc::clone(&sessions),
+            door: Arc::clone(&door),
+            sandbox: Arc::clone(&sandbox),
+            metrics: Arc::clone(&metrics),
+            stop_now: stop_now.clone(),
+        };
+        let proxy = Proxy::new(config.proxy.clone(), Arc::new(SystemResolver));
+        let proxy = proxy.with_authority(egress.authority()).with_routes(egress.routes());
+        Ok(Self {
+            passkeys: Passkeys::new(Arc::clone(&journal), Arc::clone(&keys)),
+            approved: Approved::new(Arc::clone(&journal)),
+            histories: Mutex::default(),
+            heads: Heads::new(Arc::clone(&journal), config.ledger.clone()),
+            outside: Outside { models, egress, proxy, search, sandbox, secrets },
+            life: Life::new(started_at, stop_now, metrics),
+            config,
+            journal,
+            keys,
+            rules,
+            sessions,
+            reach,
+            door,
+            gates,
+            servers,
+        })
+    }
+
+    /// Opens the work folder of a session, once.
+    ///
+    /// # Errors
+    ///
+    /// If the sandbox cannot be used here, or the project cannot be read.
+    pub(crate) async fn workspace(&self, session: &Session) -> Result<Arc<Workspace>, EngineError> {
+        session.workspace(&self.outside.sandbox, &self.config.overlays).await
+    }
+
+    /// Measures how many subscriptions there are.
+    pub(crate) fn count_subscriptions(&self) {
+        let count = self.sessions.loaded().values().map(|session| session.state().subscriptions.len()).sum();
+        self.life.metrics.subscriptions(count);
+    }
+}

@@ -1,0 +1,202 @@
+//! The sessions of an engine: created, and found in memory or in the store.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use serde_json::Value;
+use tokio_util::sync::CancellationToken;
+use writ_policy::egress::host::HostPattern;
+use writ_sandbox::Sandbox;
+use writ_store::batch::{Batch, NewSession, Op};
+use writ_types::id::SessionId;
+
+use crate::config::{LEFT_BEHIND, MAX_LOADED_SESSIONS};
+use crate::error::EngineError;
+use crate::journal::Journal;
+use crate::keys::Keys;
+use crate::rules::Rules;
+use crate::session::{
+    ACCESS, CLOSED_AT, GRANTED_HOSTS, HOOK_STATE, NEW_HOSTS, ORDER, RELAYED, SUBSCRIPTIONS, SURFACE, Session,
+    State, Surface, Terms,
+};
+use crate::subscription;
+
+/// The number of newest sessions among which one of the page or of a conversation is looked for.
+const MAX_LOOKED_AT: usize = 500;
+
+/// The sessions of an engine.
+#[derive(Debug)]
+pub(crate) struct Sessions {
+    journal: Arc<Journal>,
+    keys: Arc<Keys>,
+    rules: Arc<Rules>,
+    sandbox: Arc<Sandbox>,
+    /// The folder of the sessions' overlays.
+    overlays: PathBuf,
+    stop_now: CancellationToken,
+    map: Mutex<BTreeMap<SessionId, Arc<Session>>>,
+    /// Held while a session that several clients may mean is looked for or opened: they meet in one.
+    pub(crate) opening: tokio::sync::Mutex<()>,
+}
+
+impl Sessions {
+    pub(crate) fn new(
+        (journal, keys, rules): (Arc<Journal>, Arc<Keys>, Arc<Rules>),
+        (sandbox, overlays): (Arc<Sandbox>, PathBuf),
+        stop_now: CancellationToken,
+    ) -> Self {
+        let (map, opening) = (Mutex::default(), tokio::sync::Mutex::default());
+        Self { journal, keys, rules, sandbox, overlays, stop_now, map, opening }
+    }
+
+    /// The newest session that was not closed and of which this is known.
+    pub(crate) fn newest_with(&self, key: &str, value: &str) -> Result<Option<SessionId>, EngineError> {
+        let value = Value::from(value);
+        let open = self
+            .journal
+            .store
+            .sessions(MAX_LOOKED_AT)?
+            .into_iter()
+            .find(|row| row.metadata.get(key) == Some(&value) && !row.metadata.contains_key(CLOSED_AT));
+        Ok(open.map(|row| row.id))
+    }
+
+    /// A session that was not closed.
+    ///
+    /// # Errors
+    ///
+    /// If there is none, or it was closed.
+    pub(crate) fn open_one(&self, id: SessionId) -> Result<Arc<Session>, EngineError> {
+        let session = self.get(id)?;
+        if session.state().closed {
+            return Err(EngineError::SessionClosed(id));
+        }
+        Ok(session)
+    }
+
+    pub(crate) async fn create(
+        &self,
+        id: SessionId,
+        terms: Terms,
+        surface: Surface,
+    ) -> Result<Arc<Session>, EngineError> {
+        let now = self.journal.clock.now();
+        let (write, dry_run, relayed) = (terms.write, terms.dry_run, terms.relayed);
+        let rules = self.rules.project_rules(terms.project.as_deref())?;
+        let over = self.stop_now.child_token();
+        let state = State { rules: rules.clone(), over, ..State::default() };
+        let session = Session::new(id, terms, state);
+        // Nobody is to find out with the first tool that the work folder cannot be opened.
+        self.sandbox.check(&session.workspace_config(&self.overlays))?;
+        let mut metadata: BTreeMap<String, Value> =
+            [("write", write), ("dry_run", dry_run), (RELAYED, relayed)]
+                .into_iter()
+                .map(|(key, value)| (key.to_owned(), value.into()))
+                .collect();
+        metadata.insert(SURFACE.to_owned(), surface.as_str().into());
+        let order = session.terms.order.as_ref().map(|order| order.id.to_string().into());
+        metadata.extend(order.map(|order| (ORDER.to_owned(), order)));
+        let row = NewSession {
+            id,
+            created_at: now,
+            project: session.terms.project.as_ref().map(|path| path.to_string_lossy().into_owned()),
+            metadata,
+        };
+        let mut ops = vec![Op::OpenSession(row)];
+        if let Some(rules) = &rules {
+            ops.push(self.rules.rules_entry(&session, rules, "the project narrows the rules"));
+        }
+        self.journal.store.commit(Batch::relaxed(ops)).await?;
+        Ok(self.remember_session(Arc::new(session)))
+    }
+
+    /// A session, from memory or from the store.
+    ///
+    /// # Errors
+    ///
+    /// If there is none.
+    pub(crate) fn get(&self, id: SessionId) -> Result<Arc<Session>, EngineError> {
+        if let Some(session) = self.loaded().get(&id) {
+            return Ok(Arc::clone(session));
+        }
+        let row = self.journal.store.session(id)?.ok_or(EngineError::NoSession(id))?;
+        let flag = |key: &str| row.metadata.get(key).and_then(serde_json::Value::as_bool).unwrap_or(false);
+        let terms = Terms {
+            project: row.project.as_ref().map(PathBuf::from),
+            write: flag("write"),
+            dry_run: flag("dry_run"),
+            relayed: flag(RELAYED),
+            order: row.metadata.get(ORDER).map(|id| self.keys.ordered(id)).transpose()?.flatten(),
+        };
+        let rules = self.rules.project_rules(terms.project.as_deref())?;
+        let budget_base = row.metadata.get("budget_base").and_then(serde_json::Value::as_u64).unwrap_or(0);
+        let state = State {
+            rehydrated: row.turn_number > 0,
+            rules,
+            closed: row.metadata.contains_key(CLOSED_AT),
+            over: self.stop_now.child_token(),
+            left_behind: row.metadata.contains_key(LEFT_BEHIND),
+            granted: row.metadata.get(GRANTED_HOSTS).map(hosts).unwrap_or_default(),
+            subscriptions: row.metadata.get(SUBSCRIPTIONS).map(subscription::read_all).unwrap_or_default(),
+            new_hosts: row.metadata.get(NEW_HOSTS).map(texts).unwrap_or_default(),
+            access: row
+                .metadata
+                .get(ACCESS)
+                .and_then(|v| serde_json::from_value(v.clone()).ok())
+                .unwrap_or_default(),
+            hooks: row
+                .metadata
+                .iter()
+                .filter_map(|(key, value)| Some((key.strip_prefix(HOOK_STATE)?.to_owned(), value.clone())))
+                .collect(),
+            budget_base: writ_types::unit::Tokens::new(budget_base),
+            ..State::default()
+        };
+        let session = Arc::new(Session::new(id, terms, state));
+        Ok(self.remember_session(session))
+    }
+
+    /// Keeps a session in memory; puts idle ones aside when there are too many.
+    pub(crate) fn remember_session(&self, session: Arc<Session>) -> Arc<Session> {
+        let mut sessions = self.loaded();
+        if sessions.len() >= MAX_LOADED_SESSIONS {
+            // Nobody else holds it, no turn runs, and nobody watches.
+            sessions.retain(|_, held| Arc::strong_count(held) > 1 || held.hub.watched() || held.runs(None));
+        }
+        Arc::clone(sessions.entry(session.id).or_insert(session))
+    }
+
+    /// Notes whether an interrupted step has left changes behind. From the next turn on, nothing of the session is
+    /// applied before a person has seen all of it, until nothing is left.
+    ///
+    /// # Errors
+    ///
+    /// If the store cannot be written.
+    pub(crate) async fn set_left_behind(&self, session: &Session, left: bool) -> Result<(), EngineError> {
+        if session.state().left_behind == left {
+            return Ok(());
+        }
+        let value = left.then(|| serde_json::Value::Bool(true));
+        let (session_id, key) = (session.id, LEFT_BEHIND.to_owned());
+        let op = Op::SetSessionMetadata { session: session_id, key, value };
+        self.journal.store.commit(Batch::relaxed(vec![op])).await?;
+        session.state().left_behind = left;
+        Ok(())
+    }
+
+    /// The sessions in memory. A panic elsewhere cannot leave the map half-written, so poison is ignored.
+    pub(crate) fn loaded(&self) -> MutexGuard<'_, BTreeMap<SessionId, Arc<Session>>> {
+        self.map.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The hosts of a list; what is none opens nothing.
+fn hosts(list: &Value) -> BTreeSet<HostPattern> {
+    texts(list).iter().filter_map(|text| text.parse().ok()).collect()
+}
+
+/// The texts of a list.
+fn texts(list: &Value) -> BTreeSet<String> {
+    list.as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
+}

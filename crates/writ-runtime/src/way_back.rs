@@ -1,0 +1,83 @@
+//! The ways back from applied changes: what is written down so that something can be undone, for how long.
+
+use std::time::Duration;
+
+use writ_policy::prepared::Prepared;
+use writ_sandbox::apply::Applied;
+use writ_store::batch::{Batch, NewUndo, Op};
+use writ_types::action::WriteFile;
+use writ_types::frame::Undo;
+use writ_types::id::{AttemptId, SessionId};
+
+use crate::error::EngineError;
+use crate::place::Place;
+use crate::services::Services;
+/// For how long one tap undoes what was done (SIL-328).
+pub(crate) const UNDO_WINDOW: Duration = Duration::from_secs(5 * 60);
+
+/// For how long it can be undone at all: a day later, nobody knows any more what else rests on it.
+pub(crate) const UNDO_KEPT: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// The most ways back that one session keeps; one more ends the oldest.
+pub(crate) const MAX_KEPT: usize = 8;
+
+/// The most ways back that one look ends for their age.
+pub(crate) const MAX_ENDED: usize = 100;
+
+/// The sink that names what is undone.
+pub(crate) const UNDOES: &str = "undoes";
+
+/// What is written down so that something can be undone, and how it is offered.
+pub(crate) fn keep(
+    place: &Place,
+    attempt: AttemptId,
+    write: &WriteFile,
+    applied: Applied,
+    ops: &mut Vec<Op>,
+) -> Option<Undo> {
+    let (at, until) = (place.core.journal.clock.now(), place.core.journal.valid_now().plus(UNDO_WINDOW));
+    // Without a way back it is written down, too, so that what was done before is not taken for what was done last.
+    let kept = !applied.back.is_empty();
+    let way = WriteFile { changes: applied.back, ..write.clone() };
+    let session = place.session.id;
+    ops.push(Op::KeepUndo(Box::new(NewUndo { attempt, session, at, until, way })));
+    kept.then_some(Undo { attempt, until })
+}
+
+/// What an undo undoes.
+pub(crate) fn undone_by(prepared: &Prepared) -> Option<AttemptId> {
+    let named = prepared.sinks.iter().find(|sink| sink.argument == UNDOES)?;
+    named.value.parse().ok()
+}
+
+/// What was done last in a session and can be undone.
+///
+/// # Errors
+///
+/// If the store cannot be read.
+pub(crate) fn last_way_back(core: &Services, session: SessionId) -> Result<Option<AttemptId>, EngineError> {
+    let ways = core.journal.store.undos(session, MAX_KEPT)?;
+    Ok(ways.into_iter().find(|way| way.undone_at.is_none()).map(|way| way.attempt))
+}
+
+/// Ends the ways back that are too old, or too many for a session.
+///
+/// # Errors
+///
+/// If the store cannot be read or written.
+pub(crate) async fn end_undos(core: &Services, session: Option<SessionId>) -> Result<(), EngineError> {
+    let now = core.journal.clock.now();
+    let before = now.minus(UNDO_KEPT);
+    let mut over = core.journal.store.old_undos(before, MAX_ENDED)?;
+    if let Some(session) = session {
+        over.extend(core.journal.store.undos(session, MAX_ENDED)?.into_iter().skip(MAX_KEPT));
+    }
+    for way in over {
+        let kept = core.sessions.get(way.session)?.workspace_config(&core.config.overlays).data_dir;
+        if let Err(error) = writ_sandbox::forget_back(&kept, way.attempt).await {
+            tracing::warn!(%error, attempt = %way.attempt, "the stored copies for undo were not removed");
+        }
+        core.journal.store.commit(Batch::relaxed(vec![Op::ForgetUndo { attempt: way.attempt }])).await?;
+    }
+    Ok(())
+}
