@@ -14,7 +14,6 @@ use writ_policy::redact::{self, Clean};
 use writ_policy::show::Shown;
 use writ_store::batch::{Batch, Op};
 use writ_tools::def::{Peeked, SearchTarget, ToolContext};
-use writ_tools::registry::EmptyMeans;
 use writ_tools::render::{Rendered, fields, render};
 use writ_types::action::{Action, ActionKind};
 use writ_types::chat::{ToolCall, ToolOutcome, ToolResult};
@@ -29,7 +28,7 @@ use crate::gates::Wording;
 use crate::outcome::{Acted, MAX_SUMMARY, REDACTOR, halted, outcome_entry, outcome_name};
 use crate::passage::{self, Called};
 use crate::perform::{self, Performed};
-use crate::place::{Place, ROLES};
+use crate::place::Place;
 use crate::quarantine::{self, PutIn, unfit};
 use crate::{asks, judging, trace};
 
@@ -214,9 +213,7 @@ impl Place {
         label: &Label,
     ) -> Result<Result<Prepared, Rendered>, EngineError> {
         let tools = self.core.servers.registry();
-        let allow = tools.allow_list(&self.core.config.tools, EmptyMeans::All);
-        let allow = allow.unwrap_or(writ_tools::registry::AllowList::Only(Default::default()));
-        let toolset = tools.toolset_of(&ROLES, &allow);
+        let toolset = tools.toolset_of(&self.profile.roles, &self.profile.allow_list(&tools));
         let needs = match toolset.needs(call) {
             Ok(needs) => needs,
             Err(error) => return Ok(Err(toolset.refusal(&error, label, &self.core.journal.redactor))),

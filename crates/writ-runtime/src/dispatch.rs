@@ -292,6 +292,7 @@ async fn prepare(core: &Arc<Services>, session: &Arc<Session>, lease: Leased) ->
     Ok(Drive {
         core: Arc::clone(core),
         session: Arc::clone(session),
+        profile: Arc::clone(&core.executor),
         turn,
         number,
         machine,
@@ -371,6 +372,7 @@ async fn resume(
     let mut drive = Drive {
         core: Arc::clone(core),
         session: Arc::clone(session),
+        profile: Arc::clone(&core.executor),
         turn,
         number,
         machine,

@@ -22,7 +22,6 @@ use tracing::Instrument as _;
 use writ_agent::effect::Effect;
 use writ_agent::event::{Event, MemoryItem, StoredEvent, TurnMessage};
 use writ_agent::turn::Turn;
-use writ_models::ModelRole;
 use writ_policy::budget::Spent;
 use writ_policy::keys::Authority;
 use writ_store::batch::{Batch, NewChronicle, Op};
@@ -38,6 +37,7 @@ use crate::asks::tell::answered_note;
 use crate::budget::spent;
 use crate::error::EngineError;
 use crate::place::Place;
+use crate::profile::AgentProfile;
 use crate::services::Services;
 use crate::session::{Interrupt, MAX_INTERRUPTS, Session};
 use crate::{model, trace};
@@ -52,6 +52,7 @@ const TRY_AGAIN: Duration = Duration::from_secs(2);
 pub(crate) struct Drive {
     pub(crate) core: Arc<Services>,
     pub(crate) session: Arc<Session>,
+    pub(crate) profile: Arc<AgentProfile>,
     pub(crate) turn: TurnId,
     pub(crate) number: u64,
     pub(crate) machine: Turn,
@@ -159,7 +160,7 @@ impl Drive {
         let first = std::mem::take(&mut self.held);
         let had = !first.is_empty();
         let call = model::call(place, self.cost, first, (request, label), cancel.clone())
-            .instrument(trace::agent(ModelRole::Executor));
+            .instrument(trace::agent(self.profile.model));
         match self.watch(cancel, call).await {
             Watched::Done(called) => {
                 let called = self.unless_lost(had, called)?;
@@ -229,6 +230,7 @@ impl Drive {
         self.session.state().acting = Some(Arc::clone(&self.authority));
         Ok(Place {
             core: Arc::clone(&self.core),
+            profile: Arc::clone(&self.profile),
             session: Arc::clone(&self.session),
             turn: Some(self.turn),
             number: self.number,

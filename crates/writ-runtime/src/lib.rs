@@ -21,6 +21,7 @@ pub mod secret;
 
 mod hub;
 mod outcome;
+mod profile;
 mod segment;
 mod subscription;
 mod trace;

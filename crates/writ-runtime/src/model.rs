@@ -31,7 +31,7 @@ use writ_types::taint::Label;
 use writ_types::unit::{MicroUsd, Tokens};
 
 use crate::budget;
-use crate::place::{Place, ROLES};
+use crate::place::Place;
 
 pub(crate) use self::clearance::secrets;
 use self::clearance::{Cleared, clear};
@@ -58,7 +58,7 @@ pub(crate) struct Called {
     pub(crate) cost: MicroUsd,
 }
 
-/// Calls a model of the executor: the first of its routes, and when that cannot answer, those to fall back on. Each
+/// Calls a model of the turn's agent: the first of its routes, and when that cannot answer, those to fall back on. Each
 /// attempt passes the door. What is to be written `first` is written with the first intent, or handed back.
 ///
 /// # Errors
@@ -77,7 +77,7 @@ pub(crate) async fn call(
         return Ok(account.failed(&EngineError::NoModel.report()));
     };
     core.journal.redactor.request(&mut request);
-    let (mut course, role) = (models.course(ModelRole::Executor), ModelRole::Executor);
+    let (mut course, role) = (models.course(place.profile.model), place.profile.model);
     let cleared = match clear(&place, (models, role), (&mut request, &label), &mut course) {
         Ok(cleared) => cleared,
         Err(report) => return Ok(account.failed(&report)),
@@ -277,7 +277,7 @@ async fn attempt(
     place.core.life.metrics.model_call(role.as_str(), planned.model_call().input_tokens.get());
     let (deltas, shown) = mpsc::channel(DELTAS);
     // What another role says is for the harness, and marks are shown to nobody.
-    let is_shown = role == ModelRole::Executor && cleared.hidden.is_empty();
+    let is_shown = role == place.profile.model && place.profile.is_shown && cleared.hidden.is_empty();
     let work = models.call(*permit, planned, deltas, cancel.clone(), place.core.journal.clock.now());
     let (span, began) = (trace::model(planned), place.core.journal.clock.now());
     let (answer, (pieces, released)) =
@@ -312,7 +312,7 @@ async fn attempt(
 /// Brings calls of tools that were offered into the form that they clearly mean.
 fn understand(place: &Place, reply: &mut ModelReply, request: &ModelRequest) {
     let tools = place.core.servers.registry();
-    let toolset = tools.toolset_of(&ROLES, &AllowList::All);
+    let toolset = tools.toolset_of(&place.profile.roles, &AllowList::All);
     let offered: Vec<&str> = request.tools.iter().map(|tool| tool.name.as_str()).collect();
     for call in &mut reply.calls {
         toolset.understand(call, &offered, place.session.project());

@@ -6,6 +6,8 @@ use std::sync::Arc;
 use serde_json::Value;
 use writ_policy::order::Order;
 use writ_store::batch::{Batch, Op};
+use writ_types::entry::HookEvent;
+use writ_types::id::SessionId;
 
 use crate::error::EngineError;
 use crate::interface::Join;
@@ -66,7 +68,7 @@ pub(crate) async fn open_session(
 ) -> Result<Arc<Session>, EngineError> {
     let project = project.map(project_folder).transpose()?;
     let terms = Terms { project, write, dry_run, ..Terms::default() };
-    core.sessions.create(core.journal.ids.session(core.journal.clock.now()), terms, surface).await
+    create(core, core.journal.ids.session(core.journal.clock.now()), terms, surface).await
 }
 
 /// Opens the session of a standing order.
@@ -79,7 +81,7 @@ pub(crate) async fn open_under(core: &Services, order: &Order) -> Result<Arc<Ses
     let project = claims.project.as_deref().map(project_folder).transpose()?;
     let ordered = Ordered { id: claims.order, claims: Some(Arc::new(claims.clone())) };
     let terms = Terms { project, order: Some(ordered), ..Terms::default() };
-    core.sessions.create(session_of(claims.order)?, terms, Surface::Local).await
+    create(core, session_of(claims.order)?, terms, Surface::Local).await
 }
 
 /// Opens a session in which others speak: nothing is approved beforehand in it.
@@ -95,5 +97,17 @@ pub(crate) async fn open_relayed(
 ) -> Result<Arc<Session>, EngineError> {
     let project = project.map(project_folder).transpose()?;
     let terms = Terms { project, dry_run, relayed: true, ..Terms::default() };
-    core.sessions.create(core.journal.ids.session(core.journal.clock.now()), terms, surface).await
+    create(core, core.journal.ids.session(core.journal.clock.now()), terms, surface).await
+}
+
+/// Creates a session and calls the hooks that wait for it.
+async fn create(
+    core: &Services,
+    id: SessionId,
+    terms: Terms,
+    surface: Surface,
+) -> Result<Arc<Session>, EngineError> {
+    let session = core.sessions.create(id, terms, surface).await?;
+    core.gates.tell_of_session(&session, HookEvent::SessionCreated).await?;
+    Ok(session)
 }

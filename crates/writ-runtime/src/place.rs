@@ -9,7 +9,6 @@ use writ_policy::permit::Permit;
 use writ_policy::prepared::Prepared;
 use writ_sandbox::error::SandboxError;
 use writ_store::batch::Batch;
-use writ_tools::def::AgentRole;
 use writ_tools::text::cut_middle;
 use writ_types::chat::ToolCall;
 use writ_types::frame::ServerFrame;
@@ -18,11 +17,9 @@ use writ_types::visible::escape;
 
 use crate::error::EngineError;
 use crate::outcome::MAX_SUMMARY;
+use crate::profile::AgentProfile;
 use crate::services::Services;
 use crate::session::Session;
-
-/// The one agent of a session talks to the person and does the work.
-pub(crate) const ROLES: [AgentRole; 2] = [AgentRole::Proxy, AgentRole::Executor];
 
 /// How much of the arguments and of the output of a step is shown, in characters: enough to see what it did; the agent has it all.
 const MAX_STEP_ARGUMENTS: usize = 2_000;
@@ -34,6 +31,8 @@ const MAX_STEP_OUTPUT: usize = 4_000;
 pub(crate) struct Place {
     pub(crate) core: Arc<Services>,
     pub(crate) session: Arc<Session>,
+    /// The agent that it is made for.
+    pub(crate) profile: Arc<AgentProfile>,
     /// `None` for what the owner does outside turns.
     pub(crate) turn: Option<TurnId>,
     pub(crate) number: u64,
@@ -82,6 +81,7 @@ pub(crate) async fn outside_turn(core: &Arc<Services>, session: Arc<Session>) ->
     }
     Ok(Place {
         core: Arc::clone(core),
+        profile: Arc::clone(&core.executor),
         session,
         turn: None,
         number: 0,

@@ -32,6 +32,7 @@ use crate::journal::Journal;
 use crate::keys::{EngineKeys, Keys};
 use crate::metrics::Metrics;
 use crate::passkeys::Passkeys;
+use crate::profile::AgentProfile;
 use crate::reach::Hosts;
 use crate::rules::{RuleFiles, Rules};
 use crate::secret::SecretSource;
@@ -91,6 +92,8 @@ pub struct Parts {
 #[derive(Debug)]
 pub(crate) struct Services {
     pub(crate) config: Arc<RuntimeConfig>,
+    /// The agent that answers messages.
+    pub(crate) executor: Arc<AgentProfile>,
     pub(crate) journal: Arc<Journal>,
     pub(crate) keys: Arc<Keys>,
     pub(crate) passkeys: Passkeys,
@@ -100,7 +103,6 @@ pub(crate) struct Services {
     pub(crate) door: Arc<SessionDoor>,
     pub(crate) gates: Gates,
     pub(crate) approved: Approved,
-    pub(crate) histories: Mutex<Histories>,
     pub(crate) heads: Heads,
     /// The tools: our own, and those of the owner's servers.
     pub(crate) servers: Servers,
@@ -138,6 +140,8 @@ pub(crate) struct Life {
     dispatcher: Mutex<Option<JoinHandle<()>>>,
     /// Connected clients; the engine is not idle while there are any.
     pub(crate) guests: watch::Sender<u64>,
+    /// Histories of sessions that are in use.
+    pub(crate) histories: Mutex<Histories>,
     pub(crate) metrics: Arc<Metrics>,
 }
 
@@ -153,6 +157,7 @@ impl Life {
             turns_finished: AtomicU64::new(0),
             dispatcher: Mutex::default(),
             guests: watch::Sender::new(0),
+            histories: Mutex::default(),
             metrics,
         }
     }
@@ -223,10 +228,10 @@ impl Services {
         Ok(Self {
             passkeys: Passkeys::new(Arc::clone(&journal), Arc::clone(&keys)),
             approved: Approved::new(Arc::clone(&journal)),
-            histories: Mutex::default(),
             heads: Heads::new(Arc::clone(&journal), config.ledger.clone()),
             outside: Outside { models, egress, proxy, search, sandbox, secrets },
             life: Life::new(started_at, stop_now, metrics),
+            executor: Arc::new(AgentProfile::executor(&config)),
             config,
             journal,
             keys,

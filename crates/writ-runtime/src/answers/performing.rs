@@ -164,6 +164,7 @@ async fn perform_now(
         Some(Passage::Permit(permit)) => {
             let place = Place {
                 core: Arc::clone(core),
+                profile: Arc::clone(&core.executor),
                 session: Arc::clone(&session),
                 turn: at.map(|(turn, _)| turn),
                 number: at.map_or(0, |(_, number)| number),

@@ -8,11 +8,9 @@ use tokio::sync::mpsc;
 use writ_agent::config::Config;
 use writ_agent::context;
 use writ_agent::event::{BudgetSeed, ContextSeed, MemoryItem, WorkspaceItem};
-use writ_models::ModelRole;
 use writ_policy::budget::Spent;
 use writ_policy::keys::Authority;
 use writ_store::batch::{Batch, Op};
-use writ_tools::registry::{AllowList, EmptyMeans};
 use writ_types::action::{ActionKind, MemoryKind};
 use writ_types::chat::ChatMessage;
 use writ_types::id::TurnId;
@@ -22,7 +20,7 @@ use writ_types::unit::MicroUsd;
 use crate::error::EngineError;
 use crate::history::read_history;
 use crate::model::secrets;
-use crate::place::{Place, ROLES};
+use crate::place::Place;
 use crate::services::Services;
 use crate::session::{Interrupt, MAX_INTERRUPTS, Session};
 use crate::{budget, subscriptions};
@@ -36,7 +34,7 @@ pub(super) fn settings(core: &Services, seed: &ContextSeed) -> Config {
     let config = &core.config.agent_config;
     let room =
         core.outside.models.as_ref().and_then(|models| {
-            models.room(models.routes().route(ModelRole::Executor), core.journal.clock.now())
+            models.room(models.routes().route(core.executor.model), core.journal.clock.now())
         });
     let narrowed = room.map(|room| config.narrowed(room));
     let fits = |narrow: &Config| context::system_tokens(seed) <= narrow.context.system_max;
@@ -60,6 +58,7 @@ pub(super) async fn kept(
     core.journal.store.commit(Batch::relaxed(std::mem::take(keyed))).await?;
     let place = Place {
         core: Arc::clone(core),
+        profile: Arc::clone(&core.executor),
         session: Arc::clone(session),
         turn: Some(turn),
         number,
@@ -89,20 +88,22 @@ pub(super) fn seed(
     session: &Session,
     spent: &Spent,
 ) -> Result<(ContextSeed, Vec<Arc<ChatMessage>>), EngineError> {
-    let tools = core.servers.registry();
-    let allow = tools.allow_list(&core.config.tools, EmptyMeans::All);
-    let allow = core.gates.offered(session, allow.unwrap_or(AllowList::Only(Default::default())));
-    let (history, history_rows) =
-        read_history((&core.journal.store, &core.histories), session.id, core.config.max_chronicle_entries)?;
+    let (tools, profile) = (core.servers.registry(), &core.executor);
+    let allow = core.gates.offered(session, profile.allow_list(&tools));
+    let (history, history_rows) = read_history(
+        (&core.journal.store, &core.life.histories),
+        session.id,
+        core.config.max_chronicle_entries,
+    )?;
     // What is put before the model by itself is recalled, too.
     let recalls = session.grants().kinds.contains_key(&ActionKind::Recall);
     let limit = if recalls { PROFILE_LIMIT } else { 0 };
-    let profile = core.journal.store.memories_of_kind(MemoryKind::Profile, secrets(core), limit)?;
+    let known = core.journal.store.memories_of_kind(MemoryKind::Profile, secrets(core), limit)?;
     let state = session.state();
     let seed = ContextSeed {
-        system: core.config.system.clone(),
-        tools: tools.toolset_of(&ROLES, &allow).specs(),
-        owner_profile: profile
+        system: profile.system.clone(),
+        tools: tools.toolset_of(&profile.roles, &allow).specs(),
+        owner_profile: known
             .into_iter()
             .map(|memory| MemoryItem {
                 id: memory.id,
@@ -116,7 +117,7 @@ pub(super) fn seed(
         workspace: Vec::new(),
         setting: Some(setting(core, session)),
         rehydrated: state.rehydrated,
-        profile: core.config.agent_config.context.default_profile.clone(),
+        profile: profile.context.clone(),
         budget: BudgetSeed {
             used: spent.session_tokens,
             limit: core.keys.limits_of(Some(session)).max_tokens_per_session,

@@ -12,7 +12,6 @@ use writ_policy::redact::Clean;
 use writ_store::batch::{Batch, Op};
 use writ_store::kept::KeptResult;
 use writ_tools::question::{About, Question, TOOL, Wanted};
-use writ_tools::registry::{AllowList, EmptyMeans};
 use writ_tools::render::Rendered;
 use writ_types::chat::{ChatMessage, ModelRequest, Part, Role, ToolCall, ToolOutcome, ToolSpecs};
 use writ_types::digest::Digest;
@@ -22,7 +21,7 @@ use writ_types::unit::{MicroUsd, Tokens};
 
 use crate::error::EngineError;
 use crate::outcome::Acted;
-use crate::place::{Place, ROLES};
+use crate::place::Place;
 use crate::{budget, model};
 
 /// The most tokens of an answer: the longest is a choice of 80 characters, and models think aloud.
@@ -56,9 +55,7 @@ pub(crate) async fn asked(
     cancel: &CancellationToken,
 ) -> Result<Option<Acted>, EngineError> {
     let tools = place.core.servers.registry();
-    let allow = tools.allow_list(&place.core.config.tools, EmptyMeans::All);
-    let allow = allow.unwrap_or(AllowList::Only(Default::default()));
-    let toolset = tools.toolset_of(&ROLES, &allow);
+    let toolset = tools.toolset_of(&place.profile.roles, &place.profile.allow_list(&tools));
     let question = match toolset.question(call) {
         Ok(None) => return Ok(None),
         Ok(Some(question)) => question,
