@@ -90,12 +90,10 @@ impl Place {
             }
             let started = self.step(&call, "started", &prepared.intent, "");
             let standing = Standing {
-                authority: &self.authority,
-                spent: self.spent,
-                approval: None,
                 task: true,
                 mode: self.session.mode(),
                 origins: self.origins.as_deref(),
+                ..Standing::of(&self.authority, self.spent)
             };
             let wording = Some(Wording { arguments: &filled.arguments, rewritable });
             match Box::pin(passage::pass_call(&self.core, first, prepared, standing, wording)).await? {

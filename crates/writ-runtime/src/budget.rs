@@ -10,7 +10,7 @@ use crate::session::Session;
 /// What was spent or set aside so far, what is about to be written included, for the door to decide on. Limits of
 /// session and day are compared once more when the next call's share is set aside, so turns that are decided at the
 /// same moment share them.
-pub(crate) fn spent(
+pub(crate) fn read_spent(
     core: &Services,
     session: &Session,
     turn_cost: MicroUsd,

@@ -261,7 +261,7 @@ fn status(core: &Services) -> Result<EngineStatus, EngineError> {
 fn latest_session(core: &Services) -> Result<Option<SessionSpending>, EngineError> {
     let Some(row) = core.journal.store.sessions(1)?.pop() else { return Ok(None) };
     let session = core.sessions.get(row.id)?;
-    let used = budget::spent(core, &session, MicroUsd::ZERO, &[])?.session_tokens;
+    let used = budget::read_spent(core, &session, MicroUsd::ZERO, &[])?.session_tokens;
     let limit = core.config.budget.max_tokens_per_session;
     Ok(Some(SessionSpending { session: row.id, tokens: used, limit, paused: used >= limit }))
 }
@@ -382,14 +382,8 @@ async fn sandbox_exec(core: &Arc<Services>, wanted: SandboxRun) -> Result<Sandbo
         idempotent: false,
         intent: "run a command of the owner".to_owned(),
     };
-    let standing = Standing {
-        authority: &place.authority,
-        spent: Spent::default(),
-        approval: None,
-        task: false,
-        mode: place.session.mode(),
-        origins: None,
-    };
+    let standing =
+        Standing { mode: place.session.mode(), ..Standing::of(&place.authority, Spent::default()) };
     let permit = match passage::pass(core, prepared, standing).await? {
         Passage::Permit(permit) => permit,
         Passage::Denied(denial) => return Err(EngineError::Denied(denial.text)),

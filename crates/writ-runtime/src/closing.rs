@@ -32,11 +32,12 @@ pub(crate) fn stopping(core: &Services, session: &Session, outlives: bool) -> Ca
 ///
 /// If the store cannot be read.
 pub(crate) fn waits(core: &Services, session: &Session) -> Result<bool, EngineError> {
-    Ok(!over(core, session)?.is_empty() || !core.journal.store.pending_for_session(session.id)?.is_empty())
+    Ok(!list_ended(core, session)?.is_empty()
+        || !core.journal.store.pending_for_session(session.id)?.is_empty())
 }
 
 /// The questions of a session that is closed that nobody may say yes to any more, or whose yes was taken back.
-fn over(core: &Services, session: &Session) -> Result<Vec<AskRow>, EngineError> {
+fn list_ended(core: &Services, session: &Session) -> Result<Vec<AskRow>, EngineError> {
     let mut over = Vec::new();
     for ask in core.journal.store.waiting_asks(session.id, MAX_READ_ROWS)? {
         let taken_back =
@@ -54,7 +55,7 @@ fn over(core: &Services, session: &Session) -> Result<Vec<AskRow>, EngineError> 
 ///
 /// If the store cannot be read or written.
 pub(crate) async fn end_rest(core: &Services, session: &Session) -> Result<(), EngineError> {
-    for ask in over(core, session)? {
+    for ask in list_ended(core, session)? {
         // Whoever performs it finds the session closed, and ends it.
         if !core.approved.is_performing(&ask.card.ask_id) {
             end_closed_ask(core, &ask).await?;

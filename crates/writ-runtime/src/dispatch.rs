@@ -250,8 +250,8 @@ async fn prepare(core: &Arc<Services>, session: &Arc<Session>, lease: Leased) ->
     {
         return resume(core, session, lease, open.id, open.number).await;
     }
-    let now = core.journal.clock.now();
-    let (turn, number) = (core.journal.ids.turn(now), core.journal.store.next_turn_number(session.id)?);
+    let (journal, now) = (&core.journal, core.journal.clock.now());
+    let (turn, number) = (journal.ids.turn(now), journal.store.next_turn_number(session.id)?);
     let mut interrupts = session.begin(turn, number);
     // Whoever watches learns which turn runs before anything is read for it, so that it can be stopped.
     session.hub.pass(ServerFrame::Delta { turn, text: String::new() });
@@ -264,7 +264,7 @@ async fn prepare(core: &Arc<Services>, session: &Arc<Session>, lease: Leased) ->
         seed::kept(core, session, place, &authority, &mut held, &mut interrupts).await?;
     if !workspace.is_empty() {
         // Reading it may have taken long, and something.
-        spent = budget::spent(core, session, MicroUsd::ZERO, &[])?;
+        spent = budget::read_spent(core, session, MicroUsd::ZERO, &[])?;
     }
     let (seed, history) = seed::seed(core, session, &spent)?;
     let config = seed::settings(core, &seed);

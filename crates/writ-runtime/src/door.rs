@@ -65,6 +65,13 @@ pub struct Standing<'a> {
     pub origins: Option<&'a Origins>,
 }
 
+impl<'a> Standing<'a> {
+    /// Returns the request of a key that no earlier approval covers, to be performed.
+    pub const fn of(authority: &'a Authority, spent: Spent) -> Self {
+        Self { authority, spent, approval: None, task: false, mode: Mode::Execute, origins: None }
+    }
+}
+
 /// The work that an action belongs to, such as a conversation. It may end while an action of it is decided.
 pub trait Work: Send + Sync {
     /// Returns why an action may not be performed any more, or `None` while the work goes on.

@@ -34,7 +34,7 @@ use writ_types::taint::{Label, Source};
 use writ_types::unit::{MicroUsd, Timestamp};
 
 use crate::asks::tell::answered_note;
-use crate::budget::spent;
+use crate::budget::read_spent;
 use crate::error::EngineError;
 use crate::place::Place;
 use crate::profile::AgentProfile;
@@ -238,7 +238,7 @@ impl Drive {
             origins: None,
             spent: Spent {
                 turn_tool_calls: self.tool_calls,
-                ..spent(&self.core, &self.session, self.cost, &self.held)?
+                ..read_spent(&self.core, &self.session, self.cost, &self.held)?
             },
         })
     }

@@ -168,7 +168,7 @@ impl Engine {
         let joined = async {
             let session = match join.session {
                 Some(id) => self.core.sessions.open_one(id)?,
-                None => opening::opened(&self.core, &join).await?,
+                None => opening::find_or_open(&self.core, &join).await?,
             };
             if join.dry_run && !session.terms.dry_run {
                 let why = "this session performs: to simulate, open a new one".to_owned();

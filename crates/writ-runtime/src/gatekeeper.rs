@@ -20,7 +20,7 @@ use writ_types::taint::{Label, Taint};
 use crate::door::{Passage, Standing};
 use crate::error::EngineError;
 use crate::place::Place;
-use crate::reach::take;
+use crate::reach::take_hosts;
 use crate::{asks, passage, secrets};
 
 /// What the harness calls itself where it asks about a host.
@@ -80,7 +80,7 @@ impl Gate {
         let mut granted = self.granted.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(asked) = &self.asked {
             let asked = asked.lock().unwrap_or_else(PoisonError::into_inner);
-            granted.extend(take(&mut self.place.session.state().granted, |host| asked.contains(host)));
+            granted.extend(take_hosts(&mut self.place.session.state().granted, |host| asked.contains(host)));
         }
         granted.clone()
     }
@@ -120,14 +120,8 @@ impl Gate {
         if open.iter().filter(of_session).count() >= MAX_OPEN_ASKS {
             return Err(NotAsked(format!("{MAX_OPEN_ASKS} hosts are asked about already")));
         }
-        let standing = Standing {
-            authority: &self.place.authority,
-            spent: self.place.spent,
-            approval: None,
-            task: false,
-            mode: session.mode(),
-            origins: None,
-        };
+        let standing =
+            Standing { mode: session.mode(), ..Standing::of(&self.place.authority, self.place.spent) };
         match passage::pass(core, prepared, standing).await.map_err(|error| broken(&error))? {
             Passage::Ask(ask) => {
                 let opened = asks::open_ask(core, session, *ask, "").await.map_err(|error| broken(&error))?;

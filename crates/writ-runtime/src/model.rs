@@ -20,7 +20,7 @@ use writ_models::{ModelRole, Models, PlannedCall};
 use writ_policy::budget::{Exhausted, Spent};
 use writ_policy::door::{Denial, Mode};
 use writ_policy::prepared::Prepared;
-use writ_store::batch::{Batch, Op, UsageDelta};
+use writ_store::batch::{Op, UsageDelta};
 use writ_tools::registry::AllowList;
 use writ_types::chat::{ModelReply, ModelRequest, Usage};
 use writ_types::entry::{DenyReason, Fact};
@@ -96,23 +96,20 @@ pub(crate) async fn call(
         let turn_cost = spent_in_turn.saturating_add(account.cost);
         if let Some(report) = &last {
             // The next try is decided on what this one has really taken; other turns went on spending meanwhile.
-            core.journal
-                .commit_for(&place.session.hub, Batch::relaxed(std::mem::take(&mut account.ops)))
-                .await?;
+            place.commit(std::mem::take(&mut account.ops)).await?;
             say(&place, report, &planned, &step);
             if !slept(step.wait, &cancel).await {
                 return Ok(account.failed(report));
             }
             let turn_tool_calls = place.spent.turn_tool_calls;
-            place.spent = Spent { turn_tool_calls, ..budget::spent(&core, &place.session, turn_cost, &[])? };
+            place.spent =
+                Spent { turn_tool_calls, ..budget::read_spent(&core, &place.session, turn_cost, &[])? };
             place.authority = core.keys.renewed(&place.session, place.at(), &place.authority).await?;
             place.session.state().acting = Some(Arc::clone(&place.authority));
         } else {
             note_window(&place, &planned);
             if !step.wait.is_zero() {
-                core.journal
-                    .commit_for(&place.session.hub, Batch::relaxed(std::mem::take(&mut account.ops)))
-                    .await?;
+                place.commit(std::mem::take(&mut account.ops)).await?;
             }
             if !slept(step.wait, &cancel).await {
                 return Ok(account.cancelled());

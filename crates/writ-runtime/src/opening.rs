@@ -31,7 +31,7 @@ fn project_folder(path: &str) -> Result<PathBuf, EngineError> {
 }
 
 /// The session for a client that names none.
-pub(crate) async fn opened(core: &Services, join: &Join) -> Result<Arc<Session>, EngineError> {
+pub(crate) async fn find_or_open(core: &Services, join: &Join) -> Result<Arc<Session>, EngineError> {
     let shared = join.conversation.is_some() || (join.surface == Surface::Page && join.project.is_none());
     let _opening = if shared { Some(core.sessions.opening.lock().await) } else { None };
     let known = match (&join.conversation, join.surface) {

@@ -8,7 +8,7 @@ use writ_policy::origin::Origins;
 use writ_policy::permit::Permit;
 use writ_policy::prepared::Prepared;
 use writ_sandbox::error::SandboxError;
-use writ_store::batch::Batch;
+use writ_store::batch::{Batch, Op};
 use writ_tools::text::cut_middle;
 use writ_types::chat::ToolCall;
 use writ_types::frame::ServerFrame;
@@ -43,6 +43,15 @@ pub(crate) struct Place {
 }
 
 impl Place {
+    /// Commits operations of its session; the frames that they store go to those who watch.
+    ///
+    /// # Errors
+    ///
+    /// If the database cannot be written.
+    pub(crate) async fn commit(&self, ops: Vec<Op>) -> Result<(), EngineError> {
+        self.core.journal.commit_for(&self.session.hub, Batch::relaxed(ops)).await.map(drop)
+    }
+
     pub(crate) fn at(&self) -> Option<(TurnId, u64)> {
         self.turn.map(|turn| (turn, self.number))
     }

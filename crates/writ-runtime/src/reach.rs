@@ -49,7 +49,7 @@ pub(crate) fn is_once(scope: &EgressScope, host: &HostPattern) -> bool {
 }
 
 /// Takes those out that `is_meant`.
-pub(crate) fn take(
+pub(crate) fn take_hosts(
     from: &mut BTreeSet<HostPattern>,
     is_meant: impl Fn(&HostPattern) -> bool,
 ) -> Vec<HostPattern> {
@@ -132,7 +132,7 @@ impl Hosts {
             return Ok(Vec::new());
         }
         self.keep_granted(session, &granted).await?;
-        Ok(take(&mut session.state().granted, |host| is_once(&self.egress, host)))
+        Ok(take_hosts(&mut session.state().granted, |host| is_once(&self.egress, host)))
     }
 
     /// Notes that a session reads from a host that no list names.

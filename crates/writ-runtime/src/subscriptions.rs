@@ -133,14 +133,7 @@ async fn look(
         let why = format!("[not read: the results of {reader} are withheld from you]");
         return Ok((why, own));
     }
-    let standing = Standing {
-        authority: &place.authority,
-        spent: place.spent,
-        approval: None,
-        task: false,
-        mode: place.session.mode(),
-        origins: None,
-    };
+    let standing = Standing { mode: place.session.mode(), ..Standing::of(&place.authority, place.spent) };
     let permit = match passage::pass(&place.core, reading(place, one), standing).await? {
         Passage::Permit(permit) => permit,
         Passage::Denied(denial) => {

@@ -88,14 +88,8 @@ pub(crate) async fn undo(
         let text = format!("Not undone: {error}");
         EngineError::NotApplied { exit: Exit::Verification, text }
     })?;
-    let standing = Standing {
-        authority: &place.authority,
-        spent: Spent::default(),
-        approval: None,
-        task: false,
-        mode: place.session.mode(),
-        origins: None,
-    };
+    let standing =
+        Standing { mode: place.session.mode(), ..Standing::of(&place.authority, Spent::default()) };
     let refused = |text: String| EngineError::NotApplied { exit: Exit::Denied, text };
     match passage::pass(core, wish(core, &way), standing).await? {
         Passage::Ask(ask) if diff.unshown.is_empty() => {

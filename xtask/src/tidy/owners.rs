@@ -68,6 +68,7 @@ const OWNED: &[Owned] = &[
             "crates/writ-agent/",
             "crates/writ-runtime/src/act.rs",
             "crates/writ-runtime/src/asks/tell.rs",
+            "crates/writ-runtime/src/outcome.rs",
             "crates/writ-runtime/src/session.rs",
         ],
     },

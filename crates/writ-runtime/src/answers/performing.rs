@@ -138,12 +138,9 @@ async fn perform_now(
     let authority = Arc::new(core.keys.grant(&session, at).await?);
     let label = prepared.label.clone();
     let standing = Standing {
-        authority: &authority,
-        spent: Spent::default(),
         approval: Some(approval),
-        task: false,
         mode: session.mode(),
-        origins: None,
+        ..Standing::of(&authority, Spent::default())
     };
     let not_done = |text: String, reason: &str, outcome, exit| {
         let rendered = Rendered { text: core.journal.redactor.clean(text), label: label.clone(), outcome };

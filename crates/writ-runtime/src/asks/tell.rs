@@ -49,7 +49,7 @@ pub(crate) async fn expire_asks(core: &Services) -> Result<(), EngineError> {
             AskState::Approved
                 if core.journal.store.approval(id)?.is_some_and(|approval| approval.revoked) =>
             {
-                core.journal.store.commit(Batch::relaxed(vec![expired(core, &ask, "")])).await?;
+                core.journal.store.commit(Batch::relaxed(vec![expire_op(core, &ask, "")])).await?;
                 continue;
             }
             AskState::Approved => "It was approved, but could not be done in time.",
@@ -60,7 +60,7 @@ pub(crate) async fn expire_asks(core: &Services) -> Result<(), EngineError> {
     Ok(())
 }
 
-fn expired(core: &Services, ask: &AskRow, why: &str) -> Op {
+fn expire_op(core: &Services, ask: &AskRow, why: &str) -> Op {
     Op::ResolveAsk {
         ask: ask.card.ask_id.clone(),
         state: AskState::Expired,
@@ -78,7 +78,7 @@ fn expired(core: &Services, ask: &AskRow, why: &str) -> Op {
 /// If the store cannot be written.
 pub(crate) async fn end_ask(core: &Services, ask: &AskRow, why: &str) -> Result<(), EngineError> {
     let id = &ask.card.ask_id;
-    let mut ops = vec![expired(core, ask, why), asks::refusal_of(core, ask, why)];
+    let mut ops = vec![expire_op(core, ask, why), asks::refusal_of(core, ask, why)];
     if ask.state == AskState::Approved {
         ops.insert(0, take_back(ask));
     }

@@ -103,7 +103,7 @@ async fn written(
 
 fn summary(core: &Services, row: &Row) -> Result<SessionSummary, EngineError> {
     let session = core.sessions.get(row.id)?;
-    let spent = budget::spent(core, &session, MicroUsd::ZERO, &[])?;
+    let spent = budget::read_spent(core, &session, MicroUsd::ZERO, &[])?;
     let running = session.state().running.as_ref().map(|running| running.turn);
     Ok(SessionSummary {
         session: row.id,

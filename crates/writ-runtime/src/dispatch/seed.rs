@@ -64,7 +64,7 @@ pub(super) async fn kept(
         number,
         authority: Arc::clone(authority),
         origins: None,
-        spent: budget::spent(core, session, MicroUsd::ZERO, &[])?,
+        spent: budget::read_spent(core, session, MicroUsd::ZERO, &[])?,
     };
     let cancel = core.life.stop_now.child_token();
     let mut reading = pin!(subscriptions::materialize(&place, &cancel));
@@ -140,7 +140,7 @@ fn setting(core: &Services, session: &Session) -> String {
 /// A session that has used up its tokens gets a fresh allocation with its owner's next message, unless the day's
 /// tokens are used up too. What was spent by now.
 pub(super) async fn renew_budget(core: &Services, session: &Session) -> Result<Spent, EngineError> {
-    let spent = budget::spent(core, session, MicroUsd::ZERO, &[])?;
+    let spent = budget::read_spent(core, session, MicroUsd::ZERO, &[])?;
     let limits = &core.config.budget;
     // An order's tokens are for all of its turns.
     let renewed = session.terms.order.is_none();
@@ -161,5 +161,5 @@ pub(super) async fn renew_budget(core: &Services, session: &Session) -> Result<S
     state.budget_base = base;
     state.budget_note = None;
     drop(state);
-    budget::spent(core, session, MicroUsd::ZERO, &[])
+    budget::read_spent(core, session, MicroUsd::ZERO, &[])
 }

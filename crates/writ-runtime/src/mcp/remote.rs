@@ -145,14 +145,7 @@ pub(super) async fn look_at(
     place: &Place,
     server: &Server,
 ) -> Result<Result<Listing, Report>, EngineError> {
-    let standing = Standing {
-        authority: &place.authority,
-        spent: place.spent,
-        approval: None,
-        task: false,
-        mode: place.session.mode(),
-        origins: None,
-    };
+    let standing = Standing { mode: place.session.mode(), ..Standing::of(&place.authority, place.spent) };
     let permit = match passage::pass(core, look(core, place, server)?, standing).await? {
         Passage::Permit(permit) => *permit,
         Passage::Denied(denial) => return Err(EngineError::Denied(denial.text)),

@@ -74,15 +74,10 @@ pub(super) async fn start_server(
     cancel: &CancellationToken,
 ) -> Result<Result<Started, Report>, EngineError> {
     let prepared = wish_for(core, place, server)?;
-    let standing = Standing {
-        authority: &place.authority,
-        spent: place.spent,
-        approval: None,
-        task: true,
-        mode: place.session.mode(),
-        origins: None,
-    };
-    let refused = |text: String| Ok(Err(Report::new(Exit::Denied, "mcp.start_refused", text)));
+    let standing =
+        Standing { task: true, mode: place.session.mode(), ..Standing::of(&place.authority, place.spent) };
+    let hint = "approve the request, or see `writ policy` for the rule that decided";
+    let refused = |text: String| Ok(Err(Report::new(Exit::Denied, "mcp.start_refused", text).hint(hint)));
     match passage::pass(core, prepared, standing).await? {
         Passage::Denied(denial) => refused(format!("the server may not be started. {}", denial.outside())),
         Passage::Simulated(_) => refused("the server is not started: this session only simulates".into()),
@@ -117,12 +112,15 @@ pub(crate) async fn start_approved(
     let server = core.servers.known(&name).filter(|server| command(&server.spec) == *exec);
     let Some(server) = server else {
         let text = "the file of this server says something else now".to_owned();
-        return Ok(PerformedOutcome::Failed { report: Report::new(Exit::Denied, "mcp.changed", text) });
+        let report =
+            Report::new(Exit::Denied, "mcp.changed", text).hint("look at the file, then call it again");
+        return Ok(PerformedOutcome::Failed { report });
     };
     let key = (place.session.id, server.name.clone());
     let Some(slot) = core.servers.slot(&key) else {
         let text = "too many servers work at once".to_owned();
-        return Ok(PerformedOutcome::Failed { report: Report::new(Exit::Budget, "mcp.too_many", text) });
+        let report = Report::new(Exit::Budget, "mcp.too_many", text).hint("try again in a moment");
+        return Ok(PerformedOutcome::Failed { report });
     };
     let mut held = slot.lock().await;
     if let Some(other) = held.take() {

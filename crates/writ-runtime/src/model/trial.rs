@@ -151,7 +151,7 @@ impl Trying<'_> {
         };
         let so_far = self.trial.cost_micro_usd.unwrap_or_default();
         self.place.spent =
-            Spent { turn_cost: so_far, ..budget::spent(&core, &self.place.session, so_far, &[])? };
+            Spent { turn_cost: so_far, ..budget::read_spent(&core, &self.place.session, so_far, &[])? };
         let mut account = Account::default();
         let cleared =
             Cleared { label: Label::new(Taint::Owner), why: String::new(), hidden: Default::default() };

@@ -124,7 +124,7 @@ async fn answer(
     for _ in 0..MAX_REQUESTS {
         let mut place = place.clone();
         let turn_cost = place.spent.turn_cost.saturating_add(*cost);
-        let spent = budget::spent(&place.core, &place.session, turn_cost, &[])?;
+        let spent = budget::read_spent(&place.core, &place.session, turn_cost, &[])?;
         place.spent = Spent { turn_tool_calls: place.spent.turn_tool_calls, ..spent };
         let asked = model::ask(&place, ModelRole::Quarantine, (Arc::clone(&wanted), label), cancel).await?;
         *cost = cost.saturating_add(asked.cost);

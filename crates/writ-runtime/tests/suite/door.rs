@@ -1,7 +1,5 @@
 //! The door as a service of its own: asked with a store and keys alone, without an engine, a session or a hub.
 
-#![expect(clippy::expect_used, reason = "an installation that cannot be set up fails the test at once")]
-
 use std::borrow::Cow;
 use std::sync::Arc;
 
