@@ -259,9 +259,8 @@ async fn prepare(core: &Arc<Services>, session: &Arc<Session>, lease: Leased) ->
     let mut spent = seed::renew_budget(core, session).await?;
     let (authority, keyed) = core.keys.authorise(session, Some((turn, number)))?;
     let mut held = Vec::from_iter(keyed);
-    let place = (turn, number);
-    let (workspace, unheard) =
-        seed::kept(core, session, place, &authority, &mut held, &mut interrupts).await?;
+    let seeding = seed::kept(core, session, (turn, number), &authority, &mut held, &mut interrupts);
+    let (workspace, unheard) = seeding.await?;
     if !workspace.is_empty() {
         // Reading it may have taken long, and something.
         spent = budget::read_spent(core, session, MicroUsd::ZERO, &[])?;

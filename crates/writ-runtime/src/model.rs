@@ -101,11 +101,7 @@ pub(crate) async fn call(
             if !slept(step.wait, &cancel).await {
                 return Ok(account.failed(report));
             }
-            let turn_tool_calls = place.spent.turn_tool_calls;
-            place.spent =
-                Spent { turn_tool_calls, ..budget::read_spent(&core, &place.session, turn_cost, &[])? };
-            place.authority = core.keys.renewed(&place.session, place.at(), &place.authority).await?;
-            place.session.state().acting = Some(Arc::clone(&place.authority));
+            renew(&mut place, turn_cost).await?;
         } else {
             note_window(&place, &planned);
             if !step.wait.is_zero() {
@@ -124,8 +120,9 @@ pub(crate) async fn call(
                 return Ok(account.ended(event));
             }
             Tried::Failed(error) => {
-                models.failed(&mut course, &step.route, &error, core.journal.clock.now());
-                let takes = models.room(&step.route, core.journal.clock.now());
+                let now = core.journal.clock.now();
+                models.failed(&mut course, &step.route, &error, now);
+                let takes = models.room(&step.route, now);
                 room = room.max(takes.filter(|_| is_too_long(&error)));
                 last = Some(core.journal.redactor.report(course.report(&error)));
             }
@@ -134,6 +131,16 @@ pub(crate) async fn call(
     let report = last.unwrap_or_else(|| EngineError::NoModel.report());
     let noted = course.quotes_providers().then(|| report.inside.clone());
     Ok(account.ended(unanswered(&report, room, noted)))
+}
+
+/// Reads anew what was spent, and renews the key of a turn whose model is asked again.
+async fn renew(place: &mut Place, turn_cost: MicroUsd) -> Result<(), EngineError> {
+    let turn_tool_calls = place.spent.turn_tool_calls;
+    let spent = budget::read_spent(&place.core, &place.session, turn_cost, &[])?;
+    place.spent = Spent { turn_tool_calls, ..spent };
+    place.authority = place.core.keys.renewed(&place.session, place.at(), &place.authority).await?;
+    place.session.state().acting = Some(Arc::clone(&place.authority));
+    Ok(())
 }
 
 /// Returns true if a shorter request may be answered. What was shown is not said a second time: then the next message is
