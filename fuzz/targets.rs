@@ -14,11 +14,11 @@ use writ_inspect::gate::{GateConfig, GateSet};
 use writ_inspect::origin::{Origins, Takes};
 use writ_inspect::prepared::{Prepared, Sink};
 use writ_inspect::redact::{KnownSecret, Redactor};
-use writ_inspect::show::{self, Shown};
+use writ_inspect::show::{self, ShownText};
 use writ_inspect::{scope, webauthn};
 use writ_mcp::elicitation::Elicitation;
-use writ_policy::approval::{ApprovalClaims, Signed};
-use writ_policy::keys::{Token, Verifier};
+use writ_policy::approval::{ApprovalClaims, SignedAnswer};
+use writ_policy::keys::{KeyToken, Verifier};
 use writ_policy::rules::{Authorship, RuleSet, RuleSource};
 use writ_types::chat::{ChatMessage, Field, MAX_FIELDS, ModelReply, ToolCall};
 use writ_types::credential::Reference;
@@ -66,15 +66,15 @@ pub(crate) const TARGETS: &[(&str, Reader)] = &[
     ("gate_said", public::gate_said),
     ("file_patch", public::file_patch),
     ("vault_answer", public::vault_answer),
-    ("page", writ_tools::fuzzing::page),
-    ("model_anthropic", writ_models::fuzzing::anthropic),
-    ("model_openai", writ_models::fuzzing::openai),
-    ("model_responses", writ_models::fuzzing::responses),
-    ("model_gemini", writ_models::fuzzing::gemini),
-    ("model_ollama", writ_models::fuzzing::ollama),
-    ("model_answer", writ_models::fuzzing::answer),
-    ("search_answer", writ_search::fuzzing::answer),
-    ("mcp_http", writ_mcp::fuzzing::http),
+    ("page", writ_tools::fuzzing::read_page),
+    ("model_anthropic", writ_models::fuzzing::fuzz_anthropic),
+    ("model_openai", writ_models::fuzzing::fuzz_openai),
+    ("model_responses", writ_models::fuzzing::fuzz_responses),
+    ("model_gemini", writ_models::fuzzing::fuzz_gemini),
+    ("model_ollama", writ_models::fuzzing::fuzz_ollama),
+    ("model_answer", writ_models::fuzzing::fuzz_answer),
+    ("search_answer", writ_search::fuzzing::read_answer),
+    ("mcp_http", writ_mcp::fuzzing::fuzz_http),
     ("proxy_head", writ_egress::fuzzing::proxy_head),
     ("client_hello", writ_egress::fuzzing::client_hello),
     ("fetched_body", writ_egress::fuzzing::fetched_body),
@@ -118,7 +118,7 @@ static VERIFIER: LazyLock<Verifier> = LazyLock::new(|| Verifier {
 
 /// No bytes that were not signed by the two keys are a key.
 fn token(bytes: &[u8]) {
-    assert!(VERIFIER.verify(&Token::from_bytes(bytes.to_vec())).is_err());
+    assert!(VERIFIER.verify_task(&KeyToken::from_bytes(bytes.to_vec())).is_err());
 }
 
 fn approval(bytes: &[u8]) {
@@ -126,7 +126,7 @@ fn approval(bytes: &[u8]) {
     if let Ok(claims) = serde_json::from_value::<ApprovalClaims>(value.clone()) {
         let _ = claims.challenge();
     }
-    if let Ok(Signed::Token(token)) = Signed::read(value) {
+    if let Ok(SignedAnswer::Token(token)) = SignedAnswer::read_signed(value) {
         let _ = token.claims.challenge();
     }
 }
@@ -134,12 +134,12 @@ fn approval(bytes: &[u8]) {
 /// What a browser sends of a passkey: the first byte says which part the rest is.
 fn passkeys(bytes: &[u8]) {
     let Some((kind, rest)) = bytes.split_first() else { return };
-    let (challenge, origin) = (Digest::of(b"x"), "https://localhost:8443");
+    let (challenge, origin) = (Digest::of_bytes(b"x"), "https://localhost:8443");
     let encoded = webauthn::text_of(rest);
     match kind % 4 {
         0 => {
             if let Some(made) = json::<webauthn::Registration>(rest) {
-                let _ = webauthn::enrol(&made, &challenge, origin);
+                let _ = webauthn::verify_registration(&made, &challenge, origin);
             }
         }
         1 => {
@@ -148,12 +148,12 @@ fn passkeys(bytes: &[u8]) {
             let data = webauthn::text_of(data.to_string().as_bytes());
             let made = serde_json::json!({ "id": "AQ", "rawId": "AQ", "type": "public-key", "response": { "clientDataJSON": data, "attestationObject": encoded } });
             let made = serde_json::from_value::<webauthn::Registration>(made).expect("a registration");
-            let _ = webauthn::enrol(&made, &challenge, origin);
+            let _ = webauthn::verify_registration(&made, &challenge, origin);
         }
         2 => {
             if let Some(passkey) = webauthn::Passkey::from_bytes(rest) {
                 let again = webauthn::Passkey::from_bytes(&passkey.to_bytes()).expect("its own bytes");
-                assert_eq!(again.credential(), passkey.credential());
+                assert_eq!(again.credential_id(), passkey.credential_id());
             }
         }
         _ => {
@@ -167,8 +167,8 @@ fn passkeys(bytes: &[u8]) {
 fn policy(bytes: &[u8]) {
     let Some(text) = text(bytes) else { return };
     let own = RuleSource { origin: "x".into(), authorship: Authorship::Project, text: text.to_owned() };
-    if let Ok(rules) = RuleSet::load(&[RuleSource::shipped(), own]) {
-        assert!(!rules.ids().is_empty());
+    if let Ok(rules) = RuleSet::load_rules(&[RuleSource::shipped_rules(), own]) {
+        assert!(!rules.rule_ids().is_empty());
     }
 }
 
@@ -189,8 +189,8 @@ fn mcp_stream(bytes: &[u8]) {
         if let Ok(client) =
             writ_mcp::client::Client::connect(read, tokio::io::sink(), writ_mcp::client::LIST_TIME).await
         {
-            for tool in client.tools().await.unwrap_or_default().tools {
-                let _ = (tool.digest(), tool.hidden());
+            for tool in client.list_tools().await.unwrap_or_default().tools {
+                let _ = (tool.digest(), tool.hidden_characters());
             }
         }
     });
@@ -198,7 +198,7 @@ fn mcp_stream(bytes: &[u8]) {
 
 fn mcp_file(bytes: &[u8]) {
     let Some(Ok(spec)) = text(bytes).map(toml::from_str::<writ_mcp::config::ServerSpec>) else { return };
-    if spec.check().is_ok() {
+    if spec.check_settings().is_ok() {
         let again = toml::to_string(&spec).expect("TOML");
         assert_eq!(toml::from_str::<writ_mcp::config::ServerSpec>(&again).expect("its own TOML"), spec);
     }
@@ -224,8 +224,8 @@ fn mcp_question(bytes: &[u8]) {
 }
 
 fn mcp_pins(bytes: &[u8]) {
-    if let Some(Ok(pins)) = text(bytes).map(writ_mcp::definition::Pins::parse) {
-        let _ = pins.text();
+    if let Some(Ok(pins)) = text(bytes).map(writ_mcp::definition::Pins::parse_pins) {
+        let _ = pins.to_text();
     }
 }
 
@@ -259,10 +259,10 @@ fn host(bytes: &[u8]) {
         let _ = pattern.to_string();
     }
     if let Ok(address) = text.parse::<IpAddr>() {
-        let plain = writ_inspect::egress::address::canonical(address);
+        let plain = writ_inspect::egress::address::canonical_address(address);
         assert_eq!(
-            writ_inspect::egress::address::classify(address),
-            writ_inspect::egress::address::classify(plain),
+            writ_inspect::egress::address::classify_address(address),
+            writ_inspect::egress::address::classify_address(plain),
             "an address that stands for another is judged as that"
         );
     }
@@ -271,13 +271,13 @@ fn host(bytes: &[u8]) {
 fn url(bytes: &[u8]) {
     let Some(text) = text(bytes) else { return };
     let _ = (Target::from_url(text), scope::host_of(text), text.parse::<Reference>());
-    let resolved = scope::resolve("/work", text);
+    let resolved = scope::resolve_path("/work", text);
     assert!(resolved.starts_with('/') && !resolved.split('/').any(|part| part == ".."), "{resolved}");
 }
 
 static REDACTOR: LazyLock<Redactor> = LazyLock::new(|| {
     let redactor = Redactor::default();
-    redactor.learn(&[KnownSecret { name: "secret:x".into(), value: SECRET.to_owned().into() }]);
+    redactor.learn_secrets(&[KnownSecret { name: "secret:x".into(), value: SECRET.to_owned().into() }]);
     redactor
 });
 const SECRET: &str = "hunter2hunter2";
@@ -286,33 +286,34 @@ const SECRET: &str = "hunter2hunter2";
 fn redactor(bytes: &[u8]) {
     let Some((cut, rest)) = bytes.split_first() else { return };
     let text = String::from_utf8_lossy(rest);
-    assert!(!REDACTOR.mask(&text).contains(SECRET));
+    assert!(!REDACTOR.mask_text(&text).contains(SECRET));
     let at = text.floor_char_boundary(usize::from(*cut).min(text.len()));
-    let mut stream = REDACTOR.stream();
-    let out = format!("{}{}{}", stream.push(&text[..at]), stream.push(&text[at..]), stream.end());
+    let mut stream = REDACTOR.mask_stream();
+    let out =
+        format!("{}{}{}", stream.push_text(&text[..at]), stream.push_text(&text[at..]), stream.end_text());
     assert!(!out.contains(SECRET), "{out}");
     if let Some(mut value) = json::<Value>(rest) {
         REDACTOR.mask_json(&mut value);
         assert!(!value.to_string().contains(SECRET));
     }
-    let _ = REDACTOR.judge(&text);
+    let _ = REDACTOR.judge_message(&text);
 }
 
 fn shown(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
-    assert!(show::is_plain(&show::escape(&text)));
+    assert!(show::is_plain(&show::escape_text(&text)));
     let line = show::escape_line(&text);
     assert!(show::is_plain(&line) && !line.contains(['\n', '\t']));
     if let Some(prepared) = json::<Prepared>(bytes)
-        && let Ok(shown) = Shown::new(&prepared, &text)
+        && let Ok(shown) = ShownText::new(&prepared, &text)
     {
-        assert!(show::is_plain(shown.text()) && shown.hash() == Digest::of(shown.text().as_bytes()));
+        assert!(show::is_plain(shown.text()) && shown.hash() == Digest::of_bytes(shown.text().as_bytes()));
     }
 }
 
 fn fields(bytes: &[u8]) {
     let Some(value) = json::<Value>(bytes) else { return };
-    let fields = Field::of(&value);
+    let fields = Field::fields_of(&value);
     assert!(fields.len() <= MAX_FIELDS);
     for field in &fields {
         assert!(value.pointer(&field.path).is_some(), "a path leads to its leaf: {}", field.path);
@@ -324,19 +325,19 @@ fn fields(bytes: &[u8]) {
 fn origins(bytes: &[u8]) {
     let Some(messages) = json::<Vec<ChatMessage>>(bytes) else { return };
     let mut origins = Origins::new(["write to ann@example.org".to_owned()]);
-    origins.read(&messages);
+    origins.read_messages(&messages);
     let sink = [Sink { argument: "to.0".into(), value: "never-said-anywhere@evil.test".into() }];
     if !String::from_utf8_lossy(bytes).contains("never") {
         let takes = Takes::from([("to".to_owned(), vec!["from".to_owned()])]);
-        assert!(origins.composed("mail__send", &sink, &takes).is_some());
+        assert!(origins.composed_sink("mail__send", &sink, &takes).is_some());
     }
     let ann = [Sink { argument: "to".into(), value: "ann@example.org".into() }];
-    assert!(origins.composed("mail__send", &ann, &Takes::new()).is_none());
+    assert!(origins.composed_sink("mail__send", &ann, &Takes::new()).is_none());
     // Whatever was read: the owner's own value was chosen by nobody else.
-    assert!(origins.beside(&ann, &Takes::new(), &["to".to_owned()]).is_none());
-    assert!(origins.pointed_at(&ann, &Takes::new()).is_none());
+    assert!(origins.sink_beside(&ann, &Takes::new(), &["to".to_owned()]).is_none());
+    assert!(origins.sink_pointed_at(&ann, &Takes::new()).is_none());
     let listed = [Sink { argument: "id".into(), value: "m-2".into() }];
-    if let Some((_, word)) = origins.beside(&listed, &Takes::new(), &["id".to_owned()]) {
+    if let Some((_, word)) = origins.sink_beside(&listed, &Takes::new(), &["id".to_owned()]) {
         assert!("write to ann@example.org".contains(&word), "a word of the request");
     }
 }
@@ -346,9 +347,9 @@ fn tool_call(bytes: &[u8]) {
     use writ_tools::def::{AgentRole, ToolContext};
     use writ_tools::registry::{AllowList, Registry};
     let Some(call) = json::<ToolCall>(bytes) else { return };
-    let registry = Registry::core();
+    let registry = Registry::core_tools();
     let toolset = registry.toolset_of(&AgentRole::ALL, &AllowList::All);
-    let (label, config) = (Label::new(Taint::External), writ_tools::config::Config::default());
+    let (label, config) = (Label::new(Taint::External), writ_tools::config::ToolTimeouts::default());
     let context = ToolContext {
         agent: "main",
         session: None,
@@ -358,10 +359,10 @@ fn tool_call(bytes: &[u8]) {
         config: &config,
         search: None,
     };
-    let _ = toolset.needs(&call);
-    if let Ok(prepared) = toolset.prepare(&call, None, &context) {
-        let _ = Shown::new(&prepared, "");
-        let _ = scope::attributes(&prepared.action);
+    let _ = toolset.needed_file(&call);
+    if let Ok(prepared) = toolset.prepare_call(&call, None, &context) {
+        let _ = ShownText::new(&prepared, "");
+        let _ = scope::attributes_of(&prepared.action);
     }
 }
 
@@ -375,7 +376,7 @@ fn foreign_tool(bytes: &[u8]) {
         host: None,
         description: String::new(),
         schema: value["schema"].clone(),
-        pin: Digest::of(b"pin"),
+        pin: Digest::of_bytes(b"pin"),
         effect: true,
         sinks: None,
         content: Vec::new(),
@@ -390,11 +391,11 @@ fn foreign_tool(bytes: &[u8]) {
         quarantine: Default::default(),
     });
     let Ok(row) = made else { return };
-    let registry = writ_tools::registry::Registry::core().with_foreign([row]);
+    let registry = writ_tools::registry::Registry::core_tools().with_foreign([row]);
     let call = ToolCall { id: "1".into(), name: "s__t".into(), arguments: value["arguments"].clone() };
     let toolset =
         registry.toolset_of(&writ_tools::def::AgentRole::ALL, &writ_tools::registry::AllowList::All);
-    let (label, config) = (Label::new(Taint::External), writ_tools::config::Config::default());
+    let (label, config) = (Label::new(Taint::External), writ_tools::config::ToolTimeouts::default());
     let context = writ_tools::def::ToolContext {
         agent: "main",
         session: None,
@@ -404,18 +405,18 @@ fn foreign_tool(bytes: &[u8]) {
         config: &config,
         search: None,
     };
-    let _ = toolset.prepare(&call, None, &context);
+    let _ = toolset.prepare_call(&call, None, &context);
 }
 
 fn stored_event(bytes: &[u8]) {
     if let Some(text) = text(bytes) {
-        let _ = writ_agent::event::StoredEvent::decode(text);
+        let _ = writ_agent::event::StoredEvent::decode_json(text);
     }
 }
 
 fn prices(bytes: &[u8]) {
     if let Some(text) = text(bytes) {
-        let _ = writ_models::catalogue::Catalogue::parse(text);
+        let _ = writ_models::catalogue::Catalogue::parse_catalogue(text);
         let _ = writ_models::retry::retry_after(text, std::time::SystemTime::UNIX_EPOCH);
     }
 }

@@ -6,8 +6,8 @@ use ed25519_dalek::SigningKey;
 use secrecy::ExposeSecret as _;
 use serde_json::{Map, Value};
 use writ_inspect::gate::{
-    Due, GateConfig, GateSet, Hook, HookConfig, Judged, Judging, MAX_STATE_BYTES, ModelSaid, Permission,
-    Point, Program, Provider, ScriptEnd, Subject,
+    Due, GateConfig, GateProvider, GateSet, Hook, HookConfig, Judgement, Judging, MAX_STATE_BYTES, ModelSaid,
+    Permission, Point, Program, ScriptEnd, Subject,
 };
 use writ_inspect::prepared::Prepared;
 use writ_inspect::show;
@@ -15,9 +15,9 @@ use writ_policy::approval::Approvers;
 use writ_policy::inbound::{self, Came, MessageClaims, MessageToken};
 use writ_policy::keys::{BaseClaims, document, mint_base};
 use writ_policy::order::{self, OrderClaims, OrderFacts, OrderToken};
-use writ_secrets::server::{self, Answer, Asked, Login, Question, VaultWay};
+use writ_secrets::server::{self, Login, PendingAnswer, VaultAnswer, VaultQuestion, VaultWay};
 use writ_secrets::store::MAX_VALUE_BYTES;
-use writ_tools::def::{AgentRole, Peeked, ToolContext};
+use writ_tools::def::{AgentRole, PathState, ToolContext};
 use writ_tools::registry::{AllowList, Registry};
 use writ_types::action::{Action, Say};
 use writ_types::chat::ToolCall;
@@ -61,17 +61,20 @@ pub(super) fn order_token(bytes: &[u8]) {
     let claims = token.claims.clone();
     let facts =
         OrderFacts { installation: claims.installation, epoch: claims.epoch, seen_at: NOW, revoked: false };
-    assert!(order::verify(&token, &facts, &approvers(), NOW).is_err(), "it is not signed by the owner");
+    assert!(order::verify_order(&token, &facts, &approvers(), NOW).is_err(), "it is not signed by the owner");
     let claims = OrderClaims { approver: public(&approver()), ..claims };
-    let Ok(token) = OrderToken::sign(claims.clone(), &approver()) else { return };
+    let Ok(token) = OrderToken::sign_claims(claims.clone(), &approver()) else { return };
     let again = serde_json::to_vec(&token).expect("a token is JSON");
     assert_eq!(json::<OrderToken>(&again).expect("its own JSON is a token"), token);
-    let Ok(order) = order::verify(&token, &facts, &approvers(), NOW) else { return };
+    let Ok(order) = order::verify_order(&token, &facts, &approvers(), NOW) else { return };
     assert_eq!(order.claims(), &claims);
-    assert!(claims.expires_at > NOW && order.opens(claims.max_turns).is_err());
-    assert!(claims.lines().iter().all(|line| !line.contains(['\n', '\u{1b}', '\u{202e}'])), "{claims:?}");
+    assert!(claims.expires_at > NOW && order.opens_turn(claims.max_turns).is_err());
+    assert!(
+        claims.describe_lines().iter().all(|line| !line.contains(['\n', '\u{1b}', '\u{202e}'])),
+        "{claims:?}"
+    );
     let elsewhere = OrderFacts { epoch: facts.epoch.wrapping_add(1), ..facts };
-    assert!(order::verify(&token, &elsewhere, &approvers(), NOW).is_err());
+    assert!(order::verify_order(&token, &elsewhere, &approvers(), NOW).is_err());
 }
 
 /// A message's signature: nobody forges one, and signed by its owner it is good for that message alone.
@@ -85,17 +88,20 @@ pub(super) fn message_token(bytes: &[u8]) {
         client_id: &claims.client_id,
         text: claims.text,
     };
-    assert!(inbound::verify(&token, &came, &approvers(), NOW).is_err(), "it is not signed by the owner");
+    assert!(
+        inbound::verify_message(&token, &came, &approvers(), NOW).is_err(),
+        "it is not signed by the owner"
+    );
     let signed = MessageClaims { signer: public(&approver()), ..claims.clone() };
-    let Ok(token) = MessageToken::sign(signed, &approver()) else { return };
+    let Ok(token) = MessageToken::sign_claims(signed, &approver()) else { return };
     let again = serde_json::to_vec(&token).expect("a token is JSON");
     assert_eq!(json::<MessageToken>(&again).expect("its own JSON is a token"), token);
-    if let Ok(signed) = inbound::verify(&token, &came, &approvers(), NOW) {
+    if let Ok(signed) = inbound::verify_message(&token, &came, &approvers(), NOW) {
         let (nonce, until) = signed.nonce();
         assert!(nonce.len() == 32 && until > NOW);
     }
-    let other = Came { text: Digest::of(bytes), ..came };
-    assert!(inbound::verify(&token, &other, &approvers(), NOW).is_err());
+    let other = Came { text: Digest::of_bytes(bytes), ..came };
+    assert!(inbound::verify_message(&token, &other, &approvers(), NOW).is_err());
 }
 
 /// Documents of keys: what is read can be minted, and is what the key says then.
@@ -103,11 +109,11 @@ pub(super) fn key_document(bytes: &[u8]) {
     let Some(value) = json::<Value>(bytes) else { return };
     let plain =
         |name: &str| !name.is_empty() && name.len() <= document::MAX_NAME_BYTES && show::is_plain(name);
-    if let Ok(task) = document::task(value.clone()) {
+    if let Ok(task) = document::read_task(value.clone()) {
         assert!([&task.case.task, &task.case.customer, &task.case.case].into_iter().all(|name| plain(name)));
     }
-    let _ = document::narrow(value.clone());
-    let Ok(base) = document::base(value) else { return };
+    let _ = document::read_narrow(value.clone());
+    let Ok(base) = document::read_base(value) else { return };
     assert!(plain(&base.agent));
     for amount in base.grants.limits.values().flat_map(|limits| limits.amounts.values()) {
         assert!(amount.min <= amount.max && amount.daily.is_none_or(|daily| amount.min <= daily));
@@ -117,7 +123,7 @@ pub(super) fn key_document(bytes: &[u8]) {
         installation: VERIFIER.installation,
         epoch: VERIFIER.epoch,
         agent: base.agent,
-        policy: Digest::of(b"policy"),
+        policy: Digest::of_bytes(b"policy"),
         expires_at: base.expires,
         grants: base.grants,
     };
@@ -145,12 +151,12 @@ pub(super) fn gate_said(bytes: &[u8]) {
         5 => judged(&hook(HookEvent::BeforeToolCall, writes), GatePoint::Execution, &end, &said),
         6 => {
             let gates = hook(HookEvent::AfterToolCall, writes);
-            heard(gates.tell(HookEvent::AfterToolCall, Some("shell_exec"), Map::new()), &end, &said)
+            heard(gates.notify_hooks(HookEvent::AfterToolCall, Some("shell_exec"), Map::new()), &end, &said)
         }
         _ => judged(&model(), GatePoint::Input, &end, &said),
     };
     assert!(judged.verdicts.iter().all(|(_, _, reason)| reason.chars().count() <= MAX_REASON_CHARS));
-    let stopped = judged.block().is_some();
+    let stopped = judged.first_block().is_some();
     assert!(!(stopped && (judged.text.is_some() || judged.held.is_some())), "what is stopped does not go on");
     if fails && which < 6 {
         assert!(stopped, "what fails stops: {judged:?}");
@@ -172,13 +178,19 @@ const SAID: &str = "hello";
 
 fn script(on: Point) -> GateSet {
     let script = Some("true".to_owned());
-    gates(GateConfig { name: "g".into(), on, provider: Provider::Script, script, ..GateConfig::default() })
+    gates(GateConfig {
+        name: "g".into(),
+        on,
+        provider: GateProvider::Script,
+        script,
+        ..GateConfig::default()
+    })
 }
 
 fn model() -> GateSet {
     let prompt = Some("is it polite?".to_owned());
     let on = Point::Input;
-    gates(GateConfig { name: "g".into(), on, provider: Provider::Llm, prompt, ..GateConfig::default() })
+    gates(GateConfig { name: "g".into(), on, provider: GateProvider::Llm, prompt, ..GateConfig::default() })
 }
 
 fn gates(config: GateConfig) -> GateSet {
@@ -194,25 +206,25 @@ fn hook(on: HookEvent, writes: bool) -> GateSet {
     GateSet::default().with_hooks(vec![hook]).expect("a hook that can stand")
 }
 
-fn judged(gates: &GateSet, point: GatePoint, end: &ScriptEnd, said: &str) -> Judged {
+fn judged(gates: &GateSet, point: GatePoint, end: &ScriptEnd, said: &str) -> Judgement {
     let subject = match point {
         GatePoint::Input | GatePoint::Output => Subject::text(SAID),
         GatePoint::Execution | GatePoint::Access => Subject::action(point, &action()),
     };
-    heard(gates.begin(point, subject, Some(Value::Null)), end, said)
+    heard(gates.begin_judging(point, subject, Some(Value::Null)), end, said)
 }
 
-fn heard(mut judging: Judging<'_>, end: &ScriptEnd, said: &str) -> Judged {
-    while let Some(due) = judging.due() {
+fn heard(mut judging: Judging<'_>, end: &ScriptEnd, said: &str) -> Judgement {
+    while let Some(due) = judging.next_due() {
         match due {
             Due::Script(_) => judging.script_said(end, said),
-            Due::Model(_) => match ModelSaid::read(said) {
+            Due::Model(_) => match ModelSaid::read_answer(said) {
                 Ok(said) => judging.model_said(&said),
-                Err(why) => judging.unavailable(&why),
+                Err(why) => judging.note_unavailable(&why),
             },
         }
     }
-    judging.end()
+    judging.end_judging()
 }
 
 fn action() -> Prepared {
@@ -241,9 +253,9 @@ pub(super) fn file_patch(bytes: &[u8]) {
     let all = parts.next().is_some();
     let arguments = serde_json::json!({ "path": "a.txt", "old": old, "new": new, "all": all });
     let call = ToolCall { id: "1".into(), name: "file_patch".into(), arguments };
-    let registry = Registry::core();
+    let registry = Registry::core_tools();
     let toolset = registry.toolset_of(&AgentRole::ALL, &AllowList::All);
-    let (label, config) = (Label::new(Taint::Owner), writ_tools::config::Config::default());
+    let (label, config) = (Label::new(Taint::Owner), writ_tools::config::ToolTimeouts::default());
     let context = ToolContext {
         agent: "main",
         session: None,
@@ -253,14 +265,14 @@ pub(super) fn file_patch(bytes: &[u8]) {
         config: &config,
         search: None,
     };
-    let peeked = Peeked::File { bytes: file.into(), executable: false };
-    let Ok(prepared) = toolset.prepare(&call, Some(&peeked), &context) else { return };
+    let peeked = PathState::File { bytes: file.into(), executable: false };
+    let Ok(prepared) = toolset.prepare_call(&call, Some(&peeked), &context) else { return };
     let Action::WriteFile(write) = prepared.action else { panic!("a patch writes a file") };
     let [change] = write.changes.as_slice() else { panic!("a patch changes one file") };
     let content = write.content.unwrap_or_default();
     assert!(!old.is_empty() && content != file, "something is replaced");
-    assert_eq!(change.before, Some(Digest::of(file.as_bytes())));
-    assert_eq!(change.after, Some(Digest::of(content.as_bytes())));
+    assert_eq!(change.before, Some(Digest::of_bytes(file.as_bytes())));
+    assert_eq!(change.after, Some(Digest::of_bytes(content.as_bytes())));
     if [file, old, new].iter().any(|text| text.contains(['\r', MARK])) {
         // Line ends of the file replace those of the call: the lines themselves are the same.
         let lines = |text: &str| text.replace(['\r', MARK], "");
@@ -293,10 +305,10 @@ pub(super) fn vault_answer(bytes: &[u8]) {
         [reference("vault://kv/team/app#token"), reference("vault://kv/team/app#user")].into();
     let way = Vault { status, body };
     let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
-    match runtime.block_on(server::fetch(&way, vec![login], &wanted)) {
+    match runtime.block_on(server::fetch_secrets(&way, vec![login], &wanted)) {
         Ok(fetched) => {
-            assert!(status == 200 && fetched.all().count() == wanted.len());
-            for (_, value) in fetched.all() {
+            assert!(status == 200 && fetched.all_secrets().count() == wanted.len());
+            for (_, value) in fetched.all_secrets() {
                 assert!((1..=MAX_VALUE_BYTES).contains(&value.expose_secret().len()));
             }
         }
@@ -310,8 +322,8 @@ struct Vault<'v> {
 }
 
 impl VaultWay for Vault<'_> {
-    fn ask<'a>(&'a self, path: &'a str, _: Question) -> Asked<'a> {
+    fn ask<'a>(&'a self, path: &'a str, _: VaultQuestion) -> PendingAnswer<'a> {
         let status = if path.ends_with("lookup-self") { 200 } else { self.status };
-        Box::pin(std::future::ready(Ok(Answer { status, body: self.body.to_vec().into() })))
+        Box::pin(std::future::ready(Ok(VaultAnswer { status, body: self.body.to_vec().into() })))
     }
 }

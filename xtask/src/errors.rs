@@ -17,7 +17,7 @@ mod bare;
 /// The reference, relative to the root.
 pub(crate) const PAGE: &str = "docs/reference/errors.md";
 /// Functions in which a text of the form of a code counts as a code.
-const TELLING: [&str; 2] = ["report", "code"];
+const TELLING: [&str; 4] = ["report", "code", "fault_code", "refusal_code"];
 /// Parts of the repository whose errors end no command.
 const LEFT_OUT: [&str; 3] = ["crates/writ-testkit/", "crates/writ-testbed/", "crates/writ-testdoor/"];
 
@@ -223,9 +223,9 @@ impl<'ast> Visit<'ast> for Finder<'_> {
         visit::visit_expr_call(self, call);
     }
 
-    /// `Report::new(…).hint("…")`, with anything between.
+    /// `Report::new(…).with_hint("…")`, with anything between.
     fn visit_expr_method_call(&mut self, call: &'ast ExprMethodCall) {
-        if call.method == "hint"
+        if call.method == "with_hint"
             && let Some(hint) = call.args.first().and_then(text)
             && let Some((exit, code)) = made(&call.receiver)
         {
@@ -334,7 +334,7 @@ mod tests {
     #[test]
     fn codes_are_found_with_their_exits_and_hints_and_tests_are_left_out() {
         let code = r#"
-            fn a() { Report::new(Exit::Denied, "a.call", text).inside(x).hint("Do this.") }
+            fn a() { Report::new(Exit::Denied, "a.call", text).with_inside(x).with_hint("Do this.") }
             fn b() { Failure::new(Exit::Usage, "b.call", "text", "do that") }
             impl ToReport for X { fn report(&self) -> Report {
                 let (code, hint) = match self { X::A => ("c.tuple", "Wait a while."), X::B => ("c.other", "") };

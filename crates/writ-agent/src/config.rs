@@ -12,11 +12,11 @@ use crate::repeat;
 /// turn is recovered with the settings that it began with.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Config {
+pub struct AgentConfig {
     /// The context's budgets and shares.
     pub context: ContextConfig,
     /// The limits of a turn.
-    pub limits: Limits,
+    pub limits: TurnLimits,
 }
 
 /// Limits of the context.
@@ -50,7 +50,7 @@ pub struct Profile {
 /// The limits of a turn. No limit can be zero.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Limits {
+pub struct TurnLimits {
     /// Tool calls that are performed in one turn. Default 20.
     pub max_tool_calls_per_turn: u32,
     /// Model calls of one turn. Default 40: twice the tool calls, so that refused calls can be corrected.
@@ -83,7 +83,7 @@ pub struct NotAShare(pub f64);
 
 /// An error in the settings.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ConfigError {
+pub enum AgentConfigError {
     /// A limit is zero.
     #[error("{key} must not be 0")]
     Zero {
@@ -130,31 +130,31 @@ pub const MAX_PROFILE_SUM: Share = Share::of_percent(80);
 
 // === impl Config ===
 
-impl Config {
+impl AgentConfig {
     /// Checks what the types cannot.
     ///
     /// # Errors
     ///
     /// For the first setting that is out of range, naming it.
-    pub fn validate(&self) -> Result<(), ConfigError> {
-        self.context.validate()?;
-        self.limits.validate()
+    pub fn validate_config(&self) -> Result<(), AgentConfigError> {
+        self.context.validate_context()?;
+        self.limits.validate_limits()
     }
 
     /// Returns these settings for a model that takes no more than `room` estimated tokens, request and answer
     /// together: at least [`MIN_ROOM`], so that the remaining space is usable.
     #[must_use]
-    pub fn narrowed(&self, room: Tokens) -> Self {
+    pub fn narrow_to(&self, room: Tokens) -> Self {
         let mut narrow = self.clone();
         // A smaller room would leave no space for a message beside the system text.
         let room = room.max(MIN_ROOM);
         let ContextConfig { total_tokens, system_max, eviction_threshold_pct, .. } = &mut narrow.context;
         *total_tokens = room.min(*total_tokens);
         *eviction_threshold_pct = NARROWED_THRESHOLD.min(*eviction_threshold_pct);
-        let threshold = eviction_threshold_pct.of(*total_tokens);
-        *system_max = NARROWED_SYSTEM.of(threshold).min(*system_max).max(Tokens::new(1));
+        let threshold = eviction_threshold_pct.share_of(*total_tokens);
+        *system_max = NARROWED_SYSTEM.share_of(threshold).min(*system_max).max(Tokens::new(1));
         // The answer gets what the eviction threshold leaves, so that both together fit.
-        let answer = room.saturating_sub(NARROWED_THRESHOLD.of(room));
+        let answer = room.saturating_sub(NARROWED_THRESHOLD.share_of(room));
         narrow.limits.max_output_tokens = answer.min(narrow.limits.max_output_tokens);
         narrow
     }
@@ -189,40 +189,40 @@ impl ContextConfig {
     /// # Errors
     ///
     /// For the first setting that is out of range, naming it.
-    pub fn validate(&self) -> Result<(), ConfigError> {
+    pub fn validate_context(&self) -> Result<(), AgentConfigError> {
         for (key, value) in [
             ("context.total_tokens", self.total_tokens.get()),
             ("context.system_max", self.system_max.get()),
             ("context.eviction_threshold_pct", u64::from(self.eviction_threshold_pct.0)),
         ] {
             if value == 0 {
-                return Err(ConfigError::Zero { key });
+                return Err(AgentConfigError::Zero { key });
             }
         }
         for (name, profile) in &self.profiles {
             // Shares may add up to less than the whole: the rest belongs to the current turn.
             if profile.sum_shares() > MAX_PROFILE_SUM {
-                return Err(ConfigError::ProfileSum { profile: name.clone() });
+                return Err(AgentConfigError::ProfileSum { profile: name.clone() });
             }
         }
         if self.find_profile(&self.default_profile).is_none() {
-            return Err(ConfigError::UnknownProfile { profile: self.default_profile.clone() });
+            return Err(AgentConfigError::UnknownProfile { profile: self.default_profile.clone() });
         }
-        if self.system_max >= self.threshold() {
-            return Err(ConfigError::SystemAboveThreshold);
+        if self.system_max >= self.eviction_threshold() {
+            return Err(AgentConfigError::SystemAboveThreshold);
         }
         Ok(())
     }
 
     /// The profile with this name, else the default one.
-    pub fn profile(&self, name: &str) -> Profile {
+    pub fn profile_named(&self, name: &str) -> Profile {
         let fallback = Profile::of_percent(45, 20, 15);
         self.find_profile(name).or_else(|| self.find_profile(&self.default_profile)).unwrap_or(fallback)
     }
 
     /// The number of tokens above which items are evicted.
-    pub fn threshold(&self) -> Tokens {
-        self.eviction_threshold_pct.of(self.total_tokens)
+    pub fn eviction_threshold(&self) -> Tokens {
+        self.eviction_threshold_pct.share_of(self.total_tokens)
     }
 
     fn find_profile(&self, name: &str) -> Option<Profile> {
@@ -251,7 +251,7 @@ impl Profile {
 
 // === impl Limits ===
 
-impl Default for Limits {
+impl Default for TurnLimits {
     fn default() -> Self {
         Self {
             max_tool_calls_per_turn: 20,
@@ -267,13 +267,13 @@ impl Default for Limits {
     }
 }
 
-impl Limits {
+impl TurnLimits {
     /// Checks that no limit is zero or beyond what the machine keeps track of.
     ///
     /// # Errors
     ///
     /// For the first limit that is out of range, naming it.
-    pub fn validate(&self) -> Result<(), ConfigError> {
+    pub fn validate_limits(&self) -> Result<(), AgentConfigError> {
         for (key, value) in [
             ("limits.max_tool_calls_per_turn", u64::from(self.max_tool_calls_per_turn)),
             ("limits.max_model_calls_per_turn", u64::from(self.max_model_calls_per_turn)),
@@ -286,12 +286,12 @@ impl Limits {
             ("limits.max_turn_secs", u64::from(self.max_turn_secs)),
         ] {
             if value == 0 {
-                return Err(ConfigError::Zero { key });
+                return Err(AgentConfigError::Zero { key });
             }
         }
         if self.max_identical_calls > repeat::MAX_IDENTICAL {
             let most = u64::from(repeat::MAX_IDENTICAL);
-            return Err(ConfigError::TooLarge { key: "limits.max_identical_calls", most });
+            return Err(AgentConfigError::TooLarge { key: "limits.max_identical_calls", most });
         }
         Ok(())
     }
@@ -309,7 +309,7 @@ impl Share {
     }
 
     /// This share of a number of tokens, rounded down.
-    pub fn of(self, whole: Tokens) -> Tokens {
+    pub fn share_of(self, whole: Tokens) -> Tokens {
         // The product of two 64-bit values needs 128 bits.
         let part = u128::from(whole.get()) * u128::from(self.0) / u128::from(Self::WHOLE);
         Tokens::new(u64::try_from(part).unwrap_or(u64::MAX))
@@ -341,10 +341,10 @@ impl From<Share> for f64 {
 
 // === impl ConfigError ===
 
-impl ToReport for ConfigError {
+impl ToReport for AgentConfigError {
     fn report(&self) -> Report {
         Report::new(Exit::Config, "agent.config", self.to_string())
-            .hint("correct the value in the configuration; `writ config check` shows the file and line")
+            .with_hint("correct the value in the configuration; `writ config check` shows the file and line")
     }
 }
 
@@ -360,13 +360,14 @@ mod tests {
     /// Rows: SF-301 (in part: the built-in defaults)
     #[test]
     fn absent_keys_give_the_documented_defaults() {
-        let config: Config = serde_json::from_str("{}").expect("parses");
+        let config: AgentConfig = serde_json::from_str("{}").expect("parses");
         assert_eq!(config.context.total_tokens, Tokens::new(180_000));
         assert_eq!(config.context.system_max, Tokens::new(8_000));
-        assert_eq!(config.context.threshold(), Tokens::new(144_000));
+        assert_eq!(config.context.eviction_threshold(), Tokens::new(144_000));
         assert_eq!(config.limits.max_tool_calls_per_turn, 20);
-        assert_eq!(config.validate(), Ok(()));
-        let error = serde_json::from_str::<Config>(r#"{"limits":{"max_tools":3}}"#).expect_err("unknown key");
+        assert_eq!(config.validate_config(), Ok(()));
+        let error =
+            serde_json::from_str::<AgentConfig>(r#"{"limits":{"max_tools":3}}"#).expect_err("unknown key");
         assert!(error.to_string().contains("max_tools"), "{error}");
     }
 
@@ -376,12 +377,12 @@ mod tests {
         let sum = |json| {
             let mut config = ContextConfig::default();
             config.profiles.insert("mine".to_owned(), profile(json).expect("parses"));
-            config.validate()
+            config.validate_context()
         };
         assert_eq!(sum(r#"{"chronicle_pct":0.4,"memory_pct":0.25,"workspace_pct":0.15}"#), Ok(()));
         assert_eq!(
             sum(r#"{"chronicle_pct":0.41,"memory_pct":0.25,"workspace_pct":0.15}"#),
-            Err(ConfigError::ProfileSum { profile: "mine".to_owned() })
+            Err(AgentConfigError::ProfileSum { profile: "mine".to_owned() })
         );
         assert!(profile(r#"{"chronicle_pct":-0.1,"memory_pct":0.25,"workspace_pct":0.15}"#).is_err());
         assert!(profile(r#"{"chronicle_pct":1.1,"memory_pct":0.25,"workspace_pct":0.15}"#).is_err());
@@ -396,17 +397,20 @@ mod tests {
             assert!(profile.sum_shares() <= MAX_PROFILE_SUM, "{name}");
         }
         let config = ContextConfig::default();
-        let share = |name: &str| config.profile(name).chronicle_pct.of(config.total_tokens).get();
+        let share = |name: &str| config.profile_named(name).chronicle_pct.share_of(config.total_tokens).get();
         assert_eq!((share("conversation"), share("coding"), share("planning")), (81_000, 36_000, 27_000));
         assert_eq!(share("no such profile"), 81_000);
         let config = ContextConfig { default_profile: "none".to_owned(), ..config };
-        assert_eq!(config.validate(), Err(ConfigError::UnknownProfile { profile: "none".to_owned() }));
+        assert_eq!(
+            config.validate_context(),
+            Err(AgentConfigError::UnknownProfile { profile: "none".to_owned() })
+        );
     }
 
     /// Rows: SCL-032
     #[test]
     fn a_limit_of_zero_is_refused() {
-        let with = |json: &str| serde_json::from_str::<Config>(json).expect("parses").validate();
+        let with = |json: &str| serde_json::from_str::<AgentConfig>(json).expect("parses").validate_config();
         for key in [
             "max_tool_calls_per_turn",
             "max_model_calls_per_turn",
@@ -425,6 +429,6 @@ mod tests {
         }
         assert!(with(r#"{"limits":{"max_identical_calls":9}}"#).is_err());
         assert!(with(r#"{"context":{"total_tokens":0}}"#).is_err());
-        assert_eq!(with(r#"{"context":{"system_max":144000}}"#), Err(ConfigError::SystemAboveThreshold));
+        assert_eq!(with(r#"{"context":{"system_max":144000}}"#), Err(AgentConfigError::SystemAboveThreshold));
     }
 }

@@ -117,7 +117,7 @@ pub enum ContextError {
 
 impl Assembled {
     /// The estimated tokens of the whole request.
-    pub fn tokens(&self) -> Tokens {
+    pub fn total_tokens(&self) -> Tokens {
         self.items.iter().fold(Tokens::ZERO, |sum, item| sum.saturating_add(item.tokens))
     }
 }
@@ -135,7 +135,7 @@ impl Assembled {
 /// # Errors
 ///
 /// If the system zone is above its limit, or pinned items do not fit however short they are cut.
-pub fn assemble(
+pub fn assemble_context(
     config: &ContextConfig,
     seed: &ContextSeed,
     hits: &[MemoryItem],
@@ -145,11 +145,11 @@ pub fn assemble(
     assemble_showing(Results::All, config, (seed, hits, current), max_output_tokens)
 }
 
-/// Works as [`assemble`], but shows at most these results, also where there is room for more.
+/// Works as [`assemble_context`], but shows at most these results, also where there is room for more.
 ///
 /// # Errors
 ///
-/// As [`assemble`].
+/// As [`assemble_context`].
 pub fn assemble_showing(
     most: Results,
     config: &ContextConfig,
@@ -161,10 +161,10 @@ pub fn assemble_showing(
     if system_tokens > config.system_max {
         return Err(ContextError::SystemTooLarge { tokens: system_tokens, most: config.system_max });
     }
-    let room = config.threshold().saturating_sub(system_tokens);
-    let budget = Budget { room, profile: config.profile(&seed.profile), total: config.total_tokens };
+    let room = config.eviction_threshold().saturating_sub(system_tokens);
+    let budget = Budget { room, profile: config.profile_named(&seed.profile), total: config.total_tokens };
     let chars =
-        MAX_TEXT_SHARE.of(config.total_tokens).get().saturating_mul(writ_types::chat::CHARS_PER_TOKEN);
+        MAX_TEXT_SHARE.share_of(config.total_tokens).get().saturating_mul(writ_types::chat::CHARS_PER_TOKEN);
     let mut most_chars = usize::try_from(chars).unwrap_or(usize::MAX).max(MIN_TEXT_CHARS);
     for results in [Results::All, Results::OfThisTurn, Results::OfTheLastStep] {
         if results < most {
@@ -282,14 +282,14 @@ impl Zones {
 
     /// Lets unpinned items go until the rest fits, and returns how many went.
     fn evict_units(&mut self, budget: &Budget) -> usize {
-        let chronicle_share = budget.profile.chronicle_pct.of(budget.total).get();
-        let memory_share = budget.profile.memory_pct.of(budget.total).get();
+        let chronicle_share = budget.profile.chronicle_pct.share_of(budget.total).get();
+        let memory_share = budget.profile.memory_pct.share_of(budget.total).get();
         let mut total = self.count_tokens();
         let mut chronicle = sum_tokens(&self.history);
         let mut memory = sum_tokens(&self.owner_profile) + sum_tokens(&self.hits);
         let mut evicted = 0;
         let mut left_out = old::EvictedMessages::default();
-        let room_for_note = MAX_NOTE_SHARE.of(budget.total).get();
+        let room_for_note = MAX_NOTE_SHARE.share_of(budget.total).get();
         let with_note = budget.room.get().saturating_sub(room_for_note);
         while total > budget.room.get() {
             // History is evicted while it exceeds its share, or where memory has nothing to give.
@@ -455,7 +455,7 @@ fn message_tokens(message: &ChatMessage) -> u64 {
             estimate_tokens(&call.name).get() + estimate_tokens(&call.arguments.to_string()).get()
         }
         Part::Result(result) => estimate_tokens(&result.text).get(),
-        Part::Reasoning(piece) => estimate_tokens_of_chars(piece.bytes()).get(),
+        Part::Reasoning(piece) => estimate_tokens_of_chars(piece.byte_count()).get(),
     };
     MESSAGE_OVERHEAD + message.parts.iter().map(part_tokens).sum::<u64>()
 }
@@ -480,11 +480,12 @@ impl ToReport for ContextError {
     fn report(&self) -> Report {
         match self {
             Self::SystemTooLarge { .. } => {
-                Report::new(Exit::Config, "agent.system_too_large", self.to_string())
-                    .hint("shorten RULES.md or AGENTS.md, offer fewer tools, or raise context.system_max")
+                Report::new(Exit::Config, "agent.system_too_large", self.to_string()).with_hint(
+                    "shorten RULES.md or AGENTS.md, offer fewer tools, or raise context.system_max",
+                )
             }
             Self::DoesNotFit { .. } => Report::new(Exit::Budget, "agent.context_full", self.to_string())
-                .hint("send a shorter message, or raise context.total_tokens"),
+                .with_hint("send a shorter message, or raise context.total_tokens"),
         }
     }
 }

@@ -68,14 +68,14 @@ pub enum Effect {
         incomplete: Option<String>,
     },
     /// The turn is over. Always the last effect.
-    Finish(Box<Finish>),
+    Finish(Box<FinishedTurn>),
 }
 
 /// The end of a turn.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Finish {
+pub struct FinishedTurn {
     /// Its status.
-    pub status: Status,
+    pub status: TurnStatus,
     /// The exit code that a command ends with.
     pub exit: Exit,
     /// The messages that the turn answers: those that opened it, and those that it took in. A message
@@ -102,7 +102,7 @@ pub struct Finish {
 
 /// The status that a turn ends with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Status {
+pub enum TurnStatus {
     /// With an answer.
     Done,
     /// With an answer, but an ask is open.

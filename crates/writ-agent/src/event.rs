@@ -10,7 +10,7 @@ use writ_types::id::{AskId, MemoryId, MessageId, SessionId, TurnId};
 use writ_types::taint::Label;
 use writ_types::unit::{Timestamp, Tokens};
 
-use crate::config::Config;
+use crate::config::AgentConfig;
 use crate::notice::BudgetNote;
 
 /// The version of stored events that this code writes, and the newest that it reads.
@@ -21,11 +21,11 @@ pub const EVENT_VERSION: u32 = 1;
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum Event {
     /// The turn begins. The first event of every turn.
-    Opened(Box<Opened>),
+    Opened(Box<OpenedTurn>),
     /// The input gates judged the message that was handed to them.
     InputJudged {
         /// The gates' joined verdict.
-        verdict: Verdict,
+        verdict: TextVerdict,
     },
     /// The message was signed and is in the chronicle.
     Recorded,
@@ -64,7 +64,7 @@ pub enum Event {
     /// The output gates judged the answer.
     OutputJudged {
         /// The gates' joined verdict.
-        verdict: Verdict,
+        verdict: TextVerdict,
     },
     /// The answer went out.
     Delivered,
@@ -101,7 +101,7 @@ pub enum EventKind {
 
 /// Everything that a turn begins with.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Opened {
+pub struct OpenedTurn {
     /// The session.
     pub session: SessionId,
     /// The turn.
@@ -113,7 +113,7 @@ pub struct Opened {
     /// The context besides the messages.
     pub seed: ContextSeed,
     /// The settings of this turn.
-    pub config: Config,
+    pub config: AgentConfig,
 }
 
 /// A message as it takes part in a turn.
@@ -130,7 +130,7 @@ pub struct TurnMessage {
 /// The verdict of the gates about a text.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "verdict", rename_all = "snake_case")]
-pub enum Verdict {
+pub enum TextVerdict {
     /// Nothing to object.
     Pass,
     /// Go on with another text.
@@ -292,7 +292,7 @@ pub struct BudgetSeed {
 pub struct StoredEvent {
     /// The version of the form; see [`EVENT_VERSION`].
     pub v: u32,
-    /// The `now` of [`Turn::handle`](crate::turn::Turn::handle).
+    /// The `now` of [`Turn::handle_event`](crate::turn::Turn::handle_event).
     pub at: Timestamp,
     /// The event.
     pub event: Event,
@@ -370,16 +370,16 @@ impl StoredEvent {
     /// # Errors
     ///
     /// If it has no JSON form; the only way to fail.
-    pub fn encode(&self) -> Result<String, StoredEventError> {
+    pub fn encode_json(&self) -> Result<String, StoredEventError> {
         serde_json::to_string(self).map_err(StoredEventError::Unwritable)
     }
 
-    /// Reads what [`encode`](Self::encode) wrote.
+    /// Reads what [`encode`](Self::encode_json) wrote.
     ///
     /// # Errors
     ///
     /// If it was written by a newer version, or is not an event.
-    pub fn decode(json: &str) -> Result<Self, StoredEventError> {
+    pub fn decode_json(json: &str) -> Result<Self, StoredEventError> {
         /// The part that every version has.
         #[derive(Deserialize)]
         struct Version {
@@ -399,12 +399,12 @@ impl ToReport for StoredEventError {
     fn report(&self) -> Report {
         match self {
             Self::Newer { .. } => Report::new(Exit::Config, "agent.event_version", self.to_string())
-                .hint("finish the open turns with the newer program, or cancel them there"),
+                .with_hint("finish the open turns with the newer program, or cancel them there"),
             Self::Malformed(source) => Report::new(Exit::Bug, "agent.event_malformed", self.to_string())
-                .inside(format!("{self}: {source}"))
-                .hint("`writ audit verify` shows whether the store was changed"),
+                .with_inside(format!("{self}: {source}"))
+                .with_hint("`writ audit verify` shows whether the store was changed"),
             Self::Unwritable(source) => Report::new(Exit::Bug, "agent.event_unwritable", self.to_string())
-                .inside(format!("{self}: {source}")),
+                .with_inside(format!("{self}: {source}")),
         }
     }
 }
@@ -416,11 +416,11 @@ mod tests {
     #[test]
     fn an_event_of_a_newer_version_is_refused_with_its_number() {
         let newer = r#"{"v":2,"at":0,"event":{"event":"teleported","to":"mars"},"more":true}"#;
-        let error = StoredEvent::decode(newer).expect_err("newer");
+        let error = StoredEvent::decode_json(newer).expect_err("newer");
         assert!(matches!(error, StoredEventError::Newer { found: 2 }), "{error:?}");
         assert_eq!(error.report().exit, Exit::Config);
         for malformed in ["", "{}", r#"{"v":1}"#, r#"{"v":1,"at":0,"event":{"event":"teleported"}}"#] {
-            let error = StoredEvent::decode(malformed).expect_err(malformed);
+            let error = StoredEvent::decode_json(malformed).expect_err(malformed);
             assert!(matches!(error, StoredEventError::Malformed(_)), "{error:?}");
         }
     }
@@ -428,8 +428,8 @@ mod tests {
     #[test]
     fn stored_events_come_back_equal() {
         let stored = StoredEvent::new(Event::Recorded, Timestamp::from_millis(7));
-        let json = stored.encode().expect("encodes");
+        let json = stored.encode_json().expect("encodes");
         assert_eq!(json, r#"{"v":1,"at":7,"event":{"event":"recorded"}}"#);
-        assert_eq!(StoredEvent::decode(&json).expect("decodes"), stored);
+        assert_eq!(StoredEvent::decode_json(&json).expect("decodes"), stored);
     }
 }

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use writ_types::chat::{ToolOutcome, ToolResult, ToolSpec};
 use writ_types::id::AskId;
-use writ_types::similar::nearest;
+use writ_types::similar::nearest_name;
 use writ_types::taint::Taint;
 use writ_types::unit::Tokens;
 
@@ -85,7 +85,7 @@ impl BudgetNote {
     }
 
     /// Returns the text for the model.
-    pub const fn text(self) -> &'static str {
+    pub const fn note_text(self) -> &'static str {
         match self {
             Self::Wrap => "[System: Budget at 70%. Consider wrapping up or summarising.]",
             Self::Finish => "[System: Budget at 85%. Finish what you are doing and avoid new tool calls.]",
@@ -97,7 +97,7 @@ impl BudgetNote {
 
     /// The note that is due, if the session has not been given it yet. When
     /// several thresholds were crossed at once, only the last counts.
-    pub fn due(budget: &BudgetSeed) -> Option<Self> {
+    pub fn due_note(budget: &BudgetSeed) -> Option<Self> {
         // A session without a limit gets no notes.
         if budget.limit == Tokens::MAX {
             return None;
@@ -115,7 +115,7 @@ impl BudgetNote {
 }
 
 /// Returns the note for the model about its own answer that a gate has withheld.
-pub fn withheld(why: &str) -> String {
+pub fn withheld_note(why: &str) -> String {
     format!(
         "[SYSTEM] Your answer was withheld, and was not shown: {why}. Answer again in other words, without what \
          stopped it. Do not speak of this note."
@@ -123,7 +123,7 @@ pub fn withheld(why: &str) -> String {
 }
 
 /// Returns the note for the model about an answered ask and its result. Foreign text in it is marked as data.
-pub fn answered(ask: &AskId, result: &ToolResult) -> String {
+pub fn answered_note(ask: &AskId, result: &ToolResult) -> String {
     let outcome = outcome_word(result.outcome);
     let foreign = result.label.taint == Taint::External;
     let text = if foreign { text::mark_external(&result.name, &result.text) } else { result.text.clone() };
@@ -149,7 +149,8 @@ pub(crate) fn too_many_calls(left_out: usize, most: u32) -> String {
 
 /// Returns the note for the model about a tool that does not exist.
 pub(crate) fn unknown_tool(name: &str, offered: &[&str]) -> String {
-    let meant = nearest(name, offered).map(|name| format!(" Did you mean '{name}'?")).unwrap_or_default();
+    let meant =
+        nearest_name(name, offered).map(|name| format!(" Did you mean '{name}'?")).unwrap_or_default();
     format!("There is no tool '{name}'.{meant} The tools are: {}.", offered.join(", "))
 }
 
@@ -219,7 +220,7 @@ mod tests {
     use super::*;
 
     fn due(used: u64, given: Option<BudgetNote>) -> Option<BudgetNote> {
-        BudgetNote::due(&BudgetSeed { used: Tokens::new(used), limit: Tokens::new(1_000), given })
+        BudgetNote::due_note(&BudgetSeed { used: Tokens::new(used), limit: Tokens::new(1_000), given })
     }
 
     /// Rows: WIN-356 WIN-357 WIN-358
@@ -234,13 +235,13 @@ mod tests {
         assert_eq!(due(2_000, Some(BudgetNote::Last)), None);
         assert_eq!(due(960, None), Some(BudgetNote::Last));
         for note in BudgetNote::ALL {
-            assert!(note.text().starts_with(&format!("[System: Budget at {}%", note.percent())));
+            assert!(note.note_text().starts_with(&format!("[System: Budget at {}%", note.percent())));
         }
     }
 
     #[test]
     fn a_session_without_a_limit_gets_no_notes() {
         let budget = BudgetSeed { used: Tokens::MAX, limit: Tokens::MAX, given: None };
-        assert_eq!(BudgetNote::due(&budget), None);
+        assert_eq!(BudgetNote::due_note(&budget), None);
     }
 }

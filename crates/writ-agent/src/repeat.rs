@@ -58,7 +58,7 @@ impl Repeats {
     pub(crate) fn note_result(&mut self, call: &ToolCall, result: &ToolResult) {
         // The same call with a new result is progress, so the result is part of the step.
         let outcome = format!("{:?} {}", result.outcome, result.text);
-        let step = CallStep { call: digest_of_call(call), result: Digest::of(outcome.as_bytes()) };
+        let step = CallStep { call: digest_of_call(call), result: Digest::of_bytes(outcome.as_bytes()) };
         if !self.recent.contains(&step) {
             self.strikes = 0;
         }
@@ -92,7 +92,7 @@ impl Repeats {
 fn digest_of_call(call: &ToolCall) -> Digest {
     Digest::of_canonical(&(&call.name, &call.arguments))
         // Arguments without a canonical form, such as fractions beyond its range, are compared as text.
-        .unwrap_or_else(|_| Digest::of(format!("{} {}", call.name, call.arguments).as_bytes()))
+        .unwrap_or_else(|_| Digest::of_bytes(format!("{} {}", call.name, call.arguments).as_bytes()))
 }
 
 #[cfg(test)]

@@ -16,11 +16,12 @@ use writ_types::id::{AskId, MessageId, SessionId, TurnId};
 use writ_types::taint::{Label, Taint};
 use writ_types::unit::{Timestamp, Tokens};
 
-use crate::config::Config;
+use crate::config::AgentConfig;
 use crate::context::{self, Assembled, ContextError};
-use crate::effect::{Effect, Status};
+use crate::effect::{Effect, TurnStatus};
 use crate::event::{
-    BudgetSeed, ContextSeed, Event, MemoryItem, ModelFailure, Opened, StoredEvent, TurnMessage, Verdict,
+    BudgetSeed, ContextSeed, Event, MemoryItem, ModelFailure, OpenedTurn, StoredEvent, TextVerdict,
+    TurnMessage,
 };
 use crate::notice::{self, BudgetNote};
 use crate::repeat::Repeats;
@@ -45,9 +46,9 @@ pub const MAX_RECALLED: usize = 32;
 
 /// One turn.
 ///
-/// Feed events with [`handle`](Self::handle), perform the effects in order, and
+/// Feed events with [`handle`](Self::handle_event), perform the effects in order, and
 /// stop when [`Effect::Finish`] has come out. Store each event before its
-/// effects are performed; after a crash, [`recover`](Self::recover).
+/// effects are performed; after a crash, [`recover`](Self::recover_turn).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Turn {
     phase: Phase,
@@ -55,7 +56,7 @@ pub struct Turn {
     id: Option<TurnId>,
     number: u64,
     started: Timestamp,
-    config: Config,
+    config: AgentConfig,
     seed: ContextSeed,
     /// Messages that are not yet taken in; the first is the one that is being judged or recorded.
     inbox: VecDeque<TurnMessage>,
@@ -116,7 +117,7 @@ impl Turn {
             id: None,
             number: 0,
             started: Timestamp::default(),
-            config: Config::default(),
+            config: AgentConfig::default(),
             seed,
             inbox: VecDeque::new(),
             answers: Vec::new(),
@@ -148,7 +149,12 @@ impl Turn {
     /// # Errors
     ///
     /// If the event cannot happen now; the turn and `out` are then unchanged.
-    pub fn handle(&mut self, event: Event, now: Timestamp, out: &mut Vec<Effect>) -> Result<(), Illegal> {
+    pub fn handle_event(
+        &mut self,
+        event: Event,
+        now: Timestamp,
+        out: &mut Vec<Effect>,
+    ) -> Result<(), Illegal> {
         let (phase, kind) = (self.phase, event.kind());
         self.apply_event(event, now, out).map_err(|why| Illegal { phase, event: kind, why })
     }
@@ -254,7 +260,7 @@ impl Turn {
     /// # Errors
     ///
     /// If there are no events, or one does not fit those before it.
-    pub fn recover(
+    pub fn recover_turn(
         events: impl IntoIterator<Item = StoredEvent>,
     ) -> Result<(Self, Vec<Effect>), RecoverError> {
         let mut turn = Self::new();
@@ -262,7 +268,7 @@ impl Turn {
         let mut opened = false;
         for (n, stored) in events.into_iter().enumerate() {
             let mut effects = Vec::new();
-            turn.handle(stored.event, stored.at, &mut effects)
+            turn.handle_event(stored.event, stored.at, &mut effects)
                 .map_err(|source| RecoverError::Illegal { n, source })?;
             // Only the effects of the last event are still due: earlier ones were answered by the events after
             // them.
@@ -303,8 +309,8 @@ impl Turn {
     ///
     /// # Errors
     ///
-    /// If the context does not fit; see [`context::assemble`].
-    pub fn context(&self) -> Result<Assembled, ContextError> {
+    /// If the context does not fit; see `assemble_now::assemble`.
+    pub fn assemble_now(&self) -> Result<Assembled, ContextError> {
         let most = self.config.limits.max_output_tokens;
         let all = (&self.seed, self.hits.as_slice(), self.conversation.as_slice());
         context::assemble_showing(self.shortening.results, &self.config.context, all, most)
@@ -312,10 +318,10 @@ impl Turn {
 
     // --- before the model ---
 
-    fn open_turn(&mut self, opened: Opened, now: Timestamp, out: &mut Vec<Effect>) -> Result<(), Why> {
-        let Opened { session, turn, number, messages, seed, config } = opened;
+    fn open_turn(&mut self, opened: OpenedTurn, now: Timestamp, out: &mut Vec<Effect>) -> Result<(), Why> {
+        let OpenedTurn { session, turn, number, messages, seed, config } = opened;
         // A stored event is checked like a new one: the store may have been changed.
-        config.validate()?;
+        config.validate_config()?;
         if number == 0 {
             return Err(Why::NumberZero);
         }
@@ -355,7 +361,7 @@ impl Turn {
         } else if self.conversation.is_empty() {
             let reason = std::mem::take(&mut self.remarks).join("\n\n");
             self.ending = TurnEnding {
-                status: Status::Blocked,
+                status: TurnStatus::Blocked,
                 exit: Exit::Denied,
                 incomplete: Some(reason),
                 noted: None,
@@ -366,18 +372,18 @@ impl Turn {
         }
     }
 
-    fn take_input_verdict(&mut self, verdict: Verdict, out: &mut Vec<Effect>) {
+    fn take_input_verdict(&mut self, verdict: TextVerdict, out: &mut Vec<Effect>) {
         let Some(message) = self.inbox.front_mut() else { return self.proceed_turn(out) };
         let opening = self.answers.contains(&message.id);
         if !opening {
             self.answers.push(message.id);
         }
         match verdict {
-            Verdict::Pass => {}
-            Verdict::Transform { text } => message.text = text,
+            TextVerdict::Pass => {}
+            TextVerdict::Transform { text } => message.text = text,
             // The opening message's reason is the answer itself; for later messages it becomes a remark beside
             // the answer.
-            Verdict::Block { reason } | Verdict::Again { reason, .. } => {
+            TextVerdict::Block { reason } | TextVerdict::Again { reason, .. } => {
                 self.remarks.push(if opening { reason } else { notice::message_blocked(&reason) });
                 self.inbox.pop_front();
                 return self.proceed_turn(out);
@@ -415,15 +421,15 @@ impl Turn {
             return self.stop_at_limit(notice::model_cap(most), out);
         }
         self.conversation.append(&mut self.news);
-        if let Some(note) = BudgetNote::due(&self.seed.budget) {
+        if let Some(note) = BudgetNote::due_note(&self.seed.budget) {
             self.seed.budget.given = Some(note);
             // The note is for this turn only and does not become part of the history.
             self.passing.insert(self.conversation.len());
-            self.conversation.push(context::system_message(note.text()));
+            self.conversation.push(context::system_message(note.note_text()));
         }
-        match self.context() {
+        match self.assemble_now() {
             Ok(assembled) => {
-                self.shortening.sent = assembled.tokens();
+                self.shortening.sent = assembled.total_tokens();
                 let Assembled { request, label, .. } = assembled;
                 self.label.join(&label);
                 self.model_calls += 1;
@@ -441,21 +447,21 @@ impl Turn {
         // A reply proves that the request fitted: the next one may be shortened again.
         self.shortening.tries = 0;
         self.usage += reply.usage;
-        self.seed.budget.used += reply.usage.total();
+        self.seed.budget.used += reply.usage.total_tokens();
         let has_calls = !reply.calls.is_empty();
         match reply.stop {
             // Some servers report a normal end beside tool calls: the calls say what is meant.
             StopReason::ToolUse | StopReason::EndTurn if has_calls => self.take_calls(reply, out),
             StopReason::EndTurn => self.conclude_turn(reply.text, out),
-            StopReason::ToolUse => self.break_off(reply.text, Status::Failed, notice::NO_TOOL_NAMED, out),
+            StopReason::ToolUse => self.break_off(reply.text, TurnStatus::Failed, notice::NO_TOOL_NAMED, out),
             // Calls beside it may be cut in the middle of their arguments: none is performed.
-            StopReason::MaxTokens => self.break_off(reply.text, Status::Incomplete, notice::CUT, out),
+            StopReason::MaxTokens => self.break_off(reply.text, TurnStatus::Incomplete, notice::CUT, out),
             StopReason::ContentFilter => {
-                self.break_off(String::new(), Status::Failed, notice::WITHHELD, out);
+                self.break_off(String::new(), TurnStatus::Failed, notice::WITHHELD, out);
             }
             StopReason::Other(reason) => {
                 let reason = notice::stopped_for(&text::plain_name(&reason));
-                self.break_off(reply.text, Status::Failed, &reason, out);
+                self.break_off(reply.text, TurnStatus::Failed, &reason, out);
             }
         }
     }
@@ -482,7 +488,7 @@ impl Turn {
     }
 
     fn limit_time(&self) -> Timestamp {
-        self.started.plus(Duration::from_secs(u64::from(self.config.limits.max_turn_secs)))
+        self.started.plus_duration(Duration::from_secs(u64::from(self.config.limits.max_turn_secs)))
     }
 }
 

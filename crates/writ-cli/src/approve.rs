@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use serde_json::Value;
 use writ_inspect::reach;
-use writ_inspect::show::{escape, is_plain};
+use writ_inspect::show::{escape_text, is_plain};
 use writ_policy::approval::{ApprovalClaims, ApprovalToken, Approver, ScopeError, TaskTerms};
-use writ_policy::pattern::standing::{self, Limits};
+use writ_policy::pattern::standing::{self, StandingLimits};
 use writ_policy::taint;
 use writ_policy::{answer, pattern};
 use writ_runtime::methods::{ApprovalsShow, Status};
@@ -19,7 +19,7 @@ use writ_types::frame::{Card, ClientFrame, ServerFrame};
 use writ_types::id::{AskId, InstallationId};
 use writ_types::unit::Timestamp;
 
-use crate::client::{Client, refused};
+use crate::client::{EngineClient, refusal_failure};
 use crate::clock;
 use crate::config::Config;
 use crate::context::Context;
@@ -29,7 +29,7 @@ use crate::terminal;
 
 /// The result of an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Answered {
+pub(crate) struct AnswerResult {
     /// `applied`, `simulated`, `failed` or `unknown` after a yes, `denied` after a no, `open` while others must answer, too.
     pub(crate) state: String,
     /// The reason that it was not done, in a few words; empty if it was.
@@ -42,7 +42,7 @@ pub(crate) struct Answered {
 
 /// The scope of a person's approval.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Given {
+pub(crate) enum ApprovalChoice {
     /// To exactly this.
     Once,
     /// To what is alike, for the task.
@@ -52,10 +52,10 @@ pub(crate) enum Given {
     /// To exactly this, and the host that it names is trusted from then on.
     Host,
     /// To what is alike, within limits, everywhere.
-    Standing(Limits),
+    Standing(StandingLimits),
 }
 
-impl Given {
+impl ApprovalChoice {
     const fn scope(&self) -> ApprovalScope {
         match self {
             Self::Once => ApprovalScope::Once,
@@ -72,14 +72,14 @@ impl Given {
 /// # Errors
 ///
 /// If there is no such ask, or its text is not the one that was hashed.
-pub(crate) async fn card(client: &mut Client, ask: &AskId) -> Result<Card, Failure> {
+pub(crate) async fn load_card(client: &mut EngineClient, ask: &AskId) -> Result<Card, Failure> {
     let card = client.ask::<ApprovalsShow>(&AskName { ask: ask.clone() }).await?;
-    check(&card)?;
+    check_complete(&card)?;
     Ok(card)
 }
 
 /// Checks that the signed text is the shown text, and that the shown text is complete.
-pub(crate) fn check(card: &Card) -> Result<(), Failure> {
+pub(crate) fn check_complete(card: &Card) -> Result<(), Failure> {
     let unsafe_text = |text: &str| {
         Failure::new(
             Exit::Denied,
@@ -88,7 +88,7 @@ pub(crate) fn check(card: &Card) -> Result<(), Failure> {
             "do not approve it; `writ audit verify` may tell more",
         )
     };
-    if Digest::of(card.shown.as_bytes()) != card.shown_hash {
+    if Digest::of_bytes(card.shown.as_bytes()) != card.shown_hash {
         return Err(unsafe_text("the text of this ask does not fit its hash"));
     }
     if !is_plain(&card.shown) {
@@ -98,38 +98,42 @@ pub(crate) fn check(card: &Card) -> Result<(), Failure> {
 }
 
 /// A card as lines for people: everything that they must know, nothing cut.
-pub(crate) fn lines(card: &Card) -> Vec<String> {
+pub(crate) fn describe_card(card: &Card) -> Vec<String> {
     let mut lines = vec![
         format!("ask {} ({}, risk {:?}, until {})", card.ask_id, card.state, card.risk, card.expires_at)
             // Lower case for the words of the enum, which its debug form writes in capitals.
             .to_lowercase(),
-        format!("why: {}", escape(&card.rationale)),
+        format!("why: {}", escape_text(&card.rationale)),
     ];
     if let Some(first) = lines.first_mut() {
         // Ids tell upper from lower case.
         *first = first.replacen(&card.ask_id.to_string().to_lowercase(), card.ask_id.as_str(), 1);
     }
     if card.approvers > 1 {
-        let by = card.approved_by.iter().map(|by| escape(by)).collect::<Vec<_>>().join(", ");
+        let by = card.approved_by.iter().map(|by| escape_text(by)).collect::<Vec<_>>().join(", ");
         lines.push(format!("{} of {} people have approved: {by}", card.approved_by.len(), card.approvers));
     }
     lines.extend(card.shown.lines().map(str::to_owned));
     lines.extend(card.choices.iter().filter_map(|choice| {
-        let label = answer::label(choice.decision, choice.scope, card);
+        let label = answer::answer_label(choice.decision, choice.scope, card);
         // The words describe the signature's scope, not the card's text.
         let (flag, consequence) = match (choice.decision, choice.scope) {
             (Decision::Deny, _) | (Decision::Approve, ApprovalScope::Once) => {
-                ("", escape(&choice.consequence))
+                ("", escape_text(&choice.consequence))
             }
             (Decision::Approve, ApprovalScope::Task) => {
-                (" (--task)", pattern::consequence(card.task.as_ref()?))
+                (" (--task)", pattern::describe_consequence(card.task.as_ref()?))
             }
             (Decision::Approve, ApprovalScope::Values) if card.values.is_empty() => return None,
-            (Decision::Approve, ApprovalScope::Values) => (" (--values)", taint::endorsement(&card.values)),
-            (Decision::Approve, ApprovalScope::Host) => (" (--host)", reach::trust(card.host.as_deref()?)),
+            (Decision::Approve, ApprovalScope::Values) => {
+                (" (--values)", taint::describe_endorsement(&card.values))
+            }
+            (Decision::Approve, ApprovalScope::Host) => {
+                (" (--host)", reach::describe_trust(card.host.as_deref()?))
+            }
             (Decision::Approve, ApprovalScope::Standing) => {
                 let offer = card.standing.as_ref()?;
-                (" (--standing)", standing::consequence(offer, &Limits::default()))
+                (" (--standing)", standing::describe_consequence(offer, &StandingLimits::default()))
             }
         };
         Some(format!("{label}{flag}: {consequence}"))
@@ -142,7 +146,7 @@ pub(crate) fn lines(card: &Card) -> Vec<String> {
 /// # Errors
 ///
 /// If the engine does not say.
-pub(crate) async fn here(client: &mut Client) -> Result<(InstallationId, u64), Failure> {
+pub(crate) async fn load_installation(client: &mut EngineClient) -> Result<(InstallationId, u64), Failure> {
     here_and_now(client).await.map(|(here, _)| here)
     // A missing part of the status is a bug of the engine, not of the person.
 }
@@ -152,11 +156,13 @@ pub(crate) async fn here(client: &mut Client) -> Result<(InstallationId, u64), F
 /// # Errors
 ///
 /// If the engine does not say.
-pub(crate) async fn here_and_now(client: &mut Client) -> Result<((InstallationId, u64), Timestamp), Failure> {
+pub(crate) async fn here_and_now(
+    client: &mut EngineClient,
+) -> Result<((InstallationId, u64), Timestamp), Failure> {
     let status = client.ask::<Status>(&NoParams {}).await?;
     // Signed with the engine's time: a clock that lags would make the approval old at once.
     let behind = Duration::from_secs(status.clock_behind_secs);
-    Ok(((status.installation, status.epoch), clock::now().plus(behind)))
+    Ok(((status.installation, status.epoch), clock::now().plus_duration(behind)))
 }
 
 /// Returns the lag of the local clock behind the engine's time, by the engine's status.
@@ -169,17 +175,18 @@ pub(crate) fn clock_behind(status: &Value) -> Duration {
 /// # Errors
 ///
 /// If the key cannot be opened, or the card offers no such scope.
-pub(crate) async fn sign(
+pub(crate) async fn sign_approval(
     context: &Context,
     config: &Config,
-    client: &mut Client,
-    (card, given): (&Card, &Given),
+    client: &mut EngineClient,
+    (card, given): (&Card, &ApprovalChoice),
 ) -> Result<ApprovalToken, Failure> {
     // Checked again right before signing: the card may come from another path than the one above.
-    check(card)?;
+    check_complete(card)?;
     let ((installation, epoch), now) = here_and_now(client).await?;
-    let limits = if let Given::Standing(limits) = given { limits.clone() } else { Limits::default() };
-    let signed = TaskTerms::signed(card, given.scope(), &limits, now);
+    let limits =
+        if let ApprovalChoice::Standing(limits) = given { limits.clone() } else { StandingLimits::default() };
+    let signed = TaskTerms::terms_to_sign(card, given.scope(), &limits, now);
     let (task, expires_at) = signed.map_err(|error| match error {
         ScopeError::OnceOnly(_) => Failure::new(
             Exit::Usage,
@@ -199,7 +206,7 @@ pub(crate) async fn sign(
             error.to_string(),
             "`writ approvals show ASK` says what is offered",
         ),
-        ScopeError::NotCanonical(error) => Failure::bug("signing the approval", error),
+        ScopeError::NotCanonical(error) => Failure::internal_error("signing the approval", error),
     })?;
     // The key is opened last, after everything that can fail without it.
     let key = open_approver_key(context, config)?.signing_key()?;
@@ -219,12 +226,13 @@ pub(crate) async fn sign(
         values: given.scope() == ApprovalScope::Values,
         host: card.host.clone().filter(|_| given.scope() == ApprovalScope::Host),
     };
-    ApprovalToken::sign(claims, &key).map_err(|error| Failure::bug("signing the approval", error))
+    ApprovalToken::sign_claims(claims, &key)
+        .map_err(|error| Failure::internal_error("signing the approval", error))
 }
 
 /// Returns the scope of a signed answer.
 pub(crate) fn scope_of(token: Option<&ApprovalToken>) -> ApprovalScope {
-    token.map_or(ApprovalScope::Once, |token| token.claims.scope())
+    token.map_or(ApprovalScope::Once, |token| token.claims.answer_scope())
 }
 
 /// Sends an answer and waits for what comes of it.
@@ -232,18 +240,18 @@ pub(crate) fn scope_of(token: Option<&ApprovalToken>) -> ApprovalScope {
 /// # Errors
 ///
 /// What the engine refuses.
-pub(crate) async fn answer(
-    client: &mut Client,
+pub(crate) async fn send_answer(
+    client: &mut EngineClient,
     ask: &AskId,
     decision: Decision,
     token: Option<&ApprovalToken>,
     reason: &str,
-) -> Result<Answered, Failure> {
+) -> Result<AnswerResult, Failure> {
     let scope = scope_of(token);
     let signature = token
         .map(serde_json::to_value)
         .transpose()
-        .map_err(|error| Failure::bug("writing the approval", error))?;
+        .map_err(|error| Failure::internal_error("writing the approval", error))?;
     let frame = ClientFrame::ApprovalResponse {
         ask_id: ask.clone(),
         decision,
@@ -252,19 +260,19 @@ pub(crate) async fn answer(
         shown_hash: token.map(|token| token.claims.shown),
         reason: reason.to_owned(),
     };
-    client.send(&frame).await?;
+    client.send_frame(&frame).await?;
     loop {
-        let frame = client.receive().await?;
+        let frame = client.receive_frame().await?;
         match frame.frame {
             // Frames of the session have a number; the answer to this client has none.
             // Other clients may answer the same ask meanwhile.
             ServerFrame::ApprovalResolved { ask_id, state, reason, text, exit, .. }
                 if ask_id == *ask && frame.seq == 0 =>
             {
-                return Ok(Answered { state, reason, text, exit });
+                return Ok(AnswerResult { state, reason, text, exit });
             }
             ServerFrame::Error { exit, code, text, hint, .. } => {
-                return Err(refused(exit, &code, text, hint));
+                return Err(refusal_failure(exit, &code, text, hint));
             }
             ServerFrame::ApprovalResolved { .. }
             | ServerFrame::Answer { .. }
@@ -289,7 +297,7 @@ pub(crate) async fn answer(
 /// # Errors
 ///
 /// If no person can be asked, or the answer is no.
-pub(crate) fn confirm(ask: &AskId, question: &str) -> Result<(), Failure> {
+pub(crate) fn confirm_ask(ask: &AskId, question: &str) -> Result<(), Failure> {
     // Without a terminal the ask stays open, and the exit code shows it.
     if !terminal::is_interactive() {
         return Err(Failure::new(
@@ -299,7 +307,7 @@ pub(crate) fn confirm(ask: &AskId, question: &str) -> Result<(), Failure> {
             format!("writ approvals approve {ask}"),
         ));
     }
-    if !terminal::confirm(question)? {
+    if !terminal::confirm_yes(question)? {
         return Err(Failure::new(
             Exit::Denied,
             "approval.not_given",
@@ -315,38 +323,38 @@ pub(crate) fn confirm(ask: &AskId, question: &str) -> Result<(), Failure> {
 /// # Errors
 ///
 /// If the person refuses (4), no person can be asked (5), or the engine refuses.
-pub(crate) async fn approve(
+pub(crate) async fn approve_ask(
     context: &Context,
     config: &Config,
-    client: &mut Client,
-    (card, given): (&Card, &Given),
+    client: &mut EngineClient,
+    (card, given): (&Card, &ApprovalChoice),
     yes: bool,
     reason: &str,
-) -> Result<Answered, Failure> {
-    check(card)?;
+) -> Result<AnswerResult, Failure> {
+    check_complete(card)?;
     // The text is for the person; with --json the result alone goes to standard output.
-    for line in lines(card) {
-        if context.out.json { context.out.remark(line) } else { context.out.line(line)? }
+    for line in describe_card(card) {
+        if context.out.json { context.out.print_remark(line) } else { context.out.print_line(line)? }
     }
-    if let (Given::Standing(limits), Some(offer)) = (given, &card.standing) {
+    if let (ApprovalChoice::Standing(limits), Some(offer)) = (given, &card.standing) {
         // In the words of what is signed: the card's have the usual limits.
-        let line = format!("a standing approval: {}", standing::consequence(offer, limits));
-        if context.out.json { context.out.remark(line) } else { context.out.line(line)? }
+        let line = format!("a standing approval: {}", standing::describe_consequence(offer, limits));
+        if context.out.json { context.out.print_remark(line) } else { context.out.print_line(line)? }
     }
     if !yes {
-        confirm(
+        confirm_ask(
             &card.ask_id,
             match given {
-                Given::Once => "Approve exactly this?",
-                Given::Task => "Approve this, and what is alike later, unseen?",
-                Given::Values => "Approve this, and these values are yours?",
-                Given::Host => "Approve and trust this host?",
-                Given::Standing(_) => "Allow this exact request until it ends?",
+                ApprovalChoice::Once => "Approve exactly this?",
+                ApprovalChoice::Task => "Approve this, and what is alike later, unseen?",
+                ApprovalChoice::Values => "Approve this, and these values are yours?",
+                ApprovalChoice::Host => "Approve and trust this host?",
+                ApprovalChoice::Standing(_) => "Allow this exact request until it ends?",
             },
         )?;
     }
-    let token = sign(context, config, client, (card, given)).await?;
-    answer(client, &card.ask_id, Decision::Approve, Some(&token), reason).await
+    let token = sign_approval(context, config, client, (card, given)).await?;
+    send_answer(client, &card.ask_id, Decision::Approve, Some(&token), reason).await
 }
 
 /// Cards for tests.
@@ -367,8 +375,8 @@ pub(crate) mod fixture {
             rationale: "it leaves the\u{1b}[2J sandbox".into(),
             choices: Vec::new(),
             shown: shown.into(),
-            prepared: Digest::of(b"prepared"),
-            shown_hash: Digest::of(shown.as_bytes()),
+            prepared: Digest::of_bytes(b"prepared"),
+            shown_hash: Digest::of_bytes(shown.as_bytes()),
             asked_at: Timestamp::from_millis(0),
             expires_at: Timestamp::from_millis(1_000),
             state: "open".into(),
@@ -390,22 +398,26 @@ mod tests {
 
     #[test]
     fn a_text_that_does_not_fit_its_hash_or_could_deceive_is_not_signed() {
-        assert!(check(&card("action write_file\n")).is_ok());
+        assert!(check_complete(&card("action write_file\n")).is_ok());
         let swapped = Card { shown: "harmless".into(), ..card("rm -rf /") };
-        assert_eq!(check(&swapped).map_err(|f| f.code()), Err(Exit::Denied.code()));
+        assert_eq!(check_complete(&swapped).map_err(|f| f.code()), Err(Exit::Denied.code()));
         assert!(
-            check(&card("+let mark = \"\\u{202e}\";\n")).is_ok(),
+            check_complete(&card("+let mark = \"\\u{202e}\";\n")).is_ok(),
             "an escape that can be seen is no danger"
         );
         for hostile in ["a\u{202e}b", "\u{1b}[2J", "a\u{200b}b"] {
-            assert_eq!(check(&card(hostile)).map_err(|f| f.code()), Err(Exit::Denied.code()), "{hostile:?}");
+            assert_eq!(
+                check_complete(&card(hostile)).map_err(|f| f.code()),
+                Err(Exit::Denied.code()),
+                "{hostile:?}"
+            );
         }
     }
 
     #[test]
     fn every_line_of_the_text_is_shown_and_nothing_else_can_move_the_cursor() {
         let text: String = (0..500).map(|n| format!("line {n}\n")).collect();
-        let shown = lines(&card(&text));
+        let shown = describe_card(&card(&text));
         assert!(shown.first().is_some_and(|line| line.starts_with("ask Ab3dEf9Z (open, risk medium")));
         assert!((0..500).all(|n| shown.contains(&format!("line {n}"))));
         assert!(!shown.concat().contains('\u{1b}'));

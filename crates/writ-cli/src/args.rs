@@ -246,7 +246,7 @@ pub(crate) struct StartArgs {
 
 impl StartArgs {
     /// Returns the settings that the flags override.
-    pub(crate) fn settings(&self) -> Vec<(&'static str, toml::Value)> {
+    pub(crate) fn flag_settings(&self) -> Vec<(&'static str, toml::Value)> {
         let host = self.host.map(|host| ("server.host", toml::Value::String(host.to_string())));
         let port = self.port.map(|port| ("server.port", toml::Value::Integer(port.into())));
         host.into_iter().chain(port).collect()

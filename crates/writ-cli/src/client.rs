@@ -44,7 +44,7 @@ const MAX_START_OUTPUT: u64 = 64 * 1024;
 /// Returns true if the outcome of the sent frames is unknown: there was neither a refusal nor an answer.
 pub(crate) fn is_unanswered(failure: &Failure) -> bool {
     // A bug is included: an answer that cannot be read leaves the outcome open, too.
-    failure.is("client.silent") || failure.is("client.gone") || failure.code() == Exit::Bug.code()
+    failure.has_code("client.silent") || failure.has_code("client.gone") || failure.code() == Exit::Bug.code()
 }
 
 /// When a silent engine is asked, and when it is given up.
@@ -58,7 +58,7 @@ struct Waits {
 
 /// A connection to the engine of this home.
 #[derive(Debug)]
-pub(crate) struct Client {
+pub(crate) struct EngineClient {
     frames: Framed<UnixStream, LinesCodec>,
     /// The engine's process, as the kernel names it.
     engine: Option<i32>,
@@ -77,7 +77,7 @@ pub(crate) struct Client {
 /// The most frames stored while an answer is awaited; the oldest are dropped first.
 const MAX_KEPT: usize = 10_000;
 
-impl Client {
+impl EngineClient {
     /// Connects to the engine; `None`: none is running.
     ///
     /// # Errors
@@ -85,7 +85,7 @@ impl Client {
     /// If the socket cannot be used.
     pub(crate) async fn connect(context: &Context) -> Result<Option<Self>, Failure> {
         match UnixStream::connect(context.home.socket()).await {
-            Ok(stream) => Ok(Some(Self::over(stream, WAITS))),
+            Ok(stream) => Ok(Some(Self::wrap_stream(stream, WAITS))),
             // No socket, or one without a process behind it: no engine runs.
             Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused) => {
                 Ok(None)
@@ -99,7 +99,7 @@ impl Client {
         }
     }
 
-    fn over(stream: UnixStream, waits: Waits) -> Self {
+    fn wrap_stream(stream: UnixStream, waits: Waits) -> Self {
         Self {
             // The kernel names the process at the other end, for the hint when it is silent.
             engine: stream.peer_cred().ok().and_then(|peer| peer.pid()),
@@ -121,7 +121,7 @@ impl Client {
     pub(crate) async fn ensure(context: &Context) -> Result<Self, Failure> {
         match Self::connect(context).await? {
             Some(client) => Ok(client),
-            None => Starting::begin(context)?.wait(context).await,
+            None => Starting::begin_start(context)?.wait_until_ready(context).await,
         }
     }
 
@@ -130,18 +130,19 @@ impl Client {
     /// # Errors
     ///
     /// If the frame is too large, or the engine has ended or takes nothing.
-    pub(crate) async fn send(&mut self, frame: &ClientFrame) -> Result<(), Failure> {
+    pub(crate) async fn send_frame(&mut self, frame: &ClientFrame) -> Result<(), Failure> {
         // From then on an error without an id belongs to the session.
         self.joined |= matches!(frame, ClientFrame::Resume { .. });
-        let line = serde_json::to_string(frame).map_err(|error| Failure::bug("writing a frame", error))?;
+        let line = serde_json::to_string(frame)
+            .map_err(|error| Failure::internal_error("writing a frame", error))?;
         if line.len() > MAX_FRAME_BYTES {
             let text = format!("this is larger than {MAX_FRAME_BYTES} bytes");
             return Err(Failure::new(Exit::Usage, "client.too_large", text, "send less at once"));
         }
         // A stopped engine does not read, and its socket's buffer fills up.
         match timeout(self.waits.patience, self.frames.send(line)).await {
-            Ok(sent) => sent.map_err(|_| gone()),
-            Err(_) => Err(self.silent()),
+            Ok(sent) => sent.map_err(|_| ended_failure()),
+            Err(_) => Err(self.silent_failure()),
         }
     }
 
@@ -150,14 +151,14 @@ impl Client {
     /// # Errors
     ///
     /// If the engine has ended, gives no sign of life, or sends something that is no frame.
-    pub(crate) async fn receive(&mut self) -> Result<Numbered, Failure> {
+    pub(crate) async fn receive_frame(&mut self) -> Result<Numbered, Failure> {
         match self.kept.pop_front() {
             Some(frame) => Ok(frame),
-            None => self.next().await,
+            None => self.next_frame().await,
         }
     }
 
-    fn keep(&mut self, frame: Numbered) {
+    fn store_frame(&mut self, frame: Numbered) {
         // Bounded: a session can send faster than a caller asks.
         if self.kept.len() >= MAX_KEPT {
             self.kept.pop_front();
@@ -165,7 +166,7 @@ impl Client {
         self.kept.push_back(frame);
     }
 
-    async fn next(&mut self) -> Result<Numbered, Failure> {
+    async fn next_frame(&mut self) -> Result<Numbered, Failure> {
         // Asked for before something else was waited for: what has come since was not looked at.
         if self.asked.is_some_and(|asked| asked.elapsed() > self.waits.patience) {
             (self.heard, self.asked) = (Instant::now(), None);
@@ -175,19 +176,19 @@ impl Client {
                 self.asked.map_or(self.heard + self.waits.quiet, |asked| asked + self.waits.patience);
             match timeout_at(deadline, self.frames.next()).await {
                 Ok(line) => {
-                    let line = line.ok_or_else(gone)?.map_err(|_| gone())?;
+                    let line = line.ok_or_else(ended_failure)?.map_err(|_| ended_failure())?;
                     (self.heard, self.asked) = (Instant::now(), None);
                     let numbered: Numbered = serde_json::from_str(&line)
-                        .map_err(|error| Failure::bug("reading a frame", error))?;
+                        .map_err(|error| Failure::internal_error("reading a frame", error))?;
                     if !is_sign_of_life(&numbered.frame) {
                         return Ok(numbered);
                     }
                 }
                 // The ping was not answered either.
-                Err(_) if self.asked.is_some() => return Err(self.silent()),
+                Err(_) if self.asked.is_some() => return Err(self.silent_failure()),
                 Err(_) => {
                     let (method, params) = (Method::Ping.name().to_owned(), Value::Null);
-                    self.send(&ClientFrame::Call { id: SIGN_OF_LIFE, method, params }).await?;
+                    self.send_frame(&ClientFrame::Call { id: SIGN_OF_LIFE, method, params }).await?;
                     // Set only now: a caller that drops this wait while it sends has asked for nothing.
                     self.asked = Some(Instant::now());
                 }
@@ -196,7 +197,7 @@ impl Client {
     }
 
     /// Returns the failure for an engine that runs and does not answer.
-    fn silent(&self) -> Failure {
+    fn silent_failure(&self) -> Failure {
         // Across namespaces of processes the kernel says 0, which would be the caller itself.
         let (process, hint) = match self.engine.filter(|id| *id > 0) {
             Some(id) => (
@@ -223,9 +224,10 @@ impl Client {
     ///
     /// What the engine refuses, or that the connection ended.
     pub(crate) async fn ask<M: EngineMethod>(&mut self, params: &M::Params) -> Result<M::Answer, Failure> {
-        let params = serde_json::to_value(params).map_err(|error| Failure::bug("writing a call", error))?;
-        let answer = self.call(M::METHOD, params).await?;
-        serde_json::from_value(answer).map_err(|error| Failure::bug("reading an answer", error))
+        let params =
+            serde_json::to_value(params).map_err(|error| Failure::internal_error("writing a call", error))?;
+        let answer = self.call_method(M::METHOD, params).await?;
+        serde_json::from_value(answer).map_err(|error| Failure::internal_error("reading an answer", error))
     }
 
     /// Calls a method and waits for the answer.
@@ -233,20 +235,20 @@ impl Client {
     /// # Errors
     ///
     /// The engine's refusal, or that it has ended.
-    pub(crate) async fn call(&mut self, method: Method, params: Value) -> Result<Value, Failure> {
+    pub(crate) async fn call_method(&mut self, method: Method, params: Value) -> Result<Value, Failure> {
         self.calls += 1;
         let id = self.calls;
-        self.send(&ClientFrame::Call { id, method: method.name().to_owned(), params }).await?;
+        self.send_frame(&ClientFrame::Call { id, method: method.name().to_owned(), params }).await?;
         loop {
-            let numbered = self.next().await?;
+            let numbered = self.next_frame().await?;
             // A session's frames between call and answer are stored for later.
             if !self.is_answer(id, &numbered.frame) {
-                self.keep(numbered);
+                self.store_frame(numbered);
                 continue;
             }
             match numbered.frame {
                 ServerFrame::Error { exit, code, text, hint, .. } => {
-                    return Err(refused(exit, &code, text, hint));
+                    return Err(refusal_failure(exit, &code, text, hint));
                 }
                 ServerFrame::Answer { result, .. } => return Ok(result),
                 ServerFrame::Hello { .. }
@@ -299,11 +301,11 @@ const fn is_sign_of_life(frame: &ServerFrame) -> bool {
 }
 
 /// Turns the engine's refusal into the command's own failure.
-pub(crate) fn refused(exit: Exit, code: &str, text: String, hint: String) -> Failure {
+pub(crate) fn refusal_failure(exit: Exit, code: &str, text: String, hint: String) -> Failure {
     Failure::new(exit, code, text, hint)
 }
 
-fn gone() -> Failure {
+fn ended_failure() -> Failure {
     Failure::new(
         Exit::Blocked,
         "client.gone",
@@ -327,31 +329,33 @@ impl Drop for Starting {
 }
 
 impl Starting {
-    fn begin(context: &Context) -> Result<Self, Failure> {
+    fn begin_start(context: &Context) -> Result<Self, Failure> {
         let home = context.home.root().display().to_string();
         let args = ["start", "--quiet", "--json", "--idle-exit", IDLE_EXIT_SECS, "--home", &home];
-        let env = engine_environment(context, &context.config(None)?);
+        let env = engine_environment(context, &context.load_config(None)?);
         let output = context.home.runtime().join(format!("start.{}.log", std::process::id()));
         // Watched from before the start, so that no end of it is missed.
-        let ended = signal(SignalKind::child()).map_err(|error| Failure::bug("watching processes", error))?;
+        let ended = signal(SignalKind::child())
+            .map_err(|error| Failure::internal_error("watching processes", error))?;
         let process = spawn_engine(&args.map(str::to_owned), &env, &output)?;
-        let process = i32::try_from(process).map_err(|error| Failure::bug("starting the engine", error))?;
+        let process =
+            i32::try_from(process).map_err(|error| Failure::internal_error("starting the engine", error))?;
         Ok(Self { process: Pid::from_raw(process), output, ended })
     }
 
     /// Waits until the socket answers or the process ends, whichever is first.
-    async fn wait(mut self, context: &Context) -> Result<Client, Failure> {
+    async fn wait_until_ready(mut self, context: &Context) -> Result<EngineClient, Failure> {
         let deadline = Instant::now() + START_TIMEOUT;
         let mut running = true;
         loop {
-            if let Some(client) = Client::connect(context).await? {
+            if let Some(client) = EngineClient::connect(context).await? {
                 return Ok(client);
             }
             // The engine's end is checked after the connection, which another engine may have answered.
             if running && let Some(code) = self.exit_code() {
                 // Another command was quicker: its engine holds the home and will answer.
                 if code != i32::from(Exit::Blocked.code()) || !self.lost_the_race() {
-                    return Err(self.failure(context, code));
+                    return Err(self.start_failure(context, code));
                 }
                 running = false;
             }
@@ -383,21 +387,21 @@ impl Starting {
         }
     }
 
-    fn said(&self) -> Option<Report> {
+    fn printed_report(&self) -> Option<Report> {
         use std::io::Read as _;
         let file = std::fs::File::open(&self.output).ok()?;
         let mut text = String::new();
         file.take(MAX_START_OUTPUT).read_to_string(&mut text).ok()?;
         // The last report counts: earlier lines are warnings.
-        text.lines().rev().find_map(told)
+        text.lines().rev().find_map(parse_report)
     }
 
     fn lost_the_race(&self) -> bool {
-        self.said().is_some_and(|report| report.code == "store.engine_running")
+        self.printed_report().is_some_and(|report| report.code == "store.engine_running")
     }
 
-    fn failure(&self, context: &Context, code: i32) -> Failure {
-        match self.said() {
+    fn start_failure(&self, context: &Context, code: i32) -> Failure {
+        match self.printed_report() {
             Some(report) => Failure::Report(Box::new(report)),
             // It could not even write down why.
             None if free_bytes(&context.home.runtime()).is_some_and(|free| free < NO_ROOM) => {
@@ -414,13 +418,13 @@ impl Starting {
 }
 
 /// The error of a command that was run with `--json`, from its line on standard error.
-fn told(line: &str) -> Option<Report> {
+fn parse_report(line: &str) -> Option<Report> {
     let line: Value = serde_json::from_str(line).ok()?;
     let error = line.get("error")?;
     let text = |name: &str| error.get(name)?.as_str().map(str::to_owned);
     let code = error.get("exit")?.as_u64()?;
     let exit = Exit::ALL.into_iter().find(|exit| u64::from(exit.code()) == code).unwrap_or(Exit::Bug);
-    Some(Report::new(exit, &text("code")?, text("text")?).hint(text("hint").unwrap_or_default()))
+    Some(Report::new(exit, &text("code")?, text("text")?).with_hint(text("hint").unwrap_or_default()))
 }
 
 #[cfg(test)]
@@ -440,7 +444,10 @@ mod tests {
         let error = crate::interrupt::block_on(async {
             let (ours, theirs) = UnixStream::pair().unwrap();
             let waits = Waits { quiet: Duration::from_millis(1), patience: Duration::from_millis(5) };
-            let error = Client::over(ours, waits).call(Method::Status, Value::Null).await.unwrap_err();
+            let error = EngineClient::wrap_stream(ours, waits)
+                .call_method(Method::Status, Value::Null)
+                .await
+                .unwrap_err();
             drop(theirs);
             Ok(error)
         });
@@ -457,15 +464,15 @@ mod tests {
             let (ours, theirs) = UnixStream::pair().unwrap();
             let mut engine = Framed::new(theirs, LinesCodec::new());
             let waits = Waits { quiet: Duration::from_millis(1), patience: Duration::from_secs(8) };
-            let mut client = Client::over(ours, waits);
+            let mut client = EngineClient::wrap_stream(ours, waits);
             let asked = async { engine.next().await.unwrap().unwrap() };
             tokio::select! {
-                frame = client.receive() => panic!("{frame:?}"),
+                frame = client.receive_frame() => panic!("{frame:?}"),
                 line = asked => assert!(line.contains("ping"), "{line}"),
             }
             // As if that had been long ago.
             client.asked = Instant::now().checked_sub(Duration::from_secs(9));
-            let (_, heard) = tokio::join!(engine.send(answer(1)), client.receive());
+            let (_, heard) = tokio::join!(engine.send(answer(1)), client.receive_frame());
             heard
         });
         assert!(matches!(heard.unwrap().frame, ServerFrame::Answer { id: 1, .. }));
@@ -493,8 +500,8 @@ mod tests {
                 asked
             };
             let waits = Waits { quiet: Duration::from_millis(1), patience: Duration::from_secs(600) };
-            let mut client = Client::over(ours, waits);
-            let (asked, answered) = tokio::join!(signs, client.call(Method::SandboxExec, Value::Null));
+            let mut client = EngineClient::wrap_stream(ours, waits);
+            let (asked, answered) = tokio::join!(signs, client.call_method(Method::SandboxExec, Value::Null));
             assert_eq!(asked, ["sandbox.exec", "ping", "ping", "ping"]);
             answered
         });
@@ -504,8 +511,11 @@ mod tests {
     #[test]
     fn an_engines_own_error_is_understood() {
         let line = r#"{"error":{"exit":10,"code":"store.engine_running","text":"t","hint":"h"}}"#;
-        assert_eq!(told(line), Some(Report::new(Exit::Blocked, "store.engine_running", "t").hint("h")));
-        assert_eq!(told("warning: something"), None);
-        assert_eq!(told(r#"{"error":{"exit":10}}"#), None);
+        assert_eq!(
+            parse_report(line),
+            Some(Report::new(Exit::Blocked, "store.engine_running", "t").with_hint("h"))
+        );
+        assert_eq!(parse_report("warning: something"), None);
+        assert_eq!(parse_report(r#"{"error":{"exit":10}}"#), None);
     }
 }

@@ -8,7 +8,7 @@ use writ_types::unit::Timestamp;
 /// Now.
 pub(crate) fn now() -> Timestamp {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    Timestamp::from_millis(0).plus(since)
+    Timestamp::from_millis(0).plus_duration(since)
 }
 
 /// Random bits for an id.

@@ -1,6 +1,6 @@
 //! The configuration: defaults, the home's file, the project's, the environment and flags, in that order.
 //!
-//! [`schema`] lists every key, [`layer`] reads one source, [`merge`] lays them over each other, and [`load`]
+//! [`schema`] lists every key, [`layer`] reads one source, [`merge`] lays them over each other, and [`load_config`]
 //! turns the result into each crate's own `Config`. Only this module knows the files.
 
 use std::collections::BTreeMap;
@@ -31,7 +31,7 @@ use crate::home::Home;
 
 use egress::EgressLists;
 use layer::{Finding, Layer};
-use merge::{Effective, Which};
+use merge::{Effective, LayerSource};
 use network::NetworkConfig;
 use schema::KeyPath;
 
@@ -97,7 +97,7 @@ pub(crate) struct Config {
     /// The sandbox.
     pub(crate) sandbox: SandboxConfig,
     /// A turn's context and limits.
-    pub(crate) turn: writ_agent::config::Config,
+    pub(crate) turn: writ_agent::config::AgentConfig,
     /// The hosts that may be reached.
     pub(crate) egress: EgressLists,
     /// The search provider.
@@ -105,13 +105,13 @@ pub(crate) struct Config {
     /// Retention of the ledger's payloads and heads.
     pub(crate) ledger: LedgerConfig,
     /// Time limits of tools.
-    pub(crate) timeouts: writ_tools::config::Config,
+    pub(crate) timeouts: writ_tools::config::ToolTimeouts,
     /// The rule of withholding for results of each of our own tools.
     pub(crate) quarantine: BTreeMap<String, Quarantine>,
     /// The server of page and API.
     pub(crate) server: ServerConfig,
     /// Timeouts of the keys folder.
-    pub(crate) secrets: writ_secrets::config::Config,
+    pub(crate) secrets: writ_secrets::config::SecretsConfig,
     /// The place in which `init` stores secrets and keys; `None`: the keyring, else an encrypted file.
     pub(crate) backend: Option<Backend>,
     /// The owner's time zone; `Err`: the variable `TZ` names none, and UTC is used.
@@ -137,13 +137,13 @@ impl ToReport for ConfigError {
             (0 | 1, Some(finding)) => finding.advice().to_owned(),
             (more, _) => format!("{} more; `writ config check` shows all", more.saturating_sub(1)),
         };
-        Report::new(Exit::Config, "config.invalid", first).hint(hint)
+        Report::new(Exit::Config, "config.invalid", first).with_hint(hint)
     }
 }
 
 /// The sources of a configuration.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Sources<'a> {
+pub(crate) struct ConfigSources<'a> {
     /// The home.
     pub(crate) home: &'a Home,
     /// The project's folder, if there is one.
@@ -159,12 +159,15 @@ pub(crate) struct Sources<'a> {
 /// # Errors
 ///
 /// Everything that is wrong, at once.
-pub(crate) fn load(sources: &Sources<'_>) -> Result<Config, ConfigError> {
-    let (effective, mut findings) = read(sources);
+pub(crate) fn load_config(sources: &ConfigSources<'_>) -> Result<Config, ConfigError> {
+    let (effective, mut findings) = read_layers(sources);
     // An error in one key would only be reported again as a missing part.
-    let config =
-        if findings.is_empty() { assemble(effective, sources.home.root(), &mut findings) } else { None };
-    let config = config.map(|config| config.in_zone(sources.env.text("TZ"), &mut findings));
+    let config = if findings.is_empty() {
+        assemble_config(effective, sources.home.root(), &mut findings)
+    } else {
+        None
+    };
+    let config = config.map(|config| config.in_zone(sources.env.text_of("TZ"), &mut findings));
     match config {
         Some(config) if findings.is_empty() => Ok(config),
         Some(_) | None => {
@@ -176,27 +179,27 @@ pub(crate) fn load(sources: &Sources<'_>) -> Result<Config, ConfigError> {
     }
 }
 
-fn read(sources: &Sources<'_>) -> (Effective, Vec<Finding>) {
-    let mut effective = Effective::new(defaults());
+fn read_layers(sources: &ConfigSources<'_>) -> (Effective, Vec<Finding>) {
+    let mut effective = Effective::new(default_values());
     let mut findings = Vec::new();
-    let home = sources.env.path("HOME");
+    let home = sources.env.path_of("HOME");
     // Later layers override earlier ones; a project's layer can only narrow.
     let mut lay = |which, layer: Layer| {
         findings.extend(layer.findings);
-        let (settings, not_found) = tilde::expand(layer.settings, home.as_deref());
+        let (settings, not_found) = tilde::expand_tilde(layer.settings, home.as_deref());
         findings.extend(not_found);
-        findings.extend(effective.lay(which, settings));
+        findings.extend(effective.lay_over(which, settings));
     };
-    lay(Which::Home, file(&sources.home.config_file(), HOME_FILE));
+    lay(LayerSource::Home, read_file(&sources.home.config_file(), HOME_FILE));
     if let Some(project) = sources.project {
-        lay(Which::Project, file(&project.join(PROJECT_FILE), PROJECT_FILE));
+        lay(LayerSource::Project, read_file(&project.join(PROJECT_FILE), PROJECT_FILE));
     }
-    lay(Which::Environment, layer::from_env(&sources.env.with_prefix("WRIT_")));
-    lay(Which::Flags, layer::from_flags(sources.flags));
+    lay(LayerSource::Environment, layer::from_env(&sources.env.with_prefix("WRIT_")));
+    lay(LayerSource::Flags, layer::from_flags(sources.flags));
     (effective, findings)
 }
 
-fn file(path: &Path, name: &'static str) -> Layer {
+fn read_file(path: &Path, name: &'static str) -> Layer {
     match layer::read_file(path, name) {
         Ok(Some(text)) => layer::from_file(name, &text),
         Ok(None) => Layer::default(),
@@ -205,8 +208,8 @@ fn file(path: &Path, name: &'static str) -> Layer {
 }
 
 /// The defaults of every crate, by key.
-fn defaults() -> BTreeMap<KeyPath, Value> {
-    let mut turn = table_of(&writ_agent::config::Config::default());
+fn default_values() -> BTreeMap<KeyPath, Value> {
+    let mut turn = table_of(&writ_agent::config::AgentConfig::default());
     // One setting, one name: the budget's key bounds the turn machine too.
     if let Some(Value::Table(limits)) = turn.get_mut("limits") {
         limits.remove(TOOL_CALLS);
@@ -219,8 +222,8 @@ fn defaults() -> BTreeMap<KeyPath, Value> {
         ("sandbox", table_of(&SandboxConfig::default())),
         ("egress", table_of(&EgressLists::default())),
         ("search", table_of(&SearchConfig::default())),
-        ("timeouts", table_of(&writ_tools::config::Config::default())),
-        ("secrets", table_of(&writ_secrets::config::Config::default())),
+        ("timeouts", table_of(&writ_tools::config::ToolTimeouts::default())),
+        ("secrets", table_of(&writ_secrets::config::SecretsConfig::default())),
         ("server", table_of(&ServerConfig::default())),
         ("log", table_of(&LogConfig::default())),
         ("telemetry", table_of(&TelemetryConfig::default())),
@@ -244,19 +247,19 @@ fn table_of(settings: &impl Serialize) -> Table {
 }
 
 /// Paths of the ledger's copies are relative to the home, as all others.
-fn below(mut ledger: LedgerConfig, home: &Path) -> LedgerConfig {
+fn resolve_below(mut ledger: LedgerConfig, home: &Path) -> LedgerConfig {
     for path in [&mut ledger.heads_file, &mut ledger.heads_repository].into_iter().flatten() {
         *path = home.join(&path);
     }
     ledger
 }
 
-fn assemble(effective: Effective, home: &Path, findings: &mut Vec<Finding>) -> Option<Config> {
-    let mut tree = effective.tree();
+fn assemble_config(effective: Effective, home: &Path, findings: &mut Vec<Finding>) -> Option<Config> {
+    let mut tree = effective.to_table();
     let needs = "a gate needs at least name, on, provider and what that looks for";
-    let gates = gates::read(("gates", needs), tree.remove("gates"), &effective, findings);
+    let gates = gates::read_list(("gates", needs), tree.remove("gates"), &effective, findings);
     let needs = "a hook needs at least name, on and run";
-    let hooks = gates::read(("hooks", needs), tree.remove("hooks"), &effective, findings);
+    let hooks = gates::read_list(("hooks", needs), tree.remove("hooks"), &effective, findings);
     let mut section = |name: &str| match tree.remove(name) {
         Some(Value::Table(table)) => table,
         Some(_) | None => Table::new(),
@@ -270,23 +273,23 @@ fn assemble(effective: Effective, home: &Path, findings: &mut Vec<Finding>) -> O
     turn.extend(named("limits", section("limits")));
 
     let mut typed = Typed { effective: &effective, findings };
-    let escalations: Option<EscalationConfigs> = typed.read("escalations", section("escalations"));
-    let access: Option<AccessConfig> = typed.read("access", section("access"));
-    let budget: Option<BudgetConfig> = typed.read("budget", section("budget"));
-    let sandbox = typed.read("sandbox", section("sandbox"));
-    let egress = typed.read("egress", in_list(in_list(section("egress"), "pin"), "credentials"));
-    let search = typed.read("search", section("search"));
-    let timeouts = typed.read("timeouts", section("timeouts"));
-    let quarantine = typed.read("quarantine", section("quarantine"));
-    let secrets = typed.read("secrets", secrets);
-    let server = typed.read("server", section("server"));
-    let log = typed.read("log", section("log"));
-    let telemetry = typed.read("telemetry", section("telemetry"));
-    let network = typed.read("network", section("network"));
-    let ledger: Option<LedgerConfig> = typed.read("ledger", section("ledger"));
-    let turn: Option<writ_agent::config::Config> = typed.read("", turn);
-    let models = typed.read("", models);
-    let general: Option<General> = typed.read("", tree);
+    let escalations: Option<EscalationConfigs> = typed.read_section("escalations", section("escalations"));
+    let access: Option<AccessConfig> = typed.read_section("access", section("access"));
+    let budget: Option<BudgetConfig> = typed.read_section("budget", section("budget"));
+    let sandbox = typed.read_section("sandbox", section("sandbox"));
+    let egress = typed.read_section("egress", in_list(in_list(section("egress"), "pin"), "credentials"));
+    let search = typed.read_section("search", section("search"));
+    let timeouts = typed.read_section("timeouts", section("timeouts"));
+    let quarantine = typed.read_section("quarantine", section("quarantine"));
+    let secrets = typed.read_section("secrets", secrets);
+    let server = typed.read_section("server", section("server"));
+    let log = typed.read_section("log", section("log"));
+    let telemetry = typed.read_section("telemetry", section("telemetry"));
+    let network = typed.read_section("network", section("network"));
+    let ledger: Option<LedgerConfig> = typed.read_section("ledger", section("ledger"));
+    let turn: Option<writ_agent::config::AgentConfig> = typed.read_section("", turn);
+    let models = typed.read_section("", models);
+    let general: Option<General> = typed.read_section("", tree);
 
     // From here a missing section means a finding that was already recorded.
     let budget = budget?;
@@ -297,7 +300,7 @@ fn assemble(effective: Effective, home: &Path, findings: &mut Vec<Finding>) -> O
         log: log?,
         telemetry: telemetry?,
         network: network?,
-        ledger: below(ledger?, home),
+        ledger: resolve_below(ledger?, home),
         models: models?,
         budget,
         gates,
@@ -318,7 +321,7 @@ fn assemble(effective: Effective, home: &Path, findings: &mut Vec<Finding>) -> O
         home: home.to_owned(),
     };
     config.add_shipped_gates();
-    config.check(findings);
+    config.check_values(findings);
     Some(config)
 }
 
@@ -338,7 +341,7 @@ struct Typed<'a> {
 }
 
 impl Typed<'_> {
-    fn read<T: DeserializeOwned>(&mut self, section: &str, table: Table) -> Option<T> {
+    fn read_section<T: DeserializeOwned>(&mut self, section: &str, table: Table) -> Option<T> {
         match serde_path_to_error::deserialize(Value::Table(table)) {
             Ok(settings) => Some(settings),
             Err(error) => {
@@ -348,8 +351,8 @@ impl Typed<'_> {
                 let path: KeyPath = path.into_iter().filter(|part| !part.is_empty() && part != ".").collect();
                 let text = error.into_inner().message().trim().to_owned();
                 // The error names the key, and the merged tree knows its file and line.
-                let origin = self.effective.blame(&path);
-                let text = format!("'{}': {text}", schema::dotted(&path));
+                let origin = self.effective.origin_of(&path);
+                let text = format!("'{}': {text}", schema::dotted_path(&path));
                 self.findings.push(Finding { origin, text, hint: String::new() });
                 None
             }
@@ -360,7 +363,7 @@ impl Typed<'_> {
 impl Config {
     /// Returns the security posture of a home with this configuration; docs/security-model.md explains each
     /// word.
-    pub(crate) fn posture(&self) -> serde_json::Value {
+    pub(crate) fn describe_posture(&self) -> serde_json::Value {
         let host = self.server.host;
         let reach =
             if host.is_loopback() { "this machine".to_owned() } else { format!("anyone who reaches {host}") };
@@ -408,76 +411,77 @@ impl Config {
     }
 
     /// Checks rules that concern several keys.
-    fn check(&self, findings: &mut Vec<Finding>) {
+    fn check_values(&self, findings: &mut Vec<Finding>) {
         self.check_gates(findings);
-        if let Err(error) = Registry::core().allow_list(&self.general.tools, EmptyMeans::All) {
-            findings.push(self.blamed(error.to_string(), "tools"));
+        if let Err(error) = Registry::core_tools().allow_list(&self.general.tools, EmptyMeans::All) {
+            findings.push(self.finding_of(error.to_string(), "tools"));
         }
-        for name in self.timeouts.tools.keys().filter(|name| !Registry::core().knows(name)) {
-            findings.push(self.blamed(format!("'timeouts.tools.{name}': there is no such tool"), "timeouts"));
+        for name in self.timeouts.tools.keys().filter(|name| !Registry::core_tools().knows_name(name)) {
+            findings
+                .push(self.finding_of(format!("'timeouts.tools.{name}': there is no such tool"), "timeouts"));
         }
         for name in self.quarantine.keys().filter(|name| !Registry::can_be_kept(name)) {
             let text = format!(
                 "'quarantine.{name}': there is no such tool, or what it returns is the harness's own"
             );
-            findings.push(self.blamed(text, "quarantine"));
+            findings.push(self.finding_of(text, "quarantine"));
         }
-        if let Err(error) = self.turn.validate() {
-            findings.push(self.blamed(error.to_string(), "context"));
+        if let Err(error) = self.turn.validate_config() {
+            findings.push(self.finding_of(error.to_string(), "context"));
         }
         match Routes::new(&self.models) {
             // Without a model much still works; `chat` says how to get one.
             Ok(_) | Err(ModelsConfigError::MissingDefault) => {}
             Err(error) => {
-                let mut finding = self.blamed(error.to_string(), "models");
+                let mut finding = self.finding_of(error.to_string(), "models");
                 // The cause's own hint is closer than the general one.
                 finding.hint = error.report().hint;
                 findings.push(finding);
             }
         }
-        if let Err(error) = credential::check(&self.egress.credentials, &self.egress.pin) {
-            findings.push(self.blamed(error.to_string(), "egress.credentials"));
+        if let Err(error) = credential::check_bindings(&self.egress.credentials, &self.egress.pin) {
+            findings.push(self.finding_of(error.to_string(), "egress.credentials"));
         }
-        if let Err(error) = self.search.validate() {
-            let mut finding = self.blamed(error.to_string(), "search");
+        if let Err(error) = self.search.check_settings() {
+            let mut finding = self.finding_of(error.to_string(), "search");
             finding.hint = error.report().hint;
             findings.push(finding);
         }
         // The same check as at the start of the engine, so that `config check` finds it, too.
         if let Some(base) = &self.telemetry.otlp_endpoint
-            && let Err(error) = Endpoint::below(base, writ_telemetry::otlp::PATH)
+            && let Err(error) = Endpoint::path_below(base, writ_telemetry::otlp::PATH)
         {
-            findings.push(self.blamed(format!("'telemetry.otlp_endpoint': {error}"), "telemetry"));
+            findings.push(self.finding_of(format!("'telemetry.otlp_endpoint': {error}"), "telemetry"));
         }
         if let Err(error) = self.server.check_base_path() {
             let report = error.report();
-            let mut finding = self.blamed(format!("'server.base_path': {}", report.outside), "server");
+            let mut finding = self.finding_of(format!("'server.base_path': {}", report.outside), "server");
             finding.hint = report.hint;
             findings.push(finding);
         }
-        if let Err(error) = self.network.check() {
-            let mut finding = self.blamed(error.to_string(), "network");
-            finding.hint = error.hint();
+        if let Err(error) = self.network.check_settings() {
+            let mut finding = self.finding_of(error.to_string(), "network");
+            finding.hint = error.hint_text();
             findings.push(finding);
         }
         // Compared as real paths: two names can lead to one folder.
-        if real(&self.verify_dir()) == real(&self.customer_context_dir()) {
-            let mut finding =
-                self.blamed("verify_dir and customer_context_dir are the same folder".into(), "verify_dir");
+        if real_path(&self.verify_dir()) == real_path(&self.customer_context_dir()) {
+            let mut finding = self
+                .finding_of("verify_dir and customer_context_dir are the same folder".into(), "verify_dir");
             finding.hint = "verification must not see what is known of customers: choose two folders".into();
             findings.push(finding);
         }
     }
 
     /// A finding at the setting that a text names, else at `section`.
-    fn blamed(&self, text: String, section: &str) -> Finding {
+    fn finding_of(&self, text: String, section: &str) -> Finding {
         let origin = self.effective.blame_by_text(&text, section);
         Finding { origin, text, hint: String::new() }
     }
 }
 
 /// A path with all links followed as far as it exists, and without `.` and `..`.
-fn real(path: &Path) -> PathBuf {
+fn real_path(path: &Path) -> PathBuf {
     // The folders need not exist yet, so the longest existing part is resolved.
     let existing = path.ancestors().find_map(|above| Some((above, above.canonicalize().ok()?)));
     let Some((above, mut whole)) = existing else { return path.to_owned() };

@@ -5,11 +5,11 @@ use std::path::Path;
 use toml::Value;
 
 use crate::args::Global;
-use crate::config::{self, Config, Sources};
+use crate::config::{self, Config, ConfigSources};
 use crate::env::Env;
 use crate::failure::Failure;
 use crate::home::Home;
-use crate::out::Out;
+use crate::out::Output;
 
 /// The context of every command.
 #[derive(Debug)]
@@ -19,7 +19,7 @@ pub(crate) struct Context {
     /// The environment.
     pub(crate) env: Env,
     /// The output.
-    pub(crate) out: Out,
+    pub(crate) out: Output,
     /// Settings from flags.
     flags: Vec<(&'static str, Value)>,
 }
@@ -33,8 +33,8 @@ impl Context {
             _ => vec![("log.level", Value::String("debug".to_owned()))],
         };
         // Every command needs a home's path; only some need an existing home.
-        let home = Home::find(global.home.as_deref(), &env)?;
-        Ok(Self { home, env, out: Out { json: global.json, quiet: global.quiet }, flags })
+        let home = Home::find_home(global.home.as_deref(), &env)?;
+        Ok(Self { home, env, out: Output { json: global.json, quiet: global.quiet }, flags })
     }
 
     /// The same, with what flags of a command set of the configuration.
@@ -48,10 +48,10 @@ impl Context {
     /// # Errors
     ///
     /// If the path cannot be used.
-    pub(crate) fn at(home: &Path, other: &Self) -> Result<Self, Failure> {
+    pub(crate) fn with_home(home: &Path, other: &Self) -> Result<Self, Failure> {
         // The demo's own home must not read this user's environment.
         let env = Env::default();
-        Ok(Self { home: Home::find(Some(home), &env)?, env, out: other.out, flags: other.flags.clone() })
+        Ok(Self { home: Home::find_home(Some(home), &env)?, env, out: other.out, flags: other.flags.clone() })
     }
 
     /// The configuration, with that of a project.
@@ -59,13 +59,13 @@ impl Context {
     /// # Errors
     ///
     /// Everything that is wrong with it.
-    pub(crate) fn config(&self, project: Option<&Path>) -> Result<Config, Failure> {
-        Ok(config::load(&self.sources(project))?)
+    pub(crate) fn load_config(&self, project: Option<&Path>) -> Result<Config, Failure> {
+        Ok(config::load_config(&self.config_sources(project))?)
     }
 
     /// Returns the sources of the configuration.
-    pub(crate) fn sources<'a>(&'a self, project: Option<&'a Path>) -> Sources<'a> {
-        Sources { home: &self.home, project, env: &self.env, flags: &self.flags }
+    pub(crate) fn config_sources<'a>(&'a self, project: Option<&'a Path>) -> ConfigSources<'a> {
+        ConfigSources { home: &self.home, project, env: &self.env, flags: &self.flags }
     }
 
     /// The configuration of a home that was set up.
@@ -73,8 +73,8 @@ impl Context {
     /// # Errors
     ///
     /// If `writ init` has not been through with it, or the configuration is not valid.
-    pub(crate) fn ready(&self) -> Result<Config, Failure> {
+    pub(crate) fn load_ready_config(&self) -> Result<Config, Failure> {
         self.home.check_set_up()?;
-        self.config(None)
+        self.load_config(None)
     }
 }

@@ -21,32 +21,32 @@ impl std::fmt::Debug for Env {
 
 impl Env {
     /// Reads the environment.
-    pub(crate) fn read() -> Self {
+    pub(crate) fn read_process() -> Self {
         Self { variables: std::env::vars_os().collect() }
     }
 
     /// An environment of these variables alone.
     #[cfg(test)]
-    pub(crate) fn of(variables: &[(&str, &str)]) -> Self {
+    pub(crate) fn from_pairs(variables: &[(&str, &str)]) -> Self {
         Self { variables: variables.iter().map(|(name, value)| (name.into(), value.into())).collect() }
     }
 
     /// A variable that is set and not empty, as a path.
-    pub(crate) fn path(&self, name: &str) -> Option<PathBuf> {
+    pub(crate) fn path_of(&self, name: &str) -> Option<PathBuf> {
         // An empty variable counts as unset, as in most programs.
         self.variables.get(&OsString::from(name)).filter(|value| !value.is_empty()).map(PathBuf::from)
     }
 
     /// A variable that is set and not empty; one that is not UTF-8 counts as not set.
-    pub(crate) fn text(&self, name: &str) -> Option<&str> {
+    pub(crate) fn text_of(&self, name: &str) -> Option<&str> {
         self.variables.get(&OsString::from(name))?.to_str().filter(|value| !value.is_empty())
     }
 
     /// A variable that holds a credential, without blanks and line ends around it: no credential has any there, and
     /// none can be sent in a header.
-    pub(crate) fn secret(&self, name: &str) -> Option<SecretString> {
+    pub(crate) fn secret_of(&self, name: &str) -> Option<SecretString> {
         // Keys are often pasted with a line end.
-        self.text(name).map(str::trim).filter(|value| !value.is_empty()).map(SecretString::from)
+        self.text_of(name).map(str::trim).filter(|value| !value.is_empty()).map(SecretString::from)
     }
 
     /// Names and values that begin with a prefix; values that are not UTF-8 are `None`.
@@ -64,8 +64,8 @@ mod tests {
 
     #[test]
     fn a_credential_has_no_line_end() {
-        let env = Env::of(&[("A", "sk-1\n"), ("B", " sk-2\r\n"), ("C", "\n"), ("D", "sk 3")]);
-        let value = |name: &str| env.secret(name).map(|value| value.expose_secret().to_owned());
+        let env = Env::from_pairs(&[("A", "sk-1\n"), ("B", " sk-2\r\n"), ("C", "\n"), ("D", "sk 3")]);
+        let value = |name: &str| env.secret_of(name).map(|value| value.expose_secret().to_owned());
         assert_eq!(value("A").as_deref(), Some("sk-1"));
         assert_eq!(value("B").as_deref(), Some("sk-2"));
         assert_eq!(value("C"), None);

@@ -32,19 +32,20 @@ impl<E: ToReport> From<E> for Failure {
 impl Failure {
     /// A failure with a text of its own.
     pub(crate) fn new(exit: Exit, code: &str, text: impl Into<String>, hint: impl Into<String>) -> Self {
-        Self::Report(Box::new(Report::new(exit, code, text).hint(hint)))
+        Self::Report(Box::new(Report::new(exit, code, text).with_hint(hint)))
     }
 
     /// A failure that only a bug in Writ explains.
-    pub(crate) fn bug(doing: &str, error: impl std::fmt::Display) -> Self {
+    pub(crate) fn internal_error(doing: &str, error: impl std::fmt::Display) -> Self {
         let text = format!("{doing} failed");
         let hint = "this is a bug in Writ; run it again with -v and report what it says";
-        let report = Report::new(Exit::Bug, "cli.bug", text).inside(format!("{doing}: {error}")).hint(hint);
+        let report =
+            Report::new(Exit::Bug, "cli.bug", text).with_inside(format!("{doing}: {error}")).with_hint(hint);
         Self::Report(Box::new(report))
     }
 
     /// Writing to standard output failed.
-    pub(crate) fn output(error: &io::Error) -> Self {
+    pub(crate) fn output_error(error: &io::Error) -> Self {
         // `head` and the like close the pipe early; that is their right.
         if error.kind() == io::ErrorKind::BrokenPipe {
             return Self::ReaderGone;
@@ -53,7 +54,7 @@ impl Failure {
     }
 
     /// Returns true if it is reported with this code.
-    pub(crate) fn is(&self, code: &str) -> bool {
+    pub(crate) fn has_code(&self, code: &str) -> bool {
         matches!(self, Self::Report(report) if report.code == code)
     }
 
@@ -81,7 +82,7 @@ impl Failure {
     }
 
     /// Tells it on standard error; as JSON where the command was asked for JSON.
-    pub(crate) fn tell(&self, json: bool, verbose: bool) {
+    pub(crate) fn print_failure(&self, json: bool, verbose: bool) {
         let mut err = io::stderr().lock();
         // When standard error itself is closed, there is no place for a report.
         let _told = match self {
@@ -115,11 +116,11 @@ fn tell_report(err: &mut impl io::Write, report: &Report, verbose: bool) -> io::
 }
 
 /// The end of the process for a command's result.
-pub(crate) fn conclude(result: Result<(), Failure>, json: bool, verbose: bool) -> ExitCode {
+pub(crate) fn finish_process(result: Result<(), Failure>, json: bool, verbose: bool) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            failure.tell(json, verbose);
+            failure.print_failure(json, verbose);
             ExitCode::from(failure.code())
         }
     }
@@ -133,15 +134,16 @@ mod tests {
     fn each_failure_has_its_code() {
         let failure = Failure::new(Exit::Blocked, "x.y", "text", "hint");
         assert_eq!(failure.code(), 10);
-        assert_eq!(Failure::bug("opening", "x").code(), 1);
+        assert_eq!(Failure::internal_error("opening", "x").code(), 1);
         assert_eq!(Failure::Interrupted.code(), 130);
-        assert_eq!(Failure::output(&io::Error::from(io::ErrorKind::BrokenPipe)).code(), 0);
-        assert_eq!(Failure::output(&io::Error::from(io::ErrorKind::StorageFull)).code(), 10);
+        assert_eq!(Failure::output_error(&io::Error::from(io::ErrorKind::BrokenPipe)).code(), 0);
+        assert_eq!(Failure::output_error(&io::Error::from(io::ErrorKind::StorageFull)).code(), 10);
     }
 
     #[test]
     fn what_only_the_log_may_know_needs_verbose() {
-        let report = Report::new(Exit::Config, "a.b", "outside").inside("inside /home/ann").hint("do this");
+        let report =
+            Report::new(Exit::Config, "a.b", "outside").with_inside("inside /home/ann").with_hint("do this");
         let told = |verbose| {
             let mut text = Vec::new();
             tell_report(&mut text, &report, verbose).expect("writes");

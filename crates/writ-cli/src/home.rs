@@ -31,7 +31,7 @@ const OTHERS: u32 = 0o077;
 /// The longest path of a Unix socket: `sun_path` has 108 bytes on Linux and 104 on macOS, with the final NUL.
 const MAX_SOCKET_PATH: usize = 103;
 
-/// A home folder. Nothing is known of what is in it until [`Home::check`] was called.
+/// A home folder. Nothing is known of what is in it until [`Home::check_permissions`] was called.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Home {
     root: PathBuf,
@@ -120,15 +120,15 @@ impl ToReport for HomeError {
             }
             Self::TooLong(_) => ("home.path_too_long", "set WRIT_HOME to a shorter path".into()),
         };
-        Report::new(Exit::Config, code, self.to_string()).hint(hint)
+        Report::new(Exit::Config, code, self.to_string()).with_hint(hint)
     }
 }
 
 impl Home {
     /// Finds the home: `--home`, else `WRIT_HOME`, else `~/.writ`. Touches nothing.
-    pub(crate) fn find(flag: Option<&Path>, env: &Env) -> Result<Self, HomeError> {
+    pub(crate) fn find_home(flag: Option<&Path>, env: &Env) -> Result<Self, HomeError> {
         // The flag overrides the variable.
-        let given = flag.map(Path::to_owned).or_else(|| env.path("WRIT_HOME"));
+        let given = flag.map(Path::to_owned).or_else(|| env.path_of("WRIT_HOME"));
         let root = match given {
             Some(path) => path,
             None => user_home(env).ok_or(HomeError::Unknown)?.join(".writ"),
@@ -138,7 +138,7 @@ impl Home {
     }
 
     /// Checks the home folder itself: there, ours, closed to others, readable, writable.
-    pub(crate) fn check(&self) -> Result<(), HomeError> {
+    pub(crate) fn check_permissions(&self) -> Result<(), HomeError> {
         check_folder(&self.root)?;
         // The kernel's limit for socket paths is short, and its own error names no path.
         if self.socket().as_os_str().len() > MAX_SOCKET_PATH {
@@ -149,7 +149,7 @@ impl Home {
 
     /// Checks that `writ init` has been through with it.
     pub(crate) fn check_set_up(&self) -> Result<(), HomeError> {
-        self.check()?;
+        self.check_permissions()?;
         for (path, what) in [(self.config_file(), "config.toml"), (self.keys().join("backend.toml"), "keys")]
         {
             // Links are not followed here: a dangling one still counts as set up, and its use reports the
@@ -237,7 +237,7 @@ impl Home {
 
 fn user_home(env: &Env) -> Option<PathBuf> {
     // The variable first, then the system's list of users.
-    env.path("HOME").or_else(|| home_of(geteuid().as_raw()))
+    env.path_of("HOME").or_else(|| home_of(geteuid().as_raw()))
 }
 
 /// Returns the free space of the disk of a folder, in bytes; `None`: unknown.
@@ -300,24 +300,24 @@ mod tests {
     use super::*;
 
     fn home_in(dir: &Path) -> Home {
-        Home::find(Some(dir), &Env::default()).expect("found")
+        Home::find_home(Some(dir), &Env::default()).expect("found")
     }
 
     #[test]
     fn the_flag_wins_over_the_variable_and_that_over_home() {
-        let env = Env::of(&[("WRIT_HOME", "/b"), ("HOME", "/c")]);
-        assert_eq!(Home::find(Some(Path::new("/a")), &env).expect("found").root(), Path::new("/a"));
-        assert_eq!(Home::find(None, &env).expect("found").root(), Path::new("/b"));
-        let env = Env::of(&[("WRIT_HOME", ""), ("HOME", "/c")]);
-        assert_eq!(Home::find(None, &env).expect("found").root(), Path::new("/c/.writ"));
+        let env = Env::from_pairs(&[("WRIT_HOME", "/b"), ("HOME", "/c")]);
+        assert_eq!(Home::find_home(Some(Path::new("/a")), &env).expect("found").root(), Path::new("/a"));
+        assert_eq!(Home::find_home(None, &env).expect("found").root(), Path::new("/b"));
+        let env = Env::from_pairs(&[("WRIT_HOME", ""), ("HOME", "/c")]);
+        assert_eq!(Home::find_home(None, &env).expect("found").root(), Path::new("/c/.writ"));
         let here = std::env::current_dir().expect("there");
-        assert_eq!(Home::find(Some(Path::new("x/./y")), &env).expect("found").root(), here.join("x/y"));
+        assert_eq!(Home::find_home(Some(Path::new("x/./y")), &env).expect("found").root(), here.join("x/y"));
     }
 
     #[test]
     fn a_missing_home_variable_falls_back_to_the_users_entry() {
         let known = home_of(geteuid().as_raw()).map(|home| home.join(".writ"));
-        match (Home::find(None, &Env::default()), known) {
+        match (Home::find_home(None, &Env::default()), known) {
             (Ok(home), Some(expected)) => assert_eq!(home.root(), expected),
             (Err(HomeError::Unknown), None) => {}
             (found, expected) => panic!("{found:?} instead of {expected:?}"),
@@ -329,9 +329,9 @@ mod tests {
         let dir = tempfile::tempdir().expect("temp dir");
         let home = home_in(dir.path());
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o700)).expect("closed");
-        home.check().expect("usable");
+        home.check_permissions().expect("usable");
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o750)).expect("opened");
-        let report = home.check().expect_err("refused").report();
+        let report = home.check_permissions().expect_err("refused").report();
         assert_eq!((report.exit, report.code.as_str()), (Exit::Config, "home.wrong_mode"));
         assert!(report.hint.starts_with("chmod 0700 "));
     }
@@ -344,7 +344,9 @@ mod tests {
         assert_eq!((report.exit, report.hint.as_str()), (Exit::Config, "run `writ init` first"));
         let file = dir.path().join("file");
         fs::write(&file, "").expect("written");
-        assert!(matches!(home_in(&file).check(), Err(HomeError::NotAFolder(path)) if path == file));
+        assert!(
+            matches!(home_in(&file).check_permissions(), Err(HomeError::NotAFolder(path)) if path == file)
+        );
         assert!(matches!(make_folder(&file), Err(HomeError::NotAFolder(path)) if path == file));
         let below = file.join("deeper/still");
         assert!(matches!(make_folder(&below), Err(HomeError::NotAFolder(path)) if path == file));
@@ -355,7 +357,7 @@ mod tests {
         let dir = tempfile::tempdir().expect("temp dir");
         let deep = dir.path().join("d".repeat(MAX_SOCKET_PATH));
         make_folder(&deep).expect("made");
-        assert!(matches!(home_in(&deep).check(), Err(HomeError::TooLong(_))));
+        assert!(matches!(home_in(&deep).check_permissions(), Err(HomeError::TooLong(_))));
     }
 
     #[test]

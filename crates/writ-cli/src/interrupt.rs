@@ -15,11 +15,11 @@ pub(crate) const STACK_BYTES: usize = 4 * 1024 * 1024;
 /// with the process.
 pub(crate) fn or_done(work: impl FnOnce() -> Result<(), Failure> + Send + 'static) -> Result<(), Failure> {
     // Saved before the command can hide typing.
-    let settings = Settings::remember();
+    let settings = Settings::save_settings();
     let runtime = Builder::new_current_thread()
         .enable_all()
         .build()
-        .map_err(|error| Failure::bug("starting the runtime", error))?;
+        .map_err(|error| Failure::internal_error("starting the runtime", error))?;
     let (done, result) = oneshot::channel();
     std::thread::Builder::new()
         .name("command".into())
@@ -29,15 +29,15 @@ pub(crate) fn or_done(work: impl FnOnce() -> Result<(), Failure> + Send + 'stati
             // The receiver is dropped after Ctrl-C: the result is not needed then.
             let _late = done.send(work());
         })
-        .map_err(|error| Failure::bug("starting a thread", error))?;
+        .map_err(|error| Failure::internal_error("starting a thread", error))?;
     runtime.block_on(async {
         tokio::select! {
-            result = result => result.unwrap_or_else(|_| Err(Failure::bug("the command", "it panicked"))),
+            result = result => result.unwrap_or_else(|_| Err(Failure::internal_error("the command", "it panicked"))),
             pressed = tokio::signal::ctrl_c() => {
-                settings.restore();
+                settings.restore_settings();
                 match pressed {
                     Ok(()) => Err(Failure::Interrupted),
-                    Err(error) => Err(Failure::bug("waiting for signals", error)),
+                    Err(error) => Err(Failure::internal_error("waiting for signals", error)),
                 }
             }
         }
@@ -49,6 +49,6 @@ pub(crate) fn block_on<T>(future: impl Future<Output = Result<T, Failure>>) -> R
     Builder::new_current_thread()
         .enable_all()
         .build()
-        .map_err(|error| Failure::bug("starting the runtime", error))?
+        .map_err(|error| Failure::internal_error("starting the runtime", error))?
         .block_on(future)
 }

@@ -10,7 +10,7 @@ use secrecy::SecretString;
 use writ_secrets::approver::{ApproverStore, open_approver};
 use writ_secrets::backend::Backend;
 use writ_secrets::error::SecretsError;
-use writ_secrets::record::recorded;
+use writ_secrets::record::recorded_backend;
 use writ_secrets::store::SecretStore;
 use writ_store::ledger::rotation::Rotation;
 use writ_types::digest::Digest;
@@ -31,7 +31,7 @@ const MAX_KEYS: usize = 1_000;
 
 /// The role of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Role {
+pub(crate) enum KeyRole {
     /// Signs base keys.
     Root,
     /// Signs the ledger, inbound records and task keys.
@@ -40,7 +40,7 @@ pub(crate) enum Role {
     Approver,
 }
 
-impl Role {
+impl KeyRole {
     /// Every role.
     pub(crate) const ALL: [Self; 3] = [Self::Root, Self::Harness, Self::Approver];
 
@@ -86,11 +86,11 @@ impl ToReport for PublicKeyError {
             Self::Malformed { .. } => "move the file away, then run `writ init`: it writes what is missing",
             Self::Missing { .. } => "run `writ init`: it writes what is missing",
         };
-        Report::new(Exit::Config, "keys.public", self.to_string()).hint(hint)
+        Report::new(Exit::Config, "keys.public", self.to_string()).with_hint(hint)
     }
 }
 
-fn public_file(home: &Home, role: Role) -> PathBuf {
+fn public_file(home: &Home, role: KeyRole) -> PathBuf {
     home.keys().join(format!("{}.pub", role.as_str()))
 }
 
@@ -99,7 +99,7 @@ fn public_file(home: &Home, role: Role) -> PathBuf {
 /// # Errors
 ///
 /// If the file is missing, cannot be read, or holds something else.
-pub(crate) fn public_keys(home: &Home, role: Role) -> Result<Vec<VerifyingKey>, PublicKeyError> {
+pub(crate) fn public_keys(home: &Home, role: KeyRole) -> Result<Vec<VerifyingKey>, PublicKeyError> {
     let role_name = role.as_str();
     let text = match fs::read_to_string(public_file(home, role)) {
         Ok(text) => text,
@@ -122,7 +122,7 @@ pub(crate) fn public_keys(home: &Home, role: Role) -> Result<Vec<VerifyingKey>, 
 /// # Errors
 ///
 /// If the file cannot be written or holds something else.
-pub(crate) fn record_public(home: &Home, role: Role, key: &VerifyingKey) -> Result<bool, PublicKeyError> {
+pub(crate) fn record_public(home: &Home, role: KeyRole, key: &VerifyingKey) -> Result<bool, PublicKeyError> {
     let mut keys = match public_keys(home, role) {
         Ok(keys) => keys,
         Err(PublicKeyError::Missing { .. }) => Vec::new(),
@@ -149,8 +149,8 @@ fn rotations_file(home: &Home) -> PathBuf {
 /// # Errors
 ///
 /// If the file cannot be read, or holds something else.
-pub(crate) fn rotations(home: &Home) -> Result<Vec<Rotation>, PublicKeyError> {
-    let role = Role::Harness.as_str();
+pub(crate) fn read_rotations(home: &Home) -> Result<Vec<Rotation>, PublicKeyError> {
+    let role = KeyRole::Harness.as_str();
     let text = match fs::read_to_string(rotations_file(home)) {
         Ok(text) => text,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
@@ -166,7 +166,7 @@ pub(crate) fn rotations(home: &Home) -> Result<Vec<Rotation>, PublicKeyError> {
 ///
 /// If the file cannot be written or holds something else.
 pub(crate) fn record_rotation(home: &Home, rotation: &Rotation) -> Result<(), PublicKeyError> {
-    let mut all = rotations(home)?;
+    let mut all = read_rotations(home)?;
     if all.contains(rotation) {
         return Ok(());
     }
@@ -175,7 +175,7 @@ pub(crate) fn record_rotation(home: &Home, rotation: &Rotation) -> Result<(), Pu
     let path = rotations_file(home);
     let new = path.with_extension("rotated.new");
     let written = write_private(&new, text.as_bytes()).and_then(|()| fs::rename(&new, &path));
-    written.map_err(|source| PublicKeyError::Io { role: Role::Harness.as_str(), source })
+    written.map_err(|source| PublicKeyError::Io { role: KeyRole::Harness.as_str(), source })
 }
 
 /// Writes a file that only its owner may read, over one that is there.
@@ -192,7 +192,7 @@ fn write_private(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
 ///
 /// If there are none, they are locked, or the passphrase is missing or wrong.
 pub(crate) fn open_secrets(context: &Context, config: &Config) -> Result<SecretStore, Failure> {
-    let passphrase = passphrase(context, "Passphrase of this home's secrets: ")?;
+    let passphrase = ask_passphrase(context, "Passphrase of this home's secrets: ")?;
     Ok(SecretStore::open(&context.home.keys(), passphrase, &config.secrets)?)
 }
 
@@ -202,7 +202,7 @@ pub(crate) fn open_secrets(context: &Context, config: &Config) -> Result<SecretS
 ///
 /// As [`open_secrets`].
 pub(crate) fn open_approver_key(context: &Context, config: &Config) -> Result<ApproverStore, Failure> {
-    let passphrase = passphrase(context, "Passphrase of this home's approver key: ")?;
+    let passphrase = ask_passphrase(context, "Passphrase of this home's approver key: ")?;
     Ok(open_approver(&context.home.keys(), passphrase, &config.secrets)?)
 }
 
@@ -211,11 +211,11 @@ pub(crate) fn open_approver_key(context: &Context, config: &Config) -> Result<Ap
 /// # Errors
 ///
 /// If the folder cannot be read, or no person can be asked.
-pub(crate) fn passphrase(context: &Context, prompt: &str) -> Result<Option<SecretString>, Failure> {
+pub(crate) fn ask_passphrase(context: &Context, prompt: &str) -> Result<Option<SecretString>, Failure> {
     // The file of the backend says which kind of store this is; only one kind has a passphrase.
-    match recorded(&context.home.keys())? {
+    match recorded_backend(&context.home.keys())? {
         Some(Backend::Keyring | Backend::Plain) | None => Ok(None),
-        Some(Backend::Age) => match credential(context) {
+        Some(Backend::Age) => match passphrase_credential(context) {
             // A service manager hands the passphrase over; a person is asked only at a terminal.
             Some(passphrase) => Ok(Some(passphrase)),
             None if terminal::is_interactive() => terminal::prompt_hidden(prompt).map(Some),
@@ -225,9 +225,9 @@ pub(crate) fn passphrase(context: &Context, prompt: &str) -> Result<Option<Secre
 }
 
 /// A passphrase that systemd hands over.
-pub(crate) fn credential(context: &Context) -> Option<SecretString> {
+pub(crate) fn passphrase_credential(context: &Context) -> Option<SecretString> {
     use std::io::Read as _;
-    let path = context.env.path("CREDENTIALS_DIRECTORY")?.join(CREDENTIAL);
+    let path = context.env.path_of("CREDENTIALS_DIRECTORY")?.join(CREDENTIAL);
     let file = fs::File::open(path).ok()?;
     let mut text = zeroize::Zeroizing::new(String::new());
     // A line end is a habit of editors, not a part of the passphrase.
@@ -245,16 +245,19 @@ mod tests {
     #[test]
     fn public_keys_are_kept_newest_first_and_once() {
         let dir = tempfile::tempdir().expect("temp dir");
-        let home = Home::find(Some(dir.path()), &Env::default()).expect("found");
+        let home = Home::find_home(Some(dir.path()), &Env::default()).expect("found");
         fs::create_dir(home.keys()).expect("made");
-        assert!(matches!(public_keys(&home, Role::Root), Err(PublicKeyError::Missing { role: "root" })));
+        assert!(matches!(public_keys(&home, KeyRole::Root), Err(PublicKeyError::Missing { role: "root" })));
         let [old, new] = [1, 2].map(|seed| SigningKey::from_bytes(&[seed; 32]).verifying_key());
         for (key, added) in [(old, true), (old, false), (new, true)] {
-            assert_eq!(record_public(&home, Role::Root, &key).expect("written"), added);
+            assert_eq!(record_public(&home, KeyRole::Root, &key).expect("written"), added);
         }
-        assert_eq!(public_keys(&home, Role::Root).expect("reads"), [new, old]);
-        fs::write(public_file(&home, Role::Root), "nonsense\n").expect("written");
-        assert!(matches!(public_keys(&home, Role::Root), Err(PublicKeyError::Malformed { .. })));
-        assert!(record_public(&home, Role::Root, &old).is_err(), "what is not understood is not overwritten");
+        assert_eq!(public_keys(&home, KeyRole::Root).expect("reads"), [new, old]);
+        fs::write(public_file(&home, KeyRole::Root), "nonsense\n").expect("written");
+        assert!(matches!(public_keys(&home, KeyRole::Root), Err(PublicKeyError::Malformed { .. })));
+        assert!(
+            record_public(&home, KeyRole::Root, &old).is_err(),
+            "what is not understood is not overwritten"
+        );
     }
 }

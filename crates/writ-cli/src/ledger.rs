@@ -12,7 +12,7 @@ use writ_types::error::Exit;
 use crate::config::Config;
 use crate::context::Context;
 use crate::failure::Failure;
-use crate::keyring::{Role, public_keys, rotations};
+use crate::keyring::{KeyRole, public_keys, read_rotations};
 
 /// Opens the database to read it. It may be read while the engine runs.
 ///
@@ -21,8 +21,8 @@ use crate::keyring::{Role, public_keys, rotations};
 /// If there is none, or it cannot be read.
 pub(crate) fn open_to_read(context: &Context, config: &Config) -> Result<Store, Failure> {
     let path = config.database();
-    require(&path)?;
-    let keys = public_keys(&context.home, Role::Harness)?;
+    require_database(&path)?;
+    let keys = public_keys(&context.home, KeyRole::Harness)?;
     // The first key is the present one.
     let newest = keys.first().map(|key| *key.as_bytes()).unwrap_or_default();
     Ok(Store::open_read_only(&path, newest)?)
@@ -36,7 +36,7 @@ pub(crate) type Locks = [HomeLock; 2];
 /// # Errors
 ///
 /// If another process holds one of them.
-pub(crate) fn lock(context: &Context, config: &Config) -> Result<Locks, LockError> {
+pub(crate) fn take_locks(context: &Context, config: &Config) -> Result<Locks, LockError> {
     // Two locks, since two homes may name the same data folder.
     let beside = config.database().with_extension("db.lock");
     Ok([HomeLock::acquire(&context.home.lock())?, HomeLock::acquire(&beside)?])
@@ -52,8 +52,8 @@ pub(crate) fn open_to_write(
     config: &Config,
     harness: SigningKey,
 ) -> Result<(Locks, Store), Failure> {
-    let locks = lock(context, config)?;
-    let store = Store::open(&following(context, &config.database())?, Arc::new(harness))?;
+    let locks = take_locks(context, config)?;
+    let store = Store::open(&store_config(context, &config.database())?, Arc::new(harness))?;
     Ok((locks, store))
 }
 
@@ -62,12 +62,12 @@ pub(crate) fn open_to_write(
 /// # Errors
 ///
 /// If the file of rotations cannot be read.
-pub(crate) fn following(context: &Context, path: &Path) -> Result<StoreConfig, Failure> {
-    Ok(StoreConfig { rotations: rotations(&context.home)?, ..StoreConfig::new(path) })
+pub(crate) fn store_config(context: &Context, path: &Path) -> Result<StoreConfig, Failure> {
+    Ok(StoreConfig { rotations: read_rotations(&context.home)?, ..StoreConfig::new(path) })
 }
 
 /// A typed error where there is no database.
-pub(crate) fn require(path: &Path) -> Result<(), Failure> {
+pub(crate) fn require_database(path: &Path) -> Result<(), Failure> {
     if path.is_file() {
         return Ok(());
     }

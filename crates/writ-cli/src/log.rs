@@ -11,12 +11,12 @@ use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{Layer, fmt};
 use writ_inspect::redact::Redactor;
-use writ_telemetry::collect::Collector;
+use writ_telemetry::collect::SpanCollector;
 
 use crate::args::Global;
 use crate::config::LogConfig;
 use bystander::Bystander;
-use lines::Lines;
+use lines::LogLines;
 use rotate::Rotating;
 
 mod rotate;
@@ -29,7 +29,7 @@ mod lines;
 pub(crate) const FILE: &str = "writ.jsonl";
 
 /// Returns the level of the log on standard error.
-pub(crate) const fn level(global: &Global) -> LevelFilter {
+pub(crate) const fn stderr_level(global: &Global) -> LevelFilter {
     match (global.quiet, global.verbose) {
         (true, _) => LevelFilter::ERROR,
         (false, 0) => LevelFilter::WARN,
@@ -40,13 +40,13 @@ pub(crate) const fn level(global: &Global) -> LevelFilter {
 
 /// Logs to standard error. Libraries stay at `warn`: their debug output may hold what is private.
 pub(crate) fn to_stderr(level: LevelFilter) {
-    let layer = fmt::layer().with_writer(io::stderr).without_time().with_filter(ours(level));
+    let layer = fmt::layer().with_writer(io::stderr).without_time().with_filter(own_targets(level));
     // Fails only where a subscriber is set already, as by a test.
     let _set = tracing_subscriber::registry().with(layer).try_init();
 }
 
 /// Logs to standard error and, as JSON lines in UTC, to the engine's file; `spans` takes the spans of turns.
-/// Before the process ends, standard error must [end](Bystander::end).
+/// Before the process ends, standard error must [end](Bystander::end_writer).
 ///
 /// # Errors
 ///
@@ -56,17 +56,17 @@ pub(crate) fn to_file(
     folder: &Path,
     config: &LogConfig,
     run: String,
-    spans: Option<Collector>,
+    spans: Option<SpanCollector>,
     redactor: &Redactor,
 ) -> io::Result<Bystander> {
-    let file = Rotating::open(folder, FILE, config.max_bytes, config.keep)?;
+    let file = Rotating::open_log(folder, FILE, config.max_bytes, config.keep)?;
     let in_file = config.level.parse().unwrap_or(LevelFilter::INFO);
     // The file gets JSON at its own level, standard error plain lines at the level of the flags.
-    let json = Lines::new(file, run, redactor.clone()).with_filter(ours(in_file));
-    let bystander = Bystander::start(Masked { stream: io::stderr(), redactor: redactor.clone() });
+    let json = LogLines::new(file, run, redactor.clone()).with_filter(own_targets(in_file));
+    let bystander = Bystander::start_writer(Masked { stream: io::stderr(), redactor: redactor.clone() });
     let plain = fmt::layer().with_writer(bystander.clone()).without_time();
-    let plain = plain.with_ansi(io::stderr().is_terminal()).with_filter(ours(level));
-    let spans = spans.map(Collector::layer);
+    let plain = plain.with_ansi(io::stderr().is_terminal()).with_filter(own_targets(level));
+    let spans = spans.map(SpanCollector::layer);
     let _set = tracing_subscriber::registry().with(json).with(plain).with(spans).try_init();
     Ok(bystander)
 }
@@ -81,7 +81,7 @@ impl<S: io::Write> io::Write for Masked<S> {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         // Masked as text: a log line is always UTF-8 by then.
         let text = String::from_utf8_lossy(line);
-        self.stream.write_all(self.redactor.mask(&text).as_bytes())?;
+        self.stream.write_all(self.redactor.mask_text(&text).as_bytes())?;
         Ok(line.len())
     }
 
@@ -90,7 +90,7 @@ impl<S: io::Write> io::Write for Masked<S> {
     }
 }
 
-fn ours(level: LevelFilter) -> Targets {
+fn own_targets(level: LevelFilter) -> Targets {
     // Libraries may log URLs and headers below warnings.
     let libraries = level.min(LevelFilter::WARN);
     Targets::new().with_default(libraries).with_target("writ", level)
@@ -108,9 +108,9 @@ mod tests {
     /// What is left of numbered lines, oldest first, and in how many files.
     fn logged(keep: u32) -> (Vec<u64>, usize) {
         let dir = tempfile::tempdir().expect("temp dir");
-        let file = Rotating::open(dir.path(), FILE, MAX_BYTES, keep).expect("opens");
+        let file = Rotating::open_log(dir.path(), FILE, MAX_BYTES, keep).expect("opens");
         let subscriber =
-            tracing_subscriber::registry().with(Lines::new(file, "run".to_owned(), Redactor::default()));
+            tracing_subscriber::registry().with(LogLines::new(file, "run".to_owned(), Redactor::default()));
         tracing::subscriber::with_default(subscriber, || {
             for number in 0..LINES {
                 tracing::warn!(number, text = "a\nb \"c\" \u{1b}[2J", "something of several\nlines");

@@ -69,8 +69,9 @@ fn main() -> ExitCode {
     if !matches!(cli.command, Command::Start(_)) {
         // The demo's own lines say what happened; the engine in it logs nothing but errors beside them.
         let quiet = matches!(cli.command, Command::Demo(_)) && !verbose;
-        log::to_stderr(if quiet { LevelFilter::ERROR } else { log::level(&cli.global) });
+        log::to_stderr(if quiet { LevelFilter::ERROR } else { log::stderr_level(&cli.global) });
     }
-    let result = Context::new(&cli.global, Env::read()).and_then(|context| cmd::run(context, cli));
-    failure::conclude(result, json, verbose)
+    let result =
+        Context::new(&cli.global, Env::read_process()).and_then(|context| cmd::run_command(context, cli));
+    failure::finish_process(result, json, verbose)
 }

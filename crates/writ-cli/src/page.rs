@@ -9,19 +9,19 @@ use writ_secrets::store::SecretStore;
 use writ_types::credential::{CredentialRef, Reference};
 use writ_types::error::{Exit, Report, ToReport as _};
 
-use crate::client::Client;
+use crate::client::EngineClient;
 use crate::clock;
 use crate::config::Config;
 use crate::context::Context;
 use crate::failure::Failure;
-use crate::wiring::Credentials;
+use crate::wiring::CredentialSources;
 
 /// Takes secrets in that the API is given.
-struct Intake(Arc<SecretStore>);
+struct SecretWriter(Arc<SecretStore>);
 
-impl SecretIntake for Intake {
+impl SecretIntake for SecretWriter {
     fn store(&self, name: &Reference, value: SecretString) -> Result<(), Report> {
-        self.0.set(name, value).map_err(|error| error.report())
+        self.0.set_secret(name, value).map_err(|error| error.report())
     }
 }
 
@@ -30,22 +30,26 @@ impl SecretIntake for Intake {
 /// # Errors
 ///
 /// If it may not or cannot listen.
-pub(crate) fn bind(context: &Context, config: &Config, credentials: &Credentials) -> Result<Http, Failure> {
+pub(crate) fn bind_server(
+    context: &Context,
+    config: &Config,
+    credentials: &CredentialSources,
+) -> Result<Http, Failure> {
     // Without a token the page is served to this machine alone, which the binding checks.
     let token = match &config.server.auth_token {
         None => None,
-        Some(reference) => Some(token(credentials, reference)?),
+        Some(reference) => Some(read_token(credentials, reference)?),
     };
     Ok(Http::bind(http::Parts {
         config: config.server.clone(),
         runtime: context.home.runtime(),
         token,
-        secrets: Some(Arc::new(Intake(Arc::clone(&credentials.secrets)))),
+        secrets: Some(Arc::new(SecretWriter(Arc::clone(&credentials.secrets)))),
     })?)
 }
 
-fn token(credentials: &Credentials, reference: &CredentialRef) -> Result<SecretString, Failure> {
-    credentials.value(reference).map_err(|error| {
+fn read_token(credentials: &CredentialSources, reference: &CredentialRef) -> Result<SecretString, Failure> {
+    credentials.credential_value(reference).map_err(|error| {
         let text = format!("the token of server.auth_token: {error}");
         let hint = "store it with `writ secrets set NAME`, or set the environment variable";
         Failure::new(Exit::Config, "server.no_token", text, hint)
@@ -57,8 +61,8 @@ fn token(credentials: &Credentials, reference: &CredentialRef) -> Result<SecretS
 /// # Errors
 ///
 /// If it cannot be stored.
-pub(crate) fn link(context: &Context, host: IpAddr, port: u16) -> Result<String, Failure> {
-    let code = link::mint(&context.home.runtime(), clock::now()).map_err(|error| {
+pub(crate) fn create_link(context: &Context, host: IpAddr, port: u16) -> Result<String, Failure> {
+    let code = link::mint_link(&context.home.runtime(), clock::now()).map_err(|error| {
         let text = format!("a link to the page cannot be stored: {error}");
         Failure::new(Exit::Blocked, "server.link", text, "check the home's folder 'runtime'")
     })?;
@@ -78,9 +82,9 @@ pub(crate) fn link(context: &Context, host: IpAddr, port: u16) -> Result<String,
 /// # Errors
 ///
 /// If none does.
-pub(crate) async fn served(context: &Context) -> Result<(u16, Client), Failure> {
+pub(crate) async fn find_served(context: &Context) -> Result<(u16, EngineClient), Failure> {
     // A socket without a port belongs to an engine that serves no page.
-    if let Some(client) = Client::connect(context).await?
+    if let Some(client) = EngineClient::connect(context).await?
         && let Some(port) = http::running_port(&context.home.runtime())
     {
         return Ok((port, client));

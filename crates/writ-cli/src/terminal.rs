@@ -21,7 +21,7 @@ pub(crate) fn is_interactive() -> bool {
 }
 
 /// Asks a question that is answered with y or n; anything but yes is no.
-pub(crate) fn confirm(question: &str) -> Result<bool, Failure> {
+pub(crate) fn confirm_yes(question: &str) -> Result<bool, Failure> {
     if !is_interactive() {
         return Err(Failure::new(
             Exit::Usage,
@@ -31,10 +31,12 @@ pub(crate) fn confirm(question: &str) -> Result<bool, Failure> {
         ));
     }
     let mut err = io::stderr().lock();
-    write!(err, "{question} [y/N] ").and_then(|()| err.flush()).map_err(|error| Failure::output(&error))?;
+    write!(err, "{question} [y/N] ")
+        .and_then(|()| err.flush())
+        .map_err(|error| Failure::output_error(&error))?;
     let mut answer = String::new();
     let read = io::stdin().lock().take(MAX_ANSWER_BYTES).read_line(&mut answer);
-    read.map_err(|error| Failure::bug("reading the answer", error))?;
+    read.map_err(|error| Failure::internal_error("reading the answer", error))?;
     Ok(matches!(answer.trim().to_lowercase().as_str(), "y" | "yes"))
 }
 
@@ -49,7 +51,7 @@ pub(crate) fn read_value(prompt: &str) -> Result<SecretString, Failure> {
     let mut bytes = Zeroizing::new(Vec::with_capacity(limit));
     let most = u64::try_from(limit).unwrap_or(u64::MAX);
     let read = io::stdin().lock().take(most).read_to_end(&mut bytes);
-    read.map_err(|error| Failure::bug("reading the value", error))?;
+    read.map_err(|error| Failure::internal_error("reading the value", error))?;
     let text = str::from_utf8(&bytes).map_err(|_| {
         Failure::new(
             Exit::Usage,
@@ -81,12 +83,12 @@ pub(crate) struct Settings(Option<Termios>);
 
 impl Settings {
     /// Remembers the terminal's settings.
-    pub(crate) fn remember() -> Self {
+    pub(crate) fn save_settings() -> Self {
         Self(tcgetattr(io::stdin().as_fd()).ok())
     }
 
     /// Puts them back.
-    pub(crate) fn restore(&self) {
+    pub(crate) fn restore_settings(&self) {
         if let Some(settings) = &self.0 {
             // A closed terminal needs no settings.
             let _restored = tcsetattr(io::stdin().as_fd(), SetArg::TCSANOW, settings);

@@ -26,13 +26,13 @@ use writ_runtime::keys::EngineKeys;
 use writ_runtime::servers::SERVER_IDLE;
 use writ_runtime::services::Parts;
 use writ_sandbox::Sandbox;
-use writ_search::{Search, SearchKeys};
+use writ_search::{SearchClient, SearchKeys};
 use writ_secrets::store::{EngineKey, SecretStore};
 use writ_store::config::StoreConfig;
 use writ_store::store::Store;
 use writ_telemetry::collect::Collected;
 use writ_telemetry::export::{END_LIMIT, Exporter};
-use writ_telemetry::otlp::{self, Resource};
+use writ_telemetry::otlp::{self, TraceSource};
 use writ_tools::registry::Registry;
 use writ_types::credential::CredentialRef;
 use writ_types::error::Exit;
@@ -53,8 +53,8 @@ pub(crate) mod credentials;
 
 mod vault;
 
-pub(crate) use credentials::Credentials;
-use credentials::{Known, variables};
+pub(crate) use credentials::CredentialSources;
+use credentials::{KnownSecrets, variable_names};
 
 /// The description of the agent and its work for the model.
 const CONSTITUTION: &str = include_str!("constitution.md");
@@ -79,7 +79,7 @@ pub(crate) struct Wired {
 /// # Errors
 ///
 /// If the helper cannot be started.
-pub(crate) fn sandbox(config: &Config) -> Result<Sandbox, Failure> {
+pub(crate) fn build_sandbox(config: &Config) -> Result<Sandbox, Failure> {
     Ok(Sandbox::start(config.sandbox.clone())?)
 }
 
@@ -91,14 +91,14 @@ pub(crate) struct Traces {
 }
 
 impl Traces {
-    fn begin(exporter: Exporter, collected: Collected) -> Self {
+    fn begin_export(exporter: Exporter, collected: Collected) -> Self {
         let stop = CancellationToken::new();
-        let task = tokio::spawn(exporter.run(collected, stop.clone()));
+        let task = tokio::spawn(exporter.run_export(collected, stop.clone()));
         Self { stop, task }
     }
 
     /// Delivers the remaining spans, and ends; the time for this is bounded.
-    pub(crate) async fn end(self) {
+    pub(crate) async fn end_export(self) {
         // Twice the limit: one delivery may be under way when the stop is noticed.
         self.stop.cancel();
         let limit = END_LIMIT.saturating_mul(2);
@@ -113,11 +113,11 @@ impl Traces {
 /// # Errors
 ///
 /// If the credential of the collector is missing, or there is no way out.
-fn exporter(
+fn build_exporter(
     config: &Config,
-    credentials: &Arc<Credentials>,
+    credentials: &Arc<CredentialSources>,
     egress: &Arc<Egress>,
-    resource: Resource,
+    resource: TraceSource,
 ) -> Result<Option<Exporter>, Failure> {
     // No endpoint, no exporter: nothing is collected.
     let Some(base) = &config.telemetry.otlp_endpoint else { return Ok(None) };
@@ -127,13 +127,13 @@ fn exporter(
             let hint = "set it, or leave telemetry.otlp_token out";
             Some(
                 credentials
-                    .value(key)
+                    .credential_value(key)
                     .map_err(|error| wrong(format!("telemetry.otlp_token: {error}"), hint))?,
             )
         }
         None => None,
     };
-    let endpoint = Endpoint::below(base, otlp::PATH).map_err(|error| {
+    let endpoint = Endpoint::path_below(base, otlp::PATH).map_err(|error| {
         let hint = "give the address of a collector, such as http://localhost:4318";
         wrong(format!("telemetry.otlp_endpoint: {error}"), hint)
     })?;
@@ -150,7 +150,7 @@ fn exporter(
 /// # Errors
 ///
 /// If another engine runs, or any part cannot be made; nothing is left running then.
-pub(crate) async fn engine(
+pub(crate) async fn build_engine(
     context: &Context,
     config: &Config,
     sandbox: Sandbox,
@@ -159,68 +159,70 @@ pub(crate) async fn engine(
     redactor: Redactor,
 ) -> Result<Wired, Failure> {
     // The locks come first: everything below may change the home.
-    let locks = ledger::lock(context, config)?;
+    let locks = ledger::take_locks(context, config)?;
     // A home that was set up has a database: a new one in its place would forget that there ever was another.
-    ledger::require(&config.database())?;
+    ledger::require_database(&config.database())?;
     let secrets = Arc::new(keyring::open_secrets(context, config)?);
     let egress = way_out(context, config, &secrets)?;
-    let credentials = Credentials::gather(context, config, Arc::clone(&secrets), &egress).await?;
+    let credentials =
+        CredentialSources::gather_sources(context, config, Arc::clone(&secrets), &egress).await?;
     // Before anything is recovered: an address that cannot be had ends the start.
-    let http = if serves { Some(page::bind(context, config, &credentials)?) } else { None };
+    let http = if serves { Some(page::bind_server(context, config, &credentials)?) } else { None };
     // The root key is needed for a moment only, to mint the keys of this run.
     let (root, harness) = (secrets.signing_key(EngineKey::Root)?, secrets.signing_key(EngineKey::Harness)?);
     let store = Store::open(&store_config(context, config)?, Arc::new(harness.clone()))?;
     let rules = policies::load_trying(&context.home)?;
-    let runtime = runtime(context, config, &store)?;
+    let runtime = runtime_config(context, config, &store)?;
     let (collected, run) = telling.unzip();
-    let resource = Resource {
+    let resource = TraceSource {
         version: env!("CARGO_PKG_VERSION"),
         run: run.map(|run| run.to_string()).unwrap_or_default(),
         installation: runtime.installation.to_string(),
     };
-    let exporter = exporter(config, &credentials, &egress, resource)?;
+    let exporter = build_exporter(config, &credentials, &egress, resource)?;
     let clock = Arc::new(SystemClock);
     // Never earlier than the ledger's last entry, even if the clock was set back.
     let keys = EngineKeys::mint(&runtime, &rules, &root, harness, clock.now().max(store.not_before()?))?;
     drop(root);
-    let search = search(config, &credentials, &egress).await?;
-    let known = Known::of(config, &credentials);
+    let search = build_search(config, &credentials, &egress).await?;
+    let known = KnownSecrets::of_config(config, &credentials);
     let servers = Arc::new(OwnServers { home: context.home.clone(), secrets: Arc::clone(&secrets) });
     // Before anyone can connect: a waiting client then gets the error, not a closed connection.
-    writ_runtime::servers::check(servers.as_ref(), &Registry::core())
+    writ_runtime::servers::check(servers.as_ref(), &Registry::core_tools())
         .map_err(|report| Failure::Report(Box::new(report)))?;
     let parts = Parts {
         secrets: Arc::new(known),
         redactor,
-        models: models(config, credentials, Arc::clone(&egress)).await?,
+        models: build_models(config, credentials, Arc::clone(&egress)).await?,
         search,
         egress,
         config: runtime,
         clock,
         store,
         rules,
-        files: Arc::new(policies::Files { home: context.home.clone() }),
+        files: Arc::new(policies::ProjectRuleFiles { home: context.home.clone() }),
         gates: config.gate_set()?,
-        tools: Registry::core(),
+        tools: Registry::core_tools(),
         servers,
         sandbox,
         keys,
     };
     // Bound before the engine starts, opened after: clients wait instead of failing.
     let control = Control::bind(&context.home.socket())?;
-    let traces = exporter.zip(collected).map(|(exporter, collected)| Traces::begin(exporter, collected));
+    let traces =
+        exporter.zip(collected).map(|(exporter, collected)| Traces::begin_export(exporter, collected));
     let engine = Engine::start(parts).await?;
-    let control = control.open()?;
+    let control = control.open_socket()?;
     Ok(Wired { engine, control, http, locks, traces })
 }
 
 /// Returns the runtime's part of the configuration.
-fn runtime(context: &Context, config: &Config, store: &Store) -> Result<RuntimeConfig, Failure> {
+fn runtime_config(context: &Context, config: &Config, store: &Store) -> Result<RuntimeConfig, Failure> {
     Ok(RuntimeConfig {
         agent: config.general.agent.clone(),
         installation: store.installation(),
         epoch: store.epoch()?,
-        posture: config.posture(),
+        posture: config.describe_posture(),
         home_uid: nix::unistd::getuid().as_raw(),
         overlays: config.overlays(),
         sent: config.sent(),
@@ -235,7 +237,7 @@ fn runtime(context: &Context, config: &Config, store: &Store) -> Result<RuntimeC
         time_zone: config.time_zone.clone().unwrap_or(TimeZone::UTC),
         system: system_texts(context),
         max_chronicle_entries: config.general.rehydration.max_chronicle_entries,
-        egress: config.egress.scope(&config.models),
+        egress: config.egress.egress_scope(&config.models),
         proxy: config.egress.proxy.clone(),
         credentials: config.egress.credentials.clone(),
         timeouts: config.timeouts.clone(),
@@ -249,10 +251,10 @@ fn runtime(context: &Context, config: &Config, store: &Store) -> Result<RuntimeC
 
 #[cfg(debug_assertions)]
 fn store_config(context: &Context, config: &Config) -> Result<StoreConfig, Failure> {
-    let mut store = ledger::following(context, &config.database())?;
+    let mut store = ledger::store_config(context, &config.database())?;
     // For tests that end the process at either side of a commit.
-    store.kill_point = context.env.text("WRIT_KILL_POINT").and_then(|point| point.parse().ok());
-    store.max_pages = context.env.text("WRIT_MAX_PAGES").and_then(|pages| pages.parse().ok());
+    store.kill_point = context.env.text_of("WRIT_KILL_POINT").and_then(|point| point.parse().ok());
+    store.max_pages = context.env.text_of("WRIT_MAX_PAGES").and_then(|pages| pages.parse().ok());
     Ok(store)
 }
 
@@ -265,7 +267,7 @@ fn store_config(context: &Context, config: &Config) -> Result<StoreConfig, Failu
 #[cfg(debug_assertions)]
 fn server_idle(context: &Context) -> Duration {
     // For tests that wait for the end of one.
-    let wanted = context.env.text("WRIT_MCP_IDLE_MS").and_then(|ms| ms.parse().ok());
+    let wanted = context.env.text_of("WRIT_MCP_IDLE_MS").and_then(|ms| ms.parse().ok());
     wanted.map_or(SERVER_IDLE, Duration::from_millis)
 }
 
@@ -284,10 +286,10 @@ fn wants_models(config: &Config) -> bool {
 /// The way out for everything that the engine itself sends.
 fn way_out(context: &Context, config: &Config, secrets: &SecretStore) -> Result<Arc<Egress>, Failure> {
     // Sockets of an engine that was killed are removed first.
-    sweep(&context.home.runtime());
+    remove_old_folders(&context.home.runtime());
     let password = |reference: &CredentialRef| credentials::proxy_password(reference, secrets, &context.env);
-    let routes = config.network.routes(&context.env, password)?;
-    let trusted = config.network.trusted(&context.env)?;
+    let routes = config.network.build_routes(&context.env, password)?;
+    let trusted = config.network.trusted_authorities(&context.env)?;
     let egress = Egress::new(&config.egress.limits, &context.home.runtime())?;
     let egress = egress.with_network(routes, trusted.added, &trusted.system)?;
     if config.egress.credentials.is_empty() {
@@ -298,16 +300,16 @@ fn way_out(context: &Context, config: &Config, secrets: &SecretStore) -> Result<
 }
 
 /// The models, if any is configured, or else found.
-async fn models(
+async fn build_models(
     config: &Config,
-    credentials: Arc<Credentials>,
+    credentials: Arc<CredentialSources>,
     egress: Arc<Egress>,
 ) -> Result<Option<Models>, Failure> {
     if !wants_models(config) {
         return Ok(None);
     }
     let mut config = config.models.clone();
-    let found = detect::detect(&config, credentials.as_ref(), &egress).await;
+    let found = detect::detect_model(&config, credentials.as_ref(), &egress).await;
     if let Some(found) = &found {
         tracing::info!("no model is configured; found {found}");
         found.put_into(&mut config);
@@ -320,13 +322,13 @@ async fn models(
 }
 
 /// Creates the search provider, if one is configured. A provider without its key ends the start.
-async fn search(
+async fn build_search(
     config: &Config,
-    credentials: &Arc<Credentials>,
+    credentials: &Arc<CredentialSources>,
     egress: &Arc<Egress>,
-) -> Result<Option<Search>, Failure> {
-    let keys: Arc<dyn SearchKeys> = Arc::<Credentials>::clone(credentials);
-    let found = Search::new(&config.search, keys, Arc::clone(egress))?;
+) -> Result<Option<SearchClient>, Failure> {
+    let keys: Arc<dyn SearchKeys> = Arc::<CredentialSources>::clone(credentials);
+    let found = SearchClient::new(&config.search, keys, Arc::clone(egress))?;
     // Checked at the start: a missing key would otherwise surface in the middle of a turn.
     if let Some(search) = &found
         && let Err(error) = search.check_key().await
@@ -343,7 +345,7 @@ async fn search(
 }
 
 /// Removes the socket folders that an engine left behind which was killed. The caller holds the home's lock.
-fn sweep(runtime: &Path) {
+fn remove_old_folders(runtime: &Path) {
     let Ok(entries) = std::fs::read_dir(runtime) else { return };
     for entry in entries.flatten() {
         if entry.file_name().to_string_lossy().starts_with("out-") {
@@ -363,7 +365,7 @@ fn system_texts(context: &Context) -> Vec<SystemText> {
         label: owner.clone(),
     }];
     // The texts that `init` wrote say nothing yet, so they take no room in the prompt.
-    let said = |path: &Path, at_first: &str| notes(path).filter(|text| text != at_first.trim());
+    let said = |path: &Path, at_first: &str| load_notes(path).filter(|text| text != at_first.trim());
     if let Some(rules) = said(&context.home.rules_file(), home::RULES) {
         texts.push(SystemText { source: SystemSource::Rules, text: rules, label: owner.clone() });
     }
@@ -384,7 +386,7 @@ enum NotesError {
 }
 
 /// The text of a file, if there is one. What cannot be read is left out, and the log says so.
-fn notes(path: &Path) -> Option<String> {
+fn load_notes(path: &Path) -> Option<String> {
     match read_notes(path) {
         Ok(text) => (!text.trim().is_empty()).then(|| text.trim().to_owned()),
         Err(NotesError::Unreadable(error)) if error.kind() == std::io::ErrorKind::NotFound => None,
@@ -423,12 +425,15 @@ pub(crate) fn engine_environment(context: &Context, config: &Config) -> BTreeMap
     .map(str::to_owned)
     .to_vec();
     names.extend(network::VARIABLES.map(str::to_owned));
-    names.extend(variables(config));
+    names.extend(variable_names(config));
     if detect::is_wanted(&config.models) {
         names.extend(detect::key_variables().map(str::to_owned));
     }
     names.extend(context.env.with_prefix("WRIT_").into_iter().map(|(name, _)| name.to_owned()));
-    names.into_iter().filter_map(|name| Some((name.clone(), context.env.text(&name)?.to_owned()))).collect()
+    names
+        .into_iter()
+        .filter_map(|name| Some((name.clone(), context.env.text_of(&name)?.to_owned())))
+        .collect()
 }
 
 #[cfg(test)]
@@ -446,11 +451,11 @@ mod tests {
         std::fs::write(&file, " Be brief.\n").expect("written");
         let (sent, read) = std::sync::mpsc::sync_channel(1);
         let path = pipe.clone();
-        std::thread::spawn(move || sent.send(notes(&path)));
+        std::thread::spawn(move || sent.send(load_notes(&path)));
         assert_eq!(read.recv_timeout(PATIENCE), Ok(None), "reading it ends");
         assert!(matches!(read_notes(&pipe), Err(NotesError::NotAFile)));
         assert!(matches!(read_notes(dir.path()), Err(NotesError::NotAFile)));
-        assert_eq!(notes(&file).as_deref(), Some("Be brief."));
-        assert_eq!(notes(&dir.path().join("none")), None);
+        assert_eq!(load_notes(&file).as_deref(), Some("Be brief."));
+        assert_eq!(load_notes(&dir.path().join("none")), None);
     }
 }

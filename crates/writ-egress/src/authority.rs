@@ -58,7 +58,7 @@ impl ToReport for AuthorityError {
             Self::Certificate(_) => (Exit::Bug, "authority.certificate"),
             Self::Tls(_) => (Exit::Bug, "authority.tls"),
         };
-        Report::new(exit, code, self.to_string()).hint(match self {
+        Report::new(exit, code, self.to_string()).with_hint(match self {
             Self::Key => "Restore the folder of keys, or take [[egress.credentials]] out.",
             Self::Certificate(_) | Self::Tls(_) => "Take [[egress.credentials]] out, and report it.",
         })
@@ -107,7 +107,8 @@ impl Authority {
     pub(crate) fn new(key: &SecretString, client: &ClientConfig) -> Result<Self, AuthorityError> {
         let der = Zeroizing::new(hex::decode(key.expose_secret()).map_err(|_| AuthorityError::Key)?);
         let key = KeyPair::try_from(der.as_slice()).map_err(|_| AuthorityError::Key)?;
-        let mut params = params(Vec::new(), "Writ of this machine").map_err(AuthorityError::Certificate)?;
+        let mut params =
+            certificate_params(Vec::new(), "Writ of this machine").map_err(AuthorityError::Certificate)?;
         // It can sign servers and no further authorities.
         params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
@@ -126,30 +127,31 @@ impl Authority {
     }
 
     /// Its certificate, which sandboxes are to trust, in PEM.
-    pub fn certificate(&self) -> String {
+    pub fn certificate_pem(&self) -> String {
         to_pem(&self.certificate)
     }
 
     /// Returns the placeholder of a credential in one session: the same after each start, so that a program's
     /// settings stay valid, and different from that of every other session.
-    pub fn placeholder(&self, session: &str, name: &str) -> String {
+    pub fn placeholder_of(&self, session: &str, name: &str) -> String {
         // The zero bytes keep session and name apart: no two pairs give the same bytes.
         let parts: [&[u8]; 5] =
             [b"writ placeholder\0", &self.seed, session.as_bytes(), b"\0", name.as_bytes()];
-        let digest = Digest::of(&Zeroizing::new(parts.concat())).to_string();
+        let digest = Digest::of_bytes(&Zeroizing::new(parts.concat())).to_string();
         let digits: String = digest.chars().take(PLACEHOLDER_DIGITS).collect();
         format!("{PLACEHOLDER}{name}_{digits}")
     }
 
     /// Speaks as a host to a program.
-    pub(crate) fn acceptor(&self, host: &Host) -> Result<TlsAcceptor, AuthorityError> {
+    pub(crate) fn acceptor_for(&self, host: &Host) -> Result<TlsAcceptor, AuthorityError> {
         // One certificate for each host, signed when a program first connects to it.
         let mut servers = self.servers.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(server) = servers.get(host) {
             return Ok(server.clone());
         }
         let name = host.to_resolvable();
-        let mut params = params(vec![name.clone()], &name).map_err(AuthorityError::Certificate)?;
+        let mut params =
+            certificate_params(vec![name.clone()], &name).map_err(AuthorityError::Certificate)?;
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
         params.use_authority_key_identifier_extension = true;
         let certificate = params.signed_by(&self.leaf, &self.issuer).map_err(AuthorityError::Certificate)?;
@@ -169,13 +171,13 @@ impl Authority {
     }
 
     /// Returns the connector to the host itself, which must have a valid certificate of its own.
-    pub(crate) const fn upstream(&self) -> &TlsConnector {
+    pub(crate) const fn upstream_connector(&self) -> &TlsConnector {
         &self.upstream
     }
 }
 
 /// Returns the parameters that all our certificates share.
-fn params(names: Vec<String>, subject: &str) -> Result<CertificateParams, rcgen::Error> {
+fn certificate_params(names: Vec<String>, subject: &str) -> Result<CertificateParams, rcgen::Error> {
     let mut params = CertificateParams::new(names)?;
     // A common name has at most 64 characters.
     params.distinguished_name.push(DnType::CommonName, subject.chars().take(64).collect::<String>());
@@ -201,14 +203,14 @@ mod tests {
     fn a_placeholder_is_of_one_session_and_the_same_after_each_start() {
         let key = Authority::generate_key().expect("a key");
         let start = || Authority::new(&key, &client()).expect("an authority");
-        let one = start().placeholder("session-1", "git");
-        assert_eq!(one, start().placeholder("session-1", "git"));
+        let one = start().placeholder_of("session-1", "git");
+        assert_eq!(one, start().placeholder_of("session-1", "git"));
         assert!(one.starts_with("writ_placeholder_git_") && one.len() == 53, "{one}");
         let other = Authority::new(&Authority::generate_key().expect("a key"), &client()).expect("another");
         for else_one in [
-            start().placeholder("session-2", "git"),
-            start().placeholder("session-1", "api"),
-            other.placeholder("session-1", "git"),
+            start().placeholder_of("session-2", "git"),
+            start().placeholder_of("session-1", "api"),
+            other.placeholder_of("session-1", "git"),
         ] {
             assert_ne!(one, else_one);
         }

@@ -28,7 +28,7 @@ pub trait Resolver: fmt::Debug + Send + Sync {
     /// # Errors
     ///
     /// If the name has none, or they cannot be found out.
-    fn resolve<'a>(&'a self, name: &'a str, port: u16) -> Later<'a, io::Result<Vec<IpAddr>>>;
+    fn resolve_name<'a>(&'a self, name: &'a str, port: u16) -> Later<'a, io::Result<Vec<IpAddr>>>;
 }
 
 pub use crate::resolve::SystemResolver;
@@ -38,7 +38,7 @@ pub use crate::resolve::SystemResolver;
 pub(crate) type Stream = tokio::net::TcpStream;
 
 /// Connects to the first address that accepts. No other address is ever connected to.
-pub(crate) async fn dial(addresses: &[SocketAddr]) -> io::Result<Stream> {
+pub(crate) async fn dial_addresses(addresses: &[SocketAddr]) -> io::Result<Stream> {
     let mut last = io::Error::new(io::ErrorKind::AddrNotAvailable, "no address");
     for address in addresses {
         match Stream::connect(address).await {
@@ -57,7 +57,7 @@ pub(crate) async fn dial(addresses: &[SocketAddr]) -> io::Result<Stream> {
 
 /// A judged target: the addresses that may be connected to, and the rule that allows it.
 #[derive(Clone, Debug)]
-pub(crate) struct Judged {
+pub(crate) struct JudgedTarget {
     pub(crate) addresses: Vec<SocketAddr>,
     /// The proxy that it is reached through, by name; the addresses are not connected to then.
     pub(crate) proxy: Option<Arc<Upstream>>,
@@ -95,7 +95,7 @@ pub(crate) async fn judge_name(
     match judge_connection(scope, target, None) {
         Judgement::Allow { rule } => Ok(rule),
         Judgement::Deny { reason, rule } => Err(Refusal::Denied { rule, reason }),
-        Judgement::Ask { host, port } => match gatekeeper.ask(target).await {
+        Judgement::Ask { host, port } => match gatekeeper.ask_person(target).await {
             Ok(ask) => Err(Refusal::Asked { host: host.to_string(), port, ask }),
             Err(why) => Err(Refusal::NotAsked { host: host.to_string(), why: why.0 }),
         },
@@ -112,17 +112,17 @@ pub(crate) async fn judge_addresses(
     routes: &Routes,
     scope: &EgressScope,
     (target, secure, rule): (&Target, bool, Rule),
-) -> Result<Judged, Refusal> {
+) -> Result<JudgedTarget, Refusal> {
     let unresolved = |why: String| Refusal::Unresolved { host: target.host.to_string(), why };
     // The owner's own addresses of a host replace those of its name servers.
     let pinned = scope.pinned(&target.host);
     let host = target.host.to_string();
     let proxy = routes.proxy_for(&host, target.port, secure).filter(|_| pinned.is_empty()).cloned();
     let is_left_to_proxy = proxy.is_some() && routes.unchecked_names;
-    let mut found = match (pinned.is_empty(), target.host.literal(), target.host.name()) {
+    let mut found = match (pinned.is_empty(), target.host.literal_address(), target.host.domain_name()) {
         (false, _, _) => pinned,
         (true, Some(address), _) => vec![address],
-        (true, None, Some(name)) => match resolver.resolve(name, target.port).await {
+        (true, None, Some(name)) => match resolver.resolve_name(name, target.port).await {
             Ok(found) => found,
             Err(_) if is_left_to_proxy => Vec::new(),
             Err(why) if proxy.is_some() => {
@@ -146,12 +146,12 @@ pub(crate) async fn judge_addresses(
     }
     // An address of IPv4 inside IPv6 was judged as the former, and is dialled as that.
     let addresses = found.into_iter().map(|address| SocketAddr::new(address.to_canonical(), target.port));
-    Ok(Judged { addresses: addresses.collect(), proxy, rule })
+    Ok(JudgedTarget { addresses: addresses.collect(), proxy, rule })
 }
 
 /// Connects to a target with a judged name: looks it up, judges its addresses, and dials those, or the proxy
 /// of the owner's network.
-pub(crate) async fn reach(
+pub(crate) async fn connect_judged(
     resolver: &Arc<dyn Resolver>,
     routes: &Routes,
     scope: &EgressScope,
@@ -174,7 +174,7 @@ pub(crate) async fn reach(
             };
         }
         let unreachable = |why: io::Error| Refusal::Unreachable { host: host(), why: why.to_string() };
-        let stream = dial(&judged.addresses).await.map_err(unreachable)?;
+        let stream = dial_addresses(&judged.addresses).await.map_err(unreachable)?;
         // The record has the address that answered, not the first of the list.
         let address = stream.peer_addr().map_err(unreachable)?;
         Ok(Reached { stream, address: Some(address.ip()), proxy: None })

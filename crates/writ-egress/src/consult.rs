@@ -25,26 +25,26 @@ pub struct Question {
 }
 
 /// The answer.
-pub struct Consulted {
+pub struct ConsultAnswer {
     /// The HTTP status.
     pub status: u16,
     /// The body, in memory that is wiped.
     pub body: Zeroizing<Vec<u8>>,
 }
 
-impl std::fmt::Debug for Consulted {
+impl std::fmt::Debug for ConsultAnswer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Consulted").field("status", &self.status).finish_non_exhaustive()
     }
 }
 
-/// Sends a question, as [`Egress::consult`] says.
+/// Sends a question, as [`Egress::send_question`] says.
 pub(crate) async fn send_question(
     egress: &Egress,
     at: &Endpoint,
     question: Question,
     limit: Duration,
-) -> Result<Consulted, DeliverError> {
+) -> Result<ConsultAnswer, DeliverError> {
     let mut headers = Vec::new();
     for (name, value) in &question.headers {
         let value = HeaderValue::from_str(value.expose_secret());
@@ -52,7 +52,7 @@ pub(crate) async fn send_question(
         value.set_sensitive(true);
         headers.push((*name, value));
     }
-    let (url, host) = at.parts();
+    let (url, host) = at.request_parts();
     let way = Way { host, place: Place::Named };
     let limits = Limits {
         connect: limit,
@@ -60,7 +60,7 @@ pub(crate) async fn send_question(
         received: MAX_ANSWER_BYTES,
         connections: MAX_CONNECTIONS,
     };
-    let asking = egress.lend(way, limits, async move |lent| {
+    let asking = egress.lend_client(way, limits, async move |lent| {
         let mut request = match question.body {
             Some(body) => lent.client.post(url).header(CONTENT_TYPE, "application/json").body(body.to_vec()),
             None => lent.client.get(url),
@@ -70,7 +70,10 @@ pub(crate) async fn send_question(
         }
         let answer = request.send().await?;
         let status = answer.status().as_u16();
-        Ok::<_, reqwest::Error>(Consulted { status, body: Zeroizing::new(answer.bytes().await?.to_vec()) })
+        Ok::<_, reqwest::Error>(ConsultAnswer {
+            status,
+            body: Zeroizing::new(answer.bytes().await?.to_vec()),
+        })
     });
     let asked = tokio::time::timeout(limit, asking).await.map_err(|_| DeliverError::Timeout(limit))?;
     asked?.map_err(DeliverError::Request)

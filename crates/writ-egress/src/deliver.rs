@@ -38,7 +38,7 @@ impl Endpoint {
     /// # Errors
     ///
     /// If the address is not an `http` or `https` one, names no host, or holds a credential.
-    pub fn below(base: &str, path: &str) -> Result<Self, InvalidEndpoint> {
+    pub fn path_below(base: &str, path: &str) -> Result<Self, InvalidEndpoint> {
         let mut url: Url = base.parse().map_err(|_| InvalidEndpoint)?;
         let bare = url.username().is_empty() && url.password().is_none() && url.query().is_none();
         if !matches!(url.scheme(), "http" | "https") || !bare || url.fragment().is_some() {
@@ -53,7 +53,7 @@ impl Endpoint {
     }
 
     /// Its address, and the host that is connected to.
-    pub(crate) fn parts(&self) -> (Url, HostPort) {
+    pub(crate) fn request_parts(&self) -> (Url, HostPort) {
         (self.url.clone(), self.host.clone())
     }
 
@@ -72,7 +72,7 @@ impl Endpoint {
 
 /// The answer of an endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Delivered {
+pub struct DeliveryReceipt {
     /// The HTTP status.
     pub status: u16,
     /// The time for which it asks not to be called again.
@@ -96,15 +96,15 @@ pub enum DeliverError {
     Credential,
 }
 
-/// Posts a body, as [`Egress::deliver`] says.
-pub(crate) async fn post(
+/// Posts a body, as [`Egress::post_report`] says.
+pub(crate) async fn post_report(
     egress: &Egress,
     to: &Endpoint,
     content_type: &'static str,
     bearer: Option<&SecretString>,
     body: Vec<u8>,
     limit: Duration,
-) -> Result<Delivered, DeliverError> {
+) -> Result<DeliveryReceipt, DeliverError> {
     let mut authorization = None;
     if let Some(bearer) = bearer {
         let value = format!("Bearer {}", bearer.expose_secret());
@@ -116,7 +116,7 @@ pub(crate) async fn post(
     let (sent, received) = (MAX_DELIVERY_BYTES, MAX_ANSWER_BYTES);
     let limits = Limits { connect: limit, sent, received, connections: MAX_CONNECTIONS };
     let url = to.url.clone();
-    let posting = egress.lend(way, limits, async move |lent| {
+    let posting = egress.lend_client(way, limits, async move |lent| {
         let mut request = lent.client.post(url).header(CONTENT_TYPE, content_type).body(body);
         if let Some(authorization) = authorization {
             request = request.header(AUTHORIZATION, authorization);
@@ -124,13 +124,13 @@ pub(crate) async fn post(
         let answer = request.send().await?;
         let wait = answer.headers().get(RETRY_AFTER).and_then(|wait| wait.to_str().ok()?.parse().ok());
         let retry_after = wait.map(|secs| Duration::from_secs(secs).min(MAX_RETRY_AFTER));
-        Ok::<_, reqwest::Error>(Delivered { status: answer.status().as_u16(), retry_after })
+        Ok::<_, reqwest::Error>(DeliveryReceipt { status: answer.status().as_u16(), retry_after })
     });
     let posted = tokio::time::timeout(limit, posting).await.map_err(|_| DeliverError::Timeout(limit))?;
     posted?.map_err(DeliverError::Request)
 }
 
-/// Asks for a head, as [`Egress::knock`] says.
+/// Asks for a head, as [`Egress::probe_endpoint`] says.
 pub(crate) async fn request_head(
     egress: &Egress,
     at: &Endpoint,
@@ -140,7 +140,7 @@ pub(crate) async fn request_head(
     let (sent, received) = (MAX_KNOCK_BYTES, MAX_ANSWER_BYTES);
     let limits = Limits { connect: limit, sent, received, connections: MAX_CONNECTIONS };
     let url = at.url.clone();
-    let knocking = egress.lend(way, limits, async move |lent| lent.client.head(url).send().await);
+    let knocking = egress.lend_client(way, limits, async move |lent| lent.client.head(url).send().await);
     let answer = tokio::time::timeout(limit, knocking).await.map_err(|_| DeliverError::Timeout(limit))?;
     Ok(answer?.map_err(DeliverError::Request)?.status().as_u16())
 }
@@ -151,12 +151,13 @@ mod tests {
 
     #[test]
     fn an_endpoint_is_an_address_without_credentials() {
-        let url = |base: &str| Endpoint::below(base, "/v1/traces").map(|endpoint| endpoint.url.to_string());
+        let url =
+            |base: &str| Endpoint::path_below(base, "/v1/traces").map(|endpoint| endpoint.url.to_string());
         for base in ["http://localhost:4318", "http://localhost:4318/", "http://localhost:4318/v1/traces"] {
             assert_eq!(url(base).as_deref(), Ok("http://localhost:4318/v1/traces"), "{base}");
         }
         assert_eq!(url("https://o.example/otlp").as_deref(), Ok("https://o.example/otlp/v1/traces"));
-        let host = |base: &str| Endpoint::below(base, "/x").expect("an endpoint").host.to_string();
+        let host = |base: &str| Endpoint::path_below(base, "/x").expect("an endpoint").host.to_string();
         assert_eq!(host("https://o.example"), "o.example:443");
         assert_eq!(host("http://[::1]:9"), "[::1]:9");
         for bad in
@@ -164,7 +165,7 @@ mod tests {
         {
             assert!(url(bad).is_err(), "{bad}");
         }
-        let private = |base: &str| Endpoint::below(base, "/x").expect("an endpoint").is_private();
+        let private = |base: &str| Endpoint::path_below(base, "/x").expect("an endpoint").is_private();
         for base in ["https://o.example", "http://localhost:4318", "http://127.0.0.9", "http://[::1]:9"] {
             assert!(private(base), "{base}");
         }

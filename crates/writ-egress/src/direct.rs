@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use secrecy::SecretString;
 
-use crate::consult::{self, Consulted, Question};
-use crate::deliver::{self, DeliverError, Delivered, Endpoint};
+use crate::consult::{self, ConsultAnswer, Question};
+use crate::deliver::{self, DeliverError, DeliveryReceipt, Endpoint};
 use crate::loopback;
 use crate::perform::Egress;
 
@@ -17,15 +17,15 @@ impl Egress {
     /// # Errors
     ///
     /// If the endpoint cannot be reached or does not answer within `limit`.
-    pub async fn deliver(
+    pub async fn post_report(
         &self,
         to: &Endpoint,
         content_type: &'static str,
         bearer: Option<&SecretString>,
         body: Vec<u8>,
         limit: Duration,
-    ) -> Result<Delivered, DeliverError> {
-        deliver::post(self, to, content_type, bearer, body, limit).await
+    ) -> Result<DeliveryReceipt, DeliverError> {
+        deliver::post_report(self, to, content_type, bearer, body, limit).await
     }
 
     /// Asks the host of an address for its head, without a credential, and returns the status. It shows that the way there
@@ -35,7 +35,7 @@ impl Egress {
     /// # Errors
     ///
     /// If the host cannot be reached or does not answer within `limit`.
-    pub async fn knock(&self, at: &Endpoint, limit: Duration) -> Result<u16, DeliverError> {
+    pub async fn probe_endpoint(&self, at: &Endpoint, limit: Duration) -> Result<u16, DeliverError> {
         deliver::request_head(self, at, limit).await
     }
 
@@ -46,12 +46,12 @@ impl Egress {
     /// # Errors
     ///
     /// If the endpoint cannot be reached, answers too much, or does not answer within `limit`.
-    pub async fn consult(
+    pub async fn send_question(
         &self,
         at: &Endpoint,
         question: Question,
         limit: Duration,
-    ) -> Result<Consulted, DeliverError> {
+    ) -> Result<ConsultAnswer, DeliverError> {
         consult::send_question(self, at, question, limit).await
     }
 

@@ -114,7 +114,7 @@ impl ToReport for Fault {
             Self::TooMuchReceived { .. } => ("egress.too_much_received", "Nothing of the answer was used."),
             Self::TooMuchSent { .. } => ("egress.too_much_sent", "Send less at once."),
         };
-        Report::new(Exit::Model, code, self.to_string()).hint(hint)
+        Report::new(Exit::Model, code, self.to_string()).with_hint(hint)
     }
 }
 
@@ -123,20 +123,20 @@ impl ToReport for EgressError {
         let inside = self.to_string();
         match self {
             Self::Expired(_) => Report::new(Exit::Denied, "egress.permit_expired", inside)
-                .hint("Ask again: a permit is short-lived."),
+                .with_hint("Ask again: a permit is short-lived."),
             Self::NotOutbound(_) => Report::new(Exit::Bug, "egress.not_outbound", inside),
             Self::InvalidHost(_) => Report::new(Exit::Config, "egress.invalid_host", inside)
-                .hint("A host is written as HOST:PORT."),
+                .with_hint("A host is written as HOST:PORT."),
             Self::Line(fault) => fault.report(),
             Self::Socket(_) => Report::new(Exit::Blocked, "egress.socket", "the way out could not be set up")
-                .inside(inside)
-                .hint("Check that the runtime folder is writable and its path is short."),
+                .with_inside(inside)
+                .with_hint("Check that the runtime folder is writable and its path is short."),
             Self::Client(_) => {
-                Report::new(Exit::Bug, "egress.client", "the way out could not be set up").inside(inside)
+                Report::new(Exit::Bug, "egress.client", "the way out could not be set up").with_inside(inside)
             }
             Self::Tls(_) => Report::new(Exit::Blocked, "egress.tls", "TLS could not be set up")
-                .inside(inside)
-                .hint("Install the system's CA certificates."),
+                .with_inside(inside)
+                .with_hint("Install the system's CA certificates."),
         }
     }
 }

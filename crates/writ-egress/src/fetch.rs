@@ -22,7 +22,7 @@ pub(crate) mod body;
 #[cfg(test)]
 mod tests;
 
-use crate::Lent;
+use crate::LentClient;
 use crate::connect;
 use crate::error::EgressError;
 use crate::gatekeeper::{Gatekeeper, NotRecorded, Refusal};
@@ -56,7 +56,7 @@ struct FetchRequest {
 
 /// What a fetch brought.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fetched {
+pub struct FetchedPage {
     /// The HTTP status of the last hop.
     pub status: u16,
     /// The URL of the last hop.
@@ -126,29 +126,30 @@ impl ToReport for FetchError {
         let text = self.to_string();
         match self {
             Self::Expired(_) => Report::new(Exit::Denied, "fetch.permit_expired", text)
-                .hint("Ask again: a permit is short-lived."),
+                .with_hint("Ask again: a permit is short-lived."),
             Self::WrongAction(_) => Report::new(Exit::Bug, "fetch.wrong_action", text),
-            Self::BadRequest(_) => {
-                Report::new(Exit::Usage, "fetch.bad_request", text).hint("Fetch a plain http or https URL.")
-            }
+            Self::BadRequest(_) => Report::new(Exit::Usage, "fetch.bad_request", text)
+                .with_hint("Fetch a plain http or https URL."),
             Self::Refused(refusal) => refusal.report(),
             Self::Redirect(_) => {
-                Report::new(Exit::Denied, "fetch.redirect", text).hint("Fetch the other place itself.")
+                Report::new(Exit::Denied, "fetch.redirect", text).with_hint("Fetch the other place itself.")
             }
             Self::Egress(error) => error.report(),
             Self::Answer { why, .. } => {
                 let inside = format!("{text}: {why}");
-                Report::new(Exit::Blocked, "fetch.answer", text).inside(inside)
+                Report::new(Exit::Blocked, "fetch.answer", text).with_inside(inside)
             }
             Self::TooOften { wait, .. } => {
                 let hint = format!("Go on without it, or wait {} seconds.", wait.as_secs().saturating_add(1));
-                Report::new(Exit::Budget, "fetch.too_often", text).hint(hint)
+                Report::new(Exit::Budget, "fetch.too_often", text).with_hint(hint)
             }
-            Self::Timeout(_) => Report::new(Exit::Budget, "fetch.timeout", text).hint("Try again later."),
+            Self::Timeout(_) => {
+                Report::new(Exit::Budget, "fetch.timeout", text).with_hint("Try again later.")
+            }
             Self::Cancelled => Report::new(Exit::Interrupted, "fetch.cancelled", text),
             Self::NotRecorded(_) => {
                 Report::new(Exit::Blocked, "fetch.not_recorded", "the fetch could not be recorded")
-                    .inside(text)
+                    .with_inside(text)
             }
         }
     }
@@ -188,7 +189,7 @@ impl Egress {
         body_max: u64,
         gatekeeper: &dyn Gatekeeper,
         cancel: &CancellationToken,
-    ) -> Result<Fetched, FetchError> {
+    ) -> Result<FetchedPage, FetchError> {
         let is_approved = permit.is_approved_by_itself();
         let prepared = permit.open(now)?.prepared;
         let kind = prepared.action.kind();
@@ -211,7 +212,7 @@ impl Egress {
         } else {
             (&self.requests, self.requests_per_minute, "requests")
         };
-        let admitted = windows.admit(session, most, tokio::time::Instant::now());
+        let admitted = windows.admit_connection(session, most, tokio::time::Instant::now());
         admitted.map_err(|wait| FetchError::TooOften { most, what, wait })
     }
 
@@ -222,7 +223,7 @@ impl Egress {
         body_max: u64,
         gatekeeper: &dyn Gatekeeper,
         cancel: &CancellationToken,
-    ) -> Result<Fetched, FetchError> {
+    ) -> Result<FetchedPage, FetchError> {
         let (body, content_type) = (fetch.body.clone(), fetch.content_type.clone());
         let cancel = cancel.clone();
         let deadline = tokio::time::Instant::now() + self.fetch_timeout;
@@ -234,7 +235,7 @@ impl Egress {
         fetch: &Fetch,
         mut request: FetchRequest,
         gatekeeper: &dyn Gatekeeper,
-    ) -> Result<Fetched, FetchError> {
+    ) -> Result<FetchedPage, FetchError> {
         // The permit stands for the first host alone; later hosts are judged anew.
         let mut hop = first(fetch)?;
         if request.body.is_some() && !takes_body(&hop.method) {
@@ -244,7 +245,7 @@ impl Egress {
         for redirects in 0..=MAX_REDIRECTS {
             // The scope of now: an answer of a person while a fetch goes on counts from the
             // next hop.
-            let mut scope = EgressScope::clone(&gatekeeper.scope());
+            let mut scope = EgressScope::clone(&gatekeeper.current_scope());
             let permitted = permitted(&scope, &target);
             scope.granted.extend(permitted);
             let answer = self.hop(&hop, &request, &scope, gatekeeper).await?;
@@ -274,7 +275,7 @@ impl Egress {
         };
         let (verdict, rule) = match (&answer, reached) {
             (Ok(_), Some((_, rule))) => (Verdict::Allowed, rule.as_str()),
-            (Err(FetchError::Refused(refusal)), _) => (refusal.verdict(), refusal.rule()),
+            (Err(FetchError::Refused(refusal)), _) => (refusal.record_verdict(), refusal.rule()),
             (Err(FetchError::Timeout(_)), _) => (Verdict::Failed, "egress.timeout"),
             (Err(FetchError::Cancelled), _) => (Verdict::Failed, "egress.cancelled"),
             (Err(_), _) | (Ok(_), None) => (Verdict::Failed, "egress.bad_answer"),
@@ -292,7 +293,7 @@ impl Egress {
             credential: None,
         };
         // An answer that cannot be recorded is not returned.
-        gatekeeper.record(vec![record]).await?;
+        gatekeeper.store_records(vec![record]).await?;
         answer
     }
 
@@ -308,7 +309,8 @@ impl Egress {
             let credentials = gatekeeper.credentials();
             // A fetch has no place for a credential, so a placeholder in it is a mistake.
             for text in [Some(&hop.url.to_string()), request.body.as_ref(), request.content_type.as_ref()] {
-                credentials.forbid(&hop.target, text.map(String::as_bytes).unwrap_or_default())?;
+                credentials
+                    .forbid_placeholders(&hop.target, text.map(String::as_bytes).unwrap_or_default())?;
             }
             let rule = connect::judge_name(gatekeeper, scope, &hop.target).await?;
             let secure = hop.target.scheme == Scheme::Https;
@@ -330,7 +332,7 @@ impl Egress {
         let way = Way { host, place };
         // Heads and the frame of the body come on top of it.
         let limits = Limits { received: request.body_max.saturating_add(OVERHEAD), ..self.limits };
-        let answer = match self.lend(way, limits, |lent| exchange(lent, hop, request)).await {
+        let answer = match self.lend_client(way, limits, |lent| exchange(lent, hop, request)).await {
             Ok(answer) => answer,
             Err(why) => Err(why.into()),
         };
@@ -352,7 +354,7 @@ fn first(fetch: &Fetch) -> Result<Hop, FetchError> {
 /// is not the web's must be listed, whoever permits the host; where it is, and is to be asked about each time, the permit
 /// is the answer.
 fn permitted(scope: &EgressScope, target: &Target) -> Vec<HostPattern> {
-    let on = |port| HostPattern::exact(target.host.clone(), Some(port));
+    let on = |port| HostPattern::exact_host(target.host.clone(), Some(port));
     let web = WEB_PORTS.contains(&target.port);
     let asks = matches!(judge_connection(scope, target, None), Judgement::Ask { .. });
     let mut opened = if web || asks { vec![on(target.port)] } else { Vec::new() };
@@ -418,7 +420,7 @@ fn next(
 }
 
 /// Sends the request and reads the answer, as far as it may be read.
-async fn exchange(lent: Lent, hop: &Hop, request: &FetchRequest) -> Result<Answer, FetchError> {
+async fn exchange(lent: LentClient, hop: &Hop, request: &FetchRequest) -> Result<Answer, FetchError> {
     let failed = |why: &dyn std::fmt::Display| FetchError::Answer {
         host: hop.target.host.to_string(),
         why: why.to_string(),
@@ -443,9 +445,9 @@ async fn exchange(lent: Lent, hop: &Hop, request: &FetchRequest) -> Result<Answe
     // Reading stops at the bound: the rest is never asked for.
     while !body.is_full() {
         match answer.chunk().await.map_err(|why| failed(&why))? {
-            Some(chunk) => body.push(&chunk).map_err(|why| failed(&why))?,
+            Some(chunk) => body.push_bytes(&chunk).map_err(|why| failed(&why))?,
             None => {
-                body.finish().map_err(|why| failed(&why))?;
+                body.finish_body().map_err(|why| failed(&why))?;
                 break;
             }
         }
@@ -453,7 +455,7 @@ async fn exchange(lent: Lent, hop: &Hop, request: &FetchRequest) -> Result<Answe
     Ok(Answer { status, headers, body, received: lent.received_bytes() })
 }
 
-fn fetched(hop: Hop, answer: Answer, redirects: usize) -> Fetched {
+fn fetched(hop: Hop, answer: Answer, redirects: usize) -> FetchedPage {
     let headers = answer
         .headers
         .iter()
@@ -465,5 +467,5 @@ fn fetched(hop: Hop, answer: Answer, redirects: usize) -> Fetched {
         .map(|(name, value)| (name.to_owned(), value.to_owned()))
         .collect();
     let (body, truncated) = answer.body.into_parts();
-    Fetched { status: answer.status.as_u16(), url: hop.url.into(), headers, body, truncated, redirects }
+    FetchedPage { status: answer.status.as_u16(), url: hop.url.into(), headers, body, truncated, redirects }
 }

@@ -16,7 +16,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use writ_inspect::egress::credential::Binding;
 use writ_inspect::egress::host::{Host, Target};
 
-use crate::credential::{Credentials, Held};
+use crate::credential::{BoundCredential, Credentials};
 use crate::fetch::body::{Coding, Collector};
 use crate::proxy::{HEAD_MIN, HEADERS_MAX, head, hello, request};
 
@@ -37,12 +37,12 @@ const HOSTS: [&str; 3] = ["a.example", "b.example", "192.0.2.1"];
 pub fn proxy_head(bytes: &[u8]) {
     waited_for(async {
         let mut from = bytes;
-        let Ok(first) = head::read(&mut from, HEAD_MAX, LIMIT).await else { return };
+        let Ok(first) = head::read_head(&mut from, HEAD_MAX, LIMIT).await else { return };
         assert!(bytes.starts_with(&first), "what was read goes on as it came");
         let whole = tokio::io::join(Cursor::new(first), tokio::io::sink());
         let service = service_fn(|request: Request<Incoming>| async move {
             let (head, _body) = request.into_parts();
-            if let Ok(target) = request::target(&head) {
+            if let Ok(target) = request::request_target(&head) {
                 goes_on(head, &target);
             }
             Ok::<_, Infallible>(Response::new(Full::<Bytes>::default()))
@@ -60,15 +60,15 @@ pub fn proxy_head(bytes: &[u8]) {
 
 /// A request on its way to its host.
 fn goes_on(mut head: http::request::Parts, target: &Target) {
-    let Ok(swap) = CREDENTIALS.judge(&head, target, false) else { return };
+    let Ok(swap) = CREDENTIALS.judge_use(&head, target, false) else { return };
     assert!(swap.is_none() || target.host.to_string() == BOUND, "a secret goes to its own host");
     if head.method == Method::CONNECT {
         return;
     }
     let websocket = request::is_websocket(&head.headers);
-    request::rewrite(&mut head, target, websocket);
+    request::rewrite_head(&mut head, target, websocket);
     if let Some(swap) = swap {
-        swap.apply(&mut head.headers);
+        swap.apply_credential(&mut head.headers);
     }
     let hosts: Vec<_> = head.headers.get_all(HOST).iter().filter_map(|host| host.to_str().ok()).collect();
     let named = hosts
@@ -85,7 +85,11 @@ fn goes_on(mut head: http::request::Parts, target: &Target) {
 static CREDENTIALS: LazyLock<Credentials> = LazyLock::new(|| {
     binding().map_or_else(Credentials::default, |binding| {
         let placeholder = PLACEHOLDER.to_owned();
-        Credentials::new(vec![Held { binding, placeholder, value: Some("a-secret-of-twenty-bytes".into()) }])
+        Credentials::new(vec![BoundCredential {
+            binding,
+            placeholder,
+            value: Some("a-secret-of-twenty-bytes".into()),
+        }])
     })
 });
 
@@ -109,7 +113,7 @@ pub fn client_hello(bytes: &[u8]) {
     let mut meant = 0;
     for host in HOSTS.into_iter().filter_map(|host| host.parse::<Host>().ok()) {
         let mut from = bytes;
-        let read = waited_for(hello::read(&mut from, &host, LIMIT));
+        let read = waited_for(hello::read_hello(&mut from, &host, LIMIT));
         if let Some(Ok(first)) = read {
             assert!(bytes.starts_with(&first), "what was read goes on as it came");
             meant += 1;
@@ -126,10 +130,10 @@ pub fn fetched_body(bytes: &[u8]) {
     for coding in [Coding::Identity, Coding::Gzip] {
         let mut collector = Collector::new(coding, BODY_MAX);
         let whole = body.chunks(usize::from(*piece).max(1)).all(|piece| {
-            let taken = collector.push(piece).is_ok();
+            let taken = collector.push_bytes(piece).is_ok();
             taken && !collector.is_full()
         });
-        let _odd = collector.finish();
+        let _odd = collector.finish_body();
         let (kept, truncated) = collector.into_parts();
         assert!(kept.len() <= most, "{} bytes of {most}", kept.len());
         if coding == Coding::Identity {

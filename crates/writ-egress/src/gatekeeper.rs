@@ -10,14 +10,14 @@ use writ_types::error::{Exit, Report, ToReport};
 use writ_types::id::AskId;
 
 use crate::connect::Later;
-use crate::credential::{Credentials, Misused};
+use crate::credential::{Credentials, MisuseError};
 use crate::tunnel::TunnelFault;
 
 /// Knows what may be reached, asks about what is unknown, and keeps the records. Implemented by the runtime.
 pub trait Gatekeeper: fmt::Debug + Send + Sync {
     /// Returns the hosts that may be reached now. Called for each connection, so that an approval works at
     /// once.
-    fn scope(&self) -> Arc<EgressScope>;
+    fn current_scope(&self) -> Arc<EgressScope>;
 
     /// Returns the credentials behind its placeholders. Called for each request.
     fn credentials(&self) -> Credentials {
@@ -30,14 +30,14 @@ pub trait Gatekeeper: fmt::Debug + Send + Sync {
     /// # Errors
     ///
     /// If no ask can be made: too many are open, or the store cannot be written.
-    fn ask<'a>(&'a self, target: &'a Target) -> Later<'a, Result<AskId, NotAsked>>;
+    fn ask_person<'a>(&'a self, target: &'a Target) -> Later<'a, Result<AskId, NotAsked>>;
 
     /// Stores records, all of them or none. The caller waits: meanwhile nothing new passes.
     ///
     /// # Errors
     ///
     /// If they cannot be stored. Then the proxy ends: nothing passes unrecorded.
-    fn record<'a>(&'a self, batch: Vec<ConnectionRecord>) -> Later<'a, Result<(), NotRecorded>>;
+    fn store_records<'a>(&'a self, batch: Vec<ConnectionRecord>) -> Later<'a, Result<(), NotRecorded>>;
 }
 
 /// The reason why no ask was made, in words that an agent may see.
@@ -113,7 +113,7 @@ pub enum Refusal {
     },
     /// A placeholder stands where it is not bound to.
     #[error(transparent)]
-    Misused(#[from] Misused),
+    Misused(#[from] MisuseError),
     /// Too many connections in this minute.
     #[error("too many connections to {host} in this minute; try again in {retry_secs} seconds")]
     Rate {
@@ -126,7 +126,7 @@ pub enum Refusal {
 
 impl Refusal {
     /// A stable code.
-    pub const fn code(&self) -> &'static str {
+    pub const fn refusal_code(&self) -> &'static str {
         match self {
             Self::Misused(misused) => misused.why.as_str(),
             Self::Asked { .. } => "egress.ask",
@@ -151,12 +151,12 @@ impl Refusal {
             | Self::Unreachable { .. }
             | Self::Proxy { .. }
             | Self::ConnectTimeout { .. }
-            | Self::Rate { .. } => self.code(),
+            | Self::Rate { .. } => self.refusal_code(),
         }
     }
 
     /// Returns the outcome of the connection.
-    pub const fn verdict(&self) -> Verdict {
+    pub const fn record_verdict(&self) -> Verdict {
         match self {
             Self::Asked { .. } => Verdict::Asked,
             Self::NotAsked { .. } | Self::Denied { .. } | Self::Misused(_) | Self::Rate { .. } => {
@@ -195,6 +195,6 @@ impl ToReport for Refusal {
             | Self::ConnectTimeout { .. }
             | Self::Rate { .. } => self.to_string(),
         };
-        Report::new(exit, self.code(), self.to_string()).inside(inside).hint(hint)
+        Report::new(exit, self.refusal_code(), self.to_string()).with_inside(inside).with_hint(hint)
     }
 }

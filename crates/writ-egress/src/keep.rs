@@ -34,14 +34,14 @@ pub(crate) struct Owner {
 
 /// A line and the client that is bound to it.
 #[derive(Debug)]
-pub(crate) struct Kept {
+pub(crate) struct RestingLine {
     pub(crate) line: Line,
     pub(crate) client: reqwest::Client,
     opened: Instant,
     rests: Instant,
 }
 
-impl Kept {
+impl RestingLine {
     pub(crate) fn new(line: Line, client: reqwest::Client) -> Self {
         let now = Instant::now();
         Self { line, client, opened: now, rests: now }
@@ -56,14 +56,14 @@ impl Kept {
 
 /// The lines at rest.
 #[derive(Debug, Default)]
-pub(crate) struct Keep(Mutex<BTreeMap<Owner, Vec<Kept>>>);
+pub(crate) struct Keep(Mutex<BTreeMap<Owner, Vec<RestingLine>>>);
 
 impl Keep {
     /// Takes a line of this owner, if one is at rest. Those with their time over are closed.
-    pub(crate) fn take(&self, owner: &Owner) -> Option<Kept> {
+    pub(crate) fn take_line(&self, owner: &Owner) -> Option<RestingLine> {
         let mut stale = Vec::new();
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        sweep(&mut kept, Instant::now(), &mut stale);
+        close_expired(&mut kept, Instant::now(), &mut stale);
         // The last one that was put is the one that is most likely still open.
         let found = kept.get_mut(owner).and_then(Vec::pop);
         drop(kept);
@@ -73,13 +73,13 @@ impl Keep {
     }
 
     /// Lays a line to rest, if it is still good and there is room.
-    pub(crate) fn put(&self, owner: Owner, mut line: Kept) {
+    pub(crate) fn put_line(&self, owner: Owner, mut line: RestingLine) {
         // To rest before it can be found: no bytes pass between two permits.
-        line.line.rest();
+        line.line.put_to_rest();
         line.rests = Instant::now();
         let mut stale = Vec::new();
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        sweep(&mut kept, line.rests, &mut stale);
+        close_expired(&mut kept, line.rests, &mut stale);
         if line.is_fresh(line.rests) && kept.values().map(Vec::len).sum::<usize>() < MAX_KEPT {
             kept.entry(owner).or_default().push(line);
         } else {
@@ -95,7 +95,7 @@ impl Keep {
     }
 }
 
-fn sweep(kept: &mut BTreeMap<Owner, Vec<Kept>>, now: Instant, stale: &mut Vec<Kept>) {
+fn close_expired(kept: &mut BTreeMap<Owner, Vec<RestingLine>>, now: Instant, stale: &mut Vec<RestingLine>) {
     kept.retain(|_, lines| {
         stale.extend(lines.extract_if(.., |line| !line.is_fresh(now)));
         !lines.is_empty()

@@ -1,15 +1,15 @@
 //! The one way out: every connection that leaves the host is opened here, for one permit, to one host.
 //!
-//! [`Egress::perform`] consumes a permit and lends a `reqwest::Client` for the host that the permit names.
+//! [`Egress::perform_permit`] consumes a permit and lends a `reqwest::Client` for the host that the permit names.
 //! The client has no way to the network of its own. It is bound to a private Unix socket, the *line*, and
 //! this crate carries the bytes between that socket and the permitted host. For any URL that the client is
 //! given (another name, a literal address, the target of a redirect), no other host is ever connected to. The
 //! line counts bytes both ways and dies with the permit's work.
 //!
-//! ```compile_fail
+//! ```compile_fail,E0624
 //! // No way out without a permit: there is no other function that lends a client.
 //! async fn out(egress: &writ_egress::Egress, host: writ_egress::host::HostPort) {
-//!     let _ = egress.lend(host, |lent| async move { lent.client.get("http://h/").send().await }).await;
+//!     let _ = egress.lend_client(host, |lent| async move { lent.client.get("http://h/").send().await }).await;
 //! }
 //! ```
 //!
@@ -72,7 +72,7 @@ pub mod fetch;
 #[doc(hidden)]
 pub mod fuzzing;
 
-pub use perform::{Allowance, Egress, EgressConfig, Lent};
+pub use perform::{Allowance, Egress, EgressConfig, LentClient};
 
 /// The types of the HTTP library that lent clients speak, for their users. A client of one's own is not made:
 /// the lints refuse its builders outside this crate.

@@ -12,10 +12,10 @@ use tokio::net::tcp::OwnedReadHalf;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::task::{JoinHandle, JoinSet};
 
-use crate::connect::{Resolver as _, Stream, SystemResolver, dial};
+use crate::connect::{Resolver as _, Stream, SystemResolver, dial_addresses};
 use crate::error::Fault;
 use crate::host::HostPort;
-use crate::relay::relay;
+use crate::relay::relay_request;
 use crate::tunnel::{TunnelFault, dial_proxy, open_tunnel};
 use crate::upstream::{Routes, Upstream};
 
@@ -100,11 +100,11 @@ impl Default for Carried {
 }
 
 impl Carried {
-    pub(crate) fn received(&self) -> u64 {
+    pub(crate) fn received_bytes(&self) -> u64 {
         self.received.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn allowed(&self) -> u64 {
+    pub(crate) fn allowed_bytes(&self) -> u64 {
         self.allowed.load(Ordering::Relaxed)
     }
 
@@ -117,8 +117,8 @@ impl Carried {
     }
 
     /// From here on, so many bytes more may come in.
-    pub(crate) fn allow(&self, more: u64) {
-        self.allowed.store(self.received().saturating_add(more), Ordering::Relaxed);
+    pub(crate) fn allow_more(&self, more: u64) {
+        self.allowed.store(self.received_bytes().saturating_add(more), Ordering::Relaxed);
     }
 }
 
@@ -127,55 +127,60 @@ impl Carried {
 struct Faults(Arc<Mutex<Option<Fault>>>);
 
 impl Faults {
-    fn record(&self, fault: Fault) {
+    fn record_fault(&self, fault: Fault) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(fault);
     }
 
-    fn first(&self) -> Option<Fault> {
+    fn record_first(&self) -> Option<Fault> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
 impl Line {
     /// Binds the socket at `path` and starts carrying.
-    pub(crate) fn open(path: PathBuf, way: Way, routes: Arc<Routes>, limits: Limits) -> io::Result<Self> {
+    pub(crate) fn open_line(
+        path: PathBuf,
+        way: Way,
+        routes: Arc<Routes>,
+        limits: Limits,
+    ) -> io::Result<Self> {
         let listener = UnixListener::bind(&path)?;
         let faults = Faults::default();
         let carried = Carried::default();
         let accepted = Arc::new(AtomicUsize::new(0));
         let ours = (faults.clone(), carried.clone(), Arc::clone(&accepted));
-        let accepting = tokio::spawn(accept(listener, (way, routes), limits, ours));
+        let accepting = tokio::spawn(accept_client(listener, (way, routes), limits, ours));
         Ok(Self { path, accepting, faults, carried, accepted })
     }
 
-    pub(crate) fn path(&self) -> &Path {
+    pub(crate) fn socket_path(&self) -> &Path {
         &self.path
     }
 
-    pub(crate) const fn carried(&self) -> &Carried {
+    pub(crate) const fn carried_bytes(&self) -> &Carried {
         &self.carried
     }
 
     /// The first thing that went wrong, if anything did.
-    pub(crate) fn fault(&self) -> Option<Fault> {
-        self.faults.first()
+    pub(crate) fn first_fault(&self) -> Option<Fault> {
+        self.faults.record_first()
     }
 
     /// Returns true if the line may serve another permit: nothing went wrong on it, and it has connections
     /// left.
     pub(crate) fn may_be_kept(&self) -> bool {
         let left = MAX_CONNECTIONS.saturating_sub(self.accepted.load(Ordering::SeqCst));
-        left >= SPARE_CONNECTIONS && self.fault().is_none() && !self.carried.is_overrun()
+        left >= SPARE_CONNECTIONS && self.first_fault().is_none() && !self.carried.is_overrun()
     }
 
     /// Lays it to rest between two permits: what is sent from here on cuts it.
-    pub(crate) fn rest(&self) {
+    pub(crate) fn put_to_rest(&self) {
         self.carried.resting.store(true, Ordering::SeqCst);
-        self.carried.allow(REST_RECEIVED);
+        self.carried.allow_more(REST_RECEIVED);
     }
 
     /// Wakes the line for another permit, with a count of bytes that begins at zero.
-    pub(crate) fn wake(&self) {
+    pub(crate) fn wake_line(&self) {
         // The counters first: nothing counts for the new permit before the line is awake.
         self.carried.sent.store(0, Ordering::SeqCst);
         self.carried.received.store(0, Ordering::SeqCst);
@@ -194,7 +199,7 @@ impl Drop for Line {
     }
 }
 
-async fn accept(
+async fn accept_client(
     listener: UnixListener,
     (way, routes): (Way, Arc<Routes>),
     limits: Limits,
@@ -216,7 +221,9 @@ async fn accept(
         }
         let (way, faults, carried) = (Arc::clone(&way), faults.clone(), carried.clone());
         let routes = Arc::clone(&routes);
-        connections.spawn(async move { carry(local, (&way, &routes), limits, (&faults, &carried)).await });
+        connections.spawn(async move {
+            carry_connection(local, (&way, &routes), limits, (&faults, &carried)).await
+        });
     }
     // Nothing more is accepted; the connections that are open finish.
     drop(listener);
@@ -237,7 +244,7 @@ fn is_ours(local: &UnixStream) -> bool {
 /// The first byte of a TLS connection: that of a handshake record (RFC 8446, section 5.1).
 const TLS_HANDSHAKE: u8 = 0x16;
 
-async fn carry(
+async fn carry_connection(
     local: UnixStream,
     (way, routes): (&Way, &Routes),
     limits: Limits,
@@ -253,9 +260,9 @@ async fn carry(
             Ok(0) | Err(_) => return,
         }
     }
-    let far = match connect(way, routes, first.first() == Some(&TLS_HANDSHAKE), limits).await {
+    let far = match connect_host(way, routes, first.first() == Some(&TLS_HANDSHAKE), limits).await {
         Ok(far) => far,
-        Err(fault) => return faults.record(fault),
+        Err(fault) => return faults.record_fault(fault),
     };
     // The bytes that were read to choose a proxy go out first.
     let from_client = std::io::Cursor::new(first).chain(from_client);
@@ -263,15 +270,15 @@ async fn carry(
         Far::Host(stream) => {
             let (from_host, to_host) = stream.into_split();
             let ends = (from_client, to_client, from_host, to_host);
-            copy_both(ends, way, limits, (faults, carried), acknowledge).await;
+            copy_both(ends, way, limits, (faults, carried), acknowledge_received).await;
         }
         Far::Proxy(stream, proxy) => {
             // The relay rewrites heads, so the limits are counted on this side of it.
             let (near, relayed) = tokio::io::duplex(STEP);
             let (from_host, to_host) = tokio::io::split(near);
             let ends = (from_client, to_client, from_host, to_host);
-            let refused = |why| faults.record(proxy_fault(way, &proxy, why));
-            let relaying = relay(relayed, stream, (Arc::clone(&proxy), way.host.clone()), refused);
+            let refused = |why| faults.record_fault(proxy_fault(way, &proxy, why));
+            let relaying = relay_request(relayed, stream, (Arc::clone(&proxy), way.host.clone()), refused);
             tokio::join!(copy_both(ends, way, limits, (faults, carried), |_| {}), relaying);
         }
     }
@@ -291,20 +298,21 @@ async fn copy_both<R: AsyncRead + Unpin>(
     acknowledge: impl Fn(&R),
 ) {
     let host = &way.host;
-    let too_much_sent = || faults.record(Fault::TooMuchSent { host: host.clone(), limit: limits.sent });
+    let too_much_sent = || faults.record_fault(Fault::TooMuchSent { host: host.clone(), limit: limits.sent });
     let too_much_received = || {
         // Where it is the work's own allowance that is used up, the work knows.
-        if carried.received() > limits.received {
-            faults.record(Fault::TooMuchReceived { host: host.clone(), limit: limits.received });
+        if carried.received_bytes() > limits.received {
+            faults.record_fault(Fault::TooMuchReceived { host: host.clone(), limit: limits.received });
         } else {
             carried.overrun.store(true, Ordering::Relaxed);
         }
     };
     // The allowance can change while bytes flow, so both bounds are read for each step.
-    let received = || limits.received.min(carried.allowed());
+    let received = || limits.received.min(carried.allowed_bytes());
     let sent = || if carried.is_resting() { 0 } else { limits.sent };
-    let out = copy(from_client, to_host, (&carried.sent, sent), too_much_sent, |_| {});
-    let back = copy(from_host, to_client, (&carried.received, received), too_much_received, acknowledge);
+    let out = copy_stream(from_client, to_host, (&carried.sent, sent), too_much_sent, |_| {});
+    let back =
+        copy_stream(from_host, to_client, (&carried.received, received), too_much_received, acknowledge);
     // Too much either way ends both; an ordinary end lets the other way finish.
     if let Err(TooMuch) = tokio::try_join!(out, back).map(|_| ()) {
         tracing::debug!(%host, "a line was cut");
@@ -331,7 +339,7 @@ fn proxy_fault(way: &Way, proxy: &Upstream, why: TunnelFault) -> Fault {
     Fault::Proxy { host: way.host.clone(), proxy: proxy.to_string(), why }
 }
 
-async fn connect(way: &Way, routes: &Routes, secure: bool, limits: Limits) -> Result<Far, Fault> {
+async fn connect_host(way: &Way, routes: &Routes, secure: bool, limits: Limits) -> Result<Far, Fault> {
     let host = &way.host;
     let proxy = match &way.place {
         Place::Named => routes.proxy_for(host.host(), host.port(), secure),
@@ -365,7 +373,7 @@ async fn connect_directly(way: &Way) -> Result<Stream, Fault> {
     let addresses = match &way.place {
         Place::Judged(judged) => judged.clone(),
         Place::Named | Place::Through(_) => {
-            let found = SystemResolver.resolve(host.host(), host.port()).await;
+            let found = SystemResolver.resolve_name(host.host(), host.port()).await;
             let found = found.map_err(|error| unresolved(error.to_string()))?;
             found.into_iter().map(|address| SocketAddr::new(address, host.port())).collect()
         }
@@ -374,12 +382,12 @@ async fn connect_directly(way: &Way) -> Result<Stream, Fault> {
         return Err(unresolved("no address".to_owned()));
     }
     let unreachable = |error: io::Error| Fault::Unreachable { host: host.clone(), cause: error.to_string() };
-    dial(&addresses).await.map_err(unreachable)
+    dial_addresses(&addresses).await.map_err(unreachable)
 }
 
 /// Acknowledges received bytes at once. A host that waits for that before it sends the next small piece would
 /// wait forty milliseconds on a connection that was used before.
-fn acknowledge(from_host: &OwnedReadHalf) {
+fn acknowledge_received(from_host: &OwnedReadHalf) {
     #[cfg(all(any(target_os = "linux", target_os = "android"), not(writ_other_system)))]
     if let Err(error) = from_host.as_ref().set_quickack(true) {
         tracing::trace!(%error, "TCP_QUICKACK was refused");
@@ -392,7 +400,7 @@ fn acknowledge(from_host: &OwnedReadHalf) {
 struct TooMuch;
 
 /// Copies until the end or the limit. An error of either side is an end: the other side sees a cut stream.
-async fn copy<R: AsyncRead + Unpin>(
+async fn copy_stream<R: AsyncRead + Unpin>(
     mut from: R,
     mut to: impl AsyncWrite + Unpin,
     (carried, limit): (&AtomicU64, impl Fn() -> u64),

@@ -20,7 +20,7 @@ pub(crate) async fn get_body(egress: &Egress, port: u16, path: &str, limit: Dura
     let (sent, received) = (MAX_QUESTION_BYTES, MAX_ANSWER_BYTES);
     let limits = Limits { connect: limit, sent, received, connections: MAX_CONNECTIONS };
     let url = format!("http://localhost:{port}{path}");
-    let asked = egress.lend(way, limits, async |lent| {
+    let asked = egress.lend_client(way, limits, async |lent| {
         let response = lent.client.get(url).send().await?.error_for_status()?;
         let answered = response.status() == reqwest::StatusCode::OK;
         Ok::<_, reqwest::Error>(answered.then_some(response.bytes().await?))

@@ -18,7 +18,7 @@ use crate::authority::{Authority, AuthorityError};
 use crate::connect::{Resolver, SystemResolver};
 use crate::error::{EgressError, Fault};
 use crate::host::HostPort;
-use crate::keep::{Keep, Kept, Owner, REST};
+use crate::keep::{Keep, Owner, REST, RestingLine};
 use crate::line::{Carried, Limits, Line, MAX_CONNECTIONS, Place, Way};
 use crate::proxy::rate::Windows;
 use crate::trust::{ExtraRoots, NotingVerifier};
@@ -65,22 +65,22 @@ impl Default for EgressConfig {
 
 /// The client and the counters that a permit's work is lent.
 #[derive(Debug)]
-pub struct Lent {
+pub struct LentClient {
     /// A client that reaches the permitted host and nothing else.
     pub client: reqwest::Client,
     carried: Carried,
 }
 
-impl Lent {
+impl LentClient {
     /// Bytes that have come in so far, headers and TLS included. With this, work that cannot look into a
     /// library's buffers still sees them grow.
     pub fn received_bytes(&self) -> u64 {
-        self.carried.received()
+        self.carried.received_bytes()
     }
 
     /// A bound on what may come in, which the work moves on as it gets along. Without one, the limit of the permit
     /// counts alone.
-    pub fn allowance(&self) -> Allowance {
+    pub fn line_allowance(&self) -> Allowance {
         Allowance(self.carried.clone())
     }
 }
@@ -94,8 +94,8 @@ pub struct Allowance(Carried);
 
 impl Allowance {
     /// From here on, so many bytes more may come in.
-    pub fn renew(&self, more: ByteCount) {
-        self.0.allow(more.get());
+    pub fn renew_allowance(&self, more: ByteCount) {
+        self.0.allow_more(more.get());
     }
 
     /// Returns true if more came than was allowed, so that the line was cut.
@@ -139,7 +139,7 @@ impl Egress {
         // `tempfile` makes folders with mode 0700.
         let folder =
             tempfile::Builder::new().prefix("out-").tempdir_in(runtime).map_err(EgressError::Socket)?;
-        let (tls, verifier) = verifying([&ExtraRoots::default(); 2])?;
+        let (tls, verifier) = verifying_config([&ExtraRoots::default(); 2])?;
         let limits = Limits {
             connect: Duration::from_millis(config.connect_timeout_ms),
             sent: config.max_sent_bytes,
@@ -178,14 +178,14 @@ impl Egress {
         roots: ExtraRoots,
         system: &ExtraRoots,
     ) -> Result<Self, EgressError> {
-        (self.tls, self.verifier) = verifying([&roots, system])?;
+        (self.tls, self.verifier) = verifying_config([&roots, system])?;
         self.routes = Arc::new(routes);
         self.roots = roots;
         Ok(self)
     }
 
     /// The proxies of the owner's network.
-    pub fn routes(&self) -> Arc<Routes> {
+    pub fn proxy_routes(&self) -> Arc<Routes> {
         Arc::clone(&self.routes)
     }
 
@@ -205,18 +205,18 @@ impl Egress {
     }
 
     /// Returns the authority that opens connections for credentials, for the proxy.
-    pub fn authority(&self) -> Option<Arc<Authority>> {
+    pub fn get_authority(&self) -> Option<Arc<Authority>> {
         self.authority.clone()
     }
 
     /// The certificate that sandboxes are to trust, in PEM; `None`: no connection is opened.
     pub fn authority_certificate(&self) -> Option<String> {
-        self.authority.as_ref().map(|authority| authority.certificate())
+        self.authority.as_ref().map(|authority| authority.certificate_pem())
     }
 
     /// Returns the placeholder of a credential in a session; `None`: there is no authority.
-    pub fn placeholder(&self, session: &str, name: &str) -> Option<String> {
-        self.authority.as_ref().map(|authority| authority.placeholder(session, name))
+    pub fn session_placeholder(&self, session: &str, name: &str) -> Option<String> {
+        self.authority.as_ref().map(|authority| authority.placeholder_of(session, name))
     }
 
     /// Looks names that are fetched up by `resolver` instead of the system's.
@@ -228,7 +228,7 @@ impl Egress {
 
     /// Trusts these certificates instead of the system's.
     #[cfg(test)]
-    pub(crate) fn trusting(mut self, roots: rustls::RootCertStore) -> Self {
+    pub(crate) fn trusting_config(mut self, roots: rustls::RootCertStore) -> Self {
         if roots.is_empty() {
             // The system's, which vouch for no server of a test.
             return self;
@@ -236,7 +236,7 @@ impl Egress {
         let provider = crate::testing::provider();
         let inner =
             rustls::client::WebPkiServerVerifier::builder_with_provider(roots.into(), provider.clone());
-        self.verifier = Arc::new(NotingVerifier::around(inner.build().expect("a verifier")));
+        self.verifier = Arc::new(NotingVerifier::pem_around(inner.build().expect("a verifier")));
         self.tls = client_config(provider, &self.verifier).expect("versions");
         self
     }
@@ -250,14 +250,14 @@ impl Egress {
     ///
     /// If the permit has expired, is not for an outbound action or names no usable host, and if `work` failed
     /// because the line did. An error of `work` itself is the inner result.
-    pub async fn perform<T, E, F, W>(
+    pub async fn perform_permit<T, E, F, W>(
         &self,
         permit: Permit,
         now: Timestamp,
         work: F,
     ) -> Result<Result<T, E>, EgressError>
     where
-        F: FnOnce(Lent) -> W,
+        F: FnOnce(LentClient) -> W,
         W: Future<Output = Result<T, E>>,
     {
         let opened = permit.open(now)?;
@@ -265,16 +265,16 @@ impl Egress {
         let host = permitted_host(action)?;
         let connections =
             if matches!(action, Action::CallTool(_)) { VISIT_CONNECTIONS } else { MAX_CONNECTIONS };
-        self.lend(Way { host, place: Place::Named }, Limits { connections, ..self.limits }, work).await
+        self.lend_client(Way { host, place: Place::Named }, Limits { connections, ..self.limits }, work).await
     }
 
-    /// Does the same as [`Self::perform`], and leaves the connection open for a few seconds, for the next
+    /// Does the same as [`Self::perform_permit`], and leaves the connection open for a few seconds, for the next
     /// permit that names the same host and comes with the same `identity`: provider and credential. Nothing
     /// can be sent over it until then.
     ///
     /// # Errors
     ///
-    /// As [`Self::perform`].
+    /// As [`Self::perform_permit`].
     pub async fn perform_as<T, E, F, W>(
         &self,
         identity: Digest,
@@ -283,7 +283,7 @@ impl Egress {
         work: F,
     ) -> Result<Result<T, E>, EgressError>
     where
-        F: FnOnce(Lent) -> W,
+        F: FnOnce(LentClient) -> W,
         W: Future<Output = Result<T, E>>,
     {
         let opened = permit.open(now)?;
@@ -298,60 +298,61 @@ impl Egress {
         work: F,
     ) -> Result<Result<T, E>, EgressError>
     where
-        F: FnOnce(Lent) -> W,
+        F: FnOnce(LentClient) -> W,
         W: Future<Output = Result<T, E>>,
     {
         // Awake, and only then looked at: what happens to it from here on belongs to this permit.
-        let kept = self.keep.take(&owner).inspect(|kept| kept.line.wake());
+        let kept = self.keep.take_line(&owner).inspect(|kept| kept.line.wake_line());
         let kept = match kept.filter(|kept| kept.line.may_be_kept()) {
             Some(kept) => kept,
             None => {
-                let line = self.line(Way { host: owner.host.clone(), place: Place::Named }, self.limits)?;
-                let client = self.client(&line)?;
-                Kept::new(line, client)
+                let line =
+                    self.open_line(Way { host: owner.host.clone(), place: Place::Named }, self.limits)?;
+                let client = self.build_client(&line)?;
+                RestingLine::new(line, client)
             }
         };
-        let lent = Lent { client: kept.client.clone(), carried: kept.line.carried().clone() };
-        self.verifier.take(owner.host.host());
+        let lent = LentClient { client: kept.client.clone(), carried: kept.line.carried_bytes().clone() };
+        self.verifier.take_failure(owner.host.host());
         match work(lent).await {
             Ok(value) => {
-                self.keep.put(owner, kept);
+                self.keep.put_line(owner, kept);
                 Ok(Ok(value))
             }
-            Err(error) => match kept.line.fault().or_else(|| self.certificate_fault(&owner.host)) {
+            Err(error) => match kept.line.first_fault().or_else(|| self.certificate_fault(&owner.host)) {
                 Some(fault) => Err(fault.into()),
                 None => Ok(Err(error)),
             },
         }
     }
 
-    fn line(&self, way: Way, limits: Limits) -> Result<Line, EgressError> {
+    fn open_line(&self, way: Way, limits: Limits) -> Result<Line, EgressError> {
         // Each line has a socket of its own: a name that was used is not used again while this
         // process lives.
         let number = self.lines.fetch_add(1, Ordering::Relaxed);
         let path = self.folder.path().join(number.to_string());
-        Line::open(path, way, self.routes(), limits).map_err(EgressError::Socket)
+        Line::open_line(path, way, self.proxy_routes(), limits).map_err(EgressError::Socket)
     }
 
     /// Lends a client for the way that a permit has been consumed for.
-    pub(crate) async fn lend<T, E, F, W>(
+    pub(crate) async fn lend_client<T, E, F, W>(
         &self,
         way: Way,
         limits: Limits,
         work: F,
     ) -> Result<Result<T, E>, EgressError>
     where
-        F: FnOnce(Lent) -> W,
+        F: FnOnce(LentClient) -> W,
         W: Future<Output = Result<T, E>>,
     {
         // Taken before the line takes the way.
         let host = way.host.clone();
-        let line = self.line(way, limits)?;
-        self.verifier.take(host.host());
-        let lent = Lent { client: self.client(&line)?, carried: line.carried().clone() };
+        let line = self.open_line(way, limits)?;
+        self.verifier.take_failure(host.host());
+        let lent = LentClient { client: self.build_client(&line)?, carried: line.carried_bytes().clone() };
         match work(lent).await {
             Ok(value) => Ok(Ok(value)),
-            Err(error) => match line.fault().or_else(|| self.certificate_fault(&host)) {
+            Err(error) => match line.first_fault().or_else(|| self.certificate_fault(&host)) {
                 Some(fault) => Err(fault.into()),
                 None => Ok(Err(error)),
             },
@@ -360,16 +361,16 @@ impl Egress {
 
     /// The certificate of a host that was refused just now.
     fn certificate_fault(&self, host: &HostPort) -> Option<Fault> {
-        let cause = self.verifier.take(host.host())?;
+        let cause = self.verifier.take_failure(host.host())?;
         Some(Fault::Certificate { host: host.clone(), cause })
     }
 
     #[expect(clippy::disallowed_methods, reason = "this is the one place that makes clients")]
-    fn client(&self, line: &Line) -> Result<reqwest::Client, EgressError> {
+    fn build_client(&self, line: &Line) -> Result<reqwest::Client, EgressError> {
         reqwest::Client::builder()
             // Bound to the line, this client has no way to the network, for any URL that it is
             // given.
-            .unix_socket(line.path())
+            .unix_socket(line.socket_path())
             .tls_backend_preconfigured(self.tls.clone())
             .http1_only()
             .no_proxy()
@@ -390,7 +391,9 @@ impl Egress {
 }
 
 /// Sets TLS up with the system's certificates and added ones.
-fn verifying(roots: [&ExtraRoots; 2]) -> Result<(rustls::ClientConfig, Arc<NotingVerifier>), EgressError> {
+fn verifying_config(
+    roots: [&ExtraRoots; 2],
+) -> Result<(rustls::ClientConfig, Arc<NotingVerifier>), EgressError> {
     let provider = CryptoProvider::get_default()
         .cloned()
         .unwrap_or_else(|| Arc::new(rustls::crypto::aws_lc_rs::default_provider()));

@@ -133,8 +133,8 @@ impl ToReport for ProxyError {
             Self::NotRecorded(_) => "proxy.not_recorded",
         };
         Report::new(Exit::Blocked, code, "the sandbox's way out was closed")
-            .inside(inside)
-            .hint("Run the command again; `writ doctor` shows what is wrong.")
+            .with_inside(inside)
+            .with_hint("Run the command again; `writ doctor` shows what is wrong.")
     }
 }
 
@@ -297,7 +297,7 @@ async fn accept(listener: &TcpListener, serving: &Arc<Serving>, connections: usi
         let Some(place) = serving.place().await else { return };
         match listener.accept().await {
             Ok((client, _)) => {
-                serving.tasks.spawn(exchange::serve(Arc::clone(serving), client, place, slot));
+                serving.tasks.spawn(exchange::serve_requests(Arc::clone(serving), client, place, slot));
             }
             // The client was gone already, or descriptors are short: what is open must end first.
             Err(why) => {
@@ -320,7 +320,7 @@ async fn keep(
         if records.recv_many(&mut batch, BATCH_MAX).await == 0 {
             return Ok(());
         }
-        if let Err(why) = gatekeeper.record(batch).await {
+        if let Err(why) = gatekeeper.store_records(batch).await {
             cut.cancel();
             return Err(why);
         }
@@ -337,7 +337,7 @@ impl Serving {
     }
 
     fn begin(&self, place: Place) -> Arc<Flow> {
-        Flow::begin(place, self.limits.sent_max, self.limits.received_max)
+        Flow::begin_flow(place, self.limits.sent_max, self.limits.received_max)
     }
 
     /// Whether there is room for one more connection in this minute.
@@ -345,9 +345,9 @@ impl Serving {
         let now = Instant::now();
         let host = target.host.to_string();
         // A refusal by the tool's rate leaves the host's untouched.
-        let admitted = self.rates.tools.admit(&self.tool, self.limits.tool_per_minute, now);
+        let admitted = self.rates.tools.admit_connection(&self.tool, self.limits.tool_per_minute, now);
         admitted
-            .and_then(|()| self.rates.hosts.admit(&host, self.limits.host_per_minute, now))
+            .and_then(|()| self.rates.hosts.admit_connection(&host, self.limits.host_per_minute, now))
             .map_err(|wait| Refusal::Rate { host, retry_secs: wait.as_secs() + 1 })
     }
 }

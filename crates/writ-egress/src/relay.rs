@@ -43,7 +43,7 @@ pub(crate) fn address_request(
     head.headers.insert(HOST, HeaderValue::from_str(host)?);
     // A client's own login would reach the owner's proxy in the owner's name.
     head.headers.remove(PROXY_AUTHORIZATION);
-    if let Some(value) = proxy.authorization() {
+    if let Some(value) = proxy.authorization_header() {
         let mut value = HeaderValue::from_str(value)?;
         // Kept out of `Debug` texts.
         value.set_sensitive(true);
@@ -61,7 +61,7 @@ pub(crate) fn login_refused<B>(answer: &Response<B>) -> Option<TunnelFault> {
 
 /// Passes the requests of one connection on to a proxy, until either side ends it. `on_fault` learns what the proxy
 /// refuses before the client sees its connection end.
-pub(crate) async fn relay(
+pub(crate) async fn relay_request(
     local: DuplexStream,
     far: Stream,
     (proxy, host): (Arc<Upstream>, HostPort),

@@ -36,21 +36,21 @@ const LOOKUP_LIMIT: Duration = Duration::from_secs(9);
 pub struct SystemResolver;
 
 impl Resolver for SystemResolver {
-    fn resolve<'a>(&'a self, name: &'a str, _: u16) -> Later<'a, io::Result<Vec<IpAddr>>> {
+    fn resolve_name<'a>(&'a self, name: &'a str, _: u16) -> Later<'a, io::Result<Vec<IpAddr>>> {
         Box::pin(async move {
             // A literal address needs no server.
             if let Ok(address) = name.parse() {
                 return Ok(vec![address]);
             }
-            let servers = read(Path::new("/etc/resolv.conf")).unwrap_or_default();
-            let hosts = read(Path::new("/etc/hosts")).unwrap_or_default();
+            let servers = read_file(Path::new("/etc/resolv.conf")).unwrap_or_default();
+            let hosts = read_file(Path::new("/etc/hosts")).unwrap_or_default();
             let (servers, options) = name_servers(&servers);
             look_up(name, servers, options, &hosts).await
         })
     }
 }
 
-fn read(path: &Path) -> io::Result<Vec<u8>> {
+fn read_file(path: &Path) -> io::Result<Vec<u8>> {
     use std::io::Read as _;
     let mut bytes = Vec::new();
     std::fs::File::open(path)?.take(MAX_FILE_BYTES).read_to_end(&mut bytes)?;
@@ -291,9 +291,9 @@ mod tests {
 
     #[tokio::test]
     async fn addresses_and_the_name_of_this_machine_need_no_name_server() {
-        let found = SystemResolver.resolve("::1", 1).await.expect("found");
+        let found = SystemResolver.resolve_name("::1", 1).await.expect("found");
         assert_eq!(found, [IpAddr::from([0, 0, 0, 0, 0, 0, 0, 1])]);
-        let found = SystemResolver.resolve("localhost", 1).await.expect("found");
+        let found = SystemResolver.resolve_name("localhost", 1).await.expect("found");
         assert!(found.iter().all(IpAddr::is_loopback) && found[0].is_ipv4(), "{found:?}");
     }
 

@@ -40,7 +40,7 @@ impl Script {
 }
 
 impl Resolver for Script {
-    fn resolve<'a>(&'a self, name: &'a str, _: u16) -> Later<'a, io::Result<Vec<IpAddr>>> {
+    fn resolve_name<'a>(&'a self, name: &'a str, _: u16) -> Later<'a, io::Result<Vec<IpAddr>>> {
         self.lookups.fetch_add(1, Ordering::SeqCst);
         let mut answers = self.answers.lock().expect("a lock");
         let answers = answers.get_mut(name);
@@ -108,7 +108,7 @@ impl Keeper {
 }
 
 impl Gatekeeper for Keeper {
-    fn scope(&self) -> Arc<EgressScope> {
+    fn current_scope(&self) -> Arc<EgressScope> {
         Arc::clone(&self.scope.lock().expect("a lock"))
     }
 
@@ -116,14 +116,14 @@ impl Gatekeeper for Keeper {
         self.credentials.lock().expect("a lock").clone()
     }
 
-    fn ask<'a>(&'a self, target: &'a Target) -> Later<'a, Result<AskId, NotAsked>> {
+    fn ask_person<'a>(&'a self, target: &'a Target) -> Later<'a, Result<AskId, NotAsked>> {
         let mut asks = self.asks.lock().expect("a lock");
         let next = AskId::from_random(u64::try_from(asks.len()).expect("few") + 7);
         let ask = asks.entry(target.host.to_string()).or_insert(next).clone();
         Box::pin(async move { Ok(ask) })
     }
 
-    fn record<'a>(&'a self, batch: Vec<ConnectionRecord>) -> Later<'a, Result<(), NotRecorded>> {
+    fn store_records<'a>(&'a self, batch: Vec<ConnectionRecord>) -> Later<'a, Result<(), NotRecorded>> {
         Box::pin(async move {
             let _open = self.open.acquire().await.expect("never closed");
             if self.broken.load(Ordering::SeqCst) {

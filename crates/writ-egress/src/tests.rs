@@ -20,7 +20,7 @@ use crate::error::{EgressError, Fault};
 use crate::host::HostPort;
 use crate::keep::Owner;
 use crate::line::{Place, Way};
-use crate::perform::{Egress, EgressConfig, Lent};
+use crate::perform::{Egress, EgressConfig, LentClient};
 
 pub(crate) mod network;
 
@@ -72,9 +72,9 @@ fn host(address: impl ToString) -> HostPort {
 async fn lend<T, E, W: Future<Output = Result<T, E>>>(
     egress: &Egress,
     host: HostPort,
-    work: impl FnOnce(crate::Lent) -> W,
+    work: impl FnOnce(crate::LentClient) -> W,
 ) -> Result<Result<T, E>, EgressError> {
-    egress.lend(Way { host, place: Place::Named }, egress.limits, work).await
+    egress.lend_client(Way { host, place: Place::Named }, egress.limits, work).await
 }
 
 async fn text(client: reqwest::Client, url: String) -> Result<String, reqwest::Error> {
@@ -219,7 +219,7 @@ async fn counting() -> (SocketAddr, Arc<AtomicUsize>, tokio::task::JoinHandle<()
 }
 
 fn owner(address: SocketAddr, identity: &str) -> Owner {
-    Owner { host: host(address), identity: Digest::of(identity.as_bytes()) }
+    Owner { host: host(address), identity: Digest::of_bytes(identity.as_bytes()) }
 }
 
 async fn hello(egress: &Egress, owner: Owner) {
@@ -249,7 +249,7 @@ async fn a_line_at_rest_carries_nothing_and_is_not_kept_after_that() {
     let (address, accepted, running) = counting().await;
     let (egress, _runtime) = egress(&EgressConfig::default());
     let url = format!("http://{address}/");
-    let work = |lent: Lent| {
+    let work = |lent: LentClient| {
         let (client, url) = (lent.client.clone(), url.clone());
         async move {
             text(lent.client, url).await.expect("answers");
@@ -287,15 +287,15 @@ async fn an_allowance_cuts_the_line_and_is_moved_on_by_the_work() {
     let allowed = ByteCount::new(2_000_000);
     for renewed in [false, true] {
         let url = format!("http://{}/endless", server.address);
-        let work = async |lent: Lent| -> Result<u64, u64> {
-            let allowance = lent.allowance();
-            allowance.renew(allowed);
+        let work = async |lent: LentClient| -> Result<u64, u64> {
+            let allowance = lent.line_allowance();
+            allowance.renew_allowance(allowed);
             let mut response = lent.client.get(url).send().await.expect("begins");
             let mut read = 0;
             while let Ok(Some(bytes)) = response.chunk().await {
                 read += u64::try_from(bytes.len()).expect("a length");
                 if renewed {
-                    allowance.renew(allowed);
+                    allowance.renew_allowance(allowed);
                 }
                 if read > 10_000_000 {
                     return Ok(read);
@@ -305,7 +305,7 @@ async fn an_allowance_cuts_the_line_and_is_moved_on_by_the_work() {
             Err(read)
         };
         let way = Way { host: server.address.to_string().parse().expect("a host"), place: Place::Named };
-        let read = egress.lend(way, limits, work).await.expect("no fault of the line");
+        let read = egress.lend_client(way, limits, work).await.expect("no fault of the line");
         match read {
             Ok(read) => assert!(renewed, "{read}"),
             Err(read) => assert!(!renewed && read <= 2_000_000, "{read}"),

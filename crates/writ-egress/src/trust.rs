@@ -82,7 +82,7 @@ impl ExtraRoots {
             found.push(certificate);
         }
         if found.is_empty() {
-            return Err(diagnose(bytes));
+            return Err(diagnose_text(bytes));
         }
         if self.0.len() + found.len() > MAX_ROOTS {
             return Err(TrustError::TooLarge);
@@ -132,7 +132,7 @@ impl ExtraRoots {
 }
 
 /// Returns the reason why a text has no certificate.
-fn diagnose(bytes: &[u8]) -> TrustError {
+fn diagnose_text(bytes: &[u8]) -> TrustError {
     let holds = |word: &[u8]| bytes.windows(word.len()).any(|part| part == word);
     if holds(b"PRIVATE KEY-----") || holds(b"PUBLIC KEY-----") {
         TrustError::KeyOnly
@@ -157,19 +157,19 @@ impl NotingVerifier {
     pub(crate) fn new(extra: [&ExtraRoots; 2], provider: Arc<CryptoProvider>) -> Result<Self, rustls::Error> {
         let extra = extra.into_iter().flat_map(|roots| roots.0.iter().cloned());
         let inner = Verifier::new_with_extra_roots(extra, provider)?;
-        Ok(Self::around(Arc::new(inner)))
+        Ok(Self::pem_around(Arc::new(inner)))
     }
 
-    pub(crate) fn around(inner: Arc<dyn ServerCertVerifier>) -> Self {
+    pub(crate) fn pem_around(inner: Arc<dyn ServerCertVerifier>) -> Self {
         Self { inner, noted: Mutex::default() }
     }
 
     /// Takes the reason why the certificate of a server was refused last.
-    pub(crate) fn take(&self, host: &str) -> Option<String> {
+    pub(crate) fn take_failure(&self, host: &str) -> Option<String> {
         self.noted.lock().unwrap_or_else(PoisonError::into_inner).remove(host)
     }
 
-    fn note(&self, name: &ServerName<'_>, why: &rustls::Error) {
+    fn note_failure(&self, name: &ServerName<'_>, why: &rustls::Error) {
         let mut noted = self.noted.lock().unwrap_or_else(PoisonError::into_inner);
         if noted.len() >= MAX_NOTED {
             noted.pop_first();
@@ -189,7 +189,7 @@ impl ServerCertVerifier for NotingVerifier {
     ) -> Result<ServerCertVerified, rustls::Error> {
         let verified =
             self.inner.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now);
-        verified.inspect_err(|why| self.note(server_name, why))
+        verified.inspect_err(|why| self.note_failure(server_name, why))
     }
 
     fn verify_tls12_signature(

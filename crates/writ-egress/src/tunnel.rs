@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-use crate::connect::{Resolver as _, Stream, SystemResolver, dial};
+use crate::connect::{Resolver as _, Stream, SystemResolver, dial_addresses};
 use crate::upstream::Upstream;
 
 /// The longest head of a proxy's answer to `CONNECT`, in bytes.
@@ -77,10 +77,10 @@ impl TunnelFault {
 pub(crate) async fn dial_proxy(proxy: &Upstream) -> Result<Stream, TunnelFault> {
     let address = proxy.address();
     // The proxy's own name is looked up here, also where the host's is left to it.
-    let found = SystemResolver.resolve(address.host(), address.port()).await;
+    let found = SystemResolver.resolve_name(address.host(), address.port()).await;
     let found = found.map_err(|why| TunnelFault::Unresolved(why.to_string()))?;
     let found: Vec<SocketAddr> = found.into_iter().map(|one| SocketAddr::new(one, address.port())).collect();
-    dial(&found).await.map_err(|why| TunnelFault::Unreachable(why.to_string()))
+    dial_addresses(&found).await.map_err(|why| TunnelFault::Unreachable(why.to_string()))
 }
 
 /// Has a proxy connect to a host, by its name. Nothing of what the host sends is read.
@@ -89,7 +89,7 @@ pub(crate) async fn open_tunnel(proxy: &Upstream, host: &str, port: u16) -> Resu
     let host =
         // An address of IPv6 stands in brackets before a port.
         if host.contains(':') && !host.starts_with('[') { format!("[{host}]") } else { host.to_owned() };
-    let login = match proxy.authorization() {
+    let login = match proxy.authorization_header() {
         Some(value) => format!("Proxy-Authorization: {value}\r\n"),
         None => String::new(),
     };

@@ -165,7 +165,7 @@ impl Upstream {
         self.authorization.is_some()
     }
 
-    pub(crate) fn authorization(&self) -> Option<&str> {
+    pub(crate) fn authorization_header(&self) -> Option<&str> {
         self.authorization.as_ref().map(|value| value.expose_secret())
     }
 }
@@ -241,7 +241,7 @@ impl DirectHosts {
         (Self(hosts), wrong)
     }
 
-    fn contains(&self, host: &str, port: u16) -> bool {
+    fn contains_host(&self, host: &str, port: u16) -> bool {
         let host = host.trim_end_matches('.');
         let address = host.parse::<IpAddr>().ok().map(|address| address.to_canonical());
         self.0.iter().any(|direct| match direct {
@@ -326,7 +326,7 @@ impl Routes {
     /// The proxy for a host, `None`: it is reached directly. This machine always is.
     pub fn proxy_for(&self, host: &str, port: u16, secure: bool) -> Option<&Arc<Upstream>> {
         let host = host.trim_matches(['[', ']']).to_ascii_lowercase();
-        if is_this_machine(&host) || self.direct.contains(&host, port) {
+        if is_this_machine(&host) || self.direct.contains_host(&host, port) {
             return None;
         }
         if secure { self.secure.as_ref() } else { self.plain.as_ref() }
@@ -351,7 +351,7 @@ mod tests {
 
     fn login(text: &str) -> Option<String> {
         let proxy = Upstream::parse(text, "HTTPS_PROXY").expect(text);
-        let encoded = proxy.authorization()?.strip_prefix("Basic ")?;
+        let encoded = proxy.authorization_header()?.strip_prefix("Basic ")?;
         String::from_utf8(BASE64_STANDARD.decode(encoded).expect("base64")).ok()
     }
 
@@ -437,7 +437,7 @@ mod tests {
             ("198.51.100.1", 81),
             ("mixed.example", 443),
         ] {
-            assert!(direct.contains(host, port), "{host}:{port}");
+            assert!(direct.contains_host(host, port), "{host}:{port}");
         }
         for (host, port) in [
             ("notcorp.example", 443),
@@ -449,11 +449,11 @@ mod tests {
             ("2001:db8::2", 443),
             ("198.51.100.1", 80),
         ] {
-            assert!(!direct.contains(host, port), "{host}:{port}");
+            assert!(!direct.contains_host(host, port), "{host}:{port}");
         }
-        assert!(DirectHosts::parse("*").0.contains("anything.example", 443));
-        assert!(DirectHosts::parse("0.0.0.0/0").0.contains("203.0.113.9", 443));
-        assert!(DirectHosts::parse("::/0").0.contains("2001:db8::9", 443));
+        assert!(DirectHosts::parse("*").0.contains_host("anything.example", 443));
+        assert!(DirectHosts::parse("0.0.0.0/0").0.contains_host("203.0.113.9", 443));
+        assert!(DirectHosts::parse("::/0").0.contains_host("2001:db8::9", 443));
         let (_, wrong) = DirectHosts::parse("10.0.0.0/33,a:b,http://x,ok.example");
         assert_eq!(wrong.len(), 3, "{wrong:?}");
         let many = "a.example,".repeat(MAX_DIRECT + 5);

@@ -10,7 +10,7 @@ use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::time::{Instant, interval_at, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use writ_policy::approval::Signed;
+use writ_policy::approval::SignedAnswer;
 use writ_policy::principal::{BearerProof, Evidence};
 use writ_runtime::engine::{Along, Answer, Answered, Engine, GateSaid, Join, Surface};
 use writ_types::error::{Exit, Report};
@@ -18,7 +18,7 @@ use writ_types::frame::{ClientFrame, NEWS_ONLY, Numbered, ServerFrame};
 use writ_types::id::{AskId, SessionId, TurnId};
 
 use crate::http::SHOW_PROOF;
-use crate::line::Shape;
+use crate::line::{Shape, error_frame};
 use crate::quoted::with_quoted;
 use crate::watch::Watch;
 
@@ -141,7 +141,7 @@ where
     let gone = CancellationToken::new();
     let guest = engine.guest();
     let writer = Writer { said, shape: terms.shape, ping: terms.idle.map(|idle| idle / 3) };
-    let writer = tokio::spawn(writer.run(waiting, closed, gone.clone()));
+    let writer = tokio::spawn(writer.serve_client(waiting, closed, gone.clone()));
     let mut connection = Connection {
         engine,
         terms,
@@ -155,7 +155,7 @@ where
     let why = tokio::select! {
         () = stop.cancelled() => Close::Stopping,
         () = gone.cancelled() => Close::Left,
-        why = connection.listen(&mut heard) => why,
+        why = connection.read_frames(&mut heard) => why,
     };
     connection.tasks.close();
     // Answers that are under way still go out; watches end.
@@ -188,7 +188,7 @@ struct Writer<S> {
 }
 
 impl<S: Sink<ClientOutput> + Unpin> Writer<S> {
-    async fn run(
+    async fn serve_client(
         mut self,
         mut waiting: mpsc::Receiver<Numbered>,
         closed: oneshot::Receiver<Close>,
@@ -199,7 +199,7 @@ impl<S: Sink<ClientOutput> + Unpin> Writer<S> {
         loop {
             let next = tokio::select! {
                 frame = waiting.recv() => match frame {
-                    Some(frame) => self.shape.line(&frame).map(ClientOutput::Frame),
+                    Some(frame) => self.shape.frame_line(&frame).map(ClientOutput::Frame),
                     None => break,
                 },
                 _ = pings.tick() => self.ping.map(|_| ClientOutput::Ping),
@@ -222,23 +222,23 @@ impl<S: Sink<ClientOutput> + Unpin> Writer<S> {
 
 impl Connection {
     /// Listens to the client until the connection has to end.
-    async fn listen<H: Stream<Item = ClientInput> + Unpin>(&mut self, heard: &mut H) -> Close {
+    async fn read_frames<H: Stream<Item = ClientInput> + Unpin>(&mut self, heard: &mut H) -> Close {
         if self.terms.evidence == Evidence::None
             && let Some(prove) = self.terms.prove.clone()
         {
-            match timeout(AUTH_TIMEOUT, first(heard)).await {
+            match timeout(AUTH_TIMEOUT, read_token(heard)).await {
                 Ok(Ok(token)) => match prove(&token) {
                     Some(proof) => self.terms.evidence = Evidence::Bearer(proof),
-                    None => return self.unproven("this is not the token of this home").await,
+                    None => return self.refuse_proof("this is not the token of this home").await,
                 },
                 Ok(Err(Some(why))) => return why,
-                Ok(Err(None)) => return self.unproven("the first frame must be 'auth'").await,
-                Err(_) => return self.unproven("no 'auth' frame came in time").await,
+                Ok(Err(None)) => return self.refuse_proof("the first frame must be 'auth'").await,
+                Err(_) => return self.refuse_proof("no 'auth' frame came in time").await,
             }
         }
         if let Some(session) = self.terms.session {
             let join = Join { session: Some(session), after_seq: u64::MAX, ..Join::default() };
-            if let Err(report) = self.join(join).await {
+            if let Err(report) = self.join_session(join).await {
                 self.refuse(None, report).await;
             }
         }
@@ -252,7 +252,7 @@ impl Connection {
             };
             match next {
                 Some(ClientInput::Frame(text)) => {
-                    if !self.handle(&text).await {
+                    if !self.handle_frame(&text).await {
                         return Close::Unproven;
                     }
                 }
@@ -260,28 +260,31 @@ impl Connection {
                 Some(ClientInput::TooLarge(limit)) => {
                     let text = format!("a frame has more than {limit} bytes");
                     let hint = "send less at once, then connect again";
-                    self.refuse(None, Report::new(Exit::Usage, "frame.too_large", text).hint(hint)).await;
+                    self.refuse(None, Report::new(Exit::Usage, "frame.too_large", text).with_hint(hint))
+                        .await;
                     return Close::TooLarge;
                 }
-                Some(ClientInput::NoText) => return self.broken("a frame is no text", Close::NoText).await,
+                Some(ClientInput::NoText) => {
+                    return self.refuse_frame("a frame is no text", Close::NoText).await;
+                }
                 Some(ClientInput::NotUtf8) => {
-                    return self.broken("a frame is not UTF-8", Close::NotUtf8).await;
+                    return self.refuse_frame("a frame is not UTF-8", Close::NotUtf8).await;
                 }
                 Some(ClientInput::Malformed) => {
-                    return self.broken("a frame breaks the protocol", Close::Malformed).await;
+                    return self.refuse_frame("a frame breaks the protocol", Close::Malformed).await;
                 }
                 None => return Close::Left,
             }
         }
     }
 
-    async fn broken(&self, what: &str, why: Close) -> Close {
-        self.refuse(None, Report::new(Exit::Usage, "frame.invalid", what).hint(FRAMES)).await;
+    async fn refuse_frame(&self, what: &str, why: Close) -> Close {
+        self.refuse(None, Report::new(Exit::Usage, "frame.invalid", what).with_hint(FRAMES)).await;
         why
     }
 
-    async fn unproven(&self, why: &str) -> Close {
-        self.refuse(None, Report::new(Exit::Denied, "auth.denied", why).hint(SHOW_PROOF)).await;
+    async fn refuse_proof(&self, why: &str) -> Close {
+        self.refuse(None, Report::new(Exit::Denied, "auth.denied", why).with_hint(SHOW_PROOF)).await;
         Close::Unproven
     }
 
@@ -295,18 +298,18 @@ impl Connection {
     }
 
     async fn refuse(&self, id: Option<u64>, report: Report) {
-        self.send(refusal(id, report)).await;
+        self.send(error_frame(id, report)).await;
     }
 
     /// Handles one frame; `false`: the client has shown a wrong token.
-    async fn handle(&mut self, text: &str) -> bool {
+    async fn handle_frame(&mut self, text: &str) -> bool {
         if let Some(Err(wait)) = self.terms.pace.as_ref().map(|pace| pace()) {
             let text = "too much at once";
             let hint = format!("wait {} ms", wait.as_millis());
-            self.refuse(None, Report::new(Exit::Blocked, "rate.limited", text).hint(hint)).await;
+            self.refuse(None, Report::new(Exit::Blocked, "rate.limited", text).with_hint(hint)).await;
             return true;
         }
-        let frame = match frame(text) {
+        let frame = match parse_frame(text) {
             Ok(frame) => frame,
             Err(report) => {
                 self.refuse(None, report).await;
@@ -317,34 +320,38 @@ impl Connection {
             ClientFrame::Auth { token } => match self.terms.prove.as_ref().map(|prove| prove(&token)) {
                 Some(Some(_)) => Ok(()),
                 Some(None) => {
-                    self.unproven("this is not the token of this home").await;
+                    self.refuse_proof("this is not the token of this home").await;
                     return false;
                 }
                 // Accepting a token that is not checked would look as if it had proven something.
                 None => {
                     let text = "this socket takes no token: the process's user is proof enough";
-                    Err(Report::new(Exit::Usage, "auth.not_here", text).hint("leave the 'auth' frame out"))
+                    Err(Report::new(Exit::Usage, "auth.not_here", text)
+                        .with_hint("leave the 'auth' frame out"))
                 }
             },
             ClientFrame::Resume { session, after_seq, project, write, dry_run } => {
                 let surface = self.terms.surface;
                 let join = Join { session, after_seq, project, write, dry_run, surface, ..Join::default() };
-                self.join(join).await
+                self.join_session(join).await
             }
             ClientFrame::Message { text, quoted, client_id, signature, sender } => {
                 let (text, text_taint) = with_quoted(text, &quoted);
-                self.message(text, client_id, Along { text_taint, signature, sender }).await
+                self.receive_message(text, client_id, Along { text_taint, signature, sender }).await
             }
             ClientFrame::ApprovalResponse { ask_id, decision, scope, signature, shown_hash, reason } => {
-                match signature.map(Signed::read).transpose() {
+                match signature.map(SignedAnswer::read_signed).transpose() {
                     Err(error) => {
                         let text = format!("not an approval: {error}");
                         let hint = "`writ approvals approve` and the page sign as it is expected";
-                        Err(Report::new(Exit::Usage, "approval.malformed", text).hint(hint))
+                        Err(Report::new(Exit::Usage, "approval.malformed", text).with_hint(hint))
                     }
                     Ok(signed) => {
-                        self.answer(ask_id, Answer { decision, scope, signed, shown: shown_hash, reason })
-                            .await;
+                        self.answer_ask(
+                            ask_id,
+                            Answer { decision, scope, signed, shown: shown_hash, reason },
+                        )
+                        .await;
                         Ok(())
                     }
                 }
@@ -352,10 +359,10 @@ impl Connection {
             ClientFrame::GateResponse { ask_id, decision, reason, answers } => {
                 self.engine.answer_gate(self.terms.evidence, ask_id, GateSaid { decision, reason, answers })
             }
-            ClientFrame::Checkpoint { name } => self.checkpoint(name).await,
-            ClientFrame::Cancel { turn } => self.cancel(turn).await,
+            ClientFrame::Checkpoint { name } => self.name_checkpoint(name).await,
+            ClientFrame::Cancel { turn } => self.cancel_turn(turn).await,
             ClientFrame::Call { id, method, params } => {
-                self.call(id, method, params).await;
+                self.call_method(id, method, params).await;
                 Ok(())
             }
         };
@@ -365,7 +372,7 @@ impl Connection {
         true
     }
 
-    async fn join(&mut self, join: Join) -> Result<(), Report> {
+    async fn join_session(&mut self, join: Join) -> Result<(), Report> {
         let seen = join.after_seq;
         let joined = self.engine.join(self.terms.evidence, join).await?;
         // A client watches one session at a time: nothing of the former comes after the greeting.
@@ -394,12 +401,12 @@ impl Connection {
             stop: self.watching.clone(),
             gone: self.gone.clone(),
         };
-        self.tasks.spawn(watch.run());
+        self.tasks.spawn(watch.watch_session());
         Ok(())
     }
 
     /// Answers an ask beside what else the client says: what was approved may take long, and can be stopped.
-    async fn answer(&self, ask_id: AskId, answer: Answer) {
+    async fn answer_ask(&self, ask_id: AskId, answer: Answer) {
         let Ok(place) = Arc::clone(&self.calls).acquire_owned().await else { return };
         let (engine, evidence, outbox) = (self.engine.clone(), self.terms.evidence, self.outbox.clone());
         self.tasks.spawn(async move {
@@ -407,24 +414,25 @@ impl Connection {
                 Ok(Answered { state, reason, text, exit }) => {
                     ServerFrame::ApprovalResolved { ask_id, state, reason, text, exit, undo: None }
                 }
-                Err(report) => refusal(None, report),
+                Err(report) => error_frame(None, report),
             };
             let _ = outbox.send(Numbered { seq: 0, frame }).await;
             drop(place);
         });
     }
 
-    async fn message(&self, text: String, client_id: String, along: Along) -> Result<(), Report> {
+    async fn receive_message(&self, text: String, client_id: String, along: Along) -> Result<(), Report> {
         let session = self.session.ok_or_else(no_session)?;
         // Commands name their messages, so that a message sent twice is recognised.
-        let client_id = if self.terms.surface == Surface::Local { client_id } else { named(client_id) };
+        let client_id =
+            if self.terms.surface == Surface::Local { client_id } else { named_or_new(client_id) };
         let entry =
             self.engine.receive_with(self.terms.evidence, session, client_id.clone(), text, along).await?;
         self.send(ServerFrame::Accepted { client_id, entry }).await;
         Ok(())
     }
 
-    async fn cancel(&self, turn: TurnId) -> Result<(), Report> {
+    async fn cancel_turn(&self, turn: TurnId) -> Result<(), Report> {
         // No error: that could overtake the turn's own end, and would be taken for it.
         if let Some(text) = self.engine.cancel(self.terms.evidence, turn)?.told(turn) {
             self.send(ServerFrame::Status { text }).await;
@@ -432,19 +440,19 @@ impl Connection {
         Ok(())
     }
 
-    async fn checkpoint(&self, name: String) -> Result<(), Report> {
+    async fn name_checkpoint(&self, name: String) -> Result<(), Report> {
         let session = self.session.ok_or_else(no_session)?;
         self.engine.checkpoint(self.terms.evidence, session, name).await
     }
 
-    async fn call(&self, id: u64, method: String, params: serde_json::Value) {
+    async fn call_method(&self, id: u64, method: String, params: serde_json::Value) {
         let Ok(place) = Arc::clone(&self.calls).acquire_owned().await else { return };
         let (engine, evidence, outbox) = (self.engine.clone(), self.terms.evidence, self.outbox.clone());
         let session = self.session;
         self.tasks.spawn(async move {
             let frame = match engine.call(evidence, session, &method, params).await {
                 Ok(result) => ServerFrame::Answer { id, result },
-                Err(report) => refusal(Some(id), report),
+                Err(report) => error_frame(Some(id), report),
             };
             let _ = outbox.send(Numbered { seq: 0, frame }).await;
             drop(place);
@@ -453,13 +461,14 @@ impl Connection {
 }
 
 fn no_session() -> Report {
-    Report::new(Exit::Usage, "session.none", "no session is joined").hint("send a 'resume' frame first")
+    Report::new(Exit::Usage, "session.none", "no session is joined").with_hint("send a 'resume' frame first")
 }
 
 /// A frame from its text. The reader of frames would take the members of one in an array, too.
-fn frame(text: &str) -> Result<ClientFrame, Report> {
-    let invalid =
-        |why: &str| Report::new(Exit::Usage, "frame.invalid", format!("not a frame: {why}")).hint(FRAMES);
+fn parse_frame(text: &str) -> Result<ClientFrame, Report> {
+    let invalid = |why: &str| {
+        Report::new(Exit::Usage, "frame.invalid", format!("not a frame: {why}")).with_hint(FRAMES)
+    };
     if !text.trim_start().starts_with('{') {
         return Err(invalid("it is not an object of JSON"));
     }
@@ -467,11 +476,11 @@ fn frame(text: &str) -> Result<ClientFrame, Report> {
 }
 
 /// The token of the first frame; `Err(None)`: it is another frame.
-async fn first<H: Stream<Item = ClientInput> + Unpin>(heard: &mut H) -> Result<String, Option<Close>> {
+async fn read_token<H: Stream<Item = ClientInput> + Unpin>(heard: &mut H) -> Result<String, Option<Close>> {
     loop {
         return match heard.next().await {
             Some(ClientInput::Alive) => continue,
-            Some(ClientInput::Frame(text)) => match frame(&text) {
+            Some(ClientInput::Frame(text)) => match parse_frame(&text) {
                 Ok(ClientFrame::Auth { token }) => Ok(token),
                 Ok(_) | Err(_) => Err(None),
             },
@@ -485,16 +494,6 @@ async fn first<H: Stream<Item = ClientInput> + Unpin>(heard: &mut H) -> Result<S
 }
 
 /// A message's id: the client's, or one of its own where the client gives none.
-pub(crate) fn named(client_id: String) -> String {
+pub(crate) fn named_or_new(client_id: String) -> String {
     if client_id.is_empty() { format!("{:032x}", rand::rng().random::<u128>()) } else { client_id }
-}
-
-/// An error as a frame. What only the log may know goes there.
-pub(crate) fn refusal(id: Option<u64>, report: Report) -> ServerFrame {
-    if report.inside != report.outside {
-        tracing::warn!(code = report.code, inside = report.inside, "refused");
-    }
-    let hint = report.advice().to_owned();
-    let Report { exit, code, outside: text, .. } = report;
-    ServerFrame::Error { id, exit, code, text, hint, answers: Vec::new() }
 }

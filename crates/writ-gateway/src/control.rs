@@ -45,8 +45,8 @@ impl ToReport for ControlError {
         match self {
             Self::Listen { path, source } => {
                 Report::new(Exit::Config, "control.listen", "the engine cannot open its control socket")
-                    .inside(format!("{}: {source}", path.display()))
-                    .hint("check that the folder 'runtime' of the home exists, is yours and is writable")
+                    .with_inside(format!("{}: {source}", path.display()))
+                    .with_hint("check that the folder 'runtime' of the home exists, is yours and is writable")
             }
         }
     }
@@ -90,7 +90,7 @@ impl Control {
     /// # Errors
     ///
     /// If the folder is missing or not writable.
-    pub fn open(self) -> Result<OpenControl, ControlError> {
+    pub fn open_socket(self) -> Result<OpenControl, ControlError> {
         std::fs::rename(&self.aside, &self.path)
             .map_err(|source| ControlError::Listen { path: self.path.clone(), source })?;
         Ok(OpenControl { listener: self.listener, path: self.path })
@@ -106,18 +106,18 @@ pub struct OpenControl {
 
 impl OpenControl {
     /// Serves clients until `stop` is cancelled; then waits until every connection has ended.
-    pub async fn serve(self, engine: Engine, stop: CancellationToken) {
+    pub async fn serve_clients(self, engine: Engine, stop: CancellationToken) {
         let room = Arc::new(Semaphore::new(MAX_CONNECTIONS));
         let connections = TaskTracker::new();
         loop {
             let accepted = tokio::select! {
                 () = stop.cancelled() => break,
-                accepted = accept(&self.listener, &room) => accepted,
+                accepted = accept_client(&self.listener, &room) => accepted,
             };
             let Some((stream, place)) = accepted else { continue };
             let (engine, stop) = (engine.clone(), stop.clone());
             connections.spawn(async move {
-                serve(stream, engine, stop).await;
+                serve_stream(stream, engine, stop).await;
                 drop(place);
             });
         }
@@ -130,7 +130,7 @@ impl OpenControl {
 }
 
 /// Serves one client. The kernel says who it is.
-async fn serve(stream: UnixStream, engine: Engine, stop: CancellationToken) {
+async fn serve_stream(stream: UnixStream, engine: Engine, stop: CancellationToken) {
     let evidence = stream.peer_cred().map_or(Evidence::None, |cred| Evidence::PeerUid(cred.uid()));
     let (sink, lines) = Framed::new(stream, LinesCodec::new_with_max_length(MAX_FRAME_BYTES)).split();
     let heard = lines.take_while(|line| ready(!is_broken(line))).map(|line| match line {
@@ -161,7 +161,7 @@ fn is_broken(line: &Result<String, LinesCodecError>) -> bool {
     matches!(line, Err(LinesCodecError::Io(error)) if error.kind() != io::ErrorKind::InvalidData)
 }
 
-async fn accept(
+async fn accept_client(
     listener: &UnixListener,
     room: &Arc<Semaphore>,
 ) -> Option<(UnixStream, tokio::sync::OwnedSemaphorePermit)> {
@@ -189,7 +189,7 @@ mod tests {
         std::fs::write(&path, "of an engine that was killed").expect("writes");
         let control = Control::bind(&path).expect("binds");
         assert!(!path.exists());
-        let open = control.open().expect("opens");
+        let open = control.open_socket().expect("opens");
         UnixStream::connect(&path).await.expect("is there");
         assert_eq!(std::fs::metadata(&path).expect("is there").permissions().mode() & 0o777, 0o600);
         let names: Vec<_> = dir.path().read_dir().expect("reads").collect();

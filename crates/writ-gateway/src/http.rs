@@ -174,7 +174,7 @@ impl Http {
         may_serve(host, parts.token.is_some())?;
         parts.config.check_base_path()?;
         let keys = Keys::open(&parts.runtime, parts.token.as_ref())?;
-        let first = listen(SocketAddr::new(host, port))?;
+        let first = listen_on(SocketAddr::new(host, port))?;
         let address = first
             .local_addr()
             .map_err(|source| HttpError::Listen { address: SocketAddr::new(host, port), source })?;
@@ -186,7 +186,7 @@ impl Http {
             IpAddr::V4(_) | IpAddr::V6(_) => None,
         };
         if let Some(other) = other {
-            match listen(SocketAddr::new(other, address.port())) {
+            match listen_on(SocketAddr::new(other, address.port())) {
                 Ok(listener) => listeners.push(listener),
                 Err(error @ HttpError::InUse(_)) => return Err(error),
                 Err(error) => tracing::info!(%error, "only one of the loopback addresses is served"),
@@ -227,7 +227,7 @@ impl Http {
             stop: stops.stop.clone(),
         });
         let acceptor = Acceptor {
-            router: router(&shared),
+            router: make_router(&shared),
             room: Arc::new(Semaphore::new(accept::MAX_CONNECTIONS)),
             waiting: Arc::new(UnprovenConnections::default()),
             connections: TaskTracker::new(),
@@ -235,8 +235,10 @@ impl Http {
         };
         let (connections, sockets) = (acceptor.connections.clone(), shared.sockets.clone());
         drop(shared);
-        let accepting: Vec<_> =
-            listeners.into_iter().map(|listener| tokio::spawn(acceptor.clone().run(listener))).collect();
+        let accepting: Vec<_> = listeners
+            .into_iter()
+            .map(|listener| tokio::spawn(acceptor.clone().accept_connections(listener)))
+            .collect();
         drop(acceptor);
         stops.stop.cancelled().await;
         stops.closing.cancel();
@@ -255,7 +257,7 @@ impl Http {
     }
 }
 
-fn listen(address: SocketAddr) -> Result<TcpListener, HttpError> {
+fn listen_on(address: SocketAddr) -> Result<TcpListener, HttpError> {
     let failed = |source: io::Error| {
         if source.kind() == io::ErrorKind::AddrInUse {
             HttpError::InUse(address)
@@ -274,16 +276,16 @@ pub fn running_port(runtime: &Path) -> Option<u16> {
     std::fs::read_to_string(runtime.join(PORT_FILE)).ok()?.trim().parse().ok()
 }
 
-fn router(shared: &Arc<Shared>) -> Router {
-    let routes = routes::all().into_iter();
+fn make_router(shared: &Arc<Shared>) -> Router {
+    let routes = routes::all_routes().into_iter();
     let served = routes.fold(Router::new(), |router, route| router.route(route.path, route.served));
     let served = served
         .method_not_allowed_fallback(wrong_method)
-        .fallback(elsewhere)
-        .layer(middleware::from_fn_with_state(Arc::clone(shared), guard::guard))
+        .fallback(serve_page)
+        .layer(middleware::from_fn_with_state(Arc::clone(shared), guard::guard_request))
         .with_state(Arc::clone(shared));
     // A path must have its final form before it is routed.
-    let based = middleware::from_fn_with_state(Arc::clone(shared), base::strip);
+    let based = middleware::from_fn_with_state(Arc::clone(shared), base::strip_prefix);
     Router::new().fallback_service(served).layer(based)
 }
 
@@ -296,7 +298,7 @@ struct Health {
     connections: u64,
 }
 
-async fn health(request: ApiRequest<NoBody>) -> Result<Health, Refusal> {
+async fn show_health(request: ApiRequest<NoBody>) -> Result<Health, Refusal> {
     Ok(Health { status: "ok", connections: request.shared.clients.load(Ordering::Relaxed) })
 }
 
@@ -306,7 +308,7 @@ fn link_route() -> MethodRouter<Arc<Shared>> {
 }
 
 /// Writes the format that the client accepts; by default the one that every tool reads.
-async fn metrics(State(shared): State<Arc<Shared>>, headers: HeaderMap) -> Response {
+async fn show_metrics(State(shared): State<Arc<Shared>>, headers: HeaderMap) -> Response {
     let accepted =
         headers.get(header::ACCEPT).and_then(|accepted| accepted.to_str().ok()).unwrap_or_default();
     let (kind, format) = if accepted.contains("application/openmetrics-text") {
@@ -323,10 +325,10 @@ async fn use_link(
     axum::extract::Path(code): axum::extract::Path<String>,
     request: Request,
 ) -> Result<Response, Refusal> {
-    let speaker = request.extensions().get::<Speaker>().cloned().ok_or_else(Refusal::unknown)?;
+    let speaker = request.extensions().get::<Speaker>().cloned().ok_or_else(Refusal::unproven)?;
     let now = shared.now();
-    if !link::redeem(&shared.runtime, &code, now) {
-        shared.failures.take(&speaker.address, std::time::Instant::now()).map_err(Refusal::later)?;
+    if !link::redeem_link(&shared.runtime, &code, now) {
+        shared.failures.take_token(&speaker.address, std::time::Instant::now()).map_err(Refusal::too_many)?;
         return Ok(page::used_link());
     }
     let secret = shared.keys.begin_session(now).map_err(|error| {
@@ -339,15 +341,15 @@ async fn use_link(
     let secure = if speaker.tls { "; Secure" } else { "" };
     let cookie =
         format!("{}={secret}; HttpOnly; SameSite=Strict; Path={at}; Max-Age={age}{secure}", guard::COOKIE);
-    let cookie = HeaderValue::from_str(&cookie).map_err(|_| Refusal::nothing())?;
+    let cookie = HeaderValue::from_str(&cookie).map_err(|_| Refusal::not_found())?;
     let mut response = (StatusCode::SEE_OTHER, [(header::LOCATION, "../")]).into_response();
     response.headers_mut().insert(header::SET_COOKIE, cookie);
     Ok(response)
 }
 
 /// `POST /api/v1/logout`: ends the session of the page that asks.
-async fn logout(State(shared): State<Arc<Shared>>, request: Request) -> Result<Response, Refusal> {
-    if let Some(secret) = guard::cookie(request.headers()) {
+async fn end_session(State(shared): State<Arc<Shared>>, request: Request) -> Result<Response, Refusal> {
+    if let Some(secret) = guard::page_cookie(request.headers()) {
         shared.keys.end_session(secret).map_err(|error| {
             tracing::error!(%error, "the end of a session cannot be stored");
             let (text, hint) = ("the session cannot be ended", RUNTIME_FOLDER);
@@ -356,7 +358,7 @@ async fn logout(State(shared): State<Arc<Shared>>, request: Request) -> Result<R
     }
     let at = cookie_path(&request);
     let gone = format!("{}=; HttpOnly; SameSite=Strict; Path={at}; Max-Age=0", guard::COOKIE);
-    let cookie = HeaderValue::from_str(&gone).map_err(|_| Refusal::nothing())?;
+    let cookie = HeaderValue::from_str(&gone).map_err(|_| Refusal::not_found())?;
     Ok((StatusCode::NO_CONTENT, [(header::SET_COOKIE, cookie)]).into_response())
 }
 
@@ -375,9 +377,9 @@ async fn wrong_method() -> Refusal {
 }
 
 /// A file of the page, or nothing.
-async fn elsewhere(request: Request) -> Response {
+async fn serve_page(request: Request) -> Response {
     let (path, headers) = (request.uri().path(), request.headers());
-    page::file(request.method(), path, headers).unwrap_or_else(|| Refusal::nothing().into_response())
+    page::serve_file(request.method(), path, headers).unwrap_or_else(|| Refusal::not_found().into_response())
 }
 
 /// One WebSocket that is served.
@@ -394,7 +396,7 @@ impl Shared {
         SystemClock.now()
     }
 
-    fn count(&self) -> SocketCount {
+    fn count_socket(&self) -> SocketCount {
         self.clients.fetch_add(1, Ordering::Relaxed);
         SocketCount(Arc::clone(&self.clients))
     }

@@ -5,8 +5,6 @@ use writ_types::error::{Exit, Report};
 use writ_types::frame::{MAX_FRAME_BYTES, Numbered, ServerFrame};
 use writ_types::id::SessionId;
 
-use crate::connection::refusal;
-
 /// The form of a client's frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Shape {
@@ -19,12 +17,12 @@ pub(crate) enum Shape {
 
 impl Shape {
     /// A frame as its text, without line breaks. One that the client would refuse is replaced by an error.
-    pub(crate) fn line(self, frame: &Numbered) -> Option<String> {
-        let line = self.text(frame)?;
-        if line.len() <= MAX_FRAME_BYTES { Some(line) } else { self.text(&too_large(frame, line.len())) }
+    pub(crate) fn frame_line(self, frame: &Numbered) -> Option<String> {
+        let line = self.text_line(frame)?;
+        if line.len() <= MAX_FRAME_BYTES { Some(line) } else { self.text_line(&too_large(frame, line.len())) }
     }
 
-    fn text(self, frame: &Numbered) -> Option<String> {
+    fn text_line(self, frame: &Numbered) -> Option<String> {
         let (Self::Session(session), ServerFrame::Message { turn, text, .. }) = (self, &frame.frame) else {
             return serde_json::to_string(frame).ok();
         };
@@ -43,8 +41,18 @@ impl Shape {
 fn too_large(frame: &Numbered, bytes: usize) -> Numbered {
     let id = if let ServerFrame::Answer { id, .. } = &frame.frame { Some(*id) } else { None };
     let text = format!("what would be sent has {bytes} bytes; the limit is {MAX_FRAME_BYTES}");
-    let report = Report::new(Exit::Blocked, "frame.too_large", text).hint("ask for less at once");
-    Numbered { seq: frame.seq, frame: refusal(id, report) }
+    let report = Report::new(Exit::Blocked, "frame.too_large", text).with_hint("ask for less at once");
+    Numbered { seq: frame.seq, frame: error_frame(id, report) }
+}
+
+/// Makes a frame of an error; the part for the log alone goes there.
+pub(crate) fn error_frame(id: Option<u64>, report: Report) -> ServerFrame {
+    if report.inside != report.outside {
+        tracing::warn!(code = report.code, inside = report.inside, "refused");
+    }
+    let hint = report.advice().to_owned();
+    let Report { exit, code, outside: text, .. } = report;
+    ServerFrame::Error { id, exit, code, text, hint, answers: Vec::new() }
 }
 
 #[cfg(test)]
@@ -63,9 +71,9 @@ mod tests {
     fn an_answer_that_is_too_large_for_a_frame_becomes_an_error() {
         let answer =
             |text: String| Numbered { seq: 0, frame: ServerFrame::Answer { id: 7, result: json!(text) } };
-        let fits = Shape::Plain.line(&answer("x".to_owned())).expect("a line");
+        let fits = Shape::Plain.frame_line(&answer("x".to_owned())).expect("a line");
         assert_eq!(fits, r#"{"seq":0,"type":"answer","id":7,"result":"x"}"#);
-        let cut = Shape::Plain.line(&answer("x".repeat(MAX_FRAME_BYTES))).expect("a line");
+        let cut = Shape::Plain.frame_line(&answer("x".repeat(MAX_FRAME_BYTES))).expect("a line");
         let cut: Numbered = serde_json::from_str(&cut).expect("a frame");
         assert!(
             matches!(&cut.frame, ServerFrame::Error { id: Some(7), code, .. } if code == "frame.too_large"),
@@ -90,7 +98,7 @@ mod tests {
             },
         };
         let said = |seq| -> Value {
-            let line = Shape::Session(session).line(&message(seq)).expect("a line");
+            let line = Shape::Session(session).frame_line(&message(seq)).expect("a line");
             assert!(!line.contains('\n'));
             serde_json::from_str(&line).expect("JSON")
         };
@@ -98,7 +106,7 @@ mod tests {
         assert_eq!((&first["type"], &first["content"]), (&json!("response"), &json!("hi\n\"you\"")));
         assert_eq!((&first["session_id"], &first["seq"]), (&json!(session), &json!(3)));
         assert_ne!(first["message_id"], said(4)["message_id"]);
-        let line = Shape::Plain.line(&message(3)).expect("a line");
+        let line = Shape::Plain.frame_line(&message(3)).expect("a line");
         assert_eq!(serde_json::from_str::<Numbered>(&line).expect("a frame"), message(3));
     }
 }

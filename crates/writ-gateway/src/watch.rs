@@ -10,7 +10,7 @@ use writ_types::error::{Exit, Report};
 use writ_types::frame::Numbered;
 use writ_types::id::SessionId;
 
-use crate::connection::refusal;
+use crate::line::error_frame;
 
 /// Sends a client what happens in a session.
 #[derive(Debug)]
@@ -38,7 +38,7 @@ enum Step {
     Gap,
 }
 
-const fn step(last: u64, seq: u64) -> Step {
+const fn next_step(last: u64, seq: u64) -> Step {
     if seq == 0 || seq == last.saturating_add(1) {
         Step::Send
     } else if seq <= last {
@@ -59,19 +59,19 @@ enum End {
 impl Watch {
     /// Watches until the client leaves, or until the session cannot be read, which the client is sent as an
     /// error.
-    pub(crate) async fn run(mut self) {
-        match self.follow().await {
+    pub(crate) async fn watch_session(mut self) {
+        match self.follow_live().await {
             End::Left if self.gone.is_cancelled() => self.last_words(),
             End::Left => {}
             End::Broken(report) => {
                 let report =
                     Report { outside: format!("The session is not shown any more: {report}"), ..report };
-                let _ = self.outbox.send(Numbered { seq: 0, frame: refusal(None, report) }).await;
+                let _ = self.outbox.send(Numbered { seq: 0, frame: error_frame(None, report) }).await;
             }
         }
     }
 
-    async fn follow(&mut self) -> End {
+    async fn follow_live(&mut self) -> End {
         if let Err(end) = self.catch_up().await {
             return end;
         }
@@ -83,8 +83,8 @@ impl Watch {
                 frame = self.live.recv() => frame,
             };
             let done = match frame {
-                Ok(frame) => match step(self.last, frame.seq) {
-                    Step::Send => self.send(Arc::unwrap_or_clone(frame)).await,
+                Ok(frame) => match next_step(self.last, frame.seq) {
+                    Step::Send => self.send_frame(Arc::unwrap_or_clone(frame)).await,
                     Step::Known => Ok(()),
                     Step::Gap => self.catch_up().await,
                 },
@@ -92,7 +92,7 @@ impl Watch {
                 Err(broadcast::error::RecvError::Lagged(_)) => self.catch_up().await,
                 Err(broadcast::error::RecvError::Closed) => {
                     let text = "the engine has put it aside";
-                    let report = Report::new(Exit::Blocked, "watch.closed", text).hint("join it again");
+                    let report = Report::new(Exit::Blocked, "watch.closed", text).with_hint("join it again");
                     Err(End::Broken(report))
                 }
             };
@@ -110,12 +110,12 @@ impl Watch {
                 return Ok(());
             }
             for frame in frames {
-                self.send(frame).await?;
+                self.send_frame(frame).await?;
             }
         }
     }
 
-    async fn send(&mut self, frame: Numbered) -> Result<(), End> {
+    async fn send_frame(&mut self, frame: Numbered) -> Result<(), End> {
         self.last = self.last.max(frame.seq);
         tokio::select! {
             biased;
@@ -137,7 +137,7 @@ impl Watch {
     fn last_words(&mut self) {
         loop {
             match self.live.try_recv() {
-                Ok(frame) if step(self.last, frame.seq) == Step::Known => {}
+                Ok(frame) if next_step(self.last, frame.seq) == Step::Known => {}
                 Ok(frame) => self.say_at_last(Arc::unwrap_or_clone(frame)),
                 // There is no time to read the store; the client reads it when it returns.
                 Err(TryRecvError::Lagged(_)) => {}
@@ -159,9 +159,9 @@ mod tests {
 
     #[test]
     fn frames_that_overtake_others_show_a_gap() {
-        assert_eq!(step(4, 0), Step::Send, "not kept");
-        assert_eq!(step(4, 5), Step::Send);
-        assert_eq!(step(4, 6), Step::Gap, "frame 5 is on its way");
-        assert_eq!(step(6, 5), Step::Known, "it came from the store");
+        assert_eq!(next_step(4, 0), Step::Send, "not kept");
+        assert_eq!(next_step(4, 5), Step::Send);
+        assert_eq!(next_step(4, 6), Step::Gap, "frame 5 is on its way");
+        assert_eq!(next_step(6, 5), Step::Known, "it came from the store");
     }
 }

@@ -17,7 +17,7 @@ pub mod credential;
 #[cfg(test)]
 mod tests;
 
-use address::{AddressClass, canonical, classify};
+use address::{AddressClass, canonical_address, classify_address};
 use host::{Host, HostPattern, Target};
 
 /// The ports of hosts that are listed without one.
@@ -227,7 +227,7 @@ pub fn judge_connection(scope: &EgressScope, target: &Target, address: Option<Ip
         if !WEB_PORTS.contains(&target.port) {
             return deny(Rule::Port, format!("port {} of {host} is not open", target.port));
         }
-        if target.host.literal().is_some() {
+        if target.host.literal_address().is_some() {
             return deny(Rule::Literal, format!("{host} is an address: use the host's name"));
         }
         return Judgement::Ask { host: target.host.clone(), port: target.port };
@@ -265,28 +265,28 @@ impl EgressScope {
     }
 
     fn is_registry(&self, target: &Target) -> bool {
-        let name = target.host.name().unwrap_or_default();
+        let name = target.host.domain_name().unwrap_or_default();
         WEB_PORTS.contains(&target.port)
             && self.registries.iter().any(|registry| registry.hosts().contains(&name))
     }
 
     /// What refuses an address, if something does.
     fn refuse_address(&self, target: &Target, address: IpAddr) -> Option<Rule> {
-        let class = classify(address);
-        let address = canonical(address);
+        let class = classify_address(address);
+        let address = canonical_address(address);
         if !class.is_one_host() {
             return Some(Rule::Address(class));
         }
         let mut pins = self.pins.iter().filter(|pin| pin.host == target.host).peekable();
         if pins.peek().is_some() {
-            let pinned = pins.any(|pin| canonical(pin.address) == address);
+            let pinned = pins.any(|pin| canonical_address(pin.address) == address);
             return (!pinned).then_some(Rule::Pin);
         }
         let provider = self.providers.iter().any(|pattern| opens(pattern, target));
         if provider && (class.is_own_network() || class == AddressClass::Public) {
             return None;
         }
-        if self.own_addresses.iter().any(|own| canonical(*own) == address) {
+        if self.own_addresses.iter().any(|own| canonical_address(*own) == address) {
             return Some(Rule::OwnAddress);
         }
         (class != AddressClass::Public).then_some(Rule::Address(class))

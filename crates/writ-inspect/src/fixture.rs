@@ -59,7 +59,7 @@ pub(crate) fn change(path: &str) -> FileChange {
         path: path.into(),
         kind: ChangeKind::Create,
         before: None,
-        after: Some(Digest::of(b"new")),
+        after: Some(Digest::of_bytes(b"new")),
         executable: false,
         bytes: 3,
     }
@@ -115,7 +115,7 @@ pub(crate) fn model_call() -> ModelCall {
         provider: "local".into(),
         model: "m".into(),
         host: "127.0.0.1:11434".into(),
-        request: Digest::of(b"request"),
+        request: Digest::of_bytes(b"request"),
         input_tokens: Tokens::new(100),
         max_output_tokens: Tokens::new(50),
         ceiling: Some(MicroUsd::new(10)),
@@ -157,7 +157,7 @@ pub(crate) fn call_tool() -> CallTool {
 #[rustfmt::skip]
 pub(crate) fn action_samples() -> Vec<ActionSample> {
     use Dimension::{Host, Memory, Name, Path, Place as Where, Profile, Provider, Recipient};
-    let digest = Digest::of(b"x");
+    let digest = Digest::of_bytes(b"x");
     let name = || "n".to_owned();
     let (low, medium, high) = (Risk::Low, Risk::Medium, Risk::High);
     vec![
@@ -202,7 +202,7 @@ pub(crate) fn prepared(action: Action) -> Prepared {
         tool: "tool".into(),
         sinks: vec![Sink { argument: "path".into(), value: "a".into() }],
         label: Label::new(Taint::Owner),
-        bindings: BTreeMap::from([("script".into(), Digest::of(b"script"))]),
+        bindings: BTreeMap::from([("script".into(), Digest::of_bytes(b"script"))]),
         idempotent: false,
         intent: "do it".into(),
     }

@@ -30,11 +30,12 @@ use serde_json::{Map, Value};
 use writ_types::entry::{GatePoint, GateVerdict, HookEvent};
 
 pub use config::{
-    ATTEMPTS, EscalationAction, EscalationConfig, EscalationConfigs, GateAction, GateConfig, GateError, Lane,
-    MAX_ATTEMPTS, MAX_ESCALATIONS, MAX_GATES, MAX_SCRIPT_BYTES, MAX_SCRIPT_MS, Point, Provider, SCRIPT_MS,
+    ATTEMPTS, EscalationAction, EscalationConfig, EscalationConfigs, GateAction, GateConfig, GateError,
+    GateProvider, Lane, MAX_ATTEMPTS, MAX_ESCALATIONS, MAX_GATES, MAX_SCRIPT_BYTES, MAX_SCRIPT_MS, Point,
+    SCRIPT_MS,
 };
 pub use escalation::Escalation;
-pub use hook::{HOOK, Hook, HookConfig, MAX_HOOKS, MAX_STATE_BYTES, Permission, Program, program};
+pub use hook::{HOOK, Hook, HookConfig, MAX_HOOKS, MAX_STATE_BYTES, Permission, Program, check_program};
 pub use judging::{Due, Judging, MAX_VALUE_BYTES, ModelDue, ScriptDue};
 pub use said::{MAX_SAID_BYTES, ModelSaid, ScriptEnd};
 pub use subject::Subject;
@@ -43,7 +44,7 @@ use check::GateCheck;
 
 /// The verdicts of all gates of one point on a subject.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Judged {
+pub struct Judgement {
     /// The verdict of each hook and gate, in order; ends at the first gate that blocks, and after the hooks if one of
     /// them does.
     pub verdicts: Vec<(String, GateVerdict, String)>,
@@ -60,20 +61,20 @@ pub struct Judged {
 }
 
 /// Returns the strictest verdict: a halt of the turn before a block.
-pub fn strictest(verdicts: &[(String, GateVerdict, String)]) -> Option<(&str, GateVerdict, &str)> {
+pub fn strictest_block(verdicts: &[(String, GateVerdict, String)]) -> Option<(&str, GateVerdict, &str)> {
     let find = |wanted| verdicts.iter().find(|(_, verdict, _)| *verdict == wanted);
     let block = find(GateVerdict::Halt).or_else(|| find(GateVerdict::Block));
     block.map(|(gate, verdict, reason)| (gate.as_str(), *verdict, reason.as_str()))
 }
 
-impl Judged {
+impl Judgement {
     /// The hook or gate that blocked and why, if one did.
-    pub fn block(&self) -> Option<(&str, &str)> {
-        strictest(&self.verdicts).map(|(gate, _, reason)| (gate, reason))
+    pub fn first_block(&self) -> Option<(&str, &str)> {
+        strictest_block(&self.verdicts).map(|(gate, _, reason)| (gate, reason))
     }
 
     /// Returns the combined verdict.
-    pub fn worst(&self) -> GateVerdict {
+    pub fn worst_verdict(&self) -> GateVerdict {
         let order = [
             GateVerdict::Halt,
             GateVerdict::Block,
@@ -86,24 +87,24 @@ impl Judged {
     }
 
     /// The reason of the gate that blocked, if one did.
-    pub fn blocked(&self) -> Option<&str> {
-        self.block().map(|(_, reason)| reason)
+    pub fn blocked_reason(&self) -> Option<&str> {
+        self.first_block().map(|(_, reason)| reason)
     }
 
     /// The first gate that asks and why, where none blocks.
-    pub fn asked(&self) -> Option<(&str, &str)> {
+    pub fn first_question(&self) -> Option<(&str, &str)> {
         self.held.as_ref()?;
         let asks = self.verdicts.iter().find(|(_, verdict, _)| *verdict == GateVerdict::RequireApproval);
         asks.map(|(gate, _, reason)| (gate.as_str(), reason.as_str()))
     }
 
     /// Returns the reason for which the text does not go on as it is.
-    pub fn stopped(&self) -> Option<&str> {
-        self.blocked().or_else(|| self.asked().map(|(_, reason)| reason))
+    pub fn stop_reason(&self) -> Option<&str> {
+        self.blocked_reason().or_else(|| self.first_question().map(|(_, reason)| reason))
     }
 
     /// The gates that had nothing to object.
-    pub fn passed(&self) -> impl Iterator<Item = &str> {
+    pub fn passed_gates(&self) -> impl Iterator<Item = &str> {
         let passed = self.verdicts.iter().filter(|(_, verdict, _)| *verdict == GateVerdict::Pass);
         passed.map(|(gate, _, _)| gate.as_str())
     }
@@ -123,8 +124,8 @@ impl Gate {
     /// Returns true if it may only advise.
     fn only_advises(&self) -> bool {
         match self.config.provider {
-            Provider::Llm => !self.config.promote_to_policy,
-            Provider::Predicate | Provider::Regex | Provider::Guard | Provider::Script => {
+            GateProvider::Llm => !self.config.promote_to_policy,
+            GateProvider::Predicate | GateProvider::Regex | GateProvider::Guard | GateProvider::Script => {
                 self.config.lane == Some(Lane::Quality)
             }
         }
@@ -133,7 +134,7 @@ impl Gate {
     /// Returns true if it decides at a point.
     fn is_at(&self, point: GatePoint) -> bool {
         match &self.hook {
-            Some(hook) => hook.config.on.point() == Some(point),
+            Some(hook) => hook.config.on.gate_point() == Some(point),
             None => GatePoint::from(self.config.on) == point,
         }
     }
@@ -141,8 +142,8 @@ impl Gate {
     /// Returns true if a script or a model judges.
     const fn is_outside(&self) -> bool {
         match self.config.provider {
-            Provider::Script | Provider::Llm => true,
-            Provider::Predicate | Provider::Regex | Provider::Guard => false,
+            GateProvider::Script | GateProvider::Llm => true,
+            GateProvider::Predicate | GateProvider::Regex | GateProvider::Guard => false,
         }
     }
 }
@@ -155,11 +156,11 @@ pub struct GateSet {
 
 impl GateSet {
     /// The gate that is there from the start: it stops messages that would drop a database table.
-    pub fn shipped() -> GateConfig {
+    pub fn shipped_gate() -> GateConfig {
         GateConfig {
             name: "drop-table".into(),
             on: Point::Input,
-            provider: Provider::Predicate,
+            provider: GateProvider::Predicate,
             contains: vec!["DROP TABLE".into()],
             ignore_case: true,
             reason: "The message asks to drop a database table (gate 'drop-table').".into(),
@@ -171,9 +172,9 @@ impl GateSet {
     ///
     /// # Errors
     ///
-    /// As [`Self::with`].
+    /// As [`Self::with_escalations`].
     pub fn new(gates: Vec<GateConfig>) -> Result<Self, GateError> {
-        Self::with(gates, &EscalationConfigs::new())
+        Self::with_escalations(gates, &EscalationConfigs::new())
     }
 
     /// Checks a configuration: gates, and what may follow when one blocks. A name that both know is the
@@ -182,7 +183,10 @@ impl GateSet {
     /// # Errors
     ///
     /// The first gate or escalation that cannot stand.
-    pub fn with(gates: Vec<GateConfig>, escalations: &EscalationConfigs) -> Result<Self, GateError> {
+    pub fn with_escalations(
+        gates: Vec<GateConfig>,
+        escalations: &EscalationConfigs,
+    ) -> Result<Self, GateError> {
         for count in [gates.len(), escalations.len()] {
             if count > MAX_GATES {
                 return Err(GateError::TooMany(count));
@@ -211,13 +215,13 @@ impl GateSet {
     }
 
     /// Returns true if there is a gate of this name.
-    pub fn has(&self, name: &str) -> bool {
+    pub fn has_gate(&self, name: &str) -> bool {
         self.gates.iter().any(|gate| gate.config.name == name && gate.hook.is_none())
     }
 
     /// Returns true if a gate judges texts of people without a model.
     pub fn hears_people(&self, name: &str) -> bool {
-        let by_model = |gate: &Gate| gate.config.provider == Provider::Llm || gate.hook.is_some();
+        let by_model = |gate: &Gate| gate.config.provider == GateProvider::Llm || gate.hook.is_some();
         let at_input = |gate: &Gate| GatePoint::from(gate.config.on) == GatePoint::Input;
         self.gates.iter().any(|gate| gate.config.name == name && at_input(gate) && !by_model(gate))
     }
@@ -228,7 +232,7 @@ impl GateSet {
     }
 
     /// Returns the escalation after a block by this gate.
-    pub fn after(&self, name: &str) -> Option<&Escalation> {
+    pub fn escalation_after(&self, name: &str) -> Option<&Escalation> {
         self.gates.iter().find(|gate| gate.config.name == name)?.after.as_ref()
     }
 
@@ -243,7 +247,7 @@ impl GateSet {
     }
 
     /// Begins to judge at a point. `arguments`: what a tool was called with, for an action.
-    pub fn begin(&self, point: GatePoint, subject: Subject, arguments: Option<Value>) -> Judging<'_> {
+    pub fn begin_judging(&self, point: GatePoint, subject: Subject, arguments: Option<Value>) -> Judging<'_> {
         let here = |gate: &&Gate| {
             let named = |tool: &String| gate.config.tools.is_empty() || gate.config.tools.contains(tool);
             gate.is_at(point) && subject.tool.as_ref().is_none_or(named)
@@ -252,7 +256,12 @@ impl GateSet {
     }
 
     /// Begins to tell hooks of what has happened: they stop nothing, but may say that the turn is to end.
-    pub fn tell(&self, event: HookEvent, tool: Option<&str>, about: Map<String, Value>) -> Judging<'_> {
+    pub fn notify_hooks(
+        &self,
+        event: HookEvent,
+        tool: Option<&str>,
+        about: Map<String, Value>,
+    ) -> Judging<'_> {
         let here = |gate: &&Gate| {
             let named =
                 |tool| gate.config.tools.is_empty() || gate.config.tools.iter().any(|own| own == tool);
@@ -264,12 +273,12 @@ impl GateSet {
 
     /// Judges a text at one point by what needs nothing outside; where something outside might stop it, it is stopped.
     /// The same text and gates always give the same verdicts.
-    pub fn judge(&self, point: GatePoint, text: &str) -> Judged {
-        let mut judging = self.begin(point, Subject::text(text), None);
-        while judging.due().is_some() {
-            judging.unavailable("it is not asked here");
+    pub fn judge_text(&self, point: GatePoint, text: &str) -> Judgement {
+        let mut judging = self.begin_judging(point, Subject::text(text), None);
+        while judging.next_due().is_some() {
+            judging.note_unavailable("it is not asked here");
         }
-        judging.end()
+        judging.end_judging()
     }
 }
 

@@ -5,7 +5,7 @@
 //! which are leaves of a structured result that the owner asked for. And the tools of a request are fixed
 //! before it reads anything from outside: those used until then, and those that their calls name in `then`.
 //!
-//! Besides these there are freedoms that a strict home does not have ([`Origins::narrow`]): phrases of the
+//! Besides these there are freedoms that a strict home does not have ([`Origins::restrict_freedoms`]): phrases of the
 //! owner's (`words`), values that they have designated (`designated`), and ids of objects that the agent has
 //! made (`given`). Content that is sent to others is examined for any recipient: for links (`link`), for
 //! secrets (`secret`), and for being one more message (`made`).
@@ -134,7 +134,7 @@ impl Origins {
     }
 
     /// Takes back the freedoms that a strict home does not have.
-    pub fn narrow(&mut self) {
+    pub fn restrict_freedoms(&mut self) {
         self.is_narrow = true;
     }
 
@@ -144,22 +144,22 @@ impl Origins {
     }
 
     /// Adds values that the owner has endorsed: from then on they are as good as written.
-    pub fn endorse(&mut self, values: impl IntoIterator<Item = String>) {
+    pub fn endorse_values(&mut self, values: impl IntoIterator<Item = String>) {
         self.endorsed.extend(values);
     }
 
     /// Adds texts without external content that are not the owner's exact words.
-    pub fn trust(&mut self, texts: impl IntoIterator<Item = String>) {
+    pub fn trust_texts(&mut self, texts: impl IntoIterator<Item = String>) {
         self.trusted.extend(texts.into_iter().map(|text| text.nfc().collect::<String>()));
     }
 
     /// Notes that the model has read texts with unknown readers: memories, rules, notes.
-    pub fn confide(&mut self) {
+    pub fn note_private_reading(&mut self) {
         self.confided = true;
     }
 
     /// Takes in what a model reads from outside besides its conversation: memories, subscriptions.
-    pub fn hear<'a>(&mut self, texts: impl IntoIterator<Item = &'a str>) {
+    pub fn note_external<'a>(&mut self, texts: impl IntoIterator<Item = &'a str>) {
         texts.into_iter().for_each(|text| self.told.add_text(text, None));
     }
 
@@ -182,29 +182,32 @@ impl Origins {
     }
 
     /// Adds a tool that the owner has approved a call of in this session.
-    pub fn approve(&mut self, tool: String) {
+    pub fn approve_tool(&mut self, tool: String) {
         self.tools.insert(tool);
     }
 
     /// Returns true if a tool may be used after something was read from outside.
-    pub fn offers(&self, tool: &str) -> bool {
+    pub fn offers_tool(&self, tool: &str) -> bool {
         self.tools.contains(tool)
     }
 
     /// Returns true if a value stands in the owner's own words, or was endorsed.
     pub fn is_owners(&self, value: &str) -> bool {
         self.endorsed.contains(value)
-            || self.words.iter().any(|text| owner::holds(text, value) || owner::holds_number(text, value))
+            || self
+                .words
+                .iter()
+                .any(|text| owner::holds_value(text, value) || owner::holds_number(text, value))
             || self.is_phrase(value)
     }
 
     /// Adds a server with descriptions of tools that the model reads and the owner does not vouch for.
-    pub fn tell(&mut self, server: &str) {
+    pub fn add_unvouched_server(&mut self, server: &str) {
         self.tellers.insert(server.to_owned());
     }
 
     /// Returns true if the model reads such descriptions of a server other than the tool's own.
-    pub fn is_told(&self, tool: &str) -> bool {
+    pub fn reads_unvouched_server(&self, tool: &str) -> bool {
         self.tellers.iter().any(|server| server != giver_of(tool))
     }
 
@@ -225,7 +228,7 @@ impl Origins {
     }
 
     /// Returns true if there are sinks, and every one is the owner's or a field's.
-    pub fn knows(&self, tool: &str, sinks: &[Sink]) -> bool {
+    pub fn knows_sinks(&self, tool: &str, sinks: &[Sink]) -> bool {
         let is_known = |sink: &Sink| {
             self.is_owners(&sink.value)
                 || self.is_field(tool, name_of(&sink.argument), &sink.value, &[])
@@ -236,11 +239,11 @@ impl Origins {
 
     /// Returns true if a value stands in a text without external content.
     fn is_trusted(&self, value: &str) -> bool {
-        self.is_owners(value) || self.trusted.iter().any(|text| owner::holds(text, value))
+        self.is_owners(value) || self.trusted.iter().any(|text| owner::holds_value(text, value))
     }
 
     /// The first sink that is neither the owner's, nor of an untainted source, nor a field value.
-    pub fn composed<'a>(&self, tool: &str, sinks: &'a [Sink], takes: &Takes) -> Option<&'a Sink> {
+    pub fn composed_sink<'a>(&self, tool: &str, sinks: &'a [Sink], takes: &Takes) -> Option<&'a Sink> {
         sinks.iter().find(|sink| {
             let from = taken_from(takes, &sink.argument);
             !self.is_trusted(&sink.value)
@@ -251,7 +254,7 @@ impl Origins {
 
     /// Finds the first sink that is not the owner's, nor of an untainted source, and that an external text
     /// names elsewhere than in its own record: the author of that text may have chosen it.
-    pub fn pointed_at<'a>(&self, sinks: &'a [Sink], takes: &Takes) -> Option<&'a Sink> {
+    pub fn sink_pointed_at<'a>(&self, sinks: &'a [Sink], takes: &Takes) -> Option<&'a Sink> {
         sinks.iter().find(|sink| {
             // A designated value stands in an external text by the owner's own words.
             let is_owners = self.is_trusted(&sink.value) || self.is_designated(&sink.value);
@@ -261,7 +264,7 @@ impl Origins {
 
     /// The first sink within `named` that is neither the owner's nor of an untainted source, and that is of a record beside
     /// those that the owner's newest words name: with the word of theirs that others have.
-    pub fn beside<'a>(
+    pub fn sink_beside<'a>(
         &self,
         sinks: &'a [Sink],
         takes: &Takes,
@@ -291,15 +294,15 @@ impl Origins {
 
     /// Finds the first sink that is neither the owner's nor of an untainted source, of those within `whom`,
     /// or of all where that is empty.
-    pub fn foreign<'a>(&self, sinks: &'a [Sink], whom: &[String]) -> Option<&'a Sink> {
+    pub fn foreign_sink<'a>(&self, sinks: &'a [Sink], whom: &[String]) -> Option<&'a Sink> {
         let counts =
             |sink: &&Sink| whom.is_empty() || whom.iter().any(|path| is_within(&sink.argument, path));
         sinks.iter().filter(counts).find(|sink| !self.is_trusted(&sink.value))
     }
 
-    /// As [`Self::foreign`], except for `readers`: those who can read everything that the model has read
+    /// As [`Self::foreign_sink`], except for `readers`: those who can read everything that the model has read
     /// besides the request. The readers of earlier texts of the owner are unknown.
-    pub fn stranger<'a>(
+    pub fn unread_recipient<'a>(
         &self,
         sinks: &'a [Sink],
         whom: &[String],

@@ -22,7 +22,7 @@ const BRACKETS: &str = "()[]{}<>（）【】「」";
 const PUNCTUATION: &str = ".,;:!?…。，；：！？、";
 
 /// Returns true if a text, in NFC, has a value as a whole token or as a quoted span.
-pub fn holds(text: &str, value: &str) -> bool {
+pub fn holds_value(text: &str, value: &str) -> bool {
     // Only what is in NFC already: what is sent is the value itself, byte for byte.
     if value.is_empty() || value.nfc().ne(value.chars()) {
         return false;
@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     fn owned(text: &str, value: &str) -> bool {
-        holds(&text.nfc().collect::<String>(), value)
+        holds_value(&text.nfc().collect::<String>(), value)
     }
 
     #[test]

@@ -93,7 +93,7 @@ impl Prepared {
 /// # Errors
 ///
 /// If a value in the action has no canonical form.
-pub fn wish(action: &Action) -> Result<Digest, NotCanonical> {
+pub fn request_digest(action: &Action) -> Result<Digest, NotCanonical> {
     if let Action::Exec(exec) = action {
         return Digest::of_canonical(&Action::Exec(Exec { timeout_ms: 0, ..exec.clone() }));
     }
@@ -121,8 +121,9 @@ mod tests {
     /// Another word of the owner's about a tool, another label, or more time, makes no other wish; other arguments do.
     #[test]
     fn a_wish_is_what_would_be_done() {
-        let same =
-            |one: &Action, other: &Action| wish(one).expect("canonical") == wish(other).expect("canonical");
+        let same = |one: &Action, other: &Action| {
+            request_digest(one).expect("canonical") == request_digest(other).expect("canonical")
+        };
         let call = |change: fn(&mut CallTool)| {
             let mut call = call_tool();
             change(&mut call);

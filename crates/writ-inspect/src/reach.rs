@@ -37,7 +37,7 @@ impl Reach {
 
 /// Judges the reach of an action under `scope`. Only names are judged here; addresses are judged at the
 /// connection.
-pub fn of(action: &Action, scope: &EgressScope) -> Reach {
+pub fn reach_of(action: &Action, scope: &EgressScope) -> Reach {
     match action {
         Action::Exec(exec) => exec.hosts.iter().map(|host| of_name(host, scope)).max().unwrap_or_default(),
         // A registry is known for what it gives: what is sent to it is sent to strangers.
@@ -98,7 +98,7 @@ pub fn asks_each_time(scope: &EgressScope, target: &Target) -> bool {
 /// Returns the one unlisted host, with its port, that an action would reach and that the owner could trust
 /// from then on. `None` where the owner wants a question each time, and for a registry, which is open to read
 /// from.
-pub fn trustable(action: &Action, scope: &EgressScope) -> Option<HostPattern> {
+pub fn trustable_host(action: &Action, scope: &EgressScope) -> Option<HostPattern> {
     let target = if let Action::Connect(connect) = action {
         Target::from_authority(Scheme::Https, &format!("{}:{}", connect.host, connect.port), None)
     } else if let Action::Fetch(fetch) = action {
@@ -111,15 +111,15 @@ pub fn trustable(action: &Action, scope: &EgressScope) -> Option<HostPattern> {
     let target = target.ok()?;
     let is_asked = matches!(judge_connection(scope, &target, None), Judgement::Ask { .. });
     (is_asked && !asks_each_time(scope, &target))
-        .then(|| HostPattern::exact(target.host.clone(), Some(target.port)))
+        .then(|| HostPattern::exact_host(target.host.clone(), Some(target.port)))
 }
 
 /// Describes the consequence of a yes that makes a host trusted, in words that hide nothing.
-pub fn trust(host: &str) -> String {
+pub fn describe_trust(host: &str) -> String {
     format!(
         "It is done, and {} is as open as a host of your list in every conversation, until you take that back: programs reach \
          it and send to it without a question.",
-        show::argument(host),
+        show::quote_argument(host),
     )
 }
 
@@ -204,7 +204,7 @@ mod tests {
 
     fn hosts(names: &[&str]) -> Reach {
         let hosts = names.iter().map(|name| (*name).to_owned()).collect();
-        of(&Action::Exec(Exec { hosts, ..exec() }), &scope())
+        reach_of(&Action::Exec(Exec { hosts, ..exec() }), &scope())
     }
 
     #[test]
@@ -237,7 +237,7 @@ mod tests {
     fn a_search_goes_where_its_provider_is_unless_that_is_blocked_or_asked_about() {
         let reach = |host: &str| {
             let search = Search { host: host.into(), ..crate::fixture::search() };
-            of(&Action::Search(search), &scope())
+            reach_of(&Action::Search(search), &scope())
         };
         assert_eq!([reach("api.example:443"), reach("127.0.0.1:9000")], [Reach::Granted; 2]);
         assert_eq!(reach("docs.rs:80"), Reach::Unknown);
@@ -252,11 +252,11 @@ mod tests {
     fn a_host_can_be_trusted_that_a_person_is_asked_about_unless_they_want_to_be_each_time() {
         let of_connect = |host: &str, port| {
             let connect = Action::Connect(Connect { host: host.to_owned(), port });
-            trustable(&connect, &scope()).map(|host| host.to_string())
+            trustable_host(&connect, &scope()).map(|host| host.to_string())
         };
         let of_fetch = |method: &str, url: &str| {
             let fetch = Action::Fetch(Fetch { method: method.into(), ..fetch(url) });
-            trustable(&fetch, &scope()).map(|host| host.to_string())
+            trustable_host(&fetch, &scope()).map(|host| host.to_string())
         };
         assert_eq!(of_connect("Strange.Example", 443).as_deref(), Some("strange.example:443"));
         assert_eq!(of_fetch("POST", "http://strange.example/x?y=1").as_deref(), Some("strange.example:80"));
@@ -264,7 +264,7 @@ mod tests {
         let each_time =
             EgressScope { always_ask: vec!["strange.example".parse().expect("a pattern")], ..scope() };
         let connect = Action::Connect(Connect { host: "strange.example".into(), port: 443 });
-        assert_eq!(trustable(&connect, &each_time), None, "the owner wants to be asked each time");
+        assert_eq!(trustable_host(&connect, &each_time), None, "the owner wants to be asked each time");
         for open_or_closed in [
             of_connect("approved.example", 443),
             of_connect("evil.example", 443),
@@ -273,7 +273,7 @@ mod tests {
             of_connect("docs.rs", 80),
             of_fetch("POST", &format!("https://{}/legacy/", Registry::Pypi.hosts()[0])),
             of_fetch("GET", "no URL"),
-            trustable(&Action::Exec(Exec { hosts: vec!["strange.example".into()], ..exec() }), &scope())
+            trustable_host(&Action::Exec(Exec { hosts: vec!["strange.example".into()], ..exec() }), &scope())
                 .map(|host| host.to_string()),
         ] {
             assert_eq!(open_or_closed, None);
@@ -294,7 +294,7 @@ mod tests {
     #[test]
     fn a_fetch_reaches_as_far_as_its_url_and_its_method() {
         let reach = |method: &str, url: &str| {
-            of(&Action::Fetch(Fetch { method: method.into(), ..fetch(url) }), &scope())
+            reach_of(&Action::Fetch(Fetch { method: method.into(), ..fetch(url) }), &scope())
         };
         assert_eq!(reach("GET", "https://docs.rs/x?y"), Reach::Granted);
         assert_eq!(reach("POST", "https://docs.rs/x"), Reach::Granted);
@@ -311,7 +311,8 @@ mod tests {
 
     #[test]
     fn a_connection_is_judged_with_its_port() {
-        let reach = |host: &str, port| of(&Action::Connect(Connect { host: host.into(), port }), &scope());
+        let reach =
+            |host: &str, port| reach_of(&Action::Connect(Connect { host: host.into(), port }), &scope());
         assert_eq!(reach("mirror.test", 8080), Reach::Granted);
         assert_eq!(reach("strange.example", 443), Reach::Unknown);
         assert_eq!(reach("strange.example", 22), Reach::Blocked);
@@ -328,7 +329,7 @@ mod tests {
                 && only_reads(&subscribe("https://a.example/"))
         );
         assert!(!only_reads(&subscribe("notes.md")) && !only_reads(&Action::Exec(exec())));
-        let said = trust("docs.example:443");
+        let said = describe_trust("docs.example:443");
         assert!(
             said.contains("docs.example:443 is as open as a host of your list in every conversation"),
             "{said}"

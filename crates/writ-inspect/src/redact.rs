@@ -37,8 +37,8 @@ use writ_types::error::Report;
 
 pub use guard::Guarded;
 pub use mask::has_mask;
-pub use stream::Stream;
-pub use watch::{ByteStream, Watch};
+pub use stream::MaskStream;
+pub use watch::{ByteStream, SecretWatch};
 
 use mask::{MaskSpan, What};
 use values::Values;
@@ -64,7 +64,7 @@ pub struct Redactor {
 
 impl Redactor {
     /// Looks for these secrets from now on, and for no others; formats are always looked for.
-    pub fn learn(&self, secrets: &[KnownSecret]) {
+    pub fn learn_secrets(&self, secrets: &[KnownSecret]) {
         let values = Arc::new(Values::new(secrets));
         *self.known.write().unwrap_or_else(PoisonError::into_inner) = values;
     }
@@ -81,7 +81,7 @@ impl Redactor {
     }
 
     /// A text in which everything that was found is masked.
-    pub fn mask<'text>(&self, text: &'text str) -> Cow<'text, str> {
+    pub fn mask_text<'text>(&self, text: &'text str) -> Cow<'text, str> {
         mask::apply_masks(text, &self.find_spans(text))
     }
 
@@ -92,7 +92,7 @@ impl Redactor {
     }
 
     /// A text that holds nothing that is to be masked, and what was masked in it.
-    pub fn clean(&self, text: impl Into<String>) -> Clean {
+    pub fn clean_text(&self, text: impl Into<String>) -> Clean {
         let text = text.into();
         let spans = self.find_spans(&text);
         if spans.is_empty() {
@@ -102,14 +102,14 @@ impl Redactor {
         Clean { text: mask::apply_masks(&text, &spans).into_owned(), secrets }
     }
 
-    /// As [`Self::clean`], in place; returns the references of the secrets that were masked.
-    pub fn scrub(&self, text: &mut String) -> BTreeSet<String> {
-        let clean = self.clean(std::mem::take(text));
+    /// As [`Self::clean_text`], in place; returns the references of the secrets that were masked.
+    pub fn scrub_text(&self, text: &mut String) -> BTreeSet<String> {
+        let clean = self.clean_text(std::mem::take(text));
         *text = clean.text;
         clean.secrets
     }
 
-    /// As [`Self::scrub`], for a text with its end cut off: a secret that is cut there is masked, too.
+    /// As [`Self::scrub_text`], for a text with its end cut off: a secret that is cut there is masked, too.
     pub fn scrub_cut(&self, text: &mut String) -> BTreeSet<String> {
         let mut spans = self.find_spans(text);
         spans.extend(self.values().begun_at_end(text));
@@ -167,9 +167,9 @@ impl Redactor {
 
     /// Masks a reply of a model. In the arguments of its calls only secrets of the home are masked, since
     /// they are performed as they stand.
-    pub fn reply(&self, reply: &mut ModelReply) {
-        self.scrub(&mut reply.text);
-        self.scrub(&mut reply.model);
+    pub fn mask_reply(&self, reply: &mut ModelReply) {
+        self.scrub_text(&mut reply.text);
+        self.scrub_text(&mut reply.model);
         // Its provider refuses a piece of it as well as a changed one.
         if reply.reasoning.iter().any(|piece| self.leaks_secret(piece)) {
             reply.reasoning.clear();
@@ -177,7 +177,7 @@ impl Redactor {
         for call in &mut reply.calls {
             self.mask_json(&mut call.arguments);
             for name in [&mut call.id, &mut call.name] {
-                self.scrub(name);
+                self.scrub_text(name);
             }
         }
     }
@@ -190,8 +190,8 @@ impl Redactor {
 
     /// Masks a request to a model: everything was masked when it came in, but a secret may have been added
     /// since.
-    pub fn request(&self, request: &mut ModelRequest) {
-        self.scrub(&mut request.system);
+    pub fn mask_request(&self, request: &mut ModelRequest) {
+        self.scrub_text(&mut request.system);
         for message in &mut request.messages {
             if self.is_unclean(message) {
                 self.mask_message(Arc::make_mut(message));
@@ -219,8 +219,8 @@ impl Redactor {
         }
         for part in &mut message.parts {
             match part {
-                Part::Text { text } => drop(self.scrub(text)),
-                Part::Result(result) => drop(self.scrub(&mut result.text)),
+                Part::Text { text } => drop(self.scrub_text(text)),
+                Part::Result(result) => drop(self.scrub_text(&mut result.text)),
                 Part::Call(call) => self.mask_json(&mut call.arguments),
                 Part::Reasoning(_) => {}
             }
@@ -228,21 +228,21 @@ impl Redactor {
     }
 
     /// Masks what an error says, inside and outside.
-    pub fn report(&self, mut report: Report) -> Report {
+    pub fn mask_report(&self, mut report: Report) -> Report {
         for text in [&mut report.outside, &mut report.inside, &mut report.hint] {
-            self.scrub(text);
+            self.scrub_text(text);
         }
         report
     }
 
     /// Judges what a person or program says to the agent, before it is stored.
-    pub fn judge(&self, text: &str) -> Guarded {
+    pub fn judge_message(&self, text: &str) -> Guarded {
         guard::judge_spans(text, &self.find_spans(text))
     }
 
     /// Masks a text that comes in pieces.
-    pub fn stream(&self) -> Stream {
-        Stream::new(self.clone())
+    pub fn mask_stream(&self) -> MaskStream {
+        MaskStream::new(self.clone())
     }
 }
 
@@ -266,7 +266,7 @@ impl fmt::Debug for Redactor {
 
 /// A text that a [`Redactor`] has masked, or that the harness has written itself.
 ///
-/// ```compile_fail
+/// ```compile_fail,E0451
 /// let _ = writ_inspect::redact::Clean { text: "sk-ant-...".to_owned(), secrets: Default::default() };
 /// ```
 ///
@@ -281,18 +281,18 @@ pub struct Clean {
 
 impl Clean {
     /// A text of the program itself.
-    pub fn fixed(text: &'static str) -> Self {
+    pub fn fixed_text(text: &'static str) -> Self {
         Self { text: text.to_owned(), secrets: BTreeSet::new() }
     }
 
     /// The references of the secrets that were masked in it.
-    pub const fn secrets(&self) -> &BTreeSet<String> {
+    pub const fn masked_secrets(&self) -> &BTreeSet<String> {
         &self.secrets
     }
 
     /// The same text, with what was masked in what it was made from.
     #[must_use]
-    pub fn after(mut self, masked: BTreeSet<String>) -> Self {
+    pub fn with_masked(mut self, masked: BTreeSet<String>) -> Self {
         self.secrets.extend(masked);
         self
     }

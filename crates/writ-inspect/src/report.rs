@@ -21,14 +21,14 @@ impl ToReport for GateError {
             Self::Program { .. } => "hook.program",
         };
         Report::new(Exit::Config, code, self.to_string())
-            .hint("Correct [[gates]], [[hooks]] or [escalations] in the configuration.")
+            .with_hint("Correct [[gates]], [[hooks]] or [escalations] in the configuration.")
     }
 }
 
 impl ToReport for Unshowable {
     fn report(&self) -> Report {
         Report::new(Exit::Denied, "approval.unshowable", self.to_string())
-            .hint("Divide it into smaller steps.")
+            .with_hint("Divide it into smaller steps.")
     }
 }
 

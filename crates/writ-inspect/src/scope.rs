@@ -64,7 +64,7 @@ impl Dimension {
     }
 
     /// Returns true if a scope's value covers an action's.
-    pub fn covers(self, scope: &str, value: &str) -> bool {
+    pub fn covers_value(self, scope: &str, value: &str) -> bool {
         if scope == ANY {
             return true;
         }
@@ -82,7 +82,7 @@ impl Dimension {
 
 /// Resolves a path against a folder without looking at the disk: `.` and `..` are worked out, an
 /// absolute path stays where it points, and nothing climbs above `/`.
-pub fn resolve(root: &str, path: &str) -> String {
+pub fn resolve_path(root: &str, path: &str) -> String {
     let joined = if path.starts_with('/') { path.to_owned() } else { format!("{root}/{path}") };
     let mut names: Vec<&str> = Vec::new();
     for name in joined.split('/') {
@@ -117,7 +117,7 @@ pub fn host_of(url: &str) -> String {
 }
 
 /// Lists the values that an action touches, in every dimension that limits it.
-pub fn attributes(action: &Action) -> Vec<(Dimension, String)> {
+pub fn attributes_of(action: &Action) -> Vec<(Dimension, String)> {
     let named = |name: &str| vec![(Dimension::Name, name.to_owned())];
     match action {
         Action::Exec(exec) => {
@@ -130,17 +130,17 @@ pub fn attributes(action: &Action) -> Vec<(Dimension, String)> {
             let hosts = exec.hosts.iter().map(|host| (Dimension::Host, host.clone()));
             [(Dimension::Profile, profile.to_owned())].into_iter().chain(hosts).collect()
         }
-        Action::ReadFile(read) => vec![(Dimension::Path, resolve(WORK, &read.path))],
+        Action::ReadFile(read) => vec![(Dimension::Path, resolve_path(WORK, &read.path))],
         Action::WriteFile(write) => {
             let place = match write.place {
                 Place::Overlay => "overlay",
                 Place::Project => "project",
             };
-            let paths = write.changes.iter().map(|c| (Dimension::Path, resolve(&write.root, &c.path)));
+            let paths = write.changes.iter().map(|c| (Dimension::Path, resolve_path(&write.root, &c.path)));
             [(Dimension::Place, place.to_owned())].into_iter().chain(paths).collect()
         }
         Action::Fetch(fetch) => {
-            let saved = fetch.save_to.as_ref().map(|path| (Dimension::Path, resolve(WORK, path)));
+            let saved = fetch.save_to.as_ref().map(|path| (Dimension::Path, resolve_path(WORK, path)));
             [(Dimension::Host, host_of(&fetch.url))].into_iter().chain(saved).collect()
         }
         Action::Browse(browse) => vec![(Dimension::Host, host_of(&browse.url))],
@@ -151,7 +151,7 @@ pub fn attributes(action: &Action) -> Vec<(Dimension, String)> {
         }
         Action::Say(say) => vec![(Dimension::Recipient, say.to.clone())],
         Action::SendFile(send) => {
-            vec![(Dimension::Recipient, send.to.clone()), (Dimension::Path, resolve(WORK, &send.path))]
+            vec![(Dimension::Recipient, send.to.clone()), (Dimension::Path, resolve_path(WORK, &send.path))]
         }
         Action::CallTool(call) => {
             let host = call.host.as_ref().map(|host| (Dimension::Host, host_of(&format!("https://{host}/"))));
@@ -163,7 +163,7 @@ pub fn attributes(action: &Action) -> Vec<(Dimension, String)> {
         Action::Subscribe(subscribe) if subscribe.stop => named(&subscribe.target),
         Action::Subscribe(subscribe) => vec![match subscribe.url() {
             Some(url) => (Dimension::Host, host_of(url)),
-            None => (Dimension::Path, resolve(WORK, &subscribe.target)),
+            None => (Dimension::Path, resolve_path(WORK, &subscribe.target)),
         }],
         Action::Message(message) => vec![(Dimension::Recipient, message.to.clone())],
         Action::Handoff(handoff) => vec![(Dimension::Recipient, handoff.to.clone())],
@@ -171,9 +171,9 @@ pub fn attributes(action: &Action) -> Vec<(Dimension, String)> {
         Action::Escalate(escalate) => vec![(Dimension::Recipient, escalate.to.clone())],
         Action::ModelCall(call) => vec![(Dimension::Provider, call.provider.clone())],
         Action::Vcs(vcs) => {
-            vec![(Dimension::Path, resolve("/", &vcs.repository)), (Dimension::Name, vcs.target.clone())]
+            vec![(Dimension::Path, resolve_path("/", &vcs.repository)), (Dimension::Name, vcs.target.clone())]
         }
-        Action::ModifySelf(modify) => vec![(Dimension::Path, resolve("/agent", &modify.path))],
+        Action::ModifySelf(modify) => vec![(Dimension::Path, resolve_path("/agent", &modify.path))],
         Action::Operate(operate) => named(&operate.operation),
         Action::Connect(connect) => vec![(Dimension::Host, connect.host.clone())],
         Action::Search(search) => vec![(Dimension::Host, host_of(&format!("https://{}/", search.host)))],
@@ -188,22 +188,22 @@ mod tests {
 
     #[test]
     fn paths_are_resolved_without_climbing_out_of_the_root() {
-        assert_eq!(resolve(WORK, "src/lib.rs"), "/work/src/lib.rs");
-        assert_eq!(resolve(WORK, "./a//b/../c"), "/work/a/c");
-        assert_eq!(resolve(WORK, "../../etc/passwd"), "/etc/passwd");
-        assert_eq!(resolve(WORK, "/etc/passwd"), "/etc/passwd");
-        assert_eq!(resolve(WORK, ""), "/work");
+        assert_eq!(resolve_path(WORK, "src/lib.rs"), "/work/src/lib.rs");
+        assert_eq!(resolve_path(WORK, "./a//b/../c"), "/work/a/c");
+        assert_eq!(resolve_path(WORK, "../../etc/passwd"), "/etc/passwd");
+        assert_eq!(resolve_path(WORK, "/etc/passwd"), "/etc/passwd");
+        assert_eq!(resolve_path(WORK, ""), "/work");
     }
 
     #[test]
     fn a_path_scope_covers_what_is_below_it_only() {
-        assert!(Dimension::Path.covers("/work", "/work"));
-        assert!(Dimension::Path.covers("/work", "/work/a"));
-        assert!(!Dimension::Path.covers("/work", "/workshop"));
-        assert!(!Dimension::Path.covers("/work", "/etc/passwd"));
-        assert!(Dimension::Path.covers(ANY, "/etc/passwd"));
-        assert!(!Dimension::Name.covers("a", "A"));
-        assert!(Dimension::Host.covers("docs.rs", "DOCS.RS"));
+        assert!(Dimension::Path.covers_value("/work", "/work"));
+        assert!(Dimension::Path.covers_value("/work", "/work/a"));
+        assert!(!Dimension::Path.covers_value("/work", "/workshop"));
+        assert!(!Dimension::Path.covers_value("/work", "/etc/passwd"));
+        assert!(Dimension::Path.covers_value(ANY, "/etc/passwd"));
+        assert!(!Dimension::Name.covers_value("a", "A"));
+        assert!(Dimension::Host.covers_value("docs.rs", "DOCS.RS"));
     }
 
     #[test]
@@ -236,15 +236,15 @@ mod tests {
             "",
         ];
         for url in odd {
-            assert!(!Dimension::Host.covers("docs.rs", &host_of(url)), "{url:?} is {}", host_of(url));
-            assert!(!Dimension::Host.covers("", &host_of(url)) || url.is_empty(), "{url:?}");
+            assert!(!Dimension::Host.covers_value("docs.rs", &host_of(url)), "{url:?} is {}", host_of(url));
+            assert!(!Dimension::Host.covers_value("", &host_of(url)) || url.is_empty(), "{url:?}");
         }
     }
 
     #[test]
     fn every_kind_touches_what_the_table_says() {
         for sample in crate::fixture::action_samples() {
-            let touched = attributes(&sample.action);
+            let touched = attributes_of(&sample.action);
             let touched: Vec<(Dimension, &str)> =
                 touched.iter().map(|(d, value)| (*d, value.as_str())).collect();
             assert_eq!(touched, sample.touches, "{:?}", sample.action.kind());
@@ -256,7 +256,7 @@ mod tests {
         let stop = |stop: bool| {
             let target = "https://example.org/a".to_owned();
             let subscribe = writ_types::action::Subscribe { target, lines: None, turns: 1, stop };
-            attributes(&Action::Subscribe(subscribe))
+            attributes_of(&Action::Subscribe(subscribe))
         };
         assert_eq!(stop(true), [(Dimension::Name, "https://example.org/a".to_owned())]);
         assert_eq!(stop(false), [(Dimension::Host, "example.org".to_owned())]);

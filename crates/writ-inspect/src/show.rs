@@ -25,12 +25,12 @@ pub struct Unshowable {
 
 /// The complete, escaped text of an action.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Shown {
+pub struct ShownText {
     text: String,
     hash: Digest,
 }
 
-impl Shown {
+impl ShownText {
     /// Writes an action out, followed by a detail such as the diff of the files that it names.
     ///
     /// # Errors
@@ -40,12 +40,12 @@ impl Shown {
         let mut text = describe_prepared(prepared);
         if !detail.is_empty() {
             text.push('\n');
-            text.push_str(&escape(detail));
+            text.push_str(&escape_text(detail));
         }
         if text.len() > MAX_SHOWN_BYTES {
             return Err(Unshowable { bytes: text.len() });
         }
-        let hash = Digest::of(text.as_bytes());
+        let hash = Digest::of_bytes(text.as_bytes());
         Ok(Self { text, hash })
     }
 
@@ -78,7 +78,7 @@ fn can_deceive(c: char) -> bool {
             | '\u{fdd0}'..='\u{fdef}' | '\u{fffc}' | '\u{e000}'..='\u{f8ff}' | '\u{f0000}'..='\u{10ffff}')
 }
 
-/// Returns true if a text holds no character that could deceive, as the result of [`escape`] does.
+/// Returns true if a text holds no character that could deceive, as the result of [`escape_text`] does.
 pub fn is_plain(text: &str) -> bool {
     !text.contains(can_deceive)
 }
@@ -87,7 +87,7 @@ pub fn is_plain(text: &str) -> bool {
 ///
 /// Two texts never look alike: a backslash that stands before an escape, or before text that reads like
 /// one, is doubled.
-pub fn escape(text: &str) -> String {
+pub fn escape_text(text: &str) -> String {
     escape_where(text, can_deceive)
 }
 
@@ -117,7 +117,7 @@ fn escape_where(text: &str, hides: impl Fn(char) -> bool) -> String {
 
 /// An argument as a person reads it, quoted as a shell would: bare where it is plain, `'…'` where spaces or
 /// nothing would hide its borders, `$'…'` with escapes where something in it cannot be seen.
-pub fn argument(text: &str) -> String {
+pub fn quote_argument(text: &str) -> String {
     let resembles = text.chars().any(|c| c.is_ascii_alphanumeric()) && text.chars().any(is_foreign);
     with_letters_named(text, resembles)
 }
@@ -180,7 +180,7 @@ impl Page {
 
     fn add_block(&mut self, name: &str, text: &str) {
         self.add_line(name, "");
-        for line in escape(text).split('\n') {
+        for line in escape_text(text).split('\n') {
             let _ = writeln!(self.0, "  | {line}");
         }
     }
@@ -195,7 +195,7 @@ fn describe_prepared(prepared: &Prepared) -> String {
     page.add_line("rests on", prepared.label.taint.as_str());
     describe_action(&prepared.action, &mut page);
     for (name, digest) in &prepared.bindings {
-        page.add_line("bound to", &format!("{} {digest}", argument(name)));
+        page.add_line("bound to", &format!("{} {digest}", quote_argument(name)));
     }
     page.0
 }
@@ -211,8 +211,8 @@ fn describe_action(action: &Action, page: &mut Page) {
     if let Action::Plan(plan) = action {
         return planned::describe_plan(plan, page);
     }
-    for (dimension, value) in crate::scope::attributes(action) {
-        let value = if dimension == Dimension::Host { quote_host(&value) } else { argument(&value) };
+    for (dimension, value) in crate::scope::attributes_of(action) {
+        let value = if dimension == Dimension::Host { quote_host(&value) } else { quote_argument(&value) };
         page.add_line(dimension.as_str(), &value);
     }
     // The whole action follows, so that nothing of it stays unseen.
@@ -220,11 +220,11 @@ fn describe_action(action: &Action, page: &mut Page) {
 }
 
 fn describe_exec(exec: &Exec, page: &mut Page) {
-    let argv: Vec<String> = exec.argv.iter().map(|a| argument(a)).collect();
+    let argv: Vec<String> = exec.argv.iter().map(|a| quote_argument(a)).collect();
     page.add_line("run", &argv.join(" "));
-    page.add_line("in", &argument(&exec.cwd));
+    page.add_line("in", &quote_argument(&exec.cwd));
     for (name, value) in &exec.env {
-        page.add_line("with", &format!("{}={}", argument(name), argument(value)));
+        page.add_line("with", &format!("{}={}", quote_argument(name), quote_argument(value)));
     }
     let profile = match exec.profile {
         ExecProfile::Task => "the session's sandbox",
@@ -246,7 +246,7 @@ fn describe_write(write: &WriteFile, page: &mut Page) {
         Place::Overlay => "the session's overlay",
         Place::Project => "your project",
     };
-    page.add_line("where", &format!("{place} {}", argument(&write.root)));
+    page.add_line("where", &format!("{place} {}", quote_argument(&write.root)));
     for change in &write.changes {
         let verb = match change.kind {
             ChangeKind::Create => "create",
@@ -254,7 +254,7 @@ fn describe_write(write: &WriteFile, page: &mut Page) {
             ChangeKind::Delete => "delete",
         };
         let mode = if change.executable { ", executable" } else { "" };
-        page.add_line(verb, &format!("{} ({} bytes{mode})", argument(&change.path), change.bytes));
+        page.add_line(verb, &format!("{} ({} bytes{mode})", quote_argument(&change.path), change.bytes));
     }
     if let Some(content) = &write.content {
         if !write.encoding.is_utf8() {
@@ -265,7 +265,7 @@ fn describe_write(write: &WriteFile, page: &mut Page) {
 }
 
 /// Returns the harm that a wrong approval of this action can do (design 3.2, the risk ladder).
-pub fn risk(action: &Action) -> Risk {
+pub fn risk_of(action: &Action) -> Risk {
     let of_kind = action.kind().row().risk;
     if let Action::Exec(exec) = action {
         // A program that reaches hosts can send out the files it works on.
@@ -286,7 +286,7 @@ pub fn risk(action: &Action) -> Risk {
         return if send.to == "owner" { Risk::Low } else { of_kind };
     }
     if let Action::Plan(plan) = action {
-        return plan.steps.iter().map(|step| risk(&step.action)).max().unwrap_or(of_kind);
+        return plan.steps.iter().map(|step| risk_of(&step.action)).max().unwrap_or(of_kind);
     }
     of_kind
 }

@@ -1,6 +1,6 @@
 //! Passkeys: what a browser says of an authenticator (Web Authentication, level 2), as far as approvals need it.
 //!
-//! Two ceremonies: [`enrol`] takes a new key in, [`assert()`] checks what a known key has signed. Both are pure:
+//! Two ceremonies: [`verify_registration`] takes a new key in, [`verify_assertion()`] checks what a known key has signed. Both are pure:
 //! challenge and origin are arguments, and who calls makes sure that a challenge is used once. What a browser
 //! sends is bounded before it is read. The key counts, not its maker: no attestation is asked for, and none is
 //! believed.
@@ -200,7 +200,11 @@ pub fn site_of(origin: &str) -> Option<&str> {
 /// # Errors
 ///
 /// The first thing that is wrong with it.
-pub fn enrol(made: &Registration, challenge: &Digest, origin: &str) -> Result<Enrolled, PasskeyError> {
+pub fn verify_registration(
+    made: &Registration,
+    challenge: &Digest,
+    origin: &str,
+) -> Result<Enrolled, PasskeyError> {
     let site = site_of(origin).ok_or(PasskeyError::Origin)?;
     let credential = credential_of(&made.kind, &made.id, &made.raw_id)?;
     let hash = client_data(&made.response.client_data, "webauthn.create", challenge, origin)?;
@@ -228,7 +232,7 @@ pub fn enrol(made: &Registration, challenge: &Digest, origin: &str) -> Result<En
 /// # Errors
 ///
 /// The first defect.
-pub fn assert(
+pub fn verify_assertion(
     signed: &Assertion,
     passkey: &Passkey,
     challenge: &Digest,
@@ -269,12 +273,12 @@ pub fn text_of(bytes: &[u8]) -> String {
 
 impl Passkey {
     /// The credential's id, as base64url.
-    pub fn credential(&self) -> &str {
+    pub fn credential_id(&self) -> &str {
         &self.credential
     }
 
     /// The site that it is bound to.
-    pub fn site(&self) -> &str {
+    pub fn site_id(&self) -> &str {
         &self.site
     }
 
@@ -330,7 +334,7 @@ fn client_data(text: &str, kind: &str, challenge: &Digest, origin: &str) -> Resu
     if said.origin != origin || said.cross_origin == Some(true) || said.top_origin.is_some() {
         return Err(PasskeyError::Origin);
     }
-    Ok(Digest::of(&bytes))
+    Ok(Digest::of_bytes(&bytes))
 }
 
 /// Reads the id of a credential, which is given twice.

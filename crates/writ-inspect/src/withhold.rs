@@ -60,7 +60,7 @@ impl Withheld {
     /// # Errors
     ///
     /// If that is too much. The request may not be sent then.
-    pub fn hide(
+    pub fn hide_content(
         &mut self,
         request: &mut ModelRequest,
         clearance: Clearance,
@@ -151,7 +151,7 @@ impl Withheld {
 
     /// Restores the content of marks in a reply, of those that its request has `shown`. Any other mark stays:
     /// content that another model was not shown, or that has left the context, comes back by no number.
-    pub fn restore(&self, reply: &mut ModelReply, shown: &BTreeSet<usize>) {
+    pub fn restore_content(&self, reply: &mut ModelReply, shown: &BTreeSet<usize>) {
         if shown.is_empty() {
             return;
         }
@@ -275,12 +275,12 @@ mod tests {
             ),
             (text("Dear owner, the code of the door is 4711."), private.clone()),
             (Part::Call(call(json!({"to": ["ann@mail.example.org"], "n": 4}))), own),
-            (text("What anybody may read."), private.public()),
+            (text("What anybody may read."), private.mark_public()),
         ];
         let mut hidden = request(sent.clone());
         assert!(is_personal(&hidden));
         let mut withheld = Withheld::default();
-        let shown = withheld.hide(&mut hidden, Clearance::Public).expect("fits");
+        let shown = withheld.hide_content(&mut hidden, Clearance::Public).expect("fits");
         let said = serde_json::to_string(&hidden).expect("JSON");
         assert!(!said.contains("ann@") && !said.contains("4711") && !said.contains("1234567"), "{said}");
         assert!(
@@ -292,17 +292,17 @@ mod tests {
             "It says: [withheld:3]",
             json!({"to": "[withheld:1]", "x": ["[withheld:9]", "[withheld:"]}),
         );
-        withheld.restore(&mut reply, &shown);
+        withheld.restore_content(&mut reply, &shown);
         assert_eq!(reply.text, "It says: Dear owner, the code of the door is 4711.");
         let expected = json!({"to": "ann@mail.example.org", "x": ["[withheld:9]", "[withheld:"]});
         assert_eq!(reply.calls[0].arguments, expected);
         // What this request has not shown comes back by no number, whatever else is withheld in the session.
         let mut guessed = answer("[withheld:3]", json!({}));
-        withheld.restore(&mut guessed, &[1, 2].into());
+        withheld.restore_content(&mut guessed, &[1, 2].into());
         assert_eq!(guessed.text, "[withheld:3]");
         // The same marks for the same values, whenever it is sent.
         let mut again = request(sent);
-        withheld.hide(&mut again, Clearance::Public).expect("fits");
+        withheld.hide_content(&mut again, Clearance::Public).expect("fits");
         assert_eq!(again, hidden);
     }
 
@@ -313,7 +313,7 @@ mod tests {
         let mut hidden =
             request(vec![(text("ann@mail.example.org"), private), (text("a diagnosis"), secret)]);
         let mut withheld = Withheld::default();
-        withheld.hide(&mut hidden, Clearance::Personal).expect("fits");
+        withheld.hide_content(&mut hidden, Clearance::Personal).expect("fits");
         let said = serde_json::to_string(&hidden).expect("JSON");
         assert!(said.contains("ann@mail.example.org") && !said.contains("diagnosis"), "{said}");
     }
@@ -324,12 +324,12 @@ mod tests {
             let mut hidden = request(vec![(Part::Call(call(arguments.clone())), Label::new(Taint::Owner))]);
             assert!(is_personal(&hidden), "{arguments}");
             let mut withheld = Withheld::default();
-            let shown = withheld.hide(&mut hidden, Clearance::Public).expect("fits");
+            let shown = withheld.hide_content(&mut hidden, Clearance::Public).expect("fits");
             let said = serde_json::to_string(&hidden).expect("JSON");
             assert!(!said.contains("ann@") && !said.contains("4929420573595709"), "{said}");
             assert!(!is_personal(&hidden));
             let mut reply = answer("", json!({"[withheld:1]": "[withheld:1]"}));
-            withheld.restore(&mut reply, &shown);
+            withheld.restore_content(&mut reply, &shown);
             assert!(!reply.calls[0].arguments.to_string().contains("withheld"), "{reply:?}");
         }
     }
@@ -338,10 +338,10 @@ mod tests {
     fn what_is_too_much_is_not_sent() {
         let many: String = (0..=MAX_VALUES).map(|n| format!("a{n}@mail.example.org ")).collect();
         let mut hidden = request(vec![(text(&many), Label::new(Taint::Owner))]);
-        assert_eq!(Withheld::default().hide(&mut hidden, Clearance::Public), Err(TooMuch));
+        assert_eq!(Withheld::default().hide_content(&mut hidden, Clearance::Public), Err(TooMuch));
         let whole = |bytes: usize| {
             let mut hidden = request(vec![(text(&"x".repeat(bytes)), Label::new(Taint::External))]);
-            Withheld::default().hide(&mut hidden, Clearance::Public).map(drop)
+            Withheld::default().hide_content(&mut hidden, Clearance::Public).map(drop)
         };
         for (bytes, expected) in
             [(16_777_216, Ok(())), (16_777_217, Err(TooMuch)), (16_777_223, Err(TooMuch))]
@@ -356,7 +356,7 @@ mod tests {
         for (clearance, hidden) in [(Clearance::Public, true), (Clearance::Personal, false)] {
             let mut asked = request(vec![(text("hello"), Label::new(Taint::Owner))]);
             asked.system = "Write to ann@mail.example.org.".into();
-            Withheld::default().hide(&mut asked, clearance).expect("little");
+            Withheld::default().hide_content(&mut asked, clearance).expect("little");
             assert_eq!(!asked.system.contains("ann@"), hidden, "{}", asked.system);
             assert!(asked.system.starts_with("Write to ") && asked.messages[0].parts == [text("hello")]);
         }

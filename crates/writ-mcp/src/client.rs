@@ -77,7 +77,7 @@ struct Shared {
 
 impl Shared {
     /// Locks the waiting calls. Every holder leaves the map whole, so poison is ignored.
-    fn waiting(&self) -> MutexGuard<'_, BTreeMap<u64, oneshot::Sender<Answer>>> {
+    fn waiting_calls(&self) -> MutexGuard<'_, BTreeMap<u64, oneshot::Sender<Answer>>> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -85,34 +85,36 @@ impl Shared {
     fn end(&self, why: McpError) {
         let _first = self.ended.set(why);
         self.over.cancel();
-        self.waiting().clear();
+        self.waiting_calls().clear();
     }
 
     /// Returns the immediate answer to a request of the server; `None` where a person is asked.
-    fn answered(&self, id: Value, method: &str, params: &Value) -> Option<Value> {
+    fn immediate_answer(&self, id: Value, method: &str, params: &Value) -> Option<Value> {
         if method != ELICITATION || !self.listens.load(Ordering::Acquire) {
-            return Some(message::answer(&id, method));
+            return Some(message::answer_request(&id, method));
         }
         match Elicitation::read(id.clone(), params) {
-            Err(why) => Some(message::invalid(&id, why)),
-            Ok(question) => self.questions.try_send(question).err().map(|_full| message::answer(&id, method)),
+            Err(why) => Some(message::invalid_params(&id, why)),
+            Ok(question) => {
+                self.questions.try_send(question).err().map(|_full| message::answer_request(&id, method))
+            }
         }
     }
 
-    fn why(&self) -> McpError {
+    fn end_reason(&self) -> McpError {
         self.ended.get().cloned().unwrap_or(McpError::Gone)
     }
 }
 
 /// Removes a waiting call when its caller drops it.
-struct Asked<'a> {
+struct WaitingCall<'a> {
     shared: &'a Shared,
     id: u64,
 }
 
-impl Drop for Asked<'_> {
+impl Drop for WaitingCall<'_> {
     fn drop(&mut self) {
-        self.shared.waiting().remove(&self.id);
+        self.shared.waiting_calls().remove(&self.id);
     }
 }
 
@@ -146,7 +148,7 @@ impl Client {
         let (outbox, unread) = mpsc::channel(MAX_UNREAD);
         let tasks = [
             tokio::spawn(listen(Lines::new(read, MAX_MESSAGE_BYTES), Arc::clone(&shared), outbox.clone())),
-            tokio::spawn(tell(write, unread)),
+            tokio::spawn(write_messages(write, unread)),
         ];
         let room = Semaphore::new(MAX_IN_FLIGHT);
         let mut client = Self {
@@ -158,13 +160,16 @@ impl Client {
             questions: tokio::sync::Mutex::new(asked),
             tasks,
         };
-        let greeted = client.ask("initialize", &message::hello(), time, &CancellationToken::new()).await;
+        let greeted = client
+            .send_request("initialize", &message::greeting_params(), time, &CancellationToken::new())
+            .await;
         let greeted = greeted.map_err(|error| {
             if let McpError::Timeout { secs, .. } = error { McpError::NotReady { secs } } else { error }
         })?;
         check_version(&greeted)?;
         client.has = Has::of(&greeted);
-        client.send(&message::notification("notifications/initialized", &definition::empty()))?;
+        client
+            .send_message(&message::notification_line("notifications/initialized", &definition::empty()))?;
         Ok(client)
     }
 
@@ -173,19 +178,19 @@ impl Client {
     /// # Errors
     ///
     /// If it does not answer within [`LIST_TIME`], or what it answers first is no list.
-    pub async fn tools(&self) -> Result<Listing, McpError> {
+    pub async fn list_tools(&self) -> Result<Listing, McpError> {
         // Before it is asked: what changes while it answers is read again.
         self.shared.changed.store(false, Ordering::Release);
         let deadline = tokio::time::Instant::now() + LIST_TIME;
         let mut list = List::default();
-        while let Some(params) = list.next() {
+        while let Some(params) = list.next_request() {
             let left = deadline.saturating_duration_since(tokio::time::Instant::now());
-            match self.ask("tools/list", &params, left, &CancellationToken::new()).await {
-                Ok(page) => list.take(&page)?,
-                Err(error) => list.fail(late(error, LIST_TIME), self.has)?,
+            match self.send_request("tools/list", &params, left, &CancellationToken::new()).await {
+                Ok(page) => list.take_page(&page)?,
+                Err(error) => list.fail(timed_out(error, LIST_TIME), self.has)?,
             }
         }
-        Ok(list.listing(self.has))
+        Ok(list.into_listing(self.has))
     }
 
     /// Calls a tool. The answer is the server's words; so are those of [`McpError::Refused`].
@@ -193,7 +198,7 @@ impl Client {
     /// # Errors
     ///
     /// If it does not answer in time, was stopped, or the answer is malformed or beyond a bound.
-    pub async fn call(
+    pub async fn call_tool(
         &self,
         tool: &str,
         arguments: &Value,
@@ -201,16 +206,16 @@ impl Client {
         cancel: &CancellationToken,
     ) -> Result<CallResult, McpError> {
         if let Some(reading) = Reading::of(tool) {
-            return self.read(reading, arguments, time, cancel).await;
+            return self.read_content(reading, arguments, time, cancel).await;
         }
         let params = json!({ "name": tool, "arguments": arguments });
-        CallResult::of(self.ask("tools/call", &params, time, cancel).await?)
+        CallResult::of(self.send_request("tools/call", &params, time, cancel).await?)
     }
 
     /// Takes the server's questions to a person until the returned listener is dropped; `None` if there is
     /// one already: the protocol does not name the call that a question belongs to. Waiting calls have their
     /// time anew after each [`reply`](Listening::reply).
-    pub fn listen(&self) -> Option<Listening<'_>> {
+    pub fn listen_for_questions(&self) -> Option<Listening<'_>> {
         let mut questions = self.questions.try_lock().ok()?;
         // Questions from before this listener are moot.
         while questions.try_recv().is_ok() {}
@@ -219,27 +224,29 @@ impl Client {
     }
 
     /// Lists what it has, or reads one thing of it.
-    async fn read(
+    async fn read_content(
         &self,
         reading: Reading,
         arguments: &Value,
         time: Duration,
         cancel: &CancellationToken,
     ) -> Result<CallResult, McpError> {
-        let method = reading.method();
+        let method = reading.request_method();
         if !reading.lists() {
-            return reading.read(&self.ask(method, &reading.wanted(arguments), time, cancel).await?);
+            return reading.read_content(
+                &self.send_request(method, &reading.request_params(arguments), time, cancel).await?,
+            );
         }
         let deadline = tokio::time::Instant::now() + time;
         let mut list = reading::List::new(reading);
-        while let Some(params) = list.next() {
+        while let Some(params) = list.next_request() {
             let left = deadline.saturating_duration_since(tokio::time::Instant::now());
-            match self.ask(method, &params, left, cancel).await {
-                Ok(page) => list.take(&page)?,
+            match self.send_request(method, &params, left, cancel).await {
+                Ok(page) => list.take_page(&page)?,
                 Err(error) => list.fail(error)?,
             }
         }
-        Ok(list.result())
+        Ok(list.into_result())
     }
 
     /// Returns true if the server has announced, since they were listed last, that its tools have changed.
@@ -253,12 +260,12 @@ impl Client {
     }
 
     /// Waits until nothing can be asked any more.
-    pub async fn over(&self) {
+    pub async fn connect_over(&self) {
         self.shared.over.cancelled().await;
     }
 
     /// Asks one thing and waits for the answer.
-    async fn ask(
+    async fn send_request(
         &self,
         method: &'static str,
         params: &Value,
@@ -269,17 +276,17 @@ impl Client {
         let asking = async {
             let _place = self.room.acquire().await.map_err(|_closed| McpError::Gone)?;
             let (answer, waiting) = oneshot::channel();
-            self.shared.waiting().insert(id, answer);
-            let _asked = Asked { shared: &self.shared, id };
+            self.shared.waiting_calls().insert(id, answer);
+            let _asked = WaitingCall { shared: &self.shared, id };
             // After it was entered: the end of the connection finds it there, or is seen here.
             if self.is_over() {
-                return Err(self.shared.why());
+                return Err(self.shared.end_reason());
             }
-            self.send(&message::request(id, method, params))?;
+            self.send_message(&message::request_line(id, method, params))?;
             match waiting.await {
                 Ok(Ok(result)) => Ok(result),
                 Ok(Err(RpcError { code, message })) => Err(McpError::Refused { method, code, message }),
-                Err(_ended) => Err(self.shared.why()),
+                Err(_ended) => Err(self.shared.end_reason()),
             }
         };
         tokio::pin!(asking);
@@ -305,14 +312,17 @@ impl Client {
             () = cancel.cancelled() => McpError::Cancelled,
         };
         // A server that does not read it goes on for nothing; its answer will mean nothing.
-        let _told = self.send(&message::notification("notifications/cancelled", &json!({ "requestId": id })));
+        let _told = self.send_message(&message::notification_line(
+            "notifications/cancelled",
+            &json!({ "requestId": id }),
+        ));
         Err(failed)
     }
 
-    fn send(&self, message: &Value) -> Result<(), McpError> {
+    fn send_message(&self, message: &Value) -> Result<(), McpError> {
         self.outbox
-            .try_send(message::line(message))
-            .map_err(|_full| if self.is_over() { self.shared.why() } else { McpError::Deaf })
+            .try_send(message::message_line(message))
+            .map_err(|_full| if self.is_over() { self.shared.end_reason() } else { McpError::Deaf })
     }
 }
 
@@ -325,7 +335,7 @@ pub struct Listening<'a> {
 
 impl Listening<'_> {
     /// The next question; waits for ever where none comes.
-    pub async fn next(&mut self) -> Elicitation {
+    pub async fn next_question(&mut self) -> Elicitation {
         match self.questions.recv().await {
             Some(question) => question,
             // The connection holds the other end for as long as it lives.
@@ -336,7 +346,7 @@ impl Listening<'_> {
     /// Answers a question. That the server does not read it any more is seen at the call that waits.
     pub fn reply(&self, question: &Elicitation, reply: Reply) {
         self.client.shared.replies.fetch_add(1, Ordering::AcqRel);
-        let _told = self.client.send(&message::result(&question.id, &reply.result()));
+        let _told = self.client.send_message(&message::result_line(&question.id, &reply.result()));
     }
 }
 
@@ -347,7 +357,7 @@ impl Drop for Listening<'_> {
 }
 
 /// A failure within a list, where each page has what is left of the time of all.
-fn late(error: McpError, time: Duration) -> McpError {
+fn timed_out(error: McpError, time: Duration) -> McpError {
     if let McpError::Timeout { .. } = error { McpError::SlowList { secs: time.as_secs() } } else { error }
 }
 
@@ -390,12 +400,12 @@ async fn listen<R: AsyncRead + Unpin>(
 ) {
     let mut stray = Stray::default();
     let why = loop {
-        let line = match lines.next().await {
+        let line = match lines.next_line().await {
             Ok(Some(line)) => line,
             Ok(None) => break McpError::Gone,
             Err(why) => break why,
         };
-        if let Err(why) = heard(&line, &shared, &outbox, &mut stray) {
+        if let Err(why) = take_message(&line, &shared, &outbox, &mut stray) {
             break why;
         }
     };
@@ -403,14 +413,14 @@ async fn listen<R: AsyncRead + Unpin>(
 }
 
 /// Does what one message means.
-fn heard(
+fn take_message(
     line: &[u8],
     shared: &Shared,
     outbox: &mpsc::Sender<Vec<u8>>,
     stray: &mut Stray,
 ) -> Result<(), McpError> {
     match Incoming::parse(line) {
-        Incoming::Answer { id, result } => match shared.waiting().remove(&id) {
+        Incoming::Answer { id, result } => match shared.waiting_calls().remove(&id) {
             Some(answer) => {
                 *stray = Stray::default();
                 // The caller may have stopped waiting.
@@ -421,9 +431,9 @@ fn heard(
         },
         Incoming::Request { id, method, params } => {
             stray.one_more(line.len())?;
-            let Some(answer) = shared.answered(id, &method, &params) else { return Ok(()) };
+            let Some(answer) = shared.immediate_answer(id, &method, &params) else { return Ok(()) };
             // Who asks and does not read the answers is not answered for ever.
-            outbox.try_send(message::line(&answer)).map_err(|_full| McpError::Deaf)
+            outbox.try_send(message::message_line(&answer)).map_err(|_full| McpError::Deaf)
         }
         Incoming::Notification { method } => {
             if method == LIST_CHANGED {
@@ -436,7 +446,7 @@ fn heard(
 }
 
 /// Writes messages in order. A server that reads nothing delays this task alone.
-async fn tell<W: AsyncWrite + Unpin>(mut to: W, mut unread: mpsc::Receiver<Vec<u8>>) {
+async fn write_messages<W: AsyncWrite + Unpin>(mut to: W, mut unread: mpsc::Receiver<Vec<u8>>) {
     while let Some(line) = unread.recv().await {
         if to.write_all(&line).await.is_err() || to.flush().await.is_err() {
             // The other stream says why.

@@ -276,13 +276,13 @@ impl ServerSpec {
     }
 
     /// Host and port of its URL, if it has a proper one.
-    pub fn host(&self) -> Option<String> {
-        let endpoint = Endpoint::below(self.url.as_deref()?, "").ok()?;
+    pub fn url_host(&self) -> Option<String> {
+        let endpoint = Endpoint::path_below(self.url.as_deref()?, "").ok()?;
         Some(endpoint.host())
     }
 
     /// The secret that its token is.
-    pub fn token(&self) -> Option<Reference> {
+    pub fn token_reference(&self) -> Option<Reference> {
         secret_of(self.token.as_deref()?)
     }
 
@@ -292,14 +292,14 @@ impl ServerSpec {
         {
             return wrong("url", "a server at a URL has no command, args, env and hosts");
         }
-        match Endpoint::below(url, "") {
+        match Endpoint::path_below(url, "") {
             Ok(endpoint) if endpoint.is_private() && url.len() <= MAX_WORD_BYTES => {}
             Ok(_) => return wrong("url", "what is sent there could be read on its way: use https"),
             Err(_) => {
                 return wrong("url", "it is no http or https address without user name, password and query");
             }
         }
-        if self.token.is_some() && self.token().is_none() {
+        if self.token.is_some() && self.token_reference().is_none() {
             return wrong("token", "it is named as secret:NAME; `writ secrets set NAME` stores it");
         }
         Ok(())
@@ -310,7 +310,7 @@ impl ServerSpec {
     /// # Errors
     ///
     /// The first key with a bad value.
-    pub fn check(&self) -> Result<(), SpecError> {
+    pub fn check_settings(&self) -> Result<(), SpecError> {
         let wrong = |key: &str, why: String| Err(SpecError { key: key.to_owned(), why });
         match &self.url {
             Some(url) => self.check_url(url)?,
@@ -349,16 +349,16 @@ impl ServerSpec {
         if self.tools.len() > MAX_TOOLS {
             return wrong("tools", format!("there are more than {MAX_TOOLS}"));
         }
-        self.tools.iter().try_for_each(|(name, rule)| rule.check(name))
+        self.tools.iter().try_for_each(|(name, rule)| rule.check_rule(name))
     }
 
     /// Returns the rule for a tool, or the default.
-    pub fn rule(&self, tool: &str) -> ToolRule {
+    pub fn tool_rule(&self, tool: &str) -> ToolRule {
         self.tools.get(tool).cloned().unwrap_or_default()
     }
 
     /// Returns the longest time of a call.
-    pub const fn time(&self) -> Duration {
+    pub const fn call_time(&self) -> Duration {
         Duration::from_secs(self.timeout_secs)
     }
 
@@ -368,7 +368,7 @@ impl ServerSpec {
     }
 
     /// The secrets that it is started with, by variable.
-    pub fn secrets(&self) -> impl Iterator<Item = (&str, Reference)> {
+    pub fn secret_names(&self) -> impl Iterator<Item = (&str, Reference)> {
         self.env.iter().filter_map(|(name, value)| Some((name.as_str(), secret_of(value)?)))
     }
 }
@@ -403,9 +403,9 @@ fn check_variable(name: &str, value: &str) -> Result<(), SpecError> {
 }
 
 impl ToolRule {
-    fn check(&self, name: &str) -> Result<(), SpecError> {
+    fn check_rule(&self, name: &str) -> Result<(), SpecError> {
         let name: String = writ_types::visible::escape_line(name).chars().take(64).collect();
-        let (taken, from) = self.takes();
+        let (taken, from) = self.takes_argument();
         let readers = if let Readers::Named(fields) = &self.readers { Some(fields) } else { None };
         if readers.is_some_and(|fields| fields.iter().any(|field| field.contains('.'))) {
             let why = "a field of readers is one name, without dots: from".to_owned();
@@ -436,7 +436,7 @@ impl ToolRule {
     }
 
     /// The arguments that are taken from fields, and these.
-    fn takes(&self) -> (Vec<String>, Vec<String>) {
+    fn takes_argument(&self) -> (Vec<String>, Vec<String>) {
         (self.takes.keys().cloned().collect(), self.takes.values().flatten().cloned().collect())
     }
 }
@@ -460,7 +460,7 @@ mod tests {
     #[test]
     fn what_nobody_declared_has_an_effect_and_only_sinks() {
         let spec = ServerSpec::of_command("server".into(), Vec::new());
-        let rule = spec.rule("anything");
+        let rule = spec.tool_rule("anything");
         assert_eq!((rule.effect, rule.sinks, rule.idempotent, rule.allow), (true, None, false, true));
         assert_eq!(Taint::from(spec.taint), Taint::External);
     }
@@ -468,7 +468,7 @@ mod tests {
     fn spec(change: impl FnOnce(&mut ServerSpec)) -> Result<(), String> {
         let mut spec = ServerSpec::of_command("server".into(), vec!["--stdio".into()]);
         change(&mut spec);
-        spec.check().map_err(|error| error.key)
+        spec.check_settings().map_err(|error| error.key)
     }
 
     #[test]
@@ -485,7 +485,7 @@ mod tests {
         assert_eq!(variable("1A", "x"), Err("env.1A".into()));
         assert_eq!(variable("A=B", "x"), Err("env.A=B".into()));
         assert_eq!(spec(|spec| spec.command.clear()), Err("command".into()));
-        let at = |url: &str| ServerSpec::of_url(url.into()).check().map_err(|error| error.key);
+        let at = |url: &str| ServerSpec::of_url(url.into()).check_settings().map_err(|error| error.key);
         for good in ["https://mcp.example/v1", "http://127.0.0.1:80/mcp", "http://localhost:1/"] {
             assert_eq!(at(good), Ok(()), "{good}");
         }
@@ -503,7 +503,9 @@ mod tests {
         let plain =
             ServerSpec { token: Some("hunter2".into()), ..ServerSpec::of_url("https://mcp.example/".into()) };
         assert!(
-            plain.check().is_err_and(|error| error.key == "token" && !error.to_string().contains("hunter2"))
+            plain
+                .check_settings()
+                .is_err_and(|error| error.key == "token" && !error.to_string().contains("hunter2"))
         );
         assert_eq!(spec(|spec| spec.args = vec!["a\0".into()]), Err("args".into()));
         assert_eq!(spec(|spec| spec.args = vec!["a".into(); MAX_WORDS + 1]), Err("args".into()));

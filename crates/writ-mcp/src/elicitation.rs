@@ -1,7 +1,7 @@
 //! Questions of a server to a person (MCP, `elicitation/create`): read strictly, and answered by the person alone.
 
 use serde_json::{Map, Value, json};
-use writ_inspect::show::{escape, escape_line};
+use writ_inspect::show::{escape_line, escape_text};
 use writ_types::form::{FormField, FormValue, MAX_FORM_CHARS, MAX_FORM_FIELDS};
 
 /// The longest question, in characters.
@@ -56,21 +56,21 @@ impl Elicitation {
         if params.get("mode").is_some_and(|mode| mode != "form") {
             return Err("only forms are shown, and no links");
         }
-        let message = params.get("message").and_then(|message| bounded(message, MAX_QUESTION_CHARS));
-        let message = escape(message.ok_or("the message is missing or too long")?);
+        let message = params.get("message").and_then(|message| bound_text(message, MAX_QUESTION_CHARS));
+        let message = escape_text(message.ok_or("the message is missing or too long")?);
         let schema = params.get("requestedSchema").and_then(Value::as_object);
-        let fields = schema.map(form).transpose()?.unwrap_or_default();
+        let fields = schema.map(read_form).transpose()?.unwrap_or_default();
         Ok(Self { id, message, fields })
     }
 }
 
 /// A text that is short enough.
-fn bounded(value: &Value, most: usize) -> Option<&str> {
+fn bound_text(value: &Value, most: usize) -> Option<&str> {
     value.as_str().filter(|text| text.chars().count() <= most)
 }
 
 /// The fields of a form.
-fn form(schema: &Map<String, Value>) -> Result<Vec<FormField>, &'static str> {
+fn read_form(schema: &Map<String, Value>) -> Result<Vec<FormField>, &'static str> {
     let none = Map::new();
     let properties = schema.get("properties").and_then(Value::as_object).unwrap_or(&none);
     if properties.len() > MAX_FORM_FIELDS {
@@ -81,17 +81,17 @@ fn form(schema: &Map<String, Value>) -> Result<Vec<FormField>, &'static str> {
     if required.iter().any(|name| !properties.contains_key(*name)) {
         return Err("a field is required that the form does not have");
     }
-    properties.iter().map(|(name, property)| field(name, property, &required)).collect()
+    properties.iter().map(|(name, property)| read_field(name, property, &required)).collect()
 }
 
-fn field(name: &str, property: &Value, required: &[&str]) -> Result<FormField, &'static str> {
+fn read_field(name: &str, property: &Value, required: &[&str]) -> Result<FormField, &'static str> {
     let is_plain = name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-');
     if !is_plain || name.is_empty() || name.len() > MAX_NAME_CHARS {
         return Err("a field has no plain name");
     }
     let words = |of: &str| -> Result<String, &'static str> {
         let Some(said) = property.get(of) else { return Ok(String::new()) };
-        let said = bounded(said, MAX_WORDS).ok_or("a field says too much of itself")?;
+        let said = bound_text(said, MAX_WORDS).ok_or("a field says too much of itself")?;
         Ok(escape_line(said))
     };
     let (title, description) = (words("title")?, words("description")?);
@@ -99,13 +99,13 @@ fn field(name: &str, property: &Value, required: &[&str]) -> Result<FormField, &
         name: name.to_owned(),
         title: if title.is_empty() { name.to_owned() } else { title },
         description,
-        takes: takes(property)?,
+        takes: accepted_value(property)?,
         required: required.contains(&name),
     })
 }
 
 /// Returns the value that fits into a property of the form's schema: a primitive, by the protocol.
-fn takes(property: &Value) -> Result<FormValue, &'static str> {
+fn accepted_value(property: &Value) -> Result<FormValue, &'static str> {
     if let Some(choices) = property.get("enum") {
         let choices = choices.as_array().filter(|choices| (1..=MAX_CHOICES).contains(&choices.len()));
         let choice = |choice: &Value| {

@@ -109,7 +109,7 @@ impl ToReport for McpError {
         let (exit, code) = self.code();
         let report = Report::new(exit, code, self.to_string());
         match self {
-            Self::NotReady { .. } => report.hint(
+            Self::NotReady { .. } => report.with_hint(
                 "npx and uvx download packages at a first start: give it longer there or with --start-timeout, or install the program first",
             ),
             Self::Gone

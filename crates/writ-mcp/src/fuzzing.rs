@@ -6,7 +6,7 @@ use serde_json::Value;
 use crate::client::check_version;
 use crate::http::Events;
 use crate::listing::{List as Tools, MAX_PAGES, MAX_TOOLS};
-use crate::message::{Incoming, MAX_ERROR_CHARS, RpcError, answer, line};
+use crate::message::{Incoming, MAX_ERROR_CHARS, RpcError, answer_request, message_line};
 use crate::reading::{self, Has, Reading};
 use crate::result::CallResult;
 
@@ -15,16 +15,20 @@ const READINGS: [&str; 5] =
     ["prompts/list", "prompts/get", "resources/list", "resources/read", "resources/templates/list"];
 
 /// An answer over HTTP, as JSON and as a stream of events that comes in pieces as long as the first byte says.
-pub fn http(bytes: &[u8]) {
+pub fn fuzz_http(bytes: &[u8]) {
     let Some((piece, body)) = bytes.split_first() else { return };
-    message(body);
-    let Some(whole) = events(body, body.len().max(1)) else { return };
-    assert_eq!(events(body, usize::from(*piece).max(1)).as_ref(), Some(&whole), "pieces make no difference");
-    whole.iter().for_each(|event| message(event));
+    read_message(body);
+    let Some(whole) = split_events(body, body.len().max(1)) else { return };
+    assert_eq!(
+        split_events(body, usize::from(*piece).max(1)).as_ref(),
+        Some(&whole),
+        "pieces make no difference"
+    );
+    whole.iter().for_each(|event| read_message(event));
 }
 
 /// The events of a stream; `None`: it is beyond a bound.
-fn events(stream: &[u8], piece: usize) -> Option<Vec<Vec<u8>>> {
+fn split_events(stream: &[u8], piece: usize) -> Option<Vec<Vec<u8>>> {
     let (mut events, mut held, mut found) = (Events::default(), Vec::new(), Vec::new());
     for chunk in stream.chunks(piece) {
         held.extend_from_slice(chunk);
@@ -34,14 +38,14 @@ fn events(stream: &[u8], piece: usize) -> Option<Vec<Vec<u8>>> {
 }
 
 /// Reads one message, as the answer to any request.
-fn message(bytes: &[u8]) {
+fn read_message(bytes: &[u8]) {
     match Incoming::parse(bytes) {
-        Incoming::Answer { result: Ok(result), .. } => read(&result),
+        Incoming::Answer { result: Ok(result), .. } => read_bytes(&result),
         Incoming::Answer { result: Err(RpcError { message, .. }), .. } => {
             assert!(message.chars().count() <= MAX_ERROR_CHARS);
         }
         Incoming::Request { id, method, .. } => {
-            let sent = line(&answer(&id, &method));
+            let sent = message_line(&answer_request(&id, &method));
             assert_eq!(sent.iter().filter(|byte| **byte == b'\n').count(), 1, "an answer is one line");
         }
         Incoming::Notification { .. } | Incoming::Stray => {}
@@ -49,35 +53,35 @@ fn message(bytes: &[u8]) {
 }
 
 /// A result, as the answer to everything that is asked.
-fn read(result: &Value) {
+fn read_bytes(result: &Value) {
     // A greeting of an unknown version ends the visit; here its other fields are read nevertheless.
     let _unknown = check_version(result);
     let mut tools = Tools::default();
     // A server that gives the same page again and again comes to an end.
     let mut pages = 0;
-    while tools.next().is_some() {
-        if tools.take(result).is_err() {
-            return other(result);
+    while tools.next_request().is_some() {
+        if tools.take_page(result).is_err() {
+            return other_value(result);
         }
         pages += 1;
     }
-    let tools = tools.listing(Has::of(result)).tools;
+    let tools = tools.into_listing(Has::of(result)).tools;
     assert!(pages <= MAX_PAGES && tools.len() <= MAX_TOOLS + READINGS.len());
-    other(result)
+    other_value(result)
 }
 
 /// A result, as what calls and readings give.
-fn other(result: &Value) {
+fn other_value(result: &Value) {
     let _called = CallResult::of(result.clone());
     for reading in READINGS.into_iter().filter_map(Reading::of) {
         if !reading.lists() {
-            let _read = reading.read(result);
+            let _read = reading.read_content(result);
             continue;
         }
         let mut list = reading::List::new(reading);
         let mut pages = 0;
-        while list.next().is_some() {
-            if list.take(result).is_err() {
+        while list.next_request().is_some() {
+            if list.take_page(result).is_err() {
                 break;
             }
             pages += 1;

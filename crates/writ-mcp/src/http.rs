@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::{Value, json};
-use writ_egress::Lent;
+use writ_egress::LentClient;
 use writ_egress::http::{HeaderValue, RequestBuilder};
 
 use crate::client::{LIST_TIME, MAX_MESSAGE_BYTES, MAX_STRAY, check_version};
@@ -17,7 +17,7 @@ use crate::message::{self, Incoming, RpcError};
 use crate::reading::{self, Has, Reading};
 use crate::result::CallResult;
 
-use asked::{Asked, Person};
+use asked::{OpenQuestions, Person};
 
 pub mod asked;
 
@@ -29,7 +29,7 @@ const LEAVE_TIME: Duration = Duration::from_secs(2);
 /// A visit to a server.
 #[derive(Debug)]
 pub struct Visit<'a> {
-    lent: &'a Lent,
+    lent: &'a LentClient,
     url: &'a str,
     bearer: Option<HeaderValue>,
     session: Option<HeaderValue>,
@@ -46,14 +46,20 @@ impl<'a> Visit<'a> {
     /// # Errors
     ///
     /// If it does not answer, or speaks no version that is known here.
-    pub async fn begin(lent: &'a Lent, url: &'a str, token: Option<&SecretString>) -> Result<Self, McpError> {
-        let bearer = token.map(bearer).transpose()?;
+    pub async fn begin_visit(
+        lent: &'a LentClient,
+        url: &'a str,
+        token: Option<&SecretString>,
+    ) -> Result<Self, McpError> {
+        let bearer = token.map(bearer_header).transpose()?;
         let mut visit =
             Self { lent, url, bearer, session: None, version: None, next: 1, has: Has::default() };
-        let greeted = visit.ask("initialize", &message::hello()).await?;
+        let greeted = visit.send_request("initialize", &message::greeting_params()).await?;
         visit.version = Some(check_version(&greeted)?);
         visit.has = Has::of(&greeted);
-        visit.tell(&message::notification("notifications/initialized", &definition::empty())).await?;
+        visit
+            .notify_server(&message::notification_line("notifications/initialized", &definition::empty()))
+            .await?;
         Ok(visit)
     }
 
@@ -61,27 +67,27 @@ impl<'a> Visit<'a> {
     ///
     /// # Errors
     ///
-    /// As [`Client::tools`](crate::client::Client::tools).
-    pub async fn tools(&mut self) -> Result<Listing, McpError> {
+    /// As [`Client::list_tools`](crate::client::Client::list_tools).
+    pub async fn list_tools(&mut self) -> Result<Listing, McpError> {
         let began = tokio::time::Instant::now();
         let mut list = List::default();
-        while let Some(params) = list.next() {
+        while let Some(params) = list.next_request() {
             let left = LIST_TIME.saturating_sub(began.elapsed());
-            let page = tokio::time::timeout(left, self.ask("tools/list", &params)).await;
+            let page = tokio::time::timeout(left, self.send_request("tools/list", &params)).await;
             match page.unwrap_or(Err(McpError::SlowList { secs: LIST_TIME.as_secs() })) {
-                Ok(page) => list.take(&page)?,
+                Ok(page) => list.take_page(&page)?,
                 Err(error) => list.fail(error, self.has)?,
             }
         }
-        Ok(list.listing(self.has))
+        Ok(list.into_listing(self.has))
     }
 
     /// Calls a tool. While it waits, the server may ask the person; without one, that is refused.
     ///
     /// # Errors
     ///
-    /// As [`Client::call`](crate::client::Client::call).
-    pub async fn call(
+    /// As [`Client::call_tool`](crate::client::Client::call_tool).
+    pub async fn call_tool(
         &mut self,
         tool: &str,
         arguments: &Value,
@@ -90,32 +96,34 @@ impl<'a> Visit<'a> {
         match Reading::of(tool) {
             None => {
                 let params = json!({ "name": tool, "arguments": arguments });
-                CallResult::of(self.converse("tools/call", &params, Asked::of(person)).await?)
+                CallResult::of(self.run_request("tools/call", &params, OpenQuestions::of(person)).await?)
             }
             Some(reading) if reading.lists() => {
                 let mut list = reading::List::new(reading);
-                while let Some(params) = list.next() {
-                    match self.ask(reading.method(), &params).await {
-                        Ok(page) => list.take(&page)?,
+                while let Some(params) = list.next_request() {
+                    match self.send_request(reading.request_method(), &params).await {
+                        Ok(page) => list.take_page(&page)?,
                         Err(error) => list.fail(error)?,
                     }
                 }
-                Ok(list.result())
+                Ok(list.into_result())
             }
-            Some(reading) => reading.read(&self.ask(reading.method(), &reading.wanted(arguments)).await?),
+            Some(reading) => reading.read_content(
+                &self.send_request(reading.request_method(), &reading.request_params(arguments)).await?,
+            ),
         }
     }
 
     /// Takes leave, so that the server may forget the session.
-    pub async fn end(self) {
+    pub async fn end_visit(self) {
         if self.session.is_some() {
-            let leaving = self.headers(self.lent.client.delete(self.url)).send();
+            let leaving = self.request_headers(self.lent.client.delete(self.url)).send();
             // What it says to that is of no interest.
             let _left = tokio::time::timeout(LEAVE_TIME, leaving).await;
         }
     }
 
-    fn headers(&self, request: RequestBuilder) -> RequestBuilder {
+    fn request_headers(&self, request: RequestBuilder) -> RequestBuilder {
         let mut request = request.header("accept", "application/json, text/event-stream");
         if let Some(bearer) = &self.bearer {
             request = request.header("authorization", bearer.clone());
@@ -129,34 +137,37 @@ impl<'a> Visit<'a> {
         request
     }
 
-    fn post(&self, message: &Value) -> RequestBuilder {
+    fn post_message(&self, message: &Value) -> RequestBuilder {
         let request = self.lent.client.post(self.url).header("content-type", "application/json");
-        self.headers(request).body(message.to_string())
+        self.request_headers(request).body(message.to_string())
     }
 
     /// Sends what has no answer.
-    async fn tell(&self, message: &Value) -> Result<(), McpError> {
-        let answer = self.post(message).send().await.map_err(|_| dropped())?;
+    async fn notify_server(&self, message: &Value) -> Result<(), McpError> {
+        let answer = self.post_message(message).send().await.map_err(|_| connection_error())?;
         check_status(answer.status().as_u16())
     }
 
     /// Sends one request and waits for its answer, while no person can be asked.
-    async fn ask(&mut self, method: &'static str, params: &Value) -> Result<Value, McpError> {
-        self.converse(method, params, Asked::default()).await
+    async fn send_request(&mut self, method: &'static str, params: &Value) -> Result<Value, McpError> {
+        self.run_request(method, params, OpenQuestions::default()).await
     }
 
     /// Asks one thing and waits for its answer, in either form. The stream is read on while a person is asked, so that its
     /// end is the end of the question.
-    async fn converse(
+    async fn run_request(
         &mut self,
         method: &'static str,
         params: &Value,
-        mut asked: Asked<'_>,
+        mut asked: OpenQuestions<'_>,
     ) -> Result<Value, McpError> {
         let id = self.next;
         self.next = id.saturating_add(1);
-        let mut answer =
-            self.post(&message::request(id, method, params)).send().await.map_err(|_| dropped())?;
+        let mut answer = self
+            .post_message(&message::request_line(id, method, params))
+            .send()
+            .await
+            .map_err(|_| connection_error())?;
         check_status(answer.status().as_u16())?;
         if self.version.is_none() {
             let session = answer.headers().get("mcp-session-id");
@@ -170,12 +181,12 @@ impl<'a> Visit<'a> {
             let chunk = tokio::select! {
                 // The server may send nothing before it has the reply.
                 biased;
-                reply = asked.replied() => {
+                reply = asked.take_reply() => {
                     // A server that does not take it waits for nothing.
-                    let _told = self.tell(&reply).await;
+                    let _told = self.notify_server(&reply).await;
                     continue;
                 }
-                chunk = answer.chunk() => chunk.map_err(|_| dropped())?,
+                chunk = answer.chunk() => chunk.map_err(|_| connection_error())?,
             };
             let Some(chunk) = chunk else { break };
             body.extend_from_slice(&chunk);
@@ -186,8 +197,8 @@ impl<'a> Visit<'a> {
                 continue;
             };
             for event in events.take(&mut body)? {
-                match self.heard(&event, id, &mut asked).await {
-                    Some(result) => return answered(method, result),
+                match self.take_event(&event, id, &mut asked).await {
+                    Some(result) => return check_answer(method, result),
                     None => stray = stray.saturating_add(1),
                 }
                 if stray > MAX_STRAY {
@@ -196,7 +207,7 @@ impl<'a> Visit<'a> {
             }
         }
         match Incoming::parse(&body) {
-            Incoming::Answer { id: of, result } if of == id => answered(method, result),
+            Incoming::Answer { id: of, result } if of == id => check_answer(method, result),
             Incoming::Answer { .. }
             | Incoming::Request { .. }
             | Incoming::Notification { .. }
@@ -207,13 +218,18 @@ impl<'a> Visit<'a> {
     }
 
     /// Reads one event; requests of the server are answered, or put to the person.
-    async fn heard(&self, event: &[u8], id: u64, asked: &mut Asked<'_>) -> Option<Result<Value, RpcError>> {
+    async fn take_event(
+        &self,
+        event: &[u8],
+        id: u64,
+        asked: &mut OpenQuestions<'_>,
+    ) -> Option<Result<Value, RpcError>> {
         match Incoming::parse(event) {
             Incoming::Answer { id: of, result } => (of == id).then_some(result),
             Incoming::Request { id, method, params } => {
-                if let Some(answer) = asked.answered(id, &method, &params) {
+                if let Some(answer) = asked.immediate_answer(id, &method, &params) {
                     // A server that does not take its answer waits for nothing.
-                    let _told = self.tell(&answer).await;
+                    let _told = self.notify_server(&answer).await;
                 }
                 None
             }
@@ -222,11 +238,11 @@ impl<'a> Visit<'a> {
     }
 }
 
-fn answered(method: &'static str, result: Result<Value, RpcError>) -> Result<Value, McpError> {
+fn check_answer(method: &'static str, result: Result<Value, RpcError>) -> Result<Value, McpError> {
     result.map_err(|RpcError { code, message }| McpError::Refused { method, code, message })
 }
 
-fn dropped() -> McpError {
+fn connection_error() -> McpError {
     // What the library says of it may name the URL, which is the owner's.
     McpError::Transport("it broke off".to_owned())
 }
@@ -240,7 +256,7 @@ fn check_status(status: u16) -> Result<(), McpError> {
     }
 }
 
-fn bearer(token: &SecretString) -> Result<HeaderValue, McpError> {
+fn bearer_header(token: &SecretString) -> Result<HeaderValue, McpError> {
     let value = HeaderValue::from_str(&format!("Bearer {}", token.expose_secret()));
     let mut value = value.map_err(|_| McpError::Transport("the token cannot be sent".to_owned()))?;
     value.set_sensitive(true);

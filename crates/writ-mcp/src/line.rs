@@ -7,7 +7,7 @@ use crate::error::McpError;
 /// The bytes that are read at once.
 const BLOCK: usize = 16 * 1024;
 
-/// Reads lines. The part of a line that was read stays when a read is dropped, so [`next`](Self::next) may be
+/// Reads lines. The part of a line that was read stays when a read is dropped, so [`next`](Self::next_line) may be
 /// raced.
 #[derive(Debug)]
 pub(crate) struct Lines<R> {
@@ -29,7 +29,7 @@ impl<R: AsyncRead + Unpin> Lines<R> {
     /// # Errors
     ///
     /// If a line is longer than the bound, or the stream cannot be read.
-    pub(crate) async fn next(&mut self) -> Result<Option<Vec<u8>>, McpError> {
+    pub(crate) async fn next_line(&mut self) -> Result<Option<Vec<u8>>, McpError> {
         loop {
             let fresh = self.held.get(self.searched..).unwrap_or_default();
             if let Some(at) = fresh.iter().position(|byte| *byte == b'\n') {
@@ -69,7 +69,7 @@ mod tests {
 
     async fn all(bytes: &[u8], max: usize) -> Result<Vec<Vec<u8>>, McpError> {
         let (mut lines, mut found) = (Lines::new(bytes, max), Vec::new());
-        while let Some(line) = lines.next().await? {
+        while let Some(line) = lines.next_line().await? {
             found.push(line);
         }
         Ok(found)

@@ -46,7 +46,7 @@ pub(crate) struct Pages {
 
 impl Pages {
     /// Returns the parameters that ask for the next page; `None` after the last.
-    pub(crate) fn next(&mut self) -> Option<Value> {
+    pub(crate) fn next_page(&mut self) -> Option<Value> {
         match (self.turned, self.cursor.take()) {
             (0, _) => Some(empty()),
             (_, None) => None,
@@ -64,7 +64,7 @@ impl Pages {
 
     /// Takes note of where the page after this one begins. A cursor that came before would lead in a circle and ends the
     /// list. An empty one is a cursor by the protocol, but is mostly sent for the end: it is tried once.
-    pub(crate) fn turn(&mut self, result: &Value) {
+    pub(crate) fn turn_page(&mut self, result: &Value) {
         self.turned = self.turned.saturating_add(1);
         match result.get("nextCursor") {
             None | Some(Value::Null) => {}
@@ -91,7 +91,7 @@ impl Pages {
     ///
     /// The failure itself, at the first page or where the connection cannot be used again. Later, the pages
     /// before it stand.
-    pub(crate) fn fail(&mut self, error: McpError) -> Result<(), McpError> {
+    pub(crate) fn take_failure(&mut self, error: McpError) -> Result<(), McpError> {
         if self.turned == 0 || error.is_final() || error == McpError::Cancelled {
             return Err(error);
         }
@@ -109,7 +109,7 @@ impl Pages {
     }
 
     /// Returns why the list was ended early, if it was.
-    pub(crate) fn broken(&self) -> Option<&str> {
+    pub(crate) fn take_broken(&self) -> Option<&str> {
         self.broken.as_deref()
     }
 }
@@ -128,8 +128,8 @@ pub(crate) struct List {
 
 impl List {
     /// Returns the parameters that ask for the next page; `None` after the last.
-    pub(crate) fn next(&mut self) -> Option<Value> {
-        self.pages.next()
+    pub(crate) fn next_request(&mut self) -> Option<Value> {
+        self.pages.next_page()
     }
 
     /// Takes a page.
@@ -137,26 +137,26 @@ impl List {
     /// # Errors
     ///
     /// If the first page is no list of tools.
-    pub(crate) fn take(&mut self, result: &Value) -> Result<(), McpError> {
+    pub(crate) fn take_page(&mut self, result: &Value) -> Result<(), McpError> {
         let Some(page) = result.get("tools").and_then(Value::as_array) else {
             let why = "it lists no tools".to_owned();
-            return self.pages.fail(McpError::Wrong { method: METHOD, why });
+            return self.pages.take_failure(McpError::Wrong { method: METHOD, why });
         };
         let mut here = BTreeSet::new();
         for tool in page {
             match Definition::of(tool) {
                 Ok(tool) => {
                     let is_repeated = !here.insert(tool.name.clone());
-                    self.add(tool, is_repeated);
+                    self.add_tool(tool, is_repeated);
                 }
-                Err(why) => self.remark(why),
+                Err(why) => self.add_remark(why),
             }
         }
-        self.pages.turn(result);
+        self.pages.turn_page(result);
         Ok(())
     }
 
-    /// Takes the failure to get a page, as [`Pages::fail`] does. A server that has no tools may not know the method.
+    /// Takes the failure to get a page, as [`Pages::take_failure`] does. A server that has no tools may not know the method.
     ///
     /// # Errors
     ///
@@ -164,40 +164,42 @@ impl List {
     pub(crate) fn fail(&mut self, error: McpError, has: Has) -> Result<(), McpError> {
         let is_unknown = matches!(error, McpError::Refused { code: METHOD_NOT_FOUND, .. });
         if is_unknown && self.pages.is_at_start() && has != Has::default() {
-            self.pages.turn(&Value::Null);
+            self.pages.turn_page(&Value::Null);
             return Ok(());
         }
-        self.pages.fail(error)
+        self.pages.take_failure(error)
     }
 
     /// The tools, with those for what else the server has.
-    pub(crate) fn listing(mut self, has: Has) -> Listing {
-        if let Some(why) = self.pages.broken() {
+    pub(crate) fn into_listing(mut self, has: Has) -> Listing {
+        if let Some(why) = self.pages.take_broken() {
             self.remarks.push(why.to_owned());
         }
         if self.more > 0 {
             self.remarks.push(format!("{} more are left out", self.more));
         }
         let mut left_out = self.remarks;
-        let tools = reading::beside(self.tools.into_values().collect(), has, &mut left_out);
+        let tools = reading::add_readings(self.tools.into_values().collect(), has, &mut left_out);
         Listing { tools, left_out }
     }
 
-    fn add(&mut self, tool: Definition, is_repeated: bool) {
-        let shown = shown(&tool.name);
+    fn add_tool(&mut self, tool: Definition, is_repeated: bool) {
+        let shown = show_name(&tool.name);
         if self.twice.contains(&tool.name) {
             return;
         }
         match self.tools.get(&tool.name) {
             Some(other) if *other == tool => {
                 if is_repeated {
-                    self.remark(format!("'{shown}' is listed twice in the same words; one of them is used"));
+                    self.add_remark(format!(
+                        "'{shown}' is listed twice in the same words; one of them is used"
+                    ));
                 }
                 return;
             }
             Some(_) => {
                 self.tools.remove(&tool.name);
-                self.remark(format!("'{shown}' is listed twice in different words: both are left out"));
+                self.add_remark(format!("'{shown}' is listed twice in different words: both are left out"));
                 self.twice.insert(tool.name);
                 return;
             }
@@ -209,7 +211,8 @@ impl List {
             .saturating_add(tool.description.len())
             .saturating_add(tool.schema.to_string().len());
         if self.tools.len() >= MAX_TOOLS {
-            return self.remark(format!("'{shown}' is left out: {MAX_TOOLS} tools of one server are used"));
+            return self
+                .add_remark(format!("'{shown}' is left out: {MAX_TOOLS} tools of one server are used"));
         }
         match self.bytes.checked_add(bytes).filter(|bytes| *bytes <= MAX_LIST_BYTES) {
             Some(bytes) => {
@@ -218,14 +221,14 @@ impl List {
             }
             None => {
                 let most = MAX_LIST_BYTES;
-                self.remark(format!(
+                self.add_remark(format!(
                     "'{shown}' is left out: all tools of a server take {most} bytes at most"
                 ));
             }
         }
     }
 
-    fn remark(&mut self, why: String) {
+    fn add_remark(&mut self, why: String) {
         if self.remarks.len() < MAX_REMARKS {
             self.remarks.push(why);
         } else {
@@ -235,7 +238,7 @@ impl List {
 }
 
 /// A name of the server in a remark: short, on one line.
-pub(crate) fn shown(name: &str) -> String {
+pub(crate) fn show_name(name: &str) -> String {
     escape_line(name).chars().take(MAX_SHOWN_CHARS).collect()
 }
 

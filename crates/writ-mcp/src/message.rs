@@ -93,7 +93,7 @@ fn is_answerable(id: &Value) -> bool {
 /// Returns the greeting. A server may ask a person while a call of it waits; nothing else is offered. It is
 /// the same where a server is only looked at: one that sees a client offer less may list other tools than it
 /// is pinned with.
-pub(crate) fn hello() -> Value {
+pub(crate) fn greeting_params() -> Value {
     json!({
         "protocolVersion": VERSION,
         "capabilities": { "elicitation": {} },
@@ -102,18 +102,18 @@ pub(crate) fn hello() -> Value {
 }
 
 /// A request.
-pub(crate) fn request(id: u64, method: &str, params: &Value) -> Value {
+pub(crate) fn request_line(id: u64, method: &str, params: &Value) -> Value {
     json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params })
 }
 
 /// News for the server.
-pub(crate) fn notification(method: &str, params: &Value) -> Value {
+pub(crate) fn notification_line(method: &str, params: &Value) -> Value {
     json!({ "jsonrpc": "2.0", "method": method, "params": params })
 }
 
 /// Returns the answer to a server's own request: a client that offers nothing answers `ping` and has no
 /// roots.
-pub(crate) fn answer(id: &Value, method: &str) -> Value {
+pub(crate) fn answer_request(id: &Value, method: &str) -> Value {
     let why = match method {
         "ping" => return json!({ "jsonrpc": "2.0", "id": id, "result": {} }),
         "roots/list" => return json!({ "jsonrpc": "2.0", "id": id, "result": { "roots": [] } }),
@@ -125,17 +125,17 @@ pub(crate) fn answer(id: &Value, method: &str) -> Value {
 }
 
 /// The answer to a server's own request.
-pub(crate) fn result(id: &Value, result: &Value) -> Value {
+pub(crate) fn result_line(id: &Value, result: &Value) -> Value {
     json!({ "jsonrpc": "2.0", "id": id, "result": result })
 }
 
 /// That a server's own request is none.
-pub(crate) fn invalid(id: &Value, why: &str) -> Value {
+pub(crate) fn invalid_params(id: &Value, why: &str) -> Value {
     json!({ "jsonrpc": "2.0", "id": id, "error": { "code": INVALID_PARAMS, "message": why } })
 }
 
 /// A message as a line.
-pub(crate) fn line(message: &Value) -> Vec<u8> {
+pub(crate) fn message_line(message: &Value) -> Vec<u8> {
     // JSON text has no line ends of its own.
     let mut bytes = message.to_string().into_bytes();
     bytes.push(b'\n');
@@ -185,7 +185,7 @@ mod tests {
 
     #[test]
     fn a_server_may_ask_for_a_sign_of_life_and_for_nothing_else() {
-        let asked = |method: &str| answer(&json!(3), method);
+        let asked = |method: &str| answer_request(&json!(3), method);
         assert_eq!(asked("ping"), json!({"jsonrpc": "2.0", "id": 3, "result": {}}));
         assert_eq!(asked("roots/list").pointer("/result/roots"), Some(&json!([])));
         for method in ["sampling/createMessage", "elicitation/create", "tools/list", ""] {
@@ -231,7 +231,7 @@ mod tests {
             match Incoming::parse(value.to_string().as_bytes()) {
                 Incoming::Answer { id, .. } => prop_assert_eq!(value.get("id").and_then(Value::as_u64), Some(id)),
                 Incoming::Request { id, method, .. } => {
-                    let sent = line(&answer(&id, &method));
+                    let sent = message_line(&answer_request(&id, &method));
                     prop_assert_eq!(sent.iter().filter(|byte| **byte == b'\n').count(), 1);
                     prop_assert_eq!(value.get("id"), Some(&id));
                 }

@@ -22,7 +22,7 @@ pub fn of(rule: &Readers, text: &str, structured: Option<&Value>, is_error: bool
         return BTreeSet::new();
     }
     let mut common = Common { fields, readers: None };
-    common.visit(structured, &Named::default());
+    common.visit_record(structured, &Named::default());
     common.readers.unwrap_or_default().into_iter().map(str::to_owned).collect()
 }
 
@@ -41,18 +41,19 @@ struct Common<'a> {
 }
 
 impl<'a> Common<'a> {
-    fn visit(&mut self, value: &'a Value, around: &Named<'a>) {
+    fn visit_record(&mut self, value: &'a Value, around: &Named<'a>) {
         match value {
             Value::Array(items) if !items.is_empty() => {
-                items.iter().for_each(|item| self.visit(item, around))
+                items.iter().for_each(|item| self.visit_record(item, around))
             }
             Value::Object(map) if !map.is_empty() => {
-                let own = self.named(map);
+                let own = self.named_people(map);
                 let named = if own.readers.is_empty() { around } else { &own };
                 // What says who can read it, they can read.
-                let others = map.iter().filter(|(name, value)| !self.names(name) || persons(value).is_none());
+                let others =
+                    map.iter().filter(|(name, value)| !self.record_names(name) || people_in(value).is_none());
                 for (_, value) in others.collect::<Vec<_>>() {
-                    self.visit(value, named);
+                    self.visit_record(value, named);
                 }
             }
             Value::Null
@@ -60,20 +61,21 @@ impl<'a> Common<'a> {
             | Value::Number(_)
             | Value::String(_)
             | Value::Array(_)
-            | Value::Object(_) => self.meet(around),
+            | Value::Object(_) => self.intersect_people(around),
         }
     }
 
-    fn names(&self, field: &str) -> bool {
+    fn record_names(&self, field: &str) -> bool {
         self.fields.iter().any(|one| one == field)
     }
 
-    fn named(&self, map: &'a Map<String, Value>) -> Named<'a> {
-        let values = map.iter().filter(|(name, _)| self.names(name)).filter_map(|(_, value)| persons(value));
+    fn named_people(&self, map: &'a Map<String, Value>) -> Named<'a> {
+        let values =
+            map.iter().filter(|(name, _)| self.record_names(name)).filter_map(|(_, value)| people_in(value));
         Named { readers: values.flatten().take(MAX_READERS).collect(), is_met: Cell::new(false) }
     }
 
-    fn meet(&mut self, named: &Named<'a>) {
+    fn intersect_people(&mut self, named: &Named<'a>) {
         if named.is_met.replace(true) {
             return;
         }
@@ -85,7 +87,7 @@ impl<'a> Common<'a> {
 }
 
 /// The persons that a value names: a text, or a list of nothing but texts.
-fn persons(value: &Value) -> Option<Vec<&str>> {
+fn people_in(value: &Value) -> Option<Vec<&str>> {
     match value {
         Value::String(person) => Some(vec![person]),
         Value::Array(items) => items.iter().map(Value::as_str).collect(),

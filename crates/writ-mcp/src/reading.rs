@@ -7,8 +7,8 @@ use serde_json::{Map, Value, json};
 
 use crate::definition::Definition;
 use crate::error::McpError;
-use crate::listing::{Pages, shown as shown_name};
-use crate::result::{CallResult, MAX_BLOCKS, shown, shown_resource};
+use crate::listing::{Pages, show_name as shown_name};
+use crate::result::{CallResult, MAX_BLOCKS, show_block, shown_resource};
 
 /// The number of tools for them.
 pub(crate) const TOOLS: usize = 5;
@@ -64,11 +64,11 @@ impl Reading {
 
     /// The one that a tool stands for; `None`: it is one of the server's own.
     pub(crate) fn of(tool: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|reading| reading.method() == tool)
+        Self::ALL.into_iter().find(|reading| reading.request_method() == tool)
     }
 
     /// The method of the protocol, which is also the tool's name.
-    pub(crate) const fn method(self) -> &'static str {
+    pub(crate) const fn request_method(self) -> &'static str {
         match self {
             Self::Prompts => "prompts/list",
             Self::Prompt => "prompts/get",
@@ -79,7 +79,7 @@ impl Reading {
     }
 
     /// The field of an answer that holds a list; `None`: one thing is asked for.
-    const fn list(self) -> Option<&'static str> {
+    const fn list_key(self) -> Option<&'static str> {
         match self {
             Self::Prompts => Some("prompts"),
             Self::Resources => Some("resources"),
@@ -90,7 +90,7 @@ impl Reading {
 
     /// Returns true if it gives a list.
     pub(crate) const fn lists(self) -> bool {
-        self.list().is_some()
+        self.list_key().is_some()
     }
 
     const fn is_of(self, has: Has) -> bool {
@@ -130,11 +130,11 @@ impl Reading {
         if let (false, Some(schema)) = (self.lists(), schema.as_object_mut()) {
             schema.insert("required".to_owned(), required);
         }
-        Definition { name: self.method().to_owned(), description: description.to_owned(), schema }
+        Definition { name: self.request_method().to_owned(), description: description.to_owned(), schema }
     }
 
     /// Returns the parameters of the request for one item.
-    pub(crate) fn wanted(self, arguments: &Value) -> Value {
+    pub(crate) fn request_params(self, arguments: &Value) -> Value {
         let fields = if self == Self::Prompt { ["name", "arguments"].as_slice() } else { &["uri"] };
         let given = |name: &&str| Some(((*name).to_owned(), arguments.get(*name)?.clone()));
         Value::Object(fields.iter().filter_map(given).collect())
@@ -145,8 +145,8 @@ impl Reading {
     /// # Errors
     ///
     /// If it has none, or more than is read.
-    pub(crate) fn read(self, result: &Value) -> Result<CallResult, McpError> {
-        let wrong = |why: String| McpError::Wrong { method: self.method(), why };
+    pub(crate) fn read_content(self, result: &Value) -> Result<CallResult, McpError> {
+        let wrong = |why: String| McpError::Wrong { method: self.request_method(), why };
         let field = if self == Self::Prompt { "messages" } else { "contents" };
         let parts = result.get(field).and_then(Value::as_array);
         let parts = parts.ok_or_else(|| wrong(format!("it has no {field}")))?;
@@ -163,12 +163,16 @@ impl Reading {
 fn shown_message(message: &Value) -> String {
     let role =
         if message.get("role").and_then(Value::as_str) == Some("assistant") { "assistant" } else { "user" };
-    format!("[for {role}]\n{}", shown(message.get("content").unwrap_or(&Value::Null)))
+    format!("[for {role}]\n{}", show_block(message.get("content").unwrap_or(&Value::Null)))
 }
 
 /// Returns a server's tools, with those for its resources and prompts. A tool of its own with such a name is
 /// left out and reported: a call could mean either.
-pub(crate) fn beside(mut tools: Vec<Definition>, has: Has, left_out: &mut Vec<String>) -> Vec<Definition> {
+pub(crate) fn add_readings(
+    mut tools: Vec<Definition>,
+    has: Has,
+    left_out: &mut Vec<String>,
+) -> Vec<Definition> {
     tools.retain(|tool| {
         let is_own = Reading::of(&tool.name).is_none();
         if !is_own {
@@ -197,8 +201,8 @@ impl List {
     }
 
     /// Returns the parameters that ask for the next page; `None` after the last.
-    pub(crate) fn next(&mut self) -> Option<Value> {
-        self.pages.next()
+    pub(crate) fn next_request(&mut self) -> Option<Value> {
+        self.pages.next_page()
     }
 
     /// Takes a page.
@@ -206,13 +210,13 @@ impl List {
     /// # Errors
     ///
     /// If the first page is no list.
-    pub(crate) fn take(&mut self, result: &Value) -> Result<(), McpError> {
-        let page = self.reading.list().and_then(|field| result.get(field)).and_then(Value::as_array);
+    pub(crate) fn take_page(&mut self, result: &Value) -> Result<(), McpError> {
+        let page = self.reading.list_key().and_then(|field| result.get(field)).and_then(Value::as_array);
         let Some(page) = page else {
             let why = "it lists nothing".to_owned();
-            return self.pages.fail(McpError::Wrong { method: self.reading.method(), why });
+            return self.pages.take_failure(McpError::Wrong { method: self.reading.request_method(), why });
         };
-        self.pages.turn(result);
+        self.pages.turn_page(result);
         for one in page {
             if self.found.len() >= MAX_LISTED {
                 self.pages.end(format!("it lists more than {MAX_LISTED}; the rest is left out"));
@@ -228,19 +232,19 @@ impl List {
         Ok(())
     }
 
-    /// Takes the failure to get a page, as [`Pages::fail`] does.
+    /// Takes the failure to get a page, as [`Pages::take_failure`] does.
     ///
     /// # Errors
     ///
     /// The failure itself, if nothing of the list can be used.
     pub(crate) fn fail(&mut self, error: McpError) -> Result<(), McpError> {
-        self.pages.fail(error)
+        self.pages.take_failure(error)
     }
 
     /// All of it, and what is left out.
-    pub(crate) fn result(mut self) -> CallResult {
+    pub(crate) fn into_result(mut self) -> CallResult {
         let field = if self.reading == Reading::Prompts { "prompts" } else { "resources" };
-        self.remarks.extend(self.pages.broken().map(str::to_owned));
+        self.remarks.extend(self.pages.take_broken().map(str::to_owned));
         let mut structured = json!({ field: self.found });
         if let (false, Some(fields)) = (self.remarks.is_empty(), structured.as_object_mut()) {
             fields.insert("left_out".to_owned(), json!(self.remarks));
@@ -253,7 +257,7 @@ impl List {
 fn told_resource(one: &Value) -> Result<Value, String> {
     let uri = one.get("uri").or_else(|| one.get("uriTemplate")).and_then(Value::as_str);
     match uri {
-        Some(uri) if (1..=MAX_URI_BYTES).contains(&uri.len()) => Ok(told(one).into()),
+        Some(uri) if (1..=MAX_URI_BYTES).contains(&uri.len()) => Ok(shown_fields(one).into()),
         Some(_) | None => Err(format!("one has no URI of 1 to {MAX_URI_BYTES} bytes")),
     }
 }
@@ -275,9 +279,9 @@ fn told_prompt(one: &Value) -> Result<Value, String> {
     if arguments.len() > MAX_ARGUMENTS {
         return Err(format!("one takes more than {MAX_ARGUMENTS} arguments"));
     }
-    let mut prompt = told(one);
+    let mut prompt = shown_fields(one);
     let argument = |one: &Value| {
-        let mut argument = told(one);
+        let mut argument = shown_fields(one);
         argument.insert("required".to_owned(), json!(one.get("required") == Some(&json!(true))));
         Value::Object(argument)
     };
@@ -286,7 +290,7 @@ fn told_prompt(one: &Value) -> Result<Value, String> {
 }
 
 /// Short texts, and nothing else.
-fn told(one: &Value) -> Map<String, Value> {
+fn shown_fields(one: &Value) -> Map<String, Value> {
     let mut fields = Map::new();
     for name in FIELDS {
         let Some(text) = one.get(name).and_then(Value::as_str) else { continue };
@@ -304,44 +308,45 @@ mod tests {
     #[test]
     fn what_is_listed_is_short_and_what_is_wrong_is_left_out() {
         let mut list = List::new(Reading::Resources);
-        assert_eq!(list.next(), Some(json!({})));
+        assert_eq!(list.next_request(), Some(json!({})));
         let one = json!({ "uri": "note://1", "name": "n".repeat(1_000), "size": 5, "icons": [{}] });
-        list.take(&json!({ "resources": [one], "nextCursor": "two" })).expect("a page");
-        assert_eq!(list.next(), Some(json!({ "cursor": "two" })));
-        list.take(&json!({ "resources": [] })).expect("a page");
-        assert_eq!(list.next(), None);
-        let told = list.result();
+        list.take_page(&json!({ "resources": [one], "nextCursor": "two" })).expect("a page");
+        assert_eq!(list.next_request(), Some(json!({ "cursor": "two" })));
+        list.take_page(&json!({ "resources": [] })).expect("a page");
+        assert_eq!(list.next_request(), None);
+        let told = list.into_result();
         let expected = json!({ "resources": [{ "uri": "note://1", "name": "n".repeat(MAX_WORDS_CHARS) }] });
         assert_eq!(told.structured, Some(expected));
         for lie in [json!(null), json!({ "resources": 1 })] {
-            assert!(List::new(Reading::Resources).take(&lie).is_err(), "{lie:.60}");
+            assert!(List::new(Reading::Resources).take_page(&lie).is_err(), "{lie:.60}");
         }
         let good = json!({ "uri": "a:b" });
         for lie in [json!(1), json!({ "uri": "" }), json!({ "uri": "x".repeat(MAX_URI_BYTES + 1) })] {
             let mut list = List::new(Reading::Resources);
-            list.take(&json!({ "resources": [good, lie] })).expect("the good one stays");
-            let told = list.result().structured.expect("a list");
+            list.take_page(&json!({ "resources": [good, lie] })).expect("the good one stays");
+            let told = list.into_result().structured.expect("a list");
             assert_eq!(
                 (&told["resources"], &told["left_out"]),
                 (&json!([good]), &json!([format!("one has no URI of 1 to {MAX_URI_BYTES} bytes")]),)
             );
         }
         let mut many = List::new(Reading::Resources);
-        many.take(&json!({ "resources": vec![good; MAX_LISTED + 1], "nextCursor": "on" })).expect("a page");
-        assert_eq!(many.next(), None, "it is full");
-        let told = many.result().structured.expect("a list");
+        many.take_page(&json!({ "resources": vec![good; MAX_LISTED + 1], "nextCursor": "on" }))
+            .expect("a page");
+        assert_eq!(many.next_request(), None, "it is full");
+        let told = many.into_result().structured.expect("a list");
         assert_eq!(told["resources"].as_array().map(Vec::len), Some(MAX_LISTED));
         assert_eq!(told["left_out"][0], format!("it lists more than {MAX_LISTED}; the rest is left out"));
         let mut endless = List::new(Reading::Templates);
         let mut pages = 0;
-        while endless.next().is_some() {
+        while endless.next_request().is_some() {
             pages += 1;
             endless
-                .take(&json!({ "resourceTemplates": [], "nextCursor": format!("{pages}") }))
+                .take_page(&json!({ "resourceTemplates": [], "nextCursor": format!("{pages}") }))
                 .expect("a page");
         }
         assert_eq!(pages, MAX_PAGES);
-        let told = endless.result().structured.expect("a list");
+        let told = endless.into_result().structured.expect("a list");
         assert!(told["left_out"][0].as_str().is_some_and(|why| why.contains("pages")), "{told}");
     }
 
@@ -349,7 +354,7 @@ mod tests {
     fn what_is_read_is_shown_and_what_is_no_text_is_named() {
         let contents = json!([{ "uri": "a:1", "text": "one" }, { "uri": "a:2", "blob": "AAAA" }]);
         let text = "[resource a:1]\none\n[resource a:2, 4 characters of base64: not shown]";
-        let read = |result: &Value| Reading::Resource.read(result);
+        let read = |result: &Value| Reading::Resource.read_content(result);
         assert_eq!(read(&json!({ "contents": contents })).expect("it").text, text);
         for lie in [json!({}), json!({ "contents": "x" }), json!({ "contents": vec![1; MAX_BLOCKS + 1] })] {
             assert!(read(&lie).is_err());
@@ -361,7 +366,7 @@ mod tests {
         let mut list = List::new(Reading::Prompts);
         let argument = json!({ "name": "day", "description": "d".repeat(1_000), "required": true, "x": 1 });
         let one = json!({ "name": "plan", "title": "A plan", "arguments": [argument, { "name": "who" }] });
-        list.take(&json!({ "prompts": [one, { "name": "bare", "arguments": null }] })).expect("a page");
+        list.take_page(&json!({ "prompts": [one, { "name": "bare", "arguments": null }] })).expect("a page");
         let expected = json!({ "prompts": [
             { "name": "plan", "title": "A plan", "arguments": [
                 { "name": "day", "description": "d".repeat(MAX_WORDS_CHARS), "required": true },
@@ -369,7 +374,7 @@ mod tests {
             ] },
             { "name": "bare", "arguments": [] },
         ] });
-        assert_eq!(list.result().structured, Some(expected));
+        assert_eq!(list.into_result().structured, Some(expected));
         let long = "n".repeat(MAX_NAME_BYTES + 1);
         for lie in [
             json!({ "name": "" }),
@@ -382,8 +387,8 @@ mod tests {
         ] {
             let page = json!({ "prompts": [lie] });
             let mut list = List::new(Reading::Prompts);
-            list.take(&page).expect("a page");
-            let told = list.result().structured.expect("a list");
+            list.take_page(&page).expect("a page");
+            let told = list.into_result().structured.expect("a list");
             assert_eq!(
                 (told["prompts"].as_array().map(Vec::len), told["left_out"].as_array().map(Vec::len)),
                 (Some(0), Some(1)),
@@ -401,9 +406,10 @@ mod tests {
         ]);
         let text = "[for user]\nPlan my day.\n[for assistant]\n[image, image/png, 2 characters of base64: not shown]\n\
                     [for user]\n[a block of the unknown type '': not shown]";
-        assert_eq!(Reading::Prompt.read(&json!({ "messages": messages })).expect("it").text, text);
-        assert!(Reading::Prompt.read(&json!({ "contents": [] })).is_err());
-        let wanted = Reading::Prompt.wanted(&json!({ "name": "plan", "arguments": { "day": "1" }, "x": 2 }));
+        assert_eq!(Reading::Prompt.read_content(&json!({ "messages": messages })).expect("it").text, text);
+        assert!(Reading::Prompt.read_content(&json!({ "contents": [] })).is_err());
+        let wanted =
+            Reading::Prompt.request_params(&json!({ "name": "plan", "arguments": { "day": "1" }, "x": 2 }));
         assert_eq!(wanted, json!({ "name": "plan", "arguments": { "day": "1" } }));
     }
 
@@ -420,7 +426,7 @@ mod tests {
         let both = || vec![theirs.clone(), own.clone()];
         let greeted = |capabilities: Value| Has::of(&json!({ "capabilities": capabilities }));
         let mut left_out = Vec::new();
-        let mut beside = |tools, has| super::beside(tools, has, &mut left_out);
+        let mut beside = |tools, has| super::add_readings(tools, has, &mut left_out);
         assert_eq!(beside(both(), greeted(json!({}))), std::slice::from_ref(&own));
         let tools = beside(both(), greeted(json!({ "resources": {} })));
         assert_eq!(names(&tools), ["look", "resources/list", "resources/read", "resources/templates/list"]);

@@ -44,33 +44,33 @@ impl CallResult {
                 return Err(wrong("its content is no list".to_owned()));
             }
         };
-        let text = blocks.iter().map(shown).collect::<Vec<_>>().join("\n");
+        let text = blocks.iter().map(show_block).collect::<Vec<_>>().join("\n");
         Ok(Self { text, structured, is_error })
     }
 }
 
 /// One block: its text, or what it is.
-pub(crate) fn shown(block: &Value) -> String {
+pub(crate) fn show_block(block: &Value) -> String {
     let text = |name: &str| block.get(name).and_then(Value::as_str).unwrap_or_default();
     match text("type") {
         "text" => text("text").to_owned(),
         kind @ ("image" | "audio") => {
             format!(
                 "[{kind}, {}, {} characters of base64: not shown]",
-                cut(text("mimeType")),
+                cut_text(text("mimeType")),
                 text("data").len()
             )
         }
-        "resource_link" => format!("[link to {} ({})]", cut(text("uri")), cut(text("name"))),
+        "resource_link" => format!("[link to {} ({})]", cut_text(text("uri")), cut_text(text("name"))),
         "resource" => shown_resource(block.get("resource").unwrap_or(&Value::Null)),
-        other => format!("[a block of the unknown type '{}': not shown]", cut(other)),
+        other => format!("[a block of the unknown type '{}': not shown]", cut_text(other)),
     }
 }
 
 /// A resource: its text, or what it is.
 pub(crate) fn shown_resource(resource: &Value) -> String {
     let field = |name: &str| resource.get(name).and_then(Value::as_str);
-    let uri = cut(field("uri").unwrap_or_default());
+    let uri = cut_text(field("uri").unwrap_or_default());
     match (field("text"), field("blob")) {
         (Some(content), _) => format!("[resource {uri}]\n{content}"),
         (None, blob) => {
@@ -80,7 +80,7 @@ pub(crate) fn shown_resource(resource: &Value) -> String {
 }
 
 /// Words of the server that stand within ours: short, on one line.
-fn cut(text: &str) -> String {
+fn cut_text(text: &str) -> String {
     let short: String = text.chars().take(MAX_SHOWN_CHARS).collect();
     writ_types::visible::escape_line(&short).into_owned()
 }

@@ -82,10 +82,10 @@ impl Models {
             request: Duration::from_millis(config.models.request_timeout_ms),
             answer: Duration::from_millis(config.models.answer_timeout_ms),
         };
-        let (routes, catalogue) = (Routes::new(config)?, Catalogue::shipped());
+        let (routes, catalogue) = (Routes::new(config)?, Catalogue::load_shipped());
         let named = |route: &Route| (route.provider.name.clone(), route.model.clone());
         let unknown = routes.all().map(|(_, route)| named(route));
-        let unknown = unknown.filter(|(provider, model)| !catalogue.info(provider, model).known);
+        let unknown = unknown.filter(|(provider, model)| !catalogue.model_info(provider, model).known);
         for (provider, model) in unknown.collect::<BTreeSet<_>>() {
             tracing::warn!(provider, model, "unknown model: cautious limits, price unknown");
         }
@@ -110,7 +110,7 @@ impl Models {
     }
 
     /// Returns the model that detection found, and its place; `None`: it was configured.
-    pub fn found(&self) -> Option<&str> {
+    pub fn detected_model(&self) -> Option<&str> {
         self.found.as_deref()
     }
 
@@ -127,44 +127,44 @@ impl Models {
     /// A call that is about to begin along the routes of a role. Each attempt needs a permit of its own: ask
     /// [`Models::next`] over which route, plan it there, and say with [`Models::failed`] or [`Models::answered`]
     /// what came of it.
-    pub fn course(&self, role: ModelRole) -> Course {
+    pub fn start_course(&self, role: ModelRole) -> Course {
         Course::new(self.routes.chain(role), self.backoff)
     }
 
     /// The next attempt of a call; `None`: it is over.
     pub fn next(&self, course: &Course, now: Timestamp) -> Option<Step> {
-        course.next(&self.health(), now)
+        course.next_step(&self.route_health(), now)
     }
 
     /// Notes that an attempt over `route` failed.
     pub fn failed(&self, course: &mut Course, route: &Route, error: &ModelError, now: Timestamp) {
-        course.failed(route, error, now);
-        self.health().failed(route, error, now);
+        course.record_failure(route, error, now);
+        self.route_health().record_failure(route, error, now);
     }
 
     /// Notes that an attempt over `route` succeeded.
     pub fn answered(&self, route: &Route) {
-        self.health().answered(route);
+        self.route_health().record_answer(route);
     }
 
     /// Returns the tokens that the model of a route takes, request and answer together, estimated: from the
     /// catalogue, or from its recent refusals. `None`: nothing is known of it.
-    pub fn room(&self, route: &Route, now: Timestamp) -> Option<Tokens> {
+    pub fn context_room(&self, route: &Route, now: Timestamp) -> Option<Tokens> {
         let (provider, model) = (&route.provider.name, &route.model);
-        let info = self.catalogue.info(provider, model);
+        let info = self.catalogue.model_info(provider, model);
         let known = info.known.then_some(info.context_window);
-        let learned = self.windows().get(provider, model, now);
+        let learned = self.learned_windows().learned_window(provider, model, now);
         match (known, learned) {
             (Some(known), Some(learned)) => Some(known.min(learned)),
             (known, learned) => known.or(learned),
         }
     }
 
-    fn windows(&self) -> MutexGuard<'_, Windows> {
+    fn learned_windows(&self) -> MutexGuard<'_, Windows> {
         self.windows.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn health(&self) -> MutexGuard<'_, Health> {
+    fn route_health(&self) -> MutexGuard<'_, Health> {
         self.health.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -197,19 +197,19 @@ impl Models {
     }
 
     /// Returns the cost of a call; `None`: the price is not known.
-    pub fn cost(&self, planned: &PlannedCall, usage: &Usage, now: Timestamp) -> Option<MicroUsd> {
+    pub fn call_cost(&self, planned: &PlannedCall, usage: &Usage, now: Timestamp) -> Option<MicroUsd> {
         let call = planned.model_call();
-        self.catalogue.price(&call.provider, &call.model, now).map(|price| price.cost(usage))
+        self.catalogue.price_at(&call.provider, &call.model, now).map(|price| price.cost_of(usage))
     }
 
     /// Returns the properties of the model of a route.
-    pub fn info(&self, route: &Route) -> ModelInfo {
-        self.catalogue.info(&route.provider.name, &route.model)
+    pub fn model_info(&self, route: &Route) -> ModelInfo {
+        self.catalogue.model_info(&route.provider.name, &route.model)
     }
 
     /// Returns the cost of this usage over a route; `None`: the price is not known.
     pub fn cost_over(&self, route: &Route, usage: &Usage, now: Timestamp) -> Option<MicroUsd> {
-        self.catalogue.price(&route.provider.name, &route.model, now).map(|price| price.cost(usage))
+        self.catalogue.price_at(&route.provider.name, &route.model, now).map(|price| price.cost_of(usage))
     }
 
     /// Makes one attempt at a planned call. Text goes to `deltas` as it comes; a slow receiver slows the
@@ -228,11 +228,11 @@ impl Models {
         now: Timestamp,
     ) -> Result<ModelReply, ModelError> {
         let number = permit.attempt().to_string();
-        let called = self.permitted(permit, planned, deltas, cancel, now).await;
-        called.inspect_err(|error| log(error, &number))
+        let called = self.check_permit(permit, planned, deltas, cancel, now).await;
+        called.inspect_err(|error| log_call(error, &number))
     }
 
-    async fn permitted(
+    async fn check_permit(
         &self,
         permit: Permit,
         planned: &PlannedCall,
@@ -243,15 +243,15 @@ impl Models {
         if *permit.action() != planned.action() {
             return Err(failed(planned, Failure::OtherPermit));
         }
-        let key = self.key(planned).await?;
-        let identity = identity(planned, key.as_ref());
+        let key = self.resolve_key(planned).await?;
+        let identity = connection_identity(planned, key.as_ref());
         let attempt = Attempt { planned, key: key.clone(), limits: self.limits, deltas, cancel };
         let answer = match self.egress.perform_as(identity, permit, now, |lent| attempt.run(lent)).await {
             Ok(answer) => answer,
             Err(error) => Err(failed(planned, Failure::Egress(error))),
         };
         let answer = answer.map_err(|mut error| {
-            error.failure.clean(key.as_ref());
+            error.failure.clean_words(key.as_ref());
             error
         });
         let sizes = match &answer {
@@ -263,12 +263,12 @@ impl Models {
             Err(_) => None,
         };
         if let Some(sizes) = sizes {
-            self.windows().learn(planned, sizes, now);
+            self.learned_windows().learn_window(planned, sizes, now);
         }
         answer
     }
 
-    async fn key(&self, planned: &PlannedCall) -> Result<Option<SecretString>, ModelError> {
+    async fn resolve_key(&self, planned: &PlannedCall) -> Result<Option<SecretString>, ModelError> {
         let Some(key) = &planned.provider().key else { return Ok(None) };
         let resolved = self.credentials.resolve(key).await;
         resolved.map(Some).map_err(|cause| failed(planned, Failure::NoCredential { key: key.clone(), cause }))
@@ -276,10 +276,10 @@ impl Models {
 }
 
 /// Returns the identity that a connection is reused for: one provider with one key.
-fn identity(planned: &PlannedCall, key: Option<&SecretString>) -> Digest {
+fn connection_identity(planned: &PlannedCall, key: Option<&SecretString>) -> Digest {
     let Provider { name, base_url, .. } = planned.provider();
-    let key = key.map(|key| Digest::of(key.expose_secret().as_bytes()).to_string()).unwrap_or_default();
-    Digest::of(format!("{name}\n{base_url}\n{key}").as_bytes())
+    let key = key.map(|key| Digest::of_bytes(key.expose_secret().as_bytes()).to_string()).unwrap_or_default();
+    Digest::of_bytes(format!("{name}\n{base_url}\n{key}").as_bytes())
 }
 
 /// Returns the error of a call that failed before any text came.
@@ -295,7 +295,7 @@ pub(crate) fn failed(planned: &PlannedCall, failure: Failure) -> ModelError {
 }
 
 /// Says in the log that an attempt failed: who, what, which; never prompt or key.
-pub(crate) fn log(error: &ModelError, attempt: &str) {
+pub(crate) fn log_call(error: &ModelError, attempt: &str) {
     let ModelError { provider, model, failure, .. } = error;
     tracing::warn!(provider, model, attempt, code = failure.code(), "model call failed: {failure}");
 }

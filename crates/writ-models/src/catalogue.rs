@@ -41,7 +41,7 @@ pub struct ModelInfo {
 #[serde(deny_unknown_fields)]
 pub struct Price {
     /// From when on, as `YYYY-MM-DD`, UTC.
-    #[serde(deserialize_with = "date")]
+    #[serde(deserialize_with = "parse_date")]
     pub since: Timestamp,
     /// The source of the price.
     pub source: String,
@@ -78,7 +78,7 @@ pub struct Catalogue {
     rows: Vec<Row>,
 }
 
-fn date<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Timestamp, D::Error> {
+fn parse_date<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Timestamp, D::Error> {
     let text = String::deserialize(deserializer)?;
     let date: jiff::civil::Date = text.parse().map_err(serde::de::Error::custom)?;
     let start = date.to_zoned(jiff::tz::TimeZone::UTC).map_err(serde::de::Error::custom)?;
@@ -87,11 +87,11 @@ fn date<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Timestamp, 
 
 impl Catalogue {
     /// The table that Writ ships with.
-    pub fn shipped() -> &'static Self {
+    pub fn load_shipped() -> &'static Self {
         static SHIPPED_TABLE: LazyLock<Catalogue> = LazyLock::new(|| {
             // The table is part of the program and parsed by a test; should it ever be broken, every
             // model is an unknown one.
-            Catalogue::parse(SHIPPED).unwrap_or(Catalogue { rows: Vec::new() })
+            Catalogue::parse_catalogue(SHIPPED).unwrap_or(Catalogue { rows: Vec::new() })
         });
         &SHIPPED_TABLE
     }
@@ -101,13 +101,13 @@ impl Catalogue {
     /// # Errors
     ///
     /// If it is not of the table's form.
-    pub fn parse(text: &str) -> Result<Self, toml::de::Error> {
+    pub fn parse_catalogue(text: &str) -> Result<Self, toml::de::Error> {
         Ok(Self { rows: toml::from_str::<Table>(text)?.model })
     }
 
     /// Returns the properties of a model of a provider. Little is assumed of an unknown one.
-    pub fn info(&self, provider: &str, model: &str) -> ModelInfo {
-        self.row(provider, model).map_or(UNKNOWN, |row| ModelInfo {
+    pub fn model_info(&self, provider: &str, model: &str) -> ModelInfo {
+        self.find_row(provider, model).map_or(UNKNOWN, |row| ModelInfo {
             context_window: Tokens::new(row.context_window),
             max_output: Tokens::new(row.max_output),
             tools: true,
@@ -117,12 +117,12 @@ impl Catalogue {
     }
 
     /// The newest price that is not after `now`; `None`: it is not known.
-    pub fn price(&self, provider: &str, model: &str, now: Timestamp) -> Option<&Price> {
-        let prices = self.row(provider, model)?.price.iter();
+    pub fn price_at(&self, provider: &str, model: &str, now: Timestamp) -> Option<&Price> {
+        let prices = self.find_row(provider, model)?.price.iter();
         prices.filter(|price| price.since <= now).max_by_key(|price| price.since)
     }
 
-    fn row(&self, provider: &str, model: &str) -> Option<&Row> {
+    fn find_row(&self, provider: &str, model: &str) -> Option<&Row> {
         self.rows.iter().find(|row| row.provider == provider && is_version_of(model, &row.name))
     }
 }
@@ -139,7 +139,7 @@ fn is_version_of(model: &str, name: &str) -> bool {
 
 impl Price {
     /// Returns the price of these tokens, rounded up.
-    pub fn cost(&self, usage: &Usage) -> MicroUsd {
+    pub fn cost_of(&self, usage: &Usage) -> MicroUsd {
         let cached = usage.cache_read.saturating_add(usage.cache_write);
         let parts = [
             (usage.input.saturating_sub(cached), self.input),
@@ -155,9 +155,9 @@ impl Price {
     }
 
     /// The most that a call of this size can cost: every token sent at the dearest input price.
-    pub fn ceiling(&self, input: Tokens, output: Tokens) -> MicroUsd {
+    pub fn cost_ceiling(&self, input: Tokens, output: Tokens) -> MicroUsd {
         let dearest = Self { input: self.input.max(self.cache_write).max(self.cache_read), ..self.clone() };
-        dearest.cost(&Usage { input, output, ..Usage::default() })
+        dearest.cost_of(&Usage { input, output, ..Usage::default() })
     }
 }
 
@@ -184,20 +184,20 @@ mod tests {
 
     #[test]
     fn the_newest_price_that_is_not_after_now_counts() {
-        let table = Catalogue::parse(PRICES).expect("parses");
-        let input = |time| table.price("p", "m", at(time)).map(|price| price.input);
+        let table = Catalogue::parse_catalogue(PRICES).expect("parses");
+        let input = |time| table.price_at("p", "m", at(time)).map(|price| price.input);
         assert_eq!(input("2025-12-31T23:59:59Z"), None);
         assert_eq!(input("2026-01-01T00:00:00Z"), Some(5_000_000));
         assert_eq!(input("2026-01-31T23:59:59Z"), Some(5_000_000));
         assert_eq!(input("2026-02-01T00:00:00Z"), Some(2_000_000));
-        assert_eq!(table.price("p", "other", at("2026-02-01T00:00:00Z")), None);
-        assert_eq!(table.price("other", "m", at("2026-02-01T00:00:00Z")), None);
+        assert_eq!(table.price_at("p", "other", at("2026-02-01T00:00:00Z")), None);
+        assert_eq!(table.price_at("other", "m", at("2026-02-01T00:00:00Z")), None);
     }
 
     #[test]
     fn costs_tell_cached_tokens_apart_and_round_up() {
-        let table = Catalogue::parse(PRICES).expect("parses");
-        let price = table.price("p", "m", at("2026-03-01T00:00:00Z")).expect("a price");
+        let table = Catalogue::parse_catalogue(PRICES).expect("parses");
+        let price = table.price_at("p", "m", at("2026-03-01T00:00:00Z")).expect("a price");
         let usage = Usage {
             input: Tokens::new(1_000),
             output: Tokens::new(10),
@@ -205,23 +205,23 @@ mod tests {
             cache_write: Tokens::new(100),
         };
         // 300 × 2 + 600 × 0.2 + 100 × 2.5 + 10 × 8 micro-USD.
-        assert_eq!(price.cost(&usage), MicroUsd::new(600 + 120 + 250 + 80));
+        assert_eq!(price.cost_of(&usage), MicroUsd::new(600 + 120 + 250 + 80));
         let one = Usage { cache_read: Tokens::new(1), input: Tokens::new(1), ..Usage::default() };
-        assert_eq!(price.cost(&one), MicroUsd::new(1));
-        assert_eq!(price.ceiling(Tokens::new(1_000), Tokens::new(10)), MicroUsd::new(2_500 + 80));
+        assert_eq!(price.cost_of(&one), MicroUsd::new(1));
+        assert_eq!(price.cost_ceiling(Tokens::new(1_000), Tokens::new(10)), MicroUsd::new(2_500 + 80));
         let endless = Usage { input: Tokens::MAX, output: Tokens::MAX, ..Usage::default() };
-        assert_eq!(price.cost(&endless), MicroUsd::new(u64::MAX));
+        assert_eq!(price.cost_of(&endless), MicroUsd::new(u64::MAX));
     }
 
     /// Rows: SCL-028
     #[test]
     fn known_models_are_found_and_unknown_ones_are_taken_for_small() {
-        let table = Catalogue::parse(SHIPPED).expect("the shipped table parses");
+        let table = Catalogue::parse_catalogue(SHIPPED).expect("the shipped table parses");
         assert!(!table.rows.is_empty());
-        let known = table.info("anthropic", "claude-sonnet-4-5-20250929");
+        let known = table.model_info("anthropic", "claude-sonnet-4-5-20250929");
         assert!(known.known && known.tools && known.vision);
         assert_eq!(known.context_window, Tokens::new(200_000));
-        let unknown = table.info("anthropic", "claude-nothing-1");
+        let unknown = table.model_info("anthropic", "claude-nothing-1");
         assert_eq!(unknown, UNKNOWN);
         assert!(!unknown.known && !unknown.vision);
         assert!(unknown.context_window < known.context_window);
@@ -240,7 +240,7 @@ mod tests {
 
     #[test]
     fn shipped_prices_are_complete_and_in_order() {
-        for row in &Catalogue::shipped().rows {
+        for row in &Catalogue::load_shipped().rows {
             let prices = &row.price;
             assert!(!prices.is_empty(), "{} has no price", row.name);
             assert!(prices.is_sorted_by(|a, b| a.since < b.since), "prices of {} are out of order", row.name);

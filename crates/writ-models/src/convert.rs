@@ -36,7 +36,7 @@ const NO_RESULT: &str = "(no result was recorded for this call)";
 const EARLIER: &str = "(the beginning of this conversation was left out)";
 
 /// Makes the request and its options.
-pub(crate) fn request(
+pub(crate) fn to_request(
     kind: ProviderKind,
     call: &ModelCall,
     request: &ModelRequest,
@@ -46,29 +46,29 @@ pub(crate) fn request(
         // Nothing to say.
     } else if kind == ProviderKind::Anthropic {
         // A mark on the system text caches it together with the tools, which come before it.
-        converted.messages.push(cached(Message::system(request.system.as_str())));
+        converted.messages.push(mark_cached(Message::system(request.system.as_str())));
     } else {
         converted.system = Some(request.system.clone());
     }
-    let mut said = conversation(kind, call, request);
+    let mut said = to_messages(kind, call, request);
     if kind == ProviderKind::Anthropic
         && let Some(last) = said.pop()
     {
         // And one on the last message caches the conversation so far for the next call.
-        said.push(cached(last));
+        said.push(mark_cached(last));
     }
     converted.messages.extend(said);
-    let (tools, choice) = tools(kind, request);
+    let (tools, choice) = to_tools(kind, request);
     converted.tools = (!tools.is_empty()).then_some(tools);
-    let signed = signed::messages(kind, &converted);
-    (converted, options(kind, call, choice, signed))
+    let signed = signed::signed_messages(kind, &converted);
+    (converted, to_options(kind, call, choice, signed))
 }
 
-fn cached(message: Message) -> Message {
+fn mark_cached(message: Message) -> Message {
     message.with_options(CacheControl::Ephemeral)
 }
 
-fn options(
+fn to_options(
     kind: ProviderKind,
     call: &ModelCall,
     choice: Option<ToolChoice>,
@@ -126,9 +126,9 @@ fn is_reasoning_model(model: &str) -> bool {
 
 /// The tools on offer. Where none are, but earlier ones were called, those are named and forbidden: providers
 /// want every called tool to be declared.
-fn tools(kind: ProviderKind, request: &ModelRequest) -> (Vec<Tool>, Option<ToolChoice>) {
+fn to_tools(kind: ProviderKind, request: &ModelRequest) -> (Vec<Tool>, Option<ToolChoice>) {
     if !request.tools.is_empty() {
-        return (offered(kind, request), None);
+        return (offered_name(kind, request), None);
     }
     let parts = request.messages.iter().flat_map(|message| &message.parts);
     let called: BTreeSet<String> = parts
@@ -146,11 +146,11 @@ fn tools(kind: ProviderKind, request: &ModelRequest) -> (Vec<Tool>, Option<ToolC
 
 /// The tools of a request, each with its schema in the provider's dialect. One that cannot be sent is left out and logged:
 /// a provider would refuse the whole request for it.
-fn offered(kind: ProviderKind, request: &ModelRequest) -> Vec<Tool> {
+fn offered_name(kind: ProviderKind, request: &ModelRequest) -> Vec<Tool> {
     let (dialect, mut names, mut tools) = (Dialect::of(kind), BTreeSet::new(), Vec::new());
     for tool in request.tools.iter() {
         let name = safe_name(&tool.name);
-        let schema = match dialect.adapt(&tool.schema) {
+        let schema = match dialect.adapt_schema(&tool.schema) {
             Ok(schema) => schema,
             Err(error) => {
                 tracing::warn!(tool = name, %error, "a tool is left out: its schema cannot be sent");
@@ -176,17 +176,17 @@ fn offered(kind: ProviderKind, request: &ModelRequest) -> Vec<Tool> {
 }
 
 /// The messages, results grouped behind their calls.
-fn conversation(kind: ProviderKind, call: &ModelCall, request: &ModelRequest) -> Vec<Message> {
+fn to_messages(kind: ProviderKind, call: &ModelCall, request: &ModelRequest) -> Vec<Message> {
     let mut said: Vec<Message> = Vec::new();
-    let mut waiting = Waiting::default();
+    let mut waiting = OpenCalls::default();
     let reasons_in_text = spoken::reasons_in_text(call, request);
     for message in &request.messages {
         for part in &message.parts {
             if let Part::Result(result) = part {
-                waiting.result(safe(&result.call_id), &result.text);
+                waiting.result(safe_id(&result.call_id), &result.text);
             }
         }
-        let Some(spoken) = spoken::messages(kind, call, message, reasons_in_text) else { continue };
+        let Some(spoken) = spoken::to_messages(kind, call, message, reasons_in_text) else { continue };
         said.extend(waiting.answers(kind));
         waiting.calls.extend(spoken.calls.into_iter().map(|id| (id, None)));
         said.extend(spoken.messages);
@@ -201,11 +201,11 @@ fn conversation(kind: ProviderKind, call: &ModelCall, request: &ModelRequest) ->
 
 /// The calls that the last answer made, with their results as far as they are there.
 #[derive(Default)]
-struct Waiting {
+struct OpenCalls {
     calls: Vec<(String, Option<ToolResponse>)>,
 }
 
-impl Waiting {
+impl OpenCalls {
     /// Takes a result; one without its call is left out.
     fn result(&mut self, id: String, text: &str) {
         let open = self.calls.iter_mut().find(|(call, result)| *call == id && result.is_none());
@@ -231,7 +231,7 @@ impl Waiting {
 
 /// A tool's name in the form that all providers accept: it begins with a letter or an underscore.
 fn safe_name(name: &str) -> String {
-    let name = safe(name);
+    let name = safe_id(name);
     if name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_') {
         return name;
     }
@@ -239,7 +239,7 @@ fn safe_name(name: &str) -> String {
 }
 
 /// A name or id in the alphabet that all providers accept.
-fn safe(name: &str) -> String {
+fn safe_id(name: &str) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '_' | '-') { c } else { '_' };
     let name: String = name.chars().map(plain).take(MAX_NAME).collect();
     if name.is_empty() { "_".to_owned() } else { name }

@@ -44,7 +44,7 @@ const SERVERS: [Server; 4] = [
 
 /// A model that was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Found {
+pub struct DetectedModel {
     /// The model, as `provider/name`.
     pub model: String,
     provider: &'static str,
@@ -60,7 +60,7 @@ enum Place {
     Port(u16),
 }
 
-impl fmt::Display for Found {
+impl fmt::Display for DetectedModel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.place {
             Place::Key(key) => write!(f, "{} (its key is {key})", self.model),
@@ -69,7 +69,7 @@ impl fmt::Display for Found {
     }
 }
 
-impl Found {
+impl DetectedModel {
     /// Makes it the default model.
     pub fn put_into(&self, config: &mut ModelsConfig) {
         config.models.default = Some(self.model.clone());
@@ -97,17 +97,17 @@ pub fn key_variables() -> impl Iterator<Item = &'static str> {
 }
 
 /// Finds a model, if [`is_wanted`].
-pub async fn detect(
+pub async fn detect_model(
     config: &ModelsConfig,
     credentials: &dyn CredentialSource,
     egress: &Egress,
-) -> Option<Found> {
+) -> Option<DetectedModel> {
     if !is_wanted(config) {
         return None;
     }
     match with_key(config, credentials).await {
         Some(found) => Some(found),
-        None => served(config, egress, &SERVERS).await,
+        None => list_served_models(config, egress, &SERVERS).await,
     }
 }
 
@@ -118,13 +118,13 @@ fn is_free(config: &ModelsConfig, provider: &str) -> bool {
 
 /// Finds a provider with a key in the environment, else in the secrets, under the variable's name in lower
 /// case.
-async fn with_key(config: &ModelsConfig, credentials: &dyn CredentialSource) -> Option<Found> {
+async fn with_key(config: &ModelsConfig, credentials: &dyn CredentialSource) -> Option<DetectedModel> {
     for (provider, model, variable) in KEYED.into_iter().filter(|(provider, ..)| is_free(config, provider)) {
         for text in [format!("env:{variable}"), format!("secret:{}", variable.to_ascii_lowercase())] {
             let Ok(key) = text.parse::<CredentialRef>() else { continue };
             if credentials.resolve(&key).await.is_ok() {
                 let model = format!("{provider}/{model}");
-                return Some(Found { model, provider, place: Place::Key(key) });
+                return Some(DetectedModel { model, provider, place: Place::Key(key) });
             }
         }
     }
@@ -132,12 +132,16 @@ async fn with_key(config: &ModelsConfig, credentials: &dyn CredentialSource) -> 
 }
 
 /// The first server, in order, that has a model.
-async fn served(config: &ModelsConfig, egress: &Egress, servers: &[Server]) -> Option<Found> {
+async fn list_served_models(
+    config: &ModelsConfig,
+    egress: &Egress,
+    servers: &[Server],
+) -> Option<DetectedModel> {
     let free = servers.iter().filter(|server| is_free(config, server.provider));
     let asked = free.map(|server| async move {
         let answer = egress.ask_loopback(server.port, server.list, LIMIT).await?;
         let model = format!("{}/{}", server.provider, first_model(&answer)?);
-        Some(Found { model, provider: server.provider, place: Place::Port(server.port) })
+        Some(DetectedModel { model, provider: server.provider, place: Place::Port(server.port) })
     });
     futures::future::join_all(asked).await.into_iter().flatten().next()
 }
@@ -160,7 +164,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use writ_egress::EgressConfig;
-    use writ_testkit::model_server::{ModelServer, ServerOptions, list};
+    use writ_testkit::model_server::{ModelServer, ServerOptions, list_of_replies};
 
     use super::*;
     use crate::provider::Routes;
@@ -208,7 +212,7 @@ mod tests {
         let mut configured = ModelsConfig::default();
         configured.models.default = Some("openai/m".into());
         for config in [forbidden, configured] {
-            assert_eq!(detect(&config, &there, &egress).await, None);
+            assert_eq!(detect_model(&config, &there, &egress).await, None);
         }
         let mut elsewhere = ModelsConfig::default();
         let table = ProviderTable { base_url: Some("http://h/".into()), ..ProviderTable::default() };
@@ -223,10 +227,10 @@ mod tests {
             models: names.iter().map(|name| (*name).to_owned()).collect(),
             ..ServerOptions::default()
         };
-        let empty = ModelServer::start_with(models(&[]), list([])).await.expect("a server");
-        let full = ModelServer::start_with(models(&["nomic-embed-text", "qwen3:8b"]), list([]));
+        let empty = ModelServer::start_with(models(&[]), list_of_replies([])).await.expect("a server");
+        let full = ModelServer::start_with(models(&["nomic-embed-text", "qwen3:8b"]), list_of_replies([]));
         let full = full.await.expect("a server");
-        let gone = ModelServer::start(list([])).await.expect("a server");
+        let gone = ModelServer::start(list_of_replies([])).await.expect("a server");
         let nobody = gone.address().port();
         gone.stop().await;
         for (provider, path) in [("ollama", "/api/tags"), ("lmstudio", "/v1/models"), ("vllm", "/v1/models")]
@@ -239,7 +243,7 @@ mod tests {
                 server(full.address().port(), path),
             ];
             let mut config = ModelsConfig::default();
-            let found = served(&config, &egress, &servers).await.expect("found");
+            let found = list_served_models(&config, &egress, &servers).await.expect("found");
             assert_eq!(found.model, format!("{provider}/qwen3:8b"));
             found.put_into(&mut config);
             let route = Routes::new(&config).expect("resolves").route(crate::ModelRole::Executor).clone();
@@ -248,9 +252,13 @@ mod tests {
             let mut told = ModelsConfig::default();
             let clearance = crate::config::Clearance::Secret;
             told.providers.insert(provider.into(), ProviderTable { clearance, ..ProviderTable::default() });
-            assert_eq!(served(&told, &egress, &servers).await, None, "the owner has spoken of it");
+            assert_eq!(
+                list_served_models(&told, &egress, &servers).await,
+                None,
+                "the owner has spoken of it"
+            );
         }
-        assert!(full.recorded().is_empty(), "no model was asked anything");
+        assert!(full.recorded_requests().is_empty(), "no model was asked anything");
     }
 
     #[test]

@@ -244,7 +244,7 @@ impl Failure {
     }
 
     /// The provider's message, where the failure came with one.
-    pub const fn said(&self) -> Option<&ProviderWords> {
+    pub const fn provider_words(&self) -> Option<&ProviderWords> {
         match self {
             Self::RateLimited { said, .. }
             | Self::Unavailable { said, .. }
@@ -267,7 +267,7 @@ impl Failure {
     }
 
     /// Makes the provider's message fit to be shown: without the key of the call.
-    pub(crate) fn clean(&mut self, key: Option<&SecretString>) {
+    pub(crate) fn clean_words(&mut self, key: Option<&SecretString>) {
         match self {
             Self::RateLimited { said, .. }
             | Self::Unavailable { said, .. }
@@ -362,14 +362,14 @@ impl Failure {
 
 impl ModelError {
     /// The provider's own message, if it sent one.
-    pub fn quoted(&self) -> Option<&str> {
-        self.failure.said().and_then(ProviderWords::shown)
+    pub fn quoted_words(&self) -> Option<&str> {
+        self.failure.provider_words().and_then(ProviderWords::shown)
     }
 
     /// The error in words for people: with the provider's message, marked as such. The log and the ledger get the error
     /// without it ([`std::fmt::Display`]), since it may repeat the prompt.
-    pub fn told(&self) -> String {
-        match self.quoted() {
+    pub fn text_for_people(&self) -> String {
+        match self.quoted_words() {
             Some(said) => format!("{self}. The provider says: `{said}`"),
             None => self.to_string(),
         }
@@ -384,8 +384,8 @@ impl ToReport for ModelError {
                 let inner = error.report();
                 let outside = format!("{}/{}: {}", self.provider, self.model, inner.outside);
                 return Report::new(inner.exit, &inner.code, outside)
-                    .inside(self.to_string())
-                    .hint(self.failure.hint());
+                    .with_inside(self.to_string())
+                    .with_hint(self.failure.hint());
             }
             Failure::Cancelled => Exit::Interrupted,
             Failure::OtherPermit => Exit::Bug,
@@ -404,6 +404,8 @@ impl ToReport for ModelError {
             | Failure::ArgumentsTooLong { .. }
             | Failure::Invalid { .. } => Exit::Model,
         };
-        Report::new(exit, self.failure.code(), self.told()).inside(self.to_string()).hint(self.failure.hint())
+        Report::new(exit, self.failure.code(), self.text_for_people())
+            .with_inside(self.to_string())
+            .with_hint(self.failure.hint())
     }
 }

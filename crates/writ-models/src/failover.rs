@@ -30,11 +30,11 @@ const MAX_ROUTES: usize = 256;
 
 /// The experience of earlier calls with the routes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Health(BTreeMap<(String, String), Known>);
+pub struct Health(BTreeMap<(String, String), RouteHealth>);
 
 /// The experience with one route.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Known {
+struct RouteHealth {
     /// Failures in a row.
     failures: u32,
     /// Until when it comes last.
@@ -43,38 +43,38 @@ struct Known {
     held_until: Option<Timestamp>,
 }
 
-fn key(route: &Route) -> (String, String) {
+fn route_key(route: &Route) -> (String, String) {
     (route.provider.name.clone(), route.model.clone())
 }
 
 impl Health {
     /// A route has answered.
-    pub fn answered(&mut self, route: &Route) {
-        self.0.remove(&key(route));
+    pub fn record_answer(&mut self, route: &Route) {
+        self.0.remove(&route_key(route));
     }
 
     /// A route has failed.
-    pub fn failed(&mut self, route: &Route, error: &ModelError, now: Timestamp) {
-        let key = key(route);
+    pub fn record_failure(&mut self, route: &Route, error: &ModelError, now: Timestamp) {
+        let key = route_key(route);
         if !error.failure.is_of_the_route() || (self.0.len() >= MAX_ROUTES && !self.0.contains_key(&key)) {
             return;
         }
         let known = self.0.entry(key).or_default();
         if let Some(wait) = error.failure.retry_after() {
-            known.held_until = Some(now.plus(wait));
+            known.held_until = Some(now.plus_duration(wait));
         }
         // A conversation that is too long says nothing of how the route would do with another one.
         if !error.failure.is_transient() && !matches!(error.failure, Failure::ContextLength { .. }) {
             known.failures = known.failures.saturating_add(1);
             if known.failures >= BREAKER_FAILURES {
-                known.open_until = Some(now.plus(BREAKER_COOLDOWN));
+                known.open_until = Some(now.plus_duration(BREAKER_COOLDOWN));
             }
         }
     }
 
     /// Returns true if a route comes last now.
     pub fn is_open(&self, route: &Route, now: Timestamp) -> bool {
-        self.0.get(&key(route)).and_then(|known| known.open_until).is_some_and(|until| now < until)
+        self.0.get(&route_key(route)).and_then(|known| known.open_until).is_some_and(|until| now < until)
     }
 
     /// Returns the time before which a route's provider must not be asked, for any model.
@@ -127,10 +127,10 @@ impl Course {
     }
 
     /// Returns the next attempt; `None`: every route has failed.
-    pub fn next(&self, health: &Health, now: Timestamp) -> Option<Step> {
+    pub fn next_step(&self, health: &Health, now: Timestamp) -> Option<Step> {
         let possible = self.stations.iter().filter(|station| !station.out).map(|station| {
             let until = station.not_before.max(health.held_until(&station.route));
-            let wait = until.map_or(Duration::ZERO, |until| until.since(now));
+            let wait = until.map_or(Duration::ZERO, |until| until.time_since(now));
             (health.is_open(&station.route, now), wait, station)
         });
         // Of equals, the first in the configured order.
@@ -138,8 +138,8 @@ impl Course {
         Some(Step { route: station.route.clone(), wait })
     }
 
-    /// Records a failed attempt. [`Course::next`] returns the next step.
-    pub fn failed(&mut self, route: &Route, error: &ModelError, now: Timestamp) {
+    /// Records a failed attempt. [`Course::next_step`] returns the next step.
+    pub fn record_failure(&mut self, route: &Route, error: &ModelError, now: Timestamp) {
         // Text that was shown is not repeated by another model; a failure that is not the route's happens
         // everywhere.
         let over = error.begun || !error.failure.is_of_the_route();
@@ -148,9 +148,9 @@ impl Course {
             station.out |= over;
             if station.route == *route {
                 station.tries = station.tries.saturating_add(1);
-                station.cause = Some((error.told(), error.to_string()));
-                match backoff.wait(error, station.tries) {
-                    Some(wait) => station.not_before = Some(now.plus(wait)),
+                station.cause = Some((error.text_for_people(), error.to_string()));
+                match backoff.wait_before(error, station.tries) {
+                    Some(wait) => station.not_before = Some(now.plus_duration(wait)),
                     None => station.out = true,
                 }
             }
@@ -158,7 +158,7 @@ impl Course {
     }
 
     /// A route cannot be asked for this at all.
-    pub fn unfit(&mut self, route: &Route, why: &str) {
+    pub fn skip_unfit(&mut self, route: &Route, why: &str) {
         for station in self.stations.iter_mut().filter(|station| station.route == *route) {
             station.out = true;
             station.cause = Some((why.to_owned(), why.to_owned()));
@@ -172,7 +172,7 @@ impl Course {
 
     /// Returns the report of the end: the last error, and with several routes the causes of all. Its inside
     /// text leaves out the providers' own messages.
-    pub fn report(&self, last: &ModelError) -> Report {
+    pub fn final_report(&self, last: &ModelError) -> Report {
         let report = last.report();
         let causes: Vec<&(String, String)> =
             self.stations.iter().filter_map(|station| station.cause.as_ref()).collect();
@@ -182,7 +182,7 @@ impl Course {
         let all = |texts: Vec<&str>| format!("no model could answer. {}", texts.join("; "));
         let told = all(causes.iter().map(|(told, _)| told.as_str()).collect());
         let plain = all(causes.iter().map(|(_, plain)| plain.as_str()).collect());
-        Report::new(report.exit, &report.code, told).inside(plain).hint(report.hint)
+        Report::new(report.exit, &report.code, told).with_inside(plain).with_hint(report.hint)
     }
 }
 

@@ -82,10 +82,10 @@ impl Fold {
     pub(crate) fn frame(&mut self, data: &str) -> Result<bool, Failure> {
         match self {
             Self::Anthropic(blocks, draft) => blocks.frame(draft, data),
-            Self::OpenAi(slots, draft) => openai::frame(slots, draft, data),
+            Self::OpenAi(slots, draft) => openai::fold_frame(slots, draft, data),
             Self::Responses(items, draft) => items.frame(draft, data),
-            Self::Gemini(draft) => gemini::frame(draft, data),
-            Self::Ollama(draft) => ollama::frame(draft, data),
+            Self::Gemini(draft) => gemini::fold_frame(draft, data),
+            Self::Ollama(draft) => ollama::fold_frame(draft, data),
         }
     }
 
@@ -225,7 +225,7 @@ impl Draft {
     }
 
     /// Counts bytes that are stored or at least came.
-    fn count(&mut self, bytes: usize) -> Result<(), Failure> {
+    fn count_bytes(&mut self, bytes: usize) -> Result<(), Failure> {
         self.bytes = self.bytes.saturating_add(bytes);
         if self.bytes > self.limit {
             let limit = ByteCount::new(u64::try_from(self.limit).unwrap_or(u64::MAX));
@@ -234,21 +234,21 @@ impl Draft {
         Ok(())
     }
 
-    fn text(&mut self, text: &str) -> Result<(), Failure> {
-        self.count(text.len())?;
-        self.show(text.to_owned());
+    fn push_text(&mut self, text: &str) -> Result<(), Failure> {
+        self.count_bytes(text.len())?;
+        self.show_text(text.to_owned());
         Ok(())
     }
 
     /// Takes text of an answer in which a server may have left thinking.
-    fn answer(&mut self, text: &str) -> Result<(), Failure> {
-        self.count(text.len())?;
+    fn push_answer(&mut self, text: &str) -> Result<(), Failure> {
+        self.count_bytes(text.len())?;
         let text = self.thinking.visible(text);
-        self.show(text);
+        self.show_text(text);
         Ok(())
     }
 
-    fn show(&mut self, text: String) {
+    fn show_text(&mut self, text: String) {
         if !text.is_empty() {
             self.text.push_str(&text);
             self.pieces.push(Piece::Text(text));
@@ -256,13 +256,13 @@ impl Draft {
     }
 
     /// Shows what was held back, once nothing more comes.
-    pub(crate) fn flush(&mut self) {
+    pub(crate) fn flush_text(&mut self) {
         let rest = self.thinking.rest();
-        self.show(rest);
+        self.show_text(rest);
     }
 
     /// Records that the provider has ended the answer.
-    fn end(&mut self) {
+    fn mark_end(&mut self) {
         self.is_ended = true;
     }
 
@@ -294,7 +294,7 @@ impl Draft {
     /// where none came, or one that another call has.
     fn name_call(&mut self, place: usize, id: Option<&str>, name: Option<&str>) -> Result<(), Failure> {
         let (id, name) = (id.unwrap_or_default(), name.unwrap_or_default());
-        self.count(id.len() + name.len())?;
+        self.count_bytes(id.len() + name.len())?;
         if name.len() > MAX_NAME_BYTES {
             return Err(Failure::Invalid { what: "a tool call with a name of absurd length" });
         }
@@ -311,7 +311,7 @@ impl Draft {
             call.provider_id = provider_id;
         }
         if let Some(unique) = unique {
-            self.count(unique.len())?;
+            self.count_bytes(unique.len())?;
             let Some(call) = self.calls.get_mut(place) else { return Ok(()) };
             call.id.clone_from(&unique);
             name.clone_into(&mut call.name);
@@ -357,7 +357,7 @@ impl Draft {
             let limit = ByteCount::new(u64::try_from(MAX_ARGUMENT_BYTES).unwrap_or(u64::MAX));
             return Err(Failure::ArgumentsTooLong { limit });
         }
-        self.count(more.len())
+        self.count_bytes(more.len())
     }
 
     /// Takes more arguments of a call, where a server may repeat them whole or send them as a value.
@@ -370,7 +370,7 @@ impl Draft {
         let state = self.arguments_state(place);
         let known = if state == Arguments::Complete { self.arguments_of(place).trim() } else { "" };
         if state != Arguments::Partial && (more.trim().is_empty() || known == more.trim()) {
-            return self.count(more.len());
+            return self.count_bytes(more.len());
         }
         // An empty object stands for arguments that are still to come.
         if is_value || known == "{}" {
@@ -413,8 +413,8 @@ impl Draft {
     /// # Errors
     ///
     /// If there was no stop reason, or one that does not fit.
-    pub(crate) fn finish(&mut self, input_estimate: Tokens) -> Result<ModelReply, Failure> {
-        self.flush();
+    pub(crate) fn finish_answer(&mut self, input_estimate: Tokens) -> Result<ModelReply, Failure> {
+        self.flush_text();
         let stop = self.stop.take().or_else(|| self.implied_stop()).ok_or(Failure::Cut)?;
         // What a server opened and never named nor filled is no call.
         self.calls.retain(|call| !call.name.is_empty() || call.progress.has_begun);
@@ -484,7 +484,7 @@ impl DraftCall {
     }
 }
 
-fn parsed(data: &str) -> Result<Value, Failure> {
+fn parse_frame(data: &str) -> Result<Value, Failure> {
     match serde_json::from_str(data) {
         Ok(value @ Value::Object(_)) => Ok(value),
         Ok(_) | Err(_) => Err(Failure::Invalid { what: "a stream frame is no JSON object" }),
@@ -495,6 +495,6 @@ fn parsed(data: &str) -> Result<Value, Failure> {
 const MAX_COUNTED: u64 = 16 * 1024 * 1024;
 
 /// A count of tokens; anything else counts as none given, so that no provider's slip uses up the budget of a day.
-fn tokens(usage: &Value, key: &str) -> Option<Tokens> {
+fn read_tokens(usage: &Value, key: &str) -> Option<Tokens> {
     usage.get(key).and_then(Value::as_u64).filter(|count| *count <= MAX_COUNTED).map(Tokens::new)
 }

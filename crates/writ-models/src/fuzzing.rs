@@ -16,32 +16,32 @@ use crate::refusal::{error_in, provider_error};
 const FIRST_ERROR: u16 = 400;
 
 /// A stream of Anthropic Messages.
-pub fn anthropic(bytes: &[u8]) {
-    stream(ProviderKind::Anthropic, bytes);
+pub fn fuzz_anthropic(bytes: &[u8]) {
+    fold_stream(ProviderKind::Anthropic, bytes);
 }
 
 /// A stream of OpenAI Chat Completions, which OpenRouter speaks too.
-pub fn openai(bytes: &[u8]) {
-    stream(ProviderKind::OpenAi, bytes);
+pub fn fuzz_openai(bytes: &[u8]) {
+    fold_stream(ProviderKind::OpenAi, bytes);
 }
 
 /// A stream of OpenAI Responses.
-pub fn responses(bytes: &[u8]) {
-    stream(ProviderKind::OpenAiResponses, bytes);
+pub fn fuzz_responses(bytes: &[u8]) {
+    fold_stream(ProviderKind::OpenAiResponses, bytes);
 }
 
 /// A stream of Gemini's `streamGenerateContent`.
-pub fn gemini(bytes: &[u8]) {
-    stream(ProviderKind::Gemini, bytes);
+pub fn fuzz_gemini(bytes: &[u8]) {
+    fold_stream(ProviderKind::Gemini, bytes);
 }
 
 /// Lines of Ollama's own chat API.
-pub fn ollama(bytes: &[u8]) {
-    stream(ProviderKind::Ollama, bytes);
+pub fn fuzz_ollama(bytes: &[u8]) {
+    fold_stream(ProviderKind::Ollama, bytes);
 }
 
 /// Folds a stream: its end has exactly what was sent on the way, within its bounds.
-fn stream(kind: ProviderKind, bytes: &[u8]) {
+fn fold_stream(kind: ProviderKind, bytes: &[u8]) {
     let stream = String::from_utf8_lossy(bytes);
     // So few tokens have the smallest bound on bytes.
     let mut fold = Fold::new(kind, Tokens::new(1), "call".to_owned());
@@ -60,7 +60,7 @@ fn stream(kind: ProviderKind, bytes: &[u8]) {
             Err(_) => return,
         }
     }
-    let Ok(reply) = fold.draft().finish(Tokens::new(1)) else { return };
+    let Ok(reply) = fold.draft().finish_answer(Tokens::new(1)) else { return };
     for piece in std::mem::take(&mut fold.draft().pieces) {
         match piece {
             Piece::Text(more) => text.push_str(&more),
@@ -89,15 +89,15 @@ fn frame(line: &str) -> Option<&str> {
 }
 
 /// Reads what can come in place of a stream: an error, after a byte for its status, and a list of models.
-pub fn answer(bytes: &[u8]) {
+pub fn fuzz_answer(bytes: &[u8]) {
     let Some((status, body)) = bytes.split_first() else { return };
     let error = error_in(&String::from_utf8_lossy(body));
     let mut failure = provider_error(&error, FIRST_ERROR.saturating_add(u16::from(*status)), None);
     if let Failure::Rejected { code, .. } = &failure {
         assert!(code.len() <= 64 && !code.contains(char::is_control), "{code:?}");
     }
-    failure.clean(None);
-    if let Some(said) = failure.said().and_then(ProviderWords::shown) {
+    failure.clean_words(None);
+    if let Some(said) = failure.provider_words().and_then(ProviderWords::shown) {
         assert!(said.chars().count() <= MAX_WORDS_CHARS && !said.contains(char::is_control), "{said:?}");
     }
     if let Some(model) = first_model(body) {

@@ -51,10 +51,10 @@ impl ToReport for PlanError {
         match self {
             Self::NoDigest(error) => {
                 Report::new(Exit::Bug, "model.no_digest", "the request cannot be digested")
-                    .inside(error.to_string())
+                    .with_inside(error.to_string())
             }
             Self::NoTools(_) => Report::new(Exit::Config, "model.no_tools", self.to_string())
-                .hint("Choose a model that can call tools."),
+                .with_hint("Choose a model that can call tools."),
         }
     }
 }
@@ -84,7 +84,7 @@ impl PlannedCall {
         now: Timestamp,
     ) -> Result<Self, PlanError> {
         let (provider, model) = (&route.provider, &route.model);
-        let info = catalogue.info(&provider.name, model);
+        let info = catalogue.model_info(&provider.name, model);
         if !info.tools && !request.tools.is_empty() {
             return Err(PlanError::NoTools(format!("{}/{model}", provider.name)));
         }
@@ -94,8 +94,8 @@ impl PlannedCall {
         } else {
             request.max_output_tokens
         };
-        let size = Size::of(&request);
-        let price = catalogue.price(&provider.name, model, now);
+        let size = Size::measure_request(&request);
+        let price = catalogue.price_at(&provider.name, model, now);
         let digested = Digested {
             provider: &provider.name,
             model,
@@ -111,7 +111,7 @@ impl PlannedCall {
             request: Digest::of_json(&digested)?,
             input_tokens: size.estimate,
             max_output_tokens,
-            ceiling: price.map(|price| price.ceiling(size.at_most, max_output_tokens)),
+            ceiling: price.map(|price| price.cost_ceiling(size.at_most, max_output_tokens)),
             clearance: provider.clearance,
             why: String::new(),
         };
@@ -120,7 +120,7 @@ impl PlannedCall {
 
     /// The same with a word on why this model is asked.
     #[must_use]
-    pub fn because(mut self, why: &str) -> Self {
+    pub fn reason_for_route(mut self, why: &str) -> Self {
         why.clone_into(&mut self.call.why);
         self
     }
@@ -136,7 +136,7 @@ impl PlannedCall {
     }
 
     /// Returns the properties of the model.
-    pub const fn info(&self) -> ModelInfo {
+    pub const fn model_info(&self) -> ModelInfo {
         self.info
     }
 
@@ -164,7 +164,7 @@ impl PlannedCall {
     }
 
     /// `provider/model`, as asked for.
-    pub fn requested(&self) -> String {
+    pub fn requested_size(&self) -> String {
         format!("{}/{}", self.call.provider, self.call.model)
     }
 }
@@ -177,36 +177,38 @@ struct Size {
 }
 
 impl Size {
-    fn of(request: &ModelRequest) -> Self {
+    fn measure_request(request: &ModelRequest) -> Self {
         let mut size = Self::default();
-        size.text(&request.system);
+        size.add_text(&request.system);
         for part in request.messages.iter().flat_map(|message| &message.parts) {
-            size.item();
+            size.add_item();
             match part {
-                Part::Text { text } => size.text(text),
+                Part::Text { text } => size.add_text(text),
                 Part::Call(call) => {
-                    size.text(&call.name);
-                    size.text(&call.arguments.to_string());
+                    size.add_text(&call.name);
+                    size.add_text(&call.arguments.to_string());
                 }
-                Part::Result(result) => size.text(&result.text),
-                Part::Reasoning(piece) => size.add(estimate_tokens_of_chars(piece.bytes()), piece.bytes()),
+                Part::Result(result) => size.add_text(&result.text),
+                Part::Reasoning(piece) => {
+                    size.add(estimate_tokens_of_chars(piece.byte_count()), piece.byte_count())
+                }
             }
         }
         for (tool, schema) in request.tools.iter().zip(request.tools.schema_sizes()) {
-            size.item();
-            size.text(&tool.name);
-            size.text(&tool.description);
+            size.add_item();
+            size.add_text(&tool.name);
+            size.add_text(&tool.description);
             size.add(estimate_tokens_of_chars(schema.chars), schema.bytes);
         }
         size
     }
 
-    fn item(&mut self) {
+    fn add_item(&mut self) {
         self.estimate += Tokens::new(TOKENS_PER_ITEM);
         self.at_most += Tokens::new(TOKENS_PER_ITEM);
     }
 
-    fn text(&mut self, text: &str) {
+    fn add_text(&mut self, text: &str) {
         self.add(estimate_tokens(text), text.len());
     }
 

@@ -19,21 +19,26 @@ struct WellKnown {
 
 /// The well-known providers, with the URLs of their documentation.
 const WELL_KNOWN: [WellKnown; 14] = [
-    known("anthropic", ProviderKind::Anthropic, "https://api.anthropic.com/v1/", Some("ANTHROPIC_API_KEY")),
+    known_provider(
+        "anthropic",
+        ProviderKind::Anthropic,
+        "https://api.anthropic.com/v1/",
+        Some("ANTHROPIC_API_KEY"),
+    ),
     open_ai("openai", "https://api.openai.com/v1/", Some("OPENAI_API_KEY")),
-    known(
+    known_provider(
         "openai_responses",
         ProviderKind::OpenAiResponses,
         "https://api.openai.com/v1/",
         Some("OPENAI_API_KEY"),
     ),
-    known(
+    known_provider(
         "openrouter",
         ProviderKind::OpenRouter,
         "https://openrouter.ai/api/v1/",
         Some("OPENROUTER_API_KEY"),
     ),
-    known(
+    known_provider(
         "gemini",
         ProviderKind::Gemini,
         "https://generativelanguage.googleapis.com/v1beta/",
@@ -44,13 +49,13 @@ const WELL_KNOWN: [WellKnown; 14] = [
     open_ai("together", "https://api.together.xyz/v1/", Some("TOGETHER_API_KEY")),
     open_ai("mistral", "https://api.mistral.ai/v1/", Some("MISTRAL_API_KEY")),
     open_ai("xai", "https://api.x.ai/v1/", Some("XAI_API_KEY")),
-    known("ollama", ProviderKind::Ollama, "http://127.0.0.1:11434/", None),
+    known_provider("ollama", ProviderKind::Ollama, "http://127.0.0.1:11434/", None),
     open_ai("lmstudio", "http://127.0.0.1:1234/v1/", None),
     open_ai("llamacpp", "http://127.0.0.1:8080/v1/", None),
     open_ai("vllm", "http://127.0.0.1:8000/v1/", None),
 ];
 
-const fn known(
+const fn known_provider(
     name: &'static str,
     kind: ProviderKind,
     base_url: &'static str,
@@ -64,7 +69,7 @@ const fn open_ai(
     base_url: &'static str,
     key_variable: Option<&'static str>,
 ) -> WellKnown {
-    known(name, ProviderKind::OpenAi, base_url, key_variable)
+    known_provider(name, ProviderKind::OpenAi, base_url, key_variable)
 }
 
 /// The likeness at which one name is suggested for another, from 0 (nothing alike) to 1 (equal).
@@ -158,7 +163,7 @@ impl ToReport for ModelsConfigError {
                 ("models.bad_url", "Example: base_url = \"http://127.0.0.1:8080/v1/\".".to_owned())
             }
         };
-        Report::new(Exit::Config, code, self.to_string()).hint(hint)
+        Report::new(Exit::Config, code, self.to_string()).with_hint(hint)
     }
 }
 
@@ -223,19 +228,19 @@ impl Routes {
         let mut providers = BTreeMap::new();
         for name in known_names(config) {
             let table = config.providers.get(&name).cloned().unwrap_or_default();
-            providers.insert(name.clone(), Arc::new(provider(&name, table)?));
+            providers.insert(name.clone(), Arc::new(build_provider(&name, table)?));
         }
         let all = |setting: &str, models: &[String]| {
-            let routes = models.iter().map(|model| route(setting, model, &providers));
+            let routes = models.iter().map(|model| parse_route(setting, model, &providers));
             routes.collect::<Result<Vec<Route>, _>>()
         };
         let models = &config.models;
         let default = models.default.as_ref().ok_or(ModelsConfigError::MissingDefault)?;
-        let default = route("models.default", default, &providers)?;
+        let default = parse_route("models.default", default, &providers)?;
         let fallback = all("models.fallback", &models.fallback)?;
         let mut firsts = BTreeMap::new();
         for (role, model) in &models.roles {
-            firsts.insert(*role, route(&format!("models.roles.{role}"), model, &providers)?);
+            firsts.insert(*role, parse_route(&format!("models.roles.{role}"), model, &providers)?);
         }
         let mut roles = BTreeMap::new();
         for (role, list) in &models.role_fallback {
@@ -253,7 +258,7 @@ impl Routes {
     ///
     /// If the name has another form, or the provider is not known.
     pub fn find(&self, model: &str) -> Result<Route, ModelsConfigError> {
-        route("the model", model, &self.providers)
+        parse_route("the model", model, &self.providers)
     }
 
     /// The routes of a role, or the default ones.
@@ -282,7 +287,7 @@ fn known_names(config: &ModelsConfig) -> Vec<String> {
 }
 
 /// Reads `provider/name`; `provider:name` means the same.
-fn route(
+fn parse_route(
     setting: &str,
     value: &str,
     providers: &BTreeMap<String, Arc<Provider>>,
@@ -299,12 +304,12 @@ fn route(
     let provider = providers.get(name).ok_or_else(|| ModelsConfigError::UnknownProvider {
         setting: setting.to_owned(),
         provider: name.to_owned(),
-        nearest: nearest(name, providers.keys()),
+        nearest: nearest_name(name, providers.keys()),
     })?;
     Ok(Route { provider: Arc::clone(provider), model: model.to_owned() })
 }
 
-fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a String>) -> Option<String> {
+fn nearest_name<'a>(name: &str, known: impl Iterator<Item = &'a String>) -> Option<String> {
     known
         .map(|known| (strsim::jaro_winkler(name, known), known))
         .filter(|(likeness, _)| *likeness >= LIKENESS)
@@ -312,7 +317,7 @@ fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a String>) -> Option<St
         .map(|(_, known)| known.clone())
 }
 
-fn provider(name: &str, table: ProviderTable) -> Result<Provider, ModelsConfigError> {
+fn build_provider(name: &str, table: ProviderTable) -> Result<Provider, ModelsConfigError> {
     let known = WELL_KNOWN.iter().find(|known| known.name == name);
     let missing = |setting| ModelsConfigError::MissingSetting { provider: name.to_owned(), setting };
     let kind = table.kind.or_else(|| known.map(|known| known.kind)).ok_or_else(|| missing("kind"))?;

@@ -24,22 +24,22 @@ pub(crate) const USED_UP: [&str; 4] = [
 /// The failure that a provider's error stands for: an object, or a text alone. `wait` is what the provider asks to wait,
 /// where it says so outside of the error.
 pub(crate) fn provider_error(error: &Value, status: u16, wait: Option<Duration>) -> Failure {
-    let message = message::of(error);
+    let message = message::find_message(error);
     // Some write the status where others write their word for the error.
-    let code = error.get("code").and_then(number).filter(|code| (400..600).contains(code));
+    let code = error.get("code").and_then(read_number).filter(|code| (400..600).contains(code));
     let status = code.unwrap_or(status);
     let said = ProviderWords::raw(&message);
     let wait = wait.or_else(|| retry_delay(error));
     let field = |key: &str| error.get(key).and_then(Value::as_str).unwrap_or_default();
-    let words = [field("type"), field("code"), field("status"), reason(error)];
+    let words = [field("type"), field("code"), field("status"), read_reason(error)];
     let says = |known: &[&str]| words.iter().any(|word| known.contains(word));
     if let Some(word) = words.iter().find(|word| USED_UP.contains(word)) {
-        return Failure::Rejected { status, code: identifier(word), said };
+        return Failure::Rejected { status, code: read_identifier(word), said };
     }
     if says(&["rate_limit_error", "rate_limit_exceeded", "RESOURCE_EXHAUSTED"]) || status == 429 {
         return Failure::RateLimited { retry_after: wait, said };
     }
-    if let Some(sizes) = too_long::recognise(error, &words, &message, status) {
+    if let Some(sizes) = too_long::recognise_size(error, &words, &message, status) {
         return Failure::ContextLength { sizes, said };
     }
     if says(&["overloaded_error"]) {
@@ -54,33 +54,33 @@ pub(crate) fn provider_error(error: &Value, status: u16, wait: Option<Duration>)
     // Some write the status as their code once more.
     let is_word = |word: &&str| word.contains(|c: char| !c.is_ascii_digit());
     let word = ["code", "type", "status"].map(field).into_iter().find(is_word);
-    Failure::Rejected { status, code: identifier(word.unwrap_or_default()), said }
+    Failure::Rejected { status, code: read_identifier(word.unwrap_or_default()), said }
 }
 
 /// A number, also one that is written as a text.
-fn number(value: &Value) -> Option<u16> {
+fn read_number(value: &Value) -> Option<u16> {
     let number = value.as_u64().or_else(|| value.as_str()?.parse().ok())?;
     u16::try_from(number).ok()
 }
 
 /// The details of an error in Google's form.
-fn details(error: &Value) -> impl Iterator<Item = &Value> {
+fn read_details(error: &Value) -> impl Iterator<Item = &Value> {
     error.get("details").and_then(Value::as_array).into_iter().flatten()
 }
 
 /// Google's reason for an error: its status alone calls a wrong key a bad argument.
-fn reason(error: &Value) -> &str {
-    details(error).find_map(|detail| detail.get("reason")?.as_str()).unwrap_or_default()
+fn read_reason(error: &Value) -> &str {
+    read_details(error).find_map(|detail| detail.get("reason")?.as_str()).unwrap_or_default()
 }
 
 /// Returns the wait in an error of Google's form: `"34s"`.
 fn retry_delay(error: &Value) -> Option<Duration> {
-    let delay = details(error).find_map(|detail| detail.get("retryDelay")?.as_str())?;
+    let delay = read_details(error).find_map(|detail| detail.get("retryDelay")?.as_str())?;
     retry_after(delay.strip_suffix('s')?, SystemTime::UNIX_EPOCH)
 }
 
 /// A provider's word, where it is a plain one.
-fn identifier(word: &str) -> String {
+fn read_identifier(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
     if !word.is_empty() && word.len() <= 64 && word.chars().all(plain) {
         word.to_owned()

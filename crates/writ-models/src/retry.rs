@@ -26,7 +26,7 @@ impl Backoff {
 
     /// Returns the wait before the next try, after `tries` of them failed, the last with `error`; `None`: it
     /// is final. A provider's `Retry-After` counts where it is longer than the wait that is due.
-    pub fn wait(&self, error: &ModelError, tries: u32) -> Option<Duration> {
+    pub fn wait_before(&self, error: &ModelError, tries: u32) -> Option<Duration> {
         if error.begun || !error.failure.is_transient() || tries >= self.max_tries {
             return None;
         }
@@ -66,7 +66,7 @@ mod tests {
         let backoff = Backoff::new(&ModelsTable { max_tries: 9, ..ModelsTable::default() });
         let failed = error(Failure::Unavailable { status: 500, retry_after: None, said: Default::default() });
         let waits: Vec<Option<u64>> =
-            (1..=9).map(|tries| backoff.wait(&failed, tries).map(|wait| wait.as_secs())).collect();
+            (1..=9).map(|tries| backoff.wait_before(&failed, tries).map(|wait| wait.as_secs())).collect();
         assert_eq!(
             waits,
             [1, 2, 4, 8, 16, 32, 60, 60].map(Some).into_iter().chain([None]).collect::<Vec<_>>()
@@ -78,10 +78,10 @@ mod tests {
             Failure::Cut,
             Failure::Cancelled,
         ] {
-            assert_eq!(backoff.wait(&error(failure), 1), None);
+            assert_eq!(backoff.wait_before(&error(failure), 1), None);
         }
         let begun = ModelError { begun: true, ..failed };
-        assert_eq!(backoff.wait(&begun, 1), None, "text that was shown is not said again");
+        assert_eq!(backoff.wait_before(&begun, 1), None, "text that was shown is not said again");
     }
 
     /// Rows: SCL-022
@@ -105,7 +105,11 @@ mod tests {
                 said: Default::default(),
             })
         };
-        assert_eq!(backoff.wait(&limited(7), 1), Some(Duration::from_secs(7)));
-        assert_eq!(backoff.wait(&limited(1), 4), Some(Duration::from_secs(8)), "the longer wait counts");
+        assert_eq!(backoff.wait_before(&limited(7), 1), Some(Duration::from_secs(7)));
+        assert_eq!(
+            backoff.wait_before(&limited(1), 4),
+            Some(Duration::from_secs(8)),
+            "the longer wait counts"
+        );
     }
 }

@@ -6,7 +6,7 @@
 //! checked against the original.
 
 use serde_json::Value;
-use writ_types::schema::{ExpandError, expand};
+use writ_types::schema::{ExpandError, expand_references};
 
 use crate::config::ProviderKind;
 
@@ -65,9 +65,9 @@ impl Dialect {
     /// # Errors
     ///
     /// If it is no schema of an object, its references lead nowhere, or it needs a name that cannot be sent.
-    pub fn adapt(self, schema: &Value) -> Result<Option<Value>, SchemaError> {
-        let object = read::arguments(&expand(schema)?).ok_or(SchemaError::NotObject)?;
-        write::arguments(self, &object)
+    pub fn adapt_schema(self, schema: &Value) -> Result<Option<Value>, SchemaError> {
+        let object = read::read_arguments(&expand_references(schema)?).ok_or(SchemaError::NotObject)?;
+        write::write_arguments(self, &object)
     }
 }
 

@@ -28,7 +28,7 @@ pub enum Origin {
 /// # Errors
 ///
 /// If `call` fails. An answer of the wrong form is no error.
-pub async fn structured<T, E>(
+pub async fn ask_structured<T, E>(
     request: ModelRequest,
     check: impl Fn(&T) -> Result<(), String>,
     fallback: impl FnOnce() -> T,
@@ -40,7 +40,7 @@ where
     let mut request = Arc::new(request);
     for number in 1..=MAX_REQUESTS {
         let reply = call(Arc::clone(&request)).await?;
-        match read(&reply.text, &check) {
+        match read_structured(&reply.text, &check) {
             Ok(value) => return Ok((value, Origin::Model(number))),
             Err(error) => request = Arc::new(once_more(&request, reply.text, &error)),
         }
@@ -53,7 +53,10 @@ where
 /// # Errors
 ///
 /// What is wrong with it, for the model.
-pub fn read<T: DeserializeOwned>(text: &str, check: impl Fn(&T) -> Result<(), String>) -> Result<T, String> {
+pub fn read_structured<T: DeserializeOwned>(
+    text: &str,
+    check: impl Fn(&T) -> Result<(), String>,
+) -> Result<T, String> {
     let text = text.trim();
     let inner = text
         .strip_prefix("```json")
@@ -127,7 +130,7 @@ mod tests {
         let check = |score: &Score| {
             if score.score <= 10 { Ok(()) } else { Err(format!("{} is more than 10", score.score)) }
         };
-        let Ok(came) = structured(request(), check, || Score { score: 0 }, call).await;
+        let Ok(came) = ask_structured(request(), check, || Score { score: 0 }, call).await;
         (came, sent)
     }
 

@@ -29,32 +29,32 @@ pub(crate) struct Windows(BTreeMap<(String, String), (Tokens, Timestamp)>);
 
 impl Windows {
     /// Learns from a refusal. Sizes that the provider names are of its own tokens and are converted to estimates.
-    pub(crate) fn learn(&mut self, planned: &PlannedCall, sizes: ContextSizes, now: Timestamp) {
+    pub(crate) fn learn_window(&mut self, planned: &PlannedCall, sizes: ContextSizes, now: Timestamp) {
         let call = planned.model_call();
         let key = (call.provider.clone(), call.model.clone());
         if self.0.len() >= MAX_MODELS && !self.0.contains_key(&key) {
             return;
         }
         let (input, answer) = (call.input_tokens.get(), call.max_output_tokens.get());
-        let mut room = estimated(sizes, input, answer);
+        let mut room = estimate_tokens(sizes, input, answer);
         if let Some((known, until)) = self.0.get(&key)
             && now < *until
             && sizes.window.is_none()
         {
             room = room.min(*known);
         }
-        self.0.insert(key, (room.max(MIN_LEARNED), now.plus(LEARNED_FOR)));
+        self.0.insert(key, (room.max(MIN_LEARNED), now.plus_duration(LEARNED_FOR)));
     }
 
     /// The size that was learned of a model, if it still counts.
-    pub(crate) fn get(&self, provider: &str, model: &str, now: Timestamp) -> Option<Tokens> {
+    pub(crate) fn learned_window(&self, provider: &str, model: &str, now: Timestamp) -> Option<Tokens> {
         let (room, until) = self.0.get(&(provider.to_owned(), model.to_owned()))?;
         (now < *until).then_some(*room)
     }
 }
 
 /// The room in estimated tokens, after a request of `input` estimated tokens that left room for an `answer` was refused.
-fn estimated(sizes: ContextSizes, input: u64, answer: u64) -> Tokens {
+fn estimate_tokens(sizes: ContextSizes, input: u64, answer: u64) -> Tokens {
     let percent = |tokens: u64, share: u64| tokens.saturating_mul(share) / 100;
     let Some(window) = sizes.window.map(Tokens::get) else {
         return Tokens::new(percent(input, REFUSED_SHARE));
@@ -77,7 +77,7 @@ mod tests {
 
     fn room(window: Option<u64>, sent: Option<u64>, input: u64, answer: u64) -> u64 {
         let sizes = ContextSizes { window: window.map(Tokens::new), sent: sent.map(Tokens::new) };
-        estimated(sizes, input, answer).get()
+        estimate_tokens(sizes, input, answer).get()
     }
 
     #[test]

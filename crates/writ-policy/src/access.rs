@@ -87,7 +87,7 @@ impl Default for AccessState {
 
 impl AccessState {
     /// The level.
-    pub fn level(&self) -> &str {
+    pub fn level_name(&self) -> &str {
         &self.level
     }
 
@@ -97,7 +97,7 @@ impl AccessState {
     }
 
     /// The values that the harness has about the customer.
-    pub const fn context(&self) -> &BTreeMap<String, String> {
+    pub const fn customer_context(&self) -> &BTreeMap<String, String> {
         &self.context
     }
 
@@ -160,7 +160,7 @@ impl Access {
             if !ranks.insert(level.rank) {
                 return bad("another level has this 'rank'");
             }
-            if let Some(gate) = level.requires.iter().find(|gate| !gates.has(gate)) {
+            if let Some(gate) = level.requires.iter().find(|gate| !gates.has_gate(gate)) {
                 return Err(AccessError::Gate { level: name.clone(), gate: gate.clone() });
             }
             if !level.requires.iter().all(|gate| gates.hears_people(gate)) {
@@ -174,7 +174,7 @@ impl Access {
     }
 
     /// Falls to `public` where the level's time is over.
-    pub fn settle(&self, state: &mut AccessState, now: Timestamp) -> Option<Transition> {
+    pub fn expire_level(&self, state: &mut AccessState, now: Timestamp) -> Option<Transition> {
         // A level that the configuration no longer has is over, too.
         let known = self.rank_of(state).is_some() || state.level == PUBLIC;
         if known && state.until.is_none_or(|until| now < until) {
@@ -186,13 +186,13 @@ impl Access {
     }
 
     /// Gates have passed: rises as far as they reach, one level after the other.
-    pub fn passed<'a>(
+    pub fn raise_level<'a>(
         &self,
         state: &mut AccessState,
         gates: impl IntoIterator<Item = &'a str>,
         now: Timestamp,
     ) -> Vec<Transition> {
-        let mut transitions: Vec<Transition> = self.settle(state, now).into_iter().collect();
+        let mut transitions: Vec<Transition> = self.expire_level(state, now).into_iter().collect();
         let wanted =
             |gate: &str| self.levels.iter().any(|level| level.config.requires.iter().any(|g| g == gate));
         state.verified.extend(gates.into_iter().filter(|gate| wanted(gate)).map(str::to_owned));
@@ -202,7 +202,7 @@ impl Access {
                 break;
             }
             let from = std::mem::replace(&mut state.level, level.name.clone());
-            state.until = Some(now.plus(Duration::from_secs(level.config.expires_secs)));
+            state.until = Some(now.plus_duration(Duration::from_secs(level.config.expires_secs)));
             let why = format!("passed: {}", level.config.requires.join(", "));
             transitions.push(Transition { from, to: level.name.clone(), why });
             next += 1;
@@ -211,7 +211,7 @@ impl Access {
     }
 
     /// Returns true if a turn may use a tool. `external`: something external has come into it.
-    pub fn allows(&self, state: &AccessState, who: &Principal, external: bool, tool: &str) -> bool {
+    pub fn allows_tool(&self, state: &AccessState, who: &Principal, external: bool, tool: &str) -> bool {
         let bypass = match who {
             Principal::Owner => !external,
             Principal::Member(_)
@@ -220,11 +220,11 @@ impl Access {
             | Principal::Guest { .. }
             | Principal::Harness { .. } => false,
         };
-        bypass || self.tools(state).contains(tool)
+        bypass || self.tools_at(state).contains(tool)
     }
 
     /// The tools of a conversation's level.
-    pub fn tools<'a>(&'a self, state: &AccessState) -> BTreeSet<&'a str> {
+    pub fn tools_at<'a>(&'a self, state: &AccessState) -> BTreeSet<&'a str> {
         let reached = self.rank_of(state).map_or(0, |place| place + 1);
         let above = self.levels.iter().take(reached).flat_map(|level| &level.config.tools);
         self.public.iter().chain(above).map(String::as_str).collect()
@@ -246,7 +246,7 @@ mod tests {
     }
 
     fn gates() -> GateSet {
-        let gate = |name: &str| GateConfig { name: name.into(), ..GateSet::shipped() };
+        let gate = |name: &str| GateConfig { name: name.into(), ..GateSet::shipped_gate() };
         GateSet::new(["id", "code", "extra"].map(gate).into()).expect("valid")
     }
 
@@ -276,47 +276,50 @@ mod tests {
     #[test]
     fn a_level_is_reached_with_all_its_gates_and_not_before() {
         let (access, fresh) = (access(), AccessState::default());
-        assert_eq!((fresh.level(), fresh.verified().len(), fresh.context().len()), (PUBLIC, 0, 0));
+        assert_eq!(
+            (fresh.level_name(), fresh.verified().len(), fresh.customer_context().len()),
+            (PUBLIC, 0, 0)
+        );
         let told = BTreeMap::from([("name".to_owned(), "Ada".to_owned())]);
         let mut state = fresh.with_context(told.clone());
         let verified =
             |state: &AccessState| state.verified().iter().cloned().collect::<Vec<String>>().join(" ");
-        assert_eq!(access.passed(&mut state, ["id", "drop-table"], at(0)), []);
+        assert_eq!(access.raise_level(&mut state, ["id", "drop-table"], at(0)), []);
         assert_eq!(
-            (state.level(), verified(&state).as_str()),
+            (state.level_name(), verified(&state).as_str()),
             (PUBLIC, "id"),
             "one of two, and one that nobody wants"
         );
-        let risen = access.passed(&mut state, ["code"], at(1));
+        let risen = access.raise_level(&mut state, ["code"], at(1));
         assert_eq!(
             risen.iter().map(|t| (t.from.as_str(), t.to.as_str())).collect::<Vec<_>>(),
             [(PUBLIC, "verified")]
         );
-        assert_eq!((state.level(), verified(&state).as_str()), ("verified", "code id"));
-        assert_eq!(access.tools(&state), BTreeSet::from(["memory_search", "orders"]));
-        assert_eq!(access.passed(&mut state, ["extra"], at(2)).len(), 1);
-        assert_eq!((state.level(), verified(&state).as_str()), ("full", "code extra id"));
-        assert_eq!(access.tools(&state), BTreeSet::from(["memory_search", "orders", "refund"]));
-        assert_eq!(state.context(), &told, "rising changes nothing of what is known");
-        assert!(access.settle(&mut state, at(62)).is_some());
-        assert_eq!((state.level(), verified(&state).as_str()), (PUBLIC, ""));
-        assert_eq!(state.context(), &told, "nor does falling");
+        assert_eq!((state.level_name(), verified(&state).as_str()), ("verified", "code id"));
+        assert_eq!(access.tools_at(&state), BTreeSet::from(["memory_search", "orders"]));
+        assert_eq!(access.raise_level(&mut state, ["extra"], at(2)).len(), 1);
+        assert_eq!((state.level_name(), verified(&state).as_str()), ("full", "code extra id"));
+        assert_eq!(access.tools_at(&state), BTreeSet::from(["memory_search", "orders", "refund"]));
+        assert_eq!(state.customer_context(), &told, "rising changes nothing of what is known");
+        assert!(access.expire_level(&mut state, at(62)).is_some());
+        assert_eq!((state.level_name(), verified(&state).as_str()), (PUBLIC, ""));
+        assert_eq!(state.customer_context(), &told, "nor does falling");
         // A higher level's gates alone do not lead past the one below it.
-        assert_eq!(access.passed(&mut AccessState::default(), ["extra"], at(0)), []);
+        assert_eq!(access.raise_level(&mut AccessState::default(), ["extra"], at(0)), []);
     }
 
     /// Rows: SIL-277 (in part: the level and its tools)
     #[test]
     fn what_has_expired_is_public_and_its_gates_must_pass_again() {
         let (access, mut state) = (access(), AccessState::default());
-        access.passed(&mut state, ["id", "code"], at(0));
-        assert_eq!(access.settle(&mut state, at(59)), None);
-        let fallen = access.settle(&mut state, at(60)).expect("over");
+        access.raise_level(&mut state, ["id", "code"], at(0));
+        assert_eq!(access.expire_level(&mut state, at(59)), None);
+        let fallen = access.expire_level(&mut state, at(60)).expect("over");
         assert_eq!((fallen.from.as_str(), fallen.to.as_str()), ("verified", PUBLIC));
-        assert_eq!(access.tools(&state), BTreeSet::from(["memory_search"]));
+        assert_eq!(access.tools_at(&state), BTreeSet::from(["memory_search"]));
         assert!(state.verified().is_empty());
-        assert_eq!(access.settle(&mut state, at(600)), None, "once");
-        assert_eq!(access.passed(&mut state, ["code"], at(61)), []);
+        assert_eq!(access.expire_level(&mut state, at(600)), None, "once");
+        assert_eq!(access.raise_level(&mut state, ["code"], at(61)), []);
     }
 
     /// Rows: SIL-275 (in part: who may what) SIL-273 (in part: the same gates, the same level)
@@ -330,14 +333,14 @@ mod tests {
             (Principal::Member("m".into()), false, false),
             (Principal::Harness { order: "o".into() }, false, false),
         ] {
-            assert_eq!(access.allows(&state, &who, external, "refund"), expected, "{who} {external}");
-            assert!(access.allows(&state, &who, external, "memory_search"), "{who} {external}");
+            assert_eq!(access.allows_tool(&state, &who, external, "refund"), expected, "{who} {external}");
+            assert!(access.allows_tool(&state, &who, external, "memory_search"), "{who} {external}");
         }
         for _ in 0..100 {
             let mut again = AccessState::default();
-            access.passed(&mut again, ["id", "code"], at(5));
-            assert_eq!(again.level(), "verified");
-            assert!(!access.allows(&again, &guest(), false, "refund"));
+            access.raise_level(&mut again, ["id", "code"], at(5));
+            assert_eq!(again.level_name(), "verified");
+            assert!(!access.allows_tool(&again, &guest(), false, "refund"));
         }
     }
 

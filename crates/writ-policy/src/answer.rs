@@ -11,7 +11,7 @@ const WRITE_FILE: &str = "write_file";
 const UNITS: [(u64, &str); 3] = [(86_400, "day"), (3_600, "hour"), (60, "minute")];
 
 /// The name of an answer to a card.
-pub fn label(decision: Decision, scope: ApprovalScope, card: &Card) -> String {
+pub fn answer_label(decision: Decision, scope: ApprovalScope, card: &Card) -> String {
     match (decision, scope) {
         (Decision::Deny, _) => "Deny".to_owned(),
         (Decision::Approve, ApprovalScope::Once) => "Approve".to_owned(),

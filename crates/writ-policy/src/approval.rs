@@ -104,7 +104,7 @@ pub struct ApprovalToken {
 
 impl ApprovalClaims {
     /// Returns the scope of the answer.
-    pub fn scope(&self) -> ApprovalScope {
+    pub fn answer_scope(&self) -> ApprovalScope {
         match self.task {
             Some(task) => task.scope(),
             None if self.values => ApprovalScope::Values,
@@ -120,26 +120,26 @@ impl ApprovalClaims {
     ///
     /// If the claims have no canonical form.
     pub fn challenge(&self) -> Result<Digest, NotCanonical> {
-        Ok(Digest::of(&[PASSKEY_DOMAIN, &canonical_json(self)?].concat()))
+        Ok(Digest::of_bytes(&[PASSKEY_DOMAIN, &canonical_json(self)?].concat()))
     }
 }
 
 /// The signature of an answer, as it was submitted.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Signed {
+pub enum SignedAnswer {
     /// An approval that is complete in itself.
     Token(Box<ApprovalToken>),
     /// An assertion of a passkey: the answer to a challenge, for which the engine holds the claims.
     Passkey(Box<Assertion>),
 }
 
-impl Signed {
+impl SignedAnswer {
     /// Reads a signature: `{"passkey":{…}}`, or an [`ApprovalToken`].
     ///
     /// # Errors
     ///
     /// If it is neither.
-    pub fn read(value: serde_json::Value) -> Result<Self, serde_json::Error> {
+    pub fn read_signed(value: serde_json::Value) -> Result<Self, serde_json::Error> {
         #[derive(Deserialize)]
         #[serde(deny_unknown_fields)]
         struct ByPasskey {
@@ -214,7 +214,7 @@ impl ApprovalToken {
     /// # Errors
     ///
     /// If the claims have no canonical form.
-    pub fn sign(claims: ApprovalClaims, key: &SigningKey) -> Result<Self, NotCanonical> {
+    pub fn sign_claims(claims: ApprovalClaims, key: &SigningKey) -> Result<Self, NotCanonical> {
         let signature = hex::encode(key.sign(&signed_bytes(&claims)?).to_bytes());
         Ok(Self { claims, signature, passkey: None })
     }
@@ -287,7 +287,7 @@ pub struct Approvers {
     pub harness: VerifyingKey,
 }
 
-/// An approval that was checked against what it must be for. Made only by [`verify`].
+/// An approval that was checked against what it must be for. Made only by [`verify_approval`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Approval {
     claims: ApprovalClaims,
@@ -311,17 +311,17 @@ impl Approval {
     }
 
     /// Counts the people that have said yes. Two keys count as two people.
-    pub fn people(&self) -> usize {
+    pub fn count_people(&self) -> usize {
         self.by.len()
     }
 
     /// Returns the keys of the people that have said yes.
-    pub const fn by(&self) -> &BTreeSet<String> {
+    pub const fn signer_keys(&self) -> &BTreeSet<String> {
         &self.by
     }
 
     /// The passkey that has signed it, if one has.
-    pub const fn passkey(&self) -> Option<&PasskeyUse> {
+    pub const fn passkey_use(&self) -> Option<&PasskeyUse> {
         self.passkey.as_ref()
     }
 }
@@ -331,7 +331,7 @@ impl Approval {
 /// # Errors
 ///
 /// The first thing that is wrong with it.
-pub fn verify(
+pub fn verify_approval(
     token: &ApprovalToken,
     expected: &Expected,
     approvers: &Approvers,
@@ -342,7 +342,7 @@ pub fn verify(
         return Err(ApprovalError::TooRisky(expected.risk));
     }
     let has_key = !matches!(claims.approver, Approver::Session { .. });
-    if matches!(claims.scope(), ApprovalScope::Standing | ApprovalScope::Host) && !has_key {
+    if matches!(claims.answer_scope(), ApprovalScope::Standing | ApprovalScope::Host) && !has_key {
         return Err(ApprovalError::NeedsKey);
     }
     if claims.decision == Decision::Approve && expected.approvers > 1 && !has_key {
@@ -379,11 +379,11 @@ pub fn verify(
     }
     let early = claims.issued_at.as_millis() > now.as_millis().saturating_add(MAX_SKEW_MS);
     // A standing approval outlives its ask, which must have been open when it was given: the store sees to that.
-    let stands = claims.scope() == ApprovalScope::Standing;
+    let stands = claims.answer_scope() == ApprovalScope::Standing;
     if early || now >= claims.expires_at || (now >= expected.expires_at && !stands) {
         return Err(ApprovalError::Expired);
     }
-    let ends = claims.task.map(|task| claims.issued_at.plus(task.ttl()));
+    let ends = claims.task.map(|task| claims.issued_at.plus_duration(task.ttl()));
     if ends.is_some_and(|ends| claims.expires_at > ends) {
         return Err(ApprovalError::Mismatch("it would be good for too long"));
     }
@@ -396,7 +396,7 @@ pub fn verify(
     Ok(Approval { claims: claims.clone(), passkey, by: [by].into() })
 }
 
-/// Checks what several people have signed of the same ask: each as [`verify`] does, no two by the same key, and as many
+/// Checks what several people have signed of the same ask: each as [`verify_approval`] does, no two by the same key, and as many
 /// as must. The last one's claims are the approval's.
 ///
 /// # Errors
@@ -411,7 +411,7 @@ pub fn verify_all(
     let needed = expected.approvers;
     let mut whole: Option<Approval> = None;
     for token in tokens {
-        let mut next = verify(token, expected, approvers, now)?;
+        let mut next = verify_approval(token, expected, approvers, now)?;
         if let Some(before) = whole {
             if !next.by.is_disjoint(&before.by) {
                 return Err(ApprovalError::Twice);
@@ -420,7 +420,7 @@ pub fn verify_all(
         }
         whole = Some(next);
     }
-    let given = whole.as_ref().map_or(0, Approval::people);
+    let given = whole.as_ref().map_or(0, Approval::count_people);
     whole.filter(|_| given >= usize::from(needed)).ok_or(ApprovalError::TooFew { given, needed })
 }
 
@@ -439,11 +439,11 @@ fn check_signature(
         (Approver::Passkey { origin }, Some(signed)) => {
             let passkey = approvers.passkeys.get(&signed.id).ok_or(ApprovalError::UnknownApprover)?;
             let challenge = claims.challenge().map_err(|_| ApprovalError::Signature)?;
-            let said = webauthn::assert(signed, passkey, &challenge, origin)?;
+            let said = webauthn::verify_assertion(signed, passkey, &challenge, origin)?;
             if risk == Risk::Irreversible && claims.decision == Decision::Approve && !said.user_verified {
                 return Err(PasskeyError::Unverified.into());
             }
-            let credential = passkey.credential().to_owned();
+            let credential = passkey.credential_id().to_owned();
             return Ok(Some(PasskeyUse { credential, sign_count: said.sign_count }));
         }
         (Approver::Key { .. } | Approver::Session { .. }, Some(_)) | (Approver::Passkey { .. }, None) => {

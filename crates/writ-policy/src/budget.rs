@@ -60,13 +60,13 @@ impl Default for BudgetConfig {
 
 impl BudgetConfig {
     /// A time on the UTC date that `now` is counted to: the day may begin after midnight.
-    pub fn date(&self, now: Timestamp) -> Timestamp {
+    pub fn start_of_day(&self, now: Timestamp) -> Timestamp {
         on_date(now, self.day_starts_at_minute)
     }
 
     /// When the day began that `now` is counted to.
     pub fn day_begins(&self, now: Timestamp) -> Timestamp {
-        let into_day = self.date(now).as_millis().rem_euclid(MILLIS_PER_DAY);
+        let into_day = self.start_of_day(now).as_millis().rem_euclid(MILLIS_PER_DAY);
         Timestamp::from_millis(now.as_millis().saturating_sub(into_day))
     }
 }
@@ -126,7 +126,7 @@ pub enum Exhausted {
 
 impl Exhausted {
     /// The setting that holds this limit.
-    pub const fn setting(self) -> &'static str {
+    pub const fn setting_name(self) -> &'static str {
         match self {
             Self::SessionTokens => "budget.max_tokens_per_session",
             Self::DayTokens => "budget.max_tokens_per_day",
@@ -140,7 +140,7 @@ impl Exhausted {
     }
 
     /// Explains the refusal in words.
-    pub fn reason(self) -> String {
+    pub fn reason_text(self) -> String {
         match self {
             Self::UnknownPrice => "a money limit is set, but the price of this model is not known".to_owned(),
             Self::SessionTokens
@@ -149,14 +149,14 @@ impl Exhausted {
             | Self::CallCost
             | Self::TurnCost
             | Self::SessionCost
-            | Self::DayCost => format!("the limit '{}' is reached", self.setting()),
+            | Self::DayCost => format!("the limit '{}' is reached", self.setting_name()),
         }
     }
 }
 
 /// Everything that a session or a day has used or reserved.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Taken {
+pub struct UsedAmounts {
     /// Tokens.
     pub tokens: Tokens,
     /// Money.
@@ -181,7 +181,7 @@ pub struct Ceilings {
 
 impl Ceilings {
     /// Selects the ceilings of an action: only model calls take tokens and money.
-    pub fn of(action: &Action, facts: &BudgetFacts) -> Self {
+    pub fn ceilings_of(action: &Action, facts: &BudgetFacts) -> Self {
         if !matches!(action, Action::ModelCall(_)) {
             return Self::default();
         }
@@ -201,7 +201,7 @@ impl Ceilings {
     }
 
     /// A time on the UTC date that `now` is counted to.
-    pub fn date(&self, now: Timestamp) -> Timestamp {
+    pub fn start_of_day(&self, now: Timestamp) -> Timestamp {
         on_date(now, self.day_starts_at_minute)
     }
 
@@ -211,12 +211,17 @@ impl Ceilings {
     /// # Errors
     ///
     /// The limit that is reached.
-    pub fn admit(&self, session: Taken, day: Taken, most: MicroUsd) -> Result<(), Exhausted> {
+    pub fn admit_call(
+        &self,
+        session: UsedAmounts,
+        day: UsedAmounts,
+        most: MicroUsd,
+    ) -> Result<(), Exhausted> {
         self.admit_tokens(session, day)?;
         self.admit_cost(session, day, most)
     }
 
-    fn admit_tokens(&self, session: Taken, day: Taken) -> Result<(), Exhausted> {
+    fn admit_tokens(&self, session: UsedAmounts, day: UsedAmounts) -> Result<(), Exhausted> {
         if self.day_tokens.is_some_and(|limit| day.tokens >= limit) {
             return Err(Exhausted::DayTokens);
         }
@@ -226,7 +231,7 @@ impl Ceilings {
         Ok(())
     }
 
-    fn admit_cost(&self, session: Taken, day: Taken, most: MicroUsd) -> Result<(), Exhausted> {
+    fn admit_cost(&self, session: UsedAmounts, day: UsedAmounts, most: MicroUsd) -> Result<(), Exhausted> {
         if self.session_cost.is_some_and(|limit| session.cost.saturating_add(most) > limit) {
             return Err(Exhausted::SessionCost);
         }
@@ -242,7 +247,7 @@ impl Ceilings {
 /// # Errors
 ///
 /// Which limit it would pass.
-pub fn judge(prepared: &Prepared, facts: &BudgetFacts) -> Result<Reservation, Exhausted> {
+pub fn judge_budget(prepared: &Prepared, facts: &BudgetFacts) -> Result<Reservation, Exhausted> {
     let Action::ModelCall(call) = &prepared.action else {
         let wished_by_model = prepared.call.is_some();
         if wished_by_model && facts.spent.turn_tool_calls >= facts.limits.max_tool_calls_per_turn {
@@ -251,10 +256,12 @@ pub fn judge(prepared: &Prepared, facts: &BudgetFacts) -> Result<Reservation, Ex
         return Ok(Reservation { tool_calls: u64::from(wished_by_model), ..Reservation::default() });
     };
     let (limits, spent) = (&facts.limits, &facts.spent);
-    let ceilings = Ceilings::of(&prepared.action, facts);
-    let session =
-        Taken { tokens: spent.session_tokens.saturating_add(spent.session_base), cost: spent.session_cost };
-    let day = Taken { tokens: spent.day_tokens, cost: spent.day_cost };
+    let ceilings = Ceilings::ceilings_of(&prepared.action, facts);
+    let session = UsedAmounts {
+        tokens: spent.session_tokens.saturating_add(spent.session_base),
+        cost: spent.session_cost,
+    };
+    let day = UsedAmounts { tokens: spent.day_tokens, cost: spent.day_cost };
     ceilings.admit_tokens(session, day)?;
     let money = [
         limits.max_cost_per_call,

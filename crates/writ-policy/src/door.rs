@@ -20,11 +20,11 @@ use writ_types::unit::Timestamp;
 use crate::approval::{Approval, ApprovalError};
 use crate::budget::{self, BudgetFacts, Ceilings, Exhausted};
 use crate::keys::Authority;
-use crate::keys::limits::Used;
+use crate::keys::limits::UsedLimits;
 use crate::pattern::standing::Recurring;
 use crate::permit::{ApprovalUse, Durability, Journal, Permit, RedeemError, Redemption, Reservation};
 use crate::plan::{self, Planned, StepQuestion};
-use crate::rules::{RuleSet, Standing};
+use crate::rules::{RuleFacts, RuleSet};
 use crate::taint;
 use writ_inspect::egress::EgressScope;
 use writ_inspect::gate;
@@ -85,7 +85,7 @@ pub struct Facts<'a> {
     /// An earlier attempt of its session at the same action has no outcome.
     pub lost: bool,
     /// The amounts that operations of the security proxy have used today; `None` if they are unknown.
-    pub used: Option<&'a Used>,
+    pub used: Option<&'a UsedLimits>,
     /// An approval for exactly this, or what was wrong with one that was given.
     pub approval: Option<&'a Result<Approval, ApprovalError>>,
 }
@@ -100,7 +100,7 @@ pub struct Verdicts {
 impl Verdicts {
     /// The strictest that blocks, and why.
     fn first_block(&self) -> Option<Refusal> {
-        let (gate, said, why) = gate::strictest(&self.gates)?;
+        let (gate, said, why) = gate::strictest_block(&self.gates)?;
         let reason = if said == GateVerdict::Halt { DenyReason::Halt } else { DenyReason::Gate };
         Some((reason, gate.to_owned(), why.to_owned()))
     }
@@ -123,20 +123,20 @@ pub struct Denial {
 
 impl Denial {
     /// The ledger's record of it.
-    pub fn fact(&self) -> Fact {
+    pub fn denial_fact(&self) -> Fact {
         Fact::Denied {
             prepared: self.prepared,
             kind: self.kind,
             reason: self.reason,
             rule: self.rule.clone(),
             text: self.text.clone(),
-            outside: self.outside(),
+            outside: self.outside_text(),
         }
     }
 
     /// Returns the part of the explanation that the model may read: the refusal and its stage, neither a way
     /// around it nor a path of the host.
-    pub fn outside(&self) -> String {
+    pub fn outside_text(&self) -> String {
         let kind = self.kind.as_str();
         let why = match self.reason {
             DenyReason::Shape
@@ -272,8 +272,8 @@ fn check_keys(prepared: &Prepared, facts: &Facts<'_>, now: Timestamp) -> Result<
             let text = format!("the {name} does not grant '{}'", kind.as_str());
             return refuse(DenyReason::Capability, format!("{name} {key}"), text);
         }
-        for (dimension, value) in scope::attributes(&prepared.action) {
-            if !grants.covers(kind, dimension, &value) {
+        for (dimension, value) in scope::attributes_of(&prepared.action) {
+            if !grants.covers_value(kind, dimension, &value) {
                 let text = format!(
                     "{} '{value}' is outside what the {name} grants for '{}'",
                     dimension.as_str(),
@@ -295,8 +295,8 @@ pub fn decide(checked: Checked, verdicts: &Verdicts, facts: &Facts<'_>, now: Tim
         Ok(Judgement::Grant { reservation, approval }) => {
             // A permit outlives neither the decision that it rests on nor its keys.
             let (base, task) = (facts.authority.base(), facts.authority.task());
-            let expires_at = now.plus(PERMIT_TTL).min(base.expires_at).min(task.expires_at);
-            let ceilings = Ceilings::of(&checked.prepared.action, facts.budget);
+            let expires_at = now.plus_duration(PERMIT_TTL).min(base.expires_at).min(task.expires_at);
+            let ceilings = Ceilings::ceilings_of(&checked.prepared.action, facts.budget);
             let keys = facts.authority.revocation_ids().clone();
             Decided::Grant(Box::new(Grant { checked, reservation, ceilings, approval, keys, expires_at }))
         }
@@ -312,21 +312,22 @@ pub fn decide(checked: Checked, verdicts: &Verdicts, facts: &Facts<'_>, now: Tim
 }
 
 /// Gathers the facts that rules may use besides the action.
-fn rule_facts(prepared: &Prepared, facts: &Facts<'_>) -> Standing {
-    Standing {
+fn rule_facts(prepared: &Prepared, facts: &Facts<'_>) -> RuleFacts {
+    RuleFacts {
         // What narrows the agent is never among what it may change without a question.
         preapproved: facts.authority.task().grants.preapproved.contains(&prepared.action.kind())
             && !taint::changes_rules(&prepared.action),
-        reach: reach::of(&prepared.action, facts.egress),
+        reach: reach::reach_of(&prepared.action, facts.egress),
         // Naming a place is leave to read from it, not to send something there.
-        owned: reach::only_reads(&prepared.action) && facts.origins.knows(&prepared.tool, &prepared.sinks),
+        owned: reach::only_reads(&prepared.action)
+            && facts.origins.knows_sinks(&prepared.tool, &prepared.sinks),
     }
 }
 
 /// Compares the rules in force (`home`) with those that are only tried, for an action that has passed its
 /// keys. Returns one fact for each different verdict.
-pub fn shadowed(checked: &Checked, home: &RuleSet, facts: &Facts<'_>) -> Vec<Fact> {
-    home.shadowed((checked.hash, &checked.prepared), rule_facts(&checked.prepared, facts))
+pub fn shadow_verdicts(checked: &Checked, home: &RuleSet, facts: &Facts<'_>) -> Vec<Fact> {
+    home.shadow_facts((checked.hash, &checked.prepared), rule_facts(&checked.prepared, facts))
 }
 
 enum Judgement {
@@ -357,7 +358,7 @@ fn judge_action(
     let Asking { rules, reasons, risk, approvers } =
         asking::gather_questions(prepared, verdicts, facts, now)?;
     // Judged before any question: a person is not asked about an action that the budget refuses.
-    let reservation = budget::judge(prepared, facts.budget).map_err(exhausted_refusal)?;
+    let reservation = budget::judge_budget(prepared, facts.budget).map_err(exhausted_refusal)?;
     let must_be_planned = facts.plan.only && plan::is_needed(prepared);
     if rules.is_empty() && !must_be_planned {
         return Ok(Judgement::Grant { reservation, approval: None });
@@ -371,7 +372,7 @@ fn judge_action(
         }
     }
     // What a plan means and something asks about beside it is asked about; what none means is not done.
-    let is_planned = facts.plan.in_force.is_some_and(|plan| plan.steps(prepared).next().is_some());
+    let is_planned = facts.plan.in_force.is_some_and(|plan| plan.steps_for(prepared).next().is_some());
     let is_approved = matches!(facts.approval, Some(Ok(_)));
     if must_be_planned && !is_approved && (rules.is_empty() || !is_planned) {
         return Err((DenyReason::Plan, "execution".to_owned(), UNPLANNED.to_owned()));
@@ -392,7 +393,7 @@ fn judge_action(
 }
 
 fn exhausted_refusal(limit: Exhausted) -> Refusal {
-    (DenyReason::Budget, limit.setting().to_owned(), limit.reason())
+    (DenyReason::Budget, limit.setting_name().to_owned(), limit.reason_text())
 }
 
 impl Grant {

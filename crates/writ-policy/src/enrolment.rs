@@ -55,7 +55,7 @@ pub struct EnrolmentGrant {
     pub signature: String,
 }
 
-/// Leave that was checked. Made only by [`verify`].
+/// Leave that was checked. Made only by [`verify_enrolment`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Enrolment {
     claims: EnrolmentClaims,
@@ -68,8 +68,8 @@ impl Enrolment {
     }
 
     /// Returns true if this is the code and the leave has not expired.
-    pub fn admits(&self, code: &str, now: Timestamp) -> bool {
-        now < self.claims.expires_at && Digest::of(code.as_bytes()) == self.claims.code
+    pub fn admits_code(&self, code: &str, now: Timestamp) -> bool {
+        now < self.claims.expires_at && Digest::of_bytes(code.as_bytes()) == self.claims.code
     }
 }
 
@@ -79,7 +79,7 @@ impl EnrolmentGrant {
     /// # Errors
     ///
     /// If the claims have no canonical form.
-    pub fn sign(claims: EnrolmentClaims, key: &SigningKey) -> Result<Self, NotCanonical> {
+    pub fn sign_claims(claims: EnrolmentClaims, key: &SigningKey) -> Result<Self, NotCanonical> {
         let signature = hex::encode(key.sign(&signed_bytes(&claims)?).to_bytes());
         Ok(Self { claims, signature })
     }
@@ -94,7 +94,7 @@ fn signed_bytes(claims: &EnrolmentClaims) -> Result<Vec<u8>, NotCanonical> {
 /// # Errors
 ///
 /// The first thing that is wrong with it.
-pub fn verify(
+pub fn verify_enrolment(
     grant: &EnrolmentGrant,
     (installation, epoch): (InstallationId, u64),
     approvers: &Approvers,
@@ -117,7 +117,8 @@ pub fn verify(
         return Err(ApprovalError::Mismatch("the name of the passkey"));
     }
     let early = claims.issued_at.as_millis() > now.as_millis().saturating_add(MAX_SKEW_MS);
-    if early || now >= claims.expires_at || claims.expires_at > claims.issued_at.plus(ENROLMENT_TTL) {
+    if early || now >= claims.expires_at || claims.expires_at > claims.issued_at.plus_duration(ENROLMENT_TTL)
+    {
         return Err(ApprovalError::Expired);
     }
     Ok(Enrolment { claims: claims.clone() })
@@ -135,46 +136,46 @@ mod tests {
         EnrolmentClaims {
             installation: installation(),
             epoch: EPOCH,
-            code: Digest::of(CODE.as_bytes()),
+            code: Digest::of_bytes(CODE.as_bytes()),
             name: "phone".into(),
             nonce: "00112233445566778899aabbccddeeff".into(),
             issued_at: NOW,
-            expires_at: NOW.plus(TEN_MINUTES),
+            expires_at: NOW.plus_duration(TEN_MINUTES),
             approver: hex::encode(approver().verifying_key().as_bytes()),
         }
     }
 
     fn check(grant: &EnrolmentGrant) -> Result<Enrolment, ApprovalError> {
-        verify(grant, (installation(), EPOCH), &approvers(), NOW)
+        verify_enrolment(grant, (installation(), EPOCH), &approvers(), NOW)
     }
 
     fn signed(claims: EnrolmentClaims) -> EnrolmentGrant {
-        EnrolmentGrant::sign(claims, &approver()).expect("signs")
+        EnrolmentGrant::sign_claims(claims, &approver()).expect("signs")
     }
 
     #[test]
     fn leave_to_enrol_is_good_for_its_code_and_for_ten_minutes() {
         let leave = check(&signed(good())).expect("good");
-        assert!(leave.admits(CODE, NOW));
-        assert!(!leave.admits(CODE, NOW.plus(TEN_MINUTES)));
-        assert!(!leave.admits("", NOW) && !leave.admits(&CODE[1..], NOW));
+        assert!(leave.admits_code(CODE, NOW));
+        assert!(!leave.admits_code(CODE, NOW.plus_duration(TEN_MINUTES)));
+        assert!(!leave.admits_code("", NOW) && !leave.admits_code(&CODE[1..], NOW));
     }
 
     #[test]
     fn leave_counts_from_an_enrolled_approver_key_alone() {
         let stranger = hex::encode(key(9).verifying_key().as_bytes());
         let by_stranger = EnrolmentClaims { approver: stranger, ..good() };
-        let forged = EnrolmentGrant::sign(by_stranger, &key(9)).expect("signs");
+        let forged = EnrolmentGrant::sign_claims(by_stranger, &key(9)).expect("signs");
         assert_eq!(check(&forged), Err(ApprovalError::UnknownApprover));
         // The engine itself cannot give it: its key is no approver's.
         let own = hex::encode(harness().verifying_key().as_bytes());
         let by_harness = EnrolmentClaims { approver: own, ..good() };
-        let forged = EnrolmentGrant::sign(by_harness, &harness()).expect("signs");
+        let forged = EnrolmentGrant::sign_claims(by_harness, &harness()).expect("signs");
         assert_eq!(check(&forged), Err(ApprovalError::UnknownApprover));
-        let borrowed = EnrolmentGrant::sign(good(), &harness()).expect("signs");
+        let borrowed = EnrolmentGrant::sign_claims(good(), &harness()).expect("signs");
         assert_eq!(check(&borrowed), Err(ApprovalError::Signature));
         let nobody = Approvers { keys: Default::default(), ..approvers() };
-        let said = verify(&signed(good()), (installation(), EPOCH), &nobody, NOW);
+        let said = verify_enrolment(&signed(good()), (installation(), EPOCH), &nobody, NOW);
         assert_eq!(said, Err(ApprovalError::UnknownApprover), "without an approver key nobody enrols");
     }
 
@@ -212,7 +213,7 @@ mod tests {
         }
         let changed = [
             EnrolmentClaims { name: "another".into(), ..good() },
-            EnrolmentClaims { code: Digest::of(b"another"), ..good() },
+            EnrolmentClaims { code: Digest::of_bytes(b"another"), ..good() },
             EnrolmentClaims { expires_at: later(1), ..good() },
         ];
         for claims in changed {

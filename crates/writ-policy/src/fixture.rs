@@ -16,16 +16,16 @@ use writ_types::taint::{Label, Taint};
 use writ_types::unit::Timestamp;
 
 use crate::approval::{
-    Approval, ApprovalClaims, ApprovalError, ApprovalToken, Approver, Approvers, Expected, verify,
+    Approval, ApprovalClaims, ApprovalError, ApprovalToken, Approver, Approvers, Expected, verify_approval,
 };
 use crate::budget::BudgetFacts;
 use crate::door::{Ask, Decided, Denial, Facts, Grant, Verdicts, decide, precheck};
 use crate::keys::grants::Grants;
-use crate::keys::limits::Used;
+use crate::keys::limits::UsedLimits;
 use crate::keys::{
     Authority, BaseClaims, Case, ROUTER, TASK_KEY_TTL, TaskClaims, Verifier, mint_base, mint_task,
 };
-use crate::plan::{InForce, Planned};
+use crate::plan::{ApprovedPlan, Planned};
 use crate::rules::{Authorship, RuleSet, RuleSource};
 use writ_inspect::egress::EgressScope;
 use writ_inspect::origin::Origins;
@@ -150,12 +150,12 @@ pub(crate) fn tainted(action: Action, taint: Taint) -> Prepared {
 /// Grants that cover all samples, each in exactly what it touches.
 pub(crate) fn all_grants() -> Grants {
     samples().iter().fold(Grants::default(), |grants, sample| {
-        grants.allow(sample.action.kind(), sample.touches.iter().copied())
+        grants.allow_kind(sample.action.kind(), sample.touches.iter().copied())
     })
 }
 
 pub(crate) fn rules(text: &str) -> RuleSet {
-    RuleSet::load(&[home_rules(text)]).expect("the test's rules are valid")
+    RuleSet::load_rules(&[home_rules(text)]).expect("the test's rules are valid")
 }
 
 pub(crate) fn home_rules(text: &str) -> RuleSource {
@@ -173,7 +173,10 @@ macro_rules! shared_rules {
     };
 }
 
-shared_rules!(shipped, RuleSet::load(&[RuleSource::shipped()]).expect("the shipped rules are valid"));
+shared_rules!(
+    shipped,
+    RuleSet::load_rules(&[RuleSource::shipped_rules()]).expect("the shipped rules are valid")
+);
 shared_rules!(permit_all, rules(PERMIT_ALL));
 shared_rules!(forbid_all, rules(&format!("{PERMIT_ALL} @id(\"no\") forbid (principal, action, resource);")));
 shared_rules!(
@@ -192,8 +195,8 @@ pub(crate) struct World {
     pub(crate) origins: Origins,
     pub(crate) strict: bool,
     pub(crate) approval: Option<Result<Approval, ApprovalError>>,
-    pub(crate) used: Option<Used>,
-    pub(crate) plan: Option<InForce>,
+    pub(crate) used: Option<UsedLimits>,
+    pub(crate) plan: Option<ApprovedPlan>,
     pub(crate) planned: bool,
     pub(crate) lost: bool,
     pub(crate) verdicts: Verdicts,
@@ -222,7 +225,7 @@ impl World {
             base: base.key,
             session: session(1),
             not_before: NOW,
-            expires_at: NOW.plus(TASK_KEY_TTL),
+            expires_at: NOW.plus_duration(TASK_KEY_TTL),
             grants: all_grants(),
             case: Some(case()),
             under: Default::default(),
@@ -251,7 +254,7 @@ impl World {
     pub(crate) fn authority(&self) -> Authority {
         let base = mint_base(&self.base, &root()).expect("mints");
         let token = mint_task(&base, &self.task, &root().verifying_key(), &router()).expect("mints");
-        verifier().verify(&token).expect("verifies")
+        verifier().verify_task(&token).expect("verifies")
     }
 
     pub(crate) fn facts<'a>(&'a self, authority: &'a Authority) -> Facts<'a> {

@@ -66,9 +66,9 @@ pub struct Came<'a> {
     pub text: Digest,
 }
 
-/// A signature that was checked, but for its nonce, which must be recorded with the message. Made only by [`verify`].
+/// A signature that was checked, but for its nonce, which must be recorded with the message. Made only by [`verify_message`].
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Signed {
+pub struct SignedMessage {
     nonce: String,
     ends: Timestamp,
 }
@@ -99,7 +99,7 @@ impl MessageToken {
     /// # Errors
     ///
     /// If the claims have no canonical form.
-    pub fn sign(claims: MessageClaims, key: &SigningKey) -> Result<Self, NotCanonical> {
+    pub fn sign_claims(claims: MessageClaims, key: &SigningKey) -> Result<Self, NotCanonical> {
         let signature = hex::encode(key.sign(&signed_bytes(&claims)?).to_bytes());
         Ok(Self { claims, signature })
     }
@@ -114,12 +114,12 @@ fn signed_bytes(claims: &MessageClaims) -> Result<Vec<u8>, NotCanonical> {
 /// # Errors
 ///
 /// The first thing that is wrong with it.
-pub fn verify(
+pub fn verify_message(
     token: &MessageToken,
     came: &Came<'_>,
     approvers: &Approvers,
     now: Timestamp,
-) -> Result<Signed, MessageError> {
+) -> Result<SignedMessage, MessageError> {
     let claims = &token.claims;
     let key = approvers.keys.get(&claims.signer).ok_or(MessageError::Signature)?;
     let mut bytes = [0; 64];
@@ -139,19 +139,19 @@ pub fn verify(
         return Err(MessageError::Nonce);
     }
     let early = claims.issued_at.as_millis() > now.as_millis().saturating_add(MAX_SKEW_MS);
-    let ends = claims.issued_at.plus(FRESH_FOR);
+    let ends = claims.issued_at.plus_duration(FRESH_FOR);
     if early || now >= ends {
         return Err(MessageError::Stale);
     }
-    Ok(Signed { nonce: claims.nonce.to_ascii_lowercase(), ends })
+    Ok(SignedMessage { nonce: claims.nonce.to_ascii_lowercase(), ends })
 }
 
-impl Signed {
+impl SignedMessage {
     /// Returns the nonce, and the time until which it must be recorded so that the message counts once.
     pub fn nonce(&self) -> (&str, Timestamp) {
         // If the clock is set back, an expired message is fresh again: its nonce is recorded for as long
         // again.
-        (&self.nonce, self.ends.plus(FRESH_FOR))
+        (&self.nonce, self.ends.plus_duration(FRESH_FOR))
     }
 }
 
@@ -166,7 +166,7 @@ mod tests {
             epoch: EPOCH,
             session: session(1),
             client_id: "c1",
-            text: Digest::of(b"hello"),
+            text: Digest::of_bytes(b"hello"),
         }
     }
 
@@ -176,15 +176,20 @@ mod tests {
             epoch: EPOCH,
             session: session(1),
             client_id: "c1".into(),
-            text: Digest::of(b"hello"),
+            text: Digest::of_bytes(b"hello"),
             nonce: "00112233445566778899aabbccddeeff".into(),
             issued_at: NOW,
             signer: hex::encode(approver().verifying_key().as_bytes()),
         }
     }
 
-    fn check(claims: MessageClaims, now: Timestamp) -> Result<Signed, MessageError> {
-        verify(&MessageToken::sign(claims, &approver()).expect("signs"), &came(), &approvers(), now)
+    fn check(claims: MessageClaims, now: Timestamp) -> Result<SignedMessage, MessageError> {
+        verify_message(
+            &MessageToken::sign_claims(claims, &approver()).expect("signs"),
+            &came(),
+            &approvers(),
+            now,
+        )
     }
 
     /// Rows: SIL-384
@@ -196,7 +201,7 @@ mod tests {
             (MessageClaims { epoch: EPOCH + 1, ..claims() }, "installation"),
             (MessageClaims { session: session(2), ..claims() }, "session"),
             (MessageClaims { client_id: "c2".into(), ..claims() }, "client_id"),
-            (MessageClaims { text: Digest::of(b"hello "), ..claims() }, "text"),
+            (MessageClaims { text: Digest::of_bytes(b"hello "), ..claims() }, "text"),
         ];
         for (other, what) in others {
             assert_eq!(check(other, NOW), Err(MessageError::Other(what)));
@@ -216,16 +221,20 @@ mod tests {
     /// Rows: SIL-383
     #[test]
     fn nobody_else_signs_for_the_owner() {
-        let good = MessageToken::sign(claims(), &approver()).expect("signs");
-        let stranger = MessageToken::sign(claims(), &key(9)).expect("signs");
+        let good = MessageToken::sign_claims(claims(), &approver()).expect("signs");
+        let stranger = MessageToken::sign_claims(claims(), &key(9)).expect("signs");
         let own = MessageClaims { signer: hex::encode(key(9).verifying_key().as_bytes()), ..claims() };
-        let own = MessageToken::sign(own, &key(9)).expect("signs");
+        let own = MessageToken::sign_claims(own, &key(9)).expect("signs");
         let mut altered = good.clone();
         altered.claims.issued_at = later(1);
         let cut = MessageToken { signature: good.signature[2..].to_owned(), ..good.clone() };
         for bad in [stranger, own, altered, cut] {
-            assert_eq!(verify(&bad, &came(), &approvers(), NOW), Err(MessageError::Signature), "{bad:?}");
+            assert_eq!(
+                verify_message(&bad, &came(), &approvers(), NOW),
+                Err(MessageError::Signature),
+                "{bad:?}"
+            );
         }
-        assert!(verify(&good, &came(), &approvers(), NOW).is_ok());
+        assert!(verify_message(&good, &came(), &approvers(), NOW).is_ok());
     }
 }

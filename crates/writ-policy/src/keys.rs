@@ -106,8 +106,8 @@ impl TaskClaims {
     /// # Errors
     ///
     /// If it would grant more, last longer, or be a copy of too many copies.
-    pub fn narrowed(&self, copy: KeyId, grants: Grants, expires_at: Timestamp) -> Result<Self, KeyError> {
-        if !grants.within(&self.grants) {
+    pub fn narrow_to(&self, copy: KeyId, grants: Grants, expires_at: Timestamp) -> Result<Self, KeyError> {
+        if !grants.is_within(&self.grants) {
             return Err(KeyError::Wider("what it grants"));
         }
         if expires_at > self.expires_at {
@@ -126,9 +126,9 @@ impl TaskClaims {
 /// A signed token, as bytes. As text it is base64 of the alphabet for URLs, without padding.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
-pub struct Token(Vec<u8>);
+pub struct KeyToken(Vec<u8>);
 
-impl TryFrom<String> for Token {
+impl TryFrom<String> for KeyToken {
     type Error = KeyError;
 
     fn try_from(text: String) -> Result<Self, KeyError> {
@@ -140,13 +140,13 @@ impl TryFrom<String> for Token {
     }
 }
 
-impl From<Token> for String {
-    fn from(token: Token) -> Self {
+impl From<KeyToken> for String {
+    fn from(token: KeyToken) -> Self {
         URL_SAFE_NO_PAD.encode(token.0)
     }
 }
 
-impl Token {
+impl KeyToken {
     /// Wraps bytes that claim to be a token.
     pub const fn from_bytes(bytes: Vec<u8>) -> Self {
         Self(bytes)
@@ -158,7 +158,7 @@ impl Token {
     }
 }
 
-impl std::fmt::Debug for Token {
+impl std::fmt::Debug for KeyToken {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Token({} bytes)", self.0.len())
     }
@@ -199,7 +199,7 @@ pub enum KeyError {
     Build(String),
 }
 
-/// The grants of a verified pair of keys. Made only by [`Verifier::verify`].
+/// The grants of a verified pair of keys. Made only by [`Verifier::verify_task`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Authority {
     base: BaseClaims,
@@ -239,9 +239,9 @@ fn biscuit_public(key: &VerifyingKey) -> Result<PublicKey, KeyError> {
     PublicKey::from_bytes(key.as_bytes(), Algorithm::Ed25519).map_err(|_| KeyError::Signature)
 }
 
-fn to_token(token: &Biscuit) -> Result<Token, KeyError> {
+fn to_token(token: &Biscuit) -> Result<KeyToken, KeyError> {
     let bytes = token.to_vec().map_err(|e| KeyError::Build(e.to_string()))?;
-    if bytes.len() > MAX_TOKEN_BYTES { Err(KeyError::TooLarge(bytes.len())) } else { Ok(Token(bytes)) }
+    if bytes.len() > MAX_TOKEN_BYTES { Err(KeyError::TooLarge(bytes.len())) } else { Ok(KeyToken(bytes)) }
 }
 
 fn build_block(facts: Vec<Fact>) -> BlockBuilder {
@@ -255,7 +255,7 @@ fn build_block(facts: Vec<Fact>) -> BlockBuilder {
 /// # Errors
 ///
 /// If a claim cannot be written, or there are more than fit.
-pub fn mint_base(claims: &BaseClaims, root: &SigningKey) -> Result<Token, KeyError> {
+pub fn mint_base(claims: &BaseClaims, root: &SigningKey) -> Result<KeyToken, KeyError> {
     let token = Biscuit::builder()
         .merge(base_block(claims))
         .build(&biscuit_key(root)?)
@@ -282,11 +282,11 @@ fn base_block(claims: &BaseClaims) -> BlockBuilder {
 ///
 /// If the base key is not one, a claim cannot be written, or there are more than fit.
 pub fn mint_task(
-    base: &Token,
+    base: &KeyToken,
     claims: &TaskClaims,
     root: &VerifyingKey,
     router: &SigningKey,
-) -> Result<Token, KeyError> {
+) -> Result<KeyToken, KeyError> {
     let base = Biscuit::from(base.as_bytes(), biscuit_public(root)?).map_err(|_| KeyError::Signature)?;
     let router = biscuit_key(router)?;
     let build = |e: biscuit_auth::error::Token| KeyError::Build(e.to_string());
@@ -325,7 +325,7 @@ fn task_block(claims: &TaskClaims) -> BlockBuilder {
 /// # Errors
 ///
 /// If it is not signed by `root`, or sealed already.
-pub fn seal(token: &Token, root: &VerifyingKey) -> Result<Token, KeyError> {
+pub fn seal_token(token: &KeyToken, root: &VerifyingKey) -> Result<KeyToken, KeyError> {
     if token.0.len() > MAX_TOKEN_BYTES {
         return Err(KeyError::TooLarge(token.0.len()));
     }
@@ -352,7 +352,7 @@ impl Verifier {
     /// # Errors
     ///
     /// If anything in it is not exactly as this installation writes it.
-    pub fn verify(&self, token: &Token) -> Result<Authority, KeyError> {
+    pub fn verify_task(&self, token: &KeyToken) -> Result<Authority, KeyError> {
         let router = biscuit_public(&self.router)?;
         let (biscuit, mut authorizer, facts) = self.open(token, &[None, Some(router)])?;
         let base = KeyFields::read_fields(&mut authorizer, Scope::Authority, &grants::BASE)?;
@@ -369,8 +369,8 @@ impl Verifier {
     ///
     /// # Errors
     ///
-    /// As [`Self::verify`].
-    pub fn verify_base(&self, token: &Token) -> Result<(BaseClaims, BTreeSet<String>), KeyError> {
+    /// As [`Self::verify_task`].
+    pub fn verify_base(&self, token: &KeyToken) -> Result<(BaseClaims, BTreeSet<String>), KeyError> {
         let (biscuit, mut authorizer, facts) = self.open(token, &[None])?;
         let base = KeyFields::read_fields(&mut authorizer, Scope::Authority, &grants::BASE)?;
         if base.len() != facts.len() {
@@ -385,10 +385,10 @@ impl Verifier {
     ///
     /// # Errors
     ///
-    /// As [`Self::verify`], or that they do not belong together.
-    pub fn verify_pair(&self, base: &Token, task: &Token) -> Result<Authority, KeyError> {
+    /// As [`Self::verify_task`], or that they do not belong together.
+    pub fn verify_pair(&self, base: &KeyToken, task: &KeyToken) -> Result<Authority, KeyError> {
         let (base, _) = self.verify_base(base)?;
-        let authority = self.verify(task)?;
+        let authority = self.verify_task(task)?;
         // Comparing claims is enough: both tokens were verified under the same root key.
         if authority.base == base { Ok(authority) } else { Err(KeyError::Mixed) }
     }
@@ -396,7 +396,7 @@ impl Verifier {
     /// Reads a token with blocks signed by these keys, without evaluating anything in it.
     fn open(
         &self,
-        token: &Token,
+        token: &KeyToken,
         signers: &[Option<PublicKey>],
     ) -> Result<(Biscuit, Authorizer, Vec<Fact>), KeyError> {
         if token.0.len() > MAX_TOKEN_BYTES {

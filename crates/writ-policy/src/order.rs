@@ -72,15 +72,15 @@ pub struct OrderToken {
     pub signature: String,
 }
 
-/// An order that is in force. Made only by [`verify`].
+/// An order that is in force. Made only by [`verify_order`].
 ///
-/// ```compile_fail
-/// fn forged(claims: writ_policy::order::OrderClaims) -> writ_policy::order::Order {
-///     writ_policy::order::Order { claims }
+/// ```compile_fail,E0451
+/// fn forged(claims: writ_policy::order::OrderClaims) -> writ_policy::order::StandingOrder {
+///     writ_policy::order::StandingOrder { claims }
 /// }
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Order {
+pub struct StandingOrder {
     claims: OrderClaims,
 }
 
@@ -116,7 +116,7 @@ impl OrderToken {
     /// # Errors
     ///
     /// If the claims have no canonical form.
-    pub fn sign(claims: OrderClaims, key: &SigningKey) -> Result<Self, NotCanonical> {
+    pub fn sign_claims(claims: OrderClaims, key: &SigningKey) -> Result<Self, NotCanonical> {
         let signature = hex::encode(key.sign(&signed_bytes(&claims)?).to_bytes());
         Ok(Self { claims, signature })
     }
@@ -140,17 +140,17 @@ pub struct OrderFacts {
 }
 
 /// Checks that an order is in force: signed by an approver key that is enrolled now, for here, not over, not revoked.
-/// Whether it opens another turn is for [`Order::opens`] to say.
+/// Whether it opens another turn is for [`StandingOrder::opens_turn`] to say.
 ///
 /// # Errors
 ///
 /// The first thing that is wrong with it.
-pub fn verify(
+pub fn verify_order(
     token: &OrderToken,
     facts: &OrderFacts,
     approvers: &Approvers,
     now: Timestamp,
-) -> Result<Order, OrderError> {
+) -> Result<StandingOrder, OrderError> {
     let claims = &token.claims;
     let key = approvers.keys.get(&claims.approver).ok_or(OrderError::Signature)?;
     let mut bytes = [0; 64];
@@ -169,12 +169,12 @@ pub fn verify(
     }
     // If the clock was set back, the time of its last use counts.
     let latest = now.max(facts.seen_at);
-    let too_long = claims.expires_at > claims.issued_at.plus(MAX_LIFETIME);
+    let too_long = claims.expires_at > claims.issued_at.plus_duration(MAX_LIFETIME);
     if early(claims.issued_at) || latest >= claims.expires_at || too_long {
         return Err(OrderError::Expired);
     }
     check_content(claims)?;
-    Ok(Order { claims: claims.clone() })
+    Ok(StandingOrder { claims: claims.clone() })
 }
 
 /// Checks the content of an order alone; the signer looks at that first.
@@ -221,7 +221,7 @@ pub fn check_content(claims: &OrderClaims) -> Result<(), OrderError> {
 /// # Errors
 ///
 /// If more is named than that.
-pub fn narrowed(capabilities: &Capabilities, widest: &Grants) -> Result<Grants, OrderError> {
+pub fn narrow_grants(capabilities: &Capabilities, widest: &Grants) -> Result<Grants, OrderError> {
     let mut grants = Grants::default();
     for (name, narrowed) in capabilities {
         let wrong = || OrderError::Content(format!("a session does not grant all that '{name}' names"));
@@ -233,7 +233,7 @@ pub fn narrowed(capabilities: &Capabilities, widest: &Grants) -> Result<Grants, 
         for (dimension, values) in narrowed {
             let dimension = Dimension::from_name(dimension).ok_or_else(wrong)?;
             for value in values {
-                if !widest.covers(kind, dimension, value) {
+                if !widest.covers_value(kind, dimension, value) {
                     return Err(wrong());
                 }
                 scopes.insert((dimension, value.clone()));
@@ -244,7 +244,7 @@ pub fn narrowed(capabilities: &Capabilities, widest: &Grants) -> Result<Grants, 
     Ok(grants)
 }
 
-impl Order {
+impl StandingOrder {
     /// Returns the signed claims.
     pub const fn claims(&self) -> &OrderClaims {
         &self.claims
@@ -255,7 +255,7 @@ impl Order {
     /// # Errors
     ///
     /// If it has opened all of them.
-    pub const fn opens(&self, turns: u64) -> Result<(), OrderError> {
+    pub const fn opens_turn(&self, turns: u64) -> Result<(), OrderError> {
         if turns < self.claims.max_turns { Ok(()) } else { Err(OrderError::UsedUp(self.claims.max_turns)) }
     }
 }
@@ -263,7 +263,7 @@ impl Order {
 impl OrderClaims {
     /// The limits under it: never wider than the configuration's.
     #[must_use]
-    pub fn limits(&self, config: &BudgetConfig) -> BudgetConfig {
+    pub fn budget_limits(&self, config: &BudgetConfig) -> BudgetConfig {
         let cost = match (self.max_cost, config.max_cost_per_session) {
             (Some(own), Some(other)) => Some(own.min(other)),
             (own, other) => own.or(other),
@@ -276,7 +276,7 @@ impl OrderClaims {
     }
 
     /// Every line of what a person signs.
-    pub fn lines(&self) -> Vec<String> {
+    pub fn describe_lines(&self) -> Vec<String> {
         let mut lines = vec![
             format!("standing order {} ({})", self.name, self.order),
             format!("until {}", self.expires_at),
@@ -330,8 +330,8 @@ mod tests {
         OrderFacts { installation: installation(), epoch: EPOCH, seen_at: NOW, revoked: false }
     }
 
-    fn check(claims: OrderClaims, facts: OrderFacts, now: Timestamp) -> Result<Order, OrderError> {
-        verify(&OrderToken::sign(claims, &approver()).expect("signs"), &facts, &approvers(), now)
+    fn check(claims: OrderClaims, facts: OrderFacts, now: Timestamp) -> Result<StandingOrder, OrderError> {
+        verify_order(&OrderToken::sign_claims(claims, &approver()).expect("signs"), &facts, &approvers(), now)
     }
 
     #[test]
@@ -352,13 +352,14 @@ mod tests {
             let facts = OrderFacts { seen_at: later(seen), ..facts() };
             assert_eq!(check(claims(), facts, later(now)), Err(error), "{seen} {now}");
         }
-        let lasts = |secs| OrderClaims { expires_at: NOW.plus(Duration::from_secs(secs)), ..claims() };
+        let lasts =
+            |secs| OrderClaims { expires_at: NOW.plus_duration(Duration::from_secs(secs)), ..claims() };
         assert!(check(lasts(31_622_400), facts(), NOW).is_ok(), "366 days, as long as one may be in force");
         assert_eq!(check(lasts(31_622_401), facts(), NOW), Err(OrderError::Expired));
         let ahead = |ms| check(OrderClaims { issued_at: later(ms), ..claims() }, facts(), NOW).is_ok();
         assert!(ahead(MAX_SKEW_MS) && !ahead(MAX_SKEW_MS + 1), "a clock that goes ahead");
-        assert_eq!(order.opens(1), Ok(()));
-        assert_eq!(order.opens(2), Err(OrderError::UsedUp(2)));
+        assert_eq!(order.opens_turn(1), Ok(()));
+        assert_eq!(order.opens_turn(2), Err(OrderError::UsedUp(2)));
     }
 
     #[test]
@@ -371,14 +372,14 @@ mod tests {
         }
         let revoked = OrderFacts { revoked: true, ..facts() };
         assert_eq!(check(claims(), revoked, NOW), Err(OrderError::Revoked));
-        let stranger = OrderToken::sign(claims(), &key(9)).expect("signs");
-        assert_eq!(verify(&stranger, &facts(), &approvers(), NOW), Err(OrderError::Signature));
+        let stranger = OrderToken::sign_claims(claims(), &key(9)).expect("signs");
+        assert_eq!(verify_order(&stranger, &facts(), &approvers(), NOW), Err(OrderError::Signature));
         let own = OrderClaims { approver: hex::encode(key(9).verifying_key().as_bytes()), ..claims() };
-        let own = OrderToken::sign(own, &key(9)).expect("signs");
-        assert_eq!(verify(&own, &facts(), &approvers(), NOW), Err(OrderError::Signature));
-        let mut changed = OrderToken::sign(claims(), &approver()).expect("signs");
+        let own = OrderToken::sign_claims(own, &key(9)).expect("signs");
+        assert_eq!(verify_order(&own, &facts(), &approvers(), NOW), Err(OrderError::Signature));
+        let mut changed = OrderToken::sign_claims(claims(), &approver()).expect("signs");
         changed.claims.max_turns += 1;
-        assert_eq!(verify(&changed, &facts(), &approvers(), NOW), Err(OrderError::Signature));
+        assert_eq!(verify_order(&changed, &facts(), &approvers(), NOW), Err(OrderError::Signature));
     }
 
     #[test]
@@ -412,7 +413,7 @@ mod tests {
             assert!(check(most.clone(), facts(), NOW).is_ok(), "exactly at a bound: {most:?}");
         }
         // What is not narrowed is said as well: who signs reads no less than what is granted.
-        let said = good.lines().concat();
+        let said = good.describe_lines().concat();
         assert!(
             said.contains("may exec: host: \"docs.rs\"; everything else about it as in a session"),
             "{said}"
@@ -423,17 +424,20 @@ mod tests {
     fn an_order_grants_what_it_names_of_what_a_session_grants() {
         let of = |text: &str| {
             let capabilities: Capabilities = serde_json::from_str(text).expect("JSON");
-            narrowed(&capabilities, &all_grants())
+            narrow_grants(&capabilities, &all_grants())
         };
         let grants = of(r#"{"recall": {}, "fetch": {"host": []}, "read_file": {"path": ["/work/a.txt/b"]}}"#);
         let grants = grants.expect("narrower");
-        assert!(grants.within(&all_grants()) && grants.kinds.len() == 3);
+        assert!(grants.is_within(&all_grants()) && grants.kinds.len() == 3);
         assert!(
-            !grants.covers(ActionKind::Fetch, Dimension::Host, "docs.rs"),
+            !grants.covers_value(ActionKind::Fetch, Dimension::Host, "docs.rs"),
             "an empty list grants nothing"
         );
-        assert!(grants.covers(ActionKind::Recall, Dimension::Memory, "session"), "as wide as a session");
-        assert!(!grants.covers(ActionKind::ReadFile, Dimension::Path, "/work/a.txt"));
+        assert!(
+            grants.covers_value(ActionKind::Recall, Dimension::Memory, "session"),
+            "as wide as a session"
+        );
+        assert!(!grants.covers_value(ActionKind::ReadFile, Dimension::Path, "/work/a.txt"));
         for wider in [
             r#"{"fetch": {"host": ["evil.example"]}}"#,
             r#"{"fetch": {"host": ["*"]}}"#,
@@ -446,7 +450,8 @@ mod tests {
     #[test]
     fn limits_are_the_narrower_ones() {
         let config = BudgetConfig { max_cost_per_session: Some(MicroUsd::new(5)), ..BudgetConfig::default() };
-        let of = |max_tokens, max_cost| OrderClaims { max_tokens, max_cost, ..claims() }.limits(&config);
+        let of =
+            |max_tokens, max_cost| OrderClaims { max_tokens, max_cost, ..claims() }.budget_limits(&config);
         let narrow = of(Tokens::new(7), Some(MicroUsd::new(3)));
         assert_eq!(
             (narrow.max_tokens_per_session, narrow.max_cost_per_session),

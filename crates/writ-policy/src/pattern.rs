@@ -23,7 +23,7 @@ const DOMAIN: &str = "writ approval pattern v1";
 
 /// Derives the pattern of an action that `asking` rules ask about under the rules with digest `policy`.
 /// Returns `None` if each such action is asked about alone.
-pub fn of(
+pub fn pattern_of(
     prepared: &Prepared,
     policy: Digest,
     asking: &BTreeSet<String>,
@@ -53,13 +53,13 @@ pub fn of(
 /// # Errors
 ///
 /// If it has no canonical form.
-pub fn digest(pattern: &Pattern) -> Result<Digest, NotCanonical> {
+pub fn pattern_digest(pattern: &Pattern) -> Result<Digest, NotCanonical> {
     Digest::of_canonical(&(DOMAIN, pattern))
 }
 
 /// Describes the actions that a pattern covers, in words that hide nothing.
-pub fn words(pattern: &Pattern) -> String {
-    let named = |name: &str| show::argument(pattern.parameters.get(name).map_or("", String::as_str));
+pub fn describe_pattern(pattern: &Pattern) -> String {
+    let named = |name: &str| show::quote_argument(pattern.parameters.get(name).map_or("", String::as_str));
     let covered = match pattern.action.as_str() {
         "write_file" => {
             format!("all further changes of this session in {}, not shown before", named(PROJECT))
@@ -68,7 +68,7 @@ pub fn words(pattern: &Pattern) -> String {
             let input =
                 pattern.parameters.get(INPUT).map(|digest| format!(", with the same input ({digest})"));
             let hosts = match pattern.parameters.get(HOSTS) {
-                Some(hosts) => format!("; it reaches {}", show::argument(hosts)),
+                Some(hosts) => format!("; it reaches {}", show::quote_argument(hosts)),
                 None => String::new(),
             };
             let run = pattern.parameters.get(RUN).map_or("", String::as_str);
@@ -77,17 +77,17 @@ pub fn words(pattern: &Pattern) -> String {
                 "the same command again, regardless of what was read before and of the files that it uses: {run}{input}{hosts}"
             )
         }
-        other => format!("{} with {:?}", show::argument(other), pattern.parameters),
+        other => format!("{} with {:?}", show::quote_argument(other), pattern.parameters),
     };
-    format!("{covered} (tool {})", show::argument(&pattern.tool))
+    format!("{covered} (tool {})", show::quote_argument(&pattern.tool))
 }
 
 /// Describes the consequence of an approval for the task, in words that hide nothing. It is the same in every
 /// program, since it is made from the signed content.
-pub fn consequence(offer: &TaskOffer) -> String {
+pub fn describe_consequence(offer: &TaskOffer) -> String {
     format!(
         "It is done, and so is, without asking: {}. In this conversation alone, {} times in all, for {} minutes.",
-        words(&offer.pattern),
+        describe_pattern(&offer.pattern),
         offer.uses,
         offer.secs.min(TASK_APPROVAL_TTL.as_secs()) / 60,
     )
@@ -121,10 +121,10 @@ fn pattern_parameters(action: &Action, egress: &EgressScope) -> Option<Parameter
 fn of_exec(exec: &Exec) -> Option<Parameters> {
     let given = (&exec.argv, &exec.cwd, &exec.env, exec.profile, &exec.stdin, &exec.hosts);
     let all = Digest::of_canonical(&given).ok()?;
-    let argv: Vec<String> = exec.argv.iter().map(|argument| show::argument(argument)).collect();
+    let argv: Vec<String> = exec.argv.iter().map(|argument| show::quote_argument(argument)).collect();
     let mut parameters: Parameters = [(RUN, argv.join(" ")), ("in full", all.to_string())].into();
     if let Some(input) = &exec.stdin {
-        parameters.insert(INPUT, Digest::of(input.as_bytes()).to_string());
+        parameters.insert(INPUT, Digest::of_bytes(input.as_bytes()).to_string());
     }
     if !exec.hosts.is_empty() {
         parameters.insert(HOSTS, exec.hosts.join(", "));

@@ -188,7 +188,7 @@ pub enum RedeemError {
     #[error("the key was revoked while it was decided")]
     Revoked,
     /// Others have taken what was left of a limit since it was decided.
-    #[error("{}", .0.reason())]
+    #[error("{}", .0.reason_text())]
     Exhausted(Exhausted),
     /// The ledger could not be written: nothing is performed.
     #[error("the ledger could not be written: {0}")]
@@ -356,7 +356,7 @@ mod tests {
         let ask = AskId::from_random(3);
         let once = ApprovalUse {
             ask: ask.clone(),
-            prepared: Digest::of(b"x"),
+            prepared: Digest::of_bytes(b"x"),
             nonce: "00".repeat(16),
             task: None,
             amount: None,
@@ -365,7 +365,7 @@ mod tests {
         let alone = permit(wish(), Some(&once));
         assert_eq!((alone.approval(), alone.is_approved_by_itself()), (Some(&ask), true));
         let terms = crate::approval::TaskTerms {
-            pattern: Digest::of(b"p"),
+            pattern: Digest::of_bytes(b"p"),
             risk: writ_types::entry::Risk::Medium,
             uses: 2,
             standing: None,

@@ -70,7 +70,7 @@ pub(crate) fn check_plan(plan: &Plan) -> Result<(), String> {
     for (n, step) in (1_u64..).zip(&plan.steps) {
         check_step(step).map_err(|problem| format!("step {n}: {problem}"))?;
     }
-    let granted = grants(plan);
+    let granted = plan_grants(plan);
     let scopes = granted.kinds.values().flatten();
     let (count, bytes) = scopes.fold((0_usize, 0_usize), |(count, bytes), (_, value)| {
         (count.saturating_add(1), bytes.saturating_add(value.len()))
@@ -111,7 +111,7 @@ fn is_page(fetch: &Fetch) -> bool {
 }
 
 /// Makes a step an action of its own, with the requester of the plan.
-pub fn alone(plan: &Prepared, step: &PlanStep) -> Prepared {
+pub fn step_alone(plan: &Prepared, step: &PlanStep) -> Prepared {
     let sink =
         |(argument, value): &(String, String)| Sink { argument: argument.clone(), value: value.clone() };
     Prepared {
@@ -124,22 +124,22 @@ pub fn alone(plan: &Prepared, step: &PlanStep) -> Prepared {
 }
 
 /// Collects the grants for the task key of a plan: exactly what its steps touch.
-pub fn grants(plan: &Plan) -> Grants {
+pub fn plan_grants(plan: &Plan) -> Grants {
     let mut grants = Grants::default();
     for step in &plan.steps {
-        grants.kinds.entry(step.action.kind()).or_default().extend(scope::attributes(&step.action));
+        grants.kinds.entry(step.action.kind()).or_default().extend(scope::attributes_of(&step.action));
     }
     grants
 }
 
 /// Marks the arguments of each step that rest on external content alone.
-pub fn mark(plan: &mut Plan, label: &Label, origins: Option<&Origins>) {
+pub fn mark_external(plan: &mut Plan, label: &Label, origins: Option<&Origins>) {
     for step in plan.steps.iter_mut().filter(|_| label.taint == Taint::External) {
         let takes =
             if let Action::CallTool(call) = &step.action { call.takes.clone() } else { Default::default() };
         let is_foreign = |argument: &str, value: &str| {
             let sink = [Sink { argument: argument.to_owned(), value: value.to_owned() }];
-            origins.is_none_or(|origins| origins.composed(&step.tool, &sink, &takes).is_some())
+            origins.is_none_or(|origins| origins.composed_sink(&step.tool, &sink, &takes).is_some())
         };
         let foreign = step.sinks.iter().filter(|(argument, value)| is_foreign(argument, value));
         step.external = foreign.map(|(argument, _)| argument.clone()).collect();
@@ -178,7 +178,7 @@ pub(crate) fn is_wide(plan: &Plan, step: &PlanStep) -> bool {
 }
 
 /// Returns true if an action is this step.
-pub fn means(step: &PlanStep, prepared: &Prepared) -> bool {
+pub fn means_action(step: &PlanStep, prepared: &Prepared) -> bool {
     // Two tools write files, and the path decides which one fits.
     let is_same_tool = step.tool == prepared.tool
         || matches!(step.action, Action::WriteFile(_)) && step.free == Free::Content;
@@ -206,7 +206,7 @@ pub fn means(step: &PlanStep, prepared: &Prepared) -> bool {
             }
             (Free::Content, Action::CallTool(planned), Action::CallTool(wished)) => {
                 let fixed = |call: &CallTool, sinks: &[Sink]| pattern::standing::of_call(call, sinks);
-                let planned_sinks = alone(prepared, step).sinks;
+                let planned_sinks = step_alone(prepared, step).sinks;
                 let (own, other) = (fixed(planned, &planned_sinks), fixed(wished, &prepared.sinks));
                 let words = |call: &CallTool| CallTool { arguments: serde_json::Value::Null, ..call.clone() };
                 is_bound && own.is_some() && own == other && words(planned) == words(wished)
@@ -234,7 +234,7 @@ fn is_same(planned: &Action, wished: &Action) -> bool {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Planned<'a> {
     /// One that a person has approved. The authority is that of its key then.
-    pub in_force: Option<&'a InForce>,
+    pub in_force: Option<&'a ApprovedPlan>,
     /// Actions that [need a plan](is_needed) are performed under one only.
     pub only: bool,
 }
@@ -250,14 +250,14 @@ pub(crate) struct StepQuestion<'a> {
 /// was given under.
 ///
 /// ```compile_fail,E0451
-/// use writ_policy::plan::InForce;
+/// use writ_policy::plan::ApprovedPlan;
 ///
-/// fn forge(plan: InForce) -> InForce {
-///     InForce { people: 9, ..plan }
+/// fn forge(plan: ApprovedPlan) -> ApprovedPlan {
+///     ApprovedPlan { people: 9, ..plan }
 /// }
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct InForce {
+pub struct ApprovedPlan {
     plan: Plan,
     ask: AskId,
     hash: Digest,
@@ -268,7 +268,7 @@ pub struct InForce {
     left: Vec<u32>,
 }
 
-impl InForce {
+impl ApprovedPlan {
     /// The plan that an approval was given for under the rules with digest `policy`; `left` says how often each of its
     /// steps may still be done, and `risk` is that of its card. None: the approval is for something else, was no yes,
     /// or the rules are others now.
@@ -288,22 +288,22 @@ impl InForce {
             hash,
             nonce: claims.nonce.clone(),
             risk,
-            people: approval.people(),
+            people: approval.count_people(),
             ends: claims.expires_at,
             left,
         })
     }
 
     /// The hash that was approved.
-    pub const fn hash(&self) -> Digest {
+    pub const fn plan_hash(&self) -> Digest {
         self.hash
     }
 
     /// The steps that mean an action and have not been done as often as they may.
-    pub fn steps(&self, prepared: &Prepared) -> impl Iterator<Item = (u32, &PlanStep)> {
+    pub fn steps_for(&self, prepared: &Prepared) -> impl Iterator<Item = (u32, &PlanStep)> {
         let steps = (0_u32..).zip(&self.plan.steps).zip(&self.left);
         let open = steps.filter(|(_, left)| **left > 0).map(|(step, _)| step);
-        open.filter(|(_, step)| means(step, prepared))
+        open.filter(|(_, step)| means_action(step, prepared))
     }
 
     /// Finds the use of the plan that covers an action; `None` if it must be asked about alone.
@@ -320,7 +320,7 @@ impl InForce {
             && usize::from(asked.approvers) <= self.people
             && !asks_about_this_time(asked.rules);
         let (n, step) = self
-            .steps(prepared)
+            .steps_for(prepared)
             .find(|(_, step)| is_in_force && is_meant && is_covered(step.free, prepared, asked))?;
         Some(ApprovalUse {
             ask: self.ask.clone(),

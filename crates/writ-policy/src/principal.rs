@@ -12,8 +12,8 @@ use writ_types::id::SessionId;
 use writ_types::taint::Taint;
 use writ_types::unit::Timestamp;
 
-use crate::inbound::Signed;
-use crate::order::Order;
+use crate::inbound::SignedMessage;
+use crate::order::StandingOrder;
 use writ_inspect::redact::{Guarded, Redactor};
 
 /// The longest message accepted, in bytes: about four long novels' chapters, far beyond what a person types.
@@ -105,8 +105,8 @@ pub struct BearerHash(Digest);
 
 impl BearerHash {
     /// The hash of a secret.
-    pub fn of(secret: &str) -> Self {
-        Self(Digest::of(secret.as_bytes()))
+    pub fn hash_secret(secret: &str) -> Self {
+        Self(Digest::of_bytes(secret.as_bytes()))
     }
 
     /// Wraps a stored hash.
@@ -122,7 +122,7 @@ impl BearerHash {
 
 /// Proof that one of the home's secrets was presented. Made only by [`prove_bearer`].
 ///
-/// ```compile_fail
+/// ```compile_fail,E0451
 /// let _ = writ_policy::principal::BearerProof { shown: () };
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -132,7 +132,7 @@ pub struct BearerProof {
 
 /// Compares a presented secret with the valid ones, in the same time for right and wrong ones.
 pub fn prove_bearer<'a>(shown: &str, known: impl IntoIterator<Item = &'a BearerHash>) -> Option<BearerProof> {
-    let shown = BearerHash::of(shown);
+    let shown = BearerHash::hash_secret(shown);
     let same = |found: Choice, known: &BearerHash| found | shown.0.as_bytes().ct_eq(known.0.as_bytes());
     bool::from(known.into_iter().fold(Choice::from(0), same)).then_some(BearerProof { shown: () })
 }
@@ -168,7 +168,7 @@ impl<T> Authenticated<T> {
     /// Attributes a message to the sender that a relay names. It counts as the owner's only with the owner's
     /// signature; any other sender is a guest.
     #[must_use]
-    pub fn relayed(self, signed: Option<&Signed>, sender: Option<&str>) -> Self {
+    pub fn relayed_by(self, signed: Option<&SignedMessage>, sender: Option<&str>) -> Self {
         let principal = match (signed, sender) {
             (Some(_), _) => return self,
             (None, Some(sender)) => Principal::Guest { case: format!("{RELAYED}/{sender}") },
@@ -180,7 +180,7 @@ impl<T> Authenticated<T> {
     /// Attributes a message to the harness: under a standing order the owner's own process speaks for no
     /// person.
     #[must_use]
-    pub fn under(self, order: &Order) -> Self {
+    pub fn under_order(self, order: &StandingOrder) -> Self {
         let principal = match self.principal {
             Principal::Owner => Principal::Harness { order: order.claims().order.to_string() },
             other @ (Principal::Member(_)
@@ -203,12 +203,12 @@ impl<T> Authenticated<T> {
     }
 
     /// Returns the authenticated value.
-    pub const fn get(&self) -> &T {
+    pub const fn get_value(&self) -> &T {
         &self.value
     }
 
     /// Returns the names of the credentials that were masked in the text.
-    pub const fn masked(&self) -> &BTreeSet<String> {
+    pub const fn masked_names(&self) -> &BTreeSet<String> {
         &self.masked
     }
 }
@@ -289,11 +289,11 @@ pub fn authenticate(
     if id.is_empty() || id.len() > 128 || !id.bytes().all(|b| b.is_ascii_graphic()) {
         return Err(AuthError::ClientId);
     }
-    let (text, masked) = match redactor.judge(&text) {
+    let (text, masked) = match redactor.judge_message(&text) {
         Guarded::Passed(clean, masked) => (clean.into_string(), masked),
         Guarded::Blocked(names) => return Err(AuthError::Credential(names.into_iter().collect())),
     };
-    let client_id = redactor.mask(&inbound.client_id).into_owned();
+    let client_id = redactor.mask_text(&inbound.client_id).into_owned();
     let value = Inbound { text, client_id, ..inbound };
     Ok(Authenticated { principal: who.principal, at: now, value, masked })
 }
@@ -352,21 +352,23 @@ mod tests {
     fn the_name_of_a_message_holds_no_secret() {
         let secret = "hunter2-of-the-mail";
         let redactor = Redactor::default();
-        redactor
-            .learn(&[writ_inspect::redact::KnownSecret { name: "secret:mail".into(), value: secret.into() }]);
+        redactor.learn_secrets(&[writ_inspect::redact::KnownSecret {
+            name: "secret:mail".into(),
+            value: secret.into(),
+        }]);
         let named = |client_id: String| {
             let inbound = Inbound { client_id, ..inbound("hi") };
             authenticate(Evidence::PeerUid(1000), inbound, &DIRECTORY, &redactor, NOW).expect("owner")
         };
-        assert_eq!(named("c1".into()).get().client_id, "c1");
+        assert_eq!(named("c1".into()).get_value().client_id, "c1");
         let masked = named(format!("c-{secret}"));
-        assert_eq!(masked.get().client_id, "c-[masked:secret:mail]");
+        assert_eq!(masked.get_value().client_id, "c-[masked:secret:mail]");
     }
 
     /// Rows: SIL-019 SCL-078
     #[test]
     fn who_shows_a_secret_of_the_home_is_its_owner_and_nobody_else() {
-        let known = ["one secret", "another secret"].map(BearerHash::of);
+        let known = ["one secret", "another secret"].map(BearerHash::hash_secret);
         for secret in ["one secret", "another secret"] {
             let proof = prove_bearer(secret, &known).expect("known");
             let message =
@@ -415,8 +417,8 @@ mod tests {
         );
         let message = authenticate(owner, inbound("e\u{301}\0"), &DIRECTORY, &Redactor::default(), NOW)
             .expect("accepted");
-        assert_eq!(message.get().text, "\u{e9}");
-        assert_eq!((message.at(), message.masked().len()), (NOW, 0));
+        assert_eq!(message.get_value().text, "\u{e9}");
+        assert_eq!((message.at(), message.masked_names().len()), (NOW, 0));
         let most = "x".repeat(1_048_576);
         assert!(authenticate(owner, inbound(&most), &DIRECTORY, &Redactor::default(), NOW).is_ok());
         for (bytes, good) in [(0, false), (1, true), (128, true), (129, false)] {
@@ -429,9 +431,9 @@ mod tests {
         let message =
             authenticate(owner, inbound(&said), &DIRECTORY, &Redactor::default(), NOW).expect("accepted");
         assert!(
-            !message.get().text.contains(&token) && message.masked().len() == 1,
+            !message.get_value().text.contains(&token) && message.masked_names().len() == 1,
             "{:?}",
-            message.masked()
+            message.masked_names()
         );
         let named = Inbound { client_id: "a b".into(), ..inbound("hi") };
         assert_eq!(
@@ -450,7 +452,7 @@ mod tests {
             turn_number: 3,
             principal: "owner".into(),
             taint: Taint::Owner,
-            text: Digest::of(b"hi"),
+            text: Digest::of_bytes(b"hi"),
             at: NOW,
         };
         let signature = sign_record(&record, &key).expect("signs");
@@ -468,7 +470,7 @@ mod tests {
             authenticate(Evidence::PeerUid(1000), inbound("hi"), &DIRECTORY, &Redactor::default(), NOW)
                 .expect("the relay is the owner's own program")
         };
-        let (named, anybody) = (said().relayed(None, Some("ann")), said().relayed(None, None));
+        let (named, anybody) = (said().relayed_by(None, Some("ann")), said().relayed_by(None, None));
         // The owner has named nobody: a relay's word makes no member.
         let guest = Principal::Guest { case: format!("{RELAYED}/ann") };
         assert_eq!((named.principal(), named.principal().taint()), (&guest, Taint::External));

@@ -24,7 +24,7 @@ impl ToReport for RuleError {
             Self::AskingPermit { .. } => "rules.asking_permit",
         };
         Report::new(Exit::Config, code, self.to_string())
-            .hint("Correct the rules; `writ config check` reads them again.")
+            .with_hint("Correct the rules; `writ config check` reads them again.")
     }
 }
 
@@ -35,7 +35,7 @@ impl ToReport for AccessError {
             Self::Level { .. } => "access.level",
             Self::Gate { .. } => "access.gate",
         };
-        Report::new(Exit::Config, code, self.to_string()).hint("Correct [access] in the configuration.")
+        Report::new(Exit::Config, code, self.to_string()).with_hint("Correct [access] in the configuration.")
     }
 }
 
@@ -54,13 +54,13 @@ impl ToReport for AuthError {
                 (Exit::Usage, "auth.client_id", "give each message a short id of characters that can be seen")
             }
             Self::Credential(_) => {
-                return Report::new(Exit::Denied, "message.credential", self.to_string()).hint(
+                return Report::new(Exit::Denied, "message.credential", self.to_string()).with_hint(
                     "store it with `writ secrets set NAME`, or POST it to /secrets/NAME, and speak of it as \
                      secret:NAME; where others saw it, change it",
                 );
             }
         };
-        Report::new(exit, code, self.to_string()).hint(hint)
+        Report::new(exit, code, self.to_string()).with_hint(hint)
     }
 }
 
@@ -70,8 +70,8 @@ impl ToReport for KeyError {
             // Not a refusal: a key of our own could not be written.
             Self::Build(why) => {
                 return Report::new(Exit::Bug, "key.build", "a key could not be made")
-                    .inside(why.as_str())
-                    .hint(Exit::Bug.advice());
+                    .with_inside(why.as_str())
+                    .with_hint(Exit::Bug.advice());
             }
             Self::TooLarge(_) => "key.too_large",
             Self::Signature => "key.signature",
@@ -85,8 +85,8 @@ impl ToReport for KeyError {
         };
         // The content of a forged key is not repeated to its sender.
         Report::new(Exit::Denied, code, "the key is not valid here")
-            .inside(self.to_string())
-            .hint("`writ keys inspect FILE` says what a key holds")
+            .with_inside(self.to_string())
+            .with_hint("`writ keys inspect FILE` says what a key holds")
     }
 }
 
@@ -118,7 +118,7 @@ impl ToReport for ApprovalError {
             Self::TooFew { .. } => ("approval.too_few", "It waits for the others."),
             Self::TooRisky(_) => ("approval.too_risky", "`writ doctor` says what can be approved how."),
         };
-        Report::new(Exit::Denied, code, self.to_string()).hint(hint)
+        Report::new(Exit::Denied, code, self.to_string()).with_hint(hint)
     }
 }
 
@@ -126,18 +126,20 @@ impl ToReport for RedeemError {
     fn report(&self) -> Report {
         match self {
             Self::ApprovalSpent(_) => {
-                Report::new(Exit::Denied, "approval.spent", self.to_string()).hint("Ask again.")
+                Report::new(Exit::Denied, "approval.spent", self.to_string()).with_hint("Ask again.")
             }
-            Self::Revoked => Report::new(Exit::Denied, "denied.revoked", self.to_string()).hint("Ask again."),
+            Self::Revoked => {
+                Report::new(Exit::Denied, "denied.revoked", self.to_string()).with_hint("Ask again.")
+            }
             Self::Exhausted(limit) => Report::new(Exit::Budget, "denied.budget", self.to_string())
-                .hint(format!("{} holds the limit.", limit.setting())),
+                .with_hint(format!("{} holds the limit.", limit.setting_name())),
             Self::Unwritable(why) => Report::new(
                 Exit::Blocked,
                 "ledger.unwritable",
                 "the ledger could not be written; nothing was done",
             )
-            .inside(why.as_str())
-            .hint("`writ doctor` says what is wrong with the store."),
+            .with_inside(why.as_str())
+            .with_hint("`writ doctor` says what is wrong with the store."),
         }
     }
 }
@@ -145,8 +147,8 @@ impl ToReport for RedeemError {
 impl ToReport for PermitExpired {
     fn report(&self) -> Report {
         Report::new(Exit::Denied, "permit.expired", "it was not done in time, so it was not done")
-            .inside(self.to_string())
-            .hint("Ask again: a permit is short-lived.")
+            .with_inside(self.to_string())
+            .with_hint("Ask again: a permit is short-lived.")
     }
 }
 
@@ -170,9 +172,9 @@ impl ToReport for Denial {
             DenyReason::Loop => (Exit::Denied, "denied.loop"),
             DenyReason::Plan => (Exit::Denied, "denied.plan"),
         };
-        Report::new(exit, code, self.outside())
-            .inside(format!("{} ({})", self.text, self.rule))
-            .hint(exit.advice())
+        Report::new(exit, code, self.outside_text())
+            .with_inside(format!("{} ({})", self.text, self.rule))
+            .with_hint(exit.advice())
     }
 }
 

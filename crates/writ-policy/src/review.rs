@@ -32,7 +32,7 @@ const HOURS_OF_DAY: i64 = 24;
 
 /// An ask, as far as it is compared.
 #[derive(Clone, Copy, Debug)]
-pub struct Asked<'a> {
+pub struct ReviewedAsk<'a> {
     /// The ask.
     pub ask: &'a AskId,
     /// The action.
@@ -49,16 +49,16 @@ pub struct Asked<'a> {
 
 /// Asks that are alike: the same tool, naming the same kinds of things.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Group {
+pub struct AskGroup {
     /// The common properties of the group, in words.
     pub likeness: String,
     /// The asks, in the order in which they were given.
-    pub members: Vec<Member>,
+    pub members: Vec<GroupMember>,
 }
 
 /// An ask of a group.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Member {
+pub struct GroupMember {
     /// The ask.
     pub ask: AskId,
     /// The unusual properties of this ask, in words.
@@ -67,7 +67,7 @@ pub struct Member {
     pub alone: Option<&'static str>,
 }
 
-impl Member {
+impl GroupMember {
     /// Returns true if a yes to its group may include it.
     pub const fn goes_with_others(&self) -> bool {
         self.anomalies.is_empty() && self.alone.is_none()
@@ -75,19 +75,23 @@ impl Member {
 }
 
 /// Groups what waits, and marks what is unlike `approved`.
-pub fn review(waiting: &[Asked<'_>], approved: &[Asked<'_>]) -> Vec<Group> {
+pub fn review_asks(waiting: &[ReviewedAsk<'_>], approved: &[ReviewedAsk<'_>]) -> Vec<AskGroup> {
     let mut known: BTreeMap<&str, ToolHistory> = BTreeMap::new();
     for asked in approved {
         known.entry(&asked.prepared.tool).or_default().take_in(asked);
     }
-    let mut groups: BTreeMap<String, Vec<Member>> = BTreeMap::new();
+    let mut groups: BTreeMap<String, Vec<GroupMember>> = BTreeMap::new();
     let nothing = ToolHistory::default();
     for asked in waiting {
         let before = known.get(asked.prepared.tool.as_str()).unwrap_or(&nothing);
         let (ask, anomalies, alone) = (asked.ask.clone(), find_anomalies(asked, before), reason_alone(asked));
-        groups.entry(describe_likeness(asked.prepared)).or_default().push(Member { ask, anomalies, alone });
+        groups.entry(describe_likeness(asked.prepared)).or_default().push(GroupMember {
+            ask,
+            anomalies,
+            alone,
+        });
     }
-    groups.into_iter().map(|(likeness, members)| Group { likeness, members }).collect()
+    groups.into_iter().map(|(likeness, members)| AskGroup { likeness, members }).collect()
 }
 
 #[derive(Default)]
@@ -102,7 +106,7 @@ struct ToolHistory {
 }
 
 impl ToolHistory {
-    fn take_in(&mut self, asked: &Asked<'_>) {
+    fn take_in(&mut self, asked: &ReviewedAsk<'_>) {
         self.places.extend(named_places(asked.prepared));
         for (name, amount) in named_amounts(asked.prepared) {
             let most = self.amounts.entry(name).or_insert(amount);
@@ -116,13 +120,13 @@ impl ToolHistory {
 /// Describes the common properties of similar asks.
 fn describe_likeness(prepared: &Prepared) -> String {
     let names: BTreeSet<String> =
-        named_places(prepared).into_iter().map(|(name, _)| show::argument(&name)).collect();
+        named_places(prepared).into_iter().map(|(name, _)| show::quote_argument(&name)).collect();
     let names: Vec<String> = names.into_iter().collect();
     let names = if names.is_empty() { "nothing".to_owned() } else { names.join(", ") };
-    format!("{} ({}), naming {names}", show::argument(&prepared.tool), prepared.action.kind().as_str())
+    format!("{} ({}), naming {names}", show::quote_argument(&prepared.tool), prepared.action.kind().as_str())
 }
 
-fn reason_alone(asked: &Asked<'_>) -> Option<&'static str> {
+fn reason_alone(asked: &ReviewedAsk<'_>) -> Option<&'static str> {
     if matches!(asked.prepared.action, Action::Plan(_)) {
         Some("it is a plan")
     } else if asked.risk > MAX_TOGETHER {
@@ -134,18 +138,22 @@ fn reason_alone(asked: &Asked<'_>) -> Option<&'static str> {
     }
 }
 
-fn find_anomalies(asked: &Asked<'_>, before: &ToolHistory) -> Vec<String> {
+fn find_anomalies(asked: &ReviewedAsk<'_>, before: &ToolHistory) -> Vec<String> {
     let mut found = Vec::new();
     let own = named_places(asked.prepared);
     for (name, value) in own.iter().take(MAX_PLACES).filter(|place| !before.places.contains(*place)) {
-        found.push(format!("{} = {} was never approved before", show::argument(name), show::argument(value)));
+        found.push(format!(
+            "{} = {} was never approved before",
+            show::quote_argument(name),
+            show::quote_argument(value)
+        ));
     }
     if own.len() > MAX_PLACES {
         found.push(format!("it names {} things", own.len()));
     }
     for (argument, amount) in named_amounts(asked.prepared) {
         let largest = before.amounts.get(&argument);
-        let argument = show::argument(&argument);
+        let argument = show::quote_argument(&argument);
         match largest {
             None => found.push(format!("no {argument} was approved before; this is {amount}")),
             Some(most) if amount > *most => {
@@ -169,7 +177,7 @@ fn find_anomalies(asked: &Asked<'_>, before: &ToolHistory) -> Vec<String> {
 
 /// Lists the recipients, places and things that an action names, without amounts: names and values.
 fn named_places(prepared: &Prepared) -> BTreeSet<(String, String)> {
-    let attributes = scope::attributes(&prepared.action).into_iter().filter_map(|(dimension, value)| {
+    let attributes = scope::attributes_of(&prepared.action).into_iter().filter_map(|(dimension, value)| {
         let counts = match dimension {
             Dimension::Host | Dimension::Recipient | Dimension::Name => true,
             // Files of a folder come and go.
@@ -233,18 +241,25 @@ mod tests {
         Row(AskId::from_random(n), prepared, Risk::Medium, 1, 100, NOW)
     }
 
-    fn told(waiting: &[Row], approved: &[Row]) -> Vec<Group> {
-        fn asked(row: &Row) -> Asked<'_> {
+    fn told(waiting: &[Row], approved: &[Row]) -> Vec<AskGroup> {
+        fn asked(row: &Row) -> ReviewedAsk<'_> {
             let Row(ask, prepared, risk, approvers, shown_bytes, at) = row;
-            Asked { ask, prepared, risk: *risk, approvers: *approvers, shown_bytes: *shown_bytes, at: *at }
+            ReviewedAsk {
+                ask,
+                prepared,
+                risk: *risk,
+                approvers: *approvers,
+                shown_bytes: *shown_bytes,
+                at: *at,
+            }
         }
         let waiting: Vec<_> = waiting.iter().map(asked).collect();
         let approved: Vec<_> = approved.iter().map(asked).collect();
-        review(&waiting, &approved)
+        review_asks(&waiting, &approved)
     }
 
-    fn only(group: &[Group]) -> &Member {
-        let [Group { members, .. }] = group else { panic!("{group:?}") };
+    fn only(group: &[AskGroup]) -> &GroupMember {
+        let [AskGroup { members, .. }] = group else { panic!("{group:?}") };
         let [member] = members.as_slice() else { panic!("{members:?}") };
         member
     }
@@ -257,7 +272,7 @@ mod tests {
         let groups = told(&waiting, &approved);
         let sizes: Vec<usize> = groups.iter().map(|group| group.members.len()).collect();
         assert_eq!(sizes, [2, 1], "{groups:?}");
-        assert!(groups[0].members.iter().all(Member::goes_with_others), "{groups:?}");
+        assert!(groups[0].members.iter().all(GroupMember::goes_with_others), "{groups:?}");
         assert!(groups[0].likeness.contains("(call_tool), naming"), "{}", groups[0].likeness);
     }
 

@@ -147,14 +147,14 @@ pub struct RuleSource {
 
 impl RuleSource {
     /// The shipped rules.
-    pub fn shipped() -> Self {
+    pub fn shipped_rules() -> Self {
         Self { origin: "shipped rules".into(), authorship: Authorship::Home, text: SHIPPED.into() }
     }
 }
 
 /// Facts for rules that are not in the action.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Standing {
+pub struct RuleFacts {
     /// The owner has preapproved this kind, within the key's scopes.
     pub preapproved: bool,
     /// The hosts that the action would reach, as a class.
@@ -183,7 +183,7 @@ impl RuleSet {
     /// # Errors
     ///
     /// The first rule that cannot stand, with its origin.
-    pub fn load(sources: &[RuleSource]) -> Result<Self, RuleError> {
+    pub fn load_rules(sources: &[RuleSource]) -> Result<Self, RuleError> {
         let syntax = |text: String| RuleError::Syntax { origin: "schema".into(), text };
         let schema = Schema::from_str(SCHEMA).map_err(|e| syntax(e.to_string()))?;
         let (mut all, mut without_asks) = (PolicySet::new(), PolicySet::new());
@@ -223,25 +223,25 @@ impl RuleSet {
     }
 
     /// The names of all rules, sorted.
-    pub fn ids(&self) -> Vec<String> {
+    pub fn rule_ids(&self) -> Vec<String> {
         let mut ids: Vec<String> = self.all.policies().map(|policy| policy.id().to_string()).collect();
         ids.sort();
         ids
     }
 
     /// Returns true if there is a rule of that name.
-    pub fn has(&self, id: &str) -> bool {
+    pub fn has_rule(&self, id: &str) -> bool {
         self.all.policy(&PolicyId::new(id)).is_some()
     }
 
     /// The text of a rule, if there is one of that name.
-    pub fn text(&self, id: &str) -> Option<String> {
+    pub fn rule_text(&self, id: &str) -> Option<String> {
         Some(self.all.policy(&PolicyId::new(id))?.to_string())
     }
 
     /// Judges a prepared action for each thing that it touches: deny wins over ask, ask over permit.
     /// An evaluation error is a refusal.
-    pub fn judge(&self, prepared: &Prepared, standing: Standing) -> RuleVerdict {
+    pub fn judge_rules(&self, prepared: &Prepared, standing: RuleFacts) -> RuleVerdict {
         let (mut rules, mut reasons, mut risk, mut approvers) = (BTreeSet::new(), BTreeSet::new(), None, 1);
         for target in rule_targets(&prepared.action) {
             match self.judge_target(prepared, &target, standing) {
@@ -267,7 +267,7 @@ impl RuleSet {
         }
     }
 
-    fn judge_target(&self, prepared: &Prepared, target: &str, standing: Standing) -> RuleVerdict {
+    fn judge_target(&self, prepared: &Prepared, target: &str, standing: RuleFacts) -> RuleVerdict {
         let refused = |rule: &str| RuleVerdict::Forbid { rule: rule.to_owned() };
         let Some(request) = self.build_request(prepared, target, standing) else {
             return refused("the request does not fit the schema");
@@ -310,7 +310,7 @@ impl RuleSet {
         format!("{}“{reason}”", of_project(id.as_ref()))
     }
 
-    fn build_request(&self, prepared: &Prepared, target: &str, standing: Standing) -> Option<Request> {
+    fn build_request(&self, prepared: &Prepared, target: &str, standing: RuleFacts) -> Option<Request> {
         let kind = prepared.action.kind();
         let action = entity_uid("Action", kind.as_str())?;
         let string = |value: &str| RestrictedExpression::new_string(value.to_owned());
@@ -329,7 +329,7 @@ impl RuleSet {
             ("large".to_owned(), RestrictedExpression::new_bool(is_large(&prepared.action))),
             ("effect".to_owned(), RestrictedExpression::new_bool(call.is_some_and(|call| call.effect))),
             ("declared".to_owned(), RestrictedExpression::new_bool(call.is_some_and(|call| call.declared))),
-            ("risk".to_owned(), string(name_of(show::risk(&prepared.action)))),
+            ("risk".to_owned(), string(name_of(show::risk_of(&prepared.action)))),
         ])
         .ok()?;
         Request::new(
@@ -467,7 +467,7 @@ impl Circumstances {
 
 /// Everything that a rule can name as resource: what the action touches. Place and profile stand in the context.
 fn rule_targets(action: &Action) -> BTreeSet<String> {
-    let touched: BTreeSet<String> = scope::attributes(action)
+    let touched: BTreeSet<String> = scope::attributes_of(action)
         .into_iter()
         .filter(|(dimension, _)| !matches!(dimension, Dimension::Place | Dimension::Profile))
         .map(|(_, value)| value)

@@ -18,9 +18,9 @@ use writ_types::unit::{Amount, Timestamp};
 use crate::door::asking::{Asking, judge_rules_and_taint};
 use crate::door::cover::Alike;
 use crate::pattern::standing::Recurring;
-use crate::pattern::{digest, standing};
+use crate::pattern::{pattern_digest, standing};
 use crate::reasons::TAINT_RULE;
-use crate::rules::{RuleSet, Standing, of_project};
+use crate::rules::{RuleFacts, RuleSet, of_project};
 use crate::taint::Labels;
 use writ_inspect::egress::EgressScope;
 use writ_inspect::egress::host::{Host, HostPattern, Scheme, Target};
@@ -35,7 +35,7 @@ pub const MAX_SUGGESTIONS: usize = 20;
 
 /// The answer of a person.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Said {
+pub enum PersonAnswer {
     /// Yes.
     Yes,
     /// No.
@@ -46,18 +46,18 @@ pub enum Said {
 
 /// One question of the past.
 #[derive(Clone, Copy, Debug)]
-pub struct Asked<'a> {
+pub struct EarlierQuestion<'a> {
     /// The card that was shown.
     pub card: &'a Card,
     /// The action.
     pub prepared: &'a Prepared,
     /// The answer.
-    pub said: Said,
+    pub said: PersonAnswer,
 }
 
 /// The settings in force.
 #[derive(Clone, Copy, Debug)]
-pub struct InForce<'a> {
+pub struct CurrentSettings<'a> {
     /// The rules of the home.
     pub rules: &'a RuleSet,
     /// The owner's lists of hosts, and the hosts that are trusted; nothing that a session was granted.
@@ -100,7 +100,7 @@ pub struct Suggestion {
 
 /// Finds settings that would answer the questions, the most helpful first. None of them lets through a denied
 /// action.
-pub fn suggest(asked: &[Asked<'_>], in_force: &InForce<'_>) -> Vec<Suggestion> {
+pub fn suggest_settings(asked: &[EarlierQuestion<'_>], in_force: &CurrentSettings<'_>) -> Vec<Suggestion> {
     let mut all = unlisted_hosts(asked, in_force);
     all.extend(suggest_approvals(asked, in_force));
     all.sort_by_key(|one| std::cmp::Reverse(one.asked.saturating_sub(one.would_ask)));
@@ -118,16 +118,16 @@ enum Now {
     Asks(Vec<Recurring>),
 }
 
-impl InForce<'_> {
+impl CurrentSettings<'_> {
     /// Judges a question again, with these lists of hosts.
-    fn judge_again(&self, one: &Asked<'_>, egress: &EgressScope) -> Now {
+    fn judge_again(&self, one: &EarlierQuestion<'_>, egress: &EgressScope) -> Now {
         let (prepared, action) = (one.prepared, &one.prepared.action);
-        let reach = reach::of(action, egress);
+        let reach = reach::reach_of(action, egress);
         // A connection to a listed host is made without a question.
         if matches!(action, Action::Connect(_)) && matches!(reach, Reach::Granted | Reach::Known) {
             return Now::Passes;
         }
-        let standing = Standing { preapproved: false, reach, owned: false };
+        let standing = RuleFacts { preapproved: false, reach, owned: false };
         let labels = Labels { origins: &Origins::default(), strict: self.strict, egress };
         let Ok(asking) = judge_rules_and_taint(prepared, self.rules, standing, labels) else {
             return Now::Refused;
@@ -139,7 +139,7 @@ impl InForce<'_> {
         }
         let of_project = |rule: &str| one.card.rationale.contains(&of_project(rule));
         let remains = |rule: &&String| {
-            if *rule == TAINT_RULE { is_call } else { !self.rules.has(rule) && of_project(rule) }
+            if *rule == TAINT_RULE { is_call } else { !self.rules.has_rule(rule) && of_project(rule) }
         };
         rules.extend(asking_then(one.card).filter(remains).cloned());
         let alike = Alike::patterns_of((prepared, self.rules.digest()), &rules, (risk, approvers), egress);
@@ -159,8 +159,8 @@ fn asking_then(card: &Card) -> impl Iterator<Item = &String> {
 }
 
 /// Hosts that could be listed.
-fn unlisted_hosts(asked: &[Asked<'_>], in_force: &InForce<'_>) -> Vec<Suggestion> {
-    let mut groups: BTreeMap<Host, Vec<Asked<'_>>> = BTreeMap::new();
+fn unlisted_hosts(asked: &[EarlierQuestion<'_>], in_force: &CurrentSettings<'_>) -> Vec<Suggestion> {
+    let mut groups: BTreeMap<Host, Vec<EarlierQuestion<'_>>> = BTreeMap::new();
     for one in asked {
         for host in hosts_of(&one.prepared.action) {
             groups.entry(host).or_default().push(*one);
@@ -171,15 +171,19 @@ fn unlisted_hosts(asked: &[Asked<'_>], in_force: &InForce<'_>) -> Vec<Suggestion
 
 /// Evaluates listing a host for the questions about it. A denial of one of them speaks against it, and so
 /// does a secret that programs use there.
-fn suggest_host(host: Host, asked: &[Asked<'_>], in_force: &InForce<'_>) -> Option<Suggestion> {
-    let speaks = |one: &&Asked<'_>| one.said == Said::Yes && is_for_the_host(one.prepared);
+fn suggest_host(
+    host: Host,
+    asked: &[EarlierQuestion<'_>],
+    in_force: &CurrentSettings<'_>,
+) -> Option<Suggestion> {
+    let speaks = |one: &&EarlierQuestion<'_>| one.said == PersonAnswer::Yes && is_for_the_host(one.prepared);
     let is_bound = in_force.egress.bound.iter().any(|pattern| pattern.covers_host(&host));
-    let is_denied = asked.iter().any(|one| one.said == Said::No);
+    let is_denied = asked.iter().any(|one| one.said == PersonAnswer::No);
     if is_bound || is_denied || asked.iter().filter(speaks).count() < MIN_APPROVED {
         return None;
     }
     let (name, mut egress) = (host.to_string(), in_force.egress.clone());
-    egress.allowed.push(HostPattern::exact(host, None));
+    egress.allowed.push(HostPattern::exact_host(host, None));
     let (mut saved, mut would_ask) = (0_usize, 0_usize);
     for one in asked {
         match in_force.judge_again(one, &egress) {
@@ -233,7 +237,7 @@ struct Group {
     /// The argument that varies.
     argument: Option<String>,
     /// When each was asked, what came of it, and what counts of it against the total, in the order of time.
-    asked: Vec<(Timestamp, Said, u64)>,
+    asked: Vec<(Timestamp, PersonAnswer, u64)>,
     is_denied: bool,
 }
 
@@ -242,27 +246,28 @@ impl Group {
         Self { pattern, argument: argument.map(str::to_owned), asked: Vec::new(), is_denied: false }
     }
 
-    fn add_answer(&mut self, one: &Asked<'_>, amount: Option<Amount>) {
+    fn add_answer(&mut self, one: &EarlierQuestion<'_>, amount: Option<Amount>) {
         self.asked.push((one.card.asked_at, one.said, amount.map_or(0, Amount::millionths)));
     }
 
     /// Yields the amounts that count against the total, for the questions with this answer.
-    fn amounts_of(&self, said: Said) -> impl Iterator<Item = u64> {
+    fn amounts_of(&self, said: PersonAnswer) -> impl Iterator<Item = u64> {
         self.asked.iter().filter(move |one| one.1 == said).map(|one| one.2)
     }
 
     fn has_no_denial(&self) -> bool {
-        !self.is_denied && self.amounts_of(Said::Yes).count() >= MIN_APPROVED
+        !self.is_denied && self.amounts_of(PersonAnswer::Yes).count() >= MIN_APPROVED
     }
 
     fn to_suggestion(&self) -> Suggestion {
         let (uses, sum) = (self.count_uses(), self.sum_amounts());
         let most = |said| self.amounts_of(said).max();
-        let unanswered = most(Said::Nothing).filter(|largest| most(Said::Yes) < Some(*largest));
+        let unanswered =
+            most(PersonAnswer::Nothing).filter(|largest| most(PersonAnswer::Yes) < Some(*largest));
         let amount = |millionths| Amount::from_millionths(millionths).ok();
         Suggestion {
             advice: Advice::Stand {
-                covers: standing::words(&self.pattern),
+                covers: standing::describe_pattern(&self.pattern),
                 uses,
                 total: self.argument.clone().zip(amount(sum)),
                 unanswered: unanswered.and_then(amount),
@@ -273,11 +278,11 @@ impl Group {
     }
 
     fn count_uses(&self) -> u32 {
-        u32::try_from(self.amounts_of(Said::Yes).count()).unwrap_or(u32::MAX).min(standing::MAX_USES)
+        u32::try_from(self.amounts_of(PersonAnswer::Yes).count()).unwrap_or(u32::MAX).min(standing::MAX_USES)
     }
 
     fn sum_amounts(&self) -> u64 {
-        self.amounts_of(Said::Yes).fold(0, u64::saturating_add)
+        self.amounts_of(PersonAnswer::Yes).fold(0, u64::saturating_add)
     }
 
     /// Counts the questions that remain if each approval stands for so many uses, and for so much in all.
@@ -285,7 +290,7 @@ impl Group {
         let (mut would_ask, mut stands) = (0_usize, None);
         for (at, said, amount) in &self.asked {
             if let Some((since, used, spent)) = &mut stands
-                && *at < Timestamp::plus(*since, standing::MAX_TTL)
+                && *at < Timestamp::plus_duration(*since, standing::MAX_TTL)
                 && *used < uses
                 && amount.saturating_add(*spent) <= sum
             {
@@ -294,7 +299,7 @@ impl Group {
                 continue;
             }
             would_ask = would_ask.saturating_add(1);
-            if *said == Said::Yes {
+            if *said == PersonAnswer::Yes {
                 stands = Some((*at, 1, *amount));
             }
         }
@@ -304,8 +309,8 @@ impl Group {
 
 /// Groups the questions by their standing patterns under the rules in force. A pattern that leaves an
 /// argument open is suggested only where the exact one covers less.
-fn suggest_approvals(asked: &[Asked<'_>], in_force: &InForce<'_>) -> Vec<Suggestion> {
-    let mut in_order: Vec<&Asked<'_>> = asked.iter().collect();
+fn suggest_approvals(asked: &[EarlierQuestion<'_>], in_force: &CurrentSettings<'_>) -> Vec<Suggestion> {
+    let mut in_order: Vec<&EarlierQuestion<'_>> = asked.iter().collect();
     in_order.sort_by_key(|one| one.card.asked_at);
     let mut groups: BTreeMap<Digest, Group> = BTreeMap::new();
     for one in in_order {
@@ -333,19 +338,24 @@ type Offered<'a> = (Digest, Pattern, Option<(&'a str, Amount)>);
 fn offered_patterns(recurring: &[Recurring]) -> Vec<Offered<'_>> {
     let all = recurring.iter().filter_map(|one| {
         let total = standing::open_argument(&one.pattern).zip(one.amount);
-        Some((digest(&one.pattern).ok()?, one.pattern.clone(), total))
+        Some((pattern_digest(&one.pattern).ok()?, one.pattern.clone(), total))
     });
     all.collect()
 }
 
 /// Counts a denial against each pattern that would cover it today, also where its card offered none: another
 /// rule may have asked then.
-fn count_denial(groups: &mut BTreeMap<Digest, Group>, asked: &[Asked<'_>], in_force: &InForce<'_>) {
+fn count_denial(
+    groups: &mut BTreeMap<Digest, Group>,
+    asked: &[EarlierQuestion<'_>],
+    in_force: &CurrentSettings<'_>,
+) {
     let rules: BTreeSet<BTreeSet<String>> =
         groups.values().map(|group| group.pattern.rules.clone()).collect();
-    for one in asked.iter().filter(|one| one.said == Said::No) {
+    for one in asked.iter().filter(|one| one.said == PersonAnswer::No) {
         for rules in &rules {
-            let recurring = standing::of(one.prepared, in_force.rules.digest(), rules, in_force.egress);
+            let recurring =
+                standing::standing_patterns(one.prepared, in_force.rules.digest(), rules, in_force.egress);
             for (digest, _, _) in offered_patterns(&recurring) {
                 groups.entry(digest).and_modify(|group| group.is_denied = true);
             }

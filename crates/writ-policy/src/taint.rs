@@ -10,7 +10,7 @@ use writ_types::entry::Risk;
 use writ_types::taint::{Label, Taint};
 
 use crate::reasons::TAINT_RULE;
-use crate::rules::Standing;
+use crate::rules::RuleFacts;
 use writ_inspect::egress::EgressScope;
 use writ_inspect::origin::Origins;
 use writ_inspect::prepared::{Prepared, Sink};
@@ -70,7 +70,7 @@ pub struct Labels<'a> {
 }
 
 /// Judges a prepared action by the label that its arguments rest on, by what these are made of, and by where it leads.
-pub fn judge(prepared: &Prepared, standing: Standing, labels: Labels<'_>) -> TaintVerdict {
+pub fn judge_taint(prepared: &Prepared, standing: RuleFacts, labels: Labels<'_>) -> TaintVerdict {
     let owned = standing.owned && !labels.strict;
     if let Action::Remember(remember) = &prepared.action {
         return judge_memory(remember, &prepared.label);
@@ -81,7 +81,7 @@ pub fn judge(prepared: &Prepared, standing: Standing, labels: Labels<'_>) -> Tai
     }
     if prepared.label.taint != Taint::External {
         if let Action::CallTool(call) = &prepared.action
-            && labels.origins.is_told(&prepared.tool)
+            && labels.origins.reads_unvouched_server(&prepared.tool)
         {
             return judge_told(prepared, call, labels);
         }
@@ -138,9 +138,9 @@ pub fn judge(prepared: &Prepared, standing: Standing, labels: Labels<'_>) -> Tai
 
 /// Judges a call of a foreign tool: it must be one of the fixed tools, with arguments that were not composed.
 fn judge_call(prepared: &Prepared, call: &CallTool, origins: &Origins) -> TaintVerdict {
-    let composed = origins.composed(&prepared.tool, &prepared.sinks, &call.takes);
+    let composed = origins.composed_sink(&prepared.tool, &prepared.sinks, &call.takes);
     // A call that only reads is judged by what its arguments reveal to the server.
-    let is_new = call.effect && prepared.label.outside && !origins.offers(&prepared.tool);
+    let is_new = call.effect && prepared.label.outside && !origins.offers_tool(&prepared.tool);
     let made_up = composed.map(|sink| {
         format!("'{}' is neither in your own words nor taken as it is from what you asked for", sink.argument)
     });
@@ -162,7 +162,7 @@ fn judge_call(prepared: &Prepared, call: &CallTool, origins: &Origins) -> TaintV
     // A value of a result is one of many, and an injection may choose among them.
     if call.effect
         && call.risk >= Risk::High
-        && let Some(sink) = origins.foreign(&prepared.sinks, &[])
+        && let Some(sink) = origins.foreign_sink(&prepared.sinks, &[])
     {
         let why = format!(
             "It depends on external content, a wrong one does much harm, and '{}' is not in your own words.",
@@ -172,7 +172,7 @@ fn judge_call(prepared: &Prepared, call: &CallTool, origins: &Origins) -> TaintV
     }
     // Or it chooses by name, and then the name stands in its text.
     if call.effect
-        && let Some(sink) = origins.pointed_at(&prepared.sinks, &call.takes)
+        && let Some(sink) = origins.sink_pointed_at(&prepared.sinks, &call.takes)
     {
         let why = format!(
             "It depends on external content, and a text in it names '{}' elsewhere than where it belongs: somebody may have \
@@ -181,7 +181,7 @@ fn judge_call(prepared: &Prepared, call: &CallTool, origins: &Origins) -> TaintV
         );
         return TaintVerdict::Ask(why.into());
     }
-    if let Some((sink, word)) = origins.beside(&prepared.sinks, &call.takes, &call.named) {
+    if let Some((sink, word)) = origins.sink_beside(&prepared.sinks, &call.takes, &call.named) {
         let why = format!(
             "It depends on external content, and '{}' is of nothing that you have named, while '{word}', which you have, stands \
              beside it in the same list.",
@@ -191,7 +191,7 @@ fn judge_call(prepared: &Prepared, call: &CallTool, origins: &Origins) -> TaintV
     }
     if call.sends
         && prepared.label.private
-        && origins.stranger(&prepared.sinks, &call.whom, &prepared.label.readers).is_some()
+        && origins.unread_recipient(&prepared.sinks, &call.whom, &prepared.label.readers).is_some()
     {
         return PRIVATE;
     }
@@ -207,7 +207,7 @@ const MAX_ENDORSED_CHARS: usize = 300;
 
 /// Lists the values of an action that its owner may endorse, where the question is about values of unknown
 /// origin: argument and value. All of them, or none.
-pub fn endorsable(prepared: &Prepared, asking: &BTreeSet<String>) -> Vec<(String, String)> {
+pub fn endorsable_values(prepared: &Prepared, asking: &BTreeSet<String>) -> Vec<(String, String)> {
     let subscribes = matches!(&prepared.action, Action::Subscribe(subscribe) if subscribe.url().is_some());
     let leads = matches!(prepared.action, Action::CallTool(_) | Action::Fetch(_) | Action::Search(_));
     let fits = |sink: &Sink| {
@@ -223,9 +223,9 @@ pub fn endorsable(prepared: &Prepared, asking: &BTreeSet<String>) -> Vec<(String
 }
 
 /// Describes the consequence of a yes that endorses these values, in words that hide nothing.
-pub fn endorsement(values: &[(String, String)]) -> String {
+pub fn describe_endorsement(values: &[(String, String)]) -> String {
     let shown = |(argument, value): &(String, String)| {
-        format!("{} = {}", show::argument(argument), show::argument(value))
+        format!("{} = {}", show::quote_argument(argument), show::quote_argument(value))
     };
     let values: Vec<String> = values.iter().map(shown).collect();
     format!(
@@ -239,12 +239,12 @@ pub fn endorsement(values: &[(String, String)]) -> String {
 /// order, too. Tools are not fixed by it, or none could be used; and what only reads would ask all the time.
 fn judge_told(prepared: &Prepared, call: &CallTool, labels: Labels<'_>) -> TaintVerdict {
     if labels.strict {
-        let tells = call.effect || labels.origins.foreign(&prepared.sinks, &[]).is_some();
+        let tells = call.effect || labels.origins.foreign_sink(&prepared.sinks, &[]).is_some();
         return if tells { TOLD } else { TaintVerdict::Pass };
     }
     // An address can carry something out, wherever it is only read from.
     let leads_out = |sink: &Sink| sink.value.contains("://");
-    match labels.origins.composed(&prepared.tool, &prepared.sinks, &call.takes) {
+    match labels.origins.composed_sink(&prepared.tool, &prepared.sinks, &call.takes) {
         Some(sink) if call.effect || leads_out(sink) => {
             let why = format!(
                 "'{}' is not in your own words, and servers say things of their tools that the model reads.",

@@ -1,7 +1,8 @@
-//! The access level of a conversation: what its gates have passed is kept with it, and decides which tools it has.
+//! Access level of a conversation. It is stored with the conversation, rises as gates pass, and decides which
+//! tools are available.
 
 use writ_policy::access::{AccessState, Transition};
-use writ_policy::gate::Judged;
+use writ_policy::gate::Judgement;
 use writ_policy::prepared::Prepared;
 use writ_policy::principal::Principal;
 use writ_store::batch::Op;
@@ -17,19 +18,26 @@ use crate::session::{ACCESS, Session};
 const LEVEL: &str = "access level";
 
 impl Gates {
-    /// Gates have judged: what passed may raise the level. What ledger and store must be told.
-    pub(crate) fn verified(&self, session: &Session, at: Option<(TurnId, u64)>, judged: &Judged) -> Vec<Op> {
+    /// Raises the access level where the gates that just passed allow it. Returns the operations that record
+    /// the change in the ledger and the store.
+    pub(crate) fn verified(
+        &self,
+        session: &Session,
+        at: Option<(TurnId, u64)>,
+        judged: &Judgement,
+    ) -> Vec<Op> {
         let Some(access) = &self.config.access else { return Vec::new() };
         let mut state = session.state();
         let before = state.access.clone();
-        let transitions = access.passed(&mut state.access, judged.passed(), self.journal.valid_now());
+        let transitions =
+            access.raise_level(&mut state.access, judged.passed_gates(), self.journal.valid_now());
         let after = state.access.clone();
         drop(state);
         self.moved(session, at, (&before, &after), transitions)
     }
 
-    /// Why the level of a conversation does not have the tool of an action, if it does not; and what ledger and store
-    /// must be told of a level that is over.
+    /// Returns a refusal if the conversation's level does not include the action's tool, together with the
+    /// operations that record a level that has expired.
     pub(crate) fn beyond_level(
         &self,
         session: &Session,
@@ -42,25 +50,25 @@ impl Gates {
         };
         let mut state = session.state();
         let before = state.access.clone();
-        let transitions = access.settle(&mut state.access, self.journal.valid_now());
+        let transitions = access.expire_level(&mut state.access, self.journal.valid_now());
         let after = state.access.clone();
         let who = state.speaker.clone().unwrap_or(Principal::Owner);
         drop(state);
         let mut ops = self.moved(session, at, (&before, &after), transitions);
-        // What anybody else has said in the owner's turn is external, too.
+        // Anything that another person contributed to the owner's turn is external, too.
         let external = prepared.label.taint == Taint::External;
-        if access.allows(&after, &who, external, &prepared.tool) {
+        if access.allows_tool(&after, &who, external, &prepared.tool) {
             return (None, ops);
         }
-        let reason = format!("level '{}' does not have the tool '{}'", after.level(), prepared.tool);
+        let reason = format!("level '{}' does not have the tool '{}'", after.level_name(), prepared.tool);
         let (point, gate, verdict) = (GatePoint::Access, LEVEL.to_owned(), GateVerdict::Block);
         let said = (gate.clone(), verdict, reason.clone());
         ops.push(self.journal.entry(session.id, at, Fact::Gated { point, gate, verdict, reason }));
         (Some(said), ops)
     }
 
-    /// The tools that a model is offered: somebody else than the owner sees those of the level alone. Of a level whose
-    /// time is over nothing is offered; what judges the message writes down that it is.
+    /// Returns the tools that a model is offered: anyone but the owner gets only those of the current level.
+    /// An expired level offers nothing; its end is recorded when the message is judged.
     pub(crate) fn offered(&self, session: &Session, allow: AllowList) -> AllowList {
         let (Some(access), state) = (&self.config.access, session.state()) else { return allow };
         if state.speaker.as_ref().is_none_or(|who| *who == Principal::Owner) {
@@ -68,8 +76,8 @@ impl Gates {
         }
         let mut level = state.access.clone();
         drop(state);
-        let _fallen = access.settle(&mut level, self.journal.valid_now());
-        let tools = access.tools(&level).into_iter().map(str::to_owned);
+        let _fallen = access.expire_level(&mut level, self.journal.valid_now());
+        let tools = access.tools_at(&level).into_iter().map(str::to_owned);
         AllowList::Only(match allow {
             AllowList::All => tools.collect(),
             AllowList::Only(list) => tools.filter(|tool| list.contains(tool)).collect(),
@@ -98,7 +106,8 @@ impl Gates {
     }
 }
 
-/// Who has sent a message, by its record. Somebody whose name says nothing here is nobody in particular.
+/// Returns the sender of a message, read from its record. A name other than the owner's becomes a guest with
+/// that name as its case.
 pub(crate) fn speaker(record: &str) -> Principal {
     if record == Principal::Owner.to_string() {
         Principal::Owner

@@ -11,10 +11,10 @@ use writ_policy::permit::Permit;
 use writ_policy::plan;
 use writ_policy::prepared::Prepared;
 use writ_policy::redact::{self, Clean};
-use writ_policy::show::Shown;
+use writ_policy::show::ShownText;
 use writ_store::batch::{Batch, Op};
-use writ_tools::def::{Peeked, SearchTarget, ToolContext};
-use writ_tools::render::{Rendered, fields, render};
+use writ_tools::def::{PathState, SearchTarget, ToolContext};
+use writ_tools::render::{Rendered, render_result, result_fields};
 use writ_types::action::{Action, ActionKind};
 use writ_types::chat::{ToolCall, ToolOutcome, ToolResult};
 use writ_types::entry::{DenyReason, Fact, GatePoint, GateVerdict};
@@ -32,7 +32,7 @@ use crate::place::Place;
 use crate::quarantine::{self, PutIn, unfit};
 use crate::{asks, judging, trace};
 
-/// What a model is told that would write a mask over what was masked.
+/// Message to a model that tries to write a mask over the text that was masked.
 const MASK_WRITTEN: &str = "not written: the text holds a mask such as [masked:secret:NAME], which stands for \
     something that you were not shown. Writing it would destroy that. Change only other lines, or have a program \
     read the value where it is.";
@@ -58,7 +58,7 @@ impl Place {
             trace::tool_ended(
                 (&core.servers.registry(), &core.life.metrics),
                 &name,
-                core.journal.clock.now().since(began),
+                core.journal.clock.now().time_since(began),
                 acted.result.outcome,
             );
             Ok(acted)
@@ -118,8 +118,8 @@ impl Place {
         }
     }
 
-    /// A call with what its handles name put in, prepared; `Err`: what the model is told instead, which quotes nothing of
-    /// that.
+    /// Fills in the values that the call's handles name, and prepares the call. `Err` holds the text for the
+    /// model instead, which quotes none of those values.
     async fn filled(
         &self,
         first: &mut Vec<Op>,
@@ -157,10 +157,10 @@ impl Place {
         self.core.life.metrics.tool(&call.name);
         let Performed { prepared, mut outcome, mut ops, .. } =
             Box::pin(perform::perform(self, permit, cancel)).await?;
-        let rendered = render(&prepared, &mut outcome, &self.core.journal.redactor);
+        let rendered = render_result(&prepared, &mut outcome, &self.core.journal.redactor);
         let (heard, ends) = judging::told_after(self, (&prepared.tool, &rendered), began, cancel).await?;
-        ops.extend(self.leaked(&call.name, rendered.text.secrets()));
-        let fields = fields(&outcome, &self.core.journal.redactor);
+        ops.extend(self.leaked(&call.name, rendered.text.masked_secrets()));
+        let fields = result_fields(&outcome, &self.core.journal.redactor);
         let about = (&prepared, attempt, read);
         let told = quarantine::told(&self.core, &self.session, about, &outcome, (rendered, &fields))?;
         ops.push(self.core.journal.entry(self.session.id, self.at(), told.fact));
@@ -176,7 +176,7 @@ impl Place {
     /// Opens an ask for a call, and says so.
     async fn ask(&self, call: &ToolCall, ask: Ask, label: Label) -> Result<Acted, EngineError> {
         let (intent, hash, kind) = (ask.prepared.intent.clone(), ask.hash, ask.prepared.action.kind());
-        let plan = (kind == ActionKind::Plan).then(|| Shown::new(&ask.prepared, "").ok()).flatten();
+        let plan = (kind == ActionKind::Plan).then(|| ShownText::new(&ask.prepared, "").ok()).flatten();
         let opened = asks::open_ask(&self.core, &self.session, ask, "").await?;
         let text = match &opened {
             Ok(ask) => format!(
@@ -198,7 +198,7 @@ impl Place {
         let facts = refused.into_iter().chain(planned.filter(|_| opened.is_ok()));
         let ops: Vec<Op> =
             facts.map(|fact| self.core.journal.entry(self.session.id, self.at(), fact)).collect();
-        let rendered = Rendered { text: self.core.journal.redactor.clean(text), label, outcome };
+        let rendered = Rendered { text: self.core.journal.redactor.clean_text(text), label, outcome };
         let mut acted = self.result(call, rendered, &intent, ops);
         acted.ask = opened.ok();
         Ok(acted)
@@ -212,9 +212,9 @@ impl Place {
     ) -> Result<Result<Prepared, Rendered>, EngineError> {
         let tools = self.core.servers.registry();
         let toolset = tools.toolset_of(&self.profile.roles, &self.profile.allow_list(&tools));
-        let needs = match toolset.needs(call) {
+        let needs = match toolset.needed_file(call) {
             Ok(needs) => needs,
-            Err(error) => return Ok(Err(toolset.refusal(&error, label, &self.core.journal.redactor))),
+            Err(error) => return Ok(Err(toolset.render_refusal(&error, label, &self.core.journal.redactor))),
         };
         let peeked = match needs {
             None => None,
@@ -240,36 +240,38 @@ impl Place {
                 max_results: search.max_results(),
             }),
         };
-        Ok(match toolset.prepare(call, peeked.as_ref(), &context) {
+        Ok(match toolset.prepare_call(call, peeked.as_ref(), &context) {
             Ok(mut prepared) => {
                 // A memory belongs to everybody only if the owner's own words made it.
                 if let Action::Remember(remember) = &mut prepared.action {
                     remember.taint = label.taint;
-                    // What this conversation has heard may stand in it, whatever the message at hand rests on.
+                    // Secrets that this conversation has read may be in the text, even if the current message
+                    // does not rest on them.
                     remember.secret = label.secret || self.session.state().secret;
-                    self.core.journal.redactor.scrub(&mut remember.text);
+                    self.core.journal.redactor.scrub_text(&mut remember.text);
                 }
                 if let Action::Plan(proposed) = &mut prepared.action {
-                    plan::mark(proposed, label, self.origins.as_deref());
+                    plan::mark_external(proposed, label, self.origins.as_deref());
                 }
                 if matches!(prepared.action, Action::WriteFile(_))
                     && redact::has_mask(&call.arguments.to_string())
                 {
-                    let (text, label) = (Clean::fixed(MASK_WRITTEN), label.clone());
+                    let (text, label) = (Clean::fixed_text(MASK_WRITTEN), label.clone());
                     return Ok(Err(Rendered { text, label, outcome: ToolOutcome::Failed }));
                 }
                 Ok(prepared)
             }
-            Err(error) => Err(toolset.refusal(&error, label, &self.core.journal.redactor)),
+            Err(error) => Err(toolset.render_refusal(&error, label, &self.core.journal.redactor)),
         })
     }
 
-    async fn peek(&self, path: &str) -> Result<Peeked, EngineError> {
+    async fn peek(&self, path: &str) -> Result<PathState, EngineError> {
         let workspace = self.core.workspace(&self.session).await?;
         perform::peek(&workspace, path).await
     }
 
-    /// What ledger and watchers are told where a program or file has said secrets of this home.
+    /// Returns the ledger entry and the status frame for secrets of this home that a program or file has put
+    /// out.
     pub(crate) fn leaked(&self, tool: &str, secrets: &BTreeSet<String>) -> Vec<Op> {
         if secrets.is_empty() {
             return Vec::new();
@@ -287,10 +289,10 @@ impl Place {
         ]
     }
 
-    /// What the ledger is told of a call that could not become an action: among them are hosts and paths that lead elsewhere
-    /// than they seem to.
+    /// Returns the ledger entry for a call that could not become an action. Such calls include hosts and
+    /// paths that lead elsewhere than they seem to.
     pub(crate) fn malformed(&self, tool: &str, refused: &Rendered) -> Op {
-        let kinds = self.core.servers.registry().get(tool).map(|tool| tool.actions).unwrap_or_default();
+        let kinds = self.core.servers.registry().find_tool(tool).map(|tool| tool.actions).unwrap_or_default();
         let text: String = refused.text.chars().take(MAX_SUMMARY).collect();
         let fact = Fact::Denied {
             prepared: None,
@@ -304,7 +306,7 @@ impl Place {
     }
 
     fn denied(&self, call: &ToolCall, denial: &Denial, (label, put_in): (Label, &PutIn)) -> Acted {
-        let text = self.core.journal.redactor.clean(denial.outside());
+        let text = self.core.journal.redactor.clean_text(denial.outside_text());
         let text = if put_in.is_empty() { text } else { unfit(true) };
         let rendered = Rendered { text, label, outcome: ToolOutcome::Denied };
         let mut acted = self.result(call, rendered, &denial.text, Vec::new());
@@ -316,13 +318,18 @@ impl Place {
         acted
     }
 
-    /// What follows a refusal, where a gate has refused.
+    /// Returns the escalation that is configured to follow a gate's refusal; `None` for other refusals.
     fn followed(&self, denial: &Denial) -> Option<&Escalation> {
-        if denial.reason == DenyReason::Gate { self.core.gates.set.after(&denial.rule) } else { None }
+        if denial.reason == DenyReason::Gate {
+            self.core.gates.set.escalation_after(&denial.rule)
+        } else {
+            None
+        }
     }
 
     fn simulated(&self, call: &ToolCall, prepared: &Prepared, label: Label) -> Acted {
-        let text = Clean::fixed("Not performed: this session only simulates. Go on as if it had been done.");
+        let text =
+            Clean::fixed_text("Not performed: this session only simulates. Go on as if it had been done.");
         let rendered = Rendered { text, label, outcome: ToolOutcome::Simulated };
         let fact = outcome_entry(self.core.journal.ids.attempt(self.core.journal.clock.now()), &rendered);
         let ops = vec![self.core.journal.entry(self.session.id, self.at(), fact)];
@@ -353,7 +360,7 @@ impl Place {
     }
 }
 
-/// Whether performing an action may change the work folder.
+/// Returns true if performing the action may change the work folder.
 const fn touches(action: &Action) -> bool {
     if let Action::Fetch(fetch) = action {
         return fetch.save_to.is_some();
@@ -361,7 +368,7 @@ const fn touches(action: &Action) -> bool {
     matches!(action, Action::Exec(_) | Action::WriteFile(_))
 }
 
-/// Whether performing an action does nothing but read the store, or hand in operations for it.
+/// Returns true if performing the action only reads the store, or hands in operations for it.
 const fn is_inside(action: &Action) -> bool {
     matches!(action, Action::Remember(_) | Action::Recall(_))
 }

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use writ_policy::approval::{
-    self, ApprovalClaims, ApprovalError, ApprovalToken, Approver, Signed, TaskTerms,
+    self, ApprovalClaims, ApprovalError, ApprovalToken, Approver, SignedAnswer, TaskTerms,
 };
-use writ_policy::pattern::standing::Limits;
+use writ_policy::pattern::standing::StandingLimits;
 use writ_policy::principal::Authenticated;
 use writ_store::approvals::{Ask as AskRow, AskState};
 use writ_store::batch::{Batch, NewApproval, Op};
@@ -40,7 +40,7 @@ pub(crate) async fn answer(
     answer: Answer,
 ) -> Result<Answered, EngineError> {
     let Answer { decision, scope, signed, shown, reason } = answer;
-    let reason = core.journal.redactor.mask(&reason).into_owned();
+    let reason = core.journal.redactor.mask_text(&reason).into_owned();
     let unknown = || EngineError::NoAsk(id.clone());
     let ask = core.journal.store.ask(&id)?.ok_or_else(unknown)?;
     let refused = |core: Arc<Services>, ask: AskRow, error: EngineError| async move {
@@ -57,7 +57,7 @@ pub(crate) async fn answer(
     {
         return refused(Arc::clone(core), ask, EngineError::SessionClosed(session)).await;
     }
-    // A no is one to whatever is asked.
+    // A denial needs no check of the text shown: it counts for any content.
     if decision == Decision::Approve && shown.is_some_and(|shown| shown != ask.card.shown_hash) {
         return refused(Arc::clone(core), ask, EngineError::AskChanged(id)).await;
     }
@@ -83,7 +83,7 @@ pub(crate) async fn answer(
         Err(EngineError::Store(StoreError::Conflict(Conflict::Counter(_)))) => {
             return refused(Arc::clone(core), ask, ApprovalError::Copied.into()).await;
         }
-        // Somebody else's answer was written in between, or its time has run out.
+        // Another answer was written in between, or the ask has expired.
         Err(EngineError::Store(StoreError::Conflict(Conflict::AskNotOpen(_)))) => {
             let state = "was answered or has ended meanwhile".to_owned();
             return refused(Arc::clone(core), ask, EngineError::AskClosed { ask: id, state }).await;
@@ -104,12 +104,16 @@ pub(crate) async fn answer(
     }
 }
 
-/// The approval that somebody's signature makes. A passkey's is the answer to a challenge of this engine:
-/// claims that come along with one were made by nobody knows whom.
-pub(crate) fn token_of(core: &Services, ask: &AskId, signed: Signed) -> Result<ApprovalToken, ApprovalError> {
+/// Returns the approval that a signature makes. A passkey must answer a challenge of this engine: claims sent
+/// along with one are refused, because their author is unknown.
+pub(crate) fn token_of(
+    core: &Services,
+    ask: &AskId,
+    signed: SignedAnswer,
+) -> Result<ApprovalToken, ApprovalError> {
     match signed {
-        Signed::Passkey(signed) => core.passkeys.answered(ask, *signed),
-        Signed::Token(token) => match (&token.claims.approver, &token.passkey) {
+        SignedAnswer::Passkey(signed) => core.passkeys.answered(ask, *signed),
+        SignedAnswer::Token(token) => match (&token.claims.approver, &token.passkey) {
             (Approver::Key { .. } | Approver::Session { .. }, None) => Ok(*token),
             (Approver::Passkey { .. }, _) | (_, Some(_)) => Err(ApprovalError::Challenge),
         },
@@ -134,7 +138,7 @@ pub(crate) fn session_token(
     scope: ApprovalScope,
 ) -> Result<ApprovalToken, EngineError> {
     let now = core.journal.valid_now();
-    let (task, expires_at) = TaskTerms::signed(&ask.card, scope, &Limits::default(), now)?;
+    let (task, expires_at) = TaskTerms::terms_to_sign(&ask.card, scope, &StandingLimits::default(), now)?;
     let claims = ApprovalClaims {
         installation: core.config.installation,
         epoch: core.config.epoch,
@@ -150,7 +154,7 @@ pub(crate) fn session_token(
         values: scope == ApprovalScope::Values,
         host: ask.card.host.clone().filter(|_| scope == ApprovalScope::Host),
     };
-    Ok(ApprovalToken::sign(claims, &core.keys.held.harness)?)
+    Ok(ApprovalToken::sign_claims(claims, &core.keys.held.harness)?)
 }
 
 pub(crate) async fn write_answer(
@@ -162,13 +166,13 @@ pub(crate) async fn write_answer(
 ) -> Result<(), EngineError> {
     let (now, claims) = (core.journal.clock.now(), &token.claims);
     let mut counted = None;
-    let by = match (&claims.approver, approval.passkey()) {
+    let by = match (&claims.approver, approval.passkey_use()) {
         (Approver::Key { public }, _) => format!("key {public}"),
         (Approver::Session { principal }, _) => principal.clone(),
         (Approver::Passkey { .. }, used) => {
             let used = used.ok_or(ApprovalError::UnknownApprover)?;
             let key = core.keys.passkey_row(&used.credential)?.ok_or(ApprovalError::UnknownApprover)?;
-            // The use of one that was kept with other yeses was counted then.
+            // A passkey approval that was stored with other approvals had its use counted at that time.
             let count = Op::CountPasskey { key: key.id, sign_count: used.sign_count };
             counted = (!is_counted).then_some(count);
             format!("passkey {} '{}'", key.id, key.label)
@@ -181,7 +185,7 @@ pub(crate) async fn write_answer(
     let fact = Fact::Answered {
         ask: claims.ask.clone(),
         decision: claims.decision,
-        scope: claims.scope(),
+        scope: claims.answer_scope(),
         covers: task::covers(&ask.card, claims),
         by: by.clone(),
         reason: reason.clone(),
@@ -219,11 +223,12 @@ pub(crate) async fn write_answer(
     Ok(())
 }
 
-/// Hands an answer to the turn whose gate asks; says whether one does. One that does not fit leaves the question open.
+/// Hands an answer to the turn that waits at a gate; returns false if no turn waits for it. An answer that
+/// does not fit leaves the question open.
 ///
 /// # Errors
 ///
-/// If what was filled in does not fit.
+/// If the values filled in do not fit the form.
 pub(crate) fn answer_gate(
     core: &Services,
     ask: &AskId,
@@ -248,5 +253,5 @@ pub(crate) fn answer_gate(
     Ok(waiting.is_some_and(|waiting| waiting.answer.send(answer).is_ok()))
 }
 
-/// The longest reason that is kept of an answer to a gate, in characters.
+/// The longest reason that is stored with an answer to a gate, in characters.
 pub(crate) const MAX_REASON_CHARS: usize = 1_000;

@@ -9,7 +9,7 @@ use writ_types::id::AskId;
 use crate::error::EngineError;
 use crate::journal::Journal;
 
-/// What runs on approvals: attempts, and servers that were started by one.
+/// Registry of the work that runs on approvals: attempts, and servers that an attempt started.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Acting(Arc<Mutex<Running>>);
 
@@ -44,7 +44,7 @@ impl Acting {
         Begun { acting: self.clone(), number, stop }
     }
 
-    /// Whether anything runs on an approval.
+    /// Returns true if an attempt or a server runs on this approval.
     pub(crate) fn is_on(&self, ask: &AskId) -> bool {
         self.running().by_number.values().any(|(on, _)| on == ask)
     }
@@ -58,7 +58,7 @@ impl Acting {
 }
 
 impl Begun {
-    /// What stops it.
+    /// Returns the token that stops this work.
     pub(crate) const fn stop(&self) -> &CancellationToken {
         &self.stop
     }
@@ -89,7 +89,6 @@ impl Approved {
         self.performing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether an approved ask is being performed.
     pub(crate) fn is_performing(&self, ask: &AskId) -> bool {
         self.performing().contains(ask)
     }

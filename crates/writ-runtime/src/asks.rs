@@ -6,8 +6,8 @@ pub(crate) mod task;
 pub(crate) mod tell;
 
 use writ_policy::door::Ask;
-use writ_policy::show::Shown;
-use writ_policy::taint::endorsable;
+use writ_policy::show::ShownText;
+use writ_policy::taint::endorsable_values;
 use writ_store::approvals::{Ask as AskRow, AskState};
 use writ_store::batch::{Batch, NewAsk, Op};
 use writ_types::entry::{DenyReason, Entry, Fact};
@@ -19,8 +19,8 @@ use crate::services::Services;
 use crate::session::{APPLY, Session, is_over};
 use crate::way_back::UNDO_WINDOW;
 
-/// Opens an ask, or finds the one that is open for the same content. `detail` is shown with the action.
-/// What cannot be shown completely, or whose session is closed, cannot be asked: the inner error, in words.
+/// Opens an ask, or finds the one that is open for the same content. `detail` is shown with the action. The
+/// inner error explains in words that the action cannot be shown completely, or that its session is closed.
 ///
 /// # Errors
 ///
@@ -31,7 +31,7 @@ pub(crate) async fn open_ask(
     ask: Ask,
     detail: &str,
 ) -> Result<Result<AskId, String>, EngineError> {
-    let shown = match Shown::new(&ask.prepared, detail) {
+    let shown = match ShownText::new(&ask.prepared, detail) {
         Ok(shown) => shown,
         Err(unshowable) => return Ok(Err(unshowable.to_string())),
     };
@@ -39,10 +39,10 @@ pub(crate) async fn open_ask(
         return Ok(Err(EngineError::SessionClosed(session.id).to_string()));
     }
     let now = core.journal.valid_now();
-    let expires_at = now.plus(core.config.approval_ttl);
+    let expires_at = now.plus_duration(core.config.approval_ttl);
     let id = core.journal.ids.ask();
     let (task, standing) = (task::offer(&ask), task::standing_offer(&ask));
-    let values = if ask.approvers > 1 { Vec::new() } else { endorsable(&ask.prepared, &ask.rules) };
+    let values = if ask.approvers > 1 { Vec::new() } else { endorsable_values(&ask.prepared, &ask.rules) };
     let host = core.reach.trustable(session, &ask)?;
     let card = Card {
         ask_id: id.clone(),

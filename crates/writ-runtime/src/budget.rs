@@ -7,9 +7,9 @@ use writ_types::unit::MicroUsd;
 use crate::error::EngineError;
 use crate::services::Services;
 use crate::session::Session;
-/// What was spent or set aside so far, what is about to be written included, for the door to decide on. Limits of
-/// session and day are compared once more when the next call's share is set aside, so turns that are decided at the
-/// same moment share them.
+/// Returns the amounts that were spent or set aside so far, those about to be written included, for the door
+/// to decide on. Limits of session and day are compared once more when the next call's share is set aside, so
+/// turns that are decided at the same moment share them.
 pub(crate) fn read_spent(
     core: &Services,
     session: &Session,
@@ -22,9 +22,9 @@ pub(crate) fn read_spent(
     let (day, day_reserved) = (standing.day, standing.reserved);
     let base = session.state().budget_base;
     Ok(Spent {
-        session_tokens: own.usage.total().saturating_add(own_reserved.tokens).saturating_sub(base),
+        session_tokens: own.usage.total_tokens().saturating_add(own_reserved.tokens).saturating_sub(base),
         session_base: base,
-        day_tokens: day.usage.total().saturating_add(day_reserved.tokens),
+        day_tokens: day.usage.total_tokens().saturating_add(day_reserved.tokens),
         turn_cost,
         session_cost: own.cost.saturating_add(own_reserved.cost),
         day_cost: day.cost.saturating_add(day_reserved.cost),

@@ -15,7 +15,7 @@ use writ_store::approvals::AskState;
 use writ_store::batch::Batch;
 use writ_store::ledger::row::LedgerQuery;
 use writ_tools::outcome::{ExecEnd, PerformedOutcome};
-use writ_tools::render::render;
+use writ_tools::render::render_result;
 use writ_types::action::{Action, Exec, ExecProfile};
 use writ_types::api::project::{
     ApplyOutcome, ExcludedFile, ProjectDiff, SandboxOutcome, SandboxRun, SessionOrProject,
@@ -65,19 +65,20 @@ mod sessions;
 const MAX_LISTED: usize = 500;
 /// The most bytes of rows that one answer lists: half of what a frame takes.
 const MAX_LISTED_BYTES: usize = writ_types::frame::MAX_FRAME_BYTES / 2;
-/// How long `sandbox.exec` may run, in milliseconds.
+/// The longest time that `sandbox.exec` may run, in milliseconds.
 const EXEC_TIMEOUT_MS: u64 = 30 * 60 * 1000;
 
-/// Where a call comes from.
+/// Origin of a call, which limits what it may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Caller {
     /// A process of the home's owner on this machine.
     Terminal,
-    /// A page or a program that has shown a secret: whoever has stolen that must not change who may approve.
+    /// A page or a program that has presented a secret. The secret may be stolen, so such a caller must not
+    /// change who may approve.
     Elsewhere,
 }
 
-/// Who calls, from where.
+/// The identity and origin of a caller.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Calling<'a> {
     pub(crate) who: &'a Authenticated<()>,
@@ -91,7 +92,7 @@ pub(crate) struct Calling<'a> {
 /// # Errors
 ///
 /// If there is no such method, it may not be called from there, its parameters are wrong, or it cannot be done.
-pub(crate) async fn call(
+pub(crate) async fn call_method(
     core: &Arc<Services>,
     calling: Calling<'_>,
     method: &str,
@@ -106,112 +107,134 @@ pub(crate) async fn call(
         }
         (Caller::Elsewhere, CallAccess::Read | CallAccess::Change(_)) | (Caller::Terminal, _) => {}
     }
-    dispatch(core, calling, MethodCall::read(method, params)?).await
+    dispatch_call(core, calling, MethodCall::read(method, params)?).await
 }
 
 /// Performs a call.
 // tidy: table
-async fn dispatch(
+async fn dispatch_call(
     core: &Arc<Services>,
     Calling { who, session, .. }: Calling<'_>,
     call: MethodCall,
 ) -> Result<Value, EngineError> {
     match call {
-        MethodCall::Ping(NoParams {}) => answer::<methods::Ping>(Ok(Acknowledgement {})),
-        MethodCall::Status(NoParams {}) => answer::<methods::Status>(status(core)),
-        MethodCall::SessionsList(NoParams {}) => answer::<methods::SessionsList>(sessions::list(core)),
-        MethodCall::SessionsShow(name) => answer::<methods::SessionsShow>(sessions::show(core, name)),
-        MethodCall::SessionsClose(name) => {
-            answer::<methods::SessionsClose>(sessions::close(core, name).await)
+        MethodCall::Ping(NoParams {}) => as_json::<methods::Ping>(Ok(Acknowledgement {})),
+        MethodCall::Status(NoParams {}) => as_json::<methods::Status>(engine_status(core)),
+        MethodCall::SessionsList(NoParams {}) => {
+            as_json::<methods::SessionsList>(sessions::list_sessions(core))
         }
-        MethodCall::Diff(which) => answer::<methods::Diff>(diff(core, session, &which).await),
-        MethodCall::Apply(which) => answer::<methods::Apply>(apply(core, session, &which).await),
-        MethodCall::UndoList(NoParams {}) => answer::<methods::UndoList>(approvals::undos(core)),
-        MethodCall::UndoLast(which) => answer::<methods::UndoLast>(approvals::last(core, session, &which)),
-        MethodCall::Undo(name) => answer::<methods::Undo>(approvals::undo(core, who, name).await),
-        MethodCall::SandboxExec(command) => answer::<methods::SandboxExec>(sandbox_exec(core, command).await),
-        MethodCall::ApprovalsList(filter) => answer::<methods::ApprovalsList>(approvals::list(core, filter)),
-        MethodCall::ApprovalsShow(name) => answer::<methods::ApprovalsShow>(approvals::show(core, name)),
+        MethodCall::SessionsShow(name) => {
+            as_json::<methods::SessionsShow>(sessions::show_session(core, name))
+        }
+        MethodCall::SessionsClose(name) => {
+            as_json::<methods::SessionsClose>(sessions::close_session(core, name).await)
+        }
+        MethodCall::Diff(which) => as_json::<methods::Diff>(show_diff(core, session, &which).await),
+        MethodCall::Apply(which) => as_json::<methods::Apply>(apply_changes(core, session, &which).await),
+        MethodCall::UndoList(NoParams {}) => as_json::<methods::UndoList>(approvals::list_undos(core)),
+        MethodCall::UndoLast(which) => {
+            as_json::<methods::UndoLast>(approvals::latest_undo(core, session, &which))
+        }
+        MethodCall::Undo(name) => as_json::<methods::Undo>(approvals::undo_attempt(core, who, name).await),
+        MethodCall::SandboxExec(command) => {
+            as_json::<methods::SandboxExec>(sandbox_exec(core, command).await)
+        }
+        MethodCall::ApprovalsList(filter) => {
+            as_json::<methods::ApprovalsList>(approvals::list_asks(core, filter))
+        }
+        MethodCall::ApprovalsShow(name) => as_json::<methods::ApprovalsShow>(approvals::show_ask(core, name)),
         MethodCall::ApprovalsReview(NoParams {}) => {
-            answer::<methods::ApprovalsReview>(approvals::review(core))
+            as_json::<methods::ApprovalsReview>(approvals::review_asks(core))
         }
         MethodCall::ApprovalsRestsOn(name) => {
-            answer::<methods::ApprovalsRestsOn>(ledger::ask_rests_on(core, name.ask))
+            as_json::<methods::ApprovalsRestsOn>(ledger::ask_rests_on(core, name.ask))
         }
         MethodCall::ApprovalsInForce(NoParams {}) => {
-            answer::<methods::ApprovalsInForce>(in_force::approvals_in_force(core).and_then(typed))
+            as_json::<methods::ApprovalsInForce>(in_force::approvals_in_force(core).and_then(from_json))
         }
         MethodCall::ApprovalsHosts(NoParams {}) => {
-            answer::<methods::ApprovalsHosts>(core.reach.hosts().and_then(typed))
+            as_json::<methods::ApprovalsHosts>(core.reach.hosts().and_then(from_json))
         }
         MethodCall::ApprovalsRevoke(name) => {
             let revoked = in_force::revoke_approval(core, who, &name.ask).await;
-            answer::<methods::ApprovalsRevoke>(revoked.and_then(typed))
+            as_json::<methods::ApprovalsRevoke>(revoked.and_then(from_json))
         }
-        MethodCall::GatesShow(name) => answer::<methods::GatesShow>(Ok(gates::show(core, &name))),
-        MethodCall::GatesAnswer(decision) => answer::<methods::GatesAnswer>(gates::answer(core, decision)),
-        MethodCall::GatesJudge(case) => answer::<methods::GatesJudge>(gates::judge(core, case).await),
+        MethodCall::GatesShow(name) => as_json::<methods::GatesShow>(Ok(gates::show_gate(core, &name))),
+        MethodCall::GatesAnswer(decision) => {
+            as_json::<methods::GatesAnswer>(gates::answer_gate(core, decision))
+        }
+        MethodCall::GatesJudge(case) => as_json::<methods::GatesJudge>(gates::judge_case(core, case).await),
         MethodCall::ApproversList(NoParams {}) => {
-            answer::<methods::ApproversList>(core.passkeys.list_passkeys().and_then(typed))
+            as_json::<methods::ApproversList>(core.passkeys.list_passkeys().and_then(from_json))
         }
         MethodCall::ApproversPermit(request) => {
             let permitted = core.passkeys.permit_enrolment(&request.grant);
-            answer::<methods::ApproversPermit>(permitted.and_then(typed))
+            as_json::<methods::ApproversPermit>(permitted.and_then(from_json))
         }
         MethodCall::ApproversRemove(name) => {
             let removed = core.passkeys.remove_approver(name.key).await;
-            answer::<methods::ApproversRemove>(removed.and_then(typed))
+            as_json::<methods::ApproversRemove>(removed.and_then(from_json))
         }
-        MethodCall::LedgerList(filter) => answer::<methods::LedgerList>(ledger::list(core, filter)),
-        MethodCall::LedgerProof(name) => answer::<methods::LedgerProof>(ledger::proof(core, name)),
-        MethodCall::LedgerRestsOn(name) => answer::<methods::LedgerRestsOn>(ledger::rests_on(core, name)),
+        MethodCall::LedgerList(filter) => as_json::<methods::LedgerList>(ledger::list_entries(core, filter)),
+        MethodCall::LedgerProof(name) => as_json::<methods::LedgerProof>(ledger::prove_entry(core, name)),
+        MethodCall::LedgerRestsOn(name) => as_json::<methods::LedgerRestsOn>(ledger::rests_on(core, name)),
         MethodCall::LedgerErase(request) => {
-            answer::<methods::LedgerErase>(ledger::erase(core, request).await)
+            as_json::<methods::LedgerErase>(ledger::erase_payloads(core, request).await)
         }
-        MethodCall::KeysList(NoParams {}) => answer::<methods::KeysList>(keys::list(core)),
+        MethodCall::KeysList(NoParams {}) => as_json::<methods::KeysList>(keys::list_keys(core)),
         MethodCall::KeysRevoke(request) => {
-            answer::<methods::KeysRevoke>(keys::revoke(core, who, request).await)
+            as_json::<methods::KeysRevoke>(keys::revoke_key(core, who, request).await)
         }
-        MethodCall::KeysIssued(request) => answer::<methods::KeysIssued>(issued::issued(core, request).await),
-        MethodCall::KeysMint(request) => answer::<methods::KeysMint>(issued::mint(core, request).await),
-        MethodCall::KeysNarrow(request) => answer::<methods::KeysNarrow>(issued::narrow(core, request).await),
-        MethodCall::KeysRenew(pair) => answer::<methods::KeysRenew>(issued::renew(core, pair).await),
+        MethodCall::KeysIssued(request) => {
+            as_json::<methods::KeysIssued>(issued::note_base_key(core, request).await)
+        }
+        MethodCall::KeysMint(request) => as_json::<methods::KeysMint>(issued::mint_key(core, request).await),
+        MethodCall::KeysNarrow(request) => {
+            as_json::<methods::KeysNarrow>(issued::narrow_key(core, request).await)
+        }
+        MethodCall::KeysRenew(pair) => as_json::<methods::KeysRenew>(issued::renew_key(core, pair).await),
         MethodCall::OrdersIssue(request) => {
-            answer::<methods::OrdersIssue>(orders::issue(core, request).await)
+            as_json::<methods::OrdersIssue>(orders::store_order(core, request).await)
         }
-        MethodCall::OrdersOpen(name) => answer::<methods::OrdersOpen>(orders::open(core, name).await),
-        MethodCall::OrdersList(NoParams {}) => answer::<methods::OrdersList>(orders::list(core)),
-        MethodCall::MemorySearch(query) => answer::<methods::MemorySearch>(memory::search(core, &query)),
-        MethodCall::MemoryAdd(fact) => answer::<methods::MemoryAdd>(memory::add(core, fact).await),
-        MethodCall::MemoryForget(name) => answer::<methods::MemoryForget>(memory::forget(core, name).await),
-        MethodCall::ModelsList(NoParams {}) => answer::<methods::ModelsList>(models::list(core)),
-        MethodCall::ModelsTest(name) => answer::<methods::ModelsTest>(models::test(core, name).await),
-        MethodCall::McpProbe(request) => answer::<methods::McpProbe>(mcp::probe(core, request).await),
-        MethodCall::McpReload(request) => answer::<methods::McpReload>(mcp::reload(core, &request).await),
+        MethodCall::OrdersOpen(name) => as_json::<methods::OrdersOpen>(orders::open_order(core, name).await),
+        MethodCall::OrdersList(NoParams {}) => as_json::<methods::OrdersList>(orders::list_orders(core)),
+        MethodCall::MemorySearch(query) => {
+            as_json::<methods::MemorySearch>(memory::search_memories(core, &query))
+        }
+        MethodCall::MemoryAdd(fact) => as_json::<methods::MemoryAdd>(memory::add_memory(core, fact).await),
+        MethodCall::MemoryForget(name) => {
+            as_json::<methods::MemoryForget>(memory::forget_memory(core, name).await)
+        }
+        MethodCall::ModelsList(NoParams {}) => as_json::<methods::ModelsList>(models::list_models(core)),
+        MethodCall::ModelsTest(name) => as_json::<methods::ModelsTest>(models::test_model(core, name).await),
+        MethodCall::McpProbe(request) => as_json::<methods::McpProbe>(mcp::probe_server(core, request).await),
+        MethodCall::McpReload(request) => {
+            as_json::<methods::McpReload>(mcp::reload_servers(core, &request).await)
+        }
         MethodCall::SecretsChanged(NoParams {}) => {
             let learned = secrets::learn_secrets(core).await;
-            answer::<methods::SecretsChanged>(learned.map(|()| Acknowledgement {}))
+            as_json::<methods::SecretsChanged>(learned.map(|()| Acknowledgement {}))
         }
     }
 }
 
 /// Writes the answer of a method as JSON.
-fn answer<M: EngineMethod>(answer: Result<M::Answer, EngineError>) -> Result<Value, EngineError> {
-    value(&answer?)
+fn as_json<M: EngineMethod>(answer: Result<M::Answer, EngineError>) -> Result<Value, EngineError> {
+    to_json(&answer?)
 }
 
-fn value<T: Serialize>(result: &T) -> Result<Value, EngineError> {
+fn to_json<T: Serialize>(result: &T) -> Result<Value, EngineError> {
     serde_json::to_value(result)
         .map_err(|error| EngineError::Params { method: "result".to_owned(), why: error.to_string() })
 }
 
 /// Reads an answer that was made as JSON.
-fn typed<T: DeserializeOwned>(value: Value) -> Result<T, EngineError> {
+fn from_json<T: DeserializeOwned>(value: Value) -> Result<T, EngineError> {
     serde_json::from_value(value)
         .map_err(|error| EngineError::Params { method: "result".to_owned(), why: error.to_string() })
 }
 
-fn status(core: &Services) -> Result<EngineStatus, EngineError> {
+fn engine_status(core: &Services) -> Result<EngineStatus, EngineError> {
     let now = core.journal.clock.now();
     let day = core.journal.store.day_usage(core.journal.budget_day(now))?;
     let queue = core.journal.store.queue_depth()?;
@@ -232,15 +255,20 @@ fn status(core: &Services) -> Result<EngineStatus, EngineError> {
         agent: core.config.agent.clone(),
         posture: core.config.posture.clone(),
         started_at: core.life.started_at.to_string(),
-        clock_behind_secs: core.journal.valid_now().since(now).as_secs(),
+        clock_behind_secs: core.journal.valid_now().time_since(now).as_secs(),
         model: core.outside.models.is_some(),
-        model_found: core.outside.models.as_ref().and_then(writ_models::Models::found).map(str::to_owned),
+        model_found: core
+            .outside
+            .models
+            .as_ref()
+            .and_then(writ_models::Models::detected_model)
+            .map(str::to_owned),
         policy: core.rules.in_force.digest(),
         running,
         turns_finished: core.life.turns_finished.load(Ordering::Relaxed),
         queue: QueueCounts { ready: queue.ready, leased: queue.leased, dead: queue.dead },
         open_asks: core.journal.store.asks(Some(AskState::Open), MAX_LISTED)?.len(),
-        sandboxes_ready: core.outside.sandbox.ready(),
+        sandboxes_ready: core.outside.sandbox.ready_count(),
         servers_running: core.servers.running(),
         open_intents: open_intents
             .iter()
@@ -249,9 +277,9 @@ fn status(core: &Services) -> Result<EngineStatus, EngineError> {
         ledger: core.journal.store.ledger_size()?,
         session: latest_session(core)?,
         today: DaySpending {
-            tokens: day.usage.total(),
+            tokens: day.usage.total_tokens(),
             limit,
-            paused: day.usage.total() >= limit,
+            paused: day.usage.total_tokens() >= limit,
             cost_micro_usd: all_priced(core, now)?.then_some(day.cost),
         },
     })
@@ -303,7 +331,7 @@ fn find_session(
     core.sessions.get(found.ok_or(EngineError::NoWork)?.id)
 }
 
-async fn diff(
+async fn show_diff(
     core: &Services,
     joined: Option<SessionId>,
     which: &SessionOrProject,
@@ -320,10 +348,10 @@ async fn diff(
 }
 
 fn excluded_file(left_out: LeftOut) -> Result<ExcludedFile, EngineError> {
-    Ok(ExcludedFile { shown: left_out.shown, reason: typed(value(&left_out.reason)?)? })
+    Ok(ExcludedFile { shown: left_out.shown, reason: from_json(to_json(&left_out.reason)?)? })
 }
 
-async fn apply(
+async fn apply_changes(
     core: &Arc<Services>,
     joined: Option<SessionId>,
     which: &SessionOrProject,
@@ -392,7 +420,7 @@ async fn sandbox_exec(core: &Arc<Services>, wanted: SandboxRun) -> Result<Sandbo
     };
     let attempt = permit.attempt();
     let Performed { prepared, mut outcome, mut ops, .. } = perform::perform(&place, *permit, &over).await?;
-    let rendered = render(&prepared, &mut outcome, &core.journal.redactor);
+    let rendered = render_result(&prepared, &mut outcome, &core.journal.redactor);
     ops.push(core.journal.entry(place.session.id, None, outcome_entry(attempt, &rendered)));
     core.journal.store.commit(Batch::relaxed(ops)).await?;
     let PerformedOutcome::Exec { end, stdout, stderr, dropped_bytes } = outcome else {

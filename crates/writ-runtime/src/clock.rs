@@ -11,16 +11,17 @@ use writ_types::id::{
 };
 use writ_types::unit::Timestamp;
 
-/// Where time comes from.
+/// Source of time.
 pub trait Clock: Send + Sync + std::fmt::Debug {
     /// The time now.
     fn now(&self) -> Timestamp;
 
-    /// How much time has gone by since some moment before, whatever the clock was set to: never less than it was.
+    /// Returns the time that has passed since some fixed earlier moment. It never decreases, even if the
+    /// clock is set back.
     fn elapsed(&self) -> Duration;
 }
 
-/// When the system's clock was first asked how much time has gone by.
+/// The moment when the system clock's `elapsed` was first used; it counts from there.
 static FIRST: LazyLock<Instant> = LazyLock::new(Instant::now);
 
 /// The system's clock. Time in which the machine sleeps does not go by.
@@ -42,11 +43,11 @@ fn millis(time: Duration) -> i64 {
     i64::try_from(time.as_millis()).unwrap_or(i64::MAX)
 }
 
-/// The time by which keys, asks and approvals are good: the clock's, but no more than a minute before the latest time
-/// that the ledger or this engine has seen, and what has gone by since. Where the clock was set back, what has ended
-/// does not begin again, and what is to end does.
+/// The time by which the validity of keys, asks and approvals is judged: the clock's, but at most a minute
+/// before the latest time that the ledger or this engine has seen, plus the time passed since. If the clock
+/// is set back, expired items stay expired, and items due to expire still do.
 ///
-/// It is kept as that time less all that had gone by then.
+/// The stored number is that time minus the time elapsed until then.
 #[derive(Debug)]
 pub(crate) struct Floor(AtomicI64);
 

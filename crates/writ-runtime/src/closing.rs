@@ -1,4 +1,4 @@
-//! What is left of a session that is closed: its questions and its messages end, and so does the turn that a crash has cut off.
+//! Cleanup of a closed session: ends its questions, its messages, and the turn that a crash cut off.
 
 use tokio_util::sync::CancellationToken;
 use writ_store::approvals::Ask as AskRow;
@@ -16,17 +16,17 @@ use crate::services::Services;
 use crate::session::{CLOSED_AT, Session, is_over};
 use crate::settle;
 
-/// Why the questions of a session that is closed end.
+/// The reason given when a question of a closed session ends.
 const CLOSED: &str = "Its session was closed.";
 
-/// What stops an action of a session outside its turns: that it is closed, or, where its owner may do that in one that was,
-/// that the engine ends.
+/// Returns the token that stops an action outside the session's turns: it fires when the session closes, or,
+/// for an action that the owner may do in a closed session, when the engine stops.
 pub(crate) fn stopping(core: &Services, session: &Session, outlives: bool) -> CancellationToken {
     let state = session.state();
     if state.closed && outlives { core.life.stop_now.child_token() } else { state.over.child_token() }
 }
 
-/// Whether anything waits in a session: a question, what was approved, or a message.
+/// Returns true if the session has something waiting: a question, an approved action, or a message.
 ///
 /// # Errors
 ///
@@ -36,7 +36,8 @@ pub(crate) fn waits(core: &Services, session: &Session) -> Result<bool, EngineEr
         || !core.journal.store.pending_for_session(session.id)?.is_empty())
 }
 
-/// The questions of a session that is closed that nobody may say yes to any more, or whose yes was taken back.
+/// Lists the waiting questions that can be approved no longer because the session is closed, and those with
+/// an approval that was taken back.
 fn list_ended(core: &Services, session: &Session) -> Result<Vec<AskRow>, EngineError> {
     let mut over = Vec::new();
     for ask in core.journal.store.waiting_asks(session.id, MAX_READ_ROWS)? {
@@ -56,7 +57,7 @@ fn list_ended(core: &Services, session: &Session) -> Result<Vec<AskRow>, EngineE
 /// If the store cannot be read or written.
 pub(crate) async fn end_rest(core: &Services, session: &Session) -> Result<(), EngineError> {
     for ask in list_ended(core, session)? {
-        // Whoever performs it finds the session closed, and ends it.
+        // The task that performs it finds the session closed, and ends it.
         if !core.approved.is_performing(&ask.card.ask_id) {
             end_closed_ask(core, &ask).await?;
         }
@@ -75,8 +76,8 @@ pub(crate) async fn end_rest(core: &Services, session: &Session) -> Result<(), E
     Ok(())
 }
 
-/// Ends what a turn has left whose session was closed while it ran: questions that it still asked, messages behind it,
-/// and what it has kept back.
+/// Ends the remains of a turn that ran while its session was closed: questions it still asked, messages
+/// queued behind it, and results it held back.
 pub(crate) async fn end_after_turn(core: &Services, session: &Session) {
     // One that was being started or asked for its tools when the session was closed was passed by then.
     core.servers.stop_session(session.id);
@@ -90,7 +91,7 @@ pub(crate) async fn end_after_turn(core: &Services, session: &Session) {
     }
 }
 
-/// Ends a message whose session turns out to be closed: it is never worked on again.
+/// Ends a leased message after its session turns out to be closed, so that it is never worked on again.
 pub(crate) async fn end_leased(core: &Services, session: &Session, lease: &Leased) {
     if let Err(error) = end_message(core, session, &lease.message, Some(lease.fence)).await {
         tracing::error!(%error, "a message of a closed session could not be ended; the next start tries again");
@@ -106,12 +107,12 @@ pub(crate) async fn end_closed_ask(core: &Services, ask: &AskRow) -> Result<(), 
     tell::end_ask(core, ask, CLOSED).await
 }
 
-/// Ends a message of a session that is closed, and the turn that was open for it; whoever has sent it is told. With
-/// the fence of its lease, or none where it waits.
+/// Ends a message of a closed session and the turn that was open for it, and informs the sender. `fence` is
+/// the one of its lease, or `None` while it waits in the queue.
 ///
 /// # Errors
 ///
-/// If the store cannot be read or written, or somebody else has it.
+/// If the store cannot be read or written, or the message is leased elsewhere.
 async fn end_message(
     core: &Services,
     session: &Session,

@@ -1,4 +1,4 @@
-//! What the runtime must be told.
+//! Settings of the runtime.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -15,30 +15,30 @@ use writ_types::id::InstallationId;
 use writ_types::quarantine::Quarantine;
 use writ_types::zone::TimeZone;
 
-/// How long an ask lives unless configured otherwise (design 3.2).
+/// Default lifetime of an ask (design 3.2).
 pub const APPROVAL_TTL: Duration = Duration::from_secs(24 * 60 * 60);
-/// How many turns run at once; more wait in the queue.
+/// The most turns that run at once; more wait in the queue.
 pub const MAX_RUNNING_TURNS: usize = 64;
-/// How long running turns may take to end when the engine is told to stop.
+/// The time that running turns get to end when the engine is asked to stop.
 pub const DRAIN_DEADLINE: Duration = Duration::from_secs(20);
-/// How long running turns may take to stop once they were told to; the process ends without them then.
+/// The time that running turns get to stop once they are asked to; the process then ends without them.
 pub const STOP_DEADLINE: Duration = Duration::from_secs(10);
-/// How long a lease holds: longer than any engine runs (a hundred years). The home has one engine, which makes
-/// every lease of its forerunner free at its start; a lease that ran out while the machine slept, or while a
+/// Duration of a lease: longer than any engine runs (a hundred years). The home has one engine, which frees
+/// every lease of its predecessor at its start; a lease that ran out while the machine slept, or while a
 /// command took long, would start the same turn a second time beside the first.
 pub const LEASE_TTL: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 /// A running turn's task key is renewed when less than this is left of it.
 pub const RENEW_BEFORE: Duration = Duration::from_secs(5 * 60);
-/// How often asks are looked at whose time may be over.
+/// Interval between checks for asks that have expired.
 pub const EXPIRY_EVERY: Duration = Duration::from_secs(30);
-/// The most sessions kept in memory; the least recently used ones without a turn are put aside.
+/// The most sessions held in memory; the least recently used ones without a turn are unloaded.
 pub const MAX_LOADED_SESSIONS: usize = 2_000;
 
-/// The key of a session's metadata that says that its folder may hold changes that nobody was shown: nothing of it
-/// is approved beforehand until a person has seen them.
+/// Key in a session's metadata that marks its folder as possibly holding changes that no person has seen.
+/// Until a person has seen them, no earlier approval covers them.
 pub const LEFT_BEHIND: &str = "left_behind";
 
-/// Whether a model's wishes to run programs, write files and drive browsers need an approved plan.
+/// Setting that decides if a model needs an approved plan to run programs, write files and drive browsers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Execution {
@@ -49,13 +49,14 @@ pub enum Execution {
     Planned,
 }
 
-/// What becomes of the ledger's payloads and heads.
+/// Settings for the ledger: erasing of old payloads, and copies of signed heads.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct LedgerConfig {
     /// After how many days the payloads of entries are erased that nothing rests on. Default 0: never.
     pub retention_days: u32,
-    /// Where signed heads are copied to: a file elsewhere than the home, best on another disk. Default: nowhere.
+    /// The file to which signed heads are copied; it should be outside the home, best on another disk.
+    /// Default: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub heads_file: Option<PathBuf>,
     /// A git repository, used for nothing else, in which they are committed. Default: none.
@@ -72,52 +73,54 @@ pub struct RuntimeConfig {
     pub installation: InstallationId,
     /// The epoch in force.
     pub epoch: u64,
-    /// What this engine trusts, as it is told with its status: `docs/security-model.md` says what each word means.
+    /// The parties and parts that this engine trusts, as reported with its status: `docs/security-model.md`
+    /// explains each word.
     pub posture: serde_json::Value,
     /// The user id that owns the home.
     pub home_uid: u32,
-    /// Where sessions keep their overlays.
+    /// The folder that holds the overlays of sessions.
     pub overlays: PathBuf,
-    /// Where servers of tools have their folders, by session.
+    /// The folder that holds the folders of tool servers, by session.
     pub servers: PathBuf,
     /// The levels of access; `None`: they decide nothing.
     pub access: Option<Access>,
-    /// Where the scripts of gates run; nothing stays there.
+    /// The folder in which the scripts of gates run; no files remain there.
     pub gates: PathBuf,
-    /// How long a server that nobody calls stays.
+    /// The time after which an unused server is stopped.
     pub server_idle: Duration,
-    /// Where files are kept that agents send to their person.
+    /// The folder that stores files that agents send to their person.
     pub sent: PathBuf,
-    /// How long an ask lives.
+    /// The time after which an open ask expires.
     pub approval_ttl: Duration,
-    /// Whether an answer to a question whose turn has ended opens a turn.
+    /// Opens a new turn if a question is answered after its turn has ended.
     pub continue_after_answer: bool,
     /// Limits on tokens, money and tool calls.
     pub budget: BudgetConfig,
     /// Limits of a turn and of its context.
-    pub agent_config: writ_agent::config::Config,
+    pub agent_config: writ_agent::config::AgentConfig,
     /// The owner's time zone.
     pub time_zone: TimeZone,
     /// The pinned texts of the system zone.
     pub system: Vec<SystemText>,
-    /// How many entries of the history a session begins with after a restart.
+    /// The most history entries that a session begins with after a restart.
     pub max_chronicle_entries: usize,
-    /// What every session may reach before anything is granted to it.
+    /// The hosts that every session may reach before anything is granted to it.
     pub egress: EgressScope,
     /// Limits and rates of the proxy.
     pub proxy: ProxyConfig,
     /// Secrets that programs use and never have.
     pub credentials: Vec<Binding>,
-    /// How long tools may run.
-    pub timeouts: writ_tools::config::Config,
+    /// Time limits of tools.
+    pub timeouts: writ_tools::config::ToolTimeouts,
     /// Names of the tools that may be used; empty: all.
     pub tools: Vec<String>,
-    /// Which results of our own tools are kept back from models, by the tool's name.
+    /// Quarantine of results of our own tools, by the tool's name: these results are held back from models.
     pub quarantine: BTreeMap<String, Quarantine>,
-    /// Whether everything asks that would leave the sandbox after external content was read, whatever its arguments are.
+    /// Makes every action that would leave the sandbox ask once external content was read, regardless of its
+    /// arguments.
     pub strict: bool,
-    /// What is run and written without an approved plan.
+    /// Setting that decides if running and writing needs an approved plan.
     pub execution: Execution,
-    /// What becomes of the ledger's payloads and heads.
+    /// Settings for the ledger's payloads and heads.
     pub ledger: LedgerConfig,
 }

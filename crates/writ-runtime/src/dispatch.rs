@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::sync::OwnedSemaphorePermit;
 use tracing::Instrument as _;
 use writ_agent::effect::Effect;
-use writ_agent::event::{ContextSeed, Event, Opened, StoredEvent, TurnMessage};
+use writ_agent::event::{ContextSeed, Event, OpenedTurn, StoredEvent, TurnMessage};
 use writ_agent::turn::Turn;
 use writ_store::batch::{Batch, NewTurn, Op};
 use writ_store::error::StoreError;
@@ -34,7 +34,7 @@ use crate::{budget, closing, erase, trace, way_back};
 
 mod seed;
 
-/// Who leases: there is one engine per home.
+/// The holder named in every lease: there is one engine per home.
 const OWNER: &str = "engine";
 /// The longest wait before the queue is looked at again without being woken.
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
@@ -45,7 +45,7 @@ pub(crate) async fn run(core: Arc<Services>) {
     let mut old_looked = None;
     loop {
         let now = core.journal.clock.now();
-        if now.since(looked) >= EXPIRY_EVERY {
+        if now.time_since(looked) >= EXPIRY_EVERY {
             looked = now;
             if let Err(error) = tell::expire_asks(&core).await {
                 tracing::error!(%error, "expired asks could not be ended");
@@ -85,20 +85,20 @@ pub(crate) async fn run(core: Arc<Services>) {
     }
 }
 
-/// What a look at the queue has found.
+/// Result of a look at the queue.
 enum Next {
-    /// A message whose turn is to begin.
+    /// A leased message; its turn is to begin now.
     Leased(Box<Leased>),
     /// None that is due for so long.
     Wait(Duration),
 }
 
-/// Leases the next message whose time has come.
+/// Leases the next message that is due.
 async fn take_up(core: &Services) -> Result<Next, StoreError> {
     let now = core.journal.clock.now();
     // Most looks find nothing: they do not wait for the writer.
     match core.journal.store.next_due()? {
-        Some(due) if due > now => Ok(Next::Wait(due.since(now).min(LONGEST_WAIT))),
+        Some(due) if due > now => Ok(Next::Wait(due.time_since(now).min(LONGEST_WAIT))),
         Some(_) => {
             let leased = core.journal.store.lease(now, OWNER, LEASE_TTL).await?;
             Ok(leased.map_or(Next::Wait(LONGEST_WAIT), |leased| Next::Leased(Box::new(leased))))
@@ -128,7 +128,8 @@ pub(crate) fn start(core: &Arc<Services>, lease: Leased, place: OwnedSemaphorePe
     });
 }
 
-/// Tells whoever waits for an answer that none can be worked on now; their messages stay in the queue.
+/// Informs every session with waiting messages that none can be worked on now; the messages stay in the
+/// queue.
 fn tell_waiting(core: &Services, error: &EngineError) {
     let report = core.journal.report(error);
     let sessions: Vec<Arc<Session>> = core.sessions.loaded().values().cloned().collect();
@@ -137,7 +138,7 @@ fn tell_waiting(core: &Services, error: &EngineError) {
         if waiting.as_ref().is_ok_and(Vec::is_empty) {
             continue;
         }
-        // Where they cannot be read, everybody is told.
+        // If the waiting messages cannot be read, every loaded session is informed.
         let answers = waiting.unwrap_or_default().into_iter().map(|message| message.client_id).collect();
         session.hub.pass(ServerFrame::Error {
             id: None,
@@ -150,7 +151,7 @@ fn tell_waiting(core: &Services, error: &EngineError) {
     }
 }
 
-/// Runs one turn; what fails it is told and goes back to the queue.
+/// Runs one turn. If it fails, the error is reported and the message goes back to the queue.
 async fn turn(core: &Arc<Services>, lease: Leased) {
     let session = match core.sessions.get(lease.message.record.session) {
         Ok(session) => session,
@@ -164,10 +165,10 @@ async fn turn(core: &Arc<Services>, lease: Leased) {
                 let began = core.journal.clock.now();
                 tracing::info!(number = drive.number, "turn started");
                 let done = drive.run().await;
-                let took = core.journal.clock.now().since(began);
+                let took = core.journal.clock.now().time_since(began);
                 core.life.metrics.turn_ended(took);
                 trace::turn_ended(drive.state.unwrap_or("left open"), drive.number, took);
-                // From here on nobody interrupts it; what has come until then is not lost.
+                // The turn takes no interruptions from here on; those that arrived earlier are still handled.
                 session.end(drive.turn);
                 drive.leave_behind().await;
                 done
@@ -253,7 +254,7 @@ async fn prepare(core: &Arc<Services>, session: &Arc<Session>, lease: Leased) ->
     let (journal, now) = (&core.journal, core.journal.clock.now());
     let (turn, number) = (journal.ids.turn(now), journal.store.next_turn_number(session.id)?);
     let mut interrupts = session.begin(turn, number);
-    // Whoever watches learns which turn runs before anything is read for it, so that it can be stopped.
+    // Watchers learn which turn runs before anything is read for it, so that it can be stopped.
     session.hub.pass(ServerFrame::Delta { turn, text: String::new() });
     core.rules.refresh_rules(session).await?;
     let mut spent = seed::renew_budget(core, session).await?;
@@ -267,7 +268,7 @@ async fn prepare(core: &Arc<Services>, session: &Arc<Session>, lease: Leased) ->
     }
     let (seed, history) = seed::seed(core, session, &spent)?;
     let config = seed::settings(core, &seed);
-    let opened = Opened {
+    let opened = OpenedTurn {
         session: session.id,
         turn,
         number,
@@ -313,10 +314,10 @@ async fn prepare(core: &Arc<Services>, session: &Arc<Session>, lease: Leased) ->
     })
 }
 
-/// A machine that has heard how its turn opens, what it wants first, and the event as it is stored: without the history,
-/// which is in the store already.
+/// Returns a machine that has received the opening event, the first effects it asks for, and the event as it
+/// is stored: without the history, which is in the store already.
 fn begun(
-    opened: Opened,
+    opened: OpenedTurn,
     history: Vec<Arc<ChatMessage>>,
     now: Timestamp,
 ) -> Result<(Turn, Vec<Effect>, Op), EngineError> {
@@ -328,7 +329,7 @@ fn begun(
     }
     let (mut machine, mut due) = (Turn::new(), Vec::new());
     machine
-        .handle(stored.event, now, &mut due)
+        .handle_event(stored.event, now, &mut due)
         .map_err(|illegal| EngineError::Machine(illegal.to_string()))?;
     Ok((machine, due, event))
 }
@@ -347,7 +348,7 @@ async fn resume(
 ) -> Result<Drive, EngineError> {
     let mut stored = Vec::new();
     for (n, json) in (0_u64..).zip(core.journal.store.turn_events(turn)?) {
-        let mut event = StoredEvent::decode(&json)
+        let mut event = StoredEvent::decode_json(&json)
             .map_err(|error| EngineError::StoredEvent { n, why: error.to_string() })?;
         if let Event::Opened(opened) = &mut event.event
             && let Some(rows) = opened.seed.history_rows
@@ -363,7 +364,8 @@ async fn resume(
     let acted = stored.iter().filter(|stored| matches!(stored.event, Event::Acted { .. })).count();
     let is_verdict = |event: &Event| matches!(event, Event::InputJudged { .. } | Event::OutputJudged { .. });
     let judged = stored.iter().filter(|stored| is_verdict(&stored.event)).count();
-    let (machine, due) = Turn::recover(stored).map_err(|error| EngineError::Machine(error.to_string()))?;
+    let (machine, due) =
+        Turn::recover_turn(stored).map_err(|error| EngineError::Machine(error.to_string()))?;
     let interrupts = session.begin(turn, number);
     let authority = Arc::new(core.keys.grant(session, Some((turn, number))).await?);
     let resumed = Fact::Phase { phase: TurnPhase::Resumed, reason: "the engine was restarted".to_owned() };
@@ -393,20 +395,21 @@ async fn resume(
         stop_wanted: false,
     };
     if settle_open_intents(&mut drive).await? {
-        // What the lost step has left is not what its owner has approved beforehand, nor is this turn's key.
+        // Changes that the interrupted step left behind are not covered by earlier approvals of the owner,
+        // nor by this turn's key.
         core.sessions.set_left_behind(session, true).await?;
         drive.authority = Arc::new(core.keys.grant(session, Some((turn, number))).await?);
     }
     Ok(drive)
 }
 
-/// The answer of a turn that was complete, but whose last commit the crash has prevented.
+/// Returns the answer of a turn that was complete, but lacks its last commit because of the crash.
 fn undelivered(stored: &[StoredEvent]) -> Option<(String, Label)> {
     let (last, before) = stored.split_last()?;
     if !matches!(last.event, Event::Delivered) {
         return None;
     }
-    let (_, due) = Turn::recover(before.to_vec()).ok()?;
+    let (_, due) = Turn::recover_turn(before.to_vec()).ok()?;
     due.into_iter().find_map(|effect| match effect {
         Effect::Deliver { text, label, .. } => Some((text, label)),
         Effect::JudgeInput { .. }
@@ -421,7 +424,7 @@ fn undelivered(stored: &[StoredEvent]) -> Option<(String, Label)> {
     })
 }
 
-/// What the model calls of a turn have cost until now.
+/// Returns the cost of the turn's model calls until now, read from the ledger.
 fn cost_so_far(core: &Services, turn: TurnId) -> Result<MicroUsd, EngineError> {
     let query = LedgerQuery {
         event: Some("model_called".to_owned()),
@@ -435,8 +438,8 @@ fn cost_so_far(core: &Services, turn: TurnId) -> Result<MicroUsd, EngineError> {
     Ok(costs.fold(MicroUsd::ZERO, MicroUsd::saturating_add))
 }
 
-/// Closes the intents that the crash left open: a tool's becomes `Unknown` for the model, which is told so
-/// instead of the tool running again. Says whether there was such a tool.
+/// Closes the intents that the crash left open. A tool's intent becomes `Unknown`, which the model sees, and
+/// the tool does not run again. Returns true if there was such a tool.
 async fn settle_open_intents(drive: &mut Drive) -> Result<bool, EngineError> {
     let core = Arc::clone(&drive.core);
     let mut lost_step = false;

@@ -1,10 +1,10 @@
-//! The door as a service: it gathers what store and keys say of an action, has the pure door of `writ-policy` decide, and
-//! writes the decision down.
+//! The door as a service: it gathers what store and keys know about an action, has the pure door of
+//! `writ-policy` decide, and writes the decision down.
 //!
-//! It needs no engine, session or hub: whatever else is so, its caller says with [`Circumstances`].
+//! It needs no engine, session or hub: the caller passes everything else in [`Circumstances`].
 //!
-//! The stages are re-entrant. [`Door::precheck`] changes nothing, and [`Door::decide`] checks the keys again: gates may take
-//! long, and a key that was revoked meanwhile must not be used.
+//! The stages are re-entrant. `Door::precheck` changes nothing, and `Door::decide` checks the keys again:
+//! gates may take long, and a key that was revoked meanwhile must not be used.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -21,7 +21,7 @@ use writ_policy::plan::{self, Planned};
 use writ_policy::prepared::Prepared;
 use writ_policy::rules::RuleSet;
 use writ_store::batch::{Batch, Op};
-use writ_store::journal::Following;
+use writ_store::journal::JournalWithOps;
 use writ_types::digest::Digest;
 use writ_types::entry::{DenyReason, Entry, Fact};
 use writ_types::frame::ServerFrame;
@@ -61,7 +61,7 @@ pub struct Standing<'a> {
     pub task: bool,
     /// Performed or simulated.
     pub mode: Mode,
-    /// What the arguments may be made of, where the conversation has been looked through for it.
+    /// The texts that the arguments may be made of; `None` if the conversation was not searched for them.
     pub origins: Option<&'a Origins>,
 }
 
@@ -81,10 +81,12 @@ pub trait Work: Send + Sync {
     fn show(&self, seq: u64, frame: ServerFrame);
 }
 
-/// What is so around an action, as its caller knows it.
+/// The circumstances of an action that only its caller knows.
 pub struct Circumstances<'a> {
     /// The rules in force.
     pub rules: Arc<RuleSet>,
+    /// The rules of the home: the rules that are tried beside them are compared, also where a project has its own.
+    pub home_rules: Arc<RuleSet>,
     /// The hosts that may be reached.
     pub egress: EgressScope,
     /// The texts that the arguments may be made of.
@@ -185,7 +187,8 @@ impl Door {
         circumstances: &'a Circumstances<'a>,
     ) -> Result<Gathered<'a>, EngineError> {
         let store = &self.journal.store;
-        let doubtful = prepared.session.map(|session| store.lost(session, &prepared.action)).transpose()?;
+        let doubtful =
+            prepared.session.map(|session| store.unknown_outcome(session, &prepared.action)).transpose()?;
         let limits = circumstances.limits.clone();
         Ok(Gathered {
             circumstances,
@@ -212,8 +215,8 @@ impl Door {
         }
     }
 
-    /// Decides about an action, and redeems what is granted: its intent is written before the permit is returned. `first`
-    /// is written whatever is decided, in the same transaction where that is possible.
+    /// Decides about an action, and redeems the grant: its intent is written before the permit is returned.
+    /// `first` is written regardless of the decision, in the same transaction where that is possible.
     ///
     /// # Errors
     ///
@@ -254,7 +257,9 @@ impl Door {
             };
             // Once for each action, not for each approval and plan that it is tried with.
             if !std::mem::replace(&mut is_shadowed_noted, true) {
-                first.extend(door::shadowed(&checked, &circumstances.rules, &facts).into_iter().map(entry));
+                first.extend(
+                    door::shadow_verdicts(&checked, &circumstances.home_rules, &facts).into_iter().map(entry),
+                );
             }
             match door::decide(checked, verdicts, &facts, now) {
                 Decided::Deny(denial) => break denial,
@@ -295,7 +300,7 @@ impl Door {
         entry: impl Fn(Fact) -> Op,
     ) -> Result<Passage, EngineError> {
         self.metrics.denied();
-        first.push(entry(denial.fact()));
+        first.push(entry(denial.denial_fact()));
         self.write(work, first).await?;
         Ok(Passage::Denied(denial))
     }
@@ -351,9 +356,9 @@ impl Door {
         }
         let now = self.journal.clock.now();
         let shown = frames(&first);
-        let journal = Following::new(&self.journal.store, first);
+        let journal = JournalWithOps::new(&self.journal.store, first);
         let redeemed = grant.redeem(&journal, self.journal.ids.attempt(now), now).await;
-        // Written whatever became of the redemption.
+        // These frames were written even if the redemption failed.
         for (number, frame) in journal.into_frames().into_iter().zip(shown) {
             if let Some(work) = work {
                 work.show(number.seq, frame);
@@ -366,8 +371,8 @@ impl Door {
                 prepared: Some(hash),
                 kind,
                 reason: DenyReason::Budget,
-                rule: limit.setting().to_owned(),
-                text: limit.reason(),
+                rule: limit.setting_name().to_owned(),
+                text: limit.reason_text(),
             }))),
             Err(revoked @ RedeemError::Revoked) => Ok(Err(Box::new(Denial {
                 prepared: Some(hash),

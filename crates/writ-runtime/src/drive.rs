@@ -42,10 +42,10 @@ use crate::services::Services;
 use crate::session::{Interrupt, MAX_INTERRUPTS, Session};
 use crate::{model, trace};
 
-/// How many memories a turn is given.
+/// The most memories that a turn is given.
 const RECALL_LIMIT: usize = 8;
 
-/// How long to wait before what could not be stored is tried again.
+/// The wait before a failed write to the store is tried again.
 const TRY_AGAIN: Duration = Duration::from_secs(2);
 
 /// One turn that runs.
@@ -64,10 +64,10 @@ pub(crate) struct Drive {
     pub(crate) authority: Arc<Authority>,
     /// The answer that waits for the last commit.
     pub(crate) reply: Option<(String, Label)>,
-    /// Whether the work folder may have changed in this turn.
+    /// Set if the work folder may have changed in this turn.
     pub(crate) touched: bool,
     pub(crate) tool_calls: u64,
-    /// How many texts the gates have judged.
+    /// The number of texts that the gates have judged.
     pub(crate) judged: u64,
     pub(crate) cost: MicroUsd,
     /// Interruptions that the store could not take when they came; tried again.
@@ -76,7 +76,7 @@ pub(crate) struct Drive {
     /// searched), which happens again after a crash, and what was done in the store alone, by operations that stand
     /// here too. They are written with the next thing that is, before anything else is done.
     pub(crate) held: Vec<Op>,
-    /// How the turn has ended, once it has.
+    /// The turn's final state; `None` while it runs.
     pub(crate) state: Option<&'static str>,
     /// The machine has taken an event that could not be stored: it may not take another.
     pub(crate) torn: bool,
@@ -84,11 +84,11 @@ pub(crate) struct Drive {
     pub(crate) stop_wanted: bool,
 }
 
-/// How work that can be interrupted came to an end.
+/// End of work that can be interrupted.
 enum Watched<T> {
-    /// By itself.
+    /// The work finished without an interruption.
     Done(T),
-    /// The turn has gone on without it; it was stopped and has ended.
+    /// The turn has moved on without it; it was stopped and has ended.
     Unwanted(T),
     /// The engine stops: the turn is left as it is and taken up again at the next start.
     Stopping,
@@ -103,7 +103,7 @@ impl Drive {
     pub(crate) async fn run(&mut self) -> Result<(), EngineError> {
         let done = self.steps().await;
         let written = if self.torn { Ok(()) } else { self.write_held().await };
-        // What ended the turn is told before what came of it.
+        // The error that ended the turn takes precedence over an error from writing the held events.
         done.and(written)
     }
 
@@ -209,7 +209,8 @@ impl Drive {
         Ok(true)
     }
 
-    /// A step that was given what was held, and failed, may have lost it: the machine is ahead of the store then.
+    /// Marks the turn as torn if a step that took held operations fails: they may be missing, and the machine
+    /// is then ahead of the store.
     fn unless_lost<T>(&mut self, had: bool, done: Result<T, EngineError>) -> Result<T, EngineError> {
         self.torn |= had && done.is_err();
         done
@@ -223,8 +224,8 @@ impl Drive {
         self.core.journal.entry(self.session.id, self.at(), fact)
     }
 
-    /// What a call is told of its place; what was spent is read anew each time, and the turn's key is renewed
-    /// while the turn runs.
+    /// Returns the context in which a call is made. The amounts spent are read anew each time, and the turn's
+    /// key is renewed while the turn runs.
     async fn place(&mut self) -> Result<Place, EngineError> {
         self.authority = self.core.keys.renewed(&self.session, self.at(), &self.authority).await?;
         self.session.state().acting = Some(Arc::clone(&self.authority));
@@ -249,14 +250,14 @@ impl Drive {
         self.write_held().await
     }
 
-    /// Feeds an event whose effects may come before it is stored: see [`Self::held`].
+    /// Feeds an event; its effects may come before it is stored: see [`Self::held`].
     fn hold(&mut self, event: Event, ops: Vec<Op>) -> Result<(), EngineError> {
         let stored = StoredEvent::new(event, self.core.journal.clock.now());
         let op = stored_event(self.turn, self.events, &stored)?;
         let phase = self.machine.phase();
         let mut effects = Vec::new();
         self.machine
-            .handle(stored.event, stored.at, &mut effects)
+            .handle_event(stored.event, stored.at, &mut effects)
             .map_err(|illegal| EngineError::Machine(illegal.to_string()))?;
         self.held.extend(ops);
         self.held.push(op);
@@ -455,13 +456,13 @@ impl Drive {
     }
 }
 
-/// How long until a deadline; a day if there is none.
+/// Returns the time until a deadline; a day if there is none.
 fn remaining(deadline: Option<Timestamp>, now: Timestamp) -> Duration {
-    deadline.map_or(Duration::from_secs(24 * 60 * 60), |deadline| deadline.since(now))
+    deadline.map_or(Duration::from_secs(24 * 60 * 60), |deadline| deadline.time_since(now))
 }
 
 /// A turn's event, as an operation.
 pub(crate) fn stored_event(turn: TurnId, n: u64, event: &StoredEvent) -> Result<Op, EngineError> {
-    let event = event.encode().map_err(|e| EngineError::StoredEvent { n, why: e.to_string() })?;
+    let event = event.encode_json().map_err(|e| EngineError::StoredEvent { n, why: e.to_string() })?;
     Ok(Op::TurnEvent { turn, n, event })
 }

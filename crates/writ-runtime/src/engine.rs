@@ -38,7 +38,7 @@ pub(crate) mod guard;
 /// The most frames that are read of a session's past at once.
 pub const PAGE: usize = 256;
 
-/// How a message reaches a session in which a turn runs.
+/// Treatment of a message that reaches a session in which a turn runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Arrival {
     /// The running turn may take it in.
@@ -53,7 +53,7 @@ pub struct Engine {
     pub(crate) core: Arc<Services>,
 }
 
-/// Somebody who is connected. The engine is not idle while there is one.
+/// A connected client. The engine is not idle while one exists.
 #[derive(Debug)]
 pub struct Guest(Arc<Services>);
 
@@ -83,7 +83,8 @@ impl Engine {
         let dispatcher = tokio::spawn(dispatch::run(Arc::clone(&engine.core)));
         *engine.core.life.dispatcher() = Some(dispatcher);
         recover::perform_approved(&engine.core).await?;
-        // What was old before the start is not kept for the first look, nor what was not copied at a sudden end.
+        // The first periodic look would come too late: this erases payloads that were already old at the
+        // start, and the next step copies heads that a sudden end left uncopied.
         if let Err(error) = erase::erase_old(&engine.core).await {
             tracing::error!(%error, "old payloads of the ledger could not be erased");
         }
@@ -91,18 +92,18 @@ impl Engine {
         Ok(engine)
     }
 
-    /// What was counted and measured since the start.
+    /// Returns the counts and measurements since the start.
     pub fn metrics(&self, format: MetricsFormat) -> String {
         self.core.life.metrics.text(format)
     }
 
-    /// Notes that somebody is connected.
+    /// Registers a connected client until the returned value is dropped.
     pub fn guest(&self) -> Guest {
         self.core.life.guests.send_modify(|guests| *guests = guests.saturating_add(1));
         Guest(Arc::clone(&self.core))
     }
 
-    /// Returns when nobody has been connected and nothing was to be done for `quiet`.
+    /// Returns once no client has been connected and no work was pending for `quiet`.
     pub async fn idle(&self, quiet: Duration) {
         let mut guests = self.core.life.guests.subscribe();
         loop {
@@ -112,7 +113,8 @@ impl Engine {
             tokio::select! {
                 _ = guests.changed() => {}
                 () = tokio::time::sleep(quiet) => {
-                    // A message that waits for its next try keeps the engine up: nobody else would try it.
+                    // A message that waits for its next try keeps the engine up: no other process would try
+                    // it.
                     let nothing_waits = self.core.journal.store.queue_depth().is_ok_and(|depth| depth.ready == 0);
                     if nothing_waits && self.core.life.turns.is_empty() {
                         return;
@@ -174,7 +176,8 @@ impl Engine {
                 let why = "this session performs: to simulate, open a new one".to_owned();
                 return Err(EngineError::Params { method: "resume".to_owned(), why });
             }
-            // First the live end, then what is kept: nothing falls between, what is in both has one number.
+            // The live stream is opened first, then the stored frames are read, so that none is missed; a
+            // frame in both has one number.
             let live = session.hub.watch();
             let row =
                 self.core.journal.store.session(session.id)?.ok_or(EngineError::NoSession(session.id))?;
@@ -186,11 +189,11 @@ impl Engine {
         joined.await.map_err(|e| self.core.journal.report(&e))
     }
 
-    /// Opens a new session, whatever is open already.
+    /// Opens a new session, even if others are open already.
     ///
     /// # Errors
     ///
-    /// Not the owner, or a project folder that cannot be used.
+    /// If the caller is not the owner, or a project folder cannot be used.
     pub async fn open(&self, evidence: Evidence, join: Join) -> Result<SessionId, Report> {
         self.identify(evidence).map_err(|e| self.core.journal.report(&e))?;
         let Join { project, write, dry_run, surface, relayed, .. } = join;
@@ -244,11 +247,11 @@ impl Engine {
         let now = self.core.journal.clock.now();
         let text_taint = along.text_taint;
         let (inbound, nonce) = self.spoken(evidence, inbound, &directory, now, along).await?;
-        let session = self.core.sessions.open_one(inbound.get().session)?;
+        let session = self.core.sessions.open_one(inbound.get_value().session)?;
         let (inbound, seen) = self.core.keys.under_order(&session, inbound)?;
         let record = record(&self.core, &session, &inbound, text_taint)?;
         let signature = principal::sign_record(&record, &self.core.keys.held.harness)?;
-        let text = inbound.get().text.clone();
+        let text = inbound.get_value().text.clone();
         let fact = Fact::Received { record: record.clone(), text: text.clone(), signature };
         let turn_number = record.turn_number;
         let mut entry = self.core.journal.entry(session.id, None, fact);
@@ -257,13 +260,13 @@ impl Engine {
         }
         let message = NewMessage {
             record: record.clone(),
-            client_id: inbound.get().client_id.clone(),
+            client_id: inbound.get_value().client_id.clone(),
             text: text.clone(),
         };
         let (place, lease) = dispatch::at_once(&self.core, &session).unzip();
         let mut ops = vec![entry, Op::EnqueueMessage(Box::new(message))];
         ops.extend(lease.into_iter().chain(seen).chain(nonce));
-        ops.extend(guard::note_masked(&self.core, session.id, inbound.masked()));
+        ops.extend(guard::note_masked(&self.core, session.id, inbound.masked_names()));
         let receipt = match self.core.journal.store.commit(Batch::synced(ops)).await {
             Ok(receipt) => receipt,
             Err(StoreError::Conflict(Conflict::DuplicateMessage { entry })) => return Ok(entry),
@@ -311,7 +314,8 @@ impl Engine {
         let stopped = self.identify(evidence).and_then(|_| {
             let sessions: Vec<Arc<Session>> = self.core.sessions.loaded().values().cloned().collect();
             for session in sessions {
-                // One that has too many interruptions waiting to hear this one is told to stop by them.
+                // A turn that cannot take this interruption, because too many already wait, is stopped by
+                // those.
                 if session.interrupt(Some(turn), Interrupt::Cancel) || session.runs(Some(turn)) {
                     return Ok(Cancelled::Stopped);
                 }
@@ -323,11 +327,12 @@ impl Engine {
         stopped.map_err(|e| self.core.journal.report(&e))
     }
 
-    /// Answers a question that is not a conversation.
+    /// Answers a call of a method, which is not part of a conversation.
     ///
     /// # Errors
     ///
-    /// Not the owner, no such method, wrong parameters, or whatever the method cannot do.
+    /// If the caller is not the owner, there is no such method, its parameters are wrong, or the method
+    /// fails.
     pub async fn call(
         &self,
         evidence: Evidence,
@@ -352,11 +357,13 @@ impl Engine {
             Evidence::Bearer(_) | Evidence::None => calls::Caller::Elsewhere,
         };
         let calling = calls::Calling { who: &who, caller, session };
-        calls::call(&self.core, calling, method, params).await.map_err(|e| self.core.journal.report(&e))
+        calls::call_method(&self.core, calling, method, params)
+            .await
+            .map_err(|e| self.core.journal.report(&e))
     }
 }
 
-/// What is signed of a message: with taint, and the number of the turn that it opens or joins.
+/// Returns the signed record of a message: with taint, and the number of the turn that it opens or joins.
 fn record(
     core: &Services,
     session: &Session,
@@ -374,7 +381,7 @@ fn record(
         turn_number,
         principal: inbound.principal().to_string(),
         taint: inbound.principal().taint().join(text_taint),
-        text: Digest::of(inbound.get().text.as_bytes()),
+        text: Digest::of_bytes(inbound.get_value().text.as_bytes()),
         at: inbound.at(),
     })
 }

@@ -13,7 +13,7 @@ use crate::services::Services;
 
 /// A day.
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
-/// How often it is looked for what is old, once nothing more was found.
+/// The interval between looks for old payloads, once a look has found none.
 pub(crate) const LOOK_EVERY: Duration = Duration::from_secs(60 * 60);
 
 /// Erases the payloads of entries, all or none, and says so in the ledger. Returns how many.
@@ -49,7 +49,7 @@ pub(crate) async fn erase(
     Ok(count)
 }
 
-/// Erases some of the payloads that are older than they are to be kept; returns how many.
+/// Erases some of the payloads that are older than the configured retention; returns how many.
 ///
 /// # Errors
 ///
@@ -81,10 +81,11 @@ fn runs(entries: &[EntrySeq]) -> Vec<(EntrySeq, EntrySeq)> {
     runs
 }
 
-/// Erases some of what is too old to be kept; where nothing was left at the last look, that is not long ago.
+/// Erases some of the payloads past their retention; skips the look if one within the last [`LOOK_EVERY`]
+/// found none or failed.
 pub(crate) async fn forget_old(core: &Services, looked: &mut Option<Timestamp>) {
     let now = core.journal.clock.now();
-    if looked.is_some_and(|looked| now.since(looked) < LOOK_EVERY) {
+    if looked.is_some_and(|looked| now.time_since(looked) < LOOK_EVERY) {
         return;
     }
     match erase_old(core).await {

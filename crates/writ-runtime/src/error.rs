@@ -1,4 +1,4 @@
-//! What can go wrong in the engine.
+//! Errors of the engine.
 
 use writ_policy::approval::{ApprovalError, ScopeError};
 use writ_policy::inbound::MessageError;
@@ -11,7 +11,7 @@ use writ_types::error::{Exit, Report, ToReport};
 use writ_types::form::FormError;
 use writ_types::id::{AskId, AttemptId, EntrySeq, SessionId, TurnId};
 
-/// Why the engine could not do what it was asked for.
+/// Reason for which the engine could not do a requested operation.
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
     /// The store refused.
@@ -37,7 +37,7 @@ pub enum EngineError {
     StoredEvent {
         /// Its number.
         n: u64,
-        /// Why.
+        /// The reason it cannot be read.
         why: String,
     },
     /// Not the owner.
@@ -69,7 +69,7 @@ pub enum EngineError {
     AskClosed {
         /// The ask.
         ask: AskId,
-        /// What became of it.
+        /// The ask's outcome, in words.
         state: String,
     },
     /// The person was shown another text.
@@ -78,7 +78,7 @@ pub enum EngineError {
     /// Nothing can be signed for a scope.
     #[error(transparent)]
     Scope(#[from] ScopeError),
-    /// What was filled in does not fit the form.
+    /// The values filled in do not fit the form.
     #[error(transparent)]
     Form(#[from] FormError),
     /// There is no approval that lasts in force: for the task, standing, or of a host.
@@ -129,9 +129,9 @@ pub enum EngineError {
     /// A session's changes were not brought into its project.
     #[error("{text}")]
     NotApplied {
-        /// How a command ends with it.
+        /// The exit with which a command ends.
         exit: Exit,
-        /// Why.
+        /// The reason the changes were not applied.
         text: String,
     },
     /// The secrets that must stand in no text cannot be read.
@@ -157,7 +157,7 @@ pub enum EngineError {
     Params {
         /// The method.
         method: String,
-        /// What is wrong.
+        /// The problem with the parameters.
         why: String,
     },
 }
@@ -165,7 +165,7 @@ pub enum EngineError {
 impl ToReport for EngineError {
     fn report(&self) -> Report {
         let plain = |exit, code: &str| Report::new(exit, code, self.to_string());
-        let told = |exit, code: &str, hint: &str| plain(exit, code).hint(hint);
+        let told = |exit, code: &str, hint: &str| plain(exit, code).with_hint(hint);
         match self {
             Self::Store(error) => error.report(),
             Self::Sandbox(error) => error.report(),
@@ -175,20 +175,20 @@ impl ToReport for EngineError {
             Self::NotCanonical(_) => told(Exit::Bug, "value.not_canonical", Exit::Bug.advice()),
             Self::Machine(_) => told(Exit::Bug, "turn.illegal", Exit::Bug.advice()),
             Self::StoredEvent { .. } => plain(Exit::Bug, "turn.stored_event")
-                .hint("`writ audit verify` shows whether the store was changed"),
+                .with_hint("`writ audit verify` shows whether the store was changed"),
             Self::Auth(error) => auth(error),
             Self::NoSession(_) => told(Exit::Usage, "session.unknown", "see 'writ status' for sessions"),
             Self::SessionClosed(_) => told(Exit::Usage, "session.closed", "open a new one"),
             Self::NoTurn(_) => told(Exit::Usage, "turn.unknown", "`writ status --json` names those that run"),
             Self::NoEntry(_) => told(Exit::Usage, "ledger.no_entry", "entries are counted from 0"),
             Self::NoEvent(_) => plain(Exit::Usage, "ledger.no_event")
-                .hint(format!("the kinds are: {}", Fact::EVENTS.join(", "))),
+                .with_hint(format!("the kinds are: {}", Fact::EVENTS.join(", "))),
             Self::NoWork => plain(Exit::Usage, "project.no_session")
-                .hint("`writ chat` begins one; --project DIR and --session ID name others"),
+                .with_hint("`writ chat` begins one; --project DIR and --session ID name others"),
             Self::NoAsk(_) => told(Exit::Usage, "ask.unknown", "see 'writ approvals list' for what is open"),
             Self::AskClosed { .. } => told(Exit::Denied, "ask.closed", "see 'writ approvals list'"),
             Self::AskChanged(_) => plain(Exit::Denied, "ask.changed")
-                .hint("look at what is asked now with `writ approvals show ASK`, and answer that"),
+                .with_hint("look at what is asked now with `writ approvals show ASK`, and answer that"),
             Self::Scope(error) => scope(error, told),
             Self::Form(_) => told(Exit::Usage, "ask.form", "fill in what the question shows"),
             Self::NotInForce(_) => told(Exit::Usage, "approval.not_in_force", "see `writ approvals list`"),
@@ -200,37 +200,37 @@ impl ToReport for EngineError {
             ) => error.report(),
             Self::Passkey(_) => told(Exit::Denied, "passkey.invalid", "try again, or use another one"),
             Self::Enrolment(_) => plain(Exit::Denied, "passkey.not_enrolled")
-                .hint("`writ keys approver enrol` in a terminal gives a new code"),
+                .with_hint("`writ keys approver enrol` in a terminal gives a new code"),
             Self::NoSite(_) => plain(Exit::Denied, "passkey.no_site")
-                .hint("open the page as http://localhost or through https under a name"),
+                .with_hint("open the page as http://localhost or through https under a name"),
             Self::NoPasskey(_) => plain(Exit::Denied, "passkey.none")
-                .hint("`writ keys approver enrol` in a terminal begins to enrol one"),
+                .with_hint("`writ keys approver enrol` in a terminal begins to enrol one"),
             Self::NoApprover(_) => told(Exit::Usage, "approver.unknown", "see `writ keys approver list`"),
-            Self::LastApprover => plain(Exit::Denied, "approver.last").hint(
+            Self::LastApprover => plain(Exit::Denied, "approver.last").with_hint(
                 "without it, no passkey could be enrolled any more, and nothing approved in a terminal",
             ),
             Self::TerminalOnly(_) => plain(Exit::Denied, "auth.terminal_only")
-                .hint("run the command in a terminal, as the user who owns the home"),
+                .with_hint("run the command in a terminal, as the user who owns the home"),
             Self::Approval(_) => plain(Exit::Denied, "approval.invalid")
-                .hint("look at what is asked now with 'writ approvals show', and approve that"),
+                .with_hint("look at what is asked now with 'writ approvals show', and approve that"),
             Self::Project(_) => plain(Exit::Usage, "project.unusable")
-                .hint("name a project's own folder, below your home and not the home of Writ"),
-            Self::ProjectRules(report) => plain(report.exit, "project.rules").hint(
+                .with_hint("name a project's own folder, below your home and not the home of Writ"),
+            Self::ProjectRules(report) => plain(report.exit, "project.rules").with_hint(
                 "correct what is named, or remove the project's .writ/policies; \
                  `writ policy check --project DIR` repeats this",
             ),
             Self::Denied(_) => told(Exit::Denied, "door.denied", Exit::Denied.advice()),
             Self::NotApplied { exit, .. } => told(*exit, "apply.refused", "`writ diff` shows what is left"),
             Self::Server(report) | Self::Model(report) => report.as_ref().clone(),
-            Self::NoModel => plain(Exit::Model, "model.none").hint(
+            Self::NoModel => plain(Exit::Model, "model.none").with_hint(
                 "set models.default in config.toml, for example \"anthropic/claude-sonnet-4-6\", \
                  and store its key with 'writ secrets set'",
             ),
             Self::Stopping => told(Exit::Blocked, "engine.stopping", "try again in a moment"),
             Self::NoMethod(_) => plain(Exit::Usage, "call.unknown")
-                .hint("`writ --help` names what there is; engine and client should be of one version"),
+                .with_hint("`writ --help` names what there is; engine and client should be of one version"),
             Self::Params { .. } => plain(Exit::Usage, "call.params")
-                .hint("correct what is named; /openapi.json and the schemas of the frames say what is taken"),
+                .with_hint("correct what is named; /openapi.json and the schemas of the frames say the form"),
         }
     }
 }
@@ -247,7 +247,7 @@ fn scope(error: &ScopeError, told: impl Fn(Exit, &str, &str) -> Report) -> Repor
     }
 }
 
-/// Why a key, an order or a signature does not count.
+/// Reason for which a key, an order or a signature does not count.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KeysError {
     /// There is no such key in force.
@@ -256,9 +256,9 @@ pub enum KeysError {
     /// A key is not made of what was handed in.
     #[error("no {what}: {why}")]
     Refused {
-        /// What was to be made.
+        /// The kind of thing that was to be made.
         what: String,
-        /// Why not.
+        /// The reason it was refused.
         why: String,
     },
     /// A standing order is not in force.
@@ -292,25 +292,25 @@ impl ToReport for KeysError {
                 "sign it again with `writ keys sign`, and send it within five minutes, once",
             ),
         };
-        Report::new(exit, code, self.to_string()).hint(hint)
+        Report::new(exit, code, self.to_string()).with_hint(hint)
     }
 }
 
 fn unwritable(why: &str) -> Report {
     let text = "the ledger cannot be written; nothing was performed";
     Report::new(Exit::Blocked, "ledger.unwritable", text)
-        .inside(why)
-        .hint("free some space or repair the disk, then try again: all work is saved")
+        .with_inside(why)
+        .with_hint("free some space or repair the disk, then try again: all work is saved")
 }
 
 fn auth(error: &AuthError) -> Report {
     let plain = |exit, code: &str| Report::new(exit, code, error.to_string());
     let hint = error.report().hint;
     match error {
-        AuthError::Unknown | AuthError::NotAllowed(_) => plain(Exit::Denied, "auth.denied").hint(hint),
+        AuthError::Unknown | AuthError::NotAllowed(_) => plain(Exit::Denied, "auth.denied").with_hint(hint),
         AuthError::Credential(_) => error.report(),
         AuthError::Empty | AuthError::TooLong { .. } | AuthError::ClientId => {
-            plain(Exit::Usage, "message.invalid").hint(hint)
+            plain(Exit::Usage, "message.invalid").with_hint(hint)
         }
     }
 }

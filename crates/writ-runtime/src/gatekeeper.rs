@@ -23,7 +23,7 @@ use crate::place::Place;
 use crate::reach::take_hosts;
 use crate::{asks, passage, secrets};
 
-/// What the harness calls itself where it asks about a host.
+/// Tool name under which the harness asks about a host.
 const PROXY: &str = "proxy";
 /// The most asks about hosts of one session that wait at once: more cannot be read in earnest.
 const MAX_OPEN_ASKS: usize = 16;
@@ -35,11 +35,13 @@ const MAX_ASKS_READ: usize = 1_000;
 pub(crate) struct Gate {
     place: Place,
     granted: Mutex<Vec<HostPattern>>,
-    /// What it has asked about and is asked about each time. `None`: it asks about no such host.
+    /// Hosts that this work has asked about and that need an ask each time. `None`: it never asks about such
+    /// hosts.
     asked: Option<Mutex<BTreeSet<HostPattern>>>,
-    /// What its placeholders stand for.
+    /// The secrets that this work's placeholders stand for.
     credentials: Credentials,
-    /// Nothing else is reached, and nobody is asked: what the session may reach is no business of this work.
+    /// Limits this work to its granted hosts, without asks: hosts that the session may reach stay closed to
+    /// it.
     alone: bool,
 }
 
@@ -62,7 +64,7 @@ impl Gate {
         Ok(Self { place, granted: Mutex::new(granted), asked, credentials, alone: false })
     }
 
-    /// For a fetch, whose permit opens its own host.
+    /// Creates the gatekeeper for a fetch; the fetch's permit opens its own host.
     pub(crate) async fn for_fetch(place: Place) -> Self {
         let credentials = secrets::credentials_of(&place.core, &place.session).await;
         Self { place, granted: Mutex::default(), asked: None, credentials, alone: false }
@@ -75,7 +77,7 @@ impl Gate {
         Self { place, granted: Mutex::new(granted), asked: None, credentials, alone: true }
     }
 
-    /// What was approved for this work alone, also since it has begun.
+    /// Returns the hosts approved for this work alone, including those approved since it began.
     fn granted(&self) -> Vec<HostPattern> {
         let mut granted = self.granted.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(asked) = &self.asked {
@@ -98,7 +100,7 @@ impl Gate {
             let Some(asked) = &self.asked else {
                 return Err(NotAsked("this host is asked about each time: fetch its own URL".to_owned()));
             };
-            let host = HostPattern::exact(target.host.clone(), Some(target.port));
+            let host = HostPattern::exact_host(target.host.clone(), Some(target.port));
             asked.lock().unwrap_or_else(PoisonError::into_inner).insert(host);
         }
         let prepared = self.wish(target);
@@ -127,15 +129,16 @@ impl Gate {
                 let opened = asks::open_ask(core, session, *ask, "").await.map_err(|error| broken(&error))?;
                 opened.map_err(NotAsked)
             }
-            Passage::Denied(denial) => Err(NotAsked(denial.outside())),
-            // Rules that permit it without a question would have to be performed here; nobody has said so.
+            Passage::Denied(denial) => Err(NotAsked(denial.outside_text())),
+            // A permit without a question would have to be performed here, and no person has decided on it.
             Passage::Permit(_) | Passage::Simulated(_) => {
                 Err(NotAsked("list the host, or keep the rule that asks".to_owned()))
             }
         }
     }
 
-    /// The same wish for the same host and port, whatever connects: so that there is one ask for it.
+    /// Returns the same request for the same host and port, regardless of the program that connects, so that
+    /// there is one ask for it.
     fn wish(&self, target: &Target) -> Prepared {
         let (core, (host, port)) = (&self.place.core, (target.host.to_string(), target.port));
         let whom = if asks_each_time(&core.config.egress, target) {
@@ -151,7 +154,7 @@ impl Gate {
             call: None,
             tool: PROXY.to_owned(),
             sinks: vec![Sink { argument: "host".to_owned(), value: format!("{host}:{port}") }],
-            // Whatever runs in a sandbox may have read anything.
+            // Programs in a sandbox may have read anything.
             label: Label::new(Taint::External),
             bindings: Default::default(),
             idempotent: true,
@@ -161,7 +164,7 @@ impl Gate {
     }
 }
 
-/// Whether all that a pattern opens is trusted.
+/// Returns true if every host and port that the pattern opens is trusted.
 fn is_trusted(host: &HostPattern, trusted: &BTreeSet<String>) -> bool {
     match host.port() {
         Some(_) => trusted.contains(&host.to_string()),
@@ -170,7 +173,7 @@ fn is_trusted(host: &HostPattern, trusted: &BTreeSet<String>) -> bool {
 }
 
 impl Gatekeeper for Gate {
-    fn scope(&self) -> Arc<EgressScope> {
+    fn current_scope(&self) -> Arc<EgressScope> {
         let mut scope = if self.alone {
             let EgressScope { blocked, pins, opaque, own_addresses, .. } =
                 self.place.core.config.egress.clone();
@@ -187,11 +190,11 @@ impl Gatekeeper for Gate {
         self.credentials.clone()
     }
 
-    fn ask<'a>(&'a self, target: &'a Target) -> Later<'a, Result<AskId, NotAsked>> {
+    fn ask_person<'a>(&'a self, target: &'a Target) -> Later<'a, Result<AskId, NotAsked>> {
         Box::pin(self.open_ask(target))
     }
 
-    fn record<'a>(&'a self, batch: Vec<ConnectionRecord>) -> Later<'a, Result<(), NotRecorded>> {
+    fn store_records<'a>(&'a self, batch: Vec<ConnectionRecord>) -> Later<'a, Result<(), NotRecorded>> {
         Box::pin(async move {
             let (core, session) = (&self.place.core, &self.place.session);
             let entries = batch.chunks(MAX_CONNECTIONS).map(|some| {

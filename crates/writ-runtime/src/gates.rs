@@ -14,7 +14,7 @@ use writ_policy::access::Access;
 use writ_policy::budget::Spent;
 use writ_policy::door::{Mode, Verdicts};
 use writ_policy::gate::{
-    Due, Escalation, GateSet, Judged, Judging, MAX_SAID_BYTES, ScriptDue, ScriptEnd, Subject,
+    Due, Escalation, GateSet, Judgement, Judging, MAX_SAID_BYTES, ScriptDue, ScriptEnd, Subject,
 };
 use writ_policy::keys::Authority;
 use writ_policy::prepared::Prepared;
@@ -42,26 +42,26 @@ use crate::trace;
 /// Scripts of so many conversations run at once; each waits for others of its folder.
 const FOLDERS: u8 = 8;
 
-/// What gates say of an action.
+/// The gates' combined result for an action.
 #[derive(Debug, Default)]
 pub(crate) struct Gathered {
     pub(crate) verdicts: Verdicts,
-    /// What the ledger must be told.
+    /// Operations that record the verdicts in the ledger.
     pub(crate) ops: Vec<Op>,
-    /// What the tool is to be called with instead.
+    /// Replacement arguments for the tool call, if a gate rewrote it.
     pub(crate) arguments: Option<Value>,
 }
 
 /// A model's call, as gates see it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wording<'a> {
-    /// What it says.
+    /// The arguments that gates get to see and judge.
     pub(crate) arguments: &'a serde_json::Value,
-    /// Whether gates may still have it say something else.
+    /// Set while gates may still rewrite the call.
     pub(crate) rewritable: bool,
 }
 
-/// For whom a script runs.
+/// The session, turn and authority for which a script runs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct For<'a> {
     pub(crate) session: SessionId,
@@ -97,13 +97,13 @@ pub(crate) struct Gates {
 }
 
 impl Gates {
-    /// Whether anything judges actions.
+    /// Returns true if access levels are configured, or a gate stands at the execution or access point.
     pub(crate) fn judges_actions(&self) -> bool {
         let at = |point| self.set.stands_at(point);
         self.config.access.is_some() || at(GatePoint::Execution) || at(GatePoint::Access)
     }
 
-    /// What the gates say of an action that has passed its keys.
+    /// Gathers the gates' verdicts on an action that has passed its keys.
     ///
     /// # Errors
     ///
@@ -146,7 +146,7 @@ impl Gates {
             gathered.ops.extend(self.gated(Some(session), at, point, &judged));
             gathered.ops.extend(self.follow(Some(session), at, point, &judged));
             gathered.ops.extend(self.verified(&loaded, at, &judged));
-            let blocked = judged.blocked().is_some();
+            let blocked = judged.blocked_reason().is_some();
             gathered.verdicts.gates.extend(judged.verdicts);
             if blocked {
                 // What is refused is not worded anew.
@@ -157,16 +157,16 @@ impl Gates {
         Ok(gathered)
     }
 
-    /// What the gates of a point say of an action.
+    /// Runs the gates of a point on an action and returns their judgement.
     pub(crate) async fn judged(
         &self,
         wanted: For<'_>,
         (point, prepared): (GatePoint, &Prepared),
         said: Option<&Value>,
         cancel: &CancellationToken,
-    ) -> Result<Judged, EngineError> {
+    ) -> Result<Judgement, EngineError> {
         let session = self.sessions.get(wanted.session)?;
-        let judging = self.set.begin(point, Subject::action(point, prepared), said.cloned());
+        let judging = self.set.begin_judging(point, Subject::action(point, prepared), said.cloned());
         self.heard_out(wanted, point, judging.of_project(session.project()), cancel).await
     }
 
@@ -177,18 +177,18 @@ impl Gates {
         point: GatePoint,
         mut judging: Judging<'_>,
         cancel: &CancellationToken,
-    ) -> Result<Judged, EngineError> {
+    ) -> Result<Judgement, EngineError> {
         let span = trace::gate(point);
-        while let Some(due) = judging.due() {
+        while let Some(due) = judging.next_due() {
             match due {
                 Due::Script(due) => {
                     let (end, said) = self.run_script(wanted, &due, cancel).await?;
                     judging.script_said(&end, &said);
                 }
-                Due::Model(_) => judging.unavailable("a model judges no actions"),
+                Due::Model(_) => judging.note_unavailable("a model judges no actions"),
             }
         }
-        let judged = judging.end();
+        let judged = judging.end_judging();
         trace::gate_ended(&span, &judged);
         Ok(judged)
     }
@@ -199,7 +199,7 @@ impl Gates {
         session: Option<SessionId>,
         at: Option<(TurnId, u64)>,
         point: GatePoint,
-        judged: &Judged,
+        judged: &Judgement,
     ) -> Vec<Op> {
         let mut ops = Vec::new();
         for (gate, verdict, reason) in &judged.verdicts {
@@ -215,15 +215,18 @@ impl Gates {
         ops
     }
 
-    /// Does what follows a block, as far as it is told to others than the one who was stopped.
+    /// Returns the operations that report a block to others than the person who was stopped: the owner, a
+    /// queue or a task.
     pub(crate) fn follow(
         &self,
         session: Option<SessionId>,
         at: Option<(TurnId, u64)>,
         point: GatePoint,
-        judged: &Judged,
+        judged: &Judgement,
     ) -> Vec<Op> {
-        let (Some((gate, reason)), Some(after)) = (judged.block(), &judged.after) else { return Vec::new() };
+        let (Some((gate, reason)), Some(after)) = (judged.first_block(), &judged.after) else {
+            return Vec::new();
+        };
         let to = match after {
             Escalation::Report => "owner".to_owned(),
             Escalation::TransferToQueue { queue } => format!("queue {queue}"),
@@ -271,7 +274,7 @@ impl Gates {
             spent: Spent::default(),
             approval: None,
             task: false,
-            // A session that only simulates is judged all the same.
+            // Judging runs the script even in a session that only simulates.
             mode: Mode::Execute,
             origins: None,
         };
@@ -302,14 +305,14 @@ impl Gates {
             ScriptEnd::Code(code) => (ToolOutcome::Failed, format!("exit code {code}")),
             ScriptEnd::Broken(why) => (ToolOutcome::Failed, why.clone()),
         };
-        let (result, label) = (Digest::of(said.as_bytes()), Label::new(Taint::External));
+        let (result, label) = (Digest::of_bytes(said.as_bytes()), Label::new(Taint::External));
         let fact = Fact::Outcome { attempt, outcome, summary, result, label };
         let entry = self.journal.noted(Some(wanted.session), wanted.at, fact);
         self.journal.store.commit(Batch::relaxed(vec![entry])).await?;
         Ok((end, said))
     }
 
-    /// What is wished so that a script runs.
+    /// Prepares the sandboxed action that runs a gate's or a hook's script.
     fn wish_for_script(&self, wanted: For<'_>, due: &ScriptDue) -> Result<Prepared, EngineError> {
         let exec = Exec {
             argv: due.argv.clone(),
@@ -342,8 +345,8 @@ impl Gates {
     }
 }
 
-/// Whether execution and access gates judge an action. Thinking is judged by what is said and done then; and what
-/// judges is not judged.
+/// Returns true if execution and access gates judge an action. A model call is judged by the texts and
+/// actions that follow from it, and a gate's own script is not judged.
 fn is_judged(action: &Action) -> bool {
     let of_gate = matches!(action, Action::Exec(exec) if exec.profile == ExecProfile::Gate);
     !of_gate && !matches!(action, Action::ModelCall(_))
@@ -353,13 +356,13 @@ fn turn_of(prepared: &Prepared) -> Option<(TurnId, u64)> {
     prepared.turn.map(|turn| (turn, prepared.turn_number))
 }
 
-/// Which folder the scripts of a conversation have.
+/// Returns the number of the folder that a session's scripts use, below `FOLDERS`; sessions may share one.
 fn slot(session: SessionId) -> u8 {
-    let digest = Digest::of(session.to_string().as_bytes());
+    let digest = Digest::of_bytes(session.to_string().as_bytes());
     digest.as_bytes().first().map_or(0, |byte| byte % FOLDERS)
 }
 
-/// How a script ended, and what it said.
+/// Returns the way a script ended, and its output; too much output counts as broken.
 fn ended(result: ExecResult) -> (ScriptEnd, String) {
     let end = match result.ending {
         Ending::Exited { .. } if result.stdout.truncated || result.stdout.text.len() > MAX_SAID_BYTES => {

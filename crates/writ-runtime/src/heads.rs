@@ -1,5 +1,5 @@
-//! Copies of signed heads, kept where the owner says: whoever puts an older database in the place of this one, even with
-//! its key, does not fit what was copied.
+//! Copies of signed heads, stored in the place that the owner configures: if this database is replaced by an
+//! older one, even with its key, it does not fit the copies.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
@@ -19,23 +19,24 @@ use crate::journal::Journal;
 const AFTER_ENTRIES: u64 = 256;
 /// After so long a head is copied, if there is any new entry: some 25 MB a year at most.
 const AFTER_TIME: Duration = Duration::from_secs(10 * 60);
-/// How long a start and an end wait for a copy: that on a mount that is gone never comes.
+/// The longest time that a start and an end wait for a copy: on a mount that has disappeared, the copy never
+/// finishes.
 const COPY_TIME: Duration = Duration::from_secs(10);
 /// The largest file that is added to, in bytes: what `audit verify --heads` reads.
 const MAX_FILE_BYTES: u64 = 512 * 1024 * 1024;
-/// How much of a file's end is looked at, in bytes: more than one line.
+/// The part of a file's end that is read, in bytes: more than one line.
 const END_BYTES: u64 = 16 * 1024;
 /// The file in a repository.
 const IN_REPOSITORY: &str = "writ-heads.jsonl";
 
-/// What was copied last.
+/// The head that was copied last: the ledger's size then, and the time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Copied {
     size: u64,
     at: Timestamp,
 }
 
-/// Why a head was not copied.
+/// The reason that a head was not copied.
 #[derive(Debug, thiserror::Error)]
 enum CopyError {
     #[error("{path}: {source}")]
@@ -77,15 +78,15 @@ impl Heads {
         }
     }
 
-    /// Copies the newest head to where heads are kept, if there is enough new since the last; `anyway`: if there is
-    /// anything new. What cannot be copied is in the log, and tried again.
+    /// Copies the newest head to the configured places, if enough is new since the last copy; with `anyway`,
+    /// if anything is new. A failure is logged, and the copy is tried again later.
     async fn copy_heads(&self, anyway: bool) {
         let (file, repository) = (&self.config.heads_file, &self.config.heads_repository);
         if file.is_none() && repository.is_none() {
             return;
         }
         let copying = if anyway { Ok(self.copying.lock().await) } else { self.copying.try_lock() };
-        // Whoever copies now copies what is new, or the next look does.
+        // The copy that is under way takes the new entries, or the next check does.
         let Ok(_copying) = copying else { return };
         let newest = match self.journal.store.newest_head() {
             Ok(newest) => newest,
@@ -98,7 +99,7 @@ impl Heads {
         let now = self.journal.clock.now();
         let due = self.copied().is_none_or(|last| {
             let more = size.saturating_sub(last.size);
-            size != last.size && (anyway || more >= AFTER_ENTRIES || now.since(last.at) >= AFTER_TIME)
+            size != last.size && (anyway || more >= AFTER_ENTRIES || now.time_since(last.at) >= AFTER_TIME)
         });
         if !due {
             return;
@@ -120,7 +121,7 @@ impl Heads {
     }
 }
 
-/// Whether it was done; else the log says why.
+/// Returns true if the copy succeeded; else logs the error.
 fn told(done: Result<(), CopyError>) -> bool {
     if let Err(error) = &done {
         tracing::error!(%error, "a head of the ledger could not be copied; see ledger.heads_file and ledger.heads_repository");

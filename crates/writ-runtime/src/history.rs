@@ -1,4 +1,5 @@
-//! The history of sessions that are in use, kept parsed: a turn reads only what was added since the one before.
+//! The parsed histories of sessions in use, held in memory: a turn reads only the messages added since the
+//! turn before.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,13 +12,15 @@ use writ_types::chat::{ChatMessage, Part};
 use writ_types::id::SessionId;
 use writ_types::taint::{Label, Source};
 
-/// How many sessions' histories are kept; with [`MAX_KEPT_BYTES`] their texts take 8 MB at most. Others are read anew.
+/// The most sessions with a history in memory; with [`MAX_KEPT_BYTES`] their texts take 8 MB at most. Others
+/// are read anew.
 const MAX_KEPT: usize = 32;
 
-/// The most texts and sources of a history that is kept, in bytes: fifty messages of conversation have fewer.
+/// The largest size of the texts and sources of a history in memory, in bytes: fifty messages of conversation
+/// take less.
 const MAX_KEPT_BYTES: usize = 256 * 1024;
 
-/// The histories that are kept.
+/// The parsed histories in memory, by session; at most `MAX_KEPT`.
 #[derive(Debug, Default)]
 pub(crate) struct Histories {
     kept: BTreeMap<SessionId, Kept>,
@@ -32,7 +35,7 @@ type History = VecDeque<Row>;
 struct Row {
     n: u64,
     message: Arc<ChatMessage>,
-    /// What its texts and sources take.
+    /// The size of the message's texts and sources.
     bytes: usize,
 }
 
@@ -95,13 +98,13 @@ fn lock(histories: &Mutex<Histories>) -> MutexGuard<'_, Histories> {
     histories.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What the texts and sources of a message take, in bytes.
+/// Returns the size of a message's texts and sources, in bytes.
 fn bytes_of(message: &ChatMessage) -> usize {
     let part_bytes = |part: &Part| match part {
         Part::Text { text } => text.len(),
         Part::Call(call) => call.name.len() + call.arguments.to_string().len(),
         Part::Result(result) => result.text.len() + label_bytes(&result.label),
-        Part::Reasoning(piece) => piece.bytes(),
+        Part::Reasoning(piece) => piece.byte_count(),
     };
     label_bytes(&message.label) + message.parts.iter().map(part_bytes).sum::<usize>()
 }

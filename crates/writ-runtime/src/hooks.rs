@@ -1,8 +1,9 @@
-//! Hooks: what they are told beside what is judged, what they keep, and events that have happened.
+//! Hooks: the input that they read beside the judged data, the state that they store, and the events that
+//! they are notified of.
 
 use serde_json::{Map, Value};
 use tokio_util::sync::CancellationToken;
-use writ_policy::gate::{Hook, Judged, Permission, ScriptDue};
+use writ_policy::gate::{Hook, Judgement, Permission, ScriptDue};
 use writ_store::batch::{Batch, Op};
 use writ_types::entry::{Fact, GatePoint, GateVerdict, HookEvent};
 use writ_types::id::SessionId;
@@ -12,7 +13,7 @@ use crate::gates::{For, Gates};
 use crate::session::{HOOK_STATE, Session};
 
 impl Gates {
-    /// The ledger's record of what a hook has said.
+    /// Builds the ledger's record of a hook's verdict.
     pub(crate) fn hooked(&self, hook: &Hook, verdict: GateVerdict, reason: String) -> Fact {
         Fact::Hooked {
             on: hook.config.on,
@@ -23,8 +24,9 @@ impl Gates {
         }
     }
 
-    /// What hooks want to find again in this conversation.
-    pub(crate) fn kept_by_hooks(&self, session: SessionId, judged: &Judged) -> Vec<Op> {
+    /// Stores the state that hooks want to find again in this session: in memory now, and in the database
+    /// with the returned operations.
+    pub(crate) fn kept_by_hooks(&self, session: SessionId, judged: &Judgement) -> Vec<Op> {
         let Ok(held) = self.sessions.get(session) else { return Vec::new() };
         let keep = |(hook, state): &(String, Value)| {
             held.state().hooks.insert(hook.clone(), state.clone());
@@ -35,11 +37,12 @@ impl Gates {
         judged.states.iter().map(keep).collect()
     }
 
-    /// What a hook reads: what it may know of what is judged, and of the conversation. `None`: it is a gate's script.
+    /// Returns the JSON that a hook reads: the facts that it may know of the judged event and of the
+    /// conversation. `None` for a gate's script.
     ///
     /// # Errors
     ///
-    /// If the session is not there.
+    /// If the session does not exist.
     pub(crate) fn told_to_hook(
         &self,
         wanted: For<'_>,
@@ -59,7 +62,8 @@ impl Gates {
         Ok(Some(Value::Object(input).to_string()))
     }
 
-    /// Tells hooks of what became of a session. Nothing of it can be stopped any more; that they were told is in the ledger.
+    /// Notifies hooks of an event that has happened to a session. Hooks cannot stop it, and the ledger
+    /// records that they were notified.
     ///
     /// # Errors
     ///
@@ -91,8 +95,8 @@ impl Gates {
         (event, tool): (HookEvent, Option<&str>),
         (session, about): (&Session, Map<String, Value>),
         cancel: &CancellationToken,
-    ) -> Result<(Judged, Vec<Op>), EngineError> {
-        let judging = self.set.tell(event, tool, about).of_project(session.project());
+    ) -> Result<(Judgement, Vec<Op>), EngineError> {
+        let judging = self.set.notify_hooks(event, tool, about).of_project(session.project());
         let judged = Box::pin(self.heard_out(wanted, GatePoint::Execution, judging, cancel)).await?;
         let ops = self.gated(Some(session.id), wanted.at, GatePoint::Execution, &judged);
         Ok((judged, ops))

@@ -1,4 +1,4 @@
-//! Frames on their way to whoever watches a session.
+//! Frames on their way to the clients that watch a session.
 
 use std::sync::Arc;
 
@@ -27,18 +27,18 @@ impl Hub {
         self.frames.subscribe()
     }
 
-    /// Whether somebody watches.
+    /// Returns true if at least one client watches.
     pub(crate) fn watched(&self) -> bool {
         self.frames.receiver_count() > 0
     }
 
     /// Sends a frame that the store has numbered.
     pub(crate) fn send(&self, seq: u64, frame: ServerFrame) {
-        // Nobody may be watching: the store has it.
+        // An error means that no client watches: the store has the frame.
         let _ = self.frames.send(Arc::new(Numbered { seq, frame }));
     }
 
-    /// Sends a frame that is not kept.
+    /// Sends a frame that is not stored; its number is 0.
     pub(crate) fn pass(&self, frame: ServerFrame) {
         self.send(0, frame);
     }

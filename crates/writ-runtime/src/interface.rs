@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tokio::sync::broadcast;
-use writ_policy::approval::Signed;
+use writ_policy::approval::SignedAnswer;
 use writ_types::digest::Digest;
 use writ_types::entry::{ApprovalScope, Decision};
 use writ_types::error::Exit;
@@ -13,10 +13,10 @@ use writ_types::id::{AskId, SessionId, TurnId};
 
 use crate::session::Surface;
 
-/// The most open asks whose cards are sent to a client that joins; `approvals.list` has all of them.
+/// The most open asks with cards that are sent to a client that joins; `approvals.list` has all of them.
 pub const MAX_OPEN: usize = 100;
 
-/// How a client joins a session.
+/// The request of a client to join a session, or to open a new one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Join {
     /// The session; `None` opens a new one.
@@ -29,11 +29,12 @@ pub struct Join {
     pub write: bool,
     /// Actions are decided and logged, not performed, for a new session.
     pub dry_run: bool,
-    /// Where the client is.
+    /// The kind of surface that the client runs on.
     pub surface: Surface,
     /// A name that a program gives to a conversation: without a session, its newest session is joined.
     pub conversation: Option<String>,
-    /// Others speak through whoever opens it: the owner's word is only what the owner has signed. For a new session.
+    /// Marks a session in which others speak through the client that opens it: only text that the owner has
+    /// signed counts as the owner's word. For a new session.
     pub relayed: bool,
 }
 
@@ -50,15 +51,15 @@ pub struct Joined {
     pub after_seq: u64,
     /// Its open asks with their cards, oldest first, at most [`MAX_OPEN`].
     pub open: Vec<(AskId, ServerFrame)>,
-    /// What comes from now on. What came since `after_seq` is had from [`Engine::frames_after`]; some of it may
-    /// come here, too, and frames of concurrent steps may come out of order.
+    /// The frames from now on. The frames since `after_seq` are read with `Engine::frames_after`; some of
+    /// them may arrive here, too, and frames of concurrent steps may arrive out of order.
     pub live: broadcast::Receiver<Arc<Numbered>>,
 }
 
-/// What came of an order to stop a turn.
+/// The result of an order to stop a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cancelled {
-    /// It is told to stop.
+    /// The turn has received the order to stop.
     Stopped,
     /// It had ended before.
     Ended,
@@ -67,7 +68,7 @@ pub enum Cancelled {
 }
 
 impl Cancelled {
-    /// What to tell whoever wanted to stop it, if it is not stopped.
+    /// Returns the message for the person who wanted to stop the turn; `None` if it is stopped.
     pub fn told(self, turn: TurnId) -> Option<String> {
         match self {
             Self::Stopped => None,
@@ -84,36 +85,36 @@ impl Cancelled {
 pub struct Answer {
     /// Yes or no.
     pub decision: Decision,
-    /// How far a yes reaches.
+    /// The range of further actions that a yes covers.
     pub scope: ApprovalScope,
-    /// What somebody has signed, where the surface itself does not prove the person.
-    pub signed: Option<Signed>,
+    /// The signature of the person who answers, for a surface that does not prove the person.
+    pub signed: Option<SignedAnswer>,
     /// Hash of the text that the person was shown, where the surface says so.
     pub shown: Option<Digest>,
-    /// Why, in the person's words.
+    /// The reason, in the person's words.
     pub reason: String,
 }
 
-/// What came of an answer to an ask.
+/// The result of an answer to an ask.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answered {
     /// `applied`, `simulated`, `failed` or `unknown` after a yes, `denied` after a no, `open` while others must answer, too.
     pub state: String,
-    /// Why it was not done, in a few words; empty where it was.
+    /// The reason that the action was not done, in a few words; empty if it was done.
     pub reason: String,
-    /// What came of it, in words.
+    /// The result, in words.
     pub text: String,
-    /// How it went: of an approved action how it ended, as the exit code of a command.
+    /// The result as the exit code of a command; for an approved action, the way that the action ended.
     pub exit: Exit,
 }
 
-/// What somebody says to a gate, or to a server of tools, that asks.
+/// A person's answer to a gate, or to a server of tools, that asks.
 #[derive(Clone, Debug)]
 pub struct GateSaid {
     /// The answer.
     pub decision: Decision,
-    /// Why, in their words.
+    /// The reason, in the person's words.
     pub reason: String,
-    /// What they have filled in, by the names of the fields.
+    /// The values that the person has filled in, by the names of the fields.
     pub answers: BTreeMap<String, String>,
 }

@@ -103,15 +103,15 @@ impl Journal {
         Ok(receipt)
     }
 
-    /// What is told of an error, without secrets.
+    /// Returns the report of an error with secrets removed.
     pub(crate) fn report(&self, error: &impl ToReport) -> Report {
-        self.redactor.report(error.report())
+        self.redactor.mask_report(error.report())
     }
 
-    /// A fact as it may be kept.
+    /// Returns a fact with secrets removed from its texts, so that it may be stored.
     pub(crate) fn scrubbed(&self, mut fact: Fact) -> Fact {
         for text in fact.texts_mut() {
-            self.redactor.scrub(text);
+            self.redactor.scrub_text(text);
         }
         fact
     }
@@ -123,7 +123,7 @@ impl Journal {
 
     /// A time on the UTC date by which the budget's day is counted.
     pub(crate) fn budget_day(&self, now: Timestamp) -> Timestamp {
-        self.budget.date(now)
+        self.budget.start_of_day(now)
     }
 
     /// Appends one fact that need only survive the process.

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use ed25519_dalek::{SigningKey, VerifyingKey};
 use writ_policy::approval::{self, Approval, ApprovalError, ApprovalToken, Approvers, Expected, TaskTerms};
 use writ_policy::keys::grants::Grants;
-use writ_policy::keys::{self, Authority, BaseClaims, TASK_KEY_TTL, TaskClaims, Token, Verifier};
-use writ_policy::order::Order;
+use writ_policy::keys::{self, Authority, BaseClaims, KeyToken, TASK_KEY_TTL, TaskClaims, Verifier};
+use writ_policy::order::StandingOrder;
 use writ_policy::pattern::standing;
 use writ_policy::rules::RuleSet;
 use writ_policy::scope::{ANY, Dimension, WORK};
@@ -35,15 +35,15 @@ pub struct EngineKeys {
     /// Signs task keys, records of messages and session approvals.
     pub harness: SigningKey,
     /// The base key of the agent.
-    pub base: Token,
-    /// What the base key says.
+    pub base: KeyToken,
+    /// The claims in the base key.
     pub base_claims: BaseClaims,
     /// The root key's public half.
     pub root: VerifyingKey,
 }
 
 impl EngineKeys {
-    /// Makes the agent's base key for this run; the root key is not kept.
+    /// Makes the agent's base key for this run; the root key is not stored.
     ///
     /// # Errors
     ///
@@ -61,7 +61,7 @@ impl EngineKeys {
             epoch: config.epoch,
             agent: config.agent.clone(),
             policy: rules.digest(),
-            expires_at: now.plus(BASE_KEY_TTL),
+            expires_at: now.plus_duration(BASE_KEY_TTL),
             grants: base_grants(),
         };
         let base = keys::mint_base(&base_claims, root)?;
@@ -69,30 +69,31 @@ impl EngineKeys {
     }
 }
 
-/// How long a base key lives: an engine that runs longer makes a new one at its next start.
+/// The lifetime of a base key: an engine that runs longer makes a new one at its next start.
 const BASE_KEY_TTL: std::time::Duration = std::time::Duration::from_secs(365 * 24 * 60 * 60);
 
-/// What the owner's own agent may do at all. Where, is said by each session's task key.
+/// Returns the kinds of action that the owner's own agent may do at all. Each session's task key limits their
+/// places.
 fn base_grants() -> Grants {
     Grants::default()
-        .allow(ActionKind::Exec, [(Dimension::Profile, ANY), (Dimension::Host, ANY)])
-        .allow(ActionKind::Fetch, [(Dimension::Host, ANY), (Dimension::Path, WORK)])
-        .allow(ActionKind::Connect, [(Dimension::Host, ANY)])
-        .allow(ActionKind::Search, [(Dimension::Host, ANY)])
-        .allow(ActionKind::Plan, [])
-        .allow(
+        .allow_kind(ActionKind::Exec, [(Dimension::Profile, ANY), (Dimension::Host, ANY)])
+        .allow_kind(ActionKind::Fetch, [(Dimension::Host, ANY), (Dimension::Path, WORK)])
+        .allow_kind(ActionKind::Connect, [(Dimension::Host, ANY)])
+        .allow_kind(ActionKind::Search, [(Dimension::Host, ANY)])
+        .allow_kind(ActionKind::Plan, [])
+        .allow_kind(
             ActionKind::Subscribe,
             [(Dimension::Host, ANY), (Dimension::Path, WORK), (Dimension::Name, ANY)],
         )
-        .allow(ActionKind::ReadFile, [(Dimension::Path, WORK)])
-        .allow(ActionKind::WriteFile, [(Dimension::Place, ANY), (Dimension::Path, ANY)])
-        .allow(ActionKind::Recall, [(Dimension::Memory, ANY)])
-        .allow(ActionKind::Remember, [(Dimension::Memory, ANY)])
-        .allow(ActionKind::Forget, [(Dimension::Memory, ANY)])
-        .allow(ActionKind::Say, [(Dimension::Recipient, "owner")])
-        .allow(ActionKind::SendFile, [(Dimension::Recipient, "owner"), (Dimension::Path, WORK)])
-        .allow(ActionKind::ModelCall, [(Dimension::Provider, ANY)])
-        .allow(ActionKind::CallTool, [(Dimension::Name, ANY), (Dimension::Host, ANY)])
+        .allow_kind(ActionKind::ReadFile, [(Dimension::Path, WORK)])
+        .allow_kind(ActionKind::WriteFile, [(Dimension::Place, ANY), (Dimension::Path, ANY)])
+        .allow_kind(ActionKind::Recall, [(Dimension::Memory, ANY)])
+        .allow_kind(ActionKind::Remember, [(Dimension::Memory, ANY)])
+        .allow_kind(ActionKind::Forget, [(Dimension::Memory, ANY)])
+        .allow_kind(ActionKind::Say, [(Dimension::Recipient, "owner")])
+        .allow_kind(ActionKind::SendFile, [(Dimension::Recipient, "owner"), (Dimension::Path, WORK)])
+        .allow_kind(ActionKind::ModelCall, [(Dimension::Provider, ANY)])
+        .allow_kind(ActionKind::CallTool, [(Dimension::Name, ANY), (Dimension::Host, ANY)])
 }
 
 /// The keys of one installation, and the checks that depend on them.
@@ -114,7 +115,7 @@ impl Keys {
     }
 
     pub(crate) fn expected(&self, ask: &AskRow) -> Result<Expected, EngineError> {
-        let offered = |offer: &TaskOffer| TaskTerms::offered(offer, ask.card.risk);
+        let offered = |offer: &TaskOffer| TaskTerms::offered_terms(offer, ask.card.risk);
         Ok(Expected {
             installation: self.installation,
             epoch: self.epoch,
@@ -127,7 +128,13 @@ impl Keys {
             host: ask.card.host.clone(),
             approvers: ask.card.approvers,
             task: ask.card.task.as_deref().map(offered).transpose()?,
-            standing: ask.card.standing.as_deref().map(standing::offered).transpose()?.unwrap_or_default(),
+            standing: ask
+                .card
+                .standing
+                .as_deref()
+                .map(standing::offered_digests)
+                .transpose()?
+                .unwrap_or_default(),
         })
     }
 
@@ -147,7 +154,7 @@ impl Keys {
         let held = session.state().authority.clone();
         if let Some(held) = held
             && held.task().grants == session.grants()
-            && held.task().expires_at.since(self.journal.valid_now()) >= RENEW_BEFORE
+            && held.task().expires_at.time_since(self.journal.valid_now()) >= RENEW_BEFORE
             && self.revoked(&held)?.is_empty()
         {
             return Ok((held, None));
@@ -181,7 +188,7 @@ impl Keys {
         turn: Option<(TurnId, u64)>,
         authority: &Arc<Authority>,
     ) -> Result<Arc<Authority>, EngineError> {
-        let left = authority.task().expires_at.since(self.journal.valid_now());
+        let left = authority.task().expires_at.time_since(self.journal.valid_now());
         if left >= RENEW_BEFORE || !self.revoked(authority)?.is_empty() {
             return Ok(Arc::clone(authority));
         }
@@ -217,18 +224,18 @@ impl Keys {
     fn minted(
         &self,
         session: &Session,
-        order: Option<&Order>,
+        order: Option<&StandingOrder>,
         turn: Option<(TurnId, u64)>,
         change: &str,
     ) -> Result<(Authority, Op), EngineError> {
-        // Whatever is left of it, messages that wait and turns that a crash has cut off among it, acts no more; the hooks that
-        // are told of its end do, outside turns.
+        // Refuses every turn of a closed session, also for messages that wait and for turns that a crash has
+        // cut off. The hooks that are notified of its end still act, outside turns.
         if turn.is_some() && session.state().closed {
             return Err(EngineError::SessionClosed(session.id));
         }
         let now = self.journal.valid_now();
-        let ends = now.plus(TASK_KEY_TTL);
-        let order = order.map(Order::claims);
+        let ends = now.plus_duration(TASK_KEY_TTL);
+        let order = order.map(StandingOrder::claims);
         let claims = TaskClaims {
             key: self.journal.ids.key(now),
             base: self.held.base_claims.key,
@@ -241,7 +248,7 @@ impl Keys {
             plan: None,
         };
         let token = keys::mint_task(&self.held.base, &claims, &self.held.root, &self.held.harness)?;
-        let authority = self.verifier.verify(&token)?;
+        let authority = self.verifier.verify_task(&token)?;
         let kinds: Vec<&str> = claims.grants.kinds.keys().map(|kind| kind.as_str()).collect();
         let fact = Fact::Keyed {
             key: claims.key,
@@ -252,7 +259,7 @@ impl Keys {
         Ok((authority, self.journal.entry(session.id, turn, fact)))
     }
 
-    /// Whose approvals count now.
+    /// Returns the keys and passkeys that may approve now.
     ///
     /// # Errors
     ///
@@ -283,19 +290,19 @@ impl Keys {
             .collect())
     }
 
-    /// The passkeys in force by their credentials, as [`writ_policy::approval::verify`] wants them.
+    /// The passkeys in force by their credentials, as `writ_policy::approval::verify` wants them.
     pub(crate) fn by_credential(&self) -> Result<BTreeMap<String, Passkey>, EngineError> {
         let passkeys = self.passkeys()?.into_iter();
-        Ok(passkeys.map(|(_, passkey)| (passkey.credential().to_owned(), passkey)).collect())
+        Ok(passkeys.map(|(_, passkey)| (passkey.credential_id().to_owned(), passkey)).collect())
     }
 
-    /// What the store knows of the passkey with this credential.
+    /// Returns the store's row for the passkey in force with this credential.
     pub(crate) fn passkey_row(&self, credential: &str) -> Result<Option<ApproverKey>, EngineError> {
-        let found = self.passkeys()?.into_iter().find(|(_, passkey)| passkey.credential() == credential);
+        let found = self.passkeys()?.into_iter().find(|(_, passkey)| passkey.credential_id() == credential);
         Ok(found.map(|(key, _)| key))
     }
 
-    /// Which of an authority's keys were revoked.
+    /// Returns the ids of an authority's keys that were revoked.
     pub(crate) fn revoked(&self, authority: &Authority) -> Result<BTreeSet<String>, EngineError> {
         let mut revoked = BTreeSet::new();
         for id in authority.revocation_ids() {
@@ -313,7 +320,7 @@ impl Keys {
     /// If the store cannot be read.
     fn signed_of(&self, ask: &AskRow, last: &ApprovalToken) -> Result<Vec<ApprovalToken>, EngineError> {
         let parts = self.journal.store.approval_parts(&ask.card.ask_id)?;
-        // What can no longer be read counts for nobody.
+        // Skips approvals that can no longer be parsed: they count for no approver.
         let parts = parts.into_iter().filter_map(|part| serde_json::from_value::<ApprovalToken>(part).ok());
         Ok(parts.filter(|part| part != last).chain([last.clone()]).collect())
     }
@@ -329,13 +336,15 @@ impl Keys {
         token: &ApprovalToken,
     ) -> Result<Result<Approval, ApprovalError>, EngineError> {
         let (expected, approvers, now) = (self.expected(ask)?, self.approvers()?, self.journal.valid_now());
-        // A no needs nobody else.
+        // A single no is enough, without other approvers.
         if expected.approvers <= 1 || token.claims.decision == Decision::Deny {
-            return Ok(approval::verify(token, &expected, &approvers, now));
+            return Ok(approval::verify_approval(token, &expected, &approvers, now));
         }
-        // Whose key no longer counts has said nothing.
+        // Drops signatures by keys that no longer count.
         let mut tokens = self.signed_of(ask, token)?;
-        tokens.retain(|part| part == token || approval::verify(part, &expected, &approvers, now).is_ok());
+        tokens.retain(|part| {
+            part == token || approval::verify_approval(part, &expected, &approvers, now).is_ok()
+        });
         Ok(approval::verify_all(&tokens, &expected, &approvers, now))
     }
 }

@@ -16,11 +16,12 @@ pub(crate) mod elicit;
 pub(crate) mod remote;
 pub(crate) mod start;
 
-/// A server of this session, started if it does not run, whose tools were looked at since they last changed.
+/// Returns a running server of this session, and starts it if necessary. Its tools are listed again if they
+/// have changed.
 ///
 /// # Errors
 ///
-/// If the ledger cannot be written. The inner error says why there is none.
+/// If the ledger cannot be written. The inner error is the reason that there is no server.
 pub(crate) async fn server(
     core: &Arc<Services>,
     place: &Place,
@@ -30,7 +31,7 @@ pub(crate) async fn server(
     let key = (place.session.id, server.name.clone());
     let Some(slot) = core.servers.slot(&key) else {
         let text = format!("{MAX_RUNNING_SERVERS} servers work at once already");
-        return Ok(Err(Report::new(Exit::Budget, "mcp.too_many", text).hint("try again in a moment")));
+        return Ok(Err(Report::new(Exit::Budget, "mcp.too_many", text).with_hint("try again in a moment")));
     };
     let mut held = slot.lock().await;
     let is_fit = |running: &Arc<Running>| {
@@ -58,7 +59,7 @@ pub(crate) async fn server(
     };
     let busy = Busy::new(Arc::clone(&running));
     if running.client.tools_changed() {
-        match running.client.tools().await {
+        match running.client.list_tools().await {
             Ok(listing) => *hold(&running.live) = listing.tools,
             Err(error) => {
                 running.stop.cancel();
@@ -71,7 +72,7 @@ pub(crate) async fn server(
     Ok(Ok(busy))
 }
 
-/// Offers no more what is not as it was pinned, and writes that down.
+/// Withdraws tools that differ from their pins, and records that in the ledger.
 ///
 /// # Errors
 ///
@@ -100,13 +101,13 @@ pub(crate) async fn note_tools(
     Ok(())
 }
 
-/// Ends a server when nobody has called it for a while, when it was told to, and with the engine.
+/// Ends a server after an idle time without calls, when it is ordered to stop, and with the engine.
 pub(crate) fn keep_server(
     core: &Arc<Services>,
     key: Key,
     slot: Slot,
     running: Arc<Running>,
-    ended: writ_sandbox::serve::Ended,
+    ended: writ_sandbox::serve::ServerHandle,
 ) {
     let keeping = Arc::clone(core);
     core.servers.keepers.spawn(async move {
@@ -114,14 +115,15 @@ pub(crate) fn keep_server(
         loop {
             let idle = running.busy.load(Ordering::Acquire) == 0;
             tokio::select! {
-                () = running.client.over() => break,
+                () = running.client.connect_over() => break,
                 () = running.stop.cancelled() => break,
                 () = core.life.stop_now.cancelled() => break,
                 () = running.moved.notified() => {}
                 () = tokio::time::sleep(core.servers.idle), if idle => break,
             }
         }
-        // Whoever has it by now is told with the call that fails; the next one starts another.
+        // A caller that holds this server gets an error from the call that fails; the next call starts
+        // another server.
         running.stop.cancel();
         core.servers.vacate(&key, &slot);
         if let Err(error) = ended.kill().await {

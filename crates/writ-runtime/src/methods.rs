@@ -33,7 +33,7 @@ use writ_types::frame::{Card, ServerFrame};
 use crate::error::EngineError;
 
 use params::{
-    EnrolmentRequest, IssuedTaskKey, KeyPair, KeyToken, MintRequest, NarrowRequest, OrderRequest,
+    BaseKeyNote, EnrolmentRequest, IssuedTaskKey, KeyPair, MintRequest, NarrowRequest, OrderRequest,
     ProbeRequest, ProbedServer, ReloadRequest, ReloadedServers,
 };
 
@@ -285,7 +285,7 @@ methods! {
     /// Revokes a key and stops what runs under it.
     KeysRevoke = "keys.revoke", RevocationRequest => Revocation, Terminal;
     /// Notes a base key that the root key has signed, so that it can be listed and revoked.
-    KeysIssued = "keys.issued", KeyToken => NotedKey, Terminal;
+    KeysIssued = "keys.issued", BaseKeyNote => NotedKey, Terminal;
     /// Mints a task key over a base key, for one case.
     KeysMint = "keys.mint", MintRequest => IssuedTaskKey, Terminal;
     /// Makes a narrower copy of a task key.

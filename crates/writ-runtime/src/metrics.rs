@@ -1,4 +1,4 @@
-//! What is counted and measured, in the OpenMetrics text format.
+//! Counters and measures of the engine, in the OpenMetrics text format.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::AtomicU64;
@@ -37,7 +37,7 @@ struct Role {
     role: &'static str,
 }
 
-/// How measures are written.
+/// The text format of the metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MetricsFormat {
     /// OpenMetrics 1.0.
@@ -107,7 +107,7 @@ impl Metrics {
         self.gates.get_or_create(&Gate { r#type: point_name(point), result }).inc();
     }
 
-    /// How many subscriptions the sessions in memory have.
+    /// Sets the number of subscriptions of the sessions in memory.
     pub(crate) fn subscriptions(&self, count: usize) {
         self.subscriptions.set(u64::try_from(count).unwrap_or(u64::MAX));
     }

@@ -46,14 +46,15 @@ use crate::trace;
 /// Deltas that may wait to be shown; a slow screen slows the stream down, it loses nothing.
 const DELTAS: usize = 64;
 
-/// From how many per cent of the model's window on a request is said to nearly fill it (SCL-042).
+/// The share of the model's window, in per cent, from which a request is noted as nearly filling it
+/// (SCL-042).
 const WINDOW_NOTED_PCT: u128 = 80;
 
-/// What came of an effect that calls the model.
+/// The result of an effect that calls the model.
 #[derive(Debug)]
 pub(crate) struct Called {
     pub(crate) event: Event,
-    /// What the ledger must still be told, together with the turn's event.
+    /// The operations to write to the ledger together with the turn's event.
     pub(crate) ops: Vec<Op>,
     pub(crate) cost: MicroUsd,
 }
@@ -76,8 +77,8 @@ pub(crate) async fn call(
     let Some(models) = &core.outside.models else {
         return Ok(account.failed(&EngineError::NoModel.report()));
     };
-    core.journal.redactor.request(&mut request);
-    let (mut course, role) = (models.course(place.profile.model), place.profile.model);
+    core.journal.redactor.mask_request(&mut request);
+    let (mut course, role) = (models.start_course(place.profile.model), place.profile.model);
     let cleared = match clear(&place, (models, role), (&mut request, &label), &mut course) {
         Ok(cleared) => cleared,
         Err(report) => return Ok(account.failed(&report)),
@@ -86,10 +87,10 @@ pub(crate) async fn call(
     let (mut last, mut room): (Option<Report>, Option<Tokens>) = (None, None);
     while let Some(step) = models.next(&course, core.journal.clock.now()) {
         let planned = match models.plan_over(&step.route, Arc::clone(&request), core.journal.clock.now()) {
-            Ok(planned) => planned.because(&cleared.why),
+            Ok(planned) => planned.reason_for_route(&cleared.why),
             Err(error) => {
-                course.unfit(&step.route, &error.to_string());
-                last = Some(core.journal.redactor.report(error.report()));
+                course.skip_unfit(&step.route, &error.to_string());
+                last = Some(core.journal.redactor.mask_report(error.report()));
                 continue;
             }
         };
@@ -122,9 +123,9 @@ pub(crate) async fn call(
             Tried::Failed(error) => {
                 let now = core.journal.clock.now();
                 models.failed(&mut course, &step.route, &error, now);
-                let takes = models.room(&step.route, now);
+                let takes = models.context_room(&step.route, now);
                 room = room.max(takes.filter(|_| is_too_long(&error)));
-                last = Some(core.journal.redactor.report(course.report(&error)));
+                last = Some(core.journal.redactor.mask_report(course.final_report(&error)));
             }
         }
     }
@@ -133,7 +134,7 @@ pub(crate) async fn call(
     Ok(account.ended(unanswered(&report, room, noted)))
 }
 
-/// Reads anew what was spent, and renews the key of a turn whose model is asked again.
+/// Reads the spent amounts anew, and renews the key of a turn before it asks its model again.
 async fn renew(place: &mut Place, turn_cost: MicroUsd) -> Result<(), EngineError> {
     let turn_tool_calls = place.spent.turn_tool_calls;
     let spent = budget::read_spent(&place.core, &place.session, turn_cost, &[])?;
@@ -143,8 +144,8 @@ async fn renew(place: &mut Place, turn_cost: MicroUsd) -> Result<(), EngineError
     Ok(())
 }
 
-/// Returns true if a shorter request may be answered. What was shown is not said a second time: then the next message is
-/// shortened, not this one.
+/// Returns true if a shorter request may be answered. Returns false if part of the answer was already shown,
+/// since text is not shown twice: then the next message is shortened, not this one.
 const fn is_too_long(error: &ModelError) -> bool {
     matches!(error.failure, Failure::ContextLength { .. }) && !error.begun
 }
@@ -159,12 +160,12 @@ fn unanswered(report: &Report, room: Option<Tokens>, noted: Option<String>) -> E
     }
 }
 
-/// What came of a question of the harness.
+/// The result of a question that the harness asks a model.
 #[derive(Debug)]
 pub(crate) struct Asked {
     /// The answer, or in words why there is none.
     pub(crate) reply: Result<ModelReply, String>,
-    /// What the ledger must still be told.
+    /// The operations that the caller must still write to the ledger.
     pub(crate) ops: Vec<Op>,
     pub(crate) cost: MicroUsd,
 }
@@ -187,7 +188,7 @@ pub(crate) async fn ask(
     let Some(models) = &core.outside.models else {
         return Ok(none("no model is configured".to_owned(), account));
     };
-    let (mut course, mut request) = (models.course(role), Arc::unwrap_or_clone(request));
+    let (mut course, mut request) = (models.start_course(role), Arc::unwrap_or_clone(request));
     let cleared = match clear(place, (models, role), (&mut request, label), &mut course) {
         Ok(cleared) => cleared,
         Err(report) => return Ok(none(report.outside, account)),
@@ -196,8 +197,8 @@ pub(crate) async fn ask(
         return Ok(none("no model can be asked now".to_owned(), account));
     };
     let planned = match models.plan_over(&step.route, Arc::new(request), now) {
-        Ok(planned) => planned.because(&cleared.why),
-        Err(error) => return Ok(none(core.journal.redactor.report(error.report()).outside, account)),
+        Ok(planned) => planned.reason_for_route(&cleared.why),
+        Err(error) => return Ok(none(core.journal.redactor.mask_report(error.report()).outside, account)),
     };
     let tried = attempt(place, models, (&planned, role), &cleared, cancel, &mut account).await?;
     let reply = match tried {
@@ -208,13 +209,13 @@ pub(crate) async fn ask(
     Ok(Asked { reply, ops: account.ops, cost: account.cost })
 }
 
-/// What a call has taken so far, over all its attempts.
+/// The operations, cost and usage of a call so far, over all its attempts.
 #[derive(Debug, Default)]
 struct Account {
-    /// What is still to be written.
+    /// The operations that are still to be written.
     ops: Vec<Op>,
     cost: MicroUsd,
-    /// What the last attempt has taken.
+    /// The usage of the last attempt.
     usage: Usage,
     /// In how many pieces the text of the last attempt came.
     pieces: usize,
@@ -235,7 +236,7 @@ impl Account {
     }
 }
 
-/// What an attempt came to.
+/// The result of an attempt.
 enum Tried {
     /// The call is over: it was answered, or the door refused it.
     Over(Event),
@@ -273,14 +274,14 @@ async fn attempt(
         Passage::Ask(_) | Passage::Simulated(_) => {
             let text = "the rules want to be asked before each model call";
             let report = Report::new(Exit::Denied, "model.asks", text)
-                .hint("a rule with @ask covers 'model_call': permit or forbid it instead");
+                .with_hint("a rule with @ask covers 'model_call': permit or forbid it instead");
             return Ok(Tried::Over(failure(&report)));
         }
     };
     let number = permit.attempt();
     place.core.life.metrics.model_call(role.as_str(), planned.model_call().input_tokens.get());
     let (deltas, shown) = mpsc::channel(DELTAS);
-    // What another role says is for the harness, and marks are shown to nobody.
+    // The output of another role is for the harness, and marks for hidden text are never shown.
     let is_shown = role == place.profile.model && place.profile.is_shown && cleared.hidden.is_empty();
     let work = models.call(*permit, planned, deltas, cancel.clone(), place.core.journal.clock.now());
     let (span, began) = (trace::model(planned), place.core.journal.clock.now());
@@ -289,21 +290,21 @@ async fn attempt(
     account.pieces = pieces;
     let is_last_word = answer.as_ref().is_ok_and(|reply| reply.calls.is_empty());
     account.ops.extend(shown_text(place, released).filter(|_| !is_last_word));
-    let took = place.core.journal.clock.now().since(began);
+    let took = place.core.journal.clock.now().time_since(began);
     match answer {
         Ok(mut reply) => {
-            place.session.state().withheld.restore(&mut reply, &cleared.hidden);
-            place.core.journal.redactor.reply(&mut reply);
+            place.session.state().withheld.restore_content(&mut reply, &cleared.hidden);
+            place.core.journal.redactor.mask_reply(&mut reply);
             understand(place, &mut reply, planned.request());
-            trace::model_ended(&span, &planned.requested(), took, Ok(&reply));
+            trace::model_ended(&span, &planned.requested_size(), took, Ok(&reply));
             account.usage = reply.usage;
             note_cut(place, planned, &reply.usage);
             account.cost += record(place, models, planned, number, Ok(&reply), &mut account.ops);
             Ok(Tried::Over(Event::ModelReplied { reply }))
         }
         Err(error) => {
-            let report = place.core.journal.redactor.report(error.report());
-            trace::model_ended(&span, &planned.requested(), took, Err((&error.usage, &report)));
+            let report = place.core.journal.redactor.mask_report(error.report());
+            trace::model_ended(&span, &planned.requested_size(), took, Err((&error.usage, &report)));
             account.usage = error.usage;
             let kept = kept(&place.core, &error);
             let failed = Err((&error.usage, kept.as_str()));
@@ -319,13 +320,13 @@ fn understand(place: &Place, reply: &mut ModelReply, request: &ModelRequest) {
     let toolset = tools.toolset_of(&place.profile.roles, &AllowList::All);
     let offered: Vec<&str> = request.tools.iter().map(|tool| tool.name.as_str()).collect();
     for call in &mut reply.calls {
-        toolset.understand(call, &offered, place.session.project());
+        toolset.understand_call(call, &offered, place.session.project());
     }
 }
 
 /// Says what went wrong and what is tried next.
 fn say(place: &Place, report: &Report, planned: &PlannedCall, step: &Step) {
-    let next = planned.requested();
+    let next = planned.requested_size();
     trace::model_retrying(&next, step.wait);
     let text = if step.wait.is_zero() {
         format!("{} Asking {next}.", report.outside)
@@ -359,18 +360,18 @@ fn prepared(place: &Place, planned: &PlannedCall, label: &Label) -> Prepared {
         label: label.clone(),
         bindings: Default::default(),
         idempotent: true,
-        intent: format!("ask {}", planned.requested()),
+        intent: format!("ask {}", planned.requested_size()),
     }
 }
 
 /// Says once when a request comes to nearly fill what the model can take.
 fn note_window(place: &Place, planned: &PlannedCall) {
-    let (input, window) = (planned.model_call().input_tokens, planned.info().context_window);
+    let (input, window) = (planned.model_call().input_tokens, planned.model_info().context_window);
     let full = nearly_full(input, window);
     if std::mem::replace(&mut place.session.state().window_noted, full) || !full {
         return;
     }
-    let model = planned.requested();
+    let model = planned.requested_size();
     tracing::warn!(session = %place.session.id, model, %input, %window, "the model's window is nearly full");
     let text = format!(
         "This session fills {input} of the {window} that {model} can take. Older parts of it may soon be \
@@ -385,7 +386,7 @@ fn note_cut(place: &Place, planned: &PlannedCall, usage: &Usage) {
     if std::mem::replace(&mut place.session.state().cut_noted, true) {
         return;
     }
-    let (sent, model) = (planned.model_call().input_tokens, planned.requested());
+    let (sent, model) = (planned.model_call().input_tokens, planned.requested_size());
     tracing::warn!(session = %place.session.id, model, %sent, %read, "the model's server cut the request");
     let text = format!(
         "{model} seems to have read only {read} of about {sent}: its server cuts what does not fit. Start it \
@@ -394,7 +395,7 @@ fn note_cut(place: &Place, planned: &PlannedCall, usage: &Usage) {
     place.session.hub.pass(ServerFrame::Status { text });
 }
 
-/// Whether a request has come to this share of the model's window.
+/// Returns true if a request fills at least `WINDOW_NOTED_PCT` per cent of the model's window.
 fn nearly_full(input: Tokens, window: Tokens) -> bool {
     u128::from(input.get()) * 100 >= u128::from(window.get()) * WINDOW_NOTED_PCT
 }
@@ -410,19 +411,22 @@ fn failure_noted(report: &Report, noted: Option<String>) -> Event {
     Event::ModelFailed { failure }
 }
 
-/// What is kept of an error of a model, and may reach other models: a provider's own words are for people alone.
+/// Returns the text of a model's error that is stored and may reach other models: a provider's own words are
+/// for people alone.
 fn kept(core: &Services, error: &ModelError) -> String {
     let report = error.report();
-    let text = if error.quoted().is_some() { report.inside } else { report.outside };
-    core.journal.redactor.mask(&text).into_owned()
+    let text = if error.quoted_words().is_some() { report.inside } else { report.outside };
+    core.journal.redactor.mask_text(&text).into_owned()
 }
 
 fn refused(denial: &Denial) -> Event {
     let failure = match (denial.reason, denial.rule.as_str()) {
-        (DenyReason::Budget, rule) if rule == Exhausted::SessionTokens.setting() => {
+        (DenyReason::Budget, rule) if rule == Exhausted::SessionTokens.setting_name() => {
             ModelFailure::SessionExhausted
         }
-        (DenyReason::Budget, rule) if rule == Exhausted::DayTokens.setting() => ModelFailure::DailyExhausted,
+        (DenyReason::Budget, rule) if rule == Exhausted::DayTokens.setting_name() => {
+            ModelFailure::DailyExhausted
+        }
         (DenyReason::Budget, rule) => ModelFailure::Failed {
             exit: Exit::Budget,
             text: denial.text.clone(),
@@ -453,10 +457,10 @@ fn record(
         Ok(reply) => reply.usage,
         Err((usage, _)) => *usage,
     };
-    let cost = models.cost(planned, &usage, now);
+    let cost = models.call_cost(planned, &usage, now);
     let fact = Fact::ModelCalled {
         attempt,
-        requested: planned.requested(),
+        requested: planned.requested_size(),
         actual: answer.map(|reply| reply.model.clone()).unwrap_or_default(),
         stop: answer.ok().map(|reply| reply.stop.clone()),
         usage,

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use serde_json::Value;
-use writ_policy::order::Order;
+use writ_policy::order::StandingOrder;
 use writ_store::batch::{Batch, Op};
 use writ_types::entry::HookEvent;
 use writ_types::id::SessionId;
@@ -76,7 +76,7 @@ pub(crate) async fn open_session(
 /// # Errors
 ///
 /// As [`open_session`].
-pub(crate) async fn open_under(core: &Services, order: &Order) -> Result<Arc<Session>, EngineError> {
+pub(crate) async fn open_under(core: &Services, order: &StandingOrder) -> Result<Arc<Session>, EngineError> {
     let claims = order.claims();
     let project = claims.project.as_deref().map(project_folder).transpose()?;
     let ordered = Ordered { id: claims.order, claims: Some(Arc::new(claims.clone())) };
@@ -84,7 +84,7 @@ pub(crate) async fn open_under(core: &Services, order: &Order) -> Result<Arc<Ses
     create(core, session_of(claims.order)?, terms, Surface::Local).await
 }
 
-/// Opens a session in which others speak: nothing is approved beforehand in it.
+/// Opens a session in which others speak: nothing is approved in advance in it.
 ///
 /// # Errors
 ///

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use writ_policy::budget::BudgetConfig;
-use writ_policy::order::{self, Order, OrderFacts, OrderToken};
+use writ_policy::order::{self, OrderFacts, OrderToken, StandingOrder};
 use writ_policy::principal::{Authenticated, Inbound};
 use writ_store::batch::Op;
 use writ_store::keys::KeyOp;
@@ -23,7 +23,7 @@ pub(crate) fn session_of(order: KeyId) -> Result<SessionId, EngineError> {
 }
 
 impl Keys {
-    /// What a session's metadata says of its order.
+    /// Reads the order that a session's metadata names.
     pub(crate) fn ordered(&self, id: &serde_json::Value) -> Result<Option<Ordered>, EngineError> {
         let id = id.as_str().and_then(|id| id.parse().ok());
         let id = id.ok_or_else(|| EngineError::Machine("a session names its order wrongly".to_owned()))?;
@@ -37,7 +37,7 @@ impl Keys {
     /// # Errors
     ///
     /// If there is none, or it is over, revoked, or not signed by a key that still counts.
-    pub(crate) fn order_in_force(&self, id: KeyId) -> Result<Order, EngineError> {
+    pub(crate) fn order_in_force(&self, id: KeyId) -> Result<StandingOrder, EngineError> {
         let kept = self.journal.store.standing_order(id)?.ok_or(KeysError::Unknown(id))?;
         let token: OrderToken = serde_json::from_str(&kept.token).map_err(|_| KeysError::Unknown(id))?;
         let facts = OrderFacts {
@@ -47,9 +47,10 @@ impl Keys {
             revoked: self.journal.store.is_revoked(&id.to_string())?,
         };
         let approvers = self.approvers()?;
-        // By the clock, which may be behind its last use; and by what has gone by, whatever the clock says.
-        order::verify(&token, &facts, &approvers, self.journal.clock.now())?;
-        Ok(order::verify(&token, &facts, &approvers, self.journal.valid_now())?)
+        // Checks the order twice: by the clock, which may be behind the order's last use, and by the time
+        // that has certainly passed, regardless of the clock.
+        order::verify_order(&token, &facts, &approvers, self.journal.clock.now())?;
+        Ok(order::verify_order(&token, &facts, &approvers, self.journal.valid_now())?)
     }
 
     /// The order of a session, in force, if it works under one; `number` is the turn that is to begin.
@@ -61,11 +62,11 @@ impl Keys {
         &self,
         session: &Session,
         number: Option<u64>,
-    ) -> Result<Option<Order>, EngineError> {
+    ) -> Result<Option<StandingOrder>, EngineError> {
         let Some(ordered) = &session.terms.order else { return Ok(None) };
         let order = self.order_in_force(ordered.id)?;
         if let Some(number) = number {
-            order.opens(number.saturating_sub(1))?;
+            order.opens_turn(number.saturating_sub(1))?;
         }
         Ok(Some(order))
     }
@@ -84,13 +85,14 @@ impl Keys {
             if session.runs(None) { None } else { Some(self.journal.store.next_turn_number(session.id)?) };
         let Some(order) = self.order_of(session, next)? else { return Ok((inbound, None)) };
         let seen = Op::Keys(KeyOp::See { order: order.claims().order, at: inbound.at() });
-        Ok((inbound.under(&order), Some(seen)))
+        Ok((inbound.under_order(&order), Some(seen)))
     }
 
     /// The limits on what a session spends.
     pub(crate) fn limits_of(&self, session: Option<&Session>) -> BudgetConfig {
         let ordered = session.and_then(|session| session.terms.order.as_ref());
         let claims = ordered.and_then(|ordered| ordered.claims.as_ref());
-        claims.map_or_else(|| self.journal.budget.clone(), |claims| claims.limits(&self.journal.budget))
+        claims
+            .map_or_else(|| self.journal.budget.clone(), |claims| claims.budget_limits(&self.journal.budget))
     }
 }

@@ -35,7 +35,7 @@ pub(crate) fn outcome_entry(attempt: AttemptId, rendered: &Rendered) -> Fact {
         attempt,
         outcome: rendered.outcome,
         summary: first.chars().take(MAX_SUMMARY).collect(),
-        result: Digest::of(rendered.text.as_bytes()),
+        result: Digest::of_bytes(rendered.text.as_bytes()),
         label: rendered.label.clone(),
     }
 }
@@ -53,24 +53,24 @@ pub(crate) const fn outcome_name(outcome: ToolOutcome) -> &'static str {
     }
 }
 
-/// What the person is told of a turn that a hook has ended.
+/// Returns the message to the person about a turn that a hook has ended.
 pub(crate) fn halted(why: &str) -> String {
     format!("A hook has ended this turn: {why}")
 }
 
-/// What came of a call.
+/// The result of a call.
 #[derive(Debug)]
 pub(crate) struct Acted {
     pub(crate) result: ToolResult,
     pub(crate) ask: Option<AskId>,
-    /// What the ledger and the watchers must still be told, together with the turn's event.
+    /// The operations for the ledger and the watchers, to be written together with the turn's event.
     pub(crate) ops: Vec<Op>,
-    /// Whether the work folder may have changed.
+    /// True if the work folder may have changed.
     pub(crate) touched: bool,
-    /// Whether all that it has done is in the operations: then they may be written with what comes next.
+    /// True if all effects of the call are in the operations: then they may be written with the next ones.
     pub(crate) inside: bool,
-    /// What the turn ends with, where a gate has said so.
+    /// The text that the turn ends with, if a gate has ended it.
     pub(crate) ends: Option<String>,
-    /// What models cost that it has asked.
+    /// The cost of the models that the call has asked.
     pub(crate) cost: MicroUsd,
 }

@@ -9,7 +9,7 @@ use crate::error::EngineError;
 use crate::gates::{Gathered, Wording};
 use crate::services::Services;
 
-/// What came of a model's call.
+/// The result of passing a model's call to the door.
 #[derive(Debug)]
 pub(crate) enum Called {
     /// It was decided.
@@ -32,8 +32,8 @@ pub(crate) async fn pass(
     pass_after(core, Vec::new(), prepared, standing).await
 }
 
-/// Writes `first` and puts a prepared action before the door: in one transaction, if it is permitted. `first` is
-/// written whatever is decided; frames in it are of the action's session, and go to its watchers.
+/// Writes `first` and puts a prepared action before the door: in one transaction, if it is permitted. `first`
+/// is written after every decision; frames in it are of the action's session, and go to its watchers.
 ///
 /// # Errors
 ///
@@ -78,7 +78,8 @@ pub(crate) async fn pass_call(
     Box::pin(core.door.decide(first, prepared, standing, &verdicts)).await.map(Called::Passed)
 }
 
-/// What gates say of an action that has passed its keys; what has not is for the decision to refuse.
+/// Returns the verdicts of the gates on an action that its keys permit; an action that they do not permit is
+/// left for the decision to refuse.
 async fn heard(
     core: &Services,
     prepared: &Prepared,
@@ -90,7 +91,7 @@ async fn heard(
     }
     let circumstances = core.door.circumstances(prepared, standing.origins)?;
     if let Err(denial) = core.door.door.precheck(prepared, standing, &circumstances)? {
-        // What no gate has heard is not done, even if its keys were good a moment later.
+        // Blocks an action that no gate has judged, even if its keys become good a moment later.
         let mut gathered = Gathered::default();
         gathered.verdicts.gates.push((denial.rule, GateVerdict::Block, denial.text));
         return Ok(gathered);

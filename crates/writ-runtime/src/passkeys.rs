@@ -1,8 +1,8 @@
 //! Passkeys: leave to enrol them, their enrolment, the challenges that they sign, and their removal.
 //!
-//! Whoever has a page's session can begin neither: enrolling needs a code that an approver key has signed leave
-//! for in a terminal, and a challenge is answered once, by a passkey that is enrolled. What waits here is lost with
-//! the engine; then it is begun again.
+//! Access to a page's session is not enough for either: enrolling needs a code for which an approver key has
+//! signed leave in a terminal, and a challenge is answered once, by an enrolled passkey. Steps that wait here
+//! end with the engine, and must then be started again.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -11,7 +11,7 @@ use rand::Rng as _;
 use serde_json::{Value, json};
 use writ_policy::approval::{ApprovalClaims, ApprovalError, ApprovalToken, Approver, TaskTerms};
 use writ_policy::enrolment::{self, Enrolment, EnrolmentGrant, NONCE_NAMESPACE};
-use writ_policy::pattern::standing::Limits;
+use writ_policy::pattern::standing::StandingLimits;
 use writ_policy::webauthn::{
     self, Assertion, EDDSA, ES256, Enrolled, Passkey, Registration, challenge_of, site_of, text_of,
 };
@@ -26,14 +26,14 @@ use crate::error::EngineError;
 use crate::journal::Journal;
 use crate::keys::{Keys, PASSKEY};
 
-/// How long a challenge can be answered: time to look for a key, and no more.
+/// The time for answering a challenge: enough to look for a key.
 const CHALLENGE_TTL: Duration = Duration::from_secs(5 * 60);
 /// The most leaves to enrol, enrolments and challenges that wait, each; one more ends the oldest.
 const MAX_WAITING: usize = 64;
 /// The most approver keys that are in force.
 const MAX_APPROVERS: usize = 64;
 
-/// What waits to be finished.
+/// The steps with passkeys that wait to be finished, in memory only.
 #[derive(Debug, Default)]
 pub(crate) struct Waiting {
     leaves: Vec<Enrolment>,
@@ -93,7 +93,7 @@ impl Passkeys {
     pub(crate) fn permit_enrolment(&self, grant: &EnrolmentGrant) -> Result<Value, EngineError> {
         let now = self.journal.valid_now();
         let here = (self.keys.installation, self.keys.epoch);
-        let leave = enrolment::verify(grant, here, &self.keys.approvers()?, now)?;
+        let leave = enrolment::verify_enrolment(grant, here, &self.keys.approvers()?, now)?;
         let (nonce, expires_at) = (leave.claims().nonce.clone(), leave.claims().expires_at);
         let mut waiting = self.waiting();
         let known = waiting.leaves.iter().any(|other| other.claims().nonce == nonce);
@@ -114,18 +114,22 @@ impl Passkeys {
         let site = site_of(origin).ok_or_else(|| EngineError::NoSite(origin.to_owned()))?;
         let known = self.keys.passkeys()?;
         let mut waiting = self.waiting();
-        let leave = waiting.leaves.iter().find(|leave| leave.admits(code, now)).cloned();
+        let leave = waiting.leaves.iter().find(|leave| leave.admits_code(code, now)).cloned();
         let leave = leave.ok_or(EngineError::Enrolment("this code is wrong, used or over"))?;
         let name = leave.claims().name.clone();
         let challenge = Digest::from_bytes(rand::rng().random());
-        let begun =
-            Begun { challenge, origin: origin.to_owned(), ends_at: now.plus(CHALLENGE_TTL), what: leave };
+        let begun = Begun {
+            challenge,
+            origin: origin.to_owned(),
+            ends_at: now.plus_duration(CHALLENGE_TTL),
+            what: leave,
+        };
         keep(&mut waiting.enrolments, begun, |begun| now < begun.ends_at);
         drop(waiting);
         // The authenticator keeps keys apart by this name: one home of several on a machine is one person there.
-        let user = Digest::of(self.keys.installation.to_string().as_bytes());
+        let user = Digest::of_bytes(self.keys.installation.to_string().as_bytes());
         let excluded: Vec<Value> =
-            known.iter().filter(|(_, key)| key.site() == site).map(described).collect();
+            known.iter().filter(|(_, key)| key.site_id() == site).map(described).collect();
         Ok(json!({ "publicKey": {
             "rp": { "id": site, "name": "Writ" },
             "user": { "id": text_of(user.as_bytes()), "name": name, "displayName": name },
@@ -157,14 +161,14 @@ impl Passkeys {
         if begun.origin != origin {
             return Err(webauthn::PasskeyError::Origin.into());
         }
-        let Enrolled { passkey, sign_count } = webauthn::enrol(made, &challenge, origin)?;
+        let Enrolled { passkey, sign_count } = webauthn::verify_registration(made, &challenge, origin)?;
         let claims = begun.what.claims();
         // One at a time: what is known is looked at and changed together.
         let _alone = self.enrolling.lock().await;
         let keys = self.journal.store.approver_keys()?;
         let same = |key: &ApproverKey| {
             Passkey::from_bytes(&key.public_key)
-                .is_some_and(|known| known.credential() == passkey.credential())
+                .is_some_and(|known| known.credential_id() == passkey.credential_id())
         };
         if keys.iter().any(same) {
             return Err(EngineError::Enrolment("this passkey is known here, or was removed"));
@@ -196,7 +200,7 @@ impl Passkeys {
             },
         ];
         self.journal.store.commit(Batch::synced(ops)).await?;
-        Ok(json!({ "id": id, "name": claims.name, "site": passkey.site() }))
+        Ok(json!({ "id": id, "name": claims.name, "site": passkey.site_id() }))
     }
 
     /// Takes a leave away; says whether it was there.
@@ -207,7 +211,8 @@ impl Passkeys {
         leaves.len() < before
     }
 
-    /// Gives out the challenge whose answer approves an ask: a hash of the claims, which name what was shown.
+    /// Returns the challenge that approves an ask when it is answered: a hash of the claims, which name the
+    /// text that was shown.
     ///
     /// # Errors
     ///
@@ -229,11 +234,12 @@ impl Passkeys {
             return Err(ApprovalError::Mismatch("another text was shown").into());
         }
         let known = self.keys.passkeys()?;
-        let allowed: Vec<Value> = known.iter().filter(|(_, key)| key.site() == site).map(described).collect();
+        let allowed: Vec<Value> =
+            known.iter().filter(|(_, key)| key.site_id() == site).map(described).collect();
         if allowed.is_empty() {
             return Err(EngineError::NoPasskey(site.to_owned()));
         }
-        let (task, expires_at) = TaskTerms::signed(&ask.card, scope, &Limits::default(), now)?;
+        let (task, expires_at) = TaskTerms::terms_to_sign(&ask.card, scope, &StandingLimits::default(), now)?;
         let claims = ApprovalClaims {
             installation: self.keys.installation,
             epoch: self.keys.epoch,
@@ -250,8 +256,12 @@ impl Passkeys {
             host: ask.card.host.clone().filter(|_| scope == ApprovalScope::Host),
         };
         let challenge = claims.challenge()?;
-        let begun =
-            Begun { challenge, origin: origin.to_owned(), ends_at: now.plus(CHALLENGE_TTL), what: claims };
+        let begun = Begun {
+            challenge,
+            origin: origin.to_owned(),
+            ends_at: now.plus_duration(CHALLENGE_TTL),
+            what: claims,
+        };
         keep(&mut self.waiting().answers, begun, |begun| now < begun.ends_at);
         let verification = if ask.card.risk == Risk::Irreversible { "required" } else { "preferred" };
         Ok(json!({ "publicKey": {
@@ -316,7 +326,7 @@ impl Passkeys {
             .iter()
             .map(|(key, passkey)| {
                 json!({
-                    "id": key.id, "name": key.label, "site": passkey.site(),
+                    "id": key.id, "name": key.label, "site": passkey.site_id(),
                     "created_at": key.enrolled_at.as_millis(),
                 })
             })
@@ -325,9 +335,9 @@ impl Passkeys {
     }
 }
 
-/// A passkey as browsers are told of it.
+/// Returns a passkey's descriptor in the form that browsers expect.
 fn described((_, passkey): &(ApproverKey, Passkey)) -> Value {
-    json!({ "type": "public-key", "id": passkey.credential() })
+    json!({ "type": "public-key", "id": passkey.credential_id() })
 }
 
 fn keyed(key: KeyId, change: &str, grants: String) -> Fact {

@@ -11,11 +11,13 @@ use writ_sandbox::file::{EntryKind, FileFault, ReadResult};
 use writ_store::batch::{Batch, NewMemory, Op};
 use writ_store::memory::Secrets;
 use writ_store::store::Store;
-use writ_tools::def::Peeked;
-use writ_tools::outcome::{ExecEnd, Listed, ListedKind, Matched, MemoryHit, PerformedOutcome, Window};
+use writ_tools::def::PathState;
+use writ_tools::outcome::{
+    ExecEnd, LineWindow, Listed, ListedKind, Matched, PerformedOutcome, RecalledMemory,
+};
 use writ_types::action::{Action, Exec, ExecProfile, Place as WritePlace, WriteFile};
 use writ_types::digest::Digest;
-use writ_types::encoding::{TextForm, decode};
+use writ_types::encoding::{TextForm, decode_text};
 use writ_types::entry::Fact;
 use writ_types::error::{Exit, Report, ToReport};
 use writ_types::frame::{ServerFrame, Undo};
@@ -28,14 +30,15 @@ use crate::session::UNDO;
 use crate::trace::{self, SandboxWork};
 use crate::{plans, way_back};
 
-/// What was performed.
+/// A performed action and its outcome.
 #[derive(Debug)]
 pub(crate) struct Performed {
     pub(crate) prepared: Prepared,
     pub(crate) outcome: PerformedOutcome,
-    /// The part of it that happens in the store: together with its outcome, so that nobody is ever in doubt about it.
+    /// The part of the action that happens in the store: written in one transaction with the outcome, so that
+    /// the outcome is never in doubt.
     pub(crate) ops: Vec<Op>,
-    /// How it can be undone.
+    /// The data for undoing it; `None` if it cannot be undone.
     pub(crate) undo: Option<Undo>,
 }
 
@@ -58,7 +61,7 @@ pub(crate) async fn perform(
     cancel: &CancellationToken,
 ) -> Result<Performed, EngineError> {
     let begun = permit.approval().map(|ask| place.core.approved.begin_on(ask, cancel)).transpose()?;
-    // What is stopped by whoever takes its approval back is cancelled as by whoever stops the turn.
+    // Stops the action also when its approval is withdrawn; it is then cancelled as when the turn is stopped.
     by_kind(place, permit, begun.as_ref().map_or(cancel, |begun| begun.stop())).await
 }
 
@@ -77,7 +80,7 @@ async fn by_kind(
         Action::Exec(exec) => run(place, permit, exec, cancel).await?,
         Action::ReadFile(_) => {
             let workspace = place.core.workspace(&place.session).await?;
-            let reading = workspace.read(permit, place.core.journal.clock.now());
+            let reading = workspace.read_file(permit, place.core.journal.clock.now());
             settle(reading.instrument(trace::sandbox(SandboxWork::Read)).await.map(read_outcome))?
         }
         Action::WriteFile(write) => match write.place {
@@ -85,7 +88,7 @@ async fn by_kind(
                 let workspace = place.core.workspace(&place.session).await?;
                 let files = written(&prepared);
                 let workspace = workspace.until(cancel);
-                let writing = workspace.write(permit, place.core.journal.clock.now());
+                let writing = workspace.write_file(permit, place.core.journal.clock.now());
                 let written = writing.instrument(trace::sandbox(SandboxWork::Write)).await;
                 settle(written.map(|_| files))?
             }
@@ -168,7 +171,7 @@ async fn run(
     settle(done.map(|result| exec_outcome(result, exec.timeout_ms)))
 }
 
-/// What a program did, as the tools read it.
+/// Converts the result of a program into the outcome that the tools read.
 pub(crate) fn exec_outcome(result: ExecResult, timeout_ms: u64) -> PerformedOutcome {
     let dropped = |stream: &writ_sandbox::exec::Output| {
         stream.bytes.saturating_sub(u64::try_from(stream.text.len()).unwrap_or(u64::MAX))
@@ -207,7 +210,7 @@ fn read_outcome(result: ReadResult) -> PerformedOutcome {
             );
             let report = Report::new(Exit::Usage, "file.binary", text);
             let report = match content.charset() {
-                Some(charset) => report.hint(format!(
+                Some(charset) => report.with_hint(format!(
                     "that is guessed; `iconv -f {charset} -t UTF-8 FILE` shows its text, and a program must change it"
                 )),
                 None => report,
@@ -237,7 +240,7 @@ fn read_outcome(result: ReadResult) -> PerformedOutcome {
                     path: found.path,
                     line: found.line,
                     text: found.text,
-                    window: found.window.map(|part| Window {
+                    window: found.window.map(|part| LineWindow {
                         column: part.column,
                         cut_before: part.cut_before,
                         cut_after: part.cut_after,
@@ -266,7 +269,7 @@ async fn apply(
     let workspace = place.core.workspace(&place.session).await?;
     let (prepared, attempt) = (permit.prepared().clone(), permit.attempt());
     let within = workspace.until(cancel);
-    let applying = within.apply(permit, place.core.journal.clock.now());
+    let applying = within.apply_changes(permit, place.core.journal.clock.now());
     match applying.instrument(trace::sandbox(SandboxWork::Apply)).await {
         Ok(applied) => {
             if let Action::WriteFile(write) = &prepared.action {
@@ -274,7 +277,7 @@ async fn apply(
                 ops.extend(applied_ops(place, write, "applied", undo.clone()));
             }
             let left_behind = place.session.state().left_behind;
-            if left_behind && workspace.changes().await?.changes.is_empty() {
+            if left_behind && workspace.read_changes().await?.changes.is_empty() {
                 place.core.sessions.set_left_behind(&place.session, false).await?;
             }
             Ok(written(&prepared))
@@ -293,17 +296,17 @@ async fn revert(
     let prepared = permit.prepared().clone();
     let lost = || EngineError::Machine("an undo names nothing that it undoes".to_owned());
     let of = way_back::undone_by(&prepared).ok_or_else(lost)?;
-    // Whoever was first holds the session's lock until this is written down.
+    // An earlier undo of the same attempt holds the session's lock until this is written down.
     if place.core.journal.store.undo(of)?.is_none_or(|way| way.undone_at.is_some()) {
         return Ok(PerformedOutcome::Failed { report: EngineError::UndoneBefore(of).report() });
     }
     let workspace = place.core.workspace(&place.session).await?.until(cancel);
-    let reverting = workspace.revert(permit, place.core.journal.clock.now(), of);
+    let reverting = workspace.revert_changes(permit, place.core.journal.clock.now(), of);
     match reverting.instrument(trace::sandbox(SandboxWork::Apply)).await {
         Ok(_) => {
-            // Where the project is copied, what was undone is a change again: nobody wants it applied unseen. What cannot
-            // be looked at now may be one; what was done is written down all the same.
-            let left = workspace.changes().await.map_or(true, |left| !left.changes.is_empty());
+            // In a copied project, an undone change is pending again, and must not be applied unseen. If the
+            // folder cannot be read now, a change is assumed; the undo is recorded in any case.
+            let left = workspace.read_changes().await.map_or(true, |left| !left.changes.is_empty());
             place.core.sessions.set_left_behind(&place.session, left).await?;
             ops.push(Op::Undone { attempt: of, at: place.core.journal.clock.now() });
             if let Action::WriteFile(write) = &prepared.action {
@@ -315,7 +318,7 @@ async fn revert(
     }
 }
 
-/// What ledger and watchers are told of changes that are in the project now.
+/// Returns the ledger entry and the frame for watchers about changes that are in the project now.
 fn applied_ops(place: &Place, write: &WriteFile, name: &str, undo: Option<Undo>) -> [Op; 2] {
     let files = write.changes.iter().map(|change| (change.kind, change.path.clone())).collect();
     let fact = Fact::Applied { project: write.root.clone(), files };
@@ -335,8 +338,8 @@ fn search_memory(place: &Place, query: &str, limit: usize) -> Result<PerformedOu
     Ok(PerformedOutcome::Memories { hits, note })
 }
 
-fn memory_hit(memory: writ_store::memory::Memory) -> MemoryHit {
-    MemoryHit {
+fn memory_hit(memory: writ_store::memory::Memory) -> RecalledMemory {
+    RecalledMemory {
         id: memory.id,
         text: memory.item.text,
         kind: memory.item.memory_kind,
@@ -359,7 +362,7 @@ fn remember(place: &Place, permit: Permit, ops: &mut Vec<Op>) -> Result<Performe
         forgotten: false,
         trust: item.trust,
         taint: item.taint,
-        text: Digest::of(item.text.as_bytes()),
+        text: Digest::of_bytes(item.text.as_bytes()),
     };
     ops.push(place.core.journal.entry(place.session.id, place.at(), fact));
     ops.push(Op::Remember(Box::new(NewMemory { id, item, at: now })));
@@ -378,7 +381,7 @@ async fn say(
         return Err(EngineError::Machine("a permit for something else".to_owned()));
     };
     let Ruled { judged, mut ops, cost: _ } = judging::judge_said(place, &say.text, cancel).await?;
-    let blocked = judged.stopped().map(str::to_owned);
+    let blocked = judged.stop_reason().map(str::to_owned);
     if let (Some(text), Some(turn)) = (judged.text, place.turn) {
         let frame = ServerFrame::Message {
             turn,
@@ -405,21 +408,22 @@ async fn say(
 /// # Errors
 ///
 /// If the sandbox cannot be used at all.
-pub(crate) async fn peek(workspace: &Workspace, path: &str) -> Result<Peeked, EngineError> {
-    match workspace.peek(path).await {
-        Ok(None) => Ok(Peeked::Missing),
+pub(crate) async fn peek(workspace: &Workspace, path: &str) -> Result<PathState, EngineError> {
+    match workspace.peek_file(path).await {
+        Ok(None) => Ok(PathState::Missing),
         Ok(Some(found)) => {
             let size = u64::try_from(found.bytes.len()).unwrap_or(u64::MAX);
             if size > writ_tools::def::MAX_PEEK_BYTES {
                 let (digest, executable) = (found.digest, found.executable);
-                let form = decode(&found.bytes).map(|(text, encoding)| TextForm::of(&text, encoding));
-                return Ok(Peeked::Large { digest, bytes: size, executable, form });
+                let form =
+                    decode_text(&found.bytes).map(|(text, encoding)| TextForm::of_text(&text, encoding));
+                return Ok(PathState::Large { digest, bytes: size, executable, form });
             }
-            Ok(Peeked::File { bytes: found.bytes, executable: found.executable })
+            Ok(PathState::File { bytes: found.bytes, executable: found.executable })
         }
-        Err(SandboxError::File(FileFault::NotFound { .. })) => Ok(Peeked::Missing),
-        Err(SandboxError::File(FileFault::Kind { .. })) => Ok(Peeked::Folder),
-        Err(SandboxError::File(_)) => Ok(Peeked::Other),
+        Err(SandboxError::File(FileFault::NotFound { .. })) => Ok(PathState::Missing),
+        Err(SandboxError::File(FileFault::Kind { .. })) => Ok(PathState::Folder),
+        Err(SandboxError::File(_)) => Ok(PathState::Other),
         Err(error) => Err(error.into()),
     }
 }

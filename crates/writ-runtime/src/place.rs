@@ -13,7 +13,7 @@ use writ_tools::text::cut_middle;
 use writ_types::chat::ToolCall;
 use writ_types::frame::ServerFrame;
 use writ_types::id::TurnId;
-use writ_types::visible::escape;
+use writ_types::visible::escape_text;
 
 use crate::error::EngineError;
 use crate::outcome::MAX_SUMMARY;
@@ -21,12 +21,13 @@ use crate::profile::AgentProfile;
 use crate::services::Services;
 use crate::session::Session;
 
-/// How much of the arguments and of the output of a step is shown, in characters: enough to see what it did; the agent has it all.
+/// The most characters of a step's arguments that are shown (and below, of its output): enough to see its
+/// effect; the agent has the full text.
 const MAX_STEP_ARGUMENTS: usize = 2_000;
 
 const MAX_STEP_OUTPUT: usize = 4_000;
 
-/// Where a call belongs.
+/// The session, turn and agent that a call belongs to, with its authority.
 #[derive(Clone, Debug)]
 pub(crate) struct Place {
     pub(crate) core: Arc<Services>,
@@ -38,7 +39,7 @@ pub(crate) struct Place {
     pub(crate) number: u64,
     pub(crate) authority: Arc<Authority>,
     pub(crate) spent: Spent,
-    /// What the arguments of a call may be made of, where the conversation has been looked through for it.
+    /// The possible origins of a call's arguments; `None` if the conversation was not searched for them.
     pub(crate) origins: Option<Arc<Origins>>,
 }
 
@@ -68,15 +69,15 @@ impl Place {
         let mut arguments = call.arguments.clone();
         self.core.journal.redactor.mask_json(&mut arguments);
         let arguments = serde_json::to_string_pretty(&arguments).unwrap_or_default();
-        let arguments = self.core.journal.redactor.mask(&arguments);
+        let arguments = self.core.journal.redactor.mask_text(&arguments);
         Some(ServerFrame::Tool {
             turn,
             tool: call.name.clone(),
             state: state.to_owned(),
             summary: summary.chars().take(MAX_SUMMARY).collect(),
             call: call.id.chars().take(MAX_SUMMARY).collect(),
-            arguments: escape(&cut_middle(&arguments, MAX_STEP_ARGUMENTS)).into_owned(),
-            output: escape(&cut_middle(output, MAX_STEP_OUTPUT)).into_owned(),
+            arguments: escape_text(&cut_middle(&arguments, MAX_STEP_ARGUMENTS)).into_owned(),
+            output: escape_text(&cut_middle(output, MAX_STEP_OUTPUT)).into_owned(),
         })
     }
 }
@@ -100,7 +101,7 @@ pub(crate) async fn outside_turn(core: &Arc<Services>, session: Arc<Session>) ->
     })
 }
 
-/// Consumes a permit whose performer is the engine itself.
+/// Consumes a permit for an action that the engine itself performs, and returns the action.
 pub(crate) fn opened(place: &Place, permit: Permit) -> Result<Prepared, EngineError> {
     let opened = permit.open(place.core.journal.clock.now());
     opened.map(|opened| opened.prepared).map_err(|expired| SandboxError::Expired(expired).into())

@@ -43,19 +43,19 @@ pub(crate) fn mint(
         base: core.keys.held.base_claims.key,
         session: place.session.id,
         not_before: now,
-        expires_at: now.plus(minutes).min(approved.expires_at),
-        grants: plan::grants(plan),
+        expires_at: now.plus_duration(minutes).min(approved.expires_at),
+        grants: plan::plan_grants(plan),
         case: None,
         under: task.under.clone(),
         plan: Some(approved.prepared),
     };
-    if !claims.grants.within(&place.session.grants()) {
+    if !claims.grants.is_within(&place.session.grants()) {
         let text = "a session does not grant all that the plan names".to_owned();
         return Ok(PerformedOutcome::Failed { report: Report::new(Exit::Denied, "plan.wider", text) });
     }
     let token =
         keys::mint_task(&core.keys.held.base, &claims, &core.keys.held.root, &core.keys.held.harness)?;
-    core.keys.verifier.verify(&token)?;
+    core.keys.verifier.verify_task(&token)?;
     let fact = Fact::Keyed {
         key: claims.key,
         role: "task".to_owned(),
@@ -94,9 +94,15 @@ pub(crate) fn plans_in_force(core: &Services) -> Result<Vec<Value>, EngineError>
     for row in core.journal.store.plans_left(None, now, MAX_PLANS)? {
         let Some(ask) = core.journal.store.ask(&row.ask)? else { continue };
         let Action::Plan(plan) = &ask.prepared.action else { continue };
-        // Rules that have changed, a key that was removed: it covers nothing any more.
-        let policy = core.rules.rules_of(Some(core.sessions.get(row.session)?.as_ref())).digest();
-        let counts = core.door.door.writ(&row, policy)?.is_some();
+        // A plan covers nothing after its rules have changed or its key was removed.
+        let counts = match core.sessions.get(row.session) {
+            Ok(session) => {
+                let policy = core.rules.rules_of(Some(session.as_ref())).digest();
+                core.door.door.writ(&row, policy)?.is_some()
+            }
+            // The rules of its project cannot be read: it covers nothing now.
+            Err(_) => false,
+        };
         shown.push(json!({
             "ask_id": row.ask, "session": row.session, "scope": "plan", "covers": words(plan, &row.left),
             "intent": show::escape_line(&ask.card.intent), "risk": ask.card.risk, "by": ask.resolved_by,

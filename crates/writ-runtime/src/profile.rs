@@ -13,9 +13,9 @@ use crate::config::RuntimeConfig;
 pub(crate) struct AgentProfile {
     /// The agent's name in keys, plans and the ledger.
     pub(crate) agent: String,
-    /// The roles whose tools it has.
+    /// The roles that give the agent its tools.
     pub(crate) roles: Vec<AgentRole>,
-    /// The role whose models answer it.
+    /// The role that selects the models for the agent's turns.
     pub(crate) model: ModelRole,
     /// Names of the tools that it may use; empty: all of its roles.
     pub(crate) tools: Vec<String>,

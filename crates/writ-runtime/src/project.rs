@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use tokio::sync::MutexGuard;
 use tokio_util::sync::CancellationToken;
-use writ_agent::effect::{Finish, Status};
+use writ_agent::effect::{FinishedTurn, TurnStatus};
 use writ_policy::budget::Spent;
 use writ_policy::permit::Permit;
 use writ_policy::prepared::{Prepared, Sink};
@@ -13,7 +13,7 @@ use writ_sandbox::error::SandboxError;
 use writ_store::approvals::AskState;
 use writ_store::batch::{Batch, Op};
 use writ_tools::outcome::PerformedOutcome;
-use writ_tools::render::render;
+use writ_tools::render::render_result;
 use writ_types::action::{Action, Place as WritePlace, WriteFile};
 use writ_types::digest::Digest;
 use writ_types::error::{Exit, Report};
@@ -36,26 +36,27 @@ use settled::{Settled, obeyed};
 
 mod settled;
 
-/// How often one wish to bring changes out takes as many as a diff lists: together all that a diff looks at.
+/// The most rounds of one request to apply changes. Each round takes as many changes as a diff lists:
+/// together all that a diff looks at.
 const ROUNDS_MAX: usize = 100;
 
-/// What a session has changed in its work folder, as soon as nobody else uses it.
+/// Returns the changes of a session in its work folder, with secrets removed from the text.
 ///
 /// # Errors
 ///
-/// If the folders cannot be read, or it was cancelled before.
+/// If the folders cannot be read, or the diff was cancelled.
 pub(crate) async fn diff(
     core: &Services,
     session: &Session,
     cancel: &CancellationToken,
 ) -> Result<Diff, EngineError> {
-    let mut diff = core.workspace(session).await?.until(cancel).diff().await?;
+    let mut diff = core.workspace(session).await?.until(cancel).read_diff().await?;
     // What is hashed is what is in the files; people and models read this.
-    core.journal.redactor.scrub(&mut diff.text);
+    core.journal.redactor.scrub_text(&mut diff.text);
     Ok(diff)
 }
 
-/// Waits until nothing else of the session is diffed or applied; `None`: nobody wants to wait any longer.
+/// Waits until no other diff or apply of the session runs; `None` if the wait was cancelled.
 async fn hold<'a>(session: &'a Session, cancel: &CancellationToken) -> Option<MutexGuard<'a, ()>> {
     tokio::select! {
         biased;
@@ -64,7 +65,7 @@ async fn hold<'a>(session: &'a Session, cancel: &CancellationToken) -> Option<Mu
     }
 }
 
-/// The wish to bring a session's changes into its project.
+/// Prepares the action that brings a session's changes into its project.
 fn wish(place: &Place, project: &str, diff: &Diff) -> Prepared {
     let source = Source { origin: APPLY.to_owned(), detail: project.to_owned(), entry: None };
     let count = diff.changes.changes.len();
@@ -91,10 +92,10 @@ fn wish(place: &Place, project: &str, diff: &Diff) -> Prepared {
     }
 }
 
-/// What came of the wish to bring changes into the project.
+/// The result of a request to bring changes into the project.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Proposed {
-    /// What could be carried out is in the project, if there was anything.
+    /// The changes that could be applied are in the project, if there were any.
     Settled(Settled),
     /// A person was asked.
     Asked(AskId),
@@ -105,7 +106,7 @@ pub(crate) enum Proposed {
 }
 
 impl Proposed {
-    /// A person did not want to wait any longer until nobody else uses the folder.
+    /// Returns the refusal for a person who cancelled while the work folder was in use.
     fn cancelled() -> Self {
         let text = "Not applied: cancelled while the work folder was in use. See `writ diff`.".to_owned();
         Self::Refused { exit: Exit::Interrupted, text }
@@ -116,7 +117,8 @@ impl Proposed {
     }
 }
 
-/// Brings what the session has changed into its project, if that is permitted beforehand; else asks for leave.
+/// Brings the session's changes into its project, if that is permitted in advance; else asks a person for
+/// approval.
 ///
 /// # Errors
 ///
@@ -181,7 +183,7 @@ async fn round(
     }))
 }
 
-/// What was permitted beforehand has nothing approved and spends nothing.
+/// Returns the standing for changes that were permitted in advance: it has no approval and spends nothing.
 fn standing(place: &Place) -> Standing<'_> {
     Standing {
         authority: &place.authority,
@@ -203,12 +205,12 @@ pub(crate) async fn carry_out(
 ) -> Result<Result<Vec<String>, Report>, EngineError> {
     let attempt = permit.attempt();
     let Performed { prepared, mut outcome, mut ops, undo } = perform::perform(place, permit, cancel).await?;
-    let rendered = render(&prepared, &mut outcome, &place.core.journal.redactor);
+    let rendered = render_result(&prepared, &mut outcome, &place.core.journal.redactor);
     ops.push(place.core.journal.entry(place.session.id, place.at(), outcome_entry(attempt, &rendered)));
     let mut said = Vec::new();
     if let Some(obeyed) = obeyed(changes) {
         if place.session.terms.write && place.turn.is_some() {
-            // Nobody is asked, so the names are said with the outcome, however the turn ends.
+            // No person is asked, so the names are reported with the outcome, however the turn ends.
             ops.push(status(place.session.id, obeyed));
         } else {
             said.push(obeyed);
@@ -248,20 +250,23 @@ pub(crate) fn status(session: SessionId, text: String) -> Op {
     Op::Frame { session, frame: Box::new(ServerFrame::Status { text }) }
 }
 
-/// What becomes of the changes when a turn is over: how it ends with that, and what the person is told.
+/// Applies the changes of a turn that is over, asks for approval, or leaves them. Returns the turn's exit
+/// after that, and the messages for the person.
 ///
 /// # Errors
 ///
 /// If sandbox or store cannot be used.
 pub(crate) async fn bring_out(
     place: &Place,
-    finish: &Finish,
+    finish: &FinishedTurn,
     cancel: &CancellationToken,
 ) -> Result<(Exit, Vec<String>), EngineError> {
     let (write, exit) = (place.session.terms.write, finish.exit);
     match finish.status {
-        Status::Done | Status::Waiting | Status::Denied => {}
-        Status::Blocked | Status::Incomplete | Status::Failed | Status::Cancelled if write => {
+        TurnStatus::Done | TurnStatus::Waiting | TurnStatus::Denied => {}
+        TurnStatus::Blocked | TurnStatus::Incomplete | TurnStatus::Failed | TurnStatus::Cancelled
+            if write =>
+        {
             let what = match left(place, cancel).await? {
                 Some(0) => return Ok((exit, Vec::new())),
                 Some(1) => "1 changed file is not applied".to_owned(),
@@ -272,14 +277,14 @@ pub(crate) async fn bring_out(
             let said = format!("{what}: see `writ diff`. You are asked before anything more is applied.");
             return Ok((exit, vec![said]));
         }
-        Status::Blocked | Status::Incomplete | Status::Failed | Status::Cancelled => {
+        TurnStatus::Blocked | TurnStatus::Incomplete | TurnStatus::Failed | TurnStatus::Cancelled => {
             // Nor is it covered by an approval for the task, now or later.
             place.core.sessions.set_left_behind(&place.session, true).await?;
         }
     }
     Ok(match propose(place, cancel).await? {
         Proposed::Settled(settled) => {
-            // What was approved beforehand is not told file by file.
+            // Changes that were approved in advance are not listed file by file.
             let applied = if write { Vec::new() } else { settled.applied };
             (worse(exit, settled.exit), [applied, settled.left].concat())
         }
@@ -295,7 +300,7 @@ pub(crate) async fn bring_out(
     })
 }
 
-/// How a turn ends whose changes have ended otherwise.
+/// Returns the exit of a turn after its changes: a failure of the changes replaces only success or waiting.
 const fn worse(turn: Exit, changes: Exit) -> Exit {
     match (turn, changes) {
         (_, Exit::Done) => turn,
@@ -304,7 +309,8 @@ const fn worse(turn: Exit, changes: Exit) -> Exit {
     }
 }
 
-/// How many changes of a session are not in its project; `None`: nobody waited until they could be counted.
+/// Counts the changes of a session that are not in its project; `None` if the wait or the count was
+/// cancelled.
 ///
 /// # Errors
 ///
@@ -315,7 +321,7 @@ async fn left(place: &Place, cancel: &CancellationToken) -> Result<Option<usize>
     }
     let Some(_held) = hold(&place.session, cancel).await else { return Ok(None) };
     let workspace = place.core.workspace(&place.session).await?.until(cancel);
-    match workspace.changes().await {
+    match workspace.read_changes().await {
         Ok(changes) => Ok(Some(changes.changes.len())),
         Err(SandboxError::Cancelled) => Ok(None),
         Err(error) => Err(error.into()),
@@ -333,8 +339,8 @@ async fn supersede(place: &Place, hash: Option<Digest>) -> Result<(), EngineErro
     Ok(())
 }
 
-/// Applies what a step has changed, in a session whose owner has approved that beforehand. What stands in the
-/// way is said at once; what it means for the turn is decided at its end, when it is tried for the last time.
+/// Applies the changes of a step, in a session with the owner's approval in advance. An obstacle is reported
+/// at once; its effect on the turn is decided at the turn's end, at the last attempt.
 ///
 /// # Errors
 ///

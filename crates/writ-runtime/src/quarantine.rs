@@ -1,4 +1,5 @@
-//! Results that the model does not read: kept back under a handle, put in where a call passes one on.
+//! Results that the model does not read: withheld under a handle, and put into a call that passes the handle
+//! on.
 
 pub(crate) mod ask;
 
@@ -9,7 +10,7 @@ use writ_policy::origin::THEN;
 use writ_policy::prepared::Prepared;
 use writ_policy::redact::Clean;
 use writ_store::batch::Op;
-use writ_store::kept::KeptResult;
+use writ_store::kept::WithheldResult;
 use writ_tools::outcome::PerformedOutcome;
 use writ_tools::question::TOOL;
 use writ_tools::render::Rendered;
@@ -30,18 +31,18 @@ use crate::session::Session;
 /// The most handles of one call: what they name is put in, so few of them make a large call.
 const MAX_HANDLES: usize = 16;
 
-/// What a model is told of a call that does not take what was put into it. It may not quote that.
+/// The text for a model after its handle's value did not fit the argument. It may not quote that value.
 const UNFIT: &str = "Refused: what that handle names does not fit this argument. Do not guess what it is; ask about it, or say so.";
 
-/// What a model is told of a call that was refused with what was put into it.
+/// The text for a model after its call was refused with the value of a handle in it.
 const REFUSED: &str =
     "Refused: a call with what that handle names is not allowed. Do not try another way; say so.";
 
-/// What a model is told that would save what is to be kept from it where it could read it.
+/// The text for a model that would save a withheld result to a place where it could read it.
 const SAVED: &str = "Refused: the results of this tool are withheld from you, so they are not saved where you could read it. \
                      Call it without 'save_to'.";
 
-/// What was put into a call.
+/// The withheld values that were put into a call: their digests by handle, and their label.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PutIn {
     /// Digests of it, by its handles: they are bound to the action.
@@ -54,12 +55,13 @@ impl PutIn {
         self.bindings.is_empty()
     }
 
-    /// What the arguments rest on, besides what the model has read. Tools are fixed by what the model reads, so where
-    /// this came from does not fix them.
+    /// Returns the label of the arguments: the given label of the text that the model has read, joined with
+    /// the label of the values put in. Tools are fixed by the text that the model reads, so the source of
+    /// these values does not fix them.
     pub(crate) fn label(&self, read: &Label) -> Label {
         let mut label = read.clone();
         if let Some(put_in) = &self.label {
-            label.join(&put_in.clone().inside());
+            label.join(&put_in.clone().mark_inside());
         }
         label
     }
@@ -69,25 +71,26 @@ impl PutIn {
     }
 }
 
-/// Whether something that is kept back was put into an action.
+/// Returns true if a withheld value was put into an action.
 fn has_put_in(prepared: &Prepared) -> bool {
     prepared.bindings.keys().any(|name| name.parse::<Handle>().is_ok())
 }
 
-/// What becomes of a result.
+/// The forms of a result: for the model, for the ledger and for the store.
 #[derive(Debug)]
 pub(crate) struct Told {
-    /// What the model reads.
+    /// The text that the model reads.
     pub(crate) rendered: Rendered,
     /// The ledger's record.
     pub(crate) fact: Fact,
-    /// The label of what was kept back.
+    /// The label of the withheld result.
     pub(crate) kept: Option<Box<Label>>,
-    /// What keeps it.
+    /// The operation that stores the withheld result.
     pub(crate) op: Option<Op>,
 }
 
-/// Puts what is kept back into a call that passes it on; `Err`: what the model is told instead.
+/// Replaces handles in a call with the withheld values behind them. The inner error is the text that the
+/// model reads if the call is refused.
 pub(crate) fn put_in(
     place: &Place,
     call: &ToolCall,
@@ -106,47 +109,49 @@ pub(crate) fn put_in(
         return Ok(Ok(call.clone()));
     }
     if handles.len() > MAX_HANDLES {
-        return Ok(Err(Clean::fixed("Refused: a call takes 16 handles at most.")));
+        return Ok(Err(Clean::fixed_text("Refused: a call takes 16 handles at most.")));
     }
     let mut values = BTreeMap::new();
     for handle in handles {
-        let Some(kept) = place.core.journal.store.kept_result(place.session.id, handle.result)? else {
-            return Ok(Err(Clean::fixed("Refused: there is no such handle here, or not any more.")));
+        let Some(kept) = place.core.journal.store.withheld_result(place.session.id, handle.result)? else {
+            return Ok(Err(Clean::fixed_text("Refused: there is no such handle here, or not any more.")));
         };
         let value = match handle.field {
             None => Some(kept.text),
             Some(place) => kept.fields.into_iter().nth(place).map(|field| field.value),
         };
         let Some(value) = value else {
-            return Ok(Err(Clean::fixed("Refused: that result has no such field.")));
+            return Ok(Err(Clean::fixed_text("Refused: that result has no such field.")));
         };
-        put_in.bindings.insert(handle.to_string(), Digest::of(value.as_bytes()));
+        put_in.bindings.insert(handle.to_string(), Digest::of_bytes(value.as_bytes()));
         put_in.label.get_or_insert_with(|| kept.label.clone()).join(&kept.label);
         values.insert(handle, value);
     }
     if !place.core.servers.registry().passes_on(&call.name) {
         let text = "Refused: withheld results can be passed on to other people's tools, to the web and to \
                     the user; it is not put into files, memories and programs.";
-        return Ok(Err(Clean::fixed(text)));
+        return Ok(Err(Clean::fixed_text(text)));
     }
     let arguments = with_values(arguments, &values);
     Ok(Ok(ToolCall { arguments, ..call.clone() }))
 }
 
-/// Why an action may not be done as it is, where what its tool returns is kept back.
+/// Returns the refusal for a fetch that would save its result to a file although results of its tool are
+/// withheld.
 pub(crate) fn escapes(place: &Place, prepared: &Prepared) -> Option<Clean> {
-    let keeps = place.core.servers.registry().quarantine(&prepared.tool) != Quarantine::Never;
+    let keeps = place.core.servers.registry().quarantine_of(&prepared.tool) != Quarantine::Never;
     let saves = matches!(&prepared.action, Action::Fetch(fetch) if fetch.save_to.is_some());
-    (keeps && saves).then(|| Clean::fixed(SAVED))
+    (keeps && saves).then(|| Clean::fixed_text(SAVED))
 }
 
-/// What a model is told of a call with handles that could not be prepared, or was refused.
+/// Returns the text that a model reads about a call with handles that could not be prepared (or was refused:
+/// `is_denied`).
 pub(crate) fn unfit(is_denied: bool) -> Clean {
-    Clean::fixed(if is_denied { REFUSED } else { UNFIT })
+    Clean::fixed_text(if is_denied { REFUSED } else { UNFIT })
 }
 
-/// Keeps a result back, where its tool's results are, or where what was kept back was put into the call: it may be
-/// quoted. `read` is what the call rests on without that.
+/// Withholds a result if the rules for its tool require it, or if withheld values were put into the call,
+/// since the result may quote them. `read` is the label of the call without those values.
 pub(crate) fn told(
     core: &Services,
     session: &Session,
@@ -162,13 +167,13 @@ pub(crate) fn told(
         }
         return Ok(open(attempt, rendered));
     };
-    let quarantine = core.servers.registry().quarantine(&prepared.tool);
-    if !put_in && !quarantine.keeps(rendered.label.taint) {
+    let quarantine = core.servers.registry().quarantine_of(&prepared.tool);
+    if !put_in && !quarantine.withholds_taint(rendered.label.taint) {
         return Ok(open(attempt, rendered));
     }
     let handle = Handle { result: next_kept(core, session)?, field: None };
     let label = rendered.label;
-    let kept = KeptResult {
+    let kept = WithheldResult {
         session: session.id,
         number: handle.result,
         at: core.journal.clock.now(),
@@ -193,17 +198,20 @@ pub(crate) fn told(
         result: kept.digest(),
         label: label.clone(),
     };
-    let told =
-        Rendered { text: core.journal.redactor.clean(text), label: read.clone(), outcome: rendered.outcome };
+    let told = Rendered {
+        text: core.journal.redactor.clean_text(text),
+        label: read.clone(),
+        outcome: rendered.outcome,
+    };
     let op = Op::KeepResult(Box::new(kept));
     Ok(Told { rendered: told, fact, kept: Some(Box::new(label)), op: Some(op) })
 }
 
-/// The next number of a result that is kept back in a session.
+/// Returns the next number for a withheld result of a session.
 fn next_kept(core: &Services, session: &Session) -> Result<u64, EngineError> {
     let stored = match session.state().last_kept {
         Some(_) => 0,
-        None => core.journal.store.last_kept(session.id)?,
+        None => core.journal.store.last_withheld(session.id)?,
     };
     let mut state = session.state();
     let next = state.last_kept.unwrap_or(stored).max(stored).saturating_add(1);
@@ -216,7 +224,7 @@ fn open(attempt: AttemptId, rendered: Rendered) -> Told {
     Told { rendered, fact, kept: None, op: None }
 }
 
-/// What kind of words a result is made of, in the harness's; `None`: they are the harness's own.
+/// Names the kind of words in a result, for the notice to the model; `None` if the harness wrote them.
 fn kind_of(outcome: &PerformedOutcome) -> Option<&'static str> {
     match outcome {
         PerformedOutcome::Exec { .. } => Some("the output of a program"),
@@ -228,7 +236,7 @@ fn kind_of(outcome: &PerformedOutcome) -> Option<&'static str> {
         PerformedOutcome::Searched { .. } => Some("what a search has found"),
         PerformedOutcome::Called { structured: Some(_), .. } => Some("a structured answer"),
         PerformedOutcome::Called { .. } => Some("a text"),
-        // It may quote what was asked for, or what somebody has answered.
+        // The text may quote the request or an answer from outside.
         PerformedOutcome::Failed { .. } | PerformedOutcome::Doubtful { .. } => {
             Some("why it could not be done")
         }
@@ -300,7 +308,8 @@ mod tests {
     fn what_is_put_in_is_bound_and_labelled_and_fixes_no_tools() {
         use writ_types::taint::Taint;
         let external = Label::new(Taint::External);
-        let put_in = PutIn { bindings: [("$r1".to_owned(), Digest::of(b"x"))].into(), label: Some(external) };
+        let put_in =
+            PutIn { bindings: [("$r1".to_owned(), Digest::of_bytes(b"x"))].into(), label: Some(external) };
         let label = put_in.label(&Label::new(Taint::Owner));
         assert_eq!((label.taint, label.private, label.outside), (Taint::External, true, false));
         assert!(PutIn::default().label(&Label::new(Taint::Owner)) == Label::new(Taint::Owner));

@@ -1,4 +1,4 @@
-//! What a session may reach: its scope, its asks about hosts, and the records of its connections.
+//! The network reach of a session: its scope, its asks about hosts, and the records of its connections.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -41,7 +41,8 @@ pub(crate) struct Hosts {
     pub(super) found: Mutex<Trusted>,
 }
 
-/// Whether an approval of a host is good for one program only, because the owner wants to be asked each time.
+/// Reports whether an approval of a host covers one program only, because the owner wants to be asked each
+/// time.
 pub(crate) fn is_once(scope: &EgressScope, host: &HostPattern) -> bool {
     // What names no one port was not granted by an approval.
     let target = Target::from_authority(Scheme::Https, &host.to_string(), None);
@@ -63,8 +64,8 @@ impl Hosts {
         Self { journal, keys, egress, found: Mutex::default() }
     }
 
-    /// What a session may reach: the owner's lists, the hosts that the owner trusts, and those that it was granted for as
-    /// long as it lives.
+    /// Returns the owner's lists, the hosts that the owner trusts, and the hosts granted to the session for
+    /// its lifetime.
     pub(crate) fn scope_of(&self, session: &Session) -> EgressScope {
         let mut scope = self.egress.clone();
         match self.trusted() {
@@ -92,7 +93,7 @@ impl Hosts {
             return Ok(Err(format!("'{}' is no host", connect.host)));
         };
         let _one_at_a_time = session.granting.lock().await;
-        let host = HostPattern::exact(host, Some(connect.port));
+        let host = HostPattern::exact_host(host, Some(connect.port));
         // Open everywhere for as long as it is trusted, and no longer here than there.
         if self.trusted()?.iter().any(|trusted| trusted.host == host) {
             return Ok(Ok(()));
@@ -108,8 +109,8 @@ impl Hosts {
         Ok(Ok(()))
     }
 
-    /// Writes down what a session was granted for as long as it lives. What is good once is left out: kept, it would be
-    /// good once more after each restart.
+    /// Stores the hosts granted for the lifetime of a session. One-time grants are left out: stored, they
+    /// would count once more after each restart.
     async fn keep_granted(
         &self,
         session: &Session,
@@ -123,8 +124,8 @@ impl Hosts {
         Ok(())
     }
 
-    /// Takes what was approved for one program. Written first: some may have been granted for good, before the owner
-    /// wanted to be asked each time.
+    /// Takes the grants for one program. The store is written first, because it may hold some as lasting
+    /// grants from before the owner wanted to be asked each time.
     pub(crate) async fn take_once(&self, session: &Session) -> Result<Vec<HostPattern>, EngineError> {
         let _one_at_a_time = session.granting.lock().await;
         let granted = session.state().granted.clone();
@@ -154,11 +155,11 @@ impl Hosts {
         Ok(())
     }
 
-    /// Whether a fetch would be from one host too many that no list names: the owner has pasted a list of links, or
-    /// somebody else has.
+    /// Reports whether a fetch would add an unlisted host beyond the limit of the session, for instance from
+    /// a pasted list of links.
     fn is_one_too_many(&self, action: &Action, session: &Session) -> bool {
         let scope = self.scope_of(session);
-        let unlisted = reach::of(action, &scope) == Reach::Unknown;
+        let unlisted = reach::reach_of(action, &scope) == Reach::Unknown;
         let state = session.state();
         let known = url_of(action)
             .and_then(|url| Target::from_url(url).ok())
@@ -166,8 +167,8 @@ impl Hosts {
         unlisted && !known && state.new_hosts.len() >= MAX_NEW_HOSTS
     }
 
-    /// What the arguments of an action may be made of: `known`, if the conversation has been looked through already.
-    /// Nothing for what stays inside, and for one host too many.
+    /// Returns the texts that the arguments of an action may come from: `known`, if the conversation was
+    /// searched already. Empty for actions that stay inside, and for one host too many.
     ///
     /// # Errors
     ///
@@ -191,17 +192,18 @@ impl Hosts {
         }
     }
 
-    /// Whether everything that says where an action leads stands in what the owner wrote in its session.
+    /// Reports whether every argument that decides the destination of an action appears in the owner's texts
+    /// of the session.
     ///
     /// # Errors
     ///
     /// If the ledger cannot be read.
     pub(crate) fn is_owned(&self, prepared: &Prepared, session: &Session) -> Result<bool, EngineError> {
         let origins = self.origins_of(prepared, Some(session), None)?;
-        Ok(!prepared.sinks.is_empty() && origins.foreign(&prepared.sinks, &[]).is_none())
+        Ok(!prepared.sinks.is_empty() && origins.foreign_sink(&prepared.sinks, &[]).is_none())
     }
 
-    /// What the owner wrote and endorsed in a session.
+    /// Returns the texts that the owner wrote in a session and the values that the owner endorsed.
     ///
     /// # Errors
     ///
@@ -212,16 +214,20 @@ impl Hosts {
         for (ask, token) in self.journal.store.endorsements(Some(session))? {
             let Ok(token) = serde_json::from_value::<ApprovalToken>(token) else { continue };
             // As it was when it was given, by a key that still counts, in the present epoch.
-            let checked =
-                approval::verify(&token, &self.keys.expected(&ask)?, &approvers, token.claims.issued_at);
+            let checked = approval::verify_approval(
+                &token,
+                &self.keys.expected(&ask)?,
+                &approvers,
+                token.claims.issued_at,
+            );
             if checked.is_ok() && token.claims.values {
-                origins.endorse(ask.prepared.sinks.into_iter().map(|sink| sink.value));
+                origins.endorse_values(ask.prepared.sinks.into_iter().map(|sink| sink.value));
             }
         }
         Ok(origins)
     }
 
-    /// What the owner wrote in a session, newest first.
+    /// Returns the texts that the owner wrote in a session, newest first.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! What a start finds of the run before: leased messages, and approvals that were not used.
+//! Work that a start takes over from the run before: leased messages, and approvals that were not used.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,15 +16,15 @@ use crate::answers::performing;
 use crate::error::EngineError;
 use crate::services::Services;
 
-/// How long nonces are kept after their time: the ledger's latest entry may be from a clock that ran ahead, too, and is set
-/// right again.
+/// The time that nonces stay stored after they expire. The margin covers a clock that ran ahead, even at the
+/// ledger's latest entry, and was set right again.
 const NONCES_KEPT: Duration = Duration::from_secs(24 * 60 * 60);
 /// The most approved asks that one start performs.
 const MAX_APPROVED: usize = 1_000;
 /// The most messages tried too often that one start looks at, newest first.
 const MAX_GIVEN_UP: usize = 1_000;
 
-/// Makes every leased message ready again and forgets nonces whose time is over.
+/// Makes every leased message ready again and deletes nonces that have expired.
 ///
 /// # Errors
 ///
@@ -43,10 +43,11 @@ pub(crate) async fn requeue(core: &Services) -> Result<(), EngineError> {
 /// Until when the time of a nonce must have ended so that it is forgotten. Not by a clock that is ahead for a moment: what is
 /// forgotten could be used again.
 fn forgotten(now: Timestamp, latest: Timestamp) -> Timestamp {
-    now.min(latest).minus(NONCES_KEPT)
+    now.min(latest).minus_duration(NONCES_KEPT)
 }
 
-/// Ends the turns of messages that have been tried too often, so that whoever waits for them is told.
+/// Ends the turns of messages that were tried too often, and sends an error to the clients that wait for
+/// them.
 ///
 /// # Errors
 ///
@@ -88,8 +89,8 @@ pub(crate) async fn perform_approved(core: &Arc<Services>) -> Result<(), EngineE
         }
         let Ok(token) = serde_json::from_value::<ApprovalToken>(stored.token) else { continue };
         let approval = core.keys.approval_of(&ask, &token)?;
-        // What cannot be performed now (its folder is gone, the disk is full) must not keep the engine from
-        // starting; it is tried again at the next start until its time is over.
+        // A failure here (a missing folder, a full disk) must not stop the engine from starting. Each later
+        // start tries the action again until its approval expires.
         if let Err(error) = performing::perform_ask(core, &ask, approval).await {
             let report = error.report();
             tracing::error!(ask = %ask.card.ask_id, inside = report.inside, "an approved ask was not performed");
@@ -137,11 +138,11 @@ mod tests {
         let right = Timestamp::from_millis(1_700_000_000_000);
         let hours = |hours: u64| Duration::from_secs(hours * 60 * 60);
         for ahead in [0, 1, 14, 23] {
-            let ahead = right.plus(hours(ahead));
+            let ahead = right.plus_duration(hours(ahead));
             assert!(forgotten(ahead, ahead) < right, "{ahead}");
         }
-        assert!(forgotten(right.plus(hours(1_000)), right) < right, "nothing was written by it yet");
-        let later = right.plus(NONCES_KEPT);
+        assert!(forgotten(right.plus_duration(hours(1_000)), right) < right, "nothing was written by it yet");
+        let later = right.plus_duration(NONCES_KEPT);
         assert_eq!(forgotten(later, later), right, "in the end it is");
     }
 }

@@ -16,12 +16,12 @@ use crate::error::EngineError;
 use crate::journal::Journal;
 use crate::session::Session;
 
-/// How long files of rules are waited for: those of a mount that is gone never come.
+/// The time limit for reading rule files: files on a mount that has disappeared never arrive.
 const READ_TIME: Duration = Duration::from_secs(5);
-/// How many readings of rules may be under way at once, those included that never end.
+/// The most readings of rules at once, including those that never end.
 pub(crate) const MAX_RULE_READS: usize = 8;
 
-/// Where rules lie: in files, which are not this crate's.
+/// Access to the rule files of projects, which other crates provide.
 pub trait RuleFiles: fmt::Debug + Send + Sync {
     /// The home's rules and the project's; `None`: the project has none of its own.
     ///
@@ -36,7 +36,7 @@ type Reading = Box<dyn FnOnce() -> Result<Option<Vec<RuleSource>>, Box<Report>> 
 fn late() -> Box<Report> {
     let text = "the project's rules could not be read in time";
     let hint = "see whether its folder can be read: a network mount may be broken";
-    Box::new(Report::new(Exit::Config, "rules.late", text).hint(hint))
+    Box::new(Report::new(Exit::Config, "rules.late", text).with_hint(hint))
 }
 
 /// The rules in force.
@@ -72,7 +72,7 @@ impl Rules {
             let reading = self.reading(project)?;
             let (done, sources) = std::sync::mpsc::sync_channel(1);
             let begun = std::thread::Builder::new().name("writ-rules".into()).spawn(move || {
-                // Whoever waited may have left.
+                // The receiver may have stopped waiting.
                 let _heard = done.send(reading());
             });
             begun.map_err(|_| late())?;
@@ -124,10 +124,10 @@ impl Rules {
         if RuleSet::digest_of(&sources).map_err(told)? == held {
             return Ok(None);
         }
-        RuleSet::load(&sources).map(|rules| Some(Arc::new(rules))).map_err(told)
+        RuleSet::load_rules(&sources).map(|rules| Some(Arc::new(rules))).map_err(told)
     }
 
-    /// What reads the sources of a project's rules: aside, since it may never end.
+    /// Returns the function that reads a project's rules; it runs on another thread, since it may never end.
     fn reading(&self, project: &Path) -> Result<Reading, Box<Report>> {
         let place = Arc::clone(&self.reads).try_acquire_owned().map_err(|_| late())?;
         let (files, project) = (Arc::clone(&self.files), project.to_owned());

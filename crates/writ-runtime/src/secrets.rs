@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use writ_egress::credential::{Credentials, Held};
+use writ_egress::credential::{BoundCredential, Credentials};
 
 use crate::error::EngineError;
 use crate::services::Services;
@@ -16,13 +16,14 @@ pub(crate) async fn learn_secrets(core: &Arc<Services>) -> Result<(), EngineErro
     let core = Arc::clone(core);
     let learnt = tokio::task::spawn_blocking(move || {
         let known = core.outside.secrets.known()?;
-        core.journal.redactor.learn(&known);
+        core.journal.redactor.learn_secrets(&known);
         Ok(())
     });
     learnt.await.map_err(|error| EngineError::Machine(error.to_string()))?.map_err(EngineError::Secrets)
 }
 
-/// What stands for the owner's credentials in a session. One whose secret cannot be had stands for nothing.
+/// Returns the placeholders for the owner's credentials in a session. A credential without a readable secret
+/// has no value.
 pub(crate) async fn credentials_of(core: &Arc<Services>, session: &Session) -> Credentials {
     let bindings = &core.config.credentials;
     if bindings.is_empty() {
@@ -35,8 +36,8 @@ pub(crate) async fn credentials_of(core: &Arc<Services>, session: &Session) -> C
                 tracing::warn!(credential = %binding.name, code = report.code, "a secret cannot be read");
                 None
             });
-            let placeholder = core.outside.egress.placeholder(&session, binding.name.as_str())?;
-            Some(Held { binding: binding.clone(), placeholder, value })
+            let placeholder = core.outside.egress.session_placeholder(&session, binding.name.as_str())?;
+            Some(BoundCredential { binding: binding.clone(), placeholder, value })
         });
         Credentials::new(held.collect())
     });

@@ -11,9 +11,9 @@ const SEGMENT_CHARS: usize = 200;
 pub(crate) struct Segments {
     /// Everything that came, as far as it is complete segments.
     whole: String,
-    /// What came after the last complete segment.
+    /// Text after the last complete segment.
     rest: String,
-    /// What was let out.
+    /// Judged text that was shown already.
     released: String,
     /// A gate has stopped the text, or rewritten what was let out already.
     stopped: bool,
@@ -44,7 +44,7 @@ impl Segments {
         if self.stopped || gates.holds_output() {
             return String::new();
         }
-        let judged = gates.judge(GatePoint::Output, &self.whole).text;
+        let judged = gates.judge_text(GatePoint::Output, &self.whole).text;
         match judged.as_deref().and_then(|text| text.strip_prefix(self.released.as_str())) {
             Some(more) => {
                 let more = more.to_owned();
@@ -59,7 +59,7 @@ impl Segments {
     }
 }
 
-/// Where the last complete segment ends: after a sentence or a line, or where text has waited long enough.
+/// Returns the end of the last complete segment: after a sentence, after a line, or at the length limit.
 fn last_end(text: &str) -> Option<usize> {
     let sentence = text
         .char_indices()
@@ -84,7 +84,7 @@ mod tests {
             contains: vec!["the secret".into()],
             action,
             replacement: "it".into(),
-            ..GateSet::shipped()
+            ..GateSet::shipped_gate()
         };
         GateSet::new(vec![gate]).expect("valid")
     }

@@ -1,7 +1,7 @@
 //! Servers of tools: which the owner has named, which run, and whether they are still what was pinned.
 //!
 //! A server is started by the first call that needs it, in a sandbox and a folder of its own, one for each session. That
-//! is an [`Action::Exec`] of the harness, which passes the door as any other.
+//! is an `Action::Exec` of the harness, which passes the door as any other.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -31,11 +31,11 @@ mod none;
 
 mod offered;
 
-/// How long a server that nobody calls stays.
+/// The time after which a server without calls is stopped.
 pub const SERVER_IDLE: Duration = Duration::from_secs(5 * 60);
 /// The most servers that run at once, of all sessions: the one that was called longest ago makes room.
 pub const MAX_RUNNING_SERVERS: usize = 16;
-/// What the harness calls itself where it starts a server; its name follows.
+/// The prefix of the name under which the harness starts a server; the server's name follows.
 pub(crate) const STARTER: &str = "mcp:";
 
 /// A server as its owner has named it, with what was pinned of its tools.
@@ -43,13 +43,13 @@ pub(crate) const STARTER: &str = "mcp:";
 pub struct Server {
     /// Its name.
     pub name: ServerName,
-    /// What the owner says of it.
+    /// The owner's settings for the server.
     pub spec: ServerSpec,
     /// The tools that the owner trusts, as they were described then.
     pub pins: Pins,
 }
 
-/// Where the owner's servers stand, and their secrets.
+/// Access to the owner's list of tool servers and to their secrets.
 pub trait ServerSource: std::fmt::Debug + Send + Sync {
     /// Reads what stands there now.
     ///
@@ -68,7 +68,7 @@ pub trait ServerSource: std::fmt::Debug + Send + Sync {
 
 /// A server of one session.
 pub(crate) type Key = (SessionId, ServerName);
-/// Where one runs, or is being started.
+/// The place of a server that runs or is being started.
 pub(crate) type Slot = Arc<tokio::sync::Mutex<Option<Arc<Running>>>>;
 
 /// Everything about servers that the engine knows.
@@ -88,7 +88,8 @@ pub(crate) struct Servers {
 #[derive(Clone, Debug)]
 struct Known {
     servers: BTreeMap<ServerName, Arc<Server>>,
-    /// Tools that a running server describes otherwise than they were pinned: offered no more, until trusted anew.
+    /// Tools with a description that differs from their pin; they are not offered until the owner trusts them
+    /// again.
     drifted: BTreeSet<(ServerName, String)>,
     registry: Arc<Registry>,
     /// The trusted tools that cannot be offered, each with why.
@@ -114,9 +115,9 @@ impl Known {
 pub(crate) struct Running {
     pub(crate) client: Client,
     pub(crate) spec: ServerSpec,
-    /// How it describes its tools now.
+    /// The current descriptions of its tools.
     pub(crate) live: Mutex<Vec<Definition>>,
-    /// What of its list could not be used when it was started.
+    /// Entries of its tool list that could not be used at its start.
     pub(crate) left_out: Vec<String>,
     /// Calls that it works on.
     pub(crate) busy: AtomicUsize,
@@ -238,7 +239,7 @@ impl Servers {
 
     fn stop_where(&self, is_meant: impl Fn(&Key, &Running) -> bool) {
         for (key, slot) in &*hold(&self.slots) {
-            // One that is being started ends by itself if nobody calls it.
+            // A server that is still starting stops later, when its idle time is over.
             let running = slot.try_lock().ok().and_then(|running| running.clone());
             if let Some(running) = running.filter(|running| is_meant(key, running)) {
                 running.stop.cancel();
@@ -246,13 +247,13 @@ impl Servers {
         }
     }
 
-    /// Waits until every server is gone that was told to end; no more are kept.
+    /// Waits until every stopped server has ended; no new ones are tracked after this call.
     pub(crate) async fn ended(&self) {
         self.keepers.close();
         self.keepers.wait().await;
     }
 
-    /// How many run or are being started.
+    /// Returns the number of servers that run or are being started.
     pub(crate) fn running(&self) -> usize {
         hold(&self.slots).len()
     }
@@ -289,9 +290,9 @@ impl Servers {
 
     /// Notes how the tools of a server stand to their pins; what is new of it.
     pub(crate) fn note(&self, server: &Server, live: &[Definition]) -> Vec<(String, Drift)> {
-        let found = server.pins.compare(live);
+        let found = server.pins.compare_offer(live);
         let mut known = hold(&self.known);
-        // Somebody may have trusted others meanwhile: these pins are of the past then.
+        // The owner may have changed the pins meanwhile; a comparison with old pins is dropped.
         if known.servers.get(&server.name).is_none_or(|now| now.pins != server.pins) {
             return Vec::new();
         }
@@ -316,14 +317,14 @@ impl Servers {
 }
 
 impl Running {
-    /// Whether a tool is what a pin says: that which was approved.
+    /// Reports whether the current description of a tool matches the approved pin.
     pub(crate) fn is_pinned(&self, tool: &str, pin: Option<&writ_types::digest::Digest>) -> bool {
         let live = hold(&self.live);
         let found = live.iter().find(|live| live.name == tool).and_then(Definition::digest);
         found.is_some() && found.as_ref() == pin
     }
 
-    /// The server is of no more use.
+    /// Stops the server because it cannot be used any longer.
     pub(crate) fn give_up(&self) {
         self.stop.cancel();
     }

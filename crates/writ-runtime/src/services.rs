@@ -15,7 +15,7 @@ use writ_policy::gate::GateSet;
 use writ_policy::redact::Redactor;
 use writ_policy::rules::RuleSet;
 use writ_sandbox::{Sandbox, Workspace};
-use writ_search::Search;
+use writ_search::SearchClient;
 use writ_store::store::Store;
 use writ_tools::registry::Registry;
 use writ_types::unit::Timestamp;
@@ -57,13 +57,13 @@ use crate::sessions::Sessions;
 pub struct Parts {
     /// Settings.
     pub config: RuntimeConfig,
-    /// Where time comes from.
+    /// The source of time.
     pub clock: Arc<dyn Clock>,
     /// The store; its lock is held by the caller.
     pub store: Store,
     /// The rules in force.
     pub rules: RuleSet,
-    /// Where the rules of projects lie.
+    /// The source of the rules of projects.
     pub files: Arc<dyn RuleFiles>,
     /// The gates in force.
     pub gates: GateSet,
@@ -71,19 +71,19 @@ pub struct Parts {
     pub models: Option<Models>,
     /// The way out.
     pub egress: Arc<Egress>,
-    /// Who searches the web; `None`: nobody is configured, and there is no such tool.
-    pub search: Option<Search>,
+    /// The web search; `None` if none is configured, and then there is no such tool.
+    pub search: Option<SearchClient>,
     /// Our own tools.
     pub tools: Registry,
-    /// Where the owner's servers of tools stand.
+    /// The source of the owner's tool servers.
     pub servers: Arc<dyn ServerSource>,
     /// The sandbox.
     pub sandbox: Sandbox,
     /// The keys.
     pub keys: EngineKeys,
-    /// Which secrets must stand in no text.
+    /// The source of the secrets that must not appear in any text.
     pub secrets: Arc<dyn SecretSource>,
-    /// What masks them; its clones, such as the log's, learn what it learns.
+    /// The mask for secrets; its clones, such as the log's, learn every secret that it learns.
     pub redactor: Redactor,
 }
 
@@ -117,7 +117,7 @@ pub(crate) struct Outside {
     pub(crate) egress: Arc<Egress>,
     /// The way out of sandboxes; clones share its rates.
     pub(crate) proxy: Proxy,
-    pub(crate) search: Option<Search>,
+    pub(crate) search: Option<SearchClient>,
     pub(crate) sandbox: Arc<Sandbox>,
     pub(crate) secrets: Arc<dyn SecretSource>,
 }
@@ -224,7 +224,7 @@ impl Services {
             stop_now: stop_now.clone(),
         };
         let proxy = Proxy::new(config.proxy.clone(), Arc::new(SystemResolver));
-        let proxy = proxy.with_authority(egress.authority()).with_routes(egress.routes());
+        let proxy = proxy.with_authority(egress.get_authority()).with_routes(egress.proxy_routes());
         Ok(Self {
             passkeys: Passkeys::new(Arc::clone(&journal), Arc::clone(&keys)),
             approved: Approved::new(Arc::clone(&journal)),

@@ -58,7 +58,7 @@ pub(crate) const ORDER: &str = "order";
 /// The key of a session's metadata with its level.
 pub(crate) const ACCESS: &str = "access";
 
-/// What the key of a session's metadata begins with under which a hook keeps its state.
+/// The prefix of the metadata keys under which hooks store their state.
 pub(crate) const HOOK_STATE: &str = "hook_state ";
 
 /// The harness's own word for what brings changes into a project.
@@ -67,7 +67,7 @@ pub(crate) const APPLY: &str = "apply";
 /// The harness's own word for what leads back.
 pub(crate) const UNDO: &str = "undo";
 
-/// Where a session is opened.
+/// The place from which a session is opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Surface {
     /// On this machine, by a command: each opens a session of its own.
@@ -93,30 +93,31 @@ impl Surface {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Ordered {
     pub(crate) id: KeyId,
-    /// What it says; `None`: nobody knows any more, and it grants nothing.
+    /// The claims of the order; `None` if they are unknown, and then the order grants nothing.
     pub(crate) claims: Option<Arc<OrderClaims>>,
 }
 
 impl Ordered {
-    /// What is granted of what a session of the owner would grant.
+    /// Narrows the grants of an owner's session to those that the order includes.
     pub(crate) fn grants(&self, widest: &Grants) -> Grants {
-        let granted = self.claims.as_ref().map(|claims| order::narrowed(&claims.capabilities, widest));
+        let granted = self.claims.as_ref().map(|claims| order::narrow_grants(&claims.capabilities, widest));
         granted.and_then(Result::ok).unwrap_or_default()
     }
 }
 
-/// Whether an action is nothing any more that its session may do, since that is closed. Its owner may still bring out what
-/// was made in it, and take it back.
+/// Reports whether an action is refused because its session is closed. The owner may still apply or undo
+/// changes made in it.
 pub(crate) fn is_over(session: &Session, prepared: &Prepared) -> bool {
     session.state().closed && !outlives(prepared)
 }
 
-/// Whether its owner may do it in a session that is closed: to bring out what was made in it, or to take it back.
+/// Reports whether the action applies or undoes changes outside a turn, which the owner may do in a closed
+/// session.
 pub(crate) fn outlives(prepared: &Prepared) -> bool {
     prepared.turn.is_none() && [APPLY, UNDO].contains(&prepared.tool.as_str())
 }
 
-/// What can happen to a turn from outside while it runs.
+/// Events from outside that reach a running turn.
 #[derive(Debug)]
 pub(crate) enum Interrupt {
     /// A person stops it.
@@ -128,7 +129,7 @@ pub(crate) enum Interrupt {
 }
 
 impl Interrupt {
-    /// What kind it is, for the log: what it says is not for it.
+    /// Returns the kind for the log, which must not contain the content.
     pub(crate) const fn kind(&self) -> &'static str {
         match self {
             Self::Cancel => "cancel",
@@ -138,33 +139,33 @@ impl Interrupt {
     }
 }
 
-/// What a person says to a gate that asks.
+/// A person's answer to a gate that asks.
 #[derive(Debug)]
 pub(crate) struct GateAnswer {
     pub(crate) decision: Decision,
-    /// Who.
+    /// The person who answered.
     pub(crate) by: String,
-    /// Why.
+    /// The person's reason for the decision.
     pub(crate) reason: String,
-    /// What was filled in.
+    /// The values that the person filled in.
     pub(crate) content: serde_json::Map<String, serde_json::Value>,
 }
 
 /// A gate that asks, and waits.
 #[derive(Debug)]
 pub(crate) struct WaitingGate {
-    /// What it shows.
+    /// The question, as clients show it.
     pub(crate) frame: ServerFrame,
     pub(crate) answer: oneshot::Sender<GateAnswer>,
 }
 
-/// How the ask of a gate has ended, for whoever watches.
+/// Returns the frame that shows watching clients the end of a gate's ask.
 pub(crate) fn resolved(ask_id: AskId, state: &str, text: String) -> ServerFrame {
     let (state, reason) = (state.to_owned(), String::new());
     ServerFrame::ApprovalResolved { ask_id, state, reason, text, exit: Exit::Done, undo: None }
 }
 
-/// How a session was opened.
+/// The conditions under which a session was opened.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Terms {
     /// The project's folder, if it works on one.
@@ -173,7 +174,7 @@ pub(crate) struct Terms {
     pub(crate) write: bool,
     /// Actions are decided and logged, not performed.
     pub(crate) dry_run: bool,
-    /// Others speak through whoever opened it.
+    /// Other people speak through the client that opened the session.
     pub(crate) relayed: bool,
     /// The standing order that it works under.
     pub(crate) order: Option<Ordered>,
@@ -193,53 +194,54 @@ pub(crate) struct Session {
     pub(crate) granting: tokio::sync::Mutex<()>,
 }
 
-/// What changes from turn to turn.
+/// The part of a session that changes from turn to turn.
 #[derive(Debug, Default)]
 pub(crate) struct State {
     /// The next turn is the first after a restart.
     pub(crate) rehydrated: bool,
     /// The turn that runs, and how to reach it.
     pub(crate) running: Option<Running>,
-    /// What the session's task key grants, once the ledger knows it.
+    /// The grants of the session's task key, once it is in the ledger.
     pub(crate) authority: Option<Arc<Authority>>,
     /// The rules in force, where its project has some of its own.
     pub(crate) rules: Option<Arc<RuleSet>>,
-    /// What the turn that runs acts under.
+    /// The authority of the running turn.
     pub(crate) acting: Option<Arc<Authority>>,
     /// The last budget note that the model was given.
     pub(crate) budget_note: Option<BudgetNote>,
-    /// The last request nearly filled the model's window, and that was said.
+    /// The session has shown the notice that its last request nearly filled the model's window.
     pub(crate) window_noted: bool,
-    /// A request was cut by the model's server, and that was said.
+    /// The session has shown the notice that the model's server cut a request.
     pub(crate) cut_noted: bool,
     /// Tokens of the session when its budget was last renewed.
     pub(crate) budget_base: Tokens,
-    /// An interrupted step has left changes behind, in a session whose owner has approved changes beforehand: they
-    /// were not meant with that.
+    /// An interrupted step has left changes behind in a session with preapproved changes; the preapproval
+    /// does not cover them.
     pub(crate) left_behind: bool,
     /// Hosts that a person has approved for this session.
     pub(crate) granted: BTreeSet<HostPattern>,
     /// Hosts that no list names and that it has read from.
     pub(crate) new_hosts: BTreeSet<String>,
-    /// What it keeps in the context.
+    /// Files and URLs that are read into the context at each turn.
     pub(crate) subscriptions: Vec<Subscription>,
     /// Ids of those that the turn has referred to so far.
     pub(crate) referred: BTreeSet<String>,
     /// Gates that ask, and who waits for the answer.
     pub(crate) gates: BTreeMap<AskId, WaitingGate>,
-    /// Where it stands with the levels of access.
+    /// The session's state in the levels of access.
     pub(crate) access: AccessState,
-    /// What hooks keep for the next time, by their names among the gates.
+    /// The state that hooks store for their next run, by their names among the gates.
     pub(crate) hooks: BTreeMap<String, serde_json::Value>,
-    /// Who has sent the message that the turn answers; nobody: the owner, outside turns.
+    /// The sender of the message that the turn answers; `None` outside turns, where the owner acts.
     pub(crate) speaker: Option<Principal>,
-    /// What is withheld from models that may not be told it.
+    /// Content withheld from models that may not read it.
     pub(crate) withheld: Withheld,
-    /// Whether a model call of it has rested on what is secret: from then on all of them do, of whatever role.
+    /// Set once a model call of the session rests on secrets; from then on all its calls count as secret, in
+    /// every role.
     pub(crate) secret: bool,
-    /// The number of the last result that was kept back, once the store was asked.
+    /// The number of the newest withheld result; `None` until the store was asked.
     pub(crate) last_kept: Option<u64>,
-    /// Nobody joins it any more, and it takes no message.
+    /// The session takes neither clients nor messages any longer.
     pub(crate) closed: bool,
     /// Ends with the session, and with the engine: what people have done in it outside turns stops then.
     pub(crate) over: CancellationToken,
@@ -254,7 +256,7 @@ pub(crate) struct Running {
 }
 
 impl State {
-    /// Whether it has heard what is secret, now or before; `now` is kept.
+    /// Records `now` and reports whether the session has read secrets, now or before.
     pub(crate) const fn hears_secrets(&mut self, now: bool) -> bool {
         self.secret |= now;
         self.secret
@@ -274,7 +276,7 @@ impl Session {
         }
     }
 
-    /// What changes from turn to turn. Every holder leaves it whole, so poison is ignored.
+    /// Locks the part that changes from turn to turn. Every holder leaves it whole, so poison is ignored.
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -300,7 +302,7 @@ impl Session {
         self.state().running = None;
     }
 
-    /// Whether a turn runs that is `turn` or any.
+    /// Reports whether the given turn runs; with `None`, whether any turn runs.
     pub(crate) fn runs(&self, turn: Option<TurnId>) -> bool {
         let state = self.state();
         state.running.as_ref().is_some_and(|running| turn.is_none_or(|turn| turn == running.turn))
@@ -322,7 +324,7 @@ impl Session {
         }
     }
 
-    /// Whether actions are performed.
+    /// Returns [`Mode::DryRun`] if actions are only decided and logged, else [`Mode::Execute`].
     pub(crate) const fn mode(&self) -> Mode {
         if self.terms.dry_run { Mode::DryRun } else { Mode::Execute }
     }
@@ -332,7 +334,7 @@ impl Session {
         self.terms.project.as_ref()?.to_str()
     }
 
-    /// What its work folder is made of.
+    /// Returns the folders that the session's work folder is built from.
     pub(crate) fn workspace_config(&self, overlays: &Path) -> WorkspaceConfig {
         WorkspaceConfig { data_dir: overlays.join(self.id.to_string()), project: self.terms.project.clone() }
     }
@@ -354,19 +356,19 @@ impl Session {
         Ok(Arc::clone(workspace))
     }
 
-    /// What the owner's word grants in this session.
+    /// Returns the owner's grants for this session, narrowed by its order, by relaying and by its end.
     pub(crate) fn grants(&self) -> Grants {
         let project = self.terms.project.as_ref().map(|path| path.to_string_lossy());
         let mut grants = widest(project.as_deref());
         if self.terms.relayed {
-            // What the owner has told the agent is not for everybody who writes to it.
+            // The owner's memories are not meant for everybody who writes to the agent.
             grants.kinds.remove(&ActionKind::Recall);
         }
         let state = self.state();
         if let Some(ordered) = &self.terms.order {
             grants = ordered.grants(&grants);
         } else if self.terms.write && !state.left_behind {
-            grants = grants.preapprove(ActionKind::WriteFile);
+            grants = grants.preapprove_kind(ActionKind::WriteFile);
         }
         if state.closed {
             // What a turn that was stopped has left half made is looked at first.
@@ -376,30 +378,30 @@ impl Session {
     }
 }
 
-/// What a session of the owner grants that works on this folder.
+/// Returns the widest grants: those of an owner's session on this folder.
 pub(crate) fn widest(project: Option<&str>) -> Grants {
     let mut write = vec![(Dimension::Place, "overlay"), (Dimension::Path, WORK)];
     if let Some(project) = project {
         write.extend([(Dimension::Place, "project"), (Dimension::Path, project)]);
     }
     Grants::default()
-        .allow(ActionKind::Exec, [(Dimension::Profile, ANY), (Dimension::Host, ANY)])
-        .allow(ActionKind::Fetch, [(Dimension::Host, ANY), (Dimension::Path, WORK)])
-        .allow(ActionKind::Connect, [(Dimension::Host, ANY)])
-        .allow(ActionKind::Search, [(Dimension::Host, ANY)])
-        .allow(ActionKind::Plan, [])
-        .allow(
+        .allow_kind(ActionKind::Exec, [(Dimension::Profile, ANY), (Dimension::Host, ANY)])
+        .allow_kind(ActionKind::Fetch, [(Dimension::Host, ANY), (Dimension::Path, WORK)])
+        .allow_kind(ActionKind::Connect, [(Dimension::Host, ANY)])
+        .allow_kind(ActionKind::Search, [(Dimension::Host, ANY)])
+        .allow_kind(ActionKind::Plan, [])
+        .allow_kind(
             ActionKind::Subscribe,
             [(Dimension::Host, ANY), (Dimension::Path, WORK), (Dimension::Name, ANY)],
         )
-        .allow(ActionKind::ReadFile, [(Dimension::Path, WORK)])
-        .allow(ActionKind::WriteFile, write)
-        .allow(ActionKind::Recall, [(Dimension::Memory, ANY)])
-        .allow(ActionKind::Remember, [(Dimension::Memory, ANY)])
-        .allow(ActionKind::Say, [(Dimension::Recipient, "owner")])
-        .allow(ActionKind::SendFile, [(Dimension::Recipient, "owner"), (Dimension::Path, WORK)])
-        .allow(ActionKind::ModelCall, [(Dimension::Provider, ANY)])
-        .allow(ActionKind::CallTool, [(Dimension::Name, ANY), (Dimension::Host, ANY)])
+        .allow_kind(ActionKind::ReadFile, [(Dimension::Path, WORK)])
+        .allow_kind(ActionKind::WriteFile, write)
+        .allow_kind(ActionKind::Recall, [(Dimension::Memory, ANY)])
+        .allow_kind(ActionKind::Remember, [(Dimension::Memory, ANY)])
+        .allow_kind(ActionKind::Say, [(Dimension::Recipient, "owner")])
+        .allow_kind(ActionKind::SendFile, [(Dimension::Recipient, "owner"), (Dimension::Path, WORK)])
+        .allow_kind(ActionKind::ModelCall, [(Dimension::Provider, ANY)])
+        .allow_kind(ActionKind::CallTool, [(Dimension::Name, ANY), (Dimension::Host, ANY)])
 }
 
 #[cfg(test)]

@@ -56,6 +56,7 @@ impl SessionDoor {
         egress.granted.extend(listed.iter().filter_map(|host| host.parse().ok()));
         Ok(Circumstances {
             rules: self.rules.rules_of(of_session),
+            home_rules: Arc::clone(&self.rules.in_force),
             egress,
             origins: self.reach.origins_of(prepared, of_session, origins)?,
             limits: self.keys.limits_of(of_session),

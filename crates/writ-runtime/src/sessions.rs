@@ -87,8 +87,8 @@ impl Sessions {
         let over = self.stop_now.child_token();
         let state = State { rules: rules.clone(), over, ..State::default() };
         let session = Session::new(id, terms, state);
-        // Nobody is to find out with the first tool that the work folder cannot be opened.
-        self.sandbox.check(&session.workspace_config(&self.overlays))?;
+        // Reports a work folder that cannot be opened now, not at the first tool call.
+        self.sandbox.check_project(&session.workspace_config(&self.overlays))?;
         let mut metadata: BTreeMap<String, Value> =
             [("write", write), ("dry_run", dry_run), (RELAYED, relayed)]
                 .into_iter()
@@ -161,7 +161,7 @@ impl Sessions {
     pub(crate) fn remember_session(&self, session: Arc<Session>) -> Arc<Session> {
         let mut sessions = self.loaded();
         if sessions.len() >= MAX_LOADED_SESSIONS {
-            // Nobody else holds it, no turn runs, and nobody watches.
+            // Drops sessions without another holder, a running turn or a watcher.
             sessions.retain(|_, held| Arc::strong_count(held) > 1 || held.hub.watched() || held.runs(None));
         }
         Arc::clone(sessions.entry(session.id).or_insert(session))

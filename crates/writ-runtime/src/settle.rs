@@ -1,4 +1,5 @@
-//! Attempts whose end a crash or an error has taken: closed as what they are, unknown, with what was set aside for them.
+//! Attempts cut off by a crash or an error: each is closed as unknown, and the budget reserved for it counts
+//! as used.
 
 use writ_agent::notice;
 use writ_store::approvals::Ask;
@@ -18,7 +19,7 @@ use crate::asks::tell;
 use crate::error::EngineError;
 use crate::services::Services;
 
-/// What is said of an attempt that was under way.
+/// The reason given for an attempt that was under way.
 const LOST: &str = "the engine was restarted, or could not go on, while it ran";
 
 /// An intent that has no outcome and will get none.
@@ -30,10 +31,11 @@ pub(crate) struct Lost {
     turn_number: u64,
     pub(crate) call: Option<String>,
     pub(crate) approval: Option<AskId>,
-    /// What was to be done.
+    /// The digest of the prepared action.
     prepared: Option<Digest>,
     pub(crate) label: Label,
-    /// What a model call may have used: nobody knows, so what was set aside counts as used.
+    /// The possible usage of a model call. The real usage is unknown, so the whole reservation counts as
+    /// used.
     model: Option<ModelUse>,
 }
 
@@ -45,7 +47,7 @@ struct ModelUse {
 }
 
 impl Lost {
-    /// What is known of an open intent; its payload may have been erased.
+    /// Collects the known facts of an open intent; its payload may have been erased.
     pub(crate) fn new(attempt: AttemptId, entry: Option<Entry>) -> Self {
         let nothing = Self {
             attempt,
@@ -102,7 +104,7 @@ impl Lost {
         Self { attempt, session, turn, turn_number, call, approval, prepared, label, model }
     }
 
-    /// What it may have cost.
+    /// Returns the most that the attempt may have cost.
     pub(crate) fn cost(&self) -> MicroUsd {
         self.model.as_ref().and_then(|model| model.cost).unwrap_or_default()
     }
@@ -119,7 +121,7 @@ impl Lost {
                 attempt,
                 outcome: ToolOutcome::Unknown,
                 summary: LOST.to_owned(),
-                result: Digest::of(b""),
+                result: Digest::of_bytes(b""),
                 label: self.label.clone(),
             })];
         };
@@ -144,8 +146,8 @@ impl Lost {
     }
 }
 
-/// Closes the intents that nobody will take up again: of turns that have ended, and of what people did
-/// outside turns. Those of open turns are settled when these are resumed.
+/// Closes the intents that will not be resumed: those of ended turns, and those of people outside turns.
+/// Intents of open turns are settled when these are resumed.
 ///
 /// # Errors
 ///
@@ -158,7 +160,8 @@ pub(crate) async fn settle_abandoned(core: &Services) -> Result<(), EngineError>
     .await
 }
 
-/// Closes the intents of a turn that is not tried again. What a person has approved meanwhile ends by itself.
+/// Closes the intents of a turn that is not tried again. Approved actions that are still running end on their
+/// own.
 ///
 /// # Errors
 ///
@@ -194,7 +197,8 @@ async fn settle_those(
     Ok(())
 }
 
-/// Writes down that an attempt is lost. Whoever waits for what was approved is told that nobody knows.
+/// Records the outcome of an attempt as unknown, and reports that to the people who wait for its approved
+/// action.
 ///
 /// # Errors
 ///
@@ -213,7 +217,7 @@ pub(crate) async fn settle(core: &Services, lost: &Lost) -> Result<(), EngineErr
         return Ok(());
     };
     let text = notice::UNKNOWN.to_owned();
-    let text = core.journal.redactor.clean(text);
+    let text = core.journal.redactor.clean_text(text);
     let rendered = Rendered { text, label: lost.label.clone(), outcome: ToolOutcome::Unknown };
     let reason = "the engine ended while it ran".to_owned();
     let outcome = AskOutcome { rendered, exit: Exit::Verification, reason, undo: None };
@@ -231,7 +235,7 @@ mod tests {
         let attempt = AttemptId::from_parts(Timestamp::from_millis(0), 1);
         let fact = Fact::Intent {
             attempt,
-            prepared: Digest::of(b"prepared"),
+            prepared: Digest::of_bytes(b"prepared"),
             action,
             call: None,
             approval: None,
@@ -247,7 +251,7 @@ mod tests {
             provider: "p".to_owned(),
             model: "m".to_owned(),
             host: "h".to_owned(),
-            request: Digest::of(b"request"),
+            request: Digest::of_bytes(b"request"),
             input_tokens: Tokens::new(100),
             max_output_tokens: Tokens::new(20),
             ceiling: Some(MicroUsd::new(7)),
@@ -259,7 +263,7 @@ mod tests {
         assert_eq!(lost.cost(), MicroUsd::new(7));
         let ops = lost.close(Timestamp::from_millis(5), Timestamp::from_millis(5));
         let Some(Op::AddUsage(delta)) = ops.last() else { panic!("{ops:?}") };
-        assert_eq!((delta.usage.total(), delta.cost), (Tokens::new(120), MicroUsd::new(7)));
+        assert_eq!((delta.usage.total_tokens(), delta.cost), (Tokens::new(120), MicroUsd::new(7)));
         let erased = Lost::new(attempt, None).close(Timestamp::from_millis(5), Timestamp::from_millis(5));
         assert!(
             matches!(&erased[..], [Op::Append(entry)]

@@ -5,13 +5,13 @@ use serde_json::Value;
 use writ_types::action::{Action, Fetch, ReadFile, ReadMode, Subscribe};
 use writ_types::taint::{Label, Source, Taint};
 
-/// What the harness calls itself where it reads what is subscribed to.
+/// The tool name under which the harness reads subscriptions.
 pub(crate) const TOOL: &str = "subscription";
 /// The most subscriptions of one session: each costs a reading in every turn.
 pub(crate) const MAX_SUBSCRIPTIONS: usize = 16;
 /// The longest target in a title, in characters: with its lines a title stays below the 200 that a model is shown.
 pub(crate) const MAX_TITLE_TARGET: usize = 140;
-/// The most lines of a file that has none named; what is longer is cut by [`MAX_TOKENS`] anyway.
+/// The most lines of a file that has none named; what is longer is cut by `MAX_TOKENS` anyway.
 pub(crate) const MAX_LINES: u64 = 2_000;
 
 /// One subscription.
@@ -28,7 +28,7 @@ pub(crate) struct Subscription {
     /// For how many turns it lasts from the last time that something has referred to it.
     #[serde(default = "one_turn")]
     pub(crate) turns: u64,
-    /// What the actions rested on that subscribed to it; its target is no more to be trusted than they are.
+    /// The taint of the actions that made the subscription; its target is trusted only as far as they are.
     #[serde(default = "untrusted")]
     pub(crate) taint: Taint,
     /// A person has approved that its URL is read in each of its turns, though it rests on external content.
@@ -36,12 +36,12 @@ pub(crate) struct Subscription {
     pub(crate) approved: bool,
 }
 
-/// What is stored without a word of what it rests on.
+/// The taint of a subscription that was stored without one.
 pub(crate) const fn untrusted() -> Taint {
     Taint::External
 }
 
-/// What is stored without a number of turns ends when it would have.
+/// The number of turns for a subscription that was stored without one; its end stays the same.
 pub(crate) const fn one_turn() -> u64 {
     1
 }
@@ -53,12 +53,12 @@ pub(crate) fn read_all(stored: &Value) -> Vec<Subscription> {
 }
 
 impl Subscription {
-    /// Whether it is a URL.
+    /// Reports whether the target is a URL.
     pub(crate) fn is_of_the_web(&self) -> bool {
         matches!(self.action(), Action::Fetch(_))
     }
 
-    /// Whether a text names it, by its id or by what it reads.
+    /// Reports whether a text names the subscription, by its id or by its target.
     pub(crate) fn is_named_in(&self, text: &str) -> bool {
         let inside = |c: char| c.is_alphanumeric() || c == '_';
         [&self.id, &self.target].into_iter().any(|name| {
@@ -70,7 +70,7 @@ impl Subscription {
         })
     }
 
-    /// What it is called, in at most 200 characters.
+    /// Returns its target and lines in at most 200 characters.
     pub(crate) fn title(&self) -> String {
         let mut title: String = self.target.chars().take(MAX_TITLE_TARGET).collect();
         if title.len() < self.target.len() {
@@ -82,18 +82,19 @@ impl Subscription {
         }
     }
 
-    /// What its target rests on.
+    /// Returns the label of its target.
     pub(crate) fn label(&self) -> Label {
         let source = Source { origin: TOOL.to_owned(), detail: self.id.clone(), entry: None };
         Label::from_source(self.taint, source)
     }
 
-    /// What the wish to read it rests on: its target, unless a person has looked at that very target.
+    /// Returns the label of the reading: that of the target, or the owner's if a person has approved this
+    /// very target.
     pub(crate) fn wish_label(&self) -> Label {
         if self.approved { Label::new(Taint::Owner) } else { self.label() }
     }
 
-    /// What reads it.
+    /// Returns the action that reads the target.
     pub(crate) fn action(&self) -> Action {
         let wish = Subscribe { target: self.target.clone(), lines: self.lines, turns: 1, stop: false };
         if let Some(url) = wish.url() {

@@ -1,7 +1,7 @@
-//! What a session keeps in the context: files, lines and URLs, read again at the beginning of each turn.
+//! Subscriptions of a session: files, lines and URLs, read into the context at the beginning of each turn.
 //!
-//! Each reading is an action of its own that passes the door. One that would have to be asked about is not made: the
-//! item says so instead, and so does one that cannot be read.
+//! Each reading is an action of its own that passes the door. A reading that would need an ask is not made;
+//! the item then contains the reason, as does an item that cannot be read.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use writ_agent::event::WorkspaceItem;
 use writ_policy::prepared::{Prepared, Sink};
 use writ_store::batch::{Batch, Op};
 use writ_tools::outcome::PerformedOutcome;
-use writ_tools::render::render;
+use writ_tools::render::render_result;
 use writ_types::chat::{CHARS_PER_TOKEN, estimate_tokens};
 use writ_types::error::ToReport as _;
 use writ_types::quarantine::Quarantine;
@@ -27,7 +27,8 @@ use crate::subscription::{Subscription, TOOL};
 
 /// The most estimated tokens of all subscriptions of a session together: an eighteenth of the default context.
 const MAX_TOKENS: u64 = 10_000;
-/// How long a turn's beginning may wait for them: after that none is begun, and the last ends within a fetch's limit.
+/// The longest that readings may delay a turn: after it no reading begins, and the last ends within a fetch's
+/// limit.
 const READING_MAX: Duration = Duration::from_secs(20);
 
 impl Session {
@@ -40,9 +41,9 @@ impl Session {
     }
 }
 
-/// What is left of the subscriptions that a turn has referred to begins anew: by a word of its person, by its
-/// reply, or by an action ([`Session::refer`]). What a person has approved lasts as long as it was approved for.
-/// There is nothing to write where it has referred to none.
+/// Renews the subscriptions that a turn has referred to: in its person's message, in its reply, or in an
+/// action ([`Session::refer`]). An approved subscription lasts only as long as it was approved for. Returns
+/// `None` if nothing changes.
 pub(crate) fn renewal<'a>(session: &'a Session, number: u64, said: &[&str]) -> Option<Renewal<'a>> {
     for text in said {
         session.refer(text);
@@ -64,7 +65,8 @@ pub(crate) fn renewal<'a>(session: &'a Session, number: u64, said: &[&str]) -> O
     Some(Renewal { session, list, op, _one_at_a_time: one_at_a_time })
 }
 
-/// Subscriptions that begin anew, once that is stored; until then nobody else changes them.
+/// Renewed subscriptions that are not stored yet; it holds the lock, so that nothing else changes them until
+/// then.
 pub(crate) struct Renewal<'a> {
     session: &'a Session,
     list: Vec<Subscription>,
@@ -97,7 +99,7 @@ pub(crate) async fn materialize(
     for one in list {
         let (text, label) = if cancel.is_cancelled() {
             ("[not read: the turn was stopped]".to_owned(), one.label())
-        } else if place.core.journal.clock.now().since(began) < READING_MAX {
+        } else if place.core.journal.clock.now().time_since(began) < READING_MAX {
             look(place, &one, cancel).await?
         } else {
             ("[not read: the others took too long]".to_owned(), one.label())
@@ -121,7 +123,7 @@ async fn still_kept(place: &Place) -> Result<Vec<Subscription>, EngineError> {
     Ok(list)
 }
 
-/// What one of them says now. Whatever comes of it is labelled with what its target rests on.
+/// Reads the current content of a subscription. The result also carries the label of the target.
 async fn look(
     place: &Place,
     one: &Subscription,
@@ -129,7 +131,7 @@ async fn look(
 ) -> Result<(String, Label), EngineError> {
     let own = one.label();
     let reader = if one.is_of_the_web() { "web_fetch" } else { "file_read" };
-    if place.core.servers.registry().quarantine(reader) != Quarantine::Never {
+    if place.core.servers.registry().quarantine_of(reader) != Quarantine::Never {
         let why = format!("[not read: the results of {reader} are withheld from you]");
         return Ok((why, own));
     }
@@ -138,7 +140,12 @@ async fn look(
         Passage::Permit(permit) => permit,
         Passage::Denied(denial) => {
             return Ok((
-                place.core.journal.redactor.mask(&format!("[not read: {}]", denial.outside())).into_owned(),
+                place
+                    .core
+                    .journal
+                    .redactor
+                    .mask_text(&format!("[not read: {}]", denial.outside_text()))
+                    .into_owned(),
                 own,
             ));
         }
@@ -165,7 +172,7 @@ async fn look(
         Err(EngineError::Sandbox(error)) => (PerformedOutcome::Failed { report: error.report() }, Vec::new()),
         Err(error) => return Err(error),
     };
-    let rendered = render(&prepared, &mut outcome, &place.core.journal.redactor);
+    let rendered = render_result(&prepared, &mut outcome, &place.core.journal.redactor);
     ops.push(place.core.journal.entry(place.session.id, place.at(), outcome_entry(attempt, &rendered)));
     place.core.journal.store.commit(Batch::relaxed(ops)).await?;
     let mut label = rendered.label;
@@ -173,7 +180,7 @@ async fn look(
     Ok((rendered.text.into_string(), label))
 }
 
-/// The wish to read one of them. It rests on the subscription, which has passed the door itself.
+/// Prepares the reading of a subscription. It rests on the subscription, which has passed the door already.
 fn reading(place: &Place, one: &Subscription) -> Prepared {
     Prepared {
         agent: place.core.config.agent.clone(),

@@ -1,5 +1,5 @@
-//! What the engine tells of its work: spans for traces and lines of the log, with the turn and session that they
-//! belong to. Names, codes and counts alone: nothing that a person, a model or a tool has said.
+//! Spans for traces and lines for the log, with the turn and session that they belong to. They contain only
+//! names, codes and counts, never text from a person, a model or a tool.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use tracing::field::Empty;
 use tracing::{Span, info, info_span};
 use writ_models::config::ProviderKind;
 use writ_models::{ModelRole, PlannedCall};
-use writ_policy::gate::Judged;
+use writ_policy::gate::Judgement;
 use writ_tools::registry::Registry;
 use writ_types::chat::{ModelReply, StopReason, ToolOutcome, Usage};
 use writ_types::entry::GatePoint;
@@ -17,9 +17,9 @@ use writ_types::id::{AskId, SessionId, TurnId};
 use crate::metrics::{self, Metrics, point_name};
 use crate::outcome::outcome_name;
 
-/// What a tool is called that the registry does not know: models make names up, and those are text of theirs.
+/// The name for tools that the registry does not know: names made up by a model are the model's text.
 const UNKNOWN_TOOL: &str = "unknown";
-/// The longest name of a model that is told, in bytes.
+/// The longest model name that is recorded, in bytes.
 const MAX_MODEL_NAME: usize = 100;
 
 /// The span of a whole turn.
@@ -51,7 +51,7 @@ pub(crate) fn approved(ask: &AskId, session: SessionId, turn: Option<TurnId>) ->
     )
 }
 
-/// How a turn has ended: `completed`, `failed` or `canceled`.
+/// Records the end of a turn: `completed`, `failed` or `canceled`.
 pub(crate) fn turn_ended(state: &str, number: u64, took: Duration) {
     Span::current().record("writ.outcome", state);
     let outcome = match state {
@@ -86,7 +86,7 @@ pub(crate) fn model(planned: &PlannedCall) -> Span {
     )
 }
 
-/// What a try came to.
+/// Records the result and the usage of one try.
 pub(crate) fn model_ended(
     span: &Span,
     requested: &str,
@@ -132,7 +132,7 @@ pub(crate) fn tool(tools: &Registry, name: &str) -> Span {
     )
 }
 
-/// What a tool call came to.
+/// Records the outcome and the duration of a tool call.
 pub(crate) fn tool_ended(
     (tools, metrics): (&Registry, &Metrics),
     name: &str,
@@ -165,7 +165,7 @@ pub(crate) fn sandbox(work: SandboxWork) -> Span {
     }
 }
 
-/// What a sandbox does.
+/// The kinds of sandbox work, each with a span of its own.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum SandboxWork {
     Exec,
@@ -192,9 +192,9 @@ pub(crate) fn gate(point: GatePoint) -> Span {
     info_span!("gate.evaluate", writ.gate.point = point_name(point), writ.gate.result = Empty)
 }
 
-/// What came of a judgement.
-pub(crate) fn gate_ended(span: &Span, judged: &Judged) {
-    span.record("writ.gate.result", metrics::verdict_name(judged.worst()));
+/// Records the worst verdict of a judgement.
+pub(crate) fn gate_ended(span: &Span, judged: &Judgement) {
+    span.record("writ.gate.result", metrics::verdict_name(judged.worst_verdict()));
 }
 
 /// A provider under the name that the conventions give it, where they do.
@@ -208,7 +208,7 @@ const fn provider_name(kind: ProviderKind) -> &'static str {
     }
 }
 
-/// Whether a provider's word for the model that has answered is a name, and not some other text.
+/// Reports whether a provider's text for the answering model is a plain name, and not some other text.
 fn is_model_name(text: &str) -> bool {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-._:/@".contains(&byte);
     (1..=MAX_MODEL_NAME).contains(&text.len()) && text.bytes().all(allowed)

@@ -1,4 +1,5 @@
-//! The trust ledger: hosts that the owner has approved for good. It is no list of its own, but what was signed for each.
+//! The trust ledger: hosts with a lasting approval by the owner. It is not a separate list but follows from
+//! the signed approvals.
 
 use std::sync::{Arc, PoisonError};
 
@@ -17,7 +18,7 @@ use crate::error::EngineError;
 use crate::reach::Hosts;
 use crate::session::Session;
 
-/// The most hosts that are trusted: what nobody oversees is no trust.
+/// The most trusted hosts; a longer list could not be overseen.
 const MAX_TRUSTED: usize = 256;
 
 /// A host that the owner trusts.
@@ -40,7 +41,7 @@ impl TrustedHost {
             "ask_id": self.ask,
             "session": self.session,
             "scope": ApprovalScope::Host,
-            "covers": reach::trust(&self.host.to_string()),
+            "covers": reach::describe_trust(&self.host.to_string()),
             "intent": show::escape_line(&self.intent),
             "risk": self.risk,
             "by": self.by,
@@ -54,20 +55,21 @@ impl TrustedHost {
 /// The trusted hosts, as they were last found.
 #[derive(Debug, Default)]
 pub(crate) struct Trusted {
-    /// The asks that were answered, and whose signatures counted.
+    /// The answered asks and the valid keys that `hosts` was computed from.
     from: (Vec<AskId>, Vec<String>),
     hosts: Arc<Vec<TrustedHost>>,
 }
 
 impl Hosts {
-    /// The hosts that the owner trusts, each once, the latest first: those whose approval counts now, by a key that is
-    /// enrolled still, in the present epoch. Signatures are checked again only when there are other approvals or keys.
+    /// Returns the hosts that the owner trusts, each once, the latest first: those with an approval that
+    /// counts now, by a key that is still enrolled, in the present epoch. Signatures are checked again only
+    /// after approvals or keys have changed.
     ///
     /// # Errors
     ///
     /// If the store cannot be read.
     pub(crate) fn trusted(&self) -> Result<Arc<Vec<TrustedHost>>, EngineError> {
-        let rows = self.journal.store.trusting()?;
+        let rows = self.journal.store.trusted_host_answers()?;
         if rows.is_empty() {
             return Ok(Arc::default());
         }
@@ -84,9 +86,13 @@ impl Hosts {
         for (ask, token) in rows {
             let Ok(token) = serde_json::from_value::<ApprovalToken>(token) else { continue };
             // As it was when it was given: trust has no end of its own.
-            let checked =
-                approval::verify(&token, &self.keys.expected(&ask)?, &approvers, token.claims.issued_at)
-                    .is_ok();
+            let checked = approval::verify_approval(
+                &token,
+                &self.keys.expected(&ask)?,
+                &approvers,
+                token.claims.issued_at,
+            )
+            .is_ok();
             let named = token.claims.host.as_deref().and_then(|host| host.parse::<HostPattern>().ok());
             let Some(host) = named.filter(|_| checked) else { continue };
             if hosts.iter().any(|known| known.host == host) {
@@ -107,32 +113,32 @@ impl Hosts {
         Ok(hosts)
     }
 
-    /// The asks whose answers make a host a trusted one, whether or not they still count.
+    /// Returns the asks with an answer that trusts the host, even if they do not count any longer.
     ///
     /// # Errors
     ///
     /// If the store cannot be read.
     pub(crate) fn trusted_by(&self, host: &str) -> Result<Vec<AskRow>, EngineError> {
-        let rows = self.journal.store.trusting()?.into_iter();
+        let rows = self.journal.store.trusted_host_answers()?.into_iter();
         let named = |token: &Value| token.pointer("/claims/host").and_then(Value::as_str) == Some(host);
         Ok(rows.filter(|(_, token)| named(token)).map(|(ask, _)| ask).collect())
     }
 
-    /// The host that a yes to an ask may make a trusted one: where nobody has listed it, one person decides, and there is
-    /// room.
+    /// Returns the host that a yes to an ask may make trusted: one that is not listed yet, if one person
+    /// decides and there is room.
     ///
     /// # Errors
     ///
     /// If the store cannot be read.
     pub(crate) fn trustable(&self, session: &Session, ask: &Ask) -> Result<Option<String>, EngineError> {
-        let host = reach::trustable(&ask.prepared.action, &self.scope_of(session));
+        let host = reach::trustable_host(&ask.prepared.action, &self.scope_of(session));
         let Some(host) = host.filter(|_| ask.approvers == 1) else { return Ok(None) };
         let has_room = self.trusted()?.len() < MAX_TRUSTED;
         Ok(has_room.then(|| host.to_string()))
     }
 
-    /// The hosts that the configuration lists, and those that the owner has approved for good, for people: each once, and how
-    /// it stands to it now.
+    /// Returns the hosts of the configuration and those that the owner trusts, each once and with its current
+    /// state, for people to read.
     ///
     /// # Errors
     ///
@@ -155,7 +161,8 @@ impl Hosts {
     }
 }
 
-/// What becomes of a connection to a host of a list: `open`, `asks` or `refused`. A pattern is as open as it is written.
+/// Returns the fate of a connection to a listed host: `open`, `asks` or `refused`. A pattern is as open as it
+/// is written.
 fn state(host: &HostPattern, scope: &EgressScope) -> &'static str {
     let target = Target::from_authority(Scheme::Https, &host.to_string(), Some(WEB_PORTS[1]));
     match target.map(|target| judge_connection(scope, &target, None)) {

@@ -25,7 +25,7 @@ use crate::session::UNDO;
 use crate::way_back::UNDOES;
 use crate::{answers, asks, passage};
 
-/// What came of the wish to undo something.
+/// The result of a request to undo something.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Undone {
     /// It was undone, or could not be: how it ended.
@@ -34,7 +34,7 @@ pub(crate) enum Undone {
     Asked(AskId),
 }
 
-/// The wish to undo something.
+/// Prepares the action that undoes a change.
 fn wish(core: &Services, way: &Way) -> Prepared {
     let count = way.way.changes.len();
     let project = way.way.root.clone();
@@ -79,7 +79,7 @@ pub(crate) async fn undo(
     let session = core.sessions.get(way.session)?;
     let late = core.journal.valid_now() >= way.until;
     if late && session.terms.write {
-        // Leave that was given beforehand does not cover it any more: a person is asked.
+        // A preapproval does not cover a late undo, so a person is asked.
         core.sessions.set_left_behind(&session, true).await?;
     }
     let place = place::outside_turn(core, session).await?;
@@ -112,7 +112,7 @@ pub(crate) async fn undo(
             let names = diff.unshown.join(", ");
             Err(refused(format!("Not undone: too large to be shown completely: {names}.")))
         }
-        // Its owner has approved changes of this folder beforehand.
+        // The owner has preapproved changes of this folder.
         Passage::Permit(permit) => undo_now(core, &place, *permit).await,
         Passage::Denied(denial) => Err(refused(format!("Not undone: {}", denial.text))),
         Passage::Simulated(_) => Err(refused("Not undone: this session only simulates.".to_owned())),

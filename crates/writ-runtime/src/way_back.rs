@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use writ_policy::prepared::Prepared;
-use writ_sandbox::apply::Applied;
+use writ_sandbox::apply::AppliedChanges;
 use writ_store::batch::{Batch, NewUndo, Op};
 use writ_types::action::WriteFile;
 use writ_types::frame::Undo;
@@ -15,7 +15,8 @@ use crate::services::Services;
 /// For how long one tap undoes what was done (SIL-328).
 pub(crate) const UNDO_WINDOW: Duration = Duration::from_secs(5 * 60);
 
-/// For how long it can be undone at all: a day later, nobody knows any more what else rests on it.
+/// The longest time in which an undo is possible at all: after a day it is unclear what else rests on the
+/// change.
 pub(crate) const UNDO_KEPT: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// The most ways back that one session keeps; one more ends the oldest.
@@ -27,15 +28,16 @@ pub(crate) const MAX_ENDED: usize = 100;
 /// The sink that names what is undone.
 pub(crate) const UNDOES: &str = "undoes";
 
-/// What is written down so that something can be undone, and how it is offered.
+/// Stores the data for an undo, and returns the offer to show if there is anything to undo.
 pub(crate) fn keep(
     place: &Place,
     attempt: AttemptId,
     write: &WriteFile,
-    applied: Applied,
+    applied: AppliedChanges,
     ops: &mut Vec<Op>,
 ) -> Option<Undo> {
-    let (at, until) = (place.core.journal.clock.now(), place.core.journal.valid_now().plus(UNDO_WINDOW));
+    let (at, until) =
+        (place.core.journal.clock.now(), place.core.journal.valid_now().plus_duration(UNDO_WINDOW));
     // Without a way back it is written down, too, so that what was done before is not taken for what was done last.
     let kept = !applied.back.is_empty();
     let way = WriteFile { changes: applied.back, ..write.clone() };
@@ -44,13 +46,13 @@ pub(crate) fn keep(
     kept.then_some(Undo { attempt, until })
 }
 
-/// What an undo undoes.
+/// Returns the attempt that an undo refers to.
 pub(crate) fn undone_by(prepared: &Prepared) -> Option<AttemptId> {
     let named = prepared.sinks.iter().find(|sink| sink.argument == UNDOES)?;
     named.value.parse().ok()
 }
 
-/// What was done last in a session and can be undone.
+/// Returns the latest attempt of a session that can still be undone.
 ///
 /// # Errors
 ///
@@ -67,7 +69,7 @@ pub(crate) fn last_way_back(core: &Services, session: SessionId) -> Result<Optio
 /// If the store cannot be read or written.
 pub(crate) async fn end_undos(core: &Services, session: Option<SessionId>) -> Result<(), EngineError> {
     let now = core.journal.clock.now();
-    let before = now.minus(UNDO_KEPT);
+    let before = now.minus_duration(UNDO_KEPT);
     let mut over = core.journal.store.old_undos(before, MAX_ENDED)?;
     if let Some(session) = session {
         over.extend(core.journal.store.undos(session, MAX_ENDED)?.into_iter().skip(MAX_KEPT));

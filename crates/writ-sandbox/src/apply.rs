@@ -7,7 +7,7 @@ use writ_policy::permit::PermitExpired;
 
 /// The files that were brought into the project.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Applied {
+pub struct AppliedChanges {
     /// Files that were written or deleted now, by path.
     pub done: Vec<String>,
     /// Files that were as wanted already: an earlier attempt had got that far.
@@ -67,18 +67,20 @@ impl ToReport for ApplyError {
             Self::WrongAction { .. } => Report::new(Exit::Bug, "sandbox.wrong_action", self.to_string()),
             Self::Cancelled => Report::new(Exit::Interrupted, "sandbox.cancelled", self.to_string()),
             Self::WrongProject => Report::new(Exit::Denied, "apply.wrong_project", self.to_string())
-                .hint("apply it in the project whose diff was approved"),
+                .with_hint("apply it in the project whose diff was approved"),
             Self::BadPath { .. } => Report::new(Exit::Denied, "apply.bad_path", self.to_string())
-                .hint("`writ diff` names the files; what leads out of the project is not applied"),
+                .with_hint("`writ diff` names the files; what leads out of the project is not applied"),
             Self::Conflict { .. } => Report::new(Exit::Verification, "apply.conflict", self.to_string())
-                .hint("look at the diff again and approve what it is now"),
+                .with_hint("look at the diff again and approve what it is now"),
             Self::Io { path, source, .. } => Report::new(
                 Exit::Blocked,
                 "apply.io",
                 format!("'{path}' could not be written"),
             )
-            .inside(source.to_string())
-            .hint("make the file writable or free some space, then apply again: files already applied stay"),
+            .with_inside(source.to_string())
+            .with_hint(
+                "make the file writable or free some space, then apply again: files already applied stay",
+            ),
         }
     }
 }

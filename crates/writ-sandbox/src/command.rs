@@ -22,7 +22,7 @@ pub(crate) const fn is_scratch(profile: ExecProfile) -> bool {
 }
 
 /// Checks that a command can be started as it is written.
-pub(crate) fn check(exec: &Exec) -> Result<(), SandboxError> {
+pub(crate) fn check_command(exec: &Exec) -> Result<(), SandboxError> {
     let bad = |why: &str| Err(SandboxError::BadCommand { why: why.to_owned() });
     // Everything that becomes an argument of `execve` is a C string.
     let texts = exec.argv.iter().chain(exec.env.keys()).chain(exec.env.values());

@@ -25,7 +25,9 @@ impl ToReport for RunnerError {
     fn report(&self) -> Report {
         match self {
             Self::Unavailable { .. } => Report::new(Exit::Config, "sandbox.runner", self.to_string())
-                .hint("set sandbox.runner to \"refuse\", or leave it out; the native one is made of Linux"),
+                .with_hint(
+                    "set sandbox.runner to \"refuse\", or leave it out; the native one is made of Linux",
+                ),
             Self::Start(error) => error.report(),
         }
     }
@@ -104,7 +106,7 @@ impl ToReport for SandboxError {
         let inside = self.to_string();
         match self {
             Self::Refused { .. } => Report::new(Exit::Blocked, "sandbox.refused", inside.clone())
-                .hint("`writ sandbox status` says what is missing here, and what can be done about it"),
+                .with_hint("`writ sandbox status` says what is missing here, and what can be done about it"),
             Self::Expired(_) => Report::new(Exit::Denied, "sandbox.permit_expired", "the permit has expired"),
             Self::WrongAction { .. } => Report::new(Exit::Bug, "sandbox.wrong_action", inside.clone()),
             Self::BadCommand { .. } => Report::new(Exit::Usage, "sandbox.bad_command", inside.clone()),
@@ -113,7 +115,7 @@ impl ToReport for SandboxError {
                 "sandbox.setup",
                 format!("the sandbox could not be made ({stage})"),
             )
-            .hint("`writ doctor` shows what this machine lacks"),
+            .with_hint("`writ doctor` shows what this machine lacks"),
             Self::Helper { doing, .. } => Report::new(
                 Exit::Blocked,
                 "sandbox.helper",
@@ -121,17 +123,17 @@ impl ToReport for SandboxError {
             ),
             Self::File(fault) => fault.report(),
             Self::Stopped { .. } => Report::new(Exit::Budget, "sandbox.stopped", inside.clone())
-                .hint("ask for less: a narrower folder, pattern or range"),
+                .with_hint("ask for less: a narrower folder, pattern or range"),
             Self::Cancelled => Report::new(Exit::Interrupted, "sandbox.cancelled", inside.clone()),
-            Self::Project { .. } => Report::new(Exit::Usage, "sandbox.project", inside.clone()).hint(
+            Self::Project { .. } => Report::new(Exit::Usage, "sandbox.project", inside.clone()).with_hint(
                 "name a project's own folder with --project DIR, below your home and not the home of Writ",
             ),
             Self::Workspace { .. } => {
                 Report::new(Exit::Blocked, "sandbox.workspace", "the workspace's folder cannot be used")
-                    .hint("look for free space and rights in the home's data folder")
+                    .with_hint("look for free space and rights in the home's data folder")
             }
         }
-        .inside(inside)
+        .with_inside(inside)
     }
 }
 
@@ -140,15 +142,14 @@ impl ToReport for FileFault {
         let text = self.to_string();
         match self {
             Self::NotFound { .. } => Report::new(Exit::Usage, "file.not_found", text),
-            Self::Outside { .. } => {
-                Report::new(Exit::Denied, "file.outside", text).hint("paths are relative to the work folder")
-            }
+            Self::Outside { .. } => Report::new(Exit::Denied, "file.outside", text)
+                .with_hint("paths are relative to the work folder"),
             Self::Link { .. } => Report::new(Exit::Denied, "file.link", text),
             Self::Kind { .. } => Report::new(Exit::Usage, "file.kind", text),
             Self::TooLarge { .. } => Report::new(Exit::Budget, "file.too_large", text),
             Self::Pattern { .. } => Report::new(Exit::Usage, "file.pattern", text),
             Self::Conflict { .. } => {
-                Report::new(Exit::Verification, "file.conflict", text).hint("read it again")
+                Report::new(Exit::Verification, "file.conflict", text).with_hint("read it again")
             }
             Self::Content { .. } => Report::new(Exit::Verification, "file.content", text),
             Self::Unsupported { .. } => Report::new(Exit::Usage, "file.unsupported", text),

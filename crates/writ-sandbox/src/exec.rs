@@ -112,7 +112,7 @@ impl ExecResult {
     }
 
     /// Returns the time that it ran.
-    pub const fn duration(&self) -> Duration {
+    pub const fn run_time(&self) -> Duration {
         Duration::from_millis(self.duration_ms)
     }
 }

@@ -161,7 +161,7 @@ impl FileContent {
 
 /// The result of a write.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Written {
+pub struct WrittenFile {
     /// Digest of the file now; `None` when it was deleted.
     pub digest: Option<Digest>,
     /// Its size, in bytes.
@@ -170,7 +170,7 @@ pub struct Written {
 
 /// A file as it is now.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Peeked {
+pub struct FileSnapshot {
     /// Digest of the whole file.
     pub digest: Digest,
     /// Its content.

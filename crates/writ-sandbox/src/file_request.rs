@@ -7,7 +7,7 @@ use writ_types::action::{FileChange, ReadFile};
 use writ_types::digest::Digest;
 use writ_types::encoding::TextEncoding;
 
-use crate::file::{FileFault, ReadResult, Written};
+use crate::file::{FileFault, ReadResult, WrittenFile};
 
 /// The largest reply, in bytes: a file of [`FILE_MAX`](crate::file::FILE_MAX) bytes as JSON text.
 pub(crate) const REPLY_MAX: u64 = 64 * 1024 * 1024;
@@ -31,7 +31,7 @@ pub(crate) enum FileReply {
     Read(ReadResult),
     /// Content in hexadecimal digits.
     Peek(Option<PeekReply>),
-    Written(Written),
+    Written(WrittenFile),
     Fault(FileFault),
 }
 
@@ -44,7 +44,7 @@ pub(crate) struct PeekReply {
 }
 
 /// The longest beginning of a text that has at most `max` bytes and cuts no character.
-pub(crate) fn cut(text: &str, max: usize) -> &str {
+pub(crate) fn cut_text(text: &str, max: usize) -> &str {
     let mut end = max.min(text.len());
     while !text.is_char_boundary(end) {
         end -= 1;

@@ -98,12 +98,12 @@ impl ToReport for HostError {
         match self {
             Self::Start { program, .. } => {
                 Report::new(Exit::Blocked, "host.start", format!("{program} could not be started"))
-                    .hint("`writ doctor` shows which programs are missing")
+                    .with_hint("`writ doctor` shows which programs are missing")
             }
             Self::Stopped { .. } => Report::new(Exit::Budget, "host.stopped", inside.clone()),
             Self::Foreign { .. } => Report::new(Exit::Denied, "host.foreign_repository", inside.clone()),
         }
-        .inside(inside)
+        .with_inside(inside)
     }
 }
 
@@ -136,7 +136,7 @@ pub fn spawn_engine(args: &[String], env: &BTreeMap<String, String>, log: &Path)
 #[cfg(all(target_os = "linux", not(writ_other_system)))]
 #[expect(clippy::disallowed_types, reason = "this crate is the one that starts processes")]
 fn detach(command: &mut std::process::Command) {
-    crate::linux::detach(command);
+    crate::linux::detach_command(command);
 }
 
 /// Elsewhere a group of its own must do; descriptors are close-on-exec as the standard library opens them.
@@ -216,7 +216,7 @@ async fn run_git(repository: &Path, args: &[String]) -> Result<GitOutput, HostEr
         .kill_on_drop(true)
         .spawn()
         .map_err(start)?;
-    let (stdout, stderr) = (bounded(child.stdout.take()), bounded(child.stderr.take()));
+    let (stdout, stderr) = (read_bounded(child.stdout.take()), read_bounded(child.stderr.take()));
     let all = async { tokio::join!(stdout, stderr, child.wait()) };
     let (stdout, stderr, status) = tokio::time::timeout(GIT_TIME_MAX, all)
         .await
@@ -230,7 +230,7 @@ async fn run_git(repository: &Path, args: &[String]) -> Result<GitOutput, HostEr
 }
 
 /// Reads a stream to its end. `None`: it has more than [`GIT_OUTPUT_MAX`]; closing it ends the writer.
-async fn bounded(stream: Option<impl AsyncRead + Unpin>) -> Option<Vec<u8>> {
+async fn read_bounded(stream: Option<impl AsyncRead + Unpin>) -> Option<Vec<u8>> {
     let mut bytes = Vec::new();
     let read = stream?.take(GIT_OUTPUT_MAX + 1).read_to_end(&mut bytes).await.ok()?;
     (u64::try_from(read).ok()? <= GIT_OUTPUT_MAX).then_some(bytes)

@@ -13,7 +13,7 @@ pub(crate) const RESERVED: [&str; 8] =
 const CLOSED: usize = 3;
 
 /// Returns the path at which a project of the host is seen besides `/work`, if the sandbox has nothing of its own there.
-pub(crate) fn place(project: &Path) -> Option<PathBuf> {
+pub(crate) fn own_path(project: &Path) -> Option<PathBuf> {
     // Inside, this folder is a link to the other.
     let place = match project.strip_prefix("/var/tmp") {
         Ok(below) => Path::new("/tmp").join(below),
@@ -46,7 +46,7 @@ mod tests {
             ("/proc/self", None),
             ("relative", None),
         ] {
-            assert_eq!(place(Path::new(project)), seen.map(PathBuf::from), "{project}");
+            assert_eq!(own_path(Path::new(project)), seen.map(PathBuf::from), "{project}");
         }
     }
 }

@@ -62,19 +62,19 @@ pub(crate) mod fuzzing;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use sys::{detach, has_mark};
+pub(crate) use sys::{detach_command, has_mark};
 
 use cgroup::Cgroups;
 use places::Places;
 use pool::Pool;
 use run::{JobResult, Launch};
 use slot::Slots;
-use spec::{Base, Event, HostFolder, Job, Limits, Order, Setup, Spec, Walls, Work};
+use spec::{Event, HostFolder, Limits, Order, SandboxBase, SandboxJob, Setup, Spec, Walls, Work};
 use toolchain::Toolchains;
 
 /// Does the job of a helper process, if this process was started as one.
 ///
-/// Called first in the `main` of every binary that uses a [`Sandbox`], before threads and before the arguments are
+/// Called first in the `main` of every binary that uses a `Sandbox`, before threads and before the arguments are
 /// read. `Some`: the job is done, and `main` returns with this code.
 pub fn init_main() -> Option<ExitCode> {
     let mut args = std::env::args_os().skip(1);
@@ -111,21 +111,21 @@ impl Runner for NativeRunner {
     }
 
     fn ready(&self) -> usize {
-        self.pool.ready()
+        self.pool.ready_count()
     }
 
     fn root(&self, rung: Rung, folders: &Folders) -> PathBuf {
         let walls = if rung == Rung::Full { Walls::Full } else { Walls::Reduced };
         let own = folders.own_place().filter(|_| walls == Walls::Full);
-        own.unwrap_or_else(|| Places::of(&folders.session, walls, false).resolve(walls, WORK))
+        own.unwrap_or_else(|| Places::of(&folders.session, walls, false).resolve_path(walls, WORK))
     }
 
     fn run(&self, request: RunRequest) -> Pending<'_, Result<RunResult, SandboxError>> {
         Box::pin(async {
             let (walls, _) = self.walls().await?;
             let is_program = matches!(request.job, runner::Job::Program(_));
-            let launch = launch::launch(self, walls, request).await?;
-            launch::result(self.run_launch(launch).await?, is_program)
+            let launch = launch::launch_of(self, walls, request).await?;
+            launch::run_result(self.run_launch(launch).await?, is_program)
         })
     }
 }
@@ -139,12 +139,12 @@ impl NativeRunner {
     /// If the executable cannot be started.
     pub(crate) fn start(config: SandboxConfig, home: Option<&Path>) -> Result<Self, SandboxError> {
         let exe = config.exe.clone().unwrap_or_else(|| PathBuf::from("/proc/self/exe"));
-        let cgroups = Cgroups::detect();
-        let slots = Slots::start(&exe, Arc::clone(&cgroups), config.memory_max, config.processes_max)?;
+        let cgroups = Cgroups::detect_groups();
+        let slots = Slots::start_slots(&exe, Arc::clone(&cgroups), config.memory_max, config.processes_max)?;
         Ok(Self {
             pool: Pool::new(Arc::new(slots), config.ready_max.min(READY_MOST), pool::IDLE),
             cgroups,
-            toolchains: toolchain::discover(home, &config.read_only),
+            toolchains: toolchain::find_toolchains(home, &config.read_only),
             status: OnceCell::new(),
             config,
         })
@@ -221,7 +221,7 @@ impl NativeRunner {
 
     /// Runs a program behind some walls.
     async fn try_walls(&self, walls: Walls) -> Result<(), SandboxError> {
-        let job = Job::Exec(vec!["/bin/true".into()]);
+        let job = SandboxJob::Exec(vec!["/bin/true".into()]);
         let folder = folder(Path::new("/usr"))?;
         let mut spec = self.spec(walls, job, Work::Folder { path: folder, access: Access::Read });
         // The probe needs no work folder, only a program that every system has.
@@ -259,7 +259,7 @@ impl NativeRunner {
     }
 
     /// A specification with what is the same for every job.
-    fn spec(&self, walls: Walls, job: Job, work: Work) -> Spec {
+    fn spec(&self, walls: Walls, job: SandboxJob, work: Work) -> Spec {
         let config = &self.config;
         let metered = self.cgroups.version() != Cgroup::Watchdog;
         // The home inside would hide what lies below a home of that name outside: it is laid over it.
@@ -269,7 +269,7 @@ impl NativeRunner {
             .iter()
             .cloned()
             .partition(|bind| walls == Walls::Full && bind.starts_with(INNER_HOME));
-        let base = Base {
+        let base = SandboxBase {
             walls,
             binds,
             empty_home: true,
@@ -302,7 +302,7 @@ impl NativeRunner {
     }
 
     async fn run_launch(&self, launch: Launch) -> Result<JobResult, SandboxError> {
-        run::run(&self.pool, launch).await
+        run::run_job(&self.pool, launch).await
     }
 }
 

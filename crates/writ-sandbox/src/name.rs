@@ -4,7 +4,7 @@
 const SHOWN_MAX: usize = 400;
 
 /// Returns true if a character could make a name look like another, or do something when printed.
-fn hostile(c: char) -> bool {
+fn is_hostile(c: char) -> bool {
     c.is_control()
         || matches!(c,
             // Soft hyphen, Arabic letter mark, Hangul fillers, Mongolian separators.
@@ -16,17 +16,17 @@ fn hostile(c: char) -> bool {
 }
 
 /// The name as text, when it can be shown as it is.
-pub(crate) fn showable(name: &[u8]) -> Option<&str> {
+pub(crate) fn showable_name(name: &[u8]) -> Option<&str> {
     let text = std::str::from_utf8(name).ok()?;
-    (!text.is_empty() && !text.chars().any(hostile)).then_some(text)
+    (!text.is_empty() && !text.chars().any(is_hostile)).then_some(text)
 }
 
 /// A path in a form that can always be shown: hostile characters and invalid bytes become escapes.
-pub(crate) fn escaped(path: &[u8]) -> String {
+pub(crate) fn escape_path(path: &[u8]) -> String {
     let mut shown = String::new();
     for chunk in path.utf8_chunks() {
         for c in chunk.valid().chars() {
-            if hostile(c) || c == '\\' {
+            if is_hostile(c) || c == '\\' {
                 shown.extend(c.escape_unicode());
             } else {
                 shown.push(c);
@@ -108,12 +108,12 @@ mod tests {
 
     #[test]
     fn hostile_names_are_escaped_and_others_left() {
-        assert_eq!(showable("naïve.rs".as_bytes()), Some("naïve.rs"));
-        assert_eq!(showable(b"a\nb"), None);
-        assert_eq!(showable("a\u{202e}b".as_bytes()), None);
-        assert_eq!(showable(b"\xff"), None);
-        assert_eq!(escaped(b"a\nb\xff\\"), "a\\u{a}b\\xff\\u{5c}");
-        assert!(escaped(&[b'a'; 10_000]).chars().count() <= SHOWN_MAX + 1);
+        assert_eq!(showable_name("naïve.rs".as_bytes()), Some("naïve.rs"));
+        assert_eq!(showable_name(b"a\nb"), None);
+        assert_eq!(showable_name("a\u{202e}b".as_bytes()), None);
+        assert_eq!(showable_name(b"\xff"), None);
+        assert_eq!(escape_path(b"a\nb\xff\\"), "a\\u{a}b\\xff\\u{5c}");
+        assert!(escape_path(&[b'a'; 10_000]).chars().count() <= SHOWN_MAX + 1);
     }
 
     #[test]

@@ -17,16 +17,16 @@ pub const SENT_BYTES_MAX: u64 = 256 * 1024 * 1024;
 /// The longest name of a stored file, in bytes: below the 255 of common file systems.
 const NAME_MAX: usize = 120;
 
-/// The content of a file that was taken out for a permit. Only [`Workspace::take`](crate::Workspace::take) makes one.
+/// The content of a file that was taken out for a permit. Only [`Workspace::take_file`](crate::Workspace::take_file) makes one.
 #[derive(Debug)]
-pub struct Taken {
+pub struct OutgoingFile {
     pub(crate) path: String,
     pub(crate) content: Vec<u8>,
 }
 
 /// A stored file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Kept {
+pub struct OutboxFile {
     /// The file's path.
     pub path: PathBuf,
     /// Its name, which may not be that of the work folder: what could deceive is replaced.
@@ -53,20 +53,20 @@ impl ToReport for OutboxError {
     fn report(&self) -> Report {
         match self {
             Self::Full => Report::new(Exit::Budget, "outbox.full", self.to_string())
-                .hint("The user can remove files of the folder data/sent."),
+                .with_hint("The user can remove files of the folder data/sent."),
             Self::Missing => Report::new(Exit::Usage, "outbox.missing", self.to_string()),
             Self::Io(error) => {
                 Report::new(Exit::Blocked, "outbox.io", "the file could not be stored or read")
-                    .inside(error.to_string())
-                    .hint("Free some space, or make the folder of sent files writable.")
+                    .with_inside(error.to_string())
+                    .with_hint("Free some space, or make the folder of sent files writable.")
             }
         }
     }
 }
 
-impl Taken {
+impl OutgoingFile {
     /// The content.
-    pub fn content(&self) -> &[u8] {
+    pub fn file_content(&self) -> &[u8] {
         &self.content
     }
 
@@ -76,7 +76,7 @@ impl Taken {
     /// # Errors
     ///
     /// If the session has sent enough, or the folder cannot be written.
-    pub fn keep(self, session: &Path, number: u64) -> Result<Kept, OutboxError> {
+    pub fn store_file(self, session: &Path, number: u64) -> Result<OutboxFile, OutboxError> {
         let bytes = u64::try_from(self.content.len()).unwrap_or(u64::MAX);
         make_folder(session)?;
         let (mut files, mut total) = (0, bytes);
@@ -108,7 +108,7 @@ impl Taken {
             let _removed = fs::remove_dir_all(&folder);
             return Err(error.into());
         }
-        Ok(Kept { path, name, bytes })
+        Ok(OutboxFile { path, name, bytes })
     }
 }
 
@@ -117,7 +117,7 @@ impl Taken {
 /// # Errors
 ///
 /// If there is none, or it cannot be read.
-pub fn read(session: &Path, number: u64) -> Result<(Kept, Vec<u8>), OutboxError> {
+pub fn read_stored(session: &Path, number: u64) -> Result<(OutboxFile, Vec<u8>), OutboxError> {
     let kept = only_file(&session.join(number.to_string()))?.ok_or(OutboxError::Missing)?;
     let mut content = Vec::new();
     fs::File::open(&kept.path)?.take(crate::file::FILE_MAX).read_to_end(&mut content)?;
@@ -125,7 +125,7 @@ pub fn read(session: &Path, number: u64) -> Result<(Kept, Vec<u8>), OutboxError>
 }
 
 /// The one file of a folder.
-fn only_file(folder: &Path) -> io::Result<Option<Kept>> {
+fn only_file(folder: &Path) -> io::Result<Option<OutboxFile>> {
     let entries = match fs::read_dir(folder) {
         Ok(entries) => entries,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -136,7 +136,7 @@ fn only_file(folder: &Path) -> io::Result<Option<Kept>> {
         let meta = entry.metadata()?;
         if meta.is_file() {
             let name = entry.file_name().to_string_lossy().into_owned();
-            return Ok(Some(Kept { path: entry.path(), name, bytes: meta.len() }));
+            return Ok(Some(OutboxFile { path: entry.path(), name, bytes: meta.len() }));
         }
     }
     Ok(None)
@@ -183,26 +183,26 @@ fn safe_name(path: &str) -> String {
 mod tests {
     use super::*;
 
-    fn taken(path: &str, content: &[u8]) -> Taken {
-        Taken { path: path.to_owned(), content: content.to_vec() }
+    fn taken(path: &str, content: &[u8]) -> OutgoingFile {
+        OutgoingFile { path: path.to_owned(), content: content.to_vec() }
     }
 
     #[test]
     fn what_is_kept_is_found_again_and_twice_is_two_files() {
         let dir = tempfile::tempdir().expect("a folder");
         let session = dir.path().join("sent/one");
-        let first = taken("out/report.pdf", b"one").keep(&session, 7).expect("kept");
-        let second = taken("report.pdf", b"two!").keep(&session, 8).expect("kept");
+        let first = taken("out/report.pdf", b"one").store_file(&session, 7).expect("kept");
+        let second = taken("report.pdf", b"two!").store_file(&session, 8).expect("kept");
         assert_eq!((first.name.as_str(), first.bytes), ("report.pdf", 3));
         assert_eq!(first.path, session.join("7/report.pdf"));
-        assert_eq!(read(&session, 7).expect("there"), (first, b"one".to_vec()));
-        assert_eq!(read(&session, 8).expect("there"), (second, b"two!".to_vec()));
-        assert!(matches!(read(&session, 9), Err(OutboxError::Missing)));
-        assert!(matches!(read(&dir.path().join("none"), 7), Err(OutboxError::Missing)));
+        assert_eq!(read_stored(&session, 7).expect("there"), (first, b"one".to_vec()));
+        assert_eq!(read_stored(&session, 8).expect("there"), (second, b"two!".to_vec()));
+        assert!(matches!(read_stored(&session, 9), Err(OutboxError::Missing)));
+        assert!(matches!(read_stored(&dir.path().join("none"), 7), Err(OutboxError::Missing)));
         for n in 1..=2_u64 {
-            let again = taken("a", &n.to_le_bytes()).keep(&session, 7).expect("kept");
+            let again = taken("a", &n.to_le_bytes()).store_file(&session, 7).expect("kept");
             assert_eq!(
-                read(&session, 7).expect("there"),
+                read_stored(&session, 7).expect("there"),
                 (again, n.to_le_bytes().to_vec()),
                 "of the new history"
             );
@@ -222,15 +222,15 @@ mod tests {
         let dir = tempfile::tempdir().expect("a folder");
         let session = dir.path().join("many");
         for number in 0..SENT_FILES_MAX as u64 {
-            taken("a", b"").keep(&session, number).expect("kept");
+            taken("a", b"").store_file(&session, number).expect("kept");
         }
-        assert!(matches!(taken("a", b"").keep(&session, 1_000), Err(OutboxError::Full)));
+        assert!(matches!(taken("a", b"").store_file(&session, 1_000), Err(OutboxError::Full)));
         let session = dir.path().join("large");
         let folder = session.join("1");
         fs::create_dir_all(&folder).expect("made");
         fs::File::create(folder.join("a")).and_then(|file| file.set_len(SENT_BYTES_MAX)).expect("made");
-        assert!(matches!(taken("a", b"x").keep(&session, 2), Err(OutboxError::Full)));
-        assert!(taken("a", b"").keep(&session, 2).is_ok(), "twin");
+        assert!(matches!(taken("a", b"x").store_file(&session, 2), Err(OutboxError::Full)));
+        assert!(taken("a", b"").store_file(&session, 2).is_ok(), "twin");
     }
 
     #[test]

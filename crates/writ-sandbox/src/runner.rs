@@ -110,7 +110,7 @@ pub(crate) struct Folders {
 impl Folders {
     /// Returns the path at which programs on the first rung see the project besides `/work`.
     pub(crate) fn own_place(&self) -> Option<PathBuf> {
-        self.project.as_deref().and_then(crate::inside::place)
+        self.project.as_deref().and_then(crate::inside::own_path)
     }
 }
 
@@ -173,8 +173,8 @@ impl RunResult {
     pub(crate) fn exec_result(&self, rung: Rung) -> ExecResult {
         ExecResult {
             ending: self.ending,
-            stdout: self.stdout.output(),
-            stderr: self.stderr.output(),
+            stdout: self.stdout.text_output(),
+            stderr: self.stderr.text_output(),
             duration_ms: u64::try_from(self.duration.as_millis()).unwrap_or(u64::MAX),
             rung,
         }
@@ -191,7 +191,7 @@ pub(crate) struct StreamCapture {
 
 impl StreamCapture {
     /// Returns the capture as text.
-    pub(crate) fn output(&self) -> Output {
+    pub(crate) fn text_output(&self) -> Output {
         let truncated = self.total > u64::try_from(self.bytes.len()).unwrap_or(u64::MAX);
         Output { text: String::from_utf8_lossy(&self.bytes).into_owned(), bytes: self.total, truncated }
     }

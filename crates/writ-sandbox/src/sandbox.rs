@@ -39,7 +39,7 @@ impl Sandbox {
     }
 
     /// Returns the number of sandboxes that are made and wait for something to do, now.
-    pub fn ready(&self) -> usize {
+    pub fn ready_count(&self) -> usize {
         self.shared.runner.ready()
     }
 
@@ -59,7 +59,7 @@ impl Sandbox {
     /// # Errors
     ///
     /// If the project may not be worked on.
-    pub fn check(&self, config: &WorkspaceConfig) -> Result<(), SandboxError> {
+    pub fn check_project(&self, config: &WorkspaceConfig) -> Result<(), SandboxError> {
         // The folder may not be there yet; what matters is in which one it would lie.
         let dir = config.data_dir.ancestors().find_map(|folder| folder.canonicalize().ok());
         let dir = dir.unwrap_or_else(|| config.data_dir.clone());

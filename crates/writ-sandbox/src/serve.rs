@@ -25,23 +25,23 @@ pub struct ServeOptions {
 
 /// A server that runs.
 #[derive(Debug)]
-pub struct Served {
+pub struct RunningServer {
     /// Its standard input.
     pub input: pipe::Sender,
     /// Its standard output.
     pub output: pipe::Receiver,
     /// Its end. Dropping it kills the server and everything that it has started.
-    pub ended: Ended,
+    pub ended: ServerHandle,
 }
 
 /// A handle on a server: waits for its end, or ends it.
 #[derive(Debug)]
-pub struct Ended {
+pub struct ServerHandle {
     task: JoinHandle<Result<ExecResult, SandboxError>>,
     kill: Option<DropGuard>,
 }
 
-impl Ended {
+impl ServerHandle {
     pub(crate) const fn new(task: JoinHandle<Result<ExecResult, SandboxError>>, kill: DropGuard) -> Self {
         Self { task, kill: Some(kill) }
     }

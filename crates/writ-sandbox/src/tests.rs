@@ -97,7 +97,7 @@ impl Bench {
             let _ = fs::remove_file(upper.join(name));
             fs::write(upper.join(name), content).unwrap();
             let file = fs::File::open(upper.join(name)).unwrap();
-            if beneath::made(&file).unwrap() > beneath::changed(&project).unwrap() {
+            if beneath::made_at(&file).unwrap() > beneath::changed_at(&project).unwrap() {
                 return;
             }
         }
@@ -129,13 +129,13 @@ async fn a_runner_says_which_it_is_and_what_it_gives() {
     for runner in RUNNERS.into_iter().filter(|runner| runner.is_available()) {
         let bench = Bench::new(runner).await;
         let status = bench.sandbox.status().await;
-        assert_eq!((status.runner, bench.sandbox.ready()), (runner, 0));
+        assert_eq!((status.runner, bench.sandbox.ready_count()), (runner, 0));
         assert_eq!(bench.sandbox.status().await, status, "it is found once");
         assert_eq!(status.rung == Rung::Refuse, runner == RunnerKind::Refuse || !status.seccomp);
         if status.rung != Rung::Full {
             assert!(!status.reduced.is_empty() && !status.hints.is_empty(), "{status:?}");
         }
-        let root = bench.open().await.root().await;
+        let root = bench.open().await.root_inside().await;
         assert!(if bench.runs { root.unwrap().is_absolute() } else { is_refused(&root) });
     }
 }
@@ -167,7 +167,7 @@ async fn a_program_is_confined_or_refused_before_anything_happens() {
             let result = result.unwrap();
             assert_eq!(result.stdout.text, "none\n", "{result:?}");
             assert_eq!(result.rung, bench.sandbox.status().await.rung);
-            let changes = workspace.changes().await.unwrap().changes;
+            let changes = workspace.read_changes().await.unwrap().changes;
             assert_eq!(changes.iter().map(|change| change.path.as_str()).collect::<Vec<_>>(), ["ran"]);
         } else {
             assert!(is_refused(&result), "{result:?}");
@@ -209,7 +209,7 @@ async fn nothing_outlives_its_run_and_its_folder_is_free_then() {
                 (false, _) => assert!(is_refused(&result), "{result:?}"),
             }
             // The folder is waited for; once it is free, nothing of the run is left.
-            assert!(workspace.changes().await.unwrap().is_empty());
+            assert!(workspace.read_changes().await.unwrap().is_empty());
             assert_eq!(processes(&marker), [0; 0]);
         }
     }
@@ -239,7 +239,7 @@ async fn files_are_answered_inside_or_refused() {
             path: "new.md".into(),
             kind: ChangeKind::Create,
             before: None,
-            after: Some(Digest::of(content.as_bytes())),
+            after: Some(Digest::of_bytes(content.as_bytes())),
             executable: false,
             bytes: 6,
         };
@@ -249,10 +249,10 @@ async fn files_are_answered_inside_or_refused() {
             encoding: TextEncoding::default(),
         };
         let outside = FileRequest::Peek("../../etc/passwd".into());
-        let read = workspace.ask(FileRequest::Read(read)).await;
-        let written = workspace.ask(write).await;
-        let outside = workspace.ask(outside).await;
-        let peeked = workspace.peek("README.md").await;
+        let read = workspace.ask_worker(FileRequest::Read(read)).await;
+        let written = workspace.ask_worker(write).await;
+        let outside = workspace.ask_worker(outside).await;
+        let peeked = workspace.peek_file("README.md").await;
         if bench.runs {
             assert!(matches!(read, Ok(FileReply::Read(_))), "{read:?}");
             assert!(matches!(written, Ok(FileReply::Written(_))), "{written:?}");
@@ -302,25 +302,25 @@ async fn what_an_earlier_engine_left_is_shown_applied_and_discarded() {
         bench.leave("new.md", "new\n");
         let workspace = bench.open().await;
         assert!(!workspace.is_copy());
-        let diff = workspace.diff().await.unwrap();
-        assert_eq!(diff.changes, workspace.changes().await.unwrap());
+        let diff = workspace.read_diff().await.unwrap();
+        assert_eq!(diff.changes, workspace.read_changes().await.unwrap());
         assert!(diff.text.contains("+three"), "{}", diff.text);
         let changes = diff.changes.changes.clone();
         shown.push(diff);
         // Only the state that was shown is applied.
         let mut other = changes.clone();
-        other[0].after = Some(Digest::of(b"another"));
-        let conflict = workspace.carry(workspace.view(), other, None).await;
+        other[0].after = Some(Digest::of_bytes(b"another"));
+        let conflict = workspace.carry_changes(workspace.session_view(), other, None).await;
         assert!(matches!(conflict, Err(ApplyError::Conflict { .. })), "{conflict:?}");
         assert_eq!(fs::read(bench.project().join("README.md")).unwrap(), b"one\ntwo\n");
-        let applied = workspace.carry(workspace.view(), changes, None).await.unwrap();
+        let applied = workspace.carry_changes(workspace.session_view(), changes, None).await.unwrap();
         assert_eq!(applied.done, ["README.md", "new.md"]);
         assert_eq!(fs::read(bench.project().join("README.md")).unwrap(), b"one\ntwo\nthree\n");
-        assert!(workspace.changes().await.unwrap().is_empty());
+        assert!(workspace.read_changes().await.unwrap().is_empty());
         bench.leave("rest.md", "rest\n");
-        assert_eq!(workspace.changes().await.unwrap().changes.len(), 1);
-        workspace.discard().await.unwrap();
-        assert!(workspace.changes().await.unwrap().is_empty());
+        assert_eq!(workspace.read_changes().await.unwrap().changes.len(), 1);
+        workspace.discard_changes().await.unwrap();
+        assert!(workspace.read_changes().await.unwrap().is_empty());
     }
     // Every runner shows the same.
     assert!(shown.windows(2).all(|pair| pair[0] == pair[1]), "{shown:?}");
@@ -332,7 +332,7 @@ async fn folders_with_a_home_or_our_data_are_no_project_of_any_runner() {
         for refused in [bench.dir.join("home"), bench.dir.clone(), bench.dir.join("home/.ssh"), "/etc".into()]
         {
             let config = WorkspaceConfig { data_dir: bench.dir.join("data"), project: Some(refused.clone()) };
-            let checked = bench.sandbox.check(&config);
+            let checked = bench.sandbox.check_project(&config);
             assert!(
                 matches!(checked, Err(SandboxError::Project { .. })),
                 "{}: {checked:?}",

@@ -21,7 +21,7 @@ use writ_types::id::AttemptId;
 use writ_types::unit::Timestamp;
 
 use self::locks::{FolderLocks, WriteLock};
-use crate::apply::{Applied, ApplyError};
+use crate::apply::{AppliedChanges, ApplyError};
 use crate::blocking::{folder_error, run_blocking};
 use crate::changes::{ChangeSet, Diff};
 use crate::config::{SandboxConfig, WorkspaceConfig};
@@ -59,7 +59,7 @@ impl Shared {
         if dir.starts_with(&project) {
             return Err(refuse("it holds Writ's own data"));
         }
-        if !private::permitted(&project, self.home.as_deref()) {
+        if !private::may_be_shown(&project, self.home.as_deref()) {
             return Err(refuse("it holds a home, credentials or parts of the system: choose a folder below"));
         }
         Ok(project)
@@ -103,7 +103,7 @@ impl Workspace {
             project,
         };
         workspace.choose_layout(rung).await?;
-        if let Err(why) = repository::find(&workspace) {
+        if let Err(why) = repository::find_repository(&workspace) {
             tracing::warn!(%why, "git finds no repository in the sandbox");
         }
         Ok(workspace)
@@ -118,7 +118,7 @@ impl Workspace {
     }
 
     /// Waits for the folder; `None`: cancelled.
-    async fn lock(&self) -> Option<OwnedMutexGuard<()>> {
+    async fn lock_folder(&self) -> Option<OwnedMutexGuard<()>> {
         tokio::select! {
             biased;
             held = Arc::clone(&self.write).lock_owned() => Some(held),
@@ -127,7 +127,7 @@ impl Workspace {
     }
 
     /// Returns the folders that a run in this folder sees.
-    fn folders(&self, git: Option<GitMount>) -> Folders {
+    fn run_folders(&self, git: Option<GitMount>) -> Folders {
         Folders { session: self.dir.clone(), project: self.project.clone(), layout: self.layout, git }
     }
 
@@ -136,12 +136,12 @@ impl Workspace {
     /// # Errors
     ///
     /// If nothing can be confined here.
-    pub async fn root(&self) -> Result<PathBuf, SandboxError> {
+    pub async fn root_inside(&self) -> Result<PathBuf, SandboxError> {
         let runner = &self.shared.runner;
-        Ok(runner.root(runner.rung().await?, &self.folders(None)))
+        Ok(runner.root(runner.rung().await?, &self.run_folders(None)))
     }
 
-    /// The project's canonical path: the `root` of what [`apply`](Self::apply) performs.
+    /// The project's canonical path: the `root` of what [`apply`](Self::apply_changes) performs.
     pub fn project(&self) -> Option<&Path> {
         self.project.as_deref()
     }
@@ -156,11 +156,11 @@ impl Workspace {
     /// # Errors
     ///
     /// If the folders cannot be read, or it was cancelled.
-    pub async fn changes(&self) -> Result<ChangeSet, SandboxError> {
-        let (view, lock) = (self.view(), self.lock().await.ok_or(SandboxError::Cancelled)?);
+    pub async fn read_changes(&self) -> Result<ChangeSet, SandboxError> {
+        let (view, lock) = (self.session_view(), self.lock_folder().await.ok_or(SandboxError::Cancelled)?);
         run_blocking("read the changes", move || {
             let _held = lock;
-            upper::changes(&view)
+            upper::read_changes(&view)
         })
         .await
     }
@@ -170,11 +170,11 @@ impl Workspace {
     /// # Errors
     ///
     /// If the folders cannot be read, the project changes meanwhile, or it was cancelled.
-    pub async fn diff(&self) -> Result<Diff, SandboxError> {
-        let (view, lock) = (self.view(), self.lock().await.ok_or(SandboxError::Cancelled)?);
+    pub async fn read_diff(&self) -> Result<Diff, SandboxError> {
+        let (view, lock) = (self.session_view(), self.lock_folder().await.ok_or(SandboxError::Cancelled)?);
         run_blocking("read the changes", move || {
             let _held = lock;
-            upper::diff(&view, upper::changes(&view)?)
+            upper::show_diff(&view, upper::read_changes(&view)?)
         })
         .await
     }
@@ -186,15 +186,15 @@ impl Workspace {
     ///
     /// If the permit is too old or for something else, if the project or the overlay is not what was approved, or if
     /// a file cannot be written.
-    pub async fn apply(&self, permit: Permit, now: Timestamp) -> Result<Applied, ApplyError> {
+    pub async fn apply_changes(&self, permit: Permit, now: Timestamp) -> Result<AppliedChanges, ApplyError> {
         // The attempt names the folder: the way back belongs to it alone.
-        let keep = back::folder(&self.dir, permit.attempt());
-        let changes = self.permitted(permit, now)?;
-        self.carry(self.view(), changes, Some(keep)).await
+        let keep = back::back_folder(&self.dir, permit.attempt());
+        let changes = self.permitted_changes(permit, now)?;
+        self.carry_changes(self.session_view(), changes, Some(keep)).await
     }
 
     /// The changes that a permit allows in this project.
-    fn permitted(&self, permit: Permit, now: Timestamp) -> Result<Vec<FileChange>, ApplyError> {
+    fn permitted_changes(&self, permit: Permit, now: Timestamp) -> Result<Vec<FileChange>, ApplyError> {
         let action = permit.open(now)?.prepared.action;
         let found = action.kind();
         let Action::WriteFile(write) = action else { return Err(ApplyError::WrongAction { found }) };
@@ -215,49 +215,49 @@ impl Workspace {
     /// # Errors
     ///
     /// If the folders cannot be emptied.
-    pub async fn discard(&self) -> Result<(), SandboxError> {
+    pub async fn discard_changes(&self) -> Result<(), SandboxError> {
         let _held = self.write.lock().await;
-        let (view, dir) = (self.view(), self.dir.clone());
+        let (view, dir) = (self.session_view(), self.dir.clone());
         run_blocking("forget the changes", move || {
             for name in FOLDERS {
-                copy::remove(&dir.join(name))?;
+                copy::remove_tree(&dir.join(name))?;
                 make_folder(&dir.join(name)).map_err(|why| io::Error::other(why.to_string()))?;
             }
-            if view.layout == Layout::Copy { copy::make(&view) } else { Ok(()) }
+            if view.layout == Layout::Copy { copy::copy_project(&view) } else { Ok(()) }
         })
         .await
     }
 
     /// Returns the view for the host's side of diff and apply.
-    pub(crate) fn view(&self) -> View {
+    pub(crate) fn session_view(&self) -> View {
         View {
             dir: self.dir.clone(),
             project: self.project.clone(),
             layout: self.layout,
             own_modes: false,
-            top: repository::find(self).ok().flatten().map(|found| found.top),
+            top: repository::find_repository(self).ok().flatten().map(|found| found.top),
         }
     }
 
     /// Brings changes from what a view has into the project, one such thing at a time.
-    pub(crate) async fn carry(
+    pub(crate) async fn carry_changes(
         &self,
         from: View,
         changes: Vec<FileChange>,
         keep: Option<PathBuf>,
-    ) -> Result<Applied, ApplyError> {
-        let (ours, lock) = (self.view(), self.lock().await.ok_or(ApplyError::Cancelled)?);
+    ) -> Result<AppliedChanges, ApplyError> {
+        let (ours, lock) = (self.session_view(), self.lock_folder().await.ok_or(ApplyError::Cancelled)?);
         let done = tokio::task::spawn_blocking(move || {
             let _held = lock;
             // On a blocking thread with the lock: dropping the future does not stop half way.
-            let applied = carry::apply(&from, &changes, keep.as_deref());
+            let applied = carry::apply_changes(&from, &changes, keep.as_deref());
             let kept = applied.as_ref().is_ok_and(|applied| !applied.back.is_empty());
             if let Some(folder) = keep.as_deref().and_then(Path::parent).filter(|_| !kept) {
                 // What is not whole leads nowhere; what cannot be removed now goes with its age.
-                let _ = copy::remove(folder);
+                let _ = copy::remove_tree(folder);
             }
             let applied = applied?;
-            back::note(&ours, &from, &changes)?;
+            back::note_reverted(&ours, &from, &changes)?;
             Ok(applied)
         });
         let lost =
@@ -277,7 +277,7 @@ impl Workspace {
             return Ok(());
         };
         if !copied && rung == Rung::Full {
-            match self.probe().await {
+            match self.probe_overlay().await {
                 Ok(()) | Err(SandboxError::File(_)) => return Ok(()),
                 // The session's changes lie in its upper layer: a copy would not show them.
                 Err(SandboxError::Setup { stage, why })
@@ -290,24 +290,29 @@ impl Workspace {
         }
         self.layout = Layout::Copy;
         // Another handle may have copied it meanwhile.
-        let _held = self.lock().await.ok_or(SandboxError::Cancelled)?;
+        let _held = self.lock_folder().await.ok_or(SandboxError::Cancelled)?;
         if self.dir.join(copy::BASE).exists() {
             return Ok(());
         }
-        let view = self.view();
-        run_blocking("copy the project", move || copy::make(&view)).await
+        let view = self.session_view();
+        run_blocking("copy the project", move || copy::copy_project(&view)).await
     }
 
     /// Undoes what an attempt has brought into the project: [`Action::WriteFile`] with the changes that
-    /// [`Applied::back`] named. A file that was changed since is a conflict, and then nothing is written.
+    /// [`AppliedChanges::back`] named. A file that was changed since is a conflict, and then nothing is written.
     ///
     /// # Errors
     ///
-    /// As [`Self::apply`].
-    pub async fn revert(&self, permit: Permit, now: Timestamp, of: AttemptId) -> Result<Applied, ApplyError> {
-        let changes = self.permitted(permit, now)?;
-        let view = back::view(&self.dir, self.project.clone(), of);
-        let applied = self.carry(view, changes, None).await?;
+    /// As [`Self::apply_changes`].
+    pub async fn revert_changes(
+        &self,
+        permit: Permit,
+        now: Timestamp,
+        of: AttemptId,
+    ) -> Result<AppliedChanges, ApplyError> {
+        let changes = self.permitted_changes(permit, now)?;
+        let view = back::back_view(&self.dir, self.project.clone(), of);
+        let applied = self.carry_changes(view, changes, None).await?;
         // What is done cannot fail any more: what is left lying is removed with its age.
         if let Err(error) = forget_back(&self.dir, of).await {
             tracing::warn!(%error, "the stored copies for undo were not removed");
@@ -322,12 +327,12 @@ impl Workspace {
     ///
     /// If the stored files are missing, or the project was changed since.
     pub async fn diff_back(&self, of: AttemptId, changes: &[FileChange]) -> Result<Diff, SandboxError> {
-        let view = back::view(&self.dir, self.project.clone(), of);
-        let lock = self.lock().await.ok_or(SandboxError::Cancelled)?;
+        let view = back::back_view(&self.dir, self.project.clone(), of);
+        let lock = self.lock_folder().await.ok_or(SandboxError::Cancelled)?;
         let changes = ChangeSet { changes: changes.to_vec(), ..ChangeSet::default() };
         run_blocking("read the stored copies", move || {
             let _held = lock;
-            upper::diff(&view, changes)
+            upper::show_diff(&view, changes)
         })
         .await
     }

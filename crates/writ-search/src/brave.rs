@@ -5,7 +5,7 @@ use serde::Deserialize;
 use writ_egress::http::{Client, RequestBuilder, Url};
 
 use crate::format::{NoHeader, NotInFormat, SearchFormat, SearchRequest, sensitive_header};
-use crate::search::Hit;
+use crate::search::SearchHit;
 
 /// The format.
 #[derive(Debug)]
@@ -16,7 +16,7 @@ impl SearchFormat for Brave {
         "https://api.search.brave.com/res/v1/"
     }
 
-    fn request(
+    fn build_request(
         &self,
         client: &Client,
         base: &Url,
@@ -29,6 +29,7 @@ impl SearchFormat for Brave {
         url.query_pairs_mut()
             .append_pair("q", wish.query)
             .append_pair("count", &wish.max_results.to_string())
+            // Marks around words of the query would stand in the texts.
             .append_pair("text_decorations", "false")
             .append_pair("result_filter", "web");
         let key = sensitive_header(key.expose_secret())?;
@@ -40,7 +41,7 @@ impl SearchFormat for Brave {
         matches!(status, 401 | 403 | 422)
     }
 
-    fn read(&self, body: &[u8]) -> Result<Vec<Hit>, NotInFormat> {
+    fn read_hits(&self, body: &[u8]) -> Result<Vec<SearchHit>, NotInFormat> {
         let answer: BraveAnswer = serde_json::from_slice(body).map_err(|_| NotInFormat)?;
         // Errors of this provider also come with status 200.
         if answer.kind != "search" {
@@ -48,8 +49,11 @@ impl SearchFormat for Brave {
         }
         // Where nothing was found, there is no such part.
         let results = answer.web.map(|web| web.results).unwrap_or_default();
-        let hit =
-            |one: BraveHit| Hit { title: one.title, url: one.url, text: one.description.unwrap_or_default() };
+        let hit = |one: BraveHit| SearchHit {
+            title: one.title,
+            url: one.url,
+            text: one.description.unwrap_or_default(),
+        };
         Ok(results.into_iter().map(hit).collect())
     }
 }

@@ -12,14 +12,14 @@ use crate::tavily::Tavily;
 /// A search provider.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Provider {
+pub enum SearchProvider {
     /// The Brave Search API.
     Brave,
     /// Tavily.
     Tavily,
 }
 
-impl Provider {
+impl SearchProvider {
     /// Every provider.
     pub const ALL: [Self; 2] = [Self::Brave, Self::Tavily];
 
@@ -46,7 +46,7 @@ impl Provider {
 pub struct SearchConfig {
     /// The search provider. Default: none.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub provider: Option<Provider>,
+    pub provider: Option<SearchProvider>,
     /// The key, by reference. A provider needs one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub api_key: Option<CredentialRef>,
@@ -66,7 +66,7 @@ impl Default for SearchConfig {
 /// A provider that can be asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SearchTarget {
-    pub(crate) provider: Provider,
+    pub(crate) provider: SearchProvider,
     pub(crate) base: Url,
     /// Host and port.
     pub(crate) host: String,
@@ -80,7 +80,7 @@ impl SearchConfig {
     /// # Errors
     ///
     /// If there is a provider without a key, a key without a provider, or an address that a key cannot go to.
-    pub fn validate(&self) -> Result<(), SearchConfigError> {
+    pub fn check_settings(&self) -> Result<(), SearchConfigError> {
         self.search_target().map(|_| ())
     }
 
@@ -125,7 +125,7 @@ fn usable_url(text: &str) -> Result<(Url, String), &'static str> {
 mod tests {
     use super::*;
 
-    fn config(provider: Option<Provider>, key: Option<&str>, base: Option<&str>) -> SearchConfig {
+    fn config(provider: Option<SearchProvider>, key: Option<&str>, base: Option<&str>) -> SearchConfig {
         SearchConfig {
             provider,
             api_key: key.map(|key| key.parse().expect("a reference")),
@@ -138,19 +138,26 @@ mod tests {
     #[test]
     fn a_provider_needs_a_key_and_without_a_provider_there_is_no_search() {
         assert_eq!(config(None, None, None).search_target(), Ok(None));
-        for provider in Provider::ALL {
+        for provider in SearchProvider::ALL {
             let name = provider.as_str();
-            assert_eq!(config(Some(provider), None, None).validate(), Err(SearchConfigError::NoKey(name)));
+            assert_eq!(
+                config(Some(provider), None, None).check_settings(),
+                Err(SearchConfigError::NoKey(name))
+            );
             let target = config(Some(provider), Some("secret:search"), None).search_target().expect("stands");
             let target = target.expect("a target");
             assert!(target.host.ends_with(":443") && target.base.scheme() == "https", "{target:?}");
         }
-        assert_eq!(config(None, Some("secret:search"), None).validate(), Err(SearchConfigError::NoProvider));
+        assert_eq!(
+            config(None, Some("secret:search"), None).check_settings(),
+            Err(SearchConfigError::NoProvider)
+        );
     }
 
     #[test]
     fn a_key_is_sent_over_tls_or_not_beyond_this_machine() {
-        let validate = |base| config(Some(Provider::Brave), Some("env:KEY"), Some(base)).validate();
+        let validate =
+            |base| config(Some(SearchProvider::Brave), Some("env:KEY"), Some(base)).check_settings();
         for good in
             ["http://127.0.0.1:8080", "http://localhost:1/x", "http://[::1]:80/", "https://s.example/v1"]
         {

@@ -28,13 +28,13 @@ impl ToReport for SearchConfigError {
             Self::NoProvider => "Write provider = \"brave\" or provider = \"tavily\".",
             Self::BadUrl(_) => "Leave it out to ask the provider itself.",
         };
-        Report::new(Exit::Config, "search.config", self.to_string()).hint(hint)
+        Report::new(Exit::Config, "search.config", self.to_string()).with_hint(hint)
     }
 }
 
 /// The reason that a key is not available.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum KeyError {
+pub enum SearchKeyError {
     /// There is no such key.
     #[error("it is not set")]
     Missing,
@@ -51,7 +51,7 @@ pub enum SearchError {
     NotConfigured,
     /// There is no key now.
     #[error("the key of the search provider: {0}")]
-    Key(#[from] KeyError),
+    Key(#[from] SearchKeyError),
     /// The key cannot be sent.
     #[error("the key of the search provider holds what no header may hold")]
     BadKey,
@@ -89,18 +89,22 @@ impl ToReport for SearchError {
         let text = self.to_string();
         match self {
             Self::NotConfigured => {
-                Report::new(Exit::Denied, "search.not_configured", text).hint("Search again.")
+                Report::new(Exit::Denied, "search.not_configured", text).with_hint("Search again.")
             }
             Self::Key(_) | Self::BadKey => Report::new(Exit::Config, "search.key", text)
-                .hint("Set the secret that search.api_key names."),
+                .with_hint("Set the secret that search.api_key names."),
             Self::Way(error) => error.report(),
             Self::Refused(_) => Report::new(Exit::Config, "search.refused", text)
-                .hint("Check the secret that search.api_key names."),
-            Self::Limited(_) => Report::new(Exit::Budget, "search.limited", text).hint("Search again later."),
-            Self::Dropped | Self::Status(_) | Self::Format | Self::TooLarge(_) => {
-                Report::new(Exit::Blocked, "search.answer", text).hint("Search again later.")
+                .with_hint("Check the secret that search.api_key names."),
+            Self::Limited(_) => {
+                Report::new(Exit::Budget, "search.limited", text).with_hint("Search again later.")
             }
-            Self::Timeout(_) => Report::new(Exit::Budget, "search.timeout", text).hint("Search again later."),
+            Self::Dropped | Self::Status(_) | Self::Format | Self::TooLarge(_) => {
+                Report::new(Exit::Blocked, "search.answer", text).with_hint("Search again later.")
+            }
+            Self::Timeout(_) => {
+                Report::new(Exit::Budget, "search.timeout", text).with_hint("Search again later.")
+            }
             Self::Cancelled => Report::new(Exit::Interrupted, "search.cancelled", text),
         }
     }

@@ -3,7 +3,7 @@
 use secrecy::SecretString;
 use writ_egress::http::{Client, HeaderValue, RequestBuilder, Url};
 
-use crate::search::Hit;
+use crate::search::SearchHit;
 
 /// A request to a provider.
 #[derive(Clone, Copy, Debug)]
@@ -27,7 +27,7 @@ pub(crate) trait SearchFormat: Send + Sync {
     fn base_url(&self) -> &'static str;
 
     /// The request. The key goes into a header that is marked as sensitive, nowhere else.
-    fn request(
+    fn build_request(
         &self,
         client: &Client,
         base: &Url,
@@ -39,7 +39,7 @@ pub(crate) trait SearchFormat: Send + Sync {
     fn refuses_key(&self, status: u16) -> bool;
 
     /// Reads the hits of an answer of status 200, in its order.
-    fn read(&self, body: &[u8]) -> Result<Vec<Hit>, NotInFormat>;
+    fn read_hits(&self, body: &[u8]) -> Result<Vec<SearchHit>, NotInFormat>;
 }
 
 /// A header's value that no log shows.

@@ -20,4 +20,4 @@ pub mod search;
 #[doc(hidden)]
 pub mod fuzzing;
 
-pub use search::{Found, Hit, Search, SearchKeys};
+pub use search::{SearchClient, SearchHit, SearchKeys, SearchResults};

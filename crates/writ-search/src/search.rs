@@ -7,14 +7,14 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use secrecy::{ExposeSecret as _, SecretString};
 use tokio_util::sync::CancellationToken;
-use writ_egress::{Egress, Lent};
+use writ_egress::{Egress, LentClient};
 use writ_policy::permit::Permit;
 use writ_types::action::Action;
 use writ_types::credential::CredentialRef;
 use writ_types::unit::Timestamp;
 
 use crate::config::{SearchConfig, SearchTarget};
-use crate::error::{KeyError, SearchConfigError, SearchError};
+use crate::error::{SearchConfigError, SearchError, SearchKeyError};
 use crate::format::SearchRequest;
 
 /// The time limit of a search: providers answer within a second, and a person waits.
@@ -37,12 +37,12 @@ pub trait SearchKeys: Send + Sync + 'static {
     /// # Errors
     ///
     /// If there is none, or it cannot be read.
-    fn key<'a>(&'a self, key: &'a CredentialRef) -> BoxFuture<'a, Result<SecretString, KeyError>>;
+    fn key<'a>(&'a self, key: &'a CredentialRef) -> BoxFuture<'a, Result<SecretString, SearchKeyError>>;
 }
 
 /// Something that was found. All of it is external.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Hit {
+pub struct SearchHit {
     /// The page's title, in its own words.
     pub title: String,
     /// Its URL.
@@ -53,27 +53,27 @@ pub struct Hit {
 
 /// The result of a search.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Found {
+pub struct SearchResults {
     /// The hits, the best first; no more than were requested.
-    pub hits: Vec<Hit>,
+    pub hits: Vec<SearchHit>,
     /// The number of bytes received, heads and TLS included.
     pub received: u64,
 }
 
 /// A provider that is asked.
-pub struct Search {
+pub struct SearchClient {
     target: SearchTarget,
     keys: Arc<dyn SearchKeys>,
     egress: Arc<Egress>,
 }
 
-impl fmt::Debug for Search {
+impl fmt::Debug for SearchClient {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Search").field("target", &self.target).finish_non_exhaustive()
     }
 }
 
-impl Search {
+impl SearchClient {
     /// Creates the configured provider; `None` if none is configured.
     ///
     /// # Errors
@@ -107,7 +107,7 @@ impl Search {
     /// # Errors
     ///
     /// If there is none, or it cannot be read.
-    pub async fn check_key(&self) -> Result<(), KeyError> {
+    pub async fn check_key(&self) -> Result<(), SearchKeyError> {
         self.keys.key(&self.target.key).await.map(|_| ())
     }
 
@@ -118,12 +118,12 @@ impl Search {
     ///
     /// If the permit is too old or for another provider, there is no key, or no proper answer came in time,
     /// or `cancel` came first.
-    pub async fn search(
+    pub async fn run_search(
         &self,
         permit: Permit,
         now: Timestamp,
         cancel: &CancellationToken,
-    ) -> Result<Found, SearchError> {
+    ) -> Result<SearchResults, SearchError> {
         // Checked again here, although the door decided: the key must go to no other host.
         let Action::Search(wished) = permit.action().clone() else { return Err(SearchError::NotConfigured) };
         if wished.provider != self.provider() || wished.host != self.target.host {
@@ -132,13 +132,13 @@ impl Search {
         let key = self.keys.key(&self.target.key).await?;
         // An empty key would be sent and refused; this error names the cause.
         if key.expose_secret().is_empty() {
-            return Err(KeyError::Missing.into());
+            return Err(SearchKeyError::Missing.into());
         }
         let wish = SearchRequest {
             query: &wished.query,
             max_results: wished.max_results.min(self.target.max_results),
         };
-        let asking = self.egress.perform(permit, now, |lent| self.ask_provider(lent, &key, wish));
+        let asking = self.egress.perform_permit(permit, now, |lent| self.ask_provider(lent, &key, wish));
         // Biased: a cancelled search must not use its answer.
         let asked = tokio::select! {
             biased;
@@ -150,12 +150,12 @@ impl Search {
 
     async fn ask_provider(
         &self,
-        lent: Lent,
+        lent: LentClient,
         key: &SecretString,
         wish: SearchRequest<'_>,
-    ) -> Result<Found, SearchError> {
+    ) -> Result<SearchResults, SearchError> {
         let format = self.target.provider.wire_format();
-        let request = format.request(&lent.client, &self.target.base, key, wish);
+        let request = format.build_request(&lent.client, &self.target.base, key, wish);
         let mut answer =
             request.map_err(|_| SearchError::BadKey)?.send().await.map_err(|_| SearchError::Dropped)?;
         match answer.status().as_u16() {
@@ -173,16 +173,16 @@ impl Search {
             }
             body.extend_from_slice(&chunk);
         }
-        let hits = format.read(&body).map_err(|_| SearchError::Format)?;
+        let hits = format.read_hits(&body).map_err(|_| SearchError::Format)?;
         let most = usize::try_from(wish.max_results).unwrap_or(usize::MAX);
         // Hits are filtered before the limit, so that a bad one does not take a place.
         let hits = hits.into_iter().filter_map(|hit| bound_hit(hit, key)).take(most).collect();
-        Ok(Found { hits, received: lent.received_bytes() })
+        Ok(SearchResults { hits, received: lent.received_bytes() })
     }
 }
 
 /// A hit within its bounds and without our key, if it leads to a page at all.
-pub(crate) fn bound_hit(hit: Hit, key: &SecretString) -> Option<Hit> {
+pub(crate) fn bound_hit(hit: SearchHit, key: &SecretString) -> Option<SearchHit> {
     // Only URLs of the web: the model may read them next.
     let web = hit.url.starts_with("https://") || hit.url.starts_with("http://");
     let key = key.expose_secret();
@@ -190,7 +190,7 @@ pub(crate) fn bound_hit(hit: Hit, key: &SecretString) -> Option<Hit> {
         return None;
     }
     let text = |text: &str, most| text.replace(key, REDACTED).chars().take(most).collect();
-    Some(Hit {
+    Some(SearchHit {
         title: text(&hit.title, MAX_TITLE_CHARS),
         text: text(&hit.text, MAX_TEXT_CHARS),
         url: hit.url,

@@ -6,7 +6,7 @@ use serde_json::json;
 use writ_egress::http::{Client, RequestBuilder, Url};
 
 use crate::format::{NoHeader, NotInFormat, SearchFormat, SearchRequest, sensitive_header};
-use crate::search::Hit;
+use crate::search::SearchHit;
 
 /// The format.
 #[derive(Debug)]
@@ -17,7 +17,7 @@ impl SearchFormat for Tavily {
         "https://api.tavily.com/"
     }
 
-    fn request(
+    fn build_request(
         &self,
         client: &Client,
         base: &Url,
@@ -43,9 +43,9 @@ impl SearchFormat for Tavily {
         matches!(status, 401 | 403)
     }
 
-    fn read(&self, body: &[u8]) -> Result<Vec<Hit>, NotInFormat> {
+    fn read_hits(&self, body: &[u8]) -> Result<Vec<SearchHit>, NotInFormat> {
         let answer: TavilyAnswer = serde_json::from_slice(body).map_err(|_| NotInFormat)?;
-        let hit = |one: TavilyHit| Hit { title: one.title, url: one.url, text: one.content };
+        let hit = |one: TavilyHit| SearchHit { title: one.title, url: one.url, text: one.content };
         Ok(answer.results.into_iter().map(hit).collect())
     }
 }

@@ -9,7 +9,7 @@ use std::path::Path;
 use ed25519_dalek::{SigningKey, VerifyingKey};
 use secrecy::SecretString;
 
-use crate::config::Config;
+use crate::config::SecretsConfig;
 use crate::error::SecretsError;
 use crate::keys;
 use crate::vault::{APPROVER, Vault};
@@ -31,7 +31,7 @@ pub struct ApproverStore {
 pub fn open_approver(
     dir: &Path,
     passphrase: Option<SecretString>,
-    config: &Config,
+    config: &SecretsConfig,
 ) -> Result<ApproverStore, SecretsError> {
     let vault = Vault::open(dir, APPROVER, passphrase, config)?;
     vault.read_document()?;

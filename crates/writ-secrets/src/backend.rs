@@ -31,7 +31,7 @@ impl Backend {
     }
 
     /// Returns the warning that `doctor` gives about this backend.
-    pub const fn warning(self) -> Option<&'static str> {
+    pub const fn warning_text(self) -> Option<&'static str> {
         match self {
             Self::Keyring | Self::Age => None,
             Self::Plain => Some(

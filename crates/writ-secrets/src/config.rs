@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 /// Settings of this crate.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Config {
+pub struct SecretsConfig {
     /// The time limit of the keyring service for the first call, in milliseconds. Default 3,000: a running
     /// service answers in a few; one that is absent must not hold up a command.
     pub connect_timeout_ms: u64,
@@ -16,13 +16,13 @@ pub struct Config {
     pub operation_timeout_ms: u64,
 }
 
-impl Default for Config {
+impl Default for SecretsConfig {
     fn default() -> Self {
         Self { connect_timeout_ms: 3_000, operation_timeout_ms: 30_000 }
     }
 }
 
-impl Config {
+impl SecretsConfig {
     pub(crate) const fn connect_timeout(&self) -> Duration {
         Duration::from_millis(self.connect_timeout_ms)
     }

@@ -173,11 +173,11 @@ impl SecretsError {
 impl ToReport for SecretsError {
     fn report(&self) -> Report {
         let (code, exit, hint) = self.classify_error();
-        let report = Report::new(exit, code, self.to_string()).hint(hint);
+        let report = Report::new(exit, code, self.to_string()).with_hint(hint);
         match self {
             Self::WrongMode { path, .. } | Self::WrongOwner { path, .. } => {
                 let inside = format!("{self} ({})", path.display());
-                report.inside(inside)
+                report.with_inside(inside)
             }
             Self::NotCreated
             | Self::AlreadyCreated(_)

@@ -1,7 +1,7 @@
 //! The keyring of the operating system, with a limit on every wait.
 //!
 //! The Secret Service answers over D-Bus and may wait for a person. Every call therefore runs in a thread of
-//! its own ([`within`]); after one that did not return, the keyring counts as unavailable for this process,
+//! its own (`is_within`); after one that did not return, the keyring counts as unavailable for this process,
 //! so that at most one such thread is left behind.
 
 use std::fmt;
@@ -12,7 +12,7 @@ use std::time::Duration;
 use keyring_core::{CredentialStore, Entry, Error};
 use zeroize::Zeroizing;
 
-use crate::config::Config;
+use crate::config::SecretsConfig;
 use crate::error::SecretsError;
 use crate::wait::run_within;
 
@@ -37,7 +37,7 @@ impl fmt::Debug for Keyring {
 
 impl Keyring {
     /// Connects to the Secret Service of this session.
-    pub(crate) fn connect_service(config: &Config) -> Result<Self, SecretsError> {
+    pub(crate) fn connect_service(config: &SecretsConfig) -> Result<Self, SecretsError> {
         Self::connect_with(config, || {
             zbus_secret_service_keyring_store::Store::new().map(|store| store as Arc<CredentialStore>)
         })
@@ -45,7 +45,7 @@ impl Keyring {
 
     /// Connects to the store that `connector` makes.
     pub(crate) fn connect_with(
-        config: &Config,
+        config: &SecretsConfig,
         connector: impl FnOnce() -> keyring_core::Result<Arc<CredentialStore>> + Send + 'static,
     ) -> Result<Self, SecretsError> {
         let Some(connected) = run_within(config.connect_timeout(), connector) else {

@@ -59,7 +59,7 @@ impl BackendRecord {
 /// # Errors
 ///
 /// If the record cannot be read, is damaged, or may be changed by others.
-pub fn recorded(dir: &Path) -> Result<Option<Backend>, SecretsError> {
+pub fn recorded_backend(dir: &Path) -> Result<Option<Backend>, SecretsError> {
     if !files::is_private_folder(dir)? {
         return Ok(None);
     }

@@ -22,7 +22,7 @@ pub const MAX_FETCHED: usize = 1_000;
 
 /// A question to a server.
 #[derive(Debug)]
-pub enum Question {
+pub enum VaultQuestion {
     /// The content of the path, for the bearer of a token.
     Read(SecretString),
     /// A login.
@@ -30,26 +30,26 @@ pub enum Question {
 }
 
 /// The answer of a server.
-pub struct Answer {
+pub struct VaultAnswer {
     /// The HTTP status.
     pub status: u16,
     /// The body.
     pub body: Zeroizing<Vec<u8>>,
 }
 
-impl fmt::Debug for Answer {
+impl fmt::Debug for VaultAnswer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Answer").field("status", &self.status).finish_non_exhaustive()
     }
 }
 
 /// The pending answer to a question, or the error.
-pub type Asked<'a> = Pin<Box<dyn Future<Output = Result<Answer, String>> + Send + 'a>>;
+pub type PendingAnswer<'a> = Pin<Box<dyn Future<Output = Result<VaultAnswer, String>> + Send + 'a>>;
 
 /// The connection to a server, implemented by a crate that may open sockets.
 pub trait VaultWay: Send + Sync {
     /// Asks at a path below the server's address.
-    fn ask<'a>(&'a self, path: &'a str, question: Question) -> Asked<'a>;
+    fn ask<'a>(&'a self, path: &'a str, question: VaultQuestion) -> PendingAnswer<'a>;
 }
 
 /// The proof of identity for a server.
@@ -141,7 +141,7 @@ impl ToReport for VaultError {
                 (Exit::Config, "vault.too_many", "name fewer secrets of the server in the configuration")
             }
         };
-        Report::new(exit, code, self.to_string()).hint(hint)
+        Report::new(exit, code, self.to_string()).with_hint(hint)
     }
 }
 
@@ -159,12 +159,12 @@ impl fmt::Debug for Fetched {
 
 impl Fetched {
     /// The value that a reference stands for, if it was read.
-    pub fn get(&self, reference: &CredentialRef) -> Option<SecretString> {
+    pub fn get_secret(&self, reference: &CredentialRef) -> Option<SecretString> {
         self.values.get(reference).cloned()
     }
 
     /// Everything that was read.
-    pub fn all(&self) -> impl Iterator<Item = (&CredentialRef, &SecretString)> {
+    pub fn all_secrets(&self) -> impl Iterator<Item = (&CredentialRef, &SecretString)> {
         self.values.iter()
     }
 }
@@ -174,7 +174,7 @@ impl Fetched {
 /// # Errors
 ///
 /// If no login works, or one of the secrets cannot be read.
-pub async fn fetch(
+pub async fn fetch_secrets(
     way: &dyn VaultWay,
     logins: Vec<Login>,
     wanted: &BTreeSet<CredentialRef>,
@@ -195,7 +195,8 @@ pub async fn fetch(
     let mut fetched = Fetched::default();
     for ((mount, path), fields) in paths {
         let Some((_, first)) = fields.first() else { continue };
-        let answer = ask(way, &format!("/v1/{mount}/data/{path}"), Question::Read(token.clone())).await?;
+        let answer =
+            ask(way, &format!("/v1/{mount}/data/{path}"), VaultQuestion::Read(token.clone())).await?;
         let secret = match answer.status {
             200 => read_secret(&answer)?,
             403 => return Err(VaultError::Forbidden((*first).clone())),
@@ -223,7 +224,7 @@ async fn log_in(way: &dyn VaultWay, logins: Vec<Login>) -> Result<SecretString, 
     for login in logins {
         match login {
             Login::Token { from, token } => {
-                let question = Question::Read(token.clone());
+                let question = VaultQuestion::Read(token.clone());
                 match ask(way, "/v1/auth/token/lookup-self", question).await?.status {
                     200 => return Ok(token),
                     400 | 401 | 403 => tried.push(from),
@@ -235,7 +236,7 @@ async fn log_in(way: &dyn VaultWay, logins: Vec<Login>) -> Result<SecretString, 
                     "role_id": role.expose_secret(), "secret_id": secret.expose_secret(),
                 });
                 let body = Zeroizing::new(body.to_string().into_bytes());
-                let answer = ask(way, "/v1/auth/approle/login", Question::Post(body)).await?;
+                let answer = ask(way, "/v1/auth/approle/login", VaultQuestion::Post(body)).await?;
                 match answer.status {
                     200 => return Ok(read_answer::<LoggedIn>(&answer)?.auth.client_token.into()),
                     400 | 401 | 403 => tried.push("AppRole"),
@@ -247,7 +248,7 @@ async fn log_in(way: &dyn VaultWay, logins: Vec<Login>) -> Result<SecretString, 
     if tried.is_empty() { Err(VaultError::NoLogin) } else { Err(VaultError::NoneWorks(tried)) }
 }
 
-async fn ask(way: &dyn VaultWay, path: &str, question: Question) -> Result<Answer, VaultError> {
+async fn ask(way: &dyn VaultWay, path: &str, question: VaultQuestion) -> Result<VaultAnswer, VaultError> {
     let answer = way.ask(path, question).await.map_err(VaultError::Unreachable)?;
     // 429 and 47x are what a standby says; 5xx what a sealed or broken one does.
     match answer.status {
@@ -294,11 +295,11 @@ impl<'de> Deserialize<'de> for Hidden {
 }
 
 /// A secret with its fields; a version that was deleted has none.
-fn read_secret(answer: &Answer) -> Result<Secret, VaultError> {
+fn read_secret(answer: &VaultAnswer) -> Result<Secret, VaultError> {
     read_answer(answer)
 }
 
 /// Reads an answer. What the parser stumbles over is dropped: it may quote a value.
-fn read_answer<T: serde::de::DeserializeOwned>(answer: &Answer) -> Result<T, VaultError> {
+fn read_answer<T: serde::de::DeserializeOwned>(answer: &VaultAnswer) -> Result<T, VaultError> {
     serde_json::from_slice(&answer.body).map_err(|_| VaultError::Malformed(answer.status))
 }

@@ -7,7 +7,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 use writ_types::credential::Reference;
 
 use crate::backend::Backend;
-use crate::config::Config;
+use crate::config::SecretsConfig;
 use crate::document::HiddenText;
 use crate::error::SecretsError;
 use crate::keys;
@@ -60,7 +60,7 @@ impl SecretStore {
         dir: &Path,
         backend: Backend,
         passphrase: Option<SecretString>,
-        config: &Config,
+        config: &SecretsConfig,
     ) -> Result<Self, SecretsError> {
         Ok(Self { vault: Vault::create(dir, backend, passphrase, config)? })
     }
@@ -71,7 +71,11 @@ impl SecretStore {
     ///
     /// If there is no store, the backend is not available or locked, the passphrase is missing or wrong, or
     /// a file is damaged or open to others.
-    pub fn open(dir: &Path, passphrase: Option<SecretString>, config: &Config) -> Result<Self, SecretsError> {
+    pub fn open(
+        dir: &Path,
+        passphrase: Option<SecretString>,
+        config: &SecretsConfig,
+    ) -> Result<Self, SecretsError> {
         let vault = Vault::open(dir, ENGINE, passphrase, config)?;
         vault.read_document()?;
         Ok(Self { vault })
@@ -87,7 +91,7 @@ impl SecretStore {
     /// # Errors
     ///
     /// If the backend cannot be read.
-    pub fn get(&self, name: &Reference) -> Result<Option<SecretString>, SecretsError> {
+    pub fn get_secret(&self, name: &Reference) -> Result<Option<SecretString>, SecretsError> {
         Ok(self.vault.read_document()?.secrets.get(name).map(|hidden| hidden.0.clone()))
     }
 
@@ -96,7 +100,7 @@ impl SecretStore {
     /// # Errors
     ///
     /// If the value is empty or too long, there are too many secrets, or the backend cannot be written.
-    pub fn set(&self, name: &Reference, value: SecretString) -> Result<(), SecretsError> {
+    pub fn set_secret(&self, name: &Reference, value: SecretString) -> Result<(), SecretsError> {
         let length = value.expose_secret().len();
         if length == 0 {
             return Err(SecretsError::EmptyValue(name.clone()));
@@ -118,7 +122,7 @@ impl SecretStore {
     /// # Errors
     ///
     /// If there is no such secret or the backend cannot be written.
-    pub fn remove(&self, name: &Reference) -> Result<(), SecretsError> {
+    pub fn remove_secret(&self, name: &Reference) -> Result<(), SecretsError> {
         self.vault.change_document(|document| match document.secrets.remove(name) {
             Some(_) => Ok(()),
             None => Err(SecretsError::NoSuchSecret(name.clone())),
@@ -130,7 +134,7 @@ impl SecretStore {
     /// # Errors
     ///
     /// If the backend cannot be read.
-    pub fn list(&self) -> Result<Vec<Reference>, SecretsError> {
+    pub fn list_names(&self) -> Result<Vec<Reference>, SecretsError> {
         Ok(self.vault.read_document()?.secrets.keys().cloned().collect())
     }
 
@@ -139,7 +143,7 @@ impl SecretStore {
     /// # Errors
     ///
     /// If the backend cannot be read.
-    pub fn all(&self) -> Result<Vec<(Reference, SecretString)>, SecretsError> {
+    pub fn all_secrets(&self) -> Result<Vec<(Reference, SecretString)>, SecretsError> {
         let secrets = self.vault.read_document()?.secrets.into_iter();
         Ok(secrets.map(|(name, hidden)| (name, hidden.0)).collect())
     }

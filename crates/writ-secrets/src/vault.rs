@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use secrecy::{ExposeSecret as _, SecretString};
 
 use crate::backend::Backend;
-use crate::config::Config;
+use crate::config::SecretsConfig;
 use crate::document::{self, SecretsDocument};
 use crate::error::SecretsError;
 use crate::files::{self, Lock};
@@ -36,7 +36,7 @@ pub(crate) struct Vault {
     name: DocumentName,
     record: BackendRecord,
     medium: Medium,
-    config: Config,
+    config: SecretsConfig,
 }
 
 /// A backend that is ready for use.
@@ -86,7 +86,7 @@ impl Vault {
         dir: &Path,
         backend: Backend,
         passphrase: Option<SecretString>,
-        config: &Config,
+        config: &SecretsConfig,
     ) -> Result<Self, SecretsError> {
         Self::create_with(dir, backend, passphrase, config, || Keyring::connect_service(config))
     }
@@ -96,7 +96,7 @@ impl Vault {
         dir: &Path,
         backend: Backend,
         passphrase: Option<SecretString>,
-        config: &Config,
+        config: &SecretsConfig,
         connect: impl FnOnce() -> Result<Keyring, SecretsError>,
     ) -> Result<Self, SecretsError> {
         files::ensure_folder(dir)?;
@@ -127,7 +127,7 @@ impl Vault {
         dir: &Path,
         name: DocumentName,
         passphrase: Option<SecretString>,
-        config: &Config,
+        config: &SecretsConfig,
     ) -> Result<Self, SecretsError> {
         Self::open_with(dir, name, passphrase, config, || Keyring::connect_service(config))
     }
@@ -136,7 +136,7 @@ impl Vault {
         dir: &Path,
         name: DocumentName,
         passphrase: Option<SecretString>,
-        config: &Config,
+        config: &SecretsConfig,
         connect: impl FnOnce() -> Result<Keyring, SecretsError>,
     ) -> Result<Self, SecretsError> {
         if !files::is_private_folder(dir)? {

@@ -25,7 +25,7 @@ use crate::store::Store;
 
 /// The content of a copy of the database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Copied {
+pub struct DatabaseCopy {
     /// The installation that the copy is of.
     pub installation: InstallationId,
     /// The epoch that was in force.
@@ -41,7 +41,7 @@ pub struct Copied {
 ///
 /// If the database cannot be read, is of a newer version or damaged, or the copy cannot be written; an
 /// incomplete copy is removed.
-pub fn copy_database(from: &Path, to: &Path) -> Result<Copied, StoreError> {
+pub fn copy_database(from: &Path, to: &Path) -> Result<DatabaseCopy, StoreError> {
     // The file is made first, so that two copies to one place cannot mix.
     let copied = copy(from, to);
     if copied.is_err() {
@@ -51,7 +51,7 @@ pub fn copy_database(from: &Path, to: &Path) -> Result<Copied, StoreError> {
     copied
 }
 
-fn copy(from: &Path, to: &Path) -> Result<Copied, StoreError> {
+fn copy(from: &Path, to: &Path) -> Result<DatabaseCopy, StoreError> {
     std::fs::OpenOptions::new()
         .write(true)
         .create_new(true)
@@ -78,7 +78,7 @@ fn copy(from: &Path, to: &Path) -> Result<Copied, StoreError> {
 /// # Errors
 ///
 /// If it is damaged, is no database of Writ, or is of a newer version.
-pub fn inspect_copy(path: &Path) -> Result<Copied, StoreError> {
+pub fn inspect_copy(path: &Path) -> Result<DatabaseCopy, StoreError> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     inspect(&Connection::open_with_flags(path, flags)?)
 }
@@ -107,13 +107,13 @@ pub fn file_digest(path: &Path) -> Result<(Digest, u64), StoreError> {
     Ok((Digest::from_bytes(hasher.finalize().into()), bytes))
 }
 
-fn inspect(conn: &Connection) -> Result<Copied, StoreError> {
+fn inspect(conn: &Connection) -> Result<DatabaseCopy, StoreError> {
     let said: String = conn.query_row("PRAGMA integrity_check(1)", [], |row| row.get(0))?;
     if said != "ok" {
         return Err(StoreError::Corrupt(said));
     }
     check_not_newer(conn, MIGRATIONS)?;
-    Ok(Copied {
+    Ok(DatabaseCopy {
         installation: settings::installation_of(conn)?,
         epoch: settings::epoch_of(conn)?,
         entries: codec::query_one(conn, "SELECT count(*) FROM ledger", [], |row| {
@@ -126,14 +126,14 @@ fn inspect(conn: &Connection) -> Result<Copied, StoreError> {
 /// The facts about approver keys that an older database must not undo: removals, and the counters of
 /// passkeys.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Withdrawn {
+pub struct WithdrawnKeys {
     /// Keys that were removed, and when.
     removed: Vec<(KeyId, Timestamp)>,
     /// The counters of passkeys.
     counted: Vec<(KeyId, u32)>,
 }
 
-impl Withdrawn {
+impl WithdrawnKeys {
     /// Reads it from a database, without changing anything; `None`: its ledger does not verify with these keys, so that
     /// nothing that it says may take anybody's key away. A key counts as removed where the ledger tells of it, too.
     ///
@@ -204,7 +204,7 @@ fn told_removed(conn: &Connection) -> Result<BTreeSet<KeyId>, StoreError> {
 
 /// The result of marking a database as restored.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Marked {
+pub struct RestoreMark {
     /// The entry that tells of the restore.
     pub from: EntrySeq,
     /// The labels of the approver keys that stay removed.
@@ -229,9 +229,9 @@ pub fn mark_restored(
     lost: Option<u64>,
     epoch: u64,
     mark: &str,
-    withdrawn: &Withdrawn,
+    withdrawn: &WithdrawnKeys,
     now: Timestamp,
-) -> Result<Marked, StoreError> {
+) -> Result<RestoreMark, StoreError> {
     let from = EntrySeq(store.blocking().ledger_size()?);
     let fact = Fact::Restored { from, lost, epoch };
     let entry = Entry { at: now, session: None, turn: None, turn_number: 0, fact };
@@ -243,7 +243,7 @@ pub fn mark_restored(
     let (withdraw, removed) = withdrawn.ops(store, now)?;
     ops.extend(withdraw);
     store.commit_blocking(Batch::synced(ops))?;
-    Ok(Marked { from, removed })
+    Ok(RestoreMark { from, removed })
 }
 
 #[cfg(test)]

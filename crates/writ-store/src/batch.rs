@@ -8,12 +8,12 @@ use writ_types::frame::ServerFrame;
 use writ_types::id::{AskId, AttemptId, EntrySeq, Fence, KeyId, MemoryId, MessageId, SessionId, TurnId};
 use writ_types::unit::Timestamp;
 
-pub use receipt::{AskOpened, FrameNumber, Receipt, Written};
+pub use receipt::{AskOpened, FrameNumber, Receipt, WriteResults};
 pub use writ_policy::permit::{ApprovalUse, Durability, Redemption};
 
 use crate::approvals::{ApproverKey, AskState, NewPlan};
 use crate::jobs::JobOp;
-use crate::kept::KeptResult;
+use crate::kept::WithheldResult;
 use crate::keys::KeyOp;
 use crate::outbox::OutboxOp;
 use crate::usage::PendingUsage;
@@ -178,7 +178,7 @@ pub enum Op {
         /// The frame.
         frame: Box<ServerFrame>,
     },
-    /// Appends [`Fact::Replied`](writ_types::entry::Fact::Replied) and stores the turn's last frame: both name the entries
+    /// Appends [`Fact::Replied`] and stores the turn's last frame: both name the entries
     /// up to the one before it, which is known only here.
     Reply {
         /// The entry.
@@ -249,7 +249,7 @@ pub enum Op {
     },
     /// Keeps a result back from the model; the oldest of its session go where there are too many. Conflict if its number
     /// is taken.
-    KeepResult(Box<KeptResult>),
+    KeepResult(Box<WithheldResult>),
     /// Deletes every withheld result of a session.
     DropResults(SessionId),
     /// Keeps the task key of an approved plan, and how often its steps may be done. Conflict if there is one.

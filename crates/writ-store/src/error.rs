@@ -126,7 +126,7 @@ pub enum Conflict {
     #[error("key {0} was revoked")]
     Revoked(String),
     /// Session or day have nothing left of this.
-    #[error("{}", .0.reason())]
+    #[error("{}", .0.reason_text())]
     Exhausted(Exhausted),
     /// The nonce was seen before.
     #[error("a nonce of {namespace} was seen before")]
@@ -217,7 +217,7 @@ impl From<rusqlite::Error> for StoreError {
 impl ToReport for StoreError {
     fn report(&self) -> Report {
         let (exit, code, outside, hint) = self.parts();
-        Report::new(exit, code, outside).hint(hint).inside(self.to_string())
+        Report::new(exit, code, outside).with_hint(hint).with_inside(self.to_string())
     }
 }
 

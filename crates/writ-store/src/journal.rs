@@ -13,13 +13,13 @@ use crate::store::Store;
 /// The store, with operations that are written before a redemption, in its transaction, also if the
 /// redemption is refused. The first redemption takes them along.
 #[derive(Debug)]
-pub struct Following<'a> {
+pub struct JournalWithOps<'a> {
     store: &'a Store,
     first: Mutex<Vec<Op>>,
     frames: Mutex<Vec<FrameNumber>>,
 }
 
-impl<'a> Following<'a> {
+impl<'a> JournalWithOps<'a> {
     /// The store, with what is to be written first.
     pub const fn new(store: &'a Store, first: Vec<Op>) -> Self {
         Self { store, first: Mutex::new(first), frames: Mutex::new(Vec::new()) }
@@ -31,7 +31,7 @@ impl<'a> Following<'a> {
     }
 }
 
-impl Journal for Following<'_> {
+impl Journal for JournalWithOps<'_> {
     async fn redeem(&self, redemption: Redemption) -> Result<EntrySeq, RedeemError> {
         let first = std::mem::take(&mut *self.first.lock().unwrap_or_else(PoisonError::into_inner));
         let (redeemed, frames) = redeem(self.store, first, redemption).await;

@@ -19,7 +19,7 @@ pub const MAX_KEPT_BYTES: u64 = 8 * 1024 * 1024;
 
 /// A withheld result.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KeptResult {
+pub struct WithheldResult {
     /// The session, which alone may name it.
     pub session: SessionId,
     /// Its number there.
@@ -36,14 +36,14 @@ pub struct KeptResult {
     pub label: Label,
 }
 
-impl KeptResult {
+impl WithheldResult {
     /// The digest of its text.
     pub fn digest(&self) -> Digest {
-        Digest::of(self.text.as_bytes())
+        Digest::of_bytes(self.text.as_bytes())
     }
 }
 
-pub(crate) fn store_result(conn: &Connection, kept: &KeptResult) -> Result<(), StoreError> {
+pub(crate) fn store_result(conn: &Connection, kept: &WithheldResult) -> Result<(), StoreError> {
     let (fields, label) = (codec::to_json("fields", &kept.fields)?, codec::to_json("label", &kept.label)?);
     codec::check_size("result", &kept.text)?;
     let bytes = u64::try_from(kept.text.len().saturating_add(fields.len())).unwrap_or(u64::MAX);
@@ -84,8 +84,8 @@ pub(crate) fn drop_all(conn: &Connection, session: SessionId) -> Result<(), Stor
     Ok(())
 }
 
-fn decode_result(row: &Row<'_>) -> Result<KeptResult, StoreError> {
-    Ok(KeptResult {
+fn decode_result(row: &Row<'_>) -> Result<WithheldResult, StoreError> {
+    Ok(WithheldResult {
         session: codec::parse("session id", &row.get::<_, String>("session")?)?,
         number: get_uint(row, "number")?,
         at: get_time(row, "at")?,
@@ -100,7 +100,7 @@ pub(crate) fn kept_result(
     conn: &Connection,
     session: SessionId,
     number: u64,
-) -> Result<Option<KeptResult>, StoreError> {
+) -> Result<Option<WithheldResult>, StoreError> {
     let sql = "SELECT * FROM kept_result WHERE session = ?1 AND number = ?2";
     query_one(conn, sql, params![session.to_string(), int(number)], decode_result)
 }
@@ -119,19 +119,19 @@ mod tests {
     use crate::batch::Op;
     use crate::testing::*;
 
-    fn kept(of: u128, number: u64, text: String) -> KeptResult {
-        KeptResult {
+    fn kept(of: u128, number: u64, text: String) -> WithheldResult {
+        WithheldResult {
             session: session(of),
             number,
             at: Timestamp::from_millis(1),
             tool: "web_fetch".into(),
             text,
             fields: vec![Field { path: "/id".into(), value: "m-1".into() }],
-            label: Label::new(Taint::External).public(),
+            label: Label::new(Taint::External).mark_public(),
         }
     }
 
-    fn keep(result: KeptResult) -> Op {
+    fn keep(result: WithheldResult) -> Op {
         Op::KeepResult(Box::new(result))
     }
 
@@ -140,13 +140,16 @@ mod tests {
         let home = Home::new().with_session(1).with_session(2);
         let first = kept(1, 1, "text".into());
         home.commit(vec![keep(first.clone())]);
-        assert_eq!(home.store.kept_result(session(1), 1), Ok(Some(first)));
-        assert_eq!(home.store.kept_result(session(2), 1), Ok(None), "not of another session");
-        assert_eq!((home.store.last_kept(session(1)), home.store.last_kept(session(2))), (Ok(1), Ok(0)));
+        assert_eq!(home.store.withheld_result(session(1), 1), Ok(Some(first)));
+        assert_eq!(home.store.withheld_result(session(2), 1), Ok(None), "not of another session");
+        assert_eq!(
+            (home.store.last_withheld(session(1)), home.store.last_withheld(session(2))),
+            (Ok(1), Ok(0))
+        );
         assert!(home.try_commit(vec![keep(kept(1, 1, "other".into()))]).is_err(), "a number is used once");
         home.commit(vec![keep(kept(2, 1, "another".into())), Op::DropResults(session(1))]);
-        assert_eq!(home.store.kept_result(session(1), 1), Ok(None));
-        assert!(home.store.kept_result(session(2), 1).is_ok_and(|kept| kept.is_some()));
+        assert_eq!(home.store.withheld_result(session(1), 1), Ok(None));
+        assert!(home.store.withheld_result(session(2), 1).is_ok_and(|kept| kept.is_some()));
     }
 
     #[test]
@@ -154,7 +157,8 @@ mod tests {
         let home = Home::new().with_session(1);
         let many = (1..=MAX_KEPT_RESULTS + 2).map(|number| keep(kept(1, number, "x".into()))).collect();
         home.commit(many);
-        let is_there = |number| home.store.kept_result(session(1), number).is_ok_and(|kept| kept.is_some());
+        let is_there =
+            |number| home.store.withheld_result(session(1), number).is_ok_and(|kept| kept.is_some());
         assert_eq!([1, 2, 3].map(is_there), [false, false, true]);
         let large = "y".repeat(usize::try_from(MAX_KEPT_BYTES / 2).expect("fits"));
         let next = MAX_KEPT_RESULTS + 3;

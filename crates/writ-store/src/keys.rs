@@ -186,7 +186,7 @@ mod tests {
             role: "task".into(),
             agent: "refund-agent".into(),
             about: "case_tk_1".into(),
-            hash: Digest::of(b"token"),
+            hash: Digest::of_bytes(b"token"),
             issued_at: at(issued),
             expires_at: at(expires),
         }

@@ -76,11 +76,11 @@ impl ToReport for LockError {
     fn report(&self) -> Report {
         match self {
             Self::Held { .. } => Report::new(Exit::Blocked, "store.engine_running", self.to_string())
-                .hint("use the engine that runs, or end it first"),
+                .with_hint("use the engine that runs, or end it first"),
             Self::Unusable { .. } => {
                 Report::new(Exit::Config, "store.lock_file", "the home's lock file cannot be used")
-                    .inside(self.to_string())
-                    .hint("check the owner and mode of the home's runtime folder")
+                    .with_inside(self.to_string())
+                    .with_hint("check the owner and mode of the home's runtime folder")
             }
         }
     }

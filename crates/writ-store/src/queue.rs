@@ -171,7 +171,7 @@ pub(crate) fn lease_message(
     })?;
     let Some((mut message, fence, n)) = found else { return Ok(None) };
     // The fence grows with each lease: an earlier holder is recognised by its old one.
-    let until = now.plus(Duration::from_millis(ttl_ms));
+    let until = now.plus_duration(Duration::from_millis(ttl_ms));
     execute(
         conn,
         "UPDATE message SET state = 'leased', attempts = attempts + 1, fence = fence + 1, owner = ?2,
@@ -204,7 +204,7 @@ pub(crate) fn extend_lease(
     now: Timestamp,
     ttl_ms: u64,
 ) -> Result<(), StoreError> {
-    let until = now.plus(Duration::from_millis(ttl_ms)).as_millis();
+    let until = now.plus_duration(Duration::from_millis(ttl_ms)).as_millis();
     let changed = execute(
         conn,
         "UPDATE message SET lease_until = ?3 WHERE id = ?1 AND fence = ?2 AND state = 'leased'",
@@ -259,7 +259,7 @@ pub(crate) fn return_message(
     execute(
         conn,
         "UPDATE message SET state = ?2, not_before = ?3, error = ?4 WHERE id = ?1",
-        params![message.to_string(), state, now.plus(backoff(attempts)).as_millis(), error],
+        params![message.to_string(), state, now.plus_duration(backoff(attempts)).as_millis(), error],
     )?;
     Ok(())
 }

@@ -60,7 +60,7 @@ pub(crate) fn migrate(conn: &mut Connection, migrations: &[Migration]) -> Result
     let flags = FunctionFlags::SQLITE_UTF8 | FunctionFlags::SQLITE_DETERMINISTIC;
     conn.create_scalar_function("search_terms", 1, flags, |args| Ok(extra_terms(&args.get::<String>(0)?)))?;
     for migration in migrations {
-        let checksum = Digest::of(migration.sql.as_bytes()).to_string();
+        let checksum = Digest::of_bytes(migration.sql.as_bytes()).to_string();
         // Taken before the check, so that two processes cannot both apply it.
         let tx = conn.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
         let applied: Option<String> = tx

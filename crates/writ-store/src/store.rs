@@ -17,7 +17,7 @@ use rusqlite::config::DbConfig;
 use writ_types::id::InstallationId;
 use writ_types::unit::Timestamp;
 
-use crate::batch::{Batch, Op, Receipt, Written};
+use crate::batch::{Batch, Op, Receipt, WriteResults};
 use crate::bounds::{BUSY_TIMEOUT_MS, MAX_BATCH_OPS, WRITER_CACHE_KIB};
 use crate::config::{Killer, StoreConfig};
 use crate::error::StoreError;
@@ -60,7 +60,7 @@ impl Store {
     /// Opens the database, makes it if there is none, and starts the writer.
     ///
     /// The end of the ledger is checked against its last signed head; the rest is checked by
-    /// [`Store::verify_ledger`]. The caller holds the home's [`crate::lock::HomeLock`].
+    /// `Store::verify_ledger`. The caller holds the home's [`crate::lock::HomeLock`].
     ///
     /// # Errors
     ///
@@ -127,7 +127,7 @@ impl Store {
     ///
     /// As [`Self::commit`], of `first`: if that cannot be written, neither is the batch. The result of the
     /// batch is in the answer.
-    pub async fn commit_after(&self, first: Vec<Op>, batch: Batch) -> Result<Written, StoreError> {
+    pub async fn commit_after(&self, first: Vec<Op>, batch: Batch) -> Result<WriteResults, StoreError> {
         if first.len().max(batch.ops.len()) > MAX_BATCH_OPS {
             return Err(StoreError::TooLarge { what: "batch", limit: MAX_BATCH_OPS });
         }
@@ -259,7 +259,7 @@ fn open_writer(config: &StoreConfig) -> Result<Connection, StoreError> {
 
 fn new_installation() -> InstallationId {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let now = Timestamp::from_millis(0).plus(since);
+    let now = Timestamp::from_millis(0).plus_duration(since);
     InstallationId::from_parts(now, rand::rng().random())
 }
 

@@ -132,7 +132,7 @@ pub(crate) fn receive(session_number: u128, n: u128, client_id: &str) -> Vec<Op>
         turn_number: 1,
         principal: "owner".to_owned(),
         taint: Taint::Owner,
-        text: Digest::of(b"hello"),
+        text: Digest::of_bytes(b"hello"),
         at: at(0),
     };
     let fact =
@@ -164,7 +164,7 @@ pub(crate) fn action(query: &str) -> Action {
 pub(crate) fn intent(n: u128) -> Entry {
     entry(Fact::Intent {
         attempt: attempt(n),
-        prepared: Digest::of(b"prepared"),
+        prepared: Digest::of_bytes(b"prepared"),
         action: action("x"),
         call: None,
         approval: None,
@@ -178,7 +178,7 @@ pub(crate) fn outcome(n: u128) -> Op {
         attempt: attempt(n),
         outcome: ToolOutcome::Done,
         summary: "done".to_owned(),
-        result: Digest::of(b"result"),
+        result: Digest::of_bytes(b"result"),
         label: Label::new(Taint::External),
     })))
 }
@@ -189,7 +189,7 @@ pub(crate) fn ask_id(n: u64) -> AskId {
 
 /// An ask for `query`, opened at the start and ending a minute later.
 pub(crate) fn ask(n: u64, query: &str) -> NewAsk {
-    let prepared = Digest::of(query.as_bytes());
+    let prepared = Digest::of_bytes(query.as_bytes());
     let card = Card {
         ask_id: ask_id(n),
         session: Some(session(1)),
@@ -200,7 +200,7 @@ pub(crate) fn ask(n: u64, query: &str) -> NewAsk {
         choices: Vec::new(),
         shown: "all of it".to_owned(),
         prepared,
-        shown_hash: Digest::of(b"all of it"),
+        shown_hash: Digest::of_bytes(b"all of it"),
         asked_at: at(0),
         expires_at: at(60_000),
         state: "open".to_owned(),
@@ -218,7 +218,7 @@ pub(crate) fn ask(n: u64, query: &str) -> NewAsk {
         action: action(query),
         risk: Risk::Medium,
         reason: "rule".to_owned(),
-        shown: Digest::of(b"all of it"),
+        shown: Digest::of_bytes(b"all of it"),
         expires_at: at(60_000),
     });
     let prepared = Prepared {

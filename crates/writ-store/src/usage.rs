@@ -1,7 +1,7 @@
 //! Totals of what was used, what is set aside, and named counters.
 
 use rusqlite::{Connection, Row, params};
-use writ_policy::budget::Taken;
+use writ_policy::budget::UsedAmounts;
 use writ_types::chat::Usage;
 use writ_types::id::SessionId;
 use writ_types::unit::{MicroUsd, Timestamp, Tokens};
@@ -53,7 +53,7 @@ pub(crate) struct PendingUsage {
 
 /// The reservations of attempts without an outcome.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Reserved {
+pub struct Reservations {
     /// Tokens.
     pub tokens: Tokens,
     /// Money.
@@ -64,15 +64,15 @@ pub struct Reserved {
 
 /// The usage and reservations that budgets are compared with, at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Standing {
+pub struct BudgetState {
     /// The usage of the session since it was opened.
     pub session: UsageTotals,
     /// The reservations of the session.
-    pub session_reserved: Reserved,
+    pub session_reserved: Reservations,
     /// The usage of all sessions on the day.
     pub day: UsageTotals,
     /// All reservations: of attempts that run, also if they began on another day.
-    pub reserved: Reserved,
+    pub reserved: Reservations,
 }
 
 impl UsageTotals {
@@ -84,7 +84,7 @@ impl UsageTotals {
     }
 }
 
-impl Reserved {
+impl Reservations {
     fn add(&mut self, more: Self) {
         self.tokens = self.tokens.saturating_add(more.tokens);
         self.cost = self.cost.saturating_add(more.cost);
@@ -160,13 +160,13 @@ pub(crate) fn reserve_budget(conn: &Connection, redemption: &Redemption) -> Resu
                 let id = id.to_string();
                 sum_taken(read_totals(conn, "session", &id)?, read_reserved(conn, "session", &id)?)
             }
-            None => Taken::default(),
+            None => UsedAmounts::default(),
         };
-        let date = date_of(ceilings.date(redemption.intent.at));
+        let date = date_of(ceilings.start_of_day(redemption.intent.at));
         // An attempt that runs counts today even if it began yesterday: it is booked on the day on which it
         // ends.
         let today = sum_taken(read_totals(conn, "day", &date)?, read_reserved(conn, "'all'", "all")?);
-        ceilings.admit(session, today, reservation.cost).map_err(Conflict::Exhausted)?;
+        ceilings.admit_call(session, today, reservation.cost).map_err(Conflict::Exhausted)?;
     }
     let added = execute(
         conn,
@@ -187,24 +187,24 @@ pub(crate) fn reserve_budget(conn: &Connection, redemption: &Redemption) -> Resu
     Ok(())
 }
 
-fn sum_taken(used: UsageTotals, reserved: Reserved) -> Taken {
-    Taken {
-        tokens: used.usage.total().saturating_add(reserved.tokens),
+fn sum_taken(used: UsageTotals, reserved: Reservations) -> UsedAmounts {
+    UsedAmounts {
+        tokens: used.usage.total_tokens().saturating_add(reserved.tokens),
         cost: used.cost.saturating_add(reserved.cost),
     }
 }
 
-fn read_reserved(conn: &Connection, condition: &str, value: &str) -> Result<Reserved, StoreError> {
+fn read_reserved(conn: &Connection, condition: &str, value: &str) -> Result<Reservations, StoreError> {
     let sql = format!("SELECT tokens, cost, tool_calls FROM reservation WHERE {condition} = ?1");
     let rows = codec::query(conn, &sql, [value], decode_reserved)?;
-    Ok(rows.into_iter().fold(Reserved::default(), |mut sum, row| {
+    Ok(rows.into_iter().fold(Reservations::default(), |mut sum, row| {
         sum.add(row);
         sum
     }))
 }
 
-fn decode_reserved(row: &Row<'_>) -> Result<Reserved, StoreError> {
-    Ok(Reserved {
+fn decode_reserved(row: &Row<'_>) -> Result<Reservations, StoreError> {
+    Ok(Reservations {
         tokens: Tokens::new(get_uint(row, "tokens")?),
         cost: MicroUsd::new(get_uint(row, "cost")?),
         tool_calls: get_uint(row, "tool_calls")?,
@@ -216,13 +216,13 @@ fn reserved_without(
     conn: &Connection,
     session: &str,
     ended: &[String],
-) -> Result<(Reserved, Reserved), StoreError> {
+) -> Result<(Reservations, Reservations), StoreError> {
     let sql = "SELECT attempt, session, tokens, cost, tool_calls FROM reservation";
     let rows = codec::query(conn, sql, [], |row| {
         let (attempt, of): (String, Option<String>) = (row.get("attempt")?, row.get("session")?);
         Ok((ended.contains(&attempt), of.as_deref() == Some(session), decode_reserved(row)?))
     })?;
-    let (mut own, mut all) = (Reserved::default(), Reserved::default());
+    let (mut own, mut all) = (Reservations::default(), Reservations::default());
     for (_, is_own, row) in rows.into_iter().filter(|(has_ended, ..)| !has_ended) {
         all.add(row);
         if is_own {
@@ -249,12 +249,12 @@ pub(crate) fn read_standing(
     session: SessionId,
     at: Timestamp,
     pending: &PendingUsage,
-) -> Result<Standing, StoreError> {
+) -> Result<BudgetState, StoreError> {
     let (id, date) = (session.to_string(), date_of(at));
     let mut standing = codec::snapshot(conn, |conn| {
         let (session_reserved, reserved) = reserved_without(conn, &id, &pending.ended)?;
         let (session, day) = (read_totals(conn, "session", &id)?, read_totals(conn, "day", &date)?);
-        Ok(Standing { session, session_reserved, day, reserved })
+        Ok(BudgetState { session, session_reserved, day, reserved })
     })?;
     for delta in &pending.used {
         if delta.session == Some(session) {
@@ -275,11 +275,11 @@ pub(crate) fn day_usage(conn: &Connection, at: Timestamp) -> Result<UsageTotals,
     read_totals(conn, "day", &date_of(at))
 }
 
-pub(crate) fn session_reserved(conn: &Connection, session: SessionId) -> Result<Reserved, StoreError> {
+pub(crate) fn session_reserved(conn: &Connection, session: SessionId) -> Result<Reservations, StoreError> {
     read_reserved(conn, "session", &session.to_string())
 }
 
-pub(crate) fn day_reserved(conn: &Connection, at: Timestamp) -> Result<Reserved, StoreError> {
+pub(crate) fn day_reserved(conn: &Connection, at: Timestamp) -> Result<Reservations, StoreError> {
     read_reserved(conn, "day", &date_of(at))
 }
 

@@ -13,7 +13,7 @@ use std::thread::JoinHandle;
 use rusqlite::Connection;
 use tokio::sync::{mpsc, oneshot};
 
-use crate::batch::{Batch, Durability, Op, Receipt, Written};
+use crate::batch::{Batch, Durability, Op, Receipt, WriteResults};
 use crate::bounds::{MAX_GROUP_BATCHES, WRITER_QUEUE};
 use crate::codec::execute;
 use crate::config::Killer;
@@ -23,7 +23,7 @@ use crate::ledger::append::Tail;
 mod apply;
 
 /// The outer error means that nothing was written.
-type WriteResult = Result<Written, StoreError>;
+type WriteResult = Result<WriteResults, StoreError>;
 type Reply = oneshot::Sender<WriteResult>;
 
 /// A batch and who waits for it.
@@ -208,7 +208,7 @@ impl Writer {
     fn write_work(&mut self, work: &Work) -> Result<WriteResult, StoreError> {
         let first = if work.first.is_empty() { Ok(Receipt::default()) } else { self.write_ops(&work.first)? };
         Ok(match first {
-            Ok(first) => Ok(Written { first, batch: self.write_ops(&work.batch.ops)? }),
+            Ok(first) => Ok(WriteResults { first, batch: self.write_ops(&work.batch.ops)? }),
             Err(error) => Err(error),
         })
     }

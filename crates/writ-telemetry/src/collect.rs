@@ -15,7 +15,7 @@ use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::{Layer, registry};
 use writ_inspect::redact::Redactor;
 
-use crate::span::{ATTRIBUTES, Kind, MAX_TEXT_CHARS, Span, SpanId, TraceId, Value};
+use crate::span::{ATTRIBUTES, AttributeValue, MAX_TEXT_CHARS, SpanId, SpanKind, TraceId, TraceSpan};
 
 /// The most ended spans that wait for delivery; more are dropped, and counted.
 pub const MAX_WAITING: usize = 4096;
@@ -25,9 +25,9 @@ pub const TURN: &str = "stream.process_turn";
 
 /// Collects the spans of turns.
 #[derive(Debug)]
-pub struct Collector {
+pub struct SpanCollector {
     redactor: Redactor,
-    ended: mpsc::Sender<Span>,
+    ended: mpsc::Sender<TraceSpan>,
     dropped: Arc<AtomicU64>,
 }
 
@@ -35,19 +35,19 @@ pub struct Collector {
 #[derive(Debug)]
 pub struct Collected {
     /// Spans, in the order in which they ended.
-    pub spans: mpsc::Receiver<Span>,
+    pub spans: mpsc::Receiver<TraceSpan>,
     /// The number of spans dropped for lack of room.
     pub dropped: Arc<AtomicU64>,
 }
 
 /// A collector, and where its spans come out: without secrets, if there are any in their texts.
-pub fn collector(redactor: Redactor) -> (Collector, Collected) {
+pub fn new_collector(redactor: Redactor) -> (SpanCollector, Collected) {
     let (ended, spans) = mpsc::channel(MAX_WAITING);
     let dropped = Arc::new(AtomicU64::new(0));
-    (Collector { redactor, ended, dropped: Arc::clone(&dropped) }, Collected { spans, dropped })
+    (SpanCollector { redactor, ended, dropped: Arc::clone(&dropped) }, Collected { spans, dropped })
 }
 
-impl Collector {
+impl SpanCollector {
     /// The layer to subscribe: of all spans, those of this program at `info` and above.
     pub fn layer<S>(self) -> impl Layer<S>
     where
@@ -67,7 +67,7 @@ struct Open {
     fields: SpanValues,
 }
 
-impl<S> Layer<S> for Collector
+impl<S> Layer<S> for SpanCollector
 where
     S: Subscriber + for<'a> LookupSpan<'a>,
 {
@@ -94,10 +94,10 @@ where
         let Open { trace, id, parent, began: (start_nanos, began), mut fields } = open;
         // Names of tools and models come from outside and may hold a secret.
         for text in fields.texts_mut() {
-            self.redactor.scrub(text);
+            self.redactor.scrub_text(text);
         }
         let took = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        let ended = Span {
+        let ended = TraceSpan {
             trace,
             id,
             parent,
@@ -128,12 +128,12 @@ where
         extensions.get::<Open>().map(|open| (open.trace, open.id))
     });
     if let Some((trace, parent)) = above {
-        return Some((trace, SpanId::random(), Some(parent)));
+        return Some((trace, SpanId::random_id(), Some(parent)));
     }
     let trace = TraceId::of_turn(fields.turn.as_deref()?)?;
     match span.name() {
-        TURN => Some((trace, trace.root(), None)),
-        _ => Some((trace, SpanId::random(), Some(trace.root()))),
+        TURN => Some((trace, trace.root_span(), None)),
+        _ => Some((trace, SpanId::random_id(), Some(trace.root_span()))),
     }
 }
 
@@ -146,13 +146,13 @@ fn now_nanos() -> u64 {
 #[derive(Default)]
 struct SpanValues {
     name: Option<String>,
-    kind: Kind,
+    kind: SpanKind,
     turn: Option<String>,
-    attributes: Vec<(&'static str, Value)>,
+    attributes: Vec<(&'static str, AttributeValue)>,
 }
 
 impl SpanValues {
-    fn put_field(&mut self, field: &Field, value: Value) {
+    fn put_field(&mut self, field: &Field, value: AttributeValue) {
         // An attribute that is not on the list never leaves.
         let Some(name) = ATTRIBUTES.iter().find(|name| **name == field.name()) else { return };
         match self.attributes.iter_mut().find(|(known, _)| known == name) {
@@ -165,9 +165,9 @@ impl SpanValues {
         let mut texts: Vec<&mut String> = self.name.iter_mut().collect();
         for (_, value) in &mut self.attributes {
             match value {
-                Value::Text(text) => texts.push(text),
-                Value::Texts(more) => texts.extend(more),
-                Value::Int(_) => {}
+                AttributeValue::Text(text) => texts.push(text),
+                AttributeValue::Texts(more) => texts.extend(more),
+                AttributeValue::Int(_) => {}
             }
         }
         texts
@@ -177,11 +177,11 @@ impl SpanValues {
         let text: String = text.chars().take(MAX_TEXT_CHARS).collect();
         match field.name() {
             "otel.name" => self.name = Some(text),
-            "otel.kind" if text == "client" => self.kind = Kind::Client,
+            "otel.kind" if text == "client" => self.kind = SpanKind::Client,
             "turn_id" => self.turn = Some(text),
             // The conventions want a list, of which one answer has one.
-            "gen_ai.response.finish_reasons" => self.put_field(field, Value::Texts(vec![text])),
-            _ => self.put_field(field, Value::Text(text)),
+            "gen_ai.response.finish_reasons" => self.put_field(field, AttributeValue::Texts(vec![text])),
+            _ => self.put_field(field, AttributeValue::Text(text)),
         }
     }
 }
@@ -192,11 +192,11 @@ impl Visit for SpanValues {
     }
 
     fn record_i64(&mut self, field: &Field, value: i64) {
-        self.put_field(field, Value::Int(value));
+        self.put_field(field, AttributeValue::Int(value));
     }
 
     fn record_u64(&mut self, field: &Field, value: u64) {
-        self.put_field(field, Value::Int(i64::try_from(value).unwrap_or(i64::MAX)));
+        self.put_field(field, AttributeValue::Int(i64::try_from(value).unwrap_or(i64::MAX)));
     }
 
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {

@@ -8,11 +8,11 @@ use secrecy::SecretString;
 use tokio::time::{Instant, sleep, timeout_at};
 use tokio_util::sync::CancellationToken;
 use writ_egress::Egress;
-use writ_egress::deliver::{Delivered, Endpoint};
+use writ_egress::deliver::{DeliveryReceipt, Endpoint};
 
 use crate::collect::Collected;
-use crate::otlp::{self, Resource};
-use crate::span::Span;
+use crate::otlp::{self, TraceSource};
+use crate::span::TraceSpan;
 
 /// The most spans of one request: with the longest attributes it stays below a megabyte.
 pub const MAX_BATCH: usize = 256;
@@ -37,7 +37,7 @@ pub struct Exporter {
     /// The bearer token that the endpoint expects, if any.
     pub bearer: Option<SecretString>,
     /// The sender.
-    pub resource: Resource,
+    pub resource: TraceSource,
 }
 
 /// The result of the last delivery; the log mentions only changes.
@@ -49,7 +49,7 @@ enum DeliveryHealth {
 
 impl Exporter {
     /// Delivers what is collected until `stop`, then what is left, as far as that can be done in [`END_LIMIT`].
-    pub async fn run(self, mut collected: Collected, stop: CancellationToken) {
+    pub async fn run_export(self, mut collected: Collected, stop: CancellationToken) {
         let mut health = DeliveryHealth::Good;
         let mut reported = 0;
         loop {
@@ -85,24 +85,25 @@ impl Exporter {
         }
     }
 
-    async fn deliver_batch(&self, batch: &[Span], stop: &CancellationToken) -> Result<(), String> {
-        let body = otlp::request(&self.resource, batch).map_err(|error| error.to_string())?;
+    async fn deliver_batch(&self, batch: &[TraceSpan], stop: &CancellationToken) -> Result<(), String> {
+        let body = otlp::build_request(&self.resource, batch).map_err(|error| error.to_string())?;
         let mut wait = FIRST_WAIT;
         let mut tries = 1;
         loop {
             // At the end there is less time: the process waits for this.
             let limit = if stop.is_cancelled() { END_LIMIT } else { DELIVERY_LIMIT };
             let (endpoint, bearer) = (&self.endpoint, self.bearer.as_ref());
-            let posted = self.egress.deliver(endpoint, otlp::CONTENT_TYPE, bearer, body.clone(), limit).await;
+            let posted =
+                self.egress.post_report(endpoint, otlp::CONTENT_TYPE, bearer, body.clone(), limit).await;
             let why = match posted {
-                Ok(Delivered { status: 200..=299, .. }) => return Ok(()),
-                Ok(Delivered { status: status @ (429 | 502 | 503 | 504), retry_after }) => {
+                Ok(DeliveryReceipt { status: 200..=299, .. }) => return Ok(()),
+                Ok(DeliveryReceipt { status: status @ (429 | 502 | 503 | 504), retry_after }) => {
                     // A server that names a time is not asked before it.
                     wait = retry_after.unwrap_or(wait);
                     format!("the collector answered {status}")
                 }
                 // Any other status would be answered again for this batch.
-                Ok(Delivered { status, .. }) => return Err(format!("the collector answered {status}")),
+                Ok(DeliveryReceipt { status, .. }) => return Err(format!("the collector answered {status}")),
                 Err(error) => error.to_string(),
             };
             if tries >= MAX_TRIES || stop.is_cancelled() {
@@ -119,7 +120,7 @@ impl Exporter {
 }
 
 /// The next spans; none: the engine has ended.
-async fn next_batch(collected: &mut Collected, stop: &CancellationToken) -> Vec<Span> {
+async fn next_batch(collected: &mut Collected, stop: &CancellationToken) -> Vec<TraceSpan> {
     let mut batch = Vec::new();
     let first = tokio::select! {
         // Biased: spans that are there are taken before the stop is noticed.

@@ -1,6 +1,6 @@
 //! Traces of turns, for an OpenTelemetry collector that the owner names. Without one nothing is collected.
 //!
-//! The engine marks its work with spans of `tracing`. [`collect::Collector`] makes records of those that
+//! The engine marks its work with spans of `tracing`. [`collect::SpanCollector`] makes records of those that
 //! belong to a turn; [`otlp`] writes them as OTLP in JSON; [`export`] delivers them in batches, over the way
 //! out that `writ-egress` reserves for the engine's own traffic.
 //!

@@ -4,7 +4,7 @@
 use serde::Serialize;
 use serde_json::{Value as Json, json};
 
-use crate::span::{Kind, Span, Value};
+use crate::span::{AttributeValue, SpanKind, TraceSpan};
 
 /// The path of the traces below an endpoint.
 pub const PATH: &str = "/v1/traces";
@@ -13,7 +13,7 @@ pub const CONTENT_TYPE: &str = "application/json";
 
 /// The sender: the same in every request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Resource {
+pub struct TraceSource {
     /// The program's version.
     pub version: &'static str,
     /// This run of the engine.
@@ -43,7 +43,7 @@ struct Wire<'a> {
 /// # Errors
 ///
 /// If the values cannot be written as JSON, which no value of these types does.
-pub fn request(resource: &Resource, spans: &[Span]) -> serde_json::Result<Vec<u8>> {
+pub fn build_request(resource: &TraceSource, spans: &[TraceSpan]) -> serde_json::Result<Vec<u8>> {
     let of = |name: &str, value: &str| json!({ "key": name, "value": { "stringValue": value } });
     let body = json!({
         "resourceSpans": [{
@@ -62,7 +62,7 @@ pub fn request(resource: &Resource, spans: &[Span]) -> serde_json::Result<Vec<u8
     serde_json::to_vec(&body)
 }
 
-fn wire_span(span: &Span) -> Wire<'_> {
+fn wire_span(span: &TraceSpan) -> Wire<'_> {
     Wire {
         trace_id: hex::encode(span.trace.0),
         span_id: hex::encode(span.id.0),
@@ -70,8 +70,8 @@ fn wire_span(span: &Span) -> Wire<'_> {
         name: &span.name,
         // SpanKind: 1 is INTERNAL, 3 is CLIENT.
         kind: match span.kind {
-            Kind::Internal => 1,
-            Kind::Client => 3,
+            SpanKind::Internal => 1,
+            SpanKind::Client => 3,
         },
         start_time_unix_nano: span.start_nanos.to_string(),
         end_time_unix_nano: span.end_nanos.to_string(),
@@ -81,16 +81,16 @@ fn wire_span(span: &Span) -> Wire<'_> {
             .map(|(name, value)| json!({ "key": name, "value": any_value(value) }))
             .collect(),
         // Status: unset, or 2, which is ERROR.
-        status: if span.failed() { json!({ "code": 2 }) } else { json!({}) },
+        status: if span.has_failed() { json!({ "code": 2 }) } else { json!({}) },
     }
 }
 
 /// `AnyValue` of the protocol; whole numbers of 64 bits are texts in protobuf's JSON.
-fn any_value(value: &Value) -> Json {
+fn any_value(value: &AttributeValue) -> Json {
     match value {
-        Value::Text(text) => json!({ "stringValue": text }),
-        Value::Int(number) => json!({ "intValue": number.to_string() }),
-        Value::Texts(texts) => {
+        AttributeValue::Text(text) => json!({ "stringValue": text }),
+        AttributeValue::Int(number) => json!({ "intValue": number.to_string() }),
+        AttributeValue::Texts(texts) => {
             let values: Vec<Json> = texts.iter().map(|text| json!({ "stringValue": text })).collect();
             json!({ "arrayValue": { "values": values } })
         }

@@ -51,9 +51,9 @@ impl TraceId {
     }
 
     /// The span of the whole turn.
-    pub fn root(self) -> SpanId {
+    pub fn root_span(self) -> SpanId {
         // Derived, so that a turn interrupted by a crash finds the same root again.
-        let digest = Digest::of(&self.0);
+        let digest = Digest::of_bytes(&self.0);
         let [a, b, c, d, e, f, g, h, ..] = *digest.as_bytes();
         SpanId([a, b, c, d, e, f, g, h])
     }
@@ -61,7 +61,7 @@ impl TraceId {
 
 impl SpanId {
     /// A new id. All zeros would be no id.
-    pub fn random() -> Self {
+    pub fn random_id() -> Self {
         // Zero is no valid id in OpenTelemetry.
         Self(rand::random::<u64>().max(1).to_be_bytes())
     }
@@ -69,7 +69,7 @@ impl SpanId {
 
 /// The value of an attribute.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Value {
+pub enum AttributeValue {
     /// A name or a code.
     Text(String),
     /// A count.
@@ -80,7 +80,7 @@ pub enum Value {
 
 /// The role of a span towards others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Kind {
+pub enum SpanKind {
     /// Work of the engine itself.
     #[default]
     Internal,
@@ -90,7 +90,7 @@ pub enum Kind {
 
 /// A span that has ended.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Span {
+pub struct TraceSpan {
     /// Its trace.
     pub trace: TraceId,
     /// Its id.
@@ -100,18 +100,18 @@ pub struct Span {
     /// The operation.
     pub name: String,
     /// Its role towards others.
-    pub kind: Kind,
+    pub kind: SpanKind,
     /// When it began, in nanoseconds since 1970.
     pub start_nanos: u64,
     /// When it ended, in nanoseconds since 1970.
     pub end_nanos: u64,
     /// Its attributes.
-    pub attributes: Vec<(&'static str, Value)>,
+    pub attributes: Vec<(&'static str, AttributeValue)>,
 }
 
-impl Span {
+impl TraceSpan {
     /// Returns true if it failed: the code is then in `error.type`.
-    pub fn failed(&self) -> bool {
+    pub fn has_failed(&self) -> bool {
         self.attributes.iter().any(|(name, _)| *name == "error.type")
     }
 }

@@ -8,24 +8,24 @@ use tracing_subscriber::layer::SubscriberExt as _;
 use writ_egress::deliver::Endpoint;
 use writ_egress::{Egress, EgressConfig};
 use writ_inspect::redact::Redactor;
-use writ_testbed::trace_collector::{TraceCollector, tree};
+use writ_testbed::trace_collector::{TraceCollector, render_span_tree};
 
-use crate::collect::{Collected, MAX_WAITING, TURN, collector};
+use crate::collect::{Collected, MAX_WAITING, TURN, new_collector};
 use crate::export::Exporter;
-use crate::otlp::{self, Resource};
-use crate::span::{Kind, Span, SpanId, TraceId, Value};
+use crate::otlp::{self, TraceSource};
+use crate::span::{AttributeValue, SpanId, SpanKind, TraceId, TraceSpan};
 
 const TURN_ID: &str = "01ARZ3NDEKTSV4RRFFQ69G5FAV";
 
 /// Runs `work` under a collector and gives what it has collected.
 fn collected(work: impl FnOnce()) -> Collected {
-    let (collector, collected) = collector(Redactor::default());
+    let (collector, collected) = new_collector(Redactor::default());
     let subscriber = tracing_subscriber::registry().with(collector.layer());
     tracing::subscriber::with_default(subscriber, work);
     collected
 }
 
-fn spans(mut collected: Collected) -> Vec<Span> {
+fn spans(mut collected: Collected) -> Vec<TraceSpan> {
     std::iter::from_fn(|| collected.spans.try_recv().ok()).collect()
 }
 
@@ -63,15 +63,21 @@ fn only_spans_of_turns_are_collected_and_only_with_attributes_of_the_list() {
         tracing::info_span!("approval.perform", turn_id = TURN_ID, error.type = "x.y").in_scope(|| ());
     }));
     let [call, turn, later] = found.as_slice() else { panic!("{found:?}") };
-    assert_eq!((turn.name.as_str(), turn.trace, turn.id, turn.parent), (TURN, trace(), trace().root(), None));
+    assert_eq!(
+        (turn.name.as_str(), turn.trace, turn.id, turn.parent),
+        (TURN, trace(), trace().root_span(), None)
+    );
     assert_eq!(
         turn.attributes,
-        [("writ.turn.number", Value::Int(3)), ("writ.outcome", Value::Text("finished".into()))]
+        [
+            ("writ.turn.number", AttributeValue::Int(3)),
+            ("writ.outcome", AttributeValue::Text("finished".into()))
+        ]
     );
-    assert_eq!((call.name.as_str(), call.kind, call.parent), ("chat m", Kind::Client, Some(turn.id)));
-    assert_eq!(call.attributes, [("gen_ai.usage.input_tokens", Value::Int(7))]);
+    assert_eq!((call.name.as_str(), call.kind, call.parent), ("chat m", SpanKind::Client, Some(turn.id)));
+    assert_eq!(call.attributes, [("gen_ai.usage.input_tokens", AttributeValue::Int(7))]);
     assert!(turn.start_nanos <= call.start_nanos && call.end_nanos <= turn.end_nanos);
-    assert_eq!((later.trace, later.parent, later.failed()), (trace(), Some(turn.id), true));
+    assert_eq!((later.trace, later.parent, later.has_failed()), (trace(), Some(turn.id), true));
 }
 
 #[test]
@@ -85,35 +91,39 @@ fn what_finds_no_room_is_counted_and_what_is_long_is_cut() {
     assert_eq!(found.dropped.load(Ordering::Relaxed), 5);
     let found = spans(found);
     assert_eq!(found.len(), MAX_WAITING);
-    assert_eq!(found[0].attributes, [("writ.role", Value::Text("x".repeat(crate::span::MAX_TEXT_CHARS)))]);
+    assert_eq!(
+        found[0].attributes,
+        [("writ.role", AttributeValue::Text("x".repeat(crate::span::MAX_TEXT_CHARS)))]
+    );
 }
 
-fn resource() -> Resource {
-    Resource { version: "1.2.3", run: "R".to_owned(), installation: "I".to_owned() }
+fn resource() -> TraceSource {
+    TraceSource { version: "1.2.3", run: "R".to_owned(), installation: "I".to_owned() }
 }
 
-fn span(name: &str, parent: Option<SpanId>) -> Span {
-    Span {
+fn span(name: &str, parent: Option<SpanId>) -> TraceSpan {
+    TraceSpan {
         trace: trace(),
-        id: if parent.is_some() { SpanId::random() } else { trace().root() },
+        id: if parent.is_some() { SpanId::random_id() } else { trace().root_span() },
         parent,
         name: name.to_owned(),
-        kind: Kind::Internal,
+        kind: SpanKind::Internal,
         start_nanos: 1_700_000_000_000_000_000,
         end_nanos: 1_700_000_000_000_000_001,
-        attributes: vec![("gen_ai.response.finish_reasons", Value::Texts(vec!["stop".to_owned()]))],
+        attributes: vec![("gen_ai.response.finish_reasons", AttributeValue::Texts(vec!["stop".to_owned()]))],
     }
 }
 
 #[test]
 fn a_request_is_otlp_as_its_specification_writes_it() {
     let mut one = span("a", None);
-    one.attributes = vec![("error.type", Value::Text("e".into())), ("writ.turn.number", Value::Int(-1))];
-    let body = otlp::request(&resource(), &[one]).expect("JSON");
+    one.attributes =
+        vec![("error.type", AttributeValue::Text("e".into())), ("writ.turn.number", AttributeValue::Int(-1))];
+    let body = otlp::build_request(&resource(), &[one]).expect("JSON");
     let body: serde_json::Value = serde_json::from_slice(&body).expect("JSON");
     let span = &body["resourceSpans"][0]["scopeSpans"][0]["spans"][0];
     // Root: the first eight bytes of the digest of the turn's bytes.
-    let root = hex::encode(trace().root().0);
+    let root = hex::encode(trace().root_span().0);
     assert_eq!(
         *span,
         serde_json::json!({
@@ -133,21 +143,21 @@ fn a_request_is_otlp_as_its_specification_writes_it() {
 }
 
 /// Delivers spans to a collector until `done`, and says how many were dropped.
-async fn deliver(endpoint: &str, list: Vec<Span>, bearer: Option<&str>, done: impl Fn() -> bool) -> u64 {
+async fn deliver(endpoint: &str, list: Vec<TraceSpan>, bearer: Option<&str>, done: impl Fn() -> bool) -> u64 {
     let dir = tempfile::tempdir().expect("temp dir");
     let egress = Egress::new(&EgressConfig::default(), dir.path()).expect("a way out");
-    let (_collector, collected) = collector(Redactor::default());
+    let (_collector, collected) = new_collector(Redactor::default());
     let (give, spans) = tokio::sync::mpsc::channel(MAX_WAITING);
     let dropped = Arc::clone(&collected.dropped);
     let collected = Collected { spans, ..collected };
     let stop = CancellationToken::new();
     let exporter = Exporter {
         egress: Arc::new(egress),
-        endpoint: Endpoint::below(endpoint, otlp::PATH).expect("an endpoint"),
+        endpoint: Endpoint::path_below(endpoint, otlp::PATH).expect("an endpoint"),
         bearer: bearer.map(SecretString::from),
         resource: resource(),
     };
-    let running = tokio::spawn(exporter.run(collected, stop.clone()));
+    let running = tokio::spawn(exporter.run_export(collected, stop.clone()));
     for span in list {
         give.send(span).await.expect("room");
     }
@@ -163,14 +173,17 @@ async fn deliver(endpoint: &str, list: Vec<Span>, bearer: Option<&str>, done: im
 async fn spans_are_delivered_again_where_the_collector_asks_for_it_and_form_one_tree() {
     let server = TraceCollector::start().await.expect("serves");
     server.refuse_next(503, Some(0));
-    let root = trace().root();
+    let root = trace().root_span();
     let list = vec![span("b", Some(root)), span("a", None)];
     let dropped = deliver(&server.endpoint(), list, Some("key"), || server.spans().len() == 2).await;
     assert_eq!((dropped, server.complaints()), (0, Vec::<String>::new()));
     let statuses: Vec<u16> = server.requests().iter().map(|request| request.status).collect();
     assert_eq!(statuses, [503, 200]);
     assert_eq!(server.requests()[1].authorization.as_deref(), Some("Bearer key"));
-    assert_eq!(tree(&server.spans(), &hex::encode(trace().0)), Ok(vec!["a".to_owned(), "  b".to_owned()]));
+    assert_eq!(
+        render_span_tree(&server.spans(), &hex::encode(trace().0)),
+        Ok(vec!["a".to_owned(), "  b".to_owned()])
+    );
     assert_eq!(server.spans()[0].resource["service.name"], "writ");
 }
 

@@ -51,7 +51,7 @@ pub struct Ceremony {
 
 impl Ceremony {
     /// An honest ceremony in the page of a server on this machine.
-    pub fn honest(challenge: &str, origin: &str) -> Self {
+    pub fn honest_ceremony(challenge: &str, origin: &str) -> Self {
         Self {
             challenge: challenge.to_owned(),
             origin: origin.to_owned(),
@@ -73,7 +73,7 @@ impl Ceremony {
     }
 
     fn fixed(&self, flags: u8) -> Vec<u8> {
-        let site = Digest::of(self.site.as_bytes());
+        let site = Digest::of_bytes(self.site.as_bytes());
         [site.as_bytes().as_slice(), &[flags], &self.sign_count.to_be_bytes()].concat()
     }
 }
@@ -88,7 +88,7 @@ fn head(length: usize) -> Vec<u8> {
 }
 
 /// An attestation object with this format and statement, both as CBOR.
-pub fn attestation(format: &[u8], statement: &[u8], data: &[u8]) -> Vec<u8> {
+pub fn encode_attestation(format: &[u8], statement: &[u8], data: &[u8]) -> Vec<u8> {
     [b"\xa3\x63fmt", format, b"\x67attStmt", statement, b"\x68authData", &head(data.len()), data].concat()
 }
 
@@ -114,7 +114,7 @@ impl SoftPasskey {
     }
 
     /// The same key under another credential's id.
-    pub fn named(&self, id: &[u8]) -> Self {
+    pub fn with_credential_id(&self, id: &[u8]) -> Self {
         Self { key: self.key.clone(), id: id.to_vec() }
     }
 
@@ -155,21 +155,21 @@ impl SoftPasskey {
     }
 
     /// Makes the page's message about a new passkey.
-    pub fn enrol(&self, ceremony: &Ceremony) -> Value {
+    pub fn enrol_passkey(&self, ceremony: &Ceremony) -> Value {
         let data = self.new_key(ceremony, &self.cose());
-        self.enrolment(ceremony, &attestation(b"\x64none", b"\xa0", &data))
+        self.enrolment(ceremony, &encode_attestation(b"\x64none", b"\xa0", &data))
     }
 
     /// Makes the page's message about a new passkey with a key that signs its own attestation, with this
     /// algorithm's number as one byte of CBOR.
     pub fn enrol_signed(&self, ceremony: &Ceremony, algorithm: u8) -> Value {
         let data = self.new_key(ceremony, &self.cose());
-        let client = Digest::of(&ceremony.client_data("webauthn.create"));
+        let client = Digest::of_bytes(&ceremony.client_data("webauthn.create"));
         let signature = self.signature(&[&data, client.as_bytes().as_slice()].concat());
         // {"alg": …, "sig": …}
         let statement =
             [b"\xa2\x63alg", &[algorithm][..], b"\x63sig", &head(signature.len()), &signature].concat();
-        let object = attestation(b"\x66packed", &statement, &data);
+        let object = encode_attestation(b"\x66packed", &statement, &data);
         self.enrolment(ceremony, &object)
     }
 
@@ -186,10 +186,10 @@ impl SoftPasskey {
     }
 
     /// Makes the page's message with a signature.
-    pub fn sign(&self, ceremony: &Ceremony) -> Value {
+    pub fn sign_challenge(&self, ceremony: &Ceremony) -> Value {
         let client = ceremony.client_data("webauthn.get");
         let data = [ceremony.fixed(ceremony.flags), ceremony.trailing.clone()].concat();
-        let signature = self.signature(&[&data, Digest::of(&client).as_bytes().as_slice()].concat());
+        let signature = self.signature(&[&data, Digest::of_bytes(&client).as_bytes().as_slice()].concat());
         json!({
             "id": self.id(), "rawId": self.id(), "type": "public-key",
             "response": {

@@ -67,7 +67,7 @@ fn words(rules: Rules) -> &'static [&'static str] {
 }
 
 /// Everything that a provider refuses in the schema of a tool's arguments; empty: it takes it.
-pub fn broken(rules: Rules, schema: &Value) -> Vec<String> {
+pub fn broken_rules(rules: Rules, schema: &Value) -> Vec<String> {
     let mut found = Vec::new();
     if schema["type"] != "object" {
         found.push("the top is not of an object".to_owned());

@@ -115,12 +115,12 @@ impl SearchServer {
     }
 
     /// Sets the answer from now on.
-    pub fn answer(&self, answer: SearchAnswer) {
+    pub fn set_answer(&self, answer: SearchAnswer) {
         self.shared.kept().answer = answer;
     }
 
     /// Every search that had the key, in order.
-    pub fn seen(&self) -> Vec<SeenSearch> {
+    pub fn seen_searches(&self) -> Vec<SeenSearch> {
         self.shared.kept().seen.clone()
     }
 

@@ -139,7 +139,7 @@ impl Drop for TraceCollector {
 /// # Errors
 ///
 /// If they are not one tree: no root, several, a part of something that is not there, or an id that is used twice.
-pub fn tree(spans: &[ReceivedSpan], trace: &str) -> Result<Vec<String>, String> {
+pub fn render_span_tree(spans: &[ReceivedSpan], trace: &str) -> Result<Vec<String>, String> {
     let mut own: Vec<&ReceivedSpan> = spans.iter().filter(|span| span.trace == trace).collect();
     own.sort_by_key(|span| span.start);
     let ids: BTreeMap<&str, &ReceivedSpan> = own.iter().map(|span| (span.id.as_str(), *span)).collect();

@@ -74,7 +74,7 @@ impl VaultServer {
     }
 
     /// Lists the requests, in order: `lookup`, `login`, or `read MOUNT/PATH`.
-    pub fn seen(&self) -> Vec<String> {
+    pub fn seen_requests(&self) -> Vec<String> {
         self.shared.seen().clone()
     }
 }

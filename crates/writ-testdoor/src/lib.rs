@@ -7,7 +7,7 @@
 //! # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
 //! # let action = Action::Exec(Exec { argv: vec!["true".into()], cwd: "/work".into(), env: Default::default(),
 //! #     stdin: None, timeout_ms: 1_000, profile: ExecProfile::Task, hosts: vec![] });
-//! let permit = door::permit(door::prepared(action)).await;
+//! let permit = door::permit_action(door::prepare_action(action)).await;
 //! let opened = permit.open(door::NOW).unwrap();
 //! # assert_eq!(opened.prepared.tool, "test");
 //! # });
@@ -29,9 +29,9 @@ use writ_inspect::egress::EgressScope;
 use writ_inspect::origin::Origins;
 use writ_inspect::prepared::Prepared;
 use writ_inspect::scope;
-use writ_inspect::show::Shown;
+use writ_inspect::show::ShownText;
 use writ_policy::approval::{
-    Approval, ApprovalClaims, ApprovalError, ApprovalToken, Approver, Approvers, Expected, verify,
+    Approval, ApprovalClaims, ApprovalError, ApprovalToken, Approver, Approvers, Expected, verify_approval,
 };
 use writ_policy::budget::BudgetFacts;
 use writ_policy::door::{Ask, Decided, Denial, Facts, Grant, Verdicts, decide, precheck};
@@ -48,23 +48,23 @@ use writ_types::unit::Timestamp;
 
 /// The time at which everything here happens: 15 June 2025.
 pub const NOW: Timestamp = Timestamp::from_millis(1_750_000_000_000);
-/// The agent of [`prepared`].
+/// The agent of [`prepare_action`].
 pub const AGENT: &str = "assistant";
 /// The life of keys and approvals, in milliseconds: a day.
 const DAY_MS: i64 = 86_400_000;
 
-/// The session of [`prepared`].
+/// The session of [`prepare_action`].
 pub fn session() -> SessionId {
     SessionId::from_parts(NOW, 1)
 }
 
-/// The turn of [`prepared`].
+/// The turn of [`prepare_action`].
 pub fn turn() -> TurnId {
     TurnId::from_parts(NOW, 1)
 }
 
 /// An action as the model of [`session`] wished it in [`turn`] by the tool `test`, on the owner's word.
-pub fn prepared(action: Action) -> Prepared {
+pub fn prepare_action(action: Action) -> Prepared {
     Prepared {
         action,
         agent: AGENT.into(),
@@ -86,7 +86,7 @@ pub fn prepared(action: Action) -> Prepared {
 /// # Panics
 ///
 /// If the door refuses the action.
-pub async fn permit(prepared: Prepared) -> Permit {
+pub async fn permit_action(prepared: Prepared) -> Permit {
     Fixture::default().permit(prepared).await
 }
 
@@ -95,7 +95,7 @@ pub async fn permit(prepared: Prepared) -> Permit {
 /// # Panics
 ///
 /// If it does not.
-pub fn denial(prepared: Prepared) -> Denial {
+pub fn deny_action(prepared: Prepared) -> Denial {
     let fixture = Fixture::default();
     match fixture.decide(prepared.clone(), &fixture.authority(&prepared), None) {
         Decided::Deny(denial) => *denial,
@@ -146,7 +146,7 @@ impl Default for Fixture {
 /// If they do not load, which the door's own tests exclude.
 pub fn shipped_rules() -> &'static RuleSet {
     static RULES: OnceLock<RuleSet> = OnceLock::new();
-    RULES.get_or_init(|| RuleSet::load(&[RuleSource::shipped()]).expect("the shipped rules load"))
+    RULES.get_or_init(|| RuleSet::load_rules(&[RuleSource::shipped_rules()]).expect("the shipped rules load"))
 }
 
 impl Fixture {
@@ -156,9 +156,9 @@ impl Fixture {
     ///
     /// If the action has no session, or its scopes do not fit into a key.
     pub fn authority(&self, prepared: &Prepared) -> Authority {
-        let touched = scope::attributes(&prepared.action);
+        let touched = scope::attributes_of(&prepared.action);
         let scopes = touched.iter().map(|(dimension, value)| (*dimension, value.as_str()));
-        let grants = Grants::default().allow(prepared.action.kind(), scopes);
+        let grants = Grants::default().allow_kind(prepared.action.kind(), scopes);
         let base = BaseClaims {
             key: KeyId::from_parts(NOW, 1),
             installation: self.installation,
@@ -173,7 +173,7 @@ impl Fixture {
             base: base.key,
             session: prepared.session.expect("a prepared action needs a session"),
             not_before: NOW,
-            expires_at: NOW.plus(TASK_KEY_TTL),
+            expires_at: NOW.plus_duration(TASK_KEY_TTL),
             grants,
             case: None,
             under: Default::default(),
@@ -183,7 +183,7 @@ impl Fixture {
         let base = mint_base(&base, &self.root).expect("the base key can be minted");
         let token = mint_task(&base, &task, &root, &self.router).expect("the task key can be minted");
         let verifier = Verifier { root, router, installation: self.installation, epoch: self.epoch };
-        verifier.verify(&token).expect("keys that were just minted are good")
+        verifier.verify_task(&token).expect("keys that were just minted are good")
     }
 
     /// Both pure stages, without gates and with a fresh budget.
@@ -221,7 +221,7 @@ impl Fixture {
     /// If the action cannot be shown completely.
     pub fn answer(&self, ask: &Ask, decision: Decision) -> (ApprovalToken, Expected) {
         let number = self.next();
-        let shown = Shown::new(&ask.prepared, "").expect("short enough to be shown").hash();
+        let shown = ShownText::new(&ask.prepared, "").expect("short enough to be shown").hash();
         let expires_at = Timestamp::from_millis(NOW.as_millis() + DAY_MS);
         let expected = Expected {
             installation: self.installation,
@@ -252,7 +252,7 @@ impl Fixture {
             values: false,
             host: None,
         };
-        (ApprovalToken::sign(claims, &self.approver).expect("claims have a canonical form"), expected)
+        (ApprovalToken::sign_claims(claims, &self.approver).expect("claims have a canonical form"), expected)
     }
 
     /// Returns the approvers with signatures that count here.
@@ -270,7 +270,7 @@ impl Fixture {
     /// # Panics
     ///
     /// If the door refuses the action, or no key can approve it (what cannot be undone).
-    pub fn grant(&self, prepared: Prepared) -> Grant {
+    pub fn grant_action(&self, prepared: Prepared) -> Grant {
         let authority = self.authority(&prepared);
         let ask = match self.decide(prepared, &authority, None) {
             Decided::Grant(grant) => return *grant,
@@ -278,7 +278,7 @@ impl Fixture {
             Decided::Deny(denial) => panic!("the door refuses it: {denial:?}"),
         };
         let (token, expected) = self.answer(&ask, Decision::Approve);
-        let approval = verify(&token, &expected, &self.approvers(), NOW);
+        let approval = verify_approval(&token, &expected, &self.approvers(), NOW);
         match self.decide(ask.prepared, &authority, Some(&approval)) {
             Decided::Grant(grant) => *grant,
             other @ (Decided::Ask(_) | Decided::Deny(_)) => panic!("the door refuses it approved: {other:?}"),
@@ -289,14 +289,17 @@ impl Fixture {
     ///
     /// # Panics
     ///
-    /// As [`Fixture::grant`].
+    /// As [`Fixture::grant_action`].
     pub async fn permit(&self, prepared: Prepared) -> Permit {
-        let grant = self.grant(prepared);
-        grant.redeem(&self.journal, self.attempt(), NOW).await.expect("the journal in memory can be written")
+        let grant = self.grant_action(prepared);
+        grant
+            .redeem(&self.journal, self.next_attempt(), NOW)
+            .await
+            .expect("the journal in memory can be written")
     }
 
     /// An attempt that no other permit of this fixture has.
-    pub fn attempt(&self) -> AttemptId {
+    pub fn next_attempt(&self) -> AttemptId {
         AttemptId::from_parts(NOW, u128::from(self.next()))
     }
 
@@ -313,7 +316,7 @@ pub struct MemoryJournal {
 
 impl MemoryJournal {
     /// Everything that was written, in order.
-    pub fn redeemed(&self) -> Vec<Redemption> {
+    pub fn redeemed_permits(&self) -> Vec<Redemption> {
         self.lock().clone()
     }
 
@@ -360,7 +363,7 @@ mod tests {
         let change = FileChange {
             path: "a".into(),
             kind: ChangeKind::Delete,
-            before: Some(Digest::of(b"a")),
+            before: Some(Digest::of_bytes(b"a")),
             after: None,
             executable: false,
             bytes: 0,
@@ -379,11 +382,11 @@ mod tests {
     async fn a_permit_is_for_what_was_prepared_and_is_written_down() {
         let fixture = Fixture::default();
         let (first, second) =
-            (fixture.permit(prepared(exec())).await, fixture.permit(prepared(write())).await);
+            (fixture.permit(prepare_action(exec())).await, fixture.permit(prepare_action(write())).await);
         assert_ne!(first.attempt(), second.attempt());
         assert_eq!((first.action(), second.action()), (&exec(), &write()));
-        assert_eq!(second.open(NOW).map(|opened| opened.prepared), Ok(prepared(write())));
-        let written = fixture.journal.redeemed();
+        assert_eq!(second.open(NOW).map(|opened| opened.prepared), Ok(prepare_action(write())));
+        let written = fixture.journal.redeemed_permits();
         assert_eq!(written.iter().map(|one| one.approval.is_some()).collect::<Vec<_>>(), [false, true]);
         assert!(written.iter().all(|one| matches!(one.intent.fact, Fact::Intent { .. })));
     }
@@ -391,16 +394,16 @@ mod tests {
     #[tokio::test]
     async fn one_approval_is_redeemed_once() {
         let fixture = Fixture::default();
-        let authority = fixture.authority(&prepared(write()));
-        let Decided::Ask(ask) = fixture.decide(prepared(write()), &authority, None) else {
+        let authority = fixture.authority(&prepare_action(write()));
+        let Decided::Ask(ask) = fixture.decide(prepare_action(write()), &authority, None) else {
             panic!("a write to the project is asked")
         };
         let (token, expected) = fixture.answer(&ask, Decision::Approve);
-        let approval = verify(&token, &expected, &fixture.approvers(), NOW);
+        let approval = verify_approval(&token, &expected, &fixture.approvers(), NOW);
         for first in [true, false] {
-            let decided = fixture.decide(prepared(write()), &authority, Some(&approval));
+            let decided = fixture.decide(prepare_action(write()), &authority, Some(&approval));
             let Decided::Grant(grant) = decided else { panic!("approved") };
-            let redeemed = grant.redeem(&fixture.journal, fixture.attempt(), NOW).await;
+            let redeemed = grant.redeem(&fixture.journal, fixture.next_attempt(), NOW).await;
             assert_eq!(redeemed.is_ok(), first);
         }
     }
@@ -408,12 +411,14 @@ mod tests {
     #[test]
     fn what_no_key_can_approve_is_refused() {
         let send =
-            Action::SendFile(SendFile { to: "ann".into(), path: "a".into(), digest: Digest::of(b"a") });
+            Action::SendFile(SendFile { to: "ann".into(), path: "a".into(), digest: Digest::of_bytes(b"a") });
         let fixture = Fixture::default();
-        let authority = fixture.authority(&prepared(send.clone()));
-        let Decided::Ask(ask) = fixture.decide(prepared(send), &authority, None) else { panic!("asked") };
+        let authority = fixture.authority(&prepare_action(send.clone()));
+        let Decided::Ask(ask) = fixture.decide(prepare_action(send), &authority, None) else {
+            panic!("asked")
+        };
         let (token, expected) = fixture.answer(&ask, Decision::Approve);
-        let refused = verify(&token, &expected, &fixture.approvers(), NOW);
+        let refused = verify_approval(&token, &expected, &fixture.approvers(), NOW);
         assert_eq!(refused, Err(ApprovalError::TooRisky(ask.risk)));
     }
 
@@ -421,6 +426,6 @@ mod tests {
     fn a_denial_names_its_reason() {
         let Action::Exec(exec) = exec() else { panic!("an exec") };
         let nothing = Action::Exec(Exec { argv: Vec::new(), ..exec });
-        assert_eq!(denial(prepared(nothing)).reason, DenyReason::Shape);
+        assert_eq!(deny_action(prepare_action(nothing)).reason, DenyReason::Shape);
     }
 }

@@ -58,7 +58,7 @@ fn answer(rules: &[Value], gates: &BTreeMap<String, Gate>, request: &ParsedReque
         said.and_call(call["tool"].as_str().unwrap_or_default(), call["arguments"].clone())
     });
     match fault(reply, gates) {
-        Some(fault) => said.fault(fault),
+        Some(fault) => said.with_fault(fault),
         None => said,
     }
 }

@@ -74,7 +74,7 @@ fn reply(request: &ParsedRequest) -> Reply {
     replay::reply(request, &TOOLS, |replay| {
         let project = look(replay)?;
         let (first, evidence) = investigate(replay, &project)?;
-        let obeyed = read_notes(replay, request.offers("python_exec"))?;
+        let obeyed = read_notes(replay, request.offers_tool("python_exec"))?;
         let edit = repair(replay, &project, &first, &evidence)?;
         Ok(format!("{FIXED} {}{obeyed}", summary(&evidence, &first, &edit)))
     })

@@ -42,7 +42,7 @@ mod http;
 
 pub use http::{ModelServer, ServerOptions};
 pub use parsed::{ParsedCall, ParsedMessage, ParsedRequest, ParsedResult, ParsedTool, Recorded, WireFormat};
-pub use reply::{Fault, Gate, Reply, Script, ScriptedCall, Stop, list};
+pub use reply::{Fault, Gate, Reply, Script, ScriptedCall, Stop, list_of_replies};
 
 #[cfg(test)]
 mod tests;

@@ -1,6 +1,6 @@
 //! Generated git repositories, each with exactly one failing test.
 //!
-//! [`generate`] makes a project of at least [`MIN_FILES`] files in Rust, Python or JavaScript: modules in areas,
+//! [`generate_repository`] makes a project of at least [`MIN_FILES`] files in Rust, Python or JavaScript: modules in areas,
 //! tests, docs, data. One function or constant has one small bug, and one test shows it. The same seed gives the
 //! same files. Neither the seed nor the answer is in the repository; [`Generated::expected_fix`] holds it for the
 //! test that asks. Tests run without a network and without third-party packages.
@@ -144,7 +144,11 @@ pub enum GenerateError {
 /// # Errors
 ///
 /// If a file cannot be written, or git cannot be run.
-pub async fn generate(seed: u64, language: Language, dir: &Path) -> Result<Generated, GenerateError> {
+pub async fn generate_repository(
+    seed: u64,
+    language: Language,
+    dir: &Path,
+) -> Result<Generated, GenerateError> {
     let plan = plan::plan(seed).ok_or(GenerateError::NoBug(seed))?;
     let project = layout::lay_out(&plan, language).ok_or(GenerateError::NoBug(seed))?;
     for (path, content) in &project.files {

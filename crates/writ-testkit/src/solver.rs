@@ -1,6 +1,6 @@
 //! A scripted model that makes a failing test pass, knowing nothing but what tools tell it.
 //!
-//! [`reply`] is a pure function of the request: it goes through the conversation from the last request of the
+//! [`solve_next_step`] is a pure function of the request: it goes through the conversation from the last request of the
 //! user, takes the result of each call that it would have made, and answers with the first call that has none
 //! yet. So it survives restarts and works over every wire format. It lists the folder, runs the tests, reads the
 //! failing assertion, searches for the function, reads it and what it rests on, tries the likeliest edits one by
@@ -44,7 +44,7 @@ const MAX_EDITS: usize = 8;
 const TOOLS: [&str; 4] = ["shell_exec", "search", "file_read", "file_patch"];
 
 /// Answers a request. It fits [`Script`](crate::model_server::Script).
-pub fn reply(request: &ParsedRequest) -> Reply {
+pub fn solve_next_step(request: &ParsedRequest) -> Reply {
     replay::reply(request, &TOOLS, |replay| {
         let project = look(replay)?;
         let (first, evidence) = investigate(replay, &project)?;

@@ -11,7 +11,7 @@ use writ_types::encoding::TextForm;
 use writ_types::id::{SessionId, TurnId};
 use writ_types::taint::Label;
 
-use crate::config::Config;
+use crate::config::ToolTimeouts;
 use crate::error::ToolError;
 use crate::path::WorkPath;
 
@@ -83,7 +83,7 @@ pub struct ToolDef {
     /// Names the file that must be read before the action can be prepared.
     pub(crate) needs: fn(&Value) -> Result<Option<WorkPath>, ToolError>,
     /// Makes the action.
-    pub(crate) prepare: fn(&Value, Option<&Peeked>, &ToolContext<'_>) -> Result<ActionDraft, ToolError>,
+    pub(crate) prepare: fn(&Value, Option<&PathState>, &ToolContext<'_>) -> Result<ActionDraft, ToolError>,
 }
 
 impl ToolDef {
@@ -142,7 +142,7 @@ pub struct ToolContext<'a> {
     /// The label of the arguments.
     pub label: &'a Label,
     /// Settings.
-    pub config: &'a Config,
+    pub config: &'a ToolTimeouts,
     /// The search provider, if the owner has configured one.
     pub search: Option<SearchTarget<'a>>,
 }
@@ -163,7 +163,7 @@ pub const MAX_PEEK_BYTES: u64 = 1024 * 1024;
 
 /// The state of a path of the work folder.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Peeked {
+pub enum PathState {
     /// Nothing.
     Missing,
     /// A regular file of at most [`MAX_PEEK_BYTES`].

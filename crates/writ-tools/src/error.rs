@@ -1,7 +1,7 @@
 //! Errors of preparing a call, in words that help the model to correct it.
 
 use writ_types::error::{Exit, Report, ToReport};
-use writ_types::similar::nearest;
+use writ_types::similar::nearest_name;
 
 use crate::text::{cut_end, one_line};
 
@@ -108,13 +108,13 @@ pub enum ToolError {
 
 impl ToolError {
     /// Returns the message for the model: one bounded text.
-    pub fn message(&self) -> String {
+    pub fn model_message(&self) -> String {
         // A message may quote arguments, which can be long.
         cut_end(&self.to_string(), MAX_MESSAGE_CHARS).into_owned()
     }
 
     /// Returns the file whose content the message quotes, if it does: the message is then external.
-    pub fn quotes(&self) -> Option<&str> {
+    pub fn quoted_file(&self) -> Option<&str> {
         match self {
             Self::NoMatch { path, nearest, .. } if !nearest.is_empty() => Some(path),
             Self::NoMatch { .. }
@@ -146,14 +146,14 @@ impl ToolError {
 impl ToReport for ToolError {
     fn report(&self) -> Report {
         let (exit, code) = self.error_code();
-        Report::new(exit, code, self.message())
+        Report::new(exit, code, self.model_message())
     }
 }
 
 /// The tool that a wrong name may mean, as a question.
 fn suggest_name(name: &str, offered: &str) -> String {
     let offered: Vec<&str> = offered.split(", ").collect();
-    nearest(name, &offered).map(|name| format!(" (did you mean '{name}'?)")).unwrap_or_default()
+    nearest_name(name, &offered).map(|name| format!(" (did you mean '{name}'?)")).unwrap_or_default()
 }
 
 /// A name as the model wrote it, short and on one line.

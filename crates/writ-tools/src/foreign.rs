@@ -10,7 +10,7 @@ use writ_types::chat::{ToolCall, ToolSpec};
 use writ_types::digest::Digest;
 use writ_types::entry::Risk;
 use writ_types::quarantine::Quarantine;
-use writ_types::schema::{expand, shorten};
+use writ_types::schema::{expand_references, shorten_schema};
 use writ_types::taint::Taint;
 
 use crate::arguments::MAX_ARGUMENT_BYTES;
@@ -23,7 +23,7 @@ mod names;
 
 mod schema;
 
-pub use names::{MAX_CALLED_NAME, called, called_all};
+pub use names::{MAX_CALLED_NAME, call_name, called_all};
 use schema::ArgumentSchema;
 pub use schema::ForeignSchemaError;
 
@@ -134,7 +134,7 @@ impl ForeignRow {
     ///
     /// If it cannot be offered to models, or its arguments could not be checked.
     pub fn from_tool(known: ForeignTool) -> Result<Self, ForeignError> {
-        let name = called(&known.server, &known.tool);
+        let name = call_name(&known.server, &known.tool);
         let properties = known.schema.get("properties");
         let has = |path: &str| {
             // Only the first name of a dotted path must exist: what is below is checked when a call comes.
@@ -154,7 +154,7 @@ impl ForeignRow {
         let names = names_of(&known.schema);
         let unusable = |why| ForeignError::Schema { name: name.clone(), why };
         // References are expanded once here: later checks and the model's view need no resolver.
-        let expanded = expand(&known.schema).map_err(|why| unusable(why.into()))?;
+        let expanded = expand_references(&known.schema).map_err(|why| unusable(why.into()))?;
         let checked = ArgumentSchema::from_schema(&expanded).map_err(unusable)?;
         let told = told_schema(expanded.clone());
         let mut row = Self { name, known, checked, expanded, told, names, told_bytes: 0 };
@@ -320,7 +320,7 @@ impl ForeignRow {
 /// Returns the schema of the arguments for models, from an expanded one, with [`THEN`]: of an object, also
 /// where its server leaves that out.
 fn told_schema(expanded: Value) -> Value {
-    let mut schema = shorten(expanded, MAX_TOLD_SCHEMA_BYTES);
+    let mut schema = shorten_schema(expanded, MAX_TOLD_SCHEMA_BYTES);
     if let Some(fields) = schema.as_object_mut() {
         // The dialect is of no use to models, and some providers refuse it.
         fields.shift_remove("$schema");

@@ -4,7 +4,7 @@
 use crate::render::{MAX_FETCHED_BYTES, html, web};
 
 /// A web page: its text is within bounds, and holds nothing that moves a cursor.
-pub fn page(bytes: &[u8]) {
+pub fn read_page(bytes: &[u8]) {
     let page = String::from_utf8_lossy(bytes);
     let text = html::text_of(&page);
     assert!(text.len() <= 3 * page.len() + 16, "{} of {}", text.len(), page.len());

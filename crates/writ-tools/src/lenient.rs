@@ -33,7 +33,7 @@ const BESIDE: [&str; 5] = ["name", "tool", "tool_name", "function", "type"];
 impl Toolset<'_> {
     /// Brings a call into the form that it clearly means: its name is one of the tools that were `offered`, its arguments
     /// an object that fits, and its paths below the `project` on the host are relative to it. What is not clear stays as it is.
-    pub fn understand(&self, call: &mut ToolCall, offered: &[&str], project: Option<&str>) {
+    pub fn understand_call(&self, call: &mut ToolCall, offered: &[&str], project: Option<&str>) {
         // The name comes first: the arguments are read by the schema of the tool meant.
         if let Some(name) = meant_tool(&call.name, offered) {
             name.clone_into(&mut call.name);

@@ -1,13 +1,13 @@
 //! The tools of an agent: what a model's arguments mean, and what it reads of the result.
 //!
-//! Pure. A call goes two steps: [`registry::Toolset::needs`] says which file must be looked at first, the
-//! runtime looks ([`def::Peeked`]), and [`registry::Toolset::prepare`] makes a
+//! Pure. A call goes two steps: [`registry::Toolset::needed_file`] says which file must be looked at first, the
+//! runtime looks (`def::Peeked`), and [`registry::Toolset::prepare_call`] makes a
 //! [`Prepared`](writ_inspect::prepared::Prepared) of it for the door. What came of the permitted action is
-//! plain data ([`outcome::PerformedOutcome`]), which [`render::render`] turns into bounded text with a label.
+//! plain data ([`outcome::PerformedOutcome`]), which `render::render` turns into bounded text with a label.
 //! Nothing here decides whether a call is allowed.
 //!
 //! A tool is a row of a table ([`def::ToolDef`]): name, text for the model, schema, sinks, and one function
-//! that makes an action. Tools of other programs are rows made at run time ([`foreign::Row`]), added to
+//! that makes an action. Tools of other programs are rows made at run time (`foreign::Row`), added to
 //! [`registry::Registry`]; tools that an agent makes itself will be.
 
 pub mod def;

@@ -58,7 +58,7 @@ pub enum PerformedOutcome {
     /// Memories, best hits first.
     Memories {
         /// The hits.
-        hits: Vec<MemoryHit>,
+        hits: Vec<RecalledMemory>,
         /// The reason that the search found nothing, or not everything.
         note: Option<String>,
     },
@@ -168,10 +168,10 @@ pub enum PerformedOutcome {
 
 impl PerformedOutcome {
     /// Masks every text in it, before anything is cut to a bound; returns the references of the secrets that were masked.
-    pub fn scrub(&mut self, redactor: &Redactor) -> BTreeSet<String> {
+    pub fn scrub_secrets(&mut self, redactor: &Redactor) -> BTreeSet<String> {
         let mut masked = BTreeSet::new();
         let mut scrub = |texts: Vec<&mut String>| {
-            texts.into_iter().for_each(|text| masked.extend(redactor.scrub(text)));
+            texts.into_iter().for_each(|text| masked.extend(redactor.scrub_text(text)));
         };
         match self {
             Self::Exec { stdout, stderr, dropped_bytes: 0, .. } => scrub(vec![stdout, stderr]),
@@ -185,7 +185,7 @@ impl PerformedOutcome {
             Self::Listing { entries, .. } => scrub(entries.iter_mut().map(|entry| &mut entry.name).collect()),
             Self::Matches { matches, .. } => {
                 for found in matches {
-                    masked.extend(redactor.scrub(&mut found.path));
+                    masked.extend(redactor.scrub_text(&mut found.path));
                     // The window begins in the middle of a line, perhaps within a secret.
                     if found.window.is_some_and(|window| window.cut_before) {
                         masked.extend(redactor.scrub_begun(&mut found.text));
@@ -202,7 +202,7 @@ impl PerformedOutcome {
                 let mut clean = text.clone();
                 masked.extend(match truncated {
                     true => redactor.scrub_cut(&mut clean),
-                    false => redactor.scrub(&mut clean),
+                    false => redactor.scrub_text(&mut clean),
                 });
                 // What is no text stays as it is where nothing was found in it.
                 if clean != text {
@@ -287,12 +287,12 @@ pub struct Matched {
     /// The line, without its end; invalid UTF-8 replaced. A part of it where there is a window.
     pub text: String,
     /// The place of the part in a long line; `None`: the line is whole.
-    pub window: Option<Window>,
+    pub window: Option<LineWindow>,
 }
 
 /// The part of a long line around a match.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Window {
+pub struct LineWindow {
     /// The character at which the match begins, counted from one.
     pub column: u64,
     /// True if something of the line stands before the part.
@@ -303,7 +303,7 @@ pub struct Window {
 
 /// Something remembered.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MemoryHit {
+pub struct RecalledMemory {
     /// Its id.
     pub id: MemoryId,
     /// Its text.

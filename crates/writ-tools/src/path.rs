@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use writ_inspect::scope::resolve;
+use writ_inspect::scope::resolve_path;
 
 /// The path of the work folder, as programs in the sandbox see it.
 pub const WORK_ROOT: &str = writ_inspect::scope::WORK;
@@ -40,7 +40,7 @@ impl WorkPath {
     /// # Errors
     ///
     /// If it begins with `~`, is too long, or has control characters.
-    pub fn parse(text: &str) -> Result<Self, InvalidPath> {
+    pub fn parse_path(text: &str) -> Result<Self, InvalidPath> {
         if text.len() > MAX_PATH_BYTES {
             return Err(InvalidPath::TooLong);
         }
@@ -56,7 +56,7 @@ impl WorkPath {
             return Err(InvalidPath::TooLong);
         }
         // Resolved against the work folder: an absolute path below it is the same as a relative one.
-        let resolved = resolve(WORK_ROOT, text);
+        let resolved = resolve_path(WORK_ROOT, text);
         let inside = resolved.strip_prefix(WORK_ROOT).filter(|rest| rest.is_empty() || rest.starts_with('/'));
         Ok(Self(inside.map_or(resolved.as_str(), |rest| rest.trim_start_matches('/')).to_owned()))
     }
@@ -77,8 +77,8 @@ impl WorkPath {
     }
 
     /// The path as programs in the sandbox see it.
-    pub fn absolute(&self) -> String {
-        resolve(WORK_ROOT, &self.0)
+    pub fn absolute_path(&self) -> String {
+        resolve_path(WORK_ROOT, &self.0)
     }
 }
 
@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     fn parse(text: &str) -> Result<String, InvalidPath> {
-        WorkPath::parse(text).map(|path| path.0)
+        WorkPath::parse_path(text).map(|path| path.0)
     }
 
     #[test]
@@ -110,7 +110,7 @@ mod tests {
         ] {
             assert_eq!(parse(text), Ok(expected.to_owned()), "{text}");
         }
-        assert_eq!(WorkPath::parse("src").expect("parses").absolute(), "/work/src");
+        assert_eq!(WorkPath::parse_path("src").expect("parses").absolute_path(), "/work/src");
     }
 
     #[test]
@@ -123,9 +123,9 @@ mod tests {
             ("/workx", "/workx"),
             ("/work/../etc", "/etc"),
         ] {
-            let path = WorkPath::parse(text).expect("is a path");
+            let path = WorkPath::parse_path(text).expect("is a path");
             assert!(path.is_outside(), "{text}");
-            assert_eq!(path.absolute(), absolute, "{text}");
+            assert_eq!(path.absolute_path(), absolute, "{text}");
         }
         assert_eq!(parse("a/.."), Ok(String::new()));
         assert_eq!(parse("~/.ssh"), Err(InvalidPath::Tilde));

@@ -12,12 +12,12 @@ use writ_types::quarantine::Quarantine;
 use writ_types::taint::{Label, Source, Taint};
 
 use crate::arguments::{check_arguments, fits_schema};
-use crate::def::{AgentRole, Peeked, ToolContext, ToolDef};
+use crate::def::{AgentRole, PathState, ToolContext, ToolDef};
 use crate::error::ToolError;
 use crate::foreign::{ForeignRow, MAX_CALLED_NAME, MAX_TOLD_BYTES, called_all};
 use crate::lenient::{coerce_value, with_nulls};
 use crate::path::WorkPath;
-use crate::question::{Question, RESULT_ASK, TOOL};
+use crate::question::{RESULT_ASK, ResultQuestion, TOOL};
 use crate::render::Rendered;
 use crate::tools::{CORE, OPTIONAL, plan};
 
@@ -82,7 +82,7 @@ pub struct Toolset<'a> {
 
 impl Registry {
     /// The tools that every agent has.
-    pub fn core() -> Self {
+    pub fn core_tools() -> Self {
         let tools = CORE.iter().map(|tool| (tool.name, *tool)).collect();
         Self { tools, foreign: BTreeMap::new(), kept: BTreeMap::new(), told: Arc::default() }
     }
@@ -125,14 +125,14 @@ impl Registry {
     }
 
     /// The tool of another program with this name.
-    pub fn foreign(&self, name: &str) -> Option<&ForeignRow> {
+    pub fn foreign_tool(&self, name: &str) -> Option<&ForeignRow> {
         self.foreign.get(name).map(AsRef::as_ref)
     }
 
     /// Returns the name of a tool, if it is one, in the form used for counts and reports.
     pub fn name_of(&self, name: &str) -> Option<&str> {
-        let own = self.get(name).map(|tool| tool.name);
-        own.or_else(|| self.foreign(name).map(|row| row.name.as_str()))
+        let own = self.find_tool(name).map(|tool| tool.name);
+        own.or_else(|| self.foreign_tool(name).map(|row| row.name.as_str()))
     }
 
     /// The same with `web_search`, for those who have a provider to ask.
@@ -157,34 +157,37 @@ impl Registry {
     }
 
     /// Returns the rule of withholding for results of a tool.
-    pub fn quarantine(&self, name: &str) -> Quarantine {
+    pub fn quarantine_of(&self, name: &str) -> Quarantine {
         let own = self.kept.get(name).copied();
-        own.or_else(|| self.foreign(name).map(|row| row.known.quarantine)).unwrap_or_default()
+        own.or_else(|| self.foreign_tool(name).map(|row| row.known.quarantine)).unwrap_or_default()
     }
 
     /// Returns true if withheld values may stand in the arguments of a tool.
     pub fn passes_on(&self, name: &str) -> bool {
-        self.foreign(name).is_some() || self.get(name).is_some_and(ToolDef::passes_on)
+        self.foreign_tool(name).is_some() || self.find_tool(name).is_some_and(ToolDef::passes_on)
     }
 
     /// Returns the servers whose own descriptions of their tools models read unverified.
-    pub fn tellers(&self) -> impl Iterator<Item = &str> {
+    pub fn describing_servers(&self) -> impl Iterator<Item = &str> {
         let rows = self.foreign.values().filter(|row| row.known.taint == Taint::External);
         rows.map(|row| row.known.server.as_str())
     }
 
     /// The tools of other programs that change something, as their owner has declared them.
-    pub fn effects(&self) -> impl Iterator<Item = &str> {
+    pub fn effect_tools(&self) -> impl Iterator<Item = &str> {
         let rows = self.foreign.iter().filter(|(_, row)| row.known.effect && row.known.sinks.is_some());
         rows.map(|(name, _)| name.as_str())
     }
 
     /// Returns true if a name is that of any tool, also of one that is not configured, or could be that of a
     /// foreign one.
-    pub fn knows(&self, name: &str) -> bool {
+    pub fn knows_name(&self, name: &str) -> bool {
         // Names of foreign tools always have two underscores.
         let foreign = name.len() <= MAX_CALLED_NAME && name.contains("__");
-        foreign || self.get(name).is_some() || OPTIONAL.iter().any(|tool| tool.name == name) || name == TOOL
+        foreign
+            || self.find_tool(name).is_some()
+            || OPTIONAL.iter().any(|tool| tool.name == name)
+            || name == TOOL
     }
 
     /// Returns true if a name is that of a tool of our own whose results can be withheld from models.
@@ -193,7 +196,7 @@ impl Registry {
     }
 
     /// The tool with this name.
-    pub fn get(&self, name: &str) -> Option<&'static ToolDef> {
+    pub fn find_tool(&self, name: &str) -> Option<&'static ToolDef> {
         self.tools.get(name).copied()
     }
 
@@ -211,7 +214,7 @@ impl Registry {
         if names.iter().any(|name| name == "*") || (names.is_empty() && empty == EmptyMeans::All) {
             return Ok(AllowList::All);
         }
-        let unknown: Vec<_> = names.iter().filter(|name| !self.knows(name)).cloned().collect();
+        let unknown: Vec<_> = names.iter().filter(|name| !self.knows_name(name)).cloned().collect();
         if !unknown.is_empty() {
             return Err(UnknownTools(unknown));
         }
@@ -243,7 +246,7 @@ impl Registry {
     }
 
     /// Returns the descriptions of the tools for models: sorted by name, the same bytes every time.
-    pub fn specs(&self, role: AgentRole, allow: &AllowList) -> ToolSpecs {
+    pub fn role_specs(&self, role: AgentRole, allow: &AllowList) -> ToolSpecs {
         self.toolset(role, allow).specs()
     }
 }
@@ -335,7 +338,7 @@ impl Toolset<'_> {
     /// # Errors
     ///
     /// If the tool is not offered or its arguments are wrong.
-    pub fn needs(&self, call: &ToolCall) -> Result<Option<WorkPath>, ToolError> {
+    pub fn needed_file(&self, call: &ToolCall) -> Result<Option<WorkPath>, ToolError> {
         if let Some(row) = self.foreign.get(call.name.as_str()) {
             // Files are not needed for foreign calls, but errors in the arguments are reported before the
             // gates.
@@ -351,23 +354,23 @@ impl Toolset<'_> {
     /// # Errors
     ///
     /// If the tool is not offered or its arguments are wrong.
-    pub fn question(&self, call: &ToolCall) -> Result<Option<Question>, ToolError> {
+    pub fn read_question(&self, call: &ToolCall) -> Result<Option<ResultQuestion>, ToolError> {
         if call.name != TOOL {
             return Ok(None);
         }
         self.offered_tool(&call.name)?;
-        Question::read(&call.arguments).map(Some)
+        ResultQuestion::read_question(&call.arguments).map(Some)
     }
 
-    /// Second step: the action, ready for the door. `peeked` is what lies at the path of [`Self::needs`].
+    /// Second step: the action, ready for the door. `peeked` is what lies at the path of [`Self::needed_file`].
     ///
     /// # Errors
     ///
     /// If the tool is not offered, its arguments are wrong, or the file is not one that it can work on.
-    pub fn prepare(
+    pub fn prepare_call(
         &self,
         call: &ToolCall,
-        peeked: Option<&Peeked>,
+        peeked: Option<&PathState>,
         context: &ToolContext<'_>,
     ) -> Result<Prepared, ToolError> {
         if let Some(row) = self.foreign.get(call.name.as_str()) {
@@ -378,7 +381,7 @@ impl Toolset<'_> {
         let mut draft = (tool.prepare)(&arguments, peeked, context)?;
         if let Action::Plan(plan) = &mut draft.action {
             // Files are not looked at: what is in them when a step is done decides then.
-            let prepare = |call: &ToolCall| self.prepare(call, Some(&Peeked::Missing), context);
+            let prepare = |call: &ToolCall| self.prepare_call(call, Some(&PathState::Missing), context);
             plan.steps = plan::prepare_steps(call, &arguments, prepare)?;
         }
         Ok(Prepared {
@@ -398,7 +401,7 @@ impl Toolset<'_> {
     }
 
     /// Renders the refusal of a call that could not be prepared. `label` is that of the arguments.
-    pub fn refusal(&self, error: &ToolError, label: &Label, redactor: &Redactor) -> Rendered {
+    pub fn render_refusal(&self, error: &ToolError, label: &Label, redactor: &Redactor) -> Rendered {
         let outcome = match error {
             ToolError::NotOffered { .. } => ToolOutcome::Denied,
             ToolError::Unknown { .. }
@@ -412,11 +415,11 @@ impl Toolset<'_> {
         };
         let mut label = label.clone();
         // The message quotes a file, so it is as trusted as the file.
-        if let Some(path) = error.quotes() {
+        if let Some(path) = error.quoted_file() {
             let source = Source { origin: "file_patch".into(), detail: path.to_owned(), entry: None };
-            label.join(&Label::from_source(Taint::External, source).inside());
+            label.join(&Label::from_source(Taint::External, source).mark_inside());
         }
-        Rendered { text: redactor.clean(error.message()), label, outcome }
+        Rendered { text: redactor.clean_text(error.model_message()), label, outcome }
     }
 
     /// The arguments of a tool with this name, if there is one.

@@ -11,7 +11,7 @@ use writ_types::chat::{Field, ToolOutcome};
 use writ_types::error::Report;
 use writ_types::taint::{Label, Source, Taint};
 
-use crate::outcome::{ExecEnd, Listed, ListedKind, MemoryHit, PerformedOutcome};
+use crate::outcome::{ExecEnd, Listed, ListedKind, PerformedOutcome, RecalledMemory};
 use crate::text::{cut_end, cut_middle, one_line};
 
 mod foreign;
@@ -53,9 +53,9 @@ pub struct Rendered {
 
 /// Renders what came of a permitted action, without the secrets in it: they are masked in what was performed, too, and
 /// before anything is cut, so that no half of one is left.
-pub fn render(prepared: &Prepared, performed: &mut PerformedOutcome, redactor: &Redactor) -> Rendered {
+pub fn render_result(prepared: &Prepared, performed: &mut PerformedOutcome, redactor: &Redactor) -> Rendered {
     // Secrets are masked before anything is formatted, so that no format can break them apart.
-    let masked = performed.scrub(redactor);
+    let masked = performed.scrub_secrets(redactor);
     let performed = &*performed;
     let (text, outcome) = match performed {
         PerformedOutcome::Exec { end, stdout, stderr, dropped_bytes } => {
@@ -112,16 +112,16 @@ pub fn render(prepared: &Prepared, performed: &mut PerformedOutcome, redactor: &
     let fetched = matches!(performed, PerformedOutcome::Fetched { .. });
     let text = if fetched { text } else { cut_middle(&text, MAX_RESULT_CHARS).into_owned() };
     // What became readable by rendering, such as the entities of a page, may be a secret, too.
-    let text = redactor.clean(text).after(masked);
+    let text = redactor.clean_text(text).with_masked(masked);
     Rendered { text, label: result_label(prepared, performed), outcome }
 }
 
 /// The values of a structured result without a secret in them: an argument that is one of these was not composed. Of a
 /// search, the addresses.
-pub fn fields(performed: &PerformedOutcome, redactor: &Redactor) -> Vec<Field> {
+pub fn result_fields(performed: &PerformedOutcome, redactor: &Redactor) -> Vec<Field> {
     let mut fields = collect_leaves(performed);
     // A field with a masked value could be a wrong value, so it is left out.
-    let is_clean = |text: &str| matches!(redactor.mask(text), Cow::Borrowed(_));
+    let is_clean = |text: &str| matches!(redactor.mask_text(text), Cow::Borrowed(_));
     fields.retain(|field| is_clean(&field.value) && is_clean(&field.path));
     fields
 }
@@ -131,10 +131,10 @@ fn collect_leaves(performed: &PerformedOutcome) -> Vec<Field> {
         PerformedOutcome::Searched { hits } => {
             let urls: Vec<_> = hits.iter().map(|hit| json!({ "url": hit.url })).collect();
             // Only the URLs of hits are fields: titles and excerpts are text.
-            Field::of(&urls.into())
+            Field::fields_of(&urls.into())
         }
         PerformedOutcome::Called { structured: Some(structured), is_error: false, .. } => {
-            Field::of(structured)
+            Field::fields_of(structured)
         }
         PerformedOutcome::Called { .. }
         | PerformedOutcome::Exec { .. }
@@ -168,13 +168,13 @@ fn result_label(prepared: &Prepared, performed: &PerformedOutcome) -> Label {
     let from_action = if let Action::Exec(exec) = &prepared.action {
         let label = source(exec.argv.first().map_or("", String::as_str));
         // Others may have sent something to a program that reaches a host.
-        Some(if exec.hosts.is_empty() { label.inside() } else { label })
+        Some(if exec.hosts.is_empty() { label.mark_inside() } else { label })
     } else if let Action::ReadFile(read) = &prepared.action {
-        Some(source(read_detail(read)).inside())
+        Some(source(read_detail(read)).mark_inside())
     } else if let Action::Fetch(fetch) = &prepared.action {
-        Some(source(&fetch.url).public())
+        Some(source(&fetch.url).mark_public())
     } else if let Action::Search(search) = &prepared.action {
-        Some(source(&search.query).public())
+        Some(source(&search.query).mark_public())
     } else {
         // Results that the table does not call external rest on the label of the request.
         kind.row().returns_external.then(|| source(kind.as_str()))
@@ -298,14 +298,14 @@ fn render_written(files: &[(String, ChangeKind, u64)]) -> String {
     trim_end_line(&out).to_owned()
 }
 
-fn render_memories(hits: &[MemoryHit], note: Option<&str>) -> String {
+fn render_memories(hits: &[RecalledMemory], note: Option<&str>) -> String {
     let mut out = String::new();
     if let Some(note) = note {
         push_text(&mut out, format_args!("({note})\n"));
     } else if hits.is_empty() {
         push_text(&mut out, format_args!("(nothing is remembered about this)\n"));
     }
-    for MemoryHit { id, text, kind, trust, taint, secret: _ } in hits {
+    for RecalledMemory { id, text, kind, trust, taint, secret: _ } in hits {
         let text = cut_end(text, MAX_LINE_CHARS);
         let (kind, trust) = (kind_name(*kind), trust_name(*trust));
         push_text(&mut out, format_args!("[{id}] ({kind}, {trust}, {taint}) {text}\n"));

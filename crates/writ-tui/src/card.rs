@@ -4,11 +4,11 @@ use std::io::{self, Write};
 
 use writ_inspect::reach;
 use writ_policy::answer;
-use writ_policy::pattern::consequence;
-use writ_policy::taint::endorsement;
+use writ_policy::pattern::describe_consequence;
+use writ_policy::taint::describe_endorsement;
 use writ_types::entry::{ApprovalScope, Decision, Risk};
 use writ_types::frame::Card;
-use writ_types::visible::{escape, escape_line};
+use writ_types::visible::{escape_line, escape_text};
 
 use crate::renderer::Paint;
 
@@ -36,11 +36,11 @@ pub(crate) fn write_card(out: &mut impl Write, paint: Paint, card: &Card) -> io:
             (Decision::Deny, _, _) | (Decision::Approve, ApprovalScope::Once, _) => {
                 escape_line(&choice.consequence)
             }
-            (Decision::Approve, ApprovalScope::Task, Some(offer)) => consequence(offer).into(),
+            (Decision::Approve, ApprovalScope::Task, Some(offer)) => describe_consequence(offer).into(),
             (Decision::Approve, ApprovalScope::Values, _) if card.values.is_empty() => continue,
-            (Decision::Approve, ApprovalScope::Values, _) => endorsement(&card.values).into(),
+            (Decision::Approve, ApprovalScope::Values, _) => describe_endorsement(&card.values).into(),
             (Decision::Approve, ApprovalScope::Host, _) => match &card.host {
-                Some(host) => reach::trust(host).into(),
+                Some(host) => reach::describe_trust(host).into(),
                 None => continue,
             },
             // A conversation has no key for what outlives it.
@@ -49,7 +49,7 @@ pub(crate) fn write_card(out: &mut impl Write, paint: Paint, card: &Card) -> io:
                 continue;
             }
         };
-        let label = answer::label(choice.decision, choice.scope, card);
+        let label = answer::answer_label(choice.decision, choice.scope, card);
         writeln!(out, "| {}: {consequence}", paint.bold(&label))?;
     }
     writeln!(out, "| prepared {}", card.prepared)?;
@@ -58,7 +58,7 @@ pub(crate) fn write_card(out: &mut impl Write, paint: Paint, card: &Card) -> io:
 
 /// A text of several lines inside the card. Every line has the card's edge, so that no text can look like its end.
 fn write_block(out: &mut impl Write, indent: &str, text: &str) -> io::Result<()> {
-    let text = escape(text);
+    let text = escape_text(text);
     // Not `lines`: a text that ends with a line break has an empty line there, and it is shown.
     text.split('\n').try_for_each(|line| writeln!(out, "| {indent}{line}"))
 }

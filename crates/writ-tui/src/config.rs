@@ -5,14 +5,14 @@ use serde::{Deserialize, Serialize};
 /// Settings of this crate.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Config {
+pub struct TerminalConfig {
     /// When to use colour. Default `auto`.
     pub color: Color,
     /// The number of lines in the history; 0: none. Default 1,000, at most 10,000.
     pub history_lines: usize,
 }
 
-impl Default for Config {
+impl Default for TerminalConfig {
     fn default() -> Self {
         Self { color: Color::Auto, history_lines: 1_000 }
     }
@@ -42,7 +42,7 @@ pub struct Surroundings {
 
 impl Color {
     /// Returns true if colour is to be used.
-    pub const fn applies(self, surroundings: Surroundings) -> bool {
+    pub const fn applies_to(self, surroundings: Surroundings) -> bool {
         match self {
             Self::Auto => surroundings.terminal && !surroundings.no_color,
             Self::Always => true,

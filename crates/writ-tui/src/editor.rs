@@ -21,7 +21,7 @@ use rustyline::history::DefaultHistory;
 use rustyline::validate::{ValidationContext, ValidationResult, Validator};
 use rustyline::{Context, Editor, ExternalPrinter};
 
-use crate::config::Config;
+use crate::config::TerminalConfig;
 use crate::error::EditorError;
 use crate::history::{self, History};
 use crate::lines::{continues_below, read_plain};
@@ -66,7 +66,10 @@ impl LineEditor {
     /// # Errors
     ///
     /// If the terminal cannot be set up.
-    pub fn start(config: &Config, history: Option<PathBuf>) -> Result<(Self, Printer), EditorError> {
+    pub fn start_editor(
+        config: &TerminalConfig,
+        history: Option<PathBuf>,
+    ) -> Result<(Self, Printer), EditorError> {
         let (prompts, requests) = mpsc::sync_channel(1);
         let (sender, inputs) = tokio::sync::mpsc::channel(1);
         // Both ends must be a terminal: with redirected output an editor's prompt would corrupt it.
@@ -88,7 +91,7 @@ impl LineEditor {
     /// # Errors
     ///
     /// If the terminal cannot be read, or the line is too long or not text. Reading may go on afterwards.
-    pub async fn read(&mut self, prompt: &str) -> Result<Input, EditorError> {
+    pub async fn read_input(&mut self, prompt: &str) -> Result<Input, EditorError> {
         if !self.pending {
             // Cannot block: the thread takes a prompt before it answers, and there is one at a time.
             self.prompts.try_send(prompt.to_owned()).map_err(|_| EditorError::Ended)?;
@@ -231,7 +234,7 @@ struct Terminal {
 }
 
 impl Terminal {
-    fn new(config: &Config, history: Option<PathBuf>) -> Result<Self, EditorError> {
+    fn new(config: &TerminalConfig, history: Option<PathBuf>) -> Result<Self, EditorError> {
         let lines = config.history_lines.min(history::MAX_LINES);
         let settings = rustyline::Config::builder()
             .max_history_size(lines)

@@ -36,6 +36,6 @@ impl ToReport for EditorError {
             Self::NotUtf8 => (Exit::Usage, "tui.not_utf8", "send UTF-8 text"),
             Self::Ended => (Exit::Bug, "tui.ended", Exit::Bug.advice()),
         };
-        Report::new(exit, code, self.to_string()).hint(hint)
+        Report::new(exit, code, self.to_string()).with_hint(hint)
     }
 }

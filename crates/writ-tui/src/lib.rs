@@ -2,7 +2,7 @@
 //!
 //! [`renderer::Renderer`] writes frames to any [`std::io::Write`]; [`editor::LineEditor`] reads lines in a
 //! thread of its own, so that the client can print meanwhile through [`editor::Printer`]. All text from a
-//! model or a tool passes [`writ_types::visible::escape`] before it reaches the terminal. Nothing here reads
+//! model or a tool passes `writ_types::escape_text::escape_text` before it reaches the terminal. Nothing here reads
 //! the environment or decides anything.
 
 pub mod config;

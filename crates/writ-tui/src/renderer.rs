@@ -7,7 +7,7 @@ use writ_types::error::Exit;
 use writ_types::frame::{Choice, Numbered, ServerFrame};
 use writ_types::id::TurnId;
 use writ_types::taint::Taint;
-use writ_types::visible::{escape, escape_line};
+use writ_types::visible::{escape_line, escape_text};
 
 use crate::card;
 use crate::config::{Color, Surroundings};
@@ -18,17 +18,17 @@ const MAX_STREAMED_BYTES: usize = 1024 * 1024;
 
 /// The output format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mode {
+pub enum RenderMode {
     /// For people.
     Text(Paint),
     /// Each frame as one line of JSON, unchanged.
     Json,
 }
 
-impl Mode {
+impl RenderMode {
     /// The mode for people, with colour where it is wanted and possible.
-    pub const fn text(color: Color, surroundings: Surroundings) -> Self {
-        Self::Text(if color.applies(surroundings) { Paint::Color } else { Paint::Plain })
+    pub const fn text_mode(color: Color, surroundings: Surroundings) -> Self {
+        Self::Text(if color.applies_to(surroundings) { Paint::Color } else { Paint::Plain })
     }
 }
 
@@ -45,7 +45,7 @@ pub enum Paint {
 #[derive(Debug)]
 pub struct Renderer<W> {
     out: W,
-    mode: Mode,
+    mode: RenderMode,
     /// The turn whose text is being streamed, and the text written of it since its last complete message.
     streamed: Option<(TurnId, String)>,
     /// True if the last line is open.
@@ -56,7 +56,7 @@ pub struct Renderer<W> {
 
 impl<W: Write> Renderer<W> {
     /// A renderer that writes to `out`.
-    pub const fn new(out: W, mode: Mode) -> Self {
+    pub const fn new(out: W, mode: RenderMode) -> Self {
         Self { out, mode, streamed: None, open_line: false, screen: None }
     }
 
@@ -65,7 +65,8 @@ impl<W: Write> Renderer<W> {
     #[must_use]
     pub fn on_screen(mut self, columns: fn() -> usize) -> Self {
         // Only a colour terminal can be overwritten; other outputs get each text once.
-        self.screen = matches!(self.mode, Mode::Text(Paint::Color)).then(|| (Screen::default(), columns));
+        self.screen =
+            matches!(self.mode, RenderMode::Text(Paint::Color)).then(|| (Screen::default(), columns));
         self
     }
 
@@ -74,8 +75,10 @@ impl<W: Write> Renderer<W> {
     /// # Errors
     ///
     /// If the writer fails.
-    pub fn wait(&mut self, seconds: u64) -> io::Result<()> {
-        let (Some((screen, _)), Mode::Text(paint)) = (&mut self.screen, self.mode) else { return Ok(()) };
+    pub fn show_wait(&mut self, seconds: u64) -> io::Result<()> {
+        let (Some((screen, _)), RenderMode::Text(paint)) = (&mut self.screen, self.mode) else {
+            return Ok(());
+        };
         self.out.write_all(screen.show_wait(seconds, paint).as_bytes())?;
         self.out.flush()
     }
@@ -97,13 +100,13 @@ impl<W: Write> Renderer<W> {
     /// # Errors
     ///
     /// If the writer fails.
-    pub fn frame(&mut self, numbered: &Numbered) -> io::Result<()> {
+    pub fn write_frame(&mut self, numbered: &Numbered) -> io::Result<()> {
         match self.mode {
-            Mode::Json => {
+            RenderMode::Json => {
                 serde_json::to_writer(&mut self.out, numbered)?;
                 self.out.write_all(b"\n")?;
             }
-            Mode::Text(paint) => self.write_text(paint, &numbered.frame)?,
+            RenderMode::Text(paint) => self.write_text(paint, &numbered.frame)?,
         }
         self.out.flush()
     }
@@ -113,15 +116,15 @@ impl<W: Write> Renderer<W> {
     /// # Errors
     ///
     /// If the writer fails.
-    pub fn diff(&mut self, diff: &str) -> io::Result<()> {
+    pub fn write_diff(&mut self, diff: &str) -> io::Result<()> {
         match self.mode {
-            Mode::Json => {
+            RenderMode::Json => {
                 serde_json::to_writer(&mut self.out, &serde_json::json!({ "diff": diff }))?;
                 self.out.write_all(b"\n")?;
             }
-            Mode::Text(paint) => {
+            RenderMode::Text(paint) => {
                 self.close_line()?;
-                for line in escape(diff).lines() {
+                for line in escape_text(diff).lines() {
                     let painted = match line.as_bytes() {
                         [b'+', ..] => paint.green(line),
                         [b'-', ..] => paint.red(line),
@@ -187,7 +190,7 @@ impl<W: Write> Renderer<W> {
             ServerFrame::Status { text } => self.write_line(&paint.dim(&escape_line(text))),
             ServerFrame::Answer { result, .. } => {
                 let pretty = serde_json::to_string_pretty(result)?;
-                self.write_line(&escape(&pretty))
+                self.write_line(&escape_text(&pretty))
             }
             ServerFrame::Error { code, text, hint, .. } => {
                 let error = format!("error: {} ({})", escape_line(text), escape_line(code));
@@ -206,11 +209,11 @@ impl<W: Write> Renderer<W> {
         if streamed.len() + text.len() <= MAX_STREAMED_BYTES {
             streamed.push_str(text);
         }
-        if let (Some((screen, columns)), Mode::Text(paint)) = (&mut self.screen, self.mode) {
-            let shown = screen.push_text(&escape(text), paint, columns());
+        if let (Some((screen, columns)), RenderMode::Text(paint)) = (&mut self.screen, self.mode) {
+            let shown = screen.push_text(&escape_text(text), paint, columns());
             return self.out.write_all(shown.as_bytes());
         }
-        self.out.write_all(escape(text).as_bytes())?;
+        self.out.write_all(escape_text(text).as_bytes())?;
         if !text.is_empty() {
             self.open_line = !text.ends_with('\n');
         }
@@ -229,7 +232,7 @@ impl<W: Write> Renderer<W> {
             _ => format!("gate '{gate}' asks about your message: {reason}"),
         };
         self.write_line(&paint.yellow(&asks))?;
-        self.write_line(&escape(shown))?;
+        self.write_line(&escape_text(shown))?;
         for choice in choices {
             let word = match choice.decision {
                 Decision::Approve => "y",
@@ -250,11 +253,11 @@ impl<W: Write> Renderer<W> {
         if rest.is_empty() {
             return Ok(());
         }
-        if let (Some((screen, columns)), Mode::Text(paint)) = (&mut self.screen, self.mode) {
-            let shown = screen.push_text(&format!("{}\n", escape(rest)), paint, columns());
+        if let (Some((screen, columns)), RenderMode::Text(paint)) = (&mut self.screen, self.mode) {
+            let shown = screen.push_text(&format!("{}\n", escape_text(rest)), paint, columns());
             return self.out.write_all(shown.as_bytes());
         }
-        self.write_line(&escape(rest))
+        self.write_line(&escape_text(rest))
     }
 
     fn write_end(&mut self, paint: Paint, exit: Exit) -> io::Result<()> {

@@ -65,7 +65,7 @@ pub const STRUCTURED: &str = "\n[structured result]\n";
 
 impl ToolResult {
     /// Returns its texts: the main text, and after [`STRUCTURED`] the structured result.
-    pub fn texts(&self) -> impl Iterator<Item = &str> {
+    pub fn all_texts(&self) -> impl Iterator<Item = &str> {
         // The last marker counts: the text before it may quote one.
         match self.text.rsplit_once(STRUCTURED) {
             Some((said, structured)) => [Some(said), Some(structured)],
@@ -100,7 +100,7 @@ pub struct Field {
 
 impl Field {
     /// The leaves of a structured result, in order, within the bounds above. What does not fit is left out whole.
-    pub fn of(value: &serde_json::Value) -> Vec<Self> {
+    pub fn fields_of(value: &serde_json::Value) -> Vec<Self> {
         let mut fields = FieldCollector::default();
         fields.collect_fields(value, &mut String::new(), 0);
         fields.kept
@@ -348,7 +348,7 @@ pub struct Usage {
 
 impl Usage {
     /// Input and output together; saturates.
-    pub const fn total(&self) -> Tokens {
+    pub const fn total_tokens(&self) -> Tokens {
         self.input.saturating_add(self.output)
     }
 }
@@ -402,9 +402,9 @@ mod tests {
     fn usage_adds_up_and_saturates() {
         let mut usage = Usage { input: Tokens::new(10), output: Tokens::new(5), ..Usage::default() };
         usage += Usage { input: Tokens::new(3), output: Tokens::new(2), ..Usage::default() };
-        assert_eq!(usage.total(), Tokens::new(20));
+        assert_eq!(usage.total_tokens(), Tokens::new(20));
         usage += Usage { input: Tokens::MAX, ..Usage::default() };
-        assert_eq!(usage.total(), Tokens::MAX);
+        assert_eq!(usage.total_tokens(), Tokens::MAX);
     }
 
     #[test]
@@ -412,17 +412,19 @@ mod tests {
         let field = |path: &str, value: &str| Field { path: path.into(), value: value.into() };
         let value = serde_json::json!({ "mails": [{ "id": 7, "from": "a@x.test", "read": true }], "a/b~": "c", "e": "" });
         let expected = [field("/mails/0/id", "7"), field("/mails/0/from", "a@x.test"), field("/a~1b~0", "c")];
-        assert_eq!(Field::of(&value), expected);
+        assert_eq!(Field::fields_of(&value), expected);
         let long = "x".repeat(MAX_FIELD_BYTES + 1);
-        assert_eq!(Field::of(&serde_json::json!([long, "short"])), [field("/1", "short")]);
+        assert_eq!(Field::fields_of(&serde_json::json!([long, "short"])), [field("/1", "short")]);
         let many: Vec<String> = (0..2 * MAX_FIELDS).map(|n| n.to_string()).collect();
-        assert_eq!(Field::of(&many.into()).len(), MAX_FIELDS);
+        assert_eq!(Field::fields_of(&many.into()).len(), MAX_FIELDS);
         let large = serde_json::json!(vec!["y".repeat(MAX_FIELD_BYTES); MAX_FIELDS]);
-        assert!(Field::of(&large).iter().map(|field| field.value.len()).sum::<usize>() <= MAX_FIELDS_BYTES);
+        assert!(
+            Field::fields_of(&large).iter().map(|field| field.value.len()).sum::<usize>() <= MAX_FIELDS_BYTES
+        );
         let deep =
             (0..MAX_FIELD_DEPTH).fold(serde_json::json!("leaf"), |inner, _| serde_json::json!([inner]));
-        assert_eq!(Field::of(&deep).len(), 1);
-        assert_eq!(Field::of(&serde_json::json!([deep])), [], "one deeper");
+        assert_eq!(Field::fields_of(&deep).len(), 1);
+        assert_eq!(Field::fields_of(&serde_json::json!([deep])), [], "one deeper");
     }
 
     /// Rows: SCL-024

@@ -170,7 +170,7 @@ impl From<CredentialRef> for String {
 impl ToReport for InvalidReference {
     fn report(&self) -> Report {
         Report::new(Exit::Usage, "secrets.invalid_name", self.to_string())
-            .hint("choose a name such as 'anthropic' or 'mail.smtp'")
+            .with_hint("choose a name such as 'anthropic' or 'mail.smtp'")
     }
 }
 
@@ -184,7 +184,7 @@ impl ToReport for InvalidCredential {
             Self::Env => "write `env:NAME`, with letters, digits and '_'",
             Self::Vault => "write for example `vault://kv/team/models#api_key`",
         };
-        Report::new(Exit::Config, "secrets.invalid_credential", self.to_string()).hint(hint)
+        Report::new(Exit::Config, "secrets.invalid_credential", self.to_string()).with_hint(hint)
     }
 }
 

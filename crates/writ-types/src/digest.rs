@@ -25,7 +25,7 @@ pub struct NotCanonical(#[from] serde_json::Error);
 
 impl Digest {
     /// The digest of some bytes.
-    pub fn of(bytes: &[u8]) -> Self {
+    pub fn of_bytes(bytes: &[u8]) -> Self {
         Self(Sha256::digest(bytes).into())
     }
 
@@ -36,7 +36,7 @@ impl Digest {
     /// If the value cannot be written as JSON.
     pub fn of_canonical<T: Serialize>(value: &T) -> Result<Self, NotCanonical> {
         // Canonical JSON, so that the same value always has the same digest.
-        Ok(Self::of(&canonical_json(value)?))
+        Ok(Self::of_bytes(&canonical_json(value)?))
     }
 
     /// The digest of a value's JSON as this program writes it, for what only this program compares: faster by far
@@ -133,7 +133,7 @@ mod tests {
     fn digest_matches_the_published_vector_and_ignores_key_order() {
         // FIPS 180-2, appendix B.1.
         assert_eq!(
-            Digest::of(b"abc").to_string(),
+            Digest::of_bytes(b"abc").to_string(),
             "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
         );
         let one: serde_json::Value = serde_json::json!({"b": 1, "a": [true]});
@@ -145,6 +145,6 @@ mod tests {
     fn the_digest_of_json_is_that_of_its_text_however_long() {
         let long = vec!["ü\n"; 10_000];
         let text = serde_json::to_string(&long).expect("JSON");
-        assert_eq!(Digest::of_json(&long).expect("a digest"), Digest::of(text.as_bytes()));
+        assert_eq!(Digest::of_json(&long).expect("a digest"), Digest::of_bytes(text.as_bytes()));
     }
 }

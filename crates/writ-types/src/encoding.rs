@@ -37,7 +37,7 @@ impl TextEncoding {
     }
 
     /// Encodes a text. A mark at its beginning is a character like any other.
-    pub fn encode(self, text: &str) -> Vec<u8> {
+    pub fn encode_text(self, text: &str) -> Vec<u8> {
         match self {
             // Without a mark of its own: the text carries it.
             Self::Utf8 => text.as_bytes().to_vec(),
@@ -49,7 +49,7 @@ impl TextEncoding {
 
 /// Decodes a text file, its mark included. `None`: the bytes are no UTF-8 text, and no UTF-16 text with a mark; encoding
 /// what is returned gives the same bytes.
-pub fn decode(bytes: &[u8]) -> Option<(String, TextEncoding)> {
+pub fn decode_text(bytes: &[u8]) -> Option<(String, TextEncoding)> {
     let encoding = match bytes {
         // The mark of UTF-32 begins like that of UTF-16.
         [0xff, 0xfe, 0, 0, ..] => return None,
@@ -108,7 +108,7 @@ impl Default for TextForm {
 
 impl TextForm {
     /// Measures a text that was decoded with its mark.
-    pub fn of(text: &str, encoding: TextEncoding) -> Self {
+    pub fn of_text(text: &str, encoding: TextEncoding) -> Self {
         let feeds = text.matches('\n').count();
         let pairs = text.matches("\r\n").count();
         // Every pair holds a line feed, too.
@@ -134,9 +134,9 @@ mod tests {
     fn marks_decide_the_encoding_and_other_bytes_are_no_text() {
         let text = "\u{feff}Grüße 𝄞\r\n";
         for encoding in [TextEncoding::Utf8, TextEncoding::Utf16Le, TextEncoding::Utf16Be] {
-            assert_eq!(decode(&encoding.encode(text)), Some((text.to_owned(), encoding)));
+            assert_eq!(decode_text(&encoding.encode_text(text)), Some((text.to_owned(), encoding)));
         }
-        assert_eq!(decode(b"plain"), Some(("plain".to_owned(), TextEncoding::Utf8)));
+        assert_eq!(decode_text(b"plain"), Some(("plain".to_owned(), TextEncoding::Utf8)));
         for bytes in [
             b"caf\xe9\n".as_slice(),
             b"\x83\x65\x83\x58\x83\x67",
@@ -146,13 +146,13 @@ mod tests {
             b"\xff\xfe\x00\xd8",
             b"\xff\xfe\0\0a\0\0\0",
         ] {
-            assert_eq!(decode(bytes), None, "{bytes:x?}");
+            assert_eq!(decode_text(bytes), None, "{bytes:x?}");
         }
     }
 
     #[test]
     fn conventions_are_measured() {
-        let form = |text: &str| TextForm::of(text, TextEncoding::Utf8);
+        let form = |text: &str| TextForm::of_text(text, TextEncoding::Utf8);
         assert_eq!(form(""), TextForm::default());
         assert_eq!(form("a\nb\n"), TextForm::default());
         assert_eq!(form("a\r\nb\r\n"), TextForm { ends: LineEnds::Crlf, ..TextForm::default() });
@@ -167,8 +167,8 @@ mod tests {
         fn what_is_decoded_is_encoded_to_the_same_bytes(mut bytes in proptest::collection::vec(any::<u8>(), 0..40), mark in 0..3) {
             let mark: &[u8] = match mark { 0 => &[], 1 => &[0xff, 0xfe], _ => &[0xfe, 0xff] };
             bytes.splice(0..0, mark.iter().copied());
-            if let Some((text, encoding)) = decode(&bytes) {
-                prop_assert_eq!(encoding.encode(&text), bytes);
+            if let Some((text, encoding)) = decode_text(&bytes) {
+                prop_assert_eq!(encoding.encode_text(&text), bytes);
             }
         }
     }

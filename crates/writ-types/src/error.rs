@@ -108,7 +108,7 @@ impl Report {
 
     /// Adds what to do about it.
     #[must_use]
-    pub fn hint(mut self, hint: impl Into<String>) -> Self {
+    pub fn with_hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = hint.into();
         self
     }
@@ -120,7 +120,7 @@ impl Report {
 
     /// Adds what only the log may know.
     #[must_use]
-    pub fn inside(mut self, inside: impl Into<String>) -> Self {
+    pub fn with_inside(mut self, inside: impl Into<String>) -> Self {
         self.inside = inside.into();
         self
     }
@@ -155,6 +155,6 @@ mod tests {
         for exit in Exit::ALL {
             assert!(!Report::new(exit, "a.b", "text").advice().is_empty(), "{exit:?}");
         }
-        assert_eq!(Report::new(Exit::Usage, "a.b", "text").hint("do this").advice(), "do this");
+        assert_eq!(Report::new(Exit::Usage, "a.b", "text").with_hint("do this").advice(), "do this");
     }
 }

@@ -68,7 +68,7 @@ pub enum FormError {
 
 impl FormValue {
     /// In words.
-    pub fn words(&self) -> String {
+    pub fn describe_values(&self) -> String {
         match self {
             Self::Text { min: 0, max } => format!("a text of at most {max} characters"),
             Self::Text { min, max } => format!("a text of {min} to {max} characters"),
@@ -114,7 +114,8 @@ pub fn filled_in(
         match answers.get(&name) {
             Some(text) => {
                 let value = field.takes.read_value(text);
-                let value = value.ok_or_else(|| FormError::Misfit(name.clone(), field.takes.words()))?;
+                let value =
+                    value.ok_or_else(|| FormError::Misfit(name.clone(), field.takes.describe_values()))?;
                 content.insert(name, value);
             }
             None if field.required => return Err(FormError::Missing(name)),

@@ -22,7 +22,7 @@ pub enum Quarantine {
 
 impl Quarantine {
     /// Returns true if a result of this taint is withheld.
-    pub const fn keeps(self, taint: Taint) -> bool {
+    pub const fn withholds_taint(self, taint: Taint) -> bool {
         match self {
             Self::Never => false,
             Self::External => matches!(taint, Taint::External),
@@ -107,8 +107,9 @@ mod tests {
 
     #[test]
     fn what_is_external_is_kept_where_that_is_said() {
-        let kept =
-            |mode: Quarantine| [Taint::Owner, Taint::Auth, Taint::External].map(|taint| mode.keeps(taint));
+        let kept = |mode: Quarantine| {
+            [Taint::Owner, Taint::Auth, Taint::External].map(|taint| mode.withholds_taint(taint))
+        };
         assert_eq!(kept(Quarantine::Never), [false; 3]);
         assert_eq!(kept(Quarantine::External), [false, false, true]);
         assert_eq!(kept(Quarantine::Always), [true; 3]);

@@ -54,7 +54,7 @@ pub enum ExpandError {
 /// # Errors
 ///
 /// If a reference leads out of the schema or to nothing but itself, or the result would be beyond a bound.
-pub fn expand(schema: &Value) -> Result<Value, ExpandError> {
+pub fn expand_references(schema: &Value) -> Result<Value, ExpandError> {
     let mut result = Err(ExpandError::TooLarge);
     // The first nesting that fits wins: the schema is cut no more than needed.
     for nesting in NESTINGS {
@@ -69,7 +69,7 @@ pub fn expand(schema: &Value) -> Result<Value, ExpandError> {
 
 /// Shortens an expanded schema until it takes at most so many bytes as JSON, or cannot be made shorter: parts that lie
 /// deep are reduced to their types. Which arguments there are stays.
-pub fn shorten(schema: Value, most: usize) -> Value {
+pub fn shorten_schema(schema: Value, most: usize) -> Value {
     let is_short = |schema: &Value| schema.to_string().len() <= most;
     // Most schemas are short and stay unchanged.
     if is_short(&schema) {
@@ -366,7 +366,7 @@ mod tests {
                 "both": {"required": ["mail"], "allOf": [address]},
             },
         });
-        assert_eq!(expand(&schema), Ok(expected));
+        assert_eq!(expand_references(&schema), Ok(expected));
     }
 
     #[test]
@@ -375,14 +375,14 @@ mod tests {
             "$ref": "#/$defs/node",
             "$defs": {"node": {"properties": {"left": {"$ref": "#/$defs/node"}, "right": {"$ref": "#/$defs/node"}}}},
         });
-        let expanded = expand(&tree).expect("a tree");
+        let expanded = expand_references(&tree).expect("a tree");
         assert!(!has_references(&expanded) && count_values(&expanded) < 100, "{expanded}");
         assert_eq!(expanded.pointer("/properties/left/properties/right/properties/left"), Some(&json!({})));
         for circle in [
             json!({"$ref": "#"}),
             json!({"allOf": [{"$ref": "#/$defs/a"}], "$defs": {"a": {"not": {"$ref": "#/$defs/a"}}}}),
         ] {
-            assert_eq!(expand(&circle), Err(ExpandError::Circle), "{circle}");
+            assert_eq!(expand_references(&circle), Err(ExpandError::Circle), "{circle}");
         }
     }
 
@@ -398,17 +398,24 @@ mod tests {
                 .collect();
             json!({"$ref": "#/$defs/d0", "$defs": parts})
         };
-        assert_eq!(expand(&doubling(64)), Err(ExpandError::TooLarge));
+        assert_eq!(expand_references(&doubling(64)), Err(ExpandError::TooLarge));
         let chain: Map<String, Value> =
             (0..2_000).map(|n| (format!("d{n}"), json!({"$ref": format!("#/$defs/d{}", n + 1)}))).collect();
-        assert_eq!(expand(&json!({"$ref": "#/$defs/d0", "$defs": chain})), Err(ExpandError::TooLarge));
+        assert_eq!(
+            expand_references(&json!({"$ref": "#/$defs/d0", "$defs": chain})),
+            Err(ExpandError::TooLarge)
+        );
         for foreign in
             ["https://example.org/x", "file:///etc/passwd", "other", "#missing", "#/%2", "#/nowhere"]
         {
-            assert_eq!(expand(&json!({"$ref": foreign})), Err(ExpandError::Reference), "{foreign}");
+            assert_eq!(
+                expand_references(&json!({"$ref": foreign})),
+                Err(ExpandError::Reference),
+                "{foreign}"
+            );
         }
         let nested = json!({"properties": {"a": {"$id": "https://example.org/", "$ref": "#/$defs/a"}}, "$defs": {"a": {}}});
-        assert_eq!(expand(&nested), Err(ExpandError::Reference));
+        assert_eq!(expand_references(&nested), Err(ExpandError::Reference));
     }
 
     #[test]
@@ -432,7 +439,7 @@ mod tests {
                 "d": {"type": "integer", "minimum": 0, "default": null},
             },
         });
-        assert_eq!(expand(&schema), Ok(expected));
+        assert_eq!(expand_references(&schema), Ok(expected));
     }
 
     #[test]
@@ -440,8 +447,8 @@ mod tests {
         let deep = json!({"type": "object", "description": "d".repeat(1_000), "properties": {"x": {"type": "string"}}});
         let schema =
             json!({"type": "object", "properties": {"a": deep, "b": {"type": "array", "items": deep}}});
-        assert_eq!(shorten(schema.clone(), 10_000), schema);
-        let short = shorten(schema, 500);
+        assert_eq!(shorten_schema(schema.clone(), 10_000), schema);
+        let short = shorten_schema(schema, 500);
         let expected =
             json!({"type": "object", "properties": {"a": {"type": "object"}, "b": {"type": "array"}}});
         assert_eq!(short, expected);

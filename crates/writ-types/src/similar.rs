@@ -4,7 +4,7 @@
 const LEAST: f64 = 0.6;
 
 /// The name that is most like a wrong one, if any is like it. For messages: nothing is done by it.
-pub fn nearest<'a>(wrong: &str, names: &[&'a str]) -> Option<&'a str> {
+pub fn nearest_name<'a>(wrong: &str, names: &[&'a str]) -> Option<&'a str> {
     // Case and separators are the most frequent differences.
     let plain = |name: &str| name.to_lowercase().replace(['-', '.', ' '], "_");
     let wrong = plain(wrong);
@@ -22,10 +22,10 @@ mod tests {
     #[test]
     fn only_what_is_alike_is_suggested() {
         let names = ["file_read", "file_write", "shell_exec"];
-        assert_eq!(nearest("read_file", &["read_files", "shell_exec"]), Some("read_files"));
-        assert_eq!(nearest("File-Reed", &names), Some("file_read"));
+        assert_eq!(nearest_name("read_file", &["read_files", "shell_exec"]), Some("read_files"));
+        assert_eq!(nearest_name("File-Reed", &names), Some("file_read"));
         assert_eq!(
-            (nearest("launch_missiles", &names), nearest("", &names), nearest("a", &[])),
+            (nearest_name("launch_missiles", &names), nearest_name("", &names), nearest_name("a", &[])),
             (None, None, None)
         );
     }

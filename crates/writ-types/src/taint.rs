@@ -154,14 +154,14 @@ impl Label {
     /// Marks content of a sandbox without a network, or of its work folder, as from inside: a tool that stays
     /// inside has read it.
     #[must_use]
-    pub fn inside(mut self) -> Self {
+    pub fn mark_inside(mut self) -> Self {
         self.outside = false;
         self
     }
 
     /// The same for what anybody may read.
     #[must_use]
-    pub fn public(mut self) -> Self {
+    pub fn mark_public(mut self) -> Self {
         self.private = false;
         self
     }
@@ -242,11 +242,11 @@ mod tests {
     fn what_is_external_is_from_outside_and_private_unless_it_is_known_not_to_be() {
         let mut label = Label::new(Taint::Owner);
         assert_eq!((label.outside, label.private), (false, false));
-        label.join(&Label::new(Taint::External).inside().public());
+        label.join(&Label::new(Taint::External).mark_inside().mark_public());
         assert_eq!((label.taint, label.outside, label.private), (Taint::External, false, false));
-        label.join(&Label::new(Taint::External).public());
+        label.join(&Label::new(Taint::External).mark_public());
         assert_eq!((label.outside, label.private), (true, false));
-        label.join(&Label::new(Taint::External).inside());
+        label.join(&Label::new(Taint::External).mark_inside());
         assert_eq!((label.outside, label.private), (true, true));
         let text = serde_json::to_string(&label).expect("writes");
         assert_eq!(serde_json::from_str::<Label>(&text).expect("reads"), label);
@@ -268,7 +268,7 @@ mod tests {
             label.readers.iter().cloned().collect::<Vec<_>>().join(" ")
         };
         let (ann, both) = (read_by(&["ann"]), read_by(&["ann", "bob"]));
-        let public = Label::new(Taint::External).public();
+        let public = Label::new(Taint::External).mark_public();
         assert_eq!(
             joined(&[public.clone(), both.clone(), public]),
             "ann bob",

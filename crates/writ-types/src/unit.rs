@@ -37,19 +37,19 @@ impl Timestamp {
 
     /// This time plus a duration; saturates at the end of time.
     #[must_use]
-    pub fn plus(self, duration: Duration) -> Self {
+    pub fn plus_duration(self, duration: Duration) -> Self {
         // Saturates: the end of time is later than any limit.
         Self(self.0.saturating_add(i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)))
     }
 
     /// The time this long before.
     #[must_use]
-    pub fn minus(self, duration: Duration) -> Self {
+    pub fn minus_duration(self, duration: Duration) -> Self {
         Self(self.0.saturating_sub(i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)))
     }
 
     /// Returns the time from `earlier` to this; zero if it is not after it.
-    pub fn since(self, earlier: Self) -> Duration {
+    pub fn time_since(self, earlier: Self) -> Duration {
         // Negative differences are zero: clocks can be set back.
         Duration::from_millis(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))
     }
@@ -274,8 +274,8 @@ mod tests {
         for bad in ["", "1970-01-01", "1970-01-01T00:00:00", "1970-13-01T00:00:00Z", "soon"] {
             assert_eq!(Timestamp::from_rfc_3339(bad), None, "{bad}");
         }
-        assert_eq!(Timestamp::from_millis(i64::MAX).plus(Duration::MAX).as_millis(), i64::MAX);
-        assert_eq!(Timestamp::from_millis(5).since(Timestamp::from_millis(9)), Duration::ZERO);
+        assert_eq!(Timestamp::from_millis(i64::MAX).plus_duration(Duration::MAX).as_millis(), i64::MAX);
+        assert_eq!(Timestamp::from_millis(5).time_since(Timestamp::from_millis(9)), Duration::ZERO);
     }
 
     #[test]

@@ -7,11 +7,11 @@ use std::borrow::Cow;
 ///
 /// Works character by character: a text may be cut anywhere and its pieces be treated one after the other.
 /// Treating a text twice changes nothing more.
-pub fn escape(text: &str) -> Cow<'_, str> {
+pub fn escape_text(text: &str) -> Cow<'_, str> {
     escape_where(text, |c| c != '\n' && c != '\t' && acts_unseen(c))
 }
 
-/// As [`escape`], but for texts that must stay on one line: line breaks and tabs are escaped as well.
+/// As [`escape_text`], but for texts that must stay on one line: line breaks and tabs are escaped as well.
 pub fn escape_line(text: &str) -> Cow<'_, str> {
     escape_where(text, acts_unseen)
 }
@@ -79,7 +79,7 @@ mod tests {
             ("a\0b\u{7f}\u{85}", "a\\u{0}b\\u{7f}\\u{85}"),
             ("\u{feff}\u{ad}\u{2028}\u{3164}", "\\u{feff}\\u{ad}\\u{2028}\\u{3164}"),
         ] {
-            assert_eq!(escape(text), expected);
+            assert_eq!(escape_text(text), expected);
         }
     }
 
@@ -87,7 +87,7 @@ mod tests {
     fn honest_text_stays_as_it_is() {
         for text in ["a\n\tb", "Grüße, e\u{301}", "日本語 العربية עברית", "✈\u{fe0f} 👍🏽", "a\\u{1b}b", ""]
         {
-            assert!(matches!(escape(text), Cow::Borrowed(_)), "{text}");
+            assert!(matches!(escape_text(text), Cow::Borrowed(_)), "{text}");
         }
         assert_eq!(escape_line("a\n\tb"), "a\\n\\tb");
     }
@@ -95,12 +95,12 @@ mod tests {
     proptest! {
         #[test]
         fn nothing_hostile_is_left_wherever_a_text_is_cut(text in any::<String>(), cut in any::<prop::sample::Index>()) {
-            let whole = escape(&text).into_owned();
+            let whole = escape_text(&text).into_owned();
             prop_assert!(!whole.chars().any(|c| c != '\n' && c != '\t' && acts_unseen(c)));
-            prop_assert_eq!(escape(&whole).into_owned(), whole.clone());
+            prop_assert_eq!(escape_text(&whole).into_owned(), whole.clone());
             let places: Vec<usize> = text.char_indices().map(|(at, _)| at).chain([text.len()]).collect();
             let (start, end) = text.split_at(*cut.get(&places));
-            prop_assert_eq!(format!("{}{}", escape(start), escape(end)), whole);
+            prop_assert_eq!(format!("{}{}", escape_text(start), escape_text(end)), whole);
         }
     }
 }

@@ -22,7 +22,7 @@ impl TimeZone {
     /// # Errors
     ///
     /// If the database has none of this name.
-    pub fn parse(name: &str) -> Result<Self, UnknownTimeZone> {
+    pub fn parse_name(name: &str) -> Result<Self, UnknownTimeZone> {
         let unknown = || UnknownTimeZone(name.chars().take(MAX_NAME).collect());
         if name.len() > MAX_NAME {
             return Err(unknown());
@@ -43,7 +43,8 @@ impl TimeZone {
         let name = text.strip_prefix(':').unwrap_or(text);
         // A path of a file of the database ends in the name.
         let name = name.rsplit_once("/zoneinfo/").map_or(name, |(_, name)| name);
-        Self::parse(name).or_else(|unknown| jiff::tz::TimeZone::posix(text).map(Self).map_err(|_| unknown))
+        Self::parse_name(name)
+            .or_else(|unknown| jiff::tz::TimeZone::posix(text).map(Self).map_err(|_| unknown))
     }
 
     /// Its name in the database; `None`: it is a rule, or the system names none.
@@ -52,7 +53,7 @@ impl TimeZone {
     }
 
     /// The day, date, time and offset from UTC there, to the minute: `Wednesday, 2026-11-25, 18:40 (+01:00, Europe/Berlin)`.
-    pub fn moment(&self, at: Timestamp) -> String {
+    pub fn format_moment(&self, at: Timestamp) -> String {
         let Ok(at) = jiff::Timestamp::from_millisecond(at.as_millis()) else { return at.to_string() };
         let there = at.to_zoned(self.0.clone());
         let day = match there.weekday() {
@@ -105,7 +106,7 @@ mod tests {
             ),
             ("UTC", "1970-01-01T00:00:00Z", "Thursday, 1970-01-01, 00:00 (+00:00, UTC)"),
         ] {
-            assert_eq!(TimeZone::parse(zone).expect("is known").moment(at(time)), said);
+            assert_eq!(TimeZone::parse_name(zone).expect("is known").format_moment(at(time)), said);
         }
     }
 

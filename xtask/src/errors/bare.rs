@@ -88,7 +88,7 @@ impl<'ast> Visit<'ast> for Bare {
     }
 
     fn visit_expr_method_call(&mut self, call: &'ast ExprMethodCall) {
-        if call.method != "hint" {
+        if call.method != "with_hint" {
             return visit::visit_expr_method_call(self, call);
         }
         if call.args.iter().any(is_empty) {
@@ -124,13 +124,13 @@ mod tests {
     #[test]
     fn an_error_without_a_hint_is_found_and_one_with_a_hint_is_not() {
         let code = r#"
-            fn a() { Report::new(Exit::Denied, "a.call", text).inside(x).hint("Do this.") }
+            fn a() { Report::new(Exit::Denied, "a.call", text).with_inside(x).with_hint("Do this.") }
             fn b() { Failure::new(Exit::Usage, "b.call", "text", "do that") }
-            fn c() { let plain = |exit, code| Report::new(exit, code, "text"); plain(Exit::Usage, "c.call").hint(h) }
+            fn c() { let plain = |exit, code| Report::new(exit, code, "text"); plain(Exit::Usage, "c.call").with_hint(h) }
             fn d() { Report::new(Exit::Denied, "d.call", text) }
             fn e() { Failure::new(Exit::Usage, "e.call", "text", "") }
             fn f() { let plain = |exit, code| Report::new(exit, code, "text"); plain(Exit::Usage, "f.call") }
-            fn g() { Report::new(Exit::Denied, "g.call", text).hint("") }
+            fn g() { Report::new(Exit::Denied, "g.call", text).with_hint("") }
             fn h() { (Exit::Bug, "h.call", "") }
             fn k() { told(Exit::Usage, "k.call", "do that") }
             fn l() { told(Exit::Usage, "l.call", "") }

@@ -5,15 +5,15 @@ use writ_types::error::Exit;
 
 use super::{Phase, Turn};
 use crate::context;
-use crate::effect::{Effect, Finish, Status};
-use crate::event::{ModelFailure, Verdict};
+use crate::effect::{Effect, FinishedTurn, TurnStatus};
+use crate::event::{ModelFailure, TextVerdict};
 use crate::notice;
 
 /// The end that a turn is about to take.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct TurnEnding {
     /// `Done` here is a normal end: whether it waits or was denied is decided when it is over.
-    pub(super) status: Status,
+    pub(super) status: TurnStatus,
     pub(super) exit: Exit,
     /// The reason that the answer is incomplete.
     pub(super) incomplete: Option<String>,
@@ -23,7 +23,7 @@ pub(super) struct TurnEnding {
 
 impl Default for TurnEnding {
     fn default() -> Self {
-        Self { status: Status::Done, exit: Exit::Done, incomplete: None, noted: None }
+        Self { status: TurnStatus::Done, exit: Exit::Done, incomplete: None, noted: None }
     }
 }
 
@@ -38,12 +38,18 @@ impl Turn {
         } else if something_happened {
             self.deliver_answer(notice::NO_CLOSING_TEXT, out);
         } else {
-            self.break_off(text, Status::Failed, notice::NO_ANSWER, out);
+            self.break_off(text, TurnStatus::Failed, notice::NO_ANSWER, out);
         }
     }
 
     /// The model's output is cut or invalid.
-    pub(super) fn break_off(&mut self, text: String, status: Status, reason: &str, out: &mut Vec<Effect>) {
+    pub(super) fn break_off(
+        &mut self,
+        text: String,
+        status: TurnStatus,
+        reason: &str,
+        out: &mut Vec<Effect>,
+    ) {
         self.ending =
             TurnEnding { status, exit: Exit::Model, incomplete: Some(reason.to_owned()), noted: None };
         if text.trim().is_empty() { self.deliver_answer("", out) } else { self.judge_output(text, out) }
@@ -63,7 +69,7 @@ impl Turn {
         };
         // A failure never counts as success, even if its exit code claims so.
         let exit = if exit == Exit::Done { Exit::Model } else { exit };
-        let status = if exit == Exit::Budget { Status::Incomplete } else { Status::Failed };
+        let status = if exit == Exit::Budget { TurnStatus::Incomplete } else { TurnStatus::Failed };
         self.ending = TurnEnding { status, exit, incomplete: Some(reason), noted };
         self.deliver_answer("", out);
     }
@@ -71,7 +77,7 @@ impl Turn {
     /// A limit of the turn is reached.
     pub(super) fn stop_at_limit(&mut self, reason: String, out: &mut Vec<Effect>) {
         self.ending = TurnEnding {
-            status: Status::Incomplete,
+            status: TurnStatus::Incomplete,
             exit: Exit::Budget,
             incomplete: Some(reason),
             noted: None,
@@ -83,8 +89,12 @@ impl Turn {
         self.stop_what_runs(out);
         self.conversation.append(&mut self.news);
         self.conversation.push(context::system_message(notice::CANCELLED));
-        self.ending =
-            TurnEnding { status: Status::Cancelled, exit: Exit::Interrupted, incomplete: None, noted: None };
+        self.ending = TurnEnding {
+            status: TurnStatus::Cancelled,
+            exit: Exit::Interrupted,
+            incomplete: None,
+            noted: None,
+        };
         self.finish_turn(out);
     }
 
@@ -109,17 +119,17 @@ impl Turn {
         self.draft = text;
     }
 
-    pub(super) fn take_output_verdict(&mut self, verdict: Verdict, out: &mut Vec<Effect>) {
+    pub(super) fn take_output_verdict(&mut self, verdict: TextVerdict, out: &mut Vec<Effect>) {
         let draft = std::mem::take(&mut self.draft);
         match verdict {
-            Verdict::Pass => self.deliver_answer(&draft, out),
-            Verdict::Transform { text } => self.deliver_answer(&text, out),
-            Verdict::Block { reason } => self.block_answer(reason, out),
+            TextVerdict::Pass => self.deliver_answer(&draft, out),
+            TextVerdict::Transform { text } => self.deliver_answer(&text, out),
+            TextVerdict::Block { reason } => self.block_answer(reason, out),
             // The attempts are used up: the text is blocked like one without a second chance.
-            Verdict::Again { reason, attempts, .. } if self.again >= attempts => {
+            TextVerdict::Again { reason, attempts, .. } if self.again >= attempts => {
                 self.block_answer(reason, out)
             }
-            Verdict::Again { note, .. } => {
+            TextVerdict::Again { note, .. } => {
                 self.again += 1;
                 if let Some(note) = note {
                     self.pass_on(draft, &note);
@@ -131,8 +141,12 @@ impl Turn {
 
     /// Ends the turn with the word of a gate alone.
     pub(super) fn block_answer(&mut self, reason: String, out: &mut Vec<Effect>) {
-        self.ending =
-            TurnEnding { status: Status::Blocked, exit: Exit::Denied, incomplete: Some(reason), noted: None };
+        self.ending = TurnEnding {
+            status: TurnStatus::Blocked,
+            exit: Exit::Denied,
+            incomplete: Some(reason),
+            noted: None,
+        };
         self.deliver_answer("", out);
     }
 
@@ -140,7 +154,7 @@ impl Turn {
     fn pass_on(&mut self, draft: String, why: &str) {
         let parts = vec![Part::Text { text: draft }];
         let said = ChatMessage { role: Role::Assistant, parts, label: self.label.clone() };
-        for message in [said, context::system_message(&notice::withheld(why))] {
+        for message in [said, context::system_message(&notice::withheld_note(why))] {
             self.passing.insert(self.conversation.len());
             self.conversation.push(message);
         }
@@ -174,21 +188,21 @@ impl Turn {
         self.conversation.append(&mut self.news);
         let (status, exit) = match self.ending.status {
             // Open questions weigh more than a denial: the turn can still continue after the answer.
-            Status::Done if !self.open_asks.is_empty() => (Status::Waiting, Exit::Waiting),
-            Status::Done if self.last_was_denied => (Status::Denied, Exit::Denied),
-            Status::Done
-            | Status::Waiting
-            | Status::Denied
-            | Status::Blocked
-            | Status::Incomplete
-            | Status::Failed
-            | Status::Cancelled => (self.ending.status, self.ending.exit),
+            TurnStatus::Done if !self.open_asks.is_empty() => (TurnStatus::Waiting, Exit::Waiting),
+            TurnStatus::Done if self.last_was_denied => (TurnStatus::Denied, Exit::Denied),
+            TurnStatus::Done
+            | TurnStatus::Waiting
+            | TurnStatus::Denied
+            | TurnStatus::Blocked
+            | TurnStatus::Incomplete
+            | TurnStatus::Failed
+            | TurnStatus::Cancelled => (self.ending.status, self.ending.exit),
         };
         let kept = |(place, message): (usize, &ChatMessage)| {
             if self.passing.contains(&place) { None } else { Some(message.clone()) }
         };
         self.phase = Phase::Finished;
-        out.push(Effect::Finish(Box::new(Finish {
+        out.push(Effect::Finish(Box::new(FinishedTurn {
             status,
             exit,
             answers: self.answers.clone(),

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use writ_types::error::{Exit, Report, ToReport};
 use writ_types::id::{AskId, MessageId};
 
-use crate::config::ConfigError;
+use crate::config::AgentConfigError;
 use crate::event::EventKind;
 
 /// The phase of a turn.
@@ -62,7 +62,7 @@ pub enum Why {
     EmptyMessage(MessageId),
     /// The settings are invalid.
     #[error(transparent)]
-    Config(#[from] ConfigError),
+    Config(#[from] AgentConfigError),
     /// The result of a call that is not the one at work.
     #[error("call '{found}' is not at work")]
     OtherCall {
@@ -114,15 +114,15 @@ impl ToReport for Illegal {
         match &self.why {
             Why::Config(error) => error.report(),
             Why::EmptyMessage(_) => Report::new(Exit::Usage, "agent.empty_message", "the message is empty")
-                .inside(self.to_string())
-                .hint("say what you want done"),
+                .with_inside(self.to_string())
+                .with_hint("say what you want done"),
             Why::Order
             | Why::NumberZero
             | Why::NoMessage
             | Why::OtherCall { .. }
             | Why::WaitingWithoutAsk
             | Why::UnknownAsk(_) => Report::new(Exit::Bug, "agent.illegal_event", "the turn got out of step")
-                .inside(self.to_string()),
+                .with_inside(self.to_string()),
         }
     }
 }
@@ -130,8 +130,8 @@ impl ToReport for Illegal {
 impl ToReport for RecoverError {
     fn report(&self) -> Report {
         Report::new(Exit::Bug, "agent.recover", "a turn that was interrupted cannot be taken up again")
-            .inside(self.to_string())
-            .hint(
+            .with_inside(self.to_string())
+            .with_hint(
                 "`writ audit verify` shows whether the store was changed; the message itself is still there",
             )
     }

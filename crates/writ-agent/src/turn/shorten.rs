@@ -55,7 +55,7 @@ impl Turn {
     /// Sends a shorter request, if there is one.
     fn shorten_request(&mut self, room: Tokens, why: (String, Option<String>), out: &mut Vec<Effect>) {
         // The full context is assembled first, to name its largest parts if shortening fails.
-        let whole = self.context();
+        let whole = self.assemble_now();
         let answer = self.config.limits.max_output_tokens;
         while self.shortening.tries < MAX_TRIES {
             self.shortening.tries += 1;
@@ -63,11 +63,11 @@ impl Turn {
             let half = Tokens::new(self.shortening.sent.get() / 2);
             // The reported limit comes first; where that does not help, half of the last request.
             let room = if self.shortening.tries == 1 { room } else { room.min(half) };
-            self.config = self.config.narrowed(room);
+            self.config = self.config.narrow_to(room);
             let is_shorter = |next: &Assembled| {
-                next.tokens() < self.shortening.sent || self.config.limits.max_output_tokens < answer
+                next.total_tokens() < self.shortening.sent || self.config.limits.max_output_tokens < answer
             };
-            match self.context() {
+            match self.assemble_now() {
                 // A request that is not smaller would be refused again.
                 Ok(next) if is_shorter(&next) => return self.call_model(out),
                 Ok(_) => {}

@@ -8,7 +8,7 @@ use crate::event::SystemSource;
 
 impl Turn {
     /// The conversation so far, oldest message first: that of the session, then that of this turn.
-    pub fn seen(&self) -> impl Iterator<Item = &ChatMessage> {
+    pub fn context_messages(&self) -> impl Iterator<Item = &ChatMessage> {
         self.seed.history.iter().map(AsRef::as_ref).chain(&self.conversation)
     }
 
@@ -20,7 +20,7 @@ impl Turn {
 
     /// The texts from outside in the context besides the conversation: memories, subscriptions with their titles, and what
     /// the system zone says.
-    pub fn heard(&self) -> impl Iterator<Item = &str> {
+    pub fn foreign_texts(&self) -> impl Iterator<Item = &str> {
         let is_foreign = |label: &Label| label.taint == Taint::External;
         let items = self.seed.owner_profile.iter().chain(&self.hits);
         let memories = items.filter(move |item| is_foreign(&item.label)).map(|item| item.text.as_str());
@@ -32,7 +32,7 @@ impl Turn {
 
     /// Returns true if the context holds text that only the owner is known to have read, besides the newest
     /// request and its results: earlier turns, further messages, memories, rules, notes.
-    pub fn confides(&self) -> bool {
+    pub fn holds_private_text(&self) -> bool {
         let seed = &self.seed;
         // The constitution is public: it is part of the program.
         let is_own = |source| source != SystemSource::Constitution;

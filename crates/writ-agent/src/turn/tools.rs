@@ -204,7 +204,7 @@ impl Turn {
         self.cut_result(&mut result);
         self.weigh_outcome(result.outcome);
         result.name = tool;
-        let text = notice::answered(ask, &result);
+        let text = notice::answered_note(ask, &result);
         let parts = vec![Part::Text { text }];
         self.news.push(ChatMessage { role: Role::System, parts, label: result.label });
         Ok(())

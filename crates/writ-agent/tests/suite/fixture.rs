@@ -3,11 +3,11 @@
 use std::borrow::Borrow;
 
 use serde_json::Value;
-use writ_agent::config::Config;
-use writ_agent::effect::{Effect, Finish};
+use writ_agent::config::AgentConfig;
+use writ_agent::effect::{Effect, FinishedTurn};
 use writ_agent::event::{
-    BudgetSeed, ContextSeed, Event, MemoryItem, ModelFailure, Opened, StoredEvent, SystemSource, SystemText,
-    TurnMessage, Verdict,
+    BudgetSeed, ContextSeed, Event, MemoryItem, ModelFailure, OpenedTurn, StoredEvent, SystemSource,
+    SystemText, TextVerdict, TurnMessage,
 };
 use writ_agent::turn::{Illegal, Phase, Turn};
 use writ_types::action::MemoryKind;
@@ -44,12 +44,12 @@ impl Driver {
     /// A turn that has just been opened with one message of the owner.
     pub(crate) fn opened(text: &str) -> Self {
         let mut driver = Self::new();
-        driver.feed(opened(vec![message(1, text, Taint::Owner)], seed(), Config::default()));
+        driver.feed(opened(vec![message(1, text, Taint::Owner)], seed(), AgentConfig::default()));
         driver
     }
 
     /// A turn in which the model has been called for the first time.
-    pub(crate) fn calling(seed: ContextSeed, config: Config) -> Self {
+    pub(crate) fn calling(seed: ContextSeed, config: AgentConfig) -> Self {
         let mut driver = Self::new();
         driver.feed(opened(vec![message(1, "do it", Taint::Owner)], seed, config));
         driver.reach_model();
@@ -60,7 +60,7 @@ impl Driver {
     pub(crate) fn reach_model(&mut self) {
         loop {
             match self.turn.phase() {
-                Phase::JudgingInput => self.feed(Event::InputJudged { verdict: Verdict::Pass }),
+                Phase::JudgingInput => self.feed(Event::InputJudged { verdict: TextVerdict::Pass }),
                 Phase::Recording => self.feed(Event::Recorded),
                 Phase::Recalling => self.feed(Event::Recalled { hits: Vec::new() }),
                 Phase::New
@@ -74,9 +74,9 @@ impl Driver {
     }
 
     /// Lets the answer pass and out.
-    pub(crate) fn finish(&mut self) -> Finish {
+    pub(crate) fn finish(&mut self) -> FinishedTurn {
         if self.turn.phase() == Phase::JudgingOutput {
-            self.feed(Event::OutputJudged { verdict: Verdict::Pass });
+            self.feed(Event::OutputJudged { verdict: TextVerdict::Pass });
         }
         if self.turn.phase() == Phase::Delivering {
             self.feed(Event::Delivered);
@@ -94,7 +94,7 @@ impl Driver {
     pub(crate) fn try_feed(&mut self, event: Event) -> Result<(), Illegal> {
         let mut out = Vec::new();
         let before = self.turn.clone();
-        let result = self.turn.handle(event.clone(), self.now, &mut out);
+        let result = self.turn.handle_event(event.clone(), self.now, &mut out);
         match &result {
             Ok(()) => self.stored.push(StoredEvent::new(event, self.now)),
             Err(_) => {
@@ -193,10 +193,10 @@ pub(crate) fn message(n: u128, text: &str, taint: Taint) -> TurnMessage {
     TurnMessage { id: id(n), text: text.to_owned(), label: Label::new(taint) }
 }
 
-pub(crate) fn opened(messages: Vec<TurnMessage>, seed: ContextSeed, config: Config) -> Event {
+pub(crate) fn opened(messages: Vec<TurnMessage>, seed: ContextSeed, config: AgentConfig) -> Event {
     let session = SessionId::from_parts(START, 1);
     let turn = TurnId::from_parts(START, 2);
-    Event::Opened(Box::new(Opened { session, turn, number: 6, messages, seed, config }))
+    Event::Opened(Box::new(OpenedTurn { session, turn, number: 6, messages, seed, config }))
 }
 
 pub(crate) fn seed() -> ContextSeed {

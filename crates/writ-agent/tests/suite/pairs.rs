@@ -1,6 +1,6 @@
 //! Every event in every phase.
 
-use writ_agent::event::{Event, EventKind, ModelFailure, Verdict};
+use writ_agent::event::{Event, EventKind, ModelFailure, TextVerdict};
 use writ_agent::turn::{Phase, Why};
 use writ_types::chat::{StopReason, ToolOutcome};
 use writ_types::taint::Taint;
@@ -32,7 +32,7 @@ fn in_phase(phase: Phase) -> Driver {
             return driver;
         }
         match driver.turn.phase() {
-            Phase::JudgingInput => driver.feed(Event::InputJudged { verdict: Verdict::Pass }),
+            Phase::JudgingInput => driver.feed(Event::InputJudged { verdict: TextVerdict::Pass }),
             Phase::Recording => driver.feed(Event::Recorded),
             Phase::Recalling => driver.feed(Event::Recalled { hits: Vec::new() }),
             Phase::CallingModel if acts == 0 || phase == Phase::Acting => {
@@ -40,7 +40,7 @@ fn in_phase(phase: Phase) -> Driver {
             }
             Phase::CallingModel => driver.reply(StopReason::EndTurn, "done", Vec::new()),
             Phase::Acting => driver.wait_for(&ask("aaaaaaaa"), "asked"),
-            Phase::JudgingOutput => driver.feed(Event::OutputJudged { verdict: Verdict::Pass }),
+            Phase::JudgingOutput => driver.feed(Event::OutputJudged { verdict: TextVerdict::Pass }),
             Phase::Delivering => driver.feed(Event::Delivered),
             Phase::New | Phase::Finished => {}
         }
@@ -50,7 +50,7 @@ fn in_phase(phase: Phase) -> Driver {
 
 /// An event of the kind, as fitting as it can be.
 fn sample(kind: EventKind, driver: &Driver) -> Event {
-    let verdict = Verdict::Pass;
+    let verdict = TextVerdict::Pass;
     match kind {
         EventKind::Opened => opened(vec![message(9, "again", Taint::Owner)], seed(), Default::default()),
         EventKind::InputJudged => Event::InputJudged { verdict },

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use writ_agent::config::{Config, ContextConfig, Limits};
+use writ_agent::config::{AgentConfig, ContextConfig, TurnLimits};
 use writ_agent::effect::Effect;
-use writ_agent::event::{Event, EventKind, ModelFailure, StoredEvent, Verdict};
+use writ_agent::event::{Event, EventKind, ModelFailure, StoredEvent, TextVerdict};
 use writ_agent::turn::{Phase, Turn};
 use writ_types::chat::{StopReason, ToolCall, ToolOutcome};
 use writ_types::error::Exit;
@@ -30,17 +30,17 @@ fn dice() -> impl Strategy<Value = Dice> {
         .prop_map(|(kind, fitting, small, size)| Dice { kind, fitting, small, size })
 }
 
-fn config() -> Config {
-    let limits = Limits {
+fn config() -> AgentConfig {
+    let limits = TurnLimits {
         max_tool_calls_per_turn: 4,
         max_model_calls_per_turn: 5,
         max_calls_per_reply: 3,
         max_absorbed_messages: 2,
         max_turn_secs: 10,
-        ..Limits::default()
+        ..TurnLimits::default()
     };
     let (total_tokens, system_max) = (Tokens::new(3_000), Tokens::new(500));
-    Config { context: ContextConfig { total_tokens, system_max, ..ContextConfig::default() }, limits }
+    AgentConfig { context: ContextConfig { total_tokens, system_max, ..ContextConfig::default() }, limits }
 }
 
 /// The kind of event that the phase waits for.
@@ -64,9 +64,9 @@ fn event(dice: &Dice, driver: &Driver) -> Event {
     let text = "wörd ".repeat(size);
     let taint = if small % 3 == 0 { Taint::External } else { Taint::Owner };
     let verdict = match small % 8 {
-        0 => Verdict::Block { reason: text.clone() },
-        1 => Verdict::Transform { text: text.clone() },
-        _ => Verdict::Pass,
+        0 => TextVerdict::Block { reason: text.clone() },
+        1 => TextVerdict::Transform { text: text.clone() },
+        _ => TextVerdict::Pass,
     };
     let waiting = ask(if small % 2 == 0 { "aaaaaaaa" } else { "bbbbbbbb" });
     match kind {
@@ -166,7 +166,7 @@ fn check_effects(driver: &Driver) {
         assert_paired(&request.messages);
         let chars: usize =
             request.messages.iter().map(|message| crate::fixture::text_of(message).chars().count()).sum();
-        let room = usize::try_from(config.context.threshold().get() * 4).expect("small");
+        let room = usize::try_from(config.context.eviction_threshold().get() * 4).expect("small");
         assert!(chars <= room, "{chars} characters are more than {room}");
     }
     for effect in &driver.effects {
@@ -190,13 +190,13 @@ proptest! {
         let stored: Vec<StoredEvent> = driver
             .stored
             .iter()
-            .map(|event| StoredEvent::decode(&event.encode().expect("encodes")).expect("decodes"))
+            .map(|event| StoredEvent::decode_json(&event.encode_json().expect("encodes")).expect("decodes"))
             .collect();
         prop_assert_eq!(&stored, &driver.stored);
-        let (mut turn, mut due) = Turn::recover(stored[..at].to_vec()).expect("recovers");
+        let (mut turn, mut due) = Turn::recover_turn(stored[..at].to_vec()).expect("recovers");
         for event in &stored[at..] {
             let mut out = Vec::new();
-            turn.handle(event.event.clone(), event.at, &mut out).expect("legal before, legal now");
+            turn.handle_event(event.event.clone(), event.at, &mut out).expect("legal before, legal now");
             if !out.is_empty() {
                 due = out;
             }

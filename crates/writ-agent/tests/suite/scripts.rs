@@ -23,9 +23,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use serde_json::Value;
-use writ_agent::config::Config;
+use writ_agent::config::AgentConfig;
 use writ_agent::effect::Effect;
-use writ_agent::event::{ContextSeed, Event, ModelFailure, StoredEvent, Verdict};
+use writ_agent::event::{ContextSeed, Event, ModelFailure, StoredEvent, TextVerdict};
 use writ_agent::turn::{Phase, Turn};
 use writ_types::chat::{ChatMessage, Part, Role, StopReason, ToolCall};
 use writ_types::unit::Tokens;
@@ -60,7 +60,7 @@ struct Script {
 
 impl Script {
     fn run(script: &str) -> String {
-        let config = serde_json::to_value(Config::default()).expect("serialises");
+        let config = serde_json::to_value(AgentConfig::default()).expect("serialises");
         let mut run = Self { driver: Driver::new(), config, seed: seed(), transcript: String::new() };
         for line in script.lines() {
             if line.is_empty() || line.starts_with('#') {
@@ -101,9 +101,9 @@ impl Script {
                 let config = serde_json::from_value(self.config.clone()).expect("a config");
                 opened(vec![message(1, text, parse(taint))], self.seed.clone(), config)
             }
-            ["pass"] => self.judged(Verdict::Pass),
-            ["transform", text] => self.judged(Verdict::Transform { text: (*text).to_owned() }),
-            ["block", reason] => self.judged(Verdict::Block { reason: (*reason).to_owned() }),
+            ["pass"] => self.judged(TextVerdict::Pass),
+            ["transform", text] => self.judged(TextVerdict::Transform { text: (*text).to_owned() }),
+            ["block", reason] => self.judged(TextVerdict::Block { reason: (*reason).to_owned() }),
             ["recorded"] => Event::Recorded,
             ["recall"] => Event::Recalled { hits: Vec::new() },
             ["recall", taint, text] => Event::Recalled { hits: vec![memory(1, text, parse(taint))] },
@@ -134,7 +134,7 @@ impl Script {
         self.driver.feed(event);
     }
 
-    fn judged(&self, verdict: Verdict) -> Event {
+    fn judged(&self, verdict: TextVerdict) -> Event {
         if self.driver.turn.phase() == Phase::JudgingInput {
             Event::InputJudged { verdict }
         } else {
@@ -153,9 +153,9 @@ impl Script {
 
     fn crash(&mut self) {
         let json: Vec<String> =
-            self.driver.stored.iter().map(|event| event.encode().expect("encodes")).collect();
-        let events = json.iter().map(|json| StoredEvent::decode(json).expect("decodes"));
-        let (turn, due) = Turn::recover(events).expect("recovers");
+            self.driver.stored.iter().map(|event| event.encode_json().expect("encodes")).collect();
+        let events = json.iter().map(|json| StoredEvent::decode_json(json).expect("decodes"));
+        let (turn, due) = Turn::recover_turn(events).expect("recovers");
         assert_eq!(turn, self.driver.turn, "folding gives the same turn");
         self.driver.turn = turn;
         self.driver.effects.extend(due);

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use serde_json::json;
-use writ_agent::config::{Config, ContextConfig, MIN_ROOM};
-use writ_agent::context::{Results, assemble, assemble_showing};
-use writ_agent::effect::Status;
+use writ_agent::config::{AgentConfig, ContextConfig, MIN_ROOM};
+use writ_agent::context::{Results, assemble_context, assemble_showing};
+use writ_agent::effect::TurnStatus;
 use writ_agent::event::{ContextSeed, Event, ModelFailure, StoredEvent};
 use writ_agent::turn::{Phase, Turn};
 use writ_types::chat::{ChatMessage, ModelRequest, Part, Role, StopReason, ToolCall, ToolOutcome};
@@ -67,7 +67,7 @@ fn old_results_are_masked_before_any_message_is_evicted() {
         ..ContextConfig::default()
     };
     let seed = long(10, 600);
-    let assembled = assemble(&config, &seed, &[], &[said(Role::User, "now")], OUTPUT).expect("fits");
+    let assembled = assemble_context(&config, &seed, &[], &[said(Role::User, "now")], OUTPUT).expect("fits");
     let texts = texts_of(&assembled.request);
     assert_eq!(assembled.evicted, 0, "{texts}");
     assert!(texts.contains("request 0") && texts.contains("answer 9"), "{texts}");
@@ -75,7 +75,7 @@ fn old_results_are_masked_before_any_message_is_evicted() {
     assert_paired(&assembled.request.messages);
     assert_eq!(assembled.label.taint, Taint::External, "a masked result still counts");
     // The twin: with room, nothing is masked.
-    let whole = assemble(&ContextConfig::default(), &seed, &[], &[said(Role::User, "now")], OUTPUT);
+    let whole = assemble_context(&ContextConfig::default(), &seed, &[], &[said(Role::User, "now")], OUTPUT);
     assert!(!texts_of(&whole.expect("fits").request).contains("left out"));
     // Asked for, they are masked all the same.
     let all = (&seed, [].as_slice(), [said(Role::User, "now")].as_slice().to_vec());
@@ -102,7 +102,7 @@ fn a_result_that_is_kept_back_stays_readable() {
             }
         }
     }
-    let assembled = assemble(&config, &seed, &[], &[said(Role::User, "now")], OUTPUT).expect("fits");
+    let assembled = assemble_context(&config, &seed, &[], &[said(Role::User, "now")], OUTPUT).expect("fits");
     let texts = texts_of(&assembled.request);
     assert_eq!((texts.matches("was left out").count(), texts.contains(&handle)), (9, true), "{texts}");
 }
@@ -118,7 +118,7 @@ fn results_of_the_last_step_are_never_masked() {
     for n in 0..5 {
         current.extend(exchange(&format!("c{n}"), 700, Taint::Owner));
     }
-    let assembled = assemble(&config, &seed(), &[], &current, OUTPUT).expect("fits");
+    let assembled = assemble_context(&config, &seed(), &[], &current, OUTPUT).expect("fits");
     let texts = texts_of(&assembled.request);
     assert_eq!((assembled.evicted, texts.matches("was left out").count()), (0, 4), "{texts}");
     assert!(texts.ends_with(&tokens(700)), "{texts}");
@@ -134,18 +134,18 @@ fn what_was_evicted_is_noted_with_the_beginnings_of_what_the_person_wrote() {
     let history =
         (0..200).map(|n| said(Role::User, &format!("wish {n}\n{}", tokens(100)))).collect::<Vec<_>>();
     let seed = ContextSeed { history: history.into_iter().map(Arc::new).collect(), ..seed() };
-    let assembled = assemble(&config, &seed, &[], &[said(Role::User, "now")], OUTPUT).expect("fits");
+    let assembled = assemble_context(&config, &seed, &[], &[said(Role::User, "now")], OUTPUT).expect("fits");
     let texts = texts_of(&assembled.request);
     let evicted = assembled.evicted;
     assert!(texts.contains(&format!("[SYSTEM] {evicted} earlier messages of this conversation")), "{texts}");
     assert!(texts.contains(&format!("\n- wish {} abcd", evicted - 1)), "the newest of them: {texts}");
     assert!(!texts.contains("\n- wish 0 "), "the oldest are not quoted: {texts}");
-    assert!(assembled.tokens() <= config.threshold(), "the note is within the budget");
+    assert!(assembled.total_tokens() <= config.eviction_threshold(), "the note is within the budget");
 }
 
 #[test]
 fn a_request_that_is_too_long_is_sent_again_without_old_results_and_then_compacted() {
-    let mut driver = Driver::calling(long(30, 1_000), Config::default());
+    let mut driver = Driver::calling(long(30, 1_000), AgentConfig::default());
     let first = size(driver.request());
     driver.feed(too_long(20_000));
     let masked = driver.request().clone();
@@ -162,7 +162,7 @@ fn a_request_that_is_too_long_is_sent_again_without_old_results_and_then_compact
     assert_paired(&compacted.messages);
     driver.reply(StopReason::EndTurn, "There it is.", Vec::new());
     let finish = driver.finish();
-    assert_eq!((finish.status, finish.exit, finish.model_calls), (Status::Done, Exit::Done, 3));
+    assert_eq!((finish.status, finish.exit, finish.model_calls), (TurnStatus::Done, Exit::Done, 3));
     assert_eq!(driver.delivered(), [("There it is.", None)]);
 }
 
@@ -171,7 +171,7 @@ fn a_request_that_is_too_long_is_sent_again_without_old_results_and_then_compact
 fn where_no_result_can_be_masked_it_is_compacted_at_once() {
     let history = (0..100).map(|n| said(Role::User, &format!("{n} {}", tokens(200)))).collect::<Vec<_>>();
     let seed = ContextSeed { history: history.into_iter().map(Arc::new).collect(), ..seed() };
-    let mut driver = Driver::calling(seed, Config::default());
+    let mut driver = Driver::calling(seed, AgentConfig::default());
     let first = size(driver.request());
     driver.feed(too_long(1_000_000));
     assert!(size(driver.request()) <= first / 2, "{} of {first}", size(driver.request()));
@@ -181,12 +181,12 @@ fn where_no_result_can_be_masked_it_is_compacted_at_once() {
 
 #[test]
 fn a_message_that_does_not_fit_ends_the_turn_with_what_is_too_large_and_how_to_go_on() {
-    let mut driver = Driver::calling(long(3, 2_000), Config::default());
+    let mut driver = Driver::calling(long(3, 2_000), AgentConfig::default());
     driver.feed(too_long(6_000));
     driver.feed(too_long(3_000));
     driver.feed(too_long(2_048));
     let finish = driver.finish();
-    assert_eq!((finish.status, finish.exit), (Status::Failed, Exit::Model));
+    assert_eq!((finish.status, finish.exit), (TurnStatus::Failed, Exit::Model));
     assert!(finish.model_calls <= 3, "two more tries at most");
     let (text, _) = driver.delivered()[0];
     for told in [
@@ -206,7 +206,7 @@ fn a_message_that_does_not_fit_ends_the_turn_with_what_is_too_large_and_how_to_g
 /// A later call of the same turn is shortened from the beginning again.
 #[test]
 fn each_call_of_a_turn_has_its_own_tries_and_the_turn_is_recovered_as_it_was() {
-    let mut driver = Driver::calling(long(20, 1_000), Config::default());
+    let mut driver = Driver::calling(long(20, 1_000), AgentConfig::default());
     for room in [10_000, 8_000] {
         driver.feed(too_long(room));
         driver.call("file_read", json!({ "path": "a" }));
@@ -217,22 +217,22 @@ fn each_call_of_a_turn_has_its_own_tries_and_the_turn_is_recovered_as_it_was() {
     let stored: Vec<StoredEvent> = driver
         .stored
         .iter()
-        .map(|event| StoredEvent::decode(&event.encode().expect("encodes")).expect("decodes"))
+        .map(|event| StoredEvent::decode_json(&event.encode_json().expect("encodes")).expect("decodes"))
         .collect();
-    let (recovered, _) = Turn::recover(stored).expect("recovers");
+    let (recovered, _) = Turn::recover_turn(stored).expect("recovers");
     assert_eq!(recovered, driver.turn);
 }
 
 #[test]
 fn settings_are_narrowed_to_what_can_still_be_used() {
-    let config = Config::default();
+    let config = AgentConfig::default();
     for room in [0, 1, 2_048, 4_096, 32_768, 1_000_000] {
-        let narrow = config.narrowed(Tokens::new(room));
-        narrow.validate().expect("valid");
+        let narrow = config.narrow_to(Tokens::new(room));
+        narrow.validate_config().expect("valid");
         let context = &narrow.context;
         assert!(context.total_tokens >= MIN_ROOM && context.total_tokens <= config.context.total_tokens);
-        let both = context.threshold().saturating_add(narrow.limits.max_output_tokens);
+        let both = context.eviction_threshold().saturating_add(narrow.limits.max_output_tokens);
         assert!(both <= Tokens::new(room).max(MIN_ROOM), "{room}: {both}");
     }
-    assert_eq!(config.narrowed(Tokens::new(1_000_000)), config, "a larger model changes nothing");
+    assert_eq!(config.narrow_to(Tokens::new(1_000_000)), config, "a larger model changes nothing");
 }

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use serde_json::json;
-use writ_agent::config::{Config, Limits};
-use writ_agent::effect::{Effect, Status};
+use writ_agent::config::{AgentConfig, TurnLimits};
+use writ_agent::effect::{Effect, TurnStatus};
 use writ_agent::event::{
-    BudgetSeed, ContextSeed, Event, ModelFailure, StoredEvent, SystemSource, SystemText, Verdict,
+    BudgetSeed, ContextSeed, Event, ModelFailure, StoredEvent, SystemSource, SystemText, TextVerdict,
 };
 use writ_agent::notice::{self, BudgetNote};
 use writ_agent::turn::{MAX_QUERY_CHARS, MAX_RECALLED, Phase, RecoverError, Turn, Why};
@@ -23,11 +23,11 @@ use crate::fixture::{
 };
 
 fn calling() -> Driver {
-    Driver::calling(seed(), Config::default())
+    Driver::calling(seed(), AgentConfig::default())
 }
 
-fn limited(limits: Limits) -> Driver {
-    Driver::calling(seed(), Config { limits, ..Config::default() })
+fn limited(limits: TurnLimits) -> Driver {
+    Driver::calling(seed(), AgentConfig { limits, ..AgentConfig::default() })
 }
 
 fn call(n: usize, arguments: serde_json::Value) -> ToolCall {
@@ -38,9 +38,9 @@ fn call(n: usize, arguments: serde_json::Value) -> ToolCall {
 fn a_turn_knows_its_session_its_id_and_its_number_once_it_is_opened() {
     let mut turn = Turn::new();
     assert_eq!((turn.session(), turn.id(), turn.number()), (None, None, 0));
-    let event = opened(vec![message(1, "hi", Taint::Owner)], seed(), Config::default());
+    let event = opened(vec![message(1, "hi", Taint::Owner)], seed(), AgentConfig::default());
     let Event::Opened(expected) = event.clone() else { panic!("the fixture opens turns") };
-    turn.handle(event, START, &mut Vec::new()).expect("opens");
+    turn.handle_event(event, START, &mut Vec::new()).expect("opens");
     assert_eq!(turn.session(), Some(expected.session));
     assert_eq!((turn.id(), turn.number()), (Some(expected.turn), expected.number));
 }
@@ -56,7 +56,7 @@ fn twenty_tool_calls_run_and_the_next_ends_the_turn() {
     driver.call("shell_exec", json!({ "n": 20 }));
     assert_eq!(driver.acts().len(), 20);
     let finish = driver.finish();
-    assert_eq!((finish.status, finish.exit, finish.tool_calls), (Status::Incomplete, Exit::Budget, 20));
+    assert_eq!((finish.status, finish.exit, finish.tool_calls), (TurnStatus::Incomplete, Exit::Budget, 20));
     let (text, incomplete) = driver.delivered()[0];
     assert!(text.contains("limit of 20 tool calls") && incomplete == Some(text), "{text}");
     assert_paired(&finish.transcript);
@@ -65,7 +65,7 @@ fn twenty_tool_calls_run_and_the_next_ends_the_turn() {
 /// Endless nonsense calls reach no door, so the cap of model calls ends them.
 #[test]
 fn calls_that_are_never_performed_are_bounded_by_the_model_calls() {
-    let mut driver = limited(Limits { max_model_calls_per_turn: 5, ..Limits::default() });
+    let mut driver = limited(TurnLimits { max_model_calls_per_turn: 5, ..TurnLimits::default() });
     for n in 0..5 {
         driver.call("no_such_tool", json!({ "n": n }));
     }
@@ -75,7 +75,7 @@ fn calls_that_are_never_performed_are_bounded_by_the_model_calls() {
 
 #[test]
 fn a_reply_with_ten_thousand_calls_is_answered_in_one_line() {
-    let mut driver = limited(Limits { max_tool_calls_per_turn: 100, ..Limits::default() });
+    let mut driver = limited(TurnLimits { max_tool_calls_per_turn: 100, ..TurnLimits::default() });
     let calls = (0..10_000).map(|n| call(n, json!({ "n": n }))).collect();
     driver.reply(StopReason::ToolUse, "", calls);
     for n in 0..32 {
@@ -92,7 +92,7 @@ fn a_reply_with_ten_thousand_calls_is_answered_in_one_line() {
 /// Rows: SCL-044
 #[test]
 fn unknown_tools_and_wrong_arguments_never_reach_the_door() {
-    let mut driver = limited(Limits { max_argument_bytes: ByteCount::new(100), ..Limits::default() });
+    let mut driver = limited(TurnLimits { max_argument_bytes: ByteCount::new(100), ..TurnLimits::default() });
     let calls = vec![
         ToolCall { id: String::new(), name: "rm -rf\n/\u{27e7}".to_owned(), arguments: json!({}) },
         call(1, json!("text")),
@@ -126,7 +126,7 @@ fn a_call_with_the_id_of_an_earlier_turn_gets_one_of_its_own() {
         said(Role::Assistant, Part::Call(call(1, json!({})))),
         said(Role::User, Part::Result(result("call_1", "shell_exec", ToolOutcome::Done, Taint::Owner, "ok"))),
     ];
-    let mut driver = Driver::calling(ContextSeed { history, ..seed() }, Config::default());
+    let mut driver = Driver::calling(ContextSeed { history, ..seed() }, AgentConfig::default());
     driver.reply(StopReason::ToolUse, "", vec![call(1, json!({}))]);
     assert_eq!(driver.acts()[0].id, "call_1_2");
     driver.act(ToolOutcome::Done, Taint::Owner, "ok");
@@ -142,12 +142,12 @@ fn calls_beside_a_normal_end_are_performed_and_usage_adds_up() {
     driver.reply(StopReason::EndTurn, "done", Vec::new());
     let finish = driver.finish();
     assert_eq!((driver.requests().len(), driver.acts().len(), finish.exit), (2, 1, Exit::Done));
-    assert_eq!(finish.usage.total(), Tokens::new(220));
+    assert_eq!(finish.usage.total_tokens(), Tokens::new(220));
 }
 
 #[test]
 fn arguments_of_exactly_the_bound_are_performed() {
-    let mut driver = limited(Limits { max_argument_bytes: ByteCount::new(20), ..Limits::default() });
+    let mut driver = limited(TurnLimits { max_argument_bytes: ByteCount::new(20), ..TurnLimits::default() });
     let exact = json!({ "blob": "x".repeat(9) });
     assert_eq!(exact.to_string().len(), 20);
     driver.reply(StopReason::ToolUse, "", vec![call(1, exact.clone())]);
@@ -166,7 +166,7 @@ fn a_call_without_arguments_gets_an_empty_object() {
 
 #[test]
 fn a_long_result_is_cut_with_a_mark() {
-    let mut driver = limited(Limits { max_result_chars: 500, ..Limits::default() });
+    let mut driver = limited(TurnLimits { max_result_chars: 500, ..TurnLimits::default() });
     driver.call("shell_exec", json!({}));
     driver.act(ToolOutcome::Done, Taint::Owner, &"long ".repeat(1_000));
     let text = text_of(&driver.request().messages[2]);
@@ -207,7 +207,7 @@ fn the_message_is_kept_when_the_model_fails_and_an_empty_one_is_refused() {
     let mut driver = calling();
     driver.feed(failed(Exit::Model, "unreachable", ""));
     let finish = driver.finish();
-    assert_eq!((finish.status, finish.exit), (Status::Failed, Exit::Model));
+    assert_eq!((finish.status, finish.exit), (TurnStatus::Failed, Exit::Model));
     assert_eq!(text_of(&finish.transcript[0]), "do it");
     assert_eq!(driver.delivered(), [("unreachable", Some("unreachable"))], "no empty line without a hint");
     let mut hinted = calling();
@@ -216,7 +216,7 @@ fn the_message_is_kept_when_the_model_fails_and_an_empty_one_is_refused() {
     assert_eq!(hinted.delivered(), [(text, Some(text))]);
 
     let mut driver = Driver::new();
-    let empty = opened(vec![message(1, " \n", Taint::Owner)], seed(), Config::default());
+    let empty = opened(vec![message(1, " \n", Taint::Owner)], seed(), AgentConfig::default());
     let illegal = driver.try_feed(empty).expect_err("empty");
     assert_eq!(illegal.why, Why::EmptyMessage(id(1)));
     assert_eq!(illegal.report().exit, Exit::Usage);
@@ -231,14 +231,18 @@ fn a_failure_that_claims_success_is_a_failure() {
 
 #[test]
 fn a_turn_opens_with_a_number_a_message_and_valid_settings() {
-    let no_message = opened(Vec::new(), seed(), Config::default());
+    let no_message = opened(Vec::new(), seed(), AgentConfig::default());
     assert_eq!(Driver::new().try_feed(no_message).expect_err("no message").why, Why::NoMessage);
-    let limits = Limits { max_calls_per_reply: 0, ..Limits::default() };
-    let event = opened(vec![message(1, "hi", Taint::Owner)], seed(), Config { limits, ..Config::default() });
+    let limits = TurnLimits { max_calls_per_reply: 0, ..TurnLimits::default() };
+    let event = opened(
+        vec![message(1, "hi", Taint::Owner)],
+        seed(),
+        AgentConfig { limits, ..AgentConfig::default() },
+    );
     let illegal = Driver::new().try_feed(event.clone()).expect_err("invalid settings");
     assert_eq!(illegal.report().exit, Exit::Config);
     let Event::Opened(mut zero) = event else { panic!("not opened") };
-    (zero.number, zero.config) = (0, Config::default());
+    (zero.number, zero.config) = (0, AgentConfig::default());
     assert_eq!(Driver::new().try_feed(Event::Opened(zero)).expect_err("zero").why, Why::NumberZero);
 }
 
@@ -281,15 +285,15 @@ fn how_asks_and_denials_end_a_turn() {
         (finish.status, finish.exit)
     };
     use ToolOutcome::{Denied, Done, Failed, Simulated, Unknown, Waiting};
-    assert_eq!(end(&[(Done, None)]), (Status::Done, Exit::Done));
-    assert_eq!(end(&[(Failed, None)]), (Status::Done, Exit::Done));
-    assert_eq!(end(&[(Denied, None)]), (Status::Denied, Exit::Denied));
-    assert_eq!(end(&[(Denied, None), (Failed, None), (Unknown, None)]), (Status::Denied, Exit::Denied));
-    assert_eq!(end(&[(Denied, None), (Done, None)]), (Status::Done, Exit::Done));
-    assert_eq!(end(&[(Denied, None), (Simulated, None)]), (Status::Done, Exit::Done));
-    assert_eq!(end(&[(Waiting, None), (Denied, None)]), (Status::Waiting, Exit::Waiting));
-    assert_eq!(end(&[(Waiting, Some(Done))]), (Status::Done, Exit::Done));
-    assert_eq!(end(&[(Waiting, Some(Denied))]), (Status::Denied, Exit::Denied));
+    assert_eq!(end(&[(Done, None)]), (TurnStatus::Done, Exit::Done));
+    assert_eq!(end(&[(Failed, None)]), (TurnStatus::Done, Exit::Done));
+    assert_eq!(end(&[(Denied, None)]), (TurnStatus::Denied, Exit::Denied));
+    assert_eq!(end(&[(Denied, None), (Failed, None), (Unknown, None)]), (TurnStatus::Denied, Exit::Denied));
+    assert_eq!(end(&[(Denied, None), (Done, None)]), (TurnStatus::Done, Exit::Done));
+    assert_eq!(end(&[(Denied, None), (Simulated, None)]), (TurnStatus::Done, Exit::Done));
+    assert_eq!(end(&[(Waiting, None), (Denied, None)]), (TurnStatus::Waiting, Exit::Waiting));
+    assert_eq!(end(&[(Waiting, Some(Done))]), (TurnStatus::Done, Exit::Done));
+    assert_eq!(end(&[(Waiting, Some(Denied))]), (TurnStatus::Denied, Exit::Denied));
 }
 
 #[test]
@@ -298,7 +302,7 @@ fn an_answer_to_an_ask_while_the_reply_goes_out_counts_and_is_kept() {
     driver.call("shell_exec", json!({}));
     driver.wait_for(&ask("aaaaaaaa"), "asked");
     driver.reply(StopReason::EndTurn, "I have asked.", Vec::new());
-    driver.feed(Event::OutputJudged { verdict: Verdict::Pass });
+    driver.feed(Event::OutputJudged { verdict: TextVerdict::Pass });
     let done = result("later", "shell_exec", ToolOutcome::Done, Taint::Owner, "3 files");
     driver.feed(Event::Answered { ask: ask("aaaaaaaa"), result: done });
     let finish = driver.finish();
@@ -309,7 +313,7 @@ fn an_answer_to_an_ask_while_the_reply_goes_out_counts_and_is_kept() {
 
 #[test]
 fn messages_beyond_the_limit_and_after_the_answer_stay_in_the_queue() {
-    let mut driver = limited(Limits { max_absorbed_messages: 2, ..Limits::default() });
+    let mut driver = limited(TurnLimits { max_absorbed_messages: 2, ..TurnLimits::default() });
     driver.call("shell_exec", json!({}));
     driver.feed(Event::Arrived { message: message(1, "the first again", Taint::Owner) });
     let taken = [driver.arrive("one"), driver.arrive("two")];
@@ -319,7 +323,7 @@ fn messages_beyond_the_limit_and_after_the_answer_stay_in_the_queue() {
     driver.reach_model();
     driver.reply(StopReason::EndTurn, "done", Vec::new());
     driver.arrive("late");
-    driver.feed(Event::OutputJudged { verdict: Verdict::Pass });
+    driver.feed(Event::OutputJudged { verdict: TextVerdict::Pass });
     driver.arrive("later");
     assert_eq!(driver.finish().answers, [id(1), taken[0], taken[1]]);
 }
@@ -328,13 +332,13 @@ fn messages_beyond_the_limit_and_after_the_answer_stay_in_the_queue() {
 fn several_opening_messages_are_judged_one_by_one() {
     let mut driver = Driver::new();
     let messages = vec![message(1, "DROP TABLE", Taint::Owner), message(2, "list users", Taint::Owner)];
-    driver.feed(opened(messages, seed(), Config::default()));
-    driver.feed(Event::InputJudged { verdict: Verdict::Block { reason: "no SQL".to_owned() } });
+    driver.feed(opened(messages, seed(), AgentConfig::default()));
+    driver.feed(Event::InputJudged { verdict: TextVerdict::Block { reason: "no SQL".to_owned() } });
     driver.reach_model();
     assert_eq!(texts_of(driver.request()), "list users");
     driver.reply(StopReason::EndTurn, "Ann.", Vec::new());
     let finish = driver.finish();
-    assert_eq!((finish.status, finish.answers.len()), (Status::Done, 2));
+    assert_eq!((finish.status, finish.answers.len()), (TurnStatus::Done, 2));
     assert_eq!(driver.delivered(), [("Ann.\n\nno SQL", None)]);
 }
 
@@ -342,7 +346,7 @@ fn several_opening_messages_are_judged_one_by_one() {
 #[test]
 fn a_turn_takes_each_memory_once_and_no_more_than_its_bound() {
     let mut driver = Driver::opened("what do you know?");
-    driver.feed(Event::InputJudged { verdict: Verdict::Pass });
+    driver.feed(Event::InputJudged { verdict: TextVerdict::Pass });
     driver.feed(Event::Recorded);
     let many = u128::try_from(MAX_RECALLED).expect("small") + 5;
     let twice = [1, 1].into_iter().chain(2..=many);
@@ -367,17 +371,17 @@ fn a_turn_tells_what_was_seen_and_which_memories_can_be_trusted() {
         ],
         ..seed()
     };
-    let mut driver = Driver::calling(seed, Config::default());
+    let mut driver = Driver::calling(seed, AgentConfig::default());
     let trusted = |driver: &Driver| driver.turn.trusted_memories().map(str::to_owned).collect::<Vec<_>>();
     assert_eq!(trusted(&driver), ["lives in Ghent"]);
     driver.call("shell_exec", json!({}));
     driver.act(ToolOutcome::Done, Taint::External, "a result");
-    assert_eq!(driver.turn.seen().next().map(text_of).as_deref(), Some("earlier"));
-    let seen = format!("{:?}", driver.turn.seen().collect::<Vec<_>>());
+    assert_eq!(driver.turn.context_messages().next().map(text_of).as_deref(), Some("earlier"));
+    let seen = format!("{:?}", driver.turn.context_messages().collect::<Vec<_>>());
     assert!(seen.contains("a result"), "{seen}");
 
     let mut driver = Driver::opened("what do you know?");
-    driver.feed(Event::InputJudged { verdict: Verdict::Pass });
+    driver.feed(Event::InputJudged { verdict: TextVerdict::Pass });
     driver.feed(Event::Recorded);
     let hits = vec![memory(3, "likes tea", Taint::Owner), memory(4, "as read", Taint::Auth)];
     driver.feed(Event::Recalled { hits });
@@ -391,7 +395,7 @@ fn a_turn_tells_whether_the_model_knows_more_than_was_asked() {
     let bare =
         || ContextSeed { system: vec![text(SystemSource::Constitution)], workspace: Vec::new(), ..seed() };
     let said = Arc::new(ChatMessage { role: Role::User, parts: Vec::new(), label: Label::new(Taint::Owner) });
-    let confides = |seed| Driver::calling(seed, Config::default()).turn.confides();
+    let confides = |seed| Driver::calling(seed, AgentConfig::default()).turn.holds_private_text();
     assert!(!confides(bare()));
     assert!(confides(ContextSeed { history: vec![said], ..bare() }), "earlier turns");
     assert!(confides(ContextSeed { owner_profile: vec![memory(1, "x", Taint::Auth)], ..bare() }), "memories");
@@ -428,7 +432,7 @@ fn a_turn_without_a_closing_text_says_whether_anything_happened() {
 #[test]
 fn a_long_message_is_not_a_long_query() {
     let mut driver = Driver::opened(&"word ".repeat(10_000));
-    driver.feed(Event::InputJudged { verdict: Verdict::Pass });
+    driver.feed(Event::InputJudged { verdict: TextVerdict::Pass });
     driver.feed(Event::Recorded);
     let Some(Effect::Recall { query }) = driver.effects.last() else { panic!("no recall") };
     assert_eq!(query.chars().count(), MAX_QUERY_CHARS);
@@ -455,13 +459,13 @@ fn an_answer_that_is_not_judged_yet_is_not_final_when_the_turn_is_stopped() {
     driver.reply(StopReason::EndTurn, "half-baked", Vec::new());
     driver.feed(Event::Cancel);
     let finish = driver.finish();
-    assert_eq!((finish.status, finish.exit), (Status::Cancelled, Exit::Interrupted));
+    assert_eq!((finish.status, finish.exit), (TurnStatus::Cancelled, Exit::Interrupted));
     assert!(driver.delivered().is_empty());
     assert!(!finish.transcript.iter().any(|message| text_of(message).contains("half-baked")));
 
     let mut driver = calling();
     driver.reply(StopReason::EndTurn, "final", Vec::new());
-    driver.feed(Event::OutputJudged { verdict: Verdict::Pass });
+    driver.feed(Event::OutputJudged { verdict: TextVerdict::Pass });
     driver.feed(Event::Cancel);
     assert_eq!(driver.finish().exit, Exit::Done, "it is out already");
 }
@@ -471,7 +475,7 @@ fn an_answer_that_is_not_judged_yet_is_not_final_when_the_turn_is_stopped() {
 fn an_answer_that_is_withheld_is_asked_for_again_so_often_and_not_kept() {
     let again = |note: Option<&str>| {
         let (reason, note) = ("bad words".to_owned(), note.map(str::to_owned));
-        Event::OutputJudged { verdict: Verdict::Again { reason, note, attempts: 2 } }
+        Event::OutputJudged { verdict: TextVerdict::Again { reason, note, attempts: 2 } }
     };
     for note in [Some("bad words"), None] {
         let mut driver = calling();
@@ -484,7 +488,7 @@ fn an_answer_that_is_withheld_is_asked_for_again_so_often_and_not_kept() {
         let told = texts_of(driver.request());
         assert_eq!(told.contains("withheld, and was not shown: bad words"), note.is_some(), "{told}");
         let finish = driver.finish();
-        assert_eq!((finish.status, finish.exit), (Status::Blocked, Exit::Denied));
+        assert_eq!((finish.status, finish.exit), (TurnStatus::Blocked, Exit::Denied));
         assert!(!finish.transcript.iter().any(|message| text_of(message).contains("half-baked")));
     }
     let mut driver = calling();
@@ -508,7 +512,7 @@ fn a_gate_that_answers_ends_the_turn_and_what_was_still_to_be_called_is_not() {
     assert_eq!(driver.delivered(), [("We are closed.", Some("We are closed."))]);
     assert_eq!((driver.acts().len(), driver.requests().len()), (1, 1));
     let finish = driver.finish();
-    assert_eq!((finish.status, finish.exit), (Status::Blocked, Exit::Denied));
+    assert_eq!((finish.status, finish.exit), (TurnStatus::Blocked, Exit::Denied));
 }
 
 /// Rows: WIN-356 WIN-357 WIN-358 WIN-359
@@ -517,7 +521,7 @@ fn budget_notes_are_for_the_model_only_and_once_per_session() {
     let at = |used, given| {
         let mut seed = seed();
         seed.budget = BudgetSeed { used: Tokens::new(used), limit: Tokens::new(1_000), given };
-        let mut driver = Driver::calling(seed, Config::default());
+        let mut driver = Driver::calling(seed, AgentConfig::default());
         let seen = texts_of(driver.request());
         driver.reply(StopReason::EndTurn, "done", Vec::new());
         let finish = driver.finish();
@@ -540,7 +544,7 @@ fn an_exhausted_session_is_told_in_one_message_with_three_ways() {
     let mut driver = calling();
     driver.feed(Event::ModelFailed { failure: ModelFailure::SessionExhausted });
     let finish = driver.finish();
-    assert_eq!((finish.status, finish.exit), (Status::Incomplete, Exit::Budget));
+    assert_eq!((finish.status, finish.exit), (TurnStatus::Incomplete, Exit::Budget));
     assert_eq!(text_of(&finish.transcript[0]), "do it", "the history is kept");
     let delivered = driver.delivered();
     assert_eq!(delivered.len(), 1);
@@ -572,7 +576,7 @@ fn external_results_make_the_reply_external_and_only_in_that_turn() {
     assert_eq!(answer(Some(Taint::Auth), calling()), Taint::Auth);
 
     let mut driver = Driver::opened("what do I like?");
-    driver.feed(Event::InputJudged { verdict: Verdict::Pass });
+    driver.feed(Event::InputJudged { verdict: TextVerdict::Pass });
     driver.feed(Event::Recorded);
     driver.feed(Event::Recalled { hits: vec![memory(1, "from a web page", Taint::External)] });
     assert_eq!(answer(None, driver), Taint::External, "memory keeps its label");
@@ -596,7 +600,7 @@ fn the_arguments_of_a_call_rest_on_what_the_model_had_seen() {
 fn a_recovered_turn_keeps_its_number_and_an_unknown_outcome_is_told() {
     let mut driver = calling();
     driver.call("shell_exec", json!({ "n": 1 }));
-    let (turn, due) = Turn::recover(driver.stored.clone()).expect("recovers");
+    let (turn, due) = Turn::recover_turn(driver.stored.clone()).expect("recovers");
     assert_eq!((&turn, turn.number(), &due), (&driver.turn, 6, &driver.due));
     let [Effect::Act { call, .. }] = due.as_slice() else { panic!("{due:?}") };
     let result = Turn::unknown_result(call, Label::new(Taint::External));
@@ -606,10 +610,10 @@ fn a_recovered_turn_keeps_its_number_and_an_unknown_outcome_is_told() {
 
 #[test]
 fn events_that_do_not_fit_are_named_by_their_place() {
-    assert_eq!(Turn::recover(Vec::new()).expect_err("empty"), RecoverError::Empty);
+    assert_eq!(Turn::recover_turn(Vec::new()).expect_err("empty"), RecoverError::Empty);
     let mut events = calling().stored;
     events.remove(1);
-    let error = Turn::recover(events).expect_err("a hole");
+    let error = Turn::recover_turn(events).expect_err("a hole");
     let RecoverError::Illegal { n, source } = &error else { panic!("{error:?}") };
     assert_eq!((*n, source.phase, &source.why), (1, Phase::JudgingInput, &Why::Order));
     assert_eq!(error.report().exit, Exit::Bug);
@@ -619,14 +623,15 @@ fn events_that_do_not_fit_are_named_by_their_place() {
 #[test]
 fn stored_events_of_version_1_can_still_be_read() {
     let file = include_str!("../events-v1.jsonl");
-    let events: Vec<StoredEvent> = file.lines().map(|line| StoredEvent::decode(line).expect(line)).collect();
+    let events: Vec<StoredEvent> =
+        file.lines().map(|line| StoredEvent::decode_json(line).expect(line)).collect();
     for (line, event) in file.lines().zip(&events) {
-        assert_eq!(event.encode().expect("encodes"), line);
+        assert_eq!(event.encode_json().expect("encodes"), line);
     }
-    let (turn, due) = Turn::recover(events).expect("recovers");
+    let (turn, due) = Turn::recover_turn(events).expect("recovers");
     assert_eq!(turn.phase(), Phase::Finished);
     let Some(Effect::Finish(finish)) = due.last() else { panic!("{due:?}") };
-    assert_eq!((finish.status, finish.answers.len()), (Status::Denied, 2));
+    assert_eq!((finish.status, finish.answers.len()), (TurnStatus::Denied, 2));
 }
 
 /// Reasoning stands before the call that it came before, though the call has another id now, and goes once its message is cut.

@@ -9,7 +9,9 @@ use anyhow::{Result, ensure};
 use ed25519_dalek::SigningKey;
 use tokio::sync::Barrier;
 use writ_inspect::prepared::Prepared;
-use writ_policy::approval::{Approval, ApprovalClaims, ApprovalToken, Approver, Approvers, Expected, verify};
+use writ_policy::approval::{
+    Approval, ApprovalClaims, ApprovalToken, Approver, Approvers, Expected, verify_approval,
+};
 use writ_policy::budget::Ceilings;
 use writ_policy::permit::{ApprovalUse, Durability, Journal as _, Redemption, Reservation};
 use writ_store::approvals::AskState;
@@ -59,7 +61,7 @@ async fn race(store: &Store, held: &Arc<Held>, round: u64) -> Result<u64> {
         let (store, held, barrier) = (store.clone(), Arc::clone(held), Arc::clone(&barrier));
         tokio::spawn(async move {
             barrier.wait().await;
-            let approval = verify(&held.token, &held.expected, &held.approvers, NOW)?;
+            let approval = verify_approval(&held.token, &held.expected, &held.approvers, NOW)?;
             let redemption = held.redemption(round * RACERS + racer, &approval);
             anyhow::Ok(store.redeem(redemption).await.is_ok())
         })
@@ -87,13 +89,13 @@ struct Held {
 impl Held {
     fn new(round: u64, signer: &SigningKey) -> Result<Self> {
         let action = Action::Recall(Recall { query: format!("question {round}"), limit: 1 });
-        let expires_at = NOW.plus(TTL);
+        let expires_at = NOW.plus_duration(TTL);
         let expected = Expected {
             installation: InstallationId::from_parts(NOW, 1),
             epoch: 1,
             ask: AskId::from_random(round),
-            prepared: Digest::of(round.to_string().as_bytes()),
-            shown: Digest::of(b"all of it"),
+            prepared: Digest::of_bytes(round.to_string().as_bytes()),
+            shown: Digest::of_bytes(b"all of it"),
             risk: Risk::High,
             expires_at,
             values: false,
@@ -118,7 +120,7 @@ impl Held {
             values: false,
             host: None,
         };
-        let token = ApprovalToken::sign(claims, signer)?;
+        let token = ApprovalToken::sign_claims(claims, signer)?;
         let approvers = Approvers {
             keys: BTreeMap::from([(public, signer.verifying_key())]),
             passkeys: BTreeMap::new(),

@@ -16,7 +16,7 @@ use writ_policy::budget::BudgetFacts;
 use writ_policy::door::{Decided, Facts, Verdicts, decide, precheck};
 use writ_policy::keys::grants::Grants;
 use writ_policy::keys::{
-    Authority, BaseClaims, TASK_KEY_TTL, TaskClaims, Token, Verifier, mint_base, mint_task,
+    Authority, BaseClaims, KeyToken, TASK_KEY_TTL, TaskClaims, Verifier, mint_base, mint_task,
 };
 use writ_policy::plan::Planned;
 use writ_policy::rules::{Authorship, RuleSet, RuleSource};
@@ -52,7 +52,7 @@ pub(crate) fn run(rounds: u32) -> Result<()> {
     for case in MORE_RULES {
         with_rules(case, rounds)?;
     }
-    let keys = Keys::mint(&RuleSet::load(&[RuleSource::shipped()])?)?;
+    let keys = Keys::mint(&RuleSet::load_rules(&[RuleSource::shipped_rules()])?)?;
     let key = SigningKey::from_bytes(&[7; 32]);
     let message = [9_u8; MESSAGE_BYTES];
     let (public, signature) = (key.verifying_key(), key.sign(&message));
@@ -75,8 +75,8 @@ pub(crate) fn run(rounds: u32) -> Result<()> {
 
 /// Warm and cold decisions with so many rules more.
 fn with_rules((more, exec_name, write_name, cold_name): (u32, &str, &str, &str), rounds: u32) -> Result<()> {
-    let sources = [RuleSource::shipped(), more_rules(more)?];
-    let rules = RuleSet::load(&sources)?;
+    let sources = [RuleSource::shipped_rules(), more_rules(more)?];
+    let rules = RuleSet::load_rules(&sources)?;
     let keys = Keys::mint(&rules)?;
     let authority = keys.verify()?;
     let revoked: BTreeSet<String> = (0..REVOKED).map(|n| format!("{n:064x}")).collect();
@@ -106,7 +106,7 @@ fn with_rules((more, exec_name, write_name, cold_name): (u32, &str, &str, &str),
         writes.push(write_took);
         if round % COLD_EVERY == 0 {
             let start = Instant::now();
-            let rules = RuleSet::load(black_box(&sources))?;
+            let rules = RuleSet::load_rules(black_box(&sources))?;
             let authority = keys.verify()?;
             decision(&Facts { rules: &rules, authority: &authority, ..facts }, exec())?;
             colds.push(since(start));
@@ -163,7 +163,7 @@ when {{ context.taint == "owner" && context.trust == "t{n}" }} unless {{ context
 /// What an owner's session is granted: both keys as a token, and what verifies it.
 struct Keys {
     verifier: Verifier,
-    token: Token,
+    token: KeyToken,
 }
 
 impl Keys {
@@ -171,20 +171,20 @@ impl Keys {
         let (root, router) = (SigningKey::from_bytes(&[1; 32]), SigningKey::from_bytes(&[2; 32]));
         let installation = InstallationId::from_parts(NOW, 1);
         let grants = Grants::default()
-            .allow(ActionKind::Exec, [(Dimension::Profile, ANY)])
-            .allow(ActionKind::ReadFile, [(Dimension::Path, WORK)])
-            .allow(ActionKind::WriteFile, [(Dimension::Place, "overlay"), (Dimension::Path, WORK)])
-            .allow(ActionKind::Recall, [(Dimension::Memory, ANY)])
-            .allow(ActionKind::Remember, [(Dimension::Memory, ANY)])
-            .allow(ActionKind::Say, [(Dimension::Recipient, "owner")])
-            .allow(ActionKind::ModelCall, [(Dimension::Provider, ANY)]);
+            .allow_kind(ActionKind::Exec, [(Dimension::Profile, ANY)])
+            .allow_kind(ActionKind::ReadFile, [(Dimension::Path, WORK)])
+            .allow_kind(ActionKind::WriteFile, [(Dimension::Place, "overlay"), (Dimension::Path, WORK)])
+            .allow_kind(ActionKind::Recall, [(Dimension::Memory, ANY)])
+            .allow_kind(ActionKind::Remember, [(Dimension::Memory, ANY)])
+            .allow_kind(ActionKind::Say, [(Dimension::Recipient, "owner")])
+            .allow_kind(ActionKind::ModelCall, [(Dimension::Provider, ANY)]);
         let base = BaseClaims {
             key: KeyId::from_parts(NOW, 1),
             installation,
             epoch: 1,
             agent: AGENT.to_owned(),
             policy: rules.digest(),
-            expires_at: NOW.plus(Duration::from_secs(86_400)),
+            expires_at: NOW.plus_duration(Duration::from_secs(86_400)),
             grants: grants.clone(),
         };
         let task = TaskClaims {
@@ -192,7 +192,7 @@ impl Keys {
             base: base.key,
             session: session(),
             not_before: NOW,
-            expires_at: NOW.plus(TASK_KEY_TTL),
+            expires_at: NOW.plus_duration(TASK_KEY_TTL),
             grants,
             case: None,
             under: Default::default(),
@@ -205,7 +205,7 @@ impl Keys {
     }
 
     fn verify(&self) -> Result<Authority> {
-        self.verifier.verify(&self.token).context("the keys were just minted")
+        self.verifier.verify_task(&self.token).context("the keys were just minted")
     }
 }
 
@@ -248,8 +248,8 @@ fn write() -> Action {
     let change = FileChange {
         path: "src/parser/add.rs".to_owned(),
         kind: ChangeKind::Modify,
-        before: Some(Digest::of(b"before")),
-        after: Some(Digest::of(content.as_bytes())),
+        before: Some(Digest::of_bytes(b"before")),
+        after: Some(Digest::of_bytes(content.as_bytes())),
         executable: false,
         bytes: u64::try_from(content.len()).unwrap_or(u64::MAX),
     };

@@ -100,7 +100,7 @@ fn intent(attempt: AttemptId) -> Fact {
     });
     Fact::Intent {
         attempt,
-        prepared: Digest::of(attempt.to_string().as_bytes()),
+        prepared: Digest::of_bytes(attempt.to_string().as_bytes()),
         action,
         call: Some("call-1".to_owned()),
         approval: None,
@@ -114,7 +114,7 @@ fn outcome(attempt: AttemptId) -> Fact {
         attempt,
         outcome: ToolOutcome::Done,
         summary: "exit 0: 12 tests passed".to_owned(),
-        result: Digest::of(b"exit 0"),
+        result: Digest::of_bytes(b"exit 0"),
         label: Label::new(Taint::Owner),
     }
 }

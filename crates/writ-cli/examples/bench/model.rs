@@ -66,7 +66,7 @@ fn keep(request: &ParsedRequest, requests: &Requests) {
 
 fn answer(request: &ParsedRequest, gate: &Gate) -> Reply {
     if let Some(reply) = presence::answer(request).or_else(|| soak(request)) {
-        return reply.usage(1, 1);
+        return reply.with_usage(1, 1);
     }
     let message = request.last_user_text();
     let fresh = request.messages.last().is_some_and(|last| last.results.is_empty());
@@ -75,10 +75,10 @@ fn answer(request: &ParsedRequest, gate: &Gate) -> Reply {
     let reply = match count {
         Some(count) if fresh && count > 0 => (0..count.min(MAX_CALLS))
             .fold(Reply::default(), |reply, n| reply.and_call(tool, arguments(tool, message, n))),
-        None if tool == "hold" => Reply::text("Done.").fault(Fault::SlowFirstByte(gate.clone())),
+        None if tool == "hold" => Reply::text("Done.").with_fault(Fault::SlowFirstByte(gate.clone())),
         Some(_) | None => Reply::text("Done."),
     };
-    reply.usage(1, 1)
+    reply.with_usage(1, 1)
 }
 
 /// One tool after the other, by how many have answered since the message.

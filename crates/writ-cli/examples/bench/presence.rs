@@ -26,7 +26,7 @@ pub(crate) fn answer(request: &ParsedRequest) -> Option<Reply> {
     let call = call(kind, file, word).filter(|_| fresh);
     let reply = match (call, kind) {
         (Some((tool, arguments)), _) => Reply::call(tool, arguments),
-        (None, "slow" | "cancel") => Reply::text(&sentences(word, SLOW)).pace(PACE),
+        (None, "slow" | "cancel") => Reply::text(&sentences(word, SLOW)).with_pace(PACE),
         (None, "long") => Reply::text(&sentences(word, LONG)),
         (None, _) => Reply::text(&format!("Done: {word}.")),
     };

@@ -83,16 +83,16 @@ fn hello(host: &str) -> Result<Vec<u8>> {
 }
 
 impl Gatekeeper for Keeper {
-    fn scope(&self) -> Arc<EgressScope> {
+    fn current_scope(&self) -> Arc<EgressScope> {
         // The engine puts it together for each connection.
         Arc::new(EgressScope::clone(&self.scope))
     }
 
-    fn ask<'a>(&'a self, target: &'a Target) -> Later<'a, Result<AskId, NotAsked>> {
+    fn ask_person<'a>(&'a self, target: &'a Target) -> Later<'a, Result<AskId, NotAsked>> {
         Box::pin(async move { Err(NotAsked(format!("nobody knows {}", target.host))) })
     }
 
-    fn record<'a>(&'a self, batch: Vec<ConnectionRecord>) -> Later<'a, Result<(), NotRecorded>> {
+    fn store_records<'a>(&'a self, batch: Vec<ConnectionRecord>) -> Later<'a, Result<(), NotRecorded>> {
         Box::pin(async move {
             let entry = |some: &[ConnectionRecord]| Entry {
                 at: NOW,

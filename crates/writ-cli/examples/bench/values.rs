@@ -24,11 +24,11 @@ pub(crate) fn run(rounds: u32) -> Result<()> {
     let (records, text) = result();
     let redactor = Redactor::default();
     let secrets: Vec<KnownSecret> = (0..SECRETS).map(secret).collect();
-    redactor.learn(&secrets);
+    redactor.learn_secrets(&secrets);
     let mut masked = Vec::new();
     for _ in 0..rounds {
         let start = Instant::now();
-        let clean = redactor.clean(black_box(text.clone()));
+        let clean = redactor.clean_text(black_box(text.clone()));
         masked.push(since(start));
         ensure!(clean.len() >= BYTES / 2, "the text is gone");
     }
@@ -49,10 +49,10 @@ pub(crate) fn run(rounds: u32) -> Result<()> {
 
 /// From a structured result to whether an argument was composed: fields, origins, one look.
 fn propagate(records: &Value, seen: &[ChatMessage], sinks: &[Sink]) -> Result<()> {
-    let fields = Field::of(records);
+    let fields = Field::fields_of(records);
     let mut origins = Origins::new(["write to everybody on the list".to_owned()]);
-    origins.read(seen);
-    let composed = origins.composed("crm__send", sinks, &Takes::default());
+    origins.read_messages(seen);
+    let composed = origins.composed_sink("crm__send", sinks, &Takes::default());
     ensure!(!fields.is_empty() && composed.is_some(), "what stands nowhere counts as known");
     Ok(())
 }
@@ -68,7 +68,7 @@ fn conversation(records: &Value, text: &str) -> Result<Vec<ChatMessage>> {
           "parts": [{ "part": "call", "id": "1", "name": "crm__list", "arguments": {} }] },
         { "role": "tool", "label": label,
           "parts": [{ "part": "result", "call_id": "1", "name": "crm__list", "outcome": "done", "text": text,
-                      "label": label, "fields": Field::of(records) }] },
+                      "label": label, "fields": Field::fields_of(records) }] },
     ]);
     Ok(serde_json::from_value(seen)?)
 }

@@ -29,7 +29,7 @@ pub(crate) enum ApprovalsCommand {
         #[arg(long, conflicts_with_all = ["task", "standing", "values"])]
         host: bool,
         /// A field that a server of tools asks for, and its value: `--set account=main`; once for each field
-        #[arg(long, value_name = "NAME=VALUE", value_parser = field)]
+        #[arg(long, value_name = "NAME=VALUE", value_parser = parse_field)]
         set: Vec<(String, String)>,
         /// A standing approval: also what is alike, in every conversation and unattended; `show` says what that covers
         #[arg(long, conflicts_with = "task")]
@@ -41,7 +41,7 @@ pub(crate) enum ApprovalsCommand {
         #[arg(long, value_name = "N", requires = "standing", default_value_t = 7)]
         days: u32,
         /// An argument that may vary, and the most that all uses may come to: `--total amount=500`
-        #[arg(long, value_name = "ARGUMENT=MAX", requires = "standing", value_parser = total)]
+        #[arg(long, value_name = "ARGUMENT=MAX", requires = "standing", value_parser = parse_total)]
         total: Option<(String, Amount)>,
         /// Sign without being asked again; the text is still printed
         #[arg(long)]
@@ -82,13 +82,13 @@ pub(crate) enum ApprovalsCommand {
 }
 
 /// Reads a field and its value: `account=main`.
-fn field(text: &str) -> Result<(String, String), String> {
+fn parse_field(text: &str) -> Result<(String, String), String> {
     let (name, value) = text.split_once('=').ok_or("write NAME=VALUE, as in account=main")?;
     Ok((name.to_owned(), value.to_owned()))
 }
 
 /// An argument and the most that it may come to: `amount=500`.
-fn total(text: &str) -> Result<(String, Amount), String> {
+fn parse_total(text: &str) -> Result<(String, Amount), String> {
     let (argument, most) = text.split_once('=').ok_or("write ARGUMENT=MAX, as in amount=500")?;
     let most = most.parse::<Amount>().map_err(|error| error.to_string())?;
     if argument.is_empty() { Err("name the argument".to_owned()) } else { Ok((argument.to_owned(), most)) }

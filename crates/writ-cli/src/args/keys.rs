@@ -205,20 +205,20 @@ pub(crate) struct CheckArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) task: PathBuf,
     /// A parameter of it
-    #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
+    #[arg(long, value_name = "NAME=VALUE", value_parser = parse_pair)]
     pub(crate) set: Vec<(String, String)>,
     /// The use of a parameter today; 0 if not given
-    #[arg(long, value_name = "NAME=N", value_parser = counted)]
+    #[arg(long, value_name = "NAME=N", value_parser = parse_count)]
     pub(crate) used: Vec<(String, i64)>,
 }
 
-fn pair(text: &str) -> Result<(String, String), &'static str> {
+fn parse_pair(text: &str) -> Result<(String, String), &'static str> {
     let (name, value) =
         text.split_once('=').filter(|(name, _)| !name.is_empty()).ok_or("write NAME=VALUE")?;
     Ok((name.to_owned(), value.to_owned()))
 }
 
-fn counted(text: &str) -> Result<(String, i64), &'static str> {
-    let (name, value) = pair(text)?;
+fn parse_count(text: &str) -> Result<(String, i64), &'static str> {
+    let (name, value) = parse_pair(text)?;
     Ok((name, value.parse().map_err(|_| "write NAME=N with a whole number")?))
 }

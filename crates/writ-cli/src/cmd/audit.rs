@@ -16,13 +16,13 @@ use writ_types::error::{Exit, ToReport as _};
 use writ_types::id::{EntrySeq, SessionId};
 
 use crate::args::{AuditCommand, PublicKey};
-use crate::client::Client;
+use crate::client::EngineClient;
 use crate::config::Config;
 use crate::context::Context;
 use crate::failure::{FREE_SPACE, Failure};
 use crate::interrupt::block_on;
-use crate::keyring::{Role, public_keys};
-use crate::ledger::{open_to_read, require};
+use crate::keyring::{KeyRole, public_keys};
+use crate::ledger::{open_to_read, require_database};
 
 /// The largest file of held heads that is read, in bytes: a million heads of half a kilobyte.
 const MAX_HEADS_BYTES: u64 = 512 * 1024 * 1024;
@@ -32,43 +32,45 @@ const WRITES_HEADS: &str = "name a file that `writ audit export --heads FILE` ha
 const MAX_LINE_CHARS: usize = 160;
 
 /// Runs `writ audit …`.
-pub(crate) fn run(context: &Context, command: &AuditCommand) -> Result<(), Failure> {
-    let config = context.ready()?;
+pub(crate) fn run_audit(context: &Context, command: &AuditCommand) -> Result<(), Failure> {
+    let config = context.load_ready_config()?;
     match command {
         AuditCommand::Verify { heads, db, key, every_signature } => {
             // Another database is verified with the same code, read-only.
             let path = db.clone().unwrap_or_else(|| config.database());
-            let keys = accepted(context, key)?;
+            let keys = accepted_keys(context, key)?;
             // Those that the engine copies are of this home's own database.
             let copied = config.ledger.heads_file.clone().filter(|file| db.is_none() && file.is_file());
             let heads = heads.clone().or(copied);
-            let held = heads.as_deref().map(|file| held(file, &keys)).transpose()?.unwrap_or_default();
-            require(&path)?;
+            let held = heads.as_deref().map(|file| load_heads(file, &keys)).transpose()?.unwrap_or_default();
+            require_database(&path)?;
             let options = VerifyOptions { keys, held, every_signature: *every_signature };
-            tell(context, &verify_file(&path, &options)?)
+            print_report(context, &verify_file(&path, &options)?)
         }
-        AuditCommand::Tail { lines } => show(context, &open_to_read(context, &config)?.ledger_tail(*lines)?),
+        AuditCommand::Tail { lines } => {
+            show_rows(context, &open_to_read(context, &config)?.ledger_tail(*lines)?)
+        }
         AuditCommand::Search { text, event, session, lines } => {
-            search(context, &config, text, event.as_deref(), *session, *lines)
+            search_ledger(context, &config, text, event.as_deref(), *session, *lines)
         }
-        AuditCommand::Erase { entries, reason } => erase(context, entries, reason),
-        AuditCommand::Export { heads } => export(context, &config, heads.as_deref()),
-        AuditCommand::Proof { entry } => proof(context, &config, *entry),
+        AuditCommand::Erase { entries, reason } => erase_payloads(context, entries, reason),
+        AuditCommand::Export { heads } => export_ledger(context, &config, heads.as_deref()),
+        AuditCommand::Proof { entry } => print_proof(context, &config, *entry),
     }
 }
 
 /// The keys that must have signed: those given, else this home's.
-fn accepted(context: &Context, given: &[PublicKey]) -> Result<Vec<[u8; 32]>, Failure> {
+fn accepted_keys(context: &Context, given: &[PublicKey]) -> Result<Vec<[u8; 32]>, Failure> {
     // Without given keys, those of this home count, the exchanged ones included.
     if given.is_empty() {
-        let keys = public_keys(&context.home, Role::Harness)?;
+        let keys = public_keys(&context.home, KeyRole::Harness)?;
         return Ok(keys.iter().map(|key| *key.as_bytes()).collect());
     }
     Ok(given.iter().map(|key| key.0).collect())
 }
 
 /// The heads of a file. Without any, nothing would be compared that the person wanted compared.
-fn held(file: &Path, keys: &[[u8; 32]]) -> Result<Vec<Checkpoint>, Failure> {
+fn load_heads(file: &Path, keys: &[[u8; 32]]) -> Result<Vec<Checkpoint>, Failure> {
     let held = read_heads(&read_text(file)?, keys).map_err(|error| {
         let hint = "the file was changed, or belongs to another ledger";
         Failure::new(Exit::Ledger, "ledger.held", error.to_string(), hint)
@@ -81,8 +83,8 @@ fn held(file: &Path, keys: &[[u8; 32]]) -> Result<Vec<Checkpoint>, Failure> {
     Ok(held)
 }
 
-fn tell(context: &Context, report: &VerifyReport) -> Result<(), Failure> {
-    context.out.either(report, |report| match &report.problem {
+fn print_report(context: &Context, report: &VerifyReport) -> Result<(), Failure> {
+    context.out.print_either(report, |report| match &report.problem {
         None => {
             let verified = format!(
                 "ledger verified: entries {}, signed heads {}, held heads {}, erased {}",
@@ -102,7 +104,7 @@ fn tell(context: &Context, report: &VerifyReport) -> Result<(), Failure> {
     }
 }
 
-fn search(
+fn search_ledger(
     context: &Context,
     config: &Config,
     text: &str,
@@ -117,19 +119,19 @@ fn search(
         limit,
         ..LedgerQuery::default()
     };
-    show(context, &open_to_read(context, config)?.ledger_search(&query)?)
+    show_rows(context, &open_to_read(context, config)?.ledger_search(&query)?)
 }
 
-fn show(context: &Context, rows: &[LedgerRow]) -> Result<(), Failure> {
+fn show_rows(context: &Context, rows: &[LedgerRow]) -> Result<(), Failure> {
     // One JSON document a line, since the list may be long.
     if context.out.json {
         return rows.iter().try_for_each(|row| context.out.json_line(row));
     }
-    rows.iter().try_for_each(|row| context.out.line(line(row)))
+    rows.iter().try_for_each(|row| context.out.print_line(describe_row(row)))
 }
 
 /// One entry as one line that cannot deceive a terminal.
-fn line(row: &LedgerRow) -> String {
+fn describe_row(row: &LedgerRow) -> String {
     let payload = match &row.payload {
         Some(payload) => escape_line(&payload.to_string()),
         None => "(erased)".to_owned(),
@@ -144,12 +146,12 @@ fn line(row: &LedgerRow) -> String {
 }
 
 /// The engine erases payloads of entries: it knows which are still needed.
-fn erase(context: &Context, entries: &[EntrySeq], reason: &str) -> Result<(), Failure> {
+fn erase_payloads(context: &Context, entries: &[EntrySeq], reason: &str) -> Result<(), Failure> {
     let erased = block_on(async {
-        let mut client = Client::ensure(context).await?;
-        client.call(Method::LedgerErase, json!({ "entries": entries, "reason": reason })).await
+        let mut client = EngineClient::ensure(context).await?;
+        client.call_method(Method::LedgerErase, json!({ "entries": entries, "reason": reason })).await
     })?;
-    context.out.either(&erased, |erased| {
+    context.out.print_either(&erased, |erased| {
         let count = erased.get("erased").and_then(Value::as_u64).unwrap_or_default();
         vec![
             format!("erased the payloads of {count} entries; that they were written stays proven"),
@@ -158,13 +160,13 @@ fn erase(context: &Context, entries: &[EntrySeq], reason: &str) -> Result<(), Fa
     })
 }
 
-fn export(context: &Context, config: &Config, heads: Option<&Path>) -> Result<(), Failure> {
+fn export_ledger(context: &Context, config: &Config, heads: Option<&Path>) -> Result<(), Failure> {
     let store = open_to_read(context, config)?;
     // Without a file the entries go to standard output, for a pipe.
     let Some(file) = heads else {
         let mut out = BufWriter::new(io::stdout().lock());
         store.export_entries(&mut out).map_err(|error| export_failure(error, "standard output"))?;
-        return out.flush().map_err(|error| Failure::output(&error));
+        return out.flush().map_err(|error| Failure::output_error(&error));
     };
     let name = file.display().to_string();
     let unwritable = |error: io::Error| export_failure(ExportError::Write(error), &name);
@@ -174,13 +176,13 @@ fn export(context: &Context, config: &Config, heads: Option<&Path>) -> Result<()
         .create_new(true)
         .mode(0o600)
         .open(file)
-        .map_err(|error| unusable(error, &name))?;
+        .map_err(|error| file_failure(error, &name))?;
     let mut out = BufWriter::new(file);
     let written = store.export_heads(&mut out).map_err(|error| export_failure(error, &name))?;
     let file = out.into_inner().map_err(|error| unwritable(error.into_error()))?;
     // Written to the disk before success is reported: the file may be the only proof later.
     file.sync_all().map_err(unwritable)?;
-    context.out.either(&json!({ "heads": written, "file": name }), |_| {
+    context.out.print_either(&json!({ "heads": written, "file": name }), |_| {
         vec![
             format!("{written} heads written to {name}"),
             "keep it where this machine cannot change it; verify with `writ audit verify --heads FILE`"
@@ -190,7 +192,7 @@ fn export(context: &Context, config: &Config, heads: Option<&Path>) -> Result<()
 }
 
 /// The file that was named cannot be made: another place is to be named, unless the disk is what is wrong.
-fn unusable(error: io::Error, name: &str) -> Failure {
+fn file_failure(error: io::Error, name: &str) -> Failure {
     use io::ErrorKind::{AlreadyExists, QuotaExceeded, StorageFull};
     // These errors have hints of their own.
     if matches!(error.kind(), AlreadyExists | StorageFull | QuotaExceeded) {
@@ -218,14 +220,14 @@ fn export_failure(error: ExportError, name: &str) -> Failure {
     }
 }
 
-fn proof(context: &Context, config: &Config, entry: EntrySeq) -> Result<(), Failure> {
+fn print_proof(context: &Context, config: &Config, entry: EntrySeq) -> Result<(), Failure> {
     let store = open_to_read(context, config)?;
     let size = store.ledger_size()?;
     if entry.0 >= size {
         let text = format!("there is no entry {entry}; the ledger has {size}");
         return Err(Failure::new(Exit::Usage, "ledger.no_entry", text, "entries are counted from 0"));
     }
-    context.out.json(&store.ledger_proof(entry)?)
+    context.out.print_json(&store.ledger_proof(entry)?)
 }
 
 fn read_text(path: &Path) -> Result<String, Failure> {

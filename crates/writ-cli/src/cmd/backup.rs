@@ -12,7 +12,9 @@ use serde::Serialize;
 use writ_inspect::show::escape_line;
 use writ_runtime::config::LEFT_BEHIND;
 use writ_secrets::store::EngineKey;
-use writ_store::backup::{Copied, Marked, Withdrawn, copy_database, fold_log, inspect_copy, mark_restored};
+use writ_store::backup::{
+    DatabaseCopy, RestoreMark, WithdrawnKeys, copy_database, fold_log, inspect_copy, mark_restored,
+};
 use writ_store::error::StoreError;
 use writ_store::store::Store;
 use writ_types::error::Exit;
@@ -22,8 +24,8 @@ use crate::clock::now;
 use crate::config::Config;
 use crate::context::Context;
 use crate::failure::Failure;
-use crate::keyring::{Role, open_secrets, public_keys};
-use crate::ledger::{following, lock, require};
+use crate::keyring::{KeyRole, open_secrets, public_keys};
+use crate::ledger::{require_database, store_config, take_locks};
 use set::{AGENT, BackupSet, DATABASE};
 
 mod agent;
@@ -32,7 +34,7 @@ mod set;
 
 /// A backup as printed.
 #[derive(Serialize)]
-struct Told<'a> {
+struct BackupRow<'a> {
     number: usize,
     name: &'a str,
     made_at: String,
@@ -43,50 +45,50 @@ struct Told<'a> {
 }
 
 /// Runs `writ backup …`.
-pub(crate) fn run(context: &Context, args: &BackupArgs) -> Result<(), Failure> {
-    let config = context.ready()?;
+pub(crate) fn run_backup(context: &Context, args: &BackupArgs) -> Result<(), Failure> {
+    let config = context.load_ready_config()?;
     match &args.command {
         None => {
-            require(&config.database())?;
-            let (made, missing) = make(context, &config, "asked for")?;
-            for gone in set::prune(&folder(context), args.keep)? {
-                context.out.remark(format!("removed the old backup {gone}"));
+            require_database(&config.database())?;
+            let (made, missing) = make_backup(context, &config, "asked for")?;
+            for gone in set::prune_sets(&backups_folder(context), args.keep)? {
+                context.out.print_remark(format!("removed the old backup {gone}"));
             }
-            context.out.either(&told(1, &made), |told| {
+            context.out.print_either(&printed_backup(1, &made), |told| {
                 vec![format!("backup {} made: {} entries, {} bytes", told.name, told.entries, told.bytes)]
             })?;
             // A backup without the agent's history is made, and its failure is reported after the success.
             missing.map_or(Ok(()), Err)
         }
         Some(BackupCommand::List) => {
-            let sets = list(context)?;
-            let all: Vec<Told<'_>> =
-                sets.iter().enumerate().map(|(at, set)| told(at.saturating_add(1), set)).collect();
-            context.out.either(&serde_json::json!({ "backups": all }), |_| match all.as_slice() {
+            let sets = list_backups(context)?;
+            let all: Vec<BackupRow<'_>> =
+                sets.iter().enumerate().map(|(at, set)| printed_backup(at.saturating_add(1), set)).collect();
+            context.out.print_either(&serde_json::json!({ "backups": all }), |_| match all.as_slice() {
                 [] => vec!["no backup yet; `writ backup` makes one".to_owned()],
-                all => all.iter().map(line).collect(),
+                all => all.iter().map(describe_backup).collect(),
             })
         }
-        Some(BackupCommand::Restore { number }) => restore(context, &config, *number),
+        Some(BackupCommand::Restore { number }) => restore_backup(context, &config, *number),
     }
 }
 
 /// Returns every backup, newest first; damaged ones are reported and left out.
-fn list(context: &Context) -> Result<Vec<BackupSet>, Failure> {
-    let (sets, damaged) = set::list(&folder(context))?;
+fn list_backups(context: &Context) -> Result<Vec<BackupSet>, Failure> {
+    let (sets, damaged) = set::list_sets(&backups_folder(context))?;
     // A damaged backup must not hide the others.
     for why in damaged {
-        context.out.remark(format!("left out: {why}"));
+        context.out.print_remark(format!("left out: {why}"));
     }
     Ok(sets)
 }
 
-fn folder(context: &Context) -> PathBuf {
+fn backups_folder(context: &Context) -> PathBuf {
     context.home.root().join("backups")
 }
 
-fn told(number: usize, set: &BackupSet) -> Told<'_> {
-    Told {
+fn printed_backup(number: usize, set: &BackupSet) -> BackupRow<'_> {
+    BackupRow {
         number,
         name: &set.name,
         made_at: set.manifest.made_at.to_string(),
@@ -97,7 +99,7 @@ fn told(number: usize, set: &BackupSet) -> Told<'_> {
     }
 }
 
-fn line(told: &Told<'_>) -> String {
+fn describe_backup(told: &BackupRow<'_>) -> String {
     format!(
         "{:>3}  {}  {} entries  {} bytes  {}",
         told.number, told.made_at, told.entries, told.bytes, told.reason
@@ -105,53 +107,58 @@ fn line(told: &Told<'_>) -> String {
 }
 
 /// Makes a backup; the engine may run meanwhile. Says what is not in it, if anything is missing.
-fn make(context: &Context, config: &Config, reason: &str) -> Result<(BackupSet, Option<Failure>), Failure> {
-    let draft = set::Draft::begin(&folder(context), now())?;
-    let copied = copy_database(&config.database(), &draft.path(DATABASE))?;
+fn make_backup(
+    context: &Context,
+    config: &Config,
+    reason: &str,
+) -> Result<(BackupSet, Option<Failure>), Failure> {
+    let draft = set::BackupDraft::begin_draft(&backups_folder(context), now())?;
+    let copied = copy_database(&config.database(), &draft.draft_path(DATABASE))?;
     // The agent's files may be missing or broken; the database is backed up in any case.
-    let missing = agent::bundle(&context.home.agent_git(), &draft.path(AGENT)).err();
+    let missing = agent::bundle_repository(&context.home.agent_git(), &draft.draft_path(AGENT)).err();
     let owner = [context.home.config_file(), context.home.rules_file()];
     for file in owner.iter().filter(|file| file.is_file()) {
-        draft.keep(file)?;
+        draft.copy_file(file)?;
     }
     draft.keep_folder(&context.home.policies())?;
     if context.home.servers().is_dir() {
         draft.keep_folder(&context.home.servers())?;
     }
-    Ok((draft.finish(&copied, reason)?, missing))
+    Ok((draft.finish_draft(&copied, reason)?, missing))
 }
 
-fn restore(context: &Context, config: &Config, number: usize) -> Result<(), Failure> {
+fn restore_backup(context: &Context, config: &Config, number: usize) -> Result<(), Failure> {
     // No engine may run during a restore.
-    let locks = lock(context, config)?;
-    let sets = list(context)?;
+    let locks = take_locks(context, config)?;
+    let sets = list_backups(context)?;
     let chosen = number.checked_sub(1).and_then(|at| sets.get(at)).ok_or_else(|| {
         let text = format!("there is no backup {number}; there are {}", sets.len());
         Failure::new(Exit::Usage, "backup.unknown", text, "`writ backup list` shows them, newest first")
     })?;
-    chosen.check()?;
-    let held = inspect_copy(&chosen.path(DATABASE))?;
+    chosen.check_files()?;
+    let held = inspect_copy(&chosen.file_path(DATABASE))?;
     // Everything that can fail is made ready beside what it replaces, before anything is touched.
-    let staged = Staged::new(context, config, chosen)?;
-    let present = present(config, &held)?;
+    let staged = StagedBackup::stage_backup(context, config, chosen)?;
+    let present = copy_present(config, &held)?;
     // The epoch rises before the exchange, so that no approval of the old life can be used after a crash.
-    let epoch = epoch::raise(config, &sets, &held)?;
+    let epoch = epoch::raise_epoch(config, &sets, &held)?;
     let lost = present.map(|present| present.entries.saturating_sub(held.entries));
-    let withdrawn = withdrawn(context, config);
-    let Marked { from, removed } = mark_restored(&staged.store, lost, epoch, LEFT_BEHIND, &withdrawn, now())?;
+    let withdrawn = removed_approvers(context, config);
+    let RestoreMark { from, removed } =
+        mark_restored(&staged.store, lost, epoch, LEFT_BEHIND, &withdrawn, now())?;
     if present.is_some()
-        && let (_, Some(missing)) = make(context, config, "before a restore")?
+        && let (_, Some(missing)) = make_backup(context, config, "before a restore")?
     {
-        missing.tell(false, false);
+        missing.print_failure(false, false);
     }
-    staged.swap(context, config, present.is_none())?;
+    staged.swap_database(context, config, present.is_none())?;
     drop(locks);
     let said = serde_json::json!({
         "restored": chosen.name, "entry": from, "lost": lost, "epoch": epoch, "removed_keys": removed,
     });
-    context.out.either(&said, |_| {
+    context.out.print_either(&said, |_| {
         let mut lines = vec![
-            format!("restored {}: entry {from} says so; {}", chosen.name, gone(lost)),
+            format!("restored {}: entry {from} says so; {}", chosen.name, describe_missing(lost)),
             "approvals, keys, open questions and waiting messages from before are void; so are the page's links"
                 .to_owned(),
             format!(
@@ -166,28 +173,28 @@ fn restore(context: &Context, config: &Config, number: usize) -> Result<(), Fail
 
 /// The database and the agent's history of a backup, ready to take their places. What a restore
 /// leaves unfinished is cleared by the next one.
-struct Staged {
+struct StagedBackup {
     database: PathBuf,
     store: Store,
     history: Option<PathBuf>,
 }
 
-impl Staged {
-    fn new(context: &Context, config: &Config, chosen: &BackupSet) -> Result<Self, Failure> {
+impl StagedBackup {
+    fn stage_backup(context: &Context, config: &Config, chosen: &BackupSet) -> Result<Self, Failure> {
         let secrets = open_secrets(context, config)?;
         let harness = Arc::new(secrets.signing_key(EngineKey::Harness)?);
         // Beside the database, on the same file system, so that the exchange is one rename.
         let database = config.database().with_extension("db.restoring");
-        clear(&database)?;
-        copy_database(&chosen.path(DATABASE), &database)?;
+        clear_database(&database)?;
+        copy_database(&chosen.file_path(DATABASE), &database)?;
         // The ledger's key and its last head are checked here.
-        let store = Store::open(&following(context, &database)?, harness)?;
-        let history = agent::stage(&context.home, &chosen.path(AGENT))?;
+        let store = Store::open(&store_config(context, &database)?, harness)?;
+        let history = agent::stage_repository(&context.home, &chosen.file_path(AGENT))?;
         Ok(Self { database, store, history })
     }
 
     /// Lets both take their places; a damaged database keeps all its files under another name.
-    fn swap(self, context: &Context, config: &Config, damaged: bool) -> Result<(), Failure> {
+    fn swap_database(self, context: &Context, config: &Config, damaged: bool) -> Result<(), Failure> {
         let Self { database: staged, store, history } = self;
         // Closed before its log is folded into the file.
         drop(store);
@@ -199,7 +206,7 @@ impl Staged {
                 move_if_there(&with_suffix(&database, suffix), &with_suffix(&aside, suffix))?;
             }
             move_if_there(&database, &aside)?;
-            context.out.remark(format!("the damaged database was saved as {}", aside.display()));
+            context.out.print_remark(format!("the damaged database was saved as {}", aside.display()));
         }
         // What the logs held is in the file, or was moved with it.
         clear_logs(&database)?;
@@ -207,10 +214,10 @@ impl Staged {
         clear_logs(&staged)?;
         // Sessions and tokens of the replaced database are void.
         for name in ["api.token", "page-sessions.json"] {
-            remove(&context.home.runtime().join(name))?;
+            remove_file(&context.home.runtime().join(name))?;
         }
         match history {
-            Some(history) => agent::swap(&context.home, &history),
+            Some(history) => agent::swap_repository(&context.home, &history),
             None => Ok(()),
         }
     }
@@ -218,23 +225,23 @@ impl Staged {
 
 /// Returns the approver keys removed since the backup was made; unknown for a database that is missing,
 /// cannot be read or does not verify.
-fn withdrawn(context: &Context, config: &Config) -> Withdrawn {
-    let known = public_keys(&context.home, Role::Harness).ok().and_then(|keys| {
+fn removed_approvers(context: &Context, config: &Config) -> WithdrawnKeys {
+    let known = public_keys(&context.home, KeyRole::Harness).ok().and_then(|keys| {
         let keys = keys.iter().map(VerifyingKey::to_bytes).collect();
-        Withdrawn::of(&config.database(), keys).ok().flatten()
+        WithdrawnKeys::of(&config.database(), keys).ok().flatten()
     });
     known.unwrap_or_else(|| {
-        context.out.remark(
+        context.out.print_remark(
             "which approver keys were removed since the backup is not known, since there is no present database that \
              verifies: look with `writ keys approver list`",
         );
-        Withdrawn::default()
+        WithdrawnKeys::default()
     })
 }
 
 /// Copies the content of the present database; `None`: there is none, or it is damaged. Nothing is changed
 /// but that its log is folded into it.
-fn present(config: &Config, held: &Copied) -> Result<Option<Copied>, Failure> {
+fn copy_present(config: &Config, held: &DatabaseCopy) -> Result<Option<DatabaseCopy>, Failure> {
     let database = config.database();
     if !database.exists() {
         return Ok(None);
@@ -259,15 +266,15 @@ fn present(config: &Config, held: &Copied) -> Result<Option<Copied>, Failure> {
     Ok(Some(present))
 }
 
-fn gone(lost: Option<u64>) -> String {
+fn describe_missing(lost: Option<u64>) -> String {
     match lost {
         Some(lost) => format!("{lost} later entries will be missing"),
         None => "how many later entries will be missing is not known".to_owned(),
     }
 }
 
-fn clear(path: &Path) -> Result<(), Failure> {
-    remove(path)?;
+fn clear_database(path: &Path) -> Result<(), Failure> {
+    remove_file(path)?;
     clear_logs(path)
 }
 
@@ -282,24 +289,24 @@ fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
 
 /// Removes the log files beside a database that is not open; their content is in the file.
 fn clear_logs(path: &Path) -> Result<(), Failure> {
-    LOGS.iter().try_for_each(|suffix| remove(&with_suffix(path, suffix)))
+    LOGS.iter().try_for_each(|suffix| remove_file(&with_suffix(path, suffix)))
 }
 
 fn move_if_there(from: &Path, to: &Path) -> Result<(), Failure> {
     match fs::rename(from, to) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(unwritable(to, &error)),
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(write_failure(to, &error)),
         Ok(()) | Err(_) => Ok(()),
     }
 }
 
-fn remove(path: &Path) -> Result<(), Failure> {
+fn remove_file(path: &Path) -> Result<(), Failure> {
     match fs::remove_file(path) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(unwritable(path, &error)),
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(write_failure(path, &error)),
         Ok(()) | Err(_) => Ok(()),
     }
 }
 
-fn unwritable(path: &Path, error: &std::io::Error) -> Failure {
+fn write_failure(path: &Path, error: &std::io::Error) -> Failure {
     let text = format!("{} cannot be written: {error}", path.display());
     Failure::new(Exit::Config, "backup.unwritable", text, "check the owner, mode and space of the folder")
 }

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use writ_runtime::methods::Method;
 use writ_types::error::Exit;
 
-use crate::client::Client;
+use crate::client::EngineClient;
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::interrupt::block_on;
@@ -28,7 +28,7 @@ struct Cases<T> {
 /// # Errors
 ///
 /// What `wrong` makes of it: it cannot be read, is too large, or holds no such cases.
-pub(crate) fn read<T: DeserializeOwned>(
+pub(crate) fn read_cases<T: DeserializeOwned>(
     file: &Path,
     most: usize,
     wrong: impl Fn(&str) -> Failure,
@@ -56,7 +56,7 @@ pub(crate) fn read<T: DeserializeOwned>(
 /// # Errors
 ///
 /// If the engine cannot be asked, or a case did not pass.
-pub(crate) fn judge<T>(
+pub(crate) fn judge_cases<T>(
     context: &Context,
     cases: &[T],
     params: impl Fn(&T) -> Value,
@@ -64,7 +64,7 @@ pub(crate) fn judge<T>(
     line: impl Fn(&Value) -> String,
 ) -> Result<(), Failure> {
     block_on(async {
-        let mut client = Client::ensure(context).await?;
+        let mut client = EngineClient::ensure(context).await?;
         // All cases share one temporary session, which is closed afterwards.
         let (mut results, mut session) = (Vec::new(), Value::Null);
         for case in cases {
@@ -72,12 +72,12 @@ pub(crate) fn judge<T>(
             if let Some(params) = params.as_object_mut() {
                 params.insert("session".to_owned(), session);
             }
-            let judged = client.call(Method::GatesJudge, params).await?;
+            let judged = client.call_method(Method::GatesJudge, params).await?;
             session = judged.get("session").cloned().unwrap_or_default();
             results.push(compared(case, &judged));
         }
-        client.call(Method::SessionsClose, json!({ "session": session })).await?;
-        tell(context, &results, line)
+        client.call_method(Method::SessionsClose, json!({ "session": session })).await?;
+        print_results(context, &results, line)
     })
 }
 
@@ -86,14 +86,14 @@ pub(crate) fn judge<T>(
 /// # Errors
 ///
 /// If one did not pass: code 8.
-pub(crate) fn tell(
+pub(crate) fn print_results(
     context: &Context,
     results: &[Value],
     line: impl Fn(&Value) -> String,
 ) -> Result<(), Failure> {
     let failed = results.iter().filter(|result| result.get("passed") == Some(&json!(false))).count();
     let (passed, all) = (results.len() - failed, json!({ "failed": failed, "cases": results }));
-    context.out.either(&all, |_| {
+    context.out.print_either(&all, |_| {
         let mut lines: Vec<String> = results.iter().map(&line).collect();
         lines.push(format!("{passed} passed, {failed} failed"));
         lines

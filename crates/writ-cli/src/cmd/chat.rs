@@ -16,7 +16,7 @@ use writ_models::provider::ModelsConfigError;
 use writ_runtime::methods::Method;
 use writ_runtime::methods::{OrdersOpen, Status};
 use writ_tui::config::{Color, Surroundings};
-use writ_tui::renderer::Mode;
+use writ_tui::renderer::RenderMode;
 use writ_types::api::NoParams;
 use writ_types::api::key::OrderName;
 use writ_types::error::Exit;
@@ -24,23 +24,23 @@ use writ_types::frame::{ClientFrame, NEWS_ONLY, ServerFrame};
 use writ_types::id::SessionId;
 
 use crate::args::ChatArgs;
-use crate::client::{Client, refused};
-use crate::cmd::project::folder;
+use crate::client::{EngineClient, refusal_failure};
+use crate::cmd::project::project_path;
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::interrupt::block_on;
 use crate::terminal;
 
-use talk::Talk;
+use talk::Conversation;
 
 /// Runs `writ chat`.
 ///
 /// # Errors
 ///
 /// No model, no home, a folder that cannot be worked on; with `-m`, how the turn ended.
-pub(crate) fn run(context: &Context, args: &ChatArgs) -> Result<(), Failure> {
-    let config = context.ready()?;
-    let (args, quoted) = &piped::taken(context, args)?;
+pub(crate) fn run_chat(context: &Context, args: &ChatArgs) -> Result<(), Failure> {
+    let config = context.load_ready_config()?;
+    let (args, quoted) = &piped::take_piped(context, args)?;
     if args.message.as_deref().is_some_and(|text| text.trim().is_empty()) {
         let hint = "say what you want done, such as: writ chat -m \"make the tests pass\"";
         return Err(Failure::new(Exit::Usage, "cli.empty", "the message is empty", hint));
@@ -49,34 +49,34 @@ pub(crate) fn run(context: &Context, args: &ChatArgs) -> Result<(), Failure> {
     if config.models.models.default.is_none() && config.models.models.roles.is_empty() && !wanted {
         return Err(ModelsConfigError::MissingDefault.into());
     }
-    let project = project(args)?;
+    let project = project_folder(args)?;
     block_on(async {
-        let mut client = Client::ensure(context).await?;
+        let mut client = EngineClient::ensure(context).await?;
         if wanted {
             let found = client.ask::<Status>(&NoParams {}).await?.model_found;
             let found = found.ok_or(ModelsConfigError::MissingDefault)?;
-            context.out.remark(format!("no model is configured; using {found}"));
+            context.out.print_remark(format!("no model is configured; using {found}"));
         }
         if let Some(order) = args.order {
             let opened = client.ask::<OrdersOpen>(&OrderName { order }).await?;
             let args = ChatArgs { session: Some(opened.session), ..args.clone() };
-            let session = join(&mut client, &args, None).await?;
-            let talk = Talk { context, config: &config, client, session, mode: mode(context) };
-            return talk.once(args.message.as_deref().unwrap_or_default(), quoted.clone()).await;
+            let session = join_session(&mut client, &args, None).await?;
+            let talk = Conversation { context, config: &config, client, session, mode: output_mode(context) };
+            return talk.run_once(args.message.as_deref().unwrap_or_default(), quoted.clone()).await;
         }
-        let session = match join(&mut client, args, project.clone()).await {
+        let session = match join_session(&mut client, args, project.clone()).await {
             // This folder was not named by the person: without it a conversation is still possible.
-            Err(failure) if is_only_here(args, project.as_ref()) && failure.is("sandbox.project") => {
-                context.out.remark("this folder cannot be worked on, so the agent sees no project");
-                join(&mut client, args, None).await?
+            Err(failure) if is_only_here(args, project.as_ref()) && failure.has_code("sandbox.project") => {
+                context.out.print_remark("this folder cannot be worked on, so the agent sees no project");
+                join_session(&mut client, args, None).await?
             }
             joined => joined?,
         };
-        let mode = mode(context);
-        let talk = Talk { context, config: &config, client, session, mode };
+        let mode = output_mode(context);
+        let talk = Conversation { context, config: &config, client, session, mode };
         match &args.message {
-            Some(text) => talk.once(text, quoted.clone()).await,
-            None => talk.interactive().await,
+            Some(text) => talk.run_once(text, quoted.clone()).await,
+            None => talk.run_interactive().await,
         }
     })
 }
@@ -86,24 +86,24 @@ const fn is_only_here(args: &ChatArgs, project: Option<&String>) -> bool {
     args.project.is_none() && !args.write && project.is_some()
 }
 
-fn mode(context: &Context) -> Mode {
+fn output_mode(context: &Context) -> RenderMode {
     if context.out.json {
-        return Mode::Json;
+        return RenderMode::Json;
     }
-    let no_color = context.env.text("NO_COLOR").is_some() || context.env.text("TERM") == Some("dumb");
-    Mode::text(Color::Auto, Surroundings { terminal: io::stdout().is_terminal(), no_color })
+    let no_color = context.env.text_of("NO_COLOR").is_some() || context.env.text_of("TERM") == Some("dumb");
+    RenderMode::text_mode(Color::Auto, Surroundings { terminal: io::stdout().is_terminal(), no_color })
 }
 
 /// The folder to work in, asked for once unless it was named or a message was given (`-m` counts as consent).
-fn project(args: &ChatArgs) -> Result<Option<String>, Failure> {
+fn project_folder(args: &ChatArgs) -> Result<Option<String>, Failure> {
     // A named folder must exist; the current one is only a suggestion.
     if let Some(named) = &args.project {
-        return folder(named).map(Some);
+        return project_path(named).map(Some);
     }
     if args.session.is_some() || args.order.is_some() {
         return Ok(None);
     }
-    let here = folder(Path::new("."))?;
+    let here = project_path(Path::new("."))?;
     if args.message.is_some() || args.write {
         return Ok(Some(here));
     }
@@ -112,28 +112,32 @@ fn project(args: &ChatArgs) -> Result<Option<String>, Failure> {
     }
     let question =
         format!("Work on {here}? The agent sees its files; nothing in it changes before you approve.");
-    Ok(terminal::confirm(&question)?.then_some(here))
+    Ok(terminal::confirm_yes(&question)?.then_some(here))
 }
 
 /// Joins the session named, or the latest one of this folder, or opens a new one.
-async fn join(client: &mut Client, args: &ChatArgs, project: Option<String>) -> Result<SessionId, Failure> {
+async fn join_session(
+    client: &mut EngineClient,
+    args: &ChatArgs,
+    project: Option<String>,
+) -> Result<SessionId, Failure> {
     // These flags hold for a whole session, so an old one cannot take them.
     let fresh = args.new || args.write || args.dry_run;
     let session = match args.session {
         Some(session) => Some(session),
         None if fresh => None,
-        None => latest(client, project.as_deref()).await?,
+        None => latest_session(client, project.as_deref()).await?,
     };
     // What happened before is in the history; only what comes from now on is shown.
     let after_seq = if session.is_some() { NEWS_ONLY } else { 0 };
     let (write, dry_run) = (args.write, args.dry_run);
-    client.send(&ClientFrame::Resume { session, after_seq, project, write, dry_run }).await?;
+    client.send_frame(&ClientFrame::Resume { session, after_seq, project, write, dry_run }).await?;
     // Frames of other clients' turns may come before the answer.
     loop {
-        match client.receive().await?.frame {
+        match client.receive_frame().await?.frame {
             ServerFrame::Hello { session, .. } => return Ok(session),
             ServerFrame::Error { exit, code, text, hint, .. } => {
-                return Err(refused(exit, &code, text, hint));
+                return Err(refusal_failure(exit, &code, text, hint));
             }
             ServerFrame::Accepted { .. }
             | ServerFrame::Delta { .. }
@@ -153,8 +157,11 @@ async fn join(client: &mut Client, args: &ChatArgs, project: Option<String>) -> 
 }
 
 /// The latest ordinary session of a folder.
-async fn latest(client: &mut Client, project: Option<&str>) -> Result<Option<SessionId>, Failure> {
-    let listed = client.call(Method::SessionsList, json!({})).await?;
+async fn latest_session(
+    client: &mut EngineClient,
+    project: Option<&str>,
+) -> Result<Option<SessionId>, Failure> {
+    let listed = client.call_method(Method::SessionsList, json!({})).await?;
     let rows = listed.get("sessions").and_then(Value::as_array).cloned().unwrap_or_default();
     let flag = |row: &Value, name: &str| row.get(name).and_then(Value::as_bool).unwrap_or(false);
     let found = rows.iter().find(|row| {
@@ -168,7 +175,7 @@ async fn latest(client: &mut Client, project: Option<&str>) -> Result<Option<Ses
 }
 
 /// The failure that a turn's end stands for, if it is one.
-pub(crate) fn ended(exit: Exit) -> Result<(), Failure> {
+pub(crate) fn end_with(exit: Exit) -> Result<(), Failure> {
     match exit {
         Exit::Done => Ok(()),
         exit @ (Exit::Bug

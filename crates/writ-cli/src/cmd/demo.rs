@@ -16,7 +16,7 @@ use writ_store::ledger::row::LedgerQuery;
 use writ_testkit::demo;
 use writ_testkit::model_server::ModelServer;
 use writ_tui::config::{Color, Surroundings};
-use writ_tui::renderer::{Mode, Renderer};
+use writ_tui::renderer::{RenderMode, Renderer};
 use writ_types::action::Action;
 use writ_types::chat::ToolOutcome;
 use writ_types::credential::CredentialRef;
@@ -25,9 +25,9 @@ use writ_types::error::Exit;
 use writ_types::frame::{Card, ClientFrame, ServerFrame};
 use writ_types::id::{AttemptId, EntrySeq};
 
-use crate::approve::{self, Given};
+use crate::approve::{self, ApprovalChoice};
 use crate::args::{DemoArgs, InitArgs};
-use crate::client::Client;
+use crate::client::EngineClient;
 use crate::clock;
 use crate::config::Config;
 use crate::context::Context;
@@ -49,47 +49,48 @@ const PROVIDER: &str = "demo";
 /// # Errors
 ///
 /// If anything differs from the demo's text.
-pub(crate) fn run(context: &Context, args: &DemoArgs) -> Result<(), Failure> {
-    let place = Place::make(context)?;
+pub(crate) fn run_demo(context: &Context, args: &DemoArgs) -> Result<(), Failure> {
+    let place = DemoFolder::make_place(context)?;
     // From here on the demo's own home is used, never the user's.
-    let context = Context::at(&place.home, context)?;
-    say(
+    let context = Context::with_home(&place.home, context)?;
+    print_text(
         &context,
         "Writ demo. The model is a script that is served over loopback in a provider's wire format;",
     )?;
-    say(
+    print_text(
         &context,
         "engine, door, sandbox, git, ledger and signatures are the real ones. No key, no network.\n",
     )?;
-    init::quietly(&context, &InitArgs { yes: true })?;
+    init::init_quietly(&context, &InitArgs { yes: true })?;
     // The sandbox starts before any thread, since it forks.
-    let sandbox = wiring::sandbox(&context.config(None)?)?;
+    let sandbox = wiring::build_sandbox(&context.load_config(None)?)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .thread_stack_size(crate::interrupt::STACK_BYTES)
         .enable_all()
         .build()
-        .map_err(|error| Failure::bug("starting the async runtime", error))?;
+        .map_err(|error| Failure::internal_error("starting the async runtime", error))?;
     runtime.block_on(async {
         check_cargo(&sandbox.status().await)?;
         demo::demo_repository(&place.project)
             .await
-            .map_err(|error| Failure::bug("making the repository", error))?;
+            .map_err(|error| Failure::internal_error("making the repository", error))?;
         let server = ModelServer::start(demo::demo_script())
             .await
-            .map_err(|error| Failure::bug("serving the scripted model", error))?;
-        let config = with_model(&context, context.config(None)?, server.base_url())?;
-        let wired = wiring::engine(&context, &config, sandbox, false, None, Redactor::default()).await?;
+            .map_err(|error| Failure::internal_error("serving the scripted model", error))?;
+        let config = with_model(&context, context.load_config(None)?, server.base_url())?;
+        let wired =
+            wiring::build_engine(&context, &config, sandbox, false, None, Redactor::default()).await?;
         let stop = tokio_util::sync::CancellationToken::new();
         let served = tokio::spawn(start::serve_until(wired, stop.clone()));
-        let show = Show { context: &context, config: &config, place: &place, yes: args.yes };
-        let worked = show.work().await;
+        let show = DemoRun { context: &context, config: &config, place: &place, yes: args.yes };
+        let worked = show.run_work().await;
         // The engine is stopped before errors of the demo are reported.
         stop.cancel();
-        served.await.map_err(|error| Failure::bug("ending the engine", error))?;
+        served.await.map_err(|error| Failure::internal_error("ending the engine", error))?;
         worked
     })?;
     drop(runtime);
-    proof::tamper(&context, &place)?;
+    proof::tamper_copy(&context, &place)?;
     look_around(&context, &place)
 }
 
@@ -106,15 +107,15 @@ fn check_cargo(sandbox: &SandboxStatus) -> Result<(), Failure> {
 }
 
 /// The demo's own folder, which stays so that one can look at it.
-struct Place {
+struct DemoFolder {
     root: PathBuf,
     home: PathBuf,
     project: PathBuf,
 }
 
-impl Place {
-    fn make(context: &Context) -> Result<Self, Failure> {
-        let parent = context.env.path("TMPDIR").unwrap_or_else(|| PathBuf::from("/tmp"));
+impl DemoFolder {
+    fn make_place(context: &Context) -> Result<Self, Failure> {
+        let parent = context.env.path_of("TMPDIR").unwrap_or_else(|| PathBuf::from("/tmp"));
         // A random name, so that several demos can run at once.
         let root = parent.join(format!("writ-demo-{}", hex::encode(clock::random_bytes())));
         let made = std::fs::create_dir(&root).and_then(|()| std::fs::create_dir(root.join("project")));
@@ -129,8 +130,8 @@ impl Place {
 /// The demo's configuration: the scripted model as a provider.
 fn with_model(context: &Context, mut config: Config, base_url: String) -> Result<Config, Failure> {
     // The server insists on a key, as the provider does; any will do.
-    let name = PROVIDER.parse().map_err(|error| Failure::bug("naming a secret", error))?;
-    open_secrets(context, &config)?.set(&name, SecretString::from("a-key-for-the-scripted-model"))?;
+    let name = PROVIDER.parse().map_err(|error| Failure::internal_error("naming a secret", error))?;
+    open_secrets(context, &config)?.set_secret(&name, SecretString::from("a-key-for-the-scripted-model"))?;
     let provider = config.models.providers.entry(PROVIDER.to_owned()).or_default();
     provider.kind = Some(ProviderKind::Anthropic);
     provider.base_url = Some(base_url);
@@ -139,8 +140,8 @@ fn with_model(context: &Context, mut config: Config, base_url: String) -> Result
     Ok(config)
 }
 
-fn say(context: &Context, text: impl AsRef<str>) -> Result<(), Failure> {
-    context.out.line(text)
+fn print_text(context: &Context, text: impl AsRef<str>) -> Result<(), Failure> {
+    context.out.print_line(text)
 }
 
 /// Something that should have happened and did not.
@@ -149,32 +150,38 @@ fn not_so(text: &str) -> Failure {
 }
 
 /// The demo's conversation.
-struct Show<'a> {
+struct DemoRun<'a> {
     context: &'a Context,
     config: &'a Config,
-    place: &'a Place,
+    place: &'a DemoFolder,
     yes: bool,
 }
 
-impl Show<'_> {
-    async fn work(&self) -> Result<(), Failure> {
-        let mut client = Client::ensure(self.context).await?;
-        let card = self.turn(&mut client).await?;
-        self.refusals()?;
-        self.approve(&mut client, &card).await?;
-        self.verify(&mut client).await
+impl DemoRun<'_> {
+    async fn run_work(&self) -> Result<(), Failure> {
+        let mut client = EngineClient::ensure(self.context).await?;
+        let card = self.run_turn(&mut client).await?;
+        self.show_refusals()?;
+        self.approve_card(&mut client, &card).await?;
+        self.verify_ledger(&mut client).await
     }
 
     /// One turn, shown as `writ chat` shows it; ends with the ask for the diff.
-    async fn turn(&self, client: &mut Client) -> Result<Card, Failure> {
+    async fn run_turn(&self, client: &mut EngineClient) -> Result<Card, Failure> {
         let project = Some(self.place.project.display().to_string());
         client
-            .send(&ClientFrame::Resume { session: None, after_seq: 0, project, write: false, dry_run: false })
+            .send_frame(&ClientFrame::Resume {
+                session: None,
+                after_seq: 0,
+                project,
+                write: false,
+                dry_run: false,
+            })
             .await?;
-        say(self.context, format!("you: {}", demo::REQUEST))?;
+        print_text(self.context, format!("you: {}", demo::REQUEST))?;
         let client_id = hex::encode(clock::random_bytes());
         client
-            .send(&ClientFrame::Message {
+            .send_frame(&ClientFrame::Message {
                 text: demo::REQUEST.to_owned(),
                 quoted: String::new(),
                 client_id,
@@ -183,14 +190,16 @@ impl Show<'_> {
             })
             .await?;
         let terminal = io::stdout().is_terminal();
-        let no_color = self.context.env.text("NO_COLOR").is_some();
-        let mut renderer =
-            Renderer::new(io::stdout(), Mode::text(Color::Auto, Surroundings { terminal, no_color }));
+        let no_color = self.context.env.text_of("NO_COLOR").is_some();
+        let mut renderer = Renderer::new(
+            io::stdout(),
+            RenderMode::text_mode(Color::Auto, Surroundings { terminal, no_color }),
+        );
         let mut asked = None;
         loop {
             // The frames are those that `writ chat` shows.
-            let frame = client.receive().await?;
-            renderer.frame(&frame).map_err(|error| Failure::output(&error))?;
+            let frame = client.receive_frame().await?;
+            renderer.write_frame(&frame).map_err(|error| Failure::output_error(&error))?;
             match frame.frame {
                 ServerFrame::ApprovalRequest(card) => asked = Some(card),
                 ServerFrame::Message { last: true, exit: Exit::Waiting, .. } => break,
@@ -216,8 +225,8 @@ impl Show<'_> {
     }
 
     /// Prints the orders of the hidden text in the notes and their outcomes, read from the ledger.
-    fn refusals(&self) -> Result<(), Failure> {
-        say(
+    fn show_refusals(&self) -> Result<(), Failure> {
+        print_text(
             self.context,
             format!("\nThe orders of the hidden text in {}, and the ledger entries:", demo::NOTES),
         )?;
@@ -238,7 +247,7 @@ impl Show<'_> {
         if Path::new(demo::OUTSIDE_FILE).exists() {
             return Err(not_so("the file outside exists"));
         }
-        say(
+        print_text(
             self.context,
             format!("  write {}: DENIED by key scope, entry {seq}: {text} [{rule}]", demo::OUTSIDE_FILE),
         )?;
@@ -262,15 +271,15 @@ impl Show<'_> {
         else {
             return Err(not_so("the fetch did not fail"));
         };
-        say(
+        print_text(
             self.context,
             format!("  call {}: FAILED, entry {seq}: the sandbox has no network", demo::ADDRESS),
         )
     }
 
     /// The one approval, and its replay.
-    async fn approve(&self, client: &mut Client, card: &Card) -> Result<(), Failure> {
-        if !self.yes && !terminal::confirm("\nApprove exactly the diff above?")? {
+    async fn approve_card(&self, client: &mut EngineClient, card: &Card) -> Result<(), Failure> {
+        if !self.yes && !terminal::confirm_yes("\nApprove exactly the diff above?")? {
             return Err(Failure::new(
                 Exit::Denied,
                 "demo.not_approved",
@@ -278,26 +287,30 @@ impl Show<'_> {
                 "run `writ demo` again, and say yes to see the rest",
             ));
         }
-        let token = approve::sign(self.context, self.config, client, (card, &Given::Once)).await?;
+        let token =
+            approve::sign_approval(self.context, self.config, client, (card, &ApprovalChoice::Once)).await?;
         let reason = "demo";
-        approve::answer(client, &card.ask_id, Decision::Approve, Some(&token), reason).await?;
-        say(self.context, format!("\napproved: ask {}, signed with this home's approver key", card.ask_id))?;
+        approve::send_answer(client, &card.ask_id, Decision::Approve, Some(&token), reason).await?;
+        print_text(
+            self.context,
+            format!("\napproved: ask {}, signed with this home's approver key", card.ask_id),
+        )?;
         // The same token once more: it must be refused.
-        match approve::answer(client, &card.ask_id, Decision::Approve, Some(&token), reason).await {
+        match approve::send_answer(client, &card.ask_id, Decision::Approve, Some(&token), reason).await {
             Err(Failure::Report(report)) if report.exit == Exit::Denied => {
-                say(self.context, format!("the same approval again: REFUSED ({})", report.outside))
+                print_text(self.context, format!("the same approval again: REFUSED ({})", report.outside))
             }
             Err(_) | Ok(_) => Err(not_so("the replayed approval was not refused")),
         }
     }
 
     /// The tests, run on the project itself in the verification sandbox.
-    async fn verify(&self, client: &mut Client) -> Result<(), Failure> {
+    async fn verify_ledger(&self, client: &mut EngineClient) -> Result<(), Failure> {
         let project = self.place.project.display().to_string();
         let argv = TEST_COMMAND;
         // The tests run in the verification sandbox, after the diff was applied.
         let params = json!({ "argv": argv, "project": project, "verification": true });
-        let result = client.call(Method::SandboxExec, params).await?;
+        let result = client.call_method(Method::SandboxExec, params).await?;
         if result.get("exit_code").and_then(serde_json::Value::as_i64) != Some(0) {
             return Err(Failure::new(
                 Exit::Verification,
@@ -306,18 +319,18 @@ impl Show<'_> {
                 "`writ doctor` shows what this machine lacks",
             ));
         }
-        say(
+        print_text(
             self.context,
             "applied to the project; its tests pass in the verification sandbox (read-only snapshot, no network)",
         )
     }
 }
 
-fn look_around(context: &Context, place: &Place) -> Result<(), Failure> {
+fn look_around(context: &Context, place: &DemoFolder) -> Result<(), Failure> {
     let (home, project) = (place.home.display(), place.project.display());
-    say(context, "\nLook around:")?;
-    say(context, format!("  writ --home {home} audit tail        what happened, entry by entry"))?;
-    say(context, format!("  writ --home {home} audit verify      prove it again"))?;
-    say(context, format!("  git -C {project} diff    what the approval let through"))?;
-    say(context, format!("  rm -r {}    when you are done", place.root.display()))
+    print_text(context, "\nLook around:")?;
+    print_text(context, format!("  writ --home {home} audit tail        what happened, entry by entry"))?;
+    print_text(context, format!("  writ --home {home} audit verify      prove it again"))?;
+    print_text(context, format!("  git -C {project} diff    what the approval let through"))?;
+    print_text(context, format!("  rm -r {}    when you are done", place.root.display()))
 }

@@ -19,7 +19,7 @@ const MAX_CASES: usize = 1_000;
 /// One case: a text, or an action as the ledger writes it, and what is expected of the gates.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Case {
+struct GateCase {
     name: String,
     on: GatePoint,
     #[serde(default)]
@@ -41,21 +41,21 @@ struct Case {
 }
 
 /// Runs `writ gates …`.
-pub(crate) fn run(context: &Context, command: &GatesCommand) -> Result<(), Failure> {
-    context.ready()?;
+pub(crate) fn run_gates(context: &Context, command: &GatesCommand) -> Result<(), Failure> {
+    context.load_ready_config()?;
     let GatesCommand::Test { file } = command;
-    let cases = read(file)?;
-    let params = |case: &Case| {
+    let cases = read_gate_cases(file)?;
+    let params = |case: &GateCase| {
         json!({
             "on": case.on, "text": case.text.as_deref().unwrap_or_default(), "action": case.action,
             "tool": case.tool, "arguments": case.arguments,
         })
     };
-    cases::judge(context, &cases, params, compared, line)
+    cases::judge_cases(context, &cases, params, compare_case, describe_result)
 }
 
 /// Returns the expected and the actual verdict, and if they are equal.
-fn compared(case: &Case, judged: &Value) -> Value {
+fn compare_case(case: &GateCase, judged: &Value) -> Value {
     let said = |name: &str| judged.get(name).cloned().unwrap_or_default();
     let verdict = said("verdict");
     let all = said("gates");
@@ -78,7 +78,7 @@ fn compared(case: &Case, judged: &Value) -> Value {
     })
 }
 
-fn line(result: &Value) -> String {
+fn describe_result(result: &Value) -> String {
     let text = |value: &Value, name: &str| {
         value.get(name).and_then(Value::as_str).map(escape_line).unwrap_or_default()
     };
@@ -99,8 +99,8 @@ fn line(result: &Value) -> String {
     }
 }
 
-fn read(file: &Path) -> Result<Vec<Case>, Failure> {
-    let (shown, cases) = (file.display(), cases::read::<Case>(file, MAX_CASES, wrong)?);
+fn read_gate_cases(file: &Path) -> Result<Vec<GateCase>, Failure> {
+    let (shown, cases) = (file.display(), cases::read_cases::<GateCase>(file, MAX_CASES, case_failure)?);
     for case in &cases {
         // Texts are judged at input and output, actions elsewhere.
         let on_text = matches!(case.on, GatePoint::Input | GatePoint::Output);
@@ -109,13 +109,13 @@ fn read(file: &Path) -> Result<Vec<Case>, Failure> {
                 "case '{}' of {shown}: at 'input' and 'output' a case has 'text', elsewhere 'action'",
                 case.name
             );
-            return Err(wrong(&text));
+            return Err(case_failure(&text));
         }
     }
     Ok(cases)
 }
 
-fn wrong(text: &str) -> Failure {
+fn case_failure(text: &str) -> Failure {
     let hint = "a case has name, on, text or action (as `writ audit export` writes one), and expect";
     Failure::new(Exit::Usage, "gates.cases", text, hint)
 }

@@ -20,7 +20,7 @@ const MAX_CASES: usize = 1_000;
 /// The joined verdict of all hooks of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Word {
+enum HookVerdict {
     /// Also where they allow it: that opens nothing.
     #[serde(alias = "allow")]
     Abstain,
@@ -29,8 +29,8 @@ enum Word {
     Halt,
 }
 
-impl Word {
-    const fn of(verdict: GateVerdict) -> Self {
+impl HookVerdict {
+    const fn from_verdict(verdict: GateVerdict) -> Self {
         match verdict {
             // A hook cannot rewrite a text, so these count as no opinion.
             GateVerdict::Pass | GateVerdict::Advise | GateVerdict::Transform => Self::Abstain,
@@ -54,7 +54,7 @@ impl Word {
 /// One case: a text, or an action as the ledger writes it, and what is expected of the hooks.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Case {
+struct HookCase {
     name: String,
     on: HookEvent,
     #[serde(default)]
@@ -66,22 +66,24 @@ struct Case {
     /// The arguments of the model's call.
     #[serde(default)]
     arguments: Option<Value>,
-    expect: Word,
+    expect: HookVerdict,
 }
 
 /// Runs `writ hooks …`.
-pub(crate) fn run(context: &Context, command: &HooksCommand) -> Result<(), Failure> {
-    let config = context.ready()?;
+pub(crate) fn run_hooks(context: &Context, command: &HooksCommand) -> Result<(), Failure> {
+    let config = context.load_ready_config()?;
     match command {
         HooksCommand::List => {
-            let listed: Vec<Value> = config.hooks().iter().map(told).collect();
-            context.out.either(&json!({ "hooks": listed, "most": MAX_HOOKS }), |_| lines(&listed))
+            let listed: Vec<Value> = config.build_hooks().iter().map(hook_value).collect();
+            context
+                .out
+                .print_either(&json!({ "hooks": listed, "most": MAX_HOOKS }), |_| describe_hooks(&listed))
         }
-        HooksCommand::Test { file } => test(context, file),
+        HooksCommand::Test { file } => test_hooks(context, file),
     }
 }
 
-fn told(hook: &Hook) -> Value {
+fn hook_value(hook: &Hook) -> Value {
     let config = &hook.config;
     json!({
         "name": config.name, "on": config.on, "run": config.run, "project": config.project, "tools": config.tools,
@@ -90,7 +92,7 @@ fn told(hook: &Hook) -> Value {
     })
 }
 
-fn lines(listed: &[Value]) -> Vec<String> {
+fn describe_hooks(listed: &[Value]) -> Vec<String> {
     if listed.is_empty() {
         return vec!["there are no hooks".to_owned()];
     }
@@ -106,28 +108,28 @@ fn lines(listed: &[Value]) -> Vec<String> {
     listed.iter().map(line).collect()
 }
 
-fn test(context: &Context, file: &Path) -> Result<(), Failure> {
-    let cases = read(file)?;
-    let params = |case: &Case| {
+fn test_hooks(context: &Context, file: &Path) -> Result<(), Failure> {
+    let cases = read_hook_cases(file)?;
+    let params = |case: &HookCase| {
         json!({
-            "on": case.on.point(), "text": case.text.as_deref().unwrap_or_default(), "action": case.action,
+            "on": case.on.gate_point(), "text": case.text.as_deref().unwrap_or_default(), "action": case.action,
             "tool": case.tool, "arguments": case.arguments,
         })
     };
-    cases::judge(context, &cases, params, compared, line)
+    cases::judge_cases(context, &cases, params, compare_case, describe_result)
 }
 
-fn compared(case: &Case, judged: &Value) -> Value {
+fn compare_case(case: &HookCase, judged: &Value) -> Value {
     let all = judged.get("gates").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
     let said = |gate: &Value| {
         // Gates are judged with the hooks; only hooks are compared here.
         let hook = gate.get("gate")?.as_str()?.strip_prefix(HOOK)?.to_owned();
         let verdict: GateVerdict = serde_json::from_value(gate.get("verdict")?.clone()).ok()?;
-        Some((hook, Word::of(verdict), gate.get("reason").cloned().unwrap_or_default()))
+        Some((hook, HookVerdict::from_verdict(verdict), gate.get("reason").cloned().unwrap_or_default()))
     };
     let hooks: Vec<_> = all.iter().filter_map(said).collect();
     let worst =
-        hooks.iter().map(|(_, word, _)| *word).max_by_key(|word| word.rank()).unwrap_or(Word::Abstain);
+        hooks.iter().map(|(_, word, _)| *word).max_by_key(|word| word.rank()).unwrap_or(HookVerdict::Abstain);
     let hooks: Vec<Value> = hooks
         .iter()
         .map(|(hook, word, why)| json!({ "hook": hook, "verdict": word, "reason": why }))
@@ -137,7 +139,7 @@ fn compared(case: &Case, judged: &Value) -> Value {
     })
 }
 
-fn line(result: &Value) -> String {
+fn describe_result(result: &Value) -> String {
     let text = |value: &Value, name: &str| {
         value.get(name).and_then(Value::as_str).map(escape_line).unwrap_or_default()
     };
@@ -154,10 +156,10 @@ fn line(result: &Value) -> String {
     }
 }
 
-fn read(file: &Path) -> Result<Vec<Case>, Failure> {
-    let (shown, cases) = (file.display(), cases::read::<Case>(file, MAX_CASES, wrong)?);
+fn read_hook_cases(file: &Path) -> Result<Vec<HookCase>, Failure> {
+    let (shown, cases) = (file.display(), cases::read_cases::<HookCase>(file, MAX_CASES, case_failure)?);
     for case in &cases {
-        let (of_call, decides) = (case.on == HookEvent::BeforeToolCall, case.on.point().is_some());
+        let (of_call, decides) = (case.on == HookEvent::BeforeToolCall, case.on.gate_point().is_some());
         // Only events that decide can be tested.
         if !decides || of_call != case.action.is_some() || of_call == case.text.is_some() {
             let text = format!(
@@ -165,13 +167,13 @@ fn read(file: &Path) -> Result<Vec<Case>, Failure> {
                  have 'text', and other events decide nothing",
                 case.name
             );
-            return Err(wrong(&text));
+            return Err(case_failure(&text));
         }
     }
     Ok(cases)
 }
 
-fn wrong(text: &str) -> Failure {
+fn case_failure(text: &str) -> Failure {
     let hint = "a case has name, on, text or action (as `writ audit export` writes one), and expect";
     Failure::new(Exit::Usage, "hooks.cases", text, hint)
 }

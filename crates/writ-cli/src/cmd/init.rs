@@ -10,7 +10,7 @@ use serde::Serialize;
 use writ_secrets::approver::open_approver;
 use writ_secrets::backend::Backend;
 use writ_secrets::error::SecretsError;
-use writ_secrets::record::recorded;
+use writ_secrets::record::recorded_backend;
 use writ_secrets::store::{EngineKey, SecretStore};
 use writ_store::approvals::ApproverKey;
 use writ_store::batch::{Batch, Op};
@@ -25,7 +25,7 @@ use crate::config::{Config, EXAMPLE, policies};
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::home::{self, HomeError, check_folder, make_folder};
-use crate::keyring::{Role, credential, passphrase, record_public};
+use crate::keyring::{KeyRole, ask_passphrase, passphrase_credential, record_public};
 use crate::ledger::open_to_write;
 use crate::terminal;
 
@@ -42,7 +42,7 @@ says what is wrong with them.
 
 /// A finished step.
 #[derive(Debug, Serialize)]
-struct Done {
+struct InitReport {
     home: String,
     installation: String,
     backend: String,
@@ -51,17 +51,17 @@ struct Done {
 }
 
 /// Runs `writ init`.
-pub(crate) fn run(context: &Context, args: &InitArgs) -> Result<(), Failure> {
+pub(crate) fn run_init(context: &Context, args: &InitArgs) -> Result<(), Failure> {
     let done = set_up(context, args.yes)?;
-    context.out.either(&done, lines)
+    context.out.print_either(&done, describe_steps)
 }
 
 /// Makes what is missing and says nothing, for the demo.
 ///
 /// # Errors
 ///
-/// As [`run`].
-pub(super) fn quietly(context: &Context, args: &InitArgs) -> Result<(), Failure> {
+/// As [`run_init`].
+pub(super) fn init_quietly(context: &Context, args: &InitArgs) -> Result<(), Failure> {
     set_up(context, args.yes).map(drop)
 }
 
@@ -70,29 +70,29 @@ pub(super) fn quietly(context: &Context, args: &InitArgs) -> Result<(), Failure>
 /// # Errors
 ///
 /// If the home cannot be made, its configuration is not valid, or the keys cannot be opened.
-fn set_up(context: &Context, yes: bool) -> Result<Done, Failure> {
+fn set_up(context: &Context, yes: bool) -> Result<InitReport, Failure> {
     let mut made = Vec::new();
     for folder in context.home.folders() {
-        make(context, &folder, &mut made)?;
+        create_folder(context, &folder, &mut made)?;
     }
-    context.home.check()?;
-    write_new(context, &context.home.config_file(), &commented(EXAMPLE), &mut made)?;
+    context.home.check_permissions()?;
+    write_new(context, &context.home.config_file(), &comment_out(EXAMPLE), &mut made)?;
     write_new(context, &context.home.rules_file(), home::RULES, &mut made)?;
     write_new(context, &context.home.policies().join("README.md"), POLICIES, &mut made)?;
-    let config = context.config(None)?;
-    policies::load(&context.home, None)?;
+    let config = context.load_config(None)?;
+    policies::load_rules(&context.home, None)?;
     for folder in [config.data_dir(), config.overlays(), config.verify_dir(), config.customer_context_dir()] {
-        make(context, &folder, &mut made)?;
+        create_folder(context, &folder, &mut made)?;
     }
     let mut warnings = Vec::new();
     let (backend, installation) = keys_and_store(context, &config, yes, &mut made)?;
-    warnings.extend(backend.warning().map(str::to_owned));
+    warnings.extend(backend.warning_text().map(str::to_owned));
     match agent::set_up(&context.home) {
         Ok(true) => made.push("agent.git".into()),
         Ok(false) => {}
         Err(warning) => warnings.push(warning),
     }
-    Ok(Done {
+    Ok(InitReport {
         home: context.home.root().display().to_string(),
         installation,
         backend: backend.to_string(),
@@ -101,15 +101,15 @@ fn set_up(context: &Context, yes: bool) -> Result<Done, Failure> {
     })
 }
 
-fn make(context: &Context, folder: &Path, made: &mut Vec<String>) -> Result<(), Failure> {
+fn create_folder(context: &Context, folder: &Path, made: &mut Vec<String>) -> Result<(), Failure> {
     if make_folder(folder)? {
-        made.push(short(context, folder));
+        made.push(short_path(context, folder));
     }
     Ok(check_folder(folder)?)
 }
 
 /// Shortens a path for printing: relative to the home if it is below it.
-fn short(context: &Context, path: &Path) -> String {
+fn short_path(context: &Context, path: &Path) -> String {
     // Paths below the home are easier to read relative to it.
     let below = path.strip_prefix(context.home.root()).unwrap_or(path);
     if below.as_os_str().is_empty() { path.display().to_string() } else { below.display().to_string() }
@@ -121,7 +121,7 @@ fn write_new(context: &Context, path: &Path, text: &str, made: &mut Vec<String>)
     match OpenOptions::new().write(true).create_new(true).mode(0o600).open(path) {
         Ok(mut file) => {
             file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).map_err(unwritable)?;
-            made.push(short(context, path));
+            made.push(short_path(context, path));
             Ok(())
         }
         Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
@@ -130,7 +130,7 @@ fn write_new(context: &Context, path: &Path, text: &str, made: &mut Vec<String>)
 }
 
 /// The example with every setting behind a `#`: the defaults stay in force, also those of later versions.
-fn commented(example: &str) -> String {
+fn comment_out(example: &str) -> String {
     let line = |line: &str| match line {
         "" => "\n".to_owned(),
         comment if comment.starts_with('#') => format!("{comment}\n"),
@@ -148,36 +148,36 @@ fn keys_and_store(
     made: &mut Vec<String>,
 ) -> Result<(Backend, String), Failure> {
     // A home that has keys is completed, never replaced.
-    let opened = match recorded(&context.home.keys())? {
+    let opened = match recorded_backend(&context.home.keys())? {
         Some(_) => {
-            let passphrase = passphrase(context, "Passphrase of this home's keys: ")?;
+            let passphrase = ask_passphrase(context, "Passphrase of this home's keys: ")?;
             (SecretStore::open(&context.home.keys(), passphrase.clone(), &config.secrets)?, passphrase)
         }
         None => {
-            let created = create(context, config, yes)?;
+            let created = create_secrets(context, config, yes)?;
             made.push(format!("keys ({})", created.0.backend()));
             created
         }
     };
     let (secrets, passphrase) = opened;
-    for (key, role) in [(EngineKey::Root, Role::Root), (EngineKey::Harness, Role::Harness)] {
-        if generated(secrets.generate_key(key))? {
+    for (key, role) in [(EngineKey::Root, KeyRole::Root), (EngineKey::Harness, KeyRole::Harness)] {
+        if is_generated(secrets.generate_key(key))? {
             made.push(format!("{} key", role.as_str()));
         }
         record_public(&context.home, role, &secrets.signing_key(key)?.verifying_key())?;
     }
     let approver = open_approver(&context.home.keys(), passphrase, &config.secrets)?;
-    if generated(approver.generate_key())? {
+    if is_generated(approver.generate_key())? {
         made.push("approver key".into());
     }
     let public = approver.signing_key()?.verifying_key();
-    record_public(&context.home, Role::Approver, &public)?;
+    record_public(&context.home, KeyRole::Approver, &public)?;
     let fresh = !config.database().exists();
     let (lock, store) = open_to_write(context, config, secrets.signing_key(EngineKey::Harness)?)?;
     if fresh {
         made.push("database".into());
     }
-    if enrol(&store, public.as_bytes())? {
+    if enrol_key(&store, public.as_bytes())? {
         made.push("approver key enrolled".into());
     }
     drop(lock);
@@ -185,7 +185,7 @@ fn keys_and_store(
 }
 
 /// Returns true if a key was made now; an existing one stays.
-fn generated<T>(result: Result<T, SecretsError>) -> Result<bool, SecretsError> {
+fn is_generated<T>(result: Result<T, SecretsError>) -> Result<bool, SecretsError> {
     match result {
         Ok(_) => Ok(true),
         // A key that exists is not an error: `init` can run again.
@@ -196,7 +196,7 @@ fn generated<T>(result: Result<T, SecretsError>) -> Result<bool, SecretsError> {
 
 /// Sets up the keys folder: where the configuration says, else in the keyring, else in a file with a
 /// passphrase, or, with `--yes`, in plain files.
-fn create(
+fn create_secrets(
     context: &Context,
     config: &Config,
     yes: bool,
@@ -216,7 +216,9 @@ fn create(
         Ok(created) => Ok(created),
         Err(SecretsError::KeyringUnavailable(_)) if yes => Ok(with(Backend::Plain, None)?),
         Err(SecretsError::KeyringUnavailable(_)) => {
-            context.out.remark("There is no keyring here; keys and secrets go to a file with a passphrase.");
+            context
+                .out
+                .print_remark("There is no keyring here; keys and secrets go to a file with a passphrase.");
             Ok(with(Backend::Age, Some(new_passphrase(context)?))?)
         }
         Err(error) => Err(error.into()),
@@ -225,7 +227,7 @@ fn create(
 
 fn new_passphrase(context: &Context) -> Result<SecretString, Failure> {
     // A service has no terminal, so its manager supplies the passphrase.
-    if let Some(passphrase) = credential(context) {
+    if let Some(passphrase) = passphrase_credential(context) {
         return Ok(passphrase);
     }
     if !terminal::is_interactive() {
@@ -246,7 +248,7 @@ fn new_passphrase(context: &Context) -> Result<SecretString, Failure> {
 }
 
 /// Makes the approver key's public half known to the engine; `false`: it is.
-fn enrol(store: &Store, public: &[u8]) -> Result<bool, Failure> {
+fn enrol_key(store: &Store, public: &[u8]) -> Result<bool, Failure> {
     // Enrolling the same key twice would list it twice.
     if store.approver_keys()?.iter().any(|key| key.public_key == public) {
         return Ok(false);
@@ -255,7 +257,7 @@ fn enrol(store: &Store, public: &[u8]) -> Result<bool, Failure> {
     let id = KeyId::from_parts(at, clock::random());
     let fact = Fact::Keyed {
         key: id,
-        role: Role::Approver.as_str().to_owned(),
+        role: KeyRole::Approver.as_str().to_owned(),
         change: "enrolled".to_owned(),
         grants: format!("answers asks with {}", hex::encode(public)),
     };
@@ -272,7 +274,7 @@ fn enrol(store: &Store, public: &[u8]) -> Result<bool, Failure> {
     Ok(true)
 }
 
-fn lines(done: &Done) -> Vec<String> {
+fn describe_steps(done: &InitReport) -> Vec<String> {
     let mut lines = Vec::new();
     if done.made.is_empty() {
         lines.push(format!("{} is set up already; nothing was changed", done.home));
@@ -294,7 +296,7 @@ mod tests {
     /// Rows: SCL-130 (in part: what is written)
     #[test]
     fn the_first_configuration_is_comments_only_and_keeps_every_setting() {
-        let text = commented(EXAMPLE);
+        let text = comment_out(EXAMPLE);
         assert!(text.lines().all(|line| line.is_empty() || line.starts_with('#')));
         assert_eq!(text.lines().count(), EXAMPLE.lines().count());
         assert!(text.contains("\n#max_tokens_per_day = 5000000\n"));

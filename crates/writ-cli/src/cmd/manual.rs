@@ -13,37 +13,37 @@ use crate::context::Context;
 use crate::failure::Failure;
 
 /// Prints the completions for a shell.
-pub(crate) fn completions(_: &Context, shell: Shell) -> Result<(), Failure> {
-    print(&script(shell))
+pub(crate) fn print_completions(_: &Context, shell: Shell) -> Result<(), Failure> {
+    print_bytes(&completion_script(shell))
 }
 
-fn script(shell: Shell) -> Vec<u8> {
+fn completion_script(shell: Shell) -> Vec<u8> {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut Cli::command(), "writ", &mut script);
     script
 }
 
 /// Prints the page of `writ`, or writes the pages of all commands to a folder.
-pub(crate) fn pages(context: &Context, folder: Option<&Path>) -> Result<(), Failure> {
+pub(crate) fn write_pages(context: &Context, folder: Option<&Path>) -> Result<(), Failure> {
     let Some(folder) = folder else {
         let mut page = Vec::new();
         Man::new(Cli::command())
             .render(&mut page)
-            .map_err(|error| Failure::bug("writing the page", error))?;
-        return print(&page);
+            .map_err(|error| Failure::internal_error("writing the page", error))?;
+        return print_bytes(&page);
     };
     clap_mangen::generate_to(Cli::command(), folder).map_err(|error| {
         let text = format!("the pages cannot be written to {}: {error}", folder.display());
         Failure::new(Exit::Usage, "cli.output", text, "name a folder that is there and that you may write to")
     })?;
-    context.out.remark(format!("pages written to {}", folder.display()));
+    context.out.print_remark(format!("pages written to {}", folder.display()));
     Ok(())
 }
 
-fn print(bytes: &[u8]) -> Result<(), Failure> {
+fn print_bytes(bytes: &[u8]) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     // Flushed here, since a broken pipe must show as one.
-    out.write_all(bytes).and_then(|()| out.flush()).map_err(|error| Failure::output(&error))
+    out.write_all(bytes).and_then(|()| out.flush()).map_err(|error| Failure::output_error(&error))
 }
 
 #[cfg(test)]
@@ -68,7 +68,7 @@ mod tests {
         let all = commands("", &Cli::command());
         assert!(all.len() > 40 && all.contains(&"approvals approve".to_owned()), "{all:?}");
         for shell in Shell::value_variants() {
-            let script = String::from_utf8(script(*shell)).expect("text");
+            let script = String::from_utf8(completion_script(*shell)).expect("text");
             for command in &all {
                 let name = command.rsplit(' ').next().expect("a name");
                 assert!(script.contains(name), "{shell}: {command}");

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::time::Instant;
-use writ_inspect::show::{escape, escape_line, is_plain};
+use writ_inspect::show::{escape_line, escape_text, is_plain};
 use writ_mcp::config::{ServerName, ServerSpec};
 use writ_mcp::definition::{Definition, Drift, Pins};
 use writ_mcp::listing::Listing;
@@ -18,7 +18,7 @@ use writ_tools::foreign::called_all;
 use writ_types::error::Exit;
 
 use crate::args::{AddServer, McpCommand};
-use crate::client::Client;
+use crate::client::EngineClient;
 use crate::config::servers;
 use crate::context::Context;
 use crate::failure::Failure;
@@ -26,20 +26,20 @@ use crate::interrupt::block_on;
 use crate::terminal;
 
 /// Runs `writ mcp …`.
-pub(crate) fn run(context: &Context, command: &McpCommand) -> Result<(), Failure> {
-    context.ready()?;
+pub(crate) fn run_mcp(context: &Context, command: &McpCommand) -> Result<(), Failure> {
+    context.load_ready_config()?;
     match command {
-        McpCommand::Add(args) => add(context, args),
+        McpCommand::Add(args) => add_server(context, args),
         McpCommand::List => list(context),
         McpCommand::Trust { name, tool, yes } => trust(context, name, tool.as_deref(), *yes),
-        McpCommand::Remove { name } => remove(context, name),
+        McpCommand::Remove { name } => remove_server(context, name),
     }
 }
 
 /// Runs `writ mcp add`.
-fn add(context: &Context, args: &AddServer) -> Result<(), Failure> {
+fn add_server(context: &Context, args: &AddServer) -> Result<(), Failure> {
     // A second `add` must not replace the declarations and pins of the first.
-    if servers::read(&context.home, &args.name)?.is_some() {
+    if servers::read_server(&context.home, &args.name)?.is_some() {
         let text = format!("there is a server '{}' already", args.name);
         let hint = format!("change mcp/{0}.toml and run `writ mcp trust {0}`, or remove it first", args.name);
         return Err(Failure::new(Exit::Usage, "mcp.exists", text, hint));
@@ -47,26 +47,30 @@ fn add(context: &Context, args: &AddServer) -> Result<(), Failure> {
     let spec = spec_of(args)?;
     let listing = offered_by(context, &args.name, &spec)?;
     let mut server = Server { name: args.name.clone(), spec, pins: Pins::default() };
-    let (usable, left_out) = usable(&server, listing);
+    let (usable, left_out) = usable_tools(&server, listing);
     if !context.out.json {
         for tool in &usable {
-            lines(tool).iter().try_for_each(|line| context.out.line(line))?;
+            describe_tool(tool).iter().try_for_each(|line| context.out.print_line(line))?;
         }
     }
-    remark(context, &left_out);
-    confirm(context, args.yes, &format!("Trust these {} tools, as they are described here?", usable.len()))?;
+    remark_left_out(context, &left_out);
+    confirm_trust(
+        context,
+        args.yes,
+        &format!("Trust these {} tools, as they are described here?", usable.len()),
+    )?;
     server.pins.tools = usable.into_iter().map(|tool| (tool.name.clone(), tool)).collect();
     servers::write_new(&context.home, &server)?;
-    match reload(context, true, None) {
+    match reload_servers(context, true, None) {
         // Tools that are trusted and still not offered, mostly for want of room.
-        Ok(left_out) => remark(context, &left_out),
+        Ok(left_out) => remark_left_out(context, &left_out),
         Err(failure) => {
             // It cannot stand beside the others.
-            servers::remove(&context.home, &server.name)?;
+            servers::remove_server(&context.home, &server.name)?;
             return Err(failure);
         }
     }
-    context.out.either(&shown(&server, &left_out), |_| {
+    context.out.print_either(&shown(&server, &left_out), |_| {
         vec![format!(
             "added: {} tools, each a question until mcp/{}.toml says what it does",
             server.pins.tools.len(),
@@ -93,13 +97,13 @@ fn spec_of(args: &AddServer) -> Result<ServerSpec, Failure> {
             .ok_or_else(|| wrong("--env is NAME=VALUE or NAME=secret:REF".to_owned()))?;
         spec.env.insert(name.to_owned(), value.to_owned());
     }
-    spec.check().map_err(|error| wrong(error.to_string()))?;
+    spec.check_settings().map_err(|error| wrong(error.to_string()))?;
     Ok(spec)
 }
 
 /// The engine's answer to `mcp.probe`.
 #[derive(Deserialize)]
-struct Probed {
+struct ProbeResult {
     tools: Vec<Definition>,
     #[serde(default)]
     left_out: Vec<String>,
@@ -109,18 +113,18 @@ struct Probed {
 /// they are there to deceive.
 fn offered_by(context: &Context, name: &ServerName, spec: &ServerSpec) -> Result<Listing, Failure> {
     let params = json!({ "name": name, "spec": spec });
-    let found = block_on(probe(context, (name, spec), params))?;
-    let Probed { tools, left_out } =
-        serde_json::from_value(found).map_err(|error| Failure::bug("reading the tools", error))?;
+    let found = block_on(probe_server(context, (name, spec), params))?;
+    let ProbeResult { tools, left_out } =
+        serde_json::from_value(found).map_err(|error| Failure::internal_error("reading the tools", error))?;
     for tool in &tools {
         // Hidden characters in a description can carry orders that a person does not see.
         let seen = is_plain(&tool.name) && is_plain(&tool.description);
-        let hidden = tool.hidden().or_else(|| (!seen).then_some("text"));
+        let hidden = tool.hidden_characters().or_else(|| (!seen).then_some("text"));
         if let Some(place) = hidden {
             let text = format!(
                 "the {place} of the tool '{}' has characters that cannot be seen: {}",
                 escape_line(&tool.name),
-                escape_line(&excerpt(tool, place))
+                escape_line(&schema_excerpt(tool, place))
             );
             let hint = "nothing of this server was trusted; ask its author what they are for";
             return Err(Failure::new(Exit::Denied, "mcp.hidden", text, hint));
@@ -133,22 +137,22 @@ fn offered_by(context: &Context, name: &ServerName, spec: &ServerSpec) -> Result
 const TELL_EVERY: Duration = Duration::from_secs(5);
 
 /// Asks the engine for a server's tools, and says meanwhile how long it takes to start.
-async fn probe(
+async fn probe_server(
     context: &Context,
     (name, spec): (&ServerName, &ServerSpec),
     params: Value,
 ) -> Result<Value, Failure> {
-    let mut client = Client::ensure(context).await?;
+    let mut client = EngineClient::ensure(context).await?;
     let began = Instant::now();
     let mut ticks = tokio::time::interval_at(began + TELL_EVERY, TELL_EVERY);
-    let asking = client.call(Method::McpProbe, params);
+    let asking = client.call_method(Method::McpProbe, params);
     tokio::pin!(asking);
     loop {
         tokio::select! {
             // Biased: an answer that is there is not preceded by a message about waiting.
             biased;
             found = &mut asking => return found,
-            _ = ticks.tick() => context.out.remark(format!(
+            _ = ticks.tick() => context.out.print_remark(format!(
                 "the server '{name}' is starting: {} of at most {} seconds (start_timeout_secs)",
                 began.elapsed().as_secs(),
                 spec.start_timeout_secs
@@ -158,16 +162,16 @@ async fn probe(
 }
 
 /// Says what is left out, line by line.
-fn remark(context: &Context, left_out: &[String]) {
+fn remark_left_out(context: &Context, left_out: &[String]) {
     for why in left_out {
-        context.out.remark(format!("left out: {}", escape_line(why)));
+        context.out.print_remark(format!("left out: {}", escape_line(why)));
     }
 }
 
 /// The text around the first character that cannot be seen, in characters.
 const EXCERPT_CHARS: usize = 60;
 
-fn excerpt(tool: &Definition, place: &str) -> String {
+fn schema_excerpt(tool: &Definition, place: &str) -> String {
     let text = match place {
         "name" => tool.name.clone(),
         "schema" => tool.schema.to_string(),
@@ -179,7 +183,7 @@ fn excerpt(tool: &Definition, place: &str) -> String {
 }
 
 /// Separates the tools that can be offered to models from the reasons against the others.
-fn usable(server: &Server, listing: Listing) -> (Vec<Definition>, Vec<String>) {
+fn usable_tools(server: &Server, listing: Listing) -> (Vec<Definition>, Vec<String>) {
     let (mut usable, mut left_out) = (Vec::new(), listing.left_out);
     for tool in listing.tools {
         match row(server, &tool) {
@@ -191,27 +195,27 @@ fn usable(server: &Server, listing: Listing) -> (Vec<Definition>, Vec<String>) {
 }
 
 /// A tool as people read it: everything that its server says of it.
-fn lines(tool: &Definition) -> Vec<String> {
+fn describe_tool(tool: &Definition) -> Vec<String> {
     let mut lines = vec![format!("tool {}", escape_line(&tool.name))];
-    lines.extend(words(tool).into_iter().map(|line| format!("  | {line}")));
+    lines.extend(tool_words(tool).into_iter().map(|line| format!("  | {line}")));
     lines
 }
 
 /// The server's words about a tool, line by line, escaped.
-fn words(tool: &Definition) -> Vec<String> {
+fn tool_words(tool: &Definition) -> Vec<String> {
     // The schema is printed as it is pinned, in full.
     let schema = serde_json::to_string_pretty(&tool.schema).unwrap_or_default();
     let text = format!("{}\narguments:\n{schema}", tool.description);
-    escape(&text).lines().map(str::to_owned).collect()
+    escape_text(&text).lines().map(str::to_owned).collect()
 }
 
-fn confirm(context: &Context, yes: bool, question: &str) -> Result<(), Failure> {
+fn confirm_trust(context: &Context, yes: bool, question: &str) -> Result<(), Failure> {
     // A person cannot trust what was not shown.
     if context.out.json && !yes {
         let text = "with --json nothing is shown that could be approved";
         return Err(Failure::new(Exit::Usage, "mcp.json", text, "look at it without --json, or give --yes"));
     }
-    if yes || terminal::confirm(question)? {
+    if yes || terminal::confirm_yes(question)? {
         return Ok(());
     }
     let hint = "what is not trusted is not used; `writ mcp trust NAME` asks again";
@@ -219,11 +223,15 @@ fn confirm(context: &Context, yes: bool, question: &str) -> Result<(), Failure> 
 }
 
 /// Has the engine read the files anew, and returns what it does not offer; without an engine, the next one reads them.
-fn reload(context: &Context, start: bool, trusted: Option<&ServerName>) -> Result<Vec<String>, Failure> {
+fn reload_servers(
+    context: &Context,
+    start: bool,
+    trusted: Option<&ServerName>,
+) -> Result<Vec<String>, Failure> {
     let answer = block_on(async {
         let client =
             // `list` starts no engine: without one, nothing is offered anyway.
-            if start { Some(Client::ensure(context).await?) } else { Client::connect(context).await? };
+            if start { Some(EngineClient::ensure(context).await?) } else { EngineClient::connect(context).await? };
         let Some(mut client) = client else { return Ok(None) };
         client.ask::<McpReload>(&ReloadRequest { trusted: trusted.cloned() }).await.map(Some)
     })?;
@@ -238,7 +246,7 @@ fn shown(server: &Server, left_out: &[String]) -> Value {
         .tools
         .values()
         .map(|tool| {
-            let rule = server.spec.rule(&tool.name);
+            let rule = server.spec.tool_rule(&tool.name);
             json!({
                 "name": tool.name,
                 "called": called.get(tool.name.as_str()),
@@ -264,11 +272,11 @@ fn shown(server: &Server, left_out: &[String]) -> Value {
 
 /// Runs `writ mcp list`. An engine that runs reads the files first, so that what is listed is in force.
 fn list(context: &Context) -> Result<(), Failure> {
-    let servers = servers::load(&context.home)?;
-    let left_out = reload(context, false, None)?;
-    remark(context, &left_out);
+    let servers = servers::load_servers(&context.home)?;
+    let left_out = reload_servers(context, false, None)?;
+    remark_left_out(context, &left_out);
     let all: Vec<Value> = servers.iter().map(|server| shown(server, &[])).collect();
-    context.out.either(&json!({ "servers": all, "left_out": left_out }), |_| {
+    context.out.print_either(&json!({ "servers": all, "left_out": left_out }), |_| {
         if servers.is_empty() {
             return vec!["no servers; `writ mcp add NAME -- CMD` adds one".to_owned()];
         }
@@ -293,7 +301,7 @@ fn server_lines(server: &Server) -> Vec<String> {
 
 fn tool_lines(server: &Server) -> Vec<String> {
     let line = |tool: &Definition| {
-        let rule = server.spec.rule(&tool.name);
+        let rule = server.spec.tool_rule(&tool.name);
         // An undeclared effect asks each time, and the list says so.
         let how = match (rule.allow, rule.effect, rule.sinks.is_some()) {
             (false, ..) => "not offered",
@@ -308,28 +316,30 @@ fn tool_lines(server: &Server) -> Vec<String> {
 
 /// Runs `writ mcp trust`.
 fn trust(context: &Context, name: &ServerName, tool: Option<&str>, yes: bool) -> Result<(), Failure> {
-    let Some(mut server) = servers::read(&context.home, name)? else { return Err(unknown(name)) };
-    let (offered, left_out) = usable(&server, offered_by(context, name, &server.spec)?);
-    remark(context, &left_out);
+    let Some(mut server) = servers::read_server(&context.home, name)? else {
+        return Err(unknown_server(name));
+    };
+    let (offered, left_out) = usable_tools(&server, offered_by(context, name, &server.spec)?);
+    remark_left_out(context, &left_out);
     // Compared with the pins: only differences need a decision.
-    let mut drift = server.pins.compare(&offered);
+    let mut drift = server.pins.compare_offer(&offered);
     drift.retain(|name, drift| *drift != Drift::None && tool.is_none_or(|tool| tool == name));
     if drift.is_empty() {
         // What the file says of the tools may still be new to an engine that runs.
-        remark(context, &reload(context, true, Some(name))?);
+        remark_left_out(context, &reload_servers(context, true, Some(name))?);
         let nothing = json!({ "name": name, "changed": {} });
-        return context.out.either(&nothing, |_| vec!["everything is as it was pinned".to_owned()]);
+        return context.out.print_either(&nothing, |_| vec!["everything is as it was pinned".to_owned()]);
     }
     let offered: BTreeMap<String, Definition> =
         offered.into_iter().map(|tool| (tool.name.clone(), tool)).collect();
     if !context.out.json {
         for (name, drift) in &drift {
-            let texts = difference(*drift, server.pins.tools.get(name), offered.get(name));
-            context.out.line(format!("tool {} ({})", escape_line(name), drift.as_str()))?;
-            texts.iter().try_for_each(|line| context.out.line(line))?;
+            let texts = describe_difference(*drift, server.pins.tools.get(name), offered.get(name));
+            context.out.print_line(format!("tool {} ({})", escape_line(name), drift.as_str()))?;
+            texts.iter().try_for_each(|line| context.out.print_line(line))?;
         }
     }
-    confirm(context, yes, "Trust them as they are described now?")?;
+    confirm_trust(context, yes, "Trust them as they are described now?")?;
     for name in drift.keys() {
         match offered.get(name) {
             Some(tool) => server.pins.tools.insert(name.clone(), tool.clone()),
@@ -337,16 +347,17 @@ fn trust(context: &Context, name: &ServerName, tool: Option<&str>, yes: bool) ->
         };
     }
     servers::write_pins(&context.home, name, &server.pins)?;
-    remark(context, &reload(context, true, Some(name))?);
+    remark_left_out(context, &reload_servers(context, true, Some(name))?);
     let changed: BTreeMap<&String, &str> = drift.iter().map(|(name, drift)| (name, drift.as_str())).collect();
-    context.out.either(&json!({ "name": name, "changed": changed }), |_| {
+    context.out.print_either(&json!({ "name": name, "changed": changed }), |_| {
         vec![format!("pinned: {} tools", changed.len())]
     })
 }
 
 /// Returns the differences line by line: `-` was pinned, `+` is the current text.
-fn difference(drift: Drift, before: Option<&Definition>, after: Option<&Definition>) -> Vec<String> {
-    let (before, after) = (before.map(words).unwrap_or_default(), after.map(words).unwrap_or_default());
+fn describe_difference(drift: Drift, before: Option<&Definition>, after: Option<&Definition>) -> Vec<String> {
+    let (before, after) =
+        (before.map(tool_words).unwrap_or_default(), after.map(tool_words).unwrap_or_default());
     if drift == Drift::None {
         return Vec::new();
     }
@@ -361,14 +372,14 @@ fn difference(drift: Drift, before: Option<&Definition>, after: Option<&Definiti
 }
 
 /// Runs `writ mcp remove`.
-fn remove(context: &Context, name: &ServerName) -> Result<(), Failure> {
-    if !servers::remove(&context.home, name)? {
-        return Err(unknown(name));
+fn remove_server(context: &Context, name: &ServerName) -> Result<(), Failure> {
+    if !servers::remove_server(&context.home, name)? {
+        return Err(unknown_server(name));
     }
-    reload(context, false, None)?;
-    context.out.either(&json!({ "removed": name }), |_| vec![format!("removed {name}")])
+    reload_servers(context, false, None)?;
+    context.out.print_either(&json!({ "removed": name }), |_| vec![format!("removed {name}")])
 }
 
-fn unknown(name: &ServerName) -> Failure {
+fn unknown_server(name: &ServerName) -> Failure {
     Failure::new(Exit::Usage, "mcp.no_server", format!("there is no server '{name}'"), "see `writ mcp list`")
 }

@@ -6,14 +6,14 @@ use writ_runtime::methods::Method;
 use writ_types::error::Exit;
 
 use crate::args::MemoryCommand;
-use crate::client::Client;
+use crate::client::EngineClient;
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::interrupt::block_on;
 
 /// Runs `writ memory …`.
-pub(crate) fn run(context: &Context, command: &MemoryCommand) -> Result<(), Failure> {
-    context.ready()?;
+pub(crate) fn run_memory(context: &Context, command: &MemoryCommand) -> Result<(), Failure> {
+    context.load_ready_config()?;
     if let MemoryCommand::Add { text, .. } = command
         && text.trim().is_empty()
     {
@@ -21,16 +21,18 @@ pub(crate) fn run(context: &Context, command: &MemoryCommand) -> Result<(), Fail
         return Err(Failure::new(Exit::Usage, "cli.empty", "there is nothing to remember", hint));
     }
     block_on(async {
-        let mut client = Client::ensure(context).await?;
+        let mut client = EngineClient::ensure(context).await?;
         match command {
             MemoryCommand::Search { query, limit } => {
-                let found =
-                    client.call(Method::MemorySearch, json!({ "query": query, "limit": limit })).await?;
-                context.out.either(&found, lines)
+                let found = client
+                    .call_method(Method::MemorySearch, json!({ "query": query, "limit": limit }))
+                    .await?;
+                context.out.print_either(&found, describe_memories)
             }
             MemoryCommand::Add { text, kind } => {
-                let added = client.call(Method::MemoryAdd, json!({ "text": text, "kind": kind })).await?;
-                context.out.either(&added, |added| {
+                let added =
+                    client.call_method(Method::MemoryAdd, json!({ "text": text, "kind": kind })).await?;
+                context.out.print_either(&added, |added| {
                     vec![format!(
                         "remembered as {}",
                         added.get("id").and_then(Value::as_str).unwrap_or_default()
@@ -38,14 +40,14 @@ pub(crate) fn run(context: &Context, command: &MemoryCommand) -> Result<(), Fail
                 })
             }
             MemoryCommand::Forget { id } => {
-                let forgotten = client.call(Method::MemoryForget, json!({ "id": id })).await?;
-                context.out.either(&forgotten, |_| vec![format!("forgotten: {id}")])
+                let forgotten = client.call_method(Method::MemoryForget, json!({ "id": id })).await?;
+                context.out.print_either(&forgotten, |_| vec![format!("forgotten: {id}")])
             }
         }
     })
 }
 
-fn lines(found: &Value) -> Vec<String> {
+fn describe_memories(found: &Value) -> Vec<String> {
     let hits = found.get("hits").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
     let note = found.get("note").and_then(Value::as_str).map(str::to_owned);
     if hits.is_empty() {

@@ -7,34 +7,34 @@ use writ_runtime::methods::Method;
 use writ_types::error::Exit;
 
 use crate::args::ModelsCommand;
-use crate::client::Client;
+use crate::client::EngineClient;
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::interrupt::block_on;
 
 /// Runs `writ models …`.
-pub(crate) fn run(context: &Context, command: &ModelsCommand) -> Result<(), Failure> {
-    context.ready()?;
+pub(crate) fn run_models(context: &Context, command: &ModelsCommand) -> Result<(), Failure> {
+    context.load_ready_config()?;
     match command {
-        ModelsCommand::List => list(context),
-        ModelsCommand::Test { model } => test(context, model.as_deref()),
+        ModelsCommand::List => list_models(context),
+        ModelsCommand::Test { model } => test_model(context, model.as_deref()),
     }
 }
 
-fn list(context: &Context) -> Result<(), Failure> {
-    let listed = call(context, Method::ModelsList, json!({}))?;
-    context.out.either(&listed, lines)
+fn list_models(context: &Context) -> Result<(), Failure> {
+    let listed = call_engine(context, Method::ModelsList, json!({}))?;
+    context.out.print_either(&listed, describe_models)
 }
 
 /// The models as lines, each with its role.
-pub(crate) fn lines(listed: &Value) -> Vec<String> {
+pub(crate) fn describe_models(listed: &Value) -> Vec<String> {
     let models = listed.get("models").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
-    let mut lines: Vec<String> = models.iter().map(line).collect();
+    let mut lines: Vec<String> = models.iter().map(describe_model).collect();
     lines.push("`writ models test MODEL` says what works with one of them.".to_owned());
     lines
 }
 
-fn line(model: &Value) -> String {
+fn describe_model(model: &Value) -> String {
     let text = |key: &str| model.get(key).and_then(Value::as_str).unwrap_or_default();
     // A missing field means an engine that does not know it.
     let is = |key: &str| model.get(key) == Some(&json!(true));
@@ -61,13 +61,13 @@ fn line(model: &Value) -> String {
 
 /// The results of trial requests to a model, as the engine reports them.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Trial {
+pub(crate) struct ModelTrial {
     /// The model, as `provider/name`.
     pub(crate) model: String,
     /// Host and port.
     pub(crate) host: String,
     /// One for each kind of request that was sent.
-    pub(crate) checks: Vec<Check>,
+    pub(crate) checks: Vec<ModelCheck>,
     /// Tokens that were sent, by the provider's count.
     pub(crate) input_tokens: u64,
     /// Tokens of the answers.
@@ -78,7 +78,7 @@ pub(crate) struct Trial {
 
 /// The result of one kind of request.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Check {
+pub(crate) struct ModelCheck {
     /// The kind.
     pub(crate) check: String,
     /// `works`, `limited` or `fails`.
@@ -97,26 +97,27 @@ pub(crate) struct Check {
 /// # Errors
 ///
 /// If the engine cannot be asked, no model is configured, or there is no such model.
-pub(crate) fn trial(context: &Context, model: Option<&str>) -> Result<Trial, Failure> {
-    let tried = call(context, Method::ModelsTest, json!({ "model": model }))?;
-    serde_json::from_value(tried).map_err(|error| Failure::bug("reading the results of the test", error))
+pub(crate) fn try_model(context: &Context, model: Option<&str>) -> Result<ModelTrial, Failure> {
+    let tried = call_engine(context, Method::ModelsTest, json!({ "model": model }))?;
+    serde_json::from_value(tried)
+        .map_err(|error| Failure::internal_error("reading the results of the test", error))
 }
 
-fn test(context: &Context, model: Option<&str>) -> Result<(), Failure> {
-    context.out.remark("sending up to five small requests; a provider bills them like any other");
-    let tried = trial(context, model)?;
+fn test_model(context: &Context, model: Option<&str>) -> Result<(), Failure> {
+    context.out.print_remark("sending up to five small requests; a provider bills them like any other");
+    let tried = try_model(context, model)?;
     // The first failure decides the exit code.
     let exit = tried.checks.iter().map(|check| check.exit).find(|exit| *exit != Exit::Done);
-    context.out.either(&tried, |tried| {
+    context.out.print_either(&tried, |tried| {
         let mut lines = vec![format!("{} at {}", escape_line(&tried.model), escape_line(&tried.host))];
-        lines.extend(tried.checks.iter().flat_map(told));
-        lines.push(taken(tried));
+        lines.extend(tried.checks.iter().flat_map(describe_check));
+        lines.push(describe_usage(tried));
         lines
     })?;
     exit.map_or(Ok(()), |exit| Err(Failure::Code(exit.code())))
 }
 
-fn told(check: &Check) -> Vec<String> {
+fn describe_check(check: &ModelCheck) -> Vec<String> {
     let mark = match check.verdict.as_str() {
         "works" => "ok  ",
         "limited" => "warn",
@@ -130,8 +131,8 @@ fn told(check: &Check) -> Vec<String> {
 }
 
 /// Returns the tokens and the cost of the requests.
-pub(crate) fn taken(tried: &Trial) -> String {
-    let Trial { checks, input_tokens, output_tokens, cost_micro_usd, .. } = tried;
+pub(crate) fn describe_usage(tried: &ModelTrial) -> String {
+    let ModelTrial { checks, input_tokens, output_tokens, cost_micro_usd, .. } = tried;
     let cost = match cost_micro_usd {
         Some(cost) => format!("{cost} millionths of a dollar"),
         None => "at a price that is not known".to_owned(),
@@ -143,6 +144,6 @@ pub(crate) fn taken(tried: &Trial) -> String {
     format!("{requests}: {input_tokens} tokens sent, {output_tokens} received, {cost}")
 }
 
-fn call(context: &Context, method: Method, params: Value) -> Result<Value, Failure> {
-    block_on(async { Client::ensure(context).await?.call(method, params).await })
+fn call_engine(context: &Context, method: Method, params: Value) -> Result<Value, Failure> {
+    block_on(async { EngineClient::ensure(context).await?.call_method(method, params).await })
 }

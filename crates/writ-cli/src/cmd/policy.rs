@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use writ_inspect::prepared::Prepared;
 use writ_inspect::reach;
 use writ_inspect::show::escape_line;
-use writ_policy::rules::{RuleSet, RuleVerdict, Standing};
+use writ_policy::rules::{RuleFacts, RuleSet, RuleVerdict};
 use writ_store::store::Store;
 use writ_types::action::Action;
 use writ_types::entry::Fact;
@@ -25,24 +25,24 @@ mod shadow;
 mod suggest;
 
 /// Runs `writ policy …`.
-pub(crate) fn run(context: &Context, command: &PolicyCommand) -> Result<(), Failure> {
+pub(crate) fn run_policy(context: &Context, command: &PolicyCommand) -> Result<(), Failure> {
     match command {
-        PolicyCommand::Check { project } => check(context, project.as_deref()),
-        PolicyCommand::Explain { entry } => explain(context, *entry),
-        PolicyCommand::Suggest { since } => suggest::suggest(context, *since),
-        PolicyCommand::Shadow { since } => shadow::show(context, *since),
-        PolicyCommand::Promote { name } => shadow::promote(context, name),
-        PolicyCommand::Test { file, project } => cases::test(context, file, project.as_deref()),
+        PolicyCommand::Check { project } => check_rules(context, project.as_deref()),
+        PolicyCommand::Explain { entry } => explain_entry(context, *entry),
+        PolicyCommand::Suggest { since } => suggest::run_suggest(context, *since),
+        PolicyCommand::Shadow { since } => shadow::show_shadow(context, *since),
+        PolicyCommand::Promote { name } => shadow::promote_set(context, name),
+        PolicyCommand::Test { file, project } => cases::test_rules(context, file, project.as_deref()),
     }
 }
 
-fn check(context: &Context, project: Option<&Path>) -> Result<(), Failure> {
-    let sources = policies::sources(&context.home, project)?;
-    let rules = policies::load(&context.home, project)?;
+fn check_rules(context: &Context, project: Option<&Path>) -> Result<(), Failure> {
+    let sources = policies::read_sources(&context.home, project)?;
+    let rules = policies::load_rules(&context.home, project)?;
     let origins: Vec<&str> = sources.iter().map(|source| source.origin.as_str()).collect();
-    let ids: Vec<String> = rules.ids();
+    let ids: Vec<String> = rules.rule_ids();
     let result = json!({ "valid": true, "digest": rules.digest(), "files": origins, "rules": ids });
-    context.out.either(&result, |_| {
+    context.out.print_either(&result, |_| {
         let mut lines = vec![format!("the rules are valid: {} rules, digest {}", ids.len(), rules.digest())];
         lines.extend(origins.iter().map(|origin| format!("  {}", escape_line(origin))));
         lines
@@ -50,14 +50,14 @@ fn check(context: &Context, project: Option<&Path>) -> Result<(), Failure> {
 }
 
 /// The verdict of a rule set about an action.
-struct Said {
+struct VerdictText {
     outcome: &'static str,
     rules: BTreeSet<String>,
     reasons: BTreeSet<String>,
 }
 
-impl Said {
-    fn new(verdict: RuleVerdict) -> Self {
+impl VerdictText {
+    fn of_verdict(verdict: RuleVerdict) -> Self {
         match verdict {
             RuleVerdict::Permit => {
                 // A permit is the default, so no rule stands behind it.
@@ -72,14 +72,14 @@ impl Said {
 }
 
 /// Returns the facts that the rules may look at besides the action itself.
-fn standing(config: &Config, action: &Action, (preapproved, owned): (bool, bool)) -> Standing {
-    let reach = reach::of(action, &config.egress.scope(&config.models));
+fn rule_facts(config: &Config, action: &Action, (preapproved, owned): (bool, bool)) -> RuleFacts {
+    let reach = reach::reach_of(action, &config.egress.egress_scope(&config.models));
     // Words of the owner count for reading only.
-    Standing { preapproved, reach, owned: owned && reach::only_reads(action) }
+    RuleFacts { preapproved, reach, owned: owned && reach::only_reads(action) }
 }
 
-fn explain(context: &Context, entry: EntrySeq) -> Result<(), Failure> {
-    let config = context.ready()?;
+fn explain_entry(context: &Context, entry: EntrySeq) -> Result<(), Failure> {
+    let config = context.load_ready_config()?;
     let store = open_to_read(context, &config)?;
     let unknown = || {
         let text = format!("the ledger has no entry {entry}");
@@ -90,25 +90,32 @@ fn explain(context: &Context, entry: EntrySeq) -> Result<(), Failure> {
         let hint = "its commitments are still there: see `writ audit proof`";
         Failure::new(Exit::Usage, "ledger.erased", format!("the payload of entry {entry} was erased"), hint)
     })?;
-    let rules = policies::load(&context.home, None)?;
+    let rules = policies::load_rules(&context.home, None)?;
     // Entries of other kinds have no decision to explain.
-    let result = decided(&store, &config, &rules, &fact)?.ok_or_else(|| {
+    let result = past_decision(&store, &config, &rules, &fact)?.ok_or_else(|| {
         let text = format!("entry {entry} is no decision of the door");
         Failure::new(Exit::Usage, "policy.no_decision", text, "name one that was denied, asked or intended")
     })?;
-    context.out.either(&result, lines)
+    context.out.print_either(&result, describe_verdict)
 }
 
 /// Returns the past decision and, if the action is stored, the verdict of the present rules.
-fn decided(store: &Store, config: &Config, rules: &RuleSet, fact: &Fact) -> Result<Option<Value>, Failure> {
+fn past_decision(
+    store: &Store,
+    config: &Config,
+    rules: &RuleSet,
+    fact: &Fact,
+) -> Result<Option<Value>, Failure> {
     let now = |prepared: &Prepared| {
         // Judged again without approvals: the ledger does not record them with the facts.
-        let said = Said::new(rules.judge(prepared, standing(config, &prepared.action, (false, false))));
-        json!({ "outcome": said.outcome, "reasons": said.reasons, "rules": texts(rules, &said.rules) })
+        let said = VerdictText::of_verdict(
+            rules.judge_rules(prepared, rule_facts(config, &prepared.action, (false, false))),
+        );
+        json!({ "outcome": said.outcome, "reasons": said.reasons, "rules": rule_texts(rules, &said.rules) })
     };
     if let Fact::Denied { kind, reason, rule, text, .. } = fact {
         // The rule's text comes from today's files; it may have been removed since.
-        let source = texts(rules, &BTreeSet::from([rule.clone()]));
+        let source = rule_texts(rules, &BTreeSet::from([rule.clone()]));
         return Ok(Some(json!({
             "decided": "denied", "action": kind.as_str(), "stage": reason, "rule": rule, "why": text, "rules": source,
         })));
@@ -131,12 +138,12 @@ fn decided(store: &Store, config: &Config, rules: &RuleSet, fact: &Fact) -> Resu
 }
 
 /// The texts of those of the names that are rules.
-fn texts(rules: &RuleSet, names: &BTreeSet<String>) -> Vec<Value> {
-    let text = |name: &String| Some(json!({ "id": name, "text": rules.text(name)? }));
+fn rule_texts(rules: &RuleSet, names: &BTreeSet<String>) -> Vec<Value> {
+    let text = |name: &String| Some(json!({ "id": name, "text": rules.rule_text(name)? }));
     names.iter().filter_map(text).collect()
 }
 
-fn lines(result: &Value) -> Vec<String> {
+fn describe_verdict(result: &Value) -> Vec<String> {
     let text = |value: &Value, name: &str| {
         value.get(name).and_then(Value::as_str).map(escape_line).unwrap_or_default()
     };

@@ -8,27 +8,27 @@ use writ_runtime::methods::Method;
 use writ_types::error::Exit;
 use writ_types::id::{AskId, SessionId};
 
-use crate::approve::{self, Given};
+use crate::approve::{self, ApprovalChoice};
 use crate::args::{ApplyArgs, DiffArgs};
-use crate::client::Client;
-use crate::cmd::approvals::tell;
-use crate::cmd::chat::ended;
+use crate::client::EngineClient;
+use crate::cmd::approvals::print_answer;
+use crate::cmd::chat::end_with;
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::interrupt::block_on;
 
 /// Runs `writ diff`.
-pub(crate) fn diff(context: &Context, args: &DiffArgs) -> Result<(), Failure> {
-    context.ready()?;
-    let which = which(args.session, args.project.as_deref())?;
+pub(crate) fn show_diff(context: &Context, args: &DiffArgs) -> Result<(), Failure> {
+    context.load_ready_config()?;
+    let which = session_or_project(args.session, args.project.as_deref())?;
     block_on(async {
-        let diff = Client::ensure(context).await?.call(Method::Diff, which).await?;
-        context.out.either(&diff, lines)
+        let diff = EngineClient::ensure(context).await?.call_method(Method::Diff, which).await?;
+        context.out.print_either(&diff, describe_diff)
     })
 }
 
 /// The changes as lines, and what is left out of them.
-pub(crate) fn lines(diff: &Value) -> Vec<String> {
+pub(crate) fn describe_diff(diff: &Value) -> Vec<String> {
     let mut lines: Vec<String> =
         diff.get("text").and_then(Value::as_str).unwrap_or_default().lines().map(escape_line).collect();
     if lines.is_empty() {
@@ -47,15 +47,15 @@ pub(crate) fn lines(diff: &Value) -> Vec<String> {
 }
 
 /// Runs `writ apply`.
-pub(crate) fn apply(context: &Context, args: &ApplyArgs) -> Result<(), Failure> {
-    let config = context.ready()?;
-    let which = which(args.session, args.project.as_deref())?;
+pub(crate) fn apply_diff(context: &Context, args: &ApplyArgs) -> Result<(), Failure> {
+    let config = context.load_ready_config()?;
+    let which = session_or_project(args.session, args.project.as_deref())?;
     block_on(async {
-        let mut client = Client::ensure(context).await?;
+        let mut client = EngineClient::ensure(context).await?;
         let answer = if args.undo {
-            undo(&mut client, which).await?
+            undo_change(&mut client, which).await?
         } else {
-            client.call(Method::Apply, which).await?
+            client.call_method(Method::Apply, which).await?
         };
         let ask: Option<AskId> =
             answer.get("ask_id").and_then(Value::as_str).and_then(|text| text.parse().ok());
@@ -63,15 +63,18 @@ pub(crate) fn apply(context: &Context, args: &ApplyArgs) -> Result<(), Failure> 
         let Some(ask) = ask else {
             let text = |name: &str| answer.get(name).and_then(Value::as_str);
             let done = text("applied").or_else(|| text("text")).unwrap_or("nothing to apply");
-            context.out.either(&answer, |_| done.lines().map(escape_line).collect())?;
+            context.out.print_either(&answer, |_| done.lines().map(escape_line).collect())?;
             let exit = answer.get("exit").cloned().and_then(|exit| serde_json::from_value(exit).ok());
-            return ended(exit.unwrap_or(Exit::Done));
+            return end_with(exit.unwrap_or(Exit::Done));
         };
-        let card = approve::card(&mut client, &ask).await?;
+        let card = approve::load_card(&mut client, &ask).await?;
         // An undo and an application are approved alike.
         let (what, reason) =
-            ((&card, &Given::Once), if args.undo { "writ apply --undo" } else { "writ apply" });
-        tell(context, &approve::approve(context, &config, &mut client, what, args.yes, reason).await?)
+            ((&card, &ApprovalChoice::Once), if args.undo { "writ apply --undo" } else { "writ apply" });
+        print_answer(
+            context,
+            &approve::approve_ask(context, &config, &mut client, what, args.yes, reason).await?,
+        )
     })
 }
 
@@ -80,11 +83,11 @@ pub(crate) fn apply(context: &Context, args: &ApplyArgs) -> Result<(), Failure> 
 /// # Errors
 ///
 /// If nothing can be undone, or the engine refuses.
-pub(crate) async fn undo(client: &mut Client, which: Value) -> Result<Value, Failure> {
+pub(crate) async fn undo_change(client: &mut EngineClient, which: Value) -> Result<Value, Failure> {
     // The last change is looked up first, so that the answer names what would be undone.
-    let last = client.call(Method::UndoLast, which).await?;
+    let last = client.call_method(Method::UndoLast, which).await?;
     match last.get("attempt").filter(|attempt| attempt.is_string()) {
-        Some(attempt) => client.call(Method::Undo, json!({ "attempt": attempt })).await,
+        Some(attempt) => client.call_method(Method::Undo, json!({ "attempt": attempt })).await,
         None => {
             let text = "nothing was applied here that can be undone";
             Err(Failure::new(Exit::Usage, "undo.nothing", text, "copies older than a day are not stored"))
@@ -93,15 +96,15 @@ pub(crate) async fn undo(client: &mut Client, which: Value) -> Result<Value, Fai
 }
 
 /// The session named, else the project named, else the current folder.
-fn which(session: Option<SessionId>, project: Option<&Path>) -> Result<Value, Failure> {
+fn session_or_project(session: Option<SessionId>, project: Option<&Path>) -> Result<Value, Failure> {
     if let Some(session) = session {
         return Ok(json!({ "session": session }));
     }
-    Ok(json!({ "project": folder(project.unwrap_or(Path::new(".")))? }))
+    Ok(json!({ "project": project_path(project.unwrap_or(Path::new(".")))? }))
 }
 
 /// A folder's real path, as text.
-pub(crate) fn folder(path: &Path) -> Result<String, Failure> {
+pub(crate) fn project_path(path: &Path) -> Result<String, Failure> {
     let unusable = |why: String| {
         let text = format!("{} cannot be worked on: {why}", path.display());
         Failure::new(Exit::Usage, "cli.project", text, "name a folder with --project DIR")

@@ -3,7 +3,7 @@
 use std::io::{self, IsTerminal};
 
 use serde_json::{Value, json};
-use writ_inspect::show::escape;
+use writ_inspect::show::escape_text;
 use writ_runtime::methods::Method;
 use writ_runtime::methods::Status;
 use writ_sandbox::Sandbox;
@@ -13,53 +13,54 @@ use writ_types::api::NoParams;
 use writ_types::error::Exit;
 
 use crate::args::SandboxCommand;
-use crate::client::Client;
-use crate::cmd::project::folder;
+use crate::client::EngineClient;
+use crate::cmd::project::project_path;
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::interrupt::block_on;
 
 /// Runs `writ sandbox …`.
-pub(crate) fn run(context: &Context, command: &SandboxCommand) -> Result<(), Failure> {
+pub(crate) fn run_sandbox(context: &Context, command: &SandboxCommand) -> Result<(), Failure> {
     match command {
         SandboxCommand::Status => {
             // The home need not be set up: this is about the machine.
             // Probed without an engine, since the answer is about the machine.
-            let status = probe(context.config(None)?.sandbox)?;
-            let ready = ready(context);
+            let status = probe_sandbox(context.load_config(None)?.sandbox)?;
+            let ready = ready_count(context);
             if context.out.json {
-                context.out.json(&with_ready(&status, ready)?)?;
+                context.out.print_json(&with_ready(&status, ready)?)?;
             } else {
-                context.out.line(lines(&status, ready).join("\n"))?;
+                context.out.print_line(describe_status(&status, ready).join("\n"))?;
             }
             if status.rung == Rung::Refuse { Err(Failure::Code(Exit::Blocked.code())) } else { Ok(()) }
         }
         SandboxCommand::Exec { project, verification, argv } => {
-            context.ready()?;
-            let project = project.as_deref().map(folder).transpose()?;
+            context.load_ready_config()?;
+            let project = project.as_deref().map(project_path).transpose()?;
             let mut params = json!({ "argv": argv, "verification": verification });
             if let (Some(project), Value::Object(params)) = (project, &mut params) {
                 params.insert("project".into(), project.into());
             }
             // The engine runs it, so that it passes the door like any other program.
-            let result =
-                block_on(async { Client::ensure(context).await?.call(Method::SandboxExec, params).await })?;
-            finish(context, &result)
+            let result = block_on(async {
+                EngineClient::ensure(context).await?.call_method(Method::SandboxExec, params).await
+            })?;
+            finish_with(context, &result)
         }
     }
 }
 
 /// Finds out what this machine gives, by running a program in a sandbox.
-pub(crate) fn probe(config: SandboxConfig) -> Result<SandboxStatus, Failure> {
+pub(crate) fn probe_sandbox(config: SandboxConfig) -> Result<SandboxStatus, Failure> {
     let sandbox = Sandbox::start(config)?;
     block_on(async { Ok(sandbox.status().await) })
 }
 
 /// Returns the number of sandboxes that the engine has ready; `None`: no engine runs, or it does not report
 /// it.
-pub(crate) fn ready(context: &Context) -> Option<u64> {
+pub(crate) fn ready_count(context: &Context) -> Option<u64> {
     let asked = block_on(async {
-        let Some(mut client) = Client::connect(context).await? else { return Ok(None) };
+        let Some(mut client) = EngineClient::connect(context).await? else { return Ok(None) };
         client.ask::<Status>(&NoParams {}).await.map(Some)
     });
     // Any failure of the engine means that none is ready.
@@ -68,14 +69,14 @@ pub(crate) fn ready(context: &Context) -> Option<u64> {
 
 fn with_ready(status: &SandboxStatus, ready: Option<u64>) -> Result<Value, Failure> {
     let mut shown =
-        serde_json::to_value(status).map_err(|error| Failure::bug("showing the status", error))?;
+        serde_json::to_value(status).map_err(|error| Failure::internal_error("showing the status", error))?;
     if let Value::Object(fields) = &mut shown {
         fields.insert("ready".into(), ready.into());
     }
     Ok(shown)
 }
 
-fn lines(status: &SandboxStatus, ready: Option<u64>) -> Vec<String> {
+fn describe_status(status: &SandboxStatus, ready: Option<u64>) -> Vec<String> {
     let yes = |flag: bool| if flag { "yes" } else { "no" };
     let meaning = match status.rung {
         Rung::Full => "full: namespaces, Landlock, seccomp",
@@ -108,27 +109,27 @@ fn lines(status: &SandboxStatus, ready: Option<u64>) -> Vec<String> {
 }
 
 /// Prints output of the sandbox; on a terminal without what could deceive or command it.
-fn print<W: io::Write + IsTerminal>(out: &mut W, text: &str) -> Result<(), Failure> {
+fn print_output<W: io::Write + IsTerminal>(out: &mut W, text: &str) -> Result<(), Failure> {
     // On a terminal the output is escaped; in a pipe it is passed on byte for byte.
     let written = if out.is_terminal() {
-        out.write_all(escape(text).as_bytes())
+        out.write_all(escape_text(text).as_bytes())
     } else {
         out.write_all(text.as_bytes())
     };
-    written.map_err(|error| Failure::output(&error))
+    written.map_err(|error| Failure::output_error(&error))
 }
 
 /// Prints what the command wrote and ends as it did.
-fn finish(context: &Context, result: &Value) -> Result<(), Failure> {
+fn finish_with(context: &Context, result: &Value) -> Result<(), Failure> {
     let text = |name: &str| result.get(name).and_then(Value::as_str).unwrap_or_default();
     if context.out.json {
-        context.out.json(result)?;
+        context.out.print_json(result)?;
     } else {
-        print(&mut io::stdout().lock(), text("stdout"))?;
-        print(&mut io::stderr().lock(), text("stderr"))?;
+        print_output(&mut io::stdout().lock(), text("stdout"))?;
+        print_output(&mut io::stderr().lock(), text("stderr"))?;
         match text("ended") {
             "" | "exited" => {}
-            ended => context.out.remark(format!("ended by: {ended}")),
+            ended => context.out.print_remark(format!("ended by: {ended}")),
         }
     }
     match result.get("exit_code").and_then(Value::as_i64) {

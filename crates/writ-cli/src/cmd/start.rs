@@ -8,7 +8,7 @@ use writ_gateway::http::Stops;
 use writ_inspect::redact::Redactor;
 use writ_runtime::clock::{Clock as _, Ids, SystemClock};
 use writ_runtime::config::DRAIN_DEADLINE;
-use writ_telemetry::collect::collector;
+use writ_telemetry::collect::new_collector;
 use writ_types::error::Exit;
 
 use crate::advice;
@@ -25,8 +25,8 @@ use crate::wiring::{self, Wired};
 /// # Errors
 ///
 /// If another engine runs, or any part of it cannot be made.
-pub(crate) fn run(context: &Context, args: &StartArgs, global: &Global) -> Result<(), Failure> {
-    let config = context.ready()?;
+pub(crate) fn run_start(context: &Context, args: &StartArgs, global: &Global) -> Result<(), Failure> {
+    let config = context.load_ready_config()?;
     let serves = config.server.enabled.unwrap_or(args.idle_exit.is_none());
     // Before anything else is looked at: also beside an engine that runs, this is what is wrong.
     if serves {
@@ -36,13 +36,14 @@ pub(crate) fn run(context: &Context, args: &StartArgs, global: &Global) -> Resul
     let redactor = Redactor::default();
     let (collector, telling) = match &config.telemetry.otlp_endpoint {
         Some(_) => {
-            let (collector, collected) = collector(redactor.clone());
+            let (collector, collected) = new_collector(redactor.clone());
             (Some(collector), Some((collected, run)))
         }
         None => (None, None),
     };
     let logs = context.home.logs();
-    let told = log::to_file(log::level(global), &logs, &config.log, run.to_string(), collector, &redactor);
+    let told =
+        log::to_file(log::stderr_level(global), &logs, &config.log, run.to_string(), collector, &redactor);
     let told = told.map_err(|error| {
         Failure::new(
             Exit::Config,
@@ -54,39 +55,39 @@ pub(crate) fn run(context: &Context, args: &StartArgs, global: &Global) -> Resul
     if let Some(advice) = advice::main_model(&config) {
         tracing::warn!("{advice}");
     }
-    let sandbox = wiring::sandbox(&config)?;
+    let sandbox = wiring::build_sandbox(&config)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .thread_stack_size(crate::interrupt::STACK_BYTES)
         .enable_all()
         .build()
-        .map_err(|error| Failure::bug("starting the async runtime", error))?;
+        .map_err(|error| Failure::internal_error("starting the async runtime", error))?;
     let served = runtime.block_on(async {
         // Before anything runs that a signal could end half-way.
-        let stops = (listen(SignalKind::terminate())?, listen(SignalKind::interrupt())?);
-        let wired = wiring::engine(context, &config, sandbox, serves, telling, redactor).await?;
+        let stops = (listen_for(SignalKind::terminate())?, listen_for(SignalKind::interrupt())?);
+        let wired = wiring::build_engine(context, &config, sandbox, serves, telling, redactor).await?;
         if let Some(http) = &wired.http {
-            let link = page::link(context, config.server.host, http.address().port())?;
-            context.out.remark(format!("page: {link}"));
-            context.out.remark("good once and for ten minutes; `writ status --link` prints another");
+            let link = page::create_link(context, config.server.host, http.address().port())?;
+            context.out.print_remark(format!("page: {link}"));
+            context.out.print_remark("good once and for ten minutes; `writ status --link` prints another");
         }
-        if let Some(posture) = status::in_words(&config.posture()) {
-            context.out.remark(format!("posture: {posture}"));
+        if let Some(posture) = status::in_words(&config.describe_posture()) {
+            context.out.print_remark(format!("posture: {posture}"));
         }
-        context.out.remark("engine ready");
+        context.out.print_remark("engine ready");
         // Clients of the server learn at once the time limit of the end; without it, turns get their own
         // time.
         let drain = match &wired.http {
             Some(_) => Duration::from_secs(config.server.graceful_shutdown_secs),
             None => DRAIN_DEADLINE,
         };
-        serve(wired, stops, (args.idle_exit.map(Duration::from_secs), drain)).await
+        serve_engine(wired, stops, (args.idle_exit.map(Duration::from_secs), drain)).await
     });
     runtime.shutdown_timeout(Duration::from_secs(1));
-    told.end();
+    told.end_writer();
     served
 }
 
-async fn serve(
+async fn serve_engine(
     wired: Wired,
     (mut terminate, mut interrupt): (Signal, Signal),
     (idle_exit, drain): (Option<Duration>, Duration),
@@ -94,7 +95,7 @@ async fn serve(
     let Wired { engine, control, http, locks, traces } = wired;
     let stop = CancellationToken::new();
     let closing = CancellationToken::new();
-    let serving = tokio::spawn(control.serve(engine.clone(), stop.clone()));
+    let serving = tokio::spawn(control.serve_clients(engine.clone(), stop.clone()));
     // Both ends of the server can stop the engine.
     let stops = Stops { closing: closing.clone(), stop: stop.clone() };
     let page = http.map(|http| tokio::spawn(http.serve(engine.clone(), stops)));
@@ -115,13 +116,13 @@ async fn serve(
         tracing::warn!("some turns did not end in time; they are taken up again at the next start");
     }
     stop.cancel();
-    let served = serving.await.map_err(|error| Failure::bug("serving the control socket", error));
+    let served = serving.await.map_err(|error| Failure::internal_error("serving the control socket", error));
     if let Some(page) = page {
-        page.await.map_err(|error| Failure::bug("serving the page", error))?;
+        page.await.map_err(|error| Failure::internal_error("serving the page", error))?;
     }
     drop(engine);
     if let Some(traces) = traces {
-        traces.end().await;
+        traces.end_export().await;
     }
     drop(locks);
     served
@@ -130,7 +131,7 @@ async fn serve(
 /// Serves an engine until it is stopped, for the demo.
 pub(super) async fn serve_until(wired: Wired, stop: CancellationToken) {
     let Wired { engine, control, http: _, locks, traces: _ } = wired;
-    let serving = tokio::spawn(control.serve(engine.clone(), stop.clone()));
+    let serving = tokio::spawn(control.serve_clients(engine.clone(), stop.clone()));
     stop.cancelled().await;
     // Running turns get their time before the engine is dropped.
     engine.drain(DRAIN_DEADLINE).await;
@@ -140,6 +141,6 @@ pub(super) async fn serve_until(wired: Wired, stop: CancellationToken) {
     drop(locks);
 }
 
-fn listen(kind: SignalKind) -> Result<Signal, Failure> {
-    signal(kind).map_err(|error| Failure::bug("listening for signals", error))
+fn listen_for(kind: SignalKind) -> Result<Signal, Failure> {
+    signal(kind).map_err(|error| Failure::internal_error("listening for signals", error))
 }

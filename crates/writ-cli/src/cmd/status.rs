@@ -9,7 +9,7 @@ use writ_types::error::Exit;
 
 use crate::advice;
 use crate::args::StatusArgs;
-use crate::client::Client;
+use crate::client::EngineClient;
 use crate::config::Config;
 use crate::context::Context;
 use crate::failure::Failure;
@@ -17,25 +17,25 @@ use crate::interrupt::block_on;
 use crate::page;
 
 /// Runs `writ status`.
-pub(crate) fn run(context: &Context, args: &StatusArgs) -> Result<(), Failure> {
-    let config = context.ready()?;
+pub(crate) fn run_status(context: &Context, args: &StatusArgs) -> Result<(), Failure> {
+    let config = context.load_ready_config()?;
     if args.link {
-        return block_on(link(context, &config));
+        return block_on(print_link(context, &config));
     }
     if args.watch {
-        return block_on(watch(context, &config, Duration::from_secs(args.every)));
+        return block_on(watch_status(context, &config, Duration::from_secs(args.every)));
     }
-    let status = block_on(current(context, &config))?;
-    context.out.either(&status, lines)
+    let status = block_on(current_status(context, &config))?;
+    context.out.print_either(&status, describe_status)
 }
 
 /// Returns the status that a running engine reports.
-async fn current(context: &Context, config: &Config) -> Result<Value, Failure> {
-    let Some(mut client) = Client::connect(context).await? else {
+async fn current_status(context: &Context, config: &Config) -> Result<Value, Failure> {
+    let Some(mut client) = EngineClient::connect(context).await? else {
         // The posture is a property of the configuration and is known without an engine.
-        return Ok(json!({ "engine": "not running", "posture": config.posture() }));
+        return Ok(json!({ "engine": "not running", "posture": config.describe_posture() }));
     };
-    let mut status = client.call(Method::Status, json!({})).await?;
+    let mut status = client.call_method(Method::Status, json!({})).await?;
     if let Value::Object(fields) = &mut status {
         fields.insert("engine".into(), "running".into());
         fields.insert("advice".into(), advice::main_model(config).into());
@@ -52,11 +52,11 @@ pub(super) fn in_words(posture: &Value) -> Option<String> {
 
 /// Prints the status again when it has changed. The connection is closed in between, so that watching does
 /// not keep an engine from ending, and an engine that comes and goes can be watched.
-async fn watch(context: &Context, config: &Config, every: Duration) -> Result<(), Failure> {
+async fn watch_status(context: &Context, config: &Config, every: Duration) -> Result<(), Failure> {
     let terminal = std::io::stdout().is_terminal();
     let mut shown = Value::Null;
     loop {
-        let status = match current(context, config).await {
+        let status = match current_status(context, config).await {
             Ok(status) => status,
             // It went away or fell silent while it was asked.
             Err(Failure::Report(report)) if report.exit == Exit::Blocked => {
@@ -72,7 +72,7 @@ async fn watch(context: &Context, config: &Config, every: Duration) -> Result<()
             } else {
                 // A terminal shows the newest alone, a file all of them.
                 let before = if terminal { "\u{1b}[H\u{1b}[2J" } else { "" };
-                context.out.line(format!("{before}{}\n", lines(&status).join("\n")))?;
+                context.out.print_line(format!("{before}{}\n", describe_status(&status).join("\n")))?;
             }
             shown = status;
         }
@@ -81,23 +81,23 @@ async fn watch(context: &Context, config: &Config, every: Duration) -> Result<()
 }
 
 /// Prints a link to the page of the engine that runs.
-async fn link(context: &Context, config: &Config) -> Result<(), Failure> {
-    let (port, _client) = page::served(context).await?;
-    let link = page::link(context, config.server.host, port)?;
-    context.out.either(&json!({ "link": link }), |_| vec![link.clone()])
+async fn print_link(context: &Context, config: &Config) -> Result<(), Failure> {
+    let (port, _client) = page::find_served(context).await?;
+    let link = page::create_link(context, config.server.host, port)?;
+    context.out.print_either(&json!({ "link": link }), |_| vec![link.clone()])
 }
 
 /// Returns the tokens used, and their cost.
-pub(crate) fn costs(status: &Value) -> Vec<String> {
+pub(crate) fn describe_costs(status: &Value) -> Vec<String> {
     // The same lines as `/cost` in a conversation.
     vec![
-        format!("session    {}", used(status.get("session"))),
-        format!("today      {}", used(status.get("today"))),
-        format!("cost       {}", cost(status.pointer("/today/cost_micro_usd"))),
+        format!("session    {}", describe_budget(status.get("session"))),
+        format!("today      {}", describe_budget(status.get("today"))),
+        format!("cost       {}", format_cost(status.pointer("/today/cost_micro_usd"))),
     ]
 }
 
-fn lines(status: &Value) -> Vec<String> {
+fn describe_status(status: &Value) -> Vec<String> {
     match status.get("engine").and_then(Value::as_str) {
         Some("not running") => {
             return vec!["no engine is running; the first command that needs one starts it".into()];
@@ -119,7 +119,7 @@ fn lines(status: &Value) -> Vec<String> {
         format!("messages   {} waiting, {} given up", text("/queue/ready"), text("/queue/dead")),
         format!("asks       {} open", text("/open_asks")),
     ];
-    lines.extend(costs(status));
+    lines.extend(describe_costs(status));
     lines.push(format!("ledger     {} entries", text("/ledger")));
     if unknown > 0 {
         lines.push(format!("unknown    {unknown} actions were begun and their outcome is not known"));
@@ -134,10 +134,15 @@ fn lines(status: &Value) -> Vec<String> {
 }
 
 /// `45,000 of 500,000 tokens (9%)`, and whether that is all of them.
-fn used(what: Option<&Value>) -> String {
+fn describe_budget(what: Option<&Value>) -> String {
     let number = |name: &str| what.and_then(|what| what.get(name)).and_then(Value::as_u64);
     let (Some(tokens), Some(limit)) = (number("tokens"), number("limit")) else { return "none yet".into() };
-    let mut text = format!("{} of {} tokens ({}%)", grouped(tokens), grouped(limit), percent(tokens, limit));
+    let mut text = format!(
+        "{} of {} tokens ({}%)",
+        group_digits(tokens),
+        group_digits(limit),
+        format_percent(tokens, limit)
+    );
     if what.and_then(|what| what.get("paused")).and_then(Value::as_bool) == Some(true) {
         let session = what.and_then(|what| what.get("session")).is_some();
         text.push_str(if session {
@@ -150,7 +155,7 @@ fn used(what: Option<&Value>) -> String {
 }
 
 /// The share of a limit with one decimal, if it has one.
-fn percent(part: u64, whole: u64) -> String {
+fn format_percent(part: u64, whole: u64) -> String {
     // Wide numbers: the product of two counters can exceed 64 bits.
     let tenths = u128::from(part).saturating_mul(1_000).checked_div(u128::from(whole)).unwrap_or(1_000);
     match tenths % 10 {
@@ -160,7 +165,7 @@ fn percent(part: u64, whole: u64) -> String {
 }
 
 /// A number with a comma between thousands.
-fn grouped(number: u64) -> String {
+fn group_digits(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();
     for (n, digit) in digits.chars().enumerate() {
@@ -174,7 +179,7 @@ fn grouped(number: u64) -> String {
 }
 
 /// Money in dollars.
-fn cost(micro_usd: Option<&Value>) -> String {
+fn format_cost(micro_usd: Option<&Value>) -> String {
     match micro_usd.and_then(Value::as_u64) {
         Some(cost) => format!("${}.{:04} today", cost / 1_000_000, cost % 1_000_000 / 100),
         None => "n/a: a model's price is not known".into(),
@@ -190,7 +195,7 @@ mod tests {
             "session": { "session": "S", "tokens": 45_000, "limit": 500_000, "paused": paused },
             "today": { "tokens": 320_000, "limit": 5_000_000, "paused": paused, "cost_micro_usd": cost },
         });
-        lines(&status).join("\n")
+        describe_status(&status).join("\n")
     }
 
     /// Rows: WIN-367
@@ -210,7 +215,10 @@ mod tests {
 
     #[test]
     fn numbers_are_grouped_by_thousands() {
-        assert_eq!([0, 999, 1_000, 1_234_567].map(grouped), ["0", "999", "1,000", "1,234,567"]);
-        assert_eq!([(1, 3), (2, 2), (0, 5), (3, 0)].map(|(a, b)| percent(a, b)), ["33.3", "100", "0", "100"]);
+        assert_eq!([0, 999, 1_000, 1_234_567].map(group_digits), ["0", "999", "1,000", "1,234,567"]);
+        assert_eq!(
+            [(1, 3), (2, 2), (0, 5), (3, 0)].map(|(a, b)| format_percent(a, b)),
+            ["33.3", "100", "0", "100"]
+        );
     }
 }

@@ -11,9 +11,9 @@ use crate::failure::Failure;
 use crate::ledger::open_to_read;
 
 /// Runs `writ taint …`.
-pub(crate) fn run(context: &Context, command: &TaintCommand) -> Result<(), Failure> {
+pub(crate) fn run_taint(context: &Context, command: &TaintCommand) -> Result<(), Failure> {
     let TaintCommand::Explain { entry } = command;
-    let store = open_to_read(context, &context.ready()?)?;
+    let store = open_to_read(context, &context.load_ready_config()?)?;
     if store.ledger_row(*entry)?.is_none() {
         let text = format!("the ledger has no entry {entry}");
         return Err(Failure::new(Exit::Usage, "ledger.no_entry", text, "see `writ audit tail`"));
@@ -25,8 +25,8 @@ pub(crate) fn run(context: &Context, command: &TaintCommand) -> Result<(), Failu
         return Err(Failure::new(Exit::Usage, "taint.no_label", text, hint));
     }
     let result = json!({ "entry": entry, "rests_on": steps, "more": more });
-    context.out.either(&result, |_| {
-        let mut lines: Vec<String> = steps.iter().flat_map(lines).collect();
+    context.out.print_either(&result, |_| {
+        let mut lines: Vec<String> = steps.iter().flat_map(describe_step).collect();
         if more {
             lines.push(format!("[more than {MAX_FOLLOWED} entries: the rest is not followed]"));
         }
@@ -34,7 +34,7 @@ pub(crate) fn run(context: &Context, command: &TaintCommand) -> Result<(), Failu
     })
 }
 
-fn lines(step: &Step) -> Vec<String> {
+fn describe_step(step: &Step) -> Vec<String> {
     let Step { entry, event, taint, outside, private, sources, truncated } = step;
     // The level first, then the properties that weaken it.
     let mut what = vec![taint.as_str()];

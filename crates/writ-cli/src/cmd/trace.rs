@@ -14,7 +14,7 @@ use crate::args::TraceArgs;
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::ledger::open_to_read;
-use steps::{Step, Totals};
+use steps::{Totals, TraceStep};
 
 mod steps;
 
@@ -39,14 +39,14 @@ struct Trace {
     /// The time that its message waited before, in milliseconds.
     waited_ms: Option<u64>,
     totals: Totals,
-    steps: Vec<Step>,
+    steps: Vec<TraceStep>,
     /// True if there are more entries than are shown.
     truncated: bool,
 }
 
 /// Runs `writ trace`.
-pub(crate) fn run(context: &Context, args: &TraceArgs) -> Result<(), Failure> {
-    let config = context.ready()?;
+pub(crate) fn run_trace(context: &Context, args: &TraceArgs) -> Result<(), Failure> {
+    let config = context.load_ready_config()?;
     let store = open_to_read(context, &config)?;
     let turn = match args.turn {
         Some(id) => store.turn(id)?,
@@ -56,19 +56,19 @@ pub(crate) fn run(context: &Context, args: &TraceArgs) -> Result<(), Failure> {
         let hint = "`writ audit search --event phase --json` names the turns there are";
         return Err(Failure::new(Exit::Usage, "trace.no_turn", "there is no such turn", hint));
     };
-    let trace = read(&store, &turn)?;
-    context.out.either(&trace, lines)
+    let trace = read_trace(&store, &turn)?;
+    context.out.print_either(&trace, describe_trace)
 }
 
-fn read(store: &Store, turn: &Turn) -> Result<Trace, Failure> {
-    let (rows, truncated) = entries(store, turn)?;
+fn read_trace(store: &Store, turn: &Turn) -> Result<Trace, Failure> {
+    let (rows, truncated) = turn_entries(store, turn)?;
     let events: Vec<StoredEvent> = store
         .turn_events(turn.id)?
         .into_iter()
         // Events of a newer version are left out, and the rest is still shown.
-        .filter_map(|event| StoredEvent::decode(&event).ok())
+        .filter_map(|event| StoredEvent::decode_json(&event).ok())
         .collect();
-    let (steps, totals) = steps::of(turn, &rows, &events);
+    let (steps, totals) = steps::steps_of(turn, &rows, &events);
     let received = store.ledger_search(&LedgerQuery {
         event: Some("received".to_owned()),
         session: Some(turn.session),
@@ -77,7 +77,7 @@ fn read(store: &Store, turn: &Turn) -> Result<Trace, Failure> {
         // The message is found by its id in the entry's text.
         ..LedgerQuery::default()
     })?;
-    let waited = received.first().map(|row| steps::millis(turn.started_at.since(row.at)));
+    let waited = received.first().map(|row| steps::millis(turn.started_at.time_since(row.at)));
     Ok(Trace {
         turn: turn.id.to_string(),
         session: turn.session.to_string(),
@@ -86,7 +86,7 @@ fn read(store: &Store, turn: &Turn) -> Result<Trace, Failure> {
         trace_id: hex::encode(turn.id.to_bytes()),
         started_at: turn.started_at.to_string(),
         ended_at: turn.ended_at.map(|at| at.to_string()),
-        duration_ms: turn.ended_at.map(|at| steps::millis(at.since(turn.started_at))),
+        duration_ms: turn.ended_at.map(|at| steps::millis(at.time_since(turn.started_at))),
         waited_ms: waited,
         totals,
         steps,
@@ -95,7 +95,7 @@ fn read(store: &Store, turn: &Turn) -> Result<Trace, Failure> {
 }
 
 /// The entries of a turn, oldest first, and whether there are more.
-fn entries(store: &Store, turn: &Turn) -> Result<(Vec<LedgerRow>, bool), Failure> {
+fn turn_entries(store: &Store, turn: &Turn) -> Result<(Vec<LedgerRow>, bool), Failure> {
     let mut rows: Vec<LedgerRow> = Vec::new();
     let mut before: Option<EntrySeq> = None;
     // The newest entries are read first, page by page.
@@ -115,19 +115,19 @@ fn entries(store: &Store, turn: &Turn) -> Result<(Vec<LedgerRow>, bool), Failure
     }
 }
 
-fn lines(trace: &Trace) -> Vec<String> {
+fn describe_trace(trace: &Trace) -> Vec<String> {
     let mut lines = vec![format!(
         "turn {}, number {} of session {}: {}{}",
         trace.turn,
         trace.number,
         trace.session,
         escape_line(&trace.state),
-        trace.duration_ms.map(|ms| format!(" after {}", seconds(ms))).unwrap_or_default(),
+        trace.duration_ms.map(|ms| format!(" after {}", format_seconds(ms))).unwrap_or_default(),
     )];
     if let Some(ms) = trace.waited_ms {
-        lines.push(format!("its message had waited {}", seconds(ms)));
+        lines.push(format!("its message had waited {}", format_seconds(ms)));
     }
-    lines.extend(trace.steps.iter().map(line));
+    lines.extend(trace.steps.iter().map(describe_step));
     if trace.truncated {
         lines.push(format!("only the newest {MAX_ENTRIES} entries are shown"));
     }
@@ -136,26 +136,26 @@ fn lines(trace: &Trace) -> Vec<String> {
     lines.push(format!(
         "{model_calls} model calls in {}, {input_tokens} tokens in and {output_tokens} out; {actions} actions in {}; \
          {denied} denied, {asked} asked",
-        seconds(*model_ms),
-        seconds(*action_ms),
+        format_seconds(*model_ms),
+        format_seconds(*action_ms),
     ));
     lines
 }
 
 /// One step as one line that cannot deceive a terminal.
-fn line(step: &Step) -> String {
+fn describe_step(step: &TraceStep) -> String {
     let detail = escape_line(&step.detail);
     let mut short: String = detail.chars().take(MAX_DETAIL_CHARS).collect();
     if short.len() < detail.len() {
         short.push('…');
     }
-    let took = step.duration_ms.map(seconds).unwrap_or_default();
+    let took = step.duration_ms.map(format_seconds).unwrap_or_default();
     let mark = if step.intact { "" } else { "  NOT INTACT" };
     let outcome = if step.outcome.is_empty() { String::new() } else { format!(" [{}]", step.outcome) };
     format!("{:>+11.3} s {took:>10}  {:<9} {short}{outcome}{mark}", as_secs(step.offset_ms), step.kind)
 }
 
-fn seconds(ms: u64) -> String {
+fn format_seconds(ms: u64) -> String {
     format!("{:.3} s", as_secs(ms))
 }
 

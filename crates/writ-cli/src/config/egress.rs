@@ -56,16 +56,21 @@ impl Default for EgressLists {
 
 impl EgressLists {
     /// Returns the hosts that every session may reach, before any approval.
-    pub(crate) fn scope(&self, models: &ModelsConfig) -> EgressScope {
+    pub(crate) fn egress_scope(&self, models: &ModelsConfig) -> EgressScope {
         EgressScope {
             allowed: self.allowed.clone(),
             blocked: self.blocked.clone(),
             always_ask: self.always_ask.clone(),
             registries: self.registries.clone(),
             opaque: self.opaque.clone(),
-            bound: self.credentials.iter().filter(|one| changes(one)).map(|one| one.host.clone()).collect(),
+            bound: self
+                .credentials
+                .iter()
+                .filter(|one| allows_changes(one))
+                .map(|one| one.host.clone())
+                .collect(),
             pins: self.pin.clone(),
-            providers: providers(models),
+            providers: provider_hosts(models),
             own_addresses: own_addresses(),
             ..EgressScope::default()
         }
@@ -73,12 +78,12 @@ impl EgressLists {
 }
 
 /// Returns true if the secret's binding allows changes at its host.
-fn changes(binding: &Binding) -> bool {
+fn allows_changes(binding: &Binding) -> bool {
     binding.methods.iter().any(|method| !matches!(method.as_str(), "GET" | "HEAD"))
 }
 
 /// The hosts of the models that are configured.
-fn providers(models: &ModelsConfig) -> Vec<HostPattern> {
+fn provider_hosts(models: &ModelsConfig) -> Vec<HostPattern> {
     let Ok(routes) = Routes::new(models) else { return Vec::new() };
     let hosts: BTreeSet<&str> = routes.all().map(|(_, route)| route.provider.host.as_str()).collect();
     hosts.into_iter().filter_map(|host| host.parse().ok()).collect()
@@ -109,7 +114,7 @@ mod tests {
     fn the_scope_is_what_the_lists_say() {
         let lists =
             EgressLists { blocked: vec!["*.evil.example".parse().expect("a pattern")], ..Default::default() };
-        let scope = lists.scope(&ModelsConfig::default());
+        let scope = lists.egress_scope(&ModelsConfig::default());
         assert_eq!(scope.blocked, lists.blocked);
         assert_eq!(scope.registries, Registry::DEFAULT.into());
         assert!(scope.allowed.is_empty() && scope.granted.is_empty() && scope.providers.is_empty());

@@ -18,7 +18,7 @@ const HOOKS: &str = "hooks";
 const PROJECT_HOOKS: &str = ".writ/hooks";
 
 /// The gates or hooks of a configuration; what cannot be one becomes a finding.
-pub(super) fn read<T: DeserializeOwned>(
+pub(super) fn read_list<T: DeserializeOwned>(
     (section, needs): (&str, &str),
     list: Option<Value>,
     effective: &Effective,
@@ -31,7 +31,7 @@ pub(super) fn read<T: DeserializeOwned>(
         match one.try_into::<T>() {
             Ok(one) => found.push(one),
             Err(error) => findings.push(Finding {
-                origin: effective.blame(&path),
+                origin: effective.origin_of(&path),
                 text: format!("this entry of [[{section}]]: {}", error.message().trim()),
                 hint: needs.into(),
             }),
@@ -47,19 +47,19 @@ impl Config {
     ///
     /// The first invalid one, or a hook of the home with a program that cannot be read.
     pub(crate) fn gate_set(&self) -> Result<GateSet, GateError> {
-        let hooks = self.hooks_with(|hook| self.program(hook));
+        let hooks = self.hooks_with(|hook| self.read_program(hook));
         for hook in &hooks {
             // What a project's folder holds is not what the engine's start hangs on.
             if let (Err(why), None) = (&hook.program, &hook.config.project) {
                 return Err(GateError::Program { name: hook.config.name.clone(), why: why.clone() });
             }
         }
-        GateSet::with(self.gates.clone(), &self.escalations)?.with_hooks(hooks)
+        GateSet::with_escalations(self.gates.clone(), &self.escalations)?.with_hooks(hooks)
     }
 
     /// The hooks with their programs, those included that cannot be called.
-    pub(crate) fn hooks(&self) -> Vec<Hook> {
-        self.hooks_with(|hook| self.program(hook))
+    pub(crate) fn build_hooks(&self) -> Vec<Hook> {
+        self.hooks_with(|hook| self.read_program(hook))
     }
 
     fn hooks_with(&self, program: impl Fn(&HookConfig) -> Result<Program, String>) -> Vec<Hook> {
@@ -68,19 +68,19 @@ impl Config {
     }
 
     /// The program of a hook, as it is now.
-    fn program(&self, hook: &HookConfig) -> Result<Program, String> {
+    fn read_program(&self, hook: &HookConfig) -> Result<Program, String> {
         let folder = match &hook.project {
             Some(project) => Path::new(project).join(PROJECT_HOOKS),
             None => self.home.join(HOOKS),
         };
         let text = read_bounded(&folder.join(&hook.run), MAX_SCRIPT_BYTES)
             .map_err(|error| format!("'{}' cannot be read: {error}", hook.run))?;
-        gate::program(hook, text)
+        gate::check_program(hook, text)
     }
 
     /// Puts the shipped gates before the others, where none of these replaces them.
     pub(super) fn add_shipped_gates(&mut self) {
-        let shipped = GateSet::shipped();
+        let shipped = GateSet::shipped_gate();
         if self.general.gates_shipped && !self.gates.iter().any(|gate| gate.name == shipped.name) {
             self.gates.insert(0, shipped);
         }
@@ -89,11 +89,11 @@ impl Config {
     pub(super) fn check_gates(&self, findings: &mut Vec<Finding>) {
         // Their programs are read when they are needed.
         let hooks = self.hooks_with(|_| Err(String::new()));
-        let gates = GateSet::with(self.gates.clone(), &self.escalations);
+        let gates = GateSet::with_escalations(self.gates.clone(), &self.escalations);
         let error = match gates.and_then(|gates| gates.with_hooks(hooks)) {
             Ok(gates) => {
                 if let Err(error) = Access::new(&self.access, &gates) {
-                    findings.push(self.blamed(error.to_string(), "access"));
+                    findings.push(self.finding_of(error.to_string(), "access"));
                 }
                 return;
             }
@@ -111,6 +111,6 @@ impl Config {
             | GateError::Check { .. }
             | GateError::Escalation { .. } => "gates",
         };
-        findings.push(self.blamed(error.to_string(), section));
+        findings.push(self.finding_of(error.to_string(), section));
     }
 }

@@ -81,8 +81,8 @@ impl Config {
     pub(super) fn in_zone(mut self, variable: Option<&str>, findings: &mut Vec<Finding>) -> Self {
         self.time_zone = match self.general.time_zone.as_deref() {
             None => TimeZone::of_machine(variable),
-            Some(name) => TimeZone::parse(name).inspect_err(|unknown| {
-                let mut finding = self.blamed(format!("'time_zone': {unknown}"), "time_zone");
+            Some(name) => TimeZone::parse_name(name).inspect_err(|unknown| {
+                let mut finding = self.finding_of(format!("'time_zone': {unknown}"), "time_zone");
                 finding.hint = "write a name of the IANA database, such as Europe/Berlin or UTC".into();
                 findings.push(finding);
             }),

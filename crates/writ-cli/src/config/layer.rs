@@ -9,8 +9,8 @@ use std::path::Path;
 use toml::Value;
 use toml::de::{DeTable, DeValue};
 
-use super::nearest::nearest;
-use super::schema::{KeyPath, Kind, Place, dotted, place};
+use super::nearest::nearest_key;
+use super::schema::{KeyPath, SchemaEntry, ValueKind, dotted_path, place_of};
 
 /// The largest configuration file that is read, in bytes: a thousand times what people write.
 pub(crate) const MAX_CONFIG_BYTES: u64 = 1024 * 1024;
@@ -23,7 +23,7 @@ const PREFIX: &str = "WRIT_";
 
 /// The source of a value. Files are ordered by name and line.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Origin {
+pub(crate) enum SettingOrigin {
     /// The built-in default.
     Default,
     /// A file, by its short name, and the line in it, counted from one.
@@ -39,7 +39,7 @@ pub(crate) enum Origin {
     Flag,
 }
 
-impl fmt::Display for Origin {
+impl fmt::Display for SettingOrigin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Default => f.write_str("default"),
@@ -58,14 +58,14 @@ pub(crate) struct Setting {
     /// Its value.
     pub(crate) value: Value,
     /// The place where it was set.
-    pub(crate) origin: Origin,
+    pub(crate) origin: SettingOrigin,
 }
 
 /// Something that is wrong with the configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Finding {
     /// The place.
-    pub(crate) origin: Origin,
+    pub(crate) origin: SettingOrigin,
     /// The error.
     pub(crate) text: String,
     /// A hint for the reader; may be empty.
@@ -86,8 +86,8 @@ impl Finding {
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.origin {
-            Origin::Default => f.write_str(&self.text),
-            origin @ (Origin::File { .. } | Origin::Env(_) | Origin::Flag) => {
+            SettingOrigin::Default => f.write_str(&self.text),
+            origin @ (SettingOrigin::File { .. } | SettingOrigin::Env(_) | SettingOrigin::Flag) => {
                 write!(f, "{origin}: {}", self.text)
             }
         }
@@ -106,7 +106,7 @@ pub(crate) struct Layer {
 /// Reads a file's text, bounded and without waiting for a pipe's other end; `None`: there is none.
 pub(crate) fn read_file(path: &Path, name: &'static str) -> Result<Option<String>, Finding> {
     let unusable = |text: String| Finding {
-        origin: Origin::Default,
+        origin: SettingOrigin::Default,
         text: format!("{name} {text}"),
         hint: format!("check {}", path.display()),
     };
@@ -137,134 +137,142 @@ pub(crate) fn read_file(path: &Path, name: &'static str) -> Result<Option<String
 
 /// Reads the settings of a file's text.
 pub(crate) fn from_file(name: &'static str, text: &str) -> Layer {
-    let mut reader = Reader { name, text, layer: Layer::default() };
+    let mut reader = LayerReader { name, text, layer: Layer::default() };
     match DeTable::parse(text) {
-        Ok(table) => reader.table(table.get_ref(), &mut Vec::new()),
+        Ok(table) => reader.read_table(table.get_ref(), &mut Vec::new()),
         Err(error) => {
             let at = error.span().map_or(0, |span| span.start);
-            let (line, column) = (reader.line(at), reader.column(at));
+            let (line, column) = (reader.line_of(at), reader.column_of(at));
             let text = format!("column {column}: this is not TOML: {}", error.message().trim());
             let hint = "a setting is written `key = value`, a section `[name]`; text stands in quotes";
-            reader.find(line, text, hint.to_owned());
+            reader.add_finding(line, text, hint.to_owned());
         }
     }
     reader.layer
 }
 
-struct Reader<'a> {
+struct LayerReader<'a> {
     name: &'static str,
     text: &'a str,
     layer: Layer,
 }
 
-impl Reader<'_> {
-    fn line(&self, at: usize) -> usize {
+impl LayerReader<'_> {
+    fn line_of(&self, at: usize) -> usize {
         self.text.bytes().take(at).filter(|byte| *byte == b'\n').count() + 1
     }
 
     /// Returns the position in its line, in characters, counted from one.
-    fn column(&self, at: usize) -> usize {
+    fn column_of(&self, at: usize) -> usize {
         let before = self.text.get(..at).unwrap_or(self.text);
         before.rsplit('\n').next().unwrap_or_default().chars().count() + 1
     }
 
-    fn find(&mut self, line: usize, text: String, hint: String) {
-        let origin = Origin::File { name: self.name, line };
+    fn add_finding(&mut self, line: usize, text: String, hint: String) {
+        let origin = SettingOrigin::File { name: self.name, line };
         if self.layer.findings.len() < MAX_SETTINGS {
             self.layer.findings.push(Finding { origin, text, hint });
         }
     }
 
-    fn table(&mut self, table: &DeTable<'_>, path: &mut KeyPath) {
+    fn read_table(&mut self, table: &DeTable<'_>, path: &mut KeyPath) {
         for (key, value) in table {
             path.push(key.get_ref().to_string());
-            let line = self.line(key.span().start);
-            self.item(value.get_ref(), path, line);
+            let line = self.line_of(key.span().start);
+            self.read_item(value.get_ref(), path, line);
             path.pop();
         }
     }
 
-    fn item(&mut self, value: &DeValue<'_>, path: &mut KeyPath, line: usize) {
-        match place(path) {
-            Place::Key(key) => self.value(value, path, line, key.kind),
-            Place::Section => match value {
-                DeValue::Table(table) => self.table(table, path),
+    fn read_item(&mut self, value: &DeValue<'_>, path: &mut KeyPath, line: usize) {
+        match place_of(path) {
+            SchemaEntry::Key(key) => self.read_value(value, path, line, key.kind),
+            SchemaEntry::Section => match value {
+                DeValue::Table(table) => self.read_table(table, path),
                 DeValue::String(_)
                 | DeValue::Integer(_)
                 | DeValue::Float(_)
                 | DeValue::Boolean(_)
                 | DeValue::Datetime(_)
                 | DeValue::Array(_) => {
-                    let key = dotted(path);
-                    self.find(
+                    let key = dotted_path(path);
+                    self.add_finding(
                         line,
                         format!("'{key}' is a section"),
                         format!("write [{key}] on a line of its own"),
                     );
                 }
             },
-            Place::List => self.list(value, path, line),
-            Place::Nothing => self.unknown(path, line),
+            SchemaEntry::List => self.read_list(value, path, line),
+            SchemaEntry::Nothing => self.report_unknown(path, line),
         }
     }
 
-    fn list(&mut self, value: &DeValue<'_>, path: &mut KeyPath, line: usize) {
-        let key = dotted(path);
+    fn read_list(&mut self, value: &DeValue<'_>, path: &mut KeyPath, line: usize) {
+        let key = dotted_path(path);
         let DeValue::Array(items) = value else {
-            self.find(line, format!("'{key}' is a list"), format!("write [[{key}]] on a line of its own"));
+            self.add_finding(
+                line,
+                format!("'{key}' is a list"),
+                format!("write [[{key}]] on a line of its own"),
+            );
             return;
         };
         for (n, item) in items.iter().enumerate() {
-            let line = self.line(item.span().start);
+            let line = self.line_of(item.span().start);
             path.push(format!("{n:03}"));
             match item.get_ref() {
-                DeValue::Table(table) => self.table(table, path),
+                DeValue::Table(table) => self.read_table(table, path),
                 DeValue::String(_)
                 | DeValue::Integer(_)
                 | DeValue::Float(_)
                 | DeValue::Boolean(_)
                 | DeValue::Datetime(_)
                 | DeValue::Array(_) => {
-                    self.find(line, format!("'{key}' is a list of tables"), format!("write [[{key}]]"));
+                    self.add_finding(
+                        line,
+                        format!("'{key}' is a list of tables"),
+                        format!("write [[{key}]]"),
+                    );
                 }
             }
             path.pop();
         }
     }
 
-    fn value(&mut self, value: &DeValue<'_>, path: &[String], line: usize, kind: Kind) {
-        let checked = plain(value).and_then(|value| kind.check(&value).map(|()| value));
+    fn read_value(&mut self, value: &DeValue<'_>, path: &[String], line: usize, kind: ValueKind) {
+        let checked = plain_value(value).and_then(|value| kind.check_value(&value).map(|()| value));
         match checked {
             Ok(_) if self.layer.settings.len() >= MAX_SETTINGS => {
-                self.find(line, format!("more than {MAX_SETTINGS} settings"), String::new());
+                self.add_finding(line, format!("more than {MAX_SETTINGS} settings"), String::new());
             }
             Ok(value) => {
-                let origin = Origin::File { name: self.name, line };
+                let origin = SettingOrigin::File { name: self.name, line };
                 self.layer.settings.push(Setting { path: path.to_vec(), value, origin });
             }
             Err(expected) => {
-                let text = format!("'{}' must be {expected}", dotted(path));
-                self.find(line, text, String::new());
+                let text = format!("'{}' must be {expected}", dotted_path(path));
+                self.add_finding(line, text, String::new());
             }
         }
     }
 
-    fn unknown(&mut self, path: &[String], line: usize) {
-        let (text, hint) = unknown(path);
-        self.find(line, text, hint);
+    fn report_unknown(&mut self, path: &[String], line: usize) {
+        let (text, hint) = describe_unknown(path);
+        self.add_finding(line, text, hint);
     }
 }
 
-fn unknown(path: &[String]) -> (String, String) {
-    let hint = match nearest(path) {
+fn describe_unknown(path: &[String]) -> (String, String) {
+    let hint = match nearest_key(path) {
         Some(right) => format!("did you mean '{right}'?"),
         None => "`writ config show` lists every key".to_owned(),
     };
-    (format!("unknown key '{}'", dotted(path)), hint)
+    (format!("unknown key '{}'", dotted_path(path)), hint)
 }
 
 /// A parsed value without its places in the file.
-fn plain(value: &DeValue<'_>) -> Result<Value, String> {
+fn plain_value(value: &DeValue<'_>) -> Result<Value, String> {
     match value {
         DeValue::String(text) => Ok(Value::String(text.to_string())),
         DeValue::Integer(number) => i64::from_str_radix(number.as_str(), number.radix())
@@ -276,7 +284,7 @@ fn plain(value: &DeValue<'_>) -> Result<Value, String> {
         DeValue::Boolean(flag) => Ok(Value::Boolean(*flag)),
         DeValue::Datetime(time) => Ok(Value::Datetime(*time)),
         DeValue::Array(items) => {
-            items.iter().map(|item| plain(item.get_ref())).collect::<Result<_, _>>().map(Value::Array)
+            items.iter().map(|item| plain_value(item.get_ref())).collect::<Result<_, _>>().map(Value::Array)
         }
         // No key holds a table, so what is in it does not matter.
         DeValue::Table(_) => Ok(Value::Table(toml::Table::new())),
@@ -292,30 +300,30 @@ pub(crate) fn from_env(variables: &[(&str, Option<&str>)]) -> Layer {
             continue;
         }
         let path: KeyPath = rest.split("__").map(str::to_lowercase).collect();
-        let origin = Origin::Env((*name).to_owned());
-        let found = match (place(&path), value) {
+        let origin = SettingOrigin::Env((*name).to_owned());
+        let found = match (place_of(&path), value) {
             (_, None) => Err(("the value is not UTF-8 text".to_owned(), String::new())),
-            (Place::Key(key), Some(_)) if key.path.starts_with("gates.") => {
+            (SchemaEntry::Key(key), Some(_)) if key.path.starts_with("gates.") => {
                 Err(("gates are set in files".to_owned(), String::new()))
             }
-            (Place::Key(key), Some(_)) if key.path.starts_with("hooks.") => {
+            (SchemaEntry::Key(key), Some(_)) if key.path.starts_with("hooks.") => {
                 Err(("hooks are set in files".to_owned(), String::new()))
             }
-            (Place::Key(key), Some(_)) if key.path.starts_with("egress.pin.") => {
+            (SchemaEntry::Key(key), Some(_)) if key.path.starts_with("egress.pin.") => {
                 Err(("pins are set in files".to_owned(), String::new()))
             }
-            (Place::Key(key), Some(_)) if key.path.starts_with("egress.credentials.") => {
+            (SchemaEntry::Key(key), Some(_)) if key.path.starts_with("egress.credentials.") => {
                 Err(("credentials are bound in files".to_owned(), String::new()))
             }
-            (Place::Key(key), Some(text)) => key
+            (SchemaEntry::Key(key), Some(text)) => key
                 .kind
                 .parse_text(text)
-                .map_err(|expected| (format!("'{}' must be {expected}", dotted(&path)), String::new())),
-            (Place::Section | Place::List, Some(_)) => {
+                .map_err(|expected| (format!("'{}' must be {expected}", dotted_path(&path)), String::new())),
+            (SchemaEntry::Section | SchemaEntry::List, Some(_)) => {
                 let hint = format!("name a key of it: {name}__KEY");
-                Err((format!("'{}' is a section", dotted(&path)), hint))
+                Err((format!("'{}' is a section", dotted_path(&path)), hint))
             }
-            (Place::Nothing, Some(_)) => Err(unknown(&path)),
+            (SchemaEntry::Nothing, Some(_)) => Err(describe_unknown(&path)),
         };
         match found {
             Ok(value) => layer.settings.push(Setting { path, value, origin }),
@@ -330,7 +338,7 @@ pub(crate) fn from_flags(flags: &[(&str, Value)]) -> Layer {
     let setting = |(path, value): &(&str, Value)| Setting {
         path: path.split('.').map(str::to_owned).collect(),
         value: value.clone(),
-        origin: Origin::Flag,
+        origin: SettingOrigin::Flag,
     };
     Layer { settings: flags.iter().map(setting).collect(), findings: Vec::new() }
 }
@@ -411,7 +419,7 @@ mod tests {
         ]);
         assert_eq!(layer.findings, []);
         let values: Vec<String> =
-            layer.settings.iter().map(|s| format!("{}={}", dotted(&s.path), s.value)).collect();
+            layer.settings.iter().map(|s| format!("{}={}", dotted_path(&s.path), s.value)).collect();
         assert_eq!(
             values,
             ["owner_id=\"ann\"", "budget.max_tokens_per_day=7000", "providers.local.api_key=\"env:KEY\""]

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 
 use toml::{Table, Value};
 
-use super::layer::{Finding, Origin, Setting};
-use super::schema::{InProject, KeyPath, Place, dotted, place};
+use super::layer::{Finding, Setting, SettingOrigin};
+use super::schema::{InProject, KeyPath, SchemaEntry, dotted_path, place_of};
 
 /// The source that is laid over the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Which {
+pub(crate) enum LayerSource {
     /// The home's file.
     Home,
     /// The project's file, which can only narrow.
@@ -22,17 +22,17 @@ pub(crate) enum Which {
 
 /// A value in force and where it comes from.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct InForce {
+pub(crate) struct MergedValue {
     /// The value.
     pub(crate) value: Value,
     /// The place where it was set.
-    pub(crate) origin: Origin,
+    pub(crate) origin: SettingOrigin,
 }
 
 /// Every value in force, by key.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Effective {
-    settings: BTreeMap<KeyPath, InForce>,
+    settings: BTreeMap<KeyPath, MergedValue>,
 }
 
 impl Effective {
@@ -40,35 +40,35 @@ impl Effective {
     pub(crate) fn new(defaults: BTreeMap<KeyPath, Value>) -> Self {
         let settings = defaults
             .into_iter()
-            .map(|(path, value)| (path, InForce { value, origin: Origin::Default }))
+            .map(|(path, value)| (path, MergedValue { value, origin: SettingOrigin::Default }))
             .collect();
         Self { settings }
     }
 
     /// Every value in force, sorted by key.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (&KeyPath, &InForce)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&KeyPath, &MergedValue)> {
         self.settings.iter()
     }
 
     /// Lays one source over what is there; returns what it may not set.
-    pub(crate) fn lay(&mut self, which: Which, settings: Vec<Setting>) -> Vec<Finding> {
+    pub(crate) fn lay_over(&mut self, which: LayerSource, settings: Vec<Setting>) -> Vec<Finding> {
         let settings = match which {
-            Which::Project => self.after_the_last_gate(settings),
-            Which::Home | Which::Environment | Which::Flags => settings,
+            LayerSource::Project => self.after_the_last_gate(settings),
+            LayerSource::Home | LayerSource::Environment | LayerSource::Flags => settings,
         };
         let mut findings = Vec::new();
         for Setting { path, value, origin } in settings {
             let refused = match which {
-                Which::Project => self.refusal(&path, &value),
-                Which::Home | Which::Environment | Which::Flags => None,
+                LayerSource::Project => self.project_refusal(&path, &value),
+                LayerSource::Home | LayerSource::Environment | LayerSource::Flags => None,
             };
             match refused {
                 Some(hint) => {
-                    let text = format!("a project may not set '{}' so", dotted(&path));
+                    let text = format!("a project may not set '{}' so", dotted_path(&path));
                     findings.push(Finding { origin, text, hint });
                 }
                 None => {
-                    self.settings.insert(path, InForce { value, origin });
+                    self.settings.insert(path, MergedValue { value, origin });
                 }
             }
         }
@@ -76,8 +76,8 @@ impl Effective {
     }
 
     /// Returns the reason that a project may not set this; `None`: it may.
-    fn refusal(&self, path: &[String], value: &Value) -> Option<String> {
-        let Place::Key(key) = place(path) else { return Some("it is no key".into()) };
+    fn project_refusal(&self, path: &[String], value: &Value) -> Option<String> {
+        let SchemaEntry::Key(key) = place_of(path) else { return Some("it is no key".into()) };
         match key.in_project {
             InProject::Any => None,
             InProject::Never => Some("only the home's config.toml sets it".into()),
@@ -98,7 +98,7 @@ impl Effective {
     }
 
     fn has_gate(&self, name: &Value) -> bool {
-        let shipped = writ_inspect::gate::GateSet::shipped().name;
+        let shipped = writ_inspect::gate::GateSet::shipped_gate().name;
         name.as_str() == Some(shipped.as_str())
             || self.settings.iter().any(|(path, in_force)| {
                 path.first().is_some_and(|section| section == "gates")
@@ -129,7 +129,7 @@ impl Effective {
     }
 
     /// All values as one table of tables.
-    pub(crate) fn tree(&self) -> Table {
+    pub(crate) fn to_table(&self) -> Table {
         let mut tree = Table::new();
         for (path, in_force) in &self.settings {
             let Some((last, above)) = path.split_last() else { continue };
@@ -146,32 +146,35 @@ impl Effective {
     }
 
     /// Returns the place where the value at a path, or below it, or right above it, was set.
-    pub(crate) fn blame(&self, path: &[String]) -> Origin {
+    pub(crate) fn origin_of(&self, path: &[String]) -> SettingOrigin {
         let below = |path: &[String]| {
             let set = self
                 .settings
                 .iter()
-                .filter(|(key, in_force)| key.starts_with(path) && in_force.origin != Origin::Default);
+                .filter(|(key, in_force)| key.starts_with(path) && in_force.origin != SettingOrigin::Default);
             set.map(|(_, in_force)| in_force.origin.clone()).min()
         };
-        (1..=path.len()).rev().find_map(|length| below(path.get(..length)?)).unwrap_or(Origin::Default)
+        (1..=path.len()).rev().find_map(|length| below(path.get(..length)?)).unwrap_or(SettingOrigin::Default)
     }
 
     /// Returns the place where a setting that a text names was set, by key or by the name of a table; else
     /// one in `section`.
-    pub(crate) fn blame_by_text(&self, text: &str, section: &str) -> Origin {
-        let named = |path: &KeyPath, in_force: &InForce| {
-            let table = path.len() > 2 && path.get(path.len() - 2).is_some_and(|name| quotes(text, name));
-            text.contains(&dotted(path)) || table || in_force.value.as_str().is_some_and(|v| quotes(text, v))
+    pub(crate) fn blame_by_text(&self, text: &str, section: &str) -> SettingOrigin {
+        let named = |path: &KeyPath, in_force: &MergedValue| {
+            let table =
+                path.len() > 2 && path.get(path.len() - 2).is_some_and(|name| quotes_name(text, name));
+            text.contains(&dotted_path(path))
+                || table
+                || in_force.value.as_str().is_some_and(|v| quotes_name(text, v))
         };
-        let set = |in_force: &InForce| in_force.origin != Origin::Default;
+        let set = |in_force: &MergedValue| in_force.origin != SettingOrigin::Default;
         let found = self.settings.iter().filter(|(path, in_force)| set(in_force) && named(path, in_force));
         let first = found.map(|(_, in_force)| in_force.origin.clone()).min();
-        first.unwrap_or_else(|| self.blame(&[section.to_owned()]))
+        first.unwrap_or_else(|| self.origin_of(&[section.to_owned()]))
     }
 }
 
-fn quotes(text: &str, name: &str) -> bool {
+fn quotes_name(text: &str, name: &str) -> bool {
     text.contains(&format!("'{name}'"))
 }
 

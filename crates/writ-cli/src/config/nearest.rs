@@ -1,11 +1,11 @@
 //! The right key for a wrong one.
 
-use super::schema::{KEYS, segments};
+use super::schema::{KEYS, key_segments};
 
 /// The key that was probably meant: at the same place first, anywhere else second.
-pub(crate) fn nearest(path: &[String]) -> Option<String> {
+pub(crate) fn nearest_key(path: &[String]) -> Option<String> {
     let (last, above) = path.split_last()?;
-    let siblings = children(above);
+    let siblings = child_names(above);
     let near = siblings
         .iter()
         .map(|name| (strsim::damerau_levenshtein(&name.to_lowercase(), &last.to_lowercase()), *name))
@@ -18,7 +18,7 @@ pub(crate) fn nearest(path: &[String]) -> Option<String> {
     }
     KEYS.iter()
         .filter_map(|key| {
-            let name = *segments(key).last()?;
+            let name = *key_segments(key).last()?;
             let distance = strsim::damerau_levenshtein(name, last);
             (name != "*" && is_near(distance, name)).then_some((distance, key.path))
         })
@@ -27,9 +27,9 @@ pub(crate) fn nearest(path: &[String]) -> Option<String> {
 }
 
 /// Names that may stand below a path; names of the owner's choice are none of them.
-fn children(above: &[String]) -> Vec<&'static str> {
+fn child_names(above: &[String]) -> Vec<&'static str> {
     let below = |key| {
-        let segments = segments(key);
+        let segments = key_segments(key);
         let fits = segments.len() > above.len()
             && segments.iter().zip(above).all(|(pattern, name)| *pattern == "*" || pattern == name);
         if fits { segments.get(above.len()).copied() } else { None }
@@ -49,7 +49,7 @@ mod tests {
     /// The nearest key for each wrong one.
     #[test]
     fn slips_lead_to_the_right_key() {
-        let near = |text: &str| nearest(&text.split('.').map(str::to_owned).collect::<Vec<_>>());
+        let near = |text: &str| nearest_key(&text.split('.').map(str::to_owned).collect::<Vec<_>>());
         for (wrong, right) in [
             ("budgt", Some("budget")),
             ("Budget", Some("budget")),

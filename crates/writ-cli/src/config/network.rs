@@ -100,13 +100,13 @@ impl ToReport for NetworkError {
             Self::Password(_) => "network.password",
             Self::Unreadable { .. } | Self::Trust { .. } => "network.ca_file",
         };
-        Report::new(Exit::Config, code, self.to_string()).hint(self.hint())
+        Report::new(Exit::Config, code, self.to_string()).with_hint(self.hint_text())
     }
 }
 
 impl NetworkError {
     /// A remedy, for people.
-    pub(crate) fn hint(&self) -> String {
+    pub(crate) fn hint_text(&self) -> String {
         match self {
             Self::Proxy(why) => {
                 format!("{}; network.proxy = \"direct\" uses none and ignores the variables", why.hint())
@@ -130,7 +130,7 @@ impl NetworkError {
 
 /// The certificate authorities of a configuration.
 #[derive(Debug, Default)]
-pub(crate) struct Trusted {
+pub(crate) struct TrustedAuthorities {
     /// Those that the owner adds.
     pub(crate) added: ExtraRoots,
     /// The system's own, where `SSL_CERT_FILE` or `SSL_CERT_DIR` would otherwise stand in their place.
@@ -143,7 +143,7 @@ impl NetworkConfig {
     /// # Errors
     ///
     /// The first fault.
-    pub(crate) fn check(&self) -> Result<(), NetworkError> {
+    pub(crate) fn check_settings(&self) -> Result<(), NetworkError> {
         match self.proxy.as_deref() {
             Some(text) if text != DIRECT => {
                 if text.contains('@') {
@@ -170,12 +170,12 @@ impl NetworkConfig {
     /// # Errors
     ///
     /// If a proxy is none that can be used, or its password cannot be had.
-    pub(crate) fn routes(
+    pub(crate) fn build_routes(
         &self,
         env: &Env,
         password: impl Fn(&CredentialRef) -> Result<SecretString, String>,
     ) -> Result<Routes, NetworkError> {
-        self.check()?;
+        self.check_settings()?;
         let (secure, plain) = match self.proxy.as_deref() {
             Some(DIRECT) => (None, None),
             Some(text) => {
@@ -184,7 +184,7 @@ impl NetworkConfig {
             }
             None => (from_variable(env, "HTTPS_PROXY")?, from_variable(env, "HTTP_PROXY")?),
         };
-        let (_, exceptions) = variable(env, "NO_PROXY").unwrap_or_default();
+        let (_, exceptions) = read_variable(env, "NO_PROXY").unwrap_or_default();
         let own = self.no_proxy.join(",");
         let (direct, wrong) = DirectHosts::parse(&format!("{own},{exceptions}"));
         for wrong in wrong {
@@ -212,21 +212,21 @@ impl NetworkConfig {
     /// # Errors
     ///
     /// If a file is missing or holds none.
-    pub(crate) fn trusted(&self, env: &Env) -> Result<Trusted, NetworkError> {
-        let mut trusted = Trusted::default();
+    pub(crate) fn trusted_authorities(&self, env: &Env) -> Result<TrustedAuthorities, NetworkError> {
+        let mut trusted = TrustedAuthorities::default();
         for path in &self.ca_file {
             add_file(&mut trusted.added, "network.ca_file", path)?;
         }
-        if let Some(path) = env.path(CERT_FILE) {
+        if let Some(path) = env.path_of(CERT_FILE) {
             add_file(&mut trusted.added, CERT_FILE, &path)?;
         }
-        if let Some(folders) = env.path(CERT_DIR) {
+        if let Some(folders) = env.path_of(CERT_DIR) {
             for folder in std::env::split_paths(&folders).filter(|folder| !folder.as_os_str().is_empty()) {
                 add_folder(&mut trusted.added, &folder)?;
             }
         }
         if !trusted.added.is_empty() {
-            let bundle = SYSTEM_BUNDLES.iter().find_map(|path| read(Path::new(path)).ok());
+            let bundle = SYSTEM_BUNDLES.iter().find_map(|path| read_bounded(Path::new(path)).ok());
             trusted.system.add_readable(&bundle.unwrap_or_default());
             // What the system trusts anyway is not shown to programs twice.
             trusted.added.remove(&trusted.system);
@@ -236,20 +236,20 @@ impl NetworkConfig {
 }
 
 /// A variable by its name in lower or upper case; programs agree that the lower one counts first.
-fn variable(env: &Env, name: &'static str) -> Option<(String, String)> {
+fn read_variable(env: &Env, name: &'static str) -> Option<(String, String)> {
     [name.to_ascii_lowercase(), name.to_owned()]
         .into_iter()
-        .find_map(|name| env.text(&name).map(str::to_owned).map(|value| (name, value)))
+        .find_map(|name| env.text_of(&name).map(str::to_owned).map(|value| (name, value)))
 }
 
 fn from_variable(env: &Env, name: &'static str) -> Result<Option<Arc<Upstream>>, NetworkError> {
-    match variable(env, name).or_else(|| variable(env, "ALL_PROXY")) {
+    match read_variable(env, name).or_else(|| read_variable(env, "ALL_PROXY")) {
         Some((name, text)) => Ok(Some(Arc::new(Upstream::parse(&text, &name)?))),
         None => Ok(None),
     }
 }
 
-fn read(path: &Path) -> io::Result<Vec<u8>> {
+fn read_bounded(path: &Path) -> io::Result<Vec<u8>> {
     use std::os::unix::fs::OpenOptionsExt as _;
     // Without waiting for a pipe's other end.
     let file = File::options().read(true).custom_flags(nix::libc::O_NONBLOCK).open(path)?;
@@ -263,8 +263,11 @@ fn read(path: &Path) -> io::Result<Vec<u8>> {
 }
 
 fn add_file(roots: &mut ExtraRoots, setting: &'static str, path: &Path) -> Result<(), NetworkError> {
-    let bytes =
-        read(path).map_err(|cause| NetworkError::Unreadable { setting, path: path.to_owned(), cause })?;
+    let bytes = read_bounded(path).map_err(|cause| NetworkError::Unreadable {
+        setting,
+        path: path.to_owned(),
+        cause,
+    })?;
     match roots.add_pem(&bytes) {
         Ok(_) => Ok(()),
         Err(cause) => Err(NetworkError::Trust { setting, path: path.to_owned(), cause }),
@@ -275,7 +278,7 @@ fn add_file(roots: &mut ExtraRoots, setting: &'static str, path: &Path) -> Resul
 fn add_folder(roots: &mut ExtraRoots, folder: &Path) -> Result<(), NetworkError> {
     let unreadable = |cause| NetworkError::Unreadable { setting: CERT_DIR, path: folder.to_owned(), cause };
     for entry in std::fs::read_dir(folder).map_err(unreadable)?.take(MAX_FOLDER_FILES).flatten() {
-        if let Ok(bytes) = read(&entry.path()) {
+        if let Ok(bytes) = read_bounded(&entry.path()) {
             roots.add_readable(&bytes);
         }
     }
@@ -287,7 +290,7 @@ mod tests {
     use super::*;
 
     fn routes(config: &NetworkConfig, variables: &[(&str, &str)]) -> Result<Routes, NetworkError> {
-        config.routes(&Env::of(variables), |_| Ok(SecretString::from("hunter2\n".to_owned())))
+        config.build_routes(&Env::from_pairs(variables), |_| Ok(SecretString::from("hunter2\n".to_owned())))
     }
 
     fn proxies(config: &NetworkConfig, variables: &[(&str, &str)]) -> [String; 2] {
@@ -362,7 +365,9 @@ mod tests {
             proxy_password: Some("secret:gone".parse().expect("a reference")),
             ..setting("http://p:1")
         };
-        let error = missing.routes(&Env::of(&[]), |_| Err("there is none".to_owned())).expect_err("missing");
+        let error = missing
+            .build_routes(&Env::from_pairs(&[]), |_| Err("there is none".to_owned()))
+            .expect_err("missing");
         assert!(shown(error).contains("network.proxy_password: there is none"));
         let found = routes(&missing, &[]).expect("a proxy").secure.expect("a proxy");
         assert!(found.has_login() && !format!("{found:?}").contains("hunter2"));
@@ -390,19 +395,19 @@ mod tests {
             ),
         ] {
             let config = NetworkConfig { ca_file: vec![path.clone()], ..NetworkConfig::default() };
-            let report = config.trusted(&Env::of(&[])).expect_err("refused").report();
+            let report = config.trusted_authorities(&Env::from_pairs(&[])).expect_err("refused").report();
             let name = path.display().to_string();
             assert!(report.outside.starts_with(&format!("network.ca_file: {name}")), "{}", report.outside);
             assert!(report.hint.contains(remedy), "{}", report.hint);
             let name = path.to_str().expect("UTF-8");
             let report = NetworkConfig::default()
-                .trusted(&Env::of(&[(CERT_FILE, name)]))
+                .trusted_authorities(&Env::from_pairs(&[(CERT_FILE, name)]))
                 .expect_err("refused")
                 .report();
             assert!(report.outside.starts_with("SSL_CERT_FILE: "), "{}", report.outside);
         }
         let missing = dir.path().join("nowhere");
-        let missing = Env::of(&[(CERT_DIR, missing.to_str().expect("UTF-8"))]);
-        assert!(NetworkConfig::default().trusted(&missing).is_err());
+        let missing = Env::from_pairs(&[(CERT_DIR, missing.to_str().expect("UTF-8"))]);
+        assert!(NetworkConfig::default().trusted_authorities(&missing).is_err());
     }
 }

@@ -61,7 +61,7 @@ impl ToReport for PolicyError {
             Self::NotTried { .. } => "`writ policy shadow` lists them",
             Self::Rule(_) => "correct the rule; nothing is performed until the rules are valid",
         };
-        Report::new(Exit::Config, "config.rules", self.to_string()).hint(hint)
+        Report::new(Exit::Config, "config.rules", self.to_string()).with_hint(hint)
     }
 }
 
@@ -70,11 +70,11 @@ impl ToReport for PolicyError {
 /// # Errors
 ///
 /// If a file cannot be read.
-pub(crate) fn sources(home: &Home, project: Option<&Path>) -> Result<Vec<RuleSource>, PolicyError> {
-    let mut sources = vec![RuleSource::shipped()];
-    sources.extend(folder(&home.policies(), "policies", Authorship::Home)?);
+pub(crate) fn read_sources(home: &Home, project: Option<&Path>) -> Result<Vec<RuleSource>, PolicyError> {
+    let mut sources = vec![RuleSource::shipped_rules()];
+    sources.extend(read_folder(&home.policies(), "policies", Authorship::Home)?);
     if let Some(project) = project {
-        sources.extend(folder(&project.join(PROJECT_POLICIES), PROJECT_POLICIES, Authorship::Project)?);
+        sources.extend(read_folder(&project.join(PROJECT_POLICIES), PROJECT_POLICIES, Authorship::Project)?);
     }
     Ok(sources)
 }
@@ -84,8 +84,8 @@ pub(crate) fn sources(home: &Home, project: Option<&Path>) -> Result<Vec<RuleSou
 /// # Errors
 ///
 /// If a file cannot be read or a rule cannot stand.
-pub(crate) fn load(home: &Home, project: Option<&Path>) -> Result<RuleSet, PolicyError> {
-    Ok(RuleSet::load(&sources(home, project)?)?)
+pub(crate) fn load_rules(home: &Home, project: Option<&Path>) -> Result<RuleSet, PolicyError> {
+    Ok(RuleSet::load_rules(&read_sources(home, project)?)?)
 }
 
 /// A file of rules that are only tried: its name, and what it holds or what is wrong with it.
@@ -96,16 +96,16 @@ pub(crate) type Tried = (String, Result<Shadow, RuleError>);
 /// # Errors
 ///
 /// If their folder or the rules in force cannot be read.
-pub(crate) fn shadows(home: &Home) -> Result<Vec<Tried>, PolicyError> {
-    let tried = folder(&home.policies().join("shadow"), SHADOWS, Authorship::Home)?;
+pub(crate) fn read_shadows(home: &Home) -> Result<Vec<Tried>, PolicyError> {
+    let tried = read_folder(&home.policies().join("shadow"), SHADOWS, Authorship::Home)?;
     if tried.len() > MAX_SHADOWS {
         return Err(PolicyError::TooManyTried);
     }
-    let in_force = sources(home, None)?;
+    let in_force = read_sources(home, None)?;
     let load = |source: RuleSource| {
         let file = Path::new(&source.origin).file_stem().unwrap_or_default();
         let name = file.to_string_lossy().into_owned();
-        (name.clone(), Shadow::load(name, &in_force, source))
+        (name.clone(), Shadow::load_shadow(name, &in_force, source))
     };
     Ok(tried.into_iter().map(load).collect())
 }
@@ -117,8 +117,8 @@ pub(crate) fn shadows(home: &Home) -> Result<Vec<Tried>, PolicyError> {
 ///
 /// If a rule in force cannot be read or cannot stand.
 pub(crate) fn load_trying(home: &Home) -> Result<RuleSet, PolicyError> {
-    let rules = load(home, None)?;
-    let tried = match shadows(home) {
+    let rules = load_rules(home, None)?;
+    let tried = match read_shadows(home) {
         Ok(tried) => tried,
         Err(error) => {
             tracing::warn!(%error, "no rules are tried");
@@ -128,7 +128,7 @@ pub(crate) fn load_trying(home: &Home) -> Result<RuleSet, PolicyError> {
     let stands = |(name, shadow): (String, Result<Shadow, RuleError>)| {
         shadow.inspect_err(|error| tracing::warn!(name, %error, "these rules are not tried")).ok()
     };
-    Ok(rules.trying(tried.into_iter().filter_map(stands).collect()))
+    Ok(rules.with_shadows(tried.into_iter().filter_map(stands).collect()))
 }
 
 /// Puts rules that were tried in force, from the next start of an engine on.
@@ -136,8 +136,8 @@ pub(crate) fn load_trying(home: &Home) -> Result<RuleSet, PolicyError> {
 /// # Errors
 ///
 /// If there are none of this name, they cannot stand, rules in force have it, or one of the files cannot be moved.
-pub(crate) fn promote(home: &Home, name: &str) -> Result<(), PolicyError> {
-    let found = shadows(home)?.into_iter().find(|(other, _)| other == name);
+pub(crate) fn promote_shadow(home: &Home, name: &str) -> Result<(), PolicyError> {
+    let found = read_shadows(home)?.into_iter().find(|(other, _)| other == name);
     let (_, stands) = found.ok_or_else(|| PolicyError::NotTried { name: name.to_owned() })?;
     stands?;
     let file = format!("{name}.cedar");
@@ -156,20 +156,24 @@ pub(crate) fn promote(home: &Home, name: &str) -> Result<(), PolicyError> {
 
 /// The files of projects' rules, for the engine.
 #[derive(Debug)]
-pub(crate) struct Files {
+pub(crate) struct ProjectRuleFiles {
     /// The home; its rules hold everywhere.
     pub(crate) home: Home,
 }
 
-impl RuleFiles for Files {
+impl RuleFiles for ProjectRuleFiles {
     fn of_project(&self, project: &Path) -> Result<Option<Vec<RuleSource>>, Box<Report>> {
-        let all = sources(&self.home, Some(project)).map_err(|error| Box::new(error.report()))?;
+        let all = read_sources(&self.home, Some(project)).map_err(|error| Box::new(error.report()))?;
         let narrows = all.iter().any(|source| source.authorship == Authorship::Project);
         Ok(narrows.then_some(all))
     }
 }
 
-fn folder(path: &Path, name: &'static str, authorship: Authorship) -> Result<Vec<RuleSource>, PolicyError> {
+fn read_folder(
+    path: &Path,
+    name: &'static str,
+    authorship: Authorship,
+) -> Result<Vec<RuleSource>, PolicyError> {
     let unreadable = |name: String| move |source| PolicyError::Unreadable { name, source };
     if authorship == Authorship::Project
         && std::fs::symlink_metadata(path).is_ok_and(|found| found.is_symlink())
@@ -226,18 +230,18 @@ mod tests {
     #[test]
     fn the_owners_rules_add_to_the_shipped_ones_and_a_projects_can_only_forbid() {
         let dir = tempfile::tempdir().expect("temp dir");
-        let home = Home::find(Some(dir.path()), &Env::default()).expect("found");
+        let home = Home::find_home(Some(dir.path()), &Env::default()).expect("found");
         let project = dir.path().join("project");
-        let shipped = load(&home, Some(&project)).expect("valid").digest();
+        let shipped = load_rules(&home, Some(&project)).expect("valid").digest();
         std::fs::create_dir_all(home.policies()).expect("made");
         std::fs::create_dir_all(project.join(PROJECT_POLICIES)).expect("made");
         std::fs::write(home.policies().join("notes.txt"), "not a rule").expect("written");
         let allow = "@id(\"mine\")\npermit (principal, action, resource);\n";
         std::fs::write(home.policies().join("mine.cedar"), allow).expect("written");
-        assert_ne!(load(&home, None).expect("valid").digest(), shipped);
+        assert_ne!(load_rules(&home, None).expect("valid").digest(), shipped);
         std::fs::write(project.join(PROJECT_POLICIES).join("wide.cedar"), allow.replace("mine", "theirs"))
             .expect("written");
-        let report = load(&home, Some(&project)).expect_err("widens").report();
+        let report = load_rules(&home, Some(&project)).expect_err("widens").report();
         assert_eq!(report.exit, Exit::Config);
         assert!(report.outside.contains(".writ/policies/wide.cedar"), "{}", report.outside);
     }
@@ -245,22 +249,22 @@ mod tests {
     #[test]
     fn rules_are_not_read_through_links() {
         let dir = tempfile::tempdir().expect("temp dir");
-        let home = Home::find(Some(dir.path()), &Env::default()).expect("found");
+        let home = Home::find_home(Some(dir.path()), &Env::default()).expect("found");
         let (project, elsewhere) = (dir.path().join("project"), dir.path().join("elsewhere"));
         let own = project.join(PROJECT_POLICIES);
         std::fs::create_dir_all(&own).expect("made");
         std::fs::create_dir_all(&elsewhere).expect("made");
         let rule = "@id(\"no\")\nforbid (principal, action, resource);\n";
         std::fs::write(elsewhere.join("a.cedar"), rule).expect("written");
-        assert!(load(&home, Some(&project)).is_ok());
+        assert!(load_rules(&home, Some(&project)).is_ok());
         std::os::unix::fs::symlink(elsewhere.join("a.cedar"), own.join("a.cedar")).expect("linked");
-        assert!(matches!(load(&home, Some(&project)), Err(PolicyError::Unreadable { .. })), "a file");
+        assert!(matches!(load_rules(&home, Some(&project)), Err(PolicyError::Unreadable { .. })), "a file");
         std::fs::remove_dir_all(&own).expect("removed");
         std::os::unix::fs::symlink(&elsewhere, &own).expect("linked");
-        assert!(matches!(load(&home, Some(&project)), Err(PolicyError::Unreadable { .. })), "a folder");
+        assert!(matches!(load_rules(&home, Some(&project)), Err(PolicyError::Unreadable { .. })), "a folder");
         std::fs::remove_file(&own).expect("removed");
         std::fs::create_dir_all(&own).expect("made");
         std::fs::write(own.join("a.cedar"), rule).expect("written");
-        assert!(load(&home, Some(&project)).is_ok(), "twin");
+        assert!(load_rules(&home, Some(&project)).is_ok(), "twin");
     }
 }

@@ -17,18 +17,18 @@ pub(crate) type KeyPath = Vec<String>;
 
 /// One key. `*` stands for a name of the owner's choice, or for the place in a list.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Key {
+pub(crate) struct SettingKey {
     /// Its segments, joined by dots.
     pub(crate) path: &'static str,
     /// The kind of its values.
-    pub(crate) kind: Kind,
+    pub(crate) kind: ValueKind,
     /// The right of a project's file to change it.
     pub(crate) in_project: InProject,
 }
 
 /// The kind of a key's values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum ValueKind {
     /// `true` or `false`.
     Flag,
     /// A whole number between two bounds.
@@ -79,9 +79,9 @@ pub(crate) enum InProject {
 /// The largest number that TOML can write.
 const MOST: u64 = i64::MAX as u64;
 /// A number of at least one.
-const COUNT: Kind = Kind::Whole(1, MOST);
+const COUNT: ValueKind = ValueKind::Whole(1, MOST);
 /// A number of at least one that fits 32 bits.
-const COUNT_32: Kind = Kind::Whole(1, u32::MAX as u64);
+const COUNT_32: ValueKind = ValueKind::Whole(1, u32::MAX as u64);
 /// The most connections of one sandbox: each holds two descriptors and its buffers.
 const MOST_CONNECTIONS: u64 = 4096;
 /// The most records of connections that wait in memory.
@@ -95,91 +95,94 @@ const MAX_RETENTION_DAYS: u64 = 36_500;
 /// The longest that an approval may be good for: 30 days.
 const MAX_APPROVAL_SECS: u64 = 30 * 24 * 60 * 60;
 
-const fn owner(path: &'static str, kind: Kind) -> Key {
-    Key { path, kind, in_project: InProject::Never }
+const fn owner_key(path: &'static str, kind: ValueKind) -> SettingKey {
+    SettingKey { path, kind, in_project: InProject::Never }
 }
 
-const fn lower(path: &'static str, kind: Kind) -> Key {
-    Key { path, kind, in_project: InProject::Lower }
+const fn lowering_key(path: &'static str, kind: ValueKind) -> SettingKey {
+    SettingKey { path, kind, in_project: InProject::Lower }
 }
 
-const fn add(path: &'static str, kind: Kind) -> Key {
-    Key { path, kind, in_project: InProject::Add }
+const fn adding_key(path: &'static str, kind: ValueKind) -> SettingKey {
+    SettingKey { path, kind, in_project: InProject::Add }
 }
 
 /// Every key, in the order of `config.example.toml`.
-pub(crate) const KEYS: &[Key] = &[
-    owner("owner_id", Kind::Text),
-    owner("agent", Kind::Text),
-    owner("data_dir", Kind::Folder),
-    owner("verify_dir", Kind::Folder),
-    owner("customer_context_dir", Kind::Folder),
-    owner("approval_ttl_secs", Kind::Whole(60, MAX_APPROVAL_SECS)),
-    owner("continue_after_answer", Kind::Flag),
-    owner("time_zone", Kind::Text),
-    owner("gates_shipped", Kind::Flag),
-    owner("tools", Kind::Texts),
-    owner("strict", Kind::Flag),
-    owner("execution", Kind::OneOf(&["free", "planned"])),
-    owner("rehydration.max_chronicle_entries", COUNT_32),
-    owner("models.default", Kind::Text),
-    owner("models.fallback", Kind::Texts),
-    owner("models.detect", Kind::Flag),
-    owner("models.roles.proxy", Kind::Text),
-    owner("models.roles.planner", Kind::Text),
-    owner("models.roles.executor", Kind::Text),
-    owner("models.roles.scorer", Kind::Text),
-    owner("models.roles.observer", Kind::Text),
-    owner("models.roles.oracle", Kind::Text),
-    owner("models.roles.embedding", Kind::Text),
-    owner("models.roles.quarantine", Kind::Text),
-    owner("models.role_fallback.*", Kind::Texts),
-    owner("models.request_timeout_ms", COUNT),
-    owner("models.answer_timeout_ms", COUNT),
-    owner("models.max_tries", COUNT_32),
-    owner("models.backoff_base_ms", COUNT),
-    owner(
+pub(crate) const KEYS: &[SettingKey] = &[
+    owner_key("owner_id", ValueKind::Text),
+    owner_key("agent", ValueKind::Text),
+    owner_key("data_dir", ValueKind::Folder),
+    owner_key("verify_dir", ValueKind::Folder),
+    owner_key("customer_context_dir", ValueKind::Folder),
+    owner_key("approval_ttl_secs", ValueKind::Whole(60, MAX_APPROVAL_SECS)),
+    owner_key("continue_after_answer", ValueKind::Flag),
+    owner_key("time_zone", ValueKind::Text),
+    owner_key("gates_shipped", ValueKind::Flag),
+    owner_key("tools", ValueKind::Texts),
+    owner_key("strict", ValueKind::Flag),
+    owner_key("execution", ValueKind::OneOf(&["free", "planned"])),
+    owner_key("rehydration.max_chronicle_entries", COUNT_32),
+    owner_key("models.default", ValueKind::Text),
+    owner_key("models.fallback", ValueKind::Texts),
+    owner_key("models.detect", ValueKind::Flag),
+    owner_key("models.roles.proxy", ValueKind::Text),
+    owner_key("models.roles.planner", ValueKind::Text),
+    owner_key("models.roles.executor", ValueKind::Text),
+    owner_key("models.roles.scorer", ValueKind::Text),
+    owner_key("models.roles.observer", ValueKind::Text),
+    owner_key("models.roles.oracle", ValueKind::Text),
+    owner_key("models.roles.embedding", ValueKind::Text),
+    owner_key("models.roles.quarantine", ValueKind::Text),
+    owner_key("models.role_fallback.*", ValueKind::Texts),
+    owner_key("models.request_timeout_ms", COUNT),
+    owner_key("models.answer_timeout_ms", COUNT),
+    owner_key("models.max_tries", COUNT_32),
+    owner_key("models.backoff_base_ms", COUNT),
+    owner_key(
         "providers.*.kind",
-        Kind::OneOf(&["anthropic", "openai", "openai_responses", "openrouter", "gemini", "ollama"]),
+        ValueKind::OneOf(&["anthropic", "openai", "openai_responses", "openrouter", "gemini", "ollama"]),
     ),
-    owner("providers.*.base_url", Kind::Url),
-    owner("providers.*.api_key", Kind::Credential),
-    owner("providers.*.clearance", Kind::OneOf(&["public", "personal", "secret"])),
-    owner("budget.max_tokens_per_session", COUNT),
-    owner("budget.max_tokens_per_day", COUNT),
-    owner("budget.max_tool_calls_per_turn", COUNT_32),
-    owner("budget.max_cost_per_call", COUNT),
-    owner("budget.max_cost_per_turn", COUNT),
-    owner("budget.max_cost_per_session", COUNT),
-    owner("budget.max_cost_per_day", COUNT),
-    owner("budget.day_starts_at_minute", Kind::Whole(0, LAST_MINUTE)),
-    add("gates.*.name", Kind::Text),
-    add("gates.*.on", Kind::OneOf(&["input", "output", "execution", "access"])),
-    add("gates.*.provider", Kind::OneOf(&["predicate", "regex", "guard", "guardrails_ai", "script", "llm"])),
-    add("gates.*.lane", Kind::OneOf(&["policy", "quality"])),
-    add("gates.*.contains", Kind::Texts),
-    add("gates.*.ignore_case", Kind::Flag),
-    add("gates.*.pattern", Kind::Text),
-    add("gates.*.min", Kind::Number),
-    add("gates.*.max", Kind::Number),
-    add("gates.*.below", Kind::Folders),
-    add("gates.*.extensions", Kind::Texts),
-    add("gates.*.max_bytes", Kind::Whole(0, MOST)),
-    add("gates.*.field", Kind::Text),
-    add("gates.*.tools", Kind::Texts),
-    add("gates.*.checks", Kind::Texts),
-    owner("gates.*.script", Kind::Text),
-    owner("gates.*.timeout_ms", Kind::Whole(1, MAX_SCRIPT_MS)),
-    owner("gates.*.prompt", Kind::Text),
-    owner("gates.*.promote_to_policy", Kind::Flag),
-    owner("gates.*.on_block", Kind::Text),
-    add("gates.*.action", Kind::OneOf(&["block", "replace", "ask"])),
-    add("gates.*.replacement", Kind::AnyText),
-    add("gates.*.reason", Kind::AnyText),
-    owner("hooks.*.name", Kind::Text),
-    owner(
+    owner_key("providers.*.base_url", ValueKind::Url),
+    owner_key("providers.*.api_key", ValueKind::Credential),
+    owner_key("providers.*.clearance", ValueKind::OneOf(&["public", "personal", "secret"])),
+    owner_key("budget.max_tokens_per_session", COUNT),
+    owner_key("budget.max_tokens_per_day", COUNT),
+    owner_key("budget.max_tool_calls_per_turn", COUNT_32),
+    owner_key("budget.max_cost_per_call", COUNT),
+    owner_key("budget.max_cost_per_turn", COUNT),
+    owner_key("budget.max_cost_per_session", COUNT),
+    owner_key("budget.max_cost_per_day", COUNT),
+    owner_key("budget.day_starts_at_minute", ValueKind::Whole(0, LAST_MINUTE)),
+    adding_key("gates.*.name", ValueKind::Text),
+    adding_key("gates.*.on", ValueKind::OneOf(&["input", "output", "execution", "access"])),
+    adding_key(
+        "gates.*.provider",
+        ValueKind::OneOf(&["predicate", "regex", "guard", "guardrails_ai", "script", "llm"]),
+    ),
+    adding_key("gates.*.lane", ValueKind::OneOf(&["policy", "quality"])),
+    adding_key("gates.*.contains", ValueKind::Texts),
+    adding_key("gates.*.ignore_case", ValueKind::Flag),
+    adding_key("gates.*.pattern", ValueKind::Text),
+    adding_key("gates.*.min", ValueKind::Number),
+    adding_key("gates.*.max", ValueKind::Number),
+    adding_key("gates.*.below", ValueKind::Folders),
+    adding_key("gates.*.extensions", ValueKind::Texts),
+    adding_key("gates.*.max_bytes", ValueKind::Whole(0, MOST)),
+    adding_key("gates.*.field", ValueKind::Text),
+    adding_key("gates.*.tools", ValueKind::Texts),
+    adding_key("gates.*.checks", ValueKind::Texts),
+    owner_key("gates.*.script", ValueKind::Text),
+    owner_key("gates.*.timeout_ms", ValueKind::Whole(1, MAX_SCRIPT_MS)),
+    owner_key("gates.*.prompt", ValueKind::Text),
+    owner_key("gates.*.promote_to_policy", ValueKind::Flag),
+    owner_key("gates.*.on_block", ValueKind::Text),
+    adding_key("gates.*.action", ValueKind::OneOf(&["block", "replace", "ask"])),
+    adding_key("gates.*.replacement", ValueKind::AnyText),
+    adding_key("gates.*.reason", ValueKind::AnyText),
+    owner_key("hooks.*.name", ValueKind::Text),
+    owner_key(
         "hooks.*.on",
-        Kind::OneOf(&[
+        ValueKind::OneOf(&[
             "message_received",
             "before_tool_call",
             "after_tool_call",
@@ -188,16 +191,16 @@ pub(crate) const KEYS: &[Key] = &[
             "session_closed",
         ]),
     ),
-    owner("hooks.*.run", Kind::Text),
-    owner("hooks.*.project", Kind::Text),
-    owner("hooks.*.digest", Kind::Text),
-    owner("hooks.*.tools", Kind::Texts),
-    owner("hooks.*.permissions", Kind::SomeOf(&["read", "write"])),
-    owner("hooks.*.timeout_ms", Kind::Whole(1, MAX_SCRIPT_MS)),
-    owner("hooks.*.critical", Kind::Flag),
-    owner(
+    owner_key("hooks.*.run", ValueKind::Text),
+    owner_key("hooks.*.project", ValueKind::Text),
+    owner_key("hooks.*.digest", ValueKind::Text),
+    owner_key("hooks.*.tools", ValueKind::Texts),
+    owner_key("hooks.*.permissions", ValueKind::SomeOf(&["read", "write"])),
+    owner_key("hooks.*.timeout_ms", ValueKind::Whole(1, MAX_SCRIPT_MS)),
+    owner_key("hooks.*.critical", ValueKind::Flag),
+    owner_key(
         "escalations.*.action",
-        Kind::OneOf(&[
+        ValueKind::OneOf(&[
             "respond",
             "report",
             "escalate_human",
@@ -207,115 +210,115 @@ pub(crate) const KEYS: &[Key] = &[
             "spawn_task",
         ]),
     ),
-    owner("escalations.*.text", Kind::Text),
-    owner("escalations.*.queue", Kind::Text),
-    owner("escalations.*.attempts", Kind::Whole(1, MAX_ATTEMPTS as u64)),
-    owner("access.public", Kind::Texts),
-    owner("access.levels.*.rank", Kind::Whole(0, u32::MAX as u64)),
-    owner("access.levels.*.requires", Kind::Texts),
-    owner("access.levels.*.tools", Kind::Texts),
-    owner("access.levels.*.expires_secs", COUNT_32),
-    owner("sandbox.runner", Kind::OneOf(&writ_sandbox::config::RunnerKind::NAMES)),
-    owner("sandbox.exe", Kind::Folder),
-    owner("sandbox.host_home", Kind::Folder),
-    owner("sandbox.read_only", Kind::Folders),
-    owner("sandbox.forbid_user_namespaces", Kind::Flag),
-    owner("sandbox.memory_max", COUNT),
-    owner("sandbox.processes_max", COUNT),
-    owner("sandbox.tmp_max", COUNT),
-    owner("sandbox.open_files_max", COUNT),
-    owner("sandbox.output_max", COUNT),
-    owner("sandbox.output_kill", COUNT),
-    owner("sandbox.time_max_ms", COUNT),
-    owner("sandbox.overlay_max", COUNT),
-    owner("sandbox.ready_max", Kind::Whole(0, writ_sandbox::config::READY_MOST as u64)),
-    owner("context.total_tokens", COUNT),
-    owner("context.system_max", COUNT),
-    owner("context.eviction_threshold_pct", Kind::Share),
-    Key { path: "context.default_profile", kind: Kind::Text, in_project: InProject::Any },
-    owner("context.profiles.*.chronicle_pct", Kind::Share),
-    owner("context.profiles.*.memory_pct", Kind::Share),
-    owner("context.profiles.*.workspace_pct", Kind::Share),
-    lower("limits.max_model_calls_per_turn", COUNT_32),
-    lower("limits.max_calls_per_reply", COUNT_32),
-    lower("limits.max_argument_bytes", COUNT),
-    lower("limits.max_result_chars", COUNT_32),
-    lower("limits.max_absorbed_messages", COUNT_32),
-    lower("limits.max_identical_calls", COUNT_32),
-    lower("limits.max_output_tokens", COUNT),
-    lower("limits.max_turn_secs", COUNT_32),
-    owner("egress.allowed", Kind::Hosts),
-    owner("egress.blocked", Kind::Hosts),
-    owner("egress.always_ask", Kind::Hosts),
-    owner("egress.registries", Kind::SomeOf(&["pypi", "npm", "crates", "apt", "github"])),
-    owner("egress.opaque", Kind::Hosts),
-    owner("egress.pin.*.host", Kind::Host),
-    owner("egress.pin.*.address", Kind::Address),
-    owner("egress.credentials.*.name", Kind::Text),
-    owner("egress.credentials.*.secret", Kind::Credential),
-    owner("egress.credentials.*.host", Kind::Text),
-    owner("egress.credentials.*.methods", Kind::Texts),
-    owner("egress.credentials.*.paths", Kind::Texts),
-    owner("egress.credentials.*.env", Kind::Text),
-    owner("egress.credentials.*.header", Kind::Text),
-    owner("egress.credentials.*.format", Kind::Text),
-    owner("egress.credentials.*.user", Kind::Text),
-    owner("egress.credentials.*.plain", Kind::Flag),
-    owner("egress.limits.connect_timeout_ms", COUNT_32),
-    owner("egress.limits.max_sent_bytes", COUNT),
-    owner("egress.limits.max_received_bytes", COUNT),
-    owner("egress.limits.fetch_timeout_ms", COUNT_32),
-    owner("egress.limits.fetches_per_minute", COUNT_32),
-    owner("egress.limits.requests_per_minute", COUNT_32),
-    owner("egress.proxy.connections", Kind::Whole(1, MOST_CONNECTIONS)),
-    owner("egress.proxy.records", Kind::Whole(1, MOST_RECORDS)),
-    owner("egress.proxy.head_bytes", Kind::Whole(HEAD_MIN as u64, MOST_HEAD)),
-    owner("egress.proxy.head_ms", COUNT_32),
-    owner("egress.proxy.connect_ms", COUNT_32),
-    owner("egress.proxy.idle_ms", COUNT_32),
-    owner("egress.proxy.total_ms", COUNT_32),
-    owner("egress.proxy.sent_max", COUNT),
-    owner("egress.proxy.received_max", COUNT),
-    owner("egress.proxy.host_per_minute", COUNT_32),
-    owner("egress.proxy.tool_per_minute", COUNT_32),
-    owner("search.provider", Kind::OneOf(&["brave", "tavily"])),
-    owner("search.api_key", Kind::Credential),
-    owner("search.base_url", Kind::Url),
-    owner("search.max_results", Kind::Whole(1, MAX_SEARCH_RESULTS)),
-    owner("timeouts.default_ms", COUNT),
-    owner("timeouts.max_ms", COUNT),
-    owner("timeouts.tools.*", COUNT),
-    owner("quarantine.*", Kind::OneOf(&["never", "external", "always"])),
-    owner("secrets.backend", Kind::OneOf(&["keyring", "age", "plain"])),
-    owner("secrets.connect_timeout_ms", COUNT),
-    owner("secrets.operation_timeout_ms", COUNT),
-    owner("server.enabled", Kind::Flag),
-    owner("server.host", Kind::Text),
-    owner("server.port", Kind::Whole(0, u16::MAX as u64)),
-    owner("server.auth_token", Kind::Credential),
-    owner("server.allowed_hosts", Kind::Texts),
-    owner("server.allowed_origins", Kind::Texts),
-    owner("server.base_path", Kind::Text),
-    owner("server.trusted_proxies", Kind::Texts),
-    owner("server.requests_per_sec", COUNT_32),
-    owner("server.burst", COUNT_32),
-    owner("server.max_message_bytes", Kind::Whole(1024, MAX_FRAME_BYTES as u64)),
-    owner("server.idle_timeout_secs", Kind::Whole(1, 24 * 60 * 60)),
-    owner("server.graceful_shutdown_secs", Kind::Whole(1, 60 * 60)),
-    owner("log.level", Kind::OneOf(&["error", "warn", "info", "debug", "trace"])),
-    owner("log.max_bytes", Kind::Whole(4096, MOST)),
-    owner("log.keep", Kind::Whole(1, 100)),
-    owner("ledger.retention_days", Kind::Whole(0, MAX_RETENTION_DAYS)),
-    owner("ledger.heads_file", Kind::Folder),
-    owner("ledger.heads_repository", Kind::Folder),
-    owner("telemetry.otlp_endpoint", Kind::Url),
-    owner("telemetry.otlp_token", Kind::Credential),
-    owner("network.proxy", Kind::Text),
-    owner("network.proxy_user", Kind::Text),
-    owner("network.proxy_password", Kind::Credential),
-    owner("network.no_proxy", Kind::Texts),
-    owner("network.unchecked_names", Kind::Flag),
-    owner("network.ca_file", Kind::Folders),
+    owner_key("escalations.*.text", ValueKind::Text),
+    owner_key("escalations.*.queue", ValueKind::Text),
+    owner_key("escalations.*.attempts", ValueKind::Whole(1, MAX_ATTEMPTS as u64)),
+    owner_key("access.public", ValueKind::Texts),
+    owner_key("access.levels.*.rank", ValueKind::Whole(0, u32::MAX as u64)),
+    owner_key("access.levels.*.requires", ValueKind::Texts),
+    owner_key("access.levels.*.tools", ValueKind::Texts),
+    owner_key("access.levels.*.expires_secs", COUNT_32),
+    owner_key("sandbox.runner", ValueKind::OneOf(&writ_sandbox::config::RunnerKind::NAMES)),
+    owner_key("sandbox.exe", ValueKind::Folder),
+    owner_key("sandbox.host_home", ValueKind::Folder),
+    owner_key("sandbox.read_only", ValueKind::Folders),
+    owner_key("sandbox.forbid_user_namespaces", ValueKind::Flag),
+    owner_key("sandbox.memory_max", COUNT),
+    owner_key("sandbox.processes_max", COUNT),
+    owner_key("sandbox.tmp_max", COUNT),
+    owner_key("sandbox.open_files_max", COUNT),
+    owner_key("sandbox.output_max", COUNT),
+    owner_key("sandbox.output_kill", COUNT),
+    owner_key("sandbox.time_max_ms", COUNT),
+    owner_key("sandbox.overlay_max", COUNT),
+    owner_key("sandbox.ready_max", ValueKind::Whole(0, writ_sandbox::config::READY_MOST as u64)),
+    owner_key("context.total_tokens", COUNT),
+    owner_key("context.system_max", COUNT),
+    owner_key("context.eviction_threshold_pct", ValueKind::Share),
+    SettingKey { path: "context.default_profile", kind: ValueKind::Text, in_project: InProject::Any },
+    owner_key("context.profiles.*.chronicle_pct", ValueKind::Share),
+    owner_key("context.profiles.*.memory_pct", ValueKind::Share),
+    owner_key("context.profiles.*.workspace_pct", ValueKind::Share),
+    lowering_key("limits.max_model_calls_per_turn", COUNT_32),
+    lowering_key("limits.max_calls_per_reply", COUNT_32),
+    lowering_key("limits.max_argument_bytes", COUNT),
+    lowering_key("limits.max_result_chars", COUNT_32),
+    lowering_key("limits.max_absorbed_messages", COUNT_32),
+    lowering_key("limits.max_identical_calls", COUNT_32),
+    lowering_key("limits.max_output_tokens", COUNT),
+    lowering_key("limits.max_turn_secs", COUNT_32),
+    owner_key("egress.allowed", ValueKind::Hosts),
+    owner_key("egress.blocked", ValueKind::Hosts),
+    owner_key("egress.always_ask", ValueKind::Hosts),
+    owner_key("egress.registries", ValueKind::SomeOf(&["pypi", "npm", "crates", "apt", "github"])),
+    owner_key("egress.opaque", ValueKind::Hosts),
+    owner_key("egress.pin.*.host", ValueKind::Host),
+    owner_key("egress.pin.*.address", ValueKind::Address),
+    owner_key("egress.credentials.*.name", ValueKind::Text),
+    owner_key("egress.credentials.*.secret", ValueKind::Credential),
+    owner_key("egress.credentials.*.host", ValueKind::Text),
+    owner_key("egress.credentials.*.methods", ValueKind::Texts),
+    owner_key("egress.credentials.*.paths", ValueKind::Texts),
+    owner_key("egress.credentials.*.env", ValueKind::Text),
+    owner_key("egress.credentials.*.header", ValueKind::Text),
+    owner_key("egress.credentials.*.format", ValueKind::Text),
+    owner_key("egress.credentials.*.user", ValueKind::Text),
+    owner_key("egress.credentials.*.plain", ValueKind::Flag),
+    owner_key("egress.limits.connect_timeout_ms", COUNT_32),
+    owner_key("egress.limits.max_sent_bytes", COUNT),
+    owner_key("egress.limits.max_received_bytes", COUNT),
+    owner_key("egress.limits.fetch_timeout_ms", COUNT_32),
+    owner_key("egress.limits.fetches_per_minute", COUNT_32),
+    owner_key("egress.limits.requests_per_minute", COUNT_32),
+    owner_key("egress.proxy.connections", ValueKind::Whole(1, MOST_CONNECTIONS)),
+    owner_key("egress.proxy.records", ValueKind::Whole(1, MOST_RECORDS)),
+    owner_key("egress.proxy.head_bytes", ValueKind::Whole(HEAD_MIN as u64, MOST_HEAD)),
+    owner_key("egress.proxy.head_ms", COUNT_32),
+    owner_key("egress.proxy.connect_ms", COUNT_32),
+    owner_key("egress.proxy.idle_ms", COUNT_32),
+    owner_key("egress.proxy.total_ms", COUNT_32),
+    owner_key("egress.proxy.sent_max", COUNT),
+    owner_key("egress.proxy.received_max", COUNT),
+    owner_key("egress.proxy.host_per_minute", COUNT_32),
+    owner_key("egress.proxy.tool_per_minute", COUNT_32),
+    owner_key("search.provider", ValueKind::OneOf(&["brave", "tavily"])),
+    owner_key("search.api_key", ValueKind::Credential),
+    owner_key("search.base_url", ValueKind::Url),
+    owner_key("search.max_results", ValueKind::Whole(1, MAX_SEARCH_RESULTS)),
+    owner_key("timeouts.default_ms", COUNT),
+    owner_key("timeouts.max_ms", COUNT),
+    owner_key("timeouts.tools.*", COUNT),
+    owner_key("quarantine.*", ValueKind::OneOf(&["never", "external", "always"])),
+    owner_key("secrets.backend", ValueKind::OneOf(&["keyring", "age", "plain"])),
+    owner_key("secrets.connect_timeout_ms", COUNT),
+    owner_key("secrets.operation_timeout_ms", COUNT),
+    owner_key("server.enabled", ValueKind::Flag),
+    owner_key("server.host", ValueKind::Text),
+    owner_key("server.port", ValueKind::Whole(0, u16::MAX as u64)),
+    owner_key("server.auth_token", ValueKind::Credential),
+    owner_key("server.allowed_hosts", ValueKind::Texts),
+    owner_key("server.allowed_origins", ValueKind::Texts),
+    owner_key("server.base_path", ValueKind::Text),
+    owner_key("server.trusted_proxies", ValueKind::Texts),
+    owner_key("server.requests_per_sec", COUNT_32),
+    owner_key("server.burst", COUNT_32),
+    owner_key("server.max_message_bytes", ValueKind::Whole(1024, MAX_FRAME_BYTES as u64)),
+    owner_key("server.idle_timeout_secs", ValueKind::Whole(1, 24 * 60 * 60)),
+    owner_key("server.graceful_shutdown_secs", ValueKind::Whole(1, 60 * 60)),
+    owner_key("log.level", ValueKind::OneOf(&["error", "warn", "info", "debug", "trace"])),
+    owner_key("log.max_bytes", ValueKind::Whole(4096, MOST)),
+    owner_key("log.keep", ValueKind::Whole(1, 100)),
+    owner_key("ledger.retention_days", ValueKind::Whole(0, MAX_RETENTION_DAYS)),
+    owner_key("ledger.heads_file", ValueKind::Folder),
+    owner_key("ledger.heads_repository", ValueKind::Folder),
+    owner_key("telemetry.otlp_endpoint", ValueKind::Url),
+    owner_key("telemetry.otlp_token", ValueKind::Credential),
+    owner_key("network.proxy", ValueKind::Text),
+    owner_key("network.proxy_user", ValueKind::Text),
+    owner_key("network.proxy_password", ValueKind::Credential),
+    owner_key("network.no_proxy", ValueKind::Texts),
+    owner_key("network.unchecked_names", ValueKind::Flag),
+    owner_key("network.ca_file", ValueKind::Folders),
 ];
 
 /// Sections that are lists: `[[gates]]`.
@@ -323,9 +326,9 @@ pub(crate) const LISTS: [&str; 4] = ["gates", "hooks", "egress.pin", "egress.cre
 
 /// The setting or table at a path.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Place {
+pub(crate) enum SchemaEntry {
     /// A key.
-    Key(Key),
+    Key(SettingKey),
     /// A table of keys.
     Section,
     /// A list of tables.
@@ -335,39 +338,39 @@ pub(crate) enum Place {
 }
 
 /// Returns the setting or table at a path.
-pub(crate) fn place(path: &[String]) -> Place {
-    if LISTS.contains(&dotted(path).as_str()) {
-        return Place::List;
+pub(crate) fn place_of(path: &[String]) -> SchemaEntry {
+    if LISTS.contains(&dotted_path(path).as_str()) {
+        return SchemaEntry::List;
     }
-    let mut found = Place::Nothing;
+    let mut found = SchemaEntry::Nothing;
     for key in KEYS {
-        let segments = segments(key);
+        let segments = key_segments(key);
         let fits = segments.len() >= path.len()
             && segments.iter().zip(path).all(|(pattern, segment)| *pattern == "*" || pattern == segment);
         if fits && segments.len() == path.len() {
-            return Place::Key(*key);
+            return SchemaEntry::Key(*key);
         }
         if fits {
-            found = Place::Section;
+            found = SchemaEntry::Section;
         }
     }
     found
 }
 
 /// The segments of a key's path.
-pub(crate) fn segments(key: &Key) -> Vec<&'static str> {
+pub(crate) fn key_segments(key: &SettingKey) -> Vec<&'static str> {
     key.path.split('.').collect()
 }
 
 /// A path as it is written in the configuration: `gates.000.name` is the name of the first gate.
-pub(crate) fn dotted(path: &[String]) -> String {
+pub(crate) fn dotted_path(path: &[String]) -> String {
     path.join(".")
 }
 
-impl Kind {
+impl ValueKind {
     /// Checks that a value is of this kind; the error is the expected kind. The value is never repeated: it
     /// may be a secret in the wrong place.
-    pub(crate) fn check(self, value: &Value) -> Result<(), String> {
+    pub(crate) fn check_value(self, value: &Value) -> Result<(), String> {
         let fits = match self {
             Self::Flag => value.is_bool(),
             Self::Whole(least, most) => value
@@ -408,11 +411,11 @@ impl Kind {
                 .as_str()
                 .is_some_and(|text| text.parse::<writ_types::credential::CredentialRef>().is_ok()),
         };
-        if fits { Ok(()) } else { Err(self.expected()) }
+        if fits { Ok(()) } else { Err(self.expected_kind()) }
     }
 
     /// Describes the kind of its values.
-    fn expected(self) -> String {
+    fn expected_kind(self) -> String {
         match self {
             Self::Flag => "true or false".into(),
             Self::Whole(least, MOST) => format!("a whole number of at least {least}"),
@@ -458,7 +461,7 @@ impl Kind {
             | Self::Folders
             | Self::Texts
             | Self::SomeOf(_)
-            | Self::Hosts => typed().ok_or_else(|| self.expected())?,
+            | Self::Hosts => typed().ok_or_else(|| self.expected_kind())?,
             Self::Text
             | Self::AnyText
             | Self::Folder
@@ -468,7 +471,7 @@ impl Kind {
             | Self::Url
             | Self::Credential => Value::String(text.to_owned()),
         };
-        self.check(&value).map(|()| value)
+        self.check_value(&value).map(|()| value)
     }
 }
 
@@ -489,55 +492,55 @@ mod tests {
 
     #[test]
     fn places_are_found_through_names_of_the_owners_choice() {
-        assert!(matches!(place(&path("budget")), Place::Section));
-        assert!(matches!(place(&path("providers.mine")), Place::Section));
-        assert!(matches!(place(&path("providers.mine.base_url")), Place::Key(_)));
-        assert!(matches!(place(&path("gates")), Place::List));
-        assert!(matches!(place(&path("gates.000.name")), Place::Key(_)));
-        assert!(matches!(place(&path("budgt")), Place::Nothing));
-        assert!(matches!(place(&path("budget.max_tokens_per_day.x")), Place::Nothing));
+        assert!(matches!(place_of(&path("budget")), SchemaEntry::Section));
+        assert!(matches!(place_of(&path("providers.mine")), SchemaEntry::Section));
+        assert!(matches!(place_of(&path("providers.mine.base_url")), SchemaEntry::Key(_)));
+        assert!(matches!(place_of(&path("gates")), SchemaEntry::List));
+        assert!(matches!(place_of(&path("gates.000.name")), SchemaEntry::Key(_)));
+        assert!(matches!(place_of(&path("budgt")), SchemaEntry::Nothing));
+        assert!(matches!(place_of(&path("budget.max_tokens_per_day.x")), SchemaEntry::Nothing));
     }
 
     #[test]
     fn kinds_tell_right_from_wrong() {
-        let good: [(Kind, &str); 13] = [
-            (Kind::Hosts, "[\"docs.rs\", \"*.example.org:8080\"]"),
-            (Kind::Host, "docs.rs"),
-            (Kind::Address, "2001:db8::7"),
-            (Kind::SomeOf(&["a"]), "[\"a\"]"),
-            (Kind::Flag, "true"),
-            (Kind::Whole(1, 10), "10"),
-            (Kind::Whole(0, MOST), "500_000"),
-            (Kind::Share, "0.5"),
-            (Kind::Text, "a"),
-            (Kind::Folders, "[\"/usr\"]"),
-            (Kind::OneOf(&["a"]), "a"),
-            (Kind::Url, "http://127.0.0.1:11434/v1/"),
-            (Kind::Credential, "env:KEY"),
+        let good: [(ValueKind, &str); 13] = [
+            (ValueKind::Hosts, "[\"docs.rs\", \"*.example.org:8080\"]"),
+            (ValueKind::Host, "docs.rs"),
+            (ValueKind::Address, "2001:db8::7"),
+            (ValueKind::SomeOf(&["a"]), "[\"a\"]"),
+            (ValueKind::Flag, "true"),
+            (ValueKind::Whole(1, 10), "10"),
+            (ValueKind::Whole(0, MOST), "500_000"),
+            (ValueKind::Share, "0.5"),
+            (ValueKind::Text, "a"),
+            (ValueKind::Folders, "[\"/usr\"]"),
+            (ValueKind::OneOf(&["a"]), "a"),
+            (ValueKind::Url, "http://127.0.0.1:11434/v1/"),
+            (ValueKind::Credential, "env:KEY"),
         ];
         for (kind, text) in good {
             assert!(kind.parse_text(text).is_ok(), "{kind:?} {text}");
         }
-        let bad: [(Kind, &str); 19] = [
-            (Kind::Hosts, "[\"http://docs.rs\"]"),
-            (Kind::Hosts, "[\"0x7f.1\"]"),
-            (Kind::Host, "docs.rs:80"),
-            (Kind::Address, "docs.rs"),
-            (Kind::SomeOf(&["a"]), "[\"b\"]"),
-            (Kind::Flag, "yes"),
-            (Kind::Whole(1, 10), "11"),
-            (Kind::Whole(1, 10), "0"),
-            (Kind::Whole(0, MOST), "-1"),
-            (Kind::Whole(0, MOST), "1.5"),
-            (Kind::Whole(0, MOST), "1\nother = 2"),
-            (Kind::Share, "1.01"),
-            (Kind::Share, "nan"),
-            (Kind::Text, "  "),
-            (Kind::Folders, "[\"relative\"]"),
-            (Kind::OneOf(&["a"]), "b"),
-            (Kind::Url, "http://user:pass@host/"),
-            (Kind::Url, "ftp://host/"),
-            (Kind::Credential, "sk-live-1"),
+        let bad: [(ValueKind, &str); 19] = [
+            (ValueKind::Hosts, "[\"http://docs.rs\"]"),
+            (ValueKind::Hosts, "[\"0x7f.1\"]"),
+            (ValueKind::Host, "docs.rs:80"),
+            (ValueKind::Address, "docs.rs"),
+            (ValueKind::SomeOf(&["a"]), "[\"b\"]"),
+            (ValueKind::Flag, "yes"),
+            (ValueKind::Whole(1, 10), "11"),
+            (ValueKind::Whole(1, 10), "0"),
+            (ValueKind::Whole(0, MOST), "-1"),
+            (ValueKind::Whole(0, MOST), "1.5"),
+            (ValueKind::Whole(0, MOST), "1\nother = 2"),
+            (ValueKind::Share, "1.01"),
+            (ValueKind::Share, "nan"),
+            (ValueKind::Text, "  "),
+            (ValueKind::Folders, "[\"relative\"]"),
+            (ValueKind::OneOf(&["a"]), "b"),
+            (ValueKind::Url, "http://user:pass@host/"),
+            (ValueKind::Url, "ftp://host/"),
+            (ValueKind::Credential, "sk-live-1"),
         ];
         for (kind, text) in bad {
             let refused = kind.parse_text(text);

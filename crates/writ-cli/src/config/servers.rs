@@ -60,15 +60,15 @@ impl ToReport for ServersError {
             Self::TooMany => "remove some with `writ mcp remove`",
             Self::Folder(error) => return error.report(),
         };
-        Report::new(Exit::Config, "mcp.file", self.to_string()).hint(hint)
+        Report::new(Exit::Config, "mcp.file", self.to_string()).with_hint(hint)
     }
 }
 
-fn file(home: &Home, name: &ServerName, kind: &str) -> PathBuf {
+fn server_file(home: &Home, name: &ServerName, kind: &str) -> PathBuf {
     home.servers().join(format!("{name}.{kind}"))
 }
 
-fn shown(name: &ServerName, kind: &str) -> String {
+fn shown_path(name: &ServerName, kind: &str) -> String {
     format!("mcp/{name}.{kind}")
 }
 
@@ -77,7 +77,7 @@ fn shown(name: &ServerName, kind: &str) -> String {
 /// # Errors
 ///
 /// If any cannot be read or cannot stand.
-pub(crate) fn load(home: &Home) -> Result<Vec<Server>, ServersError> {
+pub(crate) fn load_servers(home: &Home) -> Result<Vec<Server>, ServersError> {
     let unusable = |source| ServersError::Unusable { name: "mcp".to_owned(), source };
     let entries = match fs::read_dir(home.servers()) {
         Ok(entries) => entries,
@@ -101,7 +101,7 @@ pub(crate) fn load(home: &Home) -> Result<Vec<Server>, ServersError> {
         return Err(ServersError::TooMany);
     }
     names.sort();
-    names.iter().filter_map(|name| read(home, name).transpose()).collect()
+    names.iter().filter_map(|name| read_server(home, name).transpose()).collect()
 }
 
 /// One server; `None`: there is none with this name.
@@ -109,11 +109,11 @@ pub(crate) fn load(home: &Home) -> Result<Vec<Server>, ServersError> {
 /// # Errors
 ///
 /// If it cannot be read or cannot stand.
-pub(crate) fn read(home: &Home, name: &ServerName) -> Result<Option<Server>, ServersError> {
-    let Some(text) = text_of(&file(home, name, SPEC), &shown(name, SPEC), MAX_FILE_BYTES)? else {
+pub(crate) fn read_server(home: &Home, name: &ServerName) -> Result<Option<Server>, ServersError> {
+    let Some(text) = text_of(&server_file(home, name, SPEC), &shown_path(name, SPEC), MAX_FILE_BYTES)? else {
         return Ok(None);
     };
-    let wrong = |why: String| ServersError::Wrong { name: shown(name, SPEC), why };
+    let wrong = |why: String| ServersError::Wrong { name: shown_path(name, SPEC), why };
     let spec: ServerSpec = toml::from_str(&text).map_err(|error| {
         let line = error
             .span()
@@ -122,11 +122,11 @@ pub(crate) fn read(home: &Home, name: &ServerName) -> Result<Option<Server>, Ser
             + 1;
         wrong(format!("line {line}: {}", error.message().lines().next().unwrap_or_default()))
     })?;
-    spec.check().map_err(|error| wrong(error.to_string()))?;
-    let pins = match text_of(&file(home, name, PINS), &shown(name, PINS), MAX_PINS_BYTES)? {
+    spec.check_settings().map_err(|error| wrong(error.to_string()))?;
+    let pins = match text_of(&server_file(home, name, PINS), &shown_path(name, PINS), MAX_PINS_BYTES)? {
         None => Pins::default(),
-        Some(text) => Pins::parse(&text)
-            .map_err(|error| ServersError::Wrong { name: shown(name, PINS), why: error.to_string() })?,
+        Some(text) => Pins::parse_pins(&text)
+            .map_err(|error| ServersError::Wrong { name: shown_path(name, PINS), why: error.to_string() })?,
     };
     Ok(Some(Server { name: name.clone(), spec, pins }))
 }
@@ -158,9 +158,9 @@ fn text_of(path: &Path, name: &str, max: u64) -> Result<Option<String>, ServersE
 ///
 /// If they cannot be written.
 pub(crate) fn write_pins(home: &Home, name: &ServerName, pins: &Pins) -> Result<(), ServersError> {
-    let wrong = |why: String| ServersError::Wrong { name: shown(name, PINS), why };
-    let text = pins.text().map_err(|error| wrong(error.to_string()))?;
-    write(home, name, PINS, &text)
+    let wrong = |why: String| ServersError::Wrong { name: shown_path(name, PINS), why };
+    let text = pins.to_text().map_err(|error| wrong(error.to_string()))?;
+    write_server(home, name, PINS, &text)
 }
 
 /// Writes a new server: its pins first, so that it is never there without them.
@@ -171,14 +171,14 @@ pub(crate) fn write_pins(home: &Home, name: &ServerName, pins: &Pins) -> Result<
 pub(crate) fn write_new(home: &Home, server: &Server) -> Result<(), ServersError> {
     make_folder(&home.servers())?;
     write_pins(home, &server.name, &server.pins)?;
-    let wrong = |why: String| ServersError::Wrong { name: shown(&server.name, SPEC), why };
+    let wrong = |why: String| ServersError::Wrong { name: shown_path(&server.name, SPEC), why };
     let text = toml::to_string(&server.spec).map_err(|error| wrong(error.to_string()))?;
-    write(home, &server.name, SPEC, &text)
+    write_server(home, &server.name, SPEC, &text)
 }
 
-fn write(home: &Home, name: &ServerName, kind: &str, text: &str) -> Result<(), ServersError> {
-    let unusable = |source| ServersError::Unusable { name: shown(name, kind), source };
-    let (path, fresh) = (file(home, name, kind), file(home, name, &format!("{kind}.new")));
+fn write_server(home: &Home, name: &ServerName, kind: &str, text: &str) -> Result<(), ServersError> {
+    let unusable = |source| ServersError::Unusable { name: shown_path(name, kind), source };
+    let (path, fresh) = (server_file(home, name, kind), server_file(home, name, &format!("{kind}.new")));
     let options = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).clone();
     let mut file = options.open(&fresh).map_err(unusable)?;
     file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).map_err(unusable)?;
@@ -190,11 +190,11 @@ fn write(home: &Home, name: &ServerName, kind: &str, text: &str) -> Result<(), S
 /// # Errors
 ///
 /// If it cannot be removed.
-pub(crate) fn remove(home: &Home, name: &ServerName) -> Result<bool, ServersError> {
-    let gone = |kind: &str| match fs::remove_file(file(home, name, kind)) {
+pub(crate) fn remove_server(home: &Home, name: &ServerName) -> Result<bool, ServersError> {
+    let gone = |kind: &str| match fs::remove_file(server_file(home, name, kind)) {
         Ok(()) => Ok(true),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-        Err(source) => Err(ServersError::Unusable { name: shown(name, kind), source }),
+        Err(source) => Err(ServersError::Unusable { name: shown_path(name, kind), source }),
     };
     let was_there = gone(SPEC)?;
     gone(PINS)?;
@@ -215,15 +215,15 @@ impl std::fmt::Debug for OwnServers {
 
 impl ServerSource for OwnServers {
     fn load(&self) -> Result<Vec<Server>, Report> {
-        load(&self.home).map_err(|error| error.report())
+        load_servers(&self.home).map_err(|error| error.report())
     }
 
     fn secret(&self, name: &Reference) -> Result<SecretString, Report> {
         let wrong = |text: String| {
             let hint = format!("`writ secrets set {name}` stores it");
-            Report::new(Exit::Config, "mcp.secret", text).hint(hint)
+            Report::new(Exit::Config, "mcp.secret", text).with_hint(hint)
         };
-        match self.secrets.get(name) {
+        match self.secrets.get_secret(name) {
             Ok(Some(secret)) => Ok(secret),
             Ok(None) => Err(wrong(format!("there is no secret '{name}'"))),
             Err(error) => Err(wrong(format!("the secret '{name}' cannot be read: {error}"))),
@@ -238,7 +238,7 @@ mod tests {
 
     fn home() -> (tempfile::TempDir, Home) {
         let dir = tempfile::tempdir().expect("temp dir");
-        let home = Home::find(Some(dir.path()), &Env::default()).expect("found");
+        let home = Home::find_home(Some(dir.path()), &Env::default()).expect("found");
         (dir, home)
     }
 
@@ -250,15 +250,15 @@ mod tests {
     #[test]
     fn a_server_is_read_as_it_was_written_and_removed() {
         let (_dir, home) = home();
-        assert!(load(&home).expect("none yet").is_empty());
+        assert!(load_servers(&home).expect("none yet").is_empty());
         let mut spec = ServerSpec::of_command("server".into(), vec!["--stdio".into()]);
         spec.env = [("TOKEN".to_owned(), "secret:crm".to_owned())].into();
         let name: ServerName = "crm".parse().expect("a name");
         let server = Server { name: name.clone(), spec, pins: Pins::default() };
         write_new(&home, &server).expect("written");
-        assert_eq!(load(&home).expect("reads"), [server]);
-        assert!(remove(&home, &name).expect("removed"));
-        assert!(!remove(&home, &name).expect("nothing left"));
+        assert_eq!(load_servers(&home).expect("reads"), [server]);
+        assert!(remove_server(&home, &name).expect("removed"));
+        assert!(!remove_server(&home, &name).expect("nothing left"));
         assert_eq!(fs::read_dir(home.servers()).expect("there").count(), 0);
     }
 
@@ -267,7 +267,7 @@ mod tests {
         let refused = |name: &str, text: &str| {
             let (_dir, home) = home();
             write_spec(&home, name, text);
-            load(&home).expect_err("refused").to_string()
+            load_servers(&home).expect_err("refused").to_string()
         };
         assert_eq!(
             refused("crm.toml", "command = \"x\"\nplanet = \"hunter2\"\n").split(',').next(),
@@ -290,9 +290,9 @@ mod tests {
         let (_dir, home) = home();
         write_spec(&home, "crm.toml", "command = \"x\"");
         write_spec(&home, "crm.pins.json", "{}");
-        assert!(load(&home).expect_err("refused").to_string().starts_with("mcp/crm.pins.json: "));
+        assert!(load_servers(&home).expect_err("refused").to_string().starts_with("mcp/crm.pins.json: "));
         fs::remove_file(home.servers().join("crm.pins.json")).expect("removed");
         std::os::unix::fs::symlink("/etc/passwd", home.servers().join("crm.pins.json")).expect("linked");
-        assert!(matches!(load(&home), Err(ServersError::Unusable { .. })));
+        assert!(matches!(load_servers(&home), Err(ServersError::Unusable { .. })));
     }
 }

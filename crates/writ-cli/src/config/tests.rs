@@ -4,8 +4,8 @@ use writ_inspect::gate::{GateSet, Lane};
 use writ_types::digest::Digest;
 use writ_types::unit::Tokens;
 
-use super::layer::Origin;
-use super::schema::{KEYS, dotted, segments};
+use super::layer::SettingOrigin;
+use super::schema::{KEYS, dotted_path, key_segments};
 use super::*;
 
 /// A home and a project with these files; empty text: no file.
@@ -26,7 +26,7 @@ impl Fixture {
                 std::fs::write(folder.join("config.toml"), text).expect("written");
             }
         }
-        let home = Home::find(Some(&root), &Env::default()).expect("found");
+        let home = Home::find_home(Some(&root), &Env::default()).expect("found");
         Self { dir, home }
     }
 
@@ -36,8 +36,9 @@ impl Fixture {
 
     fn load_with(&self, env: &[(&str, &str)], flags: &[(&str, Value)]) -> Result<Config, Vec<String>> {
         let project = self.dir.path().join("project");
-        let sources = Sources { home: &self.home, project: Some(&project), env: &Env::of(env), flags };
-        load(&sources).map_err(|error| error.findings.iter().map(ToString::to_string).collect())
+        let sources =
+            ConfigSources { home: &self.home, project: Some(&project), env: &Env::from_pairs(env), flags };
+        load_config(&sources).map_err(|error| error.findings.iter().map(ToString::to_string).collect())
     }
 }
 
@@ -74,7 +75,7 @@ fn the_example_is_the_defaults() {
     assert_eq!(none.database(), none.home.join("data/writ.db"));
     assert_eq!(none.verify_dir(), none.home.join("data/verify"));
     assert_eq!(none.turn.context.total_tokens, Tokens::new(180_000));
-    assert_eq!(none.turn.context.threshold(), Tokens::new(144_000));
+    assert_eq!(none.turn.context.eviction_threshold(), Tokens::new(144_000));
     assert_eq!(none.budget.max_tokens_per_session, Tokens::new(500_000));
     assert_eq!(none.budget.max_tokens_per_day, Tokens::new(5_000_000));
     assert_eq!(none.general.approval_ttl_secs, 24 * 60 * 60);
@@ -89,10 +90,10 @@ fn the_example_names_every_key_and_each_commented_one_is_valid() {
     let set: BTreeSet<&str> = config
         .effective
         .iter()
-        .filter(|(_, in_force)| in_force.origin != Origin::Default)
-        .filter_map(|(path, _)| match schema::place(path) {
-            schema::Place::Key(key) => Some(key.path),
-            schema::Place::Section | schema::Place::List | schema::Place::Nothing => None,
+        .filter(|(_, in_force)| in_force.origin != SettingOrigin::Default)
+        .filter_map(|(path, _)| match schema::place_of(path) {
+            schema::SchemaEntry::Key(key) => Some(key.path),
+            schema::SchemaEntry::Section | schema::SchemaEntry::List | schema::SchemaEntry::Nothing => None,
         })
         .collect();
     let all: BTreeSet<&str> = KEYS.iter().map(|key| key.path).collect();
@@ -101,13 +102,13 @@ fn the_example_names_every_key_and_each_commented_one_is_valid() {
 
 #[test]
 fn the_list_of_keys_is_that_of_the_crates() {
-    let unknown: Vec<String> = defaults()
+    let unknown: Vec<String> = default_values()
         .keys()
-        .filter(|path| !matches!(schema::place(path), schema::Place::Key(_)))
-        .map(|path| dotted(path))
+        .filter(|path| !matches!(schema::place_of(path), schema::SchemaEntry::Key(_)))
+        .map(|path| dotted_path(path))
         .collect();
     assert_eq!(unknown, Vec::<String>::new());
-    assert!(defaults().len() > 40, "no crate's settings are lost");
+    assert!(default_values().len() > 40, "no crate's settings are lost");
     let gate = table_of(&GateConfig {
         lane: Some(Lane::Policy),
         contains: vec!["x".into()],
@@ -124,21 +125,21 @@ fn the_list_of_keys_is_that_of_the_crates() {
         timeout_ms: Some(1),
         prompt: Some("polite?".into()),
         on_block: Some("report".into()),
-        ..GateSet::shipped()
+        ..GateSet::shipped_gate()
     });
     let listed =
-        KEYS.iter().filter(|key| key.path.starts_with("gates.")).filter_map(|key| segments(key).pop());
+        KEYS.iter().filter(|key| key.path.starts_with("gates.")).filter_map(|key| key_segments(key).pop());
     assert_eq!(listed.collect::<BTreeSet<_>>(), gate.keys().map(String::as_str).collect());
     let hook = table_of(&HookConfig {
         project: Some("/p".into()),
-        digest: Some(Digest::of(b"")),
+        digest: Some(Digest::of_bytes(b"")),
         tools: vec!["shell_exec".into()],
         timeout_ms: Some(1),
         critical: Some(true),
         ..HookConfig::default()
     });
     let listed =
-        KEYS.iter().filter(|key| key.path.starts_with("hooks.")).filter_map(|key| segments(key).pop());
+        KEYS.iter().filter(|key| key.path.starts_with("hooks.")).filter_map(|key| key_segments(key).pop());
     assert_eq!(listed.collect::<BTreeSet<_>>(), hook.keys().map(String::as_str).collect());
 }
 
@@ -160,8 +161,8 @@ fn later_sources_win_key_by_key_and_each_value_has_its_origin() {
     let origins: Vec<String> = config
         .effective
         .iter()
-        .filter(|(_, in_force)| in_force.origin != Origin::Default)
-        .map(|(path, in_force)| format!("{}: {}", dotted(path), in_force.origin))
+        .filter(|(_, in_force)| in_force.origin != SettingOrigin::Default)
+        .map(|(path, in_force)| format!("{}: {}", dotted_path(path), in_force.origin))
         .collect();
     assert_eq!(
         origins,
@@ -305,7 +306,7 @@ fn what_no_single_key_shows_is_found_and_blamed_on_its_line() {
     let profile = |share: &str| {
         format!("[context.profiles.mine]\nchronicle_pct = {share}\nmemory_pct = 0.3\nworkspace_pct = 0.2\n")
     };
-    assert_eq!(loaded(&profile("0.3")).turn.validate(), Ok(()));
+    assert_eq!(loaded(&profile("0.3")).turn.validate_config(), Ok(()));
     let found = findings(&profile("0.31"));
     assert_eq!(found.len(), 1);
     assert!(
@@ -366,8 +367,8 @@ fn providers_have_their_own_addresses_and_keys() {
 #[test]
 fn every_finding_is_told_at_once_and_the_first_is_the_error() {
     let fixture = Fixture::new("agent = 3\nbudgt = 1\n", "");
-    let sources = Sources { home: &fixture.home, project: None, env: &Env::default(), flags: &[] };
-    let report = load(&sources).expect_err("refused").report();
+    let sources = ConfigSources { home: &fixture.home, project: None, env: &Env::default(), flags: &[] };
+    let report = load_config(&sources).expect_err("refused").report();
     assert_eq!(report.exit, Exit::Config);
     assert_eq!(report.outside, "config.toml line 1: 'agent' must be a text that is not empty");
     assert_eq!(report.hint, "1 more; `writ config check` shows all");

@@ -5,20 +5,20 @@ use std::path::Path;
 use toml::Value;
 
 use super::layer::{Finding, Setting};
-use super::schema::{Kind, Place, dotted, place};
+use super::schema::{SchemaEntry, ValueKind, dotted_path, place_of};
 
 /// Replaces a leading `~` in the settings that are paths; one that stands for no user's folder is a finding.
-pub(super) fn expand(settings: Vec<Setting>, home: Option<&Path>) -> (Vec<Setting>, Vec<Finding>) {
+pub(super) fn expand_tilde(settings: Vec<Setting>, home: Option<&Path>) -> (Vec<Setting>, Vec<Finding>) {
     let mut findings = Vec::new();
     let settings = settings.into_iter().filter_map(|setting| {
-        let is_path = matches!(place(&setting.path), Place::Key(key) if matches!(key.kind, Kind::Folder | Kind::Folders));
+        let is_path = matches!(place_of(&setting.path), SchemaEntry::Key(key) if matches!(key.kind, ValueKind::Folder | ValueKind::Folders));
         if !is_path {
             return Some(setting);
         }
         match expand_value(&setting.value, home) {
             Ok(value) => Some(Setting { value, ..setting }),
             Err(why) => {
-                let text = format!("'{}' {why}", dotted(&setting.path));
+                let text = format!("'{}' {why}", dotted_path(&setting.path));
                 let hint = "write the whole path, from the root folder on".to_owned();
                 findings.push(Finding { origin: setting.origin, text, hint });
                 None

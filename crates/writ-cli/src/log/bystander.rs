@@ -16,11 +16,11 @@ const LAST: Duration = Duration::from_millis(200);
 /// The way to the thread that writes.
 #[derive(Clone, Debug)]
 pub(crate) struct Bystander {
-    told: SyncSender<Told>,
+    told: SyncSender<LogMessage>,
 }
 
 #[derive(Debug)]
-enum Told {
+enum LogMessage {
     Line(Vec<u8>),
     /// Everything before it was written.
     So(SyncSender<()>),
@@ -28,31 +28,31 @@ enum Told {
 
 impl Bystander {
     /// Starts the thread that writes to `stream`; it ends with the last of those who tell it something.
-    pub(super) fn start(stream: impl Write + Send + 'static) -> Self {
+    pub(super) fn start_writer(stream: impl Write + Send + 'static) -> Self {
         let (told, listening) = sync_channel(WAITING);
-        std::thread::spawn(move || write(&listening, stream));
+        std::thread::spawn(move || write_lines(&listening, stream));
         Self { told }
     }
 
     /// Gives the last lines a moment to be written.
-    pub(crate) fn end(&self) {
+    pub(crate) fn end_writer(&self) {
         let (so, written) = sync_channel(1);
-        if self.told.try_send(Told::So(so)).is_ok() {
+        if self.told.try_send(LogMessage::So(so)).is_ok() {
             let _written = written.recv_timeout(LAST);
         }
     }
 }
 
-fn write(listening: &Receiver<Told>, mut stream: impl Write) {
+fn write_lines(listening: &Receiver<LogMessage>, mut stream: impl Write) {
     for told in listening {
         match told {
-            Told::Line(line) => {
+            LogMessage::Line(line) => {
                 if stream.write_all(&line).and_then(|()| stream.flush()).is_err() {
                     // The reader has closed the stream.
                     return;
                 }
             }
-            Told::So(so) => drop(so.try_send(())),
+            LogMessage::So(so) => drop(so.try_send(())),
         }
     }
 }
@@ -60,7 +60,7 @@ fn write(listening: &Receiver<Told>, mut stream: impl Write) {
 impl Write for Bystander {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         // A full queue leaves the line out.
-        let _told = self.told.try_send(Told::Line(line.to_vec()));
+        let _told = self.told.try_send(LogMessage::Line(line.to_vec()));
         Ok(line.len())
     }
 
@@ -102,7 +102,7 @@ mod tests {
     fn whoever_tells_something_never_waits_for_whoever_listens() {
         let (go, gate) = mpsc::sync_channel(WAITING);
         let (said, heard) = mpsc::sync_channel(WAITING);
-        let mut told = Bystander::start(Slow(gate, said));
+        let mut told = Bystander::start_writer(Slow(gate, said));
         // Ten times what may wait, and nobody listens yet.
         for n in 0..WAITING * 10 {
             told.write_all(format!("{n}").as_bytes()).expect("never fails");
@@ -117,15 +117,15 @@ mod tests {
         // Whoever ends waits for the last line, not for a listener that stands still.
         let (go, gate) = mpsc::sync_channel(WAITING);
         let (said, heard) = mpsc::sync_channel(WAITING);
-        let mut told = Bystander::start(Slow(gate, said));
+        let mut told = Bystander::start_writer(Slow(gate, said));
         told.write_all(b"unheard").expect("never fails");
-        told.end();
+        told.end_writer();
         assert!(heard.try_recv().is_err());
         go.send(()).expect("it listens");
         assert_eq!(heard.recv(), Ok(b"unheard".to_vec()));
         told.write_all(b"last").expect("never fails");
         go.send(()).expect("it listens");
-        told.end();
+        told.end_writer();
         assert_eq!(heard.try_recv(), Ok(b"last".to_vec()));
     }
 }

@@ -25,36 +25,36 @@ const CUT: &str = "(truncated)";
 const CARRIED: [&str; 2] = ["turn_id", "scope_id"];
 
 /// Writes each event as one line of JSON.
-pub(super) struct Lines {
+pub(super) struct LogLines {
     file: Mutex<Rotating>,
     run: String,
     redactor: Redactor,
 }
 
-impl Lines {
+impl LogLines {
     /// Lines of one run of the engine, without secrets.
     pub(super) fn new(file: Rotating, run: String, redactor: Redactor) -> Self {
         Self { file: Mutex::new(file), run, redactor }
     }
 
-    fn fields(&self) -> Fields {
-        Fields { names: Map::new(), redactor: self.redactor.clone() }
+    fn span_fields(&self) -> SpanFields {
+        SpanFields { names: Map::new(), redactor: self.redactor.clone() }
     }
 }
 
 /// The fields that a span gives the lines inside it.
-struct Ids(Map<String, Value>);
+struct SpanIds(Map<String, Value>);
 
-impl<S> Layer<S> for Lines
+impl<S> Layer<S> for LogLines
 where
     S: Subscriber + for<'a> LookupSpan<'a>,
 {
     fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, context: Context<'_, S>) {
-        let mut fields = self.fields();
+        let mut fields = self.span_fields();
         attributes.record(&mut fields);
         fields.names.retain(|name, _| CARRIED.contains(&name.as_str()));
         if let Some(span) = context.span(id).filter(|_| !fields.names.is_empty()) {
-            span.extensions_mut().insert(Ids(fields.names));
+            span.extensions_mut().insert(SpanIds(fields.names));
         }
     }
 
@@ -66,11 +66,11 @@ where
         line.insert("target".to_owned(), meta.target().into());
         line.insert("run_id".to_owned(), self.run.clone().into());
         for span in context.event_scope(event).into_iter().flatten() {
-            if let Some(Ids(ids)) = span.extensions().get::<Ids>() {
+            if let Some(SpanIds(ids)) = span.extensions().get::<SpanIds>() {
                 line.extend(ids.clone());
             }
         }
-        let mut fields = self.fields();
+        let mut fields = self.span_fields();
         event.record(&mut fields);
         for (name, value) in fields.names {
             // A field of this name says more than a span above it.
@@ -85,15 +85,15 @@ where
 }
 
 /// Fields by name, in the order in which they come.
-struct Fields {
+struct SpanFields {
     names: Map<String, Value>,
     redactor: Redactor,
 }
 
-impl Fields {
-    fn text(&mut self, field: &Field, text: &str) {
+impl SpanFields {
+    fn add_text(&mut self, field: &Field, text: &str) {
         // Before it is cut: no half of a secret is left.
-        let text = &*self.redactor.mask(text);
+        let text = &*self.redactor.mask_text(text);
         let text = if text.len() > MAX_TEXT_BYTES {
             let end = (0..=MAX_TEXT_BYTES).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
             format!("{}{CUT}", text.get(..end).unwrap_or_default())
@@ -104,9 +104,9 @@ impl Fields {
     }
 }
 
-impl Visit for Fields {
+impl Visit for SpanFields {
     fn record_str(&mut self, field: &Field, value: &str) {
-        self.text(field, value);
+        self.add_text(field, value);
     }
 
     fn record_bool(&mut self, field: &Field, value: bool) {
@@ -126,7 +126,7 @@ impl Visit for Fields {
     }
 
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
-        self.text(field, &format!("{value:?}"));
+        self.add_text(field, &format!("{value:?}"));
     }
 }
 
@@ -139,8 +139,8 @@ mod tests {
     /// The lines that `work` logs.
     fn logged(work: impl FnOnce()) -> Vec<Value> {
         let dir = tempfile::tempdir().expect("temp dir");
-        let file = Rotating::open(dir.path(), "a.jsonl", 1 << 20, 2).expect("opens");
-        let lines = Lines::new(file, "RUN".to_owned(), Redactor::default());
+        let file = Rotating::open_log(dir.path(), "a.jsonl", 1 << 20, 2).expect("opens");
+        let lines = LogLines::new(file, "RUN".to_owned(), Redactor::default());
         tracing::subscriber::with_default(tracing_subscriber::registry().with(lines), work);
         let text = std::fs::read_to_string(dir.path().join("a.jsonl")).expect("reads");
         text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()

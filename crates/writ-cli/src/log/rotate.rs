@@ -17,40 +17,40 @@ pub(crate) struct Rotating {
 
 impl Rotating {
     /// Opens the file for appending (mode 0600). `keep` counts it too.
-    pub(crate) fn open(folder: &Path, name: &str, max_bytes: u64, keep: u32) -> io::Result<Self> {
+    pub(crate) fn open_log(folder: &Path, name: &str, max_bytes: u64, keep: u32) -> io::Result<Self> {
         let path = folder.join(name);
-        let file = append(&path)?;
+        let file = open_append(&path)?;
         let written = file.metadata()?.len();
         Ok(Self { path, file, written, max_bytes, keep })
     }
 
-    fn aside(&self, n: u32) -> PathBuf {
+    fn numbered_path(&self, n: u32) -> PathBuf {
         let mut name = self.path.clone().into_os_string();
         name.push(format!(".{n}"));
         name.into()
     }
 
-    fn rotate(&mut self) -> io::Result<()> {
+    fn rotate_files(&mut self) -> io::Result<()> {
         for n in (1..self.keep.saturating_sub(1)).rev() {
-            moved(&self.aside(n), &self.aside(n + 1))?;
+            move_file(&self.numbered_path(n), &self.numbered_path(n + 1))?;
         }
         if self.keep > 1 {
-            moved(&self.path, &self.aside(1))?;
+            move_file(&self.path, &self.numbered_path(1))?;
         } else {
             fs::remove_file(&self.path)?;
         }
-        self.file = append(&self.path)?;
+        self.file = open_append(&self.path)?;
         self.written = 0;
         Ok(())
     }
 }
 
-fn append(path: &Path) -> io::Result<File> {
+fn open_append(path: &Path) -> io::Result<File> {
     OpenOptions::new().create(true).append(true).mode(0o600).open(path)
 }
 
 /// Renames a file, over the one that is there; a missing one is none to move.
-fn moved(from: &Path, to: &Path) -> io::Result<()> {
+fn move_file(from: &Path, to: &Path) -> io::Result<()> {
     match fs::rename(from, to) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         Ok(()) | Err(_) => Ok(()),
@@ -62,7 +62,7 @@ impl Write for Rotating {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         let length = u64::try_from(line.len()).unwrap_or(u64::MAX);
         if self.written > 0 && self.written.saturating_add(length) > self.max_bytes {
-            self.rotate()?;
+            self.rotate_files()?;
         }
         self.file.write_all(line)?;
         self.written = self.written.saturating_add(length);
@@ -83,12 +83,12 @@ mod tests {
     #[test]
     fn no_file_grows_above_its_bound_and_no_more_than_wanted_are_kept() {
         let dir = tempfile::tempdir().expect("temp dir");
-        let mut log = Rotating::open(dir.path(), "a.log", 20, 3).expect("opens");
+        let mut log = Rotating::open_log(dir.path(), "a.log", 20, 3).expect("opens");
         for n in 0..10 {
             log.write_all(format!("line {n:04}\n").as_bytes()).expect("writes");
         }
         drop(log);
-        let mut log = Rotating::open(dir.path(), "a.log", 20, 3).expect("opens again");
+        let mut log = Rotating::open_log(dir.path(), "a.log", 20, 3).expect("opens again");
         log.write_all(b"line last\n").expect("writes");
         let text = |name: &str| fs::read_to_string(dir.path().join(name)).expect("there");
         assert_eq!(text("a.log"), "line last\n");
@@ -101,7 +101,7 @@ mod tests {
     #[test]
     fn one_file_alone_begins_anew() {
         let dir = tempfile::tempdir().expect("temp dir");
-        let mut log = Rotating::open(dir.path(), "a.log", 4, 1).expect("opens");
+        let mut log = Rotating::open_log(dir.path(), "a.log", 4, 1).expect("opens");
         for line in ["one\n", "two\n"] {
             log.write_all(line.as_bytes()).expect("writes");
         }
@@ -118,7 +118,7 @@ mod tests {
         for (max_bytes, written) in [(config.max_bytes, 70 * 1024), (1_000, 20)] {
             let dir = tempfile::tempdir().expect("temp dir");
             let line = &line[line.len() - line.len().min(usize::try_from(max_bytes).expect("fits") / 4)..];
-            let mut log = Rotating::open(dir.path(), "a.log", max_bytes, config.keep).expect("opens");
+            let mut log = Rotating::open_log(dir.path(), "a.log", max_bytes, config.keep).expect("opens");
             for _ in 0..written {
                 log.write_all(line).expect("writes");
             }

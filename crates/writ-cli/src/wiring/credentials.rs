@@ -13,7 +13,7 @@ use writ_models::detect;
 use writ_models::provider::Routes;
 use writ_runtime::secret::SecretSource;
 use writ_search::SearchKeys;
-use writ_search::error::KeyError;
+use writ_search::error::SearchKeyError;
 use writ_secrets::server::Fetched;
 use writ_secrets::store::SecretStore;
 use writ_types::credential::CredentialRef;
@@ -36,8 +36,8 @@ pub(crate) fn proxy_password(
     env: &Env,
 ) -> Result<SecretString, String> {
     let found = match reference {
-        CredentialRef::Env(name) => env.secret(name),
-        CredentialRef::Secret(name) => secrets.get(name).map_err(|error| error.to_string())?,
+        CredentialRef::Env(name) => env.secret_of(name),
+        CredentialRef::Secret(name) => secrets.get_secret(name).map_err(|error| error.to_string())?,
         CredentialRef::Vault { .. } => {
             return Err(format!(
                 "'{reference}' cannot be read: a vault server is itself reached through the proxy"
@@ -48,25 +48,25 @@ pub(crate) fn proxy_password(
 }
 
 /// The sources of providers' keys: the home's secrets, the environment, or a vault server.
-pub(crate) struct Credentials {
+pub(crate) struct CredentialSources {
     pub(crate) secrets: Arc<SecretStore>,
     env: Env,
     vault: Fetched,
 }
 
-impl Credentials {
+impl CredentialSources {
     /// Reads what the configuration names of a vault server; the rest is looked up when it is needed.
     ///
     /// # Errors
     ///
     /// If something is named of a vault server and cannot be had.
-    pub(crate) async fn gather(
+    pub(crate) async fn gather_sources(
         context: &Context,
         config: &Config,
         secrets: Arc<SecretStore>,
         egress: &Arc<Egress>,
     ) -> Result<Arc<Self>, Failure> {
-        let vault = vault::fetch(context, &named(config), egress).await?;
+        let vault = vault::fetch_secrets(context, &named_references(config), egress).await?;
         Ok(Arc::new(Self { secrets, env: context.env.clone(), vault }))
     }
 
@@ -75,13 +75,14 @@ impl Credentials {
     /// # Errors
     ///
     /// If it is not there, or cannot be read.
-    pub(crate) fn value(&self, key: &CredentialRef) -> Result<SecretString, CredentialError> {
+    pub(crate) fn credential_value(&self, key: &CredentialRef) -> Result<SecretString, CredentialError> {
         let found = match key {
-            CredentialRef::Env(name) => self.env.secret(name),
-            CredentialRef::Secret(name) => {
-                self.secrets.get(name).map_err(|error| CredentialError::Unreadable(error.to_string()))?
-            }
-            CredentialRef::Vault { .. } => self.vault.get(key),
+            CredentialRef::Env(name) => self.env.secret_of(name),
+            CredentialRef::Secret(name) => self
+                .secrets
+                .get_secret(name)
+                .map_err(|error| CredentialError::Unreadable(error.to_string()))?,
+            CredentialRef::Vault { .. } => self.vault.get_secret(key),
         };
         let found = found.map(without_line_end).filter(|value| !value.expose_secret().is_empty());
         found.ok_or(CredentialError::Missing)
@@ -97,47 +98,47 @@ fn without_line_end(value: SecretString) -> SecretString {
     }
 }
 
-impl CredentialSource for Credentials {
+impl CredentialSource for CredentialSources {
     fn resolve<'a>(&'a self, key: &'a CredentialRef) -> BoxFuture<'a, Result<SecretString, CredentialError>> {
-        Box::pin(async move { self.value(key) })
+        Box::pin(async move { self.credential_value(key) })
     }
 }
 
 /// The secrets that must stand in no text: all of the home's, the variables that the configuration names, and what a
 /// vault server was asked for, and with.
-pub(crate) struct Known {
-    credentials: Arc<Credentials>,
+pub(crate) struct KnownSecrets {
+    credentials: Arc<CredentialSources>,
     variables: Vec<String>,
 }
 
-impl Known {
-    pub(crate) fn of(config: &Config, credentials: &Arc<Credentials>) -> Self {
+impl KnownSecrets {
+    pub(crate) fn of_config(config: &Config, credentials: &Arc<CredentialSources>) -> Self {
         let keys = detect::key_variables().map(str::to_owned);
         let logins = vault::VARIABLES.iter().map(|name| (*name).to_owned());
         // Where it is, is no secret.
         let logins = logins.filter(|name| name != vault::ADDRESS && name != vault::NAMESPACE);
-        let variables = variables(config).into_iter().chain(keys).chain(logins).collect();
+        let variables = variable_names(config).into_iter().chain(keys).chain(logins).collect();
         Self { credentials: Arc::clone(credentials), variables }
     }
 }
 
-impl fmt::Debug for Known {
+impl fmt::Debug for KnownSecrets {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Known").field("variables", &self.variables).finish_non_exhaustive()
     }
 }
 
-impl SecretSource for Known {
+impl SecretSource for KnownSecrets {
     fn known(&self) -> Result<Vec<KnownSecret>, Report> {
-        let stored = self.credentials.secrets.all().map_err(|error| error.report())?;
+        let stored = self.credentials.secrets.all_secrets().map_err(|error| error.report())?;
         let stored = stored.into_iter().map(|(name, value)| KnownSecret {
             name: format!("secret:{name}"),
             value: without_line_end(value),
         });
         let named = self.variables.iter().filter_map(|name| {
-            Some(KnownSecret { name: format!("env:{name}"), value: self.credentials.env.secret(name)? })
+            Some(KnownSecret { name: format!("env:{name}"), value: self.credentials.env.secret_of(name)? })
         });
-        let fetched = self.credentials.vault.all();
+        let fetched = self.credentials.vault.all_secrets();
         let fetched = fetched.map(|(name, value)| KnownSecret {
             name: name.to_string(),
             value: without_line_end(value.clone()),
@@ -146,30 +147,30 @@ impl SecretSource for Known {
     }
 
     fn value(&self, secret: &CredentialRef) -> Result<Option<SecretString>, Report> {
-        match self.credentials.value(secret) {
+        match self.credentials.credential_value(secret) {
             Ok(value) => Ok(Some(value)),
             Err(CredentialError::Missing) => Ok(None),
             Err(error @ CredentialError::Unreadable(_)) => {
                 Err(Report::new(Exit::Blocked, "credential.unreadable", error.to_string())
-                    .hint("`writ doctor` shows what is wrong with the place where secrets lie."))
+                    .with_hint("`writ doctor` shows what is wrong with the place where secrets lie."))
             }
         }
     }
 }
 
-impl SearchKeys for Credentials {
-    fn key<'a>(&'a self, key: &'a CredentialRef) -> BoxFuture<'a, Result<SecretString, KeyError>> {
+impl SearchKeys for CredentialSources {
+    fn key<'a>(&'a self, key: &'a CredentialRef) -> BoxFuture<'a, Result<SecretString, SearchKeyError>> {
         Box::pin(async move {
             self.resolve(key).await.map_err(|error| match error {
-                CredentialError::Missing => KeyError::Missing,
-                CredentialError::Unreadable(why) => KeyError::Unreadable(why),
+                CredentialError::Missing => SearchKeyError::Missing,
+                CredentialError::Unreadable(why) => SearchKeyError::Unreadable(why),
             })
         })
     }
 }
 
 /// Every credential that the configuration names.
-pub(crate) fn named(config: &Config) -> BTreeSet<CredentialRef> {
+pub(crate) fn named_references(config: &Config) -> BTreeSet<CredentialRef> {
     let routes = Routes::new(&config.models);
     let keys = routes.iter().flat_map(Routes::all).filter_map(|(_, route)| route.provider.key.clone());
     let others = [&config.telemetry.otlp_token, &config.search.api_key, &config.server.auth_token];
@@ -179,10 +180,10 @@ pub(crate) fn named(config: &Config) -> BTreeSet<CredentialRef> {
 
 /// The environment variables that the configuration names as credentials, and those that a vault server which it names
 /// is found and asked with.
-pub(super) fn variables(config: &Config) -> Vec<String> {
+pub(super) fn variable_names(config: &Config) -> Vec<String> {
     let mut vault = false;
     let mut names = Vec::new();
-    for key in named(config) {
+    for key in named_references(config) {
         match key {
             CredentialRef::Env(name) => names.push(name),
             CredentialRef::Vault { .. } => vault = true,

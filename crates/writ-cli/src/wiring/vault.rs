@@ -10,7 +10,9 @@ use secrecy::SecretString;
 use writ_egress::Egress;
 use writ_egress::consult;
 use writ_egress::deliver::Endpoint;
-use writ_secrets::server::{Answer, Asked, Fetched, Login, Question, VaultError, VaultWay, fetch as read};
+use writ_secrets::server::{
+    Fetched, Login, PendingAnswer, VaultAnswer, VaultError, VaultQuestion, VaultWay, fetch_secrets as read,
+};
 use writ_types::credential::CredentialRef;
 
 use crate::context::Context;
@@ -36,34 +38,34 @@ const LIMIT: Duration = Duration::from_secs(20);
 ///
 /// If a secret is named, and the server is not known, does not answer, refuses the login, or has no such
 /// secret.
-pub(super) async fn fetch(
+pub(super) async fn fetch_secrets(
     context: &Context,
     named: &BTreeSet<CredentialRef>,
     egress: &Arc<Egress>,
 ) -> Result<Fetched, Failure> {
     let of_vault = |key: &&CredentialRef| matches!(key, CredentialRef::Vault { .. });
     let Some(first) = named.iter().find(of_vault) else { return Ok(Fetched::default()) };
-    let address = context.env.text(ADDRESS).ok_or_else(|| VaultError::NoAddress(first.clone()))?;
-    let way = Way {
+    let address = context.env.text_of(ADDRESS).ok_or_else(|| VaultError::NoAddress(first.clone()))?;
+    let way = VaultConnection {
         egress: Arc::clone(egress),
         address: address.to_owned(),
-        namespace: context.env.secret(NAMESPACE),
+        namespace: context.env.secret_of(NAMESPACE),
     };
     // Before anything secret is sent.
-    way.at("/v1").map_err(VaultError::Address)?;
-    Ok(read(&way, logins(context), named).await?)
+    way.endpoint_at("/v1").map_err(VaultError::Address)?;
+    Ok(read(&way, possible_logins(context), named).await?)
 }
 
-fn logins(context: &Context) -> Vec<Login> {
+fn possible_logins(context: &Context) -> Vec<Login> {
     let env = &context.env;
     let mut logins = Vec::new();
-    if let Some(token) = env.secret("VAULT_TOKEN") {
+    if let Some(token) = env.secret_of("VAULT_TOKEN") {
         logins.push(Login::Token { from: "VAULT_TOKEN", token });
     }
-    if let Some(token) = env.path("HOME").and_then(|home| token_in(&home.join(TOKEN_FILE))) {
+    if let Some(token) = env.path_of("HOME").and_then(|home| token_in(&home.join(TOKEN_FILE))) {
         logins.push(Login::Token { from: "~/.vault-token", token });
     }
-    if let Some((role, secret)) = env.secret("VAULT_ROLE_ID").zip(env.secret("VAULT_SECRET_ID")) {
+    if let Some((role, secret)) = env.secret_of("VAULT_ROLE_ID").zip(env.secret_of("VAULT_SECRET_ID")) {
         logins.push(Login::AppRole { role, secret });
     }
     logins
@@ -77,15 +79,15 @@ fn token_in(path: &std::path::Path) -> Option<SecretString> {
     (!token.is_empty()).then(|| SecretString::from(token))
 }
 
-struct Way {
+struct VaultConnection {
     egress: Arc<Egress>,
     address: String,
     namespace: Option<SecretString>,
 }
 
-impl Way {
-    fn at(&self, path: &str) -> Result<Endpoint, &'static str> {
-        let endpoint = Endpoint::below(&self.address, path);
+impl VaultConnection {
+    fn endpoint_at(&self, path: &str) -> Result<Endpoint, &'static str> {
+        let endpoint = Endpoint::path_below(&self.address, path);
         let endpoint = endpoint.map_err(|_| "it is no http or https address without user name and query")?;
         match endpoint.is_private() {
             true => Ok(endpoint),
@@ -94,21 +96,21 @@ impl Way {
     }
 }
 
-impl VaultWay for Way {
-    fn ask<'a>(&'a self, path: &'a str, question: Question) -> Asked<'a> {
+impl VaultWay for VaultConnection {
+    fn ask<'a>(&'a self, path: &'a str, question: VaultQuestion) -> PendingAnswer<'a> {
         Box::pin(async move {
-            let endpoint = self.at(path).map_err(str::to_owned)?;
+            let endpoint = self.endpoint_at(path).map_err(str::to_owned)?;
             let mut asked = consult::Question::default();
             if let Some(namespace) = &self.namespace {
                 asked.headers.push(("x-vault-namespace", namespace.clone()));
             }
             match question {
-                Question::Read(token) => asked.headers.push(("x-vault-token", token)),
-                Question::Post(body) => asked.body = Some(body),
+                VaultQuestion::Read(token) => asked.headers.push(("x-vault-token", token)),
+                VaultQuestion::Post(body) => asked.body = Some(body),
             }
-            let answer = self.egress.consult(&endpoint, asked, LIMIT).await;
+            let answer = self.egress.send_question(&endpoint, asked, LIMIT).await;
             let answer = answer.map_err(|error| error.to_string())?;
-            Ok(Answer { status: answer.status, body: answer.body })
+            Ok(VaultAnswer { status: answer.status, body: answer.body })
         })
     }
 }

@@ -138,7 +138,7 @@ fn needs_userns_a_stopped_turn_does_not_go_on() {
     let held = gate.clone();
     let script = move |request: &ParsedRequest| match request.results().count() {
         0 => Reply::call("shell_exec", run("echo out").1),
-        _ => Reply::text("late").fault(Fault::SlowFirstByte(held.clone())),
+        _ => Reply::text("late").with_fault(Fault::SlowFirstByte(held.clone())),
     };
     let bench = asking(script);
     let engine = Engine::start(&bench.home, &[]).expect("ready");
@@ -215,7 +215,7 @@ fn needs_userns_a_message_beside_an_open_card_is_no_answer_and_is_not_lost() {
     let script = move |request: &ParsedRequest| match (request.last_user_text(), request.results().count()) {
         ("run it", 0) => Reply::call("shell_exec", run("echo out").1),
         ("run it", _) => Reply::text("It waits."),
-        ("hold", _) => Reply::text("Held.").fault(Fault::SlowFirstByte(held.clone())),
+        ("hold", _) => Reply::text("Held.").with_fault(Fault::SlowFirstByte(held.clone())),
         (said, _) => Reply::text(&format!("Heard {said}.")),
     };
     let bench = asking(script);

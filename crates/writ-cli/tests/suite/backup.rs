@@ -158,7 +158,7 @@ fn needs_git_needs_userns_two_restores_over_damaged_databases_have_two_epochs() 
 fn needs_git_a_turn_that_was_under_way_is_given_up_by_a_restore() {
     let gate = Gate::new();
     let held = gate.clone();
-    let script = move |_: &ParsedRequest| Reply::text("Done.").fault(Fault::SlowFirstByte(held.clone()));
+    let script = move |_: &ParsedRequest| Reply::text("Done.").with_fault(Fault::SlowFirstByte(held.clone()));
     let bench = Bench::new("anthropic", script);
     let home = &bench.home;
     let engine = Engine::start(home, &[]).expect("ready");
@@ -170,7 +170,7 @@ fn needs_git_a_turn_that_was_under_way_is_given_up_by_a_restore() {
     gate.open();
     assert_eq!(link.answer().expect("an answer").text, "Done.");
     assert_eq!(engine.stop().code, Some(0));
-    let asked = bench.server.recorded().len();
+    let asked = bench.server.recorded_requests().len();
     assert_eq!(code(&home.run(&["backup", "restore", "1"])), 0);
     let engine = Engine::start(home, &[]).expect("ready");
     let status = home.json(&["status"]);
@@ -178,7 +178,7 @@ fn needs_git_a_turn_that_was_under_way_is_given_up_by_a_restore() {
     assert_eq!(status["queue"]["dead"], 1, "{status}");
     let failed = bench.events("phase").iter().any(|row| row["payload"]["phase"] == "failed");
     assert!(failed, "whoever waits is told");
-    assert_eq!(bench.server.recorded().len(), asked, "the model was not asked again");
+    assert_eq!(bench.server.recorded_requests().len(), asked, "the model was not asked again");
     assert_eq!(engine.stop().code, Some(0));
 }
 

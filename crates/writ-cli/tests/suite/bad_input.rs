@@ -253,7 +253,7 @@ fn frames_that_break_the_protocol_are_refused_and_the_engine_goes_on() {
     link.say("hello", "two").expect("sent");
     link.until(|numbered| matches!(numbered.frame, ServerFrame::Accepted { .. }).then_some(()))
         .expect("accepted");
-    assert_eq!(bench.server.recorded().len(), 1);
+    assert_eq!(bench.server.recorded_requests().len(), 1);
     // What ends a connection ends only that one.
     let mut binary = open();
     binary.bytes(b"\xff\xfe{}\n").expect("sent");
@@ -324,7 +324,7 @@ fn a_client_that_vanishes_loses_no_turn_and_others_hear_only_their_own() {
     let gate = Gate::new();
     let held = gate.clone();
     let bench = Bench::new("anthropic", move |_: &ParsedRequest| {
-        Reply::text("Said to nobody.").fault(Fault::SlowFirstByte(held.clone()))
+        Reply::text("Said to nobody.").with_fault(Fault::SlowFirstByte(held.clone()))
     });
     let engine = Engine::start(&bench.home, &[]).expect("ready");
     let mut link = Link::open(&bench.home).expect("connects");

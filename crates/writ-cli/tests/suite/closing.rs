@@ -211,7 +211,7 @@ fn needs_userns_what_a_crash_has_left_of_a_closed_session_ends_at_the_next_start
     let bench = Bench::new("openai", move |request: &ParsedRequest| {
         let fresh = request.messages.last().is_some_and(|message| message.results.is_empty());
         match request.last_user_text() {
-            "hold" => Reply::text("Late.").fault(Fault::SlowFirstByte(held.clone())),
+            "hold" => Reply::text("Late.").with_fault(Fault::SlowFirstByte(held.clone())),
             _ if fresh => Reply::call("shell_exec", reaching()),
             _ => Reply::text("It waits."),
         }

@@ -251,7 +251,7 @@ fn a_turn_that_is_taken_up_again_knows_its_history() {
         if !killed {
             break;
         }
-        let before = bench.server.recorded().len();
+        let before = bench.server.recorded_requests().len();
         let engine = Engine::start(&home, &[]).expect("ready");
         let mut link = Link::open(&home).expect("connects");
         assert_eq!(link.join(Some(session), None), Some(session), "{point}");
@@ -260,7 +260,7 @@ fn a_turn_that_is_taken_up_again_knows_its_history() {
         drop(link);
         assert_eq!(engine.stop().code, Some(0), "{point}");
         let resumed = entries(&home).iter().any(|entry| entry["payload"]["phase"] == "resumed");
-        for request in bench.server.recorded().iter().skip(before).filter(|_| resumed) {
+        for request in bench.server.recorded_requests().iter().skip(before).filter(|_| resumed) {
             let said = request.body.to_string();
             assert!(said.contains("the word is heron") && said.contains("which word?"), "{point}: {said}");
             asked_again += 1;
@@ -288,7 +288,7 @@ fn a_killed_engine_leaves_what_was_said() {
     assert_eq!(link.join(Some(session), None), Some(session));
     link.answer().expect("the first answer is kept");
     link.ask("which word?", "two").expect("answered");
-    let last = bench.server.recorded().pop().expect("a request").body.to_string();
+    let last = bench.server.recorded_requests().pop().expect("a request").body.to_string();
     assert!(last.contains("the word is heron") && last.contains("Heard."), "{last}");
     assert_eq!(engine.stop().code, Some(0));
     assert_eq!(bench.home.root().metadata().expect("there").permissions().mode() & 0o777, 0o700);

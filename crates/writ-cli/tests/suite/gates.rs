@@ -76,7 +76,7 @@ fn needs_userns_a_script_judges_what_is_said_and_whatever_is_no_verdict_blocks()
         "{}",
         text(&passed)
     );
-    let asked = bench.server.recorded().len();
+    let asked = bench.server.recorded_requests().len();
     for (word, why) in [
         ("forbidden", "code 3"),
         ("slow", "time"),
@@ -88,7 +88,7 @@ fn needs_userns_a_script_judges_what_is_said_and_whatever_is_no_verdict_blocks()
         let told = text(&blocked);
         assert!(code(&blocked) == 4 && told.contains(why), "{word}: {told}");
     }
-    assert_eq!(bench.server.recorded().len(), asked, "no model was asked");
+    assert_eq!(bench.server.recorded_requests().len(), asked, "no model was asked");
     for _ in 0..2 {
         let stays = bench.chat("what stays", &[]);
         assert_eq!(code(&stays), 0, "nothing of the run before is there: {}", text(&stays));
@@ -123,7 +123,7 @@ fn needs_userns_gates_judge_every_turn_where_no_model_answers() {
     std::fs::write(&file, CASES).expect("written");
     let judged = bench.home.run(&["gates", "test", file.to_str().expect("UTF-8")]);
     assert!(code(&judged) == 0 && text(&judged).contains("4 passed, 0 failed"), "{}", text(&judged));
-    assert_eq!(bench.server.recorded().len(), 2, "a model was asked for the two answers alone");
+    assert_eq!(bench.server.recorded_requests().len(), 2, "a model was asked for the two answers alone");
 }
 
 #[test]
@@ -139,7 +139,7 @@ fn needs_userns_a_script_that_may_not_run_blocks() {
     let blocked = bench.chat("hello", &[]);
     let told = text(&blocked);
     assert!(code(&blocked) == 4 && told.contains("may not be run"), "{told}");
-    assert!(bench.server.recorded().is_empty(), "no model was asked");
+    assert!(bench.server.recorded_requests().is_empty(), "no model was asked");
     assert!(rows(&bench, "denied").iter().any(|row| row["payload"]["rule"] == "no-scripts"));
 }
 
@@ -282,7 +282,7 @@ fn needs_userns_a_question_holds_nothing_up_and_what_is_blocked_asks_nobody() {
     let ask = bench.ask();
     let card = bench.home.json(&["approvals", "show", &ask]).to_string();
     assert!(card.contains("Is it wanted?") && !card.contains("never"), "{card}");
-    let last = bench.server.recorded().pop().expect("a request").body;
+    let last = bench.server.recorded_requests().pop().expect("a request").body;
     let told: Vec<String> = last["messages"]
         .as_array()
         .expect("messages")
@@ -368,7 +368,11 @@ fn needs_userns_what_follows_a_block_is_what_the_gate_names() {
     let closed = bench.chat("respond", &["--new"]);
     let told = text(&closed);
     assert!(code(&closed) == 4 && told.contains("We are closed.") && !told.contains("went on"), "{told}");
-    assert_eq!((commands(&bench), bench.server.recorded().len()), (Vec::new(), 1), "nothing of it went on");
+    assert_eq!(
+        (commands(&bench), bench.server.recorded_requests().len()),
+        (Vec::new(), 1),
+        "nothing of it went on"
+    );
     for (word, to, told) in [
         ("reports", "owner", "gate 'reports' at input has blocked"),
         ("queues", "queue support", "The case is in the queue 'support'"),
@@ -386,7 +390,7 @@ fn needs_userns_what_follows_a_block_is_what_the_gate_names() {
         let shown = bench.chat(word, &["--new", "--json"]);
         assert!(text(&shown).contains(told), "{}", text(&shown));
     }
-    assert_eq!(bench.server.recorded().len(), 1, "none of them reached a model");
+    assert_eq!(bench.server.recorded_requests().len(), 1, "none of them reached a model");
     let human = bench.chat("human", &["--new"]);
     assert_eq!((code(&human), commands(&bench).len()), (5, 0), "{}", text(&human));
     let denied = bench.home.run(&["approvals", "deny", &bench.ask()]);
@@ -441,7 +445,7 @@ fn an_answer_that_is_withheld_is_worded_anew_so_often_and_then_blocked() {
     let told = text(&once);
     assert!(code(&once) == 0 && told.contains("Certainly.") && !told.contains("nonsense"), "{told}");
     assert!(!told.contains("First."), "nothing of it was shown before: {told}");
-    assert_eq!(bench.server.recorded().len(), 2);
+    assert_eq!(bench.server.recorded_requests().len(), 2);
     assert!(
         bench.requests().pop().is_some_and(|body| body.contains("no bad words")),
         "the model is told why"
@@ -449,10 +453,10 @@ fn an_answer_that_is_withheld_is_worded_anew_so_often_and_then_blocked() {
     let always = bench.chat("always", &["--new", "--json"]);
     let told = text(&always);
     assert!(code(&always) == 4 && told.contains("no bad words") && !told.contains("nonsense"), "{told}");
-    assert_eq!(bench.server.recorded().len(), 2 + 3, "two new tries");
+    assert_eq!(bench.server.recorded_requests().len(), 2 + 3, "two new tries");
     assert_eq!((said(&bench, "polite", "block"), said(&bench, "polite", "pass")), (4, 1));
     let flaky = bench.chat("flaky-words", &["--new"]);
-    let retried = bench.server.recorded().len() - 5;
+    let retried = bench.server.recorded_requests().len() - 5;
     assert!(code(&flaky) == 0 && text(&flaky).contains("Steady."), "{}", text(&flaky));
     assert!((1..=2).contains(&retried), "{retried}");
     let masked = text(&bench.chat("which-bird", &["--new", "--json"]));
@@ -493,7 +497,7 @@ fn a_model_advises_and_blocks_only_where_it_is_promoted() {
             gated(&bench).into_iter().rev().find(|(gate, ..)| gate == "tone").expect("judged");
         assert!(verdict == "advise" && why.contains(expected), "{word}: {verdict} {why}");
     }
-    let all = bench.server.recorded().into_iter();
+    let all = bench.server.recorded_requests().into_iter();
     let (judged, answered): (Vec<_>, Vec<_>) =
         all.partition(|request| request.body.to_string().contains("You judge a text"));
     assert_eq!((judged.len(), answered.len()), (3, 3), "one model call each");
@@ -714,7 +718,7 @@ fn needs_userns_gates_are_tested_on_cases_and_nothing_is_performed() {
     assert_eq!(code(&passed), 0, "{}", text(&passed));
     assert!(text(&passed).contains("ok      a table: block (drop-table says block"), "{}", text(&passed));
     assert!(text(&passed).contains("4 passed, 0 failed"), "{}", text(&passed));
-    assert_eq!((commands(&bench).len(), bench.server.recorded().len()), (0, 0));
+    assert_eq!((commands(&bench).len(), bench.server.recorded_requests().len()), (0, 0));
     std::fs::write(&file, CASES.replace("other words", "the same")).expect("written");
     let failed = bench.home.run(&["gates", "test", path, "--json"]);
     assert_eq!(code(&failed), 8, "{}", text(&failed));

@@ -683,7 +683,7 @@ impl Asking {
 fn stopping(secs: &str) -> (Web, Gate, Asking, Instant) {
     let gate = Gate::new();
     let held = gate.clone();
-    let script = move |_: &ParsedRequest| Reply::text("Late.").fault(Fault::SlowFirstByte(held.clone()));
+    let script = move |_: &ParsedRequest| Reply::text("Late.").with_fault(Fault::SlowFirstByte(held.clone()));
     let web = Web::with(script, &[("WRIT_SERVER__GRACEFUL_SHUTDOWN_SECS", secs)]);
     let asking = Asking::begin(&web);
     web.bench.held_back();
@@ -1341,7 +1341,7 @@ fn a_client_that_vanishes_in_the_middle_costs_nobody_anything() {
     let held = gate.clone();
     let web = Web::with(
         move |request: &ParsedRequest| match request.last_user_text().contains("slow") {
-            true => Reply::text("Late.").fault(Fault::SlowFirstByte(held.clone())),
+            true => Reply::text("Late.").with_fault(Fault::SlowFirstByte(held.clone())),
             false => Reply::text("Soon."),
         },
         &[],

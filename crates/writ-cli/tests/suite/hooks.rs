@@ -164,10 +164,10 @@ fn needs_userns_a_hook_denies_asks_halts_and_words_a_call_anew_if_it_may() {
     let answered = bench.home.run(&["approvals", "approve", &card, "--yes"]);
     assert_eq!(code(&answered), 0, "{}", text(&answered));
     assert_eq!(commands(&bench).last().map(String::as_str), Some("careful"));
-    let models = bench.server.recorded().len();
+    let models = bench.server.recorded_requests().len();
     let halted = bench.chat("run stop-now after", &["--new"]);
     assert_eq!((code(&halted), text(&halted).contains("enough")), (4, true), "{}", text(&halted));
-    assert_eq!(bench.server.recorded().len(), models + 1, "the turn is over, not the call alone");
+    assert_eq!(bench.server.recorded_requests().len(), models + 1, "the turn is over, not the call alone");
     assert!(!commands(&bench).iter().any(|word| word == "after" || word == "stop-now"));
     assert_eq!(bench.events("denied")[0]["payload"]["reason"], json!("halt"));
 }
@@ -225,7 +225,7 @@ fn needs_userns_needs_python_a_filter_a_limit_and_a_record_are_hooks() {
         "grep -q badword && echo '{\"verdict\": \"deny\", \"reason\": \"no\"}'; exit 0",
     );
     let filtered = bench.chat("a badword", &["--new"]);
-    assert_eq!((code(&filtered), bench.server.recorded().len()), (4, 0), "{}", text(&filtered));
+    assert_eq!((code(&filtered), bench.server.recorded_requests().len()), (4, 0), "{}", text(&filtered));
     let done = bench.chat("run a1 a2", &["--new"]);
     assert_eq!(code(&done), 0, "{}", text(&done));
     let more = bench.chat("run a3", &[]);
@@ -271,16 +271,16 @@ fn needs_userns_a_projects_hook_is_called_only_as_it_was_approved() {
     std::fs::write(&config, table("")).expect("written");
     let without = bench.home.run(&["config", "check"]);
     assert_eq!((code(&without), text(&without).contains("digest")), (3, true), "{}", text(&without));
-    let digest = writ_types::digest::Digest::of(b"echo '{\"reason\": \"as approved\"}'");
+    let digest = writ_types::digest::Digest::of_bytes(b"echo '{\"reason\": \"as approved\"}'");
     std::fs::write(&config, table(&format!("digest = \"{digest}\""))).expect("written");
     let done = bench.chat("hello", &[]);
     assert_eq!((code(&done), by(&bench, "p")), (0, vec!["pass".to_owned()]), "{}", text(&done));
     // The folder is changed, by whomever; what was approved is not there any more.
     std::fs::write(folder.join("p.sh"), "echo '{\"reason\": \"as somebody wrote it\"}'").expect("written");
     stop_engine_of(&bench.home);
-    let asked = bench.server.recorded().len();
+    let asked = bench.server.recorded_requests().len();
     let stopped = bench.chat("hello", &["--new"]);
-    assert_eq!((code(&stopped), bench.server.recorded().len()), (4, asked), "{}", text(&stopped));
+    assert_eq!((code(&stopped), bench.server.recorded_requests().len()), (4, asked), "{}", text(&stopped));
     assert_eq!(by(&bench, "p"), ["pass", "block"]);
     let elsewhere = bench.home.run(&["chat", "-m", "hello", "--new"]);
     assert_eq!(code(&elsewhere), 0, "other projects are not its business: {}", text(&elsewhere));

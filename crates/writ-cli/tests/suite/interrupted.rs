@@ -67,7 +67,7 @@ fn needs_userns_waiting_for_the_work_folder_ends_when_a_person_stops_the_turn() 
         if fresh {
             return Reply::call("file_write", json!({"path": "a.txt", "content": "new\n"}));
         }
-        Reply::text("Written.").fault(Fault::SlowFirstByte(held.clone()))
+        Reply::text("Written.").with_fault(Fault::SlowFirstByte(held.clone()))
     });
     let engine = Engine::start(&bench.home, &[]).expect("ready");
     let mut link = Link::open(&bench.home).expect("connects");

@@ -23,9 +23,9 @@ fn outcomes(bench: &Bench) -> Vec<String> {
 fn needs_userns_a_session_that_has_used_its_tokens_pauses_with_6_and_names_three_ways_on() {
     let mut bench = Bench::new("openai", |request: &ParsedRequest| match request.messages.last() {
         Some(message) if message.results.is_empty() => {
-            Reply::call("file_read", json!({ "path": "." })).usage(90, 20)
+            Reply::call("file_read", json!({ "path": "." })).with_usage(90, 20)
         }
-        _ => Reply::text("Rested.").usage(5, 5),
+        _ => Reply::text("Rested.").with_usage(5, 5),
     });
     bench.home.env.push(("WRIT_BUDGET__MAX_TOKENS_PER_SESSION".to_owned(), "100".to_owned()));
     let paused = bench.chat("work", &[]);
@@ -33,17 +33,17 @@ fn needs_userns_a_session_that_has_used_its_tokens_pauses_with_6_and_names_three
     for way in ["send another message", "/reset", "[budget].max_tokens_per_session"] {
         assert!(text(&paused).contains(way), "{way}: {}", text(&paused));
     }
-    assert_eq!(bench.server.recorded().len(), 1, "the second call is not made");
+    assert_eq!(bench.server.recorded_requests().len(), 1, "the second call is not made");
     let again = bench.chat("work", &[]);
     assert_eq!(code(&again), 6, "a fresh allocation of 100 again: {}", text(&again));
-    assert_eq!(bench.server.recorded().len(), 2, "another message goes on with a fresh allocation");
+    assert_eq!(bench.server.recorded_requests().len(), 2, "another message goes on with a fresh allocation");
     assert_eq!(bench.events("denied").len(), 2);
 }
 
 /// Rows: WIN-037
 #[test]
 fn a_day_that_has_used_its_tokens_pauses_every_session_with_6() {
-    let mut bench = Bench::new("openai", |_: &ParsedRequest| Reply::text("Hello.").usage(90, 20));
+    let mut bench = Bench::new("openai", |_: &ParsedRequest| Reply::text("Hello.").with_usage(90, 20));
     bench.home.env.push(("WRIT_BUDGET__MAX_TOKENS_PER_DAY".to_owned(), "100".to_owned()));
     assert_eq!(code(&bench.chat("one", &[])), 0);
     for flags in [&[][..], &["--new"]] {
@@ -51,7 +51,7 @@ fn a_day_that_has_used_its_tokens_pauses_every_session_with_6() {
         assert_eq!(code(&paused), 6, "{}", text(&paused));
         assert!(text(&paused).contains("[budget].max_tokens_per_day"), "{}", text(&paused));
     }
-    assert_eq!(bench.server.recorded().len(), 1);
+    assert_eq!(bench.server.recorded_requests().len(), 1);
 }
 
 #[test]
@@ -88,7 +88,7 @@ fn an_input_gate_blocks_with_4_and_its_reason_before_any_model_is_asked() {
     let blocked = bench.chat("please DROP TABLE users", &[]);
     assert_eq!(code(&blocked), 4, "{}", text(&blocked));
     assert!(text(&blocked).contains("drop a database table"), "the reason is shown: {}", text(&blocked));
-    assert!(bench.server.recorded().is_empty(), "no model was asked");
+    assert!(bench.server.recorded_requests().is_empty(), "no model was asked");
     let passed = bench.chat("please list users", &[]);
     assert_eq!((code(&passed), text(&passed).contains("please list users")), (0, true), "{}", text(&passed));
     let rewritten = bench.chat("say foo", &[]);
@@ -185,7 +185,7 @@ fn ctrl_c_stops_the_model_and_ends_with_130() {
     let gate = Gate::new();
     let held = gate.clone();
     let bench = Bench::new("openai", move |_: &ParsedRequest| {
-        Reply::text("too late").fault(Fault::SlowFirstByte(held.clone()))
+        Reply::text("too late").with_fault(Fault::SlowFirstByte(held.clone()))
     });
     let (code, said) = interrupted(&bench, |frame| frame["type"] == "delta", || bench.held_back());
     assert_eq!(code, Some(130), "{said}");
@@ -214,7 +214,7 @@ fn needs_userns_sigterm_lets_a_turn_end_and_stops_what_does_not() {
     let gate = Gate::new();
     let held = gate.clone();
     let bench = Bench::new("anthropic", move |request: &ParsedRequest| match request.last_user_text() {
-        "quick" => Reply::text("In time.").fault(Fault::SlowFirstByte(held.clone())),
+        "quick" => Reply::text("In time.").with_fault(Fault::SlowFirstByte(held.clone())),
         _ if request.results().any(|result| result.name == "shell_exec") => Reply::text("Gone on."),
         _ => Reply::call("shell_exec", json!({ "argv": ["sleep", word] })),
     });

@@ -13,7 +13,7 @@ fn small(window: u64) -> impl FnMut(&ParsedRequest) -> Reply + Send {
         let chars = u64::try_from(request.raw.to_string().chars().count()).expect("small");
         let sent = chars / 4 + request.max_output_tokens.unwrap_or(0);
         if sent > window {
-            return Reply::default().fault(Fault::ContextOver { window, sent });
+            return Reply::default().with_fault(Fault::ContextOver { window, sent });
         }
         Reply::text(&format!(
             "I have read: {}",
@@ -24,7 +24,7 @@ fn small(window: u64) -> impl FnMut(&ParsedRequest) -> Reply + Send {
 
 /// The numbers of requests since the last time.
 fn since(bench: &Bench, seen: &mut usize) -> usize {
-    let all = bench.server.recorded().len();
+    let all = bench.server.recorded_requests().len();
     let new = all - *seen;
     *seen = all;
     new
@@ -100,7 +100,7 @@ fn a_window_that_is_too_small_for_the_tools_is_explained_and_the_session_is_not_
 fn a_server_that_cuts_requests_without_a_word_is_noticed_and_told_of_once() {
     let script = |request: &ParsedRequest| {
         let chars = u64::try_from(request.raw.to_string().chars().count()).expect("small");
-        Reply::text("ok").usage((chars / 4).min(8_192), 2)
+        Reply::text("ok").with_usage((chars / 4).min(8_192), 2)
     };
     let bench = Bench::new("ollama", move |request: &ParsedRequest| script(request));
     let engine = Engine::start(&bench.home, &[]).expect("ready");
@@ -137,13 +137,13 @@ fn an_answer_that_breaks_off_at_a_full_context_is_not_said_again() {
             r#"{"error":{"message":"Context size has been exceeded.","type":"invalid_request_error"}}"#;
         match asked {
             1 => Reply::text("some words of a long answer")
-                .fault(Fault::RawAfter(3, format!("data: {full}\n\n"))),
+                .with_fault(Fault::RawAfter(3, format!("data: {full}\n\n"))),
             _more => Reply::text(&format!("I have read: {}", request.last_user_text())),
         }
     });
     let done = bench.chat("hello", &[]);
     let said = text(&done);
-    assert_eq!((code(&done), bench.server.recorded().len()), (7, 1), "{said}");
+    assert_eq!((code(&done), bench.server.recorded_requests().len()), (7, 1), "{said}");
     assert!(said.contains("The provider says: `Context size has been exceeded.`"), "{said}");
     let done = bench.chat("again", &[]);
     assert_eq!((code(&done), text(&done).contains("I have read: again")), (0, true), "{}", text(&done));

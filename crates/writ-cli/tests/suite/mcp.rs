@@ -141,7 +141,7 @@ impl Desk {
 
     /// The names of the tools that the model was told of last.
     fn offered(&self) -> Vec<String> {
-        let body = self.bench.server.recorded().pop().expect("a request").body;
+        let body = self.bench.server.recorded_requests().pop().expect("a request").body;
         let tools = body["tools"].as_array().expect("tools").clone();
         let name = |tool: &Value| tool["function"]["name"].as_str().expect("a name").to_owned();
         tools.iter().map(name).filter(|name| name.contains("__")).collect()

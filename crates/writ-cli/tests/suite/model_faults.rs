@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use serde_json::json;
-use writ_testkit::model_server::{Fault, Gate, ModelServer, ParsedRequest, Reply, list};
+use writ_testkit::model_server::{Fault, Gate, ModelServer, ParsedRequest, Reply, list_of_replies};
 
 use super::turns::{Bench, calls};
 use super::{code, text};
@@ -12,7 +12,7 @@ type Script = Box<dyn FnMut(&ParsedRequest) -> Reply + Send>;
 
 /// A bench whose script is a list of replies; calls are tried twice, with hardly a wait between.
 fn listed(kind: &str, replies: Vec<Reply>) -> Bench {
-    let mut script = list(replies);
+    let mut script = list_of_replies(replies);
     let mut bench = Bench::new(kind, move |request: &ParsedRequest| {
         writ_testkit::model_server::Script::reply(&mut script, request)
     });
@@ -81,7 +81,7 @@ fn ten_thousand_calls_in_one_answer_end_the_turn_with_7_and_none_is_made() {
         let done = bench.chat("do it", &[]);
         assert_eq!(code(&done), 7, "{kind}: {}", text(&done));
         assert!(text(&done).contains("more than 128 tool calls"), "{kind}: {}", text(&done));
-        assert_eq!((bench.server.recorded().len(), bench.count("outcome")), (1, 0), "{kind}");
+        assert_eq!((bench.server.recorded_requests().len(), bench.count("outcome")), (1, 0), "{kind}");
     }
 }
 
@@ -92,7 +92,7 @@ fn needs_userns_the_twenty_first_call_is_not_run() {
     let mut bench = Bench::new("openai", move |_: &ParsedRequest| {
         n += 1;
         let argv = ["sh".to_owned(), "-c".to_owned(), format!("echo {n} >> ran.txt")];
-        Reply::call("shell_exec", json!({ "argv": argv })).usage(900, 100)
+        Reply::call("shell_exec", json!({ "argv": argv })).with_usage(900, 100)
     });
     bench.home.env.push(("WRIT_BUDGET__MAX_TOKENS_PER_DAY".to_owned(), "30000".to_owned()));
     let told_once = |done: &std::process::Output, notice: &str| {
@@ -142,7 +142,7 @@ fn a_stream_that_is_cut_or_garbled_ends_the_turn_with_7_and_the_next_one_works()
         Fault::MalformedCallAfter(7),
     ];
     for kind in ["anthropic", "openai"] {
-        let mut replies: Vec<Reply> = faults.iter().map(|fault| long().fault(fault.clone())).collect();
+        let mut replies: Vec<Reply> = faults.iter().map(|fault| long().with_fault(fault.clone())).collect();
         replies.push(Reply::text("All is well."));
         let mut bench = listed(kind, replies);
         for (name, value) in [("MAX_TRIES", "1"), ("REQUEST_TIMEOUT_MS", "1000")] {
@@ -171,7 +171,7 @@ fn an_answer_without_end_is_ended() {
         for fault in [Fault::EndlessText, Fault::EndlessErrorBody] {
             let bench = listed(
                 kind,
-                vec![Reply::text("x").fault(fault.clone()), Reply::text("x").fault(fault.clone())],
+                vec![Reply::text("x").with_fault(fault.clone()), Reply::text("x").with_fault(fault.clone())],
             );
             let done = bench.chat("tell me", &[]);
             assert_eq!(code(&done), 7, "{kind} {fault:?}: {}", text(&done));
@@ -211,7 +211,7 @@ fn what_passes_is_tried_again_and_what_does_not_is_not() {
         assert_eq!(code(&failed), 7, "{}", text(&failed));
         assert!(!text(&failed).contains("127.0.0.1"), "no host: {}", text(&failed));
     }
-    assert_eq!(bench.server.recorded().len(), 8);
+    assert_eq!(bench.server.recorded_requests().len(), 8);
     let third = bench.chat("d", &[]);
     assert_eq!((code(&third), text(&third).contains("Third.")), (0, true), "{}", text(&third));
 }
@@ -219,7 +219,7 @@ fn what_passes_is_tried_again_and_what_does_not_is_not() {
 #[test]
 fn a_first_byte_that_does_not_come_ends_the_turn_with_7() {
     let gate = Gate::new();
-    let slow = || Reply::text("late").fault(Fault::SlowFirstByte(gate.clone()));
+    let slow = || Reply::text("late").with_fault(Fault::SlowFirstByte(gate.clone()));
     let mut bench = listed("anthropic", vec![slow(), slow()]);
     bench.home.env.push(("WRIT_MODELS__REQUEST_TIMEOUT_MS".to_owned(), "200".to_owned()));
     let done = bench.chat("tell me", &[]);
@@ -234,9 +234,9 @@ fn a_model_that_says_nothing_or_too_much_for_its_limit_says_so() {
         "openai",
         vec![
             Reply::default(),
-            Reply::text("half of").stop(Stop::MaxTokens),
-            Reply::text("").stop(Stop::ContentFilter),
-            Reply::text("odd").stop(Stop::Raw("because".to_owned())),
+            Reply::text("half of").with_stop(Stop::MaxTokens),
+            Reply::text("").with_stop(Stop::ContentFilter),
+            Reply::text("odd").with_stop(Stop::Raw("because".to_owned())),
         ],
     );
     for (expected, said) in [(7, "without an answer"), (7, "cut"), (7, "withheld"), (7, "because")] {
@@ -251,7 +251,7 @@ fn a_model_that_says_nothing_or_too_much_for_its_limit_says_so() {
 fn when_the_first_provider_is_down_the_second_answers_and_the_ledger_shows_both() {
     let mut bench = Bench::new("gemini", |_: &ParsedRequest| Reply::text("From the second."));
     let gone = bench.runtime.block_on(async {
-        let server = ModelServer::start(list([])).await.expect("serves");
+        let server = ModelServer::start(list_of_replies([])).await.expect("serves");
         let url = server.base_url();
         server.stop().await;
         url
@@ -275,7 +275,7 @@ fn when_the_first_provider_is_down_the_second_answers_and_the_ledger_shows_both(
     assert!(!field("error")[0].is_empty() && field("error")[1].is_empty());
     let attempts: std::collections::BTreeSet<&str> = field("attempt").into_iter().collect();
     assert_eq!((attempts.len(), bench.count("intent")), (2, 2), "one permit for each attempt");
-    assert_eq!(bench.server.recorded().len(), 1);
+    assert_eq!(bench.server.recorded_requests().len(), 1);
 }
 
 /// Rows: SCL-020
@@ -305,7 +305,7 @@ fn a_model_whose_key_is_in_its_usual_place_is_found_and_named() {
     let said = text(&done);
     assert!(said.contains("no model is configured; using gemini/"), "{said}");
     assert!(said.contains("env:GEMINI_API_KEY") && !said.contains("a key"), "{said}");
-    assert_eq!((code(&done), bench.server.recorded().len()), (6, 0), "{said}");
+    assert_eq!((code(&done), bench.server.recorded_requests().len()), (6, 0), "{said}");
 }
 
 /// Rows: SCL-003 SCL-046

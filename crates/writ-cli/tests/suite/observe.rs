@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
-use writ_testbed::trace_collector::{ReceivedSpan, TraceCollector, tree};
+use writ_testbed::trace_collector::{ReceivedSpan, TraceCollector, render_span_tree};
 use writ_testkit::model_server::{Fault, Gate, Reply};
 use writ_types::frame::{ClientFrame, ServerFrame};
 use writ_types::id::TurnId;
@@ -56,7 +56,7 @@ fn busy() -> Bench {
         "model-words.",
     );
     let mut bench = Bench::new("openai", move |request| match std::mem::replace(&mut failed, true) {
-        false => Reply::text("").fault(Fault::Status { status: 503, retry_after: Some("0".into()) }),
+        false => Reply::text("").with_fault(Fault::Status { status: 503, retry_after: Some("0".into()) }),
         true => script(request),
     });
     std::fs::write(bench.project().join("a.txt"), "file-words\n").expect("written");
@@ -122,7 +122,7 @@ fn needs_userns_the_spans_of_a_turn_form_one_tree_and_hold_nothing_that_was_said
         traces.into_iter().collect::<Vec<_>>(),
         turns.iter().map(|turn| trace_id(turn)).collect::<Vec<_>>()
     );
-    let first = tree(&spans, &trace_id(&turns[0])).expect("one tree");
+    let first = render_span_tree(&spans, &trace_id(&turns[0])).expect("one tree");
     assert_eq!(
         first,
         [
@@ -151,7 +151,7 @@ fn needs_userns_the_spans_of_a_turn_form_one_tree_and_hold_nothing_that_was_said
             "  gate.evaluate",
         ]
     );
-    let second = tree(&spans, &trace_id(&turns[1])).expect("one tree");
+    let second = render_span_tree(&spans, &trace_id(&turns[1])).expect("one tree");
     assert_eq!(
         second.iter().filter(|line| line.contains("sandbox") || line.contains("memory.store")).count(),
         0
@@ -208,7 +208,8 @@ fn a_collector_that_is_gone_costs_no_turn() {
 fn a_turn_that_a_crash_has_cut_in_two_is_one_tree() {
     let gate = Gate::new();
     let held = gate.clone();
-    let bench = Bench::new("openai", move |_| Reply::text("Yes.").fault(Fault::SlowFirstByte(held.clone())));
+    let bench =
+        Bench::new("openai", move |_| Reply::text("Yes.").with_fault(Fault::SlowFirstByte(held.clone())));
     let collector = collector(&bench);
     let endpoint = collector.endpoint();
     let more = [("WRIT_TELEMETRY__OTLP_ENDPOINT", endpoint.as_str())];
@@ -232,7 +233,7 @@ fn a_turn_that_a_crash_has_cut_in_two_is_one_tree() {
     let turns = turns(&bench);
     let [turn] = turns.as_slice() else { panic!("{turns:?}") };
     let spans = collector.spans();
-    let lines = tree(&spans, &trace_id(turn)).expect("one tree");
+    let lines = render_span_tree(&spans, &trace_id(turn)).expect("one tree");
     assert_eq!(lines[0], "stream.process_turn");
     let runs: BTreeSet<String> =
         spans.iter().map(|span| span.resource["service.instance.id"].to_string()).collect();
@@ -295,10 +296,10 @@ fn the_log_says_how_a_turn_and_its_calls_have_ended() {
     let bench = Bench::new("openai", move |_| {
         requests += 1;
         match requests {
-            1 => Reply::text("").fault(Fault::Status { status: 503, retry_after: Some("0".into()) }),
+            1 => Reply::text("").with_fault(Fault::Status { status: 503, retry_after: Some("0".into()) }),
             2 => Reply::text("Yes."),
-            3 => Reply::text("").fault(Fault::Status { status: 400, retry_after: None }),
-            _ => Reply::text("Late.").fault(Fault::SlowFirstByte(held.clone())),
+            3 => Reply::text("").with_fault(Fault::Status { status: 400, retry_after: None }),
+            _ => Reply::text("Late.").with_fault(Fault::SlowFirstByte(held.clone())),
         }
     });
     let engine = Engine::start(&bench.home, &[]).expect("ready");

@@ -150,7 +150,7 @@ fn one_signed_approval_sent_a_hundred_times_at_once_is_used_once() {
     let status = link.call("status", json!({})).expect("a status");
     let card = link.asks().expect("asks").into_iter().find(|card| card.ask_id == ask).expect("a card");
     let key = approver(&bench.home);
-    let token = ApprovalToken::sign(claims(&status, &card, 1, public(&key)), &key).expect("signs");
+    let token = ApprovalToken::sign_claims(claims(&status, &card, 1, public(&key)), &key).expect("signs");
     let token = serde_json::to_value(token).expect("JSON");
     let start = Barrier::new(REPLAYS);
     let replay = || {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use writ_testkit::model_server::{ParsedRequest, Reply};
-use writ_testkit::repo::{Generated, Language, generate};
+use writ_testkit::repo::{Generated, Language, generate_repository};
 use writ_testkit::solver;
 
 use super::turns::Bench;
@@ -30,7 +30,7 @@ fn language(seed: u64) -> Language {
 
 fn repository(bench: &Bench, seed: u64) -> Generated {
     let dir = bench.home.dir.path().join(format!("job-{seed}"));
-    let made = bench.runtime.block_on(generate(seed, language(seed), &dir)).expect("generated");
+    let made = bench.runtime.block_on(generate_repository(seed, language(seed), &dir)).expect("generated");
     assert!(made.files >= 50, "{} files", made.files);
     made
 }
@@ -92,7 +92,7 @@ fn run(bench: &Bench, made: &Generated) -> Result<(), String> {
 }
 
 fn jobs(kind: &'static str, seeds: impl Iterator<Item = u64>) {
-    let bench = Bench::new(kind, solver::reply);
+    let bench = Bench::new(kind, solver::solve_next_step);
     for seed in seeds {
         let made = repository(&bench, seed);
         run(&bench, &made).unwrap_or_else(|why| panic!("seed {seed} over {kind}: {why}"));
@@ -243,7 +243,7 @@ fn lied_to(lie: &Lie, request: &ParsedRequest) -> Reply {
     for result in of_the_tool.take(lie.to).skip(lie.from) {
         result.text = (lie.tell)(&result.text);
     }
-    solver::reply(&request)
+    solver::solve_next_step(&request)
 }
 
 /// Each kind of result, falsified, ends the run as failed and leaves the repository as it was, over both formats. The

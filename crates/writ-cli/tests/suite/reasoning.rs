@@ -47,7 +47,7 @@ fn signed(kind: &str) -> Reply {
         other => panic!("no reasoning of {other} is known"),
     };
     let reply = if kind == "gemini" { Reply::text(" ") } else { Reply::call("look", json!({})) };
-    reply.fault(Fault::RawAfter(1, raw))
+    reply.with_fault(Fault::RawAfter(1, raw))
 }
 
 /// A provider that answers 400 to a call of its own without its reasoning.

@@ -38,7 +38,8 @@ fn the_system_text_is_the_owners_and_no_message_changes_it() {
             "anthropic" => body["system"].to_string(),
             _ => body["messages"][0].to_string(),
         };
-        let sent: Vec<String> = bench.server.recorded().iter().map(|sent| system(&sent.body)).collect();
+        let sent: Vec<String> =
+            bench.server.recorded_requests().iter().map(|sent| system(&sent.body)).collect();
         let first = CONSTITUTION.lines().next().expect("a line");
         assert!(
             sent[0].contains(first) && sent[0].contains("Always answer in verse."),
@@ -46,7 +47,7 @@ fn the_system_text_is_the_owners_and_no_message_changes_it() {
             sent[0]
         );
         assert!(sent.iter().all(|system| *system == sent[0]), "{kind}: {sent:?}");
-        for (request, order) in bench.server.recorded().iter().zip(orders) {
+        for (request, order) in bench.server.recorded_requests().iter().zip(orders) {
             assert!(request.body.to_string().contains(order), "{kind}: it arrives as a message");
         }
     }
@@ -77,7 +78,11 @@ fn session_ids_are_unique_and_nothing_else_names_a_session() {
     let unknown = bench.home.run(&["chat", "--session", "01ARZ3NDEKTSV4RRFFQ69G5FAV", "-m", "hello"]);
     assert_eq!(code(&unknown), 2, "{}", text(&unknown));
     let overlays = std::fs::read_dir(bench.home.root().join("data/overlays")).expect("reads").count();
-    assert_eq!((overlays, bench.server.recorded().len()), (0, 0), "no id has become a path or a turn");
+    assert_eq!(
+        (overlays, bench.server.recorded_requests().len()),
+        (0, 0),
+        "no id has become a path or a turn"
+    );
     assert_eq!(engine.stop().code, Some(0));
 }
 
@@ -89,7 +94,7 @@ fn needs_userns_tools_of_a_turn_run_one_after_another_and_sessions_beside_each_o
     let step = |name: &str| json!({"argv": ["sh", "-c", format!("echo {name} begins >> log; sleep 0.2; echo {name} ends >> log")]});
     let (one, two) = (step("one"), step("two"));
     let bench = Bench::new("anthropic", move |request: &ParsedRequest| match request.last_user_text() {
-        "slow" => Reply::text("At last.").fault(Fault::SlowFirstByte(held.clone())),
+        "slow" => Reply::text("At last.").with_fault(Fault::SlowFirstByte(held.clone())),
         "quick" => Reply::text("At once."),
         _ if request.results().next().is_none() => {
             Reply::call("shell_exec", one.clone()).and_call("shell_exec", two.clone())
@@ -163,7 +168,7 @@ fn damaged_frames_end_nothing_and_formats_in_text_are_only_text() {
     link.join(None, None).expect("joined");
     let inert = "%s %n %x {} {0} ${HOME} $(id) `id` {{7*7}} \\u0041";
     assert_eq!(link.ask(inert, "one").expect("answered").text, "Yes.");
-    let sent = bench.server.recorded().pop().expect("a request").body;
+    let sent = bench.server.recorded_requests().pop().expect("a request").body;
     assert!(
         sent["messages"].as_array().is_some_and(|all| all.iter().any(|one| one["content"] == inert)),
         "{sent}"
@@ -292,7 +297,7 @@ fn needs_userns_no_line_smuggles_a_second_command() {
     let last = bench.requests().pop().expect("a request");
     assert!(last.contains("no shell runs it"), "{last}");
     assert!(last.contains("all is fine; yes"), "a harmless command passes");
-    assert_eq!(bench.server.recorded().len(), lines.len() + 3);
+    assert_eq!(bench.server.recorded_requests().len(), lines.len() + 3);
     let intents = bench.events("intent").into_iter().map(|row| row["payload"]["action"]["argv"].clone());
     let programs: BTreeSet<String> = intents.filter_map(|argv| argv[0].as_str().map(str::to_owned)).collect();
     assert_eq!(programs, BTreeSet::from(["echo", "ls"].map(str::to_owned)), "what ran is what was named");

@@ -33,7 +33,7 @@ fn read(path: impl AsRef<Path>) -> String {
 
 /// What a model was told of its tool calls, oldest first.
 fn told(bench: &Bench) -> Vec<String> {
-    let last = bench.server.recorded().pop().expect("a request").body;
+    let last = bench.server.recorded_requests().pop().expect("a request").body;
     let messages = last["messages"].as_array().expect("a list").clone();
     let tools = messages.iter().filter(|message| message["role"] == "tool");
     tools.filter_map(|message| message["content"].as_str().map(str::to_owned)).collect()
@@ -41,10 +41,10 @@ fn told(bench: &Bench) -> Vec<String> {
 
 /// Whether a role is offered a tool; a call of what it is not offered is refused before its arguments are read.
 fn offers(role: AgentRole, tool: &str) -> bool {
-    let registry = Registry::core();
+    let registry = Registry::core_tools();
     let tools = registry.toolset(role, &AllowList::All);
     let call = ToolCall { id: "1".to_owned(), name: tool.to_owned(), arguments: json!({ "nonsense": 1 }) };
-    let refused = matches!(tools.needs(&call), Err(ToolError::NotOffered { .. }));
+    let refused = matches!(tools.needed_file(&call), Err(ToolError::NotOffered { .. }));
     assert_eq!(refused, !tools.names().any(|name| name == tool), "{role:?} {tool}");
     !refused
 }
@@ -186,7 +186,7 @@ fn tell_user_is_heard_before_the_end_and_passes_the_output_gates() {
     let bench = Bench::new("openai", move |request: &ParsedRequest| match request.results().count() {
         0 => Reply::call("tell_user", json!({"text": "Half way with qqq."})),
         1 => Reply::call("tell_user", json!({"text": "The zzz is lost."})),
-        _ => Reply::text("At the end.").fault(Fault::SlowFirstByte(held.clone())),
+        _ => Reply::text("At the end.").with_fault(Fault::SlowFirstByte(held.clone())),
     });
     write(
         bench.home.root().join("config.toml"),
@@ -224,7 +224,7 @@ fn a_tool_that_is_not_configured_is_not_offered_and_is_refused_before_anybody_is
     let mut bench = Bench::new("openai", calls(vec![("memory_store", json!({"text": "x"}))], "Tried."));
     write(bench.home.root().join("policies/ask.cedar"), ASK_REMEMBER);
     let offered = |bench: &Bench| -> Vec<String> {
-        let request = bench.server.recorded().pop().expect("a request").body;
+        let request = bench.server.recorded_requests().pop().expect("a request").body;
         let tools = request["tools"].as_array().expect("a list").iter();
         tools.filter_map(|tool| tool["function"]["name"].as_str().map(str::to_owned)).collect()
     };
@@ -238,7 +238,7 @@ fn a_tool_that_is_not_configured_is_not_offered_and_is_refused_before_anybody_is
     bench.home.env.pop();
     let paused = bench.chat("remember it", &["--new"]);
     assert_eq!(code(&paused), 5, "{}", text(&paused));
-    let all: Vec<_> = Registry::core().tools().map(|tool| tool.name.to_owned()).collect();
+    let all: Vec<_> = Registry::core_tools().tools().map(|tool| tool.name.to_owned()).collect();
     assert_eq!(offered(&bench), all);
     assert_eq!((bench.count("asked"), bench.count("remembered")), (1, 0));
     // A name that no tool has is a mistake, not an empty list.
@@ -346,14 +346,14 @@ fn the_system_zone_and_the_profile_are_there_from_the_start_and_stay_under_press
     super::engine::stop_engine_of(&bench.home);
     write(bench.home.root().join("RULES.md"), "Always answer in verse.\n");
     let constitution = include_str!("../../src/constitution.md").lines().next().expect("a line");
-    let tools = Registry::core().tools().count();
+    let tools = Registry::core_tools().tools().count();
     let engine = Engine::start(&bench.home, &[]).expect("ready");
     let mut link = Link::open(&bench.home).expect("connects");
     link.join(None, None).expect("joined");
     for n in 0..12 {
         link.ask(&format!("part<{n}> {}", "words and more ".repeat(250)), &format!("m{n}"))
             .expect("answered");
-        let request = bench.server.recorded().pop().expect("a request").body;
+        let request = bench.server.recorded_requests().pop().expect("a request").body;
         let system = request["messages"][0]["content"].to_string();
         assert!(system.contains(constitution) && system.contains("Always answer in verse."), "{system}");
         assert_eq!(request["tools"].as_array().map(Vec::len), Some(tools));
@@ -463,7 +463,7 @@ fn nobody_but_the_configured_provider_is_contacted() {
     let gate = Gate::new();
     let held = gate.clone();
     let bench = Bench::new("openai", move |_: &ParsedRequest| {
-        Reply::text("Yes.").fault(Fault::SlowFirstByte(held.clone()))
+        Reply::text("Yes.").with_fault(Fault::SlowFirstByte(held.clone()))
     });
     let engine = Engine::start(&bench.home, &[]).expect("ready");
     assert_eq!(connections(engine.pid()), [""; 0], "an engine that does nothing connects nowhere");
@@ -523,7 +523,7 @@ fn needs_userns_no_way_in_is_a_way_around_the_rules() {
     let list = vec![("file_write", json!({"path": "b.txt", "content": "new\n"}))];
     let bench = Bench::new("openai", calls(list, "Written."));
     assert_eq!(code(&bench.chat("write it", &[])), 5);
-    let (ask, asked) = (bench.ask(), bench.server.recorded().len());
+    let (ask, asked) = (bench.ask(), bench.server.recorded_requests().len());
     super::engine::stop_engine_of(&bench.home);
     write(
         bench.home.root().join("policies/nothing.cedar"),
@@ -541,7 +541,7 @@ fn needs_userns_no_way_in_is_a_way_around_the_rules() {
         assert_eq!(code(&refused), 4, "{args:?}: {}", text(&refused));
         assert!(bench.count("denied") > before, "{args:?}: the refusal is an entry");
     }
-    assert_eq!(bench.server.recorded().len(), asked, "no model was asked either");
+    assert_eq!(bench.server.recorded_requests().len(), asked, "no model was asked either");
     assert_eq!(std::fs::read_dir(bench.project()).expect("reads").count(), 0);
     // Its twin: without the rule, what was written is applied.
     super::engine::stop_engine_of(&bench.home);

@@ -185,11 +185,11 @@ fn what_stands_in_the_agents_folder_raises_no_limit() {
 fn a_fresh_install_offers_the_built_in_tools_and_no_other() {
     let bench = Bench::new("openai", calls(Vec::new(), "Yes."));
     assert_eq!(code(&bench.chat("hello", &[])), 0);
-    let sent = bench.server.recorded().pop().expect("a request").body;
+    let sent = bench.server.recorded_requests().pop().expect("a request").body;
     let tools = sent["tools"].as_array().expect("tools");
     let offered: Vec<&str> = tools.iter().filter_map(|tool| tool["function"]["name"].as_str()).collect();
     let both = [AgentRole::Proxy, AgentRole::Executor];
-    let specs = Registry::core().toolset_of(&both, &AllowList::All).specs();
+    let specs = Registry::core_tools().toolset_of(&both, &AllowList::All).specs();
     assert_eq!(offered, specs.iter().map(|spec| spec.name.as_str()).collect::<Vec<_>>());
     assert!(offered.len() >= 9, "{offered:?}");
 }
@@ -285,7 +285,7 @@ fn a_local_model_for_the_main_loop_is_said_to_be_not_recommended() {
 
 /// A reply that asks for something that is not there: the turn goes on with another call.
 fn goes_on(input: u64, output: u64) -> Reply {
-    Reply::call("no_such_tool", json!({})).usage(input, output)
+    Reply::call("no_such_tool", json!({})).with_usage(input, output)
 }
 
 /// Rows: WIN-355
@@ -295,7 +295,7 @@ fn fifty_sessions_pass_the_days_limit_by_no_more_than_their_calls_under_way() {
     const SESSIONS: u64 = 50;
     const PER_CALL: u64 = 40_000;
     const LIMIT: u64 = 2_000_000;
-    let mut bench = Bench::new("openai", |_: &ParsedRequest| Reply::text("Yes.").usage(30_000, 10_000));
+    let mut bench = Bench::new("openai", |_: &ParsedRequest| Reply::text("Yes.").with_usage(30_000, 10_000));
     bench.home.env.push(("WRIT_BUDGET__MAX_TOKENS_PER_DAY".to_owned(), LIMIT.to_string()));
     let engine = Engine::start(&bench.home, &[]).expect("ready");
     let talk = |n: u64| {
@@ -308,7 +308,7 @@ fn fifty_sessions_pass_the_days_limit_by_no_more_than_their_calls_under_way() {
         let talks: Vec<_> = (0..SESSIONS).map(|n| scope.spawn(move || talk(n))).collect();
         talks.into_iter().flat_map(|talk| talk.join().expect("talks")).collect()
     });
-    let recorded = || u64::try_from(bench.server.recorded().len()).expect("a count");
+    let recorded = || u64::try_from(bench.server.recorded_requests().len()).expect("a count");
     let (calls, done) = (recorded(), ends.iter().filter(|exit| **exit == Exit::Done));
     assert_eq!(u64::try_from(done.count()).expect("a count"), calls);
     assert!(ends.iter().all(|exit| [Exit::Done, Exit::Budget].contains(exit)), "{ends:?}");
@@ -334,7 +334,7 @@ fn fifty_sessions_pass_the_days_limit_by_no_more_than_their_calls_under_way() {
 #[test]
 fn a_new_message_renews_the_session_and_goes_on_with_its_history() {
     let mut bench = Bench::new("anthropic", |request: &ParsedRequest| match request.last_user_text() {
-        "and now?" => Reply::text("Now it is done.").usage(6, 4),
+        "and now?" => Reply::text("Now it is done.").with_usage(6, 4),
         _ => goes_on(90, 20),
     });
     bench.home.env.push(("WRIT_BUDGET__MAX_TOKENS_PER_SESSION".to_owned(), "100".to_owned()));
@@ -370,7 +370,7 @@ fn not_the_last_minute() {
 fn a_day_that_is_used_up_stops_every_session_until_the_next_one() {
     not_the_last_minute();
     let mut bench = Bench::new("openai", |request: &ParsedRequest| match request.last_user_text() {
-        "one" => Reply::text("Yes.").usage(500, 250),
+        "one" => Reply::text("Yes.").with_usage(500, 250),
         _ => goes_on(600, 400),
     });
     bench.home.env.push(("WRIT_BUDGET__MAX_TOKENS_PER_SESSION".to_owned(), "1000".to_owned()));
@@ -411,7 +411,11 @@ fn the_sessions_limit_ends_a_loop_and_the_days_limit_all_of_them() {
         assert_eq!(code(&ended), 6, "{n}: {}", text(&ended));
         let limit = if n < 10 { "[budget].max_tokens_per_session" } else { "[budget].max_tokens_per_day" };
         assert!(text(&ended).contains(limit), "{n}: {}", text(&ended));
-        assert_eq!(bench.server.recorded().len(), n.min(10), "{n}: one call each, and none for the eleventh");
+        assert_eq!(
+            bench.server.recorded_requests().len(),
+            n.min(10),
+            "{n}: one call each, and none for the eleventh"
+        );
     }
     assert_eq!(bench.home.json(&["status"])["today"]["tokens"], json!(5_000_000));
 }
@@ -420,15 +424,15 @@ fn the_sessions_limit_ends_a_loop_and_the_days_limit_all_of_them() {
 #[test]
 fn the_days_counter_is_the_sum_of_all_calls_also_of_failed_ones() {
     let mut replies = [
-        Reply::text("First of all.").usage(10, 5),
+        Reply::text("First of all.").with_usage(10, 5),
         Reply::status(500),
         goes_on(100, 50),
-        Reply::text("one two three four five six").usage(1_000, 500).fault(Fault::CutAfter(4)),
-        Reply::text("Again.").usage(10_000, 5_000),
+        Reply::text("one two three four five six").with_usage(1_000, 500).with_fault(Fault::CutAfter(4)),
+        Reply::text("Again.").with_usage(10_000, 5_000),
     ]
     .into_iter();
     let mut bench = Bench::new("anthropic", move |_: &ParsedRequest| {
-        replies.next().unwrap_or_else(|| Reply::text("No more.").usage(100_000, 50_000))
+        replies.next().unwrap_or_else(|| Reply::text("No more.").with_usage(100_000, 50_000))
     });
     for (name, value) in [("MAX_TRIES", "2"), ("BACKOFF_BASE_MS", "1")] {
         bench.home.env.push((format!("WRIT_MODELS__{name}"), value.to_owned()));
@@ -437,7 +441,7 @@ fn the_days_counter_is_the_sum_of_all_calls_also_of_failed_ones() {
         let _any_end = bench.chat(message, &["--new"]);
     }
     let called = bench.events("model_called");
-    assert_eq!(called.len(), bench.server.recorded().len(), "each attempt is counted");
+    assert_eq!(called.len(), bench.server.recorded_requests().len(), "each attempt is counted");
     let tokens = |row: &Value, name: &str| row["payload"]["usage"][name].as_u64().unwrap_or_default();
     let sum: u64 = called.iter().map(|row| tokens(row, "input") + tokens(row, "output")).sum();
     assert!(sum > 165_000, "{called:?}");
@@ -563,7 +567,7 @@ fn needs_userns_needs_git_needs_curl_an_injection_that_is_obeyed_loses_nothing_f
     let before = state();
     let done = bench.chat("what does the note say?", &[]);
     assert!(code(&done) == 5 && text(&done).contains("As you wish."), "{}", text(&done));
-    assert_eq!(bench.server.recorded().len(), 7, "every order was obeyed as far as that went");
+    assert_eq!(bench.server.recorded_requests().len(), 7, "every order was obeyed as far as that went");
     assert!(mirror.asked().is_empty(), "no byte has reached the thief: {:?}", mirror.asked());
     assert!(state() == before, "what it has deleted was its copy");
     assert_eq!((found("heron"), found("otter")), (1, 1));

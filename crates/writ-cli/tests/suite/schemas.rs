@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 use writ_models::schema::Dialect;
-use writ_testbed::schema_rules::{Rules, broken, broken_name};
+use writ_testbed::schema_rules::{Rules, broken_name, broken_rules};
 use writ_testkit::model_server::{ParsedRequest, Reply};
 use writ_tools::def::AgentRole;
 use writ_tools::registry::{AllowList, Registry};
@@ -17,7 +17,7 @@ use super::{code, text};
 #[test]
 fn every_provider_takes_the_schema_of_every_tool_of_our_own() {
     let kept = BTreeMap::from([("web_fetch".to_owned(), Quarantine::External)]);
-    let registry = Registry::core().with_search().with_quarantine(kept);
+    let registry = Registry::core_tools().with_search().with_quarantine(kept);
     let specs = registry.toolset_of(&AgentRole::ALL, &AllowList::All).specs();
     assert_eq!(specs.len(), registry.tools().count(), "all of them");
     assert!(specs.len() >= 17, "{}", specs.len());
@@ -29,8 +29,9 @@ fn every_provider_takes_the_schema_of_every_tool_of_our_own() {
             Dialect::Anthropic => Rules::Anthropic,
         };
         for tool in specs.iter() {
-            let written = dialect.adapt(&tool.schema).expect("it can be sent").expect("it has arguments");
-            assert_eq!(broken(rules, &written), [""; 0], "{dialect:?} {}: {written:#}", tool.name);
+            let written =
+                dialect.adapt_schema(&tool.schema).expect("it can be sent").expect("it has arguments");
+            assert_eq!(broken_rules(rules, &written), [""; 0], "{dialect:?} {}: {written:#}", tool.name);
             assert_eq!(broken_name(rules, &tool.name), None);
             let names = |schema: &serde_json::Value| -> Vec<String> {
                 schema["properties"].as_object().expect("properties").keys().cloned().collect()
@@ -60,7 +61,7 @@ fn needs_userns_calls_as_local_models_write_them_are_done_or_refused_by_name() {
         let done = bench.chat("write it", &["--new"]);
         assert_eq!(code(&done), 5, "its change waits: {kind}: {}", text(&done));
         assert!(text(&done).contains("+{\"x\":1}"), "{kind}: {}", text(&done));
-        let requests = bench.server.recorded();
+        let requests = bench.server.recorded_requests();
         let told = requests.last().expect("a request").body.to_string();
         for expected in
             ["created a.json", "Did you mean 'file_read'?", "'lines' must be of type integer, not string"]

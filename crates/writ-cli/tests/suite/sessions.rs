@@ -94,7 +94,8 @@ fn needs_userns_a_message_that_comes_during_a_turn_is_taken_in() {
     let held = gate.clone();
     let bench = Bench::new("anthropic", move |request: &ParsedRequest| {
         if request.results().next().is_none() {
-            return Reply::call("file_read", json!({"path": "."})).fault(Fault::SlowFirstByte(held.clone()));
+            return Reply::call("file_read", json!({"path": "."}))
+                .with_fault(Fault::SlowFirstByte(held.clone()));
         }
         Reply::text("Both heard.")
     });
@@ -247,7 +248,7 @@ fn the_owners_rules_and_profile_reach_every_request() {
     for _ in 0..2 {
         assert_eq!(code(&bench.chat("something else", &["--new"])), 0);
     }
-    for request in bench.server.recorded() {
+    for request in bench.server.recorded_requests() {
         let system = request.body["system"].to_string();
         assert!(system.contains("Always answer in verse."), "{system}");
         assert!(request.body.to_string().contains("The owner likes green tea."), "{}", request.body);

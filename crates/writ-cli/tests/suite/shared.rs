@@ -49,7 +49,7 @@ fn a_message_from_a_script_ends_with_its_own_answer_not_with_that_of_another_ter
     let (said, code, answered) = two_speak(|request, gate| {
         let heard = Reply::text(&format!("Heard {}.", request.last_user_text()));
         if request.last_user_text() == "first" {
-            heard.fault(Fault::SlowFirstByte(gate.clone()))
+            heard.with_fault(Fault::SlowFirstByte(gate.clone()))
         } else {
             heard
         }
@@ -65,7 +65,7 @@ fn a_message_that_a_running_turn_takes_in_is_answered_with_it() {
         if request.results().next().is_some() {
             return Reply::text("Both heard.");
         }
-        Reply::call("memory_search", json!({"query": "tea"})).fault(Fault::SlowFirstByte(gate.clone()))
+        Reply::call("memory_search", json!({"query": "tea"})).with_fault(Fault::SlowFirstByte(gate.clone()))
     });
     assert_eq!((code, answered), (0, json!([["one", "other"]])), "{said}");
     assert!(said.contains("Both heard."), "{said}");
@@ -77,7 +77,7 @@ fn turns_at_the_same_moment_share_what_is_left_of_the_day() {
     let gate = Gate::new();
     let held = gate.clone();
     let mut bench = Bench::new("openai", move |_: &ParsedRequest| {
-        Reply::text("The only one.").fault(Fault::SlowFirstByte(held.clone()))
+        Reply::text("The only one.").with_fault(Fault::SlowFirstByte(held.clone()))
     });
     bench.home.env.push(("WRIT_BUDGET__MAX_TOKENS_PER_DAY".to_owned(), "1".to_owned()));
     let engine = Engine::start(&bench.home, &[]).expect("ready");
@@ -99,7 +99,7 @@ fn turns_at_the_same_moment_share_what_is_left_of_the_day() {
         all
     });
     assert_eq!(exits, [[Exit::Budget; 7].as_slice(), &[Exit::Done]].concat());
-    assert_eq!(bench.server.recorded().len(), 1, "one call was made");
+    assert_eq!(bench.server.recorded_requests().len(), 1, "one call was made");
     assert_eq!(engine.stop().code, Some(0));
 }
 

@@ -152,7 +152,8 @@ fn script(request: &ParsedRequest) -> Reply {
         };
     }
     if asked.ends_with("for ever") {
-        return Reply::text("One is here.\nTwo is here.\nThree is here.\n").fault(Fault::SilenceAfter(6));
+        return Reply::text("One is here.\nTwo is here.\nThree is here.\n")
+            .with_fault(Fault::SilenceAfter(6));
     }
     Reply::text("Still here.\n")
 }

@@ -63,7 +63,7 @@ fn needs_userns_needs_git_hidden_programs_are_recorded_as_argv_and_stay_inside()
     // The twin: arguments that look like orders are text to a plain command.
     let echoed = bench
         .server
-        .recorded()
+        .recorded_requests()
         .iter()
         .any(|request| request.body.to_string().contains("$(touch x) `touch x` $HOME/* ;"));
     assert!(echoed, "the arguments arrived as they were");

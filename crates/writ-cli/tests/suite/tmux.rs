@@ -98,7 +98,7 @@ fn script(request: &ParsedRequest) -> Reply {
     }
     if asked.ends_with("half of it") {
         return Reply::text("One is said. This is half of what follows, and more.")
-            .fault(Fault::SilenceAfter(8));
+            .with_fault(Fault::SilenceAfter(8));
     }
     if asked.ends_with("marks") { Reply::text(MARKED) } else { Reply::text("Still here.") }
 }

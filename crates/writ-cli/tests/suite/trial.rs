@@ -11,15 +11,16 @@ fn able(request: &ParsedRequest) -> Reply {
     let asked = request.last_user_text();
     let has_result = request.results().count() > 0;
     if has_result {
-        Reply::text("42").usage(120, 1)
+        Reply::text("42").with_usage(120, 1)
     } else if !request.tools.is_empty() {
-        Reply::call("add_numbers", json!({ "a": 17, "b": 25 })).usage(110, 20)
+        Reply::call("add_numbers", json!({ "a": 17, "b": 25 })).with_usage(110, 20)
     } else if asked.contains("JSON") {
-        Reply::text("{\"answer\": 42}").usage(100, 6)
+        Reply::text("{\"answer\": 42}").with_usage(100, 6)
     } else if asked.contains("numbers from 1 to 40") {
-        Reply::text("1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20").usage(100, 60)
+        Reply::text("1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20")
+            .with_usage(100, 60)
     } else {
-        Reply::text("ready").usage(100, 1)
+        Reply::text("ready").with_usage(100, 1)
     }
 }
 
@@ -53,7 +54,7 @@ fn a_model_that_can_do_everything_is_said_to_and_each_request_is_on_record() {
         assert_eq!(bench.home.json(&["status"])["today"]["tokens"], 618, "{kind}: they are counted");
         let said = text(&bench.home.run(&["models", "test", "test/other-model"]));
         assert!(said.contains("ok    tools      it calls a tool"), "{said}");
-        let asked = bench.server.recorded().pop().expect("a request").body.to_string();
+        let asked = bench.server.recorded_requests().pop().expect("a request").body.to_string();
         assert!(
             asked.contains("other-model") || kind == "gemini",
             "{kind}: the model that was named is asked"
@@ -89,7 +90,7 @@ fn a_request_that_is_refused_is_told_in_the_providers_words() {
         if request.tools.is_empty() {
             return able(request);
         }
-        Reply::default().fault(Fault::ContextOver { window: 512, sent: 900 })
+        Reply::default().with_fault(Fault::ContextOver { window: 512, sent: 900 })
     });
     let done = bench.home.run(&["models", "test", "--json"]);
     assert_eq!(code(&done), 7, "{}", text(&done));
@@ -110,7 +111,7 @@ fn a_model_that_is_not_there_ends_with_7_after_one_request_and_a_name_that_is_no
         "{}",
         text(&done)
     );
-    assert_eq!(bench.server.recorded().len(), 1, "the rest would fail in the same way");
+    assert_eq!(bench.server.recorded_requests().len(), 1, "the rest would fail in the same way");
     for (name, told) in [("nonsense", "provider/name"), ("tset/scripted", "Did you mean 'test'")] {
         let wrong = bench.home.run(&["models", "test", name]);
         assert_eq!((code(&wrong), text(&wrong).contains(told)), (2, true), "{}", text(&wrong));
@@ -119,7 +120,7 @@ fn a_model_that_is_not_there_ends_with_7_after_one_request_and_a_name_that_is_no
     let mut bench = Bench::new("openai", able);
     bench.home.env.push(("WRIT_BUDGET__MAX_COST_PER_CALL".to_owned(), "1".to_owned()));
     let denied = bench.home.run(&["models", "test"]);
-    assert_eq!((code(&denied), bench.server.recorded().len()), (6, 0), "{}", text(&denied));
+    assert_eq!((code(&denied), bench.server.recorded_requests().len()), (6, 0), "{}", text(&denied));
 }
 
 #[test]
@@ -127,14 +128,14 @@ fn doctor_tries_the_model_only_when_it_is_asked_to() {
     let bench = Bench::new("openai", able);
     let plain = text(&bench.home.run(&["doctor"]));
     assert!(plain.contains("nothing was sent to a model"), "{plain}");
-    assert!(bench.server.recorded().is_empty(), "doctor spends nothing by itself");
+    assert!(bench.server.recorded_requests().is_empty(), "doctor spends nothing by itself");
     let tried = bench.home.run(&["doctor", "--models", "--json"]);
     let report: Value = serde_json::from_slice(&tried.stdout).expect("JSON");
     let checks = report["checks"].as_array().expect("checks");
     let of_model: Vec<&Value> = checks.iter().filter(|check| check["name"] == "try").collect();
     assert_eq!(of_model.len(), 6, "five kinds, and what they have taken: {report}");
     assert!(of_model.iter().all(|check| check["verdict"] == "good"), "{report}");
-    assert_eq!(bench.server.recorded().len(), 5);
+    assert_eq!(bench.server.recorded_requests().len(), 5);
 }
 
 #[test]
@@ -146,5 +147,5 @@ fn models_are_listed_with_what_is_known_of_them() {
     assert_eq!((model["key"].as_str(), model["known"].as_bool()), (Some("env:SCRIPTED_KEY"), Some(false)));
     let said = text(&bench.home.run(&["models", "list"]));
     assert!(said.contains("default    test/scripted at 127.0.0.1:"), "{said}");
-    assert!(!said.contains("the-key-of-the-script") && bench.server.recorded().is_empty());
+    assert!(!said.contains("the-key-of-the-script") && bench.server.recorded_requests().is_empty());
 }

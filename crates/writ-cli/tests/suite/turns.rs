@@ -81,7 +81,7 @@ impl Bench {
 
     /// The bodies of all requests so far, as text.
     pub(super) fn requests(&self) -> Vec<String> {
-        self.server.recorded().into_iter().map(|request| request.body.to_string()).collect()
+        self.server.recorded_requests().into_iter().map(|request| request.body.to_string()).collect()
     }
 
     /// The only open ask.
@@ -135,5 +135,5 @@ fn needs_userns_a_turn_works_on_an_overlay_and_the_approved_diff_is_applied() {
     let programs: Vec<&str> =
         intents.iter().filter_map(|row| row["payload"]["action"]["profile"].as_str()).collect();
     assert_eq!(programs, ["task"], "the one that the agent has wished: nothing is verified by itself");
-    assert_eq!(bench.server.recorded().len(), 4);
+    assert_eq!(bench.server.recorded_requests().len(), 4);
 }

@@ -74,9 +74,9 @@ fn needs_userns_a_key_of_the_vault_is_read_once_kept_in_memory_and_masked() {
     assert_eq!(link.ask("look", "one").expect("answered").text, "Done.");
     link.ask("again", "two").expect("answered");
     assert_eq!(link.ask("fail", "three").expect("ended").exit, Exit::Model, "a request that fails");
-    assert_eq!(vault.seen(), ["lookup", "read kv/team/models"], "once over the whole run");
-    let requests = bench.server.recorded();
-    let digest = Digest::of(VALUE.as_bytes()).to_string();
+    assert_eq!(vault.seen_requests(), ["lookup", "read kv/team/models"], "once over the whole run");
+    let requests = bench.server.recorded_requests();
+    let digest = Digest::of_bytes(VALUE.as_bytes()).to_string();
     assert!(
         requests.len() >= 3 && requests.iter().all(|request| request.key_digest.as_ref() == Some(&digest))
     );
@@ -100,7 +100,7 @@ fn the_first_login_that_works_is_taken() {
         }
         let started = Engine::start(&bench.home, env).map(|engine| drop(engine.stop()));
         assert_eq!(holding(&bench, VALUE), Vec::<PathBuf>::new());
-        (started, vault.seen())
+        (started, vault.seen_requests())
     };
     let role = [("VAULT_ROLE_ID", "role-1"), ("VAULT_SECRET_ID", "secret-of-role-1")];
     let read = "read kv/team/models";
@@ -175,6 +175,6 @@ fn a_plain_key_in_the_configuration_is_refused_with_the_command_that_mends_it() 
     assert_eq!(code(&stored), 0, "{}", text(&stored));
     let done = home.run(&["chat", "--new", "-m", "hello"]);
     assert!(text(&done).contains("Done."), "twin: {}", text(&done));
-    let digest = Digest::of(b"sk-plain-1234567890-key").to_string();
-    assert_eq!(bench.server.recorded().pop().expect("one").key_digest, Some(digest));
+    let digest = Digest::of_bytes(b"sk-plain-1234567890-key").to_string();
+    assert_eq!(bench.server.recorded_requests().pop().expect("one").key_digest, Some(digest));
 }

@@ -34,19 +34,19 @@ pub(crate) struct Collector {
 
 #[derive(Debug)]
 enum Into {
-    Plain(Kept),
-    Gzip(Box<MultiGzDecoder<Kept>>),
+    Plain(BodyPrefix),
+    Gzip(Box<MultiGzDecoder<BodyPrefix>>),
 }
 
 /// The stored beginning.
 #[derive(Debug)]
-struct Kept {
+struct BodyPrefix {
     bytes: Vec<u8>,
     max: usize,
     truncated: bool,
 }
 
-impl Write for Kept {
+impl Write for BodyPrefix {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let room = self.max.saturating_sub(self.bytes.len());
         self.bytes.extend_from_slice(bytes.get(..room).unwrap_or(bytes));
@@ -66,7 +66,7 @@ impl Write for Kept {
 impl Collector {
     pub(crate) fn new(coding: Coding, max: u64) -> Self {
         let max = usize::try_from(max).unwrap_or(usize::MAX);
-        let kept = Kept { bytes: Vec::new(), max, truncated: false };
+        let kept = BodyPrefix { bytes: Vec::new(), max, truncated: false };
         let into = match coding {
             Coding::Identity => Into::Plain(kept),
             Coding::Gzip => Into::Gzip(Box::new(MultiGzDecoder::new(kept))),
@@ -75,7 +75,7 @@ impl Collector {
     }
 
     /// Takes a piece. What is beyond the limit is no error; what cannot be decompressed is one.
-    pub(crate) fn push(&mut self, piece: &[u8]) -> io::Result<()> {
+    pub(crate) fn push_bytes(&mut self, piece: &[u8]) -> io::Result<()> {
         self.begun |= !piece.is_empty();
         let written = match &mut self.into {
             Into::Plain(kept) => kept.write_all(piece),
@@ -86,11 +86,11 @@ impl Collector {
 
     /// Returns true if there is more than the limit.
     pub(crate) fn is_full(&self) -> bool {
-        self.kept().truncated
+        self.stored_prefix().truncated
     }
 
     /// Says that the body is at its end: compressed data must be whole.
-    pub(crate) fn finish(&mut self) -> io::Result<()> {
+    pub(crate) fn finish_body(&mut self) -> io::Result<()> {
         let finished = match &mut self.into {
             Into::Plain(_) => Ok(()),
             // A HEAD's answer tells an encoding, and has no body.
@@ -109,7 +109,7 @@ impl Collector {
         (std::mem::take(&mut kept.bytes), kept.truncated)
     }
 
-    fn kept(&self) -> &Kept {
+    fn stored_prefix(&self) -> &BodyPrefix {
         match &self.into {
             Into::Plain(kept) => kept,
             Into::Gzip(decoder) => decoder.get_ref(),

@@ -46,7 +46,7 @@ fn wish(method: &str, url: impl Into<String>) -> Fetch {
 }
 
 impl Fixture {
-    async fn get(&self, url: impl Into<String>) -> Result<Fetched, FetchError> {
+    async fn get(&self, url: impl Into<String>) -> Result<FetchedPage, FetchError> {
         self.send("GET", url, None).await
     }
 
@@ -55,7 +55,7 @@ impl Fixture {
         method: &str,
         url: impl Into<String>,
         body: Option<&str>,
-    ) -> Result<Fetched, FetchError> {
+    ) -> Result<FetchedPage, FetchError> {
         let content_type = body.map(|_| "text/plain".to_owned());
         let fetch = Fetch { body: body.map(str::to_owned), content_type, ..wish(method, url) };
         self.egress.follow(&fetch, 100_000, &*self.keeper, &self.cancel).await
@@ -219,7 +219,7 @@ async fn https_is_not_left_for_http() {
     let to = format!("http://there.test:{}/", second.address.port());
     let (server, roots) = Server::tls_fixed("start.test", redirect(302, &to)).await;
     let mut fixture = fixture(pinned("start.test", server.address));
-    fixture.egress = fixture.egress.trusting(roots);
+    fixture.egress = fixture.egress.trusting_config(roots);
     open(&fixture, "there.test", &second);
     let error =
         fixture.get(format!("https://start.test:{}/", server.address.port())).await.expect_err("downgrade");

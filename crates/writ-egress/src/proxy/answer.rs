@@ -23,7 +23,7 @@ pub(crate) type Body = Either<Full<Bytes>, Passed>;
 
 /// An answer in the proxy's own words. The reason stands in the status line, too: few programs show more of a
 /// refused tunnel.
-fn own(status: u16, code: &'static str, text: &str) -> Response<Body> {
+fn own_answer(status: u16, code: &'static str, text: &str) -> Response<Body> {
     let line: String = text.chars().filter(|c| c.is_ascii() && !c.is_ascii_control()).take(200).collect();
     let mut answer = Response::new(Either::Left(Full::from(format!("writ: {text}\n"))));
     *answer.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
@@ -37,7 +37,7 @@ fn own(status: u16, code: &'static str, text: &str) -> Response<Body> {
 }
 
 /// The answer to a connection that was not made.
-pub(crate) fn refusal(refusal: &Refusal) -> Response<Body> {
+pub(crate) fn refusal_answer(refusal: &Refusal) -> Response<Body> {
     let status = match refusal {
         Refusal::Asked { .. } | Refusal::NotAsked { .. } | Refusal::Denied { .. } | Refusal::Misused(_) => {
             403
@@ -46,11 +46,11 @@ pub(crate) fn refusal(refusal: &Refusal) -> Response<Body> {
         Refusal::Unresolved { .. } | Refusal::Unreachable { .. } | Refusal::Proxy { .. } => 502,
         Refusal::ConnectTimeout { .. } => 504,
     };
-    let mut answer = own(status, refusal.code(), &refusal.to_string());
+    let mut answer = own_answer(status, refusal.refusal_code(), &refusal.to_string());
     match refusal {
-        Refusal::Asked { ask, .. } => insert(&mut answer, ASK_HEADER, ask.as_str()),
+        Refusal::Asked { ask, .. } => insert_header(&mut answer, ASK_HEADER, ask.as_str()),
         Refusal::Rate { retry_secs, .. } => {
-            insert(&mut answer, RETRY_AFTER.as_str(), &retry_secs.to_string())
+            insert_header(&mut answer, RETRY_AFTER.as_str(), &retry_secs.to_string())
         }
         Refusal::NotAsked { .. }
         | Refusal::Denied { .. }
@@ -63,27 +63,27 @@ pub(crate) fn refusal(refusal: &Refusal) -> Response<Body> {
     answer
 }
 
-fn insert(answer: &mut Response<Body>, name: &'static str, value: &str) {
+fn insert_header(answer: &mut Response<Body>, name: &'static str, value: &str) {
     if let Ok(value) = HeaderValue::from_str(value) {
         answer.headers_mut().insert(name, value);
     }
 }
 
 /// The answer to a request that is none. Nothing after it on the connection is believed.
-pub(crate) fn malformed(fault: Malformed) -> Response<Body> {
-    let mut answer = own(400, fault.code(), &fault.to_string());
+pub(crate) fn malformed_answer(fault: Malformed) -> Response<Body> {
+    let mut answer = own_answer(400, fault.fault_code(), &fault.to_string());
     answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     answer
 }
 
 /// The answer when the host sent no proper one.
 pub(crate) fn bad_gateway(code: &'static str) -> Response<Body> {
-    own(502, code, "the host sent no proper answer")
+    own_answer(502, code, "the host sent no proper answer")
 }
 
 /// Returns the answer to a request with a placeholder in its body.
 pub(crate) fn placeholder_in_body() -> Response<Body> {
-    own(
+    own_answer(
         403,
         Misuse::Place.as_str(),
         "a placeholder stands in the body: it may stand in its own header and nowhere else",
@@ -91,13 +91,13 @@ pub(crate) fn placeholder_in_body() -> Response<Body> {
 }
 
 /// The beginning of a tunnel.
-pub(crate) fn tunnel() -> Response<Body> {
+pub(crate) fn tunnel_answer() -> Response<Body> {
     Response::new(Either::Left(Full::default()))
 }
 
 /// The same for a head that no parser has seen, as bytes.
 pub(crate) fn head_fault(fault: HeadFault) -> Vec<u8> {
-    let (status, code, body) = (fault.status(), fault.code(), format!("writ: {fault}\n"));
+    let (status, code, body) = (fault.fault_status(), fault.fault_code(), format!("writ: {fault}\n"));
     let reason = StatusCode::from_u16(status).ok().and_then(|status| status.canonical_reason());
     let reason = reason.unwrap_or("Refused");
     format!(

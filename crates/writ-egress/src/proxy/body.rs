@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 use writ_inspect::egress::credential::Misuse;
-use writ_inspect::redact::{ByteStream, Watch};
+use writ_inspect::redact::{ByteStream, SecretWatch};
 use writ_types::entry::Verdict;
 
 use super::flow::Flow;
@@ -25,28 +25,28 @@ pub(crate) struct Passed {
 struct Looking {
     stream: ByteStream,
     /// The note of a match, which ends the body; `None`: a match is masked.
-    found: Option<Found>,
+    found: Option<FoundFlag>,
     ended: bool,
 }
 
 /// A note that a placeholder was found in a body, which must not go on.
 #[derive(Clone, Debug)]
-pub(crate) struct Found {
+pub(crate) struct FoundFlag {
     is_set: Arc<AtomicBool>,
     flow: Arc<Flow>,
 }
 
-impl Found {
+impl FoundFlag {
     /// None yet, in a request of this flow.
     pub(crate) fn none_yet(flow: &Arc<Flow>) -> Self {
         Self { is_set: Arc::default(), flow: Arc::clone(flow) }
     }
 
     /// One was: the record says so too, though the host may have answered already.
-    fn set(&self) {
+    fn set_found(&self) {
         self.is_set.store(true, Ordering::SeqCst);
         // The record is final before the error makes the exchange end.
-        self.flow.end(Verdict::Denied, Misuse::Place.as_str());
+        self.flow.end_flow(Verdict::Denied, Misuse::Place.as_str());
     }
 
     /// Returns true if it was found.
@@ -57,33 +57,36 @@ impl Found {
 
 impl Passed {
     /// As it is.
-    pub(crate) const fn whole(body: Incoming) -> Self {
+    pub(crate) const fn search_whole(body: Incoming) -> Self {
         Self { body, looking: None }
     }
 
     /// It ends where one of these values stands in it, before the value goes on.
-    pub(crate) fn forbidding(body: Incoming, values: Option<Watch>, found: &Found) -> Self {
-        let looking =
-            |values: Watch| Looking { stream: values.stream(), found: Some(found.clone()), ended: false };
+    pub(crate) fn forbidding_body(body: Incoming, values: Option<SecretWatch>, found: &FoundFlag) -> Self {
+        let looking = |values: SecretWatch| Looking {
+            stream: values.mask_stream(),
+            found: Some(found.clone()),
+            ended: false,
+        };
         Self { body, looking: values.map(looking) }
     }
 
     /// These values are masked in it, and trailers are left out.
-    pub(crate) fn masking(body: Incoming, values: &Watch) -> Self {
-        Self { body, looking: Some(Looking { stream: values.stream(), found: None, ended: false }) }
+    pub(crate) fn masking_body(body: Incoming, values: &SecretWatch) -> Self {
+        Self { body, looking: Some(Looking { stream: values.mask_stream(), found: None, ended: false }) }
     }
 }
 
 impl Looking {
     /// Returns the part of a piece, or of the end, that goes on.
-    fn look(&mut self, piece: Option<&[u8]>) -> Result<Bytes, Box<dyn Error + Send + Sync>> {
+    fn look_through(&mut self, piece: Option<&[u8]>) -> Result<Bytes, Box<dyn Error + Send + Sync>> {
         let out = match piece {
-            Some(piece) => self.stream.push(piece),
-            None => self.stream.end(),
+            Some(piece) => self.stream.push_bytes(piece),
+            None => self.stream.end_bytes(),
         };
         match &self.found {
-            Some(found) if !self.stream.found().is_empty() => {
-                found.set();
+            Some(found) if !self.stream.found_secrets().is_empty() => {
+                found.set_found();
                 Err("the body holds a placeholder".into())
             }
             Some(_) | None => Ok(out.into()),
@@ -112,10 +115,10 @@ impl Body for Passed {
             let out = match frame {
                 None => {
                     looking.ended = true;
-                    looking.look(None)?
+                    looking.look_through(None)?
                 }
                 Some(frame) => match frame.into_data() {
-                    Ok(piece) => looking.look(Some(&piece))?,
+                    Ok(piece) => looking.look_through(Some(&piece))?,
                     // Trailers are dropped: they are not searched, and programs do without them.
                     Err(_trailers) => continue,
                 },

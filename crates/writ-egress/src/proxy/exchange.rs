@@ -15,14 +15,14 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::sync::OwnedSemaphorePermit;
 use writ_inspect::egress::credential::Misuse;
 use writ_inspect::egress::host::Target;
-use writ_inspect::redact::Watch;
+use writ_inspect::redact::SecretWatch;
 
 use super::answer::{self, Body};
-use super::body::{Found, Passed};
+use super::body::{FoundFlag, Passed};
 use super::flow::{Counted, Flow, Place};
 use super::{Serving, head, hello, request};
 use crate::connect::{self, Reached, Speech, Stream};
-use crate::credential::{self, Credentials, Misused, Swap};
+use crate::credential::{self, Credentials, MisuseError, Swap};
 use crate::gatekeeper::Refusal;
 use crate::relay::login_refused;
 use crate::upstream::Upstream;
@@ -47,18 +47,18 @@ pub(crate) struct Connection {
 #[derive(Debug)]
 pub(crate) struct Looks {
     /// In the request's body, where none may be.
-    pub(crate) placeholders: Option<Watch>,
+    pub(crate) placeholders: Option<SecretWatch>,
     /// In the answer, where they are masked.
-    pub(crate) values: Option<Watch>,
+    pub(crate) values: Option<SecretWatch>,
     /// The note that a placeholder was found.
-    pub(crate) found: Found,
+    pub(crate) found: FoundFlag,
     /// The network's proxy that the request goes to, and the host that it is for.
     proxy: Option<(String, Arc<Upstream>)>,
 }
 
 impl Looks {
     /// Puts a secret into a request that may have one, and says what is looked for from here on.
-    pub(crate) fn after(
+    pub(crate) fn after_answer(
         credentials: &Credentials,
         target: &Target,
         swap: Option<Swap<'_>>,
@@ -66,27 +66,32 @@ impl Looks {
         flow: &Arc<Flow>,
     ) -> Self {
         if let Some(swap) = swap {
-            flow.lend(swap.name());
-            swap.apply(headers);
+            flow.lend_stream(swap.name());
+            swap.apply_credential(headers);
         }
-        let (placeholders, values) = (credentials.placeholders(), credentials.values_for(target));
-        Self { placeholders, values, found: Found::none_yet(flow), proxy: None }
+        let (placeholders, values) = (credentials.placeholder_watch(), credentials.values_for(target));
+        Self { placeholders, values, found: FoundFlag::none_yet(flow), proxy: None }
     }
 }
 
 /// Serves a connection to its end.
-pub(crate) async fn serve(serving: Arc<Serving>, client: Stream, place: Place, slot: OwnedSemaphorePermit) {
+pub(crate) async fn serve_requests(
+    serving: Arc<Serving>,
+    client: Stream,
+    place: Place,
+    slot: OwnedSemaphorePermit,
+) {
     let limits = serving.limits;
     let (mut reader, mut writer) = client.into_split();
     // The head is read and checked here first, before the library's parser sees a byte of it.
     let first = tokio::select! {
-        first = head::read(&mut reader, limits.head_bytes, limits.head) => first,
+        first = head::read_head(&mut reader, limits.head_bytes, limits.head) => first,
         () = serving.cut.cancelled() => return,
     };
     let first = match first {
         Ok(first) => first,
         Err(fault) => {
-            serving.begin(place).end(Verdict::Malformed, fault.code());
+            serving.begin(place).end_flow(Verdict::Malformed, fault.fault_code());
             // A client that does not read it has left.
             let _ = writer.write_all(&answer::head_fault(fault)).await;
             let _ = writer.shutdown().await;
@@ -99,7 +104,7 @@ pub(crate) async fn serve(serving: Arc<Serving>, client: Stream, place: Place, s
     let whole = tokio::io::join(std::io::Cursor::new(first).chain(reader), writer);
     let service = service_fn(|request| {
         let connection = Arc::clone(&connection);
-        async move { Ok::<_, Infallible>(connection.handle(request).await) }
+        async move { Ok::<_, Infallible>(connection.handle_connection(request).await) }
     });
     let http = hyper::server::conn::http1::Builder::new()
         .timer(TokioTimer::new())
@@ -117,40 +122,40 @@ pub(crate) async fn serve(serving: Arc<Serving>, client: Stream, place: Place, s
         tracing::debug!(%why, "a connection to the proxy ended badly");
         // The library has answered what is no request at all.
         if let Some(place) = connection.place.lock().unwrap_or_else(PoisonError::into_inner).take() {
-            connection.serving.begin(place).end(Verdict::Malformed, "proxy.bad_request");
+            connection.serving.begin(place).end_flow(Verdict::Malformed, "proxy.bad_request");
         }
     }
 }
 
 impl Connection {
     /// Answers one request.
-    async fn handle(self: Arc<Self>, request: Request<Incoming>) -> Response<Body> {
-        let Some(flow) = self.flow().await else { return answer::bad_gateway("proxy.stopped") };
+    async fn handle_connection(self: Arc<Self>, request: Request<Incoming>) -> Response<Body> {
+        let Some(flow) = self.begin_flow().await else { return answer::bad_gateway("proxy.stopped") };
         let (mut head, body) = request.into_parts();
-        let target = match request::target(&head) {
+        let target = match request::request_target(&head) {
             Ok(target) => target,
             Err(fault) => {
-                flow.end(Verdict::Malformed, fault.code());
-                return answer::malformed(fault);
+                flow.end_flow(Verdict::Malformed, fault.fault_code());
+                return answer::malformed_answer(fault);
             }
         };
-        flow.name(&target);
+        flow.set_name(&target);
         let refuse = |refusal: Refusal| {
-            flow.end(refusal.verdict(), refusal.rule());
-            answer::refusal(&refusal)
+            flow.end_flow(refusal.record_verdict(), refusal.rule());
+            answer::refusal_answer(&refusal)
         };
         // Fetched for each request: a credential that the owner removes stops working at once.
         let credentials = self.serving.gatekeeper.credentials();
-        let swap = match credentials.judge(&head, &target, false) {
+        let swap = match credentials.judge_use(&head, &target, false) {
             Ok(swap) => swap,
             Err(misused) => return refuse(misused.into()),
         };
         if head.method == Method::CONNECT
-            && credentials.opens(&target)
+            && credentials.opens_target(&target)
             && let Some(authority) = self.serving.authority.clone()
         {
             let client = hyper::upgrade::on(Request::from_parts(head, body));
-            return self.open(client, target, authority, flow).await;
+            return self.open_tunnel(client, target, authority, flow).await;
         }
         let websocket = request::is_websocket(&head.headers);
         let speech = match (head.method == Method::CONNECT, websocket) {
@@ -158,7 +163,7 @@ impl Connection {
             (false, true) => Speech::PlainTunnel,
             (false, false) => Speech::Plain,
         };
-        let Reached { stream, proxy, .. } = match self.reach(&target, speech, &flow).await {
+        let Reached { stream, proxy, .. } = match self.reach_target(&target, speech, &flow).await {
             Ok(reached) => reached,
             Err(refusal) => return refuse(refusal),
         };
@@ -166,29 +171,29 @@ impl Connection {
         let stream = Counted::new(stream, Arc::clone(&flow));
         if head.method == Method::CONNECT {
             let client = hyper::upgrade::on(Request::from_parts(head, body));
-            self.serving.tasks.spawn(Arc::clone(&self).tunnel(client, stream, target, flow));
-            return answer::tunnel();
+            self.serving.tasks.spawn(Arc::clone(&self).carry_tunnel(client, stream, target, flow));
+            return answer::tunnel_answer();
         }
         if websocket && let Some(name) = credentials.bound_to(&target) {
             // What it carries could not be masked.
-            return refuse(Misused { name, why: Misuse::Upgrade }.into());
+            return refuse(MisuseError { name, why: Misuse::Upgrade }.into());
         }
         // Only a WebSocket may take the connection over.
         let upgrade = head.extensions.remove::<OnUpgrade>().filter(|_| websocket);
-        request::rewrite(&mut head, &target, websocket);
+        request::rewrite_head(&mut head, &target, websocket);
         if let Some(proxy) = &proxy
-            && request::address(&mut head, proxy).is_err()
+            && request::request_address(&mut head, proxy).is_err()
         {
-            flow.end(Verdict::Failed, "egress.proxy");
+            flow.end_flow(Verdict::Failed, "egress.proxy");
             return answer::bad_gateway("egress.proxy");
         }
-        let mut looks = Looks::after(&credentials, &target, swap, &mut head.headers, &flow);
+        let mut looks = Looks::after_answer(&credentials, &target, swap, &mut head.headers, &flow);
         looks.proxy = proxy.map(|proxy| (target.host.to_string(), proxy));
-        self.forward(Request::from_parts(head, body), upgrade, stream, flow, looks).await
+        self.forward_request(Request::from_parts(head, body), upgrade, stream, flow, looks).await
     }
 
     /// A flow with a place for its record. `None`: the proxy is ending.
-    pub(crate) async fn flow(&self) -> Option<Arc<Flow>> {
+    pub(crate) async fn begin_flow(&self) -> Option<Arc<Flow>> {
         let first = self.place.lock().unwrap_or_else(PoisonError::into_inner).take();
         let place = match first {
             Some(place) => place,
@@ -198,7 +203,7 @@ impl Connection {
     }
 
     /// Judges a target and connects to it.
-    pub(crate) async fn reach(
+    pub(crate) async fn reach_target(
         &self,
         target: &Target,
         speech: Speech,
@@ -207,17 +212,17 @@ impl Connection {
         let serving = &self.serving;
         // Rates come before the judgement, which may ask a person.
         serving.admit(target)?;
-        let scope = serving.gatekeeper.scope();
+        let scope = serving.gatekeeper.current_scope();
         let rule = connect::judge_name(&*serving.gatekeeper, &scope, target).await?;
         let (resolver, limit) = (&serving.resolver, serving.limits.connect);
         let reached =
-            connect::reach(resolver, &serving.routes, &scope, (target, speech, rule), limit).await?;
-        flow.made(reached.address, rule.as_str());
+            connect::connect_judged(resolver, &serving.routes, &scope, (target, speech, rule), limit).await?;
+        flow.note_connected(reached.address, rule.as_str());
         Ok(reached)
     }
 
     /// Carries what is in a tunnel, once it is clear that it is meant for the tunnel's host.
-    async fn tunnel(
+    async fn carry_tunnel(
         self: Arc<Self>,
         client: OnUpgrade,
         mut host: Counted<Stream>,
@@ -226,29 +231,29 @@ impl Connection {
     ) {
         let limits = self.serving.limits;
         let Ok(Ok(client)) = tokio::time::timeout(limits.head, client).await else {
-            return flow.end(Verdict::Cut, "tunnel.ended");
+            return flow.end_flow(Verdict::Cut, "tunnel.ended");
         };
         let mut client = TokioIo::new(client);
         // The owner can let tunnels to a host carry another protocol than TLS.
-        if !self.serving.gatekeeper.scope().is_opaque(&target) {
+        if !self.serving.gatekeeper.current_scope().is_opaque(&target) {
             let first = tokio::select! {
-                first = hello::read(&mut client, &target.host, limits.head) => first,
-                () = self.serving.cut.cancelled() => return flow.end(Verdict::Cut, "limit.stopped"),
+                first = hello::read_hello(&mut client, &target.host, limits.head) => first,
+                () = self.serving.cut.cancelled() => return flow.end_flow(Verdict::Cut, "limit.stopped"),
             };
             match first {
                 Ok(bytes) => {
                     if host.write_all(&bytes).await.is_err() {
-                        return flow.end(Verdict::Failed, "egress.unreachable");
+                        return flow.end_flow(Verdict::Failed, "egress.unreachable");
                     }
                 }
-                Err(fault) => return flow.end(Verdict::Cut, fault.code()),
+                Err(fault) => return flow.end_flow(Verdict::Cut, fault.fault_code()),
             }
         }
-        self.carry(client, host, &flow).await;
+        self.carry_bytes(client, host, &flow).await;
     }
 
     /// Carries bytes both ways until both have ended, or a limit cuts them.
-    async fn carry(
+    async fn carry_bytes(
         &self,
         mut client: TokioIo<Upgraded>,
         mut host: impl AsyncRead + AsyncWrite + Unpin,
@@ -261,13 +266,13 @@ impl Connection {
                     tracing::trace!(%why, "a tunnel ended badly");
                 }
             }
-            () = flow.overdue(limits.idle, limits.total) => {}
-            () = self.serving.cut.cancelled() => flow.end(Verdict::Cut, "limit.stopped"),
+            () = flow.is_overdue(limits.idle, limits.total) => {}
+            () = self.serving.cut.cancelled() => flow.end_flow(Verdict::Cut, "limit.stopped"),
         }
     }
 
     /// Passes a plain request on, and its answer back.
-    pub(crate) async fn forward(
+    pub(crate) async fn forward_request(
         self: &Arc<Self>,
         mut request: Request<Incoming>,
         client: Option<OnUpgrade>,
@@ -279,13 +284,13 @@ impl Connection {
             credential::ask_plain(request.headers_mut());
         }
         let forbidden = looks.placeholders.clone();
-        let request = request.map(|body| Passed::forbidding(body, forbidden, &looks.found));
+        let request = request.map(|body| Passed::forbidding_body(body, forbidden, &looks.found));
         let handshake = hyper::client::conn::http1::Builder::new()
             .max_buf_size(self.serving.limits.head_bytes)
             .max_headers(HEADERS_MAX)
             .handshake(TokioIo::new(host));
         let Ok((mut sender, connection)) = handshake.await else {
-            flow.end(Verdict::Failed, "egress.unreachable");
+            flow.end_flow(Verdict::Failed, "egress.unreachable");
             return answer::bad_gateway("egress.unreachable");
         };
         let (limits, cut, held) = (self.serving.limits, self.serving.cut.clone(), Arc::clone(&flow));
@@ -298,8 +303,8 @@ impl Connection {
                         tracing::trace!(%why, "a host ended a connection badly");
                     }
                 }
-                () = held.overdue(limits.idle, limits.total) => {}
-                () = cut.cancelled() => held.end(Verdict::Cut, "limit.stopped"),
+                () = held.is_overdue(limits.idle, limits.total) => {}
+                () = cut.cancelled() => held.end_flow(Verdict::Cut, "limit.stopped"),
             }
             drop(alive);
         });
@@ -307,8 +312,8 @@ impl Connection {
             Ok(answer) => match (login_refused(&answer), &looks.proxy) {
                 (Some(why), Some((host, proxy))) => {
                     let refusal = Refusal::Proxy { host: host.clone(), proxy: proxy.to_string(), why };
-                    flow.end(refusal.verdict(), refusal.rule());
-                    answer::refusal(&refusal)
+                    flow.end_flow(refusal.record_verdict(), refusal.rule());
+                    answer::refusal_answer(&refusal)
                 }
                 (_, _) => self.pass_back(answer, client, &flow, &looks),
             },
@@ -316,7 +321,7 @@ impl Connection {
             Err(_) if looks.found.is_set() => answer::placeholder_in_body(),
             Err(why) => {
                 tracing::debug!(%why, "a host sent no proper answer");
-                flow.end(Verdict::Failed, "egress.bad_answer");
+                flow.end_flow(Verdict::Failed, "egress.bad_answer");
                 answer::bad_gateway("egress.bad_answer")
             }
         }
@@ -331,7 +336,7 @@ impl Connection {
         looks: &Looks,
     ) -> Response<Body> {
         if looks.values.is_some() && !credential::is_plain(answer.headers()) {
-            flow.end(Verdict::Cut, "credential.encoded");
+            flow.end_flow(Verdict::Cut, "credential.encoded");
             return answer::bad_gateway("credential.encoded");
         }
         let switched = answer.status() == StatusCode::SWITCHING_PROTOCOLS;
@@ -342,14 +347,14 @@ impl Connection {
                 self.serving.tasks.spawn(async move {
                     match tokio::try_join!(client, host) {
                         Ok((client, host)) => {
-                            this.carry(TokioIo::new(client), TokioIo::new(host), &flow).await
+                            this.carry_bytes(TokioIo::new(client), TokioIo::new(host), &flow).await
                         }
-                        Err(_) => flow.end(Verdict::Failed, "egress.bad_answer"),
+                        Err(_) => flow.end_flow(Verdict::Failed, "egress.bad_answer"),
                     }
                 });
             }
             (true, None) => {
-                flow.end(Verdict::Failed, "egress.bad_answer");
+                flow.end_flow(Verdict::Failed, "egress.bad_answer");
                 return answer::bad_gateway("egress.bad_answer");
             }
             (false, _) => {}
@@ -357,14 +362,14 @@ impl Connection {
         let (mut head, body) = answer.into_parts();
         head.version = http::Version::HTTP_11;
         head.extensions.clear();
-        request::strip(&mut head.headers, switched);
+        request::strip_headers(&mut head.headers, switched);
         let body = match &looks.values {
             _ if switched => Either::Left(Full::<Bytes>::default()),
             Some(values) => {
                 credential::mask_headers(&mut head.headers, values);
-                Either::Right(Passed::masking(body, values))
+                Either::Right(Passed::masking_body(body, values))
             }
-            None => Either::Right(Passed::whole(body)),
+            None => Either::Right(Passed::search_whole(body)),
         };
         Response::from_parts(head, body)
     }

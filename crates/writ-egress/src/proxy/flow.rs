@@ -42,7 +42,7 @@ struct Ending {
 
 impl Flow {
     /// Begins a connection. Until its end is set, it ended before a request was understood.
-    pub(crate) fn begin(place: Place, sent_max: u64, received_max: u64) -> Arc<Self> {
+    pub(crate) fn begin_flow(place: Place, sent_max: u64, received_max: u64) -> Arc<Self> {
         let ending = Ending {
             place: Some(place),
             host: String::new(),
@@ -63,14 +63,14 @@ impl Flow {
     }
 
     /// Says where it leads.
-    pub(crate) fn name(&self, target: &Target) {
+    pub(crate) fn set_name(&self, target: &Target) {
         let mut ending = self.ending.lock().unwrap_or_else(PoisonError::into_inner);
         ending.host = target.host.to_string();
         ending.port = target.port;
     }
 
     /// Says that it was made.
-    pub(crate) fn made(&self, address: Option<IpAddr>, rule: &str) {
+    pub(crate) fn note_connected(&self, address: Option<IpAddr>, rule: &str) {
         let mut ending = self.ending.lock().unwrap_or_else(PoisonError::into_inner);
         ending.address = address;
         ending.verdict = Verdict::Allowed;
@@ -78,20 +78,20 @@ impl Flow {
     }
 
     /// Says which credential is put into its request.
-    pub(crate) fn lend(&self, credential: &str) {
+    pub(crate) fn lend_stream(&self, credential: &str) {
         let mut ending = self.ending.lock().unwrap_or_else(PoisonError::into_inner);
         ending.credential = Some(credential.to_owned());
     }
 
     /// Says that it is opened here: each request in it is a connection of its own.
-    pub(crate) fn opened(&self) {
+    pub(crate) fn note_opened(&self) {
         let mut ending = self.ending.lock().unwrap_or_else(PoisonError::into_inner);
         ending.verdict = Verdict::Allowed;
         "opened".clone_into(&mut ending.rule);
     }
 
     /// Says how it ends. What cut it first stays.
-    pub(crate) fn end(&self, verdict: Verdict, rule: &str) {
+    pub(crate) fn end_flow(&self, verdict: Verdict, rule: &str) {
         let mut ending = self.ending.lock().unwrap_or_else(PoisonError::into_inner);
         // A cut makes both sides end with errors, which say less than the cut.
         if ending.verdict != Verdict::Cut {
@@ -102,34 +102,34 @@ impl Flow {
 
     /// Counts bytes that went out.
     fn count_sent(&self, count: usize) -> io::Result<()> {
-        self.count(&self.sent, count, self.sent_max, "limit.sent")
+        self.count_bytes(&self.sent, count, self.sent_max, "limit.sent")
     }
 
     /// Counts bytes that came in.
     fn count_received(&self, count: usize) -> io::Result<()> {
-        self.count(&self.received, count, self.received_max, "limit.received")
+        self.count_bytes(&self.received, count, self.received_max, "limit.received")
     }
 
-    fn count(&self, counter: &AtomicU64, count: usize, max: u64, code: &str) -> io::Result<()> {
+    fn count_bytes(&self, counter: &AtomicU64, count: usize, max: u64, code: &str) -> io::Result<()> {
         let count = u64::try_from(count).unwrap_or(u64::MAX);
         if counter.fetch_add(count, Ordering::Relaxed).saturating_add(count) <= max {
             return Ok(());
         }
-        self.end(Verdict::Cut, code);
+        self.end_flow(Verdict::Cut, code);
         Err(io::Error::other("too many bytes"))
     }
 
-    fn total(&self) -> u64 {
+    fn total_bytes(&self) -> u64 {
         self.sent.load(Ordering::Relaxed).wrapping_add(self.received.load(Ordering::Relaxed))
     }
 
     /// Ends when no byte has moved for `limit`, at the latest after twice as long.
-    async fn idle(&self, limit: Duration) {
+    async fn idle_time(&self, limit: Duration) {
         // Two samples instead of a timer for each byte.
-        let mut seen = self.total();
+        let mut seen = self.total_bytes();
         loop {
             tokio::time::sleep(limit).await;
-            let now = self.total();
+            let now = self.total_bytes();
             if now == seen {
                 return;
             }
@@ -138,12 +138,12 @@ impl Flow {
     }
 
     /// Ends, and says why, when the connection has been idle or open for too long.
-    pub(crate) async fn overdue(&self, idle: Duration, total: Duration) {
+    pub(crate) async fn is_overdue(&self, idle: Duration, total: Duration) {
         let code = tokio::select! {
-            () = self.idle(idle) => "limit.idle",
+            () = self.idle_time(idle) => "limit.idle",
             () = tokio::time::sleep_until(self.began + total) => "limit.time",
         };
-        self.end(Verdict::Cut, code);
+        self.end_flow(Verdict::Cut, code);
     }
 }
 

@@ -39,7 +39,7 @@ pub(crate) enum HeadFault {
 
 impl HeadFault {
     /// The status to answer with.
-    pub(crate) const fn status(self) -> u16 {
+    pub(crate) const fn fault_status(self) -> u16 {
         match self {
             Self::Empty | Self::Byte | Self::Tls | Self::Http2 => 400,
             Self::Slow => 408,
@@ -48,7 +48,7 @@ impl HeadFault {
     }
 
     /// A stable code.
-    pub(crate) const fn code(self) -> &'static str {
+    pub(crate) const fn fault_code(self) -> &'static str {
         match self {
             Self::Empty => "proxy.empty",
             Self::Slow => "proxy.slow_head",
@@ -61,7 +61,7 @@ impl HeadFault {
 }
 
 /// Reads until the head is whole. Returns everything that was read: the beginning of a body may be among it.
-pub(crate) async fn read(
+pub(crate) async fn read_head(
     from: &mut (impl AsyncRead + Unpin),
     max: usize,
     limit: Duration,
@@ -82,7 +82,7 @@ pub(crate) async fn read(
                 bytes.get(from..).and_then(|tail| tail.windows(END.len()).position(|part| part == END));
             let end = found.map(|at| from + at + END.len());
             // Checked as it comes: a wrong first byte is answered at once.
-            check(bytes.get(..end.unwrap_or(bytes.len())).unwrap_or_default())?;
+            check_head(bytes.get(..end.unwrap_or(bytes.len())).unwrap_or_default())?;
             match end {
                 // Bytes of the body that came along are returned with it.
                 Some(end) if end <= max => return Ok(bytes),
@@ -95,7 +95,7 @@ pub(crate) async fn read(
 }
 
 /// Looks at every byte of a head, or of its beginning.
-fn check(head: &[u8]) -> Result<(), HeadFault> {
+fn check_head(head: &[u8]) -> Result<(), HeadFault> {
     if head.first() == Some(&TLS_HANDSHAKE) {
         return Err(HeadFault::Tls);
     }
@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     async fn read_all(mut bytes: &[u8]) -> Result<usize, HeadFault> {
-        read(&mut bytes, 1024, Duration::from_secs(5)).await.map(|read| read.len())
+        read_head(&mut bytes, 1024, Duration::from_secs(5)).await.map(|read| read.len())
     }
 
     /// Threat 16, as far as bytes go.
@@ -166,7 +166,7 @@ mod tests {
                 }
             }
         };
-        let reading = read(&mut server, 1024, Duration::from_millis(200));
+        let reading = read_head(&mut server, 1024, Duration::from_millis(200));
         let read = tokio::select! { read = reading => Some(read), () = dripping => None };
         assert_eq!(read, Some(Err(HeadFault::Slow)));
     }

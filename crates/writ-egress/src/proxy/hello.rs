@@ -29,7 +29,7 @@ pub(crate) enum HelloFault {
 
 impl HelloFault {
     /// A stable code.
-    pub(crate) const fn code(self) -> &'static str {
+    pub(crate) const fn fault_code(self) -> &'static str {
         match self {
             Self::Ended => "tunnel.ended",
             Self::Slow => "tunnel.slow_hello",
@@ -41,15 +41,15 @@ impl HelloFault {
 }
 
 /// Reads the client's first message and compares the host that it names with the tunnel's. Returns its bytes.
-pub(crate) async fn read(
+pub(crate) async fn read_hello(
     from: &mut (impl AsyncRead + Unpin),
     host: &Host,
     limit: Duration,
 ) -> Result<Vec<u8>, HelloFault> {
-    tokio::time::timeout(limit, accept(from, host)).await.unwrap_or(Err(HelloFault::Slow))
+    tokio::time::timeout(limit, accept_hello(from, host)).await.unwrap_or(Err(HelloFault::Slow))
 }
 
-async fn accept(from: &mut (impl AsyncRead + Unpin), host: &Host) -> Result<Vec<u8>, HelloFault> {
+async fn accept_hello(from: &mut (impl AsyncRead + Unpin), host: &Host) -> Result<Vec<u8>, HelloFault> {
     let mut acceptor = Acceptor::default();
     let mut bytes = Vec::new();
     let mut step = [0; STEP];
@@ -68,14 +68,14 @@ async fn accept(from: &mut (impl AsyncRead + Unpin), host: &Host) -> Result<Vec<
         while !rest.is_empty() {
             acceptor.read_tls(&mut rest).map_err(|_| HelloFault::NotTls)?;
             if let Some(accepted) = acceptor.accept().map_err(|_| HelloFault::NotTls)? {
-                return compare(accepted.client_hello().server_name(), host).map(|()| bytes);
+                return compare_names(accepted.client_hello().server_name(), host).map(|()| bytes);
             }
         }
     }
 }
 
-fn compare(named: Option<&str>, host: &Host) -> Result<(), HelloFault> {
-    match (named, host.name()) {
+fn compare_names(named: Option<&str>, host: &Host) -> Result<(), HelloFault> {
+    match (named, host.domain_name()) {
         // An address is no server name.
         (None, None) => Ok(()),
         (None, Some(_)) => Err(HelloFault::Unnamed),

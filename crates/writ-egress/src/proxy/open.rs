@@ -22,12 +22,12 @@ use super::flow::{Counted, Flow};
 use super::{hello, request};
 use crate::authority::Authority;
 use crate::connect::{self, Speech};
-use crate::credential::Misused;
+use crate::credential::MisuseError;
 use crate::gatekeeper::Refusal;
 
 impl Connection {
     /// Begins a tunnel that is opened here, if its host may be reached at all. Nothing is connected to yet.
-    pub(crate) async fn open(
+    pub(crate) async fn open_tunnel(
         self: &Arc<Self>,
         client: OnUpgrade,
         target: Target,
@@ -35,29 +35,29 @@ impl Connection {
         flow: Arc<Flow>,
     ) -> Response<Body> {
         let gatekeeper = &self.serving.gatekeeper;
-        if let Err(refusal) = connect::judge_name(&**gatekeeper, &gatekeeper.scope(), &target).await {
-            flow.end(refusal.verdict(), refusal.rule());
-            return answer::refusal(&refusal);
+        if let Err(refusal) = connect::judge_name(&**gatekeeper, &gatekeeper.current_scope(), &target).await {
+            flow.end_flow(refusal.record_verdict(), refusal.rule());
+            return answer::refusal_answer(&refusal);
         }
-        flow.opened();
+        flow.note_opened();
         let this = Arc::clone(self);
         self.serving.tasks.spawn(async move {
             let cut = this.serving.cut.clone();
             tokio::select! {
-                code = this.opened(client, target, &authority) => {
+                code = this.serve_opened(client, target, &authority) => {
                     if let Err(code) = code {
-                        flow.end(Verdict::Cut, code);
+                        flow.end_flow(Verdict::Cut, code);
                     }
                 }
-                () = tokio::time::sleep(this.serving.limits.total) => flow.end(Verdict::Cut, "limit.time"),
-                () = cut.cancelled() => flow.end(Verdict::Cut, "limit.stopped"),
+                () = tokio::time::sleep(this.serving.limits.total) => flow.end_flow(Verdict::Cut, "limit.time"),
+                () = cut.cancelled() => flow.end_flow(Verdict::Cut, "limit.stopped"),
             }
         });
-        answer::tunnel()
+        answer::tunnel_answer()
     }
 
     /// Serves the requests in a tunnel. The error is a code.
-    async fn opened(
+    async fn serve_opened(
         self: &Arc<Self>,
         client: OnUpgrade,
         target: Target,
@@ -67,9 +67,9 @@ impl Connection {
         let client = tokio::time::timeout(limits.head, client).await;
         let Ok(Ok(client)) = client else { return Err("tunnel.ended") };
         let mut client = TokioIo::new(client);
-        let first = hello::read(&mut client, &target.host, limits.head).await;
-        let first = first.map_err(hello::HelloFault::code)?;
-        let client = self.greet(authority, &target, first, client).await?;
+        let first = hello::read_hello(&mut client, &target.host, limits.head).await;
+        let first = first.map_err(hello::HelloFault::fault_code)?;
+        let client = self.greet_as_host(authority, &target, first, client).await?;
         let service = service_fn(|request| {
             let (this, target, authority) = (Arc::clone(self), target.clone(), Arc::clone(authority));
             async move { Ok::<_, Infallible>(this.handle_opened(request, target, &authority).await) }
@@ -88,14 +88,14 @@ impl Connection {
     }
 
     /// Speaks as the host, with a certificate that the sandbox trusts.
-    async fn greet<S: AsyncRead + AsyncWrite + Unpin>(
+    async fn greet_as_host<S: AsyncRead + AsyncWrite + Unpin>(
         &self,
         authority: &Authority,
         target: &Target,
         first: Vec<u8>,
         client: S,
     ) -> Result<TlsStream<impl AsyncRead + AsyncWrite + Unpin + use<S>>, &'static str> {
-        let acceptor = authority.acceptor(&target.host).map_err(|why| {
+        let acceptor = authority.acceptor_for(&target.host).map_err(|why| {
             tracing::warn!(%why, "a tunnel could not be opened");
             "credential.certificate"
         })?;
@@ -116,45 +116,45 @@ impl Connection {
         target: Target,
         authority: &Authority,
     ) -> Response<Body> {
-        let Some(flow) = self.flow().await else { return answer::bad_gateway("proxy.stopped") };
-        flow.name(&target);
+        let Some(flow) = self.begin_flow().await else { return answer::bad_gateway("proxy.stopped") };
+        flow.set_name(&target);
         let (mut head, body) = request.into_parts();
-        if let Err(fault) = request::inside(&head, &target) {
-            flow.end(Verdict::Malformed, fault.code());
-            return answer::malformed(fault);
+        if let Err(fault) = request::check_inside(&head, &target) {
+            flow.end_flow(Verdict::Malformed, fault.fault_code());
+            return answer::malformed_answer(fault);
         }
         let refuse = |refusal: Refusal| {
-            flow.end(refusal.verdict(), refusal.rule());
-            answer::refusal(&refusal)
+            flow.end_flow(refusal.record_verdict(), refusal.rule());
+            answer::refusal_answer(&refusal)
         };
         let credentials = self.serving.gatekeeper.credentials();
-        let swap = match credentials.judge(&head, &target, true) {
+        let swap = match credentials.judge_use(&head, &target, true) {
             Ok(swap) => swap,
             Err(misused) => return refuse(misused.into()),
         };
         if head.headers.contains_key(UPGRADE) {
             let name = credentials.bound_to(&target).unwrap_or_default();
-            return refuse(Misused { name, why: Misuse::Upgrade }.into());
+            return refuse(MisuseError { name, why: Misuse::Upgrade }.into());
         }
-        let stream = match self.reach(&target, Speech::Tunnel, &flow).await {
+        let stream = match self.reach_target(&target, Speech::Tunnel, &flow).await {
             Ok(reached) => Counted::new(reached.stream, Arc::clone(&flow)),
             Err(refusal) => return refuse(refusal),
         };
         let Ok(name) = ServerName::try_from(target.host.to_resolvable()) else {
-            flow.end(Verdict::Failed, "credential.upstream");
+            flow.end_flow(Verdict::Failed, "credential.upstream");
             return answer::bad_gateway("credential.upstream");
         };
-        let greeting = authority.upstream().connect(name, stream);
+        let greeting = authority.upstream_connector().connect(name, stream);
         let host = match tokio::time::timeout(self.serving.limits.connect, greeting).await {
             Ok(Ok(host)) => host,
             // Nothing was sent but a greeting: the secret is still here.
             Ok(Err(_)) | Err(_) => {
-                flow.end(Verdict::Failed, "credential.upstream");
+                flow.end_flow(Verdict::Failed, "credential.upstream");
                 return answer::bad_gateway("credential.upstream");
             }
         };
-        request::rewrite(&mut head, &target, false);
-        let looks = Looks::after(&credentials, &target, swap, &mut head.headers, &flow);
-        self.forward(Request::from_parts(head, body), None, host, flow, looks).await
+        request::rewrite_head(&mut head, &target, false);
+        let looks = Looks::after_answer(&credentials, &target, swap, &mut head.headers, &flow);
+        self.forward_request(Request::from_parts(head, body), None, host, flow, looks).await
     }
 }

@@ -24,7 +24,7 @@ struct Window {
 
 impl Windows {
     /// Counts one, if `limit` is not reached in this window; else says how long to wait.
-    pub(crate) fn admit(&self, key: &str, limit: u32, now: Instant) -> Result<(), Duration> {
+    pub(crate) fn admit_connection(&self, key: &str, limit: u32, now: Instant) -> Result<(), Duration> {
         let mut windows = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         // Full: windows that are over make room.
         if !windows.contains_key(key) && windows.len() >= KEYS_MAX {
@@ -56,12 +56,15 @@ mod tests {
         let windows = Windows::default();
         let start = Instant::now();
         for _ in 0..3 {
-            assert_eq!(windows.admit("a", 3, start), Ok(()));
+            assert_eq!(windows.admit_connection("a", 3, start), Ok(()));
         }
-        assert_eq!(windows.admit("a", 3, start + Duration::from_secs(20)), Err(Duration::from_secs(40)));
-        assert_eq!(windows.admit("b", 3, start), Ok(()), "another key has its own window");
-        assert_eq!(windows.admit("a", 3, start + WINDOW), Ok(()));
-        assert_eq!(windows.admit("a", 0, start + WINDOW), Err(WINDOW));
+        assert_eq!(
+            windows.admit_connection("a", 3, start + Duration::from_secs(20)),
+            Err(Duration::from_secs(40))
+        );
+        assert_eq!(windows.admit_connection("b", 3, start), Ok(()), "another key has its own window");
+        assert_eq!(windows.admit_connection("a", 3, start + WINDOW), Ok(()));
+        assert_eq!(windows.admit_connection("a", 0, start + WINDOW), Err(WINDOW));
     }
 
     #[tokio::test]
@@ -69,10 +72,10 @@ mod tests {
         let windows = Windows::default();
         let start = Instant::now();
         for key in 0..KEYS_MAX {
-            assert_eq!(windows.admit(&key.to_string(), 1, start), Ok(()));
+            assert_eq!(windows.admit_connection(&key.to_string(), 1, start), Ok(()));
         }
-        assert_eq!(windows.admit("one more", 1, start), Err(WINDOW));
-        assert_eq!(windows.admit("one more", 1, start + WINDOW), Ok(()));
+        assert_eq!(windows.admit_connection("one more", 1, start), Err(WINDOW));
+        assert_eq!(windows.admit_connection("one more", 1, start + WINDOW), Ok(()));
         assert_eq!(windows.0.lock().map(|map| map.len()).ok(), Some(1));
     }
 }

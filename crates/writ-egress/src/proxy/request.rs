@@ -43,7 +43,7 @@ pub(crate) enum Malformed {
 
 impl Malformed {
     /// A stable code.
-    pub(crate) const fn code(self) -> &'static str {
+    pub(crate) const fn fault_code(self) -> &'static str {
         match self {
             Self::Target(InvalidTarget::Host(_)) => "proxy.bad_host",
             Self::Target(InvalidTarget::Port) => "proxy.bad_port",
@@ -60,7 +60,7 @@ impl Malformed {
 }
 
 /// The target of a request, if everything in it agrees about it.
-pub(crate) fn target(head: &http::request::Parts) -> Result<Target, Malformed> {
+pub(crate) fn request_target(head: &http::request::Parts) -> Result<Target, Malformed> {
     if !matches!(head.version, Version::HTTP_10 | Version::HTTP_11) {
         return Err(Malformed::Version);
     }
@@ -87,7 +87,7 @@ pub(crate) fn target(head: &http::request::Parts) -> Result<Target, Malformed> {
 }
 
 /// Refuses a request inside an opened tunnel that is not for the tunnel's host.
-pub(crate) fn inside(head: &http::request::Parts, target: &Target) -> Result<(), Malformed> {
+pub(crate) fn check_inside(head: &http::request::Parts, target: &Target) -> Result<(), Malformed> {
     if !matches!(head.version, Version::HTTP_10 | Version::HTTP_11) {
         return Err(Malformed::Version);
     }
@@ -133,14 +133,14 @@ pub(crate) fn is_websocket(headers: &HeaderMap) -> bool {
 }
 
 /// Makes a request of the one that goes on to the host.
-pub(crate) fn rewrite(head: &mut http::request::Parts, target: &Target, websocket: bool) {
+pub(crate) fn rewrite_head(head: &mut http::request::Parts, target: &Target, websocket: bool) {
     let path = head.uri.path_and_query().map_or("/", |path| path.as_str());
     let path = if path.starts_with('/') { path.to_owned() } else { format!("/{path}") };
     head.uri = Uri::try_from(path).unwrap_or_else(|_| Uri::from_static("/"));
     head.version = Version::HTTP_11;
     // The library frames the body anew: a length that a request gave twice goes on once.
     head.headers.remove(CONTENT_LENGTH);
-    strip(&mut head.headers, websocket);
+    strip_headers(&mut head.headers, websocket);
     let host = if target.port == target.scheme.default_port() {
         target.host.to_string()
     } else {
@@ -156,13 +156,13 @@ pub(crate) fn rewrite(head: &mut http::request::Parts, target: &Target, websocke
 /// # Errors
 ///
 /// If it has none.
-pub(crate) fn address(head: &mut http::request::Parts, proxy: &Upstream) -> Result<(), http::Error> {
+pub(crate) fn request_address(head: &mut http::request::Parts, proxy: &Upstream) -> Result<(), http::Error> {
     let host = head.headers.get(HOST).and_then(|host| host.to_str().ok()).unwrap_or_default().to_owned();
     relay::address_request(head, &host, proxy)
 }
 
 /// Removes what concerned the connection that a message came over, and says that it passed here.
-pub(crate) fn strip(headers: &mut HeaderMap, websocket: bool) {
+pub(crate) fn strip_headers(headers: &mut HeaderMap, websocket: bool) {
     for name in named_by_connection(headers) {
         headers.remove(name);
     }

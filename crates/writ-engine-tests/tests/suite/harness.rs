@@ -111,8 +111,8 @@ pub(crate) fn store(dir: &Path) -> Store {
 
 /// The shipped rules, and the owner's beside them.
 fn rules(own: &str) -> RuleSet {
-    let own = RuleSource { origin: "own".to_owned(), text: own.to_owned(), ..RuleSource::shipped() };
-    RuleSet::load(&[RuleSource::shipped(), own]).expect("valid")
+    let own = RuleSource { origin: "own".to_owned(), text: own.to_owned(), ..RuleSource::shipped_rules() };
+    RuleSet::load_rules(&[RuleSource::shipped_rules(), own]).expect("valid")
 }
 
 /// The parts of an engine in `dir`, without a model; `own` are the owner's rules.
@@ -141,7 +141,7 @@ pub(crate) fn parts(dir: &Path, clock: Arc<dyn Clock>, store: &Store, sandbox: S
         server_idle: writ_runtime::servers::SERVER_IDLE,
         egress: Default::default(),
         proxy: Default::default(),
-        timeouts: writ_tools::config::Config::default(),
+        timeouts: writ_tools::config::ToolTimeouts::default(),
         tools: Vec::new(),
         strict: false,
         execution: Default::default(),
@@ -157,9 +157,9 @@ pub(crate) fn parts(dir: &Path, clock: Arc<dyn Clock>, store: &Store, sandbox: S
         store: store.clone(),
         rules,
         files: Arc::new(NoFiles),
-        gates: GateSet::new(vec![GateSet::shipped()]).expect("valid"),
+        gates: GateSet::new(vec![GateSet::shipped_gate()]).expect("valid"),
         search: None,
-        tools: Registry::core(),
+        tools: Registry::core_tools(),
         servers: Arc::new(writ_runtime::servers::NoServers),
         sandbox,
         keys,

@@ -40,7 +40,7 @@ fn a_turn_that_outlives_its_task_key_gets_one_more() {
     let handed = TestEngine::new("", |clock| slow(clock, &[13, 13, 13]));
     let (exit, said) = handed.runtime.block_on(handed.say(None, "remember it all"));
     assert_eq!((exit, said.as_str()), (Exit::Done, "Done."));
-    assert_eq!(handed.clock.now(), BEGIN.plus(minutes(39)), "longer than a task key lives");
+    assert_eq!(handed.clock.now(), BEGIN.plus_duration(minutes(39)), "longer than a task key lives");
     assert_eq!(changes(&handed), ["minted", "renewed"]);
     assert_eq!((handed.facts("remembered").len(), handed.denials()), (3, Vec::new()));
     handed.end();
@@ -54,7 +54,7 @@ fn a_revoked_task_key_is_not_renewed() {
     let handed = TestEngine::new("", |_| {
         move |request: &ParsedRequest| match request.results().count() {
             0 => Reply::call("memory_store", json!({ "text": "A fact." }))
-                .fault(Fault::SlowFirstByte(shut.clone())),
+                .with_fault(Fault::SlowFirstByte(shut.clone())),
             _ => Reply::text("Done."),
         }
     });
@@ -96,10 +96,10 @@ pub(super) async fn ordered(handed: &TestEngine, lasts: u64) -> SessionId {
         max_cost: None,
         max_turns: 2,
         issued_at: BEGIN,
-        expires_at: BEGIN.plus(minutes(lasts)),
+        expires_at: BEGIN.plus_duration(minutes(lasts)),
         approver: hex::encode(approver.verifying_key().as_bytes()),
     };
-    let (order, token) = (claims.order, OrderToken::sign(claims, &approver).expect("signs"));
+    let (order, token) = (claims.order, OrderToken::sign_claims(claims, &approver).expect("signs"));
     handed.call("orders.issue", json!({ "token": token })).await.expect("kept");
     let opened: Value = handed.call("orders.open", json!({ "order": order })).await.expect("opened");
     serde_json::from_value(opened["session"].clone()).expect("an id")

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use writ_inspect::scope::Dimension;
-use writ_policy::approval::{ApprovalClaims, ApprovalToken, Approver, Signed};
+use writ_policy::approval::{ApprovalClaims, ApprovalToken, Approver, SignedAnswer};
 use writ_policy::keys::grants::Grants;
-use writ_policy::keys::{self as tokens, BaseClaims, Token};
+use writ_policy::keys::{self as tokens, BaseClaims, KeyToken};
 use writ_policy::order::OrderError;
 use writ_runtime::config::APPROVAL_TTL;
 use writ_runtime::engine::{Answer, Answered};
@@ -28,20 +28,20 @@ forbid (principal, action == Action::"remember", resource);"#;
 
 /// So many minutes after the beginning.
 fn minute(count: u64) -> Timestamp {
-    BEGIN.plus(Duration::from_secs(60 * count))
+    BEGIN.plus_duration(Duration::from_secs(60 * count))
 }
 
 /// A base key for somebody's own agent, signed elsewhere.
-fn base(handed: &TestEngine, ends: Timestamp) -> Token {
+fn base(handed: &TestEngine, ends: Timestamp) -> KeyToken {
     let [root, _, _] = keys();
     let claims = BaseClaims {
         key: KeyId::from_parts(BEGIN, 7),
         installation: handed.store.installation(),
         epoch: handed.store.epoch().expect("reads"),
         agent: "refund-agent".to_owned(),
-        policy: Digest::of(b"rules"),
+        policy: Digest::of_bytes(b"rules"),
         expires_at: ends,
-        grants: Grants::default().allow(ActionKind::Recall, [(Dimension::Memory, "*")]),
+        grants: Grants::default().allow_kind(ActionKind::Recall, [(Dimension::Memory, "*")]),
     };
     tokens::mint_base(&claims, &root).expect("minted")
 }
@@ -168,17 +168,17 @@ fn signed(handed: &TestEngine, card: &Card, from: Timestamp) -> Answer {
         shown: card.shown_hash,
         nonce: format!("{:032x}", from.as_millis()),
         issued_at: from,
-        expires_at: from.plus(Duration::from_secs(60 * 60)),
+        expires_at: from.plus_duration(Duration::from_secs(60 * 60)),
         approver: Approver::Key { public: hex::encode(approver.verifying_key().as_bytes()) },
         task: None,
         values: false,
         host: None,
     };
-    let token = ApprovalToken::sign(claims, &approver).expect("signs");
+    let token = ApprovalToken::sign_claims(claims, &approver).expect("signs");
     Answer {
         decision: Decision::Approve,
         scope: ApprovalScope::Once,
-        signed: Some(Signed::Token(Box::new(token))),
+        signed: Some(SignedAnswer::Token(Box::new(token))),
         shown: None,
         reason: String::new(),
     }
@@ -190,7 +190,7 @@ fn an_approval_of_what_has_ended_does_not_count_with_a_clock_that_was_set_back()
     handed.runtime.block_on(async {
         assert_eq!(handed.say(None, "remember it").await.0, Exit::Waiting);
         let (ask, expires_at) = asked(&handed);
-        assert_eq!(expires_at, BEGIN.plus(APPROVAL_TTL));
+        assert_eq!(expires_at, BEGIN.plus_duration(APPROVAL_TTL));
         let long = APPROVAL_TTL + Duration::from_secs(120);
         handed.clock.go_on(long);
         // Whoever asks for anything lets the engine see how late it is.
@@ -215,7 +215,7 @@ fn an_engine_that_starts_with_a_clock_that_was_set_back_goes_by_its_ledger() {
         }
         assert_eq!(handed.say(None, "remember it").await.0, Exit::Waiting);
         let (ask, expires_at) = asked(&handed);
-        assert_eq!(expires_at, minute(119).plus(APPROVAL_TTL));
+        assert_eq!(expires_at, minute(119).plus_duration(APPROVAL_TTL));
         assert_eq!(approve(&handed, ask).await.expect("answered").state, "applied");
     });
     assert_eq!(

@@ -45,14 +45,14 @@ pub(super) struct Place {
 
 impl Place {
     /// The connection has proven who is at its other end.
-    pub(super) fn prove(&self) {
+    pub(super) fn set_proven(&self) {
         self.proven.cancel();
     }
 }
 
 impl UnprovenConnections {
     /// Gives a new connection a place; the oldest one loses its own if there are too many.
-    fn enter(&self) -> Place {
+    fn add_connection(&self) -> Place {
         let place = Place { cut: CancellationToken::new(), proven: CancellationToken::new() };
         // The list is whole after every step, so poison is ignored.
         let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
@@ -81,7 +81,7 @@ pub(super) struct Acceptor {
 
 impl Acceptor {
     /// Accepts connections until the server closes.
-    pub(super) async fn run(self, listener: TcpListener) {
+    pub(super) async fn accept_connections(self, listener: TcpListener) {
         loop {
             // Room first: without it, clients wait in the queue of the system.
             let Ok(room) = Arc::clone(&self.room).acquire_owned().await else { return };
@@ -95,7 +95,7 @@ impl Acceptor {
                     let _ = stream.set_nodelay(true);
                     let acceptor = self.clone();
                     self.connections.spawn(async move {
-                        acceptor.serve(stream, address).await;
+                        acceptor.serve_connection(stream, address).await;
                         drop(room);
                     });
                 }
@@ -108,11 +108,11 @@ impl Acceptor {
         }
     }
 
-    async fn serve<S>(&self, stream: S, address: SocketAddr)
+    async fn serve_connection<S>(&self, stream: S, address: SocketAddr)
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let place = self.waiting.enter();
+        let place = self.waiting.add_connection();
         let peer = Peer { address, place: place.clone() };
         let router = TowerToHyperService::new(self.router.clone());
         let service = service_fn(move |mut request: hyper::Request<hyper::body::Incoming>| {
@@ -149,12 +149,12 @@ mod tests {
     #[test]
     fn the_oldest_connection_without_proof_goes_first() {
         let waiting = UnprovenConnections::default();
-        let proven = waiting.enter();
-        proven.prove();
-        let first = waiting.enter();
-        let others: Vec<Place> = (1..MAX_UNPROVEN).map(|_| waiting.enter()).collect();
+        let proven = waiting.add_connection();
+        proven.set_proven();
+        let first = waiting.add_connection();
+        let others: Vec<Place> = (1..MAX_UNPROVEN).map(|_| waiting.add_connection()).collect();
         assert!(!first.cut.is_cancelled());
-        let new = waiting.enter();
+        let new = waiting.add_connection();
         assert!(first.cut.is_cancelled());
         assert!(!proven.cut.is_cancelled() && !new.cut.is_cancelled());
         assert!(others.iter().all(|place| !place.cut.is_cancelled()));

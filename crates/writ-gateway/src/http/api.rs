@@ -8,7 +8,7 @@ use axum::response::{IntoResponse as _, Response};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use writ_policy::approval::Signed;
+use writ_policy::approval::SignedAnswer;
 use writ_runtime::engine::{Answer, Answered};
 use writ_runtime::methods::{LedgerProof, Status};
 use writ_types::api::NoParams;
@@ -20,8 +20,8 @@ use writ_types::entry::{ApprovalScope, Decision};
 
 use super::Shared;
 use super::query::check_query;
-use super::reply::{Refusal, bytes, ok};
-use super::route::{ApiRequest, Needed, call, entry, evidence};
+use super::reply::{Refusal, json_ok, read_bytes};
+use super::route::{ApiRequest, Needed, call_method, entry_seq, request_evidence};
 
 /// The largest secret that is accepted, in bytes: a private key with its certificates.
 const MAX_SECRET_BYTES: usize = 64 * 1024;
@@ -52,10 +52,10 @@ pub(super) struct AskAnswer {
 }
 
 /// `POST /api/v1/approvals/{id}`
-pub(super) async fn decide(request: ApiRequest<Needed<AskAnswer>>) -> Result<AnswerOutcome, Refusal> {
+pub(super) async fn answer_ask(request: ApiRequest<Needed<AskAnswer>>) -> Result<AnswerOutcome, Refusal> {
     let (ask, shared, evidence) = (request.ask_id()?, request.shared.clone(), request.evidence());
     let AskAnswer { decision, scope, reason, signature, shown_hash } = request.into_body().await?;
-    let signed = signature.map(Signed::read).transpose();
+    let signed = signature.map(SignedAnswer::read_signed).transpose();
     let signed = signed.map_err(|error| Refusal::malformed(&format!("not an approval: {error}")))?;
     let answer = Answer { decision, scope, signed, shown: shown_hash, reason };
     let Answered { state, reason, text, exit } = shared.engine.answer(evidence, ask, answer).await?;
@@ -63,11 +63,11 @@ pub(super) async fn decide(request: ApiRequest<Needed<AskAnswer>>) -> Result<Ans
 }
 
 /// `GET /api/v1/ledger/{seq}/proof`
-pub(super) async fn proof(State(shared): App, Path(seq): Path<String>, request: Request) -> Reply {
-    let seq = entry(&seq)?;
+pub(super) async fn prove_entry(State(shared): App, Path(seq): Path<String>, request: Request) -> Reply {
+    let seq = entry_seq(&seq)?;
     check_query(request.uri(), &[])?;
-    let proof = call::<LedgerProof>(&shared, evidence(&request), &EntryName { seq }).await?;
-    let mut response = ok(&json!(proof));
+    let proof = call_method::<LedgerProof>(&shared, request_evidence(&request), &EntryName { seq }).await?;
+    let mut response = json_ok(&json!(proof));
     let name = format!("attachment; filename=\"writ-proof-{seq}.json\"");
     if let Ok(name) = HeaderValue::from_str(&name) {
         response.headers_mut().insert(header::CONTENT_DISPOSITION, name);
@@ -76,12 +76,12 @@ pub(super) async fn proof(State(shared): App, Path(seq): Path<String>, request: 
 }
 
 /// `POST /secrets/{ref}`: the body is the value. It is stored and never shown again.
-pub(super) async fn secret(State(shared): App, Path(name): Path<String>, request: Request) -> Reply {
+pub(super) async fn store_secret(State(shared): App, Path(name): Path<String>, request: Request) -> Reply {
     let name: Reference = name.parse().map_err(|error| Refusal::malformed(&format!("{error}")))?;
-    let Some(secrets) = shared.secrets.clone() else { return Err(Refusal::nothing()) };
+    let Some(secrets) = shared.secrets.clone() else { return Err(Refusal::not_found()) };
     // The engine alone knows whether the request comes from the owner.
-    call::<Status>(&shared, evidence(&request), &NoParams {}).await?;
-    let body = bytes(request.into_body(), MAX_SECRET_BYTES).await?;
+    call_method::<Status>(&shared, request_evidence(&request), &NoParams {}).await?;
+    let body = read_bytes(request.into_body(), MAX_SECRET_BYTES).await?;
     let value = match String::from_utf8(body.to_vec()) {
         Ok(value) if !value.is_empty() => value.into(),
         Ok(_) | Err(_) => return Err(Refusal::malformed("the body is the value, as text")),

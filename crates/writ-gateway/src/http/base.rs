@@ -65,15 +65,19 @@ impl BasePath {
 }
 
 /// The path that a trusted proxy says it has taken off.
-fn forwarded(headers: &HeaderMap) -> Option<BasePath> {
+fn forwarded_prefix(headers: &HeaderMap) -> Option<BasePath> {
     BasePath::parse(headers.get(HEADER)?.to_str().ok()?)
 }
 
 /// Takes the base path off a request, before it is judged and routed, and notes below which one it was made.
-pub(crate) async fn strip(State(shared): State<Arc<Shared>>, mut request: Request, next: Next) -> Response {
+pub(crate) async fn strip_prefix(
+    State(shared): State<Arc<Shared>>,
+    mut request: Request,
+    next: Next,
+) -> Response {
     let peer = request.extensions().get::<Peer>().map(|peer| peer.address);
     // Other senders could use the header to move the page below a path of their choice.
-    let by_proxy = shared.hosts.is_proxy(peer).then(|| forwarded(request.headers())).flatten();
+    let by_proxy = shared.hosts.is_proxy(peer).then(|| forwarded_prefix(request.headers())).flatten();
     // The settings come first: some proxies leave the path in and still send the header.
     let named = [shared.hosts.base(), by_proxy.as_ref()];
     let path = request.uri().path();
@@ -84,7 +88,7 @@ pub(crate) async fn strip(State(shared): State<Arc<Shared>>, mut request: Reques
             let at = base.cookie_path();
             return (StatusCode::PERMANENT_REDIRECT, [(header::LOCATION, at)]).into_response();
         }
-        Some((base, rest)) => (base.clone(), without(request.uri(), rest)),
+        Some((base, rest)) => (base.clone(), strip_path(request.uri(), rest)),
         None => (by_proxy.unwrap_or_default(), None),
     };
     if let Some(uri) = rewritten {
@@ -95,7 +99,7 @@ pub(crate) async fn strip(State(shared): State<Arc<Shared>>, mut request: Reques
 }
 
 /// An address with another path and the same query.
-fn without(uri: &Uri, path: &str) -> Option<Uri> {
+fn strip_path(uri: &Uri, path: &str) -> Option<Uri> {
     let whole = match uri.query() {
         Some(query) => format!("{path}?{query}"),
         None => path.to_owned(),
@@ -148,6 +152,6 @@ mod tests {
         assert_eq!(base.strip("/"), None);
         assert_eq!(BasePath::default().strip("/x"), None);
         let uri: Uri = "http://h:1/writ/x?y=1".parse().expect("an address");
-        assert_eq!(without(&uri, "/x").map(|uri| uri.to_string()).as_deref(), Some("http://h:1/x?y=1"));
+        assert_eq!(strip_path(&uri, "/x").map(|uri| uri.to_string()).as_deref(), Some("http://h:1/x?y=1"));
     }
 }

@@ -131,7 +131,7 @@ pub enum HttpError {
 
 impl ToReport for HttpError {
     fn report(&self) -> Report {
-        let plain = |exit, code: &str, hint: &str| Report::new(exit, code, self.to_string()).hint(hint);
+        let plain = |exit, code: &str, hint: &str| Report::new(exit, code, self.to_string()).with_hint(hint);
         match self {
             Self::NoToken(_) => plain(
                 Exit::Config,
@@ -158,16 +158,16 @@ impl ToReport for HttpError {
                 if matches!(source.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded) =>
             {
                 Report::new(Exit::Blocked, "server.disk_full", "the disk is full")
-                    .inside(format!("{}: {source}", path.display()))
-                    .hint("free some space; nothing is performed until then")
+                    .with_inside(format!("{}: {source}", path.display()))
+                    .with_hint("free some space; nothing is performed until then")
             }
             Self::File { path, source } => Report::new(
                 Exit::Config,
                 "server.file",
                 "a file of the home's folder 'runtime' cannot be used",
             )
-            .inside(format!("{}: {source}", path.display()))
-            .hint("check owner and mode of the home's folder 'runtime'"),
+            .with_inside(format!("{}: {source}", path.display()))
+            .with_hint("check owner and mode of the home's folder 'runtime'"),
         }
     }
 }

@@ -57,23 +57,27 @@ enum PresentedProof {
 }
 
 /// Lets a request through, or answers it.
-pub(crate) async fn guard(State(shared): State<Arc<Shared>>, mut request: Request, next: Next) -> Response {
+pub(crate) async fn guard_request(
+    State(shared): State<Arc<Shared>>,
+    mut request: Request,
+    next: Next,
+) -> Response {
     let path = request.uri().path().to_owned();
     let origin = request.headers().get(header::ORIGIN).cloned();
-    let checked = check(&shared, &request);
+    let checked = check_request(&shared, &request);
     let mut response = match checked {
         Err(refusal) => {
-            tracing::info!(code = refusal.report().code, path = crop(&path), "request refused");
+            tracing::info!(code = refusal.report().code, path = crop_path(&path), "request refused");
             refusal.into_response()
         }
         Ok(speaker) => {
             if speaker.evidence != Evidence::None
                 && let Some(peer) = request.extensions().get::<Peer>()
             {
-                peer.place.prove();
+                peer.place.set_proven();
             }
             request.extensions_mut().insert(speaker);
-            if is_preflight(&shared.hosts, &request) { allowed() } else { next.run(request).await }
+            if is_preflight(&shared.hosts, &request) { answer_preflight() } else { next.run(request).await }
         }
     };
     if is_below(&path, openai::ROOT) {
@@ -107,7 +111,7 @@ fn is_preflight(hosts: &Hosts, request: &Request) -> bool {
 }
 
 /// Answers which requests pages of listed origins may send: with the token, never with the cookie.
-fn allowed() -> Response {
+fn answer_preflight() -> Response {
     let fixed = [
         (header::ACCESS_CONTROL_ALLOW_METHODS, "GET, POST, DELETE"),
         (header::ACCESS_CONTROL_ALLOW_HEADERS, "authorization, content-type"),
@@ -116,12 +120,12 @@ fn allowed() -> Response {
     (StatusCode::NO_CONTENT, fixed).into_response()
 }
 
-fn check(shared: &Shared, request: &Request) -> Result<Speaker, Refusal> {
+fn check_request(shared: &Shared, request: &Request) -> Result<Speaker, Refusal> {
     let (headers, uri, method) = (request.headers(), request.uri(), request.method());
     let peer = request.extensions().get::<Peer>().map(|peer| peer.address);
-    let (address, tls) = shared.hosts.client(peer, headers);
+    let (address, tls) = shared.hosts.client_address(peer, headers);
     // First, so that refused requests count, too.
-    shared.by_address.take(&address, Instant::now()).map_err(Refusal::later)?;
+    shared.by_address.take_token(&address, Instant::now()).map_err(Refusal::too_many)?;
     // A page that had its name rebound to this address would send its own name here.
     shared.hosts.check_host(uri, headers)?;
     let foreign = shared.hosts.check_origin(headers)?;
@@ -134,17 +138,17 @@ fn check(shared: &Shared, request: &Request) -> Result<Speaker, Refusal> {
     let own = headers.get(header::ORIGIN).and_then(|origin| origin.to_str().ok()).filter(|_| !foreign);
     let (evidence, origin) = (Evidence::None, own.map(str::to_owned));
     let mut speaker = Speaker { evidence, name: address.to_string(), address, origin, tls };
-    match shown(shared, headers, method, foreign)? {
+    match read_proof(shared, headers, method, foreign)? {
         PresentedProof::Nothing => {}
         PresentedProof::Wrong => {
             // Guesses are counted also where no proof is needed.
-            shared.failures.take(&address, Instant::now()).map_err(Refusal::later)?;
+            shared.failures.take_token(&address, Instant::now()).map_err(Refusal::too_many)?;
             if is_guarded(path) {
-                return Err(Refusal::unknown());
+                return Err(Refusal::unproven());
             }
         }
         PresentedProof::Proof(proof, name) => {
-            shared.by_session.take(&name, Instant::now()).map_err(Refusal::later)?;
+            shared.by_session.take_token(&name, Instant::now()).map_err(Refusal::too_many)?;
             speaker.evidence = Evidence::Bearer(proof);
             speaker.name = name;
         }
@@ -156,7 +160,7 @@ fn check(shared: &Shared, request: &Request) -> Result<Speaker, Refusal> {
     // Browsers send no token with this question.
     let preflight = foreign && method == Method::OPTIONS;
     if speaker.evidence == Evidence::None && is_guarded(path) && !late && !local && !preflight {
-        return Err(Refusal::unknown());
+        return Err(Refusal::unproven());
     }
     if !is_text(path) {
         return Err(Refusal::malformed("the address is no text"));
@@ -178,7 +182,7 @@ fn is_text(path: &str) -> bool {
 }
 
 /// Reads the proof of a request: a token wins over a cookie.
-fn shown(
+fn read_proof(
     shared: &Shared,
     headers: &HeaderMap,
     method: &Method,
@@ -191,9 +195,9 @@ fn shown(
         None => protocol_token(headers),
     };
     if let Some(token) = token {
-        return Ok(named(shared.keys.token(token.trim()), token));
+        return Ok(proof_of(shared.keys.check_token(token.trim()), token));
     }
-    let Some(cookie) = cookie(headers) else { return Ok(PresentedProof::Nothing) };
+    let Some(cookie) = page_cookie(headers) else { return Ok(PresentedProof::Nothing) };
     // A cookie is sent whether its owner wants it or not: it counts for the server's own page alone.
     let site = headers.get("sec-fetch-site").and_then(|site| site.to_str().ok());
     let own_site = matches!(site, None | Some("same-origin" | "none"));
@@ -204,18 +208,18 @@ fn shown(
         let hint = "use the page of this server itself; programs show the token instead of the cookie";
         return Err(Refusal::new(StatusCode::FORBIDDEN, "origin.refused", text, hint));
     }
-    Ok(named(shared.keys.session(cookie, shared.now()), cookie))
+    Ok(proof_of(shared.keys.check_session(cookie, shared.now()), cookie))
 }
 
-fn named(proof: Option<BearerProof>, secret: &str) -> PresentedProof {
+fn proof_of(proof: Option<BearerProof>, secret: &str) -> PresentedProof {
     match proof {
-        Some(proof) => PresentedProof::Proof(proof, Digest::of(secret.as_bytes()).to_string()),
+        Some(proof) => PresentedProof::Proof(proof, Digest::of_bytes(secret.as_bytes()).to_string()),
         None => PresentedProof::Wrong,
     }
 }
 
 /// The secret of a session of the page, as the browser shows it.
-pub(crate) fn cookie(headers: &HeaderMap) -> Option<&str> {
+pub(crate) fn page_cookie(headers: &HeaderMap) -> Option<&str> {
     let cookies = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
     let mut pairs = cookies.flat_map(|cookies| cookies.split(';'));
     pairs.find_map(|pair| pair.trim().strip_prefix(COOKIE)?.strip_prefix('='))
@@ -236,7 +240,7 @@ fn is_below(path: &str, above: &str) -> bool {
 }
 
 /// A path for the log: a link's code is a secret, and a path may be long.
-fn crop(path: &str) -> String {
+fn crop_path(path: &str) -> String {
     if is_below(path, "/link") { "/link/…".to_owned() } else { path.chars().take(100).collect() }
 }
 
@@ -334,7 +338,7 @@ impl Hosts {
     }
 
     /// The client's address, and whether it came through TLS: the word of a proxy counts if it is trusted.
-    fn client(&self, peer: Option<SocketAddr>, headers: &HeaderMap) -> (IpAddr, bool) {
+    fn client_address(&self, peer: Option<SocketAddr>, headers: &HeaderMap) -> (IpAddr, bool) {
         let peer = peer.map_or(IpAddr::from([0, 0, 0, 0]), |peer| peer.ip());
         if !self.proxies.contains(&peer) {
             return (peer, false);
@@ -418,7 +422,7 @@ mod tests {
         let mut headers = HeaderMap::new();
         headers.insert("x-forwarded-for", HeaderValue::from_static("1.2.3.4, 5.6.7.8, 10.0.0.1"));
         headers.insert("x-forwarded-proto", HeaderValue::from_static("https"));
-        let client = |peer: [u8; 4]| hosts.client(Some(SocketAddr::from((peer, 1))), &headers);
+        let client = |peer: [u8; 4]| hosts.client_address(Some(SocketAddr::from((peer, 1))), &headers);
         assert_eq!(client([10, 0, 0, 1]), (IpAddr::from([5, 6, 7, 8]), true));
         assert_eq!(client([9, 9, 9, 9]), (IpAddr::from([9, 9, 9, 9]), false));
     }
@@ -443,7 +447,7 @@ mod tests {
         for path in ["/", "/health", "/apix", "/js/app.js", "/link/x", "/openapi.json"] {
             assert!(!is_guarded(path), "{path}");
         }
-        assert_eq!(crop("/link/0123"), "/link/…");
+        assert_eq!(crop_path("/link/0123"), "/link/…");
         assert!(is_below("/", "/") && !is_below("/health", "/") && is_below("/link/x", "/link"));
     }
 }

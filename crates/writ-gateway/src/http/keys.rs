@@ -58,27 +58,27 @@ impl Keys {
             Some(token) if token.expose_secret().len() < MIN_TOKEN_BYTES => {
                 return Err(HttpError::WeakToken(token.expose_secret().len()));
             }
-            Some(token) => BearerHash::of(token.expose_secret()),
-            None => BearerHash::of(&own_token(&runtime.join(TOKEN_FILE))?),
+            Some(token) => BearerHash::hash_secret(token.expose_secret()),
+            None => BearerHash::hash_secret(&own_token(&runtime.join(TOKEN_FILE))?),
         };
         let file = runtime.join(SESSIONS_FILE);
         let failed = |source| HttpError::File { path: file.clone(), source };
-        let kept = read(&file).map_err(failed)?;
+        let kept = read_sessions(&file).map_err(failed)?;
         // Sessions that cannot be read are over: a new link opens a new one.
         let sessions = kept.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default();
         Ok(Self { token, file, sessions: Mutex::new(sessions) })
     }
 
     /// Returns a proof if this is the API's token.
-    pub(crate) fn token(&self, shown: &str) -> Option<BearerProof> {
+    pub(crate) fn check_token(&self, shown: &str) -> Option<BearerProof> {
         prove_bearer(shown, [&self.token])
     }
 
     /// Returns a proof if this is the secret of a session of the page.
-    pub(crate) fn session(&self, shown: &str, now: Timestamp) -> Option<BearerProof> {
+    pub(crate) fn check_session(&self, shown: &str, now: Timestamp) -> Option<BearerProof> {
         // All hashes are compared, so that time does not tell which one is close.
         let live: Vec<BearerHash> = self
-            .sessions()
+            .lock_sessions()
             .iter()
             .filter(|session| session.expires_at > now)
             .map(|session| BearerHash::from_digest(session.hash))
@@ -93,7 +93,7 @@ impl Keys {
     /// If it cannot be stored.
     pub(crate) fn begin_session(&self, now: Timestamp) -> io::Result<String> {
         let secret = random_secret();
-        let mut sessions = self.sessions();
+        let mut sessions = self.lock_sessions();
         let mut next: Vec<PageSession> =
             sessions.iter().filter(|session| session.expires_at > now).copied().collect();
         // The sessions that end first make room.
@@ -101,11 +101,11 @@ impl Keys {
         let excess = (next.len() + 1).saturating_sub(MAX_PAGE_SESSIONS);
         next.drain(..excess);
         next.push(PageSession {
-            hash: BearerHash::of(&secret).digest(),
-            expires_at: now.plus(PAGE_SESSION_TTL),
+            hash: BearerHash::hash_secret(&secret).digest(),
+            expires_at: now.plus_duration(PAGE_SESSION_TTL),
         });
         // Written before it counts, so that a restart forgets no session in use.
-        self.keep(&next)?;
+        self.write_sessions(&next)?;
         *sessions = next;
         Ok(secret)
     }
@@ -116,22 +116,22 @@ impl Keys {
     ///
     /// If that cannot be stored.
     pub(crate) fn end_session(&self, shown: &str) -> io::Result<()> {
-        let hash = BearerHash::of(shown).digest();
-        let mut sessions = self.sessions();
+        let hash = BearerHash::hash_secret(shown).digest();
+        let mut sessions = self.lock_sessions();
         let next: Vec<PageSession> =
             sessions.iter().filter(|session| session.hash != hash).copied().collect();
         // Written before it counts: a session that was ended must not return with a restart.
-        self.keep(&next)?;
+        self.write_sessions(&next)?;
         *sessions = next;
         Ok(())
     }
 
-    fn keep(&self, sessions: &[PageSession]) -> io::Result<()> {
+    fn write_sessions(&self, sessions: &[PageSession]) -> io::Result<()> {
         write_private(&self.file, &serde_json::to_string(sessions).map_err(io::Error::other)?)
     }
 
     /// Every holder leaves the list whole, so poison is ignored.
-    fn sessions(&self) -> MutexGuard<'_, Vec<PageSession>> {
+    fn lock_sessions(&self) -> MutexGuard<'_, Vec<PageSession>> {
         self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -143,7 +143,7 @@ pub(crate) fn random_secret() -> String {
 
 fn own_token(path: &Path) -> Result<String, HttpError> {
     let failed = |source| HttpError::File { path: path.to_owned(), source };
-    if let Some(token) = read(path).map_err(failed)?
+    if let Some(token) = read_sessions(path).map_err(failed)?
         && token.trim().len() >= MIN_TOKEN_BYTES
     {
         return Ok(token.trim().to_owned());
@@ -153,7 +153,7 @@ fn own_token(path: &Path) -> Result<String, HttpError> {
     Ok(token)
 }
 
-fn read(path: &Path) -> io::Result<Option<String>> {
+fn read_sessions(path: &Path) -> io::Result<Option<String>> {
     use std::io::Read as _;
     let mut text = String::new();
     match fs::File::open(path) {
@@ -192,13 +192,13 @@ mod tests {
         let token = fs::read_to_string(&file).expect("reads");
         assert_eq!(token.len(), 64);
         assert_eq!(file.metadata().expect("there").permissions().mode() & 0o777, 0o600);
-        assert!(keys.token(&token).is_some() && keys.token("").is_none());
+        assert!(keys.check_token(&token).is_some() && keys.check_token("").is_none());
         let again = Keys::open(dir.path(), None).expect("opened");
-        assert!(again.token(&token).is_some(), "it outlives a restart");
+        assert!(again.check_token(&token).is_some(), "it outlives a restart");
         let configured = SecretString::from("a configured token".to_owned());
         let keys = Keys::open(dir.path(), Some(&configured)).expect("opened");
-        assert!(keys.token("a configured token").is_some());
-        assert!(keys.token(&token).is_none(), "a configured token counts alone");
+        assert!(keys.check_token("a configured token").is_some());
+        assert!(keys.check_token(&token).is_none(), "a configured token counts alone");
         let weak = SecretString::from("short".to_owned());
         assert!(matches!(Keys::open(dir.path(), Some(&weak)), Err(HttpError::WeakToken(5))));
     }
@@ -208,19 +208,19 @@ mod tests {
         let dir = tempfile::tempdir().expect("temp dir");
         let keys = Keys::open(dir.path(), None).expect("opened");
         let first = keys.begin_session(NOW).expect("begun");
-        let later = NOW.plus(Duration::from_secs(1));
+        let later = NOW.plus_duration(Duration::from_secs(1));
         let kept = fs::read_to_string(dir.path().join(SESSIONS_FILE)).expect("reads");
         assert!(!kept.contains(&first), "only its hash is kept");
         let again = Keys::open(dir.path(), None).expect("opened");
-        assert!(again.session(&first, later).is_some());
-        assert!(again.session(&first, NOW.plus(PAGE_SESSION_TTL)).is_none());
-        assert!(again.token(&first).is_none(), "a session is no token");
+        assert!(again.check_session(&first, later).is_some());
+        assert!(again.check_session(&first, NOW.plus_duration(PAGE_SESSION_TTL)).is_none());
+        assert!(again.check_token(&first).is_none(), "a session is no token");
         let mut secrets: Vec<String> =
             (0..MAX_PAGE_SESSIONS).map(|_| again.begin_session(later).expect("begun")).collect();
-        assert!(again.session(&first, later).is_none(), "the oldest is over");
-        assert!(secrets.iter().all(|secret| again.session(secret, later).is_some()));
+        assert!(again.check_session(&first, later).is_none(), "the oldest is over");
+        assert!(secrets.iter().all(|secret| again.check_session(secret, later).is_some()));
         let last = secrets.pop().expect("one");
         again.end_session(&last).expect("ended");
-        assert!(again.session(&last, later).is_none());
+        assert!(again.check_session(&last, later).is_none());
     }
 }

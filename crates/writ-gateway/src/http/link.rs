@@ -25,40 +25,40 @@ const FOLDER: &str = "links";
 /// # Errors
 ///
 /// If it cannot be written.
-pub fn mint(runtime: &Path, now: Timestamp) -> io::Result<String> {
+pub fn mint_link(runtime: &Path, now: Timestamp) -> io::Result<String> {
     use std::os::unix::fs::DirBuilderExt as _;
     let folder = runtime.join(FOLDER);
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
     // Old links are removed here, since no task does it.
-    tidy(&folder, now)?;
+    remove_expired(&folder, now)?;
     let code = hex::encode(rand::rng().random::<[u8; 16]>());
-    write_private(&file(runtime, &code), &now.plus(LINK_TTL).as_millis().to_string())?;
+    write_private(&link_file(runtime, &code), &now.plus_duration(LINK_TTL).as_millis().to_string())?;
     Ok(code)
 }
 
 /// Uses a link: whether it was good.
-pub(crate) fn redeem(runtime: &Path, code: &str, now: Timestamp) -> bool {
-    let file = file(runtime, code);
+pub(crate) fn redeem_link(runtime: &Path, code: &str, now: Timestamp) -> bool {
+    let file = link_file(runtime, code);
     // Read first: after the removal it could not be read.
-    let ends = expiry(&file);
+    let ends = read_expiry(&file);
     // Who removes it has it.
     std::fs::remove_file(&file).is_ok() && ends.is_some_and(|ends| now < ends)
 }
 
-fn file(runtime: &Path, code: &str) -> PathBuf {
-    runtime.join(FOLDER).join(BearerHash::of(code).digest().to_string())
+fn link_file(runtime: &Path, code: &str) -> PathBuf {
+    runtime.join(FOLDER).join(BearerHash::hash_secret(code).digest().to_string())
 }
 
-fn expiry(file: &Path) -> Option<Timestamp> {
+fn read_expiry(file: &Path) -> Option<Timestamp> {
     std::fs::read_to_string(file).ok()?.parse().ok().map(Timestamp::from_millis)
 }
 
 /// Removes what is over, and the oldest where there are too many.
-fn tidy(folder: &Path, now: Timestamp) -> io::Result<()> {
+fn remove_expired(folder: &Path, now: Timestamp) -> io::Result<()> {
     let mut live = Vec::new();
     for entry in std::fs::read_dir(folder)? {
         let path = entry?.path();
-        match expiry(&path).filter(|ends| now < *ends) {
+        match read_expiry(&path).filter(|ends| now < *ends) {
             Some(ends) => live.push((ends, path)),
             None => std::fs::remove_file(path)?,
         }
@@ -77,24 +77,24 @@ mod tests {
     #[test]
     fn a_link_is_good_once_and_for_ten_minutes() {
         let dir = tempfile::tempdir().expect("temp dir");
-        let code = mint(dir.path(), NOW).expect("minted");
+        let code = mint_link(dir.path(), NOW).expect("minted");
         for wrong in ["", "..", "../../api.token", &code[1..]] {
-            assert!(!redeem(dir.path(), wrong, NOW), "{wrong}");
+            assert!(!redeem_link(dir.path(), wrong, NOW), "{wrong}");
         }
-        assert!(redeem(dir.path(), &code, NOW));
-        assert!(!redeem(dir.path(), &code, NOW), "used");
-        let code = mint(dir.path(), NOW).expect("minted");
-        assert!(!redeem(dir.path(), &code, NOW.plus(LINK_TTL)), "over");
-        assert!(!redeem(dir.path(), &code, NOW), "and gone");
+        assert!(redeem_link(dir.path(), &code, NOW));
+        assert!(!redeem_link(dir.path(), &code, NOW), "used");
+        let code = mint_link(dir.path(), NOW).expect("minted");
+        assert!(!redeem_link(dir.path(), &code, NOW.plus_duration(LINK_TTL)), "over");
+        assert!(!redeem_link(dir.path(), &code, NOW), "and gone");
     }
 
     #[test]
     fn of_many_that_use_a_link_at_once_one_has_it() {
         let dir = tempfile::tempdir().expect("temp dir");
-        let code = mint(dir.path(), NOW).expect("minted");
+        let code = mint_link(dir.path(), NOW).expect("minted");
         let won: usize = std::thread::scope(|scope| {
             let tries: Vec<_> =
-                (0..8).map(|_| scope.spawn(|| usize::from(redeem(dir.path(), &code, NOW)))).collect();
+                (0..8).map(|_| scope.spawn(|| usize::from(redeem_link(dir.path(), &code, NOW)))).collect();
             tries.into_iter().map(|one| one.join().expect("ends")).sum()
         });
         assert_eq!(won, 1);
@@ -104,10 +104,10 @@ mod tests {
     fn links_are_bounded() {
         let dir = tempfile::tempdir().expect("temp dir");
         let codes: Vec<String> = (0..=MAX_LINKS)
-            .map(|n| mint(dir.path(), NOW.plus(Duration::from_secs(n as u64))).expect("minted"))
+            .map(|n| mint_link(dir.path(), NOW.plus_duration(Duration::from_secs(n as u64))).expect("minted"))
             .collect();
-        let good = codes.iter().filter(|code| redeem(dir.path(), code, NOW)).count();
+        let good = codes.iter().filter(|code| redeem_link(dir.path(), code, NOW)).count();
         assert_eq!(good, MAX_LINKS);
-        assert!(!redeem(dir.path(), &codes[0], NOW), "the oldest went");
+        assert!(!redeem_link(dir.path(), &codes[0], NOW), "the oldest went");
     }
 }

@@ -12,11 +12,11 @@ use writ_types::id::AttemptId;
 
 use super::Shared;
 use super::query::{Field, check_query, fields_of};
-use super::reply::{Refusal, answer};
-use super::route::{Route, Success, ask_id, entry, evidence, filter, session_id};
+use super::reply::{Refusal, json_response};
+use super::route::{Route, Success, ask_id, entry_seq, method_filter, request_evidence, session_id};
 
 /// Returns the routes of all methods that have one.
-pub(super) fn routes() -> Vec<Route> {
+pub(super) fn method_routes() -> Vec<Route> {
     let methods = Method::ALL.iter().filter_map(|method| Some((*method, method.route()?)));
     let routes = methods.flat_map(|(method, route)| {
         let fields: Arc<[Field]> = fields_of(&route).into();
@@ -29,42 +29,47 @@ fn route_of(method: Method, route: MethodRoute, path: &'static str, fields: &Arc
     let known = Arc::clone(fields);
     let served = move |State(shared): State<Arc<Shared>>, path: RawPathParams, request: Request| {
         let known = Arc::clone(&known);
-        async move { serve(&shared, (method, route.subject), &path, &known, request).await }
+        async move { serve_method(&shared, (method, route.subject), &path, &known, request).await }
     };
-    let success = Success::json(route.answer);
-    let served = Route::raw((route.verb, path), method.summary(), on(filter(route.verb), served), success);
-    served.calls(method).query(fields.to_vec()).or(route.refusals)
+    let success = Success::json_body(route.answer);
+    let served = Route::from_router(
+        (route.verb, path),
+        method.summary(),
+        on(method_filter(route.verb), served),
+        success,
+    );
+    served.calls_method(method).with_query(fields.to_vec()).or_refuses(route.refusals)
 }
 
-async fn serve(
+async fn serve_method(
     shared: &Shared,
     (method, subject): (Method, Option<PathSubject>),
     path: &RawPathParams,
     fields: &[Field],
     request: Request,
 ) -> Result<Response, Refusal> {
-    let subject = subject.map(|subject| named(subject, path)).transpose()?;
+    let subject = subject.map(|subject| path_subject(subject, path)).transpose()?;
     let mut params = check_query(request.uri(), fields)?;
     // The path wins over the query, which cannot have this name.
     params.extend(subject);
-    let evidence = evidence(&request);
+    let evidence = request_evidence(&request);
     let found = shared.engine.call(evidence, None, method.name(), Value::Object(params)).await?;
-    Ok(answer(StatusCode::OK, &found))
+    Ok(json_response(StatusCode::OK, &found))
 }
 
 /// Reads the subject that a path names, as a parameter of the method.
-fn named(subject: PathSubject, path: &RawPathParams) -> Result<(String, Value), Refusal> {
+fn path_subject(subject: PathSubject, path: &RawPathParams) -> Result<(String, Value), Refusal> {
     // Each of these paths has one variable part.
     let text = path.iter().next().map_or("", |(_, value)| value);
     let value = match subject {
         PathSubject::Session => json!(session_id(text)?),
         PathSubject::Ask => json!(ask_id(text)?),
-        PathSubject::Attempt => json!(attempt(text)?),
-        PathSubject::Entry => json!(entry(text)?),
+        PathSubject::Attempt => json!(attempt_id(text)?),
+        PathSubject::Entry => json!(entry_seq(text)?),
     };
     Ok((subject.field().to_owned(), value))
 }
 
-fn attempt(text: &str) -> Result<AttemptId, Refusal> {
+fn attempt_id(text: &str) -> Result<AttemptId, Refusal> {
     text.parse().map_err(|_| Refusal::malformed("this is not the id of an attempt"))
 }

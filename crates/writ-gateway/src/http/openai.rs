@@ -24,10 +24,10 @@ use writ_types::taint::Taint;
 
 use super::Shared;
 use super::api::{App, Reply};
-use super::reply::{Refusal, ResponseError, ok};
-use super::route::{call, evidence, session_id};
-use crate::connection::named;
-use fields::invalid;
+use super::reply::{Refusal, ResponseError, json_ok};
+use super::route::{call_method, request_evidence, session_id};
+use crate::connection::named_or_new;
+use fields::invalid_field;
 
 pub(super) mod chat;
 
@@ -60,28 +60,28 @@ const MODEL: &str = "writ";
 
 /// The models that can be asked for: one agent under two names.
 async fn list_models(shared: &Shared, evidence: Evidence) -> Result<Vec<Value>, Refusal> {
-    let agent = call::<Status>(shared, evidence, &NoParams {}).await?.agent;
+    let agent = call_method::<Status>(shared, evidence, &NoParams {}).await?.agent;
     let model = |id: &str| json!({ "id": id, "object": "model", "created": 0, "owned_by": "writ" });
     Ok(vec![model(MODEL), model(&agent)])
 }
 
 /// `GET /v1/models`
-pub(super) async fn models(State(shared): App, request: Request) -> Reply {
-    let models = list_models(&shared, evidence(&request)).await?;
-    Ok(ok(&json!({ "object": "list", "data": models })))
+pub(super) async fn answer_models(State(shared): App, request: Request) -> Reply {
+    let models = list_models(&shared, request_evidence(&request)).await?;
+    Ok(json_ok(&json!({ "object": "list", "data": models })))
 }
 
 /// `GET /v1/models/{id}`
-pub(super) async fn model(State(shared): App, Path(id): Path<String>, request: Request) -> Reply {
-    let models = list_models(&shared, evidence(&request)).await?;
+pub(super) async fn answer_model(State(shared): App, Path(id): Path<String>, request: Request) -> Reply {
+    let models = list_models(&shared, request_evidence(&request)).await?;
     let found = models.into_iter().find(|model| model.get("id").and_then(Value::as_str) == Some(&id));
-    Ok(ok(&found.ok_or_else(unknown_model)?))
+    Ok(json_ok(&found.ok_or_else(unknown_model)?))
 }
 
 fn unknown_model() -> Refusal {
     let text = format!("there is no model of this name here; there is '{MODEL}'");
     let hint = "/v1/models names what can be asked";
-    Refusal::new(StatusCode::NOT_FOUND, "model.unknown", &text, hint).about("model".to_owned())
+    Refusal::new(StatusCode::NOT_FOUND, "model.unknown", &text, hint).about_field("model".to_owned())
 }
 
 /// A request of either format.
@@ -99,14 +99,14 @@ struct ChatRequest {
 
 impl ChatRequest {
     /// Reads where the answer belongs: a session, a named conversation, or a new session.
-    fn place(&mut self, request: &axum::http::HeaderMap, user: Option<String>) -> Result<(), Refusal> {
+    fn read_place(&mut self, request: &axum::http::HeaderMap, user: Option<String>) -> Result<(), Refusal> {
         let header = |name: &str| request.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
         if let Some(session) = header(SESSION_HEADER) {
             self.session = Some(session_id(&session)?);
         }
         self.conversation = header(CONVERSATION_HEADER).or(user).filter(|name| !name.is_empty());
         if self.conversation.as_ref().is_some_and(|name| name.len() > MAX_NAME_BYTES) {
-            return Err(invalid(
+            return Err(invalid_field(
                 "user",
                 &format!("names a conversation with more than {MAX_NAME_BYTES} bytes"),
             ));
@@ -116,14 +116,14 @@ impl ChatRequest {
 
     /// Returns the message to the agent, and how far it may be trusted at most. A session that continues has
     /// the earlier messages.
-    fn text(&self, is_new: bool) -> Result<(String, Taint), Refusal> {
+    fn message_text(&self, is_new: bool) -> Result<(String, Taint), Refusal> {
         let last = self.messages.iter().rposition(|(role, _)| !is_instruction(role));
         let own = last.and_then(|last| self.messages.get(last)).filter(|(role, _)| role == "user");
         let Some(((_, own), last)) = own.zip(last) else {
-            return Err(invalid("messages", "must end with a message of the role 'user'"));
+            return Err(invalid_field("messages", "must end with a message of the role 'user'"));
         };
         if own.trim().is_empty() {
-            return Err(invalid("messages", "must end with a message that has text"));
+            return Err(invalid_field("messages", "must end with a message that has text"));
         }
         let others = || self.messages.iter().enumerate().filter(|(n, _)| *n != last).map(|(_, one)| one);
         if self.messages.len() == 1 || !is_new {
@@ -133,7 +133,7 @@ impl ChatRequest {
             let lines: Vec<String> = text.lines().map(|line| format!("> {line}")).collect();
             format!("{role}:\n{}", lines.join("\n"))
         };
-        let taint = others().map(|(role, _)| trust(role)).fold(Taint::Owner, Taint::join);
+        let taint = others().map(|(role, _)| trust_of(role)).fold(Taint::Owner, Taint::join);
         let quoted: Vec<String> = others().map(quoted).collect();
         let text = format!(
             "The program that sends this message quotes what came before:\n\n{}\n\nThe message:\n\n{own}",
@@ -145,7 +145,7 @@ impl ChatRequest {
 
 /// Returns how far a quoted message may be trusted. Instructions come from the program, which has shown its
 /// token. All else may have come from anywhere, since no surface has verified its author.
-fn trust(role: &str) -> Taint {
+fn trust_of(role: &str) -> Taint {
     if is_instruction(role) { Taint::Auth } else { Taint::External }
 }
 
@@ -177,12 +177,12 @@ enum News {
 }
 
 /// Says the message in its session.
-async fn begin(
+async fn begin_turn(
     shared: &Arc<Shared>,
     evidence: Evidence,
     wanted: &ChatRequest,
 ) -> Result<PendingMessage, Refusal> {
-    let agent = call::<Status>(shared, evidence, &NoParams {}).await?.agent;
+    let agent = call_method::<Status>(shared, evidence, &NoParams {}).await?.agent;
     if wanted.model != MODEL && wanted.model != agent {
         return Err(unknown_model());
     }
@@ -199,18 +199,19 @@ async fn begin(
             },
         )
         .await?;
-    let shown = call::<SessionsShow>(shared, evidence, &SessionName { session: joined.session }).await?;
+    let shown =
+        call_method::<SessionsShow>(shared, evidence, &SessionName { session: joined.session }).await?;
     let other = shown.summary.running;
     // A session without frames is new, whatever it was opened by.
-    let (text, taint) = wanted.text(joined.seq == 0)?;
+    let (text, taint) = wanted.message_text(joined.seq == 0)?;
     // The end of the turn names it, which tells this answer from others in the session.
-    let own = named(String::new());
+    let own = named_or_new(String::new());
     let entry = engine.receive(evidence, joined.session, own.clone(), text, taint).await?;
     Ok(PendingMessage { session: joined.session, entry, own, other, live: joined.live })
 }
 
 /// Follows a message until its turn has ended. What the program does not read any more is not sent.
-fn follow(engine: Engine, mut asked: PendingMessage) -> mpsc::Receiver<News> {
+fn follow_turn(engine: Engine, mut asked: PendingMessage) -> mpsc::Receiver<News> {
     let (out, pieces) = mpsc::channel(PIECES);
     tokio::spawn(async move {
         // The engine must not end while a program waits for the answer.
@@ -230,14 +231,14 @@ fn follow(engine: Engine, mut asked: PendingMessage) -> mpsc::Receiver<News> {
                 }
                 Err(broadcast::error::RecvError::Closed) => {
                     let text = "the engine has put the session aside";
-                    let report = Report::new(Exit::Blocked, "watch.closed", text).hint("ask again");
+                    let report = Report::new(Exit::Blocked, "watch.closed", text).with_hint("ask again");
                     let _ = out.send(News::Failed(Box::new(report))).await;
                     break;
                 }
             };
             for numbered in frames {
                 last = last.max(numbered.seq);
-                let news = asked.news(numbered.frame, &mut streamed);
+                let news = asked.news_of(numbered.frame, &mut streamed);
                 let ends = !matches!(news, None | Some(News::Text(_)));
                 if let Some(news) = news
                     && (out.send(news).await.is_err() || ends)
@@ -254,7 +255,7 @@ fn follow(engine: Engine, mut asked: PendingMessage) -> mpsc::Receiver<News> {
 
 impl PendingMessage {
     /// Translates a frame of the session into news of the message.
-    fn news(&self, frame: ServerFrame, streamed: &mut String) -> Option<News> {
+    fn news_of(&self, frame: ServerFrame, streamed: &mut String) -> Option<News> {
         match frame {
             ServerFrame::Delta { turn, text } if self.other != Some(turn) => {
                 streamed.push_str(&text);
@@ -264,7 +265,7 @@ impl PendingMessage {
                 Some(News::End(text, exit))
             }
             ServerFrame::Error { exit, code, text, hint, answers, .. } if answers.contains(&self.own) => {
-                Some(News::Failed(Box::new(Report::new(exit, &code, text).hint(hint))))
+                Some(News::Failed(Box::new(Report::new(exit, &code, text).with_hint(hint))))
             }
             ServerFrame::Delta { .. }
             | ServerFrame::Message { .. }
@@ -286,7 +287,7 @@ impl PendingMessage {
 }
 
 /// Returns the part of a whole answer that a stream has not sent yet.
-fn rest(streamed: &str, whole: &str) -> String {
+fn unsent_rest(streamed: &str, whole: &str) -> String {
     match streamed.trim_end().ends_with(whole.trim()) {
         true => String::new(),
         false if streamed.is_empty() => whole.to_owned(),
@@ -295,21 +296,21 @@ fn rest(streamed: &str, whole: &str) -> String {
 }
 
 /// The whole answer; a turn that ended without one is an error.
-async fn whole(mut pieces: mpsc::Receiver<News>) -> Result<(String, Exit), Refusal> {
+async fn whole_answer(mut pieces: mpsc::Receiver<News>) -> Result<(String, Exit), Refusal> {
     while let Some(news) = pieces.recv().await {
         match news {
             News::Text(_) => {}
-            News::End(text, exit) => return ended(text, exit),
+            News::End(text, exit) => return check_end(text, exit),
             News::Failed(report) => return Err((*report).into()),
         }
     }
     Err(Report::new(Exit::Blocked, "engine.stopping", "the engine stops")
-        .hint("try again in a moment")
+        .with_hint("try again in a moment")
         .into())
 }
 
 /// Translates the end of a turn: its text, or the reason why there is none.
-fn ended(text: String, exit: Exit) -> Result<(String, Exit), Refusal> {
+fn check_end(text: String, exit: Exit) -> Result<(String, Exit), Refusal> {
     match exit {
         Exit::Done | Exit::Waiting | Exit::Denied | Exit::Budget => Ok((text, exit)),
         Exit::Bug
@@ -319,12 +320,12 @@ fn ended(text: String, exit: Exit) -> Result<(String, Exit), Refusal> {
         | Exit::Verification
         | Exit::Ledger
         | Exit::Blocked
-        | Exit::Interrupted => Err(Report::new(exit, "turn.failed", text).hint(exit.advice()).into()),
+        | Exit::Interrupted => Err(Report::new(exit, "turn.failed", text).with_hint(exit.advice()).into()),
     }
 }
 
 /// Tokens of a message's turn: sent and answered.
-async fn usage(shared: &Shared, evidence: Evidence, session: SessionId, after: EntrySeq) -> (u64, u64) {
+async fn token_usage(shared: &Shared, evidence: Evidence, session: SessionId, after: EntrySeq) -> (u64, u64) {
     let wanted = LedgerFilter {
         event: Some("model_called".to_owned()),
         session: Some(session),
@@ -332,7 +333,7 @@ async fn usage(shared: &Shared, evidence: Evidence, session: SessionId, after: E
         limit: Some(200),
         ..LedgerFilter::default()
     };
-    let listed = call::<LedgerList>(shared, evidence, &wanted).await;
+    let listed = call_method::<LedgerList>(shared, evidence, &wanted).await;
     let entries = listed.map(|page| page.entries).unwrap_or_default();
     let sum = |name: &str| {
         let path = format!("/usage/{name}");
@@ -376,12 +377,12 @@ mod tests {
     #[test]
     fn the_last_message_is_said_and_what_came_before_is_quoted_once() {
         let plain = wanted(&[("user", "hi")]);
-        assert_eq!(plain.text(true).expect("a text"), ("hi".to_owned(), Taint::Owner));
+        assert_eq!(plain.message_text(true).expect("a text"), ("hi".to_owned(), Taint::Owner));
         let long = wanted(&[("system", "Be\nbrief."), ("user", "one"), ("assistant", "1"), ("user", "two")]);
-        let (text, taint) = long.text(true).expect("a text");
+        let (text, taint) = long.message_text(true).expect("a text");
         assert!(text.contains("system:\n> Be\n> brief.") && text.ends_with("The message:\n\ntwo"), "{text}");
         assert_eq!(taint, Taint::External);
-        let known = long.text(false).expect("a text");
+        let known = long.message_text(false).expect("a text");
         assert_eq!(known, ("two".to_owned(), Taint::Owner), "the session knows the rest");
         for refused in [
             &[("system", "x")][..],
@@ -390,20 +391,20 @@ mod tests {
             &[("user", "x"), ("assistant", "y")],
             &[("user", "x"), ("assistant", "(called look with {})"), ("tool", "y")],
         ] {
-            let refusal = wanted(refused).text(true).expect_err("refused");
+            let refusal = wanted(refused).message_text(true).expect_err("refused");
             assert_eq!(refusal.param(), Some("messages"), "{refused:?}");
         }
         // Some clients repeat their instructions at the end.
         let late = wanted(&[("user", "hi"), ("system", "Be brief.")]);
-        let (text, taint) = late.text(true).expect("a text");
+        let (text, taint) = late.message_text(true).expect("a text");
         assert!(text.contains("system:\n> Be brief.") && text.ends_with("\n\nhi"), "{text}");
         assert_eq!(taint, Taint::Auth);
     }
 
     #[test]
     fn only_what_was_not_streamed_is_said_at_the_end() {
-        assert_eq!(rest("I look. Done.", "Done."), "");
-        assert_eq!(rest("", "Done."), "Done.");
-        assert_eq!(rest("I look.", "Done."), "\n\nDone.");
+        assert_eq!(unsent_rest("I look. Done.", "Done."), "");
+        assert_eq!(unsent_rest("", "Done."), "Done.");
+        assert_eq!(unsent_rest("I look.", "Done."), "\n\nDone.");
     }
 }

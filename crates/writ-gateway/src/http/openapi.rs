@@ -8,7 +8,7 @@ use schemars::{Schema, SchemaGenerator};
 use serde_json::{Map, Value, json};
 use writ_runtime::methods::Verb;
 
-use super::reply::{ErrorBody, ok};
+use super::reply::{ErrorBody, json_ok};
 use super::route::{Body, Route};
 use super::routes;
 
@@ -16,14 +16,14 @@ use super::routes;
 const SCHEMAS: &str = "/components/schemas";
 
 /// The document, written when it is first asked for.
-static DOCUMENT: LazyLock<Value> = LazyLock::new(|| write(&routes::all()));
+static DOCUMENT: LazyLock<Value> = LazyLock::new(|| write_document(&routes::all_routes()));
 
 /// `GET /openapi.json`
-pub(super) async fn document() -> Response {
-    ok(&DOCUMENT)
+pub(super) async fn serve_document() -> Response {
+    json_ok(&DOCUMENT)
 }
 
-fn write(routes: &[Route]) -> Value {
+fn write_document(routes: &[Route]) -> Value {
     let settings = SchemaSettings::draft2020_12().with(|settings| {
         settings.definitions_path = SCHEMAS.into();
         // The document itself names the dialect.
@@ -34,7 +34,7 @@ fn write(routes: &[Route]) -> Value {
     let mut paths: Map<String, Value> = Map::new();
     for route in routes {
         let verbs = paths.entry(route.path).or_insert_with(|| json!({}));
-        verbs[name(route.verb)] = operation(route, &error, &mut schemas);
+        verbs[verb_name(route.verb)] = write_operation(route, &error, &mut schemas);
     }
     json!({
         "openapi": "3.1.0",
@@ -54,7 +54,7 @@ fn write(routes: &[Route]) -> Value {
     })
 }
 
-const fn name(verb: Verb) -> &'static str {
+const fn verb_name(verb: Verb) -> &'static str {
     match verb {
         Verb::Get => "get",
         Verb::Post => "post",
@@ -62,17 +62,17 @@ const fn name(verb: Verb) -> &'static str {
     }
 }
 
-fn operation(route: &Route, error: &Schema, schemas: &mut SchemaGenerator) -> Value {
+fn write_operation(route: &Route, error: &Schema, schemas: &mut SchemaGenerator) -> Value {
     let refusal = json!({
         "description": "refused or failed",
         "content": { "application/json": { "schema": error } },
     });
     let mut responses: Map<String, Value> =
-        route.errors().into_iter().map(|status| (status.to_string(), refusal.clone())).collect();
-    responses.insert(route.success.status.to_string(), success(route, schemas));
+        route.error_statuses().into_iter().map(|status| (status.to_string(), refusal.clone())).collect();
+    responses.insert(route.success.status.to_string(), write_success(route, schemas));
     let mut operation = json!({
         "summary": route.summary.trim_end_matches('.'),
-        "parameters": parameters(route),
+        "parameters": write_parameters(route),
         "responses": responses,
         "security": if route.is_guarded { json!([{ "token": [] }, { "page": [] }]) } else { json!([]) },
     });
@@ -95,7 +95,7 @@ fn operation(route: &Route, error: &Schema, schemas: &mut SchemaGenerator) -> Va
     operation
 }
 
-fn parameters(route: &Route) -> Vec<Value> {
+fn write_parameters(route: &Route) -> Vec<Value> {
     let in_path = route.path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'));
     let path = in_path
         .map(|name| json!({ "name": name, "in": "path", "required": true, "schema": { "type": "string" } }));
@@ -106,7 +106,7 @@ fn parameters(route: &Route) -> Vec<Value> {
     path.chain(query).collect()
 }
 
-fn success(route: &Route, schemas: &mut SchemaGenerator) -> Value {
+fn write_success(route: &Route, schemas: &mut SchemaGenerator) -> Value {
     let mut success = json!({ "description": "done" });
     let schema = route.success.schema.map(|schema| schema(schemas));
     for kind in route.success.content {
@@ -137,16 +137,16 @@ mod tests {
 
     #[test]
     fn every_route_is_documented_with_its_types_and_every_reference_leads_somewhere() {
-        let (routes, document) = (routes::all(), write(&routes::all()));
+        let (routes, document) = (routes::all_routes(), write_document(&routes::all_routes()));
         let documented = document["paths"].as_object().expect("paths").values();
         let documented: usize = documented.map(|verbs| verbs.as_object().expect("verbs").len()).sum();
         assert_eq!(documented, routes.len());
         for route in &routes {
-            let operation = &document["paths"][route.path][name(route.verb)];
+            let operation = &document["paths"][route.path][verb_name(route.verb)];
             let success = &operation["responses"][route.success.status.to_string()];
             let schema = &success["content"]["application/json"]["schema"];
             assert_eq!(schema.is_object(), route.success.schema.is_some(), "{}: {success}", route.path);
-            for status in route.errors() {
+            for status in route.error_statuses() {
                 let schema =
                     &operation["responses"][status.to_string()]["content"]["application/json"]["schema"];
                 assert_eq!(schema["$ref"], "#/components/schemas/Error", "{}: {status}", route.path);

@@ -15,8 +15,8 @@ pub(crate) const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; script-src
 struct Files;
 
 /// A file of the page, if it is one.
-pub(crate) fn file(method: &Method, path: &str, headers: &HeaderMap) -> Option<Response> {
-    let name = name(path);
+pub(crate) fn serve_file(method: &Method, path: &str, headers: &HeaderMap) -> Option<Response> {
+    let name = file_name(path);
     let kind = content_type(name)?;
     let file = Files::get(name)?;
     if method != Method::GET && method != Method::HEAD {
@@ -48,7 +48,7 @@ pub(crate) fn file(method: &Method, path: &str, headers: &HeaderMap) -> Option<R
     Some(response)
 }
 
-fn name(path: &str) -> &str {
+fn file_name(path: &str) -> &str {
     match path.trim_start_matches('/') {
         "" => "index.html",
         name => name,
@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     fn has(path: &str) -> bool {
-        file(&Method::GET, path, &HeaderMap::new()).is_some()
+        serve_file(&Method::GET, path, &HeaderMap::new()).is_some()
     }
 
     /// Activity filters by kind and says each in words: none may be missing there.
@@ -153,15 +153,15 @@ mod tests {
 
     #[test]
     fn what_is_known_is_not_sent_again() {
-        let first = file(&Method::GET, "/", &HeaderMap::new()).expect("there");
+        let first = serve_file(&Method::GET, "/", &HeaderMap::new()).expect("there");
         assert_eq!(first.status(), StatusCode::OK);
         assert_eq!(first.headers()[header::CONTENT_TYPE], "text/html; charset=utf-8");
         let mut known = HeaderMap::new();
         known.insert(header::IF_NONE_MATCH, first.headers()[header::ETAG].clone());
-        assert_eq!(file(&Method::GET, "/", &known).expect("there").status(), StatusCode::NOT_MODIFIED);
+        assert_eq!(serve_file(&Method::GET, "/", &known).expect("there").status(), StatusCode::NOT_MODIFIED);
         known.insert(header::IF_NONE_MATCH, HeaderValue::from_static("\"other\""));
-        assert_eq!(file(&Method::GET, "/", &known).expect("there").status(), StatusCode::OK);
-        let posted = file(&Method::POST, "/", &HeaderMap::new()).expect("there");
+        assert_eq!(serve_file(&Method::GET, "/", &known).expect("there").status(), StatusCode::OK);
+        let posted = serve_file(&Method::POST, "/", &HeaderMap::new()).expect("there");
         assert_eq!(posted.status(), StatusCode::METHOD_NOT_ALLOWED);
     }
 }

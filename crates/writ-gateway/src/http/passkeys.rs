@@ -28,8 +28,10 @@ pub(super) struct EnrolmentCode {
 }
 
 /// `POST /api/v1/passkeys/begin`
-pub(super) async fn begin(request: ApiRequest<Needed<EnrolmentCode>>) -> Result<CredentialOptions, Refusal> {
-    request.query(&[])?;
+pub(super) async fn begin_passkey(
+    request: ApiRequest<Needed<EnrolmentCode>>,
+) -> Result<CredentialOptions, Refusal> {
+    request.read_query(&[])?;
     let (shared, evidence, origin) = (request.shared.clone(), request.evidence(), request.origin()?);
     let EnrolmentCode { code } = request.into_body().await?;
     Ok(CredentialOptions { options: shared.engine.begin_passkey(evidence, &code, &origin)? })
@@ -54,8 +56,10 @@ pub(super) struct EnrolledPasskey {
 }
 
 /// `POST /api/v1/passkeys/finish`
-pub(super) async fn finish(request: ApiRequest<Needed<NewPasskey>>) -> Result<EnrolledPasskey, Refusal> {
-    request.query(&[])?;
+pub(super) async fn finish_passkey(
+    request: ApiRequest<Needed<NewPasskey>>,
+) -> Result<EnrolledPasskey, Refusal> {
+    request.read_query(&[])?;
     let (shared, evidence, origin) = (request.shared.clone(), request.evidence(), request.origin()?);
     let NewPasskey { credential } = request.into_body().await?;
     Ok(EnrolledPasskey { passkey: shared.engine.finish_passkey(evidence, &credential, &origin).await? })
@@ -73,11 +77,11 @@ pub(super) struct ChallengeRequest {
 }
 
 /// `POST /api/v1/approvals/{id}/challenge`
-pub(super) async fn challenge(
+pub(super) async fn make_challenge(
     request: ApiRequest<Optional<ChallengeRequest>>,
 ) -> Result<CredentialOptions, Refusal> {
     let ask = request.ask_id()?;
-    request.query(&[])?;
+    request.read_query(&[])?;
     let (shared, evidence, origin) = (request.shared.clone(), request.evidence(), request.origin()?);
     let ChallengeRequest { shown_hash, scope } = request.into_body().await?;
     Ok(CredentialOptions { options: shared.engine.challenge(evidence, (&ask, scope), shown_hash, &origin)? })

@@ -21,7 +21,7 @@ pub(super) struct Field {
 
 impl Field {
     /// Returns a field that is a whole number.
-    pub(super) fn number(name: &str) -> Self {
+    pub(super) fn number_field(name: &str) -> Self {
         Self { name: name.to_owned(), schema: serde_json::json!({ "type": "integer", "minimum": 0 }) }
     }
 
@@ -30,7 +30,7 @@ impl Field {
     }
 
     /// Reads a value. What does not fit the type is left as a text, which the reader of the parameters refuses.
-    fn value(&self, text: &str) -> Value {
+    fn read_value(&self, text: &str) -> Value {
         if self.is_text() {
             return text.into();
         }
@@ -85,7 +85,7 @@ pub(super) fn check_query(uri: &Uri, fields: &[Field]) -> Result<Map<String, Val
                 let text = format!("unknown parameter '{name}'; known: {}", known.join(", "));
                 return Err(Refusal::malformed(&text));
             };
-            Ok((name.into_owned(), field.value(&value)))
+            Ok((name.into_owned(), field.read_value(&value)))
         })
         .collect()
 }

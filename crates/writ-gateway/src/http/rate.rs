@@ -29,18 +29,18 @@ impl<K: Ord + Clone> Limiter<K> {
     }
 
     /// Takes one; what is left to wait, if there is none.
-    pub(crate) fn take(&self, client: &K, now: Instant) -> Result<(), Duration> {
+    pub(crate) fn take_token(&self, client: &K, now: Instant) -> Result<(), Duration> {
         // The map is whole after every step, so poison is ignored.
         let mut buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
         if buckets.len() >= MAX_CLIENTS && !buckets.contains_key(client) {
-            let full = |bucket: &Bucket| self.filled(*bucket, now) >= self.burst;
+            let full = |bucket: &Bucket| self.refill_bucket(*bucket, now) >= self.burst;
             buckets.retain(|_, bucket| !full(bucket));
             if buckets.len() >= MAX_CLIENTS {
                 return Err(Duration::from_secs(1));
             }
         }
         let bucket = buckets.entry(client.clone()).or_insert(Bucket { left: self.burst, at: now });
-        let left = self.filled(*bucket, now);
+        let left = self.refill_bucket(*bucket, now);
         if left < 1.0 {
             return Err(Duration::from_secs_f64((1.0 - left) / self.per_sec));
         }
@@ -48,7 +48,7 @@ impl<K: Ord + Clone> Limiter<K> {
         Ok(())
     }
 
-    fn filled(&self, bucket: Bucket, now: Instant) -> f64 {
+    fn refill_bucket(&self, bucket: Bucket, now: Instant) -> f64 {
         let since = now.saturating_duration_since(bucket.at).as_secs_f64();
         since.mul_add(self.per_sec, bucket.left).min(self.burst)
     }
@@ -65,17 +65,17 @@ mod tests {
         let start = Instant::now();
         let after = |millis| start + Duration::from_millis(millis);
         for _ in 0..3 {
-            assert_eq!(limiter.take(&"a", start), Ok(()));
+            assert_eq!(limiter.take_token(&"a", start), Ok(()));
         }
-        assert_eq!(limiter.take(&"a", start), Err(Duration::from_millis(500)));
-        assert_eq!(limiter.take(&"b", start), Ok(()), "another client has its own");
-        assert!(limiter.take(&"a", after(499)).is_err());
-        assert_eq!(limiter.take(&"a", after(500)), Ok(()));
-        assert!(limiter.take(&"a", after(500)).is_err());
+        assert_eq!(limiter.take_token(&"a", start), Err(Duration::from_millis(500)));
+        assert_eq!(limiter.take_token(&"b", start), Ok(()), "another client has its own");
+        assert!(limiter.take_token(&"a", after(499)).is_err());
+        assert_eq!(limiter.take_token(&"a", after(500)), Ok(()));
+        assert!(limiter.take_token(&"a", after(500)).is_err());
         for _ in 0..3 {
-            assert_eq!(limiter.take(&"a", after(60_000)), Ok(()), "it never holds more than its size");
+            assert_eq!(limiter.take_token(&"a", after(60_000)), Ok(()), "it never holds more than its size");
         }
-        assert!(limiter.take(&"a", after(60_000)).is_err());
+        assert!(limiter.take_token(&"a", after(60_000)).is_err());
     }
 
     /// Rows: SCL-080
@@ -84,10 +84,10 @@ mod tests {
         let limiter = Limiter::new(1, 1);
         let start = Instant::now();
         for client in 0..MAX_CLIENTS {
-            assert_eq!(limiter.take(&client, start), Ok(()));
+            assert_eq!(limiter.take_token(&client, start), Ok(()));
         }
-        assert!(limiter.take(&MAX_CLIENTS, start).is_err(), "none can be forgotten yet");
-        assert_eq!(limiter.take(&MAX_CLIENTS, start + Duration::from_secs(1)), Ok(()));
+        assert!(limiter.take_token(&MAX_CLIENTS, start).is_err(), "none can be forgotten yet");
+        assert_eq!(limiter.take_token(&MAX_CLIENTS, start + Duration::from_secs(1)), Ok(()));
         assert_eq!(limiter.buckets.lock().expect("whole").len(), 1);
     }
 }

@@ -22,7 +22,7 @@ pub(crate) const SHOW_PROOF: &str = "programs show the token of server.auth_toke
     pages are opened by the link of `writ status --link`";
 
 /// Returns the seconds that a client should wait.
-const fn seconds(wait: Duration) -> u64 {
+const fn wait_secs(wait: Duration) -> u64 {
     wait.as_secs().saturating_add(1)
 }
 
@@ -66,25 +66,25 @@ struct ErrorFields {
 impl Refusal {
     /// A refusal with a status of its own, and what to do about it.
     pub(crate) fn new(status: StatusCode, code: &str, text: &str, hint: &str) -> Self {
-        let report = Box::new(Report::new(Exit::Denied, code, text).hint(hint));
+        let report = Box::new(Report::new(Exit::Denied, code, text).with_hint(hint));
         Self { status, report, wait: None, param: None }
     }
 
     /// Too much at once.
-    pub(crate) fn later(wait: Duration) -> Self {
-        let hint = format!("wait {} s, then try again", seconds(wait));
+    pub(crate) fn too_many(wait: Duration) -> Self {
+        let hint = format!("wait {} s, then try again", wait_secs(wait));
         let status = StatusCode::TOO_MANY_REQUESTS;
         Self { wait: Some(wait), ..Self::new(status, "rate.limited", "too much at once", &hint) }
     }
 
     /// Refuses a client without a valid proof.
-    pub(crate) fn unknown() -> Self {
+    pub(crate) fn unproven() -> Self {
         let text = "not proven to be the owner of this home";
         Self::new(StatusCode::UNAUTHORIZED, "auth.denied", text, SHOW_PROOF)
     }
 
     /// Nothing is there.
-    pub(crate) fn nothing() -> Self {
+    pub(crate) fn not_found() -> Self {
         let hint = "/openapi.json names what is here";
         Self::new(StatusCode::NOT_FOUND, "request.not_found", "there is nothing here", hint)
     }
@@ -96,7 +96,7 @@ impl Refusal {
     }
 
     /// Names the field of the request that the refusal is about.
-    pub(crate) fn about(self, param: String) -> Self {
+    pub(crate) fn about_field(self, param: String) -> Self {
         Self { param: Some(param), ..self }
     }
 
@@ -114,7 +114,7 @@ impl Refusal {
 
 impl From<Report> for Refusal {
     fn from(report: Report) -> Self {
-        Self { status: status(&report), report: Box::new(report), wait: None, param: None }
+        Self { status: status_of(&report), report: Box::new(report), wait: None, param: None }
     }
 }
 
@@ -138,7 +138,7 @@ impl IntoResponse for Refusal {
             headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
         if let Some(wait) = self.wait {
-            headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds(wait)));
+            headers.insert(header::RETRY_AFTER, HeaderValue::from(wait_secs(wait)));
         }
         response.extensions_mut().insert(ResponseError { report, param: self.param });
         response
@@ -146,7 +146,7 @@ impl IntoResponse for Refusal {
 }
 
 /// The status of an error of the engine.
-fn status(report: &Report) -> StatusCode {
+fn status_of(report: &Report) -> StatusCode {
     match report.code.as_str() {
         "session.unknown"
         | "session.closed"
@@ -174,25 +174,25 @@ const fn json_type() -> [(header::HeaderName, &'static str); 1] {
 }
 
 /// A value as the answer.
-pub(crate) fn answer(status: StatusCode, value: &impl Serialize) -> Response {
+pub(crate) fn json_response(status: StatusCode, value: &impl Serialize) -> Response {
     match serde_json::to_string(value) {
         Ok(text) => (status, json_type(), text).into_response(),
         Err(error) => {
             let report = Report::new(Exit::Bug, "answer.unwritable", "the answer cannot be written")
-                .inside(error.to_string())
-                .hint(Exit::Bug.advice());
+                .with_inside(error.to_string())
+                .with_hint(Exit::Bug.advice());
             Refusal::from(report).into_response()
         }
     }
 }
 
 /// A value as the answer, with status 200.
-pub(crate) fn ok(value: &Value) -> Response {
-    answer(StatusCode::OK, value)
+pub(crate) fn json_ok(value: &Value) -> Response {
+    json_response(StatusCode::OK, value)
 }
 
 /// The body of a request, up to a limit.
-pub(crate) async fn bytes(body: Body, limit: usize) -> Result<Bytes, Refusal> {
+pub(crate) async fn read_bytes(body: Body, limit: usize) -> Result<Bytes, Refusal> {
     // What is declared as too much is not waited for.
     if body.size_hint().lower() > u64::try_from(limit).unwrap_or(u64::MAX) {
         return Err(too_large(limit));
@@ -211,10 +211,10 @@ pub(crate) async fn bytes(body: Body, limit: usize) -> Result<Bytes, Refusal> {
 }
 
 /// The body of a request as JSON, up to a limit.
-pub(crate) async fn read<T: DeserializeOwned>(request: Request, limit: usize) -> Result<T, Refusal> {
+pub(crate) async fn read_json<T: DeserializeOwned>(request: Request, limit: usize) -> Result<T, Refusal> {
     let (parts, body) = request.into_parts();
     check_json(&parts.headers)?;
-    parsed(&bytes(body, limit).await?)
+    parse_json(&read_bytes(body, limit).await?)
 }
 
 /// The body of a request as JSON, up to a limit; without a body, the default.
@@ -224,15 +224,15 @@ pub(crate) async fn read_or_default<T: DeserializeOwned + Default>(
 ) -> Result<T, Refusal> {
     let (parts, body) = request.into_parts();
     // No header tells whether there is a body: it may come in chunks.
-    let body = bytes(body, limit).await?;
+    let body = read_bytes(body, limit).await?;
     if body.is_empty() {
         return Ok(T::default());
     }
     check_json(&parts.headers)?;
-    parsed(&body)
+    parse_json(&body)
 }
 
-fn parsed<T: DeserializeOwned>(body: &[u8]) -> Result<T, Refusal> {
+fn parse_json<T: DeserializeOwned>(body: &[u8]) -> Result<T, Refusal> {
     serde_json::from_slice(body)
         .map_err(|error| Refusal::malformed(&format!("not what is expected: {error}")))
 }

@@ -20,7 +20,7 @@ use writ_types::id::{AskId, EntrySeq, SessionId};
 use super::Shared;
 use super::guard::Speaker;
 use super::query::{Field, check_query};
-use super::reply::{Refusal, answer, read, read_or_default};
+use super::reply::{Refusal, json_response, read_json, read_or_default};
 
 /// Writes the schema of a type, and of the types that it names.
 pub(super) type SchemaOf = fn(&mut SchemaGenerator) -> Schema;
@@ -71,18 +71,18 @@ pub(super) struct Success {
 }
 
 impl Success {
-    pub(super) const fn json(schema: SchemaOf) -> Self {
+    pub(super) const fn json_body(schema: SchemaOf) -> Self {
         Self { status: 200, content: &["application/json"], schema: Some(schema) }
     }
 
-    pub(super) const fn plain(status: u16, content: &'static [&'static str]) -> Self {
+    pub(super) const fn without_schema(status: u16, content: &'static [&'static str]) -> Self {
         Self { status, content, schema: None }
     }
 }
 
 impl Route {
     /// Makes a route from a handler, with the types of its body and its answer.
-    pub(super) fn typed<B, A, F>(
+    pub(super) fn from_handler<B, A, F>(
         (verb, path): (Verb, &'static str),
         summary: &'static str,
         status: StatusCode,
@@ -95,16 +95,19 @@ impl Route {
     {
         let served = move |State(shared): State<Arc<Shared>>, path: RawPathParams, request: Request| async move {
             // The status is that of the documentation.
-            Ok::<Response, Refusal>(answer(status, &handler(ApiRequest::new(shared, &path, request)).await?))
+            Ok::<Response, Refusal>(json_response(
+                status,
+                &handler(ApiRequest::new(shared, &path, request)).await?,
+            ))
         };
         let success =
-            Success { status: status.as_u16(), ..Success::json(SchemaGenerator::subschema_for::<A>) };
-        let route = Self::raw((verb, path), summary, on(filter(verb), served), success);
+            Success { status: status.as_u16(), ..Success::json_body(SchemaGenerator::subschema_for::<A>) };
+        let route = Self::from_router((verb, path), summary, on(method_filter(verb), served), success);
         Self { body: B::BODY, ..route }
     }
 
     /// Makes a route from a handler that makes its response itself.
-    pub(super) fn raw(
+    pub(super) fn from_router(
         (verb, path): (Verb, &'static str),
         summary: &'static str,
         served: MethodRouter<Arc<Shared>>,
@@ -126,7 +129,7 @@ impl Route {
     }
 
     /// Is open to requests without proof, and does not ask the engine.
-    pub(super) fn open(self) -> Self {
+    pub(super) fn open_to_all(self) -> Self {
         Self { is_guarded: false, asks_engine: false, ..self }
     }
 
@@ -136,25 +139,25 @@ impl Route {
     }
 
     /// Adds statuses of refusals.
-    pub(super) fn or(self, refusals: &'static [u16]) -> Self {
+    pub(super) fn or_refuses(self, refusals: &'static [u16]) -> Self {
         Self { refusals, ..self }
     }
 
     /// Stands for a method of the engine.
-    pub(super) fn calls(self, method: Method) -> Self {
+    pub(super) fn calls_method(self, method: Method) -> Self {
         Self { method: Some(method.name()), ..self }
     }
 
-    pub(super) fn query(self, query: Vec<Field>) -> Self {
+    pub(super) fn with_query(self, query: Vec<Field>) -> Self {
         Self { query, ..self }
     }
 
-    pub(super) fn body(self, body: Body) -> Self {
+    pub(super) fn with_body(self, body: Body) -> Self {
         Self { body: Some(body), ..self }
     }
 
     /// Returns every status of a refusal or failure.
-    pub(super) fn errors(&self) -> BTreeSet<u16> {
+    pub(super) fn error_statuses(&self) -> BTreeSet<u16> {
         let mut errors: BTreeSet<u16> = ALWAYS.iter().chain(self.refusals).copied().collect();
         if self.is_guarded {
             errors.insert(401);
@@ -172,7 +175,7 @@ impl Route {
 }
 
 /// The filter of the router for a verb.
-pub(super) const fn filter(verb: Verb) -> MethodFilter {
+pub(super) const fn method_filter(verb: Verb) -> MethodFilter {
     match verb {
         Verb::Get => MethodFilter::GET,
         Verb::Post => MethodFilter::POST,
@@ -212,7 +215,7 @@ impl<T: DeserializeOwned + JsonSchema> ApiBody for Needed<T> {
         Some(Body::Json { schema: SchemaGenerator::subschema_for::<T>, is_required: true });
 
     async fn read(request: Request, limit: usize) -> Result<T, Refusal> {
-        read(request, limit).await
+        read_json(request, limit).await
     }
 }
 
@@ -245,7 +248,7 @@ impl<B: ApiBody> ApiRequest<B> {
 
     /// Returns the proof of who asks.
     pub(super) fn evidence(&self) -> Evidence {
-        evidence(&self.request)
+        request_evidence(&self.request)
     }
 
     /// Returns the origin of the page of this server that asks. Passkeys are bound to it.
@@ -276,7 +279,7 @@ impl<B: ApiBody> ApiRequest<B> {
     }
 
     /// Reads the query; a name that is not listed is refused.
-    pub(super) fn query(
+    pub(super) fn read_query(
         &self,
         fields: &[Field],
     ) -> Result<serde_json::Map<String, serde_json::Value>, Refusal> {
@@ -290,25 +293,25 @@ impl<B: ApiBody> ApiRequest<B> {
 }
 
 /// Returns the proof of who sent a request.
-pub(super) fn evidence(request: &Request) -> Evidence {
+pub(super) fn request_evidence(request: &Request) -> Evidence {
     request.extensions().get::<Speaker>().map_or(Evidence::None, |speaker| speaker.evidence)
 }
 
 /// Calls a method of the engine.
-pub(super) async fn call<M: EngineMethod>(
+pub(super) async fn call_method<M: EngineMethod>(
     shared: &Shared,
     evidence: Evidence,
     params: &M::Params,
 ) -> Result<M::Answer, Refusal> {
-    let params = serde_json::to_value(params).map_err(|error| unwritable(&error))?;
+    let params = serde_json::to_value(params).map_err(|error| unwritable_answer(&error))?;
     let answer = shared.engine.call(evidence, None, M::METHOD.name(), params).await?;
-    serde_json::from_value(answer).map_err(|error| unwritable(&error))
+    serde_json::from_value(answer).map_err(|error| unwritable_answer(&error))
 }
 
-fn unwritable(error: &serde_json::Error) -> Refusal {
+fn unwritable_answer(error: &serde_json::Error) -> Refusal {
     Report::new(Exit::Bug, "answer.unwritable", "the answer cannot be written")
-        .inside(error.to_string())
-        .hint(Exit::Bug.advice())
+        .with_inside(error.to_string())
+        .with_hint(Exit::Bug.advice())
         .into()
 }
 
@@ -323,6 +326,6 @@ pub(super) fn ask_id(text: &str) -> Result<AskId, Refusal> {
 }
 
 /// Reads the number of an entry.
-pub(super) fn entry(text: &str) -> Result<EntrySeq, Refusal> {
+pub(super) fn entry_seq(text: &str) -> Result<EntrySeq, Refusal> {
     text.parse().map(EntrySeq).map_err(|_| Refusal::malformed("this is not the number of an entry"))
 }

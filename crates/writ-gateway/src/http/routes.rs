@@ -11,8 +11,8 @@ use super::openai::schemas::{
 };
 use super::query::Field;
 use super::route::{Body, Route, SchemaOf, Success};
-use super::{api, health, methods, metrics, openai, openapi, passkeys, schema, sessions, socket};
-use super::{link_route, logout};
+use super::{api, methods, openai, openapi, passkeys, schema, sessions, show_health, show_metrics, socket};
+use super::{end_session, link_route};
 
 const JSON: &[&str] = &["application/json"];
 /// An answer at once, or in pieces if the request asks for a stream.
@@ -23,14 +23,14 @@ const MISSING: &[u16] = &[404];
 const UNSUPPORTED: &[u16] = &[404, 422];
 
 /// Returns the routes.
-pub(super) fn all() -> Vec<Route> {
+pub(super) fn all_routes() -> Vec<Route> {
     let groups = [
         server_routes(),
         session_routes(),
         history_routes(),
         approval_routes(),
         program_routes(),
-        methods::routes(),
+        methods::method_routes(),
     ];
     groups.into_iter().flatten().collect()
 }
@@ -38,90 +38,90 @@ pub(super) fn all() -> Vec<Route> {
 /// Returns the routes of the server itself.
 fn server_routes() -> Vec<Route> {
     vec![
-        Route::typed(
+        Route::from_handler(
             (Get, "/health"),
             "Says that the server is up, and how many WebSockets it serves.",
             StatusCode::OK,
-            health,
+            show_health,
         )
-        .open(),
-        Route::raw(
+        .open_to_all(),
+        Route::from_router(
             (Get, "/openapi.json"),
             "Shows this document.",
-            get(openapi::document),
-            Success::plain(200, JSON),
+            get(openapi::serve_document),
+            Success::without_schema(200, JSON),
         )
-        .open(),
-        Route::raw(
+        .open_to_all(),
+        Route::from_router(
             (Get, "/schemas/{name}"),
             "Shows the JSON Schema of frames: client-frame.json, server-frame.json.",
-            get(schema::schema),
-            Success::plain(200, JSON),
+            get(schema::serve_schema),
+            Success::without_schema(200, JSON),
         )
-        .open()
-        .or(&[400, 404]),
-        Route::raw(
+        .open_to_all()
+        .or_refuses(&[400, 404]),
+        Route::from_router(
             (Get, "/link/{code}"),
             "Begins a session of the page, once; a used link answers 403 with a page.",
             link_route(),
-            Success::plain(303, &[]),
+            Success::without_schema(303, &[]),
         )
-        .open()
-        .or(&[400, 405, 503]),
-        Route::raw(
+        .open_to_all()
+        .or_refuses(&[400, 405, 503]),
+        Route::from_router(
             (Get, "/metrics"),
             "Shows measurements for Prometheus.",
-            get(metrics),
-            Success::plain(200, &["text/plain"]),
+            get(show_metrics),
+            Success::without_schema(200, &["text/plain"]),
         )
         .without_engine(),
-        Route::raw(
+        Route::from_router(
             (Get, "/ws"),
             "Opens a WebSocket of frames; the proof may come as the first frame.",
-            get(socket::open),
-            Success::plain(101, &[]),
+            get(socket::open_socket),
+            Success::without_schema(101, &[]),
         )
-        .open()
-        .or(&[401, 426]),
-        Route::raw(
+        .open_to_all()
+        .or_refuses(&[401, 426]),
+        Route::from_router(
             (Get, "/ws/{id}"),
             "Opens a WebSocket of the frames of one session.",
             get(socket::open_session),
-            Success::plain(101, &[]),
+            Success::without_schema(101, &[]),
         )
-        .or(&[404, 426]),
+        .or_refuses(&[404, 426]),
     ]
 }
 
 /// Returns the routes that open sessions and send into them.
 fn session_routes() -> Vec<Route> {
     vec![
-        Route::typed(
+        Route::from_handler(
             (Post, "/api/v1/sessions"),
             "Opens a session.",
             StatusCode::CREATED,
             sessions::open_for_page,
         ),
-        Route::typed(
+        Route::from_handler(
             (Post, "/sessions"),
             "Opens a session.",
             StatusCode::CREATED,
             sessions::open_for_program,
         ),
-        Route::typed(
+        Route::from_handler(
             (Post, "/api/v1/sessions/{id}/messages"),
             "Sends a message to a session.",
             StatusCode::ACCEPTED,
             sessions::send_message,
         )
-        .or(MISSING),
-        Route::raw(
+        .or_refuses(MISSING),
+        Route::from_router(
             (Get, "/api/v1/sessions/{id}/files/{file}"),
             "Fetches a file that the agent has sent.",
             get(sessions::sent_file),
-            Success::plain(200, &["application/octet-stream"]),
+            Success::without_schema(200, &["application/octet-stream"]),
         )
-        .or(UNSUPPORTED),
+        .or_refuses(UNSUPPORTED),
     ]
 }
 
@@ -129,9 +129,14 @@ fn session_routes() -> Vec<Route> {
 fn history_routes() -> Vec<Route> {
     let paths = ["/api/v1/sessions/{id}", "/sessions/{id}"];
     let routes = paths.map(|path| {
-        Route::typed((Get, path), "Shows a session and its frames.", StatusCode::OK, sessions::show)
-            .query(vec![Field::number(sessions::AFTER)])
-            .or(MISSING)
+        Route::from_handler(
+            (Get, path),
+            "Shows a session and its frames.",
+            StatusCode::OK,
+            sessions::show_session,
+        )
+        .with_query(vec![Field::number_field(sessions::AFTER)])
+        .or_refuses(MISSING)
     });
     routes.into()
 }
@@ -139,93 +144,98 @@ fn history_routes() -> Vec<Route> {
 /// Returns the routes of people: answers to asks, passkeys, proofs.
 fn approval_routes() -> Vec<Route> {
     vec![
-        Route::typed((Post, "/api/v1/approvals/{id}"), "Answers an ask.", StatusCode::OK, api::decide)
-            .or(&[404, 409, 422]),
-        Route::typed(
+        Route::from_handler(
+            (Post, "/api/v1/approvals/{id}"),
+            "Answers an ask.",
+            StatusCode::OK,
+            api::answer_ask,
+        )
+        .or_refuses(&[404, 409, 422]),
+        Route::from_handler(
             (Post, "/api/v1/approvals/{id}/challenge"),
             "Makes the challenge that a passkey signs to approve an ask.",
             StatusCode::OK,
-            passkeys::challenge,
+            passkeys::make_challenge,
         )
-        .or(&[404, 409]),
-        Route::typed(
+        .or_refuses(&[404, 409]),
+        Route::from_handler(
             (Post, "/api/v1/passkeys/begin"),
             "Begins to enrol a passkey, with a code from a terminal.",
             StatusCode::OK,
-            passkeys::begin,
+            passkeys::begin_passkey,
         ),
-        Route::typed(
+        Route::from_handler(
             (Post, "/api/v1/passkeys/finish"),
             "Takes in the passkey that was made.",
             StatusCode::OK,
-            passkeys::finish,
+            passkeys::finish_passkey,
         ),
-        Route::raw(
+        Route::from_router(
             (Get, "/api/v1/ledger/{seq}/proof"),
             "Proves that an entry is in the ledger.",
-            get(api::proof),
-            Success::json(SchemaGenerator::subschema_for::<EntryProof>),
+            get(api::prove_entry),
+            Success::json_body(SchemaGenerator::subschema_for::<EntryProof>),
         )
-        .or(MISSING),
-        Route::raw(
+        .or_refuses(MISSING),
+        Route::from_router(
             (Post, "/api/v1/logout"),
             "Ends the session of the page.",
-            post(logout),
-            Success::plain(204, &[]),
+            post(end_session),
+            Success::without_schema(204, &[]),
         )
         .without_engine()
-        .or(&[503]),
+        .or_refuses(&[503]),
     ]
 }
 
 /// Returns the routes of programs: secrets, and the agent as a model.
 fn program_routes() -> Vec<Route> {
     vec![
-        Route::raw(
+        Route::from_router(
             (Post, "/secrets/{ref}"),
             "Stores a secret; it is never shown again.",
-            post(api::secret),
-            Success::plain(204, &[]),
+            post(api::store_secret),
+            Success::without_schema(204, &[]),
         )
-        .body(Body::Text)
-        .or(MISSING),
-        Route::raw(
+        .with_body(Body::Text)
+        .or_refuses(MISSING),
+        Route::from_router(
             (Get, "/v1/models"),
             "Lists the agent by its names as a model.",
-            get(openai::models),
-            Success::json(SchemaGenerator::subschema_for::<AgentModels>),
+            get(openai::answer_models),
+            Success::json_body(SchemaGenerator::subschema_for::<AgentModels>),
         ),
-        Route::raw(
+        Route::from_router(
             (Get, "/v1/models/{id}"),
             "Shows the agent by one of its names as a model.",
-            get(openai::model),
-            Success::json(SchemaGenerator::subschema_for::<AgentModel>),
+            get(openai::answer_model),
+            Success::json_body(SchemaGenerator::subschema_for::<AgentModel>),
         )
-        .or(MISSING),
-        Route::raw(
+        .or_refuses(MISSING),
+        Route::from_router(
             (Post, "/v1/chat/completions"),
             "Sends a message to the agent and answers with its reply.",
-            post(openai::chat::completions),
-            streamed(SchemaGenerator::subschema_for::<ChatAnswer>),
+            post(openai::chat::serve_completion),
+            streamed_answer(SchemaGenerator::subschema_for::<ChatAnswer>),
         )
-        .body(needed(SchemaGenerator::subschema_for::<ChatCompletion>))
-        .or(UNSUPPORTED),
-        Route::raw(
+        .with_body(needed_body(SchemaGenerator::subschema_for::<ChatCompletion>))
+        .or_refuses(UNSUPPORTED),
+        Route::from_router(
             (Post, "/v1/responses"),
             "Sends a message to the agent and answers with its reply.",
-            post(openai::responses::create),
-            streamed(SchemaGenerator::subschema_for::<ModelResponse>),
+            post(openai::responses::create_response),
+            streamed_answer(SchemaGenerator::subschema_for::<ModelResponse>),
         )
-        .body(needed(SchemaGenerator::subschema_for::<CreateResponse>))
-        .or(UNSUPPORTED),
+        .with_body(needed_body(SchemaGenerator::subschema_for::<CreateResponse>))
+        .or_refuses(UNSUPPORTED),
     ]
 }
 
-const fn streamed(schema: SchemaOf) -> Success {
+const fn streamed_answer(schema: SchemaOf) -> Success {
     Success { status: 200, content: JSON_OR_STREAM, schema: Some(schema) }
 }
 
-const fn needed(schema: SchemaOf) -> Body {
+const fn needed_body(schema: SchemaOf) -> Body {
     Body::Json { schema, is_required: true }
 }
 
@@ -238,7 +248,7 @@ mod tests {
     /// The router takes each route once, so that none hides another.
     #[test]
     fn no_route_is_there_twice() {
-        let routes = all();
+        let routes = all_routes();
         let names: BTreeSet<String> =
             routes.iter().map(|route| format!("{:?} {}", route.verb, route.path)).collect();
         assert_eq!(names.len(), routes.len());

@@ -6,21 +6,21 @@ use schemars::{Schema, schema_for};
 use serde_json::json;
 use writ_types::frame::{ClientFrame, Numbered};
 
-use super::reply::{Refusal, ok};
+use super::reply::{Refusal, json_ok};
 
 /// The names of the schemas.
 #[cfg(test)]
 const NAMES: [&str; 2] = ["client-frame.json", "server-frame.json"];
 
 /// `GET /schemas/{name}`
-pub(super) async fn schema(Path(name): Path<String>) -> Response {
-    match written(&name) {
-        Some(schema) => ok(&json!(schema)),
-        None => Refusal::nothing().into_response(),
+pub(super) async fn serve_schema(Path(name): Path<String>) -> Response {
+    match schema_of(&name) {
+        Some(schema) => json_ok(&json!(schema)),
+        None => Refusal::not_found().into_response(),
     }
 }
 
-fn written(name: &str) -> Option<Schema> {
+fn schema_of(name: &str) -> Option<Schema> {
     match name {
         "client-frame.json" => Some(schema_for!(ClientFrame)),
         "server-frame.json" => Some(schema_for!(Numbered)),
@@ -36,7 +36,7 @@ mod tests {
     fn the_committed_schemas_are_those_of_the_types() {
         let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/schemas");
         for name in NAMES {
-            let mut text = serde_json::to_string_pretty(&written(name).expect("a schema")).expect("JSON");
+            let mut text = serde_json::to_string_pretty(&schema_of(name).expect("a schema")).expect("JSON");
             text.push('\n');
             let committed = std::fs::read_to_string(folder.join(name)).unwrap_or_default();
             if text != committed {
@@ -45,6 +45,6 @@ mod tests {
                 panic!("docs/schemas/{name} is out of date: {} is right", right.display());
             }
         }
-        assert!(written("other.json").is_none());
+        assert!(schema_of("other.json").is_none());
     }
 }

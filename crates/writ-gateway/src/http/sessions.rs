@@ -16,8 +16,10 @@ use writ_types::taint::Taint;
 use super::api::{App, Reply};
 use super::query::{Field, check_query};
 use super::reply::Refusal;
-use super::route::{ApiRequest, Needed, NoBody, Optional, call, entry, evidence, session_id};
-use crate::connection::named;
+use super::route::{
+    ApiRequest, Needed, NoBody, Optional, call_method, entry_seq, request_evidence, session_id,
+};
+use crate::connection::named_or_new;
 
 /// The field of the query that names the last frame that a client has seen.
 pub(super) const AFTER: &str = "after";
@@ -49,17 +51,17 @@ pub(super) struct NewSession {
 pub(super) async fn open_for_page(
     request: ApiRequest<Optional<SessionOptions>>,
 ) -> Result<NewSession, Refusal> {
-    open(request, Surface::Page).await
+    open_session(request, Surface::Page).await
 }
 
 /// `POST /sessions`
 pub(super) async fn open_for_program(
     request: ApiRequest<Optional<SessionOptions>>,
 ) -> Result<NewSession, Refusal> {
-    open(request, Surface::Api).await
+    open_session(request, Surface::Api).await
 }
 
-async fn open(
+async fn open_session(
     request: ApiRequest<Optional<SessionOptions>>,
     surface: Surface,
 ) -> Result<NewSession, Refusal> {
@@ -68,7 +70,7 @@ async fn open(
     // Joining by the project alone would mean its newest session; here a new one is asked for.
     let join = Join { project, write, dry_run, relayed, surface, ..Join::default() };
     let session = shared.engine.open(evidence, join).await?;
-    let details = call::<SessionsShow>(&shared, evidence, &SessionName { session }).await?;
+    let details = call_method::<SessionsShow>(&shared, evidence, &SessionName { session }).await?;
     Ok(NewSession { details, session_id: session })
 }
 
@@ -83,10 +85,11 @@ pub(super) struct SessionHistory {
 }
 
 /// `GET /api/v1/sessions/{id}` and `GET /sessions/{id}`
-pub(super) async fn show(request: ApiRequest<NoBody>) -> Result<SessionHistory, Refusal> {
+pub(super) async fn show_session(request: ApiRequest<NoBody>) -> Result<SessionHistory, Refusal> {
     let session = request.session()?;
-    let query = request.query(&[Field::number(AFTER)])?;
-    let details = call::<SessionsShow>(&request.shared, request.evidence(), &SessionName { session }).await?;
+    let query = request.read_query(&[Field::number_field(AFTER)])?;
+    let details =
+        call_method::<SessionsShow>(&request.shared, request.evidence(), &SessionName { session }).await?;
     let after = match query.get(AFTER) {
         None => details.summary.seq.saturating_sub(u64::try_from(PAGE).unwrap_or(u64::MAX)),
         Some(after) => after.as_u64().ok_or_else(|| Refusal::malformed("'after' is a number"))?,
@@ -127,7 +130,7 @@ pub(super) struct StoredMessage {
 pub(super) async fn send_message(request: ApiRequest<Needed<NewMessage>>) -> Result<StoredMessage, Refusal> {
     let (session, shared, evidence) = (request.session()?, request.shared.clone(), request.evidence());
     let NewMessage { text, client_id, signature, sender } = request.into_body().await?;
-    let client_id = named(client_id);
+    let client_id = named_or_new(client_id);
     let along = Along { text_taint: Taint::Owner, signature, sender };
     let entry = shared.engine.receive_with(evidence, session, client_id.clone(), text, along).await?;
     Ok(StoredMessage { client_id, entry })
@@ -141,9 +144,9 @@ pub(super) async fn sent_file(
     request: Request,
 ) -> Reply {
     let session = session_id(&id)?;
-    let file = entry(&file)?;
+    let file = entry_seq(&file)?;
     check_query(request.uri(), &[])?;
-    let sent = shared.engine.sent_file(evidence(&request), session, file).await?;
+    let sent = shared.engine.sent_file(request_evidence(&request), session, file).await?;
     let name = form_urlencoded::byte_serialize(sent.name.as_bytes()).collect::<String>().replace('+', "%20");
     let disposition = format!("attachment; filename*=UTF-8''{name}");
     let headers = [

@@ -19,7 +19,7 @@ use writ_types::api::session::SessionName;
 use super::Shared;
 use super::guard::{PROTOCOL, Speaker};
 use super::reply::Refusal;
-use super::route::{call, evidence, session_id};
+use super::route::{call_method, request_evidence, session_id};
 use crate::connection::{self, ClientInput, ClientOutput, Close, Terms};
 use crate::line::Shape;
 
@@ -43,8 +43,8 @@ pub(super) const fn max_unproven() -> usize {
 }
 
 /// `GET /ws`.
-pub(super) async fn open(State(shared): State<Arc<Shared>>, request: Request) -> Response {
-    upgrade(shared, request, None).await
+pub(super) async fn open_socket(State(shared): State<Arc<Shared>>, request: Request) -> Response {
+    upgrade_request(shared, request, None).await
 }
 
 /// `GET /ws/{id}`.
@@ -54,20 +54,21 @@ pub(super) async fn open_session(
     request: Request,
 ) -> Result<Response, Refusal> {
     let session = session_id(&id)?;
-    let shown = call::<SessionsShow>(&shared, evidence(&request), &SessionName { session }).await?;
+    let shown =
+        call_method::<SessionsShow>(&shared, request_evidence(&request), &SessionName { session }).await?;
     if shown.summary.closed_at.is_some() {
-        return Err(Refusal::nothing());
+        return Err(Refusal::not_found());
     }
-    Ok(upgrade(shared, request, Some(session)).await)
+    Ok(upgrade_request(shared, request, Some(session)).await)
 }
 
-async fn upgrade(
+async fn upgrade_request(
     shared: Arc<Shared>,
     request: Request,
     session: Option<writ_types::id::SessionId>,
 ) -> Response {
     let Some(speaker) = request.extensions().get::<Speaker>().cloned() else {
-        return Refusal::unknown().into_response();
+        return Refusal::unproven().into_response();
     };
     let (mut parts, _) = request.into_parts();
     let upgrade = match WebSocketUpgrade::from_request_parts(&mut parts, &()).await {
@@ -83,7 +84,7 @@ async fn upgrade(
     let place = if speaker.evidence == Evidence::None {
         match Arc::clone(&shared.unproven).try_acquire_owned() {
             Ok(place) => Some(place),
-            Err(_) => return Refusal::later(connection::AUTH_TIMEOUT).into_response(),
+            Err(_) => return Refusal::too_many(connection::AUTH_TIMEOUT).into_response(),
         }
     } else {
         None
@@ -97,12 +98,12 @@ async fn upgrade(
     // The server waits for this when it stops: the upgraded connection is no request any longer.
     let serving = shared.sockets.token();
     upgrade.on_upgrade(move |socket| async move {
-        serve(&shared, socket, speaker, session, place).await;
+        serve_socket(&shared, socket, speaker, session, place).await;
         drop(serving);
     })
 }
 
-async fn serve(
+async fn serve_socket(
     shared: &Arc<Shared>,
     socket: WebSocket,
     speaker: Speaker,
@@ -111,25 +112,26 @@ async fn serve(
 ) {
     let limit = shared.config.max_message_bytes;
     let (sink, stream) = socket.split();
-    let heard =
-        stream.map(move |message| heard(message, limit)).take_while(|heard| future::ready(heard.is_some()));
+    let heard = stream
+        .map(move |message| read_message(message, limit))
+        .take_while(|heard| future::ready(heard.is_some()));
     let heard = heard.filter_map(future::ready).boxed();
-    let said = sink.with(|said| future::ready(Ok::<_, axum::Error>(message(said))));
+    let said = sink.with(|said| future::ready(Ok::<_, axum::Error>(write_message(said))));
     let keys = Arc::clone(&shared.keys);
     // A place among those without proof is given back with the proof.
     let place = std::sync::Mutex::new(place);
     let failures = Arc::clone(&shared.failures);
     let address = speaker.address;
     let prove: connection::Prove = Arc::new(move |token: &str| {
-        let proof = keys.token(token);
+        let proof = keys.check_token(token);
         match proof {
             Some(_) => drop(place.lock().ok().and_then(|mut place| place.take())),
-            None => drop(failures.take(&address, Instant::now())),
+            None => drop(failures.take_token(&address, Instant::now())),
         }
         proof
     });
     let (frames, name) = (Arc::clone(&shared.by_session), speaker.name.clone());
-    let pace: connection::Pace = Arc::new(move || frames.take(&name, Instant::now()));
+    let pace: connection::Pace = Arc::new(move || frames.take_token(&name, Instant::now()));
     let terms = Terms {
         evidence: speaker.evidence,
         prove: Some(prove),
@@ -139,24 +141,24 @@ async fn serve(
         idle: Some(Duration::from_secs(shared.config.idle_timeout_secs.max(1))),
         pace: Some(pace),
     };
-    let counted = shared.count();
+    let counted = shared.count_socket();
     connection::run(heard, said, terms, shared.engine.clone(), shared.stop.clone()).await;
     drop(counted);
 }
 
-fn heard(message: Result<Message, axum::Error>, limit: usize) -> Option<ClientInput> {
+fn read_message(message: Result<Message, axum::Error>, limit: usize) -> Option<ClientInput> {
     match message {
         Ok(Message::Text(text)) if text.len() > limit => Some(ClientInput::TooLarge(limit)),
         Ok(Message::Text(text)) => Some(ClientInput::Frame(text.as_str().to_owned())),
         Ok(Message::Binary(_)) => Some(ClientInput::NoText),
         Ok(Message::Ping(_) | Message::Pong(_)) => Some(ClientInput::Alive),
         Ok(Message::Close(_)) => None,
-        Err(error) => broken(&error, limit),
+        Err(error) => input_of_error(&error, limit),
     }
 }
 
 /// Translates an error of the socket; none: the client has disconnected.
-fn broken(error: &axum::Error, limit: usize) -> Option<ClientInput> {
+fn input_of_error(error: &axum::Error, limit: usize) -> Option<ClientInput> {
     use tungstenite::Error;
     match error.source()?.downcast_ref::<Error>()? {
         Error::Capacity(_) => Some(ClientInput::TooLarge(limit)),
@@ -176,7 +178,7 @@ fn broken(error: &axum::Error, limit: usize) -> Option<ClientInput> {
     }
 }
 
-fn message(said: ClientOutput) -> Message {
+fn write_message(said: ClientOutput) -> Message {
     match said {
         ClientOutput::Frame(text) => Message::Text(text.into()),
         ClientOutput::Ping => Message::Ping(Bytes::new()),

@@ -147,7 +147,7 @@ const GLOBAL_V6: (Ipv6Addr, u32) = (Ipv6Addr::new(0x2000, 0, 0, 0, 0, 0, 0, 0), 
 const NAT64: (Ipv6Addr, u32) = (Ipv6Addr::new(0x64, 0xff9b, 0, 0, 0, 0, 0, 0), 96);
 
 /// Classifies an address. An IPv4 address inside an IPv6 one (mapped, NAT64) is judged as itself.
-pub fn classify(address: IpAddr) -> AddressClass {
+pub fn classify_address(address: IpAddr) -> AddressClass {
     match address {
         IpAddr::V4(address) => classify_v4(address),
         IpAddr::V6(address) => match embedded_ipv4(address) {
@@ -158,7 +158,7 @@ pub fn classify(address: IpAddr) -> AddressClass {
 }
 
 /// The address that packets really go to: a mapped one is an IPv4 address.
-pub fn canonical(address: IpAddr) -> IpAddr {
+pub fn canonical_address(address: IpAddr) -> IpAddr {
     address.to_canonical()
 }
 

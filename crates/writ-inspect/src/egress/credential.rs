@@ -159,7 +159,7 @@ impl fmt::Display for Misuse {
 /// # Errors
 ///
 /// If one cannot stand, or two have the same name or variable.
-pub fn check(bindings: &[Binding], pins: &[Pin]) -> Result<(), InvalidBinding> {
+pub fn check_bindings(bindings: &[Binding], pins: &[Pin]) -> Result<(), InvalidBinding> {
     let (mut names, mut variables) = (BTreeSet::new(), BTreeSet::new());
     for (number, binding) in bindings.iter().enumerate() {
         let wrong = |why| Err(InvalidBinding { name: binding.name.to_string(), why });
@@ -176,13 +176,13 @@ pub fn check(bindings: &[Binding], pins: &[Pin]) -> Result<(), InvalidBinding> {
         if binding.plain && !pins.iter().any(pinned) {
             return wrong("over plain HTTP its host must be pinned to an address, [[egress.pin]]");
         }
-        binding.check().map_err(|why| InvalidBinding { name: binding.name.to_string(), why })?;
+        binding.check_binding().map_err(|why| InvalidBinding { name: binding.name.to_string(), why })?;
     }
     Ok(())
 }
 
 impl Binding {
-    fn check(&self) -> Result<(), &'static str> {
+    fn check_binding(&self) -> Result<(), &'static str> {
         let token = |text: &str| !text.is_empty() && text.len() <= MAX_TEXT && text.bytes().all(is_token);
         let shown = |text: &str| text.len() <= MAX_TEXT && text.bytes().all(|b| (b' '..0x7f).contains(&b));
         let first = |b: u8| b.is_ascii_alphabetic() || b == b'_';
@@ -232,7 +232,13 @@ impl Binding {
     /// # Errors
     ///
     /// The part of the request that it is not bound to.
-    pub fn admits(&self, target: &Target, secure: bool, method: &str, path: &str) -> Result<(), Misuse> {
+    pub fn admits_request(
+        &self,
+        target: &Target,
+        secure: bool,
+        method: &str,
+        path: &str,
+    ) -> Result<(), Misuse> {
         if !self.is_for(target) {
             return Err(Misuse::Host);
         }
@@ -251,7 +257,7 @@ impl Binding {
     /// Returns true if a header's value is the bound one, with `value` in its place.
     pub fn is_filled(&self, header: &[u8], value: &str) -> bool {
         match &self.user {
-            None => header == self.filled(value).as_bytes(),
+            None => header == self.fill_format(value).as_bytes(),
             Some(user) => {
                 let (scheme, rest) = header.split_at_checked(BASIC.len()).unwrap_or_default();
                 scheme.eq_ignore_ascii_case(BASIC.as_bytes())
@@ -263,7 +269,7 @@ impl Binding {
     }
 
     /// The header's value, with a value in its place.
-    pub fn filled(&self, value: &str) -> Zeroizing<String> {
+    pub fn fill_format(&self, value: &str) -> Zeroizing<String> {
         match &self.user {
             None => Zeroizing::new(self.format.replacen(VALUE, value, 1)),
             Some(user) => {
@@ -364,7 +370,7 @@ mod tests {
     #[test]
     fn a_credential_goes_to_its_host_method_and_path_and_nowhere_else() {
         let git = binding();
-        let at = |host: &str, method: &str, path: &str| git.admits(&target(host), true, method, path);
+        let at = |host: &str, method: &str, path: &str| git.admits_request(&target(host), true, method, path);
         let longest = format!("/git/{}", "x".repeat(8_187));
         for path in
             ["/me", "/repos/one/issues", "/git/", "/git/a/b.git/info/refs", "/git/a%20b%C3%A9", &longest]
@@ -376,7 +382,7 @@ mod tests {
         for method in ["PUT", "get", "DELETE", ""] {
             assert_eq!(at("api.test:8443", method, "/me"), Err(Misuse::Method), "{method}");
         }
-        assert_eq!(git.admits(&target("api.test:8443"), false, "GET", "/me"), Err(Misuse::Plain));
+        assert_eq!(git.admits_request(&target("api.test:8443"), false, "GET", "/me"), Err(Misuse::Plain));
         for path in [
             "/you",
             "/me/",
@@ -410,9 +416,9 @@ mod tests {
         let git = binding();
         assert!(git.is_filled(b"Bearer p-1", "p-1") && !git.is_filled(b"Bearer p-1 ", "p-1"));
         assert!(!git.is_filled(b"bearer p-1", "p-1") && !git.is_filled(b"p-1", "p-1"));
-        assert_eq!(git.filled("v").as_str(), "Bearer v");
+        assert_eq!(git.fill_format("v").as_str(), "Bearer v");
         let basic = Binding { user: Some("me".into()), ..git };
-        assert_eq!(basic.filled("v").as_str(), "Basic bWU6dg==");
+        assert_eq!(basic.fill_format("v").as_str(), "Basic bWU6dg==");
         assert!(basic.is_filled(b"Basic bWU6dg==", "v") && basic.is_filled(b"basic bWU6dg==", "v"));
         for odd in ["Basic eW91OnY=", "Basic bWU6dg", "Basic bWU6dg== ", "Basic", "", "Bearer v"] {
             assert!(!basic.is_filled(odd.as_bytes(), "v"), "{odd}");
@@ -444,15 +450,18 @@ mod tests {
             |b| b.user = Some("a:b".into()),
             |b| b.plain = true,
         ];
-        assert_eq!(check(&[binding()], &[]), Ok(()));
+        assert_eq!(check_bindings(&[binding()], &[]), Ok(()));
         for (number, change) in wrong.into_iter().enumerate() {
             let mut one = binding();
             change(&mut one);
-            let refused = check(&[one], &[]).expect_err("refused");
+            let refused = check_bindings(&[one], &[]).expect_err("refused");
             assert!(refused.to_string().starts_with("the credential 'git' cannot stand"), "{number}");
         }
         let second = Binding { name: "other".parse().expect("a name"), ..binding() };
-        assert!(check(&[binding(), binding()], &[]).is_err() && check(&[binding(), second], &[]).is_err());
+        assert!(
+            check_bindings(&[binding(), binding()], &[]).is_err()
+                && check_bindings(&[binding(), second], &[]).is_err()
+        );
         let many: Vec<Binding> = (0..=MAX_BINDINGS)
             .map(|number| Binding {
                 name: format!("n{number}").parse().expect("a name"),
@@ -460,9 +469,9 @@ mod tests {
                 ..binding()
             })
             .collect();
-        assert!(check(&many, &[]).is_err());
+        assert!(check_bindings(&many, &[]).is_err());
         let pin = Pin { host: "api.test".parse().expect("a host"), address: [127, 0, 0, 1].into() };
-        assert_eq!(check(&[Binding { plain: true, ..binding() }], &[pin]), Ok(()));
+        assert_eq!(check_bindings(&[Binding { plain: true, ..binding() }], &[pin]), Ok(()));
     }
 
     /// What the owner leaves out is the usual header and form, and is left out when it is written.

@@ -65,7 +65,7 @@ impl Host {
     }
 
     /// The address, where the host is one.
-    pub const fn literal(&self) -> Option<IpAddr> {
+    pub const fn literal_address(&self) -> Option<IpAddr> {
         match &self.0 {
             Form::Name(_) => None,
             Form::V4(address) => Some(IpAddr::V4(*address)),
@@ -74,7 +74,7 @@ impl Host {
     }
 
     /// The name, where the host is one.
-    pub fn name(&self) -> Option<&str> {
+    pub fn domain_name(&self) -> Option<&str> {
         match &self.0 {
             Form::Name(name) => Some(name),
             Form::V4(_) | Form::V6(_) => None,
@@ -330,7 +330,7 @@ pub struct HostPattern {
 
 impl HostPattern {
     /// Exactly this host.
-    pub const fn exact(host: Host, port: Option<u16>) -> Self {
+    pub const fn exact_host(host: Host, port: Option<u16>) -> Self {
         Self { below: false, host, port }
     }
 
@@ -346,7 +346,7 @@ impl HostPattern {
 
     /// Returns true if a host is covered on some port.
     pub fn covers_host(&self, host: &Host) -> bool {
-        match (self.below, host.name(), self.host.name()) {
+        match (self.below, host.domain_name(), self.host.domain_name()) {
             (true, Some(name), Some(suffix)) => {
                 name.strip_suffix(suffix).is_some_and(|rest| rest.ends_with('.'))
             }
@@ -366,7 +366,7 @@ impl FromStr for HostPattern {
         };
         // A default that no text can name tells «no port» apart.
         let target = Target::from_authority(Scheme::Https, rest, Some(0))?;
-        if below && target.host.literal().is_some() {
+        if below && target.host.literal_address().is_some() {
             return Err(InvalidHost::Numeric.into());
         }
         Ok(Self { below, host: target.host, port: Some(target.port).filter(|port| *port != 0) })

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use proptest::prelude::*;
 
-use super::address::{AddressClass, classify};
+use super::address::{AddressClass, classify_address};
 use super::host::{Host, HostPattern, InvalidHost, InvalidTarget, MAX_URL_LEN, Scheme, Target};
 use super::*;
 
@@ -302,7 +302,7 @@ fn every_address_that_is_not_the_internet_has_a_class() {
         ("fec0::1", Reserved),
         ("ff02::1", Multicast),
     ] {
-        assert_eq!(classify(address(text)), class, "{text}");
+        assert_eq!(classify_address(address(text)), class, "{text}");
     }
 }
 
@@ -479,7 +479,7 @@ proptest! {
         if let Ok(host) = text.parse::<Host>() {
             let shown = host.to_string();
             prop_assert_eq!(shown.parse::<Host>(), Ok(host.clone()));
-            if let Some(name) = host.name() {
+            if let Some(name) = host.domain_name() {
                 prop_assert!(name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b"._-".contains(&b)));
                 let last = name.rsplit('.').next().unwrap_or_default();
                 prop_assert!(!last.bytes().all(|b| b.is_ascii_digit()), "{} can be read as a number", name);
@@ -491,7 +491,7 @@ proptest! {
     #[test]
     fn numbers_are_addresses_in_one_form_only(a: u8, b: u8, c: u8, d: u8) {
         let plain = Ipv4Addr::new(a, b, c, d);
-        prop_assert_eq!(plain.to_string().parse::<Host>().map(|host| host.literal()), Ok(Some(plain.into())));
+        prop_assert_eq!(plain.to_string().parse::<Host>().map(|host| host.literal_address()), Ok(Some(plain.into())));
         let bits = plain.to_bits();
         for odd in [
             format!("{bits}"),
@@ -510,17 +510,17 @@ proptest! {
     #[test]
     fn dressed_addresses_are_judged_as_themselves(bits: u32, tail: u64) {
         let v4 = Ipv4Addr::from_bits(bits);
-        let class = classify(v4.into());
+        let class = classify_address(v4.into());
         let wide = u128::from(bits);
         let mapped = Ipv6Addr::from_bits(0xffff_u128 << 32 | wide);
         let translated = Ipv6Addr::from_bits(0x64_ff9b_u128 << 96 | wide);
-        prop_assert_eq!(classify(mapped.into()), class);
-        prop_assert_eq!(classify(translated.into()), class);
+        prop_assert_eq!(classify_address(mapped.into()), class);
+        prop_assert_eq!(classify_address(translated.into()), class);
         let six_to_four = Ipv6Addr::from_bits(0x2002_u128 << 112 | wide << 80 | u128::from(tail));
-        prop_assert_eq!(classify(six_to_four.into()), AddressClass::Tunnelled);
+        prop_assert_eq!(classify_address(six_to_four.into()), AddressClass::Tunnelled);
         let teredo = Ipv6Addr::from_bits(0x2001_0000_u128 << 96 | u128::from(tail) << 32 | wide);
-        prop_assert_eq!(classify(teredo.into()), AddressClass::Tunnelled);
-        prop_assert_ne!(classify(Ipv6Addr::from_bits(wide).into()), AddressClass::Public);
+        prop_assert_eq!(classify_address(teredo.into()), AddressClass::Tunnelled);
+        prop_assert_ne!(classify_address(Ipv6Addr::from_bits(wide).into()), AddressClass::Public);
     }
 
     /// Whatever the address is, only the internet's is allowed for an ordinary host.
@@ -529,7 +529,7 @@ proptest! {
         let scope = EgressScope { allowed: patterns(&["docs.rs"]), ..EgressScope::default() };
         for at in [IpAddr::V6(Ipv6Addr::from_bits(bits)), IpAddr::V4(Ipv4Addr::from_bits(short))] {
             let allowed = refusal(&scope, &target("docs.rs"), Some(at)).is_none();
-            prop_assert_eq!(allowed, classify(at) == AddressClass::Public);
+            prop_assert_eq!(allowed, classify_address(at) == AddressClass::Public);
         }
     }
 }

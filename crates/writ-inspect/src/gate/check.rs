@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use regex::{NoExpand, Regex, RegexBuilder};
 
-use super::config::{GateConfig, GateError, Point, Provider};
+use super::config::{GateConfig, GateError, GateProvider, Point};
 use super::guard::GuardCheck;
 use super::subject::Subject;
 
@@ -79,20 +79,22 @@ pub(super) fn compile_checks(gate: &GateConfig) -> Result<Vec<GateCheck>, GateEr
         checks.push(GateCheck::Guard(found));
     }
     match gate.provider {
-        Provider::Predicate if checks.is_empty() => {
+        GateProvider::Predicate if checks.is_empty() => {
             Err(empty("it needs 'contains', 'pattern', 'min', 'max', 'below', 'extensions' or 'max_bytes'"))
         }
-        Provider::Regex if gate.pattern.is_none() => Err(empty("it needs 'pattern'")),
-        Provider::Guard if gate.checks.is_empty() => Err(empty("it needs 'checks'")),
-        Provider::Script if gate.script.as_ref().is_none_or(|script| script.trim().is_empty()) => {
+        GateProvider::Regex if gate.pattern.is_none() => Err(empty("it needs 'pattern'")),
+        GateProvider::Guard if gate.checks.is_empty() => Err(empty("it needs 'checks'")),
+        GateProvider::Script if gate.script.as_ref().is_none_or(|script| script.trim().is_empty()) => {
             Err(empty("it needs 'script'"))
         }
-        Provider::Llm if gate.prompt.as_ref().is_none_or(|prompt| prompt.trim().is_empty()) => {
+        GateProvider::Llm if gate.prompt.as_ref().is_none_or(|prompt| prompt.trim().is_empty()) => {
             Err(empty("it needs 'prompt'"))
         }
-        Provider::Predicate | Provider::Regex | Provider::Guard | Provider::Script | Provider::Llm => {
-            Ok(checks)
-        }
+        GateProvider::Predicate
+        | GateProvider::Regex
+        | GateProvider::Guard
+        | GateProvider::Script
+        | GateProvider::Llm => Ok(checks),
     }
 }
 
@@ -190,7 +192,7 @@ fn bad_file(
     (below, extensions, max_bytes): (&[String], &[String], u64),
 ) -> Option<CheckHit> {
     let hit = |why: &str| Some(CheckHit { why: why.to_owned(), advises: false });
-    let inside = |folder: &String| crate::scope::Dimension::Path.covers(folder, &file.path);
+    let inside = |folder: &String| crate::scope::Dimension::Path.covers_value(folder, &file.path);
     if !below.is_empty() && !below.iter().any(inside) {
         return hit("a file outside the folders");
     }

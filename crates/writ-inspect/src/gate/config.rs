@@ -29,7 +29,7 @@ pub struct GateConfig {
     /// The point: `input`, `output`, `execution` or `access`.
     pub on: Point,
     /// The judge.
-    pub provider: Provider,
+    pub provider: GateProvider,
     /// The right to stop something. Default: `policy`; a model always has `quality`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lane: Option<Lane>,
@@ -121,7 +121,7 @@ impl From<Point> for GatePoint {
 /// The judge.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Provider {
+pub enum GateProvider {
     /// Fixed texts, an expression, a range, files: deterministic.
     #[default]
     Predicate,

@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 use writ_types::digest::Digest;
 use writ_types::entry::{GateVerdict, HookEvent};
 
-use super::config::{GateConfig, MAX_GATES, MAX_SCRIPT_BYTES, MAX_SCRIPT_MS, Point, Provider, SCRIPT_MS};
+use super::config::{GateConfig, GateProvider, MAX_GATES, MAX_SCRIPT_BYTES, MAX_SCRIPT_MS, Point, SCRIPT_MS};
 use super::judging::MAX_VALUE_BYTES;
 use super::said::{GateOpinion, MAX_REASON_CHARS, MAX_SAID_BYTES, ScriptEnd, cut_text};
 use super::{Gate, GateError, GateSet};
@@ -70,7 +70,7 @@ pub enum Permission {
 impl HookConfig {
     /// Returns true if a failure stops the event.
     pub fn is_critical(&self) -> bool {
-        self.critical.unwrap_or(self.on.point().is_some())
+        self.critical.unwrap_or(self.on.gate_point().is_some())
     }
 
     /// Returns the time limit, in milliseconds.
@@ -102,7 +102,7 @@ pub struct Program {
 impl Program {
     /// A program of this text.
     pub fn new(text: String) -> Self {
-        let digest = Digest::of(text.as_bytes());
+        let digest = Digest::of_bytes(text.as_bytes());
         Self { text, digest }
     }
 
@@ -277,8 +277,13 @@ impl GateSet {
                 | HookEvent::SessionClosed => Point::Execution,
             };
             let tools = hook.config.tools.clone();
-            let config =
-                GateConfig { name: title, on, provider: Provider::Script, tools, ..GateConfig::default() };
+            let config = GateConfig {
+                name: title,
+                on,
+                provider: GateProvider::Script,
+                tools,
+                ..GateConfig::default()
+            };
             self.gates.insert(n, Gate { config, checks: Vec::new(), after: None, hook: Some(hook) });
         }
         Ok(self)
@@ -328,7 +333,7 @@ fn misplaced_setting(config: &HookConfig) -> Option<(&'static str, &'static str)
 /// # Errors
 ///
 /// The reason why it cannot be run.
-pub fn program(config: &HookConfig, text: String) -> Result<Program, String> {
+pub fn check_program(config: &HookConfig, text: String) -> Result<Program, String> {
     if text.len() > MAX_SCRIPT_BYTES {
         return Err(format!("'{}' is longer than {MAX_SCRIPT_BYTES} bytes", config.run));
     }

@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value};
 use writ_types::entry::{GatePoint, GateVerdict};
 
-use super::config::{GateAction, Provider, SCRIPT_MS};
+use super::config::{GateAction, GateProvider, SCRIPT_MS};
 use super::escalation::Escalation;
 use super::hook::Call;
 use super::said::{GateOpinion, ModelSaid, ScriptEnd};
 use super::subject::Subject;
-use super::{Gate, Judged};
+use super::{Gate, Judgement};
 
 /// The longest value that a script is given, in bytes: Linux takes 128 KiB for one variable.
 pub const MAX_VALUE_BYTES: usize = 96 * 1024;
@@ -62,7 +62,7 @@ pub struct Judging<'a> {
     arguments: Option<Value>,
     about: Map<String, Value>,
     asks: bool,
-    judged: Judged,
+    judged: Judgement,
 }
 
 impl<'a> Judging<'a> {
@@ -72,7 +72,7 @@ impl<'a> Judging<'a> {
         subject: Subject,
         arguments: Option<Value>,
     ) -> Self {
-        let judged = Judged {
+        let judged = Judgement {
             verdicts: Vec::new(),
             text: None,
             held: None,
@@ -96,22 +96,22 @@ impl<'a> Judging<'a> {
     }
 
     /// Judges on, until something outside is due or all is judged. What is due is answered by one of
-    /// [`Self::script_said`], [`Self::model_said`] and [`Self::unavailable`].
-    pub fn due(&mut self) -> Option<Due> {
+    /// [`Self::script_said`], [`Self::model_said`] and [`Self::note_unavailable`].
+    pub fn next_due(&mut self) -> Option<Due> {
         while let Some(gate) = self.gates.get(self.at).copied() {
             match gate.config.provider {
-                Provider::Predicate | Provider::Regex | Provider::Guard => {
+                GateProvider::Predicate | GateProvider::Regex | GateProvider::Guard => {
                     let said = self.judge_inside(gate);
                     self.take_opinion(gate, said);
                 }
-                Provider::Script => match (self.script_due(gate), &gate.hook) {
+                GateProvider::Script => match (self.script_due(gate), &gate.hook) {
                     (Ok(due), _) => return Some(Due::Script(due)),
                     (Err(why), Some(hook)) => self.take_opinion(gate, hook.judge_failure(&why)),
                     (Err(why), None) => {
                         self.take_opinion(gate, GateOpinion::bare_opinion(GateVerdict::Block, why))
                     }
                 },
-                Provider::Llm => {
+                GateProvider::Llm => {
                     return Some(Due::Model(ModelDue {
                         gate: gate.config.name.clone(),
                         prompt: gate.config.prompt.clone().unwrap_or_default(),
@@ -146,7 +146,7 @@ impl<'a> Judging<'a> {
     }
 
     /// Notes that the due judge is not available: a gate that may stop blocks, one that only advises says so.
-    pub fn unavailable(&mut self, why: &str) {
+    pub fn note_unavailable(&mut self, why: &str) {
         let Some(gate) = self.gates.get(self.at).copied() else { return };
         let said = match (&gate.hook, gate.only_advises()) {
             (Some(hook), _) => hook.judge_failure(why),
@@ -161,8 +161,8 @@ impl<'a> Judging<'a> {
     }
 
     /// Ends the judgement and returns the verdicts.
-    pub fn end(mut self) -> Judged {
-        if self.judged.block().is_none() {
+    pub fn end_judging(mut self) -> Judgement {
+        if self.judged.first_block().is_none() {
             let text = Some(self.subject.text);
             if self.asks { self.judged.held = text } else { self.judged.text = text }
         }

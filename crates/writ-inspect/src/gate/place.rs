@@ -2,7 +2,7 @@
 
 use super::Gate;
 use super::config::{
-    GateAction, GateConfig, GateError, Lane, MAX_SCRIPT_BYTES, MAX_SCRIPT_MS, Point, Provider,
+    GateAction, GateConfig, GateError, GateProvider, Lane, MAX_SCRIPT_BYTES, MAX_SCRIPT_MS, Point,
 };
 use super::escalation::Escalation;
 
@@ -27,10 +27,10 @@ pub(super) fn check_gate(gate: &Gate) -> Result<(), GateError> {
 type Wrong = Option<(&'static str, &'static str)>;
 
 fn of_provider(gate: &GateConfig) -> Wrong {
-    let only = |is_set: bool, providers: &[Provider], key, why| {
+    let only = |is_set: bool, providers: &[GateProvider], key, why| {
         (is_set && !providers.contains(&gate.provider)).then_some((key, why))
     };
-    let predicate = [Provider::Predicate];
+    let predicate = [GateProvider::Predicate];
     let ranges = gate.min.is_some() || gate.max.is_some();
     let files = !gate.below.is_empty() || !gate.extensions.is_empty() || gate.max_bytes.is_some();
     let (script, prompt) = (gate.script.is_some() || gate.timeout_ms.is_some(), gate.prompt.is_some());
@@ -38,14 +38,16 @@ fn of_provider(gate: &GateConfig) -> Wrong {
         .or_else(|| only(ranges, &predicate, "min, max", "belong to provider 'predicate'"))
         .or_else(|| only(files, &predicate, "below, extensions, max_bytes", "belong to provider 'predicate'"))
         .or_else(|| {
-            let both = [Provider::Predicate, Provider::Regex];
+            let both = [GateProvider::Predicate, GateProvider::Regex];
             only(gate.pattern.is_some(), &both, "pattern", "belongs to provider 'regex' or 'predicate'")
         })
         .or_else(|| {
-            only(!gate.checks.is_empty(), &[Provider::Guard], "checks", "belongs to provider 'guard'")
+            only(!gate.checks.is_empty(), &[GateProvider::Guard], "checks", "belongs to provider 'guard'")
         })
-        .or_else(|| only(script, &[Provider::Script], "script, timeout_ms", "belong to provider 'script'"))
-        .or_else(|| only(prompt, &[Provider::Llm], "prompt", "belongs to provider 'llm'"))
+        .or_else(|| {
+            only(script, &[GateProvider::Script], "script, timeout_ms", "belong to provider 'script'")
+        })
+        .or_else(|| only(prompt, &[GateProvider::Llm], "prompt", "belongs to provider 'llm'"))
         .or_else(|| {
             let long = gate.script.as_ref().is_some_and(|script| script.len() > MAX_SCRIPT_BYTES);
             long.then_some(("script", "is longer than 16 KiB: have it call a program"))
@@ -65,7 +67,7 @@ fn of_point(gate: &Gate) -> Wrong {
     if on_text && !config.tools.is_empty() {
         return Some(("tools", "belongs to 'execution' and 'access'"));
     }
-    if !on_text && config.provider == Provider::Llm {
+    if !on_text && config.provider == GateProvider::Llm {
         return Some(("on", "must be 'input' or 'output' for provider 'llm'"));
     }
     gate.checks.iter().find_map(|check| check.misplaced_setting(config.on))
@@ -92,13 +94,14 @@ fn of_action(gate: &Gate) -> Wrong {
 fn of_lane(gate: &Gate) -> Wrong {
     let config = &gate.config;
     let lists = config.checks.iter().any(|check| check == "detect_jailbreak");
-    if config.provider == Provider::Llm && config.lane == Some(Lane::Policy) {
+    if config.provider == GateProvider::Llm && config.lane == Some(Lane::Policy) {
         return Some(("lane", "of a model is 'quality': set promote_to_policy to have it block"));
     }
-    if config.promote_to_policy && !(config.provider == Provider::Llm || lists) {
+    if config.promote_to_policy && !(config.provider == GateProvider::Llm || lists) {
         return Some(("promote_to_policy", "belongs to provider 'llm' and to the check 'detect_jailbreak'"));
     }
-    if config.promote_to_policy && config.provider != Provider::Llm && config.lane == Some(Lane::Quality) {
+    if config.promote_to_policy && config.provider != GateProvider::Llm && config.lane == Some(Lane::Quality)
+    {
         return Some(("promote_to_policy", "contradicts 'lane'"));
     }
     None

@@ -46,7 +46,7 @@ impl ModelSaid {
     /// # Errors
     ///
     /// If it has another form.
-    pub fn read(answer: &str) -> Result<Self, String> {
+    pub fn read_answer(answer: &str) -> Result<Self, String> {
         let answer = answer.trim();
         let fenced = answer.strip_prefix("```json").or_else(|| answer.strip_prefix("```"));
         let inner = fenced.and_then(|rest| rest.strip_suffix("```")).unwrap_or(answer);

@@ -5,7 +5,7 @@ use writ_types::action::Action;
 use writ_types::entry::GatePoint;
 
 use crate::prepared::Prepared;
-use crate::scope::{self, WORK, resolve};
+use crate::scope::{self, WORK, resolve_path};
 
 /// A file that an action names.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,7 +63,7 @@ impl Subject {
 /// Lists the values that an action touches, by dimension.
 fn touched_values(action: &Action) -> Value {
     let mut by_name: Map<String, Value> = Map::new();
-    for (dimension, value) in scope::attributes(action) {
+    for (dimension, value) in scope::attributes_of(action) {
         let list = by_name.entry(dimension.as_str()).or_insert_with(|| Value::Array(Vec::new()));
         if let Value::Array(list) = list {
             list.push(Value::String(value));
@@ -108,20 +108,20 @@ fn collect_leaves(value: &Value, field: Option<&str>) -> Vec<String> {
 fn files_of(action: &Action) -> Vec<FileSeen> {
     let one = |path: String| vec![FileSeen { path, bytes: None }];
     match action {
-        Action::ReadFile(read) => one(resolve(WORK, &read.path)),
+        Action::ReadFile(read) => one(resolve_path(WORK, &read.path)),
         Action::WriteFile(write) => {
             let seen = write.changes.iter().map(|change| FileSeen {
-                path: resolve(&write.root, &change.path),
+                path: resolve_path(&write.root, &change.path),
                 bytes: Some(change.bytes),
             });
             seen.collect()
         }
-        Action::Fetch(fetch) => fetch.save_to.iter().flat_map(|path| one(resolve(WORK, path))).collect(),
-        Action::SendFile(send) => one(resolve(WORK, &send.path)),
+        Action::Fetch(fetch) => fetch.save_to.iter().flat_map(|path| one(resolve_path(WORK, path))).collect(),
+        Action::SendFile(send) => one(resolve_path(WORK, &send.path)),
         Action::Subscribe(subscribe) if !subscribe.stop && subscribe.url().is_none() => {
-            one(resolve(WORK, &subscribe.target))
+            one(resolve_path(WORK, &subscribe.target))
         }
-        Action::ModifySelf(modify) => one(resolve("/agent", &modify.path)),
+        Action::ModifySelf(modify) => one(resolve_path("/agent", &modify.path)),
         Action::Exec(_)
         | Action::Subscribe(_)
         | Action::Browse(_)

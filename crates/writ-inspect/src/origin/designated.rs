@@ -459,7 +459,7 @@ impl Origins {
                 .for_each(|(_, value)| gather_texts(value, &mut texts));
         }
         let request = self.words.first().map_or("", String::as_str);
-        let is_named = |text: &&str| crate::owner::holds(request, text) || self.is_phrase(text);
+        let is_named = |text: &&str| crate::owner::holds_value(request, text) || self.is_phrase(text);
         if texts.iter().any(is_named) {
             said.iter().for_each(|text| self.sources.add_source(text));
         } else {

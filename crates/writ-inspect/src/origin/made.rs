@@ -42,7 +42,7 @@ impl Origins {
     /// with other content. Of several values of one argument, as recipients are, one is enough; an argument
     /// that was not given then distinguishes nothing. An identical call is handled elsewhere
     /// (`docs/guides/mcp.md`).
-    pub fn repeats(&self, tool: &str, arguments: &Value, sinks: &[Sink]) -> bool {
+    pub fn repeats_call(&self, tool: &str, arguments: &Value, sinks: &[Sink]) -> bool {
         let mut groups: BTreeMap<String, Vec<&str>> = BTreeMap::new();
         for sink in sinks {
             groups.entry(argument_group(&sink.argument)).or_default().push(&sink.value);
@@ -102,7 +102,7 @@ mod tests {
                 .enumerate()
                 .map(|(n, to)| Sink { argument: format!("to.{n}"), value: (*to).to_owned() })
                 .collect();
-            origins.repeats(tool, &json!({ "to": to, "body": body }), &sinks)
+            origins.repeats_call(tool, &json!({ "to": to, "body": body }), &sinks)
         };
         assert!(repeats("mail__send", &["ann"], "The code is 5512."));
         assert!(!repeats("mail__send", &["ann"], "On Sunday."), "the very same");
@@ -114,7 +114,7 @@ mod tests {
                 .iter()
                 .map(|(argument, value)| Sink { argument: (*argument).into(), value: (*value).into() })
                 .collect();
-            origins.repeats("mail__send", arguments, &sinks)
+            origins.repeats_call("mail__send", arguments, &sinks)
         };
         assert!(sinks(&json!({ "to": "ann", "body": "x" }), &[("to", "ann")]), "a list of one is the same");
         let copied = json!({ "to": ["ann"], "cc": ["bob"], "body": "x" });
@@ -128,6 +128,6 @@ mod tests {
     fn of_too_many_calls_each_is_another_one() {
         let mut origins = Origins::default();
         (0..=MAX_DONE).for_each(|n| origins.done.add_call("a", &json!({ "id": n })));
-        assert!(origins.repeats("b", &json!({}), &[]));
+        assert!(origins.repeats_call("b", &json!({}), &[]));
     }
 }

@@ -22,7 +22,7 @@ struct Calls<'a> {
 impl Origins {
     /// Takes in a conversation, oldest message first: its structured results, and the tools that were used or named
     /// before anything was read from outside.
-    pub fn read<'a>(&mut self, messages: impl IntoIterator<Item = &'a ChatMessage>) {
+    pub fn read_messages<'a>(&mut self, messages: impl IntoIterator<Item = &'a ChatMessage>) {
         let mut calls = Calls::default();
         for message in messages {
             // A request begins.
@@ -77,7 +77,7 @@ impl Origins {
         if result.label.taint == Taint::External {
             let answer = SourceAnswer { asked: arguments, giver: from, fields: &result.fields };
             // A structured result is read as records, also where a text stands before it.
-            result.texts().for_each(|text| self.told.add_text(text, Some(answer)));
+            result.all_texts().for_each(|text| self.told.add_text(text, Some(answer)));
         }
         self.note_secrets(&result.fields);
         let (Some(made), Some(arguments)) = (calls.made.get(result.call_id.as_str()), arguments) else {
@@ -103,7 +103,7 @@ impl Origins {
         if is_effect && is_done && !self.is_narrow && !self.spoiled.contains(from) {
             self.note_made(from, arguments, &result.fields);
         } else if !is_effect && performed {
-            let said: Vec<&str> = result.texts().collect();
+            let said: Vec<&str> = result.all_texts().collect();
             self.read_source(made.asked, arguments, &said);
         }
     }

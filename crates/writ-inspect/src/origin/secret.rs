@@ -140,7 +140,7 @@ mod tests {
     fn a_secret_is_found_whatever_stands_between_its_characters() {
         let mut origins = Origins::new(["my code is Oak-7741".to_owned()]);
         let profile = json!({ "name": "Pat Doe", "password": "plum-tree-9041", "pin": 482_913, "otp": "12", "token": "Oak-7741" });
-        origins.note_secrets(&Field::of(&profile));
+        origins.note_secrets(&Field::fields_of(&profile));
         let tells = |body: Value| origins.tells_secret(&json!({ "to": "Ann", "body": body }));
         for body in
             ["it is plum-tree-9041", "PLUM TREE 9041", "p.l.u.m.t.r.e.e.9.0.4.1", "pin 482 913", "482913"]
@@ -157,7 +157,7 @@ mod tests {
     fn of_too_many_secrets_anything_may_be_one() {
         let mut origins = Origins::default();
         let many: Vec<Value> = (0..=MAX_SECRETS).map(|n| json!({ "token": format!("token-{n}") })).collect();
-        origins.note_secrets(&Field::of(&json!(many)));
+        origins.note_secrets(&Field::fields_of(&json!(many)));
         assert!(origins.tells_secret(&json!("hello")));
     }
 }

@@ -283,7 +283,7 @@ mod tests {
     #[test]
     fn a_strict_home_knows_no_phrases() {
         let mut origins = owner("the team dinner 'next week'");
-        origins.narrow();
+        origins.restrict_freedoms();
         assert!(!origins.is_phrase("team dinner") && !origins.is_of_owners_words("dinner team"));
         assert!(origins.is_owners("next week") && !origins.is_owners("team dinner"));
     }

@@ -110,7 +110,7 @@ pub(super) fn find_credentials(text: &str) -> Vec<MaskSpan> {
     search_text(text, &mut 0)
 }
 
-/// As [`find`]; counts the bytes that were read after prefixes.
+/// As `find`; counts the bytes that were read after prefixes.
 pub(super) fn search_text(text: &str, read: &mut usize) -> Vec<MaskSpan> {
     let bytes = text.as_bytes();
     let (mut spans, mut free) = (Vec::new(), 0);

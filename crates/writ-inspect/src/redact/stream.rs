@@ -15,20 +15,20 @@ const PEM: &str = "-----BEGIN ";
 /// A text that comes in pieces and goes out masked. Holds back at most the longest form of a known secret, a private key
 /// or a word, whichever may be under way.
 #[derive(Debug)]
-pub struct Stream {
+pub struct MaskStream {
     redactor: Redactor,
     /// The last text that went out, as it came: it says if the next begins in the middle of a word.
     before: String,
     held: String,
 }
 
-impl Stream {
+impl MaskStream {
     pub(super) const fn new(redactor: Redactor) -> Self {
         Self { redactor, before: String::new(), held: String::new() }
     }
 
     /// Takes a piece in; what comes out may be shown.
-    pub fn push(&mut self, piece: &str) -> String {
+    pub fn push_text(&mut self, piece: &str) -> String {
         self.held.push_str(piece);
         match self.settled() {
             0 => String::new(),
@@ -37,7 +37,7 @@ impl Stream {
     }
 
     /// The text has ended: what comes out is the rest of it.
-    pub fn end(&mut self) -> String {
+    pub fn end_text(&mut self) -> String {
         let end = self.held.len();
         self.release_until(end)
     }

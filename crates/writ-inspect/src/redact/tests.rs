@@ -16,7 +16,7 @@ fn known(name: &str, value: &str) -> KnownSecret {
 
 fn redactor() -> Redactor {
     let redactor = Redactor::default();
-    redactor.learn(&[known("secret:mail", VALUE), known("secret:plain", PLAIN)]);
+    redactor.learn_secrets(&[known("secret:mail", VALUE), known("secret:plain", PLAIN)]);
     redactor
 }
 
@@ -57,10 +57,10 @@ fn a_known_value_is_masked_in_every_encoding_and_text_of_its_length_stays() {
     let redactor = redactor();
     for (value, name) in [(VALUE, "secret:mail"), (PLAIN, "secret:plain")] {
         for (encoding, text) in encodings(value) {
-            let masked = redactor.clean(format!("before {text} after"));
+            let masked = redactor.clean_text(format!("before {text} after"));
             assert!(masked.contains(&format!("[masked:{name}]")), "{encoding}: {masked}");
             assert!(masked.starts_with("before ") && masked.ends_with(" after"), "{encoding}: {masked}");
-            assert_eq!(masked.secrets().iter().collect::<Vec<_>>(), [name], "{encoding}");
+            assert_eq!(masked.masked_secrets().iter().collect::<Vec<_>>(), [name], "{encoding}");
             let quiet = masked.replace(&format!("[masked:{name}]"), "");
             // What base64 leaves beside the mask holds nothing of the value but the edge of a group.
             let left = quiet.len() - "before  after".len();
@@ -68,10 +68,10 @@ fn a_known_value_is_masked_in_every_encoding_and_text_of_its_length_stays() {
         }
         let other: String = value.chars().map(|c| if c == 'r' { 'q' } else { c }).collect();
         let text = format!("before {other} {} after", hex::encode(&other));
-        assert_eq!(redactor.mask(&text), text, "as long, and no secret");
+        assert_eq!(redactor.mask_text(&text), text, "as long, and no secret");
     }
     let json = serde_json::json!({ "stdout": VALUE, "a": [PLAIN] }).to_string();
-    let masked = redactor.mask(&json);
+    let masked = redactor.mask_text(&json);
     let json: Value = serde_json::from_str(&masked).expect("masked JSON is JSON");
     assert_eq!(json, serde_json::json!({ "stdout": "[masked:secret:mail]", "a": ["[masked:secret:plain]"] }));
 }
@@ -92,7 +92,7 @@ fn characters_of_base64_that_hold_bits_of_a_value_are_masked() {
     .into_iter()
     .chain(edges.iter().map(|text| (text.as_str(), ".[masked:secret:plain].")))
     {
-        assert_eq!(redactor.mask(text), masked, "{text}");
+        assert_eq!(redactor.mask_text(text), masked, "{text}");
     }
 }
 
@@ -100,15 +100,15 @@ fn characters_of_base64_that_hold_bits_of_a_value_are_masked() {
 fn line_ends_hide_nothing_and_other_characters_between_are_the_documented_limit() {
     let redactor = redactor();
     let spread = |between: &str| PLAIN.chars().map(|c| format!("{c}{between}")).collect::<String>();
-    assert_eq!(redactor.mask(&spread("\n")), "[masked:secret:plain]\n");
-    assert_eq!(redactor.mask(&spread("\r\n  ")), "[masked:secret:plain]\r\n  ");
+    assert_eq!(redactor.mask_text(&spread("\n")), "[masked:secret:plain]\n");
+    assert_eq!(redactor.mask_text(&spread("\r\n  ")), "[masked:secret:plain]\r\n  ");
     use base64::Engine as _;
     let long = STANDARD.encode(format!("{}{PLAIN}{}", letters(50), letters(50)));
     let wrapped: Vec<&str> = [long.get(..76), long.get(76..)].into_iter().flatten().collect();
-    let masked = redactor.mask(&wrapped.join("\n")).into_owned();
+    let masked = redactor.mask_text(&wrapped.join("\n")).into_owned();
     assert!(masked.contains("[masked:secret:plain]"), "{masked}");
     for between in [".", " ", "\n1 "] {
-        assert_eq!(redactor.mask(&spread(between)), spread(between), "{between:?}");
+        assert_eq!(redactor.mask_text(&spread(between)), spread(between), "{between:?}");
     }
 }
 
@@ -116,21 +116,21 @@ fn line_ends_hide_nothing_and_other_characters_between_are_the_documented_limit(
 fn short_values_and_parts_are_not_looked_for_and_new_values_count_from_then_on() {
     let redactor = Redactor::default();
     let shared = redactor.clone();
-    redactor.learn(&[known("secret:short", "1234567"), known("secret:eight", " 12345678\n")]);
-    assert_eq!(shared.mask("1234567 and 12345678"), "1234567 and [masked:secret:eight]");
-    redactor.learn(&[known("secret:new", "something else")]);
-    assert_eq!(shared.mask("12345678: something else"), "12345678: [masked:secret:new]");
-    redactor.learn(&[]);
-    assert_eq!(shared.mask("something else"), "something else");
+    redactor.learn_secrets(&[known("secret:short", "1234567"), known("secret:eight", " 12345678\n")]);
+    assert_eq!(shared.mask_text("1234567 and 12345678"), "1234567 and [masked:secret:eight]");
+    redactor.learn_secrets(&[known("secret:new", "something else")]);
+    assert_eq!(shared.mask_text("12345678: something else"), "12345678: [masked:secret:new]");
+    redactor.learn_secrets(&[]);
+    assert_eq!(shared.mask_text("something else"), "something else");
 }
 
 #[test]
 fn of_values_that_begin_alike_the_longest_is_masked() {
     let redactor = Redactor::default();
     let [a, b, c] = ["prefix-one", "prefix-one-two", "prefix-one-two-three"];
-    redactor.learn(&[known("secret:b", b), known("secret:c", c), known("secret:a", a)]);
+    redactor.learn_secrets(&[known("secret:b", b), known("secret:c", c), known("secret:a", a)]);
     assert_eq!(
-        redactor.mask(&format!("{a}|{b}|{c}|prefix-one-tw|prefix-one-two-thre")),
+        redactor.mask_text(&format!("{a}|{b}|{c}|prefix-one-tw|prefix-one-two-thre")),
         "[masked:secret:a]|[masked:secret:b]|[masked:secret:c]|[masked:secret:a]-tw|[masked:secret:b]-thre"
     );
 }
@@ -173,22 +173,22 @@ fn each_format_is_masked_and_what_only_begins_like_it_stays() {
     ];
     for (sample, name) in &samples {
         for (before, after) in [("", ""), ("key=", " rest"), ("\"", "\""), ("\\n", "\\n"), ("%20", "&b")] {
-            let masked = redactor.mask(&format!("{before}{sample}{after}")).into_owned();
+            let masked = redactor.mask_text(&format!("{before}{sample}{after}")).into_owned();
             assert_eq!(masked, format!("{before}[masked:{name}]{after}"), "{sample}");
         }
-        let coloured = redactor.mask(&format!("\u{1b}[1;32m{sample}\u{1b}[0m")).into_owned();
+        let coloured = redactor.mask_text(&format!("\u{1b}[1;32m{sample}\u{1b}[0m")).into_owned();
         assert_eq!(coloured, format!("\u{1b}[1;32m[masked:{name}]\u{1b}[0m"));
         let (cut, _) = sample.split_at(sample.len() / 4);
-        assert_eq!(redactor.mask(cut), cut, "a part is none");
+        assert_eq!(redactor.mask_text(cut), cut, "a part is none");
     }
     let short = format!("sk-{}", "a".repeat(31));
     for text in
         ["sk-ant", "sk-ant-", "ghp", "glpattern", "xoxb-", &short, &format!("task-{}", "a".repeat(40))]
     {
-        assert_eq!(redactor.mask(text), text);
+        assert_eq!(redactor.mask_text(text), text);
     }
     let hidden = format!("-----BEGIN PRIVATE KEY-----\nrm -rf /; {}\n-----END PRIVATE KEY-----", letters(64));
-    assert_eq!(redactor.mask(&hidden), hidden, "no other text hides in a private key");
+    assert_eq!(redactor.mask_text(&hidden), hidden, "no other text hides in a private key");
 }
 
 /// Over-eager detectors break real work: of ordinary text nothing is masked, whatever is known.
@@ -197,9 +197,9 @@ fn nothing_is_found_in_ordinary_text() {
     assert!(ORDINARY.lines().count() >= 200, "{}", ORDINARY.lines().count());
     for redactor in [Redactor::default(), redactor()] {
         for line in ORDINARY.lines() {
-            assert_eq!(redactor.mask(line), line);
+            assert_eq!(redactor.mask_text(line), line);
         }
-        assert_eq!(redactor.mask(ORDINARY), ORDINARY, "as a whole");
+        assert_eq!(redactor.mask_text(ORDINARY), ORDINARY, "as a whole");
     }
 }
 
@@ -223,7 +223,7 @@ fn what_follows_prefixes_in_ten_megabytes_is_read_at_most_four_times() {
 fn a_broken_token_hides_no_later_one_and_is_read_once() {
     let jwt = format!("eyJ{}.eyJ{}.{}", letters(20), letters(30), letters(40));
     let text = format!("eyJ{} and {jwt}", letters(9));
-    let masked = Redactor::default().mask(&text).into_owned();
+    let masked = Redactor::default().mask_text(&text).into_owned();
     assert!(!masked.contains(&letters(30)) && masked.contains("[masked:jwt]"), "{masked}");
     let broken = "eyJaaaaaaa-".repeat(1_000);
     let mut read = 0;
@@ -236,22 +236,22 @@ fn a_broken_token_hides_no_later_one_and_is_read_once() {
 fn what_is_found_as_a_whole_has_bounds() {
     let redactor = Redactor::default();
     let token = format!("ghp_{}", "a".repeat(16 * 1024));
-    assert_eq!(redactor.mask(&format!("{token}b")), "[masked:github-token]b");
+    assert_eq!(redactor.mask_text(&format!("{token}b")), "[masked:github-token]b");
     let key = format!("-----BEGIN PRIVATE KEY-----{}", "a".repeat(64 * 1024));
-    assert_eq!(redactor.mask(&format!("{key}b")), "[masked:private-key]b");
-    let mut stream = redactor.stream();
-    assert_eq!(stream.push(&"a".repeat(16 * 1024 - 1)), "");
-    assert_eq!(stream.push("a"), "a".repeat(8 * 1024));
+    assert_eq!(redactor.mask_text(&format!("{key}b")), "[masked:private-key]b");
+    let mut stream = redactor.mask_stream();
+    assert_eq!(stream.push_text(&"a".repeat(16 * 1024 - 1)), "");
+    assert_eq!(stream.push_text("a"), "a".repeat(8 * 1024));
     let lines = |count: usize| format!("hunter2-{}", "\n".repeat(count - "hunter2-".len()));
-    assert_eq!(self::redactor().stream().push(&lines(4 * 1024)), "");
-    assert_eq!(self::redactor().stream().push(&lines(4 * 1024 + 1)), lines(4 * 1024 + 1));
+    assert_eq!(self::redactor().mask_stream().push_text(&lines(4 * 1024)), "");
+    assert_eq!(self::redactor().mask_stream().push_text(&lines(4 * 1024 + 1)), lines(4 * 1024 + 1));
 }
 
 /// What stands before the beginning of something does not wait for its end.
 #[test]
 fn a_stream_holds_back_nothing_before_what_may_go_on() {
-    assert_eq!(redactor().stream().push("It is hunter2-\nhun"), "It is ");
-    assert_eq!(redactor().stream().push("A key: -----BEGIN PRIVATE KEY-----\nTWFu "), "A key: ");
+    assert_eq!(redactor().mask_stream().push_text("It is hunter2-\nhun"), "It is ");
+    assert_eq!(redactor().mask_stream().push_text("A key: -----BEGIN PRIVATE KEY-----\nTWFu "), "A key: ");
 }
 
 /// Only lines of base64, the headers of old keys and the last line may follow.
@@ -285,8 +285,8 @@ fn a_private_key_goes_on_while_nothing_else_stands_in_it() {
         assert_eq!(formats::is_open_pem(text.replace("BODY", &body).as_bytes()), goes_on, "{text}");
     }
     let key = format!(r"-----BEGIN PRIVATE KEY-----\n{body}");
-    assert_eq!(Redactor::default().mask(&format!(r"{key}\")), "[masked:private-key]", "half an escape");
-    assert_eq!(Redactor::default().mask(&format!(r"{key}\q")), r"[masked:private-key]\q");
+    assert_eq!(Redactor::default().mask_text(&format!(r"{key}\")), "[masked:private-key]", "half an escape");
+    assert_eq!(Redactor::default().mask_text(&format!(r"{key}\q")), r"[masked:private-key]\q");
 }
 
 /// A stream waits for the rest of a private key, and not for what follows other headings.
@@ -294,8 +294,8 @@ fn a_private_key_goes_on_while_nothing_else_stands_in_it() {
 fn a_stream_waits_for_private_keys_alone() {
     let redactor = Redactor::default();
     let said = |heading: &str| {
-        let mut stream = redactor.stream();
-        stream.push(&format!("-----BEGIN {heading}-----\nTWFu\nTWFu "))
+        let mut stream = redactor.mask_stream();
+        stream.push_text(&format!("-----BEGIN {heading}-----\nTWFu\nTWFu "))
     };
     assert!(said("CERTIFICATE").contains("CERTIFICATE"), "{}", said("CERTIFICATE"));
     assert!(!said("PRIVATE KEY").contains("PRIVATE"), "{}", said("PRIVATE KEY"));
@@ -306,7 +306,7 @@ fn a_large_output_loses_each_secret() {
     let redactor = redactor();
     let line = format!("{} {PLAIN} {}\n", letters(80), hex::encode(VALUE));
     let text = line.repeat(10_000_000 / line.len());
-    let masked = redactor.mask(&text);
+    let masked = redactor.mask_text(&text);
     assert_eq!(masked.matches("[masked:secret:plain]").count(), text.lines().count());
     assert_eq!(masked.matches("[masked:secret:mail]").count(), text.lines().count());
     assert!(!masked.contains(PLAIN) && !masked.contains(&hex::encode(VALUE)));
@@ -350,7 +350,7 @@ fn what_is_left_of_a_secret_where_the_beginning_of_a_text_was_cut_is_masked() {
 #[test]
 fn the_values_are_shown_by_nothing() {
     let redactor = redactor();
-    let shown = format!("{redactor:?} {:?} {:?}", redactor.stream(), redactor.clean(PLAIN));
+    let shown = format!("{redactor:?} {:?} {:?}", redactor.mask_stream(), redactor.clean_text(PLAIN));
     assert!(!shown.contains("hunter2"), "{shown}");
 }
 
@@ -360,15 +360,18 @@ fn more_than_half_blocks_a_message_exactly_half_is_masked_and_others_stay_as_the
     let redactor = redactor();
     let key = format!("sk-ant-{}", letters(33));
     let names = BTreeSet::from(["anthropic-key".to_owned()]);
-    assert_eq!(redactor.judge(&key), Guarded::Blocked(names.clone()));
-    assert_eq!(redactor.judge(&format!("\n  {key}  \n")), Guarded::Blocked(names.clone()));
-    assert_eq!(redactor.judge(&format!("{key}{}", " \u{e4}".repeat(19))), Guarded::Blocked(names.clone()));
+    assert_eq!(redactor.judge_message(&key), Guarded::Blocked(names.clone()));
+    assert_eq!(redactor.judge_message(&format!("\n  {key}  \n")), Guarded::Blocked(names.clone()));
+    assert_eq!(
+        redactor.judge_message(&format!("{key}{}", " \u{e4}".repeat(19))),
+        Guarded::Blocked(names.clone())
+    );
     let half = format!("{key}{}", " \u{e4}".repeat(20));
-    let Guarded::Passed(text, found) = redactor.judge(&half) else { panic!("exactly half passes") };
+    let Guarded::Passed(text, found) = redactor.judge_message(&half) else { panic!("exactly half passes") };
     assert_eq!((text.into_string(), found), (half.replace(&key, "[masked:anthropic-key]"), names));
-    assert_eq!(redactor.judge(PLAIN), Guarded::Blocked(BTreeSet::from(["secret:plain".to_owned()])));
+    assert_eq!(redactor.judge_message(PLAIN), Guarded::Blocked(BTreeSet::from(["secret:plain".to_owned()])));
     let plain = "  please look at src/main.rs\r\n\u{202e}x ";
-    let Guarded::Passed(text, found) = redactor.judge(plain) else { panic!("it passes") };
+    let Guarded::Passed(text, found) = redactor.judge_message(plain) else { panic!("it passes") };
     assert_eq!((text.into_string().as_str(), found), (plain, BTreeSet::new()));
 }
 
@@ -392,15 +395,15 @@ fn arguments_lose_known_values_and_keep_what_only_looks_like_a_credential() {
 }
 
 fn streamed(redactor: &Redactor, text: &str, cuts: &[usize]) -> String {
-    let (mut stream, mut out, mut from) = (redactor.stream(), String::new(), 0);
+    let (mut stream, mut out, mut from) = (redactor.mask_stream(), String::new(), 0);
     for cut in cuts.iter().map(|cut| text.ceil_char_boundary(*cut)).filter(|cut| *cut <= text.len()) {
         if cut > from {
-            out.push_str(&stream.push(text.get(from..cut).expect("between characters")));
+            out.push_str(&stream.push_text(text.get(from..cut).expect("between characters")));
             from = cut;
         }
     }
-    out.push_str(&stream.push(text.get(from..).expect("between characters")));
-    out.push_str(&stream.end());
+    out.push_str(&stream.push_text(text.get(from..).expect("between characters")));
+    out.push_str(&stream.end_text());
     out
 }
 
@@ -415,11 +418,11 @@ fn pieces_hide_nothing_and_ordinary_words_do_not_wait() {
     for secret in [VALUE, PLAIN, &format!("ghp_{}", letters(36)), &pem, &encrypted, &hex::encode(VALUE)] {
         let whole = format!("Here it is: {secret} and that was all.");
         for cut in 0..whole.len() {
-            assert_eq!(streamed(&redactor, &whole, &[cut]), redactor.mask(&whole), "{cut}: {secret}");
+            assert_eq!(streamed(&redactor, &whole, &[cut]), redactor.mask_text(&whole), "{cut}: {secret}");
         }
         let text = format!("Here it is: {secret} and that was all.");
         let every: Vec<usize> = (0..text.len()).collect();
-        assert_eq!(streamed(&redactor, &text, &every), redactor.mask(&text));
+        assert_eq!(streamed(&redactor, &text, &every), redactor.mask_text(&text));
     }
     // Broken into lines, wherever the pieces end; also where a broken one begins before a whole one and holds it.
     let (first, rest) = VALUE.split_at(VALUE.len() / 2);
@@ -427,15 +430,15 @@ fn pieces_hide_nothing_and_ordinary_words_do_not_wait() {
         [format!("It is {first}\n  {rest}, so."), format!("It is {first}\n\n\n{VALUE}{first}\n{rest}")]
     {
         let every: Vec<usize> = (0..text.len()).collect();
-        assert_eq!(streamed(&redactor, &text, &every), redactor.mask(&text), "{text}");
+        assert_eq!(streamed(&redactor, &text, &every), redactor.mask_text(&text), "{text}");
         for cut in 0..text.len() {
-            assert_eq!(streamed(&redactor, &text, &[cut]), redactor.mask(&text), "{cut}: {text}");
+            assert_eq!(streamed(&redactor, &text, &[cut]), redactor.mask_text(&text), "{cut}: {text}");
         }
     }
-    let mut stream = redactor.stream();
-    assert_eq!(stream.push("one two thr"), "one two ");
-    assert_eq!(stream.push("ee hunter2 is no secret"), "three hunter2 is no ");
-    assert_eq!(stream.end(), "secret");
+    let mut stream = redactor.mask_stream();
+    assert_eq!(stream.push_text("one two thr"), "one two ");
+    assert_eq!(stream.push_text("ee hunter2 is no secret"), "three hunter2 is no ");
+    assert_eq!(stream.end_text(), "secret");
 }
 
 /// A word without end is let out in halves: what begins late in it is seen whole.
@@ -452,7 +455,7 @@ fn a_credential_in_a_word_without_end_is_masked() {
             "{before}: {}",
             &out[out.len() - 150..]
         );
-        assert_eq!(out, redactor.mask(&text), "{before}");
+        assert_eq!(out, redactor.mask_text(&text), "{before}");
     }
 }
 
@@ -460,14 +463,14 @@ fn a_credential_in_a_word_without_end_is_masked() {
 #[test]
 fn a_value_is_masked_as_cautious_libraries_write_it() {
     let redactor = Redactor::default();
-    redactor.learn(&[known("secret:odd", "abc&def=<ghi>'+\"1\u{e4}")]);
+    redactor.learn_secrets(&[known("secret:odd", "abc&def=<ghi>'+\"1\u{e4}")]);
     for written in [
         r#"abc\u0026def=\u003cghi\u003e'+\"1\u{e4}"#.replace(r"\u{e4}", "\u{e4}"),
         r#"abc\u0026def\u003d\u003cghi\u003e\u0027+\"1\u{e4}"#.replace(r"\u{e4}", "\u{e4}"),
         r"abc\u0026def=\u003Cghi\u003E\u0027\u002B\u00221\u00E4".to_owned(),
     ] {
         let text = format!("{{\"a\":\"{written}\"}}");
-        assert_eq!(redactor.mask(&text), r#"{"a":"[masked:secret:odd]"}"#, "{text}");
+        assert_eq!(redactor.mask_text(&text), r#"{"a":"[masked:secret:odd]"}"#, "{text}");
     }
 }
 
@@ -484,14 +487,14 @@ fn requests_replies_and_reports_lose_their_secrets() {
     let named: BTreeSet<String> = ["secret:plain".to_owned()].into();
     let mut text = format!("a {PLAIN} b");
     assert_eq!((redactor.secrets_in(&text), redactor.secrets_in("a b").len()), (named.clone(), 0));
-    assert_eq!((redactor.scrub(&mut text), text.as_str()), (named.clone(), "a [masked:secret:plain] b"));
+    assert_eq!((redactor.scrub_text(&mut text), text.as_str()), (named.clone(), "a [masked:secret:plain] b"));
 
     let call =
         || ToolCall { id: PLAIN.into(), name: PLAIN.into(), arguments: serde_json::json!({ "a": PLAIN }) };
     let (model, stop, usage) = (PLAIN.to_owned(), StopReason::EndTurn, Usage::default());
     let mut reply =
         ModelReply { text: PLAIN.into(), calls: vec![call()], stop, usage, model, reasoning: Vec::new() };
-    redactor.reply(&mut reply);
+    redactor.mask_reply(&mut reply);
     let said = serde_json::to_string(&reply).expect("JSON");
     assert!(!said.contains(PLAIN) && said.matches(mask).count() == 5, "{said}");
 
@@ -514,16 +517,16 @@ fn requests_replies_and_reports_lose_their_secrets() {
         tools: ToolSpecs::default(),
         max_output_tokens: Tokens::new(1),
     };
-    redactor.request(&mut request);
+    redactor.mask_request(&mut request);
     assert_eq!(request.system, mask);
     assert_eq!(request.messages[0].parts, [Part::Text { text: mask.into() }]);
     assert!(matches!(&request.messages[1].parts[..], [Part::Call(call)] if call.arguments["a"] == mask));
     assert!(matches!(&request.messages[2].parts[..], [Part::Result(result)] if result.text == mask));
     assert!(Arc::ptr_eq(&request.messages[3], &clean), "what is clean is not copied");
 
-    let report = redactor.report(Report::new(Exit::Bug, "x", PLAIN).hint(PLAIN));
+    let report = redactor.mask_report(Report::new(Exit::Bug, "x", PLAIN).with_hint(PLAIN));
     assert_eq!((report.outside.as_str(), report.hint.as_str()), (mask, mask));
-    let clean = redactor.clean(format!("a {PLAIN}"));
+    let clean = redactor.clean_text(format!("a {PLAIN}"));
     assert_eq!((clean.to_string(), format!("{clean:?}")), (format!("a {mask}"), format!("\"a {mask}\"")));
     let other = "b".to_owned();
     assert!(
@@ -534,7 +537,7 @@ fn requests_replies_and_reports_lose_their_secrets() {
             && clean != "b"
             && clean != other
     );
-    assert_eq!((clean.secrets(), format!("{redactor:?}").as_str()), (&named, "Redactor"));
+    assert_eq!((clean.masked_secrets(), format!("{redactor:?}").as_str()), (&named, "Redactor"));
 }
 
 /// JSON is masked as deep as it is parsed.
@@ -582,11 +585,11 @@ fn a_credential_begins_after_escapes_and_not_within_words() {
         ("-", false),
         ("a", false),
     ] {
-        assert_eq!(redactor.mask(&format!("{before}{token}")).contains("[masked"), found, "{before:?}");
+        assert_eq!(redactor.mask_text(&format!("{before}{token}")).contains("[masked"), found, "{before:?}");
     }
     let key = "AKIA234567ABCDEFGHIJ";
     for (after, found) in [("", true), (" ", true), ("-", true), ("_", false), ("x", false), ("7", false)] {
-        assert_eq!(redactor.mask(&format!("{key}{after}")).contains("[masked"), found, "{after:?}");
+        assert_eq!(redactor.mask_text(&format!("{key}{after}")).contains("[masked"), found, "{after:?}");
     }
 }
 
@@ -594,16 +597,16 @@ fn a_credential_begins_after_escapes_and_not_within_words() {
 #[test]
 fn a_credential_that_holds_a_known_value_has_its_name() {
     let redactor = Redactor::default();
-    redactor.learn(&[known("secret:inner", "Q9aZ3kQ9aZ3k")]);
-    assert_eq!(redactor.mask(&format!("ghp_{}", letters(36))), "[masked:secret:inner]");
+    redactor.learn_secrets(&[known("secret:inner", "Q9aZ3kQ9aZ3k")]);
+    assert_eq!(redactor.mask_text(&format!("ghp_{}", letters(36))), "[masked:secret:inner]");
 }
 
 /// Values beside each other are masked each.
 #[test]
 fn values_that_touch_are_two() {
     let redactor = redactor();
-    redactor.learn(&[known("secret:a", "abcdefgh1234"), known("secret:b", "gh1234567890")]);
-    assert_eq!(redactor.mask("abcdefgh1234gh1234567890"), "[masked:secret:a][masked:secret:b]");
+    redactor.learn_secrets(&[known("secret:a", "abcdefgh1234"), known("secret:b", "gh1234567890")]);
+    assert_eq!(redactor.mask_text("abcdefgh1234gh1234567890"), "[masked:secret:a][masked:secret:b]");
 }
 
 proptest! {
@@ -619,15 +622,15 @@ proptest! {
         let all: Vec<String> = [encodings(VALUE), encodings(PLAIN)].concat().into_iter().map(|(_, text)| text).collect();
         let text = format!("{before}{}{after}", all.get(which).map_or("", String::as_str));
         cuts.sort_unstable();
-        prop_assert_eq!(streamed(&redactor, &text, &cuts), redactor.mask(&text).into_owned());
+        prop_assert_eq!(streamed(&redactor, &text, &cuts), redactor.mask_text(&text).into_owned());
     }
 
     /// Masking is done once and for all, and nothing of a value is left.
     #[test]
     fn what_was_masked_is_clean(text in "[ -~\n\u{e4}]{0,60}", value in "[!-~]{8,40}") {
         let redactor = Redactor::default();
-        redactor.learn(&[known("secret:v", &value)]);
-        let masked = redactor.mask(&format!("{text}{value}{text}")).into_owned();
+        redactor.learn_secrets(&[known("secret:v", &value)]);
+        let masked = redactor.mask_text(&format!("{text}{value}{text}")).into_owned();
         prop_assert!(!masked.contains(&value) || "[masked:secret:v]".contains(&value));
     }
 
@@ -635,8 +638,8 @@ proptest! {
     fn no_text_is_refused_or_loses_its_form(text in "\\PC{0,200}", junk in prop::collection::vec(any::<u8>(), 0..200)) {
         let redactor = redactor();
         for text in [text, String::from_utf8_lossy(&junk).into_owned()] {
-            let masked = redactor.mask(&text).into_owned();
-            let again = redactor.mask(&masked).into_owned();
+            let masked = redactor.mask_text(&text).into_owned();
+            let again = redactor.mask_text(&masked).into_owned();
             prop_assert_eq!(again, masked);
         }
     }
@@ -656,7 +659,7 @@ fn reasoning_with_a_secret_is_left_out_whole() {
         let (stop, usage) = (StopReason::EndTurn, Usage::default());
         let (text, model) = (String::new(), String::new());
         let mut reply = ModelReply { text, calls: Vec::new(), stop, usage, model, reasoning: pieces.clone() };
-        redactor.reply(&mut reply);
+        redactor.mask_reply(&mut reply);
         assert_eq!(reply.reasoning.len(), kept);
         let parts: Vec<Part> = pieces.into_iter().map(Part::Reasoning).collect();
         let said = ChatMessage {
@@ -670,7 +673,7 @@ fn reasoning_with_a_secret_is_left_out_whole() {
             tools: writ_types::chat::ToolSpecs::default(),
             max_output_tokens: writ_types::unit::Tokens::new(1),
         };
-        redactor.request(&mut request);
+        redactor.mask_request(&mut request);
         assert_eq!(request.messages[0].parts.len(), kept + 1);
     }
 }

@@ -3,7 +3,7 @@
 use writ_types::action::{Action, Free, Plan, PlanStep};
 use writ_types::entry::Risk;
 
-use super::{Page, argument, describe_action, escape_line, risk};
+use super::{Page, describe_action, escape_line, quote_argument, risk_of};
 
 pub(super) fn describe_plan(plan: &Plan, page: &mut Page) {
     let count = plan.steps.len();
@@ -20,7 +20,7 @@ pub(super) fn describe_plan(plan: &Plan, page: &mut Page) {
     if let Some(branch) = &plan.branch {
         page.add_line(
             "branch",
-            &format!("{} (a name for now: nothing is put there automatically)", argument(branch)),
+            &format!("{} (a name for now: nothing is put there automatically)", quote_argument(branch)),
         );
     }
     page.add_line("steps", &format!("{count}; in any order, each as often as it says, nothing else"));
@@ -33,14 +33,14 @@ pub(super) fn describe_plan(plan: &Plan, page: &mut Page) {
 fn describe_step((n, count): (u64, usize), step: &PlanStep, page: &mut Page) {
     let times = if step.times == 1 { "once".to_owned() } else { format!("up to {} times", step.times) };
     page.add_line("step", &format!("{n} of {count}, {times}: {}", step.action.kind().as_str()));
-    page.add_line("tool", &argument(&step.tool));
+    page.add_line("tool", &quote_argument(&step.tool));
     for (name, value) in &step.sinks {
-        page.add_line("fixed", &format!("{} = {}", argument(name), argument(value)));
+        page.add_line("fixed", &format!("{} = {}", quote_argument(name), quote_argument(value)));
     }
     match (step.free, &step.action) {
         (Free::Content, Action::WriteFile(write)) => {
             for change in &write.changes {
-                page.add_line("file", &format!("{} in the session's overlay", argument(&change.path)));
+                page.add_line("file", &format!("{} in the session's overlay", quote_argument(&change.path)));
             }
             page.add_line("text", "any text that the agent writes then");
         }
@@ -63,18 +63,18 @@ fn describe_step((n, count): (u64, usize), step: &PlanStep, page: &mut Page) {
         }
         (Free::Nothing, _) => describe_action(&step.action, page),
     }
-    if step.free != Free::Nothing && risk(&step.action) >= Risk::Irreversible {
+    if step.free != Free::Nothing && risk_of(&step.action) >= Risk::Irreversible {
         page.add_line("asks again", "each time: it cannot be undone, and is not shown exactly");
     }
     for (name, digest) in &step.bindings {
-        page.add_line("bound to", &format!("{} {digest}", argument(name)));
+        page.add_line("bound to", &format!("{} {digest}", quote_argument(name)));
     }
     for name in &step.external {
         page.add_line(
             "external",
             &format!(
                 "{} comes from outside: neither your words nor taken from what you asked for",
-                argument(name)
+                quote_argument(name)
             ),
         );
     }

@@ -6,14 +6,14 @@ use super::*;
 use crate::fixture::{action_samples, exec, prepared, project_write};
 
 fn shown(action: Action) -> String {
-    Shown::new(&prepared(action), "").expect("short enough").text().to_owned()
+    ShownText::new(&prepared(action), "").expect("short enough").text().to_owned()
 }
 
 #[test]
 fn what_could_deceive_is_escaped_visibly() {
     let text = "a\u{202e}b\u{1b}[2Jc\u{200b}d\u{e0041}e\r\nf\tg\rh\u{a0}i";
     let seen = "a\\u{202e}b\\u{1b}[2Jc\\u{200b}d\\u{e0041}e\\u{d}\nf\tg\\u{d}h\\u{a0}i";
-    assert_eq!(escape(text), seen);
+    assert_eq!(escape_text(text), seen);
     assert_eq!(escape_line("a\nb\tc"), "a\\u{a}b\\u{9}c");
     // What reads like an escape is told from one.
     for (text, seen) in [
@@ -23,7 +23,7 @@ fn what_could_deceive_is_escaped_visibly() {
         (r"\x{20}", r"\x{20}"),
         ("u{202e}", "u{202e}"),
     ] {
-        assert_eq!(escape(text), seen);
+        assert_eq!(escape_text(text), seen);
     }
     for c in ['\u{fffe}', '\u{ffff}', '\u{1fffe}', '\u{1ffff}', '\u{fdd0}', '\u{e000}'] {
         assert!(!is_plain(&String::from(c)), "{}", c.escape_unicode());
@@ -59,39 +59,43 @@ fn nothing_invisible_survives() {
         let blank = c.is_control() || c.is_whitespace();
         let expected = invisible(c) || (blank && !matches!(c, ' ' | '\n' | '\t'));
         let text = String::from(c);
-        assert!(!expected || escape(&text).is_ascii() && escape(&text) != text, "{}", c.escape_unicode());
-        assert!(!c.is_ascii_graphic() || escape(&text) == text, "{c}");
+        assert!(
+            !expected || escape_text(&text).is_ascii() && escape_text(&text) != text,
+            "{}",
+            c.escape_unicode()
+        );
+        assert!(!c.is_ascii_graphic() || escape_text(&text) == text, "{c}");
     }
     for letter in ["é", "日", "한", "ж", "ß", "🦀"] {
-        assert_eq!(escape(letter), letter);
+        assert_eq!(escape_text(letter), letter);
     }
 }
 
 #[test]
 fn arguments_keep_their_borders() {
-    assert_eq!(argument("a b"), "'a b'");
-    assert_eq!(argument(""), "''");
-    assert_eq!(argument("it's"), "'it'\\''s'");
-    assert_eq!(argument("x "), "'x '");
-    assert_eq!(argument("--flag=1"), "--flag=1");
-    assert_eq!(argument("$HOME/*"), "'$HOME/*'");
-    assert_eq!(argument("a\\n"), "'a\\n'");
-    assert_eq!(argument("a\n\\'"), "$'a\\n\\\\\\''");
-    assert_eq!(argument("a\rb"), "$'a\\u{d}b'");
+    assert_eq!(quote_argument("a b"), "'a b'");
+    assert_eq!(quote_argument(""), "''");
+    assert_eq!(quote_argument("it's"), "'it'\\''s'");
+    assert_eq!(quote_argument("x "), "'x '");
+    assert_eq!(quote_argument("--flag=1"), "--flag=1");
+    assert_eq!(quote_argument("$HOME/*"), "'$HOME/*'");
+    assert_eq!(quote_argument("a\\n"), "'a\\n'");
+    assert_eq!(quote_argument("a\n\\'"), "$'a\\n\\\\\\''");
+    assert_eq!(quote_argument("a\rb"), "$'a\\u{d}b'");
 }
 
 /// Threat 3: letters that look like others are named.
 #[test]
 fn letters_that_look_like_others_are_named() {
     assert_eq!(
-        argument("p\u{430}ypal.com"),
+        quote_argument("p\u{430}ypal.com"),
         "'p\u{430}ypal.com' (letters of several alphabets: $'p\\u{430}ypal.com')"
     );
     for text in ["docs.rs\u{2215}x", "\u{ff50}aypal.com", "d\u{1d5c8}cs.rs", "a\u{338}b", "docs\u{2024}rs"] {
-        assert!(argument(text).contains("several alphabets"), "{text}");
+        assert!(quote_argument(text).contains("several alphabets"), "{text}");
     }
     for text in ["caf\u{e9}.txt", "\u{62a5}\u{544a}.txt", "\u{43e}\u{442}\u{447}\u{451}\u{442}"] {
-        assert!(!argument(text).contains("several alphabets"), "{text}");
+        assert!(!quote_argument(text).contains("several alphabets"), "{text}");
     }
     // In a host even one whole alphabet is named.
     assert!(quote_host("\u{430}\u{440}\u{440}\u{4cf}\u{435}.\u{440}\u{444}").contains("$'\\u{430}"));
@@ -132,7 +136,7 @@ fn a_program_is_shown_completely() {
         "input      ",
         "  | one",
         "  | hosts      everything\\u{202e}",
-        &format!("bound to   script {}", Digest::of(b"script")),
+        &format!("bound to   script {}", Digest::of_bytes(b"script")),
         "",
     ];
     assert_eq!(shown(action), expected.join("\n"));
@@ -140,7 +144,7 @@ fn a_program_is_shown_completely() {
 
 #[test]
 fn files_are_shown_with_their_place_and_detail() {
-    let text = Shown::new(&prepared(Action::WriteFile(project_write(&["a b", "c"]))), "+new\u{200b}");
+    let text = ShownText::new(&prepared(Action::WriteFile(project_write(&["a b", "c"]))), "+new\u{200b}");
     let text = text.expect("short enough").text().to_owned();
     assert!(text.contains(
         "where      your project /home/me/p\ncreate     'a b' (3 bytes)\ncreate     c (3 bytes)\n"
@@ -185,31 +189,36 @@ fn every_kind_is_shown_in_full() {
 #[test]
 fn what_cannot_be_shown_completely_cannot_be_approved() {
     let say = |bytes: usize| prepared(Action::Say(Say { to: "owner".into(), text: "x".repeat(bytes) }));
-    assert!(Shown::new(&say(64 * 1024), "").is_ok_and(|shown| shown.text().contains(&"x".repeat(64 * 1024))));
-    let refused = Shown::new(&say(MAX_SHOWN_BYTES), "").expect_err("too long");
+    assert!(
+        ShownText::new(&say(64 * 1024), "").is_ok_and(|shown| shown.text().contains(&"x".repeat(64 * 1024)))
+    );
+    let refused = ShownText::new(&say(MAX_SHOWN_BYTES), "").expect_err("too long");
     assert!(refused.bytes > MAX_SHOWN_BYTES);
-    assert!(Shown::new(&say(1), &"x".repeat(MAX_SHOWN_BYTES)).is_err());
+    assert!(ShownText::new(&say(1), &"x".repeat(MAX_SHOWN_BYTES)).is_err());
 }
 
 #[test]
 fn the_hash_is_that_of_the_text() {
-    let one = Shown::new(&prepared(Action::Exec(exec())), "detail").expect("short enough");
-    assert_eq!(one.hash(), Digest::of(one.text().as_bytes()));
+    let one = ShownText::new(&prepared(Action::Exec(exec())), "detail").expect("short enough");
+    assert_eq!(one.hash(), Digest::of_bytes(one.text().as_bytes()));
     let external = Prepared { label: Label::new(Taint::External), ..prepared(Action::Exec(exec())) };
-    assert!(Shown::new(&external, "detail").expect("short enough").text().contains("rests on   external"));
+    assert!(
+        ShownText::new(&external, "detail").expect("short enough").text().contains("rests on   external")
+    );
 }
 
 #[test]
 fn the_risk_is_that_of_the_ladder() {
     for sample in action_samples() {
-        assert_eq!(risk(&sample.action), sample.risk, "{:?}", sample.action.kind());
+        assert_eq!(risk_of(&sample.action), sample.risk, "{:?}", sample.action.kind());
     }
-    assert_eq!(risk(&Action::Exec(Exec { hosts: vec!["docs.rs".into()], ..exec() })), Risk::Medium);
-    let send = |to: &str| SendFile { to: to.to_owned(), path: "a".to_owned(), digest: Digest::of(b"x") };
-    assert_eq!(risk(&Action::SendFile(send("owner"))), Risk::Low);
-    assert_eq!(risk(&Action::SendFile(send("owners"))), Risk::Irreversible);
+    assert_eq!(risk_of(&Action::Exec(Exec { hosts: vec!["docs.rs".into()], ..exec() })), Risk::Medium);
+    let send =
+        |to: &str| SendFile { to: to.to_owned(), path: "a".to_owned(), digest: Digest::of_bytes(b"x") };
+    assert_eq!(risk_of(&Action::SendFile(send("owner"))), Risk::Low);
+    assert_eq!(risk_of(&Action::SendFile(send("owners"))), Risk::Irreversible);
     assert_eq!(
-        risk(&Action::WriteFile(WriteFile { place: Place::Overlay, ..project_write(&["a"]) })),
+        risk_of(&Action::WriteFile(WriteFile { place: Place::Overlay, ..project_write(&["a"]) })),
         Risk::Low
     );
 }
@@ -239,16 +248,16 @@ proptest! {
     /// Two texts that differ never look alike.
     #[test]
     fn escaping_is_unambiguous(a in tricky(), b in tricky()) {
-        prop_assert_eq!(a == b, escape(&a) == escape(&b));
+        prop_assert_eq!(a == b, escape_text(&a) == escape_text(&b));
         prop_assert_eq!(a == b, escape_line(&a) == escape_line(&b));
-        prop_assert_eq!(a == b, argument(&a) == argument(&b));
+        prop_assert_eq!(a == b, quote_argument(&a) == quote_argument(&b));
         prop_assert!(!escape_line(&a).chars().any(|c| can_deceive(c) || c == '\n' || c == '\t'));
     }
 
     /// A shell that knows `'…'` and `$'…'` would read the arguments back: none runs into the next.
     #[test]
     fn argument_lists_are_unambiguous(a in proptest::collection::vec(tricky(), 0..4), b in proptest::collection::vec(tricky(), 0..4)) {
-        let join = |all: &[String]| all.iter().map(|one| argument(one)).collect::<Vec<_>>().join(" ");
+        let join = |all: &[String]| all.iter().map(|one| quote_argument(one)).collect::<Vec<_>>().join(" ");
         prop_assert_eq!(a == b, join(&a) == join(&b));
     }
 }

@@ -36,7 +36,7 @@ impl<'a> AuthenticatorData<'a> {
         let (hash, after) = fixed.split_at_checked(32).ok_or(malformed)?;
         let [flags, counter @ ..] = after else { return Err(malformed) };
         let sign_count = u32::from_be_bytes(counter.try_into().map_err(|_| malformed)?);
-        if hash != Digest::of(site.as_bytes()).as_bytes().as_slice() {
+        if hash != Digest::of_bytes(site.as_bytes()).as_bytes().as_slice() {
             return Err(PasskeyError::Site);
         }
         let data = Self { flags: *flags, sign_count, rest };

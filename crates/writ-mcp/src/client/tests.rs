@@ -59,7 +59,7 @@ async fn with<F: Future<Output = ()>>(
 }
 
 async fn call(client: &Client) -> Result<CallResult, McpError> {
-    client.call("t", &json!({"a": 1}), Duration::from_secs(60), &CancellationToken::new()).await
+    client.call_tool("t", &json!({"a": 1}), Duration::from_secs(60), &CancellationToken::new()).await
 }
 
 fn said(text: &str) -> Value {
@@ -89,7 +89,7 @@ async fn a_server_that_ends_ends_what_waits_and_what_is_asked_later() {
     let (answer, ()) = tokio::join!(call(&client), server);
     assert_eq!(answer, Err(McpError::Gone));
     assert_eq!(call(&client).await, Err(McpError::Gone));
-    assert!(client.is_over() && client.shared.waiting().is_empty());
+    assert!(client.is_over() && client.shared.waiting_calls().is_empty());
 }
 
 #[tokio::test]
@@ -136,7 +136,7 @@ async fn who_never_answers_is_told_that_nobody_waits_and_a_late_answer_means_not
     .await;
     let asking = async {
         let soon = Duration::from_millis(50);
-        let never = client.call("t", &json!({}), soon, &CancellationToken::new()).await;
+        let never = client.call_tool("t", &json!({}), soon, &CancellationToken::new()).await;
         assert_eq!(never, Err(McpError::Timeout { method: "tools/call", secs: 0 }));
         call(&client).await
     };
@@ -154,7 +154,7 @@ async fn a_stopped_call_waits_no_longer() {
     let cancel = CancellationToken::new();
     cancel.cancel();
     let nothing = json!({});
-    let calling = client.call("t", &nothing, Duration::from_secs(60), &cancel);
+    let calling = client.call_tool("t", &nothing, Duration::from_secs(60), &cancel);
     let (answer, ()) = tokio::join!(calling, server);
     assert_eq!(answer, Err(McpError::Cancelled));
 }
@@ -195,15 +195,15 @@ async fn a_question_goes_to_who_listens_and_its_answer_gives_the_call_its_time_a
         })
         .await;
         let (cancel, nothing) = (CancellationToken::new(), json!({}));
-        let mut listening = client.listen().expect("nobody else");
-        assert!(client.listen().is_none(), "one at a time");
+        let mut listening = client.listen_for_questions().expect("nobody else");
+        assert!(client.listen_for_questions().is_none(), "one at a time");
         let asking = async {
-            let calling = client.call("t", &nothing, Duration::from_secs(10), &cancel);
+            let calling = client.call_tool("t", &nothing, Duration::from_secs(10), &cancel);
             tokio::pin!(calling);
             loop {
                 tokio::select! {
                     answer = &mut calling => return answer,
-                    question = listening.next() => {
+                    question = listening.next_question() => {
                         assert_eq!((question.message.as_str(), question.fields.len()), ("sure?", 0));
                         tokio::time::advance(Duration::from_secs(600)).await;
                         listening.reply(&question, Reply::Decline);
@@ -242,7 +242,7 @@ async fn pages_are_put_together() {
         server.answer(&asked, json!({"tools": [tool("a")]})).await;
     })
     .await;
-    let (listing, ()) = tokio::join!(client.tools(), server);
+    let (listing, ()) = tokio::join!(client.list_tools(), server);
     let listing = listing.expect("a list");
     let names: Vec<_> = listing.tools.iter().map(|tool| tool.name.as_str()).collect();
     assert_eq!((names, listing.left_out.len()), (vec!["a", "b"], 0));
@@ -261,7 +261,7 @@ async fn a_list_that_takes_too_long_ends_with_its_reason_and_keeps_what_came() {
             assert_eq!(server.heard().await["method"], "notifications/cancelled");
         })
         .await;
-        let (listing, ()) = tokio::join!(client.tools(), server);
+        let (listing, ()) = tokio::join!(client.list_tools(), server);
         let late = McpError::SlowList { secs: LIST_TIME.as_secs() };
         if first {
             assert_eq!(listing, Err(late));
@@ -309,7 +309,7 @@ async fn news_of_other_tools_are_noted_until_they_are_listed() {
         assert!(!client.tools_changed());
         call(&client).await.unwrap();
         assert!(client.tools_changed());
-        assert_eq!(client.tools().await, Ok(Listing::default()));
+        assert_eq!(client.list_tools().await, Ok(Listing::default()));
         assert!(!client.tools_changed());
     };
     tokio::join!(asking, server);
@@ -353,11 +353,13 @@ async fn resources_are_listed_and_read_by_tools_of_ours() {
     };
     let using = async {
         let names: Vec<String> =
-            client.tools().await.unwrap().tools.into_iter().map(|tool| tool.name).collect();
+            client.list_tools().await.unwrap().tools.into_iter().map(|tool| tool.name).collect();
         assert_eq!(names, ["resources/list", "resources/read", "resources/templates/list"]);
         let ask = |tool: &'static str, arguments: Value| {
             let client = &client;
-            async move { client.call(tool, &arguments, Duration::from_secs(60), &CancellationToken::new()).await }
+            async move {
+                client.call_tool(tool, &arguments, Duration::from_secs(60), &CancellationToken::new()).await
+            }
         };
         let listed = ask("resources/list", json!({})).await.unwrap();
         assert_eq!(listed.structured.unwrap()["resources"][0]["uri"], "note://1");

@@ -29,36 +29,36 @@ impl Question {
 pub struct Person(mpsc::Sender<Question>);
 
 /// A person, and where what they are asked comes out, in order. A few questions may wait there; more are refused.
-pub fn person() -> (Person, mpsc::Receiver<Question>) {
+pub fn question_channel() -> (Person, mpsc::Receiver<Question>) {
     let (questions, asked) = mpsc::channel(MAX_QUESTIONS);
     (Person(questions), asked)
 }
 
 /// The questions of one call that have no reply yet, in order.
 #[derive(Debug, Default)]
-pub(super) struct Asked<'a> {
+pub(super) struct OpenQuestions<'a> {
     /// `None`: no person can be asked.
     person: Option<&'a Person>,
     open: VecDeque<(Value, oneshot::Receiver<Reply>)>,
 }
 
-impl<'a> Asked<'a> {
+impl<'a> OpenQuestions<'a> {
     pub(super) fn of(person: Option<&'a Person>) -> Self {
         Self { person, open: VecDeque::new() }
     }
 
     /// Returns the immediate answer to a request of the server; `None` where the person is asked.
-    pub(super) fn answered(&mut self, id: Value, method: &str, params: &Value) -> Option<Value> {
+    pub(super) fn immediate_answer(&mut self, id: Value, method: &str, params: &Value) -> Option<Value> {
         let Some(Person(person)) = self.person.filter(|_| method == ELICITATION) else {
-            return Some(message::answer(&id, method));
+            return Some(message::answer_request(&id, method));
         };
         let form = match Elicitation::read(id.clone(), params) {
             Ok(form) => form,
-            Err(why) => return Some(message::invalid(&id, why)),
+            Err(why) => return Some(message::invalid_params(&id, why)),
         };
         let (reply, coming) = oneshot::channel();
         if self.open.len() >= MAX_QUESTIONS || person.try_send(Question { form, reply }).is_err() {
-            return Some(message::answer(&id, method));
+            return Some(message::answer_request(&id, method));
         }
         self.open.push_back((id, coming));
         None
@@ -66,10 +66,10 @@ impl<'a> Asked<'a> {
 
     /// The answer to the first of them, once there is one; waits for ever where there is none. What is dropped
     /// meanwhile loses nothing.
-    pub(super) async fn replied(&mut self) -> Value {
+    pub(super) async fn take_reply(&mut self) -> Value {
         let Some((id, coming)) = self.open.front_mut() else { return std::future::pending().await };
         let reply = coming.await.unwrap_or(Reply::Cancel);
-        let answer = message::result(id, &reply.result());
+        let answer = message::result_line(id, &reply.result());
         self.open.pop_front();
         answer
     }
@@ -81,8 +81,8 @@ mod tests {
 
     use super::*;
 
-    fn ask(asked: &mut Asked<'_>, id: u64) -> Option<Value> {
-        asked.answered(json!(id), ELICITATION, &json!({ "message": format!("question {id}?") }))
+    fn ask(asked: &mut OpenQuestions<'_>, id: u64) -> Option<Value> {
+        asked.immediate_answer(json!(id), ELICITATION, &json!({ "message": format!("question {id}?") }))
     }
 
     fn code(answer: Option<Value>) -> Option<Value> {
@@ -94,18 +94,18 @@ mod tests {
     }
 
     /// Whether there is no reply now.
-    async fn is_silent(asked: &mut Asked<'_>) -> bool {
+    async fn is_silent(asked: &mut OpenQuestions<'_>) -> bool {
         tokio::select! {
             biased;
-            _ = asked.replied() => false,
+            _ = asked.take_reply() => false,
             () = std::future::ready(()) => true,
         }
     }
 
     #[tokio::test]
     async fn questions_are_put_in_order_and_each_reply_names_its_own() {
-        let (person, mut questions) = person();
-        let mut asked = Asked::of(Some(&person));
+        let (person, mut questions) = question_channel();
+        let mut asked = OpenQuestions::of(Some(&person));
         assert!((1..=3).all(|id| ask(&mut asked, id).is_none()));
         let mut next = || questions.try_recv().expect("a question");
         let (first, second, third) = (next(), next(), next());
@@ -113,17 +113,17 @@ mod tests {
         second.reply(Reply::Decline);
         assert!(is_silent(&mut asked).await, "the first has none yet");
         first.reply(Reply::Accept(Map::from_iter([("a".to_owned(), json!(1))])));
-        assert_eq!(asked.replied().await, result(1, json!({ "action": "accept", "content": { "a": 1 } })));
-        assert_eq!(asked.replied().await, result(2, json!({ "action": "decline" })));
+        assert_eq!(asked.take_reply().await, result(1, json!({ "action": "accept", "content": { "a": 1 } })));
+        assert_eq!(asked.take_reply().await, result(2, json!({ "action": "decline" })));
         drop(third);
-        assert_eq!(asked.replied().await, result(3, json!({ "action": "cancel" })), "nobody has answered");
+        assert_eq!(asked.take_reply().await, result(3, json!({ "action": "cancel" })), "nobody has answered");
         assert!(is_silent(&mut asked).await);
     }
 
     #[tokio::test]
     async fn a_few_questions_wait_and_more_are_refused() {
-        let (person, mut questions) = person();
-        let mut asked = Asked::of(Some(&person));
+        let (person, mut questions) = question_channel();
+        let mut asked = OpenQuestions::of(Some(&person));
         let most = u64::try_from(MAX_QUESTIONS).expect("few");
         assert!((1..=most).all(|id| ask(&mut asked, id).is_none()));
         let first = questions.try_recv().expect("a question");
@@ -133,21 +133,21 @@ mod tests {
             "one is with the person"
         );
         first.reply(Reply::Decline);
-        asked.replied().await;
+        asked.take_reply().await;
         assert_eq!(ask(&mut asked, 100), None, "one was answered");
     }
 
     #[test]
     fn what_is_no_question_and_what_nobody_can_be_asked_is_refused_at_once() {
-        let (person, mut questions) = person();
-        let mut asked = Asked::of(Some(&person));
-        assert_eq!(code(asked.answered(json!(1), ELICITATION, &json!({}))), Some(json!(-32_602)));
-        let sampling = asked.answered(json!(2), "sampling/createMessage", &json!({ "message": "m" }));
+        let (person, mut questions) = question_channel();
+        let mut asked = OpenQuestions::of(Some(&person));
+        assert_eq!(code(asked.immediate_answer(json!(1), ELICITATION, &json!({}))), Some(json!(-32_602)));
+        let sampling = asked.immediate_answer(json!(2), "sampling/createMessage", &json!({ "message": "m" }));
         assert_eq!(code(sampling), Some(json!(message::METHOD_NOT_FOUND)));
-        assert_eq!(asked.answered(json!(3), "ping", &Value::Null), Some(result(3, json!({}))));
+        assert_eq!(asked.immediate_answer(json!(3), "ping", &Value::Null), Some(result(3, json!({}))));
         assert!(questions.try_recv().is_err());
         let refused = Some(json!(message::METHOD_NOT_FOUND));
-        assert_eq!(code(ask(&mut Asked::default(), 4)), refused, "nobody is there");
+        assert_eq!(code(ask(&mut OpenQuestions::default(), 4)), refused, "nobody is there");
         drop(questions);
         assert_eq!(code(ask(&mut asked, 5)), refused, "nobody is there any more");
     }

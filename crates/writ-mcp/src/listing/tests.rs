@@ -10,13 +10,13 @@ fn tool(name: &str) -> Value {
 /// What comes of these pages, asked for one by one.
 fn listed(pages: impl IntoIterator<Item = Value>) -> Result<Listing, McpError> {
     let (mut list, mut pages) = (List::default(), pages.into_iter());
-    while list.next().is_some() {
+    while list.next_request().is_some() {
         match pages.next() {
-            Some(page) => list.take(&page)?,
+            Some(page) => list.take_page(&page)?,
             None => list.fail(McpError::Timeout { method: "tools/list", secs: 30 }, Has::default())?,
         }
     }
-    Ok(list.listing(Has::default()))
+    Ok(list.into_listing(Has::default()))
 }
 
 fn names(listing: &Listing) -> Vec<&str> {
@@ -125,8 +125,10 @@ fn a_server_without_tools_may_not_know_how_to_list_them() {
     let refused = || McpError::Refused { method: METHOD, code: METHOD_NOT_FOUND, message: String::new() };
     let has = Has::of(&json!({"capabilities": {"prompts": {}}}));
     let mut list = List::default();
-    assert!(list.next().is_some() && list.fail(refused(), has).is_ok() && list.next().is_none());
-    assert_eq!(names(&list.listing(has)), ["prompts/get", "prompts/list"]);
+    assert!(
+        list.next_request().is_some() && list.fail(refused(), has).is_ok() && list.next_request().is_none()
+    );
+    assert_eq!(names(&list.into_listing(has)), ["prompts/get", "prompts/list"]);
     assert_eq!(List::default().fail(refused(), Has::default()), Err(refused()));
     assert_eq!(List::default().fail(McpError::Gone, has), Err(McpError::Gone));
 }

@@ -15,7 +15,7 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 use writ_egress::http;
-use writ_egress::{Allowance, Lent};
+use writ_egress::{Allowance, LentClient};
 use writ_types::chat::ModelReply;
 use writ_types::digest::Digest;
 use writ_types::unit::ByteCount;
@@ -82,7 +82,7 @@ impl Tap {
 
 impl ChatFrameSink for Tap {
     fn on_frame(&self, _: &FrameCtx, frame: RawFrameRef<'_>) {
-        self.allowance.renew(MAX_UNSEEN);
+        self.allowance.renew_allowance(MAX_UNSEEN);
         let mut tapped = self.lock();
         tapped.frames = tapped.frames.saturating_add(1);
         // Comments and blank frames have no data. Lines may end with a carriage return, and a stream begin with a mark.
@@ -109,19 +109,19 @@ enum Step {
 
 impl Attempt<'_> {
     /// Sends the request and folds the answer.
-    pub(crate) async fn run(self, lent: Lent) -> Result<ModelReply, ModelError> {
+    pub(crate) async fn run(self, lent: LentClient) -> Result<ModelReply, ModelError> {
         let call = self.planned.model_call();
         let kind = self.planned.provider().kind;
         let fold = Fold::new(kind, call.max_output_tokens, call_prefix(&call.request));
-        let allowance = lent.allowance();
-        allowance.renew(MAX_UNSEEN);
+        let allowance = lent.line_allowance();
+        allowance.renew_allowance(MAX_UNSEEN);
         let tapped = Mutex::new(Tapped { fold, frames: 0, has_data: false, end: None });
         let tap = Arc::new(Tap { tapped, allowance });
         let mut begun = false;
         let answer = self.drive(lent.client, &tap, &mut begun).await;
         let mut tapped = tap.lock();
         let draft = tapped.fold.draft();
-        let answer = answer.and_then(|()| draft.finish(call.input_tokens)).map(|mut reply| {
+        let answer = answer.and_then(|()| draft.finish_answer(call.input_tokens)).map(|mut reply| {
             for piece in &mut reply.reasoning {
                 (piece.provider, piece.model) = (call.provider.clone(), call.model.clone());
             }
@@ -139,7 +139,7 @@ impl Attempt<'_> {
             let wait =
                 if has_stopped { MAX_AFTER_STOP.min(self.limits.request) } else { self.limits.request };
             let request_end = Instant::now() + wait;
-            let next = timeout_at(request_end.min(answer_end), next(&mut stream, tap));
+            let next = timeout_at(request_end.min(answer_end), next_step(&mut stream, tap));
             let step = tokio::select! {
                 biased;
                 () = self.cancel.cancelled() => return Err(Failure::Cancelled),
@@ -147,14 +147,14 @@ impl Attempt<'_> {
             };
             let is_over = !matches!(step, Ok(Step::More));
             if is_over {
-                tap.lock().fold.draft().flush();
+                tap.lock().fold.draft().flush_text();
             }
             self.pass_on(tap, begun).await?;
             match step {
                 Ok(Step::More) => {}
                 // The answer is whole: only its counts or its end mark are missing.
                 Err(_) if has_stopped => return Ok(()),
-                Ok(Step::Over(failure)) => return over(tap, failure),
+                Ok(Step::Over(failure)) => return stream_result(tap, failure),
                 Err(_) if Instant::now() >= answer_end => {
                     return Err(Failure::Endless { limit: EndlessLimit::Time(self.limits.answer) });
                 }
@@ -167,7 +167,7 @@ impl Attempt<'_> {
     async fn open(&self, client: http::Client, tap: &Arc<Tap>) -> Result<ChatStream, Failure> {
         let call = self.planned.model_call();
         let provider = self.planned.provider();
-        let (request, options) = convert::request(provider.kind, call, self.planned.request());
+        let (request, options) = convert::to_request(provider.kind, call, self.planned.request());
         let sink: Arc<dyn ChatFrameSink> = Arc::<Tap>::clone(tap);
         let options = options
             .with_raw_frame_sink_arc(sink)
@@ -181,7 +181,7 @@ impl Attempt<'_> {
         };
         let target = ServiceTarget {
             endpoint: Endpoint::from_owned(provider.base_url.as_str()),
-            auth: auth(provider, &call.model, self.key.as_ref()),
+            auth: auth_data(provider, &call.model, self.key.as_ref()),
             model: ModelIden::new(adapter, call.model.as_str()),
         };
         // The text of these errors may hold the request.
@@ -213,7 +213,7 @@ impl Attempt<'_> {
 
 /// Returns the authentication for the library. Without a key it is given the whole request head, since it
 /// would send an empty key otherwise.
-fn auth(provider: &Provider, model: &str, key: Option<&SecretString>) -> AuthData {
+fn auth_data(provider: &Provider, model: &str, key: Option<&SecretString>) -> AuthData {
     if let Some(key) = key {
         return AuthData::from_single(key.expose_secret());
     }
@@ -261,7 +261,7 @@ fn extra_headers(kind: ProviderKind, key: Option<&SecretString>) -> Headers {
 
 /// Polls until frames came or the stream is over. The tap is asked after every poll, so that a failure is
 /// seen even while the library has nothing to say.
-async fn next(stream: &mut ChatStream, tap: &Tap) -> Step {
+async fn next_step(stream: &mut ChatStream, tap: &Tap) -> Step {
     let mut joining = Duration::ZERO;
     std::future::poll_fn(|cx| {
         let before = tap.lock().frames;
@@ -282,7 +282,7 @@ async fn next(stream: &mut ChatStream, tap: &Tap) -> Step {
             Poll::Ready(Some(Err(error))) if tapped.frames > before && !is_of_the_line(&error) => {
                 Poll::Ready(Step::More)
             }
-            Poll::Ready(Some(Err(error))) => Poll::Ready(Step::Over(Some(classify(&error)))),
+            Poll::Ready(Some(Err(error))) => Poll::Ready(Step::Over(Some(classify_error(&error)))),
             Poll::Ready(Some(Ok(_))) => Poll::Ready(Step::More),
             Poll::Pending if tapped.frames > before => Poll::Ready(Step::More),
             Poll::Pending if joining > MAX_JOINING => {
@@ -306,7 +306,7 @@ fn silent_poll(
 }
 
 /// Returns the result of a stream: an end in the frames counts first, then one of the transport.
-fn over(tap: &Tap, failure: Option<Failure>) -> Result<(), Failure> {
+fn stream_result(tap: &Tap, failure: Option<Failure>) -> Result<(), Failure> {
     let mut tapped = tap.lock();
     let is_foreign = tapped.frames > 0 && !tapped.has_data;
     match (tapped.end.take(), failure) {
@@ -326,7 +326,7 @@ const fn is_of_the_line(error: &genai::Error) -> bool {
 }
 
 /// The failure that an error of the library stands for.
-fn classify(error: &genai::Error) -> Failure {
+fn classify_error(error: &genai::Error) -> Failure {
     if let genai::Error::WebStream { error, .. } = error {
         if let Some(genai::Error::HttpError { status, body, headers, .. }) = error.downcast_ref() {
             let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
@@ -334,17 +334,17 @@ fn classify(error: &genai::Error) -> Failure {
             if let Some(target) = header("location").filter(|_| status.is_redirection()) {
                 return provider_error(&format!("Moved to {target}").into(), status.as_u16(), None);
             }
-            return refused(status.as_u16(), body, wait);
+            return read_refusal(status.as_u16(), body, wait);
         }
         if let Some(error) = error.downcast_ref::<http::Error>() {
-            return transport(error);
+            return transport_failure(error);
         }
         return Failure::Invalid { what: "the stream is no UTF-8, as a compressed one is none" };
     }
     Failure::Invalid { what: "the stream is not in the provider's format" }
 }
 
-fn transport(error: &http::Error) -> Failure {
+fn transport_failure(error: &http::Error) -> Failure {
     if error.is_body() || error.is_decode() {
         return Failure::Cut;
     }
@@ -360,6 +360,6 @@ fn transport(error: &http::Error) -> Failure {
 }
 
 /// An HTTP error. Anything but 2xx is one; redirects are not followed.
-fn refused(status: u16, body: &str, wait: Option<Duration>) -> Failure {
+fn read_refusal(status: u16, body: &str, wait: Option<Duration>) -> Failure {
     provider_error(&error_in(body), status, wait)
 }

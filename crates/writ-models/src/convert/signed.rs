@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 use crate::config::ProviderKind;
 
 /// The messages as JSON; `None`: no call is signed, and the library writes them.
-pub(super) fn messages(kind: ProviderKind, request: &ChatRequest) -> Option<Value> {
+pub(super) fn signed_messages(kind: ProviderKind, request: &ChatRequest) -> Option<Value> {
     let is_signed = |message: &ChatMessage| {
         message.content.tool_calls().into_iter().any(|call| call.thought_signatures.is_some())
     };
@@ -18,18 +18,18 @@ pub(super) fn messages(kind: ProviderKind, request: &ChatRequest) -> Option<Valu
         return None;
     }
     let system = request.system.iter().map(|text| json!({ "role": "system", "content": text }));
-    let said = request.messages.iter().flat_map(message);
+    let said = request.messages.iter().flat_map(signed_message);
     Some(Value::Array(system.chain(said).collect()))
 }
 
 /// A message; of results, one for each.
-fn message(message: &ChatMessage) -> Vec<Value> {
+fn signed_message(message: &ChatMessage) -> Vec<Value> {
     let texts: Vec<&str> = message.content.texts();
     let text = texts.join("\n\n");
     match message.role {
         ChatRole::System => vec![json!({ "role": "system", "content": text })],
         ChatRole::User => vec![json!({ "role": "user", "content": text })],
-        ChatRole::Assistant => vec![assistant(message, text)],
+        ChatRole::Assistant => vec![assistant_message(message, text)],
         ChatRole::Tool => {
             let written = |result: &ToolResponse| json!({ "role": "tool", "tool_call_id": result.call_id, "content": result.content });
             message.content.tool_responses().into_iter().map(written).collect()
@@ -37,21 +37,21 @@ fn message(message: &ChatMessage) -> Vec<Value> {
     }
 }
 
-fn assistant(message: &ChatMessage, text: String) -> Value {
+fn assistant_message(message: &ChatMessage, text: String) -> Value {
     let mut fields = Map::new();
     fields.insert("role".to_owned(), "assistant".into());
     fields.insert("content".to_owned(), text.into());
     if let Some(reasoning) = message.content.reasoning_contents().first() {
         fields.insert("reasoning_content".to_owned(), (*reasoning).into());
     }
-    let calls: Vec<Value> = message.content.tool_calls().into_iter().map(call).collect();
+    let calls: Vec<Value> = message.content.tool_calls().into_iter().map(signed_call).collect();
     if !calls.is_empty() {
         fields.insert("tool_calls".to_owned(), calls.into());
     }
     Value::Object(fields)
 }
 
-fn call(call: &ToolCall) -> Value {
+fn signed_call(call: &ToolCall) -> Value {
     let mut written = json!({
         "type": "function",
         "id": call.call_id,

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use writ_types::action::ModelCall;
 use writ_types::chat::{ChatMessage, ModelRequest, Part, Reasoning, ReasoningForm, Role};
 
-use super::{safe, safe_name};
+use super::{safe_id, safe_name};
 use crate::config::ProviderKind;
 
 /// A message in the library's words, and the ids of its calls.
@@ -27,13 +27,13 @@ pub(super) fn reasons_in_text(call: &ModelCall, request: &ModelRequest) -> bool 
 }
 
 /// Converts a message; `None`: it says nothing beside results of tools.
-pub(super) fn messages(
+pub(super) fn to_messages(
     kind: ProviderKind,
     call: &ModelCall,
     message: &ChatMessage,
     reasons_in_text: bool,
 ) -> Option<Spoken> {
-    let mut said = Said::new(kind);
+    let mut said = ConvertedParts::new(kind);
     for part in &message.parts {
         match part {
             Part::Text { text } => said.text.push_str(text),
@@ -55,7 +55,7 @@ pub(super) fn messages(
 }
 
 /// The converted parts of a message.
-struct Said {
+struct ConvertedParts {
     kind: ProviderKind,
     text: String,
     /// Reasoning and calls, in order.
@@ -66,7 +66,7 @@ struct Said {
     has_reasoning_text: bool,
 }
 
-impl Said {
+impl ConvertedParts {
     const fn new(kind: ProviderKind) -> Self {
         Self {
             kind,
@@ -79,7 +79,7 @@ impl Said {
     }
 
     fn call(&mut self, call: &writ_types::chat::ToolCall) {
-        let mut converted = converted(call);
+        let mut converted = convert_message(call);
         converted.thought_signatures = self.signature.take().map(|signature| vec![signature]);
         self.calls.push(converted.call_id.clone());
         self.steps.push(ContentPart::ToolCall(converted));
@@ -139,7 +139,7 @@ impl Said {
     }
 }
 
-fn converted(call: &writ_types::chat::ToolCall) -> ToolCall {
+fn convert_message(call: &writ_types::chat::ToolCall) -> ToolCall {
     let arguments = if call.arguments.is_object() {
         call.arguments.clone()
     } else {
@@ -147,7 +147,7 @@ fn converted(call: &writ_types::chat::ToolCall) -> ToolCall {
         json!({ "invalid_arguments": text })
     };
     ToolCall {
-        call_id: safe(&call.id),
+        call_id: safe_id(&call.id),
         fn_name: safe_name(&call.name),
         fn_arguments: arguments,
         thought_signatures: None,

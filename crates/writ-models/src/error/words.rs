@@ -36,7 +36,7 @@ impl ProviderWords {
                 }
             } else {
                 let redactor = Redactor::default();
-                redactor.learn(&[KnownSecret { name: "the key".to_owned(), value: key.clone() }]);
+                redactor.learn_secrets(&[KnownSecret { name: "the key".to_owned(), value: key.clone() }]);
                 redactor.scrub_cut(&mut text);
                 // The redactor knows the escapes of programs; a sender may escape every character.
                 if !redactor.secrets_in(&percent_decoded(&text)).is_empty() {
@@ -44,7 +44,7 @@ impl ProviderWords {
                 }
             }
         }
-        Redactor::default().scrub(&mut text);
+        Redactor::default().scrub_text(&mut text);
         self.text = one_line(&text);
         self.is_clean = true;
     }

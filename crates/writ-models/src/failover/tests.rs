@@ -9,7 +9,7 @@ use crate::provider::Routes;
 const START: Timestamp = Timestamp::from_millis(1_793_000_000_000);
 
 fn at(seconds: u64) -> Timestamp {
-    START.plus(Duration::from_secs(seconds))
+    START.plus_duration(Duration::from_secs(seconds))
 }
 
 fn chain(models: &[&str]) -> Chain {
@@ -50,15 +50,15 @@ impl Bench {
 
     /// The next attempt: its model, and its wait in seconds.
     fn next(&self, seconds: u64) -> Option<(String, u64)> {
-        let step = self.course.next(&self.health, at(seconds))?;
+        let step = self.course.next_step(&self.health, at(seconds))?;
         Some((step.route.model, step.wait.as_secs()))
     }
 
     /// Fails the next attempt.
     fn fail(&mut self, error: &ModelError, seconds: u64) {
-        let step = self.course.next(&self.health, at(seconds)).expect("an attempt");
-        self.course.failed(&step.route, error, at(seconds));
-        self.health.failed(&step.route, error, at(seconds));
+        let step = self.course.next_step(&self.health, at(seconds)).expect("an attempt");
+        self.course.record_failure(&step.route, error, at(seconds));
+        self.health.record_failure(&step.route, error, at(seconds));
     }
 
     /// A new call, with what was learnt.
@@ -99,7 +99,7 @@ fn a_refusal_is_not_tried_again_on_the_same_route() {
     assert_eq!(bench.next(0), next("b", 0));
     bench.fail(&rejected(), 0);
     assert_eq!(bench.next(0), None);
-    let report = bench.course.report(&rejected());
+    let report = bench.course.final_report(&rejected());
     assert_eq!(report.outside.matches("p/m: the request is not accepted").count(), 2, "{}", report.outside);
     assert!(report.outside.starts_with("no model could answer"));
 }
@@ -122,9 +122,9 @@ fn a_429_is_not_a_fault_of_the_model() {
     let mut bench = Bench::new(&TWO);
     for seconds in 0..10 {
         bench.again(&TWO);
-        let step = bench.course.next(&Health::default(), at(seconds)).expect("an attempt");
-        bench.health.failed(&step.route, &limited(0), at(seconds));
-        bench.health.failed(&step.route, &unavailable(), at(seconds));
+        let step = bench.course.next_step(&Health::default(), at(seconds)).expect("an attempt");
+        bench.health.record_failure(&step.route, &limited(0), at(seconds));
+        bench.health.record_failure(&step.route, &unavailable(), at(seconds));
     }
     assert_eq!(bench.next(10), next("a", 0));
 }
@@ -147,7 +147,7 @@ fn three_failures_in_a_row_put_a_route_last_for_five_minutes() {
     bench.again(&TWO);
     assert_eq!(bench.next(300), next("b", 0), "and one more failure is enough");
     assert_eq!(bench.next(600), next("a", 0));
-    bench.health.answered(&chain(&TWO).first().clone());
+    bench.health.record_answer(&chain(&TWO).first().clone());
     for _ in 0..2 {
         bench.fail(&rejected(), 600);
         bench.again(&TWO);

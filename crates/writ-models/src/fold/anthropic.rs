@@ -6,7 +6,7 @@ use serde_json::Value;
 use writ_types::chat::StopReason;
 use writ_types::unit::Tokens;
 
-use super::{Draft, STREAM_ERROR, parsed, provider_error, tokens};
+use super::{Draft, STREAM_ERROR, parse_frame, provider_error, read_tokens};
 use crate::error::Failure;
 
 /// The content blocks that are open, by index.
@@ -28,24 +28,24 @@ enum Block {
 
 impl Blocks {
     pub(crate) fn frame(&mut self, draft: &mut Draft, data: &str) -> Result<bool, Failure> {
-        let frame = parsed(data)?;
+        let frame = parse_frame(data)?;
         match frame.get("type").and_then(Value::as_str).unwrap_or_default() {
             "message_start" => {
                 if let Some(message) = frame.get("message") {
                     draft.model(message.get("model").unwrap_or(&Value::Null));
-                    usage(draft, message.get("usage").unwrap_or(&Value::Null));
+                    read_usage(draft, message.get("usage").unwrap_or(&Value::Null));
                 }
             }
             "content_block_start" => self.start(draft, &frame)?,
             "content_block_delta" => self.delta(draft, &frame)?,
             "content_block_stop" => {
-                self.0.remove(&index(&frame)?);
+                self.0.remove(&read_index(&frame)?);
             }
             "message_delta" => {
                 if let Some(reason) = frame.pointer("/delta/stop_reason").and_then(Value::as_str) {
                     draft.stop = Some(stop_reason(reason));
                 }
-                usage(draft, frame.get("usage").unwrap_or(&Value::Null));
+                read_usage(draft, frame.get("usage").unwrap_or(&Value::Null));
             }
             "message_stop" => return Ok(true),
             "error" => {
@@ -53,19 +53,19 @@ impl Blocks {
             }
             "" => return Err(Failure::Invalid { what: "a stream frame without a type" }),
             // `ping`, and types to come: the provider's documentation asks to pass over them.
-            _ => draft.count(1)?,
+            _ => draft.count_bytes(1)?,
         }
         Ok(false)
     }
 
     fn start(&mut self, draft: &mut Draft, frame: &Value) -> Result<(), Failure> {
-        let index = index(frame)?;
+        let index = read_index(frame)?;
         let block =
             frame.get("content_block").ok_or(Failure::Invalid { what: "a content block without content" })?;
         let field = |key: &str| block.get(key).and_then(Value::as_str);
         let opened = match field("type").unwrap_or_default() {
             "text" => {
-                draft.text(field("text").unwrap_or_default())?;
+                draft.push_text(field("text").unwrap_or_default())?;
                 Block::Text
             }
             "tool_use" => {
@@ -78,19 +78,21 @@ impl Blocks {
             "thinking" | "redacted_thinking" => Block::Thinking(draft.open_block(block)?),
             _ => Block::Other,
         };
-        draft.count(1)?;
+        draft.count_bytes(1)?;
         self.0.insert(index, opened);
         Ok(())
     }
 
     fn delta(&mut self, draft: &mut Draft, frame: &Value) -> Result<(), Failure> {
-        let block =
-            self.0.get_mut(&index(frame)?).ok_or(Failure::Invalid { what: "a delta without its block" })?;
+        let block = self
+            .0
+            .get_mut(&read_index(frame)?)
+            .ok_or(Failure::Invalid { what: "a delta without its block" })?;
         let delta = frame.get("delta").unwrap_or(&Value::Null);
         let field = |key: &str| delta.get(key).and_then(Value::as_str);
         match (*block, field("type").unwrap_or_default()) {
             (Block::Text, "text_delta") => {
-                draft.text(field("text").ok_or(Failure::Invalid { what: "a text delta without text" })?)
+                draft.push_text(field("text").ok_or(Failure::Invalid { what: "a text delta without text" })?)
             }
             (Block::Call(place), "input_json_delta") => {
                 let more =
@@ -100,7 +102,7 @@ impl Blocks {
             (Block::Given(place), "input_json_delta") => {
                 let whole = field("partial_json").unwrap_or_default();
                 if matches!(whole.trim(), "" | "{}") {
-                    return draft.count(whole.len().max(1));
+                    return draft.count_bytes(whole.len().max(1));
                 }
                 *block = Block::Call(place);
                 draft.whole_arguments(place, whole)
@@ -116,13 +118,13 @@ impl Blocks {
             }
             // Citations and what is to come: counted, since they too could have no end.
             (Block::Text | Block::Call(_) | Block::Given(_) | Block::Thinking(_) | Block::Other, _) => {
-                draft.count(delta.to_string().len())
+                draft.count_bytes(delta.to_string().len())
             }
         }
     }
 }
 
-fn index(frame: &Value) -> Result<u64, Failure> {
+fn read_index(frame: &Value) -> Result<u64, Failure> {
     frame
         .get("index")
         .and_then(Value::as_u64)
@@ -140,15 +142,15 @@ fn stop_reason(reason: &str) -> StopReason {
 }
 
 /// Anthropic counts cached tokens apart from `input_tokens`; later counts replace earlier ones.
-fn usage(draft: &mut Draft, usage: &Value) {
-    if let Some(input) = tokens(usage, "input_tokens") {
-        let read = tokens(usage, "cache_read_input_tokens").unwrap_or(Tokens::ZERO);
-        let write = tokens(usage, "cache_creation_input_tokens").unwrap_or(Tokens::ZERO);
+fn read_usage(draft: &mut Draft, usage: &Value) {
+    if let Some(input) = read_tokens(usage, "input_tokens") {
+        let read = read_tokens(usage, "cache_read_input_tokens").unwrap_or(Tokens::ZERO);
+        let write = read_tokens(usage, "cache_creation_input_tokens").unwrap_or(Tokens::ZERO);
         draft.usage.input = input.saturating_add(read).saturating_add(write);
         draft.usage.cache_read = read;
         draft.usage.cache_write = write;
     }
-    if let Some(output) = tokens(usage, "output_tokens") {
+    if let Some(output) = read_tokens(usage, "output_tokens") {
         draft.usage.output = output;
     }
 }
@@ -175,7 +177,7 @@ mod tests {
                 frame(json!({"type": "content_block_delta", "index": 0, "delta": delta}));
             }
             frame(json!({"type": "message_delta", "delta": {"stop_reason": "tool_use"}}));
-            let reply = draft.finish(Tokens::new(1)).expect("an answer");
+            let reply = draft.finish_answer(Tokens::new(1)).expect("an answer");
             assert_eq!(reply.calls.first().map(|call| call.arguments.clone()), Some(json!({"q": "a"})));
         }
     }

@@ -180,7 +180,7 @@ mod tests {
             fold.frame(&last.to_string()).expect("the last frame");
         }
         assert!(fold.frame("[DONE]").expect("the end"));
-        fold.draft().finish(Tokens::new(1)).expect("an answer")
+        fold.draft().finish_answer(Tokens::new(1)).expect("an answer")
     }
 
     fn calls(reply: &ModelReply) -> Vec<(&str, String)> {
@@ -311,7 +311,7 @@ mod tests {
             assert!(!fold.frame(frame).expect("a frame"), "{frame}");
         }
         // No end mark: the stop reason is enough.
-        let reply = fold.draft().finish(Tokens::new(1)).expect("an answer");
+        let reply = fold.draft().finish_answer(Tokens::new(1)).expect("an answer");
         assert_eq!(
             (reply.text.as_str(), reply.usage.input, reply.usage.output),
             ("Yes", Tokens::new(9), Tokens::new(2))

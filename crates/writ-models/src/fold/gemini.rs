@@ -4,18 +4,18 @@ use serde_json::Value;
 use writ_types::chat::StopReason;
 use writ_types::unit::Tokens;
 
-use super::{Draft, STREAM_ERROR, parsed, provider_error, tokens};
+use super::{Draft, STREAM_ERROR, parse_frame, provider_error, read_tokens};
 use crate::error::Failure;
 
 /// Takes one frame. The one with a finish reason is the last.
-pub(crate) fn frame(draft: &mut Draft, data: &str) -> Result<bool, Failure> {
-    let frame = parsed(data)?;
+pub(crate) fn fold_frame(draft: &mut Draft, data: &str) -> Result<bool, Failure> {
+    let frame = parse_frame(data)?;
     if let Some(error) = frame.get("error").filter(|error| !error.is_null()) {
         return Err(provider_error(error, STREAM_ERROR, None));
     }
-    draft.count(1)?;
+    draft.count_bytes(1)?;
     draft.model(frame.get("modelVersion").unwrap_or(&Value::Null));
-    usage(draft, frame.get("usageMetadata").unwrap_or(&Value::Null));
+    read_usage(draft, frame.get("usageMetadata").unwrap_or(&Value::Null));
     if let Some(reason) = frame.pointer("/promptFeedback/blockReason").and_then(Value::as_str) {
         tracing::debug!(reason, "the prompt was blocked");
         draft.stop = Some(StopReason::ContentFilter);
@@ -27,7 +27,7 @@ pub(crate) fn frame(draft: &mut Draft, data: &str) -> Result<bool, Failure> {
         return if expected { Ok(false) } else { Err(Failure::Invalid { what }) };
     };
     for part in candidate.pointer("/content/parts").and_then(Value::as_array).into_iter().flatten() {
-        self::part(draft, part)?;
+        self::fold_part(draft, part)?;
     }
     match candidate.get("finishReason").and_then(Value::as_str) {
         None => Ok(false),
@@ -41,7 +41,7 @@ pub(crate) fn frame(draft: &mut Draft, data: &str) -> Result<bool, Failure> {
     }
 }
 
-fn part(draft: &mut Draft, part: &Value) -> Result<(), Failure> {
+fn fold_part(draft: &mut Draft, part: &Value) -> Result<(), Failure> {
     if let Some(call) = part.get("functionCall") {
         let field = |key: &str| call.get(key).and_then(Value::as_str);
         let place = draft.call(field("id"), field("name"))?;
@@ -51,9 +51,9 @@ fn part(draft: &mut Draft, part: &Value) -> Result<(), Failure> {
     let text = part.get("text").and_then(Value::as_str).unwrap_or_default();
     if part.get("thought").and_then(Value::as_bool) == Some(true) {
         // Not stored, but counted, since it too could have no end.
-        return draft.count(text.len());
+        return draft.count_bytes(text.len());
     }
-    draft.text(text)
+    draft.push_text(text)
 }
 
 fn finish_reason(reason: &str) -> StopReason {
@@ -68,13 +68,13 @@ fn finish_reason(reason: &str) -> StopReason {
 }
 
 /// Thinking is counted apart from the answer, and billed like it. Each frame says all that was used so far.
-fn usage(draft: &mut Draft, usage: &Value) {
-    if let Some(input) = tokens(usage, "promptTokenCount") {
+fn read_usage(draft: &mut Draft, usage: &Value) {
+    if let Some(input) = read_tokens(usage, "promptTokenCount") {
         draft.usage.input = input;
-        draft.usage.cache_read = tokens(usage, "cachedContentTokenCount").unwrap_or(Tokens::ZERO);
+        draft.usage.cache_read = read_tokens(usage, "cachedContentTokenCount").unwrap_or(Tokens::ZERO);
     }
-    let said = tokens(usage, "candidatesTokenCount");
-    let thought = tokens(usage, "thoughtsTokenCount");
+    let said = read_tokens(usage, "candidatesTokenCount");
+    let thought = read_tokens(usage, "thoughtsTokenCount");
     if said.is_some() || thought.is_some() {
         draft.usage.output = said.unwrap_or_default().saturating_add(thought.unwrap_or_default());
     }
@@ -103,18 +103,20 @@ mod tests {
         let mut draft = Draft::new(Tokens::new(100), "call".into());
         let data = r#"{"candidates":[{"content":{"parts":[{"text":"hmm","thought":true},{"text":"yes"}]},"finishReason":"STOP"}],
             "usageMetadata":{"promptTokenCount":7,"candidatesTokenCount":1,"thoughtsTokenCount":5}}"#;
-        assert!(frame(&mut draft, data).expect("a good frame"));
-        let reply = draft.finish(Tokens::ZERO).expect("whole");
+        assert!(fold_frame(&mut draft, data).expect("a good frame"));
+        let reply = draft.finish_answer(Tokens::ZERO).expect("whole");
         assert_eq!((reply.text.as_str(), reply.usage.output), ("yes", Tokens::new(6)));
     }
 
     #[test]
     fn a_blocked_prompt_is_a_refusal_and_a_failed_call_an_error() {
         let mut draft = Draft::new(Tokens::new(100), "call".into());
-        assert!(frame(&mut draft, r#"{"promptFeedback":{"blockReason":"SAFETY"}}"#).expect("a good frame"));
-        assert_eq!(draft.finish(Tokens::ZERO).expect("whole").stop, StopReason::ContentFilter);
+        assert!(
+            fold_frame(&mut draft, r#"{"promptFeedback":{"blockReason":"SAFETY"}}"#).expect("a good frame")
+        );
+        assert_eq!(draft.finish_answer(Tokens::ZERO).expect("whole").stop, StopReason::ContentFilter);
         let mut draft = Draft::new(Tokens::new(100), "call".into());
-        let failed = frame(&mut draft, r#"{"candidates":[{"finishReason":"MALFORMED_FUNCTION_CALL"}]}"#);
+        let failed = fold_frame(&mut draft, r#"{"candidates":[{"finishReason":"MALFORMED_FUNCTION_CALL"}]}"#);
         assert!(matches!(failed, Err(Failure::Invalid { .. })));
     }
 }

@@ -4,16 +4,16 @@ use serde_json::Value;
 use writ_types::chat::StopReason;
 use writ_types::unit::Tokens;
 
-use super::{Draft, STREAM_ERROR, parsed, provider_error, tokens};
+use super::{Draft, STREAM_ERROR, parse_frame, provider_error, read_tokens};
 use crate::error::Failure;
 
 /// Takes one line. The one that is `done` is the last.
-pub(crate) fn frame(draft: &mut Draft, data: &str) -> Result<bool, Failure> {
-    let frame = parsed(data)?;
+pub(crate) fn fold_frame(draft: &mut Draft, data: &str) -> Result<bool, Failure> {
+    let frame = parse_frame(data)?;
     if let Some(error) = frame.get("error").filter(|error| !error.is_null()) {
         return Err(provider_error(error, STREAM_ERROR, None));
     }
-    draft.count(1)?;
+    draft.count_bytes(1)?;
     draft.model(frame.get("model").unwrap_or(&Value::Null));
     let done = frame.get("done").and_then(Value::as_bool);
     let message = frame.get("message").unwrap_or(&Value::Null);
@@ -21,9 +21,9 @@ pub(crate) fn frame(draft: &mut Draft, data: &str) -> Result<bool, Failure> {
         return Err(Failure::Invalid { what: "a line with neither message nor end" });
     }
     let field = |key: &str| message.get(key).and_then(Value::as_str).unwrap_or_default();
-    draft.answer(field("content"))?;
+    draft.push_answer(field("content"))?;
     // Not stored, but counted, since it too could have no end.
-    draft.count(field("thinking").len())?;
+    draft.count_bytes(field("thinking").len())?;
     for call in message.get("tool_calls").and_then(Value::as_array).into_iter().flatten() {
         let id = call.get("id").and_then(Value::as_str);
         let place = draft.call(id, call.pointer("/function/name").and_then(Value::as_str))?;
@@ -32,7 +32,7 @@ pub(crate) fn frame(draft: &mut Draft, data: &str) -> Result<bool, Failure> {
     if done != Some(true) {
         return Ok(false);
     }
-    usage(draft, &frame);
+    read_usage(draft, &frame);
     draft.stop = Some(done_reason(frame.get("done_reason").and_then(Value::as_str).unwrap_or_default()));
     Ok(true)
 }
@@ -46,12 +46,12 @@ fn done_reason(reason: &str) -> StopReason {
     }
 }
 
-fn usage(draft: &mut Draft, frame: &Value) {
-    if let Some(input) = tokens(frame, "prompt_eval_count") {
+fn read_usage(draft: &mut Draft, frame: &Value) {
+    if let Some(input) = read_tokens(frame, "prompt_eval_count") {
         draft.usage.input = input;
-        draft.usage.cache_read = tokens(frame, "prompt_eval_cached_count").unwrap_or(Tokens::ZERO);
+        draft.usage.cache_read = read_tokens(frame, "prompt_eval_cached_count").unwrap_or(Tokens::ZERO);
     }
-    if let Some(output) = tokens(frame, "eval_count") {
+    if let Some(output) = read_tokens(frame, "eval_count") {
         draft.usage.output = output;
     }
 }

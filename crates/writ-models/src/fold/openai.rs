@@ -5,7 +5,7 @@ use writ_types::chat::StopReason;
 use writ_types::unit::Tokens;
 
 pub(crate) use super::calls::Slots;
-use super::{Draft, STREAM_ERROR, parsed, provider_error, tokens};
+use super::{Draft, STREAM_ERROR, parse_frame, provider_error, read_tokens};
 use crate::error::Failure;
 
 /// The frame that ends a stream.
@@ -15,17 +15,17 @@ const DONE: &str = "[DONE]";
 const MAX_PART_DEPTH: usize = 4;
 
 /// Takes one frame. The one that says `[DONE]` is the last.
-pub(crate) fn frame(slots: &mut Slots, draft: &mut Draft, data: &str) -> Result<bool, Failure> {
+pub(crate) fn fold_frame(slots: &mut Slots, draft: &mut Draft, data: &str) -> Result<bool, Failure> {
     if data.trim() == DONE {
-        draft.end();
+        draft.mark_end();
         return Ok(true);
     }
-    let frame = parsed(data)?;
-    draft.count(1)?;
+    let frame = parse_frame(data)?;
+    draft.count_bytes(1)?;
     draft.model(frame.get("model").unwrap_or(&Value::Null));
-    usage(draft, &frame);
+    read_usage(draft, &frame);
     let choice = frame.pointer("/choices/0");
-    if let Some(error) = error(&frame, choice) {
+    if let Some(error) = read_error(&frame, choice) {
         return Err(provider_error(error, STREAM_ERROR, None));
     }
     let Some(choice) = choice else {
@@ -35,20 +35,20 @@ pub(crate) fn frame(slots: &mut Slots, draft: &mut Draft, data: &str) -> Result<
         let what = "a stream frame with neither choices nor usage";
         return if is_expected { Ok(false) } else { Err(Failure::Invalid { what }) };
     };
-    usage(draft, choice);
+    read_usage(draft, choice);
     // Servers that do not stream an answer with tools send its whole message instead.
     let delta = choice.get("delta").or_else(|| choice.get("message")).unwrap_or(&Value::Null);
     // Not shown, but counted, since it too could have no end. What comes in the first form alone goes back as a text.
-    draft.count(size(delta.get("reasoning")))?;
+    draft.count_bytes(content_size(delta.get("reasoning")))?;
     if let Some(text) = delta.get("reasoning_content").filter(|text| !text.is_null()) {
-        draft.count(size(Some(text)))?;
+        draft.count_bytes(content_size(Some(text)))?;
         draft.reason(text.as_str().unwrap_or_default());
     }
     for detail in delta.get("reasoning_details").and_then(Value::as_array).into_iter().flatten() {
         draft.detail(detail)?;
     }
     for key in ["content", "refusal"] {
-        content(draft, delta.get(key).unwrap_or(&Value::Null), 0)?;
+        read_content(draft, delta.get(key).unwrap_or(&Value::Null), 0)?;
     }
     slots.frame(draft, delta.get("tool_calls").unwrap_or(&Value::Null))?;
     // The old form has one call without an id. Some servers send it besides the new one.
@@ -66,32 +66,32 @@ pub(crate) fn frame(slots: &mut Slots, draft: &mut Draft, data: &str) -> Result<
 }
 
 /// The error of a frame: its own, its choice's, or the frame itself.
-fn error<'a>(frame: &'a Value, choice: Option<&'a Value>) -> Option<&'a Value> {
+fn read_error<'a>(frame: &'a Value, choice: Option<&'a Value>) -> Option<&'a Value> {
     let named = |value: &'a Value| value.get("error").filter(|error| !error.is_null());
     let is_error = frame.get("object").and_then(Value::as_str) == Some("error");
     named(frame).or_else(|| choice.and_then(named)).or_else(|| is_error.then_some(frame))
 }
 
 /// Takes content: a text, or parts, of which those of text are shown.
-fn content(draft: &mut Draft, content: &Value, depth: usize) -> Result<(), Failure> {
+fn read_content(draft: &mut Draft, content: &Value, depth: usize) -> Result<(), Failure> {
     match content {
-        Value::String(text) => draft.answer(text),
+        Value::String(text) => draft.push_answer(text),
         Value::Array(parts) if depth < MAX_PART_DEPTH => {
-            parts.iter().try_for_each(|part| self::content(draft, part, depth + 1))
+            parts.iter().try_for_each(|part| self::read_content(draft, part, depth + 1))
         }
         Value::Object(part) => match part.get("type").and_then(Value::as_str) {
             None | Some("text" | "output_text" | "refusal") => {
                 let text = part.get("text").or_else(|| part.get("refusal"));
-                self::content(draft, text.unwrap_or(&Value::Null), MAX_PART_DEPTH)
+                self::read_content(draft, text.unwrap_or(&Value::Null), MAX_PART_DEPTH)
             }
             // Thinking, images, references.
-            Some(_) => draft.count(size(Some(content))),
+            Some(_) => draft.count_bytes(content_size(Some(content))),
         },
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) => Ok(()),
     }
 }
 
-fn size(value: Option<&Value>) -> usize {
+fn content_size(value: Option<&Value>) -> usize {
     match value {
         None | Some(Value::Null) => 0,
         Some(Value::String(text)) => text.len(),
@@ -110,18 +110,18 @@ fn finish_reason(reason: &str) -> StopReason {
 }
 
 /// Takes counts from wherever servers put them: the frame, its choice, or a field of their own.
-fn usage(draft: &mut Draft, holder: &Value) {
+fn read_usage(draft: &mut Draft, holder: &Value) {
     let usage = holder.get("usage").filter(|usage| usage.is_object());
     let Some(usage) = usage.or_else(|| holder.pointer("/x_groq/usage")) else { return };
-    if let Some(input) = tokens(usage, "prompt_tokens") {
+    if let Some(input) = read_tokens(usage, "prompt_tokens") {
         draft.usage.input = input;
     }
-    if let Some(output) = tokens(usage, "completion_tokens") {
+    if let Some(output) = read_tokens(usage, "completion_tokens") {
         draft.usage.output = output;
     }
     if let Some(details) = usage.get("prompt_tokens_details") {
-        draft.usage.cache_read = tokens(details, "cached_tokens").unwrap_or(Tokens::ZERO);
-    } else if let Some(cached) = tokens(usage, "prompt_cache_hit_tokens") {
+        draft.usage.cache_read = read_tokens(details, "cached_tokens").unwrap_or(Tokens::ZERO);
+    } else if let Some(cached) = read_tokens(usage, "prompt_cache_hit_tokens") {
         draft.usage.cache_read = cached;
     }
 }

@@ -61,7 +61,7 @@ impl Draft {
         let Some(signature) = signature.and_then(Value::as_str).filter(|text| !text.is_empty()) else {
             return Ok(());
         };
-        self.count(signature.len())?;
+        self.count_bytes(signature.len())?;
         self.reasoning.count(signature.len());
         let is_of_call = |piece: &&mut Reasoning| {
             piece.calls_before == place && matches!(piece.form, ReasoningForm::CallSignature(_))
@@ -95,7 +95,7 @@ impl Draft {
     /// If the answer has become too large.
     pub(super) fn open_block(&mut self, block: &Value) -> Result<usize, Failure> {
         let bytes = block.to_string().len();
-        self.count(bytes)?;
+        self.count_bytes(bytes)?;
         self.reasoning.count(bytes);
         Ok(self.reasoning.push(self.calls.len(), ReasoningForm::Block(block.clone())))
     }
@@ -106,7 +106,7 @@ impl Draft {
     ///
     /// If the answer has become too large.
     pub(super) fn extend_block(&mut self, piece: usize, field: &str, more: &str) -> Result<(), Failure> {
-        self.count(more.len())?;
+        self.count_bytes(more.len())?;
         self.reasoning.count(more.len());
         if let Some(Reasoning { form: ReasoningForm::Block(block), .. }) =
             self.reasoning.pieces.get_mut(piece)
@@ -148,7 +148,7 @@ impl Draft {
             }
         }
         self.reasoning.count(bytes);
-        self.count(bytes)
+        self.count_bytes(bytes)
     }
 }
 

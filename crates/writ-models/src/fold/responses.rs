@@ -6,7 +6,7 @@ use serde_json::Value;
 use writ_types::chat::StopReason;
 use writ_types::unit::Tokens;
 
-use super::{Draft, STREAM_ERROR, parsed, provider_error, tokens};
+use super::{Draft, STREAM_ERROR, parse_frame, provider_error, read_tokens};
 use crate::error::Failure;
 
 /// The places of calls, by the provider's index of the item.
@@ -15,33 +15,35 @@ pub(crate) struct Items(BTreeMap<u64, usize>);
 
 impl Items {
     pub(crate) fn frame(&mut self, draft: &mut Draft, data: &str) -> Result<bool, Failure> {
-        let frame = parsed(data)?;
+        let frame = parse_frame(data)?;
         let response = frame.get("response").unwrap_or(&Value::Null);
         draft.model(response.get("model").unwrap_or(&Value::Null));
-        draft.count(1)?;
+        draft.count_bytes(1)?;
         match frame.get("type").and_then(Value::as_str).unwrap_or_default() {
             "response.output_item.added" => self.added(draft, &frame)?,
-            "response.output_text.delta" | "response.refusal.delta" => draft.text(delta(&frame)?)?,
+            "response.output_text.delta" | "response.refusal.delta" => {
+                draft.push_text(read_delta(&frame)?)?
+            }
             "response.function_call_arguments.delta" => {
-                let place = self.0.get(&index(&frame)?);
+                let place = self.0.get(&read_index(&frame)?);
                 let what = "arguments without a tool call";
                 let place = place.ok_or(Failure::Invalid { what })?;
-                draft.arguments(*place, delta(&frame)?)?;
+                draft.arguments(*place, read_delta(&frame)?)?;
             }
             "response.output_item.done" => self.done(draft, &frame)?,
             "response.completed" => {
                 draft.stop = Some(StopReason::EndTurn);
-                usage(draft, response);
+                read_usage(draft, response);
                 return Ok(true);
             }
             "response.incomplete" => {
                 let reason = response.pointer("/incomplete_details/reason").and_then(Value::as_str);
-                draft.stop = Some(incomplete(reason.unwrap_or_default()));
-                usage(draft, response);
+                draft.stop = Some(read_incomplete(reason.unwrap_or_default()));
+                read_usage(draft, response);
                 return Ok(true);
             }
             "response.failed" => {
-                usage(draft, response);
+                read_usage(draft, response);
                 let error = response.get("error").unwrap_or(&Value::Null);
                 return Err(provider_error(error, STREAM_ERROR, None));
             }
@@ -53,7 +55,7 @@ impl Items {
             "" => return Err(Failure::Invalid { what: "a stream frame without a type" }),
             // Reasoning and events of later versions are not stored, but their deltas are counted, since they
             // could have no end. The frames that repeat what was streamed are not.
-            _ => draft.count(frame.get("delta").and_then(Value::as_str).map_or(0, str::len))?,
+            _ => draft.count_bytes(frame.get("delta").and_then(Value::as_str).map_or(0, str::len))?,
         }
         Ok(false)
     }
@@ -65,7 +67,7 @@ impl Items {
         }
         let field = |key: &str| item.get(key).and_then(Value::as_str);
         let place = draft.call(field("call_id"), field("name"))?;
-        self.0.insert(index(frame)?, place);
+        self.0.insert(read_index(frame)?, place);
         draft.arguments(place, field("arguments").unwrap_or_default())
     }
 
@@ -79,7 +81,7 @@ impl Items {
             }
             Some(_) | None => return Ok(()),
         }
-        let Some(place) = self.0.get(&index(frame)?).copied() else {
+        let Some(place) = self.0.get(&read_index(frame)?).copied() else {
             return self.added(draft, frame);
         };
         match item.get("arguments").and_then(Value::as_str) {
@@ -89,16 +91,16 @@ impl Items {
     }
 }
 
-fn index(frame: &Value) -> Result<u64, Failure> {
+fn read_index(frame: &Value) -> Result<u64, Failure> {
     let index = frame.get("output_index").and_then(Value::as_u64);
     index.ok_or(Failure::Invalid { what: "an output item without an index" })
 }
 
-fn delta(frame: &Value) -> Result<&str, Failure> {
+fn read_delta(frame: &Value) -> Result<&str, Failure> {
     frame.get("delta").and_then(Value::as_str).ok_or(Failure::Invalid { what: "a delta without text" })
 }
 
-fn incomplete(reason: &str) -> StopReason {
+fn read_incomplete(reason: &str) -> StopReason {
     match reason {
         "max_output_tokens" => StopReason::MaxTokens,
         "content_filter" => StopReason::ContentFilter,
@@ -106,16 +108,16 @@ fn incomplete(reason: &str) -> StopReason {
     }
 }
 
-fn usage(draft: &mut Draft, response: &Value) {
+fn read_usage(draft: &mut Draft, response: &Value) {
     let usage = response.get("usage").unwrap_or(&Value::Null);
-    if let Some(input) = tokens(usage, "input_tokens") {
+    if let Some(input) = read_tokens(usage, "input_tokens") {
         draft.usage.input = input;
     }
-    if let Some(output) = tokens(usage, "output_tokens") {
+    if let Some(output) = read_tokens(usage, "output_tokens") {
         draft.usage.output = output;
     }
     if let Some(details) = usage.get("input_tokens_details") {
-        draft.usage.cache_read = tokens(details, "cached_tokens").unwrap_or(Tokens::ZERO);
+        draft.usage.cache_read = read_tokens(details, "cached_tokens").unwrap_or(Tokens::ZERO);
     }
 }
 
@@ -132,7 +134,7 @@ mod tests {
             ("", StopReason::Other(String::new())),
             ("max_tool_calls", StopReason::Other("max_tool_calls".into())),
         ] {
-            assert_eq!(incomplete(word), reason);
+            assert_eq!(read_incomplete(word), reason);
         }
     }
 }

@@ -19,13 +19,13 @@ const MAX_STEPS: usize = 16;
 pub(crate) fn error_in(body: &str) -> Value {
     match serde_json::from_str::<Value>(body) {
         // Google sends a list of one where an answer was to be streamed.
-        Ok(Value::Array(items)) => items.into_iter().next().map(unwrapped).unwrap_or_default(),
-        Ok(value) => unwrapped(value),
-        Err(_) => Value::String(plain(body)),
+        Ok(Value::Array(items)) => items.into_iter().next().map(unwrap_message).unwrap_or_default(),
+        Ok(value) => unwrap_message(value),
+        Err(_) => Value::String(plain_text(body)),
     }
 }
 
-fn unwrapped(value: Value) -> Value {
+fn unwrap_message(value: Value) -> Value {
     match value {
         Value::Object(mut fields) => match fields.remove("error") {
             // A text beside other fields that say more of it.
@@ -42,26 +42,26 @@ fn unwrapped(value: Value) -> Value {
 }
 
 /// The message of an error; empty if there is none.
-pub(crate) fn of(error: &Value) -> String {
-    let message = found(error, 0).unwrap_or_default();
+pub(crate) fn find_message(error: &Value) -> String {
+    let message = find_text(error, 0).unwrap_or_default();
     message.chars().take(MAX_RAW_CHARS).collect()
 }
 
-fn found(error: &Value, depth: usize) -> Option<Cow<'_, str>> {
+fn find_text(error: &Value, depth: usize) -> Option<Cow<'_, str>> {
     if depth > MAX_DEPTH {
         return None;
     }
     match error {
         Value::String(text) => (!text.trim().is_empty()).then_some(Cow::Borrowed(text.as_str())),
-        Value::Array(items) => found(items.first()?, depth.saturating_add(1)),
+        Value::Array(items) => find_text(items.first()?, depth.saturating_add(1)),
         Value::Object(fields) => {
-            let inner = |key: &&str| found(fields.get(*key)?, depth.saturating_add(1));
+            let inner = |key: &&str| find_text(fields.get(*key)?, depth.saturating_add(1));
             // OpenRouter's own message says only that the provider failed; the provider's stands below.
             let passed_on = fields.get("metadata").and_then(|metadata| metadata.get("raw"));
             let passed_on = passed_on.and_then(Value::as_str).map(Cow::Borrowed);
             let message = passed_on.or_else(|| FIELDS.iter().find_map(inner))?;
             let place =
-                fields.get("loc").and_then(Value::as_array).map(|steps| path(steps)).unwrap_or_default();
+                fields.get("loc").and_then(Value::as_array).map(|steps| at_path(steps)).unwrap_or_default();
             Some(if place.is_empty() { message } else { format!("{place}: {message}").into() })
         }
         Value::Null | Value::Bool(_) | Value::Number(_) => None,
@@ -69,7 +69,7 @@ fn found(error: &Value, depth: usize) -> Option<Cow<'_, str>> {
 }
 
 /// The place in a request that a validating server names step by step, as `body.tools.0`.
-fn path(steps: &[Value]) -> String {
+fn at_path(steps: &[Value]) -> String {
     let step = |step: &Value| match step {
         Value::String(name) => Some(name.clone()),
         Value::Number(number) => Some(number.to_string()),
@@ -80,7 +80,7 @@ fn path(steps: &[Value]) -> String {
 }
 
 /// The text of a body that is no JSON; of a page its title.
-fn plain(body: &str) -> String {
+fn plain_text(body: &str) -> String {
     let body: String = body.chars().take(MAX_RAW_CHARS).collect();
     let lower = body.to_ascii_lowercase();
     let title = lower.find("<title>").zip(lower.find("</title>"));
@@ -127,9 +127,9 @@ mod tests {
             ("", ""),
             (r#"{"error":null,"message":"m"}"#, "m"),
         ] {
-            assert_eq!(of(&error_in(body)), message, "{body}");
+            assert_eq!(find_message(&error_in(body)), message, "{body}");
         }
         let deep = format!("{}\"m\"{}", "{\"error\":".repeat(60), "}".repeat(60));
-        assert_eq!(of(&error_in(&deep)), "");
+        assert_eq!(find_message(&error_in(&deep)), "");
     }
 }

@@ -99,7 +99,12 @@ const SENT: [&str; 15] = [
 const SENSIBLE: std::ops::RangeInclusive<u64> = 64..=16 * 1024 * 1024;
 
 /// The sizes that an error of this meaning names, as far as it does; `None`: it means something else.
-pub(super) fn recognise(error: &Value, words: &[&str], message: &str, status: u16) -> Option<ContextSizes> {
+pub(super) fn recognise_size(
+    error: &Value,
+    words: &[&str],
+    message: &str,
+    status: u16,
+) -> Option<ContextSizes> {
     let lower = message.to_ascii_lowercase();
     if OF_A_TIME.iter().any(|phrase| lower.contains(phrase)) {
         return None;
@@ -108,20 +113,20 @@ pub(super) fn recognise(error: &Value, words: &[&str], message: &str, status: u1
     // but 500, and some servers send it for this.
     let by_phrase = status <= 500 && PHRASES.iter().any(|phrase| lower.contains(phrase));
     let is_too_long = words.iter().any(|word| CODES.contains(word)) || by_phrase || status == 413;
-    is_too_long.then(|| sizes(error, &lower))
+    is_too_long.then(|| read_sizes(error, &lower))
 }
 
-fn sizes(error: &Value, lower: &str) -> ContextSizes {
+fn read_sizes(error: &Value, lower: &str) -> ContextSizes {
     let field = |key: &str| error.get(key).and_then(Value::as_u64).filter(|size| SENSIBLE.contains(size));
     // Anthropic: "input length and `max_tokens` exceed context limit: 179413 + 32768 > 200000".
-    let sum = after(lower, &["exceed context limit: "]).zip(after(lower, &[" > "]));
-    let sent = field("n_prompt_tokens").or(sum.map(|(sent, _)| sent)).or_else(|| after(lower, &SENT));
-    let window = field("n_ctx").or(sum.map(|(_, window)| window)).or_else(|| after(lower, &WINDOW));
+    let sum = number_after(lower, &["exceed context limit: "]).zip(number_after(lower, &[" > "]));
+    let sent = field("n_prompt_tokens").or(sum.map(|(sent, _)| sent)).or_else(|| number_after(lower, &SENT));
+    let window = field("n_ctx").or(sum.map(|(_, window)| window)).or_else(|| number_after(lower, &WINDOW));
     ContextSizes { window: window.map(Tokens::new), sent: sent.map(Tokens::new) }
 }
 
 /// The sensible number that stands right after one of these phrases.
-fn after(lower: &str, phrases: &[&str]) -> Option<u64> {
+fn number_after(lower: &str, phrases: &[&str]) -> Option<u64> {
     let number = |phrase: &&str| {
         let (_, rest) = lower.split_once(phrase)?;
         let digits: String =
@@ -138,7 +143,7 @@ mod tests {
     use super::*;
 
     fn read(message: &str) -> Option<(Option<u64>, Option<u64>)> {
-        let sizes = recognise(&json!({ "message": message }), &[], message, 400)?;
+        let sizes = recognise_size(&json!({ "message": message }), &[], message, 400)?;
         Some((sizes.window.map(Tokens::get), sizes.sent.map(Tokens::get)))
     }
 
@@ -239,9 +244,9 @@ mod tests {
             assert_eq!(read(message), None, "{message}");
         }
         // The status alone says it, and only this one.
-        let by_status = |status| recognise(&Value::Null, &[], "", status).is_some();
+        let by_status = |status| recognise_size(&Value::Null, &[], "", status).is_some();
         assert_eq!([400, 413, 414, 422, 500, 503].map(by_status), [false, true, false, false, false, false]);
         let busy = "the maximum context length cannot be served now";
-        assert!(recognise(&Value::Null, &[], busy, 503).is_none());
+        assert!(recognise_size(&Value::Null, &[], busy, 503).is_none());
     }
 }

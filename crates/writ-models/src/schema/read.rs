@@ -63,8 +63,8 @@ pub(super) enum Others {
 }
 
 /// Reads the schema of a tool's arguments; `None`: it is not of an object.
-pub(super) fn arguments(schema: &Value) -> Option<Object> {
-    let node = node(schema, 0);
+pub(super) fn read_arguments(schema: &Value) -> Option<Object> {
+    let node = read_node(schema, 0);
     match node.kind {
         Kind::Object(object) => Some(object),
         Kind::Any => Some(Object::default()),
@@ -102,7 +102,7 @@ impl Object {
 }
 
 /// Reads a part.
-fn node(schema: &Value, depth: usize) -> Node {
+fn read_node(schema: &Value, depth: usize) -> Node {
     let Some(fields) = schema.as_object().filter(|_| depth <= MAX_DEPTH) else { return Node::default() };
     let fields = with_all_of(fields);
     let mut node = Node {
@@ -130,9 +130,9 @@ fn node(schema: &Value, depth: usize) -> Node {
         kind
     } else {
         match types.as_slice() {
-            [] => of_type(inferred(&fields), &fields, depth),
+            [] => of_type(infer_type(&fields), &fields, depth),
             [kind] => of_type(kind, &fields, depth),
-            kinds => choice(
+            kinds => read_choice(
                 kinds.iter().map(|kind| Node { kind: of_type(kind, &fields, depth), ..Node::default() }),
             ),
         }
@@ -140,14 +140,14 @@ fn node(schema: &Value, depth: usize) -> Node {
     if let (Kind::Object(object), Some(branches)) = (&mut node.kind, branches) {
         // What stands in one branch alone may be left out; which belong together is checked when it is called.
         for branch in branches {
-            if let Kind::Object(branch) = self::node(branch, depth + 1).kind {
+            if let Kind::Object(branch) = self::read_node(branch, depth + 1).kind {
                 object.add(branch.properties);
             }
         }
     }
     let pattern = fields.get("pattern").and_then(Value::as_str);
     if let (Kind::Text { .. }, Some(pattern)) = (&node.kind, pattern) {
-        note(&mut node.description, &format!("matches {pattern}"));
+        add_note(&mut node.description, &format!("matches {pattern}"));
     }
     node
 }
@@ -156,7 +156,7 @@ fn node(schema: &Value, depth: usize) -> Node {
 const MAX_NOTE_CHARS: usize = 200;
 
 /// Adds what a dialect has no word for to a description.
-pub(super) fn note(description: &mut String, note: &str) {
+pub(super) fn add_note(description: &mut String, note: &str) {
     if !description.is_empty() {
         description.push(' ');
     }
@@ -200,7 +200,7 @@ fn with_all_of(fields: &Map<String, Value>) -> Map<String, Value> {
 }
 
 /// The type of a part that does not name one.
-fn inferred(fields: &Map<String, Value>) -> &'static str {
+fn infer_type(fields: &Map<String, Value>) -> &'static str {
     let has = |names: &[&str]| names.iter().any(|name| fields.contains_key(*name));
     if has(&["properties", "additionalProperties", "required", "patternProperties"]) {
         "object"
@@ -215,7 +215,7 @@ fn inferred(fields: &Map<String, Value>) -> &'static str {
     }
 }
 
-fn range(fields: &Map<String, Value>, least: &str, most: &str) -> Range {
+fn read_range(fields: &Map<String, Value>, least: &str, most: &str) -> Range {
     let number = |name: &str| fields.get(name).and_then(Value::as_number).cloned();
     Range { least: number(least), most: number(most) }
 }
@@ -225,57 +225,60 @@ fn of_type(kind: &str, fields: &Map<String, Value>, depth: usize) -> Kind {
     match kind {
         "string" => {
             let format = fields.get("format").and_then(Value::as_str).map(str::to_owned);
-            Kind::Text { values: Vec::new(), format, length: range(fields, "minLength", "maxLength") }
+            Kind::Text { values: Vec::new(), format, length: read_range(fields, "minLength", "maxLength") }
         }
         "integer" | "number" => {
-            let mut range = range(fields, "minimum", "maximum");
-            let exclusive = self::range(fields, "exclusiveMinimum", "exclusiveMaximum");
+            let mut range = read_range(fields, "minimum", "maximum");
+            let exclusive = self::read_range(fields, "exclusiveMinimum", "exclusiveMaximum");
             range.least = range.least.or(exclusive.least);
             range.most = range.most.or(exclusive.most);
             Kind::Number { is_integer: kind == "integer", values: Vec::new(), range }
         }
         "boolean" => Kind::Truth,
         "array" => Kind::List {
-            items: Box::new(items(fields, depth)),
-            length: range(fields, "minItems", "maxItems"),
+            items: Box::new(read_items(fields, depth)),
+            length: read_range(fields, "minItems", "maxItems"),
         },
-        "object" => Kind::Object(object(fields, depth)),
+        "object" => Kind::Object(read_object(fields, depth)),
         _unknown => Kind::Any,
     }
 }
 
 /// Reads the items of a list; of a list with different places, one of these.
-fn items(fields: &Map<String, Value>, depth: usize) -> Node {
+fn read_items(fields: &Map<String, Value>, depth: usize) -> Node {
     let places = fields.get("prefixItems").or_else(|| fields.get("items"));
     match places {
         Some(Value::Array(places)) => {
             let mut nodes: Vec<Node> = Vec::new();
             for place in places {
-                let node = node(place, depth + 1);
+                let node = read_node(place, depth + 1);
                 if !nodes.contains(&node) {
                     nodes.push(node);
                 }
             }
             match nodes.len() {
                 1 => nodes.remove(0),
-                _ => Node { kind: choice(nodes.into_iter()), ..Node::default() },
+                _ => Node { kind: read_choice(nodes.into_iter()), ..Node::default() },
             }
         }
-        Some(items) => node(items, depth + 1),
+        Some(items) => read_node(items, depth + 1),
         None => Node::default(),
     }
 }
 
-fn object(fields: &Map<String, Value>, depth: usize) -> Object {
+fn read_object(fields: &Map<String, Value>, depth: usize) -> Object {
     let properties = fields.get("properties").and_then(Value::as_object);
-    let properties: Vec<(String, Node)> =
-        properties.into_iter().flatten().map(|(name, part)| (name.clone(), node(part, depth + 1))).collect();
+    let properties: Vec<(String, Node)> = properties
+        .into_iter()
+        .flatten()
+        .map(|(name, part)| (name.clone(), read_node(part, depth + 1)))
+        .collect();
     let required = fields.get("required").and_then(Value::as_array).into_iter().flatten();
     let is_named = |name: &&str| properties.iter().any(|(own, _)| own == name);
     let required = required.filter_map(Value::as_str).filter(is_named).map(str::to_owned).collect();
     let others = match fields.get("additionalProperties") {
         Some(Value::Bool(false)) => Others::Closed,
-        Some(part @ Value::Object(_)) => Others::Of(Box::new(node(part, depth + 1))),
+        Some(part @ Value::Object(_)) => Others::Of(Box::new(read_node(part, depth + 1))),
         Some(_) | None => Others::Open,
     };
     Object { properties, required, others }
@@ -296,7 +299,7 @@ fn one_of_values(values: &[Value]) -> Kind {
     if values.iter().any(Value::is_boolean) {
         nodes.push(Kind::Truth);
     }
-    choice(nodes.into_iter().map(|kind| Node { kind, ..Node::default() }))
+    read_choice(nodes.into_iter().map(|kind| Node { kind, ..Node::default() }))
 }
 
 /// Reads branches of which one holds, and whether one of them is `null`. A single one stands for itself; enums of texts become one.
@@ -307,7 +310,7 @@ fn one_of(branches: &[Value], description: &mut String, depth: usize) -> (Kind, 
     let mut nullable = branches.iter().any(|branch| is_null(&branch));
     let mut nodes: Vec<Node> = Vec::new();
     for branch in branches.iter().filter(|branch| !is_null(branch)) {
-        let node = node(branch, depth + 1);
+        let node = read_node(branch, depth + 1);
         nullable |= node.nullable;
         if let Kind::Choice(inner) = node.kind {
             nodes.extend(inner);
@@ -334,11 +337,11 @@ fn one_of(branches: &[Value], description: &mut String, depth: usize) -> (Kind, 
         }
         return (Kind::Text { values: all, format: None, length: Range::default() }, nullable);
     }
-    (choice(nodes.into_iter()), nullable)
+    (read_choice(nodes.into_iter()), nullable)
 }
 
 /// One of several, or the only one; where one takes anything, anything.
-fn choice(nodes: impl Iterator<Item = Node>) -> Kind {
+fn read_choice(nodes: impl Iterator<Item = Node>) -> Kind {
     let mut nodes: Vec<Node> = nodes.collect();
     if nodes.iter().any(|node| node.kind == Kind::Any) {
         return Kind::Any;

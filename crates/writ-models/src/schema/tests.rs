@@ -1,5 +1,5 @@
 use serde_json::json;
-use writ_testbed::schema_rules::{Rules, broken};
+use writ_testbed::schema_rules::{Rules, broken_rules};
 
 use super::*;
 
@@ -13,8 +13,8 @@ const fn rules(dialect: Dialect) -> Rules {
 }
 
 fn adapted(dialect: Dialect, schema: &Value) -> Value {
-    let written = dialect.adapt(schema).expect("an object").expect("with arguments");
-    assert_eq!(broken(rules(dialect), &written), [""; 0], "{dialect:?}: {schema}\n{written:#}");
+    let written = dialect.adapt_schema(schema).expect("an object").expect("with arguments");
+    assert_eq!(broken_rules(rules(dialect), &written), [""; 0], "{dialect:?}: {schema}\n{written:#}");
     written
 }
 
@@ -109,19 +109,22 @@ fn what_cannot_be_sent_is_refused_by_itself() {
         json!({"type": "array", "items": {}}),
         json!({"anyOf": [{"type": "string"}, {"type": "object"}]}),
     ] {
-        assert_eq!(Dialect::OpenAi.adapt(&schema), Err(SchemaError::NotObject), "{schema}");
+        assert_eq!(Dialect::OpenAi.adapt_schema(&schema), Err(SchemaError::NotObject), "{schema}");
     }
     let foreign = json!({"type": "object", "properties": {"a": {"$ref": "https://example.org/a"}}});
-    assert_eq!(Dialect::Gemini.adapt(&foreign), Err(SchemaError::Expand(ExpandError::Reference)));
+    assert_eq!(Dialect::Gemini.adapt_schema(&foreign), Err(SchemaError::Expand(ExpandError::Reference)));
     let named = |required: &[&str]| json!({"type": "object", "properties": {"$filter": {"type": "string"}, "a": {"type": "string"}}, "required": required});
-    assert_eq!(Dialect::Anthropic.adapt(&named(&["$filter"])), Err(SchemaError::Name("$filter".to_owned())));
+    assert_eq!(
+        Dialect::Anthropic.adapt_schema(&named(&["$filter"])),
+        Err(SchemaError::Name("$filter".to_owned()))
+    );
     let kept = adapted(Dialect::Anthropic, &named(&["a"]));
     assert_eq!(kept["properties"], json!({"a": {"type": "string"}}), "what may be left out is");
     for nothing in
         [json!({}), json!({"type": "object"}), json!({"type": "object", "properties": {}, "required": []})]
     {
-        assert_eq!(Dialect::Gemini.adapt(&nothing), Ok(None), "{nothing}");
+        assert_eq!(Dialect::Gemini.adapt_schema(&nothing), Ok(None), "{nothing}");
         let empty = json!({"type": "object", "properties": {}});
-        assert_eq!(Dialect::OpenAi.adapt(&nothing), Ok(Some(empty)), "{nothing}");
+        assert_eq!(Dialect::OpenAi.adapt_schema(&nothing), Ok(Some(empty)), "{nothing}");
     }
 }

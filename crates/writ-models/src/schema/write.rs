@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Number, Value, json};
 
-use super::read::{Kind, Node, Object, Others, Range, note};
+use super::read::{Kind, Node, Object, Others, Range, add_note};
 use super::{Dialect, SchemaError};
 
 /// Formats of texts that OpenAI names; others, which a server could refuse, go into the description.
@@ -16,13 +16,13 @@ const AS_TEXT: &str = "a JSON object, written as a text";
 const ANY_AS_TEXT: &str = "any JSON value, written as a text";
 
 /// Writes the schema of a tool's arguments.
-pub(super) fn arguments(dialect: Dialect, object: &Object) -> Result<Option<Value>, SchemaError> {
+pub(super) fn write_arguments(dialect: Dialect, object: &Object) -> Result<Option<Value>, SchemaError> {
     let object = with_names(dialect, object)?;
     match dialect {
         // It has no word for an object without properties.
         Dialect::Gemini if object.properties.is_empty() => Ok(None),
         Dialect::OpenAi | Dialect::OpenAiStrict | Dialect::Gemini | Dialect::Anthropic => {
-            Ok(Some(Value::Object(record(dialect, &object))))
+            Ok(Some(Value::Object(write_record(dialect, &object))))
         }
     }
 }
@@ -45,50 +45,50 @@ fn with_names(dialect: Dialect, object: &Object) -> Result<Object, SchemaError> 
 }
 
 /// A part in the words of a dialect.
-fn part(dialect: Dialect, node: &Node) -> Map<String, Value> {
+fn write_part(dialect: Dialect, node: &Node) -> Map<String, Value> {
     let mut description = node.description.clone();
     let mut written = Map::new();
     match &node.kind {
         Kind::Any => match dialect {
             Dialect::Anthropic => {}
             Dialect::Gemini => {
-                note(&mut description, ANY_AS_TEXT);
+                add_note(&mut description, ANY_AS_TEXT);
                 written.insert("type".to_owned(), json!("string"));
             }
             Dialect::OpenAi | Dialect::OpenAiStrict => {
-                drop(written.insert("anyOf".to_owned(), anything(dialect)))
+                drop(written.insert("anyOf".to_owned(), any_value(dialect)))
             }
         },
         Kind::Text { values, format, length } => {
-            text(dialect, (values, format.as_deref(), length), &mut written, &mut description)
+            write_text(dialect, (values, format.as_deref(), length), &mut written, &mut description)
         }
         Kind::Number { is_integer, values, range } => {
             written.insert("type".to_owned(), json!(if *is_integer { "integer" } else { "number" }));
             if !values.is_empty() && dialect == Dialect::Gemini {
                 let values: Vec<String> = values.iter().map(Number::to_string).collect();
-                note(&mut description, &format!("one of {}", values.join(", ")));
+                add_note(&mut description, &format!("one of {}", values.join(", ")));
             } else if !values.is_empty() {
                 written.insert("enum".to_owned(), json!(values));
             }
-            bounds(dialect, range, ["minimum", "maximum"], &mut written);
+            write_bounds(dialect, range, ["minimum", "maximum"], &mut written);
         }
         Kind::Truth => drop(written.insert("type".to_owned(), json!("boolean"))),
         Kind::List { items, length } => {
             written.insert("type".to_owned(), json!("array"));
-            written.insert("items".to_owned(), Value::Object(part(dialect, items)));
-            bounds(dialect, length, ["minItems", "maxItems"], &mut written);
+            written.insert("items".to_owned(), Value::Object(write_part(dialect, items)));
+            write_bounds(dialect, length, ["minItems", "maxItems"], &mut written);
         }
         Kind::Object(object) if is_writable(dialect, object) => {
             // A name that is not taken is a name at the top alone.
-            written = record(dialect, object);
+            written = write_record(dialect, object);
         }
         Kind::Object(_) => {
-            note(&mut description, AS_TEXT);
+            add_note(&mut description, AS_TEXT);
             written.insert("type".to_owned(), json!("string"));
         }
         Kind::Choice(nodes) => {
             let mut branches: Vec<Map<String, Value>> =
-                nodes.iter().map(|node| part(dialect, node)).collect();
+                nodes.iter().map(|node| write_part(dialect, node)).collect();
             // Here nothing may stand beside a union.
             if dialect == Dialect::Gemini
                 && !description.is_empty()
@@ -115,7 +115,7 @@ fn is_writable(dialect: Dialect, object: &Object) -> bool {
     }
 }
 
-fn text(
+fn write_text(
     dialect: Dialect,
     (values, format, length): (&[String], Option<&str>, &Range),
     written: &mut Map<String, Value>,
@@ -126,7 +126,7 @@ fn text(
     let is_taken = |value: &&String| dialect != Dialect::Gemini || !value.is_empty();
     let taken: Vec<&String> = values.iter().filter(is_taken).collect();
     if taken.len() < values.len() {
-        note(description, "or an empty text");
+        add_note(description, "or an empty text");
     }
     if !taken.is_empty() {
         written.insert("enum".to_owned(), json!(taken));
@@ -136,15 +136,15 @@ fn text(
         Some(format) if FORMATS.contains(&format) && dialect != Dialect::Gemini => {
             written.insert("format".to_owned(), json!(format));
         }
-        Some(format) => note(description, &format!("format {format}")),
+        Some(format) => add_note(description, &format!("format {format}")),
         None => {}
     }
     if dialect != Dialect::Gemini {
-        bounds(dialect, length, ["minLength", "maxLength"], written);
+        write_bounds(dialect, length, ["minLength", "maxLength"], written);
     }
 }
 
-fn bounds(dialect: Dialect, range: &Range, names: [&str; 2], written: &mut Map<String, Value>) {
+fn write_bounds(dialect: Dialect, range: &Range, names: [&str; 2], written: &mut Map<String, Value>) {
     if dialect == Dialect::OpenAiStrict {
         return;
     }
@@ -156,7 +156,7 @@ fn bounds(dialect: Dialect, range: &Range, names: [&str; 2], written: &mut Map<S
 }
 
 /// Returns the schema that takes anything, where every part must have a type.
-fn anything(dialect: Dialect) -> Value {
+fn any_value(dialect: Dialect) -> Value {
     let simple = ["string", "number", "boolean"].map(|kind| json!({ "type": kind }));
     let mut all = simple.to_vec();
     if dialect != Dialect::OpenAiStrict {
@@ -166,13 +166,13 @@ fn anything(dialect: Dialect) -> Value {
     Value::Array(all)
 }
 
-fn record(dialect: Dialect, object: &Object) -> Map<String, Value> {
+fn write_record(dialect: Dialect, object: &Object) -> Map<String, Value> {
     let is_strict = dialect == Dialect::OpenAiStrict;
     let mut properties = Map::new();
     let mut required = Vec::new();
     for (name, node) in &object.properties {
         let must = object.required.contains(name);
-        let written = part(dialect, node);
+        let written = write_part(dialect, node);
         let may_be_null = is_strict && (node.nullable || !must);
         properties.insert(name.clone(), if may_be_null { or_null(written) } else { Value::Object(written) });
         // What must be given and may be null has no word elsewhere: it may be left out, and null is put in.
@@ -192,7 +192,7 @@ fn record(dialect: Dialect, object: &Object) -> Map<String, Value> {
             written.insert("additionalProperties".to_owned(), json!(false));
         }
         (Dialect::OpenAi | Dialect::Anthropic, Others::Of(node)) => {
-            written.insert("additionalProperties".to_owned(), Value::Object(part(dialect, node)));
+            written.insert("additionalProperties".to_owned(), Value::Object(write_part(dialect, node)));
         }
         (Dialect::OpenAi | Dialect::Anthropic, Others::Open) => {}
     }

@@ -34,13 +34,13 @@ impl Journal for Memory {
 
 fn rules() -> &'static RuleSet {
     static RULES: OnceLock<RuleSet> = OnceLock::new();
-    RULES.get_or_init(|| RuleSet::load(&[RuleSource::shipped()]).expect("the shipped rules load"))
+    RULES.get_or_init(|| RuleSet::load_rules(&[RuleSource::shipped_rules()]).expect("the shipped rules load"))
 }
 
 fn authority(provider: &str) -> Authority {
     let (root, router) = (SigningKey::from_bytes(&[1; 32]), SigningKey::from_bytes(&[2; 32]));
     let installation = InstallationId::from_parts(NOW, 1);
-    let grants = Grants::default().allow(ActionKind::ModelCall, [(Dimension::Provider, provider)]);
+    let grants = Grants::default().allow_kind(ActionKind::ModelCall, [(Dimension::Provider, provider)]);
     let base = BaseClaims {
         key: KeyId::from_parts(NOW, 1),
         installation,
@@ -55,7 +55,7 @@ fn authority(provider: &str) -> Authority {
         base: base.key,
         session: SessionId::from_parts(NOW, 1),
         not_before: NOW,
-        expires_at: NOW.plus(TASK_KEY_TTL),
+        expires_at: NOW.plus_duration(TASK_KEY_TTL),
         grants,
         case: None,
         under: Default::default(),
@@ -65,7 +65,7 @@ fn authority(provider: &str) -> Authority {
     let token = mint_task(&base, &task, &root.verifying_key(), &router).expect("mints");
     let verifier =
         Verifier { root: root.verifying_key(), router: router.verifying_key(), installation, epoch: 0 };
-    verifier.verify(&token).expect("verifies")
+    verifier.verify_task(&token).expect("verifies")
 }
 
 /// Takes a model call through every stage of the door.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
-use writ_testkit::model_server::{Fault, Gate, ModelServer, ParsedRequest, Reply, list};
+use writ_testkit::model_server::{Fault, Gate, ModelServer, ParsedRequest, Reply, list_of_replies};
 use writ_types::chat::Usage;
 use writ_types::error::{Exit, ToReport as _};
 use writ_types::unit::Tokens;
@@ -14,7 +14,7 @@ use crate::error::{EndlessLimit, Failure};
 use crate::fold::{MAX_ARGUMENT_BYTES, MAX_CALLS};
 
 fn faulty(fault: Fault) -> Reply {
-    Reply::text("partial text that is never final").fault(fault)
+    Reply::text("partial text that is never final").with_fault(fault)
 }
 
 /// Rows: SCL-017
@@ -23,7 +23,7 @@ fn faulty(fault: Fault) -> Reply {
 async fn a_stream_that_ends_without_a_stop_reason_is_cut() {
     for kind in ALL {
         for fault in [Fault::CutAfter(5), Fault::EndAfter(5), Fault::CutAfter(0), Fault::EndAfter(0)] {
-            let bench = Bench::new(kind, list([faulty(fault.clone())])).await;
+            let bench = Bench::new(kind, list_of_replies([faulty(fault.clone())])).await;
             let (reply, deltas) = bench.ask(request(vec![user("hi")])).await;
             let error = reply.expect_err("cut");
             assert!(matches!(error.failure, Failure::Cut | Failure::Dropped), "{kind:?} {fault:?}: {error}");
@@ -44,10 +44,10 @@ async fn garbage_in_the_stream_is_an_error_and_never_an_empty_call() {
             Fault::MalformedCallAfter(4),
             Fault::GarbageAfter(0),
         ] {
-            let bench = Bench::new(kind, list([faulty(fault.clone())])).await;
+            let bench = Bench::new(kind, list_of_replies([faulty(fault.clone())])).await;
             let error = bench.fail().await;
             assert!(matches!(error.failure, Failure::Invalid { .. }), "{kind:?} {fault:?}: {error}");
-            assert_eq!(bench.models.backoff().wait(&error, 1), None);
+            assert_eq!(bench.models.backoff().wait_before(&error, 1), None);
         }
     }
 }
@@ -59,13 +59,13 @@ async fn a_stop_for_tools_that_names_none_is_an_error_unless_there_is_text() {
         [ProviderKind::Anthropic, ProviderKind::OpenAi, ProviderKind::OpenRouter, ProviderKind::Gemini]
     {
         let stop = writ_testkit::model_server::Stop::ToolUse;
-        let bench = Bench::new(kind, list([Reply::text("").stop(stop.clone())])).await;
+        let bench = Bench::new(kind, list_of_replies([Reply::text("").with_stop(stop.clone())])).await;
         assert!(matches!(bench.fail().await.failure, Failure::Invalid { .. }));
         if kind == ProviderKind::Gemini {
             // Here the reason says that the model wrote a call that cannot be read.
             continue;
         }
-        let bench = Bench::new(kind, list([Reply::text("so").stop(stop)])).await;
+        let bench = Bench::new(kind, list_of_replies([Reply::text("so").with_stop(stop)])).await;
         let (reply, _) = bench.ask(request(vec![user("hi")])).await;
         let reply = reply.expect("its text stands");
         assert_eq!((reply.text.as_str(), reply.stop), ("so", writ_types::chat::StopReason::EndTurn));
@@ -88,12 +88,12 @@ async fn http_errors_are_told_apart_and_say_when_to_try_again() {
         (Reply::status(403), Box::new(|f| matches!(f, Failure::Unauthorized { status: 403, .. })), false),
         (Reply::status(404), Box::new(|f| matches!(f, Failure::Rejected { status: 404, .. })), false),
         (
-            Reply::default().fault(Fault::ContextTooLong),
+            Reply::default().with_fault(Fault::ContextTooLong),
             Box::new(|f| matches!(f, Failure::ContextLength { .. })),
             false,
         ),
         (
-            Reply::default().fault(Fault::Redirect("http://127.0.0.1:9/".into())),
+            Reply::default().with_fault(Fault::Redirect("http://127.0.0.1:9/".into())),
             Box::new(|f| matches!(f, Failure::Rejected { status: 307, .. })),
             false,
         ),
@@ -101,10 +101,10 @@ async fn http_errors_are_told_apart_and_say_when_to_try_again() {
     ];
     for kind in ALL {
         for (reply, expected, transient) in &cases {
-            let bench = Bench::new(kind, list([reply.clone()])).await;
+            let bench = Bench::new(kind, list_of_replies([reply.clone()])).await;
             let error = bench.fail().await;
             assert!(expected(&error.failure), "{kind:?} {:?}: {error:?}", reply.fault);
-            assert_eq!(bench.models.backoff().wait(&error, 1).is_some(), *transient, "{error}");
+            assert_eq!(bench.models.backoff().wait_before(&error, 1).is_some(), *transient, "{error}");
             assert_eq!(error.report().exit, Exit::Model);
         }
     }
@@ -114,10 +114,10 @@ async fn http_errors_are_told_apart_and_say_when_to_try_again() {
 #[tokio::test]
 async fn an_error_within_a_stream_is_final_once_text_was_shown() {
     for kind in ALL {
-        let bench = Bench::new(kind, list([faulty(Fault::ErrorEventAfter(5))])).await;
+        let bench = Bench::new(kind, list_of_replies([faulty(Fault::ErrorEventAfter(5))])).await;
         let error = bench.fail().await;
         assert!(error.begun && error.failure.is_transient());
-        assert_eq!(bench.models.backoff().wait(&error, 1), None);
+        assert_eq!(bench.models.backoff().wait_before(&error, 1), None);
     }
 }
 
@@ -127,9 +127,11 @@ async fn an_error_within_a_stream_is_final_once_text_was_shown() {
 #[tokio::test]
 async fn a_transient_failure_is_tried_again_under_a_new_permit() {
     for kind in ALL {
-        let bench =
-            Bench::new(kind, list([Reply::status(500), Reply::too_many_requests("1"), Reply::text("there")]))
-                .await;
+        let bench = Bench::new(
+            kind,
+            list_of_replies([Reply::status(500), Reply::too_many_requests("1"), Reply::text("there")]),
+        )
+        .await;
         let planned = bench.plan(request(vec![user("hi")]));
         let mut waits = Vec::new();
         let reply = loop {
@@ -137,20 +139,20 @@ async fn a_transient_failure_is_tried_again_under_a_new_permit() {
                 Ok(reply) => break reply,
                 Err(error) => {
                     let tries = u32::try_from(waits.len() + 1).expect("few");
-                    waits.push(bench.models.backoff().wait(&error, tries).expect("transient"));
+                    waits.push(bench.models.backoff().wait_before(&error, tries).expect("transient"));
                 }
             }
         };
         assert_eq!(reply.text, "there");
         assert_eq!(waits, [Duration::from_secs(1), Duration::from_secs(2)]);
-        assert_eq!(bench.server.recorded().len(), 3, "one request for each permit, no more");
+        assert_eq!(bench.server.recorded_requests().len(), 3, "one request for each permit, no more");
     }
 }
 
 #[tokio::test]
 async fn a_model_that_never_stops_is_stopped() {
     for kind in ALL {
-        let bench = Bench::new(kind, list([faulty(Fault::EndlessText)])).await;
+        let bench = Bench::new(kind, list_of_replies([faulty(Fault::EndlessText)])).await;
         let error = bench.fail().await;
         assert!(matches!(error.failure, Failure::Endless { limit: EndlessLimit::Size(_) }), "{error}");
         let report = error.report();
@@ -164,10 +166,10 @@ async fn a_model_that_never_stops_is_stopped() {
 async fn a_frame_or_an_error_body_without_end_is_stopped() {
     for kind in ALL {
         for fault in [Fault::EndlessErrorBody, Fault::EndlessFrame { chunk: 8192 }] {
-            let bench = Bench::new(kind, list([faulty(fault.clone())])).await;
+            let bench = Bench::new(kind, list_of_replies([faulty(fault.clone())])).await;
             let error = bench.fail().await;
             assert!(matches!(error.failure, Failure::Endless { .. }), "{kind:?} {fault:?}: {error}");
-            assert_eq!(bench.models.backoff().wait(&error, 1), None);
+            assert_eq!(bench.models.backoff().wait_before(&error, 1), None);
         }
     }
 }
@@ -179,7 +181,7 @@ async fn a_megabyte_of_arguments_and_ten_thousand_calls_are_refused() {
         large.max_output_tokens = Tokens::new(100_000);
         let bench = Bench::new(
             kind,
-            list([
+            list_of_replies([
                 Reply::large_arguments("search", 900_000),
                 Reply::large_arguments("search", MAX_ARGUMENT_BYTES),
             ]),
@@ -193,7 +195,7 @@ async fn a_megabyte_of_arguments_and_ten_thousand_calls_are_refused() {
 
         let bench = Bench::new(
             kind,
-            list([Reply::many_calls(MAX_CALLS, "search"), Reply::many_calls(10_000, "search")]),
+            list_of_replies([Reply::many_calls(MAX_CALLS, "search"), Reply::many_calls(10_000, "search")]),
         )
         .await;
         assert_eq!(bench.ask(large.clone()).await.0.expect("many, but within bounds").calls.len(), MAX_CALLS);
@@ -209,7 +211,7 @@ async fn a_megabyte_of_arguments_and_ten_thousand_calls_are_refused() {
 async fn silence_ends_after_the_request_timeout_and_not_before() {
     for kind in ALL {
         for fault in [Fault::SlowFirstByte(Gate::new()), Fault::SilenceAfter(0), Fault::SilenceAfter(5)] {
-            let bench = Bench::with(kind, list([faulty(fault.clone())]), |config| {
+            let bench = Bench::with(kind, list_of_replies([faulty(fault.clone())]), |config| {
                 config.models.request_timeout_ms = 100;
             })
             .await;
@@ -218,8 +220,11 @@ async fn silence_ends_after_the_request_timeout_and_not_before() {
         }
         // The twin: an answer that takes its time is waited for.
         let gate = Gate::new();
-        let bench =
-            Bench::new(kind, list([Reply::text("at last").fault(Fault::SlowFirstByte(gate.clone()))])).await;
+        let bench = Bench::new(
+            kind,
+            list_of_replies([Reply::text("at last").with_fault(Fault::SlowFirstByte(gate.clone()))]),
+        )
+        .await;
         let (asked, ()) = tokio::join!(bench.ask(request(vec![user("hi")])), async {
             while bench.server.connections_waiting() == 0 {
                 tokio::task::yield_now().await;
@@ -234,7 +239,7 @@ async fn silence_ends_after_the_request_timeout_and_not_before() {
 #[tokio::test]
 async fn an_answer_that_trickles_for_too_long_is_stopped() {
     for kind in ALL {
-        let bench = Bench::with(kind, list([faulty(Fault::SilenceAfter(5))]), |config| {
+        let bench = Bench::with(kind, list_of_replies([faulty(Fault::SilenceAfter(5))]), |config| {
             config.models.answer_timeout_ms = 100;
         })
         .await;
@@ -247,9 +252,10 @@ async fn an_answer_that_trickles_for_too_long_is_stopped() {
 #[tokio::test]
 async fn a_cancelled_call_ends_at_once_and_is_counted_once() {
     for kind in ALL {
-        let scripted =
-            Reply::text("some words and then some more of them").usage(40, 9).fault(Fault::SilenceAfter(5));
-        let bench = Bench::new(kind, list([scripted])).await;
+        let scripted = Reply::text("some words and then some more of them")
+            .with_usage(40, 9)
+            .with_fault(Fault::SilenceAfter(5));
+        let bench = Bench::new(kind, list_of_replies([scripted])).await;
         let planned = bench.plan(request(vec![user("hi")]));
         let cancel = CancellationToken::new();
         let (sender, mut receiver) = tokio::sync::mpsc::channel(1);
@@ -275,7 +281,7 @@ async fn a_cancelled_call_ends_at_once_and_is_counted_once() {
 #[tokio::test]
 async fn a_receiver_that_is_gone_does_not_lose_the_answer() {
     for kind in ALL {
-        let bench = Bench::new(kind, list([Reply::text("nobody listens to this")])).await;
+        let bench = Bench::new(kind, list_of_replies([Reply::text("nobody listens to this")])).await;
         let planned = bench.plan(request(vec![user("hi")]));
         let (sender, receiver) = tokio::sync::mpsc::channel(1);
         drop(receiver);
@@ -289,7 +295,7 @@ async fn a_receiver_that_is_gone_does_not_lose_the_answer() {
 #[tokio::test]
 async fn a_server_that_does_not_count_is_estimated() {
     let bench = Bench::new(ProviderKind::OpenAi, |_: &ParsedRequest| {
-        Reply::text("12345678").fault(Fault::EndAfter(3))
+        Reply::text("12345678").with_fault(Fault::EndAfter(3))
     })
     .await;
     // Role, text, finish reason; then the stream ends without usage and without [DONE].
@@ -301,16 +307,16 @@ async fn a_server_that_does_not_count_is_estimated() {
 #[tokio::test]
 async fn a_server_that_is_not_there_is_a_typed_error() {
     for kind in ALL {
-        let gone = ModelServer::start(list([])).await.expect("a server");
+        let gone = ModelServer::start(list_of_replies([])).await.expect("a server");
         let url = gone.base_url_for(wire(kind));
         gone.stop().await;
-        let bench = Bench::with(kind, list([]), |config| {
+        let bench = Bench::with(kind, list_of_replies([]), |config| {
             config.providers.get_mut("scripted").expect("the table").base_url = Some(url);
         })
         .await;
         let error = bench.fail().await;
         assert!(matches!(error.failure, Failure::Egress(_)), "{error}");
-        assert!(bench.models.backoff().wait(&error, 1).is_some());
+        assert!(bench.models.backoff().wait_before(&error, 1).is_some());
         assert_eq!(error.report().exit, Exit::Model);
     }
 }
@@ -326,7 +332,7 @@ async fn a_missing_key_is_named_by_its_variable_and_nothing_is_sent() {
         (ProviderKind::Gemini, "GEMINI_API_KEY"),
         (ProviderKind::Ollama, "OLLAMA_API_KEY"),
     ] {
-        let bench = Bench::with(kind, list([]), |config| {
+        let bench = Bench::with(kind, list_of_replies([]), |config| {
             let table = config.providers.get_mut("scripted").expect("the table");
             table.api_key = Some(format!("env:{variable}").parse().expect("a reference"));
         })
@@ -335,13 +341,13 @@ async fn a_missing_key_is_named_by_its_variable_and_nothing_is_sent() {
         assert!(matches!(error.failure, Failure::NoCredential { .. }));
         let report = error.report();
         assert!(report.outside.contains(variable) && report.hint.contains(variable), "{report:?}");
-        assert!(bench.server.recorded().is_empty());
+        assert!(bench.server.recorded_requests().is_empty());
     }
 }
 
 #[tokio::test]
 async fn a_permit_for_another_call_is_refused() {
-    let bench = Bench::new(ProviderKind::OpenAi, list([])).await;
+    let bench = Bench::new(ProviderKind::OpenAi, list_of_replies([])).await;
     let (judged, other) = (bench.plan(request(vec![user("a")])), bench.plan(request(vec![user("b")])));
     let permit = super::door::permit(judged.action()).await;
     let (sender, _receiver) = tokio::sync::mpsc::channel(1);
@@ -349,10 +355,10 @@ async fn a_permit_for_another_call_is_refused() {
     assert!(matches!(reply.expect_err("refused").failure, Failure::OtherPermit));
     let permit = super::door::permit(judged.action()).await;
     let (sender, _receiver) = tokio::sync::mpsc::channel(1);
-    let late = super::door::NOW.plus(Duration::from_secs(3600));
+    let late = super::door::NOW.plus_duration(Duration::from_secs(3600));
     let reply = bench.models.call(permit, &judged, sender, CancellationToken::new(), late).await;
     assert_eq!(reply.expect_err("expired").report().exit, Exit::Denied);
-    assert!(bench.server.recorded().is_empty());
+    assert!(bench.server.recorded_requests().is_empty());
 }
 
 /// Rows: SCL-023 (the fields of the log line)
@@ -374,7 +380,11 @@ async fn failures_are_logged_with_context_and_without_prompt_or_key() {
             })
             .await;
             drop(bench);
-            let bench = Bench::new(kind, list([Reply::text(&format!("{PROMPT} {KEY}")).fault(fault)])).await;
+            let bench = Bench::new(
+                kind,
+                list_of_replies([Reply::text(&format!("{PROMPT} {KEY}")).with_fault(fault)]),
+            )
+            .await;
             let error = bench.fail().await;
             drop(guard);
             let logged = log.text();
@@ -426,7 +436,7 @@ async fn absurd_numbers_do_no_harm() {
         ),
     ] {
         let raw: String = frames.iter().map(|data| frame(kind, data)).collect();
-        let bench = Bench::new(kind, list([faulty(Fault::RawAfter(1, raw))])).await;
+        let bench = Bench::new(kind, list_of_replies([faulty(Fault::RawAfter(1, raw))])).await;
         let reply = bench.ask(request(vec![user("hi")])).await.0.expect("an answer");
         let called = matches!(
             kind,
@@ -436,7 +446,7 @@ async fn absurd_numbers_do_no_harm() {
         // What nobody can believe does not use up a budget.
         let told = [reply.usage.input, reply.usage.output, reply.usage.cache_read, reply.usage.cache_write];
         assert!(told.iter().all(|count| *count < Tokens::new(1_000)), "{kind:?}: {:?}", reply.usage);
-        assert!(reply.usage.total() > Tokens::ZERO);
+        assert!(reply.usage.total_tokens() > Tokens::ZERO);
     }
 }
 
@@ -445,7 +455,7 @@ async fn absurd_numbers_do_no_harm() {
 /// Rows: SCL-022
 #[tokio::test]
 async fn errors_in_googles_form_are_understood() {
-    let bench = Bench::new(ProviderKind::Gemini, list([Reply::too_many_requests("7")])).await;
+    let bench = Bench::new(ProviderKind::Gemini, list_of_replies([Reply::too_many_requests("7")])).await;
     let error = bench.fail().await;
     assert_eq!(error.failure.retry_after(), Some(Duration::from_secs(7)));
     let options = writ_testkit::model_server::ServerOptions {
@@ -453,8 +463,8 @@ async fn errors_in_googles_form_are_understood() {
         models: Vec::new(),
         recorded: None,
     };
-    let server = ModelServer::start_with(options, list([])).await.expect("a server");
-    let bench = Bench::with(ProviderKind::Gemini, list([]), |config| {
+    let server = ModelServer::start_with(options, list_of_replies([])).await.expect("a server");
+    let bench = Bench::with(ProviderKind::Gemini, list_of_replies([]), |config| {
         let table = config.providers.get_mut("scripted").expect("the table");
         table.base_url = Some(server.base_url_for(wire(ProviderKind::Gemini)));
     })
@@ -490,8 +500,8 @@ async fn failures_that_a_stream_names_by_code_are_told_apart() {
         }),
     ];
     for (kind, data, expected) in cases {
-        let reply = Reply::text("x").fault(Fault::RawAfter(0, frame(kind, &data)));
-        let error = Bench::new(kind, list([reply])).await.fail().await;
+        let reply = Reply::text("x").with_fault(Fault::RawAfter(0, frame(kind, &data)));
+        let error = Bench::new(kind, list_of_replies([reply])).await.fail().await;
         assert!(expected(&error.failure), "{kind:?} {data}: {error:?}");
     }
 }
@@ -500,7 +510,8 @@ async fn failures_that_a_stream_names_by_code_are_told_apart() {
 #[tokio::test]
 async fn a_frame_without_end_fails_within_seconds_however_small_its_pieces() {
     for chunk in [8192, 64] {
-        let bench = Bench::new(ProviderKind::OpenAi, list([faulty(Fault::EndlessFrame { chunk })])).await;
+        let bench =
+            Bench::new(ProviderKind::OpenAi, list_of_replies([faulty(Fault::EndlessFrame { chunk })])).await;
         let start = std::time::Instant::now();
         let error = bench.fail().await;
         let (took, limit) = (start.elapsed(), Duration::from_secs(30));

@@ -1,7 +1,7 @@
 //! Calls that succeed, over all wire formats.
 
 use serde_json::json;
-use writ_testkit::model_server::{Fault, ParsedRequest, Recorded, Reply, Stop, list};
+use writ_testkit::model_server::{Fault, ParsedRequest, Recorded, Reply, Stop, list_of_replies};
 use writ_types::chat::{ChatMessage, Part, Role, StopReason, ToolCall, ToolSpecs, Usage};
 use writ_types::digest::Digest;
 use writ_types::unit::Tokens;
@@ -15,7 +15,9 @@ use crate::config::ProviderKind;
 #[tokio::test]
 async fn text_streams_and_is_whole_at_the_end() {
     for kind in ALL {
-        let bench = Bench::new(kind, list([Reply::text("Hello, wörld of many wörds.").usage(12, 7)])).await;
+        let bench =
+            Bench::new(kind, list_of_replies([Reply::text("Hello, wörld of many wörds.").with_usage(12, 7)]))
+                .await;
         let (reply, deltas) = bench.ask(request(vec![user("hi")])).await;
         let reply = reply.expect("an answer");
         assert_eq!(reply.text, "Hello, wörld of many wörds.");
@@ -31,10 +33,10 @@ async fn text_streams_and_is_whole_at_the_end() {
 #[tokio::test]
 async fn usage_tells_cached_tokens_apart() {
     for kind in ALL {
-        let mut scripted = Reply::text("ok").usage(1_000, 5);
+        let mut scripted = Reply::text("ok").with_usage(1_000, 5);
         scripted.cached_tokens = 600;
         scripted.cache_write_tokens = 100;
-        let bench = Bench::new(kind, list([scripted])).await;
+        let bench = Bench::new(kind, list_of_replies([scripted])).await;
         let usage = bench.ask(request(vec![user("hi")])).await.0.expect("an answer").usage;
         // The others do not say what was written.
         let cache_write = Tokens::new(if kind == ProviderKind::Anthropic { 100 } else { 0 });
@@ -54,7 +56,7 @@ async fn tool_calls_come_with_id_name_and_arguments() {
         let scripted = Reply::text("Let me look.")
             .and_call("file_read", json!({"path": "a/ü.rs", "depth": {"n": 3}}))
             .and_raw_call("search", "");
-        let bench = Bench::new(kind, list([scripted])).await;
+        let bench = Bench::new(kind, list_of_replies([scripted])).await;
         let (reply, deltas) = bench.ask(request(vec![user("look")])).await;
         let reply = reply.expect("an answer");
         assert_eq!(reply.stop, StopReason::ToolUse);
@@ -76,9 +78,11 @@ async fn tool_calls_come_with_id_name_and_arguments() {
 async fn arguments_that_are_no_json_object_are_kept_for_the_tool_to_refuse() {
     for kind in ALL {
         for raw in ["{\"path\": ", "[1]", "7", "\"path\""] {
-            let bench =
-                Bench::new(kind, list([Reply::default().and_raw_call("file_read", raw), Reply::text("ok")]))
-                    .await;
+            let bench = Bench::new(
+                kind,
+                list_of_replies([Reply::default().and_raw_call("file_read", raw), Reply::text("ok")]),
+            )
+            .await;
             let reply = bench.ask(request(vec![user("look")])).await.0.expect("an answer");
             assert_eq!(reply.calls.first().map(|call| &call.arguments), Some(&json!(raw)));
             // And the strict provider accepts the conversation with them in it.
@@ -116,7 +120,7 @@ async fn results_go_back_to_the_model_and_the_offered_tools_are_those_of_the_req
         history.push(result(&id, "forty-two"));
         let second = bench.ask(request(history)).await.0.expect("an answer");
         assert_eq!(second.text, "file_read said: forty-two");
-        for recorded in bench.server.recorded() {
+        for recorded in bench.server.recorded_requests() {
             let tools = &recorded.body["tools"];
             let gemini = kind == ProviderKind::Gemini;
             let tools = if gemini { &tools[0]["functionDeclarations"] } else { tools };
@@ -165,11 +169,11 @@ async fn a_damaged_conversation_is_still_accepted() {
     ];
     for kind in ALL {
         for (index, history) in damaged.iter().enumerate() {
-            let bench = Bench::new(kind, list([Reply::text("fine")])).await;
+            let bench = Bench::new(kind, list_of_replies([Reply::text("fine")])).await;
             let reply = bench.ask(request(history.clone())).await.0;
             assert_eq!(reply.unwrap_or_else(|e| panic!("case {index} of {kind:?}: {e}")).text, "fine");
         }
-        let bench = Bench::new(kind, list([Reply::text("fine")])).await;
+        let bench = Bench::new(kind, list_of_replies([Reply::text("fine")])).await;
         let mut without_tools =
             request(vec![user("go"), message(Role::Assistant, vec![call("a", "search")]), result("a", "r")]);
         without_tools.tools = ToolSpecs::default();
@@ -187,7 +191,7 @@ async fn stop_reasons_are_unified_over_the_wire() {
             (Stop::ContentFilter, StopReason::ContentFilter),
             (Stop::Raw("sudden_insight".into()), StopReason::Other("sudden_insight".into())),
         ] {
-            let bench = Bench::new(kind, list([Reply::text("so").stop(scripted)])).await;
+            let bench = Bench::new(kind, list_of_replies([Reply::text("so").with_stop(scripted)])).await;
             let reply = bench.ask(request(vec![user("hi")])).await.0.expect("an answer");
             assert_eq!(reply.stop, expected);
         }
@@ -198,13 +202,13 @@ async fn stop_reasons_are_unified_over_the_wire() {
 #[tokio::test]
 async fn the_request_on_the_wire_is_what_the_provider_documents() {
     for kind in ALL {
-        let bench = Bench::new(kind, list([Reply::text("ok")])).await;
+        let bench = Bench::new(kind, list_of_replies([Reply::text("ok")])).await;
         bench.ask(request(vec![user("hi")])).await.0.expect("an answer");
-        let recorded = bench.server.recorded();
+        let recorded = bench.server.recorded_requests();
         let [sent] = recorded.as_slice() else { panic!("one request") };
         assert_eq!(
             sent.key_digest,
-            Some(Digest::of(KEY.as_bytes()).to_string()),
+            Some(Digest::of_bytes(KEY.as_bytes()).to_string()),
             "the key that was configured"
         );
         check_head(kind, sent);
@@ -270,11 +274,11 @@ fn check_body(kind: ProviderKind, sent: &Recorded) {
 #[tokio::test]
 async fn system_and_tools_are_byte_identical_between_calls() {
     for kind in ALL {
-        let bench = Bench::new(kind, list([Reply::text("one"), Reply::text("two")])).await;
+        let bench = Bench::new(kind, list_of_replies([Reply::text("one"), Reply::text("two")])).await;
         let answered = |text: &str| message(Role::Assistant, vec![Part::Text { text: text.into() }]);
         bench.ask(request(vec![user("a")])).await.0.expect("an answer");
         bench.ask(request(vec![user("a"), answered("one"), user("b")])).await.0.expect("an answer");
-        let recorded = bench.server.recorded();
+        let recorded = bench.server.recorded_requests();
         let stable = |n: usize| {
             let body = &recorded[n].body;
             let system = match kind {
@@ -297,7 +301,7 @@ async fn system_and_tools_are_byte_identical_between_calls() {
 #[tokio::test]
 async fn every_role_has_its_place_in_every_format() {
     for kind in ALL {
-        let bench = Bench::new(kind, list([Reply::text("ok")])).await;
+        let bench = Bench::new(kind, list_of_replies([Reply::text("ok")])).await;
         let call = ToolCall { id: "c1".into(), name: "search".into(), arguments: json!({}) };
         let history = vec![
             user("question"),
@@ -306,7 +310,7 @@ async fn every_role_has_its_place_in_every_format() {
             user("and?"),
         ];
         bench.ask(request(history)).await.0.expect("an answer");
-        let body = bench.server.recorded().remove(0).body;
+        let body = bench.server.recorded_requests().remove(0).body;
         let list = match kind {
             ProviderKind::OpenAiResponses => &body["input"],
             ProviderKind::Gemini => &body["contents"],
@@ -378,7 +382,7 @@ async fn results_come_in_the_order_of_their_calls() {
 async fn calls_without_an_id_are_told_apart() {
     for kind in [ProviderKind::Gemini, ProviderKind::Ollama] {
         let twice = || Reply::call("search", json!({"q": 1})).and_call("search", json!({"q": 2}));
-        let bench = Bench::new(kind, list([twice(), twice()])).await;
+        let bench = Bench::new(kind, list_of_replies([twice(), twice()])).await;
         let mut ids = std::collections::BTreeSet::new();
         for text in ["one", "two"] {
             let reply = bench.ask(request(vec![user(text)])).await.0.expect("an answer");
@@ -425,7 +429,9 @@ async fn thinking_comments_and_unknown_events_are_passed_over() {
         let comment = if kind == ProviderKind::Ollama { "" } else { ": keep-alive\n\n" };
         let frames: String = frames.iter().map(|data| frame(kind, data)).collect();
         let raw = format!("{comment}{frames}");
-        let bench = Bench::new(kind, list([Reply::text("said").fault(Fault::RawAfter(1, raw))])).await;
+        let bench =
+            Bench::new(kind, list_of_replies([Reply::text("said").with_fault(Fault::RawAfter(1, raw))]))
+                .await;
         assert_eq!(bench.ask(request(vec![user("hi")])).await.0.expect("an answer").text, "said", "{kind:?}");
     }
 }
@@ -435,8 +441,8 @@ async fn thinking_comments_and_unknown_events_are_passed_over() {
 async fn whole_calls_without_an_index_are_understood() {
     let call = |id: &str| json!({"id": id, "type": "function", "function": {"name": "search", "arguments": "{\"q\":1}"}});
     let frame = json!({"choices": [{"index": 0, "delta": {"tool_calls": [call("a"), call("b")]}, "finish_reason": null}]});
-    let reply = Reply::text("x").fault(Fault::RawAfter(1, format!("data: {frame}\n\n")));
-    let bench = Bench::new(ProviderKind::OpenAi, list([reply])).await;
+    let reply = Reply::text("x").with_fault(Fault::RawAfter(1, format!("data: {frame}\n\n")));
+    let bench = Bench::new(ProviderKind::OpenAi, list_of_replies([reply])).await;
     let reply = bench.ask(request(vec![user("hi")])).await.0.expect("an answer");
     let calls: Vec<(&str, &serde_json::Value)> =
         reply.calls.iter().map(|call| (call.id.as_str(), &call.arguments)).collect();

@@ -1,7 +1,7 @@
 //! Reasoning goes back to the model that it came from, to no other one, and never in part.
 
 use serde_json::json;
-use writ_testkit::model_server::{Fault, Reply, list};
+use writ_testkit::model_server::{Fault, Reply, list_of_replies};
 use writ_types::chat::{
     ChatMessage, MAX_REASONING_BYTES, ModelRequest, Part, Reasoning, ReasoningForm, Role, ToolCall,
 };
@@ -31,9 +31,9 @@ fn reasoned(parts: Vec<Part>, id: &str) -> Vec<ChatMessage> {
 }
 
 async fn sent(kind: ProviderKind, request: ModelRequest) -> String {
-    let bench = Bench::new(kind, list([Reply::text("ok")])).await;
+    let bench = Bench::new(kind, list_of_replies([Reply::text("ok")])).await;
     bench.ask(request).await.0.expect("an answer");
-    bench.server.recorded().pop().expect("a request").body.to_string()
+    bench.server.recorded_requests().pop().expect("a request").body.to_string()
 }
 
 #[tokio::test]
@@ -69,8 +69,8 @@ async fn what_is_too_large_is_left_out_whole_and_the_answer_stands() {
     };
     for (times, kept) in [(1, 1), (2, 0)] {
         let raw = frame(&half).repeat(times);
-        let reply = Reply::call("file_read", json!({})).fault(Fault::RawAfter(1, raw));
-        let bench = Bench::new(ProviderKind::OpenAi, list([reply])).await;
+        let reply = Reply::call("file_read", json!({})).with_fault(Fault::RawAfter(1, raw));
+        let bench = Bench::new(ProviderKind::OpenAi, list_of_replies([reply])).await;
         let mut wanted = request(vec![user("hi")]);
         wanted.max_output_tokens = writ_types::unit::Tokens::new(100_000);
         let reply = bench.ask(wanted).await.0.expect("an answer");
@@ -96,9 +96,10 @@ async fn encrypted_reasoning_is_asked_of_models_that_have_it() {
         let change = |config: &mut crate::config::ModelsConfig| {
             config.models.default = Some(format!("scripted/{model}"));
         };
-        let bench = Bench::with(ProviderKind::OpenAiResponses, list([Reply::text("ok")]), change).await;
+        let bench =
+            Bench::with(ProviderKind::OpenAiResponses, list_of_replies([Reply::text("ok")]), change).await;
         bench.ask(request(vec![user("hi")])).await.0.expect("an answer");
-        let body = bench.server.recorded().pop().expect("a request").body;
+        let body = bench.server.recorded_requests().pop().expect("a request").body;
         let included = body["include"] == json!(["reasoning.encrypted_content"]);
         assert_eq!(included, is_asked, "{model}: {body}");
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use writ_testkit::model_server::{ModelServer, Reply, list};
+use writ_testkit::model_server::{ModelServer, Reply, list_of_replies};
 use writ_types::digest::Digest;
 use writ_types::error::{Exit, ToReport as _};
 use writ_types::unit::{MicroUsd, Tokens};
@@ -222,8 +222,8 @@ fn a_base_url_may_be_copied_with_its_route() {
 /// Rows: SCL-146 (in part: the model of the request)
 #[tokio::test]
 async fn each_role_reaches_its_own_server_with_its_own_key() {
-    let first = ModelServer::start(list([Reply::text("first")])).await.expect("a server");
-    let second = ModelServer::start(list([Reply::text("second")])).await.expect("a server");
+    let first = ModelServer::start(list_of_replies([Reply::text("first")])).await.expect("a server");
+    let second = ModelServer::start(list_of_replies([Reply::text("second")])).await.expect("a server");
     let mut config = ModelsConfig::default();
     config.providers.insert("one".into(), table(ProviderKind::Anthropic, first.base_url()));
     let mut two = table(ProviderKind::OpenAi, second.base_url());
@@ -247,10 +247,10 @@ async fn each_role_reaches_its_own_server_with_its_own_key() {
         let reply =
             models.call(permit, &planned, sender, tokio_util::sync::CancellationToken::new(), NOW).await;
         assert_eq!(reply.expect("an answer").text, answer);
-        let recorded = server.recorded();
+        let recorded = server.recorded_requests();
         let [sent] = recorded.as_slice() else { panic!("one request each, found {}", recorded.len()) };
         assert_eq!(sent.body["model"], model);
-        assert_eq!(sent.key_digest, Some(Digest::of(key.as_bytes()).to_string()));
+        assert_eq!(sent.key_digest, Some(Digest::of_bytes(key.as_bytes()).to_string()));
     }
 }
 
@@ -266,26 +266,27 @@ fn no_default_key_goes_to_a_url_that_is_not_the_providers_own() {
 
 #[tokio::test]
 async fn a_server_without_a_key_gets_none() {
-    let bench = Bench::with(ProviderKind::OpenAi, list([Reply::text("open")]), |config| {
+    let bench = Bench::with(ProviderKind::OpenAi, list_of_replies([Reply::text("open")]), |config| {
         config.providers.get_mut("scripted").expect("the table").api_key = None;
     })
     .await;
     assert_eq!(bench.ask(request(vec![user("hi")])).await.0.expect("an answer").text, "open");
-    assert!(!bench.server.recorded()[0].headers.contains_key("authorization"));
+    assert!(!bench.server.recorded_requests()[0].headers.contains_key("authorization"));
 }
 
 #[tokio::test]
 async fn a_plan_says_what_the_call_is_and_costs_at_most() {
     for kind in ALL {
-        let bench = Bench::with(kind, list([Reply::text("ok").usage(1_000, 100)]), |config| {
-            let table = config.providers.remove("scripted").expect("the table");
-            config.providers.insert("anthropic".into(), table);
-            config.models.default = Some("anthropic/claude-sonnet-4-6".into());
-        })
-        .await;
+        let bench =
+            Bench::with(kind, list_of_replies([Reply::text("ok").with_usage(1_000, 100)]), |config| {
+                let table = config.providers.remove("scripted").expect("the table");
+                config.providers.insert("anthropic".into(), table);
+                config.models.default = Some("anthropic/claude-sonnet-4-6".into());
+            })
+            .await;
         let planned = bench.plan(request(vec![user(&"word ".repeat(1_000))]));
         let call = planned.model_call();
-        assert_eq!(planned.requested(), "anthropic/claude-sonnet-4-6");
+        assert_eq!(planned.requested_size(), "anthropic/claude-sonnet-4-6");
         assert!(
             call.input_tokens >= Tokens::new(1_250),
             "5,000 characters and more, found {}",
@@ -295,7 +296,7 @@ async fn a_plan_says_what_the_call_is_and_costs_at_most() {
         let reply =
             bench.attempt(&planned, tokio_util::sync::CancellationToken::new()).await.0.expect("an answer");
         // $3 and $15 per million tokens.
-        let cost = bench.models.cost(&planned, &reply.usage, NOW).expect("a known price");
+        let cost = bench.models.call_cost(&planned, &reply.usage, NOW).expect("a known price");
         assert_eq!(cost, MicroUsd::new(3_000 + 1_500));
         assert!(call.ceiling.expect("a known price") > cost);
         // Another request, another digest; the same one, the same.
@@ -311,10 +312,10 @@ async fn a_plan_says_what_the_call_is_and_costs_at_most() {
 async fn an_unknown_model_has_no_price_cautious_limits_and_a_warning() {
     let log = super::log::Captured::default();
     let guard = tracing::subscriber::set_default(log.subscriber());
-    let bench = Bench::new(ProviderKind::OpenAi, list([])).await;
+    let bench = Bench::new(ProviderKind::OpenAi, list_of_replies([])).await;
     drop(guard);
     let planned = bench.plan(request(vec![user("hi")]));
     assert_eq!(planned.model_call().ceiling, None);
-    assert!(!planned.info().known);
+    assert!(!planned.model_info().known);
     assert!(log.text().contains("unknown model"), "{}", log.text());
 }

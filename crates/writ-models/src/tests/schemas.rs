@@ -1,8 +1,8 @@
 //! Schemas of tools as they go over the wire, in every format.
 
 use serde_json::{Value, json};
-use writ_testbed::schema_rules::{Rules, broken, broken_name};
-use writ_testkit::model_server::{Reply, list};
+use writ_testbed::schema_rules::{Rules, broken_name, broken_rules};
+use writ_testkit::model_server::{Reply, list_of_replies};
 use writ_types::chat::ToolSpec;
 
 use super::bench::{ALL, Bench, request, user};
@@ -64,18 +64,18 @@ async fn tools_are_sent_in_the_dialect_of_each_provider_or_left_out_one_by_one()
         ]
     };
     for kind in ALL {
-        let bench = Bench::new(kind, list([Reply::text("ok")])).await;
+        let bench = Bench::new(kind, list_of_replies([Reply::text("ok")])).await;
         let mut asked = request(vec![user("hi")]);
         asked.tools = tools().into();
         bench.ask(asked).await.0.expect("an answer");
-        let tools = sent(kind, &bench.server.recorded()[0].body);
+        let tools = sent(kind, &bench.server.recorded_requests()[0].body);
         let names: Vec<&str> = tools.iter().map(|(name, _)| name.as_str()).collect();
         assert_eq!(names, ["fine", "untyped", "union", "tree", "a_b"], "{kind:?}");
         for (name, schema) in &tools {
             assert_eq!(broken_name(rules(kind), name), None);
             // Gemini has no word for no arguments.
             if !(kind == ProviderKind::Gemini && name == "untyped" && schema.is_null()) {
-                assert_eq!(broken(rules(kind), schema), [""; 0], "{kind:?} {name}: {schema:#}");
+                assert_eq!(broken_rules(rules(kind), schema), [""; 0], "{kind:?} {name}: {schema:#}");
             }
         }
     }

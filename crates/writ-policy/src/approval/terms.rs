@@ -9,7 +9,7 @@ use writ_types::frame::{Card, TaskOffer};
 use writ_types::id::AskId;
 use writ_types::unit::{Amount, Timestamp};
 
-use crate::pattern::standing::Limits;
+use crate::pattern::standing::StandingLimits;
 use crate::pattern::{self, standing};
 
 /// The terms of an approval for the task.
@@ -68,14 +68,16 @@ impl TaskTerms {
     /// # Errors
     ///
     /// If the card offers no such scope, or its pattern has no canonical form.
-    pub fn signed(
+    pub fn terms_to_sign(
         card: &Card,
         scope: ApprovalScope,
-        limits: &Limits,
+        limits: &StandingLimits,
         now: Timestamp,
     ) -> Result<(Option<Self>, Timestamp), ScopeError> {
         match (scope, &card.task) {
-            (ApprovalScope::Standing, _) => Ok((Some(standing::terms(card, limits)?), now.plus(limits.ttl))),
+            (ApprovalScope::Standing, _) => {
+                Ok((Some(standing::standing_terms(card, limits)?), now.plus_duration(limits.ttl)))
+            }
             (ApprovalScope::Values, _) if card.values.is_empty() => {
                 Err(ScopeError::NoValues(card.ask_id.clone()))
             }
@@ -85,8 +87,8 @@ impl TaskTerms {
             }
             (ApprovalScope::Task, None) => Err(ScopeError::OnceOnly(card.ask_id.clone())),
             (ApprovalScope::Task, Some(offer)) => {
-                let ends = now.plus(pattern::TASK_APPROVAL_TTL).min(card.expires_at);
-                Ok((Some(Self::offered(offer, card.risk)?), ends))
+                let ends = now.plus_duration(pattern::TASK_APPROVAL_TTL).min(card.expires_at);
+                Ok((Some(Self::offered_terms(offer, card.risk)?), ends))
             }
         }
     }
@@ -96,8 +98,8 @@ impl TaskTerms {
     /// # Errors
     ///
     /// If the pattern has no canonical form.
-    pub fn offered(offer: &TaskOffer, risk: Risk) -> Result<Self, NotCanonical> {
-        Ok(Self { pattern: pattern::digest(&offer.pattern)?, risk, uses: offer.uses, standing: None })
+    pub fn offered_terms(offer: &TaskOffer, risk: Risk) -> Result<Self, NotCanonical> {
+        Ok(Self { pattern: pattern::pattern_digest(&offer.pattern)?, risk, uses: offer.uses, standing: None })
     }
 
     /// Returns the lifetime, counted from the signature.

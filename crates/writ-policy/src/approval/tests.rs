@@ -5,16 +5,16 @@ use crate::fixture::{
 use writ_types::action::{Action, Say};
 
 fn good() -> ApprovalClaims {
-    claims(Digest::of(b"action"))
+    claims(Digest::of_bytes(b"action"))
 }
 
 fn check(claims: ApprovalClaims) -> Result<Approval, ApprovalError> {
-    verify(&signed(claims), &expected(&good()), &approvers(), NOW)
+    verify_approval(&signed(claims), &expected(&good()), &approvers(), NOW)
 }
 
 fn by_session(claims: ApprovalClaims) -> ApprovalToken {
     let approver = Approver::Session { principal: "owner".into() };
-    ApprovalToken::sign(ApprovalClaims { approver, ..claims }, &harness()).expect("signs")
+    ApprovalToken::sign_claims(ApprovalClaims { approver, ..claims }, &harness()).expect("signs")
 }
 
 /// Rows: SIL-162
@@ -22,16 +22,16 @@ fn by_session(claims: ApprovalClaims) -> ApprovalToken {
 fn checking_uses_nothing_up() {
     let token = signed(good());
     for _ in 0..10 {
-        let approval = verify(&token, &expected(&good()), &approvers(), NOW).expect("good");
+        let approval = verify_approval(&token, &expected(&good()), &approvers(), NOW).expect("good");
         assert_eq!(approval.claims(), &good());
     }
-    let late = verify(&token, &expected(&good()), &approvers(), later(86_400_000));
+    let late = verify_approval(&token, &expected(&good()), &approvers(), later(86_400_000));
     assert_eq!(late, Err(ApprovalError::Expired));
 }
 
 #[test]
 fn an_approval_is_good_for_what_it_names_only() {
-    let other = Digest::of(b"other");
+    let other = Digest::of_bytes(b"other");
     let refused = [
         (ApprovalClaims { epoch: EPOCH + 1, ..good() }, ApprovalError::Foreign),
         (
@@ -55,7 +55,7 @@ fn an_approval_is_good_for_what_it_names_only() {
     assert!(check(ApprovalClaims { issued_at: later(MAX_SKEW_MS), ..good() }).is_ok());
     // The ask ends when it ends, whatever the answer says.
     let ended = Expected { expires_at: NOW, ..expected(&good()) };
-    assert_eq!(verify(&signed(good()), &ended, &approvers(), NOW), Err(ApprovalError::Expired));
+    assert_eq!(verify_approval(&signed(good()), &ended, &approvers(), NOW), Err(ApprovalError::Expired));
 }
 
 #[test]
@@ -66,12 +66,12 @@ fn every_bit_of_the_signature_and_every_claim_counts() {
         let mut flipped = signature.clone();
         flipped[at] ^= 1 << (at % 8);
         let forged = ApprovalToken { signature: hex::encode(flipped), ..token.clone() };
-        let said = verify(&forged, &expected(&good()), &approvers(), NOW);
+        let said = verify_approval(&forged, &expected(&good()), &approvers(), NOW);
         assert_eq!(said, Err(ApprovalError::Signature), "byte {at}");
     }
     for signature in [String::new(), "zz".repeat(64), token.signature[2..].to_owned()] {
         let forged = ApprovalToken { signature, ..token.clone() };
-        let said = verify(&forged, &expected(&good()), &approvers(), NOW);
+        let said = verify_approval(&forged, &expected(&good()), &approvers(), NOW);
         assert_eq!(said, Err(ApprovalError::Signature));
     }
     // Claims that were changed after signing, even to other good ones.
@@ -83,7 +83,7 @@ fn every_bit_of_the_signature_and_every_claim_counts() {
     ];
     for claims in changed {
         let forged = ApprovalToken { claims, ..token.clone() };
-        let said = verify(&forged, &expected(&good()), &approvers(), NOW);
+        let said = verify_approval(&forged, &expected(&good()), &approvers(), NOW);
         assert_eq!(said, Err(ApprovalError::Signature));
     }
 }
@@ -93,7 +93,7 @@ fn the_domain_keeps_other_signatures_out() {
     let bare = canonical_json(&good()).expect("canonical");
     let signature = hex::encode(approver().sign(&bare).to_bytes());
     let forged = ApprovalToken { claims: good(), signature, passkey: None };
-    let said = verify(&forged, &expected(&good()), &approvers(), NOW);
+    let said = verify_approval(&forged, &expected(&good()), &approvers(), NOW);
     assert_eq!(said, Err(ApprovalError::Signature));
 }
 
@@ -101,26 +101,26 @@ fn the_domain_keeps_other_signatures_out() {
 fn only_enrolled_approvers_count() {
     let stranger = Approver::Key { public: hex::encode(key(9).verifying_key().as_bytes()) };
     let claims = ApprovalClaims { approver: stranger, ..good() };
-    let token = ApprovalToken::sign(claims, &key(9)).expect("signs");
-    let said = |token| verify(token, &expected(&good()), &approvers(), NOW);
+    let token = ApprovalToken::sign_claims(claims, &key(9)).expect("signs");
+    let said = |token| verify_approval(token, &expected(&good()), &approvers(), NOW);
     assert_eq!(said(&token), Err(ApprovalError::UnknownApprover));
     // Revoked: no longer among the keys.
     let mut fewer = approvers();
     fewer.keys.clear();
-    let revoked = verify(&signed(good()), &expected(&good()), &fewer, NOW);
+    let revoked = verify_approval(&signed(good()), &expected(&good()), &fewer, NOW);
     assert_eq!(revoked, Err(ApprovalError::UnknownApprover));
     // Signed by one, claimed for another.
-    let borrowed = ApprovalToken::sign(good(), &harness()).expect("signs");
+    let borrowed = ApprovalToken::sign_claims(good(), &harness()).expect("signs");
     assert_eq!(said(&borrowed), Err(ApprovalError::Signature));
     let session = Approver::Session { principal: "owner".into() };
-    let borrowed = ApprovalToken::sign(ApprovalClaims { approver: session, ..good() }, &approver());
+    let borrowed = ApprovalToken::sign_claims(ApprovalClaims { approver: session, ..good() }, &approver());
     assert_eq!(said(&borrowed.expect("signs")), Err(ApprovalError::Signature));
 }
 
 #[test]
 fn the_way_of_signing_reaches_so_far() {
     let said = |token: &ApprovalToken, risk| {
-        verify(token, &Expected { risk, ..expected(&good()) }, &approvers(), NOW).map(|_| ())
+        verify_approval(token, &Expected { risk, ..expected(&good()) }, &approvers(), NOW).map(|_| ())
     };
     for (risk, by_a_session, by_a_key) in [
         (Risk::Low, true, true),
@@ -188,9 +188,9 @@ fn the_prepared_hash_is_that_of_the_canonical_form() {
     use sha2::Digest as _;
     let action = Action::Say(Say { to: "owner".into(), text: "é".into() });
     let prepared = prepared(action);
-    let policy = Digest::of(b"policy");
+    let policy = Digest::of_bytes(b"policy");
     let session = prepared.session.expect("has one");
-    let script = Digest::of(b"script");
+    let script = Digest::of_bytes(b"script");
     let canonical = format!(
         r#"{{"action":{{"kind":"say","text":"é","to":"owner"}},"agent":"assistant","bindings":{{"script":"{script}"}},"idempotent":false,"policy":"{policy}","session":"{session}","sinks":[{{"argument":"path","value":"a"}}],"taint":"owner","tool":"tool","v":1}}"#
     );
@@ -213,7 +213,7 @@ fn is_good(key: &VerifyingKey, message: &[u8], signature: &[u8; 64]) -> bool {
 }
 
 fn offered() -> TaskTerms {
-    TaskTerms { pattern: Digest::of(b"pattern"), risk: Risk::Medium, uses: 20, standing: None }
+    TaskTerms { pattern: Digest::of_bytes(b"pattern"), risk: Risk::Medium, uses: 20, standing: None }
 }
 
 /// An approval for the task says what was offered and nothing more, and ends in time.
@@ -222,10 +222,10 @@ fn an_approval_for_the_task_is_what_was_offered_and_no_more() {
     let wanted = Expected { task: Some(offered()), ..expected(&good()) };
     let hour = later(60 * 60 * 1_000);
     let for_task = |task: TaskTerms| ApprovalClaims { task: Some(task), expires_at: hour, ..good() };
-    let check = |claims: ApprovalClaims| verify(&signed(claims), &wanted, &approvers(), NOW);
+    let check = |claims: ApprovalClaims| verify_approval(&signed(claims), &wanted, &approvers(), NOW);
     assert_eq!(check(for_task(offered())).expect("good").claims().task, Some(offered()));
     assert!(check(good()).is_ok(), "once is good as well");
-    let other = Digest::of(b"other");
+    let other = Digest::of_bytes(b"other");
     for task in [
         TaskTerms { pattern: other, ..offered() },
         TaskTerms { risk: Risk::High, ..offered() },
@@ -237,12 +237,12 @@ fn an_approval_for_the_task_is_what_was_offered_and_no_more() {
     assert_eq!(check(denied), Err(ApprovalError::Mismatch("another scope was offered")));
     let long = ApprovalClaims { expires_at: later(60 * 60 * 1_000 + 1), ..for_task(offered()) };
     assert_eq!(check(long), Err(ApprovalError::Mismatch("it would be good for too long")));
-    let nothing = verify(&signed(for_task(offered())), &expected(&good()), &approvers(), NOW);
+    let nothing = verify_approval(&signed(for_task(offered())), &expected(&good()), &approvers(), NOW);
     assert_eq!(nothing, Err(ApprovalError::Mismatch("another scope was offered")));
     // What was not signed does not count: the terms are part of what is signed.
     let mut widened = signed(for_task(TaskTerms { uses: 1, ..offered() }));
     widened.claims.task = Some(offered());
-    assert_eq!(verify(&widened, &wanted, &approvers(), NOW), Err(ApprovalError::Signature));
+    assert_eq!(verify_approval(&widened, &wanted, &approvers(), NOW), Err(ApprovalError::Signature));
 }
 
 /// What a standing approval says besides is signed with it, within what was offered, by a key that its owner holds; it
@@ -253,7 +253,7 @@ fn an_approval_for_the_task_is_what_was_offered_and_no_more() {
 fn a_standing_approval_is_within_what_was_offered_and_signed_by_a_key() {
     let day = 24 * 60 * 60;
     let total = |text: &str| Some(text.parse().expect("an amount"));
-    let (plain, counted) = (Digest::of(b"plain"), Digest::of(b"counted"));
+    let (plain, counted) = (Digest::of_bytes(b"plain"), Digest::of_bytes(b"counted"));
     let wanted = Expected { standing: vec![(plain, None), (counted, total("5"))], ..expected(&good()) };
     let terms = |pattern, total| TaskTerms {
         pattern,
@@ -263,7 +263,7 @@ fn a_standing_approval_is_within_what_was_offered_and_signed_by_a_key() {
     };
     let ends = later(7 * 24 * 60 * 60 * 1_000);
     let claims = |task| ApprovalClaims { task: Some(task), expires_at: ends, ..good() };
-    let at = |claims, now| verify(&signed(claims), &wanted, &approvers(), now).map(drop);
+    let at = |claims, now| verify_approval(&signed(claims), &wanted, &approvers(), now).map(drop);
     let check = |task| at(claims(task), NOW);
     for good in [terms(plain, None), terms(counted, total("5")), terms(counted, total("500"))] {
         assert_eq!(check(good), Ok(()));
@@ -274,7 +274,7 @@ fn a_standing_approval_is_within_what_was_offered_and_signed_by_a_key() {
         ..terms(plain, None)
     };
     let wrong = [
-        terms(Digest::of(b"another task"), None),
+        terms(Digest::of_bytes(b"another task"), None),
         terms(plain, total("5")),
         terms(counted, None),
         terms(counted, total("4")),
@@ -296,12 +296,12 @@ fn a_standing_approval_is_within_what_was_offered_and_signed_by_a_key() {
     assert_eq!(at(longer, NOW), Err(ApprovalError::Mismatch("it would be good for too long")));
     let by_session =
         ApprovalClaims { approver: Approver::Session { principal: "owner".into() }, ..good.clone() };
-    let by_session = ApprovalToken::sign(by_session, &harness()).expect("signs");
-    assert_eq!(verify(&by_session, &wanted, &approvers(), NOW), Err(ApprovalError::NeedsKey));
+    let by_session = ApprovalToken::sign_claims(by_session, &harness()).expect("signs");
+    assert_eq!(verify_approval(&by_session, &wanted, &approvers(), NOW), Err(ApprovalError::NeedsKey));
     // What it covers is signed: a task outside of it needs another signature.
     let mut widened = signed(good);
     widened.claims.task = Some(terms(counted, total("500")));
-    assert_eq!(verify(&widened, &wanted, &approvers(), NOW), Err(ApprovalError::Signature));
+    assert_eq!(verify_approval(&widened, &wanted, &approvers(), NOW), Err(ApprovalError::Signature));
 }
 
 /// Two people, each with a key of their own: one of them twice is one, a session is nobody, and a no is a no.
@@ -314,19 +314,19 @@ fn where_two_must_say_yes_one_of_them_is_not_enough() {
     let wanted = Expected { approvers: 2, ..expected(&good()) };
     let first = signed(good());
     let second = ApprovalClaims { approver: Approver::Key { public }, nonce: "ab".repeat(16), ..good() };
-    let second = ApprovalToken::sign(second, &other).expect("signs");
+    let second = ApprovalToken::sign_claims(second, &other).expect("signs");
     let all = |tokens: &[&ApprovalToken]| {
         let tokens: Vec<_> = tokens.iter().map(|token| (*token).clone()).collect();
         verify_all(&tokens, &wanted, &approvers, NOW)
     };
-    assert_eq!(all(&[&first, &second]).map(|approval| approval.people()), Ok(2));
+    assert_eq!(all(&[&first, &second]).map(|approval| approval.count_people()), Ok(2));
     let names = |token: &ApprovalToken| match &token.claims.approver {
         Approver::Key { public } => format!("key {public}"),
         Approver::Session { .. } | Approver::Passkey { .. } => panic!("a key"),
     };
     let by = all(&[&first, &second]).expect("both");
-    assert_eq!(by.by(), &BTreeSet::from([names(&first), names(&second)]), "each by their own name");
-    assert_eq!(by.passkey(), None);
+    assert_eq!(by.signer_keys(), &BTreeSet::from([names(&first), names(&second)]), "each by their own name");
+    assert_eq!(by.passkey_use(), None);
     assert_eq!(all(&[&first]), Err(ApprovalError::TooFew { given: 1, needed: 2 }));
     assert_eq!(all(&[]), Err(ApprovalError::TooFew { given: 0, needed: 2 }));
     let again = signed(ApprovalClaims { nonce: "cd".repeat(16), ..good() });
@@ -336,7 +336,7 @@ fn where_two_must_say_yes_one_of_them_is_not_enough() {
     forged.signature = first.signature.clone();
     assert_eq!(all(&[&first, &forged]), Err(ApprovalError::Signature));
     let no = by_session(ApprovalClaims { decision: Decision::Deny, ..good() });
-    assert!(verify(&no, &wanted, &approvers, NOW).is_ok(), "anybody who may answer may say no");
+    assert!(verify_approval(&no, &wanted, &approvers, NOW).is_ok(), "anybody who may answer may say no");
 }
 
 /// Trust in a host outlives its conversation: it is good for the host that the card has offered, alone, with a yes, and by
@@ -346,14 +346,16 @@ fn trust_in_a_host_is_signed_for_what_was_offered_and_by_a_key() {
     let host = Some("docs.example:443".to_owned());
     let wanted = Expected { host: host.clone(), values: true, ..expected(&good()) };
     let trusting = ApprovalClaims { host: host.clone(), ..good() };
-    let check = |claims: ApprovalClaims| verify(&signed(claims), &wanted, &approvers(), NOW).map(|_| ());
-    assert_eq!(trusting.scope(), ApprovalScope::Host);
-    assert_eq!(ApprovalClaims { values: true, ..good() }.scope(), ApprovalScope::Values);
-    assert_eq!(good().scope(), ApprovalScope::Once);
+    let check =
+        |claims: ApprovalClaims| verify_approval(&signed(claims), &wanted, &approvers(), NOW).map(|_| ());
+    assert_eq!(trusting.answer_scope(), ApprovalScope::Host);
+    assert_eq!(ApprovalClaims { values: true, ..good() }.answer_scope(), ApprovalScope::Values);
+    assert_eq!(good().answer_scope(), ApprovalScope::Once);
     assert_eq!(check(trusting.clone()), Ok(()));
     assert_eq!(check(good()), Ok(()), "what is offered need not be taken");
     let mismatch = Err(ApprovalError::Mismatch("another scope was offered"));
-    let task = Some(TaskTerms { pattern: Digest::of(b"p"), risk: Risk::Medium, uses: 2, standing: None });
+    let task =
+        Some(TaskTerms { pattern: Digest::of_bytes(b"p"), risk: Risk::Medium, uses: 2, standing: None });
     for other in [
         ApprovalClaims { host: Some("evil.example:443".into()), ..good() },
         ApprovalClaims { host: Some(String::new()), ..good() },
@@ -366,8 +368,8 @@ fn trust_in_a_host_is_signed_for_what_was_offered_and_by_a_key() {
     let endorsing = ApprovalClaims { values: true, ..good() };
     assert_eq!(check(endorsing.clone()), Ok(()), "where values are offered");
     let none = expected(&good());
-    assert_eq!(verify(&signed(endorsing), &none, &approvers(), NOW).map(|_| ()), mismatch);
-    assert_eq!(verify(&signed(trusting.clone()), &none, &approvers(), NOW).map(|_| ()), mismatch);
-    let said = verify(&by_session(trusting), &wanted, &approvers(), NOW);
+    assert_eq!(verify_approval(&signed(endorsing), &none, &approvers(), NOW).map(|_| ()), mismatch);
+    assert_eq!(verify_approval(&signed(trusting.clone()), &none, &approvers(), NOW).map(|_| ()), mismatch);
+    let said = verify_approval(&by_session(trusting), &wanted, &approvers(), NOW);
     assert_eq!(said, Err(ApprovalError::NeedsKey));
 }

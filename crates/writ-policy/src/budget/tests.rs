@@ -19,7 +19,7 @@ fn the_defaults_are_those_of_the_requirements() {
     assert!(serde_json::from_str::<BudgetConfig>(r#"{"max_tokens":1}"#).is_err());
 
     let call = prepared(Action::ModelCall(model_call()));
-    let judged = |facts: BudgetFacts| judge(&call, &facts).err();
+    let judged = |facts: BudgetFacts| judge_budget(&call, &facts).err();
     assert_eq!(judged(spend(|f| f.spent.session_tokens = Tokens::new(499_999))), None);
     let session = judged(spend(|f| f.spent.session_tokens = Tokens::new(500_000)));
     assert_eq!(session, Some(Exhausted::SessionTokens));
@@ -28,20 +28,20 @@ fn the_defaults_are_those_of_the_requirements() {
     assert_eq!(day, Some(Exhausted::DayTokens));
 
     let tool = prepared(Action::Exec(exec()));
-    assert!(judge(&tool, &spend(|f| f.spent.turn_tool_calls = 19)).is_ok());
+    assert!(judge_budget(&tool, &spend(|f| f.spent.turn_tool_calls = 19)).is_ok());
     let twenty = spend(|f| f.spent.turn_tool_calls = 20);
-    assert_eq!(judge(&tool, &twenty), Err(Exhausted::ToolCalls));
-    assert_eq!(judge(&Prepared { call: None, ..tool }, &twenty), Ok(Reservation::default()));
+    assert_eq!(judge_budget(&tool, &twenty), Err(Exhausted::ToolCalls));
+    assert_eq!(judge_budget(&Prepared { call: None, ..tool }, &twenty), Ok(Reservation::default()));
 }
 
 #[test]
 fn what_is_set_aside_is_the_most_that_it_can_take() {
     let call = prepared(Action::ModelCall(model_call()));
     let most = Reservation { tokens: Tokens::new(150), cost: MicroUsd::new(10), tool_calls: 0 };
-    assert_eq!(judge(&call, &BudgetFacts::default()), Ok(most));
+    assert_eq!(judge_budget(&call, &BudgetFacts::default()), Ok(most));
     let tool = prepared(Action::Exec(exec()));
     let one = Reservation { tool_calls: 1, ..Reservation::default() };
-    assert_eq!(judge(&tool, &BudgetFacts::default()), Ok(one));
+    assert_eq!(judge_budget(&tool, &BudgetFacts::default()), Ok(one));
 }
 
 #[test]
@@ -64,14 +64,14 @@ fn money_limits_include_what_was_spent_and_refuse_unknown_prices() {
     let known = prepared(Action::ModelCall(model_call()));
     let unknown = prepared(Action::ModelCall(ModelCall { ceiling: None, ..model_call() }));
     for (reached, set) in limits {
-        assert!(judge(&known, &spend(|f| set(f, 100, 90))).is_ok());
-        assert_eq!(judge(&known, &spend(|f| set(f, 100, 91))), Err(reached));
-        assert_eq!(judge(&unknown, &spend(|f| set(f, 100, 0))), Err(Exhausted::UnknownPrice));
+        assert!(judge_budget(&known, &spend(|f| set(f, 100, 90))).is_ok());
+        assert_eq!(judge_budget(&known, &spend(|f| set(f, 100, 91))), Err(reached));
+        assert_eq!(judge_budget(&unknown, &spend(|f| set(f, 100, 0))), Err(Exhausted::UnknownPrice));
     }
     let per_call = |limit| spend(|f| f.limits.max_cost_per_call = Some(MicroUsd::new(limit)));
-    assert!(judge(&known, &per_call(10)).is_ok());
-    assert_eq!(judge(&known, &per_call(9)), Err(Exhausted::CallCost));
-    assert!(judge(&unknown, &BudgetFacts::default()).is_ok());
+    assert!(judge_budget(&known, &per_call(10)).is_ok());
+    assert_eq!(judge_budget(&known, &per_call(9)), Err(Exhausted::CallCost));
+    assert!(judge_budget(&unknown, &BudgetFacts::default()).is_ok());
 }
 
 #[test]
@@ -87,7 +87,7 @@ fn every_limit_names_its_setting() {
         (Exhausted::UnknownPrice, "the price table"),
     ];
     for (limit, setting) in settings {
-        assert_eq!(limit.setting(), setting);
+        assert_eq!(limit.setting_name(), setting);
     }
 }
 
@@ -96,10 +96,14 @@ fn a_day_that_begins_at_five_takes_the_night_before_it() {
     let day = |hours: i64, day_starts_at_minute| {
         let limits = BudgetConfig { day_starts_at_minute, ..BudgetConfig::default() };
         let now = Timestamp::from_millis(hours * 3_600_000);
-        let date = limits.date(now);
+        let date = limits.start_of_day(now);
         let call = Action::ModelCall(model_call());
         let facts = BudgetFacts { limits, ..BudgetFacts::default() };
-        assert_eq!(Ceilings::of(&call, &facts).date(now), date, "both count by the same day");
+        assert_eq!(
+            Ceilings::ceilings_of(&call, &facts).start_of_day(now),
+            date,
+            "both count by the same day"
+        );
         date.to_string().chars().take(10).collect::<String>()
     };
     for (hours, minute, begins) in [(28, 0, 24), (28, 300, 5), (29, 300, 29), (53, 300, 53), (52, 300, 29)] {
@@ -121,10 +125,10 @@ fn shared_limits_admit_tokens_while_any_are_left_and_money_as_far_as_it_reaches(
         f.limits.max_cost_per_day = Some(MicroUsd::new(70));
         f.spent.session_base = Tokens::new(20);
     });
-    let ceilings = Ceilings::of(&Action::ModelCall(model_call()), &facts);
+    let ceilings = Ceilings::ceilings_of(&Action::ModelCall(model_call()), &facts);
     assert!(!ceilings.is_empty(), "a model call is counted");
-    let taken = |tokens, cost| Taken { tokens: Tokens::new(tokens), cost: MicroUsd::new(cost) };
-    let admit = |session, day, most| ceilings.admit(session, day, MicroUsd::new(most));
+    let taken = |tokens, cost| UsedAmounts { tokens: Tokens::new(tokens), cost: MicroUsd::new(cost) };
+    let admit = |session, day, most| ceilings.admit_call(session, day, MicroUsd::new(most));
     assert_eq!(admit(taken(119, 40), taken(999, 60), 10), Ok(()));
     assert_eq!(
         admit(taken(120, 0), taken(0, 0), 0),
@@ -134,5 +138,5 @@ fn shared_limits_admit_tokens_while_any_are_left_and_money_as_far_as_it_reaches(
     assert_eq!(admit(taken(0, 0), taken(1_000, 0), 0), Err(Exhausted::DayTokens));
     assert_eq!(admit(taken(0, 41), taken(0, 0), 10), Err(Exhausted::SessionCost));
     assert_eq!(admit(taken(0, 0), taken(0, 61), 10), Err(Exhausted::DayCost));
-    assert!(Ceilings::of(&Action::Exec(exec()), &facts).is_empty(), "commands take neither");
+    assert!(Ceilings::ceilings_of(&Action::Exec(exec()), &facts).is_empty(), "commands take neither");
 }

@@ -9,7 +9,7 @@ use writ_types::unit::Timestamp;
 use super::{Facts, Refusal, Verdicts, check_keys, rule_facts};
 use crate::plan;
 use crate::reasons::{GATE_RULE, LOST_RULE, TAINT_RULE};
-use crate::rules::{RuleSet, RuleVerdict, Standing};
+use crate::rules::{RuleFacts, RuleSet, RuleVerdict};
 use crate::taint::{self, Labels, TaintVerdict};
 use writ_inspect::prepared::{Prepared, leaves_nothing};
 use writ_inspect::show;
@@ -67,17 +67,17 @@ fn judge_alone(prepared: &Prepared, facts: &Facts<'_>) -> Result<Asking, Refusal
 pub(crate) fn judge_rules_and_taint(
     prepared: &Prepared,
     rules: &RuleSet,
-    standing: Standing,
+    standing: RuleFacts,
     labels: Labels<'_>,
 ) -> Result<Asking, Refusal> {
-    let (mut rules, mut reasons, risk, approvers) = match rules.judge(prepared, standing) {
+    let (mut rules, mut reasons, risk, approvers) = match rules.judge_rules(prepared, standing) {
         RuleVerdict::Permit => (BTreeSet::new(), BTreeSet::new(), None, 1),
         RuleVerdict::Ask { rules, reasons, risk, approvers } => (rules, reasons, risk, approvers),
         RuleVerdict::Forbid { rule } => {
             return Err((DenyReason::Rule, rule.clone(), format!("the rules forbid it ({rule})")));
         }
     };
-    match taint::judge(prepared, standing, labels) {
+    match taint::judge_taint(prepared, standing, labels) {
         TaintVerdict::Pass => {}
         TaintVerdict::Ask(_) if standing.preapproved => {}
         TaintVerdict::Ask(why) => {
@@ -87,7 +87,7 @@ pub(crate) fn judge_rules_and_taint(
         TaintVerdict::Deny(why) => return Err((DenyReason::Taint, "taint".to_owned(), why.to_owned())),
     }
     // A rule can only raise it.
-    let risk = show::risk(&prepared.action).max(risk.unwrap_or(Risk::Low));
+    let risk = show::risk_of(&prepared.action).max(risk.unwrap_or(Risk::Low));
     Ok(Asking { rules, reasons, risk, approvers })
 }
 
@@ -106,7 +106,7 @@ fn of_steps(
     }
     for (n, step) in (1_u64..).zip(&plan.steps) {
         let of_step = |(reason, rule, text): Refusal| (reason, rule, format!("step {n}: {text}"));
-        let wished = plan::alone(prepared, step);
+        let wished = plan::step_alone(prepared, step);
         check_keys(&wished, facts, now).map_err(of_step)?;
         let own = judge_alone(&wished, facts).map_err(of_step)?;
         let wide = if plan::is_wide(plan, step) { Risk::High } else { Risk::Low };

@@ -35,19 +35,19 @@ impl Alike {
         if risk >= Risk::Irreversible || approvers > 1 || asks_about_this_time(rules) {
             return Self::default();
         }
-        let pattern = pattern::of(prepared, policy, rules, egress);
-        Self { pattern, recurring: standing::of(prepared, policy, rules, egress) }
+        let pattern = pattern::pattern_of(prepared, policy, rules, egress);
+        Self { pattern, recurring: standing::standing_patterns(prepared, policy, rules, egress) }
     }
 
     /// Returns the amount to count against the total if signed terms cover the action.
     fn covered_amount(&self, task: &TaskTerms) -> Option<Option<Amount>> {
         match task.standing {
             None => {
-                let own = self.pattern.as_ref().and_then(|pattern| pattern::digest(pattern).ok());
+                let own = self.pattern.as_ref().and_then(|pattern| pattern::pattern_digest(pattern).ok());
                 (own == Some(task.pattern)).then_some(None)
             }
             Some(signed) => {
-                let own = standing::digests(&self.recurring).ok()?;
+                let own = standing::pattern_digests(&self.recurring).ok()?;
                 let (_, amount) = own.into_iter().find(|(pattern, _)| *pattern == task.pattern)?;
                 (amount.is_some() == signed.total.is_some() && amount <= signed.total).then_some(amount)
             }
@@ -67,7 +67,7 @@ pub(super) fn use_of(
     if claims.decision == Decision::Deny {
         return Err((DenyReason::Person, format!("ask {}", claims.ask), "a person refused".to_owned()));
     }
-    if approval.people() < usize::from(approvers) {
+    if approval.count_people() < usize::from(approvers) {
         return refuse("more people must say yes");
     }
     let terms = claims.task.filter(|task| risk <= task.risk);

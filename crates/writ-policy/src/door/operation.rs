@@ -18,7 +18,7 @@ pub(super) fn check_operation(action: &Action, facts: &Facts<'_>) -> Result<(), 
     for (name, key, grants) in [("base key", base.key, &base.grants), ("task key", task.key, &task.grants)] {
         if let Some(limits) = grants.limits.get(&operate.operation) {
             let limit = |text| (DenyReason::Limit, format!("{name} {key}: {}", operate.operation), text);
-            limits.check(operate, facts.used).map_err(limit)?;
+            limits.check_operation(operate, facts.used).map_err(limit)?;
         }
     }
     Ok(())

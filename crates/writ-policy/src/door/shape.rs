@@ -139,7 +139,7 @@ fn check_write(write: &WriteFile) -> Result<(), String> {
     match (write.place, write.changes.as_slice()) {
         (Place::Overlay, [one])
             if one.kind != ChangeKind::Delete
-                && one.after == Some(Digest::of(&write.encoding.encode(content))) =>
+                && one.after == Some(Digest::of_bytes(&write.encoding.encode_text(content))) =>
         {
             Ok(())
         }

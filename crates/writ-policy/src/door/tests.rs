@@ -11,7 +11,7 @@ use writ_types::taint::{Label, Taint};
 use writ_types::unit::{MicroUsd, Tokens};
 
 use super::*;
-use crate::approval::{ApprovalClaims, ApprovalError, ApprovalToken, verify};
+use crate::approval::{ApprovalClaims, ApprovalError, ApprovalToken, verify_approval};
 use crate::fixture::{
     MemoryJournal, NOW, PERMIT_ALL, Sample, Stop, World, all_grants, approved, approver, approvers, ask_all,
     claims, exec, expected, fetch, forbid_all, home_rules, later, model_call, now, permit_all, prepared,
@@ -110,7 +110,7 @@ fn every_kind_needs_keys_that_are_good_now_and_here() {
                 Err(Stop::Ask(ask)) => panic!("{kind:?}: {ask:?}"),
             }
         };
-        let minutes_30 = NOW.plus(TASK_KEY_TTL);
+        let minutes_30 = NOW.plus_duration(TASK_KEY_TTL);
         assert_eq!(reason(&|world| world.now = later(-1)), Some(DenyReason::Expired));
         assert_eq!(reason(&|world| world.now = later(30 * 60_000 - 1)), None);
         assert_eq!(reason(&|world| world.now = minutes_30), Some(DenyReason::Expired));
@@ -201,7 +201,7 @@ fn every_kind_is_stopped_by_each_later_stage() {
 #[test]
 fn the_first_stage_that_refuses_names_the_reason() {
     let mut world = World::new(forbid_all());
-    let grants = Grants::default().allow(ActionKind::Remember, [(Dimension::Memory, "session")]);
+    let grants = Grants::default().allow_kind(ActionKind::Remember, [(Dimension::Memory, "session")]);
     (world.base.grants, world.task.grants) = (grants.clone(), Grants::default());
     world.task.session = session(2);
     world.now = later(-1);
@@ -224,7 +224,7 @@ fn the_first_stage_that_refuses_names_the_reason() {
     next(&world, &wish, DenyReason::Expired);
     world.now = NOW;
     next(&world, &wish, DenyReason::Capability);
-    world.task.grants = Grants::default().allow(ActionKind::Remember, [(Dimension::Memory, "global")]);
+    world.task.grants = Grants::default().allow_kind(ActionKind::Remember, [(Dimension::Memory, "global")]);
     next(&world, &wish, DenyReason::Scope);
     world.task.grants = grants;
     next(&world, &wish, DenyReason::Gate);
@@ -272,7 +272,7 @@ fn what_changed_while_verdicts_were_gathered_counts() {
             other @ (Decided::Grant(_) | Decided::Ask(_)) => panic!("expected a denial, found {other:?}"),
         }
     };
-    assert_eq!(reason(&world(), NOW.plus(TASK_KEY_TTL)), DenyReason::Expired);
+    assert_eq!(reason(&world(), NOW.plus_duration(TASK_KEY_TTL)), DenyReason::Expired);
     let mut revoked = world();
     revoked.revoked.insert(revoked.task.key.to_string());
     assert_eq!(reason(&revoked, NOW), DenyReason::Revoked);
@@ -414,7 +414,7 @@ fn what_was_approved_beforehand_is_not_asked_within_its_kind() {
     let mut world = World::new(shipped());
     let ask = world.ask(write());
     assert_eq!(ask.rules, ["ask-project-writes", "taint"].map(str::to_owned).into());
-    world.task.grants = all_grants().preapprove(ActionKind::WriteFile);
+    world.task.grants = all_grants().preapprove_kind(ActionKind::WriteFile);
     assert!(world.decide(write()).is_ok());
     let fetch = samples().remove(3).action;
     assert!(
@@ -423,10 +423,10 @@ fn what_was_approved_beforehand_is_not_asked_within_its_kind() {
     );
     // Only the task key, made when the owner spoke, says what was approved beforehand.
     world.task.grants = all_grants();
-    world.base.grants = all_grants().preapprove(ActionKind::WriteFile);
+    world.base.grants = all_grants().preapprove_kind(ActionKind::WriteFile);
     assert!(matches!(world.decide(write()), Err(Stop::Ask(_))));
     // It opens nothing that is refused.
-    world.task.grants = all_grants().preapprove(ActionKind::Remember);
+    world.task.grants = all_grants().preapprove_kind(ActionKind::Remember);
     let truth = tainted(Action::Remember(remember(MemoryTrust::Verified, Taint::External)), Taint::External);
     assert_eq!(world.denial(truth).reason, DenyReason::Rule);
 }
@@ -439,7 +439,7 @@ fn a_memory_is_not_relabelled_on_its_way() {
     assert_eq!(denial.reason, DenyReason::Taint);
     let denial = world().denial(wish(Taint::External, MemoryTrust::Constitutional));
     assert_eq!(denial.reason, DenyReason::Taint);
-    assert!(matches!(denial.fact(), Fact::Denied { reason: DenyReason::Taint, .. }));
+    assert!(matches!(denial.denial_fact(), Fact::Denied { reason: DenyReason::Taint, .. }));
     assert!(world().decide(wish(Taint::External, MemoryTrust::Working)).is_ok());
 }
 
@@ -456,7 +456,7 @@ fn an_action_cannot_widen_itself() {
     for path in ["../x", "/etc/passwd", "b.txt/../../q", "b.txt2"] {
         let denial = world().denial(prepared(Action::WriteFile(project_write(&["b.txt", path]))));
         assert_eq!(denial.reason, DenyReason::Scope, "{path}");
-        assert!(!denial.outside().contains("/home/me"), "{}", denial.outside());
+        assert!(!denial.outside_text().contains("/home/me"), "{}", denial.outside_text());
     }
 }
 
@@ -523,10 +523,10 @@ fn an_owned_url_is_no_leave_to_send() {
 fn rules_of_a_project_are_changed_by_no_approval_beforehand() {
     let mut world = World::new(shipped());
     for grants in [&mut world.base.grants, &mut world.task.grants] {
-        *grants = grants
-            .clone()
-            .preapprove(ActionKind::WriteFile)
-            .allow(ActionKind::WriteFile, [(Dimension::Place, "project"), (Dimension::Path, "/home/me/p")]);
+        *grants = grants.clone().preapprove_kind(ActionKind::WriteFile).allow_kind(
+            ActionKind::WriteFile,
+            [(Dimension::Place, "project"), (Dimension::Path, "/home/me/p")],
+        );
     }
     let change = |path: &str| tainted(Action::WriteFile(project_write(&["a", path])), Taint::Owner);
     for path in [".writ/policies/a.cedar", "./.writ/config.toml", ".writ"] {
@@ -541,7 +541,7 @@ fn rules_of_a_project_are_changed_by_no_approval_beforehand() {
 fn an_ask_names_every_reason_once() {
     let mut world = World::new(shipped());
     let reaching = Exec { hosts: vec!["docs.rs".into()], ..exec() };
-    let grants = || all_grants().allow(ActionKind::Exec, [(Dimension::Host, "docs.rs")]);
+    let grants = || all_grants().allow_kind(ActionKind::Exec, [(Dimension::Host, "docs.rs")]);
     (world.base.grants, world.task.grants) = (grants(), grants());
     let ask = world.ask(tainted(Action::Exec(reaching), Taint::External));
     assert_eq!(ask.rules, ["ask-network", "taint"].map(str::to_owned).into());
@@ -600,7 +600,7 @@ fn redeeming_writes_the_intent_with_all_that_it_needs() {
             amount: None,
             plan: None,
         });
-        let ceilings = Ceilings::of(&sample.action, &BudgetFacts::default());
+        let ceilings = Ceilings::ceilings_of(&sample.action, &BudgetFacts::default());
         let keys = journal.redeemed.lock().expect("not poisoned")[0].keys.clone();
         assert!([world.task.key, world.base.key].iter().all(|key| keys.contains(&key.to_string())));
         let written = Redemption { attempt, intent, approval, reservation, keys, ceilings, durability };
@@ -656,7 +656,7 @@ fn an_unknown_price_says_so() {
     let call = writ_types::action::ModelCall { ceiling: None, ..model_call() };
     let denial = world.denial(prepared(Action::ModelCall(call)));
     assert_eq!((denial.reason, denial.rule.as_str()), (DenyReason::Budget, "the price table"));
-    assert!(denial.outside().contains("the price of this model is not known"));
+    assert!(denial.outside_text().contains("the price of this model is not known"));
 }
 
 /// Rows: SLO-001 (in part: what a refusal leaves)
@@ -666,12 +666,12 @@ fn every_denial_leaves_a_fact_and_says_nothing_of_the_host() {
     world.approval = Some(Err(ApprovalError::Signature));
     for sample in samples().into_iter().filter(|sample| sample.asked) {
         let denial = world.denial(prepared(sample.action));
-        let Fact::Denied { prepared, kind, reason, rule, text, outside } = denial.fact() else {
+        let Fact::Denied { prepared, kind, reason, rule, text, outside } = denial.denial_fact() else {
             panic!("a denial is a fact of its own");
         };
         assert_eq!((prepared, kind, reason), (denial.prepared, denial.kind, DenyReason::Approval));
         assert_eq!((rule.as_str(), text), ("approval", ApprovalError::Signature.to_string()));
-        assert_eq!(outside, denial.outside());
+        assert_eq!(outside, denial.outside_text());
     }
 }
 
@@ -680,16 +680,16 @@ fn every_denial_leaves_a_fact_and_says_nothing_of_the_host() {
 fn rules_that_are_tried_are_noted_where_they_differ_and_decide_nothing() {
     let text =
         r#"@id("sure") @ask("Sure?") forbid (principal, action, resource) unless { context.preapproved };"#;
-    let shadow = Shadow::load("careful".into(), &[home_rules(PERMIT_ALL)], home_rules(text)).unwrap();
-    assert!(!rules(PERMIT_ALL).tries());
-    let home = rules(PERMIT_ALL).trying(vec![shadow]);
-    assert!(home.tries());
+    let shadow = Shadow::load_shadow("careful".into(), &[home_rules(PERMIT_ALL)], home_rules(text)).unwrap();
+    assert!(!rules(PERMIT_ALL).has_shadows());
+    let home = rules(PERMIT_ALL).with_shadows(vec![shadow]);
+    assert!(home.has_shadows());
     let mut world = world();
     let differing = |world: &World| {
         let authority = world.authority();
         let facts = world.facts(&authority);
         let checked = precheck(prepared(Action::Exec(exec())), &facts, world.now).unwrap();
-        shadowed(&checked, &home, &facts)
+        shadow_verdicts(&checked, &home, &facts)
     };
     let found = differing(&world);
     let [Fact::Shadowed { set, prepared: hash, kind, does, would, rules: named, .. }] = &found[..] else {

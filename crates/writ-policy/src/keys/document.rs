@@ -14,7 +14,7 @@ use writ_types::action::ActionKind;
 use writ_types::unit::Timestamp;
 
 use super::grants::Grants;
-use super::limits::{Amount, Limits};
+use super::limits::{AmountLimit, OperationLimits};
 use super::{Case, ROUTER};
 use writ_inspect::scope::Dimension;
 
@@ -87,7 +87,7 @@ struct RawNarrow {
 /// # Errors
 ///
 /// What is missing, unknown or malformed in it.
-pub fn base(document: Value) -> Result<BaseDocument, DocumentError> {
+pub fn read_base(document: Value) -> Result<BaseDocument, DocumentError> {
     let RawBase { agent, capabilities, expires } = read_document(document)?;
     let agent = checked_name("agent", agent)?;
     Ok(BaseDocument { agent, grants: read_grants(&capabilities)?, expires: parse_time(&expires)? })
@@ -98,7 +98,7 @@ pub fn base(document: Value) -> Result<BaseDocument, DocumentError> {
 /// # Errors
 ///
 /// What is missing, unknown or malformed in it, or that no known router grants it.
-pub fn task(document: Value) -> Result<TaskDocument, DocumentError> {
+pub fn read_task(document: Value) -> Result<TaskDocument, DocumentError> {
     let raw: RawTask = read_document(document)?;
     if raw.granted_by != ROUTER {
         return Err(DocumentError(format!("granted_by is no known router; the only one is '{ROUTER}'")));
@@ -117,7 +117,7 @@ pub fn task(document: Value) -> Result<TaskDocument, DocumentError> {
 /// # Errors
 ///
 /// What is unknown or malformed in it.
-pub fn narrow(document: Value) -> Result<NarrowDocument, DocumentError> {
+pub fn read_narrow(document: Value) -> Result<NarrowDocument, DocumentError> {
     let RawNarrow { capabilities, expires } = read_document(document)?;
     let grants = capabilities.map(|named| read_grants(&named)).transpose()?;
     Ok(NarrowDocument { grants, expires: expires.as_deref().map(parse_time).transpose()? })
@@ -149,10 +149,10 @@ fn read_grants(capabilities: &BTreeMap<String, Value>) -> Result<Grants, Documen
         if operation == ESCALATE {
             let targets = read_texts(ESCALATE, limits)?;
             let targets = targets.iter().map(|to| (Dimension::Recipient, to.as_str()));
-            grants = grants.allow(ActionKind::Escalate, targets);
+            grants = grants.allow_kind(ActionKind::Escalate, targets);
             continue;
         }
-        grants = grants.allow(ActionKind::Operate, [(Dimension::Name, operation.as_str())]);
+        grants = grants.allow_kind(ActionKind::Operate, [(Dimension::Name, operation.as_str())]);
         let limits = limits_of(&operation, limits)?;
         if !limits.is_empty() {
             grants.limits.insert(operation, limits);
@@ -161,11 +161,11 @@ fn read_grants(capabilities: &BTreeMap<String, Value>) -> Result<Grants, Documen
     Ok(grants)
 }
 
-fn limits_of(operation: &str, limits: &Value) -> Result<Limits, DocumentError> {
+fn limits_of(operation: &str, limits: &Value) -> Result<OperationLimits, DocumentError> {
     let wrong = |text: &str| DocumentError(format!("capability '{operation}': {text}"));
     let object = limits.as_object().ok_or_else(|| wrong("its limits must be an object; without any, {}"))?;
     let mut bounds: BTreeMap<String, [Option<i64>; 3]> = BTreeMap::new();
-    let mut read = Limits::default();
+    let mut read = OperationLimits::default();
     for (key, value) in object {
         if let Some((n, name)) = ["min_", "max_", "daily_"]
             .iter()
@@ -193,7 +193,7 @@ fn limits_of(operation: &str, limits: &Value) -> Result<Limits, DocumentError> {
         if min > max || daily.is_some_and(|daily| daily < min) {
             return Err(wrong(&format!("no value of '{name}' lies within its bounds")));
         }
-        read.amounts.insert(name, Amount { min, max, daily });
+        read.amounts.insert(name, AmountLimit { min, max, daily });
     }
     Ok(read)
 }

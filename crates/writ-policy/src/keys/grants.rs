@@ -10,7 +10,7 @@ use writ_types::digest::Digest;
 use writ_types::id::KeyId;
 use writ_types::unit::Timestamp;
 
-use super::limits::{Amount, Limits};
+use super::limits::{AmountLimit, OperationLimits};
 use super::{Case, KeyError, LIMITS, MAX_UNDER, ROUTER};
 use writ_inspect::scope::Dimension;
 
@@ -22,13 +22,13 @@ pub struct Grants {
     /// Kinds that the owner has preapproved within the scopes, so that no rule asks again.
     pub preapproved: BTreeSet<ActionKind>,
     /// Limits of operations, by name. An operation without an entry is not limited.
-    pub limits: BTreeMap<String, Limits>,
+    pub limits: BTreeMap<String, OperationLimits>,
 }
 
 impl Grants {
     /// Adds a kind with scopes.
     #[must_use]
-    pub fn allow<'a>(
+    pub fn allow_kind<'a>(
         mut self,
         kind: ActionKind,
         scopes: impl IntoIterator<Item = (Dimension, &'a str)>,
@@ -40,27 +40,27 @@ impl Grants {
 
     /// Preapproves a kind.
     #[must_use]
-    pub fn preapprove(mut self, kind: ActionKind) -> Self {
+    pub fn preapprove_kind(mut self, kind: ActionKind) -> Self {
         self.preapproved.insert(kind);
         self
     }
 
     /// Returns true if a kind is granted with a scope that covers this value.
-    pub fn covers(&self, kind: ActionKind, dimension: Dimension, value: &str) -> bool {
+    pub fn covers_value(&self, kind: ActionKind, dimension: Dimension, value: &str) -> bool {
         self.kinds.get(&kind).is_some_and(|scopes| {
-            scopes.iter().any(|(held, scope)| *held == dimension && dimension.covers(scope, value))
+            scopes.iter().any(|(held, scope)| *held == dimension && dimension.covers_value(scope, value))
         })
     }
 
     /// Returns true if `wider` grants everything that these grants do.
-    pub fn within(&self, wider: &Self) -> bool {
+    pub fn is_within(&self, wider: &Self) -> bool {
         let kind = |(kind, scopes): (&ActionKind, &BTreeSet<(Dimension, String)>)| {
             wider.kinds.contains_key(kind)
-                && scopes.iter().all(|(dimension, value)| wider.covers(*kind, *dimension, value))
+                && scopes.iter().all(|(dimension, value)| wider.covers_value(*kind, *dimension, value))
         };
-        let limited = |(operation, wide): (&String, &Limits)| {
-            let granted = self.covers(ActionKind::Operate, Dimension::Name, operation);
-            !granted || self.limits.get(operation).is_some_and(|own| own.within(wide))
+        let limited = |(operation, wide): (&String, &OperationLimits)| {
+            let granted = self.covers_value(ActionKind::Operate, Dimension::Name, operation);
+            !granted || self.limits.get(operation).is_some_and(|own| own.is_within(wide))
         };
         self.kinds.iter().all(kind)
             && self.preapproved.is_subset(&wider.preapproved)
@@ -81,7 +81,7 @@ impl Grants {
     }
 }
 
-fn limit_facts(operation: &str, limits: &Limits) -> Vec<Fact> {
+fn limit_facts(operation: &str, limits: &OperationLimits) -> Vec<Fact> {
     let fact = |name: &str, parameter: &str, rest: Vec<Term>| {
         let mut terms = vec![Term::Str(operation.to_owned()), Term::Str(parameter.to_owned())];
         terms.extend(rest);
@@ -234,7 +234,7 @@ impl KeyFields {
             };
             let amounts = &mut grants.limits.entry(operation.clone()).or_default().amounts;
             // Two bounds for one amount could be read either way.
-            if amounts.insert(name.clone(), Amount { min: *min, max: *max, daily: None }).is_some() {
+            if amounts.insert(name.clone(), AmountLimit { min: *min, max: *max, daily: None }).is_some() {
                 return Err(KeyError::Missing("amount"));
             }
         }

@@ -13,11 +13,11 @@ pub const CUSTOMER: &str = "customer_token";
 pub const CASE: &str = "case_token";
 
 /// Amounts used today, by operation and parameter.
-pub type Used = BTreeMap<(String, String), i64>;
+pub type UsedLimits = BTreeMap<(String, String), i64>;
 
 /// The bounds of one amount, both inclusive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Amount {
+pub struct AmountLimit {
     /// The least of one use.
     pub min: i64,
     /// The most of one use.
@@ -28,28 +28,28 @@ pub struct Amount {
 
 /// The limits of one operation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Limits {
+pub struct OperationLimits {
     /// Amounts, by parameter.
-    pub amounts: BTreeMap<String, Amount>,
+    pub amounts: BTreeMap<String, AmountLimit>,
     /// The only values that are allowed, by parameter.
     pub values: BTreeMap<String, BTreeSet<String>>,
 }
 
-impl Amount {
+impl AmountLimit {
     /// Returns true if `wider` allows everything that this does.
-    fn within(self, wider: Self) -> bool {
+    fn is_within(self, wider: Self) -> bool {
         let daily = wider.daily.is_none_or(|most| self.daily.is_some_and(|own| own <= most));
         self.min >= wider.min && self.max <= wider.max && daily
     }
 }
 
-impl Limits {
+impl OperationLimits {
     /// Checks an operation. `used` holds today's amounts; without them a limit for the day refuses.
     ///
     /// # Errors
     ///
     /// The limit that it exceeds, in words.
-    pub fn check(&self, operate: &Operate, used: Option<&Used>) -> Result<(), String> {
+    pub fn check_operation(&self, operate: &Operate, used: Option<&UsedLimits>) -> Result<(), String> {
         let given = |name: &str| {
             let value = operate.parameters.get(name);
             value.ok_or_else(|| format!("the key limits '{name}', and it is not given"))
@@ -84,9 +84,10 @@ impl Limits {
     }
 
     /// Returns true if `wider` allows everything that these limits do.
-    pub fn within(&self, wider: &Self) -> bool {
-        let amount =
-            |(name, wide): (&String, &Amount)| self.amounts.get(name).is_some_and(|own| own.within(*wide));
+    pub fn is_within(&self, wider: &Self) -> bool {
+        let amount = |(name, wide): (&String, &AmountLimit)| {
+            self.amounts.get(name).is_some_and(|own| own.is_within(*wide))
+        };
         let values = |(name, wide): (&String, &BTreeSet<String>)| {
             self.values.get(name).is_some_and(|own| own.is_subset(wide))
         };
@@ -111,7 +112,7 @@ mod tests {
 
     #[test]
     fn limits_are_within_others_that_allow_all_of_it() {
-        let amount = |min, max, daily| Amount { min, max, daily };
+        let amount = |min, max, daily| AmountLimit { min, max, daily };
         let wide = amount(1, 100, Some(500));
         for (own, expected) in [
             (wide, true),
@@ -121,17 +122,17 @@ mod tests {
             (amount(2, 99, Some(501)), false),
             (amount(2, 99, None), false),
         ] {
-            assert_eq!(own.within(wide), expected, "{own:?}");
+            assert_eq!(own.is_within(wide), expected, "{own:?}");
         }
-        assert!(amount(1, 100, None).within(amount(1, 100, None)), "without a day's");
+        assert!(amount(1, 100, None).is_within(amount(1, 100, None)), "without a day's");
     }
 
     #[test]
     fn limits_are_none_without_amounts_and_values() {
-        let amounts = BTreeMap::from([("amount".to_owned(), Amount { min: 1, max: 2, daily: None })]);
+        let amounts = BTreeMap::from([("amount".to_owned(), AmountLimit { min: 1, max: 2, daily: None })]);
         let values = BTreeMap::from([("template".to_owned(), BTreeSet::new())]);
-        assert!(Limits::default().is_empty());
-        assert!(!Limits { amounts, ..Limits::default() }.is_empty());
-        assert!(!Limits { values, ..Limits::default() }.is_empty());
+        assert!(OperationLimits::default().is_empty());
+        assert!(!OperationLimits { amounts, ..OperationLimits::default() }.is_empty());
+        assert!(!OperationLimits { values, ..OperationLimits::default() }.is_empty());
     }
 }

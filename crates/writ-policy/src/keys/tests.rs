@@ -8,29 +8,29 @@ use writ_inspect::scope::Dimension;
 fn claims() -> (BaseClaims, TaskClaims) {
     let World { mut base, mut task, .. } = World::new(permit_all());
     base.grants = Grants::default()
-        .allow(ActionKind::ReadFile, [(Dimension::Path, "/work")])
-        .allow(ActionKind::Recall, []);
+        .allow_kind(ActionKind::ReadFile, [(Dimension::Path, "/work")])
+        .allow_kind(ActionKind::Recall, []);
     task.grants = Grants::default()
-        .allow(ActionKind::ReadFile, [(Dimension::Path, "/work/src")])
-        .preapprove(ActionKind::ReadFile);
+        .allow_kind(ActionKind::ReadFile, [(Dimension::Path, "/work/src")])
+        .preapprove_kind(ActionKind::ReadFile);
     (base, task)
 }
 
 /// A token of the right keys with whatever blocks.
-fn craft(base: BlockBuilder, task: BlockBuilder) -> Token {
+fn craft(base: BlockBuilder, task: BlockBuilder) -> KeyToken {
     let base = Biscuit::builder().merge(base).build(&biscuit_key(&root()).expect("key")).expect("builds");
     let router = biscuit_key(&router()).expect("key");
     let request = base.third_party_request().expect("unsealed");
     let signed = request.create_block(&router.private(), task).expect("signs");
-    Token(base.append_third_party(router.public(), signed).expect("appends").to_vec().expect("writes"))
+    KeyToken(base.append_third_party(router.public(), signed).expect("appends").to_vec().expect("writes"))
 }
 
-fn good() -> Token {
+fn good() -> KeyToken {
     let (base, task) = claims();
     craft(base_block(&base), task_block(&task))
 }
 
-fn minted(base: &BaseClaims, task: &TaskClaims) -> Token {
+fn minted(base: &BaseClaims, task: &TaskClaims) -> KeyToken {
     let base = mint_base(base, &root()).expect("mints");
     mint_task(&base, task, &root().verifying_key(), &router()).expect("mints")
 }
@@ -39,8 +39,8 @@ fn with(block: BlockBuilder, code: &str) -> BlockBuilder {
     block.code(code).expect("parses")
 }
 
-fn refusal(token: &Token) -> KeyError {
-    verifier().verify(token).expect_err("must be refused")
+fn refusal(token: &KeyToken) -> KeyError {
+    verifier().verify_task(token).expect_err("must be refused")
 }
 
 /// The fields of a protobuf message, whole: enough to take a token apart.
@@ -72,28 +72,28 @@ const BLOCK: u8 = 3;
 /// Whether a field with this number is taken.
 type Take = fn(u8) -> bool;
 
-fn spliced(parts: &[(&Token, Take)]) -> Token {
+fn spliced(parts: &[(&KeyToken, Take)]) -> KeyToken {
     let taken = parts.iter().flat_map(|(token, take)| {
         fields(token.as_bytes()).into_iter().filter(|(number, _)| take(*number)).map(|(_, bytes)| bytes)
     });
-    Token(taken.flatten().collect())
+    KeyToken(taken.flatten().collect())
 }
 
 /// Rows: SLO-003
 #[test]
 fn both_keys_together_grant_what_they_say() {
     let (base, task) = claims();
-    let authority = verifier().verify(&minted(&base, &task)).expect("verifies");
+    let authority = verifier().verify_task(&minted(&base, &task)).expect("verifies");
     assert_eq!((authority.base(), authority.task(), authority.agent()), (&base, &task, "assistant"));
     let ids = authority.revocation_ids();
     assert!(ids.contains(&base.key.to_string()) && ids.contains(&task.key.to_string()));
     assert_eq!(ids.len(), 4, "both blocks have an id of their own besides");
-    assert_eq!(verifier().verify(&good()).expect("verifies").base(), &base);
+    assert_eq!(verifier().verify_task(&good()).expect("verifies").base(), &base);
     // The copy that leaves the launcher is sealed; it proves the same.
     let token = Biscuit::from(good().as_bytes(), biscuit_public(&root().verifying_key()).expect("key"));
     let sealed =
-        Token(token.and_then(|token| token.seal()).and_then(|sealed| sealed.to_vec()).expect("seals"));
-    assert_eq!(verifier().verify(&sealed).expect("verifies").task(), &task);
+        KeyToken(token.and_then(|token| token.seal()).and_then(|sealed| sealed.to_vec()).expect("seals"));
+    assert_eq!(verifier().verify_task(&sealed).expect("verifies").task(), &task);
 }
 
 /// Rows: SLO-020 (in part: the ledger is told by what makes something of keys) SLO-003
@@ -107,7 +107,7 @@ fn one_key_alone_proves_nothing() {
     assert_eq!(refusal(&task_alone), KeyError::Signature);
     let block_alone = spliced(&[(&good(), |number| number == BLOCK)]);
     assert_eq!(refusal(&block_alone), KeyError::Signature);
-    assert_eq!(refusal(&Token::from_bytes(Vec::new())), KeyError::Signature);
+    assert_eq!(refusal(&KeyToken::from_bytes(Vec::new())), KeyError::Signature);
 }
 
 /// Threat 7: key mixing.
@@ -120,7 +120,7 @@ fn a_task_key_cannot_be_moved_to_another_base_key() {
     let moved = spliced(&[(&theirs, |number| number == AUTHORITY), (&ours, |number| number != AUTHORITY)]);
     assert_eq!(refusal(&moved), KeyError::Signature);
     // Spliced back together as it was, it is good: the splicing itself is not what is refused.
-    assert!(verifier().verify(&spliced(&[(&ours, |_| true)])).is_ok());
+    assert!(verifier().verify_task(&spliced(&[(&ours, |_| true)])).is_ok());
     // Nor does the router's own signature help, if the claims name another base key.
     assert_eq!(refusal(&minted(&other, &task)), KeyError::Mixed);
 }
@@ -140,9 +140,9 @@ fn other_keys_installations_and_epochs_are_refused() {
         assert_eq!(refusal(&minted(&foreign, &task)), KeyError::Foreign);
     }
     let elsewhere = Verifier { root: key(9).verifying_key(), ..verifier() };
-    assert_eq!(elsewhere.verify(&token), Err(KeyError::Signature));
+    assert_eq!(elsewhere.verify_task(&token), Err(KeyError::Signature));
     let elsewhere = Verifier { router: key(9).verifying_key(), ..verifier() };
-    assert_eq!(elsewhere.verify(&token), Err(KeyError::Blocks));
+    assert_eq!(elsewhere.verify_task(&token), Err(KeyError::Blocks));
 
     let signed_base = mint_base(&base, &root()).expect("mints");
     let by_agent = mint_task(&signed_base, &task, &root().verifying_key(), &key(9)).expect("mints");
@@ -160,13 +160,13 @@ fn other_keys_installations_and_epochs_are_refused() {
 fn a_changed_token_is_refused() {
     let token = good();
     for length in 0..token.as_bytes().len() {
-        let cut = Token(token.as_bytes()[..length].to_vec());
-        assert!(verifier().verify(&cut).is_err(), "cut to {length} bytes");
+        let cut = KeyToken(token.as_bytes()[..length].to_vec());
+        assert!(verifier().verify_task(&cut).is_err(), "cut to {length} bytes");
     }
     for at in 0..token.as_bytes().len() {
         let mut bytes = token.as_bytes().to_vec();
         bytes[at] ^= 1 << (at % 8);
-        assert!(verifier().verify(&Token(bytes)).is_err(), "byte {at}");
+        assert!(verifier().verify_task(&KeyToken(bytes)).is_err(), "byte {at}");
     }
 }
 
@@ -178,7 +178,7 @@ fn whatever_keys_do_not_hold_is_refused() {
     let token = Biscuit::from(good().as_bytes(), public).expect("verifies");
     for code in ["", "capability(\"exec\");", "check if true;"] {
         let attenuated = token.append(with(BlockBuilder::new(), code)).expect("appends");
-        assert_eq!(refusal(&Token(attenuated.to_vec().expect("writes"))), KeyError::Blocks);
+        assert_eq!(refusal(&KeyToken(attenuated.to_vec().expect("writes"))), KeyError::Blocks);
     }
     let content = |what: &str| KeyError::Content(what.to_owned());
     let computed = content("a rule, check or comment");
@@ -263,7 +263,7 @@ fn large_tokens_are_refused() {
     let many = craft(with(base_block(&base), &facts(MAX_FACTS)), task_block(&task));
     assert!(many.as_bytes().len() <= MAX_TOKEN_BYTES);
     assert!(matches!(refusal(&many), KeyError::Content(what) if what.ends_with(" facts")));
-    let garbage = Token::from_bytes(vec![0xff; MAX_TOKEN_BYTES + 1]);
+    let garbage = KeyToken::from_bytes(vec![0xff; MAX_TOKEN_BYTES + 1]);
     assert_eq!(refusal(&garbage), KeyError::TooLarge(MAX_TOKEN_BYTES + 1));
     // Nor are such keys made.
     let long = "x".repeat(MAX_TOKEN_BYTES);
@@ -287,12 +287,12 @@ fn tokens_are_bounded_to_the_byte_and_the_fact() {
             std::cmp::Ordering::Less => chars += MAX_TOKEN_BYTES - token.as_bytes().len(),
         }
     };
-    assert_eq!(verifier().verify(&largest).map(|authority| authority.base.agent.len()), Ok(chars));
+    assert_eq!(verifier().verify_task(&largest).map(|authority| authority.base.agent.len()), Ok(chars));
     assert_eq!(refusal(&sized(chars + 1)), KeyError::TooLarge(MAX_TOKEN_BYTES + 1));
     // What is sealed is larger; what is too large already is not read for it.
     let root = root().verifying_key();
-    assert!(matches!(seal(&largest, &root), Err(KeyError::TooLarge(bytes)) if bytes > MAX_TOKEN_BYTES));
-    assert_eq!(seal(&sized(chars + 1), &root), Err(KeyError::TooLarge(MAX_TOKEN_BYTES + 1)));
+    assert!(matches!(seal_token(&largest, &root), Err(KeyError::TooLarge(bytes)) if bytes > MAX_TOKEN_BYTES));
+    assert_eq!(seal_token(&sized(chars + 1), &root), Err(KeyError::TooLarge(MAX_TOKEN_BYTES + 1)));
     // One that is made may be as large, too.
     let made =
         |chars: usize| mint_base(&BaseClaims { agent: "x".repeat(chars), ..base.clone() }, &self::root());
@@ -312,26 +312,30 @@ fn tokens_are_bounded_to_the_byte_and_the_fact() {
 #[test]
 fn tokens_are_texts_of_bounded_length_and_come_back() {
     let token = good();
-    assert_eq!(Token::try_from(String::from(token.clone())), Ok(token));
+    assert_eq!(KeyToken::try_from(String::from(token.clone())), Ok(token));
     let longest = MAX_TOKEN_BYTES.div_ceil(3) * 4;
-    assert_eq!(Token::try_from("A".repeat(longest)).map(|token| token.as_bytes().len()), Ok(longest / 4 * 3));
-    assert_eq!(Token::try_from("A".repeat(longest + 1)), Err(KeyError::TooLarge(longest + 1)));
-    assert_eq!(Token::try_from("?".to_owned()), Err(KeyError::Signature));
+    assert_eq!(
+        KeyToken::try_from("A".repeat(longest)).map(|token| token.as_bytes().len()),
+        Ok(longest / 4 * 3)
+    );
+    assert_eq!(KeyToken::try_from("A".repeat(longest + 1)), Err(KeyError::TooLarge(longest + 1)));
+    assert_eq!(KeyToken::try_from("?".to_owned()), Err(KeyError::Signature));
 }
 
 #[test]
 fn a_copy_for_a_sub_agent_is_narrower_ends_no_later_and_rests_on_it() {
     let (_, task) = claims();
     let id = |n: u64| writ_types::id::KeyId::from_parts(later(0), u128::from(n) + 100);
-    let narrow = |task: &TaskClaims, n: u64, ends: Timestamp| task.narrowed(id(n), task.grants.clone(), ends);
+    let narrow =
+        |task: &TaskClaims, n: u64, ends: Timestamp| task.narrow_to(id(n), task.grants.clone(), ends);
     let sooner = later(1);
     assert!(sooner < task.expires_at);
     let copy = narrow(&task, 0, sooner).expect("narrower");
     assert_eq!((copy.expires_at, &copy.under), (sooner, &[task.key].into()));
     assert_eq!(narrow(&task, 0, task.expires_at).map(|copy| copy.expires_at), Ok(task.expires_at));
     assert_eq!(narrow(&copy, 1, task.expires_at).err(), Some(KeyError::Wider("its time")));
-    let wider = task.grants.clone().allow(ActionKind::Exec, []);
-    assert_eq!(task.narrowed(id(1), wider, sooner).err(), Some(KeyError::Wider("what it grants")));
+    let wider = task.grants.clone().allow_kind(ActionKind::Exec, []);
+    assert_eq!(task.narrow_to(id(1), wider, sooner).err(), Some(KeyError::Wider("what it grants")));
     let mut copy = task;
     for n in 0..MAX_UNDER as u64 {
         copy = narrow(&copy, n, sooner).expect("not too many");
@@ -359,10 +363,10 @@ fn keys_that_would_take_long_are_refused_at_once() {
         hostile.push(craft(with(base_block(&base), &code), task_block(&task)));
         hostile.push(craft(base_block(&base), with(task_block(&task), &code)));
     }
-    let soonest = |token: &Token| {
+    let soonest = |token: &KeyToken| {
         let tries = (0..5).map(|_| {
             let start = std::time::Instant::now();
-            let refused = verifier().verify(token).is_err()
+            let refused = verifier().verify_task(token).is_err()
                 && verifier().verify_base(token).is_err()
                 && verifier().verify_pair(token, token).is_err();
             (start.elapsed(), refused)
@@ -395,18 +399,18 @@ proptest! {
     ) {
         let (mut base, mut task) = claims();
         base.agent = agent;
-        base.grants = base.grants.allow(ActionKind::SendFile, [(Dimension::Recipient, scope.as_str())]);
-        task.grants = task.grants.allow(ActionKind::SendFile, [(Dimension::Recipient, scope.as_str())]);
+        base.grants = base.grants.allow_kind(ActionKind::SendFile, [(Dimension::Recipient, scope.as_str())]);
+        task.grants = task.grants.allow_kind(ActionKind::SendFile, [(Dimension::Recipient, scope.as_str())]);
         task.session = session(u128::from(expires.unsigned_abs()));
         task.expires_at = Timestamp::from_millis(expires);
         base.installation = installation();
-        let authority = verifier().verify(&minted(&base, &task));
+        let authority = verifier().verify_task(&minted(&base, &task));
         prop_assert_eq!(authority.as_ref().map(Authority::base), Ok(&base));
         prop_assert_eq!(authority.as_ref().map(Authority::task), Ok(&task));
     }
 
     #[test]
     fn no_bytes_are_a_token_by_chance(bytes in proptest::collection::vec(any::<u8>(), 0..600)) {
-        prop_assert!(verifier().verify(&Token::from_bytes(bytes)).is_err());
+        prop_assert!(verifier().verify_task(&KeyToken::from_bytes(bytes)).is_err());
     }
 }

@@ -16,7 +16,7 @@ use writ_types::frame::{Card, Pattern, StandingOffer, TotalOffer};
 use writ_types::taint::Taint;
 use writ_types::unit::Amount;
 
-use super::{Parameters, digest, of_exec};
+use super::{Parameters, of_exec, pattern_digest};
 use crate::approval::{ScopeError, StandingTerms, TaskTerms};
 use crate::reasons::TAINT_RULE;
 use writ_inspect::egress::EgressScope;
@@ -49,7 +49,7 @@ pub struct Recurring {
 
 /// The limits that a person signs: uses, lifetime, and total.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct StandingLimits {
     /// The number of uses, the first included.
     pub uses: u32,
     /// The lifetime.
@@ -58,7 +58,7 @@ pub struct Limits {
     pub total: Option<(String, Amount)>,
 }
 
-impl Default for Limits {
+impl Default for StandingLimits {
     fn default() -> Self {
         Self { uses: USES, ttl: TTL, total: None }
     }
@@ -66,7 +66,7 @@ impl Default for Limits {
 
 /// Derives the patterns of an action that `asking` rules ask about under the rules with digest `policy`:
 /// first the exact one. Without a pattern each such action is asked about alone.
-pub fn of(
+pub fn standing_patterns(
     prepared: &Prepared,
     policy: Digest,
     asking: &BTreeSet<String>,
@@ -105,7 +105,7 @@ pub(crate) fn open_argument(pattern: &Pattern) -> Option<&str> {
 }
 
 /// Builds the offer of a card from these patterns.
-pub fn offer(recurring: &[Recurring]) -> Option<StandingOffer> {
+pub fn standing_offer(recurring: &[Recurring]) -> Option<StandingOffer> {
     let (first, rest) = recurring.split_first()?;
     let total = |recurring: &Recurring| {
         let (argument, amount) = (open_argument(&recurring.pattern)?.to_owned(), recurring.amount?);
@@ -124,7 +124,7 @@ pub fn offer(recurring: &[Recurring]) -> Option<StandingOffer> {
 /// # Errors
 ///
 /// If the card offers none, or none with these limits; if its pattern has no canonical form.
-pub fn terms(card: &Card, limits: &Limits) -> Result<TaskTerms, ScopeError> {
+pub fn standing_terms(card: &Card, limits: &StandingLimits) -> Result<TaskTerms, ScopeError> {
     let offer = card.standing.as_ref().ok_or_else(|| ScopeError::OnceOnly(card.ask_id.clone()))?;
     let (pattern, total) = match &limits.total {
         None => (&offer.pattern, None),
@@ -138,7 +138,7 @@ pub fn terms(card: &Card, limits: &Limits) -> Result<TaskTerms, ScopeError> {
         }
     };
     let terms = TaskTerms {
-        pattern: digest(pattern)?,
+        pattern: pattern_digest(pattern)?,
         risk: card.risk,
         uses: limits.uses,
         standing: Some(StandingTerms { secs: limits.ttl.as_secs(), total }),
@@ -160,17 +160,17 @@ pub(crate) fn is_bounded(terms: &TaskTerms) -> bool {
 
 /// Describes the consequence of a standing approval, in words that hide nothing: made from the signed
 /// content.
-pub fn consequence(offer: &StandingOffer, limits: &Limits) -> String {
+pub fn describe_consequence(offer: &StandingOffer, limits: &StandingLimits) -> String {
     let total = limits.total.as_ref();
     let open = total.and_then(|(argument, _)| offer.totals.iter().find(|total| total.argument == *argument));
     let pattern = open.map_or(&offer.pattern, |open| &open.pattern);
     let sum = match total {
         None => String::new(),
-        Some((argument, sum)) => format!(", {} {sum} in all", show::argument(argument)),
+        Some((argument, sum)) => format!(", {} {sum} in all", show::quote_argument(argument)),
     };
     format!(
         "It is done, and so is, without asking, in every conversation and unattended: {}. {} times in all{sum}, until {} from now.",
-        words(pattern),
+        describe_pattern(pattern),
         limits.uses,
         span_text(limits.ttl),
     )
@@ -188,21 +188,22 @@ fn span_text(ttl: Duration) -> String {
 }
 
 /// Describes the actions that a pattern of a standing approval covers, in words that hide nothing.
-pub fn words(pattern: &Pattern) -> String {
-    let shown =
-        |(name, value): (&String, &String)| format!("{} = {}", show::argument(name), show::argument(value));
+pub fn describe_pattern(pattern: &Pattern) -> String {
+    let shown = |(name, value): (&String, &String)| {
+        format!("{} = {}", show::quote_argument(name), show::quote_argument(value))
+    };
     let fixed: Vec<String> =
         pattern.parameters.iter().filter(|(name, _)| *name != TOTAL).map(shown).collect();
     let fixed = if fixed.is_empty() { "nothing fixed".to_owned() } else { fixed.join(", ") };
     let open = match (pattern.action.as_str(), pattern.parameters.get(TOTAL)) {
         ("call_tool", Some(total)) => {
-            format!("; any {} within the total, and any content", show::argument(total))
+            format!("; any {} within the total, and any content", show::quote_argument(total))
         }
         ("call_tool", None) => "; any content".to_owned(),
         ("exec", _) => "; regardless of the other files that it uses".to_owned(),
         _ => String::new(),
     };
-    format!("{} with {fixed}{open}", show::argument(&pattern.tool))
+    format!("{} with {fixed}{open}", show::quote_argument(&pattern.tool))
 }
 
 /// The binding of what an interpreter is given: that it is the same program.
@@ -307,9 +308,9 @@ pub(crate) fn variable_amounts(call: &CallTool, sinks: &[Sink]) -> Free {
 /// # Errors
 ///
 /// If a pattern has no canonical form.
-pub fn offered(offer: &StandingOffer) -> Result<Vec<(Digest, Option<Amount>)>, NotCanonical> {
-    let totals = offer.totals.iter().map(|total| Ok((digest(&total.pattern)?, Some(total.amount))));
-    std::iter::once(digest(&offer.pattern).map(|digest| (digest, None))).chain(totals).collect()
+pub fn offered_digests(offer: &StandingOffer) -> Result<Vec<(Digest, Option<Amount>)>, NotCanonical> {
+    let totals = offer.totals.iter().map(|total| Ok((pattern_digest(&total.pattern)?, Some(total.amount))));
+    std::iter::once(pattern_digest(&offer.pattern).map(|digest| (digest, None))).chain(totals).collect()
 }
 
 /// The digest that a standing approval must have signed to cover an action, and what the action then counts.
@@ -317,8 +318,8 @@ pub fn offered(offer: &StandingOffer) -> Result<Vec<(Digest, Option<Amount>)>, N
 /// # Errors
 ///
 /// If a pattern has no canonical form.
-pub fn digests(recurring: &[Recurring]) -> Result<Vec<(Digest, Option<Amount>)>, NotCanonical> {
-    recurring.iter().map(|recurring| Ok((digest(&recurring.pattern)?, recurring.amount))).collect()
+pub fn pattern_digests(recurring: &[Recurring]) -> Result<Vec<(Digest, Option<Amount>)>, NotCanonical> {
+    recurring.iter().map(|recurring| Ok((pattern_digest(&recurring.pattern)?, recurring.amount))).collect()
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use crate::approval::TaskTerms;
 use crate::fixture::{exec, fetch, prepared, project_write, search, session, tainted};
 
 fn policy() -> Digest {
-    Digest::of(b"the rules")
+    Digest::of_bytes(b"the rules")
 }
 
 fn asking() -> BTreeSet<String> {
@@ -15,7 +15,7 @@ fn asking() -> BTreeSet<String> {
 }
 
 fn of_prepared(prepared: &Prepared) -> Option<Pattern> {
-    of(prepared, policy(), &asking(), &EgressScope::default())
+    pattern_of(prepared, policy(), &asking(), &EgressScope::default())
 }
 
 fn pattern(action: Action) -> Option<Pattern> {
@@ -24,7 +24,7 @@ fn pattern(action: Action) -> Option<Pattern> {
 
 fn alike(one: Action, other: Action) -> bool {
     let (one, other) = (pattern(one).expect("a pattern"), pattern(other).expect("a pattern"));
-    assert_eq!(one == other, digest(&one).ok() == digest(&other).ok());
+    assert_eq!(one == other, pattern_digest(&one).ok() == pattern_digest(&other).ok());
     one == other
 }
 
@@ -64,12 +64,16 @@ fn agent_session_tool_trust_and_rules_are_part_of_it() {
     // The very same command may follow what was read, and is asked about for that, too.
     let run = |taint| tainted(Action::Exec(exec()), taint);
     let also_taint = asking().into_iter().chain([TAINT_RULE.to_owned()]).collect();
-    let later = of(&run(Taint::External), policy(), &also_taint, &EgressScope::default());
+    let later = pattern_of(&run(Taint::External), policy(), &also_taint, &EgressScope::default());
     assert!(later.is_some() && later == of_prepared(&run(Taint::Owner)));
     let (wish, none) = (prepared(action()), EgressScope::default());
-    assert_ne!(of(&wish, Digest::of(b"other rules"), &asking(), &none), one);
+    assert_ne!(pattern_of(&wish, Digest::of_bytes(b"other rules"), &asking(), &none), one);
     let more = asking().into_iter().chain(["ask-more".to_owned()]).collect();
-    assert_ne!(of(&wish, policy(), &more, &none), one, "what another rule asks about was not approved");
+    assert_ne!(
+        pattern_of(&wish, policy(), &more, &none),
+        one,
+        "what another rule asks about was not approved"
+    );
     assert_eq!(of_prepared(&Prepared { session: None, ..prepared(action()) }), None);
 }
 
@@ -93,7 +97,7 @@ fn what_must_be_read_each_time_has_no_pattern() {
     assert!(of_prepared(&run).is_some());
     let always_ask = vec!["docs.rs".parse().expect("a host")];
     let egress = EgressScope { always_ask, ..EgressScope::default() };
-    assert_eq!(of(&run, policy(), &asking(), &egress), None, "its owner wants to be asked each time");
+    assert_eq!(pattern_of(&run, policy(), &asking(), &egress), None, "its owner wants to be asked each time");
 }
 
 #[test]
@@ -102,14 +106,14 @@ fn the_words_hide_nothing() {
     let hostile = WriteFile { root: path.into(), ..project_write(&["a"]) };
     let hostile = pattern(Action::WriteFile(hostile)).expect("a pattern");
     let offer = TaskOffer { pattern: hostile, uses: MAX_TASK_USES, secs: 3_600_000 };
-    let words = consequence(&offer);
+    let words = describe_consequence(&offer);
     assert!(words.contains("\\u{202e}txt.sh\\n  deny: no"), "{words}");
     assert!(!words.contains(['\u{202e}', '\n']), "{words}");
     assert!(words.contains("20 times in all, for 60 minutes"), "never longer than it can be: {words}");
     let run = Exec { stdin: Some("print(1)".into()), hosts: vec!["docs.rs".into()], ..exec() };
-    let said = super::words(&pattern(Action::Exec(run)).expect("a pattern"));
-    let input = Digest::of(b"print(1)").to_string();
+    let said = super::describe_pattern(&pattern(Action::Exec(run)).expect("a pattern"));
+    let input = Digest::of_bytes(b"print(1)").to_string();
     assert!(said.contains("docs.rs") && said.contains(&input), "what it is given and reaches: {said}");
-    let terms = TaskTerms::offered(&offer, Risk::Medium).expect("canonical");
-    assert_eq!(terms.pattern, digest(&offer.pattern).expect("canonical"));
+    let terms = TaskTerms::offered_terms(&offer, Risk::Medium).expect("canonical");
+    assert_eq!(terms.pattern, pattern_digest(&offer.pattern).expect("canonical"));
 }

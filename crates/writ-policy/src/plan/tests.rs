@@ -12,7 +12,7 @@ use crate::fixture::{
 };
 use crate::rules::RuleSet;
 use writ_inspect::scope::{ANY, Dimension};
-use writ_inspect::show::Shown;
+use writ_inspect::show::ShownText;
 
 /// A world whose keys name no places.
 fn wide(rules: &'static RuleSet) -> World {
@@ -34,9 +34,9 @@ fn under(plan: &Plan, rules: &'static RuleSet, left: &[u32]) -> World {
     let mut world = wide(rules);
     let ask = world.ask(prepared(Action::Plan(plan.clone())));
     let approval = approved(claims(ask.hash));
-    let in_force = InForce::new(&ask.prepared, &approval, (ask.risk, rules.digest()), left.to_vec());
+    let in_force = ApprovedPlan::new(&ask.prepared, &approval, (ask.risk, rules.digest()), left.to_vec());
     world.task.plan = Some(ask.hash);
-    world.task.grants = grants(plan);
+    world.task.grants = plan_grants(plan);
     world.plan = Some(in_force.expect("it was approved"));
     world
 }
@@ -97,7 +97,7 @@ fn what_is_approved_beside_a_plan_uses_no_step_of_it() {
 fn a_step_by_itself_is_what_it_does_and_no_plan() {
     let whole = Prepared { intent: "all of it".into(), ..tainted(Action::Plan(plan()), Taint::External) };
     let mut own = prepared(reaching("a.example"));
-    own.bindings.insert("program".into(), Digest::of(b"program"));
+    own.bindings.insert("program".into(), Digest::of_bytes(b"program"));
     let step = PlanStep {
         tool: "shell_exec".into(),
         sinks: vec![("hosts".into(), "a.example".into())],
@@ -112,7 +112,7 @@ fn a_step_by_itself_is_what_it_does_and_no_plan() {
         bindings: own.bindings,
         ..whole.clone()
     };
-    assert_eq!(alone(&whole, &step), expected);
+    assert_eq!(step_alone(&whole, &step), expected);
 }
 
 /// Whatever of a plan is another byte is another plan: its hash is not what was signed.
@@ -124,7 +124,7 @@ fn an_approval_is_good_for_one_plan_under_one_set_of_rules() {
     let ask = world.ask(prepared(Action::Plan(plan())));
     let approval = approved(claims(ask.hash));
     let with =
-        |prepared: &Prepared, policy| InForce::new(prepared, &approval, (ask.risk, policy), vec![1, 1]);
+        |prepared: &Prepared, policy| ApprovedPlan::new(prepared, &approval, (ask.risk, policy), vec![1, 1]);
     let rules = shipped().digest();
     assert!(with(&ask.prepared, rules).is_some());
     assert_eq!(with(&ask.prepared, ask_all().digest()), None, "other rules");
@@ -145,7 +145,7 @@ fn an_approval_is_good_for_one_plan_under_one_set_of_rules() {
     let elsewhere = Prepared { session: Some(session(2)), ..ask.prepared.clone() };
     assert_eq!(with(&elsewhere, rules), None, "another session");
     let said_no = crate::approval::ApprovalClaims { decision: Decision::Deny, ..claims(ask.hash) };
-    assert_eq!(InForce::new(&ask.prepared, &approved(said_no), (ask.risk, rules), vec![1, 1]), None);
+    assert_eq!(ApprovedPlan::new(&ask.prepared, &approved(said_no), (ask.risk, rules), vec![1, 1]), None);
 }
 
 #[test]
@@ -155,7 +155,7 @@ fn the_key_of_a_plan_is_needed_and_ends_with_its_time() {
     let mut world = under(&plan, shipped(), &[1]);
     world.task.plan = None;
     assert!(!world.ask(wish()).rules.is_empty(), "the session's own key is no plan's");
-    world.task.plan = Some(Digest::of(b"another"));
+    world.task.plan = Some(Digest::of_bytes(b"another"));
     assert!(!world.ask(wish()).rules.is_empty());
     let mut world = under(&plan, shipped(), &[1]);
     world.revoked.insert(world.task.key.to_string());
@@ -175,7 +175,7 @@ fn the_key_of_a_plan_is_needed_and_ends_with_its_time() {
     let asked = StepQuestion { rules: &rules, risk: Risk::Low, approvers: 1 };
     let covers = |now| {
         let in_force = world.plan.as_ref().expect("approved");
-        in_force.find_use((&wish(), Digest::of(b"x")), &asked, &authority, now).is_some()
+        in_force.find_use((&wish(), Digest::of_bytes(b"x")), &asked, &authority, now).is_some()
     };
     let ends = world.task.expires_at;
     assert!(covers(Timestamp::from_millis(ends.as_millis() - 1)) && !covers(ends));
@@ -207,7 +207,7 @@ fn open_parts_of_a_step_are_content_and_pages_alone() {
         prepared(Action::WriteFile(write))
     };
     let planned = step(write("a.txt", 1).action, Free::Content);
-    assert!(means(&planned, &write("a.txt", 9)) && !means(&planned, &write("b.txt", 1)));
+    assert!(means_action(&planned, &write("a.txt", 9)) && !means_action(&planned, &write("b.txt", 1)));
     let call = |to: &str, body: &str, flag: bool| {
         let arguments = json!({ "to": to, "body": body, "all": flag });
         let call = CallTool { arguments, declared: true, ..call_tool() };
@@ -217,36 +217,46 @@ fn open_parts_of_a_step_are_content_and_pages_alone() {
     let wished = call("ann", "hello", false);
     let sinks = vec![("to".to_owned(), "ann".to_owned())];
     let planned = PlanStep { sinks: sinks.clone(), ..step(wished.action.clone(), Free::Content) };
-    assert!(means(&planned, &call("ann", "other", false)));
-    assert!(!means(&planned, &call("eve", "hello", false)) && !means(&planned, &call("ann", "hello", true)));
-    let other_tool = |prepared: Prepared| Prepared { tool: "crm__other".into(), ..prepared };
-    let bound =
-        |prepared: Prepared| Prepared { bindings: [("$r1".to_owned(), Digest::of(b"x"))].into(), ..prepared };
-    assert!(!means(&planned, &other_tool(call("ann", "hello", false))), "another tool");
-    assert!(!means(&planned, &bound(call("ann", "hello", false))), "with something put in");
-    let exact = PlanStep { sinks, ..step(wished.action, Free::Nothing) };
-    assert!(!means(&exact, &bound(call("ann", "hello", false))));
-    let exactly = step(write("a.txt", 1).action, Free::Nothing);
-    assert!(means(&exactly, &write("a.txt", 1)) && !means(&exactly, &other_tool(write("a.txt", 1))));
+    assert!(means_action(&planned, &call("ann", "other", false)));
     assert!(
-        means(&step(write("a.txt", 1).action, Free::Content), &other_tool(write("a.txt", 1))),
+        !means_action(&planned, &call("eve", "hello", false))
+            && !means_action(&planned, &call("ann", "hello", true))
+    );
+    let other_tool = |prepared: Prepared| Prepared { tool: "crm__other".into(), ..prepared };
+    let bound = |prepared: Prepared| Prepared {
+        bindings: [("$r1".to_owned(), Digest::of_bytes(b"x"))].into(),
+        ..prepared
+    };
+    assert!(!means_action(&planned, &other_tool(call("ann", "hello", false))), "another tool");
+    assert!(!means_action(&planned, &bound(call("ann", "hello", false))), "with something put in");
+    let exact = PlanStep { sinks, ..step(wished.action, Free::Nothing) };
+    assert!(!means_action(&exact, &bound(call("ann", "hello", false))));
+    let exactly = step(write("a.txt", 1).action, Free::Nothing);
+    assert!(
+        means_action(&exactly, &write("a.txt", 1)) && !means_action(&exactly, &other_tool(write("a.txt", 1)))
+    );
+    assert!(
+        means_action(&step(write("a.txt", 1).action, Free::Content), &other_tool(write("a.txt", 1))),
         "the path decides"
     );
-    assert!(means(&exact, &call("ann", "hello", false)) && !means(&exact, &call("ann", "other", false)));
+    assert!(
+        means_action(&exact, &call("ann", "hello", false))
+            && !means_action(&exact, &call("ann", "other", false))
+    );
     let page = step(Action::Fetch(fetch("https://docs.example/a")), Free::Page);
     let read = |url: &str| prepared(Action::Fetch(fetch(url)));
-    assert!(means(&page, &read("https://docs.example/b?q=1")));
+    assert!(means_action(&page, &read("https://docs.example/b?q=1")));
     for url in
         ["https://evil.example/a", "http://docs.example/a", "https://docs.example:8443/a", "docs.example"]
     {
-        assert!(!means(&page, &read(url)), "{url}");
+        assert!(!means_action(&page, &read(url)), "{url}");
     }
     let saved = writ_types::action::Fetch { save_to: Some("x".into()), ..fetch("https://docs.example/b") };
     let large = writ_types::action::Fetch { large: true, ..fetch("https://docs.example/b") };
     let posted = writ_types::action::Fetch { method: "POST".into(), ..fetch("https://docs.example/b") };
     let with_body = writ_types::action::Fetch { body: Some("x".into()), ..fetch("https://docs.example/b") };
     for other in [saved, large, posted, with_body] {
-        assert!(!means(&page, &prepared(Action::Fetch(other.clone()))), "{other:?}");
+        assert!(!means_action(&page, &prepared(Action::Fetch(other.clone()))), "{other:?}");
         let open = of(vec![step(Action::Fetch(other), Free::Page)]);
         assert!(check_plan(&open).is_err_and(|why| why.contains("leave the page open")));
     }
@@ -275,7 +285,8 @@ fn external_content_reaches_nobody_through_an_open_step() {
 /// Rows: SIL-001
 #[test]
 fn what_cannot_be_undone_is_in_a_plan_exactly_or_asks() {
-    let send = || Action::SendFile(SendFile { to: "ann".into(), path: "a".into(), digest: Digest::of(b"x") });
+    let send =
+        || Action::SendFile(SendFile { to: "ann".into(), path: "a".into(), digest: Digest::of_bytes(b"x") });
     let world = wide(shipped());
     let ask = world.ask(prepared(Action::Plan(of(vec![step(send(), Free::Nothing)]))));
     assert_eq!(ask.risk, Risk::Irreversible, "the plan is as risky as its riskiest step");
@@ -284,8 +295,8 @@ fn what_cannot_be_undone_is_in_a_plan_exactly_or_asks() {
     let mut world = wide(shipped());
     let ask = world.ask(prepared(Action::Plan(open.clone())));
     let approval = approved(claims(ask.hash));
-    world.plan = InForce::new(&ask.prepared, &approval, (ask.risk, shipped().digest()), vec![9]);
-    (world.task.plan, world.task.grants) = (Some(ask.hash), grants(&open));
+    world.plan = ApprovedPlan::new(&ask.prepared, &approval, (ask.risk, shipped().digest()), vec![9]);
+    (world.task.plan, world.task.grants) = (Some(ask.hash), plan_grants(&open));
     assert_eq!(world.ask(prepared(Action::CallTool(irreversible))).risk, Risk::Irreversible);
 }
 
@@ -307,7 +318,7 @@ fn planned_execution_runs_and_writes_in_plans_alone() {
     for action in [Action::Exec(exec()), Action::WriteFile(overlay), Action::Fetch(saved)] {
         let denial = world.denial(prepared(action));
         assert_eq!(denial.reason, DenyReason::Plan);
-        assert!(denial.outside().contains("plan_propose"), "{}", denial.outside());
+        assert!(denial.outside_text().contains("plan_propose"), "{}", denial.outside_text());
     }
     let own = Prepared { call: None, ..prepared(Action::Exec(exec())) };
     assert!(world.decide(own).is_ok(), "what no model wishes needs no plan");
@@ -346,7 +357,7 @@ fn a_plan_says_which_step_asks_again() {
     let says = |risk, free| {
         let call = CallTool { risk, ..call_tool() };
         let plan = of(vec![step(Action::CallTool(call), free)]);
-        let shown = Shown::new(&prepared(Action::Plan(plan)), "").expect("short");
+        let shown = ShownText::new(&prepared(Action::Plan(plan)), "").expect("short");
         shown.text().contains("each time: it cannot be undone")
     };
     assert!(says(Risk::Irreversible, Free::Content));
@@ -364,11 +375,11 @@ fn open_content_deletes_nothing_and_makes_nothing_a_program() {
         Action::WriteFile(write)
     };
     let planned = step(write(ChangeKind::Modify, false), Free::Content);
-    assert!(means(&planned, &prepared(write(ChangeKind::Create, false))));
-    assert!(!means(&planned, &prepared(write(ChangeKind::Delete, false))));
-    assert!(!means(&planned, &prepared(write(ChangeKind::Modify, true))));
+    assert!(means_action(&planned, &prepared(write(ChangeKind::Create, false))));
+    assert!(!means_action(&planned, &prepared(write(ChangeKind::Delete, false))));
+    assert!(!means_action(&planned, &prepared(write(ChangeKind::Modify, true))));
     let program = step(write(ChangeKind::Modify, true), Free::Content);
-    assert!(means(&program, &prepared(write(ChangeKind::Modify, true))));
+    assert!(means_action(&program, &prepared(write(ChangeKind::Modify, true))));
 }
 
 #[test]
@@ -400,7 +411,7 @@ fn plans_that_nobody_could_read_or_keep_are_refused() {
     assert!(!branched("") && !branched(&"b".repeat(MAX_BRANCH_CHARS + 1)));
     let naming = |hosts: Vec<String>| of(vec![step(Action::Exec(Exec { hosts, ..exec() }), Free::Nothing)]);
     let measured = |plan: &Plan| {
-        let granted = grants(plan);
+        let granted = plan_grants(plan);
         let values: Vec<usize> = granted.kinds.values().flatten().map(|(_, value)| value.len()).collect();
         (values.len(), values.iter().sum::<usize>())
     };
@@ -432,13 +443,13 @@ fn a_plan_is_shown_completely_with_what_comes_from_outside_marked() {
         step(Action::Fetch(fetch("https://docs.example/a")), Free::Page),
     ]);
     let label = tainted(Action::Exec(exec()), Taint::External).label;
-    mark(&mut plan, &label, Some(&Origins::nothing()));
+    mark_external(&mut plan, &label, Some(&Origins::nothing()));
     assert_eq!(plan.steps[0].external, ["hosts".to_owned()].into());
     let words = Origins::new(["look at a.example please".to_owned()]);
     let mut known = plan.clone();
-    mark(&mut known, &label, Some(&words));
+    mark_external(&mut known, &label, Some(&words));
     assert!(known.steps[0].external.is_empty());
-    let shown = Shown::new(&tainted(Action::Plan(plan), Taint::External), "").expect("short");
+    let shown = ShownText::new(&tainted(Action::Plan(plan), Taint::External), "").expect("short");
     for line in [
         "how long   30 minutes",
         "step       1 of 2, up to 2 times: exec",

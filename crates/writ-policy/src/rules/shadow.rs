@@ -3,7 +3,7 @@
 use writ_types::digest::Digest;
 use writ_types::entry::{Fact, Leaning};
 
-use super::{RuleError, RuleSet, RuleSource, RuleVerdict, Standing};
+use super::{RuleError, RuleFacts, RuleSet, RuleSource, RuleVerdict};
 use writ_inspect::prepared::Prepared;
 
 /// The most sets that are tried at once: each is judged for every action.
@@ -22,34 +22,34 @@ impl Shadow {
     /// # Errors
     ///
     /// If they cannot stand together.
-    pub fn load(name: String, in_force: &[RuleSource], tried: RuleSource) -> Result<Self, RuleError> {
+    pub fn load_shadow(name: String, in_force: &[RuleSource], tried: RuleSource) -> Result<Self, RuleError> {
         let mut all = in_force.to_vec();
         all.push(tried);
-        Ok(Self { name, rules: RuleSet::load(&all)? })
+        Ok(Self { name, rules: RuleSet::load_rules(&all)? })
     }
 }
 
 impl RuleSet {
     /// These rules, beside which others are tried.
     #[must_use]
-    pub fn trying(mut self, shadows: Vec<Shadow>) -> Self {
+    pub fn with_shadows(mut self, shadows: Vec<Shadow>) -> Self {
         self.shadows = shadows;
         self
     }
 
     /// Returns true if any rules are tried.
-    pub fn tries(&self) -> bool {
+    pub fn has_shadows(&self) -> bool {
         !self.shadows.is_empty()
     }
 
     /// Compares the verdicts of the tried rules with those in force; returns a fact for each difference.
-    pub fn shadowed(&self, (hash, prepared): (Digest, &Prepared), standing: Standing) -> Vec<Fact> {
+    pub fn shadow_facts(&self, (hash, prepared): (Digest, &Prepared), standing: RuleFacts) -> Vec<Fact> {
         if self.shadows.is_empty() {
             return Vec::new();
         }
-        let (does, _) = leaning_of(self.judge(prepared, standing));
+        let (does, _) = leaning_of(self.judge_rules(prepared, standing));
         let differs = |shadow: &Shadow| {
-            let (would, rules) = leaning_of(shadow.rules.judge(prepared, standing));
+            let (would, rules) = leaning_of(shadow.rules.judge_rules(prepared, standing));
             (would != does).then(|| Fact::Shadowed {
                 set: shadow.name.clone(),
                 policy: shadow.rules.digest(),

@@ -8,7 +8,7 @@ use crate::fixture::{
 };
 use writ_inspect::show;
 
-const NOTHING: Standing = Standing { preapproved: false, reach: Reach::None, owned: false };
+const NOTHING: RuleFacts = RuleFacts { preapproved: false, reach: Reach::None, owned: false };
 
 fn project_rules(text: &str) -> RuleSource {
     RuleSource { origin: "project".into(), authorship: Authorship::Project, text: text.into() }
@@ -31,11 +31,11 @@ fn asked_by(verdict: &RuleVerdict) -> Vec<&str> {
 #[test]
 fn rules_are_listed_by_name_and_shown_as_they_stand() {
     let rules = shipped();
-    let ids = rules.ids();
+    let ids = rules.rule_ids();
     assert!(ids.len() > 10 && ids.is_sorted() && ids.contains(&"inside-the-sandbox".to_owned()), "{ids:?}");
-    let text = rules.text("inside-the-sandbox").expect("a rule");
+    let text = rules.rule_text("inside-the-sandbox").expect("a rule");
     assert!(text.contains("permit") && text.contains("inside-the-sandbox"), "{text}");
-    assert!(ids.iter().all(|id| rules.text(id).is_some()) && rules.text("no such rule").is_none());
+    assert!(ids.iter().all(|id| rules.rule_text(id).is_some()) && rules.rule_text("no such rule").is_none());
 }
 
 #[test]
@@ -43,7 +43,7 @@ fn the_shipped_rules_decide_about_every_kind() {
     assert_eq!(samples().iter().map(|s| s.action.kind()).collect::<Vec<_>>(), ActionKind::ALL);
     for sample in samples() {
         for taint in [Taint::Owner, Taint::Auth, Taint::External] {
-            let verdict = shipped().judge(&tainted(sample.action.clone(), taint), NOTHING);
+            let verdict = shipped().judge_rules(&tainted(sample.action.clone(), taint), NOTHING);
             match verdict {
                 RuleVerdict::Permit => assert!(!sample.asked, "{:?}", sample.action.kind()),
                 RuleVerdict::Ask { .. } => assert!(sample.asked, "{:?}", sample.action.kind()),
@@ -55,7 +55,8 @@ fn the_shipped_rules_decide_about_every_kind() {
 
 #[test]
 fn the_shipped_rules_tell_cases_of_one_kind_apart() {
-    let judge = |action, preapproved| shipped().judge(&prepared(action), Standing { preapproved, ..NOTHING });
+    let judge =
+        |action, preapproved| shipped().judge_rules(&prepared(action), RuleFacts { preapproved, ..NOTHING });
     let write = |place| Action::WriteFile(WriteFile { place, ..project_write(&["a"]) });
     assert_eq!(judge(write(Place::Overlay), false), RuleVerdict::Permit);
     assert_eq!(asked_by(&judge(write(Place::Project), false)), ["ask-project-writes"]);
@@ -64,11 +65,11 @@ fn the_shipped_rules_tell_cases_of_one_kind_apart() {
     assert_eq!(asked_by(&judge(Action::Exec(reaching.clone()), false)), ["ask-network"]);
     assert_eq!(asked_by(&judge(Action::Exec(reaching), true)), ["ask-network"]);
     let save = |large| Action::Fetch(Fetch { save_to: Some("a".into()), large, ..fetch("https://docs.rs/") });
-    let known = Standing { reach: Reach::Granted, ..NOTHING };
-    assert_eq!(shipped().judge(&prepared(save(false)), known), RuleVerdict::Permit);
-    assert_eq!(asked_by(&shipped().judge(&prepared(save(true)), known)), ["ask-large"]);
+    let known = RuleFacts { reach: Reach::Granted, ..NOTHING };
+    assert_eq!(shipped().judge_rules(&prepared(save(false)), known), RuleVerdict::Permit);
+    assert_eq!(asked_by(&shipped().judge_rules(&prepared(save(true)), known)), ["ask-large"]);
     let send = |to: &str| {
-        let (path, digest) = ("a".to_owned(), Digest::of(b"x"));
+        let (path, digest) = ("a".to_owned(), Digest::of_bytes(b"x"));
         Action::SendFile(SendFile { to: to.to_owned(), path, digest })
     };
     assert_eq!(judge(send("owner"), false), RuleVerdict::Permit);
@@ -84,7 +85,7 @@ fn the_shipped_rules_go_by_the_owners_word_about_a_foreign_tool() {
         let (server, tool, arguments) = ("crm".to_owned(), "look".to_owned(), serde_json::json!({}));
         let call =
             CallTool { server, tool, arguments, host: None, effect, declared, ..crate::fixture::call_tool() };
-        rules.judge(&prepared(Action::CallTool(call)), NOTHING)
+        rules.judge_rules(&prepared(Action::CallTool(call)), NOTHING)
     };
     assert_eq!(asked_by(&judge(true, false, shipped())), ["ask-call-tool"]);
     for (effect, declared) in [(true, true), (false, false), (false, true)] {
@@ -102,11 +103,13 @@ fn the_shipped_rules_let_external_content_become_no_truth() {
     for trust in [MemoryTrust::Verified, MemoryTrust::Constitutional] {
         let action = Action::Remember(remember(trust, Taint::External));
         assert_eq!(
-            shipped()
-                .judge(&tainted(action.clone(), Taint::External), Standing { preapproved: true, ..NOTHING }),
+            shipped().judge_rules(
+                &tainted(action.clone(), Taint::External),
+                RuleFacts { preapproved: true, ..NOTHING }
+            ),
             forbidden("no-external-truth")
         );
-        assert_eq!(shipped().judge(&tainted(action, Taint::Owner), NOTHING), RuleVerdict::Permit);
+        assert_eq!(shipped().judge_rules(&tainted(action, Taint::Owner), NOTHING), RuleVerdict::Permit);
     }
 }
 
@@ -118,7 +121,7 @@ fn the_shipped_rules_ask_about_hosts_that_nobody_has_listed_and_refuse_blocked_o
     let fetch = Action::Fetch(fetch("https://a.example/"));
     let connect = Action::Connect(writ_types::action::Connect { host: "a.example".into(), port: 443 });
     let judge = |action: &Action, reach, owned| {
-        shipped().judge(&prepared(action.clone()), Standing { reach, owned, ..NOTHING })
+        shipped().judge_rules(&prepared(action.clone()), RuleFacts { reach, owned, ..NOTHING })
     };
     for reach in [Granted, Known] {
         assert_eq!(judge(&exec, reach, false), RuleVerdict::Permit);
@@ -157,12 +160,12 @@ fn rules_see_what_the_schema_promises() {
         (r#"context.risk == "irreversible""#, false),
     ];
     let reaching = Exec { hosts: vec!["docs.rs".into()], ..exec() };
-    let standing = Standing { reach: Reach::Known, owned: true, ..NOTHING };
+    let standing = RuleFacts { reach: Reach::Known, owned: true, ..NOTHING };
     for (condition, holds) in conditions {
         let rules = rules(&format!(
             "{PERMIT_ALL} @id(\"x\") forbid (principal, action, resource) when {{ {condition} }};"
         ));
-        let verdict = rules.judge(&tainted(Action::Exec(reaching.clone()), Taint::Auth), standing);
+        let verdict = rules.judge_rules(&tainted(Action::Exec(reaching.clone()), Taint::Auth), standing);
         let expected = if holds { forbidden("x") } else { RuleVerdict::Permit };
         assert_eq!(verdict, expected, "{condition}");
     }
@@ -170,7 +173,7 @@ fn rules_see_what_the_schema_promises() {
     let truth = rules(&format!(
         "{PERMIT_ALL} @id(\"x\") forbid (principal, action, resource) when {{ context.trust == \"verified\" }};"
     ));
-    assert_eq!(truth.judge(&prepared(verified), NOTHING), forbidden("x"));
+    assert_eq!(truth.judge_rules(&prepared(verified), NOTHING), forbidden("x"));
 }
 
 #[test]
@@ -180,7 +183,8 @@ fn a_refusal_of_the_second_file_decides() {
          @id(\"a\") @ask(\"a?\") forbid (principal, action, resource == Target::\"/home/me/p/a\");
          @id(\"b\") @ask(\"b?\") forbid (principal, action, resource == Target::\"/home/me/p/b\");"
     ));
-    let judge = |paths: &[&str]| secret.judge(&prepared(Action::WriteFile(project_write(paths))), NOTHING);
+    let judge =
+        |paths: &[&str]| secret.judge_rules(&prepared(Action::WriteFile(project_write(paths))), NOTHING);
     assert_eq!(judge(&["c"]), RuleVerdict::Permit);
     assert_eq!(judge(&["c", "secret"]), forbidden("secret"));
     assert_eq!(judge(&["a", "x/../secret", "z"]), forbidden("secret"));
@@ -191,7 +195,7 @@ fn a_refusal_of_the_second_file_decides() {
 #[test]
 fn a_forbid_beats_an_ask_and_an_ask_beats_a_permit() {
     let ask = "@id(\"ask\") @ask(\"Sure?\") forbid (principal, action, resource);";
-    let judge = |text: &str| rules(text).judge(&prepared(Action::Exec(exec())), NOTHING);
+    let judge = |text: &str| rules(text).judge_rules(&prepared(Action::Exec(exec())), NOTHING);
     assert_eq!(judge(PERMIT_ALL), RuleVerdict::Permit);
     assert_eq!(asked_by(&judge(&format!("{PERMIT_ALL} {ask}"))), ["ask"]);
     assert_eq!(
@@ -207,7 +211,8 @@ fn a_forbid_beats_an_ask_and_an_ask_beats_a_permit() {
 fn a_rule_that_cannot_be_evaluated_refuses() {
     let overflow = "forbid (principal, action, resource) when { 9223372036854775807 + 1 > 0 };";
     let judge = |rule: &str| {
-        rules(&format!("{PERMIT_ALL} @id(\"sum\") {rule}")).judge(&prepared(Action::Exec(exec())), NOTHING)
+        rules(&format!("{PERMIT_ALL} @id(\"sum\") {rule}"))
+            .judge_rules(&prepared(Action::Exec(exec())), NOTHING)
     };
     assert_eq!(judge(overflow), forbidden("a rule could not be evaluated"));
     assert_eq!(judge(&format!("@ask(\"Sure?\") {overflow}")), forbidden("a rule could not be evaluated"));
@@ -222,7 +227,7 @@ fn the_same_request_gets_the_same_verdict() {
     for _ in 0..5 {
         let rules = rules(&format!("{PERMIT_ALL} {many}"));
         for _ in 0..20 {
-            assert_eq!(rules.judge(&prepared(Action::Exec(exec())), NOTHING), forbidden("no-10"));
+            assert_eq!(rules.judge_rules(&prepared(Action::Exec(exec())), NOTHING), forbidden("no-10"));
         }
     }
 }
@@ -230,27 +235,30 @@ fn the_same_request_gets_the_same_verdict() {
 #[test]
 fn a_project_can_only_narrow() {
     let narrowing = project_rules("@id(\"p\") forbid (principal, action == Action::\"exec\", resource);");
-    let both = RuleSet::load(&[RuleSource::shipped(), narrowing]).expect("valid");
-    assert_eq!(both.judge(&prepared(Action::Exec(exec())), NOTHING), forbidden("p"));
+    let both = RuleSet::load_rules(&[RuleSource::shipped_rules(), narrowing]).expect("valid");
+    assert_eq!(both.judge_rules(&prepared(Action::Exec(exec())), NOTHING), forbidden("p"));
     let asking =
         project_rules("@id(\"p\") @ask(\"Sure?\") forbid (principal, action == Action::\"say\", resource);");
-    let both = RuleSet::load(&[RuleSource::shipped(), asking]).expect("valid");
-    let say = |to: &str| both.judge(&prepared(Action::Say(Say { to: to.into(), text: "x".into() })), NOTHING);
+    let both = RuleSet::load_rules(&[RuleSource::shipped_rules(), asking]).expect("valid");
+    let say =
+        |to: &str| both.judge_rules(&prepared(Action::Say(Say { to: to.into(), text: "x".into() })), NOTHING);
     assert_eq!(asked_by(&say("owner")), ["p"]);
     assert_eq!(say("somebody"), forbidden("no rule permits it, even if approved"));
     let widening = project_rules(PERMIT_ALL);
-    let refused = RuleSet::load(&[RuleSource::shipped(), widening]).map(|rules| rules.digest());
+    let refused = RuleSet::load_rules(&[RuleSource::shipped_rules(), widening]).map(|rules| rules.digest());
     assert_eq!(refused, Err(RuleError::Widens { origin: "project".into(), id: "all".into() }));
 }
 
 #[test]
 fn rules_that_cannot_stand_are_refused() {
-    let load = |text: &str| RuleSet::load(&[home_rules(text)]).map(|rules| rules.digest()).expect_err(text);
+    let load =
+        |text: &str| RuleSet::load_rules(&[home_rules(text)]).map(|rules| rules.digest()).expect_err(text);
     let id = |id: &str| RuleError::Id { origin: "home".into(), id: id.into() };
     assert_eq!(load("permit (principal, action, resource);"), id(""));
     assert_eq!(load("@id(\"\") permit (principal, action, resource);"), id(""));
     assert_eq!(load(&format!("{PERMIT_ALL} {PERMIT_ALL}")), id("all"));
-    let twice = RuleSet::load(&[home_rules(PERMIT_ALL), home_rules(PERMIT_ALL)]).map(|rules| rules.digest());
+    let twice =
+        RuleSet::load_rules(&[home_rules(PERMIT_ALL), home_rules(PERMIT_ALL)]).map(|rules| rules.digest());
     assert_eq!(twice, Err(id("all")));
     assert_eq!(
         load("@id(\"x\") @ask(\"?\") permit (principal, action, resource);"),
@@ -268,7 +276,7 @@ fn rules_that_cannot_stand_are_refused() {
         assert!(matches!(load(wrong), RuleError::Syntax { .. }), "{wrong}");
     }
     let padded = |bytes: usize| format!("{PERMIT_ALL}{}", " ".repeat(bytes - PERMIT_ALL.len()));
-    assert!(RuleSet::load(&[home_rules(&padded(MAX_RULES_BYTES))]).is_ok(), "exactly at the bound");
+    assert!(RuleSet::load_rules(&[home_rules(&padded(MAX_RULES_BYTES))]).is_ok(), "exactly at the bound");
     let long = padded(MAX_RULES_BYTES + 1);
     assert_eq!(load(&long), RuleError::TooLong { origin: "home".into(), bytes: MAX_RULES_BYTES + 1 });
 }
@@ -278,7 +286,7 @@ fn the_digest_is_that_of_all_texts() {
     let one = rules(PERMIT_ALL).digest();
     assert_eq!(rules(PERMIT_ALL).digest(), one);
     assert_ne!(rules(&format!("{PERMIT_ALL} ")).digest(), one);
-    let more = RuleSet::load(&[home_rules(PERMIT_ALL), project_rules("")]).expect("valid").digest();
+    let more = RuleSet::load_rules(&[home_rules(PERMIT_ALL), project_rules("")]).expect("valid").digest();
     assert_ne!(more, one);
 }
 
@@ -293,9 +301,10 @@ fn a_rule_can_raise_the_risk_and_never_lowers_it() {
         ("high", Risk::High),
         ("irreversible", Risk::Irreversible),
     ] {
-        let rules = RuleSet::load(&[RuleSource::shipped(), home_rules(&sure(name))]).expect("valid");
+        let rules =
+            RuleSet::load_rules(&[RuleSource::shipped_rules(), home_rules(&sure(name))]).expect("valid");
         for sample in samples() {
-            let verdict = rules.judge(&prepared(sample.action.clone()), NOTHING);
+            let verdict = rules.judge_rules(&prepared(sample.action.clone()), NOTHING);
             assert!(
                 matches!(verdict, RuleVerdict::Ask { risk: Some(risk), .. } if risk == named),
                 "{:?}: {verdict:?}",
@@ -304,11 +313,11 @@ fn a_rule_can_raise_the_risk_and_never_lowers_it() {
         }
     }
     // A project narrows with it; where nothing is asked, or the word is unknown, it cannot stand.
-    assert!(RuleSet::load(&[RuleSource::shipped(), project_rules(&sure("high"))]).is_ok());
+    assert!(RuleSet::load_rules(&[RuleSource::shipped_rules(), project_rules(&sure("high"))]).is_ok());
     let refused = RuleError::Risk { origin: "project".into(), id: "sure".into() };
-    assert_eq!(RuleSet::load(&[project_rules(&sure("none"))]).err(), Some(refused.clone()));
+    assert_eq!(RuleSet::load_rules(&[project_rules(&sure("none"))]).err(), Some(refused.clone()));
     let silent = sure("high").replace("@ask(\"Sure?\")", "");
-    assert_eq!(RuleSet::load(&[project_rules(&silent)]).err(), Some(refused));
+    assert_eq!(RuleSet::load_rules(&[project_rules(&silent)]).err(), Some(refused));
 }
 
 /// An action in every form that the shipped rules look at.
@@ -351,8 +360,8 @@ fn no_shipped_rule_permits_what_cannot_be_undone() {
     let rules = shipped();
     let reaches = [Reach::None, Reach::Granted, Reach::Known, Reach::Unknown, Reach::Blocked];
     let changes_the_agent =
-        |action: &Action| show::risk(action) >= Risk::High && !matches!(action, Action::CallTool(_));
-    let harmful = |action: &Action| show::risk(action) == Risk::Irreversible || changes_the_agent(action);
+        |action: &Action| show::risk_of(action) >= Risk::High && !matches!(action, Action::CallTool(_));
+    let harmful = |action: &Action| show::risk_of(action) == Risk::Irreversible || changes_the_agent(action);
     let all = samples().into_iter().flat_map(|sample| forms(sample.action));
     let (harmful, harmless): (Vec<Action>, Vec<Action>) = all.partition(harmful);
     let mut judged = 0;
@@ -360,21 +369,21 @@ fn no_shipped_rule_permits_what_cannot_be_undone() {
         for taint in [Taint::Owner, Taint::Auth, Taint::External] {
             for reach in reaches {
                 for (preapproved, owned) in [(false, false), (false, true), (true, false), (true, true)] {
-                    let standing = Standing { preapproved, reach, owned };
-                    let said = rules.judge(&tainted(action.clone(), taint), standing);
+                    let standing = RuleFacts { preapproved, reach, owned };
+                    let said = rules.judge_rules(&tainted(action.clone(), taint), standing);
                     assert_ne!(said, RuleVerdict::Permit, "{:?} {taint} {standing:?}", action.kind());
                     judged += 1;
                 }
             }
         }
     }
-    let irreversible = harmful.iter().filter(|action| show::risk(action) == Risk::Irreversible).count();
+    let irreversible = harmful.iter().filter(|action| show::risk_of(action) == Risk::Irreversible).count();
     assert_eq!((irreversible, judged), (1 + 8, harmful.len() * 60));
     // The twin: what does less harm is permitted in some circumstance.
     let call = |risk| {
         harmless.iter().any(|action| {
             matches!(action, Action::CallTool(call) if call.risk == risk
-        && rules.judge(&prepared(action.clone()), NOTHING) == RuleVerdict::Permit)
+        && rules.judge_rules(&prepared(action.clone()), NOTHING) == RuleVerdict::Permit)
         })
     };
     assert!(call(Risk::High) && call(Risk::Low));
@@ -396,10 +405,10 @@ fn a_rule_can_want_several_people_to_say_yes() {
     let two = |annotation: &str, effect: &str| {
         format!("{PERMIT_ALL} @id(\"two\") {annotation} {effect} (principal, action, resource);")
     };
-    let load = |text: String| RuleSet::load(&[home_rules(&text)]);
+    let load = |text: String| RuleSet::load_rules(&[home_rules(&text)]);
     let sure = load(two("@ask(\"Sure?\") @approvers(\"3\")", "forbid")).expect("valid");
     let wish = prepared(Action::WriteFile(project_write(&["a"])));
-    let verdict = sure.judge(&wish, Standing::default());
+    let verdict = sure.judge_rules(&wish, RuleFacts::default());
     assert!(matches!(verdict, RuleVerdict::Ask { approvers: 3, .. }), "{verdict:?}");
     for wrong in [
         two("@ask(\"Sure?\") @approvers(\"0\")", "forbid"),

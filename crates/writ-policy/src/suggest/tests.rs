@@ -13,11 +13,11 @@ use writ_inspect::prepared::Sink;
 
 /// A card as the door asks under these rules, `n` milliseconds after the first.
 fn card(prepared: &Prepared, n: usize, rules: &RuleSet) -> Card {
-    let verdict = rules.judge(prepared, Standing { reach: Reach::Unknown, ..Standing::default() });
+    let verdict = rules.judge_rules(prepared, RuleFacts { reach: Reach::Unknown, ..RuleFacts::default() });
     let asking = if let RuleVerdict::Ask { rules, .. } = verdict { rules } else { BTreeSet::new() };
-    let recurring = standing::of(prepared, rules.digest(), &asking, &EgressScope::default());
-    let offer: Option<StandingOffer> = standing::offer(&recurring);
-    let pattern = pattern::of(prepared, rules.digest(), &asking, &EgressScope::default());
+    let recurring = standing::standing_patterns(prepared, rules.digest(), &asking, &EgressScope::default());
+    let offer: Option<StandingOffer> = standing::standing_offer(&recurring);
+    let pattern = pattern::pattern_of(prepared, rules.digest(), &asking, &EgressScope::default());
     let task = pattern.map(|pattern| Box::new(TaskOffer { pattern, uses: 1, secs: 1 }));
     Card {
         ask_id: AskId::from_random(7),
@@ -28,8 +28,8 @@ fn card(prepared: &Prepared, n: usize, rules: &RuleSet) -> Card {
         rationale: String::new(),
         choices: Vec::new(),
         shown: String::new(),
-        prepared: Digest::of(b"p"),
-        shown_hash: Digest::of(b"s"),
+        prepared: Digest::of_bytes(b"p"),
+        shown_hash: Digest::of_bytes(b"s"),
         asked_at: at(n),
         expires_at: at(n + 1),
         state: "used".to_owned(),
@@ -64,27 +64,27 @@ impl Home {
     }
 
     /// What is suggested of questions, each with its card.
-    fn of_cards(&self, questions: &[(Prepared, Said)], cards: &[Card]) -> Vec<Suggestion> {
+    fn of_cards(&self, questions: &[(Prepared, PersonAnswer)], cards: &[Card]) -> Vec<Suggestion> {
         let asked = questions.iter().zip(cards);
-        let asked: Vec<Asked<'_>> =
-            asked.map(|((prepared, said), card)| Asked { card, prepared, said: *said }).collect();
-        suggest(&asked, &InForce { rules: &self.rules, egress: &self.egress, strict: false })
+        let asked: Vec<EarlierQuestion<'_>> =
+            asked.map(|((prepared, said), card)| EarlierQuestion { card, prepared, said: *said }).collect();
+        suggest_settings(&asked, &CurrentSettings { rules: &self.rules, egress: &self.egress, strict: false })
     }
 
     /// What is suggested of questions that were asked under `then`, in this order.
-    fn of_rules(&self, questions: &[(Prepared, Said)], then: &RuleSet) -> Vec<Suggestion> {
+    fn of_rules(&self, questions: &[(Prepared, PersonAnswer)], then: &RuleSet) -> Vec<Suggestion> {
         let numbered = (0..).zip(questions);
         let cards: Vec<Card> = numbered.map(|(n, (prepared, _))| card(prepared, n, then)).collect();
         self.of_cards(questions, &cards)
     }
 
-    fn suggested(&self, questions: &[(Prepared, Said)]) -> Vec<Suggestion> {
+    fn suggested(&self, questions: &[(Prepared, PersonAnswer)]) -> Vec<Suggestion> {
         self.of_rules(questions, &self.rules)
     }
 }
 
 /// Under the shipped rules and lists.
-fn suggested(questions: &[(Prepared, Said)]) -> Vec<Suggestion> {
+fn suggested(questions: &[(Prepared, PersonAnswer)]) -> Vec<Suggestion> {
     Home::new().suggested(questions)
 }
 
@@ -107,14 +107,14 @@ fn pay(to: &str, amount: u64) -> Prepared {
 /// A host that was approved three times is suggested; a single no, and it is not.
 #[test]
 fn a_host_is_suggested_where_every_answer_was_a_yes() {
-    let yes = |path: &str| (page(path), Said::Yes);
-    let three = [yes("a"), yes("b"), yes("c"), (page("d"), Said::Nothing)];
+    let yes = |path: &str| (page(path), PersonAnswer::Yes);
+    let three = [yes("a"), yes("b"), yes("c"), (page("d"), PersonAnswer::Nothing)];
     let expected =
         Suggestion { advice: Advice::Allow { host: "docs.rs".to_owned() }, asked: 4, would_ask: 0 };
     assert_eq!(suggested(&three), [expected]);
     assert_eq!(suggested(&three[..2]), []);
     let mut once_denied = three.to_vec();
-    once_denied.push((page("e"), Said::No));
+    once_denied.push((page("e"), PersonAnswer::No));
     assert_eq!(suggested(&once_denied), []);
     // On a listed host it would be asked about all the same.
     let external =
@@ -130,7 +130,7 @@ fn the_same_command_or_payment_is_suggested_to_stand_and_a_varying_amount_with_i
                 Action::Exec(Exec { hosts: vec!["a.example".into(), "b.example".into()], ..exec() }),
                 Taint::External,
             ),
-            Said::Yes,
+            PersonAnswer::Yes,
         )
     };
     let said = suggested(&[run(), run(), run()]);
@@ -138,7 +138,7 @@ fn the_same_command_or_payment_is_suggested_to_stand_and_a_varying_amount_with_i
     else {
         panic!("{said:?}");
     };
-    let yes = |to: &str, amount| (pay(to, amount), Said::Yes);
+    let yes = |to: &str, amount| (pay(to, amount), PersonAnswer::Yes);
     let said = suggested(&[yes("ann", 5), yes("ann", 6), yes("ann", 7), yes("bob", 8)]);
     let [
         Suggestion {
@@ -154,7 +154,10 @@ fn the_same_command_or_payment_is_suggested_to_stand_and_a_varying_amount_with_i
         covers.contains("'argument to' = ann") && argument == "amount" && sum.to_string() == "18",
         "{said:?}"
     );
-    assert_eq!(suggested(&[yes("ann", 5), yes("ann", 6), yes("ann", 7), (pay("ann", 900), Said::No)]), []);
+    assert_eq!(
+        suggested(&[yes("ann", 5), yes("ann", 6), yes("ann", 7), (pay("ann", 900), PersonAnswer::No)]),
+        []
+    );
 }
 
 /// What is sent to a host, or is large, is asked about wherever it goes: to list the host changes nothing.
@@ -172,7 +175,7 @@ fn a_host_is_suggested_for_plain_readings_alone() {
         let asked = ["a", "b", "c"].map(|path| {
             let mut fetch = fetch(&format!("https://docs.rs/{path}"));
             change(&mut fetch);
-            (prepared(Action::Fetch(fetch)), Said::Yes)
+            (prepared(Action::Fetch(fetch)), PersonAnswer::Yes)
         });
         let said = suggested(&asked);
         let lists = said.iter().any(|one| matches!(one.advice, Advice::Allow { .. }));
@@ -183,7 +186,7 @@ fn a_host_is_suggested_for_plain_readings_alone() {
 /// A no to what would have reached a host, by whatever way, speaks against listing it.
 #[test]
 fn a_no_to_whatever_reaches_a_host_speaks_against_it() {
-    let three = || [page("a"), page("b"), page("c")].map(|prepared| (prepared, Said::Yes)).to_vec();
+    let three = || [page("a"), page("b"), page("c")].map(|prepared| (prepared, PersonAnswer::Yes)).to_vec();
     let both = Action::Exec(Exec { hosts: vec!["docs.rs:443".into(), "b.example".into()], ..exec() });
     let connect = Action::Connect(Connect { host: "docs.rs".into(), port: 443 });
     let posted = Action::Fetch(Fetch { method: "POST".into(), ..fetch("https://docs.rs/") });
@@ -191,27 +194,27 @@ fn a_no_to_whatever_reaches_a_host_speaks_against_it() {
     let large = Action::Fetch(Fetch { large: true, ..fetch("https://docs.rs/") });
     for action in [both, connect, posted, with_body, large] {
         let mut asked = three();
-        asked.push((prepared(action.clone()), Said::Yes));
+        asked.push((prepared(action.clone()), PersonAnswer::Yes));
         assert_eq!(suggested(&asked).len(), 1, "a yes to it says nothing of the host: {action:?}");
-        asked.last_mut().expect("the last").1 = Said::No;
+        asked.last_mut().expect("the last").1 = PersonAnswer::No;
         assert_eq!(suggested(&asked), [], "{action:?}");
     }
     let both = prepared(Action::Exec(Exec { hosts: vec!["docs.rs".into(), "b.example".into()], ..exec() }));
-    let yes = [(); 3].map(|()| (both.clone(), Said::Yes));
+    let yes = [(); 3].map(|()| (both.clone(), PersonAnswer::Yes));
     assert_eq!(listed_of(&suggested(&yes)), Vec::<&str>::new(), "a yes to two says nothing of either");
     let connect = prepared(Action::Connect(Connect { host: "docs.rs".into(), port: 443 }));
-    let yes = [(); 3].map(|()| (connect.clone(), Said::Yes));
+    let yes = [(); 3].map(|()| (connect.clone(), PersonAnswer::Yes));
     assert_eq!(listed_of(&suggested(&yes)), Vec::<&str>::new(), "nor one to a connection of somebody's");
     let mut asked = three();
     let elsewhere = Action::Exec(Exec { hosts: vec!["a.example".into(), "b.example".into()], ..exec() });
-    asked.push((prepared(elsewhere), Said::No));
+    asked.push((prepared(elsewhere), PersonAnswer::No));
     assert_eq!(suggested(&asked).len(), 1, "another host's no");
 }
 
 /// What leaves an amount open is suggested only where no fixed one of the tool is.
 #[test]
 fn a_total_is_suggested_only_where_the_amounts_differ() {
-    let yes = |to: &str, amount| (pay(to, amount), Said::Yes);
+    let yes = |to: &str, amount| (pay(to, amount), PersonAnswer::Yes);
     let same = suggested(&[yes("ann", 5), yes("ann", 5), yes("ann", 5)]);
     let [Suggestion { advice: Advice::Stand { total: None, .. }, .. }] = same.as_slice() else {
         panic!("{same:?}")
@@ -243,8 +246,8 @@ const ASK_RUN: &str =
     r#"@id("ask-run") @ask("It runs.") forbid (principal, action == Action::"exec", resource);"#;
 
 /// Three times the same command that reaches a host, each approved.
-fn three_runs() -> [(Prepared, Said); 3] {
-    [(); 3].map(|()| (get("docs.rs"), Said::Yes))
+fn three_runs() -> [(Prepared, PersonAnswer); 3] {
+    [(); 3].map(|()| (get("docs.rs"), PersonAnswer::Yes))
 }
 
 /// A host that is asked about for another reason as well is asked about all the same when it is listed.
@@ -273,12 +276,12 @@ fn a_host_is_suggested_only_where_listing_it_would_have_let_something_pass() {
 /// What rests on external content is counted with the rest, and asked about still.
 #[test]
 fn what_would_be_asked_about_on_a_listed_host_is_counted() {
-    let mut asked = ["a", "b", "c"].map(|path| (page(path), Said::Yes)).to_vec();
+    let mut asked = ["a", "b", "c"].map(|path| (page(path), PersonAnswer::Yes)).to_vec();
     let external = Action::Fetch(fetch("https://DOCS.rs/d"));
-    asked.push((tainted(external, Taint::External), Said::Yes));
+    asked.push((tainted(external, Taint::External), PersonAnswer::Yes));
     let two_hosts = Exec { hosts: vec!["docs.rs:443".into(), "b.example".into()], ..exec() };
-    asked.push((prepared(Action::Exec(two_hosts)), Said::Nothing));
-    asked.push((prepared(Action::Connect(Connect { host: "docs.rs".into(), port: 443 })), Said::Yes));
+    asked.push((prepared(Action::Exec(two_hosts)), PersonAnswer::Nothing));
+    asked.push((prepared(Action::Connect(Connect { host: "docs.rs".into(), port: 443 })), PersonAnswer::Yes));
     let expected =
         Suggestion { advice: Advice::Allow { host: "docs.rs".to_owned() }, asked: 6, would_ask: 2 };
     assert_eq!(suggested(&asked), [expected]);
@@ -290,7 +293,7 @@ fn what_something_else_than_the_rules_in_force_asked_about_is_asked_about_again(
     let (runs, home) = (three_runs(), Home::new());
     let found = home.suggested(&runs);
     assert_eq!((listed_of(&found), standing_of(&found)), (vec!["docs.rs"], vec![(3, 1)]), "twin");
-    let paid = [5, 6, 7].map(|amount| (pay("ann", amount), Said::Yes));
+    let paid = [5, 6, 7].map(|amount| (pay("ann", amount), PersonAnswer::Yes));
     for asked in [&runs, &paid] {
         let of_gate = |n: usize| Card { task: None, standing: None, ..card(&asked[n].0, n, &home.rules) };
         assert_eq!(home.of_cards(asked, &[of_gate(0), of_gate(1), of_gate(2)]), [], "a gate asked");
@@ -318,10 +321,22 @@ fn what_something_else_than_the_rules_in_force_asked_about_is_asked_about_again(
 #[test]
 fn what_is_asked_before_the_first_yes_is_asked_and_what_outlasts_the_approval_too() {
     let home = Home::new();
-    let saying = |said: [Said; 5]| said.map(|said| (get("docs.rs"), said));
-    let asked = saying([Said::Nothing, Said::Yes, Said::Yes, Said::Yes, Said::Yes]);
+    let saying = |said: [PersonAnswer; 5]| said.map(|said| (get("docs.rs"), said));
+    let asked = saying([
+        PersonAnswer::Nothing,
+        PersonAnswer::Yes,
+        PersonAnswer::Yes,
+        PersonAnswer::Yes,
+        PersonAnswer::Yes,
+    ]);
     assert_eq!(standing_of(&home.suggested(&asked)), [(5, 2)]);
-    let used_up = saying([Said::Yes, Said::Nothing, Said::Yes, Said::Yes, Said::Yes]);
+    let used_up = saying([
+        PersonAnswer::Yes,
+        PersonAnswer::Nothing,
+        PersonAnswer::Yes,
+        PersonAnswer::Yes,
+        PersonAnswer::Yes,
+    ]);
     assert_eq!(standing_of(&home.suggested(&used_up)), [(5, 2)], "the last is one more than it lasts for");
     let mut cards: Vec<Card> = (0..).zip(&asked).map(|(n, (one, _))| card(one, n, &home.rules)).collect();
     let (first, second) = (cards[0].asked_at, cards[1].asked_at);
@@ -331,24 +346,30 @@ fn what_is_asked_before_the_first_yes_is_asked_and_what_outlasts_the_approval_to
         [(5, 2)],
         "the last one is used up by what nobody answered"
     );
-    cards[0].asked_at = cards[4].asked_at.plus(std::time::Duration::from_millis(1));
+    cards[0].asked_at = cards[4].asked_at.plus_duration(std::time::Duration::from_millis(1));
     assert_eq!(standing_of(&home.of_cards(&asked, &cards)), [(5, 2)], "it came when all were used");
     cards[0].asked_at = second;
-    cards[4].asked_at = first.plus(standing::MAX_TTL);
+    cards[4].asked_at = first.plus_duration(standing::MAX_TTL);
     assert_eq!(standing_of(&home.of_cards(&asked, &cards)), [(5, 2)], "it has ended by then");
     let offer = cards[0].standing.as_ref().expect("offered");
     let mut group = Group::new(offer.pattern.clone(), None);
     for _ in 0..standing::MAX_USES + 2 {
-        group.add_answer(&Asked { card: &cards[0], prepared: &asked[0].0, said: Said::Yes }, None);
+        group.add_answer(
+            &EarlierQuestion { card: &cards[0], prepared: &asked[0].0, said: PersonAnswer::Yes },
+            None,
+        );
     }
     assert_eq!(group.would_ask(group.count_uses(), group.sum_amounts()), 2, "it was used up");
     let millis = u64::try_from(standing::MAX_TTL.as_millis()).expect("small");
     for (after, expected) in [(millis - 1, 1), (millis, 2)] {
         let mut group = Group::new(offer.pattern.clone(), None);
-        let later = first.plus(std::time::Duration::from_millis(after));
+        let later = first.plus_duration(std::time::Duration::from_millis(after));
         for asked_at in [first, later] {
             let card = Card { asked_at, ..cards[0].clone() };
-            group.add_answer(&Asked { card: &card, prepared: &asked[0].0, said: Said::Yes }, None);
+            group.add_answer(
+                &EarlierQuestion { card: &card, prepared: &asked[0].0, said: PersonAnswer::Yes },
+                None,
+            );
         }
         assert_eq!(group.would_ask(9, 0), expected, "{after} ms later");
     }
@@ -357,9 +378,9 @@ fn what_is_asked_before_the_first_yes_is_asked_and_what_outlasts_the_approval_to
 /// What nobody answered is no measure of what is wanted; one that is larger than whatever was said yes to is shown.
 #[test]
 fn what_was_not_answered_raises_no_limit() {
-    let yes = |amount| (pay("ann", amount), Said::Yes);
-    let nothing = |amount| (pay("ann", amount), Said::Nothing);
-    let of = |asked: &[(Prepared, Said)]| match suggested(asked).as_slice() {
+    let yes = |amount| (pay("ann", amount), PersonAnswer::Yes);
+    let nothing = |amount| (pay("ann", amount), PersonAnswer::Nothing);
+    let of = |asked: &[(Prepared, PersonAnswer)]| match suggested(asked).as_slice() {
         [
             Suggestion {
                 advice: Advice::Stand { uses, total: Some((_, sum)), unanswered, .. },
@@ -390,17 +411,17 @@ fn what_was_not_answered_raises_no_limit() {
 fn a_no_whose_card_offered_nothing_speaks_against_what_would_cover_it() {
     let home = Home::new();
     let asked = |last: Prepared, said| {
-        let mut asked = [5, 6, 7].map(|amount| (pay("ann", amount), Said::Yes)).to_vec();
+        let mut asked = [5, 6, 7].map(|amount| (pay("ann", amount), PersonAnswer::Yes)).to_vec();
         asked.push((last, said));
         let mut cards: Vec<Card> = (0..).zip(&asked).map(|(n, (one, _))| card(one, n, &home.rules)).collect();
         (cards[3].task, cards[3].standing) = (None, None);
         home.of_cards(&asked, &cards).len()
     };
-    assert_eq!(asked(pay("ann", 900), Said::No), 0);
-    assert_eq!(asked(pay("ann", 900), Said::Nothing), 1, "twin");
-    assert_eq!(asked(pay("bob", 900), Said::No), 1, "somebody else");
-    let run = || (get("docs.rs"), Said::Yes);
-    let runs = [run(), run(), run(), (get("docs.rs"), Said::No)];
+    assert_eq!(asked(pay("ann", 900), PersonAnswer::No), 0);
+    assert_eq!(asked(pay("ann", 900), PersonAnswer::Nothing), 1, "twin");
+    assert_eq!(asked(pay("bob", 900), PersonAnswer::No), 1, "somebody else");
+    let run = || (get("docs.rs"), PersonAnswer::Yes);
+    let runs = [run(), run(), run(), (get("docs.rs"), PersonAnswer::No)];
     let mut cards: Vec<Card> = (0..).zip(&runs).map(|(n, (one, _))| card(one, n, &home.rules)).collect();
     (cards[3].task, cards[3].standing) = (None, None);
     assert_eq!(home.of_cards(&runs, &cards), [], "programs, too");
@@ -409,7 +430,7 @@ fn a_no_whose_card_offered_nothing_speaks_against_what_would_cover_it() {
 /// What the rules say now counts: what is asked about no more, or could not stand, is not suggested.
 #[test]
 fn nothing_is_suggested_to_stand_that_the_rules_in_force_would_not_let_stand() {
-    let run = || (prepared(Action::Exec(exec())), Said::Yes);
+    let run = || (prepared(Action::Exec(exec())), PersonAnswer::Yes);
     let runs = [run(), run(), run()];
     let asking = Home::with_rule(ASK_RUN);
     assert_eq!(standing_of(&asking.suggested(&runs)), [(3, 1)], "twin");
@@ -434,7 +455,7 @@ fn labels_ask_about_a_call_again_if_they_asked_then() {
     };
     let sinks = vec![Sink { argument: "to".into(), value: "ann".into() }];
     let paid = Prepared { sinks, ..tainted(Action::CallTool(call), Taint::External) };
-    let (paid, home) = ([(); 3].map(|()| (paid.clone(), Said::Yes)), Home::new());
+    let (paid, home) = ([(); 3].map(|()| (paid.clone(), PersonAnswer::Yes)), Home::new());
     assert_eq!(home.suggested(&paid), [], "no label asked, and no rule does");
     let by_label = |n: usize| {
         let mut card = card(&paid[n].0, n, &home.rules);

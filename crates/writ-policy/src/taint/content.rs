@@ -36,7 +36,7 @@ pub(super) fn judge_content(prepared: &Prepared, call: &CallTool, origins: &Orig
         let why = format!(
             "It depends on external content, and would pass on a link that is neither in your own words nor taken as it is from \
              what you asked for: {}",
-            show::argument(&link)
+            show::quote_argument(&link)
         );
         return TaintVerdict::Ask(why.into());
     }
@@ -46,7 +46,7 @@ pub(super) fn judge_content(prepared: &Prepared, call: &CallTool, origins: &Orig
     if prepared.sinks.is_empty() {
         return if origins.asks_for(&call.arguments) { TaintVerdict::Pass } else { UNASKED };
     }
-    if origins.repeats(&prepared.tool, &call.arguments, &prepared.sinks) {
+    if origins.repeats_call(&prepared.tool, &call.arguments, &prepared.sinks) {
         return TaintVerdict::Ask(AGAIN.into());
     }
     TaintVerdict::Pass

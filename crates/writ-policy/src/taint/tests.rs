@@ -22,7 +22,11 @@ fn external_content_becomes_no_truth_and_cannot_be_relabelled() {
     use MemoryTrust::{Constitutional, Verified, Working};
     use Taint::{Auth, External, Owner};
     let verdict = |trust, noted, rests_on| {
-        judge(&tainted(Action::Remember(remember(trust, noted)), rests_on), Standing::default(), nothing())
+        judge_taint(
+            &tainted(Action::Remember(remember(trust, noted)), rests_on),
+            RuleFacts::default(),
+            nothing(),
+        )
     };
     for trust in [Working, Verified, Constitutional] {
         for noted in [Owner, Auth, External] {
@@ -42,7 +46,7 @@ fn what_is_secret_is_remembered_as_secret() {
         let item = Remember { secret: noted, ..remember(MemoryTrust::Working, Taint::External) };
         let mut wish = tainted(Action::Remember(item), Taint::External);
         wish.label.secret = is_secret;
-        judge(&wish, Standing::default(), nothing())
+        judge_taint(&wish, RuleFacts::default(), nothing())
     };
     for (is_secret, noted) in [(false, false), (false, true), (true, true)] {
         assert_eq!(verdict(is_secret, noted), TaintVerdict::Pass, "{is_secret} {noted}");
@@ -53,7 +57,8 @@ fn what_is_secret_is_remembered_as_secret() {
 #[test]
 fn what_leaves_or_outlasts_the_session_asks_when_it_rests_on_external_content() {
     for sample in samples() {
-        let verdict = |taint| judge(&tainted(sample.action.clone(), taint), Standing::default(), nothing());
+        let verdict =
+            |taint| judge_taint(&tainted(sample.action.clone(), taint), RuleFacts::default(), nothing());
         let kind = sample.action.kind();
         assert_eq!(verdict(Taint::Owner), TaintVerdict::Pass, "{kind:?}");
         assert_eq!(verdict(Taint::Auth), TaintVerdict::Pass, "{kind:?}");
@@ -64,13 +69,13 @@ fn what_leaves_or_outlasts_the_session_asks_when_it_rests_on_external_content() 
 
 #[test]
 fn the_same_kind_may_stay_inside_or_leave() {
-    let external = |action| judge(&tainted(action, Taint::External), Standing::default(), nothing());
+    let external = |action| judge_taint(&tainted(action, Taint::External), RuleFacts::default(), nothing());
     let reaching = writ_types::action::Exec { hosts: vec!["docs.rs".into()], ..exec() };
     assert!(matches!(external(Action::Exec(reaching)), TaintVerdict::Ask(_)));
     let verifying = writ_types::action::Exec { profile: ExecProfile::Verification, ..exec() };
     assert_eq!(external(Action::Exec(verifying)), TaintVerdict::Pass);
     let send = |to: &str| {
-        let (path, digest) = ("a".to_owned(), writ_types::digest::Digest::of(b"x"));
+        let (path, digest) = ("a".to_owned(), writ_types::digest::Digest::of_bytes(b"x"));
         Action::SendFile(writ_types::action::SendFile { to: to.to_owned(), path, digest })
     };
     assert_eq!(external(send("owner")), TaintVerdict::Pass);
@@ -83,8 +88,8 @@ fn the_same_kind_may_stay_inside_or_leave() {
 #[test]
 fn a_composed_url_asks_wherever_it_leads_and_a_program_reaches_what_is_listed_or_a_registry() {
     let passes = |action: &Action, taint, reach, owned| {
-        let standing = Standing { reach, owned, preapproved: false };
-        judge(&tainted(action.clone(), taint), standing, nothing()) == TaintVerdict::Pass
+        let standing = RuleFacts { reach, owned, preapproved: false };
+        judge_taint(&tainted(action.clone(), taint), standing, nothing()) == TaintVerdict::Pass
     };
     let program = Action::Exec(writ_types::action::Exec { hosts: vec!["a.example".into()], ..exec() });
     let plain = Action::Fetch(fetch("https://a.example/page"));
@@ -115,15 +120,15 @@ fn what_can_be_endorsed_is_short_plain_and_what_the_question_is_about() {
         ..tainted(Action::CallTool(crate::fixture::call_tool()), Taint::External)
     };
     let good = with(&["ann@example.org", "bob@example.org"]);
-    assert_eq!(endorsable(&good, &asking).len(), 2);
-    assert_eq!(endorsable(&good, &["other".to_owned()].into()), [], "another question");
+    assert_eq!(endorsable_values(&good, &asking).len(), 2);
+    assert_eq!(endorsable_values(&good, &["other".to_owned()].into()), [], "another question");
     let long = "x".repeat(MAX_ENDORSED_CHARS + 1);
     for bad in [&["ann@example.org", "ab"][..], &[long.as_str()], &["a\u{202e}nn@example.org"], &["abc"; 17]]
     {
-        assert_eq!(endorsable(&with(bad), &asking), [], "{bad:?}");
+        assert_eq!(endorsable_values(&with(bad), &asking), [], "{bad:?}");
     }
     let elsewhere = tainted(Action::WriteFile(project_write(&["a"])), Taint::External);
-    assert_eq!(endorsable(&elsewhere, &asking), []);
+    assert_eq!(endorsable_values(&elsewhere, &asking), []);
 }
 
 /// What other servers say of their tools can be an order: before anything external was read, an effect whose sinks nobody but
@@ -131,15 +136,15 @@ fn what_can_be_endorsed_is_short_plain_and_what_the_question_is_about() {
 #[test]
 fn what_other_servers_say_of_their_tools_orders_no_effect() {
     let mut told = Origins::new(["write to ann@example.org".to_owned()]);
-    told.tell("shop");
+    told.add_unvouched_server("shop");
     let mut alone = Origins::new(["write to ann@example.org".to_owned()]);
-    alone.tell("crm");
+    alone.add_unvouched_server("crm");
     let verdict = |origins: &Origins, effect, strict, to: &str| {
         let call = CallTool { effect, declared: true, ..crate::fixture::call_tool() };
         let mut prepared = tainted(Action::CallTool(call), Taint::Owner);
         prepared.tool = "crm__send".into();
         prepared.sinks = vec![writ_inspect::prepared::Sink { argument: "to".into(), value: to.into() }];
-        judge(&prepared, Standing::default(), with(origins, strict)) == TaintVerdict::Pass
+        judge_taint(&prepared, RuleFacts::default(), with(origins, strict)) == TaintVerdict::Pass
     };
     let (ann, eve) = ("ann@example.org", "eve@evil.test");
     for (effect, strict, to, passes) in [
@@ -160,7 +165,7 @@ fn what_other_servers_say_of_their_tools_orders_no_effect() {
 #[test]
 fn a_strict_home_asks_about_every_call_and_search_after_external_content() {
     let mut words = Origins::new(["write to ann@example.org".to_owned()]);
-    words.approve("crm__send".into());
+    words.approve_tool("crm__send".into());
     let mut call =
         tainted(Action::CallTool(CallTool { sends: false, ..crate::fixture::call_tool() }), Taint::External);
     call.tool = "crm__send".into();
@@ -173,13 +178,13 @@ fn a_strict_home_asks_about_every_call_and_search_after_external_content() {
             .expect("a search"),
         Taint::External,
     );
-    let owned = Standing { owned: true, ..Standing::default() };
-    for (prepared, standing) in [(&call, Standing::default()), (&search, owned)] {
-        let verdict = |strict| judge(prepared, standing, with(&words, strict));
+    let owned = RuleFacts { owned: true, ..RuleFacts::default() };
+    for (prepared, standing) in [(&call, RuleFacts::default()), (&search, owned)] {
+        let verdict = |strict| judge_taint(prepared, standing, with(&words, strict));
         assert_eq!(verdict(false), TaintVerdict::Pass);
         assert!(matches!(verdict(true), TaintVerdict::Ask(_)));
     }
-    assert!(matches!(judge(&search, Standing::default(), nothing()), TaintVerdict::Ask(_)));
+    assert!(matches!(judge_taint(&search, RuleFacts::default(), nothing()), TaintVerdict::Ask(_)));
 }
 
 /// Where much harm can be done, one value of many is not enough.
@@ -207,7 +212,7 @@ fn a_harmful_call_takes_no_value_of_a_result() {
     };
     use writ_types::chat::{Part, Role};
     let mut origins = Origins::new(["wipe m-99".to_owned()]);
-    origins.read(&[
+    origins.read_messages(&[
         message(Role::Assistant, Part::Call(call), Taint::Owner),
         message(Role::Tool, Part::Result(result), Taint::External),
     ]);
@@ -216,7 +221,7 @@ fn a_harmful_call_takes_no_value_of_a_result() {
         let mut prepared = tainted(Action::CallTool(call), Taint::External);
         prepared.tool = "crm__wipe".into();
         prepared.sinks = vec![writ_inspect::prepared::Sink { argument: "id".into(), value: id.into() }];
-        judge(&prepared, Standing::default(), with(&origins, false)) == TaintVerdict::Pass
+        judge_taint(&prepared, RuleFacts::default(), with(&origins, false)) == TaintVerdict::Pass
     };
     for risk in [Risk::Low, Risk::Medium] {
         assert!(passes(risk, true, "m-17") && passes(risk, true, "m-99"), "{risk:?}");
@@ -242,7 +247,7 @@ fn a_model_call_above_its_providers_clearance_is_refused_whatever_it_rests_on() 
                 let mut wished = tainted(Action::ModelCall(call), taint);
                 let (private, secret) = (needed >= Clearance::Personal, needed == Clearance::Secret);
                 wished.label = Label { private, secret, ..wished.label };
-                let said = judge(&wished, Standing::default(), nothing());
+                let said = judge_taint(&wished, RuleFacts::default(), nothing());
                 assert_eq!(
                     matches!(said, TaintVerdict::Deny(_)),
                     needed > clearance,
@@ -264,8 +269,12 @@ fn a_program_that_could_act_as_the_owner_asks_after_external_content() {
     };
     let judged = |host: &str, taint, scope: &EgressScope| {
         let action = Action::Exec(Exec { hosts: vec![host.to_owned()], ..exec() });
-        let standing = Standing { reach: reach::of(&action, scope), ..Standing::default() };
-        judge(&tainted(action, taint), standing, Labels { origins: &NOWHERE, strict: false, egress: scope })
+        let standing = RuleFacts { reach: reach::reach_of(&action, scope), ..RuleFacts::default() };
+        judge_taint(
+            &tainted(action, taint),
+            standing,
+            Labels { origins: &NOWHERE, strict: false, egress: scope },
+        )
     };
     for host in ["forge.test", "FORGE.test.", "forge.test:443"] {
         assert_eq!(judged(host, Taint::External, &scope), ACTS, "{host}");
@@ -282,8 +291,8 @@ fn a_subscription_to_a_url_is_the_owners_or_asks() {
     let url = |owned| {
         let target = "https://docs.example/news".to_owned();
         let subscribe = writ_types::action::Subscribe { target, lines: None, turns: 5, stop: false };
-        let standing = Standing { owned, ..Standing::default() };
-        judge(&tainted(Action::Subscribe(subscribe), Taint::External), standing, nothing())
+        let standing = RuleFacts { owned, ..RuleFacts::default() };
+        judge_taint(&tainted(Action::Subscribe(subscribe), Taint::External), standing, nothing())
     };
     assert_eq!(url(true), TaintVerdict::Pass);
     assert!(matches!(url(false), TaintVerdict::Ask(_)));
@@ -295,7 +304,7 @@ fn a_tool_that_only_reads_may_be_new() {
     let said = |effect| {
         let call = CallTool { effect, ..crate::fixture::call_tool() };
         let wish = Prepared { sinks: Vec::new(), ..tainted(Action::CallTool(call), Taint::External) };
-        judge(&wish, Standing::default(), nothing())
+        judge_taint(&wish, RuleFacts::default(), nothing())
     };
     assert!(matches!(said(true), TaintVerdict::Ask(why) if why.contains("was neither used nor named")));
     assert_eq!(said(false), TaintVerdict::Pass, "and nothing of it says who, where or what");
@@ -311,9 +320,9 @@ fn a_yes_says_what_it_makes_the_owners() {
             .collect();
         Prepared { sinks, ..tainted(Action::CallTool(crate::fixture::call_tool()), Taint::External) }
     };
-    assert_eq!(endorsable(&with(MAX_ENDORSED), &asking).len(), MAX_ENDORSED);
-    assert_eq!(endorsable(&with(MAX_ENDORSED + 1), &asking), []);
-    assert_eq!(endorsable(&with(1), &BTreeSet::new()), []);
-    let said = endorsement(&endorsable(&with(2), &asking));
+    assert_eq!(endorsable_values(&with(MAX_ENDORSED), &asking).len(), MAX_ENDORSED);
+    assert_eq!(endorsable_values(&with(MAX_ENDORSED + 1), &asking), []);
+    assert_eq!(endorsable_values(&with(1), &BTreeSet::new()), []);
+    let said = describe_endorsement(&endorsable_values(&with(2), &asking));
     assert!(said.contains("to.0 = p0@example.org, to.1 = p1@example.org"), "{said}");
 }

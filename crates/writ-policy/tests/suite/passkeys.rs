@@ -9,13 +9,14 @@ use ed25519_dalek::SigningKey;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use writ_inspect::webauthn::{
-    Asserted, Assertion, Enrolled, Passkey, PasskeyError, Registration, assert, challenge_of, counts_on,
-    enrol, site_of, text_of,
+    Asserted, Assertion, Enrolled, Passkey, PasskeyError, Registration, challenge_of, counts_on, site_of,
+    text_of, verify_assertion, verify_registration,
 };
 use writ_policy::approval::{
-    ApprovalClaims, ApprovalError, ApprovalToken, Approver, Approvers, Expected, Signed, verify,
+    ApprovalClaims, ApprovalError, ApprovalToken, Approver, Approvers, Expected, SignedAnswer,
+    verify_approval,
 };
-use writ_testbed::passkey::{Ceremony, SoftPasskey, attestation};
+use writ_testbed::passkey::{Ceremony, SoftPasskey, encode_attestation};
 use writ_types::digest::Digest;
 use writ_types::entry::{Decision, Risk};
 use writ_types::id::{AskId, InstallationId};
@@ -25,25 +26,25 @@ const ORIGIN: &str = "http://localhost:8420";
 const NOW: Timestamp = Timestamp::from_millis(1_750_000_000_000);
 
 fn challenge() -> Digest {
-    Digest::of(b"what was shown")
+    Digest::of_bytes(b"what was shown")
 }
 
 fn honest() -> Ceremony {
-    Ceremony::honest(&text_of(challenge().as_bytes()), ORIGIN)
+    Ceremony::honest_ceremony(&text_of(challenge().as_bytes()), ORIGIN)
 }
 
 fn enrolled(made: Value) -> Result<Enrolled, PasskeyError> {
     let made: Registration = serde_json::from_value(made).map_err(|_| PasskeyError::Malformed("page"))?;
-    enrol(&made, &challenge(), ORIGIN)
+    verify_registration(&made, &challenge(), ORIGIN)
 }
 
 fn known(key: &SoftPasskey) -> Passkey {
-    enrolled(key.enrol(&honest())).expect("an honest enrolment").passkey
+    enrolled(key.enrol_passkey(&honest())).expect("an honest enrolment").passkey
 }
 
 fn asserted(signed: Value, passkey: &Passkey) -> Result<Asserted, PasskeyError> {
     let signed: Assertion = serde_json::from_value(signed).map_err(|_| PasskeyError::Malformed("page"))?;
-    assert(&signed, passkey, &challenge(), ORIGIN)
+    verify_assertion(&signed, passkey, &challenge(), ORIGIN)
 }
 
 /// Both algorithms.
@@ -60,19 +61,24 @@ fn object_of(made: &Value) -> Vec<u8> {
 #[test]
 fn an_honest_passkey_is_taken_in_and_its_signatures_count() {
     for key in keys() {
-        let first = enrolled(key.enrol(&Ceremony { sign_count: 4, ..honest() })).expect("honest");
+        let first = enrolled(key.enrol_passkey(&Ceremony { sign_count: 4, ..honest() })).expect("honest");
         assert_eq!(first.sign_count, 4);
-        assert_eq!((first.passkey.credential(), first.passkey.site()), (key.id().as_str(), "localhost"));
+        assert_eq!(
+            (first.passkey.credential_id(), first.passkey.site_id()),
+            (key.id().as_str(), "localhost")
+        );
         let kept = Passkey::from_bytes(&first.passkey.to_bytes()).expect("what was kept is read");
         assert_eq!(kept, first.passkey);
-        let said = asserted(key.sign(&Ceremony { sign_count: 5, ..honest() }), &kept).expect("honest");
+        let said =
+            asserted(key.sign_challenge(&Ceremony { sign_count: 5, ..honest() }), &kept).expect("honest");
         assert_eq!(said, Asserted { user_verified: true, sign_count: 5 });
-        let unverified = asserted(key.sign(&Ceremony { flags: 1, ..honest() }), &kept).expect("honest");
+        let unverified =
+            asserted(key.sign_challenge(&Ceremony { flags: 1, ..honest() }), &kept).expect("honest");
         assert!(!unverified.user_verified);
         // Extensions that nobody asked for, and a key that is synchronised.
         let more = Ceremony { flags: 0x9d, trailing: b"\xa1\x63foo\xf5".to_vec(), ..honest() };
-        assert!(asserted(key.sign(&more), &kept).is_ok());
-        assert!(enrolled(key.enrol(&more)).is_ok());
+        assert!(asserted(key.sign_challenge(&more), &kept).is_ok());
+        assert!(enrolled(key.enrol_passkey(&more)).is_ok());
     }
     // The key may vouch for itself.
     let [es256, ed25519] = keys();
@@ -123,21 +129,21 @@ fn whatever_is_wrong_with_a_ceremony_is_refused_although_it_is_signed() {
     for key in keys() {
         let passkey = known(&key);
         for (ceremony, error) in wrong_ceremonies() {
-            assert_eq!(asserted(key.sign(&ceremony), &passkey), Err(error), "{ceremony:?}");
-            assert_eq!(enrolled(key.enrol(&ceremony)), Err(error), "{ceremony:?}");
+            assert_eq!(asserted(key.sign_challenge(&ceremony), &passkey), Err(error), "{ceremony:?}");
+            assert_eq!(enrolled(key.enrol_passkey(&ceremony)), Err(error), "{ceremony:?}");
         }
         let asked = Ceremony { kind: Some("webauthn.get"), ..honest() };
-        assert_eq!(enrolled(key.enrol(&asked)), Err(PasskeyError::Kind));
+        assert_eq!(enrolled(key.enrol_passkey(&asked)), Err(PasskeyError::Kind));
         for kind in ["webauthn.create", "payment.get", ""] {
             let asked = Ceremony { kind: Some(kind), ..honest() };
-            assert_eq!(asserted(key.sign(&asked), &passkey), Err(PasskeyError::Kind), "{kind}");
+            assert_eq!(asserted(key.sign_challenge(&asked), &passkey), Err(PasskeyError::Kind), "{kind}");
         }
         let unverified = Ceremony { flags: 0x01, ..honest() };
-        assert_eq!(enrolled(key.enrol(&unverified)), Err(PasskeyError::Unverified));
+        assert_eq!(enrolled(key.enrol_passkey(&unverified)), Err(PasskeyError::Unverified));
         // A signature with a new key inside is none.
         let with_key = Ceremony { flags: 0x45, ..honest() };
         let refused = Err(PasskeyError::Malformed("authenticator data"));
-        assert_eq!(asserted(key.sign(&with_key), &passkey), refused);
+        assert_eq!(asserted(key.sign_challenge(&with_key), &passkey), refused);
     }
 }
 
@@ -145,14 +151,22 @@ fn whatever_is_wrong_with_a_ceremony_is_refused_although_it_is_signed() {
 fn another_key_credential_or_algorithm_does_not_count() {
     let [es256, ed25519] = keys();
     let (first, second) = (known(&es256), known(&ed25519));
-    assert_eq!(asserted(ed25519.sign(&honest()), &first), Err(PasskeyError::Key), "another credential");
-    let other = SoftPasskey::es256(9).named(&[7; 20]);
-    assert_eq!(asserted(other.sign(&honest()), &first), Err(PasskeyError::Signature), "another key");
+    assert_eq!(
+        asserted(ed25519.sign_challenge(&honest()), &first),
+        Err(PasskeyError::Key),
+        "another credential"
+    );
+    let other = SoftPasskey::es256(9).with_credential_id(&[7; 20]);
+    assert_eq!(
+        asserted(other.sign_challenge(&honest()), &first),
+        Err(PasskeyError::Signature),
+        "another key"
+    );
     // A signature of one algorithm where the key has the other.
-    let confused = ed25519.named(&[7; 20]);
-    assert_eq!(asserted(confused.sign(&honest()), &first), Err(PasskeyError::Signature));
-    let confused = es256.named(&[8; 16]);
-    assert_eq!(asserted(confused.sign(&honest()), &second), Err(PasskeyError::Signature));
+    let confused = ed25519.with_credential_id(&[7; 20]);
+    assert_eq!(asserted(confused.sign_challenge(&honest()), &first), Err(PasskeyError::Signature));
+    let confused = es256.with_credential_id(&[8; 16]);
+    assert_eq!(asserted(confused.sign_challenge(&honest()), &second), Err(PasskeyError::Signature));
     // An attestation of another algorithm than its key's.
     assert_eq!(enrolled(es256.enrol_signed(&honest(), 0x27)), Err(PasskeyError::Attestation));
     assert_eq!(enrolled(ed25519.enrol_signed(&honest(), 0x26)), Err(PasskeyError::Attestation));
@@ -163,7 +177,7 @@ fn keys_that_are_none_or_of_other_algorithms_are_refused() {
     let key = SoftPasskey::es256(7);
     let said = |cose: &[u8]| {
         let data = key.new_key(&honest(), cose);
-        let object = attestation(b"\x64none", b"\xa0", &data);
+        let object = encode_attestation(b"\x64none", b"\xa0", &data);
         enrolled(key.enrolment(&honest(), &object)).map(|_| ())
     };
     let good = key.cose();
@@ -193,7 +207,7 @@ fn keys_that_are_none_or_of_other_algorithms_are_refused() {
     }
     let ed25519 = SoftPasskey::ed25519(8);
     let said_of = |cose: &[u8]| {
-        let object = attestation(b"\x64none", b"\xa0", &ed25519.new_key(&honest(), cose));
+        let object = encode_attestation(b"\x64none", b"\xa0", &ed25519.new_key(&honest(), cose));
         enrolled(ed25519.enrolment(&honest(), &object)).map(|_| ())
     };
     let fine = ed25519.cose();
@@ -215,7 +229,7 @@ fn keys_that_are_none_or_of_other_algorithms_are_refused() {
 #[test]
 fn attestations_that_are_cut_foreign_or_too_long_are_refused() {
     let key = SoftPasskey::es256(7);
-    let bytes = object_of(&key.enrol(&honest()));
+    let bytes = object_of(&key.enrol_passkey(&honest()));
     assert!(enrolled(key.enrolment(&honest(), &bytes)).is_ok());
     for length in 0..bytes.len() {
         assert!(enrolled(key.enrolment(&honest(), &bytes[..length])).is_err(), "cut at {length}");
@@ -224,7 +238,8 @@ fn attestations_that_are_cut_foreign_or_too_long_are_refused() {
     assert_eq!(enrolled(key.enrolment(&honest(), &longer)), Err(PasskeyError::Malformed("attestation")));
     let endless = vec![0; 9 * 1024];
     assert_eq!(enrolled(key.enrolment(&honest(), &endless)), Err(PasskeyError::TooLong("attestation")));
-    let with_statement = attestation(b"\x64none", b"\xa1\x61a\x01", &key.new_key(&honest(), &key.cose()));
+    let with_statement =
+        encode_attestation(b"\x64none", b"\xa1\x61a\x01", &key.new_key(&honest(), &key.cose()));
     assert_eq!(enrolled(key.enrolment(&honest(), &with_statement)), Err(PasskeyError::Attestation));
     let foreign = [&bytes[..5], b"\x64fido", &bytes[10..]].concat();
     assert_eq!(enrolled(key.enrolment(&honest(), &foreign)), Err(PasskeyError::Attestation));
@@ -242,7 +257,7 @@ fn attestations_that_are_cut_foreign_or_too_long_are_refused() {
 fn every_byte_of_a_signature_and_of_what_is_signed_counts() {
     for key in keys() {
         let passkey = known(&key);
-        let good = key.sign(&honest());
+        let good = key.sign_challenge(&honest());
         for field in ["clientDataJSON", "authenticatorData", "signature"] {
             let bytes =
                 URL_SAFE_NO_PAD.decode(good["response"][field].as_str().expect("text")).expect("bytes");
@@ -269,7 +284,7 @@ fn every_byte_of_a_signature_and_of_what_is_signed_counts() {
 fn what_a_page_sends_is_bounded_and_exact() {
     let key = SoftPasskey::es256(7);
     let passkey = known(&key);
-    let good = key.sign(&honest());
+    let good = key.sign_challenge(&honest());
     let with = |name: &str, value: Value| {
         let mut changed = good.clone();
         changed[name] = value;
@@ -355,8 +370,8 @@ fn claims() -> ApprovalClaims {
         epoch: 3,
         ask: AskId::from_random(7),
         decision: Decision::Approve,
-        prepared: Digest::of(b"prepared"),
-        shown: Digest::of(b"shown"),
+        prepared: Digest::of_bytes(b"prepared"),
+        shown: Digest::of_bytes(b"shown"),
         nonce: "00112233445566778899aabbccddeeff".into(),
         issued_at: NOW,
         expires_at: Timestamp::from_millis(NOW.as_millis() + 1_000),
@@ -394,8 +409,8 @@ fn approvers(keys: &[&SoftPasskey]) -> Approvers {
 /// Claims that a passkey has signed; `flags` are the authenticator's.
 fn signed(key: &SoftPasskey, claims: ApprovalClaims, flags: u8) -> ApprovalToken {
     let challenge = claims.challenge().expect("canonical");
-    let asked = Ceremony::honest(&text_of(challenge.as_bytes()), ORIGIN);
-    let answer = key.sign(&Ceremony { flags, ..asked });
+    let asked = Ceremony::honest_ceremony(&text_of(challenge.as_bytes()), ORIGIN);
+    let answer = key.sign_challenge(&Ceremony { flags, ..asked });
     ApprovalToken::by_passkey(claims, serde_json::from_value(answer).expect("an answer"))
 }
 
@@ -404,10 +419,10 @@ fn a_passkey_reaches_what_is_irreversible_only_if_it_verifies_its_person() {
     for key in keys() {
         let approvers = approvers(&[&key]);
         for risk in [Risk::Low, Risk::Medium, Risk::High, Risk::Irreversible] {
-            let verified = verify(&signed(&key, claims(), 0x05), &expected(risk), &approvers, NOW);
-            let used = verified.expect("good").passkey().cloned().expect("by passkey");
+            let verified = verify_approval(&signed(&key, claims(), 0x05), &expected(risk), &approvers, NOW);
+            let used = verified.expect("good").passkey_use().cloned().expect("by passkey");
             assert_eq!((used.credential, used.sign_count), (key.id(), 0));
-            let present = verify(&signed(&key, claims(), 0x01), &expected(risk), &approvers, NOW);
+            let present = verify_approval(&signed(&key, claims(), 0x01), &expected(risk), &approvers, NOW);
             if risk == Risk::Irreversible {
                 assert_eq!(present, Err(ApprovalError::Passkey(PasskeyError::Unverified)));
             } else {
@@ -422,8 +437,8 @@ fn a_passkey_signs_everything_that_the_claims_say() {
     let key = SoftPasskey::es256(7);
     let approvers = approvers(&[&key]);
     let token = signed(&key, claims(), 0x05);
-    assert!(verify(&token, &expected(Risk::High), &approvers, NOW).is_ok());
-    let other = Digest::of(b"other");
+    assert!(verify_approval(&token, &expected(Risk::High), &approvers, NOW).is_ok());
+    let other = Digest::of_bytes(b"other");
     let later = Timestamp::from_millis(NOW.as_millis() + 900);
     // Moved to other claims, the signature is worth nothing, however good these are.
     let changed = [
@@ -438,30 +453,35 @@ fn a_passkey_signs_everything_that_the_claims_say() {
         ApprovalClaims { installation: InstallationId::from_parts(NOW, 2), ..claims() },
     ];
     for claims in changed {
-        let said = verify(&ApprovalToken { claims, ..token.clone() }, &expected(Risk::High), &approvers, NOW);
+        let said = verify_approval(
+            &ApprovalToken { claims, ..token.clone() },
+            &expected(Risk::High),
+            &approvers,
+            NOW,
+        );
         assert_eq!(said, Err(ApprovalError::Passkey(PasskeyError::Challenge)));
     }
     // Signed for something else, it is good for that alone.
     let elsewhere = signed(&key, ApprovalClaims { prepared: other, ..claims() }, 0x05);
-    let said = verify(&elsewhere, &expected(Risk::High), &approvers, NOW);
+    let said = verify_approval(&elsewhere, &expected(Risk::High), &approvers, NOW);
     assert_eq!(said, Err(ApprovalError::Mismatch("the action has changed")));
     let before = signed(&key, ApprovalClaims { epoch: 2, ..claims() }, 0x05);
-    assert_eq!(verify(&before, &expected(Risk::High), &approvers, NOW), Err(ApprovalError::Foreign));
+    assert_eq!(verify_approval(&before, &expected(Risk::High), &approvers, NOW), Err(ApprovalError::Foreign));
     let late = Timestamp::from_millis(NOW.as_millis() + 1_000);
-    assert_eq!(verify(&token, &expected(Risk::High), &approvers, late), Err(ApprovalError::Expired));
+    assert_eq!(verify_approval(&token, &expected(Risk::High), &approvers, late), Err(ApprovalError::Expired));
 }
 
 #[test]
 fn who_signs_cannot_be_exchanged() {
     let (key, stranger) = (SoftPasskey::es256(7), SoftPasskey::es256(9));
     let known = approvers(&[&key]);
-    let said = |token: &ApprovalToken| verify(token, &expected(Risk::High), &known, NOW).map(|_| ());
+    let said = |token: &ApprovalToken| verify_approval(token, &expected(Risk::High), &known, NOW).map(|_| ());
     assert_eq!(said(&signed(&stranger, claims(), 0x05)), Err(ApprovalError::UnknownApprover));
     let removed = approvers(&[&stranger]);
     let token = signed(&key, claims(), 0x05);
-    let by_removed = verify(&token, &expected(Risk::High), &removed, NOW);
+    let by_removed = verify_approval(&token, &expected(Risk::High), &removed, NOW);
     assert_eq!(by_removed, Err(ApprovalError::UnknownApprover), "a removed passkey");
-    let borrowed = signed(&stranger.named(&[7; 20]), claims(), 0x05);
+    let borrowed = signed(&stranger.with_credential_id(&[7; 20]), claims(), 0x05);
     assert_eq!(said(&borrowed), Err(ApprovalError::Passkey(PasskeyError::Signature)));
     // A passkey's claims without its signature, and its signature beside another's claims.
     let bare = ApprovalToken { passkey: None, ..token.clone() };
@@ -469,7 +489,7 @@ fn who_signs_cannot_be_exchanged() {
     let session = ApprovalClaims { approver: Approver::Session { principal: "owner".into() }, ..claims() };
     let mixed = ApprovalToken { claims: session, ..token.clone() };
     assert_eq!(said(&mixed), Err(ApprovalError::TooRisky(Risk::High)));
-    let low = verify(&mixed, &expected(Risk::Low), &known, NOW);
+    let low = verify_approval(&mixed, &expected(Risk::Low), &known, NOW);
     assert_eq!(low, Err(ApprovalError::Signature));
     // Another origin in the claims is another challenge; one that passkeys are not bound to is none.
     let elsewhere =
@@ -481,11 +501,11 @@ fn who_signs_cannot_be_exchanged() {
 #[test]
 fn a_signature_is_read_as_one_thing_or_the_other() {
     let key = SoftPasskey::es256(7);
-    let answer = key.sign(&honest());
-    assert!(matches!(Signed::read(json!({ "passkey": answer })), Ok(Signed::Passkey(_))));
+    let answer = key.sign_challenge(&honest());
+    assert!(matches!(SignedAnswer::read_signed(json!({ "passkey": answer })), Ok(SignedAnswer::Passkey(_))));
     let token = signed(&key, claims(), 0x05);
     let kept = serde_json::to_value(&token).expect("JSON");
-    assert_eq!(Signed::read(kept).ok(), Some(Signed::Token(Box::new(token))));
+    assert_eq!(SignedAnswer::read_signed(kept).ok(), Some(SignedAnswer::Token(Box::new(token))));
     for bad in [
         json!({}),
         json!(null),
@@ -494,7 +514,7 @@ fn a_signature_is_read_as_one_thing_or_the_other() {
         json!([]),
         json!("passkey"),
     ] {
-        assert!(Signed::read(bad.clone()).is_err(), "{bad}");
+        assert!(SignedAnswer::read_signed(bad.clone()).is_err(), "{bad}");
     }
 }
 
@@ -510,7 +530,7 @@ proptest! {
         flags in any::<u8>(),
     ) {
         let key = SoftPasskey::es256(7);
-        let said = asserted(key.sign(&Ceremony { flags, trailing, ..honest() }), &known(&key));
+        let said = asserted(key.sign_challenge(&Ceremony { flags, trailing, ..honest() }), &known(&key));
         // What follows is a map of extensions, announced, or it is refused.
         prop_assert!(said.is_err() || flags & 0x80 != 0);
     }
@@ -521,15 +541,18 @@ proptest! {
 fn ids_of_credentials_are_bounded_to_the_byte() {
     let key = SoftPasskey::es256(7);
     for bytes in [1, 1_023] {
-        let named = key.named(&vec![7; bytes]);
+        let named = key.with_credential_id(&vec![7; bytes]);
         let passkey = known(&named);
-        assert!(asserted(named.sign(&honest()), &passkey).is_ok(), "{bytes}");
-        assert!(passkey.to_string().starts_with(&format!("passkey {}", passkey.credential())), "{passkey}");
+        assert!(asserted(named.sign_challenge(&honest()), &passkey).is_ok(), "{bytes}");
+        assert!(
+            passkey.to_string().starts_with(&format!("passkey {}", passkey.credential_id())),
+            "{passkey}"
+        );
     }
     let refused = Err(PasskeyError::Malformed("new key"));
-    assert_eq!(enrolled(key.named(&[]).enrol(&honest())).map(|_| ()), refused);
-    let long = key.named(&[7; 1_024]);
-    let object = attestation(b"\x64none", b"\xa0", &long.new_key(&honest(), &long.cose()));
+    assert_eq!(enrolled(key.with_credential_id(&[]).enrol_passkey(&honest())).map(|_| ()), refused);
+    let long = key.with_credential_id(&[7; 1_024]);
+    let object = encode_attestation(b"\x64none", b"\xa0", &long.new_key(&honest(), &long.cose()));
     assert_eq!(enrolled(key.enrolment(&honest(), &object)).map(|_| ()), refused);
-    assert_eq!(enrolled(long.enrol(&honest())).map(|_| ()), Err(PasskeyError::TooLong("credential")));
+    assert_eq!(enrolled(long.enrol_passkey(&honest())).map(|_| ()), Err(PasskeyError::TooLong("credential")));
 }

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use writ_policy::approval::ApprovalToken;
 use writ_policy::principal::Authenticated;
 use writ_policy::show;
-use writ_policy::taint::endorsement;
+use writ_policy::taint::describe_endorsement;
 use writ_store::approvals::{Approval as Stored, Ask as AskRow};
 use writ_store::batch::{Batch, Op};
 use writ_types::entry::{ApprovalScope, Decision, Entry, Fact};
@@ -48,7 +48,7 @@ pub(crate) async fn revoke_approval(
     let lasts = stored.max_uses > 1 || stored.standing;
     let is_left =
         lasts && stored.executions_used < stored.max_uses && core.journal.valid_now() < stored.expires_at;
-    // One whose last use runs, a server that was started on it for instance, is in force for as long as that takes.
+    // An approval stays in force while its last use runs, for instance a server that was started on it.
     let in_force = is_left || core.approved.acting.is_on(id);
     // What was called the owner's is so for as long as its conversation.
     let values = stored.token.pointer("/claims/values").is_some_and(|values| *values == json!(true));
@@ -81,18 +81,18 @@ pub(crate) async fn revoke_approval(
         expires_at: Some(plan.ends_at),
     }));
     core.journal.store.commit(Batch::synced(ops)).await?;
-    // Written first: whatever begins from here on is refused, and what has begun is told to stop.
+    // The store is written first: later uses are refused, and running ones are then stopped.
     let stopped = core.approved.acting.stop(id);
     Ok(json!({ "ask_id": id, "state": "revoked", "stopped": stopped }))
 }
 
-/// What a person has called their own: for as long as its conversation.
+/// Describes values that a person endorsed as their own; the endorsement lasts as long as the conversation.
 pub(crate) fn endorsed(ask: &AskRow) -> Value {
     json!({
         "ask_id": ask.card.ask_id,
         "session": ask.card.session,
         "scope": ApprovalScope::Values,
-        "covers": endorsement(&ask.card.values),
+        "covers": describe_endorsement(&ask.card.values),
         "intent": show::escape_line(&ask.card.intent),
         "risk": ask.card.risk,
         "by": ask.resolved_by,
@@ -112,7 +112,7 @@ pub(crate) fn in_force(ask: &AskRow, stored: &Stored) -> Option<Value> {
     Some(json!({
         "ask_id": ask.card.ask_id,
         "session": pattern.session,
-        "scope": token.claims.scope(),
+        "scope": token.claims.answer_scope(),
         "covers": words(pattern),
         "intent": show::escape_line(&ask.card.intent),
         "risk": ask.card.risk,

@@ -1,4 +1,4 @@
-//! What was approved is performed once, exactly as it was approved, and its outcome is recorded.
+//! Performs an approved action once, exactly as it was approved, and records its outcome.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use writ_policy::show::escape_line;
 use writ_store::approvals::{Ask as AskRow, AskState};
 use writ_store::batch::{Batch, Op};
 use writ_tools::outcome::{ExecEnd, PerformedOutcome};
-use writ_tools::render::{Rendered, fields, render};
+use writ_tools::render::{Rendered, render_result, result_fields};
 use writ_types::chat::ToolOutcome;
 use writ_types::error::{Exit, ToReport as _};
 
@@ -25,7 +25,7 @@ use crate::services::Services;
 use crate::session::{APPLY, Session, UNDO, is_over, outlives};
 use crate::{closing, judging, passage, quarantine, settle, trace, way_back};
 
-/// Told where the card does not show what has happened since.
+/// The reason shown where the card does not reflect an attempt made since.
 const BEGUN_SINCE: &str = "Not performed: it was begun since this was asked, and its outcome is unknown.";
 /// The longest reason of an outcome, in characters: it stands in one line of a card.
 const MAX_REASON_CHARS: usize = 200;
@@ -40,7 +40,7 @@ pub(super) fn short(text: &str) -> String {
     }
 }
 
-/// Why a performed action did not succeed, without anything that its output says.
+/// Returns the reason why an action failed, without any of its output; empty if it succeeded.
 fn reason_of(performed: &PerformedOutcome, outcome: ToolOutcome) -> String {
     if let PerformedOutcome::Failed { report } | PerformedOutcome::Doubtful { report } = performed {
         return report.outside.clone();
@@ -111,7 +111,7 @@ async fn tell_not_begun(core: &Services, ask: &AskRow, error: &EngineError) -> R
     let approved = core.journal.store.ask(id)?.is_some_and(|ask| ask.state == AskState::Approved);
     let Some(session) = ask.card.session.filter(|_| approved) else { return Ok(()) };
     let report = error.report();
-    let reason = core.journal.redactor.clean(short(&report.outside)).into_string();
+    let reason = core.journal.redactor.clean_text(short(&report.outside)).into_string();
     let text = format!("Not done: {reason} It is tried again when the engine starts next.");
     let exit = crate::asks::tell::failed(report.exit);
     let op = resolved(session, id, ("failed", &reason), &text, exit);
@@ -143,14 +143,15 @@ async fn perform_now(
         ..Standing::of(&authority, Spent::default())
     };
     let not_done = |text: String, reason: &str, outcome, exit| {
-        let rendered = Rendered { text: core.journal.redactor.clean(text), label: label.clone(), outcome };
-        let reason = core.journal.redactor.clean(short(reason)).into_string();
+        let rendered =
+            Rendered { text: core.journal.redactor.clean_text(text), label: label.clone(), outcome };
+        let reason = core.journal.redactor.clean_text(short(reason)).into_string();
         (AskOutcome { rendered, exit, reason, undo: None }, vec![tell::take_back(ask)])
     };
     let refused = |text: String, reason: &str| not_done(text, reason, ToolOutcome::Denied, Exit::Denied);
     let (outcome, ops) = match pass_again(core, &session, ask, standing).await? {
         None => refused(BEGUN_SINCE.to_owned(), "it was begun since this was asked"),
-        Some(Passage::Denied(denial)) => refused(denial.outside(), &denial.text),
+        Some(Passage::Denied(denial)) => refused(denial.outside_text(), &denial.text),
         Some(Passage::Ask(_)) => {
             refused("Not performed: it must be asked again.".to_owned(), "it must be asked again")
         }
@@ -194,7 +195,8 @@ async fn pass_again(
         true => None,
         false => Some(passage::pass(core, ask.prepared.clone(), standing).await?),
     };
-    // Closing ends it, whatever else it was refused for.
+    // Session closing takes precedence: an unperformed action is reported as closed, even if it was refused
+    // for another reason.
     if !matches!(passage, Some(Passage::Permit(_))) && is_over(session, &ask.prepared) {
         return Err(EngineError::SessionClosed(session.id));
     }
@@ -211,13 +213,14 @@ async fn performed(
     let (cancel, began) =
         (closing::stopping(core, &place.session, outlives(permit.prepared())), core.journal.clock.now());
     let Performed { prepared, mut outcome, mut ops, undo } = perform::perform(place, permit, &cancel).await?;
-    let rendered = render(&prepared, &mut outcome, &core.journal.redactor);
+    let rendered = render_result(&prepared, &mut outcome, &core.journal.redactor);
     let exit = exit_of(&outcome, rendered.outcome);
-    let reason = core.journal.redactor.clean(short(&reason_of(&outcome, rendered.outcome))).into_string();
+    let reason =
+        core.journal.redactor.clean_text(short(&reason_of(&outcome, rendered.outcome))).into_string();
     let (heard, _) = judging::told_after(place, (&prepared.tool, &rendered), began, &cancel).await?;
-    ops.extend(place.leaked(&prepared.tool, rendered.text.secrets()));
+    ops.extend(place.leaked(&prepared.tool, rendered.text.masked_secrets()));
     let about = (&prepared, attempt, &prepared.label);
-    let fields = fields(&outcome, &core.journal.redactor);
+    let fields = result_fields(&outcome, &core.journal.redactor);
     let told = quarantine::told(core, &place.session, about, &outcome, (rendered, &fields))?;
     ops.extend([core.journal.entry(place.session.id, place.at(), told.fact)].into_iter().chain(told.op));
     ops.extend(heard);

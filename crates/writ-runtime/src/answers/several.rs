@@ -10,42 +10,46 @@ use crate::error::EngineError;
 use crate::interface::Answered;
 use crate::services::Services;
 
-/// What an answer comes to.
+/// Result of checking one answer to an ask that may need several people.
 pub(super) enum Checked {
     /// It is complete: what it answers can be settled.
     Whole(Box<Approval>),
-    /// It is complete with what others have said meanwhile, and is kept already: this token's claims are the answer's.
+    /// Answer that is complete together with those that other people gave meanwhile, and is stored already.
+    /// The claims of this token are those of the answer.
     Joined(Box<ApprovalToken>, Box<Approval>),
     /// Others must say yes as well.
     Part(Answered),
 }
 
-/// Checks an answer, which must be the one that was announced; one of several yeses is kept until it is complete.
+/// Checks that the answer is the announced one. One of several required approvals is stored until all are
+/// there.
 ///
 /// # Errors
 ///
-/// What is wrong with it; or the store cannot be used.
+/// The reason the answer does not count, or a store that cannot be used.
 pub(super) async fn checked(
     core: &Services,
     ask: &AskRow,
     token: &ApprovalToken,
     (decision, scope, reason): (Decision, ApprovalScope, &str),
 ) -> Result<Checked, EngineError> {
-    if token.claims.decision != decision || token.claims.scope() != scope {
+    if token.claims.decision != decision || token.claims.answer_scope() != scope {
         return Err(ApprovalError::Mismatch("the signed answer is another one").into());
     }
     match core.keys.approval_of(ask, token)? {
         Err(ApprovalError::TooFew { .. }) => {}
-        // Enough have said yes, and whoever was last could not go on for all: anybody who says yes again does.
+        // Enough people have approved, but the last answer did not carry the ask through. Any of them can
+        // resume it by approving again.
         Err(ApprovalError::Twice) => return kept_whole(core, ask)?.ok_or(ApprovalError::Twice.into()),
         whole => return Ok(Checked::Whole(Box::new(whole?))),
     }
     let kept = keep_part(core, ask, token, reason).await?;
-    // Somebody else may have said yes at the same moment: whoever sees both goes on for both.
+    // Another person may have approved at the same moment. The call that sees both approvals continues for
+    // both.
     Ok(kept_whole(core, ask)?.unwrap_or(Checked::Part(kept)))
 }
 
-/// What is kept of an ask, if that is enough.
+/// Returns the stored approvals of an ask as complete, or `None` while more people have to approve.
 ///
 /// # Errors
 ///
@@ -59,11 +63,11 @@ fn kept_whole(core: &Services, ask: &AskRow) -> Result<Option<Checked>, EngineEr
     Ok(whole.map(|whole| Checked::Joined(Box::new(last), Box::new(whole))))
 }
 
-/// Keeps what one of several people has signed, until the others have.
+/// Stores one person's signed approval until the other required people have approved.
 ///
 /// # Errors
 ///
-/// If it does not count by itself, or the store cannot be written.
+/// If the approval is not valid on its own, or the store cannot be written.
 pub(super) async fn keep_part(
     core: &Services,
     ask: &AskRow,
@@ -71,13 +75,13 @@ pub(super) async fn keep_part(
     reason: &str,
 ) -> Result<Answered, EngineError> {
     let (card, now) = (&ask.card, core.journal.clock.now());
-    let approval = approval::verify(
+    let approval = approval::verify_approval(
         token,
         &core.keys.expected(ask)?,
         &core.keys.approvers()?,
         core.journal.valid_now(),
     )?;
-    let by = approval.by().iter().next().cloned().unwrap_or_default();
+    let by = approval.signer_keys().iter().next().cloned().unwrap_or_default();
     let given = card.approved_by.len().saturating_add(1);
     let covers = format!("{given} of {} people have approved", card.approvers);
     let fact = Fact::Answered {
@@ -93,7 +97,7 @@ pub(super) async fn keep_part(
     let token_json = serde_json::to_value(token).unwrap_or_default();
     let part = NewPart { ask: card.ask_id.clone(), by, token: token_json, at: now };
     let mut ops = vec![Op::Append(Box::new(entry)), Op::StorePart(part)];
-    if let (Approver::Passkey { .. }, Some(used)) = (&token.claims.approver, approval.passkey()) {
+    if let (Approver::Passkey { .. }, Some(used)) = (&token.claims.approver, approval.passkey_use()) {
         let key = core.keys.passkey_row(&used.credential)?.ok_or(ApprovalError::UnknownApprover)?;
         ops.push(Op::CountPasskey { key: key.id, sign_count: used.sign_count });
     }

@@ -9,7 +9,7 @@ use writ_types::frame::Undo;
 pub(crate) struct AskOutcome {
     pub(crate) rendered: Rendered,
     pub(crate) exit: Exit,
-    /// Why it was not done, in one short line; empty where it was.
+    /// Reason that the action was not done, in one short line; empty if it was done.
     pub(crate) reason: String,
     /// The way back, where there is one.
     pub(crate) undo: Option<Undo>,

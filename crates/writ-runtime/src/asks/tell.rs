@@ -1,4 +1,4 @@
-//! What becomes of asks is told: to the ledger, to whoever watches, and to the agent.
+//! Reports the outcome of asks to the ledger, to watching clients and to the agent.
 
 use writ_agent::notice;
 use writ_store::approvals::{Ask as AskRow, AskState};
@@ -22,30 +22,31 @@ use crate::session::{Interrupt, Session};
 /// The most asks that are ended at once; the rest waits for the next look.
 const MAX_EXPIRED: usize = 1_000;
 
-/// Tells the agent that a person said no, in their own words.
+/// Notifies the agent that a person denied the ask, with that person's own reason.
 pub(crate) async fn tell_denial(core: &Services, ask: &AskRow, reason: &str) -> Result<(), EngineError> {
     let text = match reason.trim() {
         "" => "A person refused.".to_owned(),
         reason => format!("A person refused: {reason}"),
     };
     let label = Label::new(Taint::Owner);
-    let text = core.journal.redactor.clean(text);
+    let text = core.journal.redactor.clean_text(text);
     pass_on(core, ask, Rendered { text, label, outcome: ToolOutcome::Denied }, Vec::new()).await
 }
 
-/// Ends the asks whose time is over.
+/// Ends the asks that were not answered or performed before their deadline.
 ///
 /// # Errors
 ///
 /// If the store cannot be read or written.
 pub(crate) async fn expire_asks(core: &Services) -> Result<(), EngineError> {
-    // By the clock as it is: what an earlier clock that ran ahead has written ends no question. Where the clock is behind, a
-    // question whose time is over is refused at once (`valid_now`), and ends when the clock has come there.
+    // Uses the current clock, so that timestamps written by a clock that ran ahead do not end an ask early.
+    // If the clock is behind, an overdue ask is refused at once (`valid_now`) and ends when the clock reaches
+    // its deadline.
     for ask in core.journal.store.overdue_asks(core.journal.clock.now(), MAX_EXPIRED)? {
         let id = &ask.card.ask_id;
         let why = match ask.state {
             AskState::Approved if core.approved.is_performing(id) => continue,
-            // Everybody was told when the approval was taken back.
+            // Clients were notified when the approval was revoked.
             AskState::Approved
                 if core.journal.store.approval(id)?.is_some_and(|approval| approval.revoked) =>
             {
@@ -98,7 +99,8 @@ pub(crate) async fn end_ask(core: &Services, ask: &AskRow, why: &str) -> Result<
         return Ok(());
     }
     let label = Label::new(Taint::Owner);
-    let rendered = Rendered { text: core.journal.redactor.clean(why), label, outcome: ToolOutcome::Denied };
+    let rendered =
+        Rendered { text: core.journal.redactor.clean_text(why), label, outcome: ToolOutcome::Denied };
     pass_on(core, ask, rendered, Vec::new()).await
 }
 
@@ -159,12 +161,12 @@ async fn pass_on(
     Ok(())
 }
 
-/// A failure is never a success, whatever it says of itself.
+/// Replaces `Done` with `Bug`, because a failure must never exit as a success.
 pub(crate) const fn failed(exit: Exit) -> Exit {
     if matches!(exit, Exit::Done) { Exit::Bug } else { exit }
 }
 
-/// How a command ends that has approved an action.
+/// Returns the exit code of a command that approved an action.
 pub(crate) const fn exit_of(performed: &PerformedOutcome, outcome: ToolOutcome) -> Exit {
     match (performed, outcome) {
         (PerformedOutcome::Failed { report } | PerformedOutcome::Doubtful { report }, _) => {
@@ -191,8 +193,8 @@ pub(crate) fn resolved(
     Op::Frame { session, frame: Box::new(frame) }
 }
 
-/// What came of an ask, for the turns that come. What is foreign in it is marked as data, and does not speak
-/// with the harness's voice.
+/// Records the outcome of an ask for later turns. External content is marked as data and gets the user role,
+/// so that it does not speak for the harness.
 pub(crate) fn answered_note(
     session: &Session,
     at: Option<(TurnId, u64)>,
@@ -201,7 +203,7 @@ pub(crate) fn answered_note(
     now: Timestamp,
 ) -> Op {
     let role = if result.label.taint == Taint::External { Role::User } else { Role::System };
-    let text = notice::answered(ask, result);
+    let text = notice::answered_note(ask, result);
     let message = ChatMessage { role, parts: vec![Part::Text { text }], label: result.label.clone() };
     Op::Chronicle(Box::new(NewChronicle {
         session: session.id,

@@ -1,10 +1,10 @@
-//! What is asked, what is approved, and what is undone.
+//! Methods about asks, approvals and undo.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use writ_policy::principal::Authenticated;
-use writ_policy::review::{self, Asked, Member};
+use writ_policy::review::{self, GroupMember, ReviewedAsk};
 use writ_policy::show;
 use writ_store::approvals::{Ask, AskState};
 use writ_types::api::approval::{AskFilter, AskGroup, AskList, AskName, AskReview, GroupedAsk};
@@ -24,15 +24,15 @@ use crate::{undo, way_back};
 const MAX_COMPARED: usize = 1_000;
 
 /// Lists asks, and gates that ask about a text.
-pub(super) fn list(core: &Services, filter: AskFilter) -> Result<AskList, EngineError> {
+pub(super) fn list_asks(core: &Services, filter: AskFilter) -> Result<AskList, EngineError> {
     let state = if filter.all { None } else { Some(AskState::Open) };
     let asks = core.journal.store.asks(state, MAX_LISTED)?;
-    let (asks, more) = fitting(asks.into_iter().map(|ask| ask.card).collect(), MAX_LISTED_BYTES);
-    Ok(AskList { asks, more, gates: gates::waiting(core) })
+    let (asks, more) = fit_cards(asks.into_iter().map(|ask| ask.card).collect(), MAX_LISTED_BYTES);
+    Ok(AskList { asks, more, gates: gates::waiting_gates(core) })
 }
 
 /// The first cards that fit into `most` bytes of JSON, and how many are left out.
-fn fitting(mut cards: Vec<Card>, most: usize) -> (Vec<Card>, usize) {
+fn fit_cards(mut cards: Vec<Card>, most: usize) -> (Vec<Card>, usize) {
     let mut bytes = 0_usize;
     let fit = cards.iter().take_while(|card| {
         let size = serde_json::to_string(card).map_or(usize::MAX, |text| text.len());
@@ -46,20 +46,20 @@ fn fitting(mut cards: Vec<Card>, most: usize) -> (Vec<Card>, usize) {
 }
 
 /// Shows the complete card of an ask.
-pub(super) fn show(core: &Services, AskName { ask: id }: AskName) -> Result<Card, EngineError> {
+pub(super) fn show_ask(core: &Services, AskName { ask: id }: AskName) -> Result<Card, EngineError> {
     let ask = core.journal.store.ask(&id)?;
     Ok(ask.ok_or(EngineError::NoAsk(id))?.card)
 }
 
 /// Groups open asks by likeness, and marks what is unusual about each.
-pub(super) fn review(core: &Services) -> Result<AskReview, EngineError> {
+pub(super) fn review_asks(core: &Services) -> Result<AskReview, EngineError> {
     let waiting = core.journal.store.asks(Some(AskState::Open), MAX_LISTED)?;
     let latest = core.journal.store.latest_asks(MAX_COMPARED)?;
-    let approved: Vec<Asked<'_>> =
-        latest.iter().filter(|ask| ask.state == AskState::Used).map(compared).collect();
-    let groups = review::review(&waiting.iter().map(compared).collect::<Vec<_>>(), &approved);
+    let approved: Vec<ReviewedAsk<'_>> =
+        latest.iter().filter(|ask| ask.state == AskState::Used).map(as_compared).collect();
+    let groups = review::review_asks(&waiting.iter().map(as_compared).collect::<Vec<_>>(), &approved);
     let cards: BTreeMap<&AskId, &Card> = waiting.iter().map(|ask| (&ask.card.ask_id, &ask.card)).collect();
-    let member = |member: &Member| {
+    let member = |member: &GroupMember| {
         let card = cards.get(&member.ask);
         GroupedAsk {
             ask_id: member.ask.clone(),
@@ -77,8 +77,8 @@ pub(super) fn review(core: &Services) -> Result<AskReview, EngineError> {
     Ok(AskReview { groups: groups.collect() })
 }
 
-fn compared(ask: &Ask) -> Asked<'_> {
-    Asked {
+fn as_compared(ask: &Ask) -> ReviewedAsk<'_> {
+    ReviewedAsk {
         ask: &ask.card.ask_id,
         prepared: &ask.prepared,
         risk: ask.card.risk,
@@ -89,7 +89,7 @@ fn compared(ask: &Ask) -> Asked<'_> {
 }
 
 /// Undoes what an attempt has done, or asks a person first.
-pub(super) async fn undo(
+pub(super) async fn undo_attempt(
     core: &Arc<Services>,
     who: &Authenticated<()>,
     AttemptName { attempt }: AttemptName,
@@ -107,7 +107,7 @@ pub(super) async fn undo(
 }
 
 /// Lists what one tap undoes now, in every session.
-pub(super) fn undos(core: &Services) -> Result<UndoOffers, EngineError> {
+pub(super) fn list_undos(core: &Services) -> Result<UndoOffers, EngineError> {
     let ways = core.journal.store.undos_until(core.journal.valid_now(), MAX_LISTED)?;
     let undos = ways.iter().map(|way| UndoOffer {
         attempt: way.attempt,
@@ -121,7 +121,7 @@ pub(super) fn undos(core: &Services) -> Result<UndoOffers, EngineError> {
 }
 
 /// Finds the latest change of a session's project that can be undone.
-pub(super) fn last(
+pub(super) fn latest_undo(
     core: &Services,
     joined: Option<SessionId>,
     which: &SessionOrProject,
@@ -149,8 +149,8 @@ mod tests {
             rationale: String::new(),
             choices: Vec::new(),
             shown: shown.to_owned(),
-            prepared: Digest::of(b"prepared"),
-            shown_hash: Digest::of(shown.as_bytes()),
+            prepared: Digest::of_bytes(b"prepared"),
+            shown_hash: Digest::of_bytes(shown.as_bytes()),
             asked_at: Timestamp::from_millis(0),
             expires_at: Timestamp::from_millis(1),
             state: "open".to_owned(),
@@ -163,8 +163,8 @@ mod tests {
             undo_secs: 0,
         };
         let cards = vec![card("short"), card(&"x".repeat(2_000)), card("short")];
-        assert_eq!(fitting(cards.clone(), 10_000).1, 0);
-        let (fit, more) = fitting(cards, 1_000);
+        assert_eq!(fit_cards(cards.clone(), 10_000).1, 0);
+        let (fit, more) = fit_cards(cards, 1_000);
         assert_eq!((fit.len(), more), (1, 2), "in order: none is passed over");
     }
 }

@@ -9,14 +9,14 @@ use writ_types::api::gate::{CaseVerdict, GateCase, GateDecision, GateReceipt, On
 use writ_types::frame::ServerFrame;
 use writ_types::taint::{Label, Taint};
 
-use super::value;
+use super::to_json;
 use crate::engine::{GateSaid, Surface};
 use crate::error::EngineError;
 use crate::services::Services;
 use crate::{answers, judging, opening, place};
 
 /// Returns the frame of a gate that asks; none if none asks under this id.
-pub(super) fn show(core: &Services, name: &AskName) -> Option<ServerFrame> {
+pub(super) fn show_gate(core: &Services, name: &AskName) -> Option<ServerFrame> {
     let sessions = core.sessions.loaded();
     sessions.values().find_map(|session| {
         let state = session.state();
@@ -24,8 +24,8 @@ pub(super) fn show(core: &Services, name: &AskName) -> Option<ServerFrame> {
     })
 }
 
-/// Lists the gates that ask about a text now, at most one for each turn that runs; [`show`] returns the text of each.
-pub(super) fn waiting(core: &Services) -> Vec<GateAsk> {
+/// Lists the gates that ask about a text now, at most one for each turn that runs; [`show_gate`] returns the text of each.
+pub(super) fn waiting_gates(core: &Services) -> Vec<GateAsk> {
     let mut waiting = Vec::new();
     for session in core.sessions.loaded().values() {
         for one in session.state().gates.values() {
@@ -48,14 +48,14 @@ pub(super) fn waiting(core: &Services) -> Vec<GateAsk> {
 /// # Errors
 ///
 /// If what was filled in does not fit.
-pub(super) fn answer(core: &Services, answer: GateDecision) -> Result<GateReceipt, EngineError> {
+pub(super) fn answer_gate(core: &Services, answer: GateDecision) -> Result<GateReceipt, EngineError> {
     let GateDecision { ask, decision, reason, answers } = answer;
     let said = GateSaid { decision, reason, answers };
     Ok(GateReceipt { answered: answers::answer_gate(core, &ask, "owner".to_owned(), said)? })
 }
 
 /// Lets the gates judge a case, scripts and models too. Nothing is performed, and nothing follows a block.
-pub(super) async fn judge(core: &Arc<Services>, case: GateCase) -> Result<CaseVerdict, EngineError> {
+pub(super) async fn judge_case(core: &Arc<Services>, case: GateCase) -> Result<CaseVerdict, EngineError> {
     let session = match case.session {
         Some(id) => core.sessions.get(id)?,
         None => opening::open_session(core, None, false, true, Surface::Local).await?,
@@ -89,14 +89,14 @@ pub(super) async fn judge(core: &Arc<Services>, case: GateCase) -> Result<CaseVe
             judging::judge_action(&place, case.on, &prepared, case.arguments.as_ref(), &cancel).await?
         }
     };
-    let verdict = judged.worst();
+    let verdict = judged.worst_verdict();
     let gates = judged.verdicts.into_iter();
     Ok(CaseVerdict {
         session: place.session.id,
         verdict,
         text: judged.text,
         arguments: judged.arguments,
-        after: judged.after.as_ref().map(|after| value(&after.action())).transpose()?,
+        after: judged.after.as_ref().map(|after| to_json(&after.action())).transpose()?,
         gates: gates.map(|(gate, verdict, reason)| OneVerdict { gate, verdict, reason }).collect(),
     })
 }

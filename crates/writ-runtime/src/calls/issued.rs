@@ -1,11 +1,11 @@
-//! Keys that are given out to whoever runs agents of their own: base keys that the root key has signed elsewhere are
-//! noted, task keys are minted, narrowed and renewed here, by the router. Only their owner's terminal may ask for it.
+//! Keys for owners who run agents of their own. Base keys that the root key signed elsewhere are recorded;
+//! task keys are minted, narrowed and renewed here, by the router. Only the owner's terminal may ask for it.
 
 use std::collections::BTreeSet;
 
 use serde_json::Value;
 use writ_policy::keys::document::{self, DocumentError};
-use writ_policy::keys::{self, Authority, BaseClaims, TASK_KEY_TTL, TaskClaims, Token};
+use writ_policy::keys::{self, Authority, BaseClaims, KeyToken, TASK_KEY_TTL, TaskClaims};
 use writ_store::batch::{Batch, Op};
 use writ_store::keys::{IssuedKey, KeyOp};
 use writ_types::action::ActionKind;
@@ -16,14 +16,14 @@ use writ_types::id::KeyId;
 use writ_types::unit::Timestamp;
 
 use crate::error::{EngineError, KeysError};
-use crate::methods::params::{IssuedTaskKey, KeyPair, KeyToken, MintRequest, NarrowRequest};
+use crate::methods::params::{BaseKeyNote, IssuedTaskKey, KeyPair, MintRequest, NarrowRequest};
 use crate::services::Services;
 
-/// Why a key is not made of what was handed in: for machines, and in words.
+/// Reason that no key is made from the input: a code for machines, and a text.
 struct Refused {
     reason: DenyReason,
     text: String,
-    /// Whose key was handed in, if that could be read.
+    /// Agent named in the key that was handed in, if it could be read.
     agent: Option<String>,
 }
 
@@ -33,7 +33,7 @@ impl Refused {
     }
 
     /// The same, of the keys of this agent.
-    fn of(self, agent: &str) -> Self {
+    fn for_agent(self, agent: &str) -> Self {
         Self { agent: Some(agent.to_owned()), ..self }
     }
 }
@@ -62,7 +62,7 @@ impl From<DocumentError> for Refused {
     }
 }
 
-fn expired(what: &str) -> Refused {
+fn expired_key(what: &str) -> Refused {
     Refused::new(DenyReason::Expired, format!("{what} has expired"))
 }
 
@@ -71,21 +71,24 @@ fn expired(what: &str) -> Refused {
 /// # Errors
 ///
 /// If it is none of this installation, or has ended.
-pub(super) async fn issued(core: &Services, KeyToken { token }: KeyToken) -> Result<NotedKey, EngineError> {
+pub(super) async fn note_base_key(
+    core: &Services,
+    BaseKeyNote { token }: BaseKeyNote,
+) -> Result<NotedKey, EngineError> {
     let now = core.journal.valid_now();
     let checked = base_in_force(core, &token, now)?;
-    let base = told(core, "base key", checked).await?;
+    let base = record_refusal(core, "base key", checked).await?;
     let about = base.grants.limits.keys().cloned().collect::<Vec<_>>().join(", ");
     let key = IssuedKey {
         id: base.key,
         role: "base".to_owned(),
         agent: base.agent.clone(),
         about,
-        hash: Digest::of(token.as_bytes()),
+        hash: Digest::of_bytes(token.as_bytes()),
         issued_at: now,
         expires_at: base.expires_at,
     };
-    note(core, key, "issued").await?;
+    note_key(core, key, "issued").await?;
     Ok(NotedKey { key: base.key, agent: base.agent, expires_at: base.expires_at.to_string() })
 }
 
@@ -94,19 +97,19 @@ pub(super) async fn issued(core: &Services, KeyToken { token }: KeyToken) -> Res
 /// # Errors
 ///
 /// If the base key is not in force, or the document says what no task key may.
-pub(super) async fn mint(
+pub(super) async fn mint_key(
     core: &Services,
     MintRequest { base, document }: MintRequest,
 ) -> Result<IssuedTaskKey, EngineError> {
     let now = core.journal.valid_now();
     let checked = base_in_force(core, &base, now)?.and_then(|claims| {
-        let task = document::task(document).map_err(Refused::from);
+        let task = document::read_task(document).map_err(Refused::from);
         match task.and_then(|task| in_time(task.expires, now).map(|()| task)) {
             Ok(task) => Ok((claims, task)),
-            Err(refused) => Err(refused.of(&claims.agent)),
+            Err(refused) => Err(refused.for_agent(&claims.agent)),
         }
     });
-    let (claims, task) = told(core, "task key", checked).await?;
+    let (claims, task) = record_refusal(core, "task key", checked).await?;
     let minted = TaskClaims {
         key: core.journal.ids.key(now),
         base: claims.key,
@@ -118,7 +121,7 @@ pub(super) async fn mint(
         under: BTreeSet::new(),
         plan: None,
     };
-    given(core, &base, minted, &claims.agent, "minted").await
+    hand_out(core, &base, minted, &claims.agent, "minted").await
 }
 
 /// Makes a narrower copy of a task key.
@@ -126,28 +129,28 @@ pub(super) async fn mint(
 /// # Errors
 ///
 /// If the keys are not in force, or the copy would be more than they are.
-pub(super) async fn narrow(core: &Services, wanted: NarrowRequest) -> Result<IssuedTaskKey, EngineError> {
+pub(super) async fn narrow_key(core: &Services, wanted: NarrowRequest) -> Result<IssuedTaskKey, EngineError> {
     let now = core.journal.valid_now();
     let checked = pair_in_force(core, &wanted.base, &wanted.token, now)?;
     let narrowed = checked.and_then(|authority| {
-        match narrowed(authority.task(), wanted.document, core.journal.ids.key(now), now) {
+        match narrowed_claims(authority.task(), wanted.document, core.journal.ids.key(now), now) {
             Ok(copy) => Ok((authority.agent().to_owned(), copy)),
-            Err(refused) => Err(refused.of(authority.agent())),
+            Err(refused) => Err(refused.for_agent(authority.agent())),
         }
     });
-    let (agent, copy) = told(core, "narrower task key", narrowed).await?;
-    given(core, &wanted.base, copy, &agent, "narrowed").await
+    let (agent, copy) = record_refusal(core, "narrower task key", narrowed).await?;
+    hand_out(core, &wanted.base, copy, &agent, "narrowed").await
 }
 
-/// What a narrower copy of a task key says.
-fn narrowed(task: &TaskClaims, document: Value, key: KeyId, now: Timestamp) -> Checked<TaskClaims> {
-    let document = document::narrow(document)?;
+/// Builds the claims of a narrower copy of a task key.
+fn narrowed_claims(task: &TaskClaims, document: Value, key: KeyId, now: Timestamp) -> Checked<TaskClaims> {
+    let document = document::read_narrow(document)?;
     let grants = document.grants.unwrap_or_else(|| task.grants.clone());
     let expires = document.expires.unwrap_or(task.expires_at);
     if expires <= now {
-        return Err(expired("the time of the copy"));
+        return Err(expired_key("the time of the copy"));
     }
-    let copy = task.narrowed(key, grants, expires)?;
+    let copy = task.narrow_to(key, grants, expires)?;
     Ok(TaskClaims { not_before: now, ..copy })
 }
 
@@ -156,7 +159,7 @@ fn narrowed(task: &TaskClaims, document: Value, key: KeyId, now: Timestamp) -> C
 /// # Errors
 ///
 /// If the keys are not in force, or it is a copy: that goes no further than what it is a copy of.
-pub(super) async fn renew(
+pub(super) async fn renew_key(
     core: &Services,
     KeyPair { base, token }: KeyPair,
 ) -> Result<IssuedTaskKey, EngineError> {
@@ -166,16 +169,16 @@ pub(super) async fn renew(
         let task = authority.task();
         if !task.under.is_empty() {
             let text = "a narrower copy is not renewed; narrow the renewed key again".to_owned();
-            return Err(Refused::new(DenyReason::Scope, text).of(authority.agent()));
+            return Err(Refused::new(DenyReason::Scope, text).for_agent(authority.agent()));
         }
-        let lifetime = task.expires_at.since(task.not_before).min(TASK_KEY_TTL);
-        let expires_at = now.plus(lifetime).min(authority.base().expires_at);
+        let lifetime = task.expires_at.time_since(task.not_before).min(TASK_KEY_TTL);
+        let expires_at = now.plus_duration(lifetime).min(authority.base().expires_at);
         let renewed =
             TaskClaims { key: core.journal.ids.key(now), not_before: now, expires_at, ..task.clone() };
         Ok((authority.agent().to_owned(), renewed))
     });
-    let (agent, renewed) = told(core, "renewed task key", renewed).await?;
-    given(core, &base, renewed, &agent, "renewed").await
+    let (agent, renewed) = record_refusal(core, "renewed task key", renewed).await?;
+    hand_out(core, &base, renewed, &agent, "renewed").await
 }
 
 /// The keys that were given out and have not ended.
@@ -183,7 +186,7 @@ pub(super) async fn renew(
 /// # Errors
 ///
 /// If the store cannot be read.
-pub(super) fn list(core: &Services, limit: usize) -> Result<Vec<GivenKey>, EngineError> {
+pub(super) fn list_issued(core: &Services, limit: usize) -> Result<Vec<GivenKey>, EngineError> {
     let mut listed = Vec::new();
     for key in core.journal.store.issued_keys(core.journal.valid_now(), limit)? {
         let revoked = core.journal.store.is_revoked(&key.id.to_string())?;
@@ -195,7 +198,11 @@ pub(super) fn list(core: &Services, limit: usize) -> Result<Vec<GivenKey>, Engin
 
 type Checked<T> = Result<T, Refused>;
 
-fn base_in_force(core: &Services, token: &Token, now: Timestamp) -> Result<Checked<BaseClaims>, EngineError> {
+fn base_in_force(
+    core: &Services,
+    token: &KeyToken,
+    now: Timestamp,
+) -> Result<Checked<BaseClaims>, EngineError> {
     let (base, ids) = match core.keys.verifier.verify_base(token) {
         Ok(verified) => verified,
         Err(error) => return Ok(Err(error.into())),
@@ -203,26 +210,26 @@ fn base_in_force(core: &Services, token: &Token, now: Timestamp) -> Result<Check
     Ok(match (any_revoked(core, &ids)?, now >= base.expires_at) {
         (true, _) => {
             let text = "the base key was revoked".to_owned();
-            Err(Refused::new(DenyReason::Revoked, text).of(&base.agent))
+            Err(Refused::new(DenyReason::Revoked, text).for_agent(&base.agent))
         }
-        (false, true) => Err(expired("the base key").of(&base.agent)),
+        (false, true) => Err(expired_key("the base key").for_agent(&base.agent)),
         (false, false) => Ok(base),
     })
 }
 
 fn pair_in_force(
     core: &Services,
-    base: &Token,
-    token: &Token,
+    base: &KeyToken,
+    token: &KeyToken,
     now: Timestamp,
 ) -> Result<Checked<Authority>, EngineError> {
     let authority = match core.keys.verifier.verify_pair(base, token) {
         Ok(verified) => verified,
         Err(error) => {
-            // Whose base key it is can often be read.
+            // The agent of the base key can often be read even if the pair does not verify.
             let (refused, base) = (Refused::from(error), core.keys.verifier.verify_base(base));
             return Ok(Err(match base {
-                Ok((base, _)) => refused.of(&base.agent),
+                Ok((base, _)) => refused.for_agent(&base.agent),
                 Err(_) => refused,
             }));
         }
@@ -231,9 +238,9 @@ fn pair_in_force(
     Ok(match (any_revoked(core, authority.revocation_ids())?, now >= ends) {
         (true, _) => {
             let text = "the key was revoked".to_owned();
-            Err(Refused::new(DenyReason::Revoked, text).of(authority.agent()))
+            Err(Refused::new(DenyReason::Revoked, text).for_agent(authority.agent()))
         }
-        (false, true) => Err(expired("the key").of(authority.agent())),
+        (false, true) => Err(expired_key("the key").for_agent(authority.agent())),
         (false, false) => Ok(authority),
     })
 }
@@ -249,17 +256,18 @@ fn any_revoked(core: &Services, ids: &BTreeSet<String>) -> Result<bool, EngineEr
 
 fn in_time(expires: Timestamp, now: Timestamp) -> Checked<()> {
     if expires <= now {
-        return Err(expired("the time of the key"));
+        return Err(expired_key("the time of the key"));
     }
-    if expires > now.plus(TASK_KEY_TTL) {
+    if expires > now.plus_duration(TASK_KEY_TTL) {
         let text = format!("a task key lives {} minutes at most", TASK_KEY_TTL.as_secs() / 60);
         return Err(Refused::new(DenyReason::Shape, text));
     }
     Ok(())
 }
 
-/// What was checked; a refusal leaves an entry, with the agent whose keys were handed in, if that could be read.
-async fn told<T>(core: &Services, what: &str, checked: Checked<T>) -> Result<T, EngineError> {
+/// Returns the checked value. A refusal is recorded in the ledger, with the agent of the keys that were
+/// handed in, if it could be read.
+async fn record_refusal<T>(core: &Services, what: &str, checked: Checked<T>) -> Result<T, EngineError> {
     let Refused { reason, text, agent } = match checked {
         Ok(checked) => return Ok(checked),
         Err(refused) => refused,
@@ -277,16 +285,16 @@ async fn told<T>(core: &Services, what: &str, checked: Checked<T>) -> Result<T, 
 }
 
 /// Signs a task key, notes it, and hands it out.
-async fn given(
+async fn hand_out(
     core: &Services,
-    base: &Token,
+    base: &KeyToken,
     claims: TaskClaims,
     agent: &str,
     change: &str,
 ) -> Result<IssuedTaskKey, EngineError> {
     let token = keys::mint_task(base, &claims, &core.keys.held.root, &core.keys.held.harness)?;
     // What cannot be verified here is not handed out.
-    core.keys.verifier.verify(&token)?;
+    core.keys.verifier.verify_task(&token)?;
     let about = claims.case.as_ref().map_or_else(String::new, |case| {
         format!("task {} for {} of {} by {}", case.task, case.case, case.customer, case.granted_by)
     });
@@ -295,11 +303,11 @@ async fn given(
         role: "task".to_owned(),
         agent: agent.to_owned(),
         about,
-        hash: Digest::of(token.as_bytes()),
+        hash: Digest::of_bytes(token.as_bytes()),
         issued_at: claims.not_before,
         expires_at: claims.expires_at,
     };
-    note(core, key, change).await?;
+    note_key(core, key, change).await?;
     Ok(IssuedTaskKey {
         key: claims.key,
         base: claims.base,
@@ -309,8 +317,9 @@ async fn given(
     })
 }
 
-/// Writes down that a key is given out: whose, for what, until when, and its hash; never itself.
-async fn note(core: &Services, key: IssuedKey, change: &str) -> Result<(), EngineError> {
+/// Records that a key is given out: its agent, its purpose, its expiry and its hash, but never the key
+/// itself.
+async fn note_key(core: &Services, key: IssuedKey, change: &str) -> Result<(), EngineError> {
     let grants = format!("agent {}: {}; until {}; sha256 {}", key.agent, key.about, key.expires_at, key.hash);
     let fact = Fact::Keyed { key: key.id, role: key.role.clone(), change: change.to_owned(), grants };
     core.journal

@@ -17,9 +17,9 @@ use crate::error::{EngineError, KeysError};
 use crate::services::Services;
 use crate::session::{Interrupt, Session};
 
-/// The longest reason that is kept, in characters.
+/// The longest reason that is stored, in characters.
 const MAX_REASON_CHARS: usize = 500;
-/// Why the keys of a session that is closed end.
+/// Reason recorded for the keys that are revoked when their session closes.
 const CLOSED: &str = "its session was closed";
 
 /// The base key, and the task keys of sessions that can still use theirs.
@@ -27,11 +27,11 @@ const CLOSED: &str = "its session was closed";
 /// # Errors
 ///
 /// If the store cannot be read.
-pub(super) fn list(core: &Services) -> Result<KeyList, EngineError> {
+pub(super) fn list_keys(core: &Services) -> Result<KeyList, EngineError> {
     let now = core.journal.valid_now();
     let base = &core.keys.held.base_claims;
     let mut tasks = Vec::new();
-    for (session, task) in held(core) {
+    for (session, task) in held_keys(core) {
         if tasks.len() < MAX_LISTED
             && now < task.expires_at
             && !core.journal.store.is_revoked(&task.key.to_string())?
@@ -40,7 +40,7 @@ pub(super) fn list(core: &Services) -> Result<KeyList, EngineError> {
                 key: task.key,
                 session: session.id,
                 expires_at: task.expires_at,
-                grants: words(&task),
+                grants: grant_words(&task),
                 running: session.runs(None),
             });
         }
@@ -56,7 +56,7 @@ pub(super) fn list(core: &Services) -> Result<KeyList, EngineError> {
     }
     let revoked = core.journal.store.is_revoked(&base.key.to_string())?;
     let base = BaseKey { key: base.key, agent: base.agent.clone(), expires_at: base.expires_at, revoked };
-    Ok(KeyList { base, tasks, issued: issued::list(core, MAX_LISTED)? })
+    Ok(KeyList { base, tasks, issued: issued::list_issued(core, MAX_LISTED)? })
 }
 
 /// Revokes a key: from now on the door refuses what rests on it. What runs under it is stopped. A session gets a new
@@ -65,7 +65,7 @@ pub(super) fn list(core: &Services) -> Result<KeyList, EngineError> {
 /// # Errors
 ///
 /// If it is no key that is known, or was revoked, or the store cannot be written.
-pub(super) async fn revoke(
+pub(super) async fn revoke_key(
     core: &Services,
     who: &Authenticated<()>,
     RevocationRequest { key, reason }: RevocationRequest,
@@ -74,7 +74,7 @@ pub(super) async fn revoke(
     if core.journal.store.is_revoked(&key.to_string())? {
         return Err(KeysError::Unknown(key).into());
     }
-    let (base, held) = (&core.keys.held.base_claims, held(core));
+    let (base, held) = (&core.keys.held.base_claims, held_keys(core));
     let task = held.iter().find(|(_, task)| task.key == key);
     let (role, expires_at) = if key == base.key {
         ("base".to_owned(), base.expires_at)
@@ -88,7 +88,7 @@ pub(super) async fn revoke(
             .into_iter()
             .filter(|(_, task)| task.base == key || task.key == key || task.under.contains(&key));
         let mut affected: Vec<Arc<Session>> = rests.map(|(session, _)| session).collect();
-        // One that holds two keys over the same base is told once.
+        // A session that holds two keys over the same base is stopped only once.
         affected.dedup_by_key(|session| session.id);
         affected
     };
@@ -101,11 +101,11 @@ pub(super) async fn revoke(
     let entry = Entry { at, session, turn: None, turn_number: 0, fact };
     let revoke = Op::Revoke { id: key.to_string(), at, expires_at: Some(expires_at) };
     core.journal.store.commit(Batch::synced(vec![Op::Append(Box::new(entry)), revoke])).await?;
-    // Written first: whatever begins from here on is refused, and what has begun is told to stop.
+    // The revocation is written first, so that new actions are refused before running ones are stopped.
     if let Some(plan) = &plan {
         core.approved.acting.stop(&plan.ask);
     }
-    let affected = affected(self::held(core));
+    let affected = affected(self::held_keys(core));
     let stopped = affected.iter().filter(|session| session.interrupt(None, Interrupt::Cancel));
     let stopped = stopped.map(|session| session.id).collect();
     affected.iter().for_each(|session| core.servers.stop_session(session.id));
@@ -126,7 +126,7 @@ fn given_out(core: &Services, key: KeyId) -> Result<Option<(String, Timestamp)>,
 }
 
 /// The task keys that sessions hold.
-fn held(core: &Services) -> Vec<(Arc<Session>, TaskClaims)> {
+fn held_keys(core: &Services) -> Vec<(Arc<Session>, TaskClaims)> {
     let sessions: Vec<Arc<Session>> = core.sessions.loaded().values().cloned().collect();
     let tasks = |session: Arc<Session>| {
         held_by(&session).into_iter().map(move |task| (Arc::clone(&session), task)).collect::<Vec<_>>()
@@ -144,12 +144,13 @@ fn held_by(session: &Session) -> Vec<TaskClaims> {
     tasks
 }
 
-/// What revokes every task key of a session that is closed, its plans' among them, and what those are.
+/// Returns the operations that revoke every task key of a closed session, including those of its plans, and
+/// the plans.
 ///
 /// # Errors
 ///
 /// If the store cannot be read.
-pub(super) fn ends(
+pub(super) fn ends_of_keys(
     core: &Services,
     session: &Session,
     now: Timestamp,
@@ -170,6 +171,6 @@ pub(super) fn ends(
     Ok((ops, plans))
 }
 
-fn words(task: &TaskClaims) -> String {
+fn grant_words(task: &TaskClaims) -> String {
     task.grants.kinds.keys().map(|kind| kind.as_str()).collect::<Vec<_>>().join(", ")
 }

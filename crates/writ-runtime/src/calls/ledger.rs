@@ -12,7 +12,7 @@ use writ_types::api::ledger::{
 use writ_types::entry::Fact;
 use writ_types::id::{AskId, EntrySeq};
 
-use super::{MAX_LISTED_BYTES, value};
+use super::{MAX_LISTED_BYTES, to_json};
 use crate::erase;
 use crate::error::EngineError;
 use crate::services::Services;
@@ -23,13 +23,13 @@ const MAX_ENTRIES: usize = 200;
 const PAGE: usize = 50;
 /// The longest summary of an entry, in characters.
 const MAX_SUMMARY_CHARS: usize = 200;
-/// How much of a kind that is not known is repeated, in characters: the longest that is known has 14.
+/// The longest part of an unknown kind that is repeated, in characters; the longest known kind has 14.
 const MAX_KIND_CHARS: usize = 64;
-/// What says best what an action does, in the order of looking.
+/// Fields that best describe an action, in order of preference.
 const TELLING: [&str; 9] = ["argv", "path", "url", "model", "query", "text", "to", "name", "tool"];
 
 /// Lists a page of entries, newest first.
-pub(super) fn list(core: &Services, wanted: LedgerFilter) -> Result<LedgerPage, EngineError> {
+pub(super) fn list_entries(core: &Services, wanted: LedgerFilter) -> Result<LedgerPage, EngineError> {
     if let Some(event) = wanted.event.as_deref().filter(|event| !Fact::EVENTS.contains(event)) {
         return Err(EngineError::NoEvent(event.chars().take(MAX_KIND_CHARS).collect()));
     }
@@ -45,8 +45,8 @@ pub(super) fn list(core: &Services, wanted: LedgerFilter) -> Result<LedgerPage, 
     let mut bytes = 0_usize;
     let mut entries = Vec::new();
     for row in core.journal.store.ledger_search(&query)? {
-        let entry = entry(&row);
-        bytes = bytes.saturating_add(value(&entry)?.to_string().len());
+        let entry = ledger_entry(&row);
+        bytes = bytes.saturating_add(to_json(&entry)?.to_string().len());
         // At least one, so that a reader who continues from the last one advances.
         if bytes > MAX_LISTED_BYTES && !entries.is_empty() {
             break;
@@ -57,7 +57,7 @@ pub(super) fn list(core: &Services, wanted: LedgerFilter) -> Result<LedgerPage, 
 }
 
 /// Proves that an entry is in the ledger.
-pub(super) fn proof(core: &Services, name: EntryName) -> Result<EntryProof, EngineError> {
+pub(super) fn prove_entry(core: &Services, name: EntryName) -> Result<EntryProof, EngineError> {
     let proof = core.journal.store.ledger_proof(check_entry(core, name)?)?;
     Ok(EntryProof {
         seq: proof.seq,
@@ -113,11 +113,11 @@ fn check_entry(core: &Services, EntryName { seq }: EntryName) -> Result<EntrySeq
 }
 
 /// Erases payloads of entries for the owner.
-pub(super) async fn erase(core: &Services, wanted: ErasureRequest) -> Result<Erasure, EngineError> {
+pub(super) async fn erase_payloads(core: &Services, wanted: ErasureRequest) -> Result<Erasure, EngineError> {
     Ok(Erasure { erased: erase::erase(core, wanted.entries, "owner", &wanted.reason).await? })
 }
 
-fn entry(row: &LedgerRow) -> LedgerEntry {
+fn ledger_entry(row: &LedgerRow) -> LedgerEntry {
     let taint = row.payload.as_ref().and_then(|payload| {
         ["/label/taint", "/record/taint", "/taint"].iter().find_map(|path| payload.pointer(path)).cloned()
     });
@@ -129,7 +129,9 @@ fn entry(row: &LedgerRow) -> LedgerEntry {
         turn: row.turn,
         turn_number: row.turn_number,
         taint,
-        summary: row.entry().map_or_else(|| "erased".to_owned(), |entry| cut(&summary(&entry.fact))),
+        summary: row
+            .entry()
+            .map_or_else(|| "erased".to_owned(), |entry| cut_line(&summarise_fact(&entry.fact))),
         payload: row.payload.clone(),
         leaf: row.leaf,
         intact: row.intact,
@@ -137,7 +139,7 @@ fn entry(row: &LedgerRow) -> LedgerEntry {
 }
 
 /// An entry in one line.
-fn summary(fact: &Fact) -> String {
+fn summarise_fact(fact: &Fact) -> String {
     match fact {
         Fact::Received { record, text, .. } => format!("{}: {text}", record.principal),
         Fact::Gated { gate, reason, .. } => format!("gate {gate}: {reason}"),
@@ -145,9 +147,9 @@ fn summary(fact: &Fact) -> String {
             format!("{set} differs: {} ({})", kind.as_str(), rules.join(", "))
         }
         Fact::Hooked { hook, reason, .. } => format!("hook {hook}: {reason}"),
-        Fact::Intent { action, .. } => telling(action),
+        Fact::Intent { action, .. } => describe_action(action),
         Fact::Outcome { summary, .. } => summary.clone(),
-        Fact::Asked { ask, action, reason, .. } => format!("{ask}: {} ({reason})", telling(action)),
+        Fact::Asked { ask, action, reason, .. } => format!("{ask}: {} ({reason})", describe_action(action)),
         Fact::Answered { ask, decision, by, reason, .. } => {
             let decision = match decision {
                 writ_types::entry::Decision::Approve => "approved",
@@ -157,7 +159,7 @@ fn summary(fact: &Fact) -> String {
         }
         Fact::Denied { kind, rule, text, .. } => format!("{}: {text} ({rule})", kind.as_str()),
         Fact::ModelCalled { requested, error, usage, .. } => match error.as_str() {
-            "" => format!("{requested}: {}", usage.total()),
+            "" => format!("{requested}: {}", usage.total_tokens()),
             error => format!("{requested}: {error}"),
         },
         Fact::Keyed { role, change, grants, .. } => format!("{role} key {change}: {grants}"),
@@ -193,8 +195,8 @@ fn summary(fact: &Fact) -> String {
     }
 }
 
-/// What an action does, by its kind and the field that says most.
-fn telling(action: &Action) -> String {
+/// Describes an action by its kind and its most informative field.
+fn describe_action(action: &Action) -> String {
     let fields = serde_json::to_value(action).unwrap_or_default();
     let field = TELLING.iter().find_map(|name| fields.get(name));
     let text = match field {
@@ -206,7 +208,7 @@ fn telling(action: &Action) -> String {
 }
 
 /// One line of bounded length without control characters.
-fn cut(text: &str) -> String {
+fn cut_line(text: &str) -> String {
     let plain = text.trim().chars().map(|c| if c.is_control() { ' ' } else { c });
     let mut short: String = plain.clone().take(MAX_SUMMARY_CHARS).collect();
     if plain.count() > MAX_SUMMARY_CHARS {
@@ -221,8 +223,8 @@ mod tests {
 
     #[test]
     fn summaries_are_one_bounded_line() {
-        assert_eq!(cut(" a\nb\u{1b}[2J "), "a b [2J");
-        let long = cut(&"ä".repeat(500));
+        assert_eq!(cut_line(" a\nb\u{1b}[2J "), "a b [2J");
+        let long = cut_line(&"ä".repeat(500));
         assert_eq!(long.chars().count(), MAX_SUMMARY_CHARS + 1);
         assert!(long.ends_with('…'));
     }

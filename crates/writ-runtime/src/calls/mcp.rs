@@ -21,9 +21,12 @@ use crate::{opening, place};
 const MAX_REMARKS: usize = 1_000;
 
 /// Starts a server in a session of its own, lists its tools as it describes them, and ends it.
-pub(super) async fn probe(core: &Arc<Services>, wanted: ProbeRequest) -> Result<ProbedServer, EngineError> {
+pub(super) async fn probe_server(
+    core: &Arc<Services>,
+    wanted: ProbeRequest,
+) -> Result<ProbedServer, EngineError> {
     let wrong = |why: String| EngineError::Params { method: "mcp.probe".to_owned(), why };
-    wanted.spec.check().map_err(|error| wrong(error.to_string()))?;
+    wanted.spec.check_settings().map_err(|error| wrong(error.to_string()))?;
     let session = opening::open_session(core, None, false, false, Surface::Local).await?;
     let place = place::outside_turn(core, session).await?;
     // A stopping engine waits for it as for a turn.
@@ -40,7 +43,10 @@ pub(super) async fn probe(core: &Arc<Services>, wanted: ProbeRequest) -> Result<
 }
 
 /// Reads the owner's files again, and records the servers in force if they have changed. The answer names what is not offered.
-pub(super) async fn reload(core: &Services, wanted: &ReloadRequest) -> Result<ReloadedServers, EngineError> {
+pub(super) async fn reload_servers(
+    core: &Services,
+    wanted: &ReloadRequest,
+) -> Result<ReloadedServers, EngineError> {
     let failed = |report| EngineError::Server(Box::new(report));
     let is_changed = core.servers.reload().map_err(failed)?;
     if let Some(name) = &wanted.trusted {
@@ -49,7 +55,7 @@ pub(super) async fn reload(core: &Services, wanted: &ReloadRequest) -> Result<Re
     let mut listed = Vec::new();
     let mut summary = Vec::new();
     for server in core.servers.all() {
-        let pins = server.pins.text().map(|text| Digest::of(text.as_bytes()));
+        let pins = server.pins.to_text().map(|text| Digest::of_bytes(text.as_bytes()));
         let pins = pins.map_err(|error| EngineError::Machine(error.to_string()))?;
         summary.push(format!("{} ({} tools, pins {pins})", server.name, server.pins.tools.len()));
         listed.push(ServerPins { name: server.name.clone(), tools: server.pins.tools.len(), pins });
@@ -69,7 +75,7 @@ pub(super) async fn reload(core: &Services, wanted: &ReloadRequest) -> Result<Re
     Ok(ReloadedServers { servers: listed, left_out: left_out(core) })
 }
 
-/// The trusted tools that models are not told of, each with why.
+/// Lists the trusted tools that models are not shown, each with the reason.
 fn left_out(core: &Services) -> Vec<String> {
     let registry = core.servers.registry();
     let allow = registry.allow_list(&core.config.tools, EmptyMeans::All);

@@ -1,4 +1,4 @@
-//! What is remembered, for its owner.
+//! Methods for the owner's memories.
 
 use writ_store::batch::{Batch, NewMemory, Op};
 use writ_store::memory::Secrets;
@@ -13,7 +13,7 @@ use super::MAX_LISTED;
 use crate::error::EngineError;
 use crate::services::Services;
 
-pub(super) fn search(core: &Services, search: &MemoryQuery) -> Result<MemoryHits, EngineError> {
+pub(super) fn search_memories(core: &Services, search: &MemoryQuery) -> Result<MemoryHits, EngineError> {
     let limit = search.limit.min(MAX_LISTED);
     let hits = core.journal.store.search_memory(&search.query, None, Secrets::Told, limit)?;
     let hits = hits.into_iter().map(|hit| FoundMemory {
@@ -31,7 +31,7 @@ pub(super) fn search(core: &Services, search: &MemoryQuery) -> Result<MemoryHits
 }
 
 /// Stores a memory of the owner, which is verified from the start.
-pub(super) async fn add(core: &Services, add: NewFact) -> Result<MemoryName, EngineError> {
+pub(super) async fn add_memory(core: &Services, add: NewFact) -> Result<MemoryName, EngineError> {
     if add.text.trim().is_empty() {
         let why = "the text is empty".to_owned();
         return Err(EngineError::Params { method: "memory.add".to_owned(), why });
@@ -39,7 +39,7 @@ pub(super) async fn add(core: &Services, add: NewFact) -> Result<MemoryName, Eng
     let now = core.journal.clock.now();
     let id = core.journal.ids.memory(now);
     let item = Remember {
-        text: core.journal.redactor.mask(&add.text).into_owned(),
+        text: core.journal.redactor.mask_text(&add.text).into_owned(),
         memory_kind: add.kind,
         trust: MemoryTrust::Verified,
         taint: Taint::Owner,
@@ -51,14 +51,14 @@ pub(super) async fn add(core: &Services, add: NewFact) -> Result<MemoryName, Eng
         forgotten: false,
         trust: item.trust,
         taint: item.taint,
-        text: Digest::of(item.text.as_bytes()),
+        text: Digest::of_bytes(item.text.as_bytes()),
     };
     let ops = vec![core.journal.own_entry(fact), Op::Remember(Box::new(NewMemory { id, item, at: now }))];
     core.journal.store.commit(Batch::synced(ops)).await?;
     Ok(MemoryName { id })
 }
 
-pub(super) async fn forget(core: &Services, forget: MemoryName) -> Result<MemoryName, EngineError> {
+pub(super) async fn forget_memory(core: &Services, forget: MemoryName) -> Result<MemoryName, EngineError> {
     let Some(memory) = core.journal.store.memory(forget.id)? else {
         let why = format!("there is no memory {}", forget.id);
         return Err(EngineError::Params { method: "memory.forget".to_owned(), why });
@@ -68,7 +68,7 @@ pub(super) async fn forget(core: &Services, forget: MemoryName) -> Result<Memory
         forgotten: true,
         trust: memory.item.trust,
         taint: memory.item.taint,
-        text: Digest::of(memory.item.text.as_bytes()),
+        text: Digest::of_bytes(memory.item.text.as_bytes()),
     };
     let ops = vec![core.journal.own_entry(fact), Op::Forget { memory: forget.id }];
     core.journal.store.commit(Batch::synced(ops)).await?;

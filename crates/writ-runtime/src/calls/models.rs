@@ -15,18 +15,18 @@ use crate::model::try_model;
 use crate::services::Services;
 use crate::{opening, place};
 
-fn models(core: &Services) -> Result<&Models, EngineError> {
+fn configured_models(core: &Services) -> Result<&Models, EngineError> {
     core.outside.models.as_ref().ok_or(EngineError::NoModel)
 }
 
 /// Lists the models of the configuration.
-pub(super) fn list(core: &Services) -> Result<ModelList, EngineError> {
-    let (models, now) = (models(core)?, core.journal.clock.now());
+pub(super) fn list_models(core: &Services) -> Result<ModelList, EngineError> {
+    let (models, now) = (configured_models(core)?, core.journal.clock.now());
     let listed = models
         .routes()
         .all()
         .map(|(role, route)| {
-            let info = models.info(route);
+            let info = models.model_info(route);
             ConfiguredModel {
                 role: role.map_or("default", ModelRole::as_str).to_owned(),
                 model: format!("{}/{}", route.provider.name, route.model),
@@ -34,22 +34,22 @@ pub(super) fn list(core: &Services) -> Result<ModelList, EngineError> {
                 key: route.provider.key.as_ref().map(ToString::to_string),
                 clearance: route.provider.clearance,
                 known: info.known,
-                window: models.room(route, now),
+                window: models.context_room(route, now),
                 tools: info.tools,
                 priced: models.cost_over(route, &Default::default(), now).is_some(),
             }
         })
         .collect();
-    Ok(ModelList { models: listed, found: models.found().map(str::to_owned) })
+    Ok(ModelList { models: listed, found: models.detected_model().map(str::to_owned) })
 }
 
 /// Tries a model in a session of its own, which is closed afterwards.
-pub(super) async fn test(core: &Arc<Services>, wanted: ModelName) -> Result<Value, EngineError> {
-    let models = models(core)?;
+pub(super) async fn test_model(core: &Arc<Services>, wanted: ModelName) -> Result<Value, EngineError> {
+    let models = configured_models(core)?;
     let route = match &wanted.model {
         Some(name) => models.routes().find(name).map_err(|error| {
             let Report { code, outside, hint, .. } = error.report();
-            EngineError::Model(Box::new(Report::new(Exit::Usage, &code, outside).hint(hint)))
+            EngineError::Model(Box::new(Report::new(Exit::Usage, &code, outside).with_hint(hint)))
         })?,
         None => models.routes().route(ModelRole::Executor).clone(),
     };
@@ -61,6 +61,6 @@ pub(super) async fn test(core: &Arc<Services>, wanted: ModelName) -> Result<Valu
     let cancel = core.life.stop_now.child_token();
     let trial = try_model(place, models, &route, &cancel).await;
     drop(running);
-    sessions::close(core, SessionName { session: id }).await?;
-    super::value(&trial?)
+    sessions::close_session(core, SessionName { session: id }).await?;
+    super::to_json(&trial?)
 }

@@ -21,7 +21,7 @@ use crate::services::Services;
 /// # Errors
 ///
 /// If it is not in force, grants more than a session does, or there is one with its id.
-pub(super) async fn issue(
+pub(super) async fn store_order(
     core: &Services,
     OrderRequest { token }: OrderRequest,
 ) -> Result<StoredOrder, EngineError> {
@@ -33,16 +33,20 @@ pub(super) async fn issue(
         seen_at: now,
         revoked: core.journal.store.is_revoked(&id.to_string())?,
     };
-    let order = order::verify(&token, &facts, &core.keys.approvers()?, now)?;
+    let order = order::verify_order(&token, &facts, &core.keys.approvers()?, now)?;
     let claims = order.claims();
-    order::narrowed(&claims.capabilities, &crate::session::widest(claims.project.as_deref()))?;
+    order::narrow_grants(&claims.capabilities, &crate::session::widest(claims.project.as_deref()))?;
     let text = serde_json::to_string(&token)
         .map_err(|error| EngineError::Params { method: "orders.issue".to_owned(), why: error.to_string() })?;
     let fact = Fact::Keyed {
         key: id,
         role: "order".to_owned(),
         change: "issued".to_owned(),
-        grants: format!("{}; sha256 {}", claims.lines().join("; "), Digest::of(text.as_bytes())),
+        grants: format!(
+            "{}; sha256 {}",
+            claims.describe_lines().join("; "),
+            Digest::of_bytes(text.as_bytes())
+        ),
     };
     let kept = StandingOrder { id, token: text, expires_at: claims.expires_at, seen_at: at };
     core.journal
@@ -57,7 +61,7 @@ pub(super) async fn issue(
 /// # Errors
 ///
 /// If the order is not in force, its session was closed, or its folder cannot be used.
-pub(super) async fn open(
+pub(super) async fn open_order(
     core: &Arc<Services>,
     OrderName { order: id }: OrderName,
 ) -> Result<OrderSession, EngineError> {
@@ -77,7 +81,7 @@ pub(super) async fn open(
 /// # Errors
 ///
 /// If the store cannot be read.
-pub(super) fn list(core: &Services) -> Result<OrderList, EngineError> {
+pub(super) fn list_orders(core: &Services) -> Result<OrderList, EngineError> {
     let mut listed = Vec::new();
     for kept in core.journal.store.standing_orders(MAX_LISTED)? {
         let state = match core.keys.order_in_force(kept.id) {

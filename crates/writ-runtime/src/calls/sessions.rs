@@ -21,19 +21,19 @@ use crate::{budget, closing};
 const MAX_WAITING: usize = 1_000;
 
 /// Lists all sessions, the one that was used last first.
-pub(super) fn list(core: &Services) -> Result<SessionList, EngineError> {
+pub(super) fn list_sessions(core: &Services) -> Result<SessionList, EngineError> {
     let rows = core.journal.store.sessions(MAX_LISTED)?;
-    let sessions: Result<Vec<_>, EngineError> = rows.iter().map(|row| summary(core, row)).collect();
+    let sessions: Result<Vec<_>, EngineError> = rows.iter().map(|row| session_summary(core, row)).collect();
     Ok(SessionList { sessions: sessions? })
 }
 
 /// Shows one session, with the entries of its messages that wait for a turn.
-pub(super) fn show(
+pub(super) fn show_session(
     core: &Services,
     SessionName { session }: SessionName,
 ) -> Result<SessionDetails, EngineError> {
     let row = core.journal.store.session(session)?.ok_or(EngineError::NoSession(session))?;
-    let summary = summary(core, &row)?;
+    let summary = session_summary(core, &row)?;
     let waiting = core.journal.store.pending_for_session(session)?;
     let waiting = waiting.iter().take(MAX_WAITING).map(|message| message.entry).collect();
     Ok(SessionDetails { summary, waiting })
@@ -41,7 +41,7 @@ pub(super) fn show(
 
 /// Closes a session. Its history stays, but it cannot be joined. Its turn is stopped, its waiting messages end, and its task
 /// keys are revoked. A closed session of which something is left is closed again.
-pub(super) async fn close(
+pub(super) async fn close_session(
     core: &Arc<Services>,
     SessionName { session }: SessionName,
 ) -> Result<SessionClosing, EngineError> {
@@ -54,13 +54,13 @@ pub(super) async fn close(
 async fn close_now(core: &Services, id: SessionId) -> Result<SessionClosing, EngineError> {
     let session = core.sessions.get(id)?;
     let again = std::mem::replace(&mut session.state().closed, true);
-    let written = written(core, &session, again).await;
+    let written = record_closing(core, &session, again).await;
     if written.is_err() {
         session.state().closed = again;
     }
     let (closed_at, plans) = written?;
     core.servers.stop_session(session.id);
-    // It is over for whoever is in the middle of it, and for servers that are being started.
+    // Cancels work in progress in this session, and servers that are still starting.
     let over = session.state().over.clone();
     over.cancel();
     for plan in &plans {
@@ -74,19 +74,19 @@ async fn close_now(core: &Services, id: SessionId) -> Result<SessionClosing, Eng
     Ok(SessionClosing { session: session.id, closed_at: closed_at.as_str().unwrap_or_default().to_owned() })
 }
 
-/// Writes down that a session is closed, and that its keys and what was approved in it end with it: when it was closed, and
-/// the plans whose keys those are.
+/// Records that a session is closed, and revokes its keys and unused approvals. Returns the time it was
+/// closed and the plans that use those keys.
 ///
 /// # Errors
 ///
 /// If it was closed before and nothing is left of it, or the store cannot be read or written.
-async fn written(
+async fn record_closing(
     core: &Services,
     session: &Session,
     again: bool,
 ) -> Result<(Value, Vec<PlanRow>), EngineError> {
     let now = core.journal.clock.now();
-    let (mut ops, plans) = keys::ends(core, session, now)?;
+    let (mut ops, plans) = keys::ends_of_keys(core, session, now)?;
     if again && ops.is_empty() && !closing::waits(core, session)? {
         return Err(EngineError::SessionClosed(session.id));
     }
@@ -101,7 +101,7 @@ async fn written(
     Ok((closed_at, plans))
 }
 
-fn summary(core: &Services, row: &Row) -> Result<SessionSummary, EngineError> {
+fn session_summary(core: &Services, row: &Row) -> Result<SessionSummary, EngineError> {
     let session = core.sessions.get(row.id)?;
     let spent = budget::read_spent(core, &session, MicroUsd::ZERO, &[])?;
     let running = session.state().running.as_ref().map(|running| running.turn);

@@ -1,11 +1,11 @@
-//! What a turn begins with besides its message.
+//! Collects the context with which a turn begins, apart from its message.
 
 use std::collections::VecDeque;
 use std::pin::pin;
 use std::sync::Arc;
 
 use tokio::sync::mpsc;
-use writ_agent::config::Config;
+use writ_agent::config::AgentConfig;
 use writ_agent::context;
 use writ_agent::event::{BudgetSeed, ContextSeed, MemoryItem, WorkspaceItem};
 use writ_policy::budget::Spent;
@@ -25,23 +25,24 @@ use crate::services::Services;
 use crate::session::{Interrupt, MAX_INTERRUPTS, Session};
 use crate::{budget, subscriptions};
 
-/// How many memories about the owner are pinned.
+/// The largest number of memories about the owner that are pinned.
 const PROFILE_LIMIT: usize = 8;
 
-/// The settings of a turn: narrowed to what its model takes, as far as that is known. Where the system texts alone would not
-/// fit, the model is asked all the same: its server may have been started again with more room.
-pub(super) fn settings(core: &Services, seed: &ContextSeed) -> Config {
+/// Returns the settings of a turn, narrowed to the limits of its model if they are known. If the system texts
+/// do not fit those limits, the full settings are used, because the model's server may have restarted with
+/// more room.
+pub(super) fn settings(core: &Services, seed: &ContextSeed) -> AgentConfig {
     let config = &core.config.agent_config;
-    let room =
-        core.outside.models.as_ref().and_then(|models| {
-            models.room(models.routes().route(core.executor.model), core.journal.clock.now())
-        });
-    let narrowed = room.map(|room| config.narrowed(room));
-    let fits = |narrow: &Config| context::system_tokens(seed) <= narrow.context.system_max;
+    let room = core.outside.models.as_ref().and_then(|models| {
+        models.context_room(models.routes().route(core.executor.model), core.journal.clock.now())
+    });
+    let narrowed = room.map(|room| config.narrow_to(room));
+    let fits = |narrow: &AgentConfig| context::system_tokens(seed) <= narrow.context.system_max;
     narrowed.filter(fits).unwrap_or_else(|| config.clone())
 }
 
-/// What the session keeps in the context, as it is now, and what came meanwhile: that is for the turn to hear.
+/// Reads the current content of the session's subscriptions. Also returns the interrupts that arrived
+/// meanwhile, for the turn to handle.
 pub(super) async fn kept(
     core: &Arc<Services>,
     session: &Arc<Session>,
@@ -82,7 +83,7 @@ pub(super) async fn kept(
     }
 }
 
-/// What the model is to know besides the message, and the history apart from it.
+/// Collects the model's context apart from the message, and the history separately.
 pub(super) fn seed(
     core: &Services,
     session: &Session,
@@ -95,7 +96,7 @@ pub(super) fn seed(
         session.id,
         core.config.max_chronicle_entries,
     )?;
-    // What is put before the model by itself is recalled, too.
+    // Pinned memories count as recall too, so they need the grant for it.
     let recalls = session.grants().kinds.contains_key(&ActionKind::Recall);
     let limit = if recalls { PROFILE_LIMIT } else { 0 };
     let known = core.journal.store.memories_of_kind(MemoryKind::Profile, secrets(core), limit)?;
@@ -129,7 +130,7 @@ pub(super) fn seed(
 
 /// When and where a turn takes place: the date, the time zone and the work folder.
 fn setting(core: &Services, session: &Session) -> String {
-    let now = core.config.time_zone.moment(core.journal.clock.now());
+    let now = core.config.time_zone.format_moment(core.journal.clock.now());
     let folder = session
         .project()
         .map(writ_policy::show::escape_line)
@@ -150,7 +151,7 @@ pub(super) async fn renew_budget(core: &Services, session: &Session) -> Result<S
     {
         return Ok(spent);
     }
-    let base = core.journal.store.session_usage(session.id)?.usage.total();
+    let base = core.journal.store.session_usage(session.id)?.usage.total_tokens();
     let op = Op::SetSessionMetadata {
         session: session.id,
         key: "budget_base".to_owned(),

@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 
 use writ_policy::approval::{self, Approval, ApprovalError, ApprovalToken};
 use writ_policy::door::{Ask, Facts};
-use writ_policy::keys::{Authority, Token};
+use writ_policy::keys::{Authority, KeyToken};
 use writ_policy::pattern::{self, standing};
-use writ_policy::plan::InForce;
+use writ_policy::plan::ApprovedPlan;
 use writ_policy::prepared::Prepared;
 use writ_store::approvals::PlanRow;
 use writ_types::digest::Digest;
@@ -52,7 +52,7 @@ impl Earlier {
 #[derive(Debug)]
 pub(crate) struct Writ {
     pub(crate) authority: Authority,
-    pub(crate) plan: InForce,
+    pub(crate) plan: ApprovedPlan,
 }
 
 impl Writ {
@@ -82,7 +82,7 @@ impl Door {
                 continue;
             }
             let Some(writ) = self.writ(&row, policy)? else { continue };
-            if writ.plan.steps(prepared).next().is_some() {
+            if writ.plan.steps_for(prepared).next().is_some() {
                 return Ok(Some(Box::new(writ)));
             }
         }
@@ -98,13 +98,13 @@ impl Door {
         };
         let Ok(token) = serde_json::from_value::<ApprovalToken>(stored.token) else { return Ok(None) };
         let Ok(approval) = self.keys.approval_of(&ask, &token)? else { return Ok(None) };
-        let Ok(key) = Token::try_from(row.token.clone()) else { return Ok(None) };
-        let Ok(authority) = self.keys.verifier.verify(&key) else { return Ok(None) };
+        let Ok(key) = KeyToken::try_from(row.token.clone()) else { return Ok(None) };
+        let Ok(authority) = self.keys.verifier.verify_task(&key) else { return Ok(None) };
         // The key of its agent may have been taken back after it was minted.
         if !self.keys.revoked(&authority)?.is_empty() {
             return Ok(None);
         }
-        let plan = InForce::new(&ask.prepared, &approval, (ask.card.risk, policy), row.left.clone());
+        let plan = ApprovedPlan::new(&ask.prepared, &approval, (ask.card.risk, policy), row.left.clone());
         Ok(plan.map(|plan| Writ { authority, plan }))
     }
 
@@ -115,8 +115,8 @@ impl Door {
     ///
     /// If the store cannot be read.
     pub(super) fn task_approval(&self, ask: &Ask) -> Result<Option<Approval>, EngineError> {
-        let own = ask.pattern.as_ref().map(pattern::digest).transpose()?;
-        let recurring = standing::digests(&ask.recurring)?;
+        let own = ask.pattern.as_ref().map(pattern::pattern_digest).transpose()?;
+        let recurring = standing::pattern_digests(&ask.recurring)?;
         let now = self.journal.valid_now();
         for (pattern, amount) in own.map(|own| (own, None)).into_iter().chain(recurring) {
             for (asked, stored) in self.journal.store.task_approvals(Some(pattern), now, MAX_LISTED)? {
@@ -128,8 +128,12 @@ impl Door {
                 if !covers || !suffices {
                     continue;
                 }
-                let checked =
-                    approval::verify(&token, &self.keys.expected(&asked)?, &self.keys.approvers()?, now);
+                let checked = approval::verify_approval(
+                    &token,
+                    &self.keys.expected(&asked)?,
+                    &self.keys.approvers()?,
+                    now,
+                );
                 if let Ok(approval) = checked {
                     return Ok(Some(approval));
                 }

@@ -4,7 +4,7 @@ use std::pin::pin;
 use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
-use writ_agent::effect::{Finish, Status};
+use writ_agent::effect::{FinishedTurn, TurnStatus};
 use writ_store::batch::{Batch, NewChronicle, Op};
 use writ_types::chat::Role;
 use writ_types::digest::Digest;
@@ -33,11 +33,11 @@ impl Drive {
 
     /// Brings out what the turn has changed. The turn is over and cannot be stopped, but a person who cancels need
     /// not wait any longer for others who use the folder. `None`: the engine stops.
-    async fn bring_out(&mut self, finish: &Finish) -> Result<Option<(Exit, Vec<String>)>, EngineError> {
+    async fn bring_out(&mut self, finish: &FinishedTurn) -> Result<Option<(Exit, Vec<String>)>, EngineError> {
         let (cancel, place) = (CancellationToken::new(), self.place().await?);
         let stop = self.core.life.stop_now.clone();
-        if finish.status == Status::Cancelled || self.stop_wanted {
-            // Whoever has stopped the turn does not wait for anybody.
+        if finish.status == TurnStatus::Cancelled || self.stop_wanted {
+            // A person who stopped the turn does not wait for others who use the folder.
             cancel.cancel();
         }
         let mut work = pin!(project::bring_out(&place, finish, &cancel));
@@ -47,7 +47,8 @@ impl Drive {
                 done = &mut work => return done.map(Some),
                 Some(interrupt) = self.interrupts.recv() => match interrupt {
                     Interrupt::Cancel => cancel.cancel(),
-                    // A message waits in the queue; what came of an ask is told when nothing can come any more.
+                    // A message stays in the queue. Outcomes of asks are handled after the last one has
+                    // arrived.
                     Interrupt::Arrived(_) => {}
                     answered @ Interrupt::Answered(..) if self.unheard.len() < MAX_INTERRUPTS => {
                         self.unheard.push_back(answered);
@@ -65,7 +66,7 @@ impl Drive {
     }
 
     /// The last commit: reply, history, acknowledgement and the end of the turn are one transaction.
-    pub(super) async fn finish(&mut self, finish: Finish) -> Result<(), EngineError> {
+    pub(super) async fn finish(&mut self, finish: FinishedTurn) -> Result<(), EngineError> {
         let (exit, said) = match self.touched {
             true => {
                 self.write_held().await?;
@@ -113,7 +114,8 @@ impl Drive {
         self.session.state().budget_note = finish.budget_note;
         let done = self.core.journal.commit_for(&self.session.hub, Batch::synced(ops)).await;
         if let Err(error) = done {
-            // What the turn has taken and spent is not lost with its end: it is written once this is told.
+            // Restores the pending writes of the turn, with its costs, so that they are written after this
+            // error is reported.
             self.held = held;
             return Err(error);
         }
@@ -134,7 +136,7 @@ impl Drive {
             session: Some(self.session.id),
             turn: Some(self.turn),
             turn_number: self.number,
-            fact: Fact::Replied { from, to: from, text: Digest::of(text.as_bytes()), label },
+            fact: Fact::Replied { from, to: from, text: Digest::of_bytes(text.as_bytes()), label },
         };
         let (turn, entries) = (self.turn, (from, from));
         let frame = ServerFrame::Message { turn, text, taint, entries, last: true, exit, answers };
@@ -142,10 +144,10 @@ impl Drive {
     }
 }
 
-const fn phase_of(status: Status) -> (TurnPhase, &'static str) {
+const fn phase_of(status: TurnStatus) -> (TurnPhase, &'static str) {
     match status {
-        Status::Done | Status::Waiting | Status::Denied => (TurnPhase::Finished, "finished"),
-        Status::Blocked | Status::Incomplete | Status::Failed => (TurnPhase::Failed, "failed"),
-        Status::Cancelled => (TurnPhase::Cancelled, "cancelled"),
+        TurnStatus::Done | TurnStatus::Waiting | TurnStatus::Denied => (TurnPhase::Finished, "finished"),
+        TurnStatus::Blocked | TurnStatus::Incomplete | TurnStatus::Failed => (TurnPhase::Failed, "failed"),
+        TurnStatus::Cancelled => (TurnPhase::Cancelled, "cancelled"),
     }
 }

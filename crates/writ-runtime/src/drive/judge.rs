@@ -1,10 +1,10 @@
-//! What the gates say of a text, and the person whom a gate may ask.
+//! Evaluates a text with the gates, including gates that ask a person.
 
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
-use writ_agent::event::{Event, Verdict};
-use writ_policy::gate::{Escalation, Judged};
-use writ_policy::show::{MAX_SHOWN_BYTES, escape};
+use writ_agent::event::{Event, TextVerdict};
+use writ_policy::gate::{Escalation, Judgement};
+use writ_policy::show::{MAX_SHOWN_BYTES, escape_text};
 use writ_store::batch::Op;
 use writ_types::digest::Digest;
 use writ_types::entry::{ApprovalScope, Decision, Fact, GatePoint};
@@ -18,13 +18,13 @@ use crate::judging::{self, Ruled};
 use crate::session::{GateAnswer, WaitingGate, resolved};
 use crate::trace;
 
-/// How it went with a gate that asks.
+/// Outcome of a gate that asks a person.
 enum Asked {
     /// A person has answered.
     Answered(GateAnswer),
-    /// Nobody can be asked about this text.
+    /// The text cannot be shown to a person, so no answer is possible.
     Unshowable,
-    /// The turn has gone on without the answer.
+    /// The turn continued without the answer.
     Moot,
     /// The engine stops; the gate asks again at the next start.
     Stopping,
@@ -34,7 +34,7 @@ impl Drive {
     /// Lets the gates judge a text; says whether the turn goes on: not when the engine stops.
     pub(super) async fn judge(&mut self, point: GatePoint, text: String) -> Result<bool, EngineError> {
         if !self.profile.is_judged_at(point) {
-            let verdict = Verdict::Pass;
+            let verdict = TextVerdict::Pass;
             let event = match point {
                 GatePoint::Output => Event::OutputJudged { verdict },
                 GatePoint::Input | GatePoint::Execution | GatePoint::Access => Event::InputJudged { verdict },
@@ -46,7 +46,7 @@ impl Drive {
             return Ok(!self.core.life.stop_now.is_cancelled());
         };
         self.cost = self.cost.saturating_add(cost);
-        let after = match (judged.asked(), judged.held.as_deref()) {
+        let after = match (judged.first_question(), judged.held.as_deref()) {
             (Some((gate, reason)), Some(held)) => {
                 let asked = self.ask_person(point, (gate, reason), held, std::mem::take(&mut ops)).await?;
                 match asked {
@@ -62,15 +62,15 @@ impl Drive {
                     Asked::Stopping => return Ok(false),
                 }
             }
-            (_, _) => match (judged.blocked(), &judged.text) {
+            (_, _) => match (judged.blocked_reason(), &judged.text) {
                 (None, Some(after)) => Ok(after.clone()),
                 (reason, _) => Err(reason.unwrap_or_default().to_owned()),
             },
         };
         let verdict = match after {
             Err(reason) => self.stopped(reason, &judged),
-            Ok(after) if after != text => Verdict::Transform { text: after },
-            Ok(_) => Verdict::Pass,
+            Ok(after) if after != text => TextVerdict::Transform { text: after },
+            Ok(_) => TextVerdict::Pass,
         };
         ops.extend(self.core.gates.follow(Some(self.session.id), self.at(), point, &judged));
         let event = match point {
@@ -82,12 +82,13 @@ impl Drive {
         Ok(true)
     }
 
-    /// What the gates of a point say; `None`: the turn went on without them, or the engine stops.
+    /// Returns the verdict of the gates at a point; `None` if the turn continued without them or the engine
+    /// stops.
     async fn ruled(&mut self, point: GatePoint, text: &str) -> Result<Option<Ruled>, EngineError> {
         if !self.core.gates.set.has_outside(point) {
             // What needs nothing outside leaves no trace but its verdicts: nothing has to be written before it.
             let span = trace::gate(point);
-            let judged = self.core.gates.set.judge(point, text);
+            let judged = self.core.gates.set.judge_text(point, text);
             trace::gate_ended(&span, &judged);
             let mut ops = self.core.gates.gated(Some(self.session.id), self.at(), point, &judged);
             ops.extend(self.core.gates.verified(&self.session, self.at(), &judged));
@@ -107,15 +108,15 @@ impl Drive {
         }
     }
 
-    /// What becomes of a text that is stopped.
-    fn stopped(&self, reason: String, judged: &Judged) -> Verdict {
+    /// Maps a stopped text to its verdict: block it, or try again with a limit on attempts.
+    fn stopped(&self, reason: String, judged: &Judgement) -> TextVerdict {
         match &judged.after {
-            Some(Escalation::Respond { text }) => Verdict::Block { reason: text.clone() },
+            Some(Escalation::Respond { text }) => TextVerdict::Block { reason: text.clone() },
             Some(Escalation::SuppressAndRephrase { attempts }) => {
-                Verdict::Again { note: Some(reason.clone()), reason, attempts: *attempts }
+                TextVerdict::Again { note: Some(reason.clone()), reason, attempts: *attempts }
             }
             Some(Escalation::Retry { attempts }) => {
-                Verdict::Again { note: None, reason, attempts: *attempts }
+                TextVerdict::Again { note: None, reason, attempts: *attempts }
             }
             Some(
                 Escalation::Report
@@ -123,7 +124,7 @@ impl Drive {
                 | Escalation::TransferToQueue { .. }
                 | Escalation::SpawnTask,
             )
-            | None => Verdict::Block { reason },
+            | None => TextVerdict::Block { reason },
         }
     }
 
@@ -136,7 +137,7 @@ impl Drive {
         ops: Vec<Op>,
     ) -> Result<Asked, EngineError> {
         self.held.extend(ops);
-        let shown = escape(text);
+        let shown = escape_text(text);
         if shown.len() > MAX_SHOWN_BYTES {
             return Ok(Asked::Unshowable);
         }
@@ -216,14 +217,16 @@ impl Drive {
         })
     }
 
-    /// The id of this ask: the same one after a restart, whatever has come in meanwhile.
+    /// Derives the id of this ask from the turn and the text, so that it is the same after a restart, even if
+    /// other input arrived.
     fn gate_ask(&self, point: GatePoint, text: &str) -> AskId {
-        let digest = Digest::of(format!("gate {} {point:?} {} {text}", self.turn, self.judged).as_bytes());
+        let digest =
+            Digest::of_bytes(format!("gate {} {point:?} {} {text}", self.turn, self.judged).as_bytes());
         let bytes = digest.as_bytes().first_chunk().copied().unwrap_or_default();
         AskId::from_random(u64::from_be_bytes(bytes))
     }
 
-    /// A frame for whoever watches, written with the next thing that is.
+    /// Queues a frame for watching clients; it is written together with the next batch.
     fn tell(&mut self, frame: ServerFrame) {
         self.held.push(Op::Frame { session: self.session.id, frame: Box::new(frame) });
     }

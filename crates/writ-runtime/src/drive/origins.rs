@@ -1,4 +1,4 @@
-//! Where the arguments of a call come from.
+//! Determines the allowed origins of a call's arguments.
 
 use std::sync::Arc;
 
@@ -9,7 +9,8 @@ use writ_types::taint::{Label, Taint};
 use super::Drive;
 use crate::error::EngineError;
 
-/// What the arguments of a call may be made of, where its tool may lead out.
+/// Returns the values from which the arguments of a call may be made; `None` if its tool cannot send data
+/// out.
 pub(super) fn origins(
     drive: &Drive,
     call: &ToolCall,
@@ -17,26 +18,26 @@ pub(super) fn origins(
 ) -> Result<Option<Arc<Origins>>, EngineError> {
     let tools = drive.core.servers.registry();
     // A tool of another program always does.
-    if tools.get(&call.name).is_some_and(|tool| !tool.can_leave()) {
+    if tools.find_tool(&call.name).is_some_and(|tool| !tool.can_leave()) {
         return Ok(None);
     }
     let mut origins = drive.core.reach.owner_origins(drive.session.id)?;
     if drive.core.config.strict {
-        origins.narrow();
+        origins.restrict_freedoms();
     }
-    tools.tellers().for_each(|server| origins.tell(server));
-    tools.effects().for_each(|tool| origins.declare_effect(tool.to_owned()));
+    tools.describing_servers().for_each(|server| origins.add_unvouched_server(server));
+    tools.effect_tools().for_each(|tool| origins.declare_effect(tool.to_owned()));
     if label.taint == Taint::External {
-        origins.trust(drive.machine.trusted_memories().map(str::to_owned));
+        origins.trust_texts(drive.machine.trusted_memories().map(str::to_owned));
     }
-    if drive.machine.confides() {
-        origins.confide();
+    if drive.machine.holds_private_text() {
+        origins.note_private_reading();
     }
-    origins.hear(drive.machine.heard());
-    origins.read(drive.machine.seen());
+    origins.note_external(drive.machine.foreign_texts());
+    origins.read_messages(drive.machine.context_messages());
     if label.outside {
         for tool in drive.core.journal.store.approved_tools(drive.session.id)? {
-            origins.approve(tool);
+            origins.approve_tool(tool);
         }
     }
     Ok(Some(Arc::new(origins)))

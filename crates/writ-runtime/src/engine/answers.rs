@@ -24,14 +24,14 @@ use crate::session::{SURFACE, Surface};
 /// The state of a turn that a person has stopped.
 const STOPPED: &str = "cancelled";
 
-/// Opens the turn after a yes whose action was performed. These are the harness's words: nothing counts as said by a person on
-/// their account. The result itself stands in the history, as data.
+/// Opens the turn after an approval of an action that was then performed. These are the harness's words, so
+/// nothing in them counts as a person's statement. The result itself is in the history, as data.
 const APPLIED: &str = "[a person has approved what you asked, and it was done: the result is noted above; go on with what is \
 left of your work]";
-/// Opens the turn after a yes whose action failed or was not performed.
+/// Opens the turn after an approval of an action that then failed or was not performed.
 const FAILED: &str = "[a person has approved what you asked, but it was not done or it failed: the reason is noted above; do \
 not say that it was done, and go on from there]";
-/// Opens the turn after a yes whose outcome is not known.
+/// Opens the turn after an approval of an action with an unknown outcome.
 const UNKNOWN: &str = "[a person has approved what you asked, but it is not known whether it was done; look before you do it \
 again]";
 /// Opens the turn after a yes in a session that only simulates.
@@ -45,15 +45,17 @@ const DENIED: &str =
 pub(crate) const MAX_CHECKPOINT_CHARS: usize = 100;
 
 impl Engine {
-    /// Answers an ask; on approval, performs exactly what was approved. Returns its state and what came of it.
+    /// Answers an ask, and on approval performs exactly the approved action. Returns the ask's state and the
+    /// outcome.
     ///
     /// # Errors
     ///
-    /// Not somebody who may approve, a closed ask, or an approval that does not count.
+    /// A caller that may not approve, a closed ask, or an approval that does not count.
     pub async fn answer(&self, evidence: Evidence, ask: AskId, answer: Answer) -> Result<Answered, Report> {
         let who = self.may_approve(evidence).map_err(|e| self.core.journal.report(&e))?;
         let engine = self.clone();
-        // In a task of its own: whoever answered may vanish, and what was approved is done and written down all the same.
+        // Runs as a task of its own, so that the approved action is done and recorded even if the caller
+        // disconnects.
         let answered = self.core.life.turns.spawn(async move {
             let answered = answers::answer(&engine.core, &who, ask.clone(), answer).await?;
             if engine.core.config.continue_after_answer
@@ -68,14 +70,15 @@ impl Engine {
         answered.map_err(|e| self.core.journal.report(&e))
     }
 
-    /// Lets the agent go on after an answer to what its turn had asked: with a message in the name of the person who answered,
-    /// which gets a turn of its own. Nothing begins while the turn still runs, while it has other open requests, or after a
-    /// person has stopped it. A program that relays for others, or that calls over HTTP, goes on by itself.
+    /// Continues the agent after an answer to an ask of its turn: a message in the name of the person who
+    /// answered starts a new turn. Nothing starts while the turn still runs, while it has other open asks, or
+    /// after a person stopped it. A program that relays for others, or that calls over HTTP, continues on its
+    /// own.
     async fn go_on(&self, evidence: Evidence, ask: AskId, answered: &Answered) -> Result<(), EngineError> {
         let core = &self.core;
         let row = core.journal.store.ask(&ask)?.ok_or_else(|| EngineError::NoAsk(ask.clone()))?;
         let (Some(session), Some(turn)) = (row.prepared.session, row.prepared.turn) else { return Ok(()) };
-        // Somebody else has to answer, too.
+        // Another person has to answer too.
         if row.state == AskState::Open {
             return Ok(());
         }
@@ -115,12 +118,12 @@ impl Engine {
         self.take_in(evidence, inbound, along, Arrival::OwnTurn).await.map(|_| ())
     }
 
-    /// Gives out the challenge whose answer approves an ask as far as `scope`, for a passkey in a page with this
-    /// origin; `shown` is the hash of the text that the page shows, where it says so.
+    /// Returns the challenge that a passkey signs to approve an ask up to `scope`, in a page with this
+    /// origin. `shown` is the hash of the text that the page displays, if the page reports it.
     ///
     /// # Errors
     ///
-    /// Not somebody who may approve, a closed ask, another text, or no passkey that could answer there.
+    /// A caller that may not approve, a closed ask, another text, or no passkey that could answer there.
     pub fn challenge(
         &self,
         evidence: Evidence,
@@ -134,11 +137,11 @@ impl Engine {
         given.map_err(|e| self.core.journal.report(&e))
     }
 
-    /// Begins to enrol a passkey in a page with this origin, whose person shows the code of a leave.
+    /// Begins to enrol a passkey in a page with this origin, for a person who shows the code of a leave.
     ///
     /// # Errors
     ///
-    /// Not the owner, no such leave, or an origin where passkeys cannot be used.
+    /// A caller that is not the owner, an unknown leave, or an origin where passkeys cannot be used.
     pub fn begin_passkey(
         &self,
         evidence: Evidence,
@@ -179,11 +182,11 @@ impl Engine {
         send::sent_file(&self.core, session, file).await
     }
 
-    /// Answers a gate that asks; the turn that waits goes on.
+    /// Answers a gate that asks a person; the waiting turn continues.
     ///
     /// # Errors
     ///
-    /// Not somebody who may approve, or no such gate asks now.
+    /// A caller that may not approve, or no such gate that asks now.
     pub fn answer_gate(&self, evidence: Evidence, ask: AskId, said: GateSaid) -> Result<(), Report> {
         let who = self.may_approve(evidence).map_err(|e| e.report())?;
         match answers::answer_gate(&self.core, &ask, who.principal().to_string(), said) {
@@ -209,7 +212,7 @@ impl Engine {
         if !plain || name.chars().count() > MAX_CHECKPOINT_CHARS {
             let text =
                 format!("a checkpoint has a name of 1 to {MAX_CHECKPOINT_CHARS} characters that can be seen");
-            return Err(Report::new(Exit::Usage, "checkpoint.name", text).hint("choose another name"));
+            return Err(Report::new(Exit::Usage, "checkpoint.name", text).with_hint("choose another name"));
         }
         let marked = async {
             let session = self.core.sessions.open_one(session)?;

@@ -1,9 +1,9 @@
-//! What people and programs say is looked at before anything of it is kept.
+//! Checks the input of people and programs before any of it is stored.
 
 use std::collections::BTreeSet;
 
 use serde_json::Value;
-use writ_policy::inbound::{self, Came, MessageError, MessageToken, NONCE_NAMESPACE, Signed};
+use writ_policy::inbound::{self, Came, MessageError, MessageToken, NONCE_NAMESPACE, SignedMessage};
 use writ_policy::principal::{
     self, AuthError, Authenticated, Directory, Evidence, Inbound, MAX_SENDER_BYTES,
 };
@@ -22,14 +22,14 @@ use crate::error::{EngineError, KeysError};
 use crate::outcome::REDACTOR;
 use crate::services::Services;
 
-/// What comes along with a message.
+/// Attributes that come with a message: taint, signature and sender.
 #[derive(Clone, Debug)]
 pub struct Along {
-    /// How far its text may be trusted at best: a sender may quote others.
+    /// The highest trust that its text may get; a sender may quote others.
     pub text_taint: Taint,
     /// The owner's signature over it: a [`MessageToken`].
     pub signature: Option<Value>,
-    /// Who said it, as whoever relays it has verified.
+    /// Sender of the message, as verified by the relay.
     pub sender: Option<String>,
 }
 
@@ -52,7 +52,8 @@ impl Engine {
     ) -> Result<EntrySeq, Report> {
         let inbound = Inbound { session, client_id, text };
         let engine = self.clone();
-        // In a task of its own: whoever sent it may vanish, and what is stored leased is begun all the same.
+        // Runs as a task of its own, so that a message stored with a lease starts its turn even if the sender
+        // disconnects.
         let taken = self
             .core
             .life
@@ -77,7 +78,7 @@ impl Engine {
         along: Along,
     ) -> Result<(Authenticated<Inbound>, Option<Op>), EngineError> {
         let (session, client_id) = (inbound.session, inbound.client_id.clone());
-        let text = Digest::of(inbound.text.as_bytes());
+        let text = Digest::of_bytes(inbound.text.as_bytes());
         let inbound = self.guarded(evidence, inbound, directory, now).await?;
         let came = Came {
             installation: self.core.config.installation,
@@ -101,7 +102,7 @@ impl Engine {
         });
         let relayed = self.core.sessions.open_one(session)?.terms.relayed || along.sender.is_some();
         let inbound =
-            if relayed { inbound.relayed(signed.as_ref(), along.sender.as_deref()) } else { inbound };
+            if relayed { inbound.relayed_by(signed.as_ref(), along.sender.as_deref()) } else { inbound };
         Ok((inbound, nonce))
     }
 
@@ -110,14 +111,14 @@ impl Engine {
         token: Value,
         came: &Came<'_>,
         now: Timestamp,
-    ) -> Result<Result<Signed, MessageError>, EngineError> {
+    ) -> Result<Result<SignedMessage, MessageError>, EngineError> {
         if token.to_string().len() > MAX_SIGNATURE_BYTES {
             return Ok(Err(MessageError::Signature));
         }
         let Ok(token) = serde_json::from_value::<MessageToken>(token) else {
             return Ok(Err(MessageError::Signature));
         };
-        Ok(inbound::verify(&token, came, &self.core.keys.approvers()?, now))
+        Ok(inbound::verify_message(&token, came, &self.core.keys.approvers()?, now))
     }
 
     /// Notes that a message was refused for its signature, without anything of it.
@@ -166,21 +167,22 @@ impl Engine {
     }
 }
 
-/// The name under which the ledger is told of signatures that do not count.
+/// Gate name under which the ledger records signatures that do not count.
 const SIGNATURE: &str = "signature";
 
-/// Whether somebody may be called so. Nobody whom a relay names is the owner, not even by name.
+/// Returns true if this name is valid for a relayed sender. The name `owner` is refused, since a relayed
+/// sender is never the owner.
 fn is_sender(sender: &str) -> bool {
     let visible = sender.chars().all(|c| !c.is_control()) && is_plain(sender);
     visible && (1..=MAX_SENDER_BYTES).contains(&sender.len()) && !sender.trim().eq_ignore_ascii_case("owner")
 }
 
-/// What the ledger is told of what the guard of inbound text did.
+/// Builds the ledger fact for a decision of the guard of inbound text.
 fn inbound_fact(verdict: GateVerdict, reason: String) -> Fact {
     Fact::Gated { point: GatePoint::Input, gate: REDACTOR.to_owned(), verdict, reason }
 }
 
-/// What ledger and sender are told of credentials that were masked in a message.
+/// Builds the ledger entry and the notice to the sender about credentials that were masked in a message.
 pub(super) fn note_masked(core: &Services, session: SessionId, names: &BTreeSet<String>) -> Vec<Op> {
     if names.is_empty() {
         return Vec::new();

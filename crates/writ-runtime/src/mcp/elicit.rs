@@ -1,7 +1,7 @@
-//! What a server asks a person while a call of it waits (MCP, elicitation).
+//! Questions that a server asks a person during a call (MCP, elicitation).
 //!
-//! The server's words are shown as its own, and what is filled in goes to that server and nowhere else: neither the model
-//! nor the ledger reads it.
+//! The server's words are shown as its own, and the person's input goes to that server and nowhere else:
+//! neither the model nor the ledger reads it.
 
 use std::future::Future;
 use std::time::Duration;
@@ -21,14 +21,15 @@ use crate::place::Place;
 use crate::servers::{STARTER, Server};
 use crate::session::{GateAnswer, WaitingGate, resolved};
 
-/// How long a person has for an answer.
+/// The longest time a person has to answer.
 const ANSWER_TIME: Duration = Duration::from_secs(10 * 60);
 /// The most questions of one call: a server that asks more is after something else.
 pub(crate) const MAX_QUESTIONS: usize = 8;
-/// Where such a question comes from, in its frame.
+/// Name of the source of such a question, in its frame.
 const POINT: &str = "server";
 
-/// Asks a person what a server asks, and what is to be replied. When `over` ends, nobody waits for that any more.
+/// Asks a person a server's question, and returns the reply to send. The question is withdrawn when `over`
+/// ends.
 ///
 /// # Errors
 ///
@@ -83,7 +84,7 @@ async fn show(place: &Place, mut ops: Vec<Op>, frame: ServerFrame) -> Result<(),
     place.core.journal.commit_for(&place.session.hub, Batch::synced(ops)).await.map(drop)
 }
 
-/// Takes a question away that nobody waits for any more, also where the call was dropped.
+/// Removes a question on drop, so that it is removed even if the call was dropped.
 struct Gone<'a> {
     place: &'a Place,
     ask: &'a AskId,
@@ -95,17 +96,17 @@ impl Drop for Gone<'_> {
     }
 }
 
-/// The question as it may be shown and kept: a server can repeat the secrets that it was given. `None`: one of its choices
-/// holds one, and what is chosen is sent as it stands.
+/// Masks secrets in a question before it is shown and stored, since a server can repeat secrets that it was
+/// given. Returns `None` if a choice contains a secret, because a choice is sent unchanged.
 fn masked(question: &Elicitation, redactor: &Redactor) -> Option<Elicitation> {
     let mut masked = question.clone();
-    let mask = |text: &mut String| *text = redactor.mask(text).into_owned();
+    let mask = |text: &mut String| *text = redactor.mask_text(text).into_owned();
     mask(&mut masked.message);
     for field in &mut masked.fields {
         mask(&mut field.title);
         mask(&mut field.description);
         if let FormValue::Choice { choices } = &field.takes
-            && choices.iter().any(|choice| redactor.mask(choice) != choice.as_str())
+            && choices.iter().any(|choice| redactor.mask_text(choice) != choice.as_str())
         {
             return None;
         }
@@ -137,7 +138,7 @@ fn shown(question: &Elicitation) -> String {
         let must = if field.required { "" } else { ", may be left out" };
         let about =
             if field.description.is_empty() { String::new() } else { format!(" {}", field.description) };
-        format!("{}: {}:{about} ({}{must})", field.name, field.title, field.takes.words())
+        format!("{}: {}:{about} ({}{must})", field.name, field.title, field.takes.describe_values())
     };
     std::iter::once(question.message.clone())
         .chain(question.fields.iter().map(line))

@@ -21,7 +21,7 @@ use writ_policy::permit::Permit;
 use writ_policy::prepared::Prepared;
 use writ_tools::foreign::PIN;
 use writ_tools::outcome::PerformedOutcome;
-use writ_tools::render::render;
+use writ_tools::render::render_result;
 use writ_types::action::{Action, CallTool};
 use writ_types::digest::Digest;
 use writ_types::entry::{ConnectionRecord, Fact, Risk, Verdict};
@@ -38,21 +38,21 @@ use crate::place::Place;
 use crate::servers::{STARTER, Server};
 use crate::services::Services;
 
-/// What stands for a tool where a server is only looked at.
+/// Placeholder for the tool name when a server is only inspected.
 const LOOK: &str = "*";
 
-/// How a visit went, and how many bytes came in.
+/// Result of a visit, with the number of bytes received.
 type Went = Result<Result<(Visited, u64), McpError>, EgressError>;
 
-/// What a visit brings home.
+/// Result of a visit to a server: its tools, and the answer to the call.
 pub(crate) struct Visited {
-    /// How the server describes its tools, and what of its list could not be used.
+    /// Tool definitions of the server, and the parts of its list that could not be used.
     pub(crate) live: Listing,
     /// The answer to the call; `None`: it was not made, since the tool is not what was pinned.
     pub(crate) answer: Option<Result<CallResult, McpError>>,
 }
 
-/// Why a visit came to nothing.
+/// Reason that a visit had no result.
 pub(crate) struct Unvisited {
     pub(crate) report: Report,
     /// The call was on its way already: it may have been made.
@@ -77,7 +77,8 @@ pub(crate) async fn visit(
     permit: Permit,
     cancel: &CancellationToken,
 ) -> Result<Result<Visited, Unvisited>, EngineError> {
-    let token = match server.spec.token().map(|name| core.servers.source.secret(&name)).transpose() {
+    let token = match server.spec.token_reference().map(|name| core.servers.source.secret(&name)).transpose()
+    {
         Ok(token) => token,
         Err(report) => return Ok(Err(report.into())),
     };
@@ -86,16 +87,16 @@ pub(crate) async fn visit(
         return Err(EngineError::Machine("a visit for something else".to_owned()));
     };
     // The file may have changed since the call was decided: its token goes to no other host than that.
-    if server.spec.host() != call.host {
+    if server.spec.url_host() != call.host {
         return Ok(Err(not_trusted().into()));
     }
     let pin = prepared.bindings.get(PIN).copied();
     // What the owner looks at outside turns has no conversation in which they could be asked.
-    let (person, questions) = asked::person();
+    let (person, questions) = asked::question_channel();
     let person = place.turn.is_some().then_some(&person);
     let called = AtomicBool::new(false);
     let wish = Wish { url, token: token.as_ref(), call, pin, person, called: &called };
-    let visiting = core.outside.egress.perform(permit, core.journal.clock.now(), |lent| async move {
+    let visiting = core.outside.egress.perform_permit(permit, core.journal.clock.now(), |lent| async move {
         let visited = wish.visit(&lent).await;
         visited.map(|visited| (visited, lent.received_bytes()))
     });
@@ -168,12 +169,12 @@ pub(super) async fn look_at(
         },
         Err(unvisited) => PerformedOutcome::Failed { report: unvisited.report.clone() },
     };
-    let entry = outcome_entry(attempt, &render(&prepared, &mut outcome, &core.journal.redactor));
+    let entry = outcome_entry(attempt, &render_result(&prepared, &mut outcome, &core.journal.redactor));
     core.journal.append(place.session.id, place.at(), entry).await?;
     Ok(visited.map(|visited| visited.live).map_err(|unvisited| unvisited.report))
 }
 
-/// The wish to look at a server.
+/// Builds the prepared action for inspecting a server.
 fn look(core: &Services, place: &Place, server: &Server) -> Result<Prepared, EngineError> {
     let file = Digest::of_canonical(&server.spec)?;
     Ok(Prepared {
@@ -181,7 +182,7 @@ fn look(core: &Services, place: &Place, server: &Server) -> Result<Prepared, Eng
             server: server.name.to_string(),
             tool: LOOK.to_owned(),
             arguments: serde_json::json!({}),
-            host: server.spec.host(),
+            host: server.spec.url_host(),
             effect: false,
             declared: true,
             sends: false,
@@ -222,12 +223,12 @@ async fn attend(
         question.reply(reply);
         Ok(())
     };
-    let (start, each) = (server.spec.start_time(), server.spec.time());
+    let (start, each) = (server.spec.start_time(), server.spec.call_time());
     attended((start, each), visiting, questions, cancel, ask).await
 }
 
-/// See [`Place::attend`]. `ask` puts a question and replies to it, until nobody waits for that any more; to a question that
-/// is dropped the reply is that nobody answers.
+/// Implements `Place::attend`. `ask` puts a question to a person and replies to it, until its token is
+/// cancelled; a question that is dropped gets a reply that there is no answer.
 async fn attended<Q, F: Future<Output = Result<(), EngineError>>>(
     (start, each): (Duration, Duration),
     visiting: impl Future<Output = Went>,
@@ -251,7 +252,8 @@ async fn attended<Q, F: Future<Output = Result<(), EngineError>>>(
         };
         asked += 1;
         if asked > MAX_QUESTIONS {
-            // It has no more time for that: it could ask for ever.
+            // Questions beyond the bound are dropped without more time; otherwise a server could ask for
+            // ever.
             continue;
         }
         let over = CancellationToken::new();
@@ -271,39 +273,39 @@ async fn attended<Q, F: Future<Output = Result<(), EngineError>>>(
     }
 }
 
-/// What a visit is for.
+/// Input of a visit: the server's address, the call and its pin.
 struct Wish<'a> {
     url: &'a str,
     token: Option<&'a SecretString>,
     call: &'a CallTool,
     pin: Option<Digest>,
-    /// Whom the server may ask while the call waits.
+    /// Person that the server may ask while the call waits.
     person: Option<&'a Person>,
     /// Set before the call is sent.
     called: &'a AtomicBool,
 }
 
 impl Wish<'_> {
-    async fn visit(&self, lent: &writ_egress::Lent) -> Result<Visited, McpError> {
-        let mut visit = Visit::begin(lent, self.url, self.token).await?;
-        let live = visit.tools().await?;
+    async fn visit(&self, lent: &writ_egress::LentClient) -> Result<Visited, McpError> {
+        let mut visit = Visit::begin_visit(lent, self.url, self.token).await?;
+        let live = visit.list_tools().await?;
         let found = live.tools.iter().find(|live| live.name == self.call.tool).and_then(Definition::digest);
         let answer = if found.is_some() && found == self.pin {
             self.called.store(true, Ordering::Release);
-            Some(visit.call(&self.call.tool, &self.call.arguments, self.person).await)
+            Some(visit.call_tool(&self.call.tool, &self.call.arguments, self.person).await)
         } else {
             None
         };
-        visit.end().await;
+        visit.end_visit().await;
         Ok(Visited { live, answer })
     }
 }
 
-/// What is told of a tool that is not what was pinned.
+/// Returns the report for a tool that differs from its pin.
 pub(crate) fn not_trusted() -> Report {
     let text = "the tool is not the one that was trusted: it was not called".to_owned();
     Report::new(Exit::Denied, "mcp.changed", text)
-        .hint("tell the user; `writ mcp trust` shows what is different")
+        .with_hint("tell the user; `writ mcp trust` shows what is different")
 }
 
 #[cfg(test)]

@@ -17,9 +17,9 @@ use writ_policy::permit::Permit;
 use writ_policy::prepared::Prepared;
 use writ_sandbox::config::WorkspaceConfig;
 use writ_sandbox::exec::{Ending, ExecResult, Listener};
-use writ_sandbox::serve::{Ended, ServeOptions, Served};
+use writ_sandbox::serve::{RunningServer, ServeOptions, ServerHandle};
 use writ_tools::outcome::{ExecEnd, PerformedOutcome};
-use writ_tools::render::render;
+use writ_tools::render::render_result;
 use writ_types::action::{Action, Exec, ExecProfile};
 use writ_types::digest::Digest;
 use writ_types::error::{Exit, Report, ToReport as _};
@@ -36,19 +36,19 @@ use crate::servers::{Running, SERVER_IDLE, STARTER, Server, hold};
 use crate::services::Services;
 use crate::{asks, passage};
 
-/// How long the words of a server that could not be started are, in characters.
+/// The longest excerpt from the output of a server that could not be started, in characters.
 const MAX_LAST_WORDS: usize = 600;
-/// How long a server that failed has to end by itself, so that it can say why.
+/// Time for a failed server to exit on its own, so that it can print the cause.
 const LAST_WORDS_TIME: Duration = Duration::from_secs(1);
-/// How often those who watch a session are told that a server is still starting.
+/// Interval between notices to watching clients that a server is still starting.
 const TELL_EVERY: Duration = Duration::from_secs(5);
-/// What stands where a secret was said.
+/// Replacement for a secret in a server's output.
 const REDACTED: &str = "[secret]";
 
 /// A server that was started, and its end.
-type Started = (Arc<Running>, Ended);
+type Started = (Arc<Running>, ServerHandle);
 
-/// What starts a server, as its owner has named it.
+/// Builds the start command of a server from its owner's configuration.
 fn command(spec: &ServerSpec) -> Exec {
     Exec {
         argv: [&spec.command].into_iter().chain(&spec.args).cloned().collect(),
@@ -77,9 +77,12 @@ pub(super) async fn start_server(
     let standing =
         Standing { task: true, mode: place.session.mode(), ..Standing::of(&place.authority, place.spent) };
     let hint = "approve the request, or see `writ policy` for the rule that decided";
-    let refused = |text: String| Ok(Err(Report::new(Exit::Denied, "mcp.start_refused", text).hint(hint)));
+    let refused =
+        |text: String| Ok(Err(Report::new(Exit::Denied, "mcp.start_refused", text).with_hint(hint)));
     match passage::pass(core, prepared, standing).await? {
-        Passage::Denied(denial) => refused(format!("the server may not be started. {}", denial.outside())),
+        Passage::Denied(denial) => {
+            refused(format!("the server may not be started. {}", denial.outside_text()))
+        }
         Passage::Simulated(_) => refused("the server is not started: this session only simulates".into()),
         Passage::Ask(ask) => match asks::open_ask(core, &place.session, *ask, "").await? {
             Ok(ask) => refused(format!("a person must approve first that the server is started (ask {ask})")),
@@ -89,14 +92,15 @@ pub(super) async fn start_server(
             let (attempt, prepared) = (permit.attempt(), permit.prepared().clone());
             let started = launch(core, place, server, *permit, cancel).await?;
             let mut outcome = outcome_of(server, started.as_ref().map(|_| ()));
-            let entry = outcome_entry(attempt, &render(&prepared, &mut outcome, &core.journal.redactor));
+            let entry =
+                outcome_entry(attempt, &render_result(&prepared, &mut outcome, &core.journal.redactor));
             core.journal.append(place.session.id, place.at(), entry).await?;
             Ok(started)
         }
     }
 }
 
-/// The start of a server that a person has approved: it is started, and whatever calls it next finds it running.
+/// Starts a server after a person has approved it; later calls find it running.
 ///
 /// # Errors
 ///
@@ -113,13 +117,13 @@ pub(crate) async fn start_approved(
     let Some(server) = server else {
         let text = "the file of this server says something else now".to_owned();
         let report =
-            Report::new(Exit::Denied, "mcp.changed", text).hint("look at the file, then call it again");
+            Report::new(Exit::Denied, "mcp.changed", text).with_hint("look at the file, then call it again");
         return Ok(PerformedOutcome::Failed { report });
     };
     let key = (place.session.id, server.name.clone());
     let Some(slot) = core.servers.slot(&key) else {
         let text = "too many servers work at once".to_owned();
-        let report = Report::new(Exit::Budget, "mcp.too_many", text).hint("try again in a moment");
+        let report = Report::new(Exit::Budget, "mcp.too_many", text).with_hint("try again in a moment");
         return Ok(PerformedOutcome::Failed { report });
     };
     let mut held = slot.lock().await;
@@ -161,7 +165,7 @@ pub(crate) async fn try_server(
     Ok(Ok(Listing { tools, left_out: running.left_out.clone() }))
 }
 
-/// What is wished so that a server runs.
+/// Builds the prepared action for starting a server.
 fn wish_for(core: &Services, place: &Place, server: &Server) -> Result<Prepared, EngineError> {
     let file = Digest::of_canonical(&server.spec)?;
     Ok(Prepared {
@@ -196,8 +200,8 @@ async fn launch(
     let words = secrets.values().cloned().collect::<Vec<_>>();
     let data_dir = core.config.servers.join(place.session.id.to_string()).join(server.name.as_str());
     let folder = core.outside.sandbox.open(WorkspaceConfig { data_dir, project: None }).await?;
-    // Closing its session ends it, also before it stands in its place; and so does whoever takes the approval back that it
-    // was started on.
+    // The start ends when its session closes, even before the server is registered, and when the approval it
+    // was started on is revoked.
     let stop = place.session.state().over.child_token();
     let approval = permit.approval().cloned();
     let begun = approval.map(|ask| core.approved.begin_on(&ask, &stop)).transpose()?;
@@ -206,13 +210,13 @@ async fn launch(
         Some(place.core.outside.egress.extra_roots().to_pem()).filter(|roots| !roots.is_empty());
     let served =
         folder.serve(permit, core.journal.clock.now(), ServeOptions { network, secrets, certificate }).await;
-    let Served { input, output, ended } = match served {
+    let RunningServer { input, output, ended } = match served {
         Ok(served) => served,
         Err(error) => return Ok(Err(error.report())),
     };
     let greeting = async {
         let client = Client::connect(output, input, server.spec.start_time()).await?;
-        let listing = client.tools().await?;
+        let listing = client.list_tools().await?;
         Ok::<_, McpError>((client, listing))
     };
     let (client, listing) = match told_of_start(place, server, greeting, cancel).await {
@@ -236,10 +240,10 @@ async fn launch(
 /// The values of the variables that name secrets.
 fn secrets_of(core: &Services, spec: &ServerSpec) -> Result<BTreeMap<String, SecretString>, Report> {
     let value = |name: &str, secret| Ok((name.to_owned(), core.servers.source.secret(&secret)?));
-    spec.secrets().map(|(name, secret)| value(name, secret)).collect()
+    spec.secret_names().map(|(name, secret)| value(name, secret)).collect()
 }
 
-/// Serves the way out of a server, until nobody is there any more.
+/// Serves the network proxy of a server until the server ends.
 fn way_out(core: &Arc<Services>, place: &Place, server: &Server) -> mpsc::Sender<Listener> {
     let (sender, mut listeners) = mpsc::channel::<Listener>(1);
     let gate = Arc::new(Gate::for_server(place.clone(), &server.spec.hosts));
@@ -247,7 +251,7 @@ fn way_out(core: &Arc<Services>, place: &Place, server: &Server) -> mpsc::Sender
     let stop = core.life.stop_now.child_token();
     tokio::spawn(async move {
         let Some(listener) = listeners.recv().await else { return };
-        // When the server is gone, so is what holds this channel.
+        // The channel closes when the server ends, because the server holds its sender.
         let gone = async {
             while listeners.recv().await.is_some() {}
             stop.cancel();
@@ -261,8 +265,8 @@ fn way_out(core: &Arc<Services>, place: &Place, server: &Server) -> mpsc::Sender
     sender
 }
 
-/// Why a server could not be started, with its own last words, which may hold no secret.
-async fn last_words(report: Report, mut ended: Ended, secrets: &[SecretString]) -> Report {
+/// Adds the server's last output to the report of a failed start, with secrets removed.
+async fn last_words(report: Report, mut ended: ServerHandle, secrets: &[SecretString]) -> Report {
     let waited = tokio::time::timeout(LAST_WORDS_TIME, ended.wait()).await;
     let result = match waited {
         Ok(result) => result,
@@ -304,7 +308,7 @@ async fn told_of_start<T>(
     }
 }
 
-/// How a server ended, and the last that it wrote to standard error.
+/// Describes the server's exit and the end of its standard error, with secrets removed.
 fn hint(result: &ExecResult, secrets: &[SecretString]) -> String {
     let how = match result.ending {
         Ending::NotFound => {
@@ -330,7 +334,7 @@ fn hint(result: &ExecResult, secrets: &[SecretString]) -> String {
     format!("{how}; its last words: {}", writ_types::visible::escape_line(&last))
 }
 
-/// What the ledger reads of a start.
+/// Builds the ledger outcome of a start, without the server's own output.
 fn outcome_of(server: &Server, started: Result<(), &Report>) -> PerformedOutcome {
     match started {
         Ok(()) => PerformedOutcome::Exec {

@@ -5,7 +5,7 @@ use serde_json::Value;
 use writ_mcp::config::{ServerName, ServerSpec};
 use writ_mcp::definition::Definition;
 use writ_policy::enrolment::EnrolmentGrant;
-use writ_policy::keys::Token;
+use writ_policy::keys::KeyToken;
 use writ_policy::order::OrderToken;
 use writ_types::digest::Digest;
 use writ_types::id::KeyId;
@@ -21,9 +21,9 @@ pub struct EnrolmentRequest {
 /// A base key that the root key has signed.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct KeyToken {
+pub struct BaseKeyNote {
     /// The key.
-    pub token: Token,
+    pub token: KeyToken,
 }
 
 /// A base key and the document of the task key that is minted over it.
@@ -31,7 +31,7 @@ pub struct KeyToken {
 #[serde(deny_unknown_fields)]
 pub struct MintRequest {
     /// The base key.
-    pub base: Token,
+    pub base: KeyToken,
     /// The document.
     pub document: Value,
 }
@@ -41,9 +41,9 @@ pub struct MintRequest {
 #[serde(deny_unknown_fields)]
 pub struct NarrowRequest {
     /// The base key.
-    pub base: Token,
+    pub base: KeyToken,
     /// The task key.
-    pub token: Token,
+    pub token: KeyToken,
     /// The document.
     pub document: Value,
 }
@@ -53,9 +53,9 @@ pub struct NarrowRequest {
 #[serde(deny_unknown_fields)]
 pub struct KeyPair {
     /// The base key.
-    pub base: Token,
+    pub base: KeyToken,
     /// The task key.
-    pub token: Token,
+    pub token: KeyToken,
 }
 
 /// A task key that was minted for an agent outside this engine.
@@ -68,7 +68,7 @@ pub struct IssuedTaskKey {
     /// The agent.
     pub agent: String,
     /// The key.
-    pub token: Token,
+    pub token: KeyToken,
     /// When it ends, as RFC 3339.
     pub expires_at: String,
 }

@@ -1,4 +1,4 @@
-//! Who may be told what a model call says: a model that is cleared for it, or one from which the rest is withheld.
+//! Limits a model call to models that are cleared for its content, or withholds the rest from the request.
 
 use std::collections::BTreeSet;
 
@@ -13,19 +13,20 @@ use writ_types::taint::{Clearance, Label};
 use crate::place::Place;
 use crate::services::Services;
 
-/// What may be sent, and to whom.
+/// Clearance result of a request: its label, the reason for the choice of models, and the withheld parts.
 #[derive(Debug)]
 pub(super) struct Cleared {
-    /// What the request rests on that is sent.
+    /// Label of the content that is sent.
     pub(super) label: Label,
-    /// Why not just the first model was chosen; empty: it was.
+    /// Reason that models were left out; empty if none were.
     pub(super) why: String,
     /// The marks that stand for what is withheld, and may stand in the answer; none: nothing is.
     pub(super) hidden: BTreeSet<usize>,
 }
 
-/// Whether what is secret is recalled by itself. Not where no model that answers the owner may be told it: it would be withheld,
-/// and whatever is said beside it would count as secret from then on.
+/// Decides if secret memories are recalled automatically. They are not if no model that answers the owner is
+/// cleared for them: they would be withheld, and all other content beside them would count as secret from
+/// then on.
 pub(crate) fn secrets(core: &Services) -> Secrets {
     let hears = |models: &Models| {
         let mut routes = models.routes().chain(ModelRole::Executor).all();
@@ -34,12 +35,12 @@ pub(crate) fn secrets(core: &Services) -> Secrets {
     if core.outside.models.as_ref().is_some_and(hears) { Secrets::Told } else { Secrets::Kept }
 }
 
-/// Leaves those routes in a course that may be told a request; where there is none, those that may be told most, and takes
-/// out of the request what they may not be told.
+/// Leaves in a course only the routes that are cleared for the request. If there are none, it leaves those
+/// with the highest clearance and removes from the request the content that they may not receive.
 ///
 /// # Errors
 ///
-/// If that is too much. Then nobody may be asked.
+/// If too much would have to be removed. Then no model may be asked.
 pub(super) fn clear(
     place: &Place,
     (models, role): (&Models, ModelRole),
@@ -60,16 +61,16 @@ pub(super) fn clear(
     }
     let bound = needed.min(most);
     for route in routes.into_iter().filter(|route| route.provider.clearance < bound) {
-        course.unfit(route, &format!("{} has a lower clearance", route.provider.name));
+        course.skip_unfit(route, &format!("{} has a lower clearance", route.provider.name));
     }
     if needed <= most {
         let why = format!("it would receive {needed} content: models of lower clearance are left out");
         return Ok(Cleared { label, why, hidden: BTreeSet::new() });
     }
-    let hidden = place.session.state().withheld.hide(request, most);
+    let hidden = place.session.state().withheld.hide_content(request, most);
     let hidden = hidden.map_err(|error| {
         Report::new(Exit::Denied, "model.clearance", error.to_string())
-            .hint("name a model with a provider of higher clearance, or begin a new conversation")
+            .with_hint("name a model with a provider of higher clearance, or begin a new conversation")
     })?;
     label.secret = false;
     label.private &= most > Clearance::Public;

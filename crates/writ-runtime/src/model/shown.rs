@@ -21,13 +21,13 @@ pub(super) async fn show(
         }
         return (pieces, String::new());
     }
-    let (mut segments, mut masked) = (Segments::default(), place.core.journal.redactor.stream());
+    let (mut segments, mut masked) = (Segments::default(), place.core.journal.redactor.mask_stream());
     while let Some(delta) = deltas.recv().await {
         let Delta::Text(text) = delta else { continue };
         pieces = pieces.saturating_add(1);
-        release(place, segments.push(&place.core.gates.set, &masked.push(&text)));
+        release(place, segments.push(&place.core.gates.set, &masked.push_text(&text)));
     }
-    let rest = segments.push(&place.core.gates.set, &masked.end());
+    let rest = segments.push(&place.core.gates.set, &masked.end_text());
     release(place, rest);
     release(place, segments.end(&place.core.gates.set));
     (pieces, segments.into_released())

@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 use writ_agent::event::{Event, ModelFailure};
 use writ_models::error::Failure;
 use writ_models::provider::Route;
-use writ_models::structured::read;
+use writ_models::structured::read_structured;
 use writ_models::{ModelRole, Models};
 use writ_policy::budget::Spent;
 use writ_store::batch::Batch;
@@ -37,7 +37,7 @@ const TOOL: &str = "add_numbers";
 const SYSTEM: &str =
     "You are being tested. Do exactly what you are asked, in as few words as possible, and nothing else.";
 
-/// How a request went.
+/// Result of one test request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Verdict {
@@ -49,7 +49,7 @@ pub(crate) enum Verdict {
     Fails,
 }
 
-/// What came of one kind of request.
+/// Result of one kind of test request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Check {
     /// `plain`, `streaming`, `tools`, `results` or `structured`.
@@ -58,11 +58,11 @@ pub(crate) struct Check {
     text: String,
     #[serde(skip_serializing_if = "String::is_empty")]
     hint: String,
-    /// What a command ends with because of it.
+    /// Exit code of a command with this result.
     exit: Exit,
 }
 
-/// What came of all of them.
+/// Results of all test requests, with their tokens and cost.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Trial {
     model: String,
@@ -74,7 +74,7 @@ pub(crate) struct Trial {
     cost_micro_usd: Option<MicroUsd>,
 }
 
-/// What is wrong with an answer, and how much.
+/// Severity of a wrong answer, its description and a hint.
 type Fault = (Verdict, &'static str, &'static str);
 
 /// Tries the model of a route. After a plain request that got no answer nothing more is sent.
@@ -141,9 +141,9 @@ impl Trying<'_> {
         let core = Arc::clone(&self.place.core);
         let began = core.journal.clock.now();
         let planned = match self.models.plan_over(self.route, Arc::new(request), began) {
-            Ok(planned) => planned.because("its owner tries it"),
+            Ok(planned) => planned.reason_for_route("its owner tries it"),
             Err(error) => {
-                let report = core.journal.redactor.report(error.report());
+                let report = core.journal.redactor.mask_report(error.report());
                 let (text, hint, exit) = (report.outside, report.hint, report.exit);
                 self.note(Check { check, verdict: Verdict::Fails, text, hint, exit });
                 return Ok(None);
@@ -155,12 +155,12 @@ impl Trying<'_> {
         let mut account = Account::default();
         let cleared =
             Cleared { label: Label::new(Taint::Owner), why: String::new(), hidden: Default::default() };
-        // What another role than the executor says is shown to nobody.
+        // Output of any role but the executor is not shown to clients.
         let asked = (&planned, ModelRole::Proxy);
         let tried = attempt(&self.place, self.models, asked, &cleared, self.cancel, &mut account).await?;
         core.journal.commit_for(&self.place.session.hub, Batch::relaxed(account.ops)).await?;
         self.count(account.cost, account.usage);
-        let seconds = core.journal.clock.now().since(began).as_secs_f64();
+        let seconds = core.journal.clock.now().time_since(began).as_secs_f64();
         match tried {
             Tried::Over(Event::ModelReplied { reply }) => {
                 let noted = match judge(&reply, account.pieces) {
@@ -180,7 +180,7 @@ impl Trying<'_> {
                 Ok(None)
             }
             Tried::Failed(error) => {
-                let report = core.journal.redactor.report(error.report());
+                let report = core.journal.redactor.mask_report(error.report());
                 // Where the provider says what is wrong, a hint to try the model leads back here.
                 let is_told = matches!(error.failure, Failure::Rejected { .. });
                 let hint = if is_told { String::new() } else { report.hint };
@@ -204,7 +204,7 @@ impl Trying<'_> {
     }
 }
 
-/// Why the door did not let a request pass.
+/// Returns the exit code, the text and the hint for a request that did not pass the budget or the model.
 fn refusal(event: Event) -> (Exit, String, String) {
     let used_up = || {
         let hint = "raise the limits of [budget] in config.toml, or try tomorrow";
@@ -312,7 +312,7 @@ fn is_of_the_form(reply: &ModelReply, _pieces: usize) -> Result<String, Fault> {
         let answer = value.get("answer").and_then(Value::as_i64);
         if answer == Some(42) { Ok(()) } else { Err("the field is missing".to_owned()) }
     };
-    match read::<Value>(&reply.text, is_right) {
+    match read_structured::<Value>(&reply.text, is_right) {
         Ok(_) => Ok("it answers in a given form".to_owned()),
         Err(_) => Err((
             Verdict::Limited,

@@ -21,8 +21,8 @@ use crate::judging;
 use crate::place::Place;
 use crate::services::Services;
 
-/// Sends a file: takes it out of the work folder, lets the output gates look at it, keeps it in the home, and tells
-/// whoever watches. Gates cannot rewrite a file, so one that would is one that stops.
+/// Sends a file: takes it out of the work folder, checks it with the output gates, stores it in the home, and
+/// notifies watching clients. Gates cannot rewrite a file, so a gate that would rewrite it stops it.
 ///
 /// # Errors
 ///
@@ -34,7 +34,7 @@ pub(super) async fn send(
     ops: &mut Vec<Op>,
 ) -> Result<PerformedOutcome, EngineError> {
     let entry = permit.entry();
-    // Files of a project are external, whoever has read them.
+    // Files of a project count as external, regardless of the permit's own label.
     let taint = match place.session.terms.project {
         Some(_) => Taint::External,
         None => permit.prepared().label.taint,
@@ -42,29 +42,29 @@ pub(super) async fn send(
     let Action::SendFile(send) = permit.action().clone() else {
         return Err(EngineError::Machine("a permit for something else".to_owned()));
     };
-    // What has no turn has nobody who watches.
+    // A call without a turn has no watching client.
     let Some(turn) = place.turn else {
         let text = "a file is sent in a turn only";
         return Ok(PerformedOutcome::Failed { report: Report::new(Exit::Usage, "send.no_turn", text) });
     };
     let workspace = place.core.workspace(&place.session).await?;
-    let taken = match workspace.take(permit, place.core.journal.clock.now()).await {
+    let taken = match workspace.take_file(permit, place.core.journal.clock.now()).await {
         Ok(taken) => taken,
         Err(error) => return settle(Err(error)),
     };
     // A file of another kind is judged by what can be read of it.
-    let secrets = place.core.journal.redactor.secrets_in(&String::from_utf8_lossy(taken.content()));
+    let secrets = place.core.journal.redactor.secrets_in(&String::from_utf8_lossy(taken.file_content()));
     if !secrets.is_empty() {
         let names = secrets.into_iter().collect::<Vec<_>>().join(", ");
         let text = format!("not sent: the file holds {names}");
         return Ok(PerformedOutcome::Failed { report: Report::new(Exit::Denied, "send.secret", text) });
     }
-    let text = String::from_utf8_lossy(taken.content()).into_owned();
+    let text = String::from_utf8_lossy(taken.file_content()).into_owned();
     if let Some(stopped) = stopped(place, &text, cancel, ops).await? {
         return Ok(PerformedOutcome::Failed { report: stopped });
     }
     let folder = sent_folder(&place.core, place.session.id);
-    let kept = tokio::task::spawn_blocking(move || taken.keep(&folder, entry.0)).await;
+    let kept = tokio::task::spawn_blocking(move || taken.store_file(&folder, entry.0)).await;
     let kept = match kept.map_err(|error| EngineError::Machine(error.to_string()))? {
         Ok(kept) => kept,
         Err(error) => return Ok(PerformedOutcome::Failed { report: error.report() }),
@@ -82,7 +82,7 @@ pub(super) async fn send(
     Ok(PerformedOutcome::Sent { name: kept.name, bytes: kept.bytes })
 }
 
-/// Why the output gates do not let a text out, if they do not.
+/// Returns the report if the output gates stop a text; `None` if it may go out unchanged.
 async fn stopped(
     place: &Place,
     text: &str,
@@ -94,7 +94,7 @@ async fn stopped(
     if ruled.judged.text.as_deref() == Some(text) {
         return Ok(None);
     }
-    let reason = ruled.judged.stopped().unwrap_or("a gate would have to change it");
+    let reason = ruled.judged.stop_reason().unwrap_or("a gate would have to change it");
     Ok(Some(Report::new(Exit::Denied, "gate.output", format!("not sent: {reason}"))))
 }
 
@@ -107,7 +107,7 @@ pub struct SentFile {
     pub content: Vec<u8>,
 }
 
-/// Where the files are kept that a session has sent.
+/// Folder of the files that a session has sent.
 fn sent_folder(core: &Services, session: SessionId) -> PathBuf {
     core.config.sent.join(session.to_string())
 }
@@ -129,14 +129,15 @@ pub(crate) async fn sent_file(
     };
     let Fact::Intent { action: Action::SendFile(sent), .. } = entry.fact else { return Err(missing()) };
     let folder = sent_folder(core, session);
-    let read = tokio::task::spawn_blocking(move || outbox::read(&folder, file.0)).await;
-    let read = read
-        .map_err(|error| Report::new(Exit::Bug, "outbox.read", error.to_string()).hint(Exit::Bug.advice()))?;
+    let read = tokio::task::spawn_blocking(move || outbox::read_stored(&folder, file.0)).await;
+    let read = read.map_err(|error| {
+        Report::new(Exit::Bug, "outbox.read", error.to_string()).with_hint(Exit::Bug.advice())
+    })?;
     let (kept, content) = read.map_err(|error| error.report())?;
-    if Digest::of(&content) != sent.digest {
+    if Digest::of_bytes(&content) != sent.digest {
         let text = "the file is not what was sent any more";
         let hint = "the folder data/sent was changed; ask the agent to send it again";
-        return Err(Report::new(Exit::Verification, "outbox.changed", text).hint(hint));
+        return Err(Report::new(Exit::Verification, "outbox.changed", text).with_hint(hint));
     }
     Ok(SentFile { name: kept.name, content })
 }

@@ -40,7 +40,7 @@ pub(super) async fn call(
         let text = format!("there is no server '{}' any more", call.server);
         return failed(Report::new(Exit::Usage, "mcp.unknown", text));
     };
-    if !server.spec.rule(&call.tool).allow {
+    if !server.spec.tool_rule(&call.tool).allow {
         return failed(not_trusted());
     }
     if server.spec.url.is_some() {
@@ -73,7 +73,7 @@ pub(super) async fn call(
     Ok(told(&server, call, answer))
 }
 
-/// What is told of a call whose permit has expired while its server started.
+/// Returns the report for a call with a permit that expired while its server started.
 fn started_late(server: &Server) -> Report {
     let text = format!(
         "the server '{}' took longer to start than a permission lasts. It runs now: make the call again",
@@ -94,29 +94,29 @@ async fn ask_and_call(
     call: &CallTool,
     cancel: &CancellationToken,
 ) -> Result<Result<CallResult, McpError>, EngineError> {
-    let calling = client.call(&call.tool, &call.arguments, server.spec.time(), cancel);
-    let Some(mut listening) = client.listen() else { return Ok(calling.await) };
+    let calling = client.call_tool(&call.tool, &call.arguments, server.spec.call_time(), cancel);
+    let Some(mut listening) = client.listen_for_questions() else { return Ok(calling.await) };
     tokio::pin!(calling);
     let mut asked = 0_usize;
     loop {
         let question = tokio::select! {
             biased;
             answer = &mut calling => return Ok(answer),
-            question = listening.next() => question,
+            question = listening.next_question() => question,
         };
         asked += 1;
         let reply = if asked > MAX_QUESTIONS {
             Reply::Cancel
         } else {
-            elicit::elicit(place, server, &question, client.over(), cancel).await?
+            elicit::elicit(place, server, &question, client.connect_over(), cancel).await?
         };
         listening.reply(&question, reply);
     }
 }
 
-/// What came of a call.
+/// Maps the server's answer to the outcome of the call.
 fn told(server: &Server, call: &CallTool, answer: Result<CallResult, McpError>) -> PerformedOutcome {
-    let rule = server.spec.rule(&call.tool);
+    let rule = server.spec.tool_rule(&call.tool);
     let called = |text: String, structured: Option<Value>, is_error| PerformedOutcome::Called {
         readers: readers::of(&rule.readers, &text, structured.as_ref(), is_error),
         server: call.server.clone(),
@@ -137,10 +137,11 @@ fn told(server: &Server, call: &CallTool, answer: Result<CallResult, McpError>) 
     }
 }
 
-/// A call that broke off: where it would have changed something, nobody knows whether it did.
+/// Maps an interrupted call to its outcome: doubtful if it could have changed something, since that is
+/// unknown.
 fn broken(report: Report, call: &CallTool) -> PerformedOutcome {
     match call.effect {
-        true => PerformedOutcome::Doubtful { report: report.hint(UNKNOWN) },
+        true => PerformedOutcome::Doubtful { report: report.with_hint(UNKNOWN) },
         false => PerformedOutcome::Failed { report },
     }
 }

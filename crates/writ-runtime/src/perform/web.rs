@@ -1,4 +1,4 @@
-//! What leaves the machine: programs behind the proxy, fetches, and hosts that a session is granted.
+//! Network access: programs behind the proxy, fetches, and hosts that a session is granted.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::time::Instant;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use writ_egress::credential::Credentials;
-use writ_egress::fetch::{FetchError, Fetched};
+use writ_egress::fetch::{FetchError, FetchedPage};
 use writ_egress::gatekeeper::Gatekeeper;
 use writ_egress::proxy::ProxyError;
 use writ_policy::egress::host::{Scheme, Target};
@@ -27,7 +27,7 @@ use crate::error::EngineError;
 use crate::gatekeeper::Gate;
 use crate::place::{Place, opened};
 
-/// The most bytes of an answer that are kept: what fits a context many times over.
+/// The most bytes of an answer that are stored: many times more than fits in a context.
 const BODY_MAX: u64 = 1024 * 1024;
 
 /// Runs a program with a way out to `hosts`, and what else its session may reach. When it has ended, so have its
@@ -64,7 +64,7 @@ pub(super) async fn beside_proxy<T, F: Future<Output = T>>(
     match served {
         Ok(()) => Ok(done),
         Err(ProxyError::Listener(why)) => {
-            // The program ran without a network and has said so itself.
+            // The program ran without a network and has reported that in its own output.
             tracing::warn!(%why, "a sandbox's way out could not be served");
             Ok(done)
         }
@@ -72,11 +72,11 @@ pub(super) async fn beside_proxy<T, F: Future<Output = T>>(
     }
 }
 
-/// What a program is given so that it can use the network: the authorities to trust besides the system's (the owner's, and
-/// ours where there are credentials), and what stands for each credential.
+/// Returns the network settings of a program: the certificate authorities to trust besides the system's (the
+/// owner's, and ours if there are credentials), and the placeholder for each credential.
 fn way_out(place: &Place, credentials: &Credentials) -> WayOut {
     let variables: Vec<(String, String)> =
-        credentials.variables().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+        credentials.program_variables().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
     let egress = &place.core.outside.egress;
     let own = (!variables.is_empty()).then(|| egress.authority_certificate()).flatten();
     let all = own.unwrap_or_default() + &egress.extra_roots().to_pem();
@@ -115,13 +115,14 @@ pub(super) async fn fetch(
     }
 }
 
-/// A fetch that has failed: where a request that changes something may have come to its host, nobody knows whether it did.
+/// Maps a failed fetch to its outcome: doubtful if a request that changes something may have reached its
+/// host.
 fn broken(error: &FetchError, fetch: &Fetch) -> PerformedOutcome {
     let reads = matches!(fetch.method.as_str(), "GET" | "HEAD") && fetch.body.is_none();
     let report = error.report();
     match error {
         FetchError::Answer { .. } | FetchError::Timeout(_) | FetchError::Cancelled if !reads => {
-            PerformedOutcome::Doubtful { report: report.hint(UNKNOWN) }
+            PerformedOutcome::Doubtful { report: report.with_hint(UNKNOWN) }
         }
         FetchError::Answer { .. }
         | FetchError::Timeout(_)
@@ -138,7 +139,7 @@ fn broken(error: &FetchError, fetch: &Fetch) -> PerformedOutcome {
 }
 
 /// An answer that the model reads.
-fn shown(mut fetched: Fetched) -> PerformedOutcome {
+fn shown(mut fetched: FetchedPage) -> PerformedOutcome {
     let max = usize::try_from(BODY_MAX).unwrap_or(usize::MAX);
     let truncated = fetched.truncated || fetched.body.len() > max;
     fetched.body.truncate(max);
@@ -152,7 +153,7 @@ fn shown(mut fetched: Fetched) -> PerformedOutcome {
     }
 }
 
-fn media(fetched: &Fetched) -> String {
+fn media(fetched: &FetchedPage) -> String {
     let media = fetched.headers.iter().find(|(name, _)| name == "content-type");
     media.map(|(_, value)| value.clone()).unwrap_or_default()
 }
@@ -167,7 +168,7 @@ async fn save(
     place: &Place,
     saving: Saving,
     path: &str,
-    fetched: Fetched,
+    fetched: FetchedPage,
 ) -> Result<PerformedOutcome, EngineError> {
     if fetched.truncated {
         let text = format!("the answer has more than {} bytes; nothing was saved", most(&saving));
@@ -176,12 +177,12 @@ async fn save(
         } else {
             format!("Up to {LARGE_MAX} bytes are saved with \"large\": true, which a person must approve.")
         };
-        let report = Report::new(Exit::Budget, "fetch.too_large", text).hint(hint);
+        let report = Report::new(Exit::Budget, "fetch.too_large", text).with_hint(hint);
         return Ok(PerformedOutcome::Failed { report });
     }
     let (status, url, media) = (fetched.status, fetched.url.clone(), media(&fetched));
     let workspace = place.core.workspace(&place.session).await?;
-    settle(workspace.save(saving, fetched.body).await.map(|written| PerformedOutcome::Saved {
+    settle(workspace.save_file(saving, fetched.body).await.map(|written| PerformedOutcome::Saved {
         status,
         url,
         media,
@@ -197,7 +198,7 @@ async fn save(
 /// If the store cannot be written.
 async fn note_host(place: &Place, fetch: &Fetch) -> Result<(), EngineError> {
     let scope = place.core.reach.scope_of(&place.session);
-    let unlisted = reach::of(&Action::Fetch(fetch.clone()), &scope) == Reach::Unknown;
+    let unlisted = reach::reach_of(&Action::Fetch(fetch.clone()), &scope) == Reach::Unknown;
     match Target::from_url(&fetch.url) {
         Ok(target) if unlisted => {
             place.core.reach.note_new_host(&place.session, target.host.to_string()).await
@@ -220,7 +221,7 @@ pub(super) async fn search(
     let began = Instant::now();
     let now = place.core.journal.clock.now();
     let searched = match &place.core.outside.search {
-        Some(search) => search.search(permit, now, cancel).await,
+        Some(search) => search.run_search(permit, now, cancel).await,
         None => Err(SearchError::NotConfigured),
     };
     let received = searched.as_ref().map_or(0, |found| found.received);
@@ -241,7 +242,7 @@ pub(super) async fn search(
     }
     Ok(match searched {
         Ok(found) => {
-            let hit = |hit: writ_search::Hit| WebHit { title: hit.title, url: hit.url, text: hit.text };
+            let hit = |hit: writ_search::SearchHit| WebHit { title: hit.title, url: hit.url, text: hit.text };
             PerformedOutcome::Searched { hits: found.hits.into_iter().map(hit).collect() }
         }
         Err(error) => PerformedOutcome::Failed { report: error.report() },

@@ -1,4 +1,4 @@
-//! What has become of a session's changes, in words for a person.
+//! Describes the result of a session's changes in words for a person.
 
 use writ_sandbox::changes::{ChangeSet, LeftOutReason};
 use writ_types::error::Exit;
@@ -6,14 +6,15 @@ use writ_types::error::Exit;
 /// The most paths that one list names; the rest is counted.
 const NAMED_MAX: usize = 20;
 
-/// How it stands when nothing is left that could be carried out.
+/// Final state of the changes when nothing is left to apply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Settled {
-    /// What was applied, in words.
+    /// Changes that were applied, in words.
     pub(crate) applied: Vec<String>,
-    /// What stays behind, in words.
+    /// Changes that were not applied, in words.
     pub(crate) left: Vec<String>,
-    /// How a command ends with it: not as done, if a bound or a change of the project keeps work back.
+    /// Exit code of a command with this result: not `Done` if a bound or a change of the project prevents
+    /// some of the work.
     pub(crate) exit: Exit,
 }
 
@@ -41,7 +42,7 @@ impl Settled {
         }
     }
 
-    /// All of it as one text; `None`: nothing is to be said.
+    /// Joins all lines to one text; `None` if there are none.
     pub(crate) fn text(&self) -> Option<String> {
         let lines: Vec<&str> = self.applied.iter().chain(&self.left).map(String::as_str).collect();
         (!lines.is_empty()).then(|| lines.join("\n"))

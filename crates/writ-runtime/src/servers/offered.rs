@@ -42,7 +42,7 @@ pub(super) fn registry(
     for server in servers.values() {
         for tool in server.pins.tools.values() {
             let is_drifted = drifted.contains(&(server.name.clone(), tool.name.clone()));
-            if !server.spec.rule(&tool.name).allow || is_drifted {
+            if !server.spec.tool_rule(&tool.name).allow || is_drifted {
                 continue;
             }
             match row(server, tool) {
@@ -72,7 +72,7 @@ fn unsent(server: &Server, tool: &Definition) -> Vec<LeftOut> {
         (Dialect::Anthropic, "Anthropic"),
     ];
     let failed = providers.into_iter().filter_map(|(dialect, provider)| {
-        let error = dialect.adapt(&tool.schema).err()?;
+        let error = dialect.adapt_schema(&tool.schema).err()?;
         let name = writ_types::visible::escape_line(&tool.name).into_owned();
         let why = format!("'{name}' is not offered to models of {provider}: {error}");
         Some(LeftOut { server: server.name.clone(), tool: tool.name.clone(), why })
@@ -82,7 +82,7 @@ fn unsent(server: &Server, tool: &Definition) -> Vec<LeftOut> {
 
 fn unusable(error: &ForeignError) -> Report {
     Report::new(Exit::Config, "mcp.tool", error.to_string())
-        .hint("leave it out with allow = false in the server's file, or remove the server")
+        .with_hint("leave it out with allow = false in the server's file, or remove the server")
 }
 
 /// Checks that an engine with these tools of its own can begin with what its owner has named.
@@ -100,12 +100,12 @@ pub fn check(source: &dyn ServerSource, own: &Registry) -> Result<(), Report> {
 ///
 /// If it cannot be offered.
 pub fn row(server: &Server, tool: &Definition) -> Result<ForeignRow, ForeignError> {
-    let rule = server.spec.rule(&tool.name);
+    let rule = server.spec.tool_rule(&tool.name);
     let not_canonical = || ForeignError::Unpinned(tool.name.clone());
     ForeignRow::from_tool(ForeignTool {
         server: server.name.to_string(),
         tool: tool.name.clone(),
-        host: server.spec.host(),
+        host: server.spec.url_host(),
         description: tool.description.clone(),
         schema: tool.schema.clone(),
         pin: tool.digest().ok_or_else(not_canonical)?,

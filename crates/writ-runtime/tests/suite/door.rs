@@ -10,7 +10,7 @@ use writ_policy::door::Mode;
 use writ_policy::egress::EgressScope;
 use writ_policy::keys::grants::Grants;
 use writ_policy::keys::{
-    Authority, BaseClaims, TASK_KEY_TTL, TaskClaims, Token, Verifier, mint_base, mint_task,
+    Authority, BaseClaims, KeyToken, TASK_KEY_TTL, TaskClaims, Verifier, mint_base, mint_task,
 };
 use writ_policy::origin::Origins;
 use writ_policy::prepared::Prepared;
@@ -35,7 +35,7 @@ struct Installation {
     store: Store,
     door: Door,
     rules: Arc<RuleSet>,
-    base: Token,
+    base: KeyToken,
     base_claims: BaseClaims,
     root: SigningKey,
     harness: SigningKey,
@@ -48,7 +48,8 @@ impl Installation {
         let folder = tempfile::tempdir().expect("a folder");
         let signer = Arc::new(harness.clone());
         let store = Store::open(&StoreConfig::new(folder.path().join("writ.db")), signer).expect("opens");
-        let rules = Arc::new(RuleSet::load(&[RuleSource::shipped()]).expect("the shipped rules load"));
+        let rules =
+            Arc::new(RuleSet::load_rules(&[RuleSource::shipped_rules()]).expect("the shipped rules load"));
         let now = SystemClock.now();
         let base_claims = BaseClaims {
             key: Ids.key(now),
@@ -56,7 +57,7 @@ impl Installation {
             epoch: 1,
             agent: "worker".to_owned(),
             policy: rules.digest(),
-            expires_at: now.plus(TASK_KEY_TTL),
+            expires_at: now.plus_duration(TASK_KEY_TTL),
             grants: grants(),
         };
         let base = mint_base(&base_claims, &root).expect("mints");
@@ -82,7 +83,7 @@ impl Installation {
             base: self.base_claims.key,
             session: Ids.session(now),
             not_before: now,
-            expires_at: now.plus(TASK_KEY_TTL),
+            expires_at: now.plus_duration(TASK_KEY_TTL),
             grants: grants(),
             case: None,
             under: Default::default(),
@@ -91,7 +92,7 @@ impl Installation {
         let (root, router) = (self.root.verifying_key(), self.harness.verifying_key());
         let token = mint_task(&self.base, &task, &root, &self.harness).expect("mints");
         let BaseClaims { installation, epoch, .. } = self.base_claims;
-        Verifier { root, router, installation, epoch }.verify(&token).expect("was just minted")
+        Verifier { root, router, installation, epoch }.verify_task(&token).expect("was just minted")
     }
 
     async fn pass(&self, prepared: Prepared, authority: &Authority) -> Passage {
@@ -105,6 +106,7 @@ impl Installation {
         };
         let circumstances = Circumstances {
             rules: Arc::clone(&self.rules),
+            home_rules: Arc::clone(&self.rules),
             egress: EgressScope::default(),
             origins: Cow::Owned(Origins::default()),
             limits: BudgetConfig::default(),
@@ -121,7 +123,7 @@ impl Installation {
 }
 
 fn grants() -> Grants {
-    Grants::default().allow(ActionKind::ReadFile, [(Dimension::Path, WORK)])
+    Grants::default().allow_kind(ActionKind::ReadFile, [(Dimension::Path, WORK)])
 }
 
 /// Reading a file, by no session of an engine.

@@ -13,10 +13,10 @@ use tokio::io::unix::AsyncFd;
 use tokio::net::UnixStream;
 use tokio::sync::OwnedMutexGuard;
 
-use super::pool::Again;
+use super::pool::RefillOrder;
 use super::slot::{Slot, Slots};
-use super::spec::{self, Base, Event, LENGTH, Said, Spec, Walls};
-use super::zygote::{self, helper};
+use super::spec::{self, Event, InitMessage, LENGTH, SandboxBase, Spec, Walls};
+use super::zygote::{self, helper_error};
 use super::{sys, tree};
 use crate::error::SandboxError;
 
@@ -29,7 +29,7 @@ const SWEEP_GRACE: Duration = Duration::from_secs(1);
 
 /// A sandbox that exists. Dropping it kills everything in it, and lets go of its folder only then.
 #[derive(Debug)]
-pub(crate) struct Alive {
+pub(crate) struct LiveSandbox {
     pid: i32,
     pidfd: Arc<AsyncFd<OwnedFd>>,
     walls: Walls,
@@ -38,36 +38,36 @@ pub(crate) struct Alive {
     slot: Option<Slot>,
     /// Held until every process of the job has ended: its overlay is not mounted from then on.
     hold: Option<OwnedMutexGuard<()>>,
-    again: Option<Again>,
+    again: Option<RefillOrder>,
 }
 
-impl Alive {
+impl LiveSandbox {
     /// Starts a sandbox without waiting; messages that are sent meanwhile are queued.
-    pub(crate) async fn make(slots: &Arc<Slots>, base: &Base) -> Result<Self, SandboxError> {
-        let (control, theirs) = StdStream::pair().map_err(|why| helper("control", &why))?;
-        let slot = slots.fork(base.walls, theirs.as_fd())?;
+    pub(crate) async fn start_sandbox(slots: &Arc<Slots>, base: &SandboxBase) -> Result<Self, SandboxError> {
+        let (control, theirs) = StdStream::pair().map_err(|why| helper_error("control", &why))?;
+        let slot = slots.fork_sandbox(base.walls, theirs.as_fd())?;
         // With our copy open the end of the sandbox would never be seen.
         drop(theirs);
-        Self::forked(slots, base, control, slot).await
+        Self::from_fork(slots, base, control, slot).await
     }
 
     /// The same, where starting a zygote for it does not keep the async threads waiting.
-    pub(crate) async fn make_aside(slots: &Arc<Slots>, base: &Base) -> Result<Self, SandboxError> {
-        let (control, theirs) = StdStream::pair().map_err(|why| helper("control", &why))?;
+    pub(crate) async fn make_aside(slots: &Arc<Slots>, base: &SandboxBase) -> Result<Self, SandboxError> {
+        let (control, theirs) = StdStream::pair().map_err(|why| helper_error("control", &why))?;
         let (aside, walls) = (Arc::clone(slots), base.walls);
-        let forked = tokio::task::spawn_blocking(move || aside.fork(walls, theirs.as_fd()));
-        let slot = forked.await.map_err(|why| helper("request", &why.into()))??;
-        Self::forked(slots, base, control, slot).await
+        let forked = tokio::task::spawn_blocking(move || aside.fork_sandbox(walls, theirs.as_fd()));
+        let slot = forked.await.map_err(|why| helper_error("request", &why.into()))??;
+        Self::from_fork(slots, base, control, slot).await
     }
 
-    async fn forked(
+    async fn from_fork(
         slots: &Arc<Slots>,
-        base: &Base,
+        base: &SandboxBase,
         control: StdStream,
         slot: Slot,
     ) -> Result<Self, SandboxError> {
-        control.set_nonblocking(true).map_err(|why| helper("control", &why))?;
-        let control = UnixStream::from_std(control).map_err(|why| helper("control", &why))?;
+        control.set_nonblocking(true).map_err(|why| helper_error("control", &why))?;
+        let control = UnixStream::from_std(control).map_err(|why| helper_error("control", &why))?;
         let (pid, pidfd) = zygote::child_of(&control).await?;
         let alive = Self {
             pid,
@@ -80,12 +80,12 @@ impl Alive {
             again: None,
         };
         // Only now: what the child says must not come before what the zygote says.
-        alive.write(&frame(base)?).await;
+        alive.write_all(&encode_frame(base)?).await;
         Ok(alive)
     }
 
     /// Takes a lock to hold until its end, and an order to carry out then.
-    pub(crate) fn hold(&mut self, hold: Option<OwnedMutexGuard<()>>, again: Option<Again>) {
+    pub(crate) fn hold_until_end(&mut self, hold: Option<OwnedMutexGuard<()>>, again: Option<RefillOrder>) {
         self.hold = hold;
         self.again = again;
     }
@@ -97,26 +97,26 @@ impl Alive {
     }
 
     /// Tells it what to do, and gives it the three streams. Who does not listen any more is noticed by its silence.
-    pub(crate) async fn tell(&self, words: Words, streams: [OwnedFd; 3]) {
-        if !self.write(&words.setup).await {
+    pub(crate) async fn send_job(&self, words: JobFrames, streams: [OwnedFd; 3]) {
+        if !self.write_all(&words.setup).await {
             return;
         }
         // The descriptors travel with the first bytes of the order.
         let (length, body) = words.order.split_at_checked(LENGTH).unwrap_or_default();
         let borrowed = streams.each_ref().map(AsFd::as_fd);
         let sent = self.control.async_io(tokio::io::Interest::WRITABLE, || {
-            zygote::send(self.control.as_fd(), length, &borrowed)
+            zygote::send_descriptors(self.control.as_fd(), length, &borrowed)
         });
         let sent = sent.await.is_ok();
         // Our copies must go, or the streams would never end.
         drop(streams);
         if sent {
-            self.write(body).await;
+            self.write_all(body).await;
         }
     }
 
     /// Returns true if everything was taken.
-    async fn write(&self, mut rest: &[u8]) -> bool {
+    async fn write_all(&self, mut rest: &[u8]) -> bool {
         while !rest.is_empty() {
             if self.control.writable().await.is_err() {
                 return false;
@@ -131,12 +131,12 @@ impl Alive {
     }
 
     /// Returns the socket on which its first process talks to us.
-    pub(crate) const fn control(&self) -> &UnixStream {
+    pub(crate) const fn control_socket(&self) -> &UnixStream {
         &self.control
     }
 
     /// Its process id, if no control group limits it.
-    pub(crate) fn unlimited(&self) -> Option<i32> {
+    pub(crate) fn unlimited_pid(&self) -> Option<i32> {
         (!self.slot.as_ref().is_some_and(Slot::is_limited)).then_some(self.pid)
     }
 
@@ -152,20 +152,20 @@ impl Alive {
 
     /// Waits for the end of the first process.
     pub(crate) async fn gone(&self) {
-        self.handle().gone().await;
+        self.exit_handle().gone().await;
     }
 
     /// Returns a handle for waiting until the first process has ended.
-    pub(crate) fn handle(&self) -> Handle {
+    pub(crate) fn exit_handle(&self) -> Handle {
         Handle(Arc::clone(&self.pidfd))
     }
 
     /// Kills everything inside.
-    fn kill(&self) {
+    fn kill_all(&self) {
         match self.walls {
             // The kernel kills the whole pid namespace with its first process.
             Walls::Full => {
-                let _ = sys::kill(self.pidfd.get_ref().as_fd(), libc::SIGKILL);
+                let _ = sys::send_signal(self.pidfd.get_ref().as_fd(), libc::SIGKILL);
             }
             // The first process sweeps when it notices that the other end is closed.
             Walls::Reduced => {
@@ -175,26 +175,26 @@ impl Alive {
     }
 
     /// Kills and waits. What a first process of the second rung does not sweep, the host kills.
-    pub(crate) async fn end(&self) {
-        self.kill();
+    pub(crate) async fn kill_and_wait(&self) {
+        self.kill_all();
         // On the first rung the kernel ends all at once; the loop is for the second.
         while tokio::time::timeout(SWEEP_GRACE, self.gone()).await.is_err() {
-            for pid in tree::descendants(self.pid) {
+            for pid in tree::descendant_pids(self.pid) {
                 let _ = nix::sys::signal::kill(
                     nix::unistd::Pid::from_raw(pid),
                     nix::sys::signal::Signal::SIGKILL,
                 );
             }
-            let _ = sys::kill(self.pidfd.get_ref().as_fd(), libc::SIGKILL);
+            let _ = sys::send_signal(self.pidfd.get_ref().as_fd(), libc::SIGKILL);
         }
     }
 }
 
-impl Drop for Alive {
+impl Drop for LiveSandbox {
     fn drop(&mut self) {
         let (slot, hold, again) = (self.slot.take(), self.hold.take(), self.again.take());
-        self.kill();
-        let (handle, slots) = (self.handle(), Arc::clone(&self.slots));
+        self.kill_all();
+        let (handle, slots) = (self.exit_handle(), Arc::clone(&self.slots));
         // Without a runtime the slot is dropped, and its zygote takes the sandbox with it.
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             runtime.spawn(async move {
@@ -202,7 +202,7 @@ impl Drop for Alive {
                 drop(hold);
                 slot.into_iter().for_each(|slot| slots.give_back(slot));
                 drop(slots);
-                again.into_iter().for_each(Again::fill);
+                again.into_iter().for_each(RefillOrder::fill_pool);
             });
         }
     }
@@ -210,15 +210,15 @@ impl Drop for Alive {
 
 /// The messages for a sandbox, ready to be sent.
 #[derive(Debug)]
-pub(crate) struct Words {
+pub(crate) struct JobFrames {
     setup: Vec<u8>,
     order: Vec<u8>,
 }
 
-impl Words {
+impl JobFrames {
     /// Puts it into words.
     pub(crate) fn of(spec: &Spec) -> Result<Self, SandboxError> {
-        Ok(Self { setup: frame(&spec.setup)?, order: frame(&spec.order)? })
+        Ok(Self { setup: encode_frame(&spec.setup)?, order: encode_frame(&spec.order)? })
     }
 }
 
@@ -234,8 +234,8 @@ impl Handle {
     }
 }
 
-fn frame<T: Serialize>(message: &T) -> Result<Vec<u8>, SandboxError> {
-    spec::encode(message).map_err(|why| helper("specification", &why))
+fn encode_frame<T: Serialize>(message: &T) -> Result<Vec<u8>, SandboxError> {
+    spec::encode_message(message).map_err(|why| helper_error("specification", &why))
 }
 
 /// The messages of a first process so far.
@@ -252,14 +252,16 @@ impl Report {
     }
 
     /// The next message. `None`: there is none any more, or nothing that can be understood.
-    pub(crate) async fn next(&mut self, control: &UnixStream) -> Option<Said> {
+    pub(crate) async fn next_message(&mut self, control: &UnixStream) -> Option<InitMessage> {
         loop {
-            if let Some(said) = self.split()? {
+            if let Some(said) = self.split_message()? {
                 return Some(said);
             }
             let mut block = [0; BLOCK];
             let received = control
-                .async_io(tokio::io::Interest::READABLE, || sys::receive(control.as_fd(), &mut block))
+                .async_io(tokio::io::Interest::READABLE, || {
+                    sys::receive_descriptors(control.as_fd(), &mut block)
+                })
                 .await;
             let (read, descriptors) = received.ok().filter(|(read, _)| *read > 0)?;
             self.bytes.extend_from_slice(block.get(..read)?);
@@ -273,12 +275,12 @@ impl Report {
     }
 
     /// The descriptor that came with a message.
-    pub(crate) fn descriptor(&mut self) -> Option<OwnedFd> {
+    pub(crate) fn take_descriptor(&mut self) -> Option<OwnedFd> {
         self.descriptor.take()
     }
 
     /// Takes one message off the front: `Some(None)`, it is not complete.
-    pub(crate) fn split(&mut self) -> Option<Option<Said>> {
+    pub(crate) fn split_message(&mut self) -> Option<Option<InitMessage>> {
         let Some(length) = self.bytes.first_chunk::<LENGTH>() else { return Some(None) };
         let end = usize::try_from(u32::from_le_bytes(*length)).ok()?.checked_add(LENGTH)?;
         if end > SAID_MAX {
@@ -293,7 +295,7 @@ impl Report {
 }
 
 #[cfg(test)]
-impl Alive {
+impl LiveSandbox {
     /// The process ids of its zygote and its first process.
     pub(crate) fn pids(&self) -> Vec<i32> {
         self.slot.iter().map(Slot::pid).chain([self.pid]).collect()

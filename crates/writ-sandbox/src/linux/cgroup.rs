@@ -32,8 +32,8 @@ pub(crate) struct Cgroups {
 
 impl Cgroups {
     /// Looks for what is delegated, by making a group.
-    pub(crate) fn detect() -> Arc<Self> {
-        let (version, bases) = find();
+    pub(crate) fn detect_groups() -> Arc<Self> {
+        let (version, bases) = find_bases();
         for base in &bases {
             remove_leftovers(base);
         }
@@ -46,8 +46,8 @@ impl Cgroups {
     }
 
     /// Makes a group. `None`: there are none here, or none can be made just now.
-    pub(crate) fn make(self: &Arc<Self>, memory: u64, processes: u64) -> Option<Group> {
-        self.sweep();
+    pub(crate) fn make_group(self: &Arc<Self>, memory: u64, processes: u64) -> Option<Group> {
+        self.remove_ended();
         let name = fresh_name();
         let mut group = Group { folders: Vec::new(), owner: Arc::clone(self) };
         for base in &self.bases {
@@ -55,12 +55,12 @@ impl Cgroups {
             fs::create_dir(&folder).ok()?;
             group.folders.push(folder);
         }
-        group.limit(memory, processes).ok()?;
+        group.set_limits(memory, processes).ok()?;
         (!group.folders.is_empty()).then_some(group)
     }
 
     /// Removes groups with a last process that had not quite ended before.
-    fn sweep(&self) {
+    fn remove_ended(&self) {
         let mut stale = self.stale.lock().unwrap_or_else(PoisonError::into_inner);
         stale.retain(|folder| fs::remove_dir(folder).is_err_and(|why| why.kind() != io::ErrorKind::NotFound));
         stale.truncate(STALE_MAX);
@@ -76,7 +76,7 @@ pub(crate) struct Group {
 
 impl Group {
     /// Sets the limits that the group's controllers have.
-    fn limit(&self, memory: u64, processes: u64) -> io::Result<()> {
+    fn set_limits(&self, memory: u64, processes: u64) -> io::Result<()> {
         for folder in &self.folders {
             for (file, value) in
                 [("memory.max", memory), ("memory.limit_in_bytes", memory), ("pids.max", processes)]
@@ -95,12 +95,12 @@ impl Group {
     }
 
     /// Moves a process into it. Slow, a few milliseconds: the kernel waits until no process forks.
-    pub(crate) fn admit(&self, pid: u32) -> io::Result<()> {
+    pub(crate) fn admit_process(&self, pid: u32) -> io::Result<()> {
         self.folders.iter().try_for_each(|folder| fs::write(folder.join("cgroup.procs"), pid.to_string()))
     }
 
     /// Returns the number of kills for want of memory since the group was made.
-    pub(crate) fn kills(&self) -> u64 {
+    pub(crate) fn kill_count(&self) -> u64 {
         let count = |file: PathBuf| -> u64 {
             let text = fs::read_to_string(file).unwrap_or_default();
             text.lines().filter_map(|line| line.strip_prefix("oom_kill ")?.trim().parse::<u64>().ok()).sum()
@@ -124,12 +124,12 @@ impl Drop for Group {
 }
 
 /// Version 2 where it gives memory and pids, else version 1, else nothing.
-fn find() -> (Cgroup, Vec<PathBuf>) {
+fn find_bases() -> (Cgroup, Vec<PathBuf>) {
     let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     if let Some(base) = own_folder(&own, &mounts, "") {
         let has = |controllers: &str, name: &str| controllers.split_whitespace().any(|found| found == name);
-        if probe(&base, |folder| {
+        if probe_base(&base, |folder| {
             let found = fs::read_to_string(folder.join("cgroup.controllers")).unwrap_or_default();
             has(&found, "memory") && has(&found, "pids")
         }) {
@@ -140,7 +140,7 @@ fn find() -> (Cgroup, Vec<PathBuf>) {
         .into_iter()
         .filter_map(|(controller, file)| {
             let base = own_folder(&own, &mounts, controller)?;
-            probe(&base, |folder| fs::OpenOptions::new().write(true).open(folder.join(file)).is_ok())
+            probe_base(&base, |folder| fs::OpenOptions::new().write(true).open(folder.join(file)).is_ok())
                 .then_some(base)
         })
         .collect();
@@ -149,7 +149,7 @@ fn find() -> (Cgroup, Vec<PathBuf>) {
 }
 
 /// Makes a group, looks at it and removes it.
-fn probe(base: &Path, good: impl Fn(&Path) -> bool) -> bool {
+fn probe_base(base: &Path, good: impl Fn(&Path) -> bool) -> bool {
     let folder = base.join(fresh_name());
     let made = fs::create_dir(&folder).is_ok();
     let good =

@@ -11,7 +11,7 @@ const BLOCK: u64 = 512;
 
 /// Bytes on disk of everything below some folders. Stops counting above `enough`. Links are counted, not followed.
 /// What cannot be counted is too much.
-pub(crate) fn used(folders: &[PathBuf], enough: u64) -> u64 {
+pub(crate) fn used_bytes(folders: &[PathBuf], enough: u64) -> u64 {
     let mut open: Vec<PathBuf> = folders.to_vec();
     let (mut bytes, mut seen) = (0_u64, 0_u64);
     while let Some(folder) = open.pop() {

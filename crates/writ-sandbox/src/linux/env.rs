@@ -13,7 +13,7 @@ use crate::project::git;
 use crate::runner::{Access, RunRequest};
 
 /// Returns the environment of a program.
-pub(super) fn variables(
+pub(super) fn program_variables(
     native: &NativeRunner,
     spec: &Spec,
     places: &Places,
@@ -51,15 +51,15 @@ pub(super) fn variables(
     let zone = native.config.time_zone.as_ref();
     env.extend(zone.filter(|zone| has_time_zone(zone)).map(|zone| ("TZ".to_owned(), zone.clone())));
     if spec.setup.trust.is_some() {
-        env.extend(network::trust());
+        env.extend(network::trust_variables());
     }
     if let (Walls::Full, Some(project)) = (spec.base.walls, &request.folders.project) {
         let top = spec.setup.git.as_ref().and_then(|git| git.top.as_deref());
-        env.extend(git::variables::variables(project, top, path));
+        env.extend(git::variables::git_variables(project, top, path));
     }
     env.extend(own);
     // Last: a command's own variables do not lead it past its way out.
-    env.extend(spec.setup.network.then(network::env).into_iter().flatten());
+    env.extend(spec.setup.network.then(network::proxy_variables).into_iter().flatten());
     env
 }
 

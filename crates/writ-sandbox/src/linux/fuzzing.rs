@@ -6,7 +6,7 @@ use writ_types::action::{ChangeKind, FileChange};
 use writ_types::digest::Digest;
 
 use super::alive::Report;
-use super::spec::{self, Base, Fault, Order, Setup};
+use super::spec::{self, Fault, Order, SandboxBase, Setup};
 use crate::file_request::FileReply;
 use crate::name;
 use crate::project::upper::text;
@@ -20,7 +20,7 @@ pub fn frame(bytes: &[u8]) {
     match kind % 8 {
         0 => {
             let mut report = Report::of(rest.to_vec());
-            while let Some(Some(said)) = report.split() {
+            while let Some(Some(said)) = report.split_message() {
                 again(&said);
             }
         }
@@ -30,7 +30,7 @@ pub fn frame(bytes: &[u8]) {
                 again(&reply);
             }
         }
-        2 => message::<Base>(rest),
+        2 => message::<SandboxBase>(rest),
         3 => message::<Setup>(rest),
         4 => message::<Order>(rest),
         _ => message::<Fault>(rest),
@@ -45,9 +45,9 @@ fn message<T: Serialize + DeserializeOwned>(bytes: &[u8]) {
 }
 
 fn again<T: Serialize + DeserializeOwned>(read: &T) {
-    let Ok(written) = spec::encode(read) else { return };
+    let Ok(written) = spec::encode_message(read) else { return };
     let read = spec::read_message::<T>(&mut written.as_slice());
-    let twice = read.and_then(|read| spec::encode(&read));
+    let twice = read.and_then(|read| spec::encode_message(&read));
     assert!(twice.is_ok_and(|twice| twice == written), "what is read is what is written again");
 }
 
@@ -65,17 +65,18 @@ pub fn changed(bytes: &[u8]) {
     let change = FileChange {
         path: "src/main.rs".to_owned(),
         kind,
-        before: before.map(Digest::of),
-        after: after.map(Digest::of),
+        before: before.map(Digest::of_bytes),
+        after: after.map(Digest::of_bytes),
         executable: false,
         bytes: u64::try_from(after.unwrap_or_default().len()).unwrap_or(u64::MAX),
     };
     let (before, after) = (before.unwrap_or_default(), after.unwrap_or_default());
     let small = before.len().max(after.len()) <= text::BYTES_MAX;
     let both = (Some(before.to_vec()), Some(after.to_vec()));
-    let shown = text::one(&change, both, &mut { text::COMPARED_MAX });
+    let shown = text::show_change(&change, both, &mut { text::COMPARED_MAX });
     assert!(shown.is_some() || !small, "what is small is shown");
-    let plain =
-        |c: char| matches!(c, '\n' | '\t') || name::showable(c.encode_utf8(&mut [0; 4]).as_bytes()).is_some();
+    let plain = |c: char| {
+        matches!(c, '\n' | '\t') || name::showable_name(c.encode_utf8(&mut [0; 4]).as_bytes()).is_some()
+    };
     assert!(shown.unwrap_or_default().chars().all(plain), "a diff hides nothing");
 }

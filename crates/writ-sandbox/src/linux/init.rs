@@ -16,7 +16,7 @@ use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
 use super::seccomp::Filters;
-use super::spec::{self, Base, Event, Fault, Job, Order, Said, Setup, Stage, Walls};
+use super::spec::{self, Event, Fault, InitMessage, Order, SandboxBase, SandboxJob, Setup, Stage, Walls};
 use super::sys::{self, Forked};
 use super::{lockdown, mounts, network, own, worker};
 
@@ -34,14 +34,15 @@ const SWEEPS_MAX: u32 = 1_000;
 pub(crate) fn main(control: OwnedFd, zygote_alive: BorrowedFd<'_>, walls: Walls, filters: &Filters) -> i32 {
     sys::ignore_children(false);
     let mut control = UnixStream::from(control);
-    let event = match die_with(zygote_alive, walls).and_then(|()| serve(&mut control, walls, filters)) {
+    let event = match die_with(zygote_alive, walls).and_then(|()| serve_control(&mut control, walls, filters))
+    {
         Ok(Some(event)) => event,
         // It ends unused.
         Ok(None) => return 0,
         Err(fault) => Event::SetupFailed(fault),
     };
     // When the other end is closed, the engine has ended and this process is about to be killed.
-    let _ = spec::write_message(&mut control, &Said::Done(event));
+    let _ = spec::write_message(&mut control, &InitMessage::Done(event));
     0
 }
 
@@ -62,27 +63,27 @@ fn die_with(zygote_alive: BorrowedFd<'_>, walls: Walls) -> Result<(), Fault> {
 }
 
 /// Builds the sandbox, waits until there is something to do, and does it. `None`: the engine hung up before.
-fn serve(control: &mut UnixStream, walls: Walls, filters: &Filters) -> Result<Option<Event>, Fault> {
-    let base: Base = spec::read_message(control).stage("read the specification")?;
+fn serve_control(control: &mut UnixStream, walls: Walls, filters: &Filters) -> Result<Option<Event>, Fault> {
+    let base: SandboxBase = spec::read_message(control).stage("read the specification")?;
     if base.walls != walls {
         return Err(Fault::new("read the specification", "it asks for other walls than the zygote made"));
     }
     begin(&base)?;
     // The job's process locks itself down while this one builds.
-    let job = start(&base, control, filters)?;
-    let host = if walls == Walls::Full { Some(mounts::build(&base)?) } else { None };
+    let job = start_job(&base, control, filters)?;
+    let host = if walls == Walls::Full { Some(mounts::build_root(&base)?) } else { None };
     if !is_readable(control)? {
-        spec::write_message(control, &Said::Ready).stage("report")?;
+        spec::write_message(control, &InitMessage::Ready).stage("report")?;
     }
     let setup: Setup = match spec::read_message(control) {
         Err(why) if why.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
         setup => setup.stage("read the specification")?,
     };
     if let Some(host) = host {
-        mounts::furnish(&base, &setup, host)?;
+        mounts::furnish_root(&base, &setup, host)?;
     }
     if setup.network {
-        network::offer(control.as_fd())?;
+        network::offer_listener(control.as_fd())?;
     }
     job.begin()?;
     Ok(Some(wait_for(walls, &job, control)))
@@ -96,7 +97,7 @@ fn is_readable(control: &UnixStream) -> Result<bool, Fault> {
 }
 
 /// Everything that is done before a second process exists.
-fn begin(base: &Base) -> Result<(), Fault> {
+fn begin(base: &SandboxBase) -> Result<(), Fault> {
     if base.walls == Walls::Full {
         map_ids(base)?;
         nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWCGROUP).stage("control group namespace")?;
@@ -107,18 +108,18 @@ fn begin(base: &Base) -> Result<(), Fault> {
     }
     // No process inside may look into this one, which still has its capabilities.
     sys::set_dumpable(false);
-    limit(base)
+    set_limits(base)
 }
 
 /// Maps the one user inside to the one outside.
-fn map_ids(base: &Base) -> Result<(), Fault> {
+fn map_ids(base: &SandboxBase) -> Result<(), Fault> {
     std::fs::write("/proc/self/setgroups", "deny").stage("groups")?;
     std::fs::write("/proc/self/uid_map", format!("{INNER_ID} {} 1", base.uid)).stage("user map")?;
     std::fs::write("/proc/self/gid_map", format!("{INNER_ID} {} 1", base.gid)).stage("group map")
 }
 
 /// Sets the limits of every process of the job.
-fn limit(base: &Base) -> Result<(), Fault> {
+fn set_limits(base: &SandboxBase) -> Result<(), Fault> {
     let limits = &base.limits;
     let mut all = vec![
         (Resource::RLIMIT_CORE, 0),
@@ -155,7 +156,7 @@ impl Started {
 }
 
 /// Starts the job's process.
-fn start(base: &Base, control: &UnixStream, filters: &Filters) -> Result<Started, Fault> {
+fn start_job(base: &SandboxBase, control: &UnixStream, filters: &Filters) -> Result<Started, Fault> {
     let (faults, mut tell) = io::pipe().stage("pipe")?;
     let (wait, go) = io::pipe().stage("pipe")?;
     match sys::fork_with(0).stage("fork")? {
@@ -193,7 +194,7 @@ fn wait_for(walls: Walls, job: &Started, control: &UnixStream) -> Event {
         ];
         let polled = poll(&mut watch, REAP_EVERY);
         let [ended, hung_up] = watch.map(|fd| fd.any() == Some(true));
-        if let Some(event) = reap(job.pid) {
+        if let Some(event) = reap_children(job.pid) {
             break event;
         }
         if hung_up || polled.is_err_and(|why| why != Errno::EINTR) {
@@ -206,7 +207,7 @@ fn wait_for(walls: Walls, job: &Started, control: &UnixStream) -> Event {
     };
     match walls {
         Walls::Full => end_everyone(),
-        Walls::Reduced => sweep(),
+        Walls::Reduced => sweep_processes(),
     }
     ending
 }
@@ -223,7 +224,7 @@ fn end_everyone() {
 }
 
 /// Reaps every process that has ended. Returns how the job did, when it is among them.
-fn reap(job: Pid) -> Option<Event> {
+fn reap_children(job: Pid) -> Option<Event> {
     let mut event = None;
     loop {
         match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
@@ -249,9 +250,9 @@ fn ending_of(status: WaitStatus) -> Option<Event> {
 }
 
 /// Kills every process below this one: without a pid namespace, the kernel does not do it for us.
-pub(crate) fn sweep() {
+pub(crate) fn sweep_processes() {
     for _ in 0..SWEEPS_MAX {
-        let below = super::tree::descendants(Pid::this().as_raw());
+        let below = super::tree::descendant_pids(Pid::this().as_raw());
         if below.is_empty() {
             return;
         }
@@ -259,7 +260,7 @@ pub(crate) fn sweep() {
             let _ = nix::sys::signal::kill(Pid::from_raw(pid), Signal::SIGKILL);
         }
         let _ = waitpid(None, None);
-        let _ = reap(Pid::this());
+        let _ = reap_children(Pid::this());
     }
 }
 
@@ -276,10 +277,10 @@ fn become_job(
     nix::unistd::setsid().stage("session")?;
     nix::sys::prctl::set_pdeathsig(Signal::SIGKILL).stage("parent death signal")?;
     sys::reset_signals();
-    lockdown::begin(walls, filters)?;
+    lockdown::begin_lockdown(walls, filters)?;
     let mut root = [0; 2 * size_of::<u64>()];
     wait.read_exact(&mut root).stage("wait for the root")?;
-    let (order, [stdin, stdout, stderr]) = receive(control)?;
+    let (order, [stdin, stdout, stderr]) = receive_order(control)?;
     nix::unistd::dup2_stdin(stdin).stage("standard input")?;
     nix::unistd::dup2_stdout(stdout).stage("standard output")?;
     nix::unistd::dup2_stderr(stderr).stage("standard error")?;
@@ -289,24 +290,24 @@ fn become_job(
     if root != *[device.to_le_bytes(), inode.to_le_bytes()].concat() {
         return Err(Fault::new("root", "this process is not in it"));
     }
-    lockdown::finish(walls, &order)?;
-    std::env::set_current_dir(own::cwd(&order)).stage("working directory")?;
+    lockdown::finish_lockdown(walls, &order)?;
+    std::env::set_current_dir(own::start_directory(&order)).stage("working directory")?;
     match &order.job {
-        Job::Exec(argv) => execute(argv, &order.env.0).map(|never| match never {}),
-        Job::Worker(request) => {
+        SandboxJob::Exec(argv) => execute_program(argv, &order.env.0).map(|never| match never {}),
+        SandboxJob::Worker(request) => {
             sys::seal_descriptors(true).stage("descriptors")?;
             Ok(worker::main(&order.cwd, request))
         }
         #[cfg(test)]
-        Job::Probe(name) => Ok(super::tests::probe(name)),
+        SandboxJob::Probe(name) => Ok(super::tests::probe(name)),
     }
 }
 
 /// Receives what to do and the three streams, which come with the first bytes of it.
-fn receive(mut control: &UnixStream) -> Result<(Order, [OwnedFd; 3]), Fault> {
+fn receive_order(mut control: &UnixStream) -> Result<(Order, [OwnedFd; 3]), Fault> {
     const STAGE: &str = "read the order";
     let mut length = [0; spec::LENGTH];
-    let (read, streams) = sys::receive(control.as_fd(), &mut length).stage(STAGE)?;
+    let (read, streams) = sys::receive_descriptors(control.as_fd(), &mut length).stage(STAGE)?;
     let rest = length.get_mut(read..).unwrap_or_default();
     control.read_exact(rest).stage(STAGE)?;
     let streams =
@@ -315,7 +316,7 @@ fn receive(mut control: &UnixStream) -> Result<(Order, [OwnedFd; 3]), Fault> {
 }
 
 /// Executes a program, found along the `PATH` that it is given.
-fn execute(argv: &[String], env: &[(String, String)]) -> Result<std::convert::Infallible, Fault> {
+fn execute_program(argv: &[String], env: &[(String, String)]) -> Result<std::convert::Infallible, Fault> {
     let text = |text: &str| CString::new(text).map_err(|_| Fault::new("arguments", "they hold a zero byte"));
     let args: Vec<CString> = argv.iter().map(|arg| text(arg)).collect::<Result<_, _>>()?;
     let vars: Vec<CString> =
@@ -323,7 +324,7 @@ fn execute(argv: &[String], env: &[(String, String)]) -> Result<std::convert::In
     let name = argv.first().map(String::as_str).unwrap_or_default();
     let mut last = Errno::ENOENT;
     // The loop is that of `execvp`, with the `PATH` that the program is given.
-    for program in candidates(name, env) {
+    for program in program_candidates(name, env) {
         let program = CString::new(program.as_os_str().as_bytes())
             .map_err(|_| Fault::new("arguments", "they hold a zero byte"))?;
         let Err(why) = nix::unistd::execve(&program, &args, &vars);
@@ -336,7 +337,7 @@ fn execute(argv: &[String], env: &[(String, String)]) -> Result<std::convert::In
 }
 
 /// The files that a program's name may stand for.
-fn candidates(name: &str, env: &[(String, String)]) -> Vec<std::path::PathBuf> {
+fn program_candidates(name: &str, env: &[(String, String)]) -> Vec<std::path::PathBuf> {
     if name.contains('/') {
         return vec![Path::new(name).to_owned()];
     }
@@ -349,7 +350,7 @@ fn candidates(name: &str, env: &[(String, String)]) -> Vec<std::path::PathBuf> {
 }
 
 /// Flushes and ends the worker's process.
-pub(crate) fn finish(bytes: &[u8]) -> i32 {
+pub(crate) fn write_reply(bytes: &[u8]) -> i32 {
     let mut out = io::stdout().lock();
     match out.write_all(bytes).and_then(|()| out.flush()) {
         Ok(()) => 0,

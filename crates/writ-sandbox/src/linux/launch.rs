@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use super::places::Places;
 use super::run::{JobResult, Launch};
-use super::spec::{Environment, Event, GitOverlay, Job as SpecJob, Spec, Walls, Work};
+use super::spec::{Environment, Event, GitOverlay, SandboxJob as SpecJob, Spec, Walls, Work};
 use super::toolchain::REGISTRY;
 use super::{NativeRunner, env, folder};
 use crate::blocking::run_blocking;
@@ -16,7 +16,7 @@ use crate::runner::{Access, Folders, GitMount, Job, RunRequest, RunResult};
 
 /// Returns the launch of a run. The second rung has no layers: for a run without lasting changes the work
 /// is copied first.
-pub(super) async fn launch(
+pub(super) async fn launch_of(
     native: &NativeRunner,
     walls: Walls,
     mut request: RunRequest,
@@ -26,15 +26,15 @@ pub(super) async fn launch(
     let scratch = request.access == Access::Scratch;
     if scratch && walls == Walls::Reduced {
         let (tree, fresh) = (session.join("tree"), session.join("verify"));
-        run_blocking("copy the work", move || copy::refresh(&tree, &fresh)).await?;
+        run_blocking("copy the work", move || copy::refresh_copy(&tree, &fresh)).await?;
     }
     let places = Places::of(&session, walls, scratch);
-    let work = work(&request.folders, request.access, &places)?;
+    let work = work_of(&request.folders, request.access, &places)?;
     // Taken out, since the rest of the request is still read below.
     let job = std::mem::replace(&mut request.job, Job::Program(Vec::new()));
     let spec = match job {
         Job::Program(argv) => {
-            program(native, native.spec(walls, SpecJob::Exec(argv), work), &request, &places)?
+            program_spec(native, native.spec(walls, SpecJob::Exec(argv), work), &request, &places)?
         }
         Job::File(file) => {
             let mut spec = native.spec(walls, SpecJob::Worker(file), work);
@@ -44,7 +44,7 @@ pub(super) async fn launch(
             if walls == Walls::Reduced {
                 places.open_up(request.access, &mut spec);
             }
-            spec.order.cwd = places.resolve(walls, &request.cwd);
+            spec.order.cwd = places.resolve_path(walls, &request.cwd);
             spec
         }
     };
@@ -65,7 +65,7 @@ pub(super) async fn launch(
 }
 
 /// Adds what a program gets besides: its home, its place, its git directory, its way out and its variables.
-fn program(
+fn program_spec(
     native: &NativeRunner,
     mut spec: Spec,
     request: &RunRequest,
@@ -74,12 +74,12 @@ fn program(
     let walls = spec.base.walls;
     let scratch = request.access == Access::Scratch;
     spec.base.empty_home = scratch;
-    spec.order.cwd = places.resolve(walls, &request.cwd);
+    spec.order.cwd = places.resolve_path(walls, &request.cwd);
     if walls == Walls::Full {
         spec.setup.home = (!scratch).then(|| folder(&places.home)).transpose()?;
         spec.setup.own = request.folders.own_place();
         spec.order.own.clone_from(&spec.setup.own);
-        let git = request.folders.git.as_ref().and_then(|git| overlay(git, request.access));
+        let git = request.folders.git.as_ref().and_then(|git| git_overlay(git, request.access));
         spec.order.writable.extend(git.as_ref().map(|git| git.at.clone()));
         spec.setup.git = git;
     } else {
@@ -91,7 +91,7 @@ fn program(
     if request.network {
         spec.setup.trust.clone_from(certificate);
     }
-    let mut env = env::variables(native, &spec, places, request);
+    let mut env = env::program_variables(native, &spec, places, request);
     if request.network {
         for (name, value) in variables {
             env.entry(name.clone()).or_insert_with(|| value.clone());
@@ -106,7 +106,7 @@ fn program(
 }
 
 /// Returns the overlay of a git directory. A run without it is better than none: git finds no repository then.
-fn overlay(git: &GitMount, access: Access) -> Option<GitOverlay> {
+fn git_overlay(git: &GitMount, access: Access) -> Option<GitOverlay> {
     let lower = folder(&git.lower).and_then(|lower| Ok((lower, folder(&git.layers)?)));
     match lower {
         Ok((lower, layers)) => {
@@ -121,7 +121,7 @@ fn overlay(git: &GitMount, access: Access) -> Option<GitOverlay> {
 }
 
 /// Returns what is seen at `/work`.
-fn work(folders: &Folders, access: Access, places: &Places) -> Result<Work, SandboxError> {
+fn work_of(folders: &Folders, access: Access, places: &Places) -> Result<Work, SandboxError> {
     Ok(match (folders.layout, &folders.project) {
         (Layout::Overlay, Some(project)) => {
             Work::Overlay { project: folder(project)?, layers: folder(&folders.session)?, access }
@@ -135,7 +135,7 @@ fn work(folders: &Folders, access: Access, places: &Places) -> Result<Work, Sand
 }
 
 /// Returns the end of a run in the words of the port.
-pub(super) fn result(done: JobResult, is_program: bool) -> Result<RunResult, SandboxError> {
+pub(super) fn run_result(done: JobResult, is_program: bool) -> Result<RunResult, SandboxError> {
     let ending = match (done.limit, done.event) {
         (Some(limit), _) => Ending::Killed { limit },
         (None, Event::Exited(code)) => Ending::Exited { code },

@@ -36,16 +36,16 @@ const WRITABLE_DEVICES: [&str; 6] =
     ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty"];
 
 /// Takes what can be taken before anything is known of the job: capabilities, new privileges, system calls.
-pub(crate) fn begin(walls: Walls, filters: &Filters) -> Result<(), Fault> {
+pub(crate) fn begin_lockdown(walls: Walls, filters: &Filters) -> Result<(), Fault> {
     drop_capabilities()?;
     nix::sys::prctl::set_no_new_privs().stage("no new privileges")?;
-    filters.install(walls)
+    filters.install_filters(walls)
 }
 
 /// Restricts files, which are in their places now, and looks whether the process is really locked down.
-pub(crate) fn finish(walls: Walls, order: &Order) -> Result<(), Fault> {
-    landlock(walls, order).map_err(|why| Fault::new("landlock", why.to_string()))?;
-    verify(&std::fs::read_to_string("/proc/self/status").stage("read own status")?, walls)
+pub(crate) fn finish_lockdown(walls: Walls, order: &Order) -> Result<(), Fault> {
+    restrict_paths(walls, order).map_err(|why| Fault::new("landlock", why.to_string()))?;
+    verify_rights(&std::fs::read_to_string("/proc/self/status").stage("read own status")?, walls)
 }
 
 /// Empties all five sets. The bounding set first: emptying it needs a capability.
@@ -64,7 +64,7 @@ fn drop_capabilities() -> Result<(), Fault> {
 }
 
 /// Restricts the file system and, on the second rung, the network and signals.
-fn landlock(walls: Walls, order: &Order) -> Result<(), landlock::RulesetError> {
+fn restrict_paths(walls: Walls, order: &Order) -> Result<(), landlock::RulesetError> {
     let everything = AccessFs::from_all(LANDLOCK);
     let mut ruleset =
         Ruleset::default().set_compatibility(CompatLevel::BestEffort).handle_access(everything)?;
@@ -96,7 +96,7 @@ fn landlock(walls: Walls, order: &Order) -> Result<(), landlock::RulesetError> {
 }
 
 /// Looks into the kernel's own record of this process: no capability in any set, no way back, filters on.
-fn verify(status: &str, walls: Walls) -> Result<(), Fault> {
+fn verify_rights(status: &str, walls: Walls) -> Result<(), Fault> {
     let field = |name: &str| {
         status
             .lines()

@@ -12,7 +12,7 @@ use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sys::stat::{Mode, SFlag, fstat, mkdirat};
 
 use super::init::INNER_ID;
-use super::spec::{Base, Fault, GitOverlay, HostFolder, Setup, Stage, Work};
+use super::spec::{Fault, GitOverlay, HostFolder, SandboxBase, Setup, Stage, Work};
 use super::{own, sys};
 use crate::inside::{INNER_HOME, WORK};
 use crate::project::beneath;
@@ -70,7 +70,7 @@ const NO_DEV: u64 = libc::MOUNT_ATTR_NODEV;
 const QUIET: MsFlags = MsFlags::MS_NOSUID.union(MsFlags::MS_NODEV);
 
 /// A piece of the host, ready to be attached inside.
-struct Piece {
+struct MountPiece {
     tree: OwnedFd,
     at: PathBuf,
     folder: bool,
@@ -78,9 +78,9 @@ struct Piece {
     optional: bool,
 }
 
-/// Builds the root and moves into it; nothing runs in it before [`furnish`] has made it read-only. The host's root stays attached over it, and is reached by the returned handle
-/// alone, until [`furnish`] has taken from it what the session adds.
-pub(crate) fn build(base: &Base) -> Result<OwnedFd, Fault> {
+/// Builds the root and moves into it; nothing runs in it before [`furnish_root`] has made it read-only. The host's root stays attached over it, and is reached by the returned handle
+/// alone, until [`furnish_root`] has taken from it what the session adds.
+pub(crate) fn build_root(base: &SandboxBase) -> Result<OwnedFd, Fault> {
     // What the host unmounts is not held here; what it mounts comes no further than its own root.
     mount(None::<&str>, "/", None::<&str>, MsFlags::MS_REC | MsFlags::MS_SLAVE, None::<&str>)
         .stage("mounts of its own")?;
@@ -88,23 +88,23 @@ pub(crate) fn build(base: &Base) -> Result<OwnedFd, Fault> {
     let pieces = take(base)?;
     let host = open_folder(Path::new("/")).stage("the host's root")?;
     mount(Some("writ"), BASE, Some("tmpfs"), QUIET, Some(ROOT_OPTIONS)).stage("root")?;
-    skeleton(base)?;
+    make_skeleton(base)?;
     let root = open_folder(Path::new(BASE)).stage("root")?;
     for piece in &pieces {
         piece.attach(&root)?;
     }
-    devices()?;
-    mount(Some("proc"), &inside("/proc"), Some("proc"), QUIET | MsFlags::MS_NOEXEC, None::<&str>)
+    mount_devices()?;
+    mount(Some("proc"), &path_inside("/proc"), Some("proc"), QUIET | MsFlags::MS_NOEXEC, None::<&str>)
         .stage("/proc")?;
     for name in HIDDEN {
-        let at = inside(Path::new("/proc").join(name));
+        let at = path_inside(Path::new("/proc").join(name));
         if at.exists() {
-            mount(Some(&inside("/dev/null")), &at, None::<&str>, MsFlags::MS_BIND, None::<&str>)
+            mount(Some(&path_inside("/dev/null")), &at, None::<&str>, MsFlags::MS_BIND, None::<&str>)
                 .stage("/proc")?;
         }
     }
     // The host's root may own the files of /proc/sys: nothing inside writes below /proc.
-    freeze(&inside("/proc"), READ_ONLY)?;
+    freeze_mount(&path_inside("/proc"), READ_ONLY)?;
     nix::unistd::chdir(BASE).stage("enter the root")?;
     nix::unistd::pivot_root(".", ".").stage("pivot")?;
     nix::unistd::chdir("/").stage("enter the root")?;
@@ -112,12 +112,12 @@ pub(crate) fn build(base: &Base) -> Result<OwnedFd, Fault> {
 }
 
 /// Adds what is the session's, and lets go of the host.
-pub(crate) fn furnish(base: &Base, setup: &Setup, host: OwnedFd) -> Result<(), Fault> {
+pub(crate) fn furnish_root(base: &SandboxBase, setup: &Setup, host: OwnedFd) -> Result<(), Fault> {
     let mut pieces = Vec::new();
     match (&setup.home, base.empty_home) {
         (Some(home), false) => {
             let folder = open_host(&host, home)?;
-            pieces.push(Piece::clone_of(folder, Path::new(INNER_HOME), NO_SUID | NO_DEV)?);
+            pieces.push(MountPiece::clone_of(folder, Path::new(INNER_HOME), NO_SUID | NO_DEV)?);
         }
         (None, true) => {}
         (Some(_), true) | (None, false) => return Err(Fault::new("home", "it is another than was made")),
@@ -125,8 +125,8 @@ pub(crate) fn furnish(base: &Base, setup: &Setup, host: OwnedFd) -> Result<(), F
     for (from, to) in &setup.home_binds {
         let at = Path::new(INNER_HOME).join(to);
         let folder = open_below(&host, from).stage(&format!("take {}", at.display()))?;
-        let piece = Piece::clone_of(folder, &at, READ_ONLY | NO_SUID | NO_DEV)?;
-        pieces.push(Piece { optional: true, ..piece });
+        let piece = MountPiece::clone_of(folder, &at, READ_ONLY | NO_SUID | NO_DEV)?;
+        pieces.push(MountPiece { optional: true, ..piece });
     }
     let work = Source::open(setup, &host)?;
     let git = setup.git.as_ref().map(|git| Source::of_git(git, &host)).transpose()?;
@@ -137,20 +137,20 @@ pub(crate) fn furnish(base: &Base, setup: &Setup, host: OwnedFd) -> Result<(), F
     work.mount(Path::new(WORK), base)?;
     let git = git.as_ref().zip(setup.git.as_ref());
     if let Some((path, text)) = git.and_then(|(_, git)| git.dot.as_ref()) {
-        let _written = own::write(path, text, &root);
+        let _written = own::write_beside(path, text, &root);
     }
     let places = [setup.own.as_deref(), git.map(|(_, git)| git.at.as_path())];
-    let [own, at] = own::make(places, &root);
+    let [own, at] = own::make_places(places, &root);
     if let Some(own) = own {
         // Where it cannot be attached, programs begin at `/work`.
-        let _attached = own::attach(own, &root);
+        let _attached = own::attach_work(own, &root);
     }
     if let Some((at, (git, _))) = at.zip(git).filter(|(at, _)| own::is_reached(at, &root)) {
         // Where no overlay can be mounted on it, git finds no repository.
         let _mounted = git.mount(at, base);
     }
     // Only now: a project's own path may need folders.
-    freeze(Path::new("/"), READ_ONLY | NO_SUID | NO_DEV)?;
+    freeze_mount(Path::new("/"), READ_ONLY | NO_SUID | NO_DEV)?;
     if let Some(certificate) = &setup.trust {
         lay_trust(certificate)?;
     }
@@ -193,9 +193,9 @@ fn open_host(host: &OwnedFd, folder: &HostFolder) -> Result<OwnedFd, Fault> {
 }
 
 /// Clones every piece of the host that is seen inside by every command.
-fn take(base: &Base) -> Result<Vec<Piece>, Fault> {
+fn take(base: &SandboxBase) -> Result<Vec<MountPiece>, Fault> {
     let mut pieces = Vec::new();
-    for path in seen(base) {
+    for path in seen_paths(base) {
         let Ok(found) = open(path, OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC, Mode::empty())
         else {
             continue;
@@ -203,26 +203,26 @@ fn take(base: &Base) -> Result<Vec<Piece>, Fault> {
         if is_kind(&found, SFlag::S_IFLNK).stage("look")? {
             continue;
         }
-        pieces.push(Piece::clone_of(found, path, READ_ONLY | NO_SUID | NO_DEV)?);
+        pieces.push(MountPiece::clone_of(found, path, READ_ONLY | NO_SUID | NO_DEV)?);
     }
     for device in DEVICES {
         let path = Path::new("/dev").join(device);
         let found = open(&path, OFlag::O_PATH | OFlag::O_CLOEXEC, Mode::empty());
-        pieces.push(Piece::clone_of(found.stage("devices")?, &path, NO_SUID)?);
+        pieces.push(MountPiece::clone_of(found.stage("devices")?, &path, NO_SUID)?);
     }
     Ok(pieces)
 }
 
 /// Returns the paths of the host that every command of a kind sees, where they are there and no links.
-pub(crate) fn seen(base: &Base) -> impl Iterator<Item = &Path> {
+pub(crate) fn seen_paths(base: &SandboxBase) -> impl Iterator<Item = &Path> {
     SYSTEM.into_iter().chain(ETC).map(Path::new).chain(base.binds.iter().map(PathBuf::as_path))
 }
 
 fn is_kind(found: &OwnedFd, kind: SFlag) -> io::Result<bool> {
-    Ok(beneath::kind(&fstat(found)?) == kind)
+    Ok(beneath::file_kind(&fstat(found)?) == kind)
 }
 
-impl Piece {
+impl MountPiece {
     fn clone_of(found: OwnedFd, at: &Path, attributes: u64) -> Result<Self, Fault> {
         let tree = sys::clone_mount(found.as_fd()).stage(&format!("take {}", at.display()))?;
         sys::set_mount(tree.as_fd(), attributes, true).stage(&format!("guard {}", at.display()))?;
@@ -235,7 +235,7 @@ impl Piece {
     fn attach(&self, root: &OwnedFd) -> Result<(), Fault> {
         let stage = format!("attach {}", self.at.display());
         let at = self.at.strip_prefix("/").unwrap_or(&self.at);
-        let parent = match beneath::parent(root, at, true) {
+        let parent = match beneath::open_parent(root, at, true) {
             Err(why) if self.optional && !matches!(why.kind(), io::ErrorKind::StorageFull) => return Ok(()),
             other => other.stage(&stage)?,
         };
@@ -259,26 +259,27 @@ impl Piece {
 }
 
 /// Folders, links, `/etc`, and the parts that lie in memory.
-fn skeleton(base: &Base) -> Result<(), Fault> {
+fn make_skeleton(base: &SandboxBase) -> Result<(), Fault> {
     for path in SYSTEM {
         if let Ok(target) = fs::read_link(path) {
-            std::os::unix::fs::symlink(target, inside(path)).stage("links")?;
+            std::os::unix::fs::symlink(target, path_inside(path)).stage("links")?;
         }
     }
     for path in
         ["/proc", "/dev/pts", "/dev/shm", "/etc", "/tmp", "/run", "/var", "/root", TRUST, WORK, INNER_HOME]
     {
-        fs::create_dir_all(inside(path)).stage("folders")?;
+        fs::create_dir_all(path_inside(path)).stage("folders")?;
     }
-    std::os::unix::fs::symlink("/tmp", inside("/var/tmp")).stage("links")?;
-    for (name, text) in etc() {
-        fs::write(inside(Path::new("/etc").join(name)), text).stage("/etc")?;
+    std::os::unix::fs::symlink("/tmp", path_inside("/var/tmp")).stage("links")?;
+    for (name, text) in write_etc() {
+        fs::write(path_inside(Path::new("/etc").join(name)), text).stage("/etc")?;
     }
     let size = format!("mode=1777,size={}", base.limits.tmp_bytes);
-    mount(Some("writ"), &inside("/tmp"), Some("tmpfs"), QUIET, Some(size.as_str())).stage("/tmp")?;
+    mount(Some("writ"), &path_inside("/tmp"), Some("tmpfs"), QUIET, Some(size.as_str())).stage("/tmp")?;
     if base.empty_home {
         let size = format!("mode=0700,size={}", base.limits.tmp_bytes);
-        mount(Some("writ"), &inside(INNER_HOME), Some("tmpfs"), QUIET, Some(size.as_str())).stage("home")?;
+        mount(Some("writ"), &path_inside(INNER_HOME), Some("tmpfs"), QUIET, Some(size.as_str()))
+            .stage("home")?;
     }
     Ok(())
 }
@@ -297,11 +298,11 @@ fn lay_trust(certificate: &str) -> Result<(), Fault> {
     all.extend_from_slice(certificate.as_bytes());
     fs::write(TRUST_MORE, certificate).stage("trust")?;
     fs::write(TRUST_ALL, all).stage("trust")?;
-    freeze(Path::new(TRUST), READ_ONLY | NO_SUID | NO_DEV)
+    freeze_mount(Path::new(TRUST), READ_ONLY | NO_SUID | NO_DEV)
 }
 
 /// The files of `/etc`: never the host's.
-fn etc() -> [(&'static str, String); 7] {
+fn write_etc() -> [(&'static str, String); 7] {
     [
         (
             "passwd",
@@ -321,13 +322,14 @@ fn etc() -> [(&'static str, String); 7] {
 }
 
 /// Shared memory, terminals of its own, and links.
-fn devices() -> Result<(), Fault> {
-    mount(Some("writ"), &inside("/dev/shm"), Some("tmpfs"), QUIET, Some(SHM_OPTIONS)).stage("/dev/shm")?;
+fn mount_devices() -> Result<(), Fault> {
+    mount(Some("writ"), &path_inside("/dev/shm"), Some("tmpfs"), QUIET, Some(SHM_OPTIONS))
+        .stage("/dev/shm")?;
     let options = "newinstance,ptmxmode=0666,mode=0620";
-    mount(Some("devpts"), &inside("/dev/pts"), Some("devpts"), MsFlags::MS_NOSUID, Some(options))
+    mount(Some("devpts"), &path_inside("/dev/pts"), Some("devpts"), MsFlags::MS_NOSUID, Some(options))
         .stage("/dev/pts")?;
     for (name, target) in DEVICE_LINKS {
-        std::os::unix::fs::symlink(target, inside(Path::new("/dev").join(name))).stage("links")?;
+        std::os::unix::fs::symlink(target, path_inside(Path::new("/dev").join(name))).stage("links")?;
     }
     Ok(())
 }
@@ -363,21 +365,21 @@ impl Source {
     }
 
     /// Mounts it.
-    fn mount(&self, at: &Path, base: &Base) -> Result<(), Fault> {
+    fn mount(&self, at: &Path, base: &SandboxBase) -> Result<(), Fault> {
         match self {
             Self::Layers { project, layers, access } => {
                 let project = format!("/proc/self/fd/{}", project.as_raw_fd());
                 let upper = format!("/proc/self/fd/{}/upper", layers.as_raw_fd());
                 let work = format!("/proc/self/fd/{}/work", layers.as_raw_fd());
                 match access {
-                    Access::Write => overlay(at, &project, Some((&upper, &work))),
-                    Access::Read => overlay(at, &format!("{upper}:{project}"), None),
-                    Access::Scratch => scratch(at, &format!("{upper}:{project}"), base),
+                    Access::Write => mount_overlay(at, &project, Some((&upper, &work))),
+                    Access::Read => mount_overlay(at, &format!("{upper}:{project}"), None),
+                    Access::Scratch => mount_scratch(at, &format!("{upper}:{project}"), base),
                 }
             }
             Self::Folder { tree, path, access } => {
                 if *access == Access::Scratch {
-                    return scratch(at, &format!("/proc/self/fd/{}", path.as_raw_fd()), base);
+                    return mount_scratch(at, &format!("/proc/self/fd/{}", path.as_raw_fd()), base);
                 }
                 let read_only = if *access == Access::Read { READ_ONLY } else { 0 };
                 sys::set_mount(tree.as_fd(), NO_SUID | NO_DEV | read_only, true)
@@ -390,7 +392,7 @@ impl Source {
 }
 
 /// Mounts an overlay with its changes in memory.
-fn scratch(at: &Path, lower: &str, base: &Base) -> Result<(), Fault> {
+fn mount_scratch(at: &Path, lower: &str, base: &SandboxBase) -> Result<(), Fault> {
     // Made in the overlay's own place, which it then covers.
     let size = format!("mode=0755,size={}", base.limits.tmp_bytes);
     mount(Some("writ"), at, Some("tmpfs"), QUIET, Some(size.as_str())).stage("scratch")?;
@@ -399,11 +401,11 @@ fn scratch(at: &Path, lower: &str, base: &Base) -> Result<(), Fault> {
     let work = format!("/proc/self/fd/{}/work", layer.as_raw_fd());
     fs::create_dir(&upper).stage("scratch")?;
     fs::create_dir(&work).stage("scratch")?;
-    overlay(at, lower, Some((&upper, &work)))
+    mount_overlay(at, lower, Some((&upper, &work)))
 }
 
 /// Mounts one overlay.
-fn overlay(at: &Path, lower: &str, upper: Option<(&str, &str)>) -> Result<(), Fault> {
+fn mount_overlay(at: &Path, lower: &str, upper: Option<(&str, &str)>) -> Result<(), Fault> {
     let mut options = format!("userxattr,index=off,lowerdir={lower}");
     if let Some((upper, work)) = upper {
         options.push_str(&format!(",upperdir={upper},workdir={work}"));
@@ -412,7 +414,7 @@ fn overlay(at: &Path, lower: &str, upper: Option<(&str, &str)>) -> Result<(), Fa
 }
 
 /// Adds attributes to the mount at a path.
-fn freeze(path: &Path, attributes: u64) -> Result<(), Fault> {
+fn freeze_mount(path: &Path, attributes: u64) -> Result<(), Fault> {
     let folder = open_folder(path).stage("guard")?;
     sys::set_mount(folder.as_fd(), attributes, false).stage("guard")
 }
@@ -422,7 +424,7 @@ pub(crate) fn open_folder(path: &Path) -> io::Result<OwnedFd> {
 }
 
 /// A path inside, while the new root still lies below [`BASE`].
-fn inside(path: impl AsRef<Path>) -> PathBuf {
+fn path_inside(path: impl AsRef<Path>) -> PathBuf {
     let path = path.as_ref();
     Path::new(BASE).join(path.strip_prefix("/").unwrap_or(path))
 }

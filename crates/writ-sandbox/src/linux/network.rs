@@ -11,7 +11,7 @@ use nix::sys::socket::{
 use tokio::sync::mpsc;
 
 use super::mounts::{TRUST_ALL, TRUST_MORE};
-use super::spec::{self, Fault, Said, Stage};
+use super::spec::{self, Fault, InitMessage, Stage};
 use super::zygote;
 use crate::exec::{Listener, PROXY_PORT};
 
@@ -23,13 +23,13 @@ const STAGE: &str = "network listener";
 // === inside ===
 
 /// Binds the listener and passes it out over the control socket. No process inside keeps it.
-pub(crate) fn offer(control: BorrowedFd<'_>) -> Result<(), Fault> {
+pub(crate) fn offer_listener(control: BorrowedFd<'_>) -> Result<(), Fault> {
     let listener =
         socket(AddressFamily::Inet, SockType::Stream, SockFlag::SOCK_CLOEXEC, None).stage(STAGE)?;
     bind(listener.as_raw_fd(), &SockaddrIn::new(127, 0, 0, 1, PROXY_PORT)).stage(STAGE)?;
     listen(&listener, Backlog::new(BACKLOG).stage(STAGE)?).stage(STAGE)?;
-    let word = spec::encode(&Said::Listener).stage(STAGE)?;
-    zygote::send(control, &word, &[listener.as_fd()]).stage(STAGE)
+    let word = spec::encode_message(&InitMessage::Listener).stage(STAGE)?;
+    zygote::send_descriptors(control, &word, &[listener.as_fd()]).stage(STAGE)
 }
 
 // === outside ===
@@ -51,7 +51,7 @@ fn is_ours(socket: i32) -> io::Result<bool> {
 
 /// Returns the variables that name the trusted authorities: the system's and the one that was laid beside
 /// them.
-pub(crate) fn trust() -> impl Iterator<Item = (String, String)> {
+pub(crate) fn trust_variables() -> impl Iterator<Item = (String, String)> {
     let all = [
         "SSL_CERT_FILE",
         "CURL_CA_BUNDLE",
@@ -68,7 +68,7 @@ pub(crate) fn trust() -> impl Iterator<Item = (String, String)> {
 }
 
 /// Returns the variables that name the way out, in both cases, because programs differ in what they read.
-pub(crate) fn env() -> BTreeMap<String, String> {
+pub(crate) fn proxy_variables() -> BTreeMap<String, String> {
     // One address for every sandbox: each has a network of its own.
     let proxy = format!("http://127.0.0.1:{PROXY_PORT}");
     let own = "localhost,127.0.0.1,::1";

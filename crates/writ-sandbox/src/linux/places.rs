@@ -28,7 +28,7 @@ impl Places {
     }
 
     /// Returns the real place of a path that is meant as on the first rung.
-    pub(crate) fn resolve(&self, walls: Walls, inside: &str) -> PathBuf {
+    pub(crate) fn resolve_path(&self, walls: Walls, inside: &str) -> PathBuf {
         let inside = Path::new(inside);
         if walls == Walls::Full {
             return inside.to_owned();

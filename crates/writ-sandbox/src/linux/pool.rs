@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-use super::alive::{Alive, Report};
+use super::alive::{LiveSandbox, Report};
 use super::mounts;
 use super::slot::Slots;
-use super::spec::{Base, Said, Walls};
+use super::spec::{InitMessage, SandboxBase, Walls};
 
 /// The time that one waits to be used. Changes of the host at the paths that it has taken are noticed; mounts
 /// below them are seen after this time at the latest.
@@ -38,15 +38,15 @@ struct State {
     next: u64,
     waiting: BTreeMap<u64, Ready>,
     /// Kinds of which some are being made, and how many.
-    making: Vec<(Base, usize)>,
+    making: Vec<(SandboxBase, usize)>,
 }
 
 /// One that waits.
 #[derive(Debug)]
 struct Ready {
-    base: Base,
+    base: SandboxBase,
     taken: Vec<Option<Mark>>,
-    alive: Alive,
+    alive: LiveSandbox,
 }
 
 /// The identity of the file or folder at a path: device, inode and, since numbers are used again, the time of
@@ -56,16 +56,16 @@ type Mark = (u64, u64, Option<(i64, i64)>);
 
 /// The order to make another sandbox when one has ended.
 #[derive(Debug)]
-pub(crate) struct Again {
+pub(crate) struct RefillOrder {
     pool: Weak<Pool>,
-    base: Base,
+    base: SandboxBase,
 }
 
-impl Again {
+impl RefillOrder {
     /// Has it made.
-    pub(crate) fn fill(self) {
+    pub(crate) fn fill_pool(self) {
         if let Some(pool) = self.pool.upgrade() {
-            pool.fill(&self.base);
+            pool.fill_pool(&self.base);
         }
     }
 }
@@ -77,24 +77,24 @@ impl Pool {
     }
 
     /// The zygotes.
-    pub(crate) const fn slots(&self) -> &Arc<Slots> {
+    pub(crate) const fn zygote_slots(&self) -> &Arc<Slots> {
         &self.slots
     }
 
     /// The number of those that wait.
-    pub(crate) fn ready(&self) -> usize {
+    pub(crate) fn ready_count(&self) -> usize {
         *self.number.borrow()
     }
 
     /// Returns the order that follows the use of a sandbox of this kind.
-    pub(crate) fn again(self: &Arc<Self>, base: &Base) -> Again {
-        Again { pool: Arc::downgrade(self), base: base.clone() }
+    pub(crate) fn again(self: &Arc<Self>, base: &SandboxBase) -> RefillOrder {
+        RefillOrder { pool: Arc::downgrade(self), base: base.clone() }
     }
 
     /// One of this kind that waits, if the host still shows what it has taken. Those that it does not are ended.
-    pub(crate) fn take(&self, base: &Base) -> Option<Alive> {
+    pub(crate) fn take_ready(&self, base: &SandboxBase) -> Option<LiveSandbox> {
         // The identities are read before the lock: `stat` may wait for a slow file system.
-        let now = marks(base);
+        let now = path_marks(base);
         let mut stale = Vec::new();
         let mut state = self.state();
         let found = loop {
@@ -106,7 +106,7 @@ impl Pool {
             }
             stale.push(ready);
         };
-        self.count(state);
+        self.update_count(state);
         // Ended outside the lock, since dropping one starts a task.
         drop(stale);
         found
@@ -114,7 +114,7 @@ impl Pool {
 
     /// Makes as many of a kind as may wait, beside what is going on. There are two kinds: for programs of a session, and
     /// for the file worker.
-    fn fill(self: &Arc<Self>, base: &Base) {
+    fn fill_pool(self: &Arc<Self>, base: &SandboxBase) {
         let mut state = self.state();
         // Without namespaces there is next to nothing that could be made ahead.
         if base.walls == Walls::Reduced {
@@ -136,7 +136,7 @@ impl Pool {
     }
 
     /// Puts one among those that wait, or notes that making it failed. Returns its number.
-    fn made(&self, base: &Base, ready: Option<Ready>) -> Option<u64> {
+    fn add_ready(&self, base: &SandboxBase, ready: Option<Ready>) -> Option<u64> {
         let mut state = self.state();
         for (kind, number) in &mut state.making {
             if kind == base {
@@ -148,20 +148,20 @@ impl Pool {
         let id = state.next;
         state.next += 1;
         state.waiting.insert(id, ready);
-        self.count(state);
+        self.update_count(state);
         Some(id)
     }
 
     /// Ends one that still waits.
-    fn end(&self, id: u64) {
+    fn end_one(&self, id: u64) {
         let mut state = self.state();
         let old = state.waiting.remove(&id);
-        self.count(state);
+        self.update_count(state);
         drop(old);
     }
 
     /// Says how many wait, now that this is known.
-    fn count(&self, state: MutexGuard<'_, State>) {
+    fn update_count(&self, state: MutexGuard<'_, State>) {
         self.number.send_replace(state.waiting.len());
     }
 
@@ -171,35 +171,36 @@ impl Pool {
 }
 
 /// Makes one, lets it wait, and ends it when it was not taken.
-async fn make(pool: Weak<Pool>, slots: Arc<Slots>, base: Base) {
+async fn make(pool: Weak<Pool>, slots: Arc<Slots>, base: SandboxBase) {
     // Before it is made: a change in between makes it stale instead of wrong.
-    let taken = marks(&base);
+    let taken = path_marks(&base);
     let made = tokio::time::timeout(MAKE, async {
-        let alive = Alive::make_aside(&slots, &base).await.ok()?;
-        (Report::default().next(alive.control()).await == Some(Said::Ready)).then_some(alive)
+        let alive = LiveSandbox::make_aside(&slots, &base).await.ok()?;
+        (Report::default().next_message(alive.control_socket()).await == Some(InitMessage::Ready))
+            .then_some(alive)
     });
     let alive = made.await.ok().flatten();
     drop(slots);
     let idle = pool.upgrade().map_or(Duration::ZERO, |pool| pool.idle);
-    let handle = alive.as_ref().map(Alive::handle);
+    let handle = alive.as_ref().map(LiveSandbox::exit_handle);
     let ready = alive.map(|alive| Ready { base: base.clone(), taken, alive });
-    let id = pool.upgrade().and_then(|pool| pool.made(&base, ready));
+    let id = pool.upgrade().and_then(|pool| pool.add_ready(&base, ready));
     let (Some(id), Some(handle)) = (id, handle) else { return };
     // It may also have been taken meanwhile: then there is nothing to end.
     let _ = tokio::time::timeout(idle, handle.gone()).await;
     if let Some(pool) = pool.upgrade() {
-        pool.end(id);
+        pool.end_one(id);
     }
 }
 
 /// Returns the identities of the paths that a sandbox of this kind takes, as they are now.
-fn marks(base: &Base) -> Vec<Option<Mark>> {
+fn path_marks(base: &SandboxBase) -> Vec<Option<Mark>> {
     let mark = |path| {
         let meta = std::fs::symlink_metadata(path).ok()?;
         let changed = (!meta.is_dir()).then(|| (meta.ctime(), meta.ctime_nsec()));
         Some((meta.dev(), meta.ino(), changed))
     };
-    mounts::seen(base).map(mark).collect()
+    mounts::seen_paths(base).map(mark).collect()
 }
 
 #[cfg(test)]
@@ -210,7 +211,7 @@ impl Pool {
     }
 
     /// The process ids of those of some kind.
-    pub(crate) fn pids_of(&self, kind: impl Fn(&Base) -> bool) -> Vec<i32> {
+    pub(crate) fn pids_of(&self, kind: impl Fn(&SandboxBase) -> bool) -> Vec<i32> {
         self.state()
             .waiting
             .values()
@@ -226,7 +227,7 @@ impl Pool {
 
     /// Waits until so many wait.
     pub(crate) async fn filled(&self, number: usize) {
-        self.when(|pool| pool.ready() == number).await;
+        self.when(|pool| pool.ready_count() == number).await;
     }
 
     /// Waits until something is so that changes with the number of those that wait.

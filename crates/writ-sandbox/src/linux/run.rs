@@ -13,10 +13,10 @@ use tokio::sync::{Notify, OwnedMutexGuard, mpsc, oneshot};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::alive::{Alive, Report, Words};
+use super::alive::{JobFrames, LiveSandbox, Report};
 use super::pool::Pool;
-use super::spec::{Event, Fault, Said, Spec};
-use super::zygote::helper;
+use super::spec::{Event, Fault, InitMessage, Spec};
+use super::zygote::helper_error;
 use super::{disk, network, tree};
 use crate::error::SandboxError;
 use crate::exec::{ExecOptions, Limit, Listener, Piece, Stream};
@@ -65,40 +65,40 @@ pub(crate) struct JobResult {
 }
 
 /// Runs a job to its end: in a sandbox that is ready, else in one that is made for it.
-pub(crate) async fn run(pool: &Arc<Pool>, mut launch: Launch) -> Result<JobResult, SandboxError> {
+pub(crate) async fn run_job(pool: &Arc<Pool>, mut launch: Launch) -> Result<JobResult, SandboxError> {
     let began = Instant::now();
     // A client gets the streams once: there is no second try for a sandbox with moved folders.
-    let ready = if launch.talk.is_some() { None } else { pool.take(&launch.spec.base) };
+    let ready = if launch.talk.is_some() { None } else { pool.take_ready(&launch.spec.base) };
     let was_ready = ready.is_some();
     let alive = match ready {
         Some(alive) => alive,
-        None => Alive::make(pool.slots(), &launch.spec.base).await?,
+        None => LiveSandbox::start_sandbox(pool.zygote_slots(), &launch.spec.base).await?,
     };
-    let finished = drive(alive, &mut launch, pool, began).await?;
+    let finished = drive_job(alive, &mut launch, pool, began).await?;
     let moved = matches!(&finished.event, Event::SetupFailed(fault) if fault.stage == Fault::MOVED);
     if !(was_ready && moved) {
         return Ok(finished);
     }
     // The host mounted something since it was made; nothing was begun in it.
-    let alive = Alive::make(pool.slots(), &launch.spec.base).await?;
-    drive(alive, &mut launch, pool, began).await
+    let alive = LiveSandbox::start_sandbox(pool.zygote_slots(), &launch.spec.base).await?;
+    drive_job(alive, &mut launch, pool, began).await
 }
 
 /// Has a sandbox do its job.
-async fn drive(
-    mut alive: Alive,
+async fn drive_job(
+    mut alive: LiveSandbox,
     launch: &mut Launch,
     pool: &Arc<Pool>,
     began: Instant,
 ) -> Result<JobResult, SandboxError> {
     let input = launch.stdin.is_some() || launch.talk.is_some();
-    let mut streams = Streams::new(input).map_err(|why| helper("streams", &why))?;
-    let (stdin, stdout) = streams.ours(launch.talk.take());
-    alive.hold(launch.hold.take(), launch.again.then(|| pool.again(&launch.spec.base)));
+    let mut streams = Streams::new(input).map_err(|why| helper_error("streams", &why))?;
+    let (stdin, stdout) = streams.take_ours(launch.talk.take());
+    alive.hold_until_end(launch.hold.take(), launch.again.then(|| pool.again(&launch.spec.base)));
     // Encoded before anything is sent: half a message would be the end of the sandbox.
-    let words = Words::of(&launch.spec)?;
+    let words = JobFrames::of(&launch.spec)?;
     let (options, disk) = (&launch.options, launch.disk.clone());
-    let watchdog = alive.unlimited().map(|pid| (pid, launch.memory, launch.spec.base.limits.processes));
+    let watchdog = alive.unlimited_pid().map(|pid| (pid, launch.memory, launch.spec.base.limits.processes));
     let over = Notify::new();
     let done = CancellationToken::new();
     let limits = async {
@@ -116,40 +116,40 @@ async fn drive(
         let ended = tokio::select! {
             biased;
             event = last_word(&alive, listener) => (None, event),
-            limit = &mut limits => { alive.end().await; (Some(limit), None) }
+            limit = &mut limits => { alive.kill_and_wait().await; (Some(limit), None) }
         };
         done.cancel();
         ended
     };
     let capture = |pipe, stream| {
         let bounds = Bounds { keep: launch.keep, kill_above: launch.kill_above };
-        capture(pipe, stream, bounds, &over, options.output.clone(), &done)
+        capture_stream(pipe, stream, bounds, &over, options.output.clone(), &done)
     };
     let ((limit, event), (), stdout, stderr, ()) = tokio::join!(
         supervise,
-        alive.tell(words, streams.theirs),
+        alive.send_job(words, streams.theirs),
         capture(stdout, Stream::Stdout),
         capture(Some(streams.stderr), Stream::Stderr),
-        feed(stdin, launch.stdin.as_deref(), &done),
+        feed_stdin(stdin, launch.stdin.as_deref(), &done),
     );
     // The kernel kills one process for want of memory; its parent may then end with any code.
     let starved = event != Some(Event::Exited(0)) && alive.out_of_memory();
     let limit = limit.or(starved.then_some(Limit::Memory));
     let event = event.or(limit.map(|_| Event::Signalled(libc::SIGKILL)));
-    let event = event.ok_or_else(|| helper("report", &io::ErrorKind::UnexpectedEof.into()))?;
+    let event = event.ok_or_else(|| helper_error("report", &io::ErrorKind::UnexpectedEof.into()))?;
     launch.hold = alive.let_go(&event);
     Ok(JobResult { event, limit, stdout, stderr, duration: began.elapsed() })
 }
 
 /// Returns the first process's report of the job, after which no process is left in it. `None`: it ended
 /// without one.
-async fn last_word(alive: &Alive, listener: Option<&mpsc::Sender<Listener>>) -> Option<Event> {
+async fn last_word(alive: &LiveSandbox, listener: Option<&mpsc::Sender<Listener>>) -> Option<Event> {
     let mut report = Report::default();
     loop {
-        match report.next(alive.control()).await {
-            Some(Said::Ready) => {}
-            Some(Said::Listener) => network::hand_over(report.descriptor(), listener),
-            Some(Said::Done(event)) => return Some(event),
+        match report.next_message(alive.control_socket()).await {
+            Some(InitMessage::Ready) => {}
+            Some(InitMessage::Listener) => network::hand_over(report.take_descriptor(), listener),
+            Some(InitMessage::Done(event)) => return Some(event),
             None => {
                 alive.gone().await;
                 return None;
@@ -186,7 +186,7 @@ impl Streams {
     }
 
     /// Returns the streams that are fed and read here; with a client, both are the client's.
-    fn ours(
+    fn take_ours(
         &mut self,
         talk: Option<oneshot::Sender<Talk>>,
     ) -> (Option<pipe::Sender>, Option<pipe::Receiver>) {
@@ -209,7 +209,7 @@ struct Bounds {
 
 /// Reads a stream to its end. Bytes beyond `keep` are counted and dropped, so that no process inside ever
 /// waits for us.
-async fn capture(
+async fn capture_stream(
     pipe: Option<pipe::Receiver>,
     stream: Stream,
     bounds: Bounds,
@@ -253,7 +253,7 @@ async fn capture(
 }
 
 /// Writes standard input. A program that does not read it is no error.
-async fn feed(pipe: Option<pipe::Sender>, bytes: Option<&[u8]>, done: &CancellationToken) {
+async fn feed_stdin(pipe: Option<pipe::Sender>, bytes: Option<&[u8]>, done: &CancellationToken) {
     if let (Some(mut pipe), Some(bytes)) = (pipe, bytes) {
         tokio::select! {
             _ = pipe.write_all(bytes) => {}
@@ -271,7 +271,7 @@ async fn watch_disk(disk: Option<(Vec<PathBuf>, u64)>) -> Limit {
     loop {
         ticks.tick().await;
         let folders = folders.clone();
-        let used = tokio::task::spawn_blocking(move || disk::used(&folders, max)).await;
+        let used = tokio::task::spawn_blocking(move || disk::used_bytes(&folders, max)).await;
         if used.is_ok_and(|used| used > max) {
             return Limit::Disk;
         }
@@ -285,7 +285,7 @@ async fn watch_tree(watch: Option<(i32, u64, u64)>) -> Limit {
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
-        match tokio::task::spawn_blocking(move || tree::usage(pid)).await {
+        match tokio::task::spawn_blocking(move || tree::measure_tree(pid)).await {
             Ok((processes, _)) if processes > processes_max => return Limit::Processes,
             Ok((_, memory)) if memory > memory_max => return Limit::Memory,
             Ok(_) | Err(_) => {}

@@ -108,17 +108,17 @@ pub(crate) struct Filters {
 
 impl Filters {
     /// Compiles them.
-    pub(crate) fn compile() -> Result<Self, Fault> {
+    pub(crate) fn compile_filters() -> Result<Self, Fault> {
         Ok(Self {
-            full: filter(forbidden(Walls::Full)?, libc::EPERM)?,
-            reduced: filter(forbidden(Walls::Reduced)?, libc::EPERM)?,
-            absent: filter(ABSENT.iter().map(|call| (*call, Vec::new())).collect(), libc::ENOSYS)?,
+            full: build_filter(forbidden_calls(Walls::Full)?, libc::EPERM)?,
+            reduced: build_filter(forbidden_calls(Walls::Reduced)?, libc::EPERM)?,
+            absent: build_filter(ABSENT.iter().map(|call| (*call, Vec::new())).collect(), libc::ENOSYS)?,
             tables: tables(),
         })
     }
 
     /// Installs them in the calling thread; they cannot be removed.
-    pub(crate) fn install(&self, walls: Walls) -> Result<(), Fault> {
+    pub(crate) fn install_filters(&self, walls: Walls) -> Result<(), Fault> {
         let forbidden = match walls {
             Walls::Full => &self.full,
             Walls::Reduced => &self.reduced,
@@ -133,22 +133,22 @@ impl Filters {
 }
 
 /// Compiles one filter. A call of the 32-bit table ends the program: it has no business there.
-fn filter(rules: BTreeMap<i64, Vec<SeccompRule>>, errno: i32) -> Result<BpfProgram, Fault> {
-    let arch = TargetArch::try_from(std::env::consts::ARCH).map_err(fault)?;
+fn build_filter(rules: BTreeMap<i64, Vec<SeccompRule>>, errno: i32) -> Result<BpfProgram, Fault> {
+    let arch = TargetArch::try_from(std::env::consts::ARCH).map_err(filter_fault)?;
     let errno = SeccompAction::Errno(u32::try_from(errno).unwrap_or_default());
-    let filter = SeccompFilter::new(rules, SeccompAction::Allow, errno, arch).map_err(fault)?;
-    BpfProgram::try_from(filter).map_err(fault)
+    let filter = SeccompFilter::new(rules, SeccompAction::Allow, errno, arch).map_err(filter_fault)?;
+    BpfProgram::try_from(filter).map_err(filter_fault)
 }
 
 /// The rules of what is not permitted.
-fn forbidden(walls: Walls) -> Result<BTreeMap<i64, Vec<SeccompRule>>, Fault> {
+fn forbidden_calls(walls: Walls) -> Result<BTreeMap<i64, Vec<SeccompRule>>, Fault> {
     let mut rules: BTreeMap<i64, Vec<SeccompRule>> =
         FORBIDDEN.iter().map(|call| (*call, Vec::new())).collect();
     let any_namespace: Vec<SeccompRule> = NAMESPACE_FLAGS
         .iter()
         .map(|flag| {
             let flag = u64::try_from(*flag).unwrap_or_default();
-            rule(&[(0, SeccompCmpOp::MaskedEq(flag), flag)])
+            build_rule(&[(0, SeccompCmpOp::MaskedEq(flag), flag)])
         })
         .collect::<Result<_, _>>()?;
     rules.insert(libc::SYS_unshare, any_namespace.clone());
@@ -162,23 +162,25 @@ fn forbidden(walls: Walls) -> Result<BTreeMap<i64, Vec<SeccompRule>>, Fault> {
         .iter()
         .map(|family| (0, SeccompCmpOp::Ne, u64::try_from(*family).unwrap_or_default()))
         .collect();
-    rules.insert(libc::SYS_socket, vec![rule(&other_family)?]);
-    let ioctls = FORBIDDEN_IOCTLS.iter().map(|request| rule(&[(1, SeccompCmpOp::Eq, *request)]));
+    rules.insert(libc::SYS_socket, vec![build_rule(&other_family)?]);
+    let ioctls = FORBIDDEN_IOCTLS.iter().map(|request| build_rule(&[(1, SeccompCmpOp::Eq, *request)]));
     rules.insert(libc::SYS_ioctl, ioctls.collect::<Result<_, _>>()?);
-    let other_personality = rule(&[(0, SeccompCmpOp::Ne, 0), (0, SeccompCmpOp::Ne, PERSONALITY_QUERY)])?;
+    let other_personality =
+        build_rule(&[(0, SeccompCmpOp::Ne, 0), (0, SeccompCmpOp::Ne, PERSONALITY_QUERY)])?;
     rules.insert(libc::SYS_personality, vec![other_personality]);
     Ok(rules)
 }
 
 /// A rule that matches when all of its conditions do; each is an argument, a comparison and a 32-bit value.
-fn rule(conditions: &[(u8, SeccompCmpOp, u64)]) -> Result<SeccompRule, Fault> {
+fn build_rule(conditions: &[(u8, SeccompCmpOp, u64)]) -> Result<SeccompRule, Fault> {
     let conditions = conditions
         .iter()
         .map(|(argument, op, value)| {
-            SeccompCondition::new(*argument, SeccompCmpArgLen::Dword, op.clone(), *value).map_err(fault)
+            SeccompCondition::new(*argument, SeccompCmpArgLen::Dword, op.clone(), *value)
+                .map_err(filter_fault)
         })
         .collect::<Result<Vec<_>, _>>()?;
-    SeccompRule::new(conditions).map_err(fault)
+    SeccompRule::new(conditions).map_err(filter_fault)
 }
 
 /// Returns a filter that answers «not there» to every call of the x32 table: the others do not know its
@@ -204,6 +206,6 @@ fn tables() -> BpfProgram {
     Vec::new()
 }
 
-fn fault(why: seccompiler::BackendError) -> Fault {
+fn filter_fault(why: seccompiler::BackendError) -> Fault {
     Fault::new("seccomp", why.to_string())
 }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::cgroup::{Cgroups, Group};
 use super::spec::Walls;
-use super::zygote::{Zygote, helper};
+use super::zygote::{Zygote, helper_error};
 use crate::error::SandboxError;
 
 /// The most zygotes that rest; more are started when more commands run at once, and end after them.
@@ -35,32 +35,32 @@ pub(crate) struct Slot {
 
 impl Slots {
     /// Starts the first zygote.
-    pub(crate) fn start(
+    pub(crate) fn start_slots(
         exe: &Path,
         cgroups: Arc<Cgroups>,
         memory: u64,
         processes: u64,
     ) -> Result<Self, SandboxError> {
         let slots = Self { exe: exe.to_owned(), cgroups, memory, processes, resting: Mutex::default() };
-        let first = slots.make()?;
+        let first = slots.make_slot()?;
         slots.give_back(first);
         Ok(slots)
     }
 
     /// Has a sandbox forked by a zygote at rest, or by a new one.
-    pub(crate) fn fork(&self, walls: Walls, control: BorrowedFd<'_>) -> Result<Slot, SandboxError> {
+    pub(crate) fn fork_sandbox(&self, walls: Walls, control: BorrowedFd<'_>) -> Result<Slot, SandboxError> {
         loop {
             // The lock is not held while a zygote is started.
             let resting = self.resting.lock().unwrap_or_else(PoisonError::into_inner).pop();
             let (slot, new) = match resting {
                 Some(slot) => (slot, false),
-                None => (self.make()?, true),
+                None => (self.make_slot()?, true),
             };
-            match slot.zygote.request(walls, control) {
+            match slot.zygote.request_fork(walls, control) {
                 Ok(()) => return Ok(slot),
                 // It died while it rested.
                 Err(_) if !new => {}
-                Err(why) => return Err(helper("request", &why)),
+                Err(why) => return Err(helper_error("request", &why)),
             }
         }
     }
@@ -68,18 +68,18 @@ impl Slots {
     /// Takes a zygote back after the end of its sandbox.
     pub(crate) fn give_back(&self, mut slot: Slot) {
         // Later kills in this group belong to the next sandbox.
-        slot.kills = slot.group.as_ref().map_or(0, Group::kills);
+        slot.kills = slot.group.as_ref().map_or(0, Group::kill_count);
         let mut resting = self.resting.lock().unwrap_or_else(PoisonError::into_inner);
         if resting.len() < RESTING_MAX {
             resting.push(slot);
         }
     }
 
-    fn make(&self) -> Result<Slot, SandboxError> {
-        let zygote = Zygote::start(&self.exe)?;
-        let group = self.cgroups.make(self.memory, self.processes.saturating_add(OWN_PROCESSES));
+    fn make_slot(&self) -> Result<Slot, SandboxError> {
+        let zygote = Zygote::start_zygote(&self.exe)?;
+        let group = self.cgroups.make_group(self.memory, self.processes.saturating_add(OWN_PROCESSES));
         // A group that cannot be entered limits nothing: then the watchdog measures.
-        let group = group.filter(|group| group.admit(zygote.pid()).is_ok());
+        let group = group.filter(|group| group.admit_process(zygote.pid()).is_ok());
         Ok(Slot { zygote, group, kills: 0 })
     }
 }
@@ -92,7 +92,7 @@ impl Slot {
 
     /// Returns true if the kernel had to kill for want of memory since the sandbox was forked.
     pub(crate) fn out_of_memory(&self) -> bool {
-        self.group.as_ref().is_some_and(|group| group.kills() > self.kills)
+        self.group.as_ref().is_some_and(|group| group.kill_count() > self.kills)
     }
 }
 

@@ -30,7 +30,7 @@ pub(crate) enum Walls {
 /// The part that all sandboxes of a kind share, without anything of a session or a command: it can be made
 /// ahead.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Base {
+pub(crate) struct SandboxBase {
     pub(crate) walls: Walls,
     /// Host folders that are seen inside, read-only, at the same paths.
     pub(crate) binds: Vec<PathBuf>,
@@ -63,7 +63,7 @@ pub(crate) struct Setup {
 /// The one job. Read by the job's process when the first process says that everything is in its place.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Order {
-    pub(crate) job: Job,
+    pub(crate) job: SandboxJob,
     pub(crate) cwd: PathBuf,
     /// The path besides `/work` at which it begins, where that is the same folder.
     pub(crate) own: Option<PathBuf>,
@@ -88,7 +88,7 @@ impl std::fmt::Debug for Environment {
 /// One sandbox: made for one job, removed after it.
 #[derive(Clone, Debug)]
 pub(crate) struct Spec {
-    pub(crate) base: Base,
+    pub(crate) base: SandboxBase,
     pub(crate) setup: Setup,
     pub(crate) order: Order,
 }
@@ -111,7 +111,7 @@ impl HostFolder {
 
 /// The job inside.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) enum Job {
+pub(crate) enum SandboxJob {
     /// A program is run.
     Exec(Vec<String>),
     /// Our own file worker.
@@ -157,7 +157,7 @@ pub(crate) struct Limits {
 
 /// A message of the first process to the host, over the control socket.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Said {
+pub(crate) enum InitMessage {
     /// The sandbox is made and waits for something to do.
     Ready,
     /// Here is the listener for the way out: it travels with this message.
@@ -221,7 +221,7 @@ impl<T> Stage<T> for nix::Result<T> {
 }
 
 /// The bytes of a message, with its length before it.
-pub(crate) fn encode<T: Serialize>(message: &T) -> io::Result<Vec<u8>> {
+pub(crate) fn encode_message<T: Serialize>(message: &T) -> io::Result<Vec<u8>> {
     let body = serde_json::to_vec(message)?;
     let length = u32::try_from(body.len()).ok().filter(|length| *length <= MESSAGE_MAX);
     let length =
@@ -253,5 +253,5 @@ pub(crate) fn read_body<T: DeserializeOwned>(from: &mut impl Read, length: [u8; 
 
 /// Writes one message.
 pub(crate) fn write_message<T: Serialize>(to: &mut impl Write, message: &T) -> io::Result<()> {
-    to.write_all(&encode(message)?)
+    to.write_all(&encode_message(message)?)
 }

@@ -55,7 +55,7 @@ pub(crate) fn fork_with(flags: libc::c_int) -> io::Result<Forked> {
 }
 
 /// Kills the process behind a handle. A process that has ended already is no error.
-pub(crate) fn kill(pidfd: BorrowedFd<'_>, signal: libc::c_int) -> io::Result<()> {
+pub(crate) fn send_signal(pidfd: BorrowedFd<'_>, signal: libc::c_int) -> io::Result<()> {
     // SAFETY: plain numbers and a null pointer, which the call allows for «no further information».
     let done = unsafe {
         libc::syscall(
@@ -66,7 +66,7 @@ pub(crate) fn kill(pidfd: BorrowedFd<'_>, signal: libc::c_int) -> io::Result<()>
             0 as libc::c_uint,
         )
     };
-    match check(done) {
+    match check_result(done) {
         Err(error) if error.raw_os_error() == Some(libc::ESRCH) => Ok(()),
         other => other.map(drop),
     }
@@ -81,13 +81,16 @@ pub(crate) fn has_ended(pidfd: BorrowedFd<'_>) -> bool {
 }
 
 /// Watches a handle on a process: it becomes readable when the process ends.
-pub(crate) fn watch(pidfd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
+pub(crate) fn watch_process(pidfd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
     // SAFETY: an `OwnedFd` names the same open file until it is dropped, and it is moved in here.
     unsafe { AsyncFd::register_with_interest(pidfd, tokio::io::Interest::READABLE) }.map_err(io::Error::from)
 }
 
 /// Receives one message with its descriptors. An empty message is the end of the connection.
-pub(crate) fn receive(socket: BorrowedFd<'_>, bytes: &mut [u8]) -> io::Result<(usize, Vec<OwnedFd>)> {
+pub(crate) fn receive_descriptors(
+    socket: BorrowedFd<'_>,
+    bytes: &mut [u8],
+) -> io::Result<(usize, Vec<OwnedFd>)> {
     let mut space = nix::cmsg_space!([RawFd; FDS_MAX]);
     let mut parts = [io::IoSliceMut::new(bytes)];
     let message =
@@ -105,7 +108,7 @@ pub(crate) fn receive(socket: BorrowedFd<'_>, bytes: &mut [u8]) -> io::Result<(u
 /// Takes over the descriptor that the parent process left open under this number.
 ///
 /// Called once, at the start of the zygote, before anything else is opened.
-pub(crate) fn inherited(fd: RawFd) -> Option<OwnedFd> {
+pub(crate) fn inherited_descriptor(fd: RawFd) -> Option<OwnedFd> {
     // SAFETY: F_GETFD has no argument and touches no memory.
     let open = unsafe { libc::fcntl(fd, libc::F_GETFD) } >= 0;
     // SAFETY: it is open, and by the contract above nothing in this process owns it.
@@ -132,7 +135,7 @@ pub(crate) fn reset_signals() {
 pub(crate) fn seal_descriptors(close: bool) -> io::Result<()> {
     let flags = if close { 0 } else { libc::CLOSE_RANGE_CLOEXEC };
     // SAFETY: plain numbers. When descriptors are closed, the caller uses none above 2 afterwards.
-    check(unsafe { libc::syscall(libc::SYS_close_range, 3 as libc::c_uint, libc::c_uint::MAX, flags) })
+    check_result(unsafe { libc::syscall(libc::SYS_close_range, 3 as libc::c_uint, libc::c_uint::MAX, flags) })
         .map(drop)
 }
 
@@ -142,7 +145,8 @@ pub(crate) fn clone_mount(of: BorrowedFd<'_>) -> io::Result<OwnedFd> {
         | libc::c_uint::try_from(libc::O_CLOEXEC | libc::AT_RECURSIVE | libc::AT_EMPTY_PATH)
             .unwrap_or_default();
     // SAFETY: the path is an empty C string: the descriptor alone says what.
-    let fd = check(unsafe { libc::syscall(libc::SYS_open_tree, of.as_raw_fd(), c"".as_ptr(), flags) })?;
+    let fd =
+        check_result(unsafe { libc::syscall(libc::SYS_open_tree, of.as_raw_fd(), c"".as_ptr(), flags) })?;
     // SAFETY: the kernel has just made this descriptor for us.
     Ok(unsafe { OwnedFd::from_raw_fd(RawFd::try_from(fd).unwrap_or(-1)) })
 }
@@ -153,7 +157,7 @@ pub(crate) fn set_mount(mount: BorrowedFd<'_>, attributes: u64, whole_tree: bool
         libc::mount_attr { attr_set: attributes, attr_clr: 0, propagation: libc::MS_PRIVATE, userns_fd: 0 };
     let flags = libc::AT_EMPTY_PATH | if whole_tree { libc::AT_RECURSIVE } else { 0 };
     // SAFETY: the path is an empty C string, `attr` outlives the call and its size is given.
-    check(unsafe {
+    check_result(unsafe {
         libc::syscall(
             libc::SYS_mount_setattr,
             mount.as_raw_fd(),
@@ -169,7 +173,7 @@ pub(crate) fn set_mount(mount: BorrowedFd<'_>, attributes: u64, whole_tree: bool
 /// Attaches a detached mount tree on an open folder or file.
 pub(crate) fn attach_mount(mount: BorrowedFd<'_>, on: BorrowedFd<'_>) -> io::Result<()> {
     // SAFETY: both paths are empty C strings: the descriptors alone say what and where.
-    check(unsafe {
+    check_result(unsafe {
         libc::syscall(
             libc::SYS_move_mount,
             mount.as_raw_fd(),
@@ -197,7 +201,7 @@ pub(crate) fn loopback_up() -> io::Result<()> {
     let up = libc::c_short::try_from(libc::IFF_UP | libc::IFF_RUNNING).unwrap_or_default();
     let request = libc::ifreq { ifr_name: name, ifr_ifru: libc::__c_anonymous_ifr_ifru { ifru_flags: up } };
     // SAFETY: the request is an initialised `ifreq` that outlives the call.
-    check(libc::c_long::from(unsafe {
+    check_result(libc::c_long::from(unsafe {
         libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS, &raw const request)
     }))
     .map(drop)
@@ -227,7 +231,7 @@ pub(crate) fn adopt_orphans() {
 
 /// Lets a command begin a session of its own, with nothing open but its three streams.
 #[expect(clippy::disallowed_types, reason = "this crate is the one that starts processes")]
-pub(crate) fn detach(command: &mut std::process::Command) {
+pub(crate) fn detach_command(command: &mut std::process::Command) {
     use std::os::unix::process::CommandExt;
     // SAFETY: between fork and exec only two system calls are made, without allocation or locks.
     unsafe {
@@ -248,7 +252,7 @@ pub(crate) fn has_mark(folder: BorrowedFd<'_>, name: &CStr) -> bool {
 }
 
 /// The result of a raw system call.
-fn check(result: libc::c_long) -> io::Result<libc::c_long> {
+fn check_result(result: libc::c_long) -> io::Result<libc::c_long> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
 

@@ -12,12 +12,12 @@ use writ_types::action::{ChangeKind, Exec, ExecProfile, FileChange, ReadFile, Re
 use writ_types::digest::Digest;
 
 use super::NativeRunner;
-use crate::apply::{Applied, ApplyError};
+use crate::apply::{AppliedChanges, ApplyError};
 use crate::changes::{ChangeSet, LeftOutReason};
 use crate::config::{SandboxConfig, WorkspaceConfig};
 use crate::error::SandboxError;
 use crate::exec::{Ending, ExecOptions, ExecResult, Limit, Output};
-use crate::file::{FileFault, ReadResult, Written};
+use crate::file::{FileFault, ReadResult, WrittenFile};
 use crate::file_request::{FileReply, FileRequest};
 use crate::runner::Access;
 use crate::sandbox::owner_home;
@@ -66,8 +66,8 @@ struct Fixture {
 
 impl Fixture {
     /// Brings changes of the session into the project.
-    async fn carry(&self, changes: Vec<FileChange>) -> Result<Applied, ApplyError> {
-        self.workspace.carry(self.workspace.view(), changes, None).await
+    async fn carry(&self, changes: Vec<FileChange>) -> Result<AppliedChanges, ApplyError> {
+        self.workspace.carry_changes(self.workspace.session_view(), changes, None).await
     }
 
     async fn new() -> Self {
@@ -115,7 +115,7 @@ impl Fixture {
     }
 
     async fn changes(&self) -> ChangeSet {
-        self.workspace.changes().await.unwrap()
+        self.workspace.read_changes().await.unwrap()
     }
 
     fn read(&self, path: &str) -> String {

@@ -4,11 +4,11 @@
 const TREE_MAX: usize = 20_000;
 
 /// Every process below this one.
-pub(crate) fn descendants(root: i32) -> Vec<i32> {
+pub(crate) fn descendant_pids(root: i32) -> Vec<i32> {
     let mut found = Vec::new();
     let mut open = vec![root];
     while let Some(pid) = open.pop() {
-        for child in children(pid) {
+        for child in child_pids(pid) {
             if found.len() >= TREE_MAX {
                 return found;
             }
@@ -20,7 +20,7 @@ pub(crate) fn descendants(root: i32) -> Vec<i32> {
 }
 
 /// The children of one process, of all of its threads.
-fn children(pid: i32) -> Vec<i32> {
+fn child_pids(pid: i32) -> Vec<i32> {
     let Ok(threads) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return Vec::new() };
     threads
         .flatten()
@@ -32,12 +32,12 @@ fn children(pid: i32) -> Vec<i32> {
 }
 
 /// Processes and resident memory, in bytes, of everything below a process.
-pub(crate) fn usage(root: i32) -> (u64, u64) {
+pub(crate) fn measure_tree(root: i32) -> (u64, u64) {
     let page = u64::try_from(
         nix::unistd::sysconf(nix::unistd::SysconfVar::PAGE_SIZE).ok().flatten().unwrap_or(4096),
     )
     .unwrap_or(4096);
-    let pids = descendants(root);
+    let pids = descendant_pids(root);
     let pages: u64 = pids.iter().filter_map(|pid| resident_pages(*pid)).sum();
     (u64::try_from(pids.len()).unwrap_or(u64::MAX), pages.saturating_mul(page))
 }

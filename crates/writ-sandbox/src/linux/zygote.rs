@@ -37,18 +37,18 @@ const NAMESPACES: i32 = libc::CLONE_NEWUSER
 
 /// Serves until the engine's end of the socket is closed, which also happens when the engine dies.
 pub(crate) fn main() -> i32 {
-    let Some(socket) = sys::inherited(SOCKET_FD) else { return 2 };
+    let Some(socket) = sys::inherited_descriptor(SOCKET_FD) else { return 2 };
     if sys::seal_descriptors(true).is_err() {
         return 2;
     }
-    let Ok(filters) = seccomp::Filters::compile() else { return 3 };
+    let Ok(filters) = seccomp::Filters::compile_filters() else { return 3 };
     // Children watch this pipe: when its only writer, this process, has ended, they must not begin.
     let Ok((alive, held)) = io::pipe() else { return 4 };
     sys::ignore_children(true);
     sys::adopt_orphans();
     loop {
         let mut request = [0; REQUEST_LEN];
-        let (length, fds) = match sys::receive(socket.as_fd(), &mut request) {
+        let (length, fds) = match sys::receive_descriptors(socket.as_fd(), &mut request) {
             Ok(received) => received,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             Err(_) => return 5,
@@ -69,20 +69,24 @@ pub(crate) fn main() -> i32 {
                 let _ = socket.into_raw_fd();
                 return init::main(control, alive.as_fd(), walls, &filters);
             }
-            Ok(Forked::Parent { pid, pidfd }) => answer(&control, pid, Some(pidfd.as_fd())),
-            Err(error) => answer(&control, -error.raw_os_error().unwrap_or(libc::EIO), None),
+            Ok(Forked::Parent { pid, pidfd }) => answer_engine(&control, pid, Some(pidfd.as_fd())),
+            Err(error) => answer_engine(&control, -error.raw_os_error().unwrap_or(libc::EIO), None),
         }
     }
 }
 
 /// Tells the engine the child's process id and hands it the child, or tells minus the error number.
-fn answer(control: &OwnedFd, number: i32, pidfd: Option<BorrowedFd<'_>>) {
+fn answer_engine(control: &OwnedFd, number: i32, pidfd: Option<BorrowedFd<'_>>) {
     // When the engine does not listen any more, the child finds its control socket closed and ends.
-    let _ = send(control.as_fd(), &number.to_le_bytes(), pidfd.as_slice());
+    let _ = send_descriptors(control.as_fd(), &number.to_le_bytes(), pidfd.as_slice());
 }
 
 /// Sends bytes with descriptors.
-pub(crate) fn send(socket: BorrowedFd<'_>, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
+pub(crate) fn send_descriptors(
+    socket: BorrowedFd<'_>,
+    bytes: &[u8],
+    fds: &[BorrowedFd<'_>],
+) -> io::Result<()> {
     let raw: Vec<i32> = fds.iter().map(AsRawFd::as_raw_fd).collect();
     let rights = [ControlMessage::ScmRights(&raw)];
     let rights: &[ControlMessage<'_>] = if raw.is_empty() { &[] } else { &rights };
@@ -114,8 +118,8 @@ impl Drop for Zygote {
 
 impl Zygote {
     /// Starts a zygote.
-    pub(crate) fn start(exe: &Path) -> Result<Self, SandboxError> {
-        launch(exe).map_err(|why| helper("start", &why))
+    pub(crate) fn start_zygote(exe: &Path) -> Result<Self, SandboxError> {
+        launch_process(exe).map_err(|why| helper_error("start", &why))
     }
 
     /// Its process id.
@@ -124,17 +128,17 @@ impl Zygote {
     }
 
     /// Asks for a sandbox.
-    pub(crate) fn request(&self, walls: Walls, control: BorrowedFd<'_>) -> io::Result<()> {
+    pub(crate) fn request_fork(&self, walls: Walls, control: BorrowedFd<'_>) -> io::Result<()> {
         let request: &[u8] = match walls {
             Walls::Full => b"F",
             Walls::Reduced => b"R",
         };
-        send(self.socket.as_fd(), request, &[control])
+        send_descriptors(self.socket.as_fd(), request, &[control])
     }
 }
 
 #[expect(clippy::disallowed_types, reason = "this crate is the one that starts processes")]
-fn launch(exe: &Path) -> io::Result<Zygote> {
+fn launch_process(exe: &Path) -> io::Result<Zygote> {
     let (ours, theirs) = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC)?;
     let process = std::process::Command::new(exe)
         .arg(MARKER)
@@ -154,23 +158,24 @@ pub(crate) async fn child_of(
 ) -> Result<(i32, AsyncFd<OwnedFd>), SandboxError> {
     let mut number = [0; 4];
     let (length, fds) = control
-        .async_io(tokio::io::Interest::READABLE, || sys::receive(control.as_fd(), &mut number))
+        .async_io(tokio::io::Interest::READABLE, || sys::receive_descriptors(control.as_fd(), &mut number))
         .await
-        .map_err(|why| helper("answer", &why))?;
+        .map_err(|why| helper_error("answer", &why))?;
     let number = i32::from_le_bytes(number);
     if length != 4 {
-        return Err(helper("answer", &io::ErrorKind::UnexpectedEof.into()));
+        return Err(helper_error("answer", &io::ErrorKind::UnexpectedEof.into()));
     }
     if number < 0 {
         let why = io::Error::from_raw_os_error(-number).to_string();
         return Err(SandboxError::Setup { stage: "namespaces".into(), why });
     }
-    let pidfd = fds.into_iter().next().ok_or_else(|| helper("answer", &io::ErrorKind::InvalidData.into()))?;
-    let pidfd = sys::watch(pidfd).map_err(|why| helper("watch", &why))?;
+    let pidfd =
+        fds.into_iter().next().ok_or_else(|| helper_error("answer", &io::ErrorKind::InvalidData.into()))?;
+    let pidfd = sys::watch_process(pidfd).map_err(|why| helper_error("watch", &why))?;
     Ok((number, pidfd))
 }
 
 /// An error of the zygote.
-pub(crate) fn helper(doing: &'static str, why: &io::Error) -> SandboxError {
+pub(crate) fn helper_error(doing: &'static str, why: &io::Error) -> SandboxError {
     SandboxError::Helper { doing, why: why.to_string() }
 }

@@ -21,7 +21,7 @@ use crate::name;
 const BELOW_MAX: usize = 10_000;
 
 /// The state that is compared with.
-pub(crate) enum Lower {
+pub(crate) enum Comparison {
     /// The project itself, as it is now.
     Project(OwnedFd),
     /// The record of a copy.
@@ -30,9 +30,9 @@ pub(crate) enum Lower {
 
 /// The entry at a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Found {
+pub(crate) enum ProjectEntry {
     Nothing,
-    File(FoundFile),
+    File(ProjectFile),
     Folder,
     Link(PathBuf),
     Other,
@@ -40,31 +40,31 @@ pub(crate) enum Found {
 
 /// A file at a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct FoundFile {
+pub(crate) struct ProjectFile {
     pub(crate) digest: Digest,
     pub(crate) executable: bool,
     changed: Option<SystemTime>,
 }
 
-impl FoundFile {
+impl ProjectFile {
     /// Returns true if the project's file was changed after the session had taken it. Clocks of file systems
     /// tick every few milliseconds: a change in the same tick counts, so that no change of the owner is ever
     /// undone.
     pub(crate) fn changed_since(&self, taken: &File) -> bool {
-        match (self.changed, beneath::made(taken)) {
+        match (self.changed, beneath::made_at(taken)) {
             (Some(changed), Some(made)) => changed >= made,
             (None, _) | (_, None) => false,
         }
     }
 }
 
-impl Lower {
+impl Comparison {
     /// Opens it.
-    pub(crate) fn open(view: &View) -> io::Result<Self> {
-        let project = view.project.as_deref().map(beneath::root).transpose()?;
+    pub(crate) fn open_base(view: &View) -> io::Result<Self> {
+        let project = view.project.as_deref().map(beneath::open_root).transpose()?;
         match (view.layout, project) {
             (Layout::Overlay, Some(project)) => Ok(Self::Project(project)),
-            (_, project) => Ok(Self::Record { base: Base::read(&view.dir)?, project }),
+            (_, project) => Ok(Self::Record { base: Base::read_record(&view.dir)?, project }),
         }
     }
 
@@ -74,14 +74,14 @@ impl Lower {
     }
 
     /// Returns the entry at a path. An unreadable one counts as something else than a file.
-    pub(crate) fn find(&self, path: &Path) -> Found {
+    pub(crate) fn find_entry(&self, path: &Path) -> ProjectEntry {
         match self {
-            Self::Project(root) => find_in(root, path).unwrap_or(Found::Other),
+            Self::Project(root) => find_in(root, path).unwrap_or(ProjectEntry::Other),
             Self::Record { base, .. } => {
                 // The record is JSON, so a name that is not UTF-8 is not in it.
-                let Some(path) = path.to_str() else { return Found::Nothing };
+                let Some(path) = path.to_str() else { return ProjectEntry::Nothing };
                 match base.files.get(path) {
-                    Some(file) => Found::File(FoundFile {
+                    Some(file) => ProjectEntry::File(ProjectFile {
                         digest: file.digest,
                         executable: file.executable,
                         changed: None,
@@ -93,54 +93,56 @@ impl Lower {
     }
 
     /// The record names files only: links are looked up in the project, folders are beginnings of paths.
-    fn link_or_folder(&self, path: &str) -> Found {
-        let Self::Record { base, project } = self else { return Found::Nothing };
+    fn link_or_folder(&self, path: &str) -> ProjectEntry {
+        let Self::Record { base, project } = self else { return ProjectEntry::Nothing };
         // With the slash, so that `src` is not found in `src2`.
         let below = format!("{path}/");
         if base.files.range(below.clone()..).next().is_some_and(|(found, _)| found.starts_with(&below)) {
-            return Found::Folder;
+            return ProjectEntry::Folder;
         }
         match project.as_ref().map(|root| find_in(root, Path::new(path))) {
-            Some(Ok(Found::Link(target))) => Found::Link(target),
-            Some(_) | None => Found::Nothing,
+            Some(Ok(ProjectEntry::Link(target))) => ProjectEntry::Link(target),
+            Some(_) | None => ProjectEntry::Nothing,
         }
     }
 
     /// The content of a file of the project.
-    pub(crate) fn read(&self, path: &Path, max: u64) -> Option<Vec<u8>> {
+    pub(crate) fn read_file(&self, path: &Path, max: u64) -> Option<Vec<u8>> {
         let root = match self {
             Self::Project(root) => root,
             Self::Record { project, .. } => project.as_ref()?,
         };
-        beneath::content(beneath::read_at(root, path).ok()??, max).ok()?.ok()
+        beneath::read_content(beneath::read_at(root, path).ok()??, max).ok()?.ok()
     }
 
     /// The names in a folder of the project.
-    pub(crate) fn names(&self, path: &Path) -> Vec<PathBuf> {
+    pub(crate) fn names_in(&self, path: &Path) -> Vec<PathBuf> {
         let Self::Project(root) = self else { return Vec::new() };
         let folder = beneath::open_at(root, path, OFlag::O_RDONLY | OFlag::O_DIRECTORY, Mode::empty());
-        folder.and_then(|folder| copy::list(&folder)).unwrap_or_default()
+        folder.and_then(|folder| copy::list_names(&folder)).unwrap_or_default()
     }
 
     /// Everything that is no folder at or below a path.
-    pub(crate) fn files_below(&self, path: &Path) -> Vec<(PathBuf, Found)> {
+    pub(crate) fn files_below(&self, path: &Path) -> Vec<(PathBuf, ProjectEntry)> {
         let mut files = Vec::new();
         let mut open = vec![path.to_owned()];
         while let Some(path) = open.pop() {
             if files.len() >= BELOW_MAX || path.components().count() > DEPTH_MAX {
                 break;
             }
-            match self.find(&path) {
-                Found::Folder => open.extend(self.names(&path).iter().map(|name| path.join(name))),
-                Found::Nothing => {}
-                found @ (Found::File(_) | Found::Link(_) | Found::Other) => files.push((path, found)),
+            match self.find_entry(&path) {
+                ProjectEntry::Folder => open.extend(self.names_in(&path).iter().map(|name| path.join(name))),
+                ProjectEntry::Nothing => {}
+                found @ (ProjectEntry::File(_) | ProjectEntry::Link(_) | ProjectEntry::Other) => {
+                    files.push((path, found))
+                }
             }
         }
         files
     }
 
     /// The paths of everything that was copied.
-    pub(crate) fn copied(&self) -> Vec<String> {
+    pub(crate) fn copied_paths(&self) -> Vec<String> {
         match self {
             Self::Project(_) => Vec::new(),
             Self::Record { base, .. } => base.files.keys().cloned().collect(),
@@ -150,36 +152,40 @@ impl Lower {
 
 /// Returns true if a path of the project may be changed at all: it can be shown, and no part of it is git's
 /// own.
-pub(crate) fn carried(path: &str) -> bool {
-    beneath::names(path).is_ok_and(|names| {
+pub(crate) fn is_path_carried(path: &str) -> bool {
+    beneath::split_path(path).is_ok_and(|names| {
         !names.is_empty()
-            && names.iter().all(|part| name::showable(part.as_bytes()).is_some() && !name::is_git(part))
+            && names.iter().all(|part| name::showable_name(part.as_bytes()).is_some() && !name::is_git(part))
     })
 }
 
 /// Returns the entry at a path below a folder.
-pub(crate) fn find_in(root: &OwnedFd, path: &Path) -> io::Result<Found> {
+pub(crate) fn find_in(root: &OwnedFd, path: &Path) -> io::Result<ProjectEntry> {
     if path.as_os_str().is_empty() {
-        return Ok(Found::Folder);
+        return Ok(ProjectEntry::Folder);
     }
-    let Some(stat) = beneath::stat_at(root, path)? else { return Ok(Found::Nothing) };
-    Ok(match beneath::kind(&stat) {
-        SFlag::S_IFDIR => Found::Folder,
-        SFlag::S_IFLNK => Found::Link(link_target(root, path)?.into()),
+    let Some(stat) = beneath::stat_at(root, path)? else { return Ok(ProjectEntry::Nothing) };
+    Ok(match beneath::file_kind(&stat) {
+        SFlag::S_IFDIR => ProjectEntry::Folder,
+        SFlag::S_IFLNK => ProjectEntry::Link(link_target(root, path)?.into()),
         SFlag::S_IFREG => match beneath::read_at(root, path)? {
             Some(mut file) => {
                 let executable = Mode::from_bits_truncate(stat.st_mode).contains(Mode::S_IXUSR);
-                let changed = beneath::changed(&file);
-                Found::File(FoundFile { digest: beneath::digest(&mut file)?, executable, changed })
+                let changed = beneath::changed_at(&file);
+                ProjectEntry::File(ProjectFile {
+                    digest: beneath::digest_file(&mut file)?,
+                    executable,
+                    changed,
+                })
             }
-            None => Found::Nothing,
+            None => ProjectEntry::Nothing,
         },
-        _ => Found::Other,
+        _ => ProjectEntry::Other,
     })
 }
 
 fn link_target(root: &OwnedFd, path: &Path) -> io::Result<OsString> {
-    let parent = beneath::parent(root, path, false)?;
+    let parent = beneath::open_parent(root, path, false)?;
     let name = path.file_name().map(Path::new).ok_or(io::ErrorKind::InvalidInput)?;
     Ok(readlinkat(&parent, name)?)
 }

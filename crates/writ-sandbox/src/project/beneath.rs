@@ -18,7 +18,7 @@ pub(crate) const DEPTH_MAX: usize = 64;
 const BLOCK: usize = 64 * 1024;
 
 /// A path relative to a folder that names nothing above it: its names, or why it is none.
-pub(crate) fn names(path: &str) -> Result<Vec<&str>, &'static str> {
+pub(crate) fn split_path(path: &str) -> Result<Vec<&str>, &'static str> {
     if path.starts_with('/') {
         return Err("it is absolute");
     }
@@ -34,7 +34,7 @@ pub(crate) fn names(path: &str) -> Result<Vec<&str>, &'static str> {
 }
 
 /// Opens the folder itself. Only this path, which is our own or the owner's, may pass links.
-pub(crate) fn root(path: &Path) -> io::Result<OwnedFd> {
+pub(crate) fn open_root(path: &Path) -> io::Result<OwnedFd> {
     Ok(open(path, OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC, Mode::empty())?)
 }
 
@@ -116,7 +116,7 @@ pub(crate) fn stat_at(root: impl AsFd, path: &Path) -> io::Result<Option<FileSta
     let Some(name) = path.file_name() else { return Ok(None) };
     let parent = match open_at(root, parent, HANDLE | OFlag::O_DIRECTORY, Mode::empty()) {
         Ok(parent) => parent,
-        Err(error) if gone(&error) => return Ok(None),
+        Err(error) if leads_nowhere(&error) => return Ok(None),
         Err(error) => return Err(error),
     };
     match fstatat(&parent, name, AtFlags::AT_SYMLINK_NOFOLLOW) {
@@ -127,17 +127,17 @@ pub(crate) fn stat_at(root: impl AsFd, path: &Path) -> io::Result<Option<FileSta
 }
 
 /// Returns true if an error says that a path leads nowhere.
-fn gone(error: &io::Error) -> bool {
+fn leads_nowhere(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
 
 /// The kind bits of a mode.
-pub(crate) fn kind(stat: &FileStat) -> SFlag {
+pub(crate) fn file_kind(stat: &FileStat) -> SFlag {
     SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT
 }
 
 /// Opens the folder that a path's last name lies in, making folders on the way if asked.
-pub(crate) fn parent(root: impl AsFd, path: &Path, make: bool) -> io::Result<OwnedFd> {
+pub(crate) fn open_parent(root: impl AsFd, path: &Path, make: bool) -> io::Result<OwnedFd> {
     let folder = path.parent().unwrap_or(Path::new(""));
     let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY;
     match open_at(&root, folder, flags, Mode::empty()) {
@@ -156,7 +156,7 @@ pub(crate) fn parent(root: impl AsFd, path: &Path, make: bool) -> io::Result<Own
 }
 
 /// Reads a regular file of at most `max` bytes. `Ok(Err(bytes))`: it is larger.
-pub(crate) fn content(mut file: File, max: u64) -> io::Result<Result<Vec<u8>, u64>> {
+pub(crate) fn read_content(mut file: File, max: u64) -> io::Result<Result<Vec<u8>, u64>> {
     let bytes = file.metadata()?.size();
     if bytes > max {
         return Ok(Err(bytes));
@@ -169,7 +169,7 @@ pub(crate) fn content(mut file: File, max: u64) -> io::Result<Result<Vec<u8>, u6
 }
 
 /// The digest of an open file.
-pub(crate) fn digest(file: &mut File) -> io::Result<Digest> {
+pub(crate) fn digest_file(file: &mut File) -> io::Result<Digest> {
     use sha2::Digest as _;
     let mut hasher = sha2::Sha256::new();
     let mut block = vec![0; BLOCK];
@@ -183,7 +183,7 @@ pub(crate) fn digest(file: &mut File) -> io::Result<Digest> {
 }
 
 /// Removes a file; a missing one is no error.
-pub(crate) fn remove(folder: impl AsFd, name: &Path) -> io::Result<()> {
+pub(crate) fn remove_file(folder: impl AsFd, name: &Path) -> io::Result<()> {
     match unlinkat(folder, name, UnlinkatFlags::NoRemoveDir) {
         Ok(()) | Err(Errno::ENOENT) => Ok(()),
         Err(error) => Err(error.into()),
@@ -191,12 +191,12 @@ pub(crate) fn remove(folder: impl AsFd, name: &Path) -> io::Result<()> {
 }
 
 /// When a file of the session was made: an overlay makes it when it is first changed.
-pub(crate) fn made(file: &File) -> Option<std::time::SystemTime> {
+pub(crate) fn made_at(file: &File) -> Option<std::time::SystemTime> {
     file.metadata().ok()?.created().ok()
 }
 
 /// When a file of the project was last changed, in content or mode.
-pub(crate) fn changed(file: &File) -> Option<std::time::SystemTime> {
+pub(crate) fn changed_at(file: &File) -> Option<std::time::SystemTime> {
     let meta = file.metadata().ok()?;
     let seconds =
         std::time::Duration::new(u64::try_from(meta.ctime()).ok()?, u32::try_from(meta.ctime_nsec()).ok()?);

@@ -40,7 +40,7 @@ pub(crate) struct BaseFile {
 
 impl Base {
     /// Reads the record of a copy; without one, nothing was copied.
-    pub(crate) fn read(dir: &Path) -> io::Result<Self> {
+    pub(crate) fn read_record(dir: &Path) -> io::Result<Self> {
         match fs::read(dir.join(BASE)) {
             Ok(bytes) => Ok(serde_json::from_slice(&bytes)?),
             Err(why) if why.kind() == io::ErrorKind::NotFound => Ok(Self::default()),
@@ -49,7 +49,7 @@ impl Base {
     }
 
     /// Keeps it; a crash leaves the old one or the new one.
-    pub(crate) fn write(&self, dir: &Path) -> io::Result<()> {
+    pub(crate) fn write_record(&self, dir: &Path) -> io::Result<()> {
         let staged = dir.join("base.json.new");
         fs::write(&staged, serde_json::to_vec(self)?)?;
         // On disk before the name: a crash must not leave an empty record.
@@ -61,34 +61,35 @@ impl Base {
 
 /// Copies a workspace's project into its `tree` and records of what. What an earlier try or copy has left there goes first;
 /// one that fails leaves nothing, so that it takes no room and nothing counts as deleted.
-pub(crate) fn make(view: &View) -> io::Result<()> {
+pub(crate) fn copy_project(view: &View) -> io::Result<()> {
     let Some(project) = &view.project else { return Ok(()) };
     let tree = view.dir.join("tree");
     // The record first: without it a half copy counts as none.
-    remove(&view.dir.join(BASE))?;
-    empty(&tree)?;
+    remove_tree(&view.dir.join(BASE))?;
+    make_empty(&tree)?;
     let mut copy = Copy::default();
-    let copied = copy.folder(&beneath::root(project)?, &beneath::root(&tree)?, Path::new(""), 0);
-    copied.and_then(|()| copy.base.write(&view.dir)).inspect_err(|_| {
+    let copied =
+        copy.copy_folder(&beneath::open_root(project)?, &beneath::open_root(&tree)?, Path::new(""), 0);
+    copied.and_then(|()| copy.base.write_record(&view.dir)).inspect_err(|_| {
         // The first reason counts; what cannot be removed now is removed before the next try.
-        let _ = empty(&tree);
+        let _ = make_empty(&tree);
     })
 }
 
 /// Makes a folder that is empty, and its owner's alone.
-fn empty(folder: &Path) -> io::Result<()> {
-    remove(folder)?;
+fn make_empty(folder: &Path) -> io::Result<()> {
+    remove_tree(folder)?;
     fs::DirBuilder::new().mode(0o700).create(folder)
 }
 
 /// Empties the folder `to`, and gives it `work`, a copy of `from`, and an empty `home`.
-pub(crate) fn refresh(from: &Path, to: &Path) -> io::Result<()> {
-    remove(to)?;
+pub(crate) fn refresh_copy(from: &Path, to: &Path) -> io::Result<()> {
+    remove_tree(to)?;
     for folder in [to.to_owned(), to.join("work"), to.join("home")] {
         fs::create_dir(folder)?;
     }
     let mut copy = Copy::default();
-    copy.folder(&beneath::root(from)?, &beneath::root(&to.join("work"))?, Path::new(""), 0)
+    copy.copy_folder(&beneath::open_root(from)?, &beneath::open_root(&to.join("work"))?, Path::new(""), 0)
 }
 
 /// A copy under way.
@@ -101,16 +102,16 @@ struct Copy {
 
 impl Copy {
     /// Copies the entries of a folder. Links stay links; pipes, sockets and devices are passed over.
-    fn folder(&mut self, from: &OwnedFd, to: &OwnedFd, path: &Path, depth: usize) -> io::Result<()> {
-        for name in list(from)? {
+    fn copy_folder(&mut self, from: &OwnedFd, to: &OwnedFd, path: &Path, depth: usize) -> io::Result<()> {
+        for name in list_names(from)? {
             self.entries += 1;
             if self.entries > ENTRIES_MAX || depth > DEPTH_MAX {
                 return Err(io::Error::other("the project has too many files to be copied"));
             }
             let stat = fstatat(from, name.as_path(), AtFlags::AT_SYMLINK_NOFOLLOW)?;
             let path = path.join(&name);
-            match beneath::kind(&stat) {
-                SFlag::S_IFREG => self.file(from, to, &name, &path)?,
+            match beneath::file_kind(&stat) {
+                SFlag::S_IFREG => self.copy_file(from, to, &name, &path)?,
                 SFlag::S_IFLNK => {
                     symlinkat(readlinkat(from, name.as_path())?.as_os_str(), to, name.as_path())?
                 }
@@ -119,7 +120,7 @@ impl Copy {
                     let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY;
                     let below_from = beneath::open_at(from, &name, flags, Mode::empty())?;
                     let below_to = beneath::open_at(to, &name, flags, Mode::empty())?;
-                    self.folder(&below_from, &below_to, &path, depth + 1)?;
+                    self.copy_folder(&below_from, &below_to, &path, depth + 1)?;
                 }
                 _ => {}
             }
@@ -127,7 +128,7 @@ impl Copy {
         Ok(())
     }
 
-    fn file(&mut self, from: &OwnedFd, to: &OwnedFd, name: &Path, path: &Path) -> io::Result<()> {
+    fn copy_file(&mut self, from: &OwnedFd, to: &OwnedFd, name: &Path, path: &Path) -> io::Result<()> {
         let Some(mut source) = beneath::read_at(from, name)? else { return Ok(()) };
         let mode = source.metadata()?.permissions().mode() & 0o777;
         let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL;
@@ -146,7 +147,7 @@ impl Copy {
             return Err(too_large());
         }
         if let (Some(shown), Some(mut again)) = (path.to_str(), beneath::read_at(to, name)?) {
-            let file = BaseFile { digest: beneath::digest(&mut again)?, executable: mode & 0o100 != 0 };
+            let file = BaseFile { digest: beneath::digest_file(&mut again)?, executable: mode & 0o100 != 0 };
             self.base.files.insert(shown.to_owned(), file);
         }
         Ok(())
@@ -154,7 +155,7 @@ impl Copy {
 }
 
 /// The names in a folder, sorted.
-pub(crate) fn list(folder: &OwnedFd) -> io::Result<Vec<PathBuf>> {
+pub(crate) fn list_names(folder: &OwnedFd) -> io::Result<Vec<PathBuf>> {
     use std::os::unix::ffi::OsStrExt;
     // A handle of its own: the position in a folder belongs to the open file.
     let own =
@@ -173,9 +174,9 @@ pub(crate) fn list(folder: &OwnedFd) -> io::Result<Vec<PathBuf>> {
 }
 
 /// Removes a folder that a sandbox could write: by handle, without following links, against any modes.
-pub(crate) fn remove(path: &Path) -> io::Result<()> {
+pub(crate) fn remove_tree(path: &Path) -> io::Result<()> {
     let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else { return Ok(()) };
-    let parent = match beneath::root(parent) {
+    let parent = match beneath::open_root(parent) {
         Ok(parent) => parent,
         Err(why) if why.kind() == io::ErrorKind::NotFound => return Ok(()),
         Err(why) => return Err(why),
@@ -201,7 +202,7 @@ fn remove_at(parent: &OwnedFd, name: &Path) -> io::Result<()> {
         let mode = Mode::from_bits_truncate(0o700);
         fchmodat(&folder, name.as_path(), mode, FchmodatFlags::NoFollowSymlink)?;
         let inner = beneath::open_at(&folder, &name, OFlag::O_RDONLY | OFlag::O_DIRECTORY, Mode::empty())?;
-        let names = list(&inner)?;
+        let names = list_names(&inner)?;
         open.push((folder, name));
         for below in names {
             open.push((inner.try_clone()?, below));
@@ -221,13 +222,13 @@ mod tests {
         let (from, to) = (dir.path().join("from"), dir.path().join("to"));
         fs::create_dir(&from).unwrap();
         fs::write(from.join("a"), "one").unwrap();
-        refresh(&from, &to).unwrap();
+        refresh_copy(&from, &to).unwrap();
         assert_eq!(fs::read(to.join("work/a")).unwrap(), b"one");
         // Two files that together are a byte too long, and take no place: they are holes.
         for (name, bytes) in [("b", 1), ("c", BYTES_MAX - 3)] {
             File::create(from.join(name)).unwrap().set_len(bytes).unwrap();
         }
-        let error = refresh(&from, &to).unwrap_err();
+        let error = refresh_copy(&from, &to).unwrap_err();
         assert_eq!(error.to_string(), "the project is too large to be copied");
         assert_eq!(fs::read(to.join("work/b")).unwrap(), [0]);
         assert_eq!(fs::metadata(to.join("work/c")).unwrap().len(), 0, "nothing of it was copied");
@@ -251,16 +252,16 @@ mod tests {
         };
         // As a process that was killed in its middle leaves it, with the record of an earlier copy.
         fs::write(workspace.join("tree/a"), "o").unwrap();
-        Base::default().write(&workspace).unwrap();
-        let error = make(&view).unwrap_err();
+        Base::default().write_record(&workspace).unwrap();
+        let error = copy_project(&view).unwrap_err();
         assert_eq!(error.to_string(), "the project is too large to be copied");
         assert_eq!(fs::read_dir(workspace.join("tree")).unwrap().count(), 0, "it takes no room");
         assert!(!workspace.join(BASE).exists(), "and nothing counts as copied");
         fs::remove_file(project.join("b")).unwrap();
         fs::write(workspace.join("tree/a"), "o").unwrap();
-        make(&view).unwrap();
+        copy_project(&view).unwrap();
         assert_eq!(fs::read(workspace.join("tree/a")).unwrap(), b"one");
-        assert_eq!(Base::read(&workspace).unwrap().files.len(), 1);
+        assert_eq!(Base::read_record(&workspace).unwrap().files.len(), 1);
     }
 
     /// Files of `/proc` say that they are empty and are not: as one that grows while it is copied.
@@ -269,11 +270,11 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let to = |name: &str| {
             fs::create_dir(dir.path().join(name)).unwrap();
-            beneath::root(&dir.path().join(name)).unwrap()
+            beneath::open_root(&dir.path().join(name)).unwrap()
         };
-        let growing = beneath::root(Path::new("/proc/sys/kernel/random")).unwrap();
+        let growing = beneath::open_root(Path::new("/proc/sys/kernel/random")).unwrap();
         let mut nearly_full = Copy { bytes: BYTES_MAX - 3, ..Copy::default() };
-        let error = nearly_full.folder(&growing, &to("grown"), Path::new(""), 0).unwrap_err();
+        let error = nearly_full.copy_folder(&growing, &to("grown"), Path::new(""), 0).unwrap_err();
         assert_eq!(error.to_string(), "the project is too large to be copied");
         let written = fs::read_dir(dir.path().join("grown")).unwrap();
         let written: u64 = written.map(|entry| entry.unwrap().metadata().unwrap().len()).sum();
@@ -281,7 +282,7 @@ mod tests {
         let many = to("many");
         fs::write(dir.path().join("many/one"), "").unwrap();
         let mut counted = Copy { entries: ENTRIES_MAX, ..Copy::default() };
-        let error = counted.folder(&many, &to("copied"), Path::new(""), 0).unwrap_err();
+        let error = counted.copy_folder(&many, &to("copied"), Path::new(""), 0).unwrap_err();
         assert_eq!(error.to_string(), "the project has too many files to be copied");
     }
 }

@@ -178,7 +178,7 @@ impl Search<'_> {
     /// Refuses what may not be shown, whatever names it.
     fn judge(&self, found: &Repository) -> Result<(), Refusal> {
         let common = &found.common;
-        let private = [common, &found.top].iter().any(|path| !private::permitted(path, self.home));
+        let private = [common, &found.top].iter().any(|path| !private::may_be_shown(path, self.home));
         if private || self.data.starts_with(common) || common.starts_with(self.data) {
             return Err(Refusal::Private { path: common.clone() });
         }
@@ -196,7 +196,7 @@ impl Search<'_> {
             }
         }
         // Git stores absolute paths: both must be seen where they are outside.
-        match (inside::place(self.project), inside::place(&found.at)) {
+        match (inside::own_path(self.project), inside::own_path(&found.at)) {
             (Some(_), Some(_)) => Ok(()),
             (None, _) | (_, None) => Err(Refusal::Taken { path: found.at.clone() }),
         }
@@ -236,7 +236,7 @@ fn names_work_tree(dir: &Path, top: &Path) -> Result<bool, Refusal> {
     let mut named = None;
     for name in ["config", "config.worktree"] {
         let text = small(dir, name, settings::BYTES_MAX)?.unwrap_or_default();
-        named = settings::last(&text, "core", "worktree").or(named);
+        named = settings::last_value(&text, "core", "worktree").or(named);
     }
     Ok(named.is_some_and(|path| is_at(&dir.join(OsStr::from_bytes(&path)), top)))
 }
@@ -278,7 +278,7 @@ fn plain(path: &Path) -> PathBuf {
 fn small(folder: &Path, name: &str, max: u64) -> Result<Option<Vec<u8>>, Refusal> {
     let path = folder.join(name);
     let failed = |source| Refusal::Io { path: path.clone(), source };
-    let root = match beneath::root(folder) {
+    let root = match beneath::open_root(folder) {
         Err(error) if error.kind() == io::ErrorKind::NotADirectory => return Ok(None),
         other => other.map_err(failed)?,
     };
@@ -286,7 +286,7 @@ fn small(folder: &Path, name: &str, max: u64) -> Result<Option<Vec<u8>>, Refusal
     if !file.metadata().map_err(failed)?.is_file() {
         return Err(Refusal::Kind { path });
     }
-    match beneath::content(file, max).map_err(failed)? {
+    match beneath::read_content(file, max).map_err(failed)? {
         Ok(bytes) => Ok(Some(bytes)),
         Err(_) => Err(Refusal::Pointer { path }),
     }

@@ -33,7 +33,7 @@ const SYSTEM_PRIVATE: &[&str] =
     &["/etc", "/proc", "/sys", "/dev", "/run", "/boot", "/var/log", "/var/spool", "/var/run"];
 
 /// Returns true if a folder may be shown inside: it neither holds nor lies in a private one.
-pub(crate) fn permitted(folder: &Path, home: Option<&Path>) -> bool {
+pub(crate) fn may_be_shown(folder: &Path, home: Option<&Path>) -> bool {
     let Ok(folder) = folder.canonicalize() else { return false };
     let touches = |private: &Path| folder.starts_with(private) || private.starts_with(&folder);
     let home_ok = home.is_none_or(|home| {

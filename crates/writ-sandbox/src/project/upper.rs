@@ -11,7 +11,7 @@ use nix::fcntl::{AtFlags, OFlag};
 use nix::sys::stat::{FileStat, Mode, SFlag, fstatat};
 use writ_types::action::{ChangeKind, FileChange};
 
-use super::base::{self, Found, Lower};
+use super::base::{self, Comparison, ProjectEntry};
 use super::beneath::{self, DEPTH_MAX};
 use super::copy;
 use super::view::View;
@@ -20,7 +20,7 @@ use crate::changes::{
 };
 use crate::name;
 
-pub(crate) use text::diff;
+pub(crate) use text::show_diff;
 
 pub(crate) mod text;
 
@@ -32,18 +32,18 @@ const CACHE_TAG: &str = "CACHEDIR.TAG";
 const IGNORE_BYTES_MAX: u64 = 256 * 1024;
 
 /// Everything that a session changed.
-pub(crate) fn changes(view: &View) -> io::Result<ChangeSet> {
-    let lower = Lower::open(view)?;
-    let root = beneath::root(&view.written())?;
+pub(crate) fn read_changes(view: &View) -> io::Result<ChangeSet> {
+    let lower = Comparison::open_base(view)?;
+    let root = beneath::open_root(&view.written_folder())?;
     let mut walk = Walk {
         lower: &lower,
         set: ChangeSet::default(),
         seen: BTreeSet::new(),
         entries: 0,
         bytes: 0,
-        ignores: above(view),
+        ignores: rules_above(view),
     };
-    walk.folder(&root, Path::new(""), 0)?;
+    walk.walk_folder(&root, Path::new(""), 0)?;
     walk.deleted_from_copy();
     let mut set = walk.set;
     set.changes.sort_by(|a, b| a.path.cmp(&b.path));
@@ -61,7 +61,7 @@ pub(crate) fn changes(view: &View) -> io::Result<ChangeSet> {
 
 /// A diff under way.
 struct Walk<'a> {
-    lower: &'a Lower,
+    lower: &'a Comparison,
     set: ChangeSet,
     /// Paths of the copy that are still there, or that are listed already.
     seen: BTreeSet<String>,
@@ -73,14 +73,14 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    fn folder(&mut self, folder: &OwnedFd, path: &Path, depth: usize) -> io::Result<()> {
+    fn walk_folder(&mut self, folder: &OwnedFd, path: &Path, depth: usize) -> io::Result<()> {
         let ignores = self.ignores.len();
         self.ignores.extend(
             self.lower
-                .read(&path.join(".gitignore"), IGNORE_BYTES_MAX)
-                .and_then(|text| Some((PathBuf::new(), gitignore(path, &text)?))),
+                .read_file(&path.join(".gitignore"), IGNORE_BYTES_MAX)
+                .and_then(|text| Some((PathBuf::new(), parse_gitignore(path, &text)?))),
         );
-        let names = copy::list(folder)?;
+        let names = copy::list_names(folder)?;
         for name in &names {
             self.entries += 1;
             let below = path.join(name);
@@ -88,14 +88,14 @@ impl Walk<'_> {
                 self.leave_out(&below, LeftOutReason::TooMany);
                 continue;
             }
-            self.entry(folder, name, &below, depth)?;
+            self.look_at_entry(folder, name, &below, depth)?;
         }
         // A folder that was removed and made again hides the project's: every name of that one is a
         // deletion.
         if self.lower.is_overlay() && beneath::is_opaque(folder.as_fd()) {
             let present: BTreeSet<&Path> = names.iter().map(PathBuf::as_path).collect();
-            for name in self.lower.names(path).iter().filter(|name| !present.contains(name.as_path())) {
-                self.deleted(&path.join(name));
+            for name in self.lower.names_in(path).iter().filter(|name| !present.contains(name.as_path())) {
+                self.add_deletion(&path.join(name));
             }
         }
         // The rules of a folder end with it.
@@ -103,8 +103,8 @@ impl Walk<'_> {
         Ok(())
     }
 
-    fn entry(&mut self, folder: &OwnedFd, name: &Path, path: &Path, depth: usize) -> io::Result<()> {
-        let Some(shown) = name::showable(name.as_os_str().as_bytes()) else {
+    fn look_at_entry(&mut self, folder: &OwnedFd, name: &Path, path: &Path, depth: usize) -> io::Result<()> {
+        let Some(shown) = name::showable_name(name.as_os_str().as_bytes()) else {
             self.leave_out(path, LeftOutReason::HostileName);
             return Ok(());
         };
@@ -113,14 +113,14 @@ impl Walk<'_> {
             return Ok(());
         }
         let stat = fstatat(folder, name, AtFlags::AT_SYMLINK_NOFOLLOW)?;
-        match beneath::kind(&stat) {
-            SFlag::S_IFREG => self.file(folder, name, path, &stat)?,
-            SFlag::S_IFDIR => self.below(folder, name, path, depth)?,
+        match beneath::file_kind(&stat) {
+            SFlag::S_IFREG => self.look_at_file(folder, name, path, &stat)?,
+            SFlag::S_IFDIR => self.enter_folder(folder, name, path, depth)?,
             // A device of number zero is how an overlay marks a deletion.
-            SFlag::S_IFCHR if stat.st_rdev == 0 && self.lower.is_overlay() => self.deleted(path),
+            SFlag::S_IFCHR if stat.st_rdev == 0 && self.lower.is_overlay() => self.add_deletion(path),
             SFlag::S_IFLNK => {
                 let target = nix::fcntl::readlinkat(folder, name)?;
-                if self.lower.find(path) != Found::Link(target.into()) {
+                if self.lower.find_entry(path) != ProjectEntry::Link(target.into()) {
                     self.leave_out(path, LeftOutReason::SymbolicLink);
                 } else if let Some(path) = path.to_str() {
                     self.seen.insert(path.to_owned());
@@ -132,7 +132,7 @@ impl Walk<'_> {
     }
 
     /// Goes into a folder, unless nothing in it may be carried out.
-    fn below(&mut self, folder: &OwnedFd, name: &Path, path: &Path, depth: usize) -> io::Result<()> {
+    fn enter_folder(&mut self, folder: &OwnedFd, name: &Path, path: &Path, depth: usize) -> io::Result<()> {
         let inner = match beneath::open_at(folder, name, OFlag::O_RDONLY | OFlag::O_DIRECTORY, Mode::empty())
         {
             Ok(inner) => inner,
@@ -142,14 +142,15 @@ impl Walk<'_> {
             }
         };
         let has = |name: &str| beneath::stat_at(&inner, Path::new(name)).is_ok_and(|found| found.is_some());
-        let either = |name: &str| has(name) || self.lower.find(&path.join(name)) != Found::Nothing;
+        let either =
+            |name: &str| has(name) || self.lower.find_entry(&path.join(name)) != ProjectEntry::Nothing;
         // Git takes such a folder for a repository, and obeys its configuration, under any name.
         let reason = if either("HEAD") && either("objects") && either("refs") {
             LeftOutReason::GitDirectory
-        } else if has(CACHE_TAG) || name == Path::new("__pycache__") || self.ignored(path) {
+        } else if has(CACHE_TAG) || name == Path::new("__pycache__") || self.is_ignored(path) {
             LeftOutReason::Ignored
-        } else if matches!(self.lower.find(path), Found::Folder | Found::Nothing) {
-            return self.folder(&inner, path, depth + 1);
+        } else if matches!(self.lower.find_entry(path), ProjectEntry::Folder | ProjectEntry::Nothing) {
+            return self.walk_folder(&inner, path, depth + 1);
         } else {
             LeftOutReason::KindChanged
         };
@@ -158,7 +159,7 @@ impl Walk<'_> {
     }
 
     /// Returns true if the project's own rules say that a folder is not its work.
-    fn ignored(&self, path: &Path) -> bool {
+    fn is_ignored(&self, path: &Path) -> bool {
         self.ignores
             .iter()
             .rev()
@@ -167,7 +168,13 @@ impl Walk<'_> {
             .is_some_and(|found| found.is_ignore())
     }
 
-    fn file(&mut self, folder: &OwnedFd, name: &Path, path: &Path, stat: &FileStat) -> io::Result<()> {
+    fn look_at_file(
+        &mut self,
+        folder: &OwnedFd,
+        name: &Path,
+        path: &Path,
+        stat: &FileStat,
+    ) -> io::Result<()> {
         let mode = Mode::from_bits_truncate(stat.st_mode);
         let bytes = u64::try_from(stat.st_size).unwrap_or(u64::MAX);
         // Applied, such a file would run with the rights of the owner.
@@ -184,20 +191,20 @@ impl Walk<'_> {
             return Ok(());
         };
         // The worker's own digests are not believed: the file is read here.
-        let after = beneath::digest(&mut file)?;
+        let after = beneath::digest_file(&mut file)?;
         let executable = mode.contains(Mode::S_IXUSR);
-        let (kind, before) = match self.lower.find(path) {
-            Found::Nothing => (ChangeKind::Create, None),
-            Found::File(found) if found.digest == after && found.executable == executable => {
+        let (kind, before) = match self.lower.find_entry(path) {
+            ProjectEntry::Nothing => (ChangeKind::Create, None),
+            ProjectEntry::File(found) if found.digest == after && found.executable == executable => {
                 self.seen.extend(path.to_str().map(str::to_owned));
                 return Ok(());
             }
-            Found::File(found) if found.changed_since(&file) => {
+            ProjectEntry::File(found) if found.changed_since(&file) => {
                 self.leave_out(path, LeftOutReason::Stale);
                 return Ok(());
             }
-            Found::File(found) => (ChangeKind::Modify, Some(found.digest)),
-            Found::Folder | Found::Link(_) | Found::Other => {
+            ProjectEntry::File(found) => (ChangeKind::Modify, Some(found.digest)),
+            ProjectEntry::Folder | ProjectEntry::Link(_) | ProjectEntry::Other => {
                 self.leave_out(path, LeftOutReason::KindChanged);
                 return Ok(());
             }
@@ -207,43 +214,45 @@ impl Walk<'_> {
             self.leave_out(path, LeftOutReason::TooLarge);
         } else if let Some(path) = path.to_str() {
             let path = path.to_owned();
-            self.add(FileChange { path, kind, before, after: Some(after), executable, bytes });
+            self.add_change(FileChange { path, kind, before, after: Some(after), executable, bytes });
         }
         Ok(())
     }
 
     /// Something of the project that the session deleted: a file, or every file of a folder.
-    fn deleted(&mut self, path: &Path) {
+    fn add_deletion(&mut self, path: &Path) {
         for (path, found) in self.lower.files_below(path) {
             match (found, path.to_str()) {
-                (Found::File(file), Some(shown)) if base::carried(shown) => self.add(FileChange {
-                    path: shown.to_owned(),
-                    kind: ChangeKind::Delete,
-                    before: Some(file.digest),
-                    after: None,
-                    executable: false,
-                    bytes: 0,
-                }),
-                (Found::File(_), Some(_)) => self.leave_out(&path, LeftOutReason::GitDirectory),
-                (Found::File(_), None) => self.leave_out(&path, LeftOutReason::HostileName),
-                (Found::Link(_), _) => self.leave_out(&path, LeftOutReason::SymbolicLink),
-                (Found::Other, _) => self.leave_out(&path, LeftOutReason::Special),
-                (Found::Folder | Found::Nothing, _) => {}
+                (ProjectEntry::File(file), Some(shown)) if base::is_path_carried(shown) => {
+                    self.add_change(FileChange {
+                        path: shown.to_owned(),
+                        kind: ChangeKind::Delete,
+                        before: Some(file.digest),
+                        after: None,
+                        executable: false,
+                        bytes: 0,
+                    })
+                }
+                (ProjectEntry::File(_), Some(_)) => self.leave_out(&path, LeftOutReason::GitDirectory),
+                (ProjectEntry::File(_), None) => self.leave_out(&path, LeftOutReason::HostileName),
+                (ProjectEntry::Link(_), _) => self.leave_out(&path, LeftOutReason::SymbolicLink),
+                (ProjectEntry::Other, _) => self.leave_out(&path, LeftOutReason::Special),
+                (ProjectEntry::Folder | ProjectEntry::Nothing, _) => {}
             }
         }
     }
 
     /// Records the files of a copy that are missing now.
     fn deleted_from_copy(&mut self) {
-        for path in self.lower.copied() {
+        for path in self.lower.copied_paths() {
             if !self.seen.contains(&path) && !self.seen.iter().any(|seen| Path::new(&path).starts_with(seen))
             {
-                self.deleted(Path::new(&path));
+                self.add_deletion(Path::new(&path));
             }
         }
     }
 
-    fn add(&mut self, change: FileChange) {
+    fn add_change(&mut self, change: FileChange) {
         if self.set.changes.len() >= CHANGES_MAX {
             self.leave_out(Path::new(&change.path), LeftOutReason::TooMany);
             return;
@@ -261,22 +270,22 @@ impl Walk<'_> {
             self.set.left_out_more += 1;
             return;
         }
-        let shown = name::escaped(path.as_os_str().as_bytes());
+        let shown = name::escape_path(path.as_os_str().as_bytes());
         self.set.left_out.push(LeftOut { shown, reason });
     }
 }
 
 /// The rules of a repository above its subfolder that is the project. None, if they leave out the project itself.
-fn above(view: &View) -> Vec<(PathBuf, Gitignore)> {
+fn rules_above(view: &View) -> Vec<(PathBuf, Gitignore)> {
     let mut found = Vec::new();
     let (Some(top), Some(project)) = (&view.top, &view.project) else { return found };
     let Ok(below) = project.strip_prefix(top) else { return found };
-    let Ok(root) = beneath::root(top) else { return found };
+    let Ok(root) = beneath::open_root(top) else { return found };
     let folders: Vec<&Path> = below.ancestors().skip(1).collect();
     for folder in folders.into_iter().rev() {
         let file = beneath::read_at(&root, &folder.join(".gitignore")).ok().flatten();
-        let text = file.and_then(|file| beneath::content(file, IGNORE_BYTES_MAX).ok()?.ok());
-        let rules = text.and_then(|text| gitignore(Path::new(""), &text));
+        let text = file.and_then(|file| beneath::read_content(file, IGNORE_BYTES_MAX).ok()?.ok());
+        let rules = text.and_then(|text| parse_gitignore(Path::new(""), &text));
         let way = below.strip_prefix(folder).map(Path::to_owned);
         found.extend(way.ok().zip(rules));
     }
@@ -287,7 +296,7 @@ fn above(view: &View) -> Vec<(PathBuf, Gitignore)> {
 }
 
 /// The rules of one `.gitignore`.
-fn gitignore(folder: &Path, text: &[u8]) -> Option<Gitignore> {
+fn parse_gitignore(folder: &Path, text: &[u8]) -> Option<Gitignore> {
     let mut builder = GitignoreBuilder::new(folder);
     for line in String::from_utf8_lossy(text).lines() {
         // A line that is no pattern is passed over, as git does.

@@ -34,7 +34,7 @@ pub(crate) struct View {
 
 impl View {
     /// The folder that has what the session wrote.
-    pub(crate) fn written(&self) -> PathBuf {
+    pub(crate) fn written_folder(&self) -> PathBuf {
         self.dir.join(match self.layout {
             Layout::Overlay => "upper",
             Layout::Copy | Layout::Empty => "tree",

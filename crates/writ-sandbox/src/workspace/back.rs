@@ -16,12 +16,12 @@ use crate::project::{beneath, carry, copy};
 const BACK: &str = "back";
 
 /// Returns the folder that keeps what one attempt has changed.
-pub(crate) fn folder(dir: &Path, of: AttemptId) -> PathBuf {
-    view(dir, None, of).written()
+pub(crate) fn back_folder(dir: &Path, of: AttemptId) -> PathBuf {
+    back_view(dir, None, of).written_folder()
 }
 
 /// Returns the view of a way back, which looks like a session that has changed the project to what it was.
-pub(crate) fn view(dir: &Path, project: Option<PathBuf>, of: AttemptId) -> View {
+pub(crate) fn back_view(dir: &Path, project: Option<PathBuf>, of: AttemptId) -> View {
     View {
         dir: dir.join(BACK).join(of.to_string()),
         project,
@@ -32,11 +32,12 @@ pub(crate) fn view(dir: &Path, project: Option<PathBuf>, of: AttemptId) -> View 
 }
 
 /// Records in a session that works on a copy that the project was changed back.
-pub(super) fn note(ours: &View, from: &View, changes: &[FileChange]) -> Result<(), ApplyError> {
+pub(super) fn note_reverted(ours: &View, from: &View, changes: &[FileChange]) -> Result<(), ApplyError> {
     if ours.dir == from.dir || ours.layout != Layout::Copy {
         return Ok(());
     }
-    let noted = beneath::root(&ours.written()).and_then(|written| carry::settle(ours, &written, changes));
+    let noted = beneath::open_root(&ours.written_folder())
+        .and_then(|written| carry::settle_session(ours, &written, changes));
     noted.map_err(|source| ApplyError::Io { path: ".".into(), done: changes.len(), source })
 }
 
@@ -46,6 +47,6 @@ pub(super) fn note(ours: &View, from: &View, changes: &[FileChange]) -> Result<(
 ///
 /// If it cannot be removed.
 pub async fn forget_back(data_dir: &Path, of: AttemptId) -> Result<(), SandboxError> {
-    let folder = view(data_dir, None, of).dir;
-    run_blocking("remove the stored copies", move || copy::remove(&folder)).await
+    let folder = back_view(data_dir, None, of).dir;
+    run_blocking("remove the stored copies", move || copy::remove_tree(&folder)).await
 }

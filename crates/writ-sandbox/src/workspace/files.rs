@@ -12,10 +12,10 @@ use writ_types::unit::Timestamp;
 use super::Workspace;
 use crate::error::SandboxError;
 use crate::exec::{Ending, ExecOptions};
-use crate::file::{FILE_TIME_MAX_MS, FileFault, LARGE_MAX, Peeked, ReadResult, SAVE_MAX, Written};
-use crate::file_request::{FileReply, FileRequest, REPLY_MAX, cut};
+use crate::file::{FILE_TIME_MAX_MS, FileFault, FileSnapshot, LARGE_MAX, ReadResult, SAVE_MAX, WrittenFile};
+use crate::file_request::{FileReply, FileRequest, REPLY_MAX, cut_text};
 use crate::inside::WORK;
-use crate::outbox::Taken;
+use crate::outbox::OutgoingFile;
 use crate::runner::{Access, Job, RunLimits, RunRequest};
 
 impl Workspace {
@@ -24,12 +24,12 @@ impl Workspace {
     /// # Errors
     ///
     /// If the permit is too old or for something else, if there is no such file, or if the sandbox cannot be made.
-    pub async fn read(&self, permit: Permit, now: Timestamp) -> Result<ReadResult, SandboxError> {
+    pub async fn read_file(&self, permit: Permit, now: Timestamp) -> Result<ReadResult, SandboxError> {
         let action = permit.open(now)?.prepared.action;
         let found = action.kind();
         let Action::ReadFile(read) = action else { return Err(SandboxError::WrongAction { found }) };
-        let reply = self.ask(FileRequest::Read(read)).await?;
-        let FileReply::Read(result) = reply else { return Err(nonsense(&reply)) };
+        let reply = self.ask_worker(FileRequest::Read(read)).await?;
+        let FileReply::Read(result) = reply else { return Err(reply_error(&reply)) };
         Ok(result)
     }
 
@@ -39,7 +39,7 @@ impl Workspace {
     ///
     /// If the permit is too old or for something else, if the file is not what the change was made for, or if the
     /// sandbox cannot be made.
-    pub async fn write(&self, permit: Permit, now: Timestamp) -> Result<Written, SandboxError> {
+    pub async fn write_file(&self, permit: Permit, now: Timestamp) -> Result<WrittenFile, SandboxError> {
         let action = permit.open(now)?.prepared.action;
         let found = action.kind();
         let Action::WriteFile(write) = action else { return Err(SandboxError::WrongAction { found }) };
@@ -49,9 +49,10 @@ impl Workspace {
         // One file at a time, since several could be half done.
         let [change] = <[_; 1]>::try_from(write.changes)
             .map_err(|_| FileFault::Unsupported { why: "it is not one change".into() })?;
-        let reply =
-            self.ask(FileRequest::Write { change, content: write.content, encoding: write.encoding }).await?;
-        let FileReply::Written(written) = reply else { return Err(nonsense(&reply)) };
+        let reply = self
+            .ask_worker(FileRequest::Write { change, content: write.content, encoding: write.encoding })
+            .await?;
+        let FileReply::Written(written) = reply else { return Err(reply_error(&reply)) };
         Ok(written)
     }
 
@@ -62,7 +63,7 @@ impl Workspace {
     ///
     /// If it is larger than [`SAVE_MAX`], or [`LARGE_MAX`] where the permit says so, if something else than a file stands there, or if the
     /// sandbox cannot be made.
-    pub async fn save(&self, saving: Saving, content: Vec<u8>) -> Result<Written, SandboxError> {
+    pub async fn save_file(&self, saving: Saving, content: Vec<u8>) -> Result<WrittenFile, SandboxError> {
         let bytes = u64::try_from(content.len()).unwrap_or(u64::MAX);
         let most = if saving.is_large() { LARGE_MAX } else { SAVE_MAX };
         let path = saving.open();
@@ -77,9 +78,9 @@ impl Workspace {
         path: String,
         bytes: u64,
         content: Vec<u8>,
-    ) -> Result<Written, SandboxError> {
-        let reply = self.hand(FileRequest::Save { path, bytes }, Some(content), true).await?;
-        let FileReply::Written(written) = reply else { return Err(nonsense(&reply)) };
+    ) -> Result<WrittenFile, SandboxError> {
+        let reply = self.run_request(FileRequest::Save { path, bytes }, Some(content), true).await?;
+        let FileReply::Written(written) = reply else { return Err(reply_error(&reply)) };
         Ok(written)
     }
 
@@ -90,18 +91,20 @@ impl Workspace {
     ///
     /// If the permit is too old or for something else, if the file is missing, has changed or is larger than
     /// [`FILE_MAX`](crate::file::FILE_MAX), or if the sandbox cannot be made.
-    pub async fn take(&self, permit: Permit, now: Timestamp) -> Result<Taken, SandboxError> {
+    pub async fn take_file(&self, permit: Permit, now: Timestamp) -> Result<OutgoingFile, SandboxError> {
         let action = permit.open(now)?.prepared.action;
         let found = action.kind();
         let Action::SendFile(send) = action else { return Err(SandboxError::WrongAction { found }) };
         let path = send.path;
         // Read anew: the file may have changed since the permit was given.
-        let Some(file) = self.peek(&path).await? else { return Err(FileFault::NotFound { path }.into()) };
+        let Some(file) = self.peek_file(&path).await? else {
+            return Err(FileFault::NotFound { path }.into());
+        };
         // The worker's own digest is its word only.
-        if Digest::of(&file.bytes) != send.digest {
+        if Digest::of_bytes(&file.bytes) != send.digest {
             return Err(FileFault::Content { path }.into());
         }
-        Ok(Taken { path, content: file.bytes })
+        Ok(OutgoingFile { path, content: file.bytes })
     }
 
     /// Looks at a file, so that a change to it can be prepared. Reads only, in the sandbox: no permit is needed.
@@ -109,27 +112,27 @@ impl Workspace {
     /// # Errors
     ///
     /// If it is not a file, too large, outside, or if the sandbox cannot be made.
-    pub async fn peek(&self, path: &str) -> Result<Option<Peeked>, SandboxError> {
-        let reply = self.ask(FileRequest::Peek(path.to_owned())).await?;
-        let FileReply::Peek(found) = reply else { return Err(nonsense(&reply)) };
+    pub async fn peek_file(&self, path: &str) -> Result<Option<FileSnapshot>, SandboxError> {
+        let reply = self.ask_worker(FileRequest::Peek(path.to_owned())).await?;
+        let FileReply::Peek(found) = reply else { return Err(reply_error(&reply)) };
         let Some(found) = found else { return Ok(None) };
-        let bytes = hex::decode(&found.content).map_err(|_| nonsense(&"digits"))?;
-        Ok(Some(Peeked { digest: found.digest, bytes, executable: found.executable }))
+        let bytes = hex::decode(&found.content).map_err(|_| reply_error(&"digits"))?;
+        Ok(Some(FileSnapshot { digest: found.digest, bytes, executable: found.executable }))
     }
 
     /// Asks the worker. Readers share the folder; a writer has it for itself.
-    pub(crate) async fn ask(&self, request: FileRequest) -> Result<FileReply, SandboxError> {
+    pub(crate) async fn ask_worker(&self, request: FileRequest) -> Result<FileReply, SandboxError> {
         let writes = matches!(request, FileRequest::Write { .. } | FileRequest::Save { .. });
-        self.hand(request, None, writes).await
+        self.run_request(request, None, writes).await
     }
 
     /// Mounts the work folder for writing, and looks whether that can be done: what can be read need not be.
-    pub(super) async fn probe(&self) -> Result<(), SandboxError> {
-        self.hand(FileRequest::Peek(".writ-probe".into()), None, true).await.map(drop)
+    pub(super) async fn probe_overlay(&self) -> Result<(), SandboxError> {
+        self.run_request(FileRequest::Peek(".writ-probe".into()), None, true).await.map(drop)
     }
 
     /// Asks the worker, and hands it bytes over standard input; `writes`: with the folder mounted for writing.
-    async fn hand(
+    async fn run_request(
         &self,
         request: FileRequest,
         input: Option<Vec<u8>>,
@@ -139,10 +142,10 @@ impl Workspace {
         // Before the lock: a machine that runs nothing refuses at once.
         runner.rung().await?;
         let hold: Option<OwnedMutexGuard<()>> =
-            if writes { Some(self.lock().await.ok_or(SandboxError::Cancelled)?) } else { None };
+            if writes { Some(self.lock_folder().await.ok_or(SandboxError::Cancelled)?) } else { None };
         let run = RunRequest {
             job: Job::File(request),
-            folders: self.folders(None),
+            folders: self.run_folders(None),
             access: if writes { Access::Write } else { Access::Read },
             cwd: WORK.to_owned(),
             variables: BTreeMap::new(),
@@ -167,13 +170,13 @@ impl Workspace {
         match serde_json::from_slice(&done.stdout.bytes) {
             Ok(FileReply::Fault(fault)) => Err(fault.into()),
             Ok(reply) => Ok(reply),
-            Err(_) => Err(nonsense(&done.ending)),
+            Err(_) => Err(reply_error(&done.ending)),
         }
     }
 }
 
 /// Returns the error for a reply that the worker cannot have meant.
-fn nonsense(found: &impl std::fmt::Debug) -> SandboxError {
-    let why = cut(&format!("{found:?}"), 200).to_owned();
+fn reply_error(found: &impl std::fmt::Debug) -> SandboxError {
+    let why = cut_text(&format!("{found:?}"), 200).to_owned();
     SandboxError::Helper { doing: "reply", why }
 }

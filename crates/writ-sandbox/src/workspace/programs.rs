@@ -11,11 +11,11 @@ use writ_types::action::{Action, Exec, ExecProfile};
 use writ_types::unit::Timestamp;
 
 use super::{Workspace, repository};
-use crate::command::{check, check_network, is_scratch, never_run};
+use crate::command::{check_command, check_network, is_scratch, never_run};
 use crate::error::SandboxError;
 use crate::exec::{ExecOptions, ExecResult, WayOut};
 use crate::runner::{Access, GitMount, Job, RunLimits, RunRequest};
-use crate::serve::{Ended, ServeOptions, Served};
+use crate::serve::{RunningServer, ServeOptions, ServerHandle};
 use crate::status::Rung;
 
 /// The longest that a server runs: the engine that started it ends it long before (a hundred days).
@@ -47,7 +47,7 @@ impl Workspace {
     /// ends with everything that it has started when what is returned is dropped.
     ///
     /// A program that cannot be executed has started as far as this says: its streams end at once, and
-    /// [`Ended::wait`] says why.
+    /// [`ServerHandle::wait`] says why.
     ///
     /// # Errors
     ///
@@ -58,7 +58,7 @@ impl Workspace {
         permit: Permit,
         now: Timestamp,
         options: ServeOptions,
-    ) -> Result<Served, SandboxError> {
+    ) -> Result<RunningServer, SandboxError> {
         let exec = exec_of(permit, now)?;
         if exec.profile != ExecProfile::Server || self.project().is_some() {
             return Err(SandboxError::BadCommand { why: "this is no server in a folder of its own".into() });
@@ -71,7 +71,7 @@ impl Workspace {
         exec: Exec,
         options: ExecOptions,
     ) -> Result<ExecResult, SandboxError> {
-        check(&exec)?;
+        check_command(&exec)?;
         let runner = &self.shared.runner;
         let rung = runner.rung().await?;
         check_network(&exec, &options, rung)?;
@@ -86,8 +86,8 @@ impl Workspace {
             () = options.cancel.cancelled() => return Ok(never_run(waiting.elapsed(), rung)),
             hold = Arc::clone(&self.write).lock_owned() => hold,
         };
-        let git = if rung == Rung::Full { repository::mount(self).await } else { None };
-        let request = RunRequest { hold: Some(hold), ..self.request(exec, options, git) };
+        let git = if rung == Rung::Full { repository::git_mount(self).await } else { None };
+        let request = RunRequest { hold: Some(hold), ..self.run_request_of(exec, options, git) };
         Ok(runner.run(request).await?.exec_result(rung))
     }
 
@@ -95,8 +95,8 @@ impl Workspace {
         &self,
         mut exec: Exec,
         options: ServeOptions,
-    ) -> Result<Served, SandboxError> {
-        check(&exec)?;
+    ) -> Result<RunningServer, SandboxError> {
+        check_command(&exec)?;
         put_secrets_in(&mut exec.env, &options);
         let rung = self.shared.runner.rung().await?;
         let way_out = WayOut { certificate: options.certificate, ..WayOut::default() };
@@ -108,7 +108,7 @@ impl Workspace {
         let hold = tokio::time::timeout(FOLDER_WAIT, Arc::clone(&self.write).lock_owned());
         let hold = hold.await.map_err(busy)?;
         let (talk, talking) = oneshot::channel();
-        let request = self.request(exec, watched, None);
+        let request = self.run_request_of(exec, watched, None);
         let limits =
             RunLimits { time: SERVER_TIME_MAX, keep: ERRORS_MAX, kill_above: u64::MAX, ..request.limits };
         let request =
@@ -117,9 +117,9 @@ impl Workspace {
         // The guard travels with the handle: dropping that kills the server.
         let kill = cancel.clone().drop_guard();
         let task = tokio::spawn(async move { Ok(shared.runner.run(request).await?.exec_result(rung)) });
-        let mut ended = Ended::new(task, kill);
+        let mut ended = ServerHandle::new(task, kill);
         match talking.await {
-            Ok(talk) => Ok(Served { input: talk.input, output: talk.output, ended }),
+            Ok(talk) => Ok(RunningServer { input: talk.input, output: talk.output, ended }),
             // It could not be made, and its streams were dropped.
             Err(_dropped) => Err(match ended.wait().await {
                 Err(error) => error,
@@ -129,12 +129,12 @@ impl Workspace {
     }
 
     /// Returns the run of a command in this folder.
-    fn request(&self, exec: Exec, options: ExecOptions, git: Option<GitMount>) -> RunRequest {
+    fn run_request_of(&self, exec: Exec, options: ExecOptions, git: Option<GitMount>) -> RunRequest {
         let config = &self.shared.config;
         let access = if is_scratch(exec.profile) { Access::Scratch } else { Access::Write };
         RunRequest {
             job: Job::Program(exec.argv),
-            folders: self.folders(git),
+            folders: self.run_folders(git),
             access,
             cwd: exec.cwd,
             variables: exec.env,

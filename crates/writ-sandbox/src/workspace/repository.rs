@@ -10,7 +10,7 @@ use crate::project::git::{Refusal, Repository, Search, layer};
 use crate::runner::GitMount;
 
 /// Finds a workspace's repository, anew each time: the owner may have moved it meanwhile.
-pub(super) fn find(workspace: &Workspace) -> Result<Option<Repository>, Refusal> {
+pub(super) fn find_repository(workspace: &Workspace) -> Result<Option<Repository>, Refusal> {
     let Some(project) = workspace.project() else { return Ok(None) };
     let search = Search {
         project,
@@ -24,8 +24,8 @@ pub(super) fn find(workspace: &Workspace) -> Result<Option<Repository>, Refusal>
 
 /// Returns the mount for git, with the session's layer ready. `None`: nothing is mounted, and git finds no repository
 /// then.
-pub(super) async fn mount(workspace: &Workspace) -> Option<GitMount> {
-    let found = find(workspace).ok().flatten()?;
+pub(super) async fn git_mount(workspace: &Workspace) -> Option<GitMount> {
+    let found = find_repository(workspace).ok().flatten()?;
     match with_layer(found, &workspace.dir).await {
         Ok(mount) => Some(mount),
         Err(why) => {
@@ -38,10 +38,11 @@ pub(super) async fn mount(workspace: &Workspace) -> Option<GitMount> {
 async fn with_layer(found: Repository, session: &Path) -> Result<GitMount, SandboxError> {
     let (repository, session) = (found.clone(), session.to_owned());
     let layers =
-        run_blocking("prepare the git directory", move || layer::prepare(&repository, &session)).await?;
-    let at = inside::place(&found.at).unwrap_or(found.at);
+        run_blocking("prepare the git directory", move || layer::prepare_layer(&repository, &session))
+            .await?;
+    let at = inside::own_path(&found.at).unwrap_or(found.at);
     let is_above = !found.below.as_os_str().is_empty();
-    let dot = inside::place(&found.top).unwrap_or_else(|| found.top.clone()).join(".git");
+    let dot = inside::own_path(&found.top).unwrap_or_else(|| found.top.clone()).join(".git");
     let names = || format!("gitdir: {}\n", at.join(&found.private).display());
     let dot = (is_above && dot != at).then(|| (dot, names()));
     let top = is_above.then_some(found.top);

@@ -7,7 +7,7 @@ use writ_testdoor as door;
 use writ_types::error::{Exit, ToReport as _};
 
 use super::*;
-use crate::config::Provider;
+use crate::config::SearchProvider;
 
 const KEY: &str = "BSA-planted-key-7f3a";
 
@@ -15,9 +15,9 @@ const KEY: &str = "BSA-planted-key-7f3a";
 struct OneKey(&'static str);
 
 impl SearchKeys for OneKey {
-    fn key<'a>(&'a self, _: &'a CredentialRef) -> BoxFuture<'a, Result<SecretString, KeyError>> {
+    fn key<'a>(&'a self, _: &'a CredentialRef) -> BoxFuture<'a, Result<SecretString, SearchKeyError>> {
         let known = (!self.0.is_empty()).then(|| SecretString::from(self.0));
-        Box::pin(ready(known.ok_or(KeyError::Missing)))
+        Box::pin(ready(known.ok_or(SearchKeyError::Missing)))
     }
 }
 
@@ -35,19 +35,19 @@ impl Bench {
         Self { server, _runtime: runtime, egress: Arc::new(egress) }
     }
 
-    fn search(&self, provider: Provider, key: &'static str) -> Search {
+    fn search(&self, provider: SearchProvider, key: &'static str) -> SearchClient {
         let config = SearchConfig {
             provider: Some(provider),
             api_key: Some("secret:search".parse().expect("a reference")),
             base_url: Some(self.server.base_url(provider.as_str())),
             max_results: 3,
         };
-        let made = Search::new(&config, Arc::new(OneKey(key)), Arc::clone(&self.egress));
+        let made = SearchClient::new(&config, Arc::new(OneKey(key)), Arc::clone(&self.egress));
         made.expect("stands").expect("is configured")
     }
 }
 
-fn wish(search: &Search, query: &str) -> Action {
+fn wish(search: &SearchClient, query: &str) -> Action {
     Action::Search(writ_types::action::Search {
         provider: search.provider().into(),
         host: search.host().into(),
@@ -56,9 +56,9 @@ fn wish(search: &Search, query: &str) -> Action {
     })
 }
 
-async fn run(search: &Search, action: Action) -> Result<Found, SearchError> {
-    let permit = door::permit(door::prepared(action)).await;
-    search.search(permit, door::NOW, &CancellationToken::new()).await
+async fn run(search: &SearchClient, action: Action) -> Result<SearchResults, SearchError> {
+    let permit = door::permit_action(door::prepare_action(action)).await;
+    search.run_search(permit, door::NOW, &CancellationToken::new()).await
 }
 
 fn hits(n: usize) -> SearchAnswer {
@@ -69,7 +69,7 @@ fn hits(n: usize) -> SearchAnswer {
 /// Rows: SIL-105 (provider-backed, by the real formats of two)
 #[tokio::test]
 async fn both_formats_are_spoken_with_the_key_in_its_header() {
-    for provider in Provider::ALL {
+    for provider in SearchProvider::ALL {
         let bench = Bench::new(hits(5)).await;
         let search = bench.search(provider, KEY);
         let found = run(&search, wish(&search, "rust & \"borrow\" checker?")).await.expect("found");
@@ -78,12 +78,12 @@ async fn both_formats_are_spoken_with_the_key_in_its_header() {
         assert_eq!(found.hits[0].url, "https://p0.example/");
         assert_eq!(found.hits[0].text, "Text 0");
         assert!(found.received > 0);
-        let seen = bench.server.seen();
+        let seen = bench.server.seen_searches();
         assert_eq!(seen.len(), 1);
         assert_eq!((seen[0].query.as_str(), seen[0].max_results), ("rust & \"borrow\" checker?", 3));
         assert_eq!(seen[0].format, provider.as_str());
         assert_eq!(bench.server.complaints(), [""; 0]);
-        bench.server.answer(hits(0));
+        bench.server.set_answer(hits(0));
         assert_eq!(run(&search, wish(&search, "nothing")).await.expect("found").hits, []);
         assert!(!format!("{search:?}").contains(KEY));
     }
@@ -91,7 +91,7 @@ async fn both_formats_are_spoken_with_the_key_in_its_header() {
 
 #[tokio::test]
 async fn what_a_provider_does_wrong_is_named_without_its_words_and_without_the_key() {
-    for provider in Provider::ALL {
+    for provider in SearchProvider::ALL {
         let bench = Bench::new(SearchAnswer::Silence).await;
         let search = bench.search(provider, KEY);
         for (answer, code, exit) in [
@@ -104,7 +104,7 @@ async fn what_a_provider_does_wrong_is_named_without_its_words_and_without_the_k
             (SearchAnswer::Redirect("http://127.0.0.1:1/".into()), "search.answer", Exit::Blocked),
         ] {
             let shown = format!("{answer:?}").chars().take(40).collect::<String>();
-            bench.server.answer(answer);
+            bench.server.set_answer(answer);
             let error = run(&search, wish(&search, "rust")).await.expect_err("nothing is found");
             let report = error.report();
             assert_eq!((report.code.as_str(), report.exit), (code, exit), "{shown}");
@@ -115,8 +115,8 @@ async fn what_a_provider_does_wrong_is_named_without_its_words_and_without_the_k
         assert_eq!(error.report().code, "search.refused");
         let none = bench.search(provider, "");
         let error = run(&none, wish(&none, "rust")).await.expect_err("no key");
-        assert!(matches!(error, SearchError::Key(KeyError::Missing)), "{error:?}");
-        assert_eq!(none.check_key().await, Err(KeyError::Missing));
+        assert!(matches!(error, SearchError::Key(SearchKeyError::Missing)), "{error:?}");
+        assert_eq!(none.check_key().await, Err(SearchKeyError::Missing));
     }
 }
 
@@ -132,7 +132,7 @@ async fn hits_are_bounded_and_hold_no_key_and_no_foreign_address() {
         hit(&"\u{e9}".repeat(5_000), "https://p.example/", &format!("{KEY}{}", "\u{e9}".repeat(5_000))),
     ]);
     let bench = Bench::new(answer).await;
-    let search = bench.search(Provider::Tavily, KEY);
+    let search = bench.search(SearchProvider::Tavily, KEY);
     let found = run(&search, wish(&search, "rust")).await.expect("found").hits;
     assert_eq!(found.len(), 1, "{found:?}");
     assert_eq!(found[0].title.chars().count(), MAX_TITLE_CHARS);
@@ -144,7 +144,8 @@ async fn hits_are_bounded_and_hold_no_key_and_no_foreign_address() {
 #[tokio::test]
 async fn the_key_goes_to_its_own_provider_only() {
     let (bench, other) = (Bench::new(hits(1)).await, Bench::new(hits(1)).await);
-    let (search, elsewhere) = (bench.search(Provider::Brave, KEY), other.search(Provider::Brave, KEY));
+    let (search, elsewhere) =
+        (bench.search(SearchProvider::Brave, KEY), other.search(SearchProvider::Brave, KEY));
     let error = run(&search, wish(&elsewhere, "rust")).await.expect_err("another host");
     assert!(matches!(error, SearchError::NotConfigured), "{error:?}");
     let Action::Search(mut named) = wish(&search, "rust") else { panic!("a search") };
@@ -154,17 +155,17 @@ async fn the_key_goes_to_its_own_provider_only() {
     let say = writ_types::action::Say { to: "owner".into(), text: "hi".into() };
     let error = run(&search, Action::Say(say)).await.expect_err("no search");
     assert!(matches!(error, SearchError::NotConfigured), "{error:?}");
-    assert!(bench.server.seen().is_empty() && other.server.seen().is_empty());
+    assert!(bench.server.seen_searches().is_empty() && other.server.seen_searches().is_empty());
     assert!(run(&search, wish(&search, "rust")).await.is_ok(), "twin");
 }
 
 #[tokio::test]
 async fn a_search_that_is_stopped_ends() {
     let bench = Bench::new(SearchAnswer::Silence).await;
-    let search = bench.search(Provider::Brave, KEY);
+    let search = bench.search(SearchProvider::Brave, KEY);
     let (permit, cancel) =
-        (door::permit(door::prepared(wish(&search, "rust"))).await, CancellationToken::new());
+        (door::permit_action(door::prepare_action(wish(&search, "rust"))).await, CancellationToken::new());
     cancel.cancel();
-    let error = search.search(permit, door::NOW, &cancel).await.expect_err("stopped");
+    let error = search.run_search(permit, door::NOW, &cancel).await.expect_err("stopped");
     assert!(matches!(error, SearchError::Cancelled), "{error:?}");
 }

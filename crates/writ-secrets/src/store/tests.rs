@@ -18,10 +18,10 @@ use super::*;
 use crate::approver::open_approver;
 use crate::document::SecretsDocument;
 use crate::keyring::Keyring;
-use crate::record::{RECORD_FILE, recorded};
+use crate::record::{RECORD_FILE, recorded_backend};
 
-fn config() -> Config {
-    Config::default()
+fn config() -> SecretsConfig {
+    SecretsConfig::default()
 }
 
 fn passphrase() -> Option<SecretString> {
@@ -41,7 +41,7 @@ fn home() -> TempDir {
 }
 
 fn value(store: &SecretStore, reference: &str) -> Option<String> {
-    store.get(&name(reference)).expect("read").map(|value| value.expose_secret().to_owned())
+    store.get_secret(&name(reference)).expect("read").map(|value| value.expose_secret().to_owned())
 }
 
 /// Every file below the keys folder, one after the other.
@@ -58,30 +58,30 @@ fn contains(haystack: &[u8], needle: &[u8]) -> bool {
 fn secrets_are_set_read_listed_and_removed() {
     let home = home();
     let store = plain(&home);
-    store.set(&name("openai"), "sk-1".into()).expect("set");
-    store.set(&name("mail.smtp"), "pw\n\"ü\"".into()).expect("set");
-    store.set(&name("openai"), "sk-2".into()).expect("replaced");
+    store.set_secret(&name("openai"), "sk-1".into()).expect("set");
+    store.set_secret(&name("mail.smtp"), "pw\n\"ü\"".into()).expect("set");
+    store.set_secret(&name("openai"), "sk-2".into()).expect("replaced");
     let again = SecretStore::open(&home.path().join("keys"), None, &config()).expect("opened");
-    assert_eq!(again.list().expect("listed"), [name("mail.smtp"), name("openai")]);
+    assert_eq!(again.list_names().expect("listed"), [name("mail.smtp"), name("openai")]);
     assert_eq!(value(&again, "openai").as_deref(), Some("sk-2"));
     assert_eq!(value(&again, "mail.smtp").as_deref(), Some("pw\n\"ü\""));
-    again.remove(&name("openai")).expect("removed");
+    again.remove_secret(&name("openai")).expect("removed");
     assert_eq!(value(&store, "openai"), None);
-    assert!(matches!(store.remove(&name("openai")), Err(SecretsError::NoSuchSecret(_))));
+    assert!(matches!(store.remove_secret(&name("openai")), Err(SecretsError::NoSuchSecret(_))));
 }
 
 #[test]
 fn values_are_bounded() {
     let home = home();
     let store = plain(&home);
-    assert!(matches!(store.set(&name("a"), "".into()), Err(SecretsError::EmptyValue(_))));
+    assert!(matches!(store.set_secret(&name("a"), "".into()), Err(SecretsError::EmptyValue(_))));
     let long = "x".repeat(MAX_VALUE_BYTES + 1);
-    assert!(matches!(store.set(&name("a"), long.into()), Err(SecretsError::TooLarge { .. })));
+    assert!(matches!(store.set_secret(&name("a"), long.into()), Err(SecretsError::TooLarge { .. })));
     for n in 0..40 {
-        let result = store.set(&name(&format!("s{n}")), "x".repeat(MAX_VALUE_BYTES).into());
+        let result = store.set_secret(&name(&format!("s{n}")), "x".repeat(MAX_VALUE_BYTES).into());
         assert!(matches!(result, Ok(()) | Err(SecretsError::TooLarge { .. })), "{result:?}");
     }
-    let kept = store.list().expect("still readable").len();
+    let kept = store.list_names().expect("still readable").len();
     assert!((10..40).contains(&kept), "{kept}");
 }
 
@@ -89,16 +89,17 @@ fn values_are_bounded() {
 fn a_secret_is_had_by_its_name_and_all_of_them_are_had_at_once() {
     let home = home();
     let store = plain(&home);
-    store.set(&name("openai"), "sk-1".into()).expect("set");
-    store.set(&name("mail"), "pw".into()).expect("set");
-    let value =
-        |text: &str| store.get(&name(text)).expect("reads").map(|value| value.expose_secret().to_owned());
+    store.set_secret(&name("openai"), "sk-1".into()).expect("set");
+    store.set_secret(&name("mail"), "pw".into()).expect("set");
+    let value = |text: &str| {
+        store.get_secret(&name(text)).expect("reads").map(|value| value.expose_secret().to_owned())
+    };
     assert_eq!((value("openai").as_deref(), value("other")), (Some("sk-1"), None));
-    let all = store.all().expect("reads");
+    let all = store.all_secrets().expect("reads");
     let all: Vec<(String, &str)> =
         all.iter().map(|(name, value)| (name.to_string(), value.expose_secret())).collect();
     assert_eq!(all, [("mail".to_owned(), "pw"), ("openai".to_owned(), "sk-1")]);
-    let missing = store.remove(&name("other")).expect_err("missing");
+    let missing = store.remove_secret(&name("other")).expect_err("missing");
     let told = missing.report();
     let wanted = (Exit::Usage, "`writ secrets list` names those that are there");
     assert_eq!((told.exit, told.hint.as_str()), wanted, "not there, as elsewhere: wrong usage");
@@ -111,7 +112,7 @@ fn encrypted_files_hold_no_key_or_value_in_any_encoding() {
     let dir = home.path().join("keys");
     let store = SecretStore::create(&dir, Backend::Age, passphrase(), &config()).expect("created");
     store.generate_key(EngineKey::Root).expect("generated");
-    store.set(&name("openai"), "sk-live-0123456789".into()).expect("set");
+    store.set_secret(&name("openai"), "sk-live-0123456789".into()).expect("set");
     let seed = store.signing_key(EngineKey::Root).expect("read").to_bytes();
     let files = all_bytes(&dir);
     let base64 = base64::engine::general_purpose::STANDARD_NO_PAD;
@@ -131,7 +132,7 @@ fn a_wrong_passphrase_and_a_damaged_file_are_told_apart() {
     let home = home();
     let dir = home.path().join("keys");
     let store = SecretStore::create(&dir, Backend::Age, passphrase(), &config()).expect("created");
-    store.set(&name("a"), "b".into()).expect("set");
+    store.set_secret(&name("a"), "b".into()).expect("set");
     let open = |passphrase: Option<SecretString>| SecretStore::open(&dir, passphrase, &config());
     assert!(matches!(open(None), Err(SecretsError::PassphraseNeeded)));
     assert!(matches!(open(Some("".into())), Err(SecretsError::PassphraseEmpty)));
@@ -150,24 +151,27 @@ fn a_wrong_passphrase_and_a_damaged_file_are_told_apart() {
     fs::write(&file, changed).expect("changed");
     assert!(matches!(open(passphrase()), Err(SecretsError::Damaged { .. })));
     fs::write(&file, &whole).expect("restored");
-    assert_eq!(open(passphrase()).map(|store| store.list().expect("listed")).expect("opened"), [name("a")]);
+    assert_eq!(
+        open(passphrase()).map(|store| store.list_names().expect("listed")).expect("opened"),
+        [name("a")]
+    );
 }
 
 #[test]
 fn a_plain_document_that_is_cut_is_refused_and_not_quoted() {
     let home = home();
     let store = plain(&home);
-    store.set(&name("a"), "sk-live-0123456789".into()).expect("set");
+    store.set_secret(&name("a"), "sk-live-0123456789".into()).expect("set");
     let file = home.path().join("keys/secrets.json");
     let whole = fs::read(&file).expect("read");
     for keep in 0..whole.len() {
         fs::write(&file, &whole[..keep]).expect("cut");
-        let error = store.list().expect_err("refused");
+        let error = store.list_names().expect_err("refused");
         let told = format!("{error:?} {error} {:?}", error.report());
         assert!(!told.contains("sk-live"), "{told}");
     }
     fs::write(&file, br#"{"v":1,"keys":{},"secrets":{"a":7,"b":"sk-live-0123456789"}}"#).expect("written");
-    let error = store.list().expect_err("refused");
+    let error = store.list_names().expect_err("refused");
     assert!(!format!("{error:?} {:?}", error.report()).contains("sk-live"));
 }
 
@@ -179,7 +183,7 @@ fn files_that_others_can_reach_are_refused_with_the_command_that_mends_it() {
     let home = home();
     let dir = home.path().join("keys");
     let store = plain(&home);
-    store.set(&name("a"), "b".into()).expect("set");
+    store.set_secret(&name("a"), "b".into()).expect("set");
     for file in ["secrets.json", RECORD_FILE] {
         let path = dir.join(file);
         let mode = fs::metadata(&path).expect("there").permissions().mode() & 0o7777;
@@ -209,17 +213,20 @@ fn links_folders_and_large_files_are_not_read() {
     let elsewhere = home.path().join("elsewhere.json");
     fs::rename(&file, &elsewhere).expect("moved");
     symlink(&elsewhere, &file).expect("linked");
-    assert!(matches!(store.list(), Err(SecretsError::NotAFile { .. })));
+    assert!(matches!(store.list_names(), Err(SecretsError::NotAFile { .. })));
     fs::remove_file(&file).expect("removed");
     fs::create_dir(&file).expect("made");
-    assert!(matches!(store.list(), Err(SecretsError::NotAFile { .. })));
+    assert!(matches!(store.list_names(), Err(SecretsError::NotAFile { .. })));
     fs::remove_dir(&file).expect("removed");
     nix::unistd::mkfifo(&file, nix::sys::stat::Mode::S_IRUSR).expect("made");
-    assert!(matches!(store.list(), Err(SecretsError::NotAFile { .. })), "and it does not wait for a writer");
+    assert!(
+        matches!(store.list_names(), Err(SecretsError::NotAFile { .. })),
+        "and it does not wait for a writer"
+    );
     fs::remove_file(&file).expect("removed");
     fs::write(&file, vec![b' '; 2 * 1024 * 1024]).expect("written");
     fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).expect("set");
-    assert!(matches!(store.list(), Err(SecretsError::TooLarge { .. })));
+    assert!(matches!(store.list_names(), Err(SecretsError::TooLarge { .. })));
 }
 
 /// Rows: SIL-264
@@ -227,10 +234,10 @@ fn links_folders_and_large_files_are_not_read() {
 fn nothing_is_set_up_or_generated_twice() {
     let home = home();
     let dir = home.path().join("keys");
-    assert_eq!(recorded(&dir).expect("no folder"), None);
+    assert_eq!(recorded_backend(&dir).expect("no folder"), None);
     assert!(matches!(SecretStore::open(&dir, None, &config()), Err(SecretsError::NotCreated)));
     let store = plain(&home);
-    assert_eq!(recorded(&dir).expect("recorded"), Some(Backend::Plain));
+    assert_eq!(recorded_backend(&dir).expect("recorded"), Some(Backend::Plain));
     let root = store.generate_key(EngineKey::Root).expect("generated");
     let before = all_bytes(&dir);
     assert!(matches!(store.generate_key(EngineKey::Root), Err(SecretsError::KeyExists("root"))));
@@ -253,18 +260,18 @@ fn a_set_up_that_fails_records_nothing() {
     let (sender, receiver) = sync_channel::<()>(1);
     let connect = || {
         let store: Arc<CredentialStore> = Arc::new(Waiting::new(receiver));
-        Keyring::connect_with(&Config { operation_timeout_ms: 50, ..config() }, move || Ok(store))
+        Keyring::connect_with(&SecretsConfig { operation_timeout_ms: 50, ..config() }, move || Ok(store))
     };
     let locked = Vault::create_with(&dir, Backend::Keyring, None, &config(), connect);
     assert!(matches!(locked, Err(SecretsError::KeyringLocked)));
-    assert_eq!(recorded(&dir).expect("read"), None);
+    assert_eq!(recorded_backend(&dir).expect("read"), None);
     drop(sender);
 
     // In the way of the first document.
     fs::create_dir(dir.join(".secrets.json.new")).expect("made");
     let failed = SecretStore::create(&dir, Backend::Plain, None, &config()).expect_err("refused");
     assert!(matches!(failed, SecretsError::Io { .. }), "{failed:?}");
-    assert_eq!(recorded(&dir).expect("read"), None);
+    assert_eq!(recorded_backend(&dir).expect("read"), None);
     fs::remove_dir(dir.join(".secrets.json.new")).expect("removed");
     assert!(SecretStore::create(&dir, Backend::Plain, None, &config()).is_ok());
 }
@@ -329,10 +336,11 @@ fn the_approver_key_is_in_a_document_of_its_own() {
 fn nothing_secret_is_shown() {
     let home = home();
     let store = plain(&home);
-    store.set(&name("a"), "sk-live-0123456789".into()).expect("set");
+    store.set_secret(&name("a"), "sk-live-0123456789".into()).expect("set");
     store.generate_key(EngineKey::Harness).expect("generated");
     let key = store.signing_key(EngineKey::Harness).expect("read");
-    let shown = format!("{store:?} {:?} {:?} {key:?}", store.vault.read_document(), store.get(&name("a")));
+    let shown =
+        format!("{store:?} {:?} {:?} {key:?}", store.vault.read_document(), store.get_secret(&name("a")));
     assert!(!shown.contains("sk-live"));
     assert!(!shown.contains(&hex::encode(key.to_bytes())));
 }
@@ -348,13 +356,13 @@ fn writers_at_the_same_time_lose_nothing() {
             scope.spawn(move || {
                 let store = SecretStore::open(dir, None, &config()).expect("opened");
                 for n in 0..5 {
-                    store.set(&name(&format!("w{writer}-{n}")), "x".into()).expect("set");
+                    store.set_secret(&name(&format!("w{writer}-{n}")), "x".into()).expect("set");
                 }
             });
         }
     });
     let store = SecretStore::open(&dir, None, &config()).expect("opened");
-    assert_eq!(store.list().expect("listed").len(), 40);
+    assert_eq!(store.list_names().expect("listed").len(), 40);
 }
 
 #[test]
@@ -363,9 +371,9 @@ fn a_lock_that_is_never_released_ends_in_an_error() {
     let dir = home.path().join("keys");
     drop(plain(&home));
     let _held = crate::files::Lock::take_lock(&dir, Duration::from_secs(5)).expect("taken");
-    let hasty = Config { operation_timeout_ms: 50, ..config() };
+    let hasty = SecretsConfig { operation_timeout_ms: 50, ..config() };
     let store = SecretStore::open(&dir, None, &hasty).expect("reading needs no lock");
-    assert!(matches!(store.set(&name("a"), "b".into()), Err(SecretsError::Busy)));
+    assert!(matches!(store.set_secret(&name("a"), "b".into()), Err(SecretsError::Busy)));
 }
 
 /// Rows: SIL-264
@@ -383,7 +391,7 @@ fn with_a_keyring_no_value_lies_in_a_file() {
     let vault = Vault::create_with(&dir, Backend::Keyring, None, &config(), connect).expect("created");
     let store = SecretStore { vault };
     let public = store.generate_key(EngineKey::Root).expect("generated");
-    store.set(&name("a"), "sk-live-0123456789".into()).expect("set");
+    store.set_secret(&name("a"), "sk-live-0123456789".into()).expect("set");
     let seed = store.signing_key(EngineKey::Root).expect("read").to_bytes();
     let files = all_bytes(&dir);
     assert!(!contains(&files, hex::encode(seed).as_bytes()) && !contains(&files, &seed));
@@ -397,7 +405,7 @@ fn with_a_keyring_no_value_lies_in_a_file() {
 
 #[test]
 fn a_keyring_that_does_not_answer_is_given_up() {
-    let hasty = Config { connect_timeout_ms: 50, operation_timeout_ms: 50 };
+    let hasty = SecretsConfig { connect_timeout_ms: 50, operation_timeout_ms: 50 };
     let (sender, receiver) = sync_channel::<()>(1);
     let started = Instant::now();
     let silent = Keyring::connect_with(&hasty, move || {
@@ -412,7 +420,7 @@ fn a_keyring_that_does_not_answer_is_given_up() {
 
 #[test]
 fn a_keyring_that_waits_for_a_person_counts_as_locked() {
-    let hasty = Config { connect_timeout_ms: 1_000, operation_timeout_ms: 50 };
+    let hasty = SecretsConfig { connect_timeout_ms: 1_000, operation_timeout_ms: 50 };
     let (sender, receiver) = sync_channel::<()>(1);
     let store = Arc::new(Waiting::new(receiver));
     let connected: Arc<CredentialStore> = store.clone();
@@ -429,7 +437,7 @@ fn a_keyring_that_waits_for_a_person_counts_as_locked() {
 /// The service of this machine, whichever state it is in: an answer or a typed error, never a hang.
 #[test]
 fn the_keyring_of_this_machine_answers_or_is_given_up() {
-    let hasty = Config { connect_timeout_ms: 2_000, operation_timeout_ms: 2_000 };
+    let hasty = SecretsConfig { connect_timeout_ms: 2_000, operation_timeout_ms: 2_000 };
     let started = Instant::now();
     match Keyring::connect_service(&hasty) {
         Ok(keyring) => assert!(keyring.read_entry("writ-test-none").is_ok_and(|entry| entry.is_none())),
@@ -485,7 +493,7 @@ fn the_key_of_the_authority_is_made_once_and_kept() {
     let again = SecretStore::open(&home.path().join("keys"), None, &config()).expect("opened");
     let kept = again.authority_key(|| make("another")).expect("kept");
     assert_eq!((first.expose_secret(), kept.expose_secret()), ("the first", "the first"));
-    assert!(again.list().expect("names").is_empty(), "it is none of the secrets");
+    assert!(again.list_names().expect("names").is_empty(), "it is none of the secrets");
     let failed = plain(&self::home()).authority_key(|| Err::<SecretString, _>(SecretsError::NoRandomness));
     assert!(failed.is_err());
 }

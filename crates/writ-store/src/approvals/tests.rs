@@ -22,7 +22,7 @@ fn resolve(n: u64, state: AskState, millis: i64) -> Op {
 fn approval(n: u64, query: &str) -> NewApproval {
     NewApproval {
         ask: ask_id(n),
-        prepared: Digest::of(query.as_bytes()),
+        prepared: Digest::of_bytes(query.as_bytes()),
         nonce: format!("nonce {n}"),
         token: json!({ "signed": true }),
         expires_at: at(60_000),
@@ -47,7 +47,7 @@ fn equal_open_asks_are_one() {
     assert!(!home.commit(vec![open(4, "q")]).asks[0].merged, "an answered one is not open");
     assert_eq!(home.store.asks(Some(AskState::Open), 10).expect("reads").len(), 2);
     assert_eq!(home.store.asks(None, 10).expect("reads").len(), 3);
-    let hash = Digest::of(b"q");
+    let hash = Digest::of_bytes(b"q");
     let denied = home.store.ask_for(hash, AskState::Denied).expect("reads").expect("there");
     assert_eq!((denied.card.state.as_str(), denied.reason.as_str()), ("denied", "r"));
 }
@@ -183,7 +183,7 @@ fn looking_at_an_approval_does_not_use_it() {
     }
     let approval = ApprovalUse {
         ask: ask_id(1),
-        prepared: Digest::of(b"q"),
+        prepared: Digest::of_bytes(b"q"),
         nonce: "nonce 1".to_owned(),
         task: None,
         amount: None,
@@ -224,7 +224,7 @@ fn a_revoked_approval_is_spent() {
     home.commit(vec![Op::RevokeApproval { ask: ask_id(1) }]);
     let approval = ApprovalUse {
         ask: ask_id(1),
-        prepared: Digest::of(b"q"),
+        prepared: Digest::of_bytes(b"q"),
         nonce: "nonce 1".to_owned(),
         task: None,
         amount: None,
@@ -294,14 +294,20 @@ fn approver_keys_and_revocations_are_kept() {
 }
 
 fn for_task(n: u64, query: &str, uses: u32) -> NewApproval {
-    let task = TaskTerms { pattern: Digest::of(b"pattern"), risk: Risk::Medium, uses, standing: None };
+    let task = TaskTerms { pattern: Digest::of_bytes(b"pattern"), risk: Risk::Medium, uses, standing: None };
     NewApproval { task: Some(task), ..approval(n, query) }
 }
 
 fn used(approval: &NewApproval, query: &str) -> Op {
     let (ask, nonce, task) = (approval.ask.clone(), approval.nonce.clone(), approval.task);
-    let approval =
-        ApprovalUse { ask, prepared: Digest::of(query.as_bytes()), nonce, task, amount: None, plan: None };
+    let approval = ApprovalUse {
+        ask,
+        prepared: Digest::of_bytes(query.as_bytes()),
+        nonce,
+        task,
+        amount: None,
+        plan: None,
+    };
     Op::ConsumeApproval { approval, now: at(3) }
 }
 
@@ -340,10 +346,11 @@ fn an_approval_for_the_task_ends_with_its_time_its_pattern_and_when_it_is_taken_
     let pattern = approval.task.map(|task| task.pattern);
     let live = |pattern, now| home.store.task_approvals(pattern, now, 10).expect("reads").len();
     assert_eq!((live(pattern, at(59_999)), live(pattern, at(60_000))), (1, 0));
-    assert_eq!(live(Some(Digest::of(b"another")), at(3)), 0);
+    assert_eq!(live(Some(Digest::of_bytes(b"another")), at(3)), 0);
     let spent = Err(StoreError::Conflict(Conflict::ApprovalSpent(ask_id(1))));
     // Terms that were not stored do not count, nor does none.
-    let wider = TaskTerms { pattern: Digest::of(b"another"), risk: Risk::High, uses: 9, standing: None };
+    let wider =
+        TaskTerms { pattern: Digest::of_bytes(b"another"), risk: Risk::High, uses: 9, standing: None };
     for task in [Some(wider), None] {
         let other = NewApproval { task, ..approval.clone() };
         assert_eq!(home.try_commit(vec![used(&other, "other")]).map(drop), spent);
@@ -383,8 +390,14 @@ fn amount(text: &str) -> Option<Amount> {
 
 fn counted(approval: &NewApproval, query: &str, counts: Option<Amount>, now: Timestamp) -> Op {
     let (ask, nonce, task) = (approval.ask.clone(), approval.nonce.clone(), approval.task);
-    let approval =
-        ApprovalUse { ask, prepared: Digest::of(query.as_bytes()), nonce, task, amount: counts, plan: None };
+    let approval = ApprovalUse {
+        ask,
+        prepared: Digest::of_bytes(query.as_bytes()),
+        nonce,
+        task,
+        amount: counts,
+        plan: None,
+    };
     Op::ConsumeApproval { approval, now }
 }
 
@@ -394,7 +407,7 @@ fn counted(approval: &NewApproval, query: &str, counts: Option<Amount>, now: Tim
 #[test]
 fn a_standing_approval_ends_with_its_uses_its_total_its_time_and_when_it_is_taken_back() {
     let standing = Some(StandingTerms { secs: 60, total: amount("10") });
-    let terms = TaskTerms { pattern: Digest::of(b"pattern"), risk: Risk::Medium, uses: 3, standing };
+    let terms = TaskTerms { pattern: Digest::of_bytes(b"pattern"), risk: Risk::Medium, uses: 3, standing };
     let approval = NewApproval { task: Some(terms), ..approval(1, "q") };
     let home = given(approval.clone(), "q");
     let refused = |query: &str, counts: Option<Amount>, now| {
@@ -463,7 +476,7 @@ fn a_step_of_a_plan_is_used_as_often_as_it_says_while_its_plan_is_in_force() {
     let use_of = |step, times, key, millis| {
         let approval = ApprovalUse {
             ask: ask_id(1),
-            prepared: Digest::of(b"a step"),
+            prepared: Digest::of_bytes(b"a step"),
             nonce: "nonce 1".to_owned(),
             task: None,
             amount: None,
@@ -582,7 +595,7 @@ fn plans_of_which_nothing_is_left_hide_no_older_one() {
     let step = |n| {
         let approval = ApprovalUse {
             ask: ask_id(n),
-            prepared: Digest::of(b"a step"),
+            prepared: Digest::of_bytes(b"a step"),
             nonce: format!("nonce {n}"),
             task: None,
             amount: None,

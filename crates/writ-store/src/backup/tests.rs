@@ -85,8 +85,8 @@ fn a_known_restore_explains_the_heads_that_it_gave_up_and_no_others() {
     assert_eq!(report.problem.map(|problem| problem.kind), Some(ProblemKind::OlderCopy), "not told of");
 
     let lost = before - copied.entries;
-    let none = Withdrawn::default();
-    let Marked { from, .. } =
+    let none = WithdrawnKeys::default();
+    let RestoreMark { from, .. } =
         mark_restored(&home.store, Some(lost), copied.epoch + 1, "mark", &none, at(9)).expect("marks");
     assert_eq!((from.0, home.store.epoch()), (copied.entries, Ok(copied.epoch + 1)));
     for more in ["six", "seven", "eight"] {
@@ -98,7 +98,7 @@ fn a_known_restore_explains_the_heads_that_it_gave_up_and_no_others() {
     }
     let held = heads(&home);
     let home = put_back(home, &copy);
-    let Marked { from: less, .. } =
+    let RestoreMark { from: less, .. } =
         mark_restored(&home.store, Some(1), copied.epoch + 2, "mark", &none, at(10)).expect("marks");
     assert_eq!(less.0, copied.entries);
     let report = home.store.verify_ledger(&VerifyOptions { held, ..options }).expect("reads");
@@ -129,7 +129,8 @@ fn a_restore_from_before_a_rotation_explains_one_entry_less() {
     std::fs::copy(&copy, &path).expect("copies");
     let config = StoreConfig { rotations: vec![rotation], ..StoreConfig::new(path) };
     let store = Store::open(&config, next).expect("follows");
-    let marked = mark_restored(&store, Some(lost), copied.epoch + 1, "mark", &Withdrawn::default(), at(9));
+    let marked =
+        mark_restored(&store, Some(lost), copied.epoch + 1, "mark", &WithdrawnKeys::default(), at(9));
     assert_eq!(marked.expect("marks").from.0, copied.entries + 1);
     let found = |head: &Checkpoint| {
         let options = VerifyOptions { keys: keys(), held: vec![head.clone()], every_signature: false };
@@ -175,12 +176,12 @@ fn a_removed_key_stays_removed_and_counters_go_on_after_a_restore() {
     let copy = home.dir.path().join("backup.db");
     let copied = copy_database(&home.path(), &copy).expect("copies");
     home.commit([vec![counted(9)], remove(&lost), remove(&terminal)].concat());
-    let withdrawn = Withdrawn::of(&home.path(), keys()).expect("reads").expect("verifies");
+    let withdrawn = WithdrawnKeys::of(&home.path(), keys()).expect("reads").expect("verifies");
     let home = put_back(home, &copy);
-    let marked = |home: &Home, withdrawn: &Withdrawn, epoch| {
+    let marked = |home: &Home, withdrawn: &WithdrawnKeys, epoch| {
         mark_restored(&home.store, None, epoch, "mark", withdrawn, at(9)).expect("marks").removed
     };
-    assert_eq!(marked(&home, &Withdrawn::default(), copied.epoch + 1), [""; 0]);
+    assert_eq!(marked(&home, &WithdrawnKeys::default(), copied.epoch + 1), [""; 0]);
     assert_eq!(in_force(&home), [terminal.id, kept.id, lost.id], "what the backup holds");
     let home = put_back(home, &copy);
     assert_eq!(marked(&home, &withdrawn, copied.epoch + 2), ["key 3"]);
@@ -200,16 +201,16 @@ fn what_the_ledger_does_not_tell_or_does_not_verify_takes_no_key_away() {
     let [terminal, passkey] = [(1, "cli"), (2, PASSKEY)].map(|(n, kind)| approver_key(n, kind));
     home.commit(vec![Op::EnrollKey(terminal), Op::EnrollKey(passkey.clone())]);
     home.commit(vec![Op::RevokeKey { key: passkey.id, at: at(5) }]);
-    let withdrawn = Withdrawn::of(&home.path(), keys()).expect("reads").expect("verifies");
+    let withdrawn = WithdrawnKeys::of(&home.path(), keys()).expect("reads").expect("verifies");
     assert_eq!(withdrawn.removed, [], "no entry tells of it");
     home.commit(remove(&approver_key(1, "cli")));
     let path = home.path();
-    assert_eq!(Withdrawn::of(&path, vec![[5; 32]]), Ok(None), "of somebody else's keys");
+    assert_eq!(WithdrawnKeys::of(&path, vec![[5; 32]]), Ok(None), "of somebody else's keys");
     let conn = Connection::open(&path).expect("opens");
     conn.execute_batch(
         "DROP TRIGGER ledger_no_delete; PRAGMA foreign_keys = OFF; DELETE FROM ledger WHERE seq = 0",
     )
     .expect("tampers");
     drop(conn);
-    assert_eq!(Withdrawn::of(&path, keys()), Ok(None));
+    assert_eq!(WithdrawnKeys::of(&path, keys()), Ok(None));
 }

@@ -31,7 +31,7 @@ pub struct Receipt {
 
 /// The results of a batch and of the operations written before it.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Written {
+pub struct WriteResults {
     /// The result of the operations written first.
     pub first: Receipt,
     /// The batch; an error took nothing but the batch with it.

@@ -108,7 +108,7 @@ impl Tail {
         let before = self.size();
         for rotation in again {
             let at = Timestamp::from_millis(0)
-                .plus(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default());
+                .plus_duration(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default());
             let entry = rotation.entry(KeyId::from_parts(at, rand::rng().random()), at);
             self.append(conn, &entry)?;
         }
@@ -152,7 +152,7 @@ impl Tail {
             session: session.as_deref().unwrap_or_default().as_bytes(),
             turn: turn.as_deref().unwrap_or_default().as_bytes(),
             turn_number: int(entry.turn_number),
-            event: entry.fact.event().as_bytes(),
+            event: entry.fact.event_name().as_bytes(),
             commitment: &commitment,
         }
         .to_bytes();
@@ -169,7 +169,7 @@ impl Tail {
                 session,
                 turn,
                 int(entry.turn_number),
-                entry.fact.event(),
+                entry.fact.event_name(),
                 commitment,
                 signature
             ],

@@ -68,7 +68,7 @@ pub struct HeldError {
     pub error: NoteError,
 }
 
-/// Reads held heads, as [`Store::export_heads`] writes them, and checks their signatures.
+/// Reads held heads, as `Store::export_heads` writes them, and checks their signatures.
 ///
 /// # Errors
 ///
@@ -93,7 +93,7 @@ pub fn read_heads(text: &str, keys: &[[u8; 32]]) -> Result<Vec<Checkpoint>, Held
 impl ToReport for HeldError {
     fn report(&self) -> Report {
         Report::new(Exit::Ledger, "ledger.held_heads", self.to_string())
-            .hint("give a file written by `writ audit export --heads` of this home")
+            .with_hint("give a file written by `writ audit export --heads` of this home")
     }
 }
 
@@ -118,8 +118,8 @@ impl ToReport for ExportError {
         match self {
             Self::Store(error) => error.report(),
             Self::Write(_) => Report::new(Exit::Blocked, "ledger.export", "the export could not be written")
-                .inside(self.to_string())
-                .hint("check the space and the permissions of the target"),
+                .with_inside(self.to_string())
+                .with_hint("check the space and the permissions of the target"),
         }
     }
 }

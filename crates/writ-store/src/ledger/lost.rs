@@ -1,7 +1,7 @@
 //! Actions that were begun and have an unknown outcome.
 
 use rusqlite::{Connection, params};
-use writ_inspect::prepared::{leaves_nothing, wish};
+use writ_inspect::prepared::{leaves_nothing, request_digest};
 use writ_types::action::Action;
 use writ_types::chat::ToolOutcome;
 use writ_types::digest::Digest;
@@ -42,7 +42,7 @@ pub(super) fn record_outcome(
     })?;
     let Some((entry, session, payload)) = begun else { return Ok(()) };
     let Ok(Fact::Intent { action, idempotent, .. }) = serde_json::from_str(&payload) else { return Ok(()) };
-    let Ok(wish) = wish(&action) else { return Ok(()) };
+    let Ok(wish) = request_digest(&action) else { return Ok(()) };
     let most = codec::limit(MAX_LOST);
     if !is_lost {
         // Of a session that has too many, some may stand in no row: it is not known again which.
@@ -83,7 +83,7 @@ pub(crate) fn unknown_outcome(
     action: &Action,
 ) -> Result<Option<EntrySeq>, StoreError> {
     // What has no canonical form is refused by the door.
-    let Some(wish) = wish(action).ok().filter(|_| !leaves_nothing(action)) else { return Ok(None) };
+    let Some(wish) = request_digest(action).ok().filter(|_| !leaves_nothing(action)) else { return Ok(None) };
     let session = session.to_string();
     Ok(read_begun(conn, &session, wish)?.max(under_way(conn, &session, wish)?))
 }
@@ -124,7 +124,7 @@ fn under_way(conn: &Connection, session: &str, wished: Digest) -> Result<Option<
     })?;
     let is_it = |payload: &str| {
         let Ok(Fact::Intent { action, idempotent, .. }) = serde_json::from_str(payload) else { return false };
-        !idempotent && !leaves_nothing(&action) && wish(&action).is_ok_and(|wish| wish == wished)
+        !idempotent && !leaves_nothing(&action) && request_digest(&action).is_ok_and(|wish| wish == wished)
     };
     Ok(open.into_iter().find(|(_, payload)| is_it(payload)).map(|(entry, _)| entry))
 }
@@ -156,7 +156,7 @@ mod tests {
             attempt: attempt(n),
             outcome,
             summary: String::new(),
-            result: Digest::of(b""),
+            result: Digest::of_bytes(b""),
             label: Label::new(Taint::Owner),
         };
         Op::Append(Box::new(Entry { fact, ..intent(n) }))
@@ -166,7 +166,8 @@ mod tests {
     #[test]
     fn a_lost_wish_is_known_until_it_is_known_what_came_of_it() {
         let home = Home::new().with_session(1);
-        let lost = |home: &Home, action: &Action| home.store.lost(session(1), action).expect("reads");
+        let lost =
+            |home: &Home, action: &Action| home.store.unknown_outcome(session(1), action).expect("reads");
         home.commit(vec![begun(1, forget(1), false), ended(1, ToolOutcome::Failed)]);
         assert_eq!(lost(&home, &forget(1)), None);
         home.commit(vec![begun(2, forget(1), false), ended(2, ToolOutcome::Unknown)]);
@@ -175,7 +176,7 @@ mod tests {
         let home = home.reopened();
         let begun_at = EntrySeq(2);
         assert_eq!(lost(&home, &forget(1)), Some(begun_at));
-        assert_eq!(home.store.lost(session(2), &forget(1)), Ok(None), "another session");
+        assert_eq!(home.store.unknown_outcome(session(2), &forget(1)), Ok(None), "another session");
         assert_eq!(
             (lost(&home, &forget(2)), lost(&home, &forget(3))),
             (None, None),
@@ -216,10 +217,10 @@ mod tests {
     #[test]
     fn a_wish_that_has_no_end_yet_is_lost() {
         let home = Home::new().with_session(1);
-        let lost = |n| home.store.lost(session(1), &forget(n)).expect("reads");
+        let lost = |n| home.store.unknown_outcome(session(1), &forget(n)).expect("reads");
         home.commit(vec![begun(1, forget(1), false), begun(2, forget(2), true)]);
         assert_eq!((lost(1), lost(2), lost(3)), (Some(EntrySeq(0)), None, None), "one may be repeated");
-        assert_eq!(home.store.lost(session(2), &forget(1)), Ok(None), "another session");
+        assert_eq!(home.store.unknown_outcome(session(2), &forget(1)), Ok(None), "another session");
         home.commit(vec![ended(1, ToolOutcome::Failed)]);
         assert_eq!(lost(1), None, "it is known what came of it");
     }
@@ -232,14 +233,15 @@ mod tests {
             let ops = range.flat_map(|n| [begun(n, forget(n), false), ended(n, ToolOutcome::Unknown)]);
             home.commit(ops.collect());
         };
-        let (most, lost) = (MAX_LOST as u128, |n| home.store.lost(session(1), &forget(n)).expect("reads"));
+        let (most, lost) =
+            (MAX_LOST as u128, |n| home.store.unknown_outcome(session(1), &forget(n)).expect("reads"));
         all(1..=most - 1);
         assert_eq!((lost(1), lost(most)), (Some(EntrySeq(0)), None));
         all(most..=most + 2);
         let another = most + 7;
         assert!([1, most, most + 2, another].into_iter().all(|n| lost(n).is_some()));
-        assert_eq!(home.store.lost(session(1), &action("x")), Ok(None), "reading leaves nothing");
-        assert_eq!(home.store.lost(session(2), &forget(1)), Ok(None), "another session");
+        assert_eq!(home.store.unknown_outcome(session(1), &action("x")), Ok(None), "reading leaves nothing");
+        assert_eq!(home.store.unknown_outcome(session(2), &forget(1)), Ok(None), "another session");
         home.commit(vec![begun(another, forget(1), false), ended(another, ToolOutcome::Done)]);
         assert!(lost(most + 2).is_some(), "it stands in no row");
     }
@@ -256,6 +258,6 @@ mod tests {
         let value = Some("now".into());
         home.commit(vec![Op::SetSessionMetadata { session: session(1), key: CLOSED_AT.to_owned(), value }]);
         assert_eq!(erase(), Ok(()));
-        assert_eq!(home.store.lost(session(1), &forget(1)), Ok(None), "nothing is left of it");
+        assert_eq!(home.store.unknown_outcome(session(1), &forget(1)), Ok(None), "nothing is left of it");
     }
 }

@@ -47,7 +47,7 @@ pub struct Proof {
 
 /// The result of a checked proof.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Proven {
+pub struct ProvenEntry {
     /// The head that covers the entry.
     pub head: Checkpoint,
     /// True if the payload was shown and fits; otherwise it was erased.
@@ -79,7 +79,7 @@ pub enum ProofError {
 /// # Errors
 ///
 /// If anything in it does not fit.
-pub fn check_proof(proof: &Proof, keys: &[[u8; 32]]) -> Result<Proven, ProofError> {
+pub fn check_proof(proof: &Proof, keys: &[[u8; 32]]) -> Result<ProvenEntry, ProofError> {
     let head = Checkpoint::verify(&proof.checkpoint, keys)?;
     let commitment = from_hex("commitment", &proof.commitment)?;
     let signature = from_hex("signature", &proof.signature)?;
@@ -114,7 +114,7 @@ pub fn check_proof(proof: &Proof, keys: &[[u8; 32]]) -> Result<Proven, ProofErro
     let path = proof.path.iter().map(|text| hash_from_hex(text)).collect::<Result<Vec<_>, _>>()?;
     let leaf = row::leaf_of(&header, &signature);
     if tree::root_from_path(proof.seq, head.size, leaf, &path) == Some(head.root) {
-        Ok(Proven { head, payload })
+        Ok(ProvenEntry { head, payload })
     } else {
         Err(ProofError::NotIncluded)
     }
@@ -123,7 +123,7 @@ pub fn check_proof(proof: &Proof, keys: &[[u8; 32]]) -> Result<Proven, ProofErro
 impl ToReport for ProofError {
     fn report(&self) -> Report {
         Report::new(Exit::Ledger, "ledger.proof", self.to_string())
-            .hint("nothing is proven; ask for the proof again")
+            .with_hint("nothing is proven; ask for the proof again")
     }
 }
 

@@ -95,7 +95,7 @@ fn follow_sources(
         }
         let Some(entry) = row::ledger_row(conn, key, seq)?.and_then(|row| row.entry()) else { continue };
         let Some(label) = label_of(conn, &entry.fact)? else { continue };
-        let step = Step::new(Some(seq), entry.fact.event(), &label);
+        let step = Step::new(Some(seq), entry.fact.event_name(), &label);
         due.extend(step.sources.iter().filter_map(|source| source.entry).filter(|seq| known.insert(*seq)));
         steps.push(step);
     }

@@ -121,7 +121,7 @@ impl LedgerRow {
 /// A search of the ledger; everything that is set must fit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LedgerQuery {
-    /// The kind of fact, as [`Fact::event`] names it.
+    /// The kind of fact, as [`Fact::event_name`] names it.
     pub event: Option<String>,
     /// The session.
     pub session: Option<SessionId>,

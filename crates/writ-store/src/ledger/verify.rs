@@ -129,7 +129,9 @@ pub enum ProblemKind {
 impl ToReport for Problem {
     fn report(&self) -> Report {
         Report::new(Exit::Ledger, "ledger.bad", format!("the ledger does not verify: {}", self.text))
-            .hint("keep a copy of the database; restore a backup that verifies with `writ backup restore`")
+            .with_hint(
+                "keep a copy of the database; restore a backup that verifies with `writ backup restore`",
+            )
     }
 }
 

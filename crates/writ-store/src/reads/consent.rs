@@ -65,7 +65,7 @@ reads! {
 
         /// Returns the latest answers that make hosts trusted ones and are still in force, at most 4,096: the asks, and
         /// the signed approvals.
-        fn trusting() -> Vec<(Ask, Value)> = |db| approvals::trusted_hosts(&db.conn);
+        fn trusted_host_answers() -> Vec<(Ask, Value)> = |db| approvals::trusted_hosts(&db.conn);
     }
 }
 

@@ -61,7 +61,7 @@ reads! {
 
         /// Returns the intent with which a session last began this action, if its outcome is unknown or it still runs;
         /// `None` also for an action that does no harm when it is done twice.
-        fn lost(session: SessionId, action: &Action) -> Option<EntrySeq> =
+        fn unknown_outcome(session: SessionId, action: &Action) -> Option<EntrySeq> =
             |db| lost::unknown_outcome(&db.conn, session, &action);
 
         /// Returns true if a session began this action after it had asked about it, and the outcome is unknown. The order

@@ -16,7 +16,7 @@ use crate::readers::BlockingReads;
 use crate::settings;
 use crate::store::Store;
 use crate::undo::{self, Undo};
-use crate::usage::{self, Reserved, Standing, UsageTotals};
+use crate::usage::{self, BudgetState, Reservations, UsageTotals};
 
 reads! {
     /// Reads of keys and standing orders.
@@ -79,7 +79,7 @@ reads! {
     UsageReads {
         /// Returns the usage that the budgets of a session and of the UTC day of `at` are compared with, as it will be
         /// once `pending` is written as well.
-        fn standing(session: SessionId, at: Timestamp, pending: &[Op] = pending_usage(pending)) -> Standing =
+        fn standing(session: SessionId, at: Timestamp, pending: &[Op] = pending_usage(pending)) -> BudgetState =
             |db| usage::read_standing(&db.conn, session, at, &pending);
 
         /// Returns the usage of a session since it was opened.
@@ -89,10 +89,10 @@ reads! {
         fn day_usage(at: Timestamp) -> UsageTotals = |db| usage::day_usage(&db.conn, at);
 
         /// Returns the reservations of a session.
-        fn session_reserved(session: SessionId) -> Reserved = |db| usage::session_reserved(&db.conn, session);
+        fn session_reserved(session: SessionId) -> Reservations = |db| usage::session_reserved(&db.conn, session);
 
         /// Returns the reservations made on the UTC day of `at`.
-        fn day_reserved(at: Timestamp) -> Reserved = |db| usage::day_reserved(&db.conn, at);
+        fn day_reserved(at: Timestamp) -> Reservations = |db| usage::day_reserved(&db.conn, at);
 
         /// Returns a counter; zero if nothing was added to it.
         fn counter(name: &str) -> u64 = |db| usage::read_counter(&db.conn, &name);

@@ -8,7 +8,7 @@ use writ_types::unit::Timestamp;
 
 use crate::error::StoreError;
 use crate::jobs::{self, Job};
-use crate::kept::{self, KeptResult};
+use crate::kept::{self, WithheldResult};
 use crate::outbox::{self, OutboxPage};
 use crate::queue::{self, QueueDepth, QueuedMessage};
 use crate::readers::BlockingReads;
@@ -112,11 +112,11 @@ reads! {
     /// Reads of results that are withheld from models.
     ResultReads {
         /// Returns a withheld result of a session.
-        fn kept_result(session: SessionId, number: u64) -> Option<KeptResult> =
+        fn withheld_result(session: SessionId, number: u64) -> Option<WithheldResult> =
             |db| kept::kept_result(&db.conn, session, number);
 
         /// Returns the number of the session's newest withheld result; zero before the first.
-        fn last_kept(session: SessionId) -> u64 = |db| kept::last_kept(&db.conn, session);
+        fn last_withheld(session: SessionId) -> u64 = |db| kept::last_kept(&db.conn, session);
     }
 }
 

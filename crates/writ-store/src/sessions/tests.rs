@@ -145,13 +145,14 @@ fn the_days_counter_begins_anew_at_the_time_that_is_set_and_not_at_midnight() {
     let usage = Usage { input: Tokens::new(100), ..Usage::default() };
     home.commit(vec![Op::AddUsage(UsageDelta {
         session: None,
-        at: five.date(time(1, 23, 0)),
+        at: five.start_of_day(time(1, 23, 0)),
         usage,
         cost: MicroUsd::ZERO,
         tool_calls: 0,
         model_calls: 1,
     })]);
-    let tokens = |now| home.store.day_usage(five.date(now)).expect("reads").usage.total().get();
+    let tokens =
+        |now| home.store.day_usage(five.start_of_day(now)).expect("reads").usage.total_tokens().get();
     let evening_and_night = [time(1, 23, 59), time(2, 0, 0), time(2, 4, 59)];
     assert_eq!(evening_and_night.map(tokens), [100; 3], "midnight changes nothing");
     assert_eq!(tokens(time(2, 5, 0)), 0);
@@ -188,7 +189,7 @@ fn a_reply_rests_on_what_stands_before_it() {
     let home = Home::new().with_session(1);
     home.append(3);
     let label = Label::new(Taint::External);
-    let (turn, from, text) = (turn(1), EntrySeq(1), Digest::of(b"done"));
+    let (turn, from, text) = (turn(1), EntrySeq(1), Digest::of_bytes(b"done"));
     let reply = Op::Reply {
         entry: Box::new(entry(Fact::Replied { from, to: from, text, label: label.clone() })),
         session: session(1),

@@ -303,7 +303,7 @@ fn redemption(n: u64) -> Redemption {
         intent: intent(number),
         approval: Some(ApprovalUse {
             ask: ask_id(n),
-            prepared: Digest::of(format!("q{n}").as_bytes()),
+            prepared: Digest::of_bytes(format!("q{n}").as_bytes()),
             nonce: format!("nonce {n}"),
             task: None,
             amount: None,
@@ -328,7 +328,7 @@ fn approve(n: u64) -> Vec<Op> {
         },
         Op::StoreApproval(NewApproval {
             ask: ask_id(n),
-            prepared: Digest::of(format!("q{n}").as_bytes()),
+            prepared: Digest::of_bytes(format!("q{n}").as_bytes()),
             nonce: format!("nonce {n}"),
             token: serde_json::json!({ "signed": n }),
             expires_at: at(60_000),
@@ -342,13 +342,17 @@ fn approve(n: u64) -> Vec<Op> {
 fn an_approval_for_the_task_is_redeemed_as_often_as_was_signed() {
     const USES: u32 = 20;
     const THREADS: u64 = 8;
-    let task =
-        Some(TaskTerms { pattern: Digest::of(b"pattern"), risk: Risk::Medium, uses: USES, standing: None });
+    let task = Some(TaskTerms {
+        pattern: Digest::of_bytes(b"pattern"),
+        risk: Risk::Medium,
+        uses: USES,
+        standing: None,
+    });
     let wish = |number: u64, query: &str| {
         let mut wish = redemption(1);
         wish.attempt = attempt(u128::from(number));
         wish.intent = intent(u128::from(number));
-        let prepared = Digest::of(query.as_bytes());
+        let prepared = Digest::of_bytes(query.as_bytes());
         wish.approval = wish.approval.map(|used| ApprovalUse { prepared, task, ..used });
         wish
     };
@@ -439,14 +443,14 @@ fn race_for(set: impl FnOnce(&mut BudgetFacts), used: u64) -> (usize, Vec<Redeem
         provider: "p".to_owned(),
         model: "m".to_owned(),
         host: "h".to_owned(),
-        request: Digest::of(b"request"),
+        request: Digest::of_bytes(b"request"),
         input_tokens: Tokens::new(60),
         max_output_tokens: Tokens::new(40),
         ceiling: Some(MicroUsd::new(10)),
         clearance: Default::default(),
         why: String::new(),
     };
-    let ceilings = Ceilings::of(&Action::ModelCall(call), &facts);
+    let ceilings = Ceilings::ceilings_of(&Action::ModelCall(call), &facts);
     home.commit(vec![Op::AddUsage(UsageDelta {
         session: Some(session(1)),
         at: at(0),
@@ -541,7 +545,7 @@ async fn a_redemption_that_names_something_else_is_refused() {
     let mut wrong_attempt = redemption(1);
     let mut late = redemption(1);
     if let (Some(hash), Some(nonce)) = (&mut wrong_hash.approval, &mut wrong_nonce.approval) {
-        hash.prepared = Digest::of(b"other");
+        hash.prepared = Digest::of_bytes(b"other");
         nonce.nonce = "other".to_owned();
     }
     wrong_attempt.attempt = attempt(77);

@@ -152,7 +152,7 @@ impl ModelServer {
     }
 
     /// Every request so far, oldest first.
-    pub fn recorded(&self) -> Vec<Recorded> {
+    pub fn recorded_requests(&self) -> Vec<Recorded> {
         self.shared.recorded.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
@@ -197,7 +197,7 @@ async fn handle(shared: &Shared, format: WireFormat, sent: &Incoming<'_>) -> Res
             let reply = shared.script.lock().unwrap_or_else(PoisonError::into_inner).reply(request);
             if let Some(Fault::SlowFirstByte(gate)) = &reply.fault {
                 shared.waiting.fetch_add(1, Ordering::SeqCst);
-                gate.passed().await;
+                gate.wait_until_open().await;
                 shared.waiting.fetch_sub(1, Ordering::SeqCst);
             }
             answer(request, &reply)
@@ -229,7 +229,7 @@ impl Shared {
             let secret = matches!(name.as_str(), "authorization" | "x-api-key" | "x-goog-api-key");
             if secret {
                 let key = value.strip_prefix("Bearer ").unwrap_or(&value);
-                key_digest = Some(Digest::of(key.as_bytes()).to_string());
+                key_digest = Some(Digest::of_bytes(key.as_bytes()).to_string());
             }
             kept.insert(name.as_str().to_owned(), if secret { "(removed)".to_owned() } else { value });
         }

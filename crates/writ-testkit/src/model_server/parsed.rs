@@ -109,7 +109,7 @@ impl ParsedRequest {
     }
 
     /// Returns true if a tool of this name is offered.
-    pub fn offers(&self, tool: &str) -> bool {
+    pub fn offers_tool(&self, tool: &str) -> bool {
         self.tools.iter().any(|offered| offered.name == tool)
     }
 

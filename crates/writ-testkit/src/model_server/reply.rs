@@ -57,7 +57,7 @@ impl Gate {
     }
 
     /// Waits until it is open.
-    pub async fn passed(&self) {
+    pub async fn wait_until_open(&self) {
         // A closed semaphore is an open gate: it never gives a permit, only the end.
         while self.0.acquire().await.is_ok() {}
     }
@@ -162,14 +162,14 @@ impl Reply {
 
     /// Stops for this reason.
     #[must_use]
-    pub fn stop(mut self, stop: Stop) -> Self {
+    pub fn with_stop(mut self, stop: Stop) -> Self {
         self.stop = Some(stop);
         self
     }
 
     /// Says these tokens were used: sent, and of the answer.
     #[must_use]
-    pub const fn usage(mut self, input: u64, output: u64) -> Self {
+    pub const fn with_usage(mut self, input: u64, output: u64) -> Self {
         self.input_tokens = Some(input);
         self.output_tokens = Some(output);
         self
@@ -177,26 +177,26 @@ impl Reply {
 
     /// Is streamed with this wait before each frame.
     #[must_use]
-    pub fn pace(mut self, wait: Duration) -> Self {
+    pub fn with_pace(mut self, wait: Duration) -> Self {
         self.pace = Some(wait);
         self
     }
 
     /// Goes wrong.
     #[must_use]
-    pub fn fault(mut self, fault: Fault) -> Self {
+    pub fn with_fault(mut self, fault: Fault) -> Self {
         self.fault = Some(fault);
         self
     }
 
     /// An HTTP error.
     pub fn status(status: u16) -> Self {
-        Self::default().fault(Fault::Status { status, retry_after: None })
+        Self::default().with_fault(Fault::Status { status, retry_after: None })
     }
 
     /// Too many requests, with the time after which to try again.
     pub fn too_many_requests(retry_after: &str) -> Self {
-        Self::default().fault(Fault::Status { status: 429, retry_after: Some(retry_after.to_owned()) })
+        Self::default().with_fault(Fault::Status { status: 429, retry_after: Some(retry_after.to_owned()) })
     }
 
     /// Many tool calls at once.
@@ -234,7 +234,7 @@ impl Reply {
     }
 }
 
-/// A source of answers: any closure, or [`list`]. It is given no seed; it may derive its answer from the tool
+/// A source of answers: any closure, or [`list_of_replies`]. It is given no seed; it may derive its answer from the tool
 /// results in the request.
 pub trait Script: Send + 'static {
     /// Answers a request.
@@ -248,7 +248,7 @@ impl<F: FnMut(&ParsedRequest) -> Reply + Send + 'static> Script for F {
 }
 
 /// A script that answers with these replies, one after another, and says so when it has run out.
-pub fn list(replies: impl IntoIterator<Item = Reply>) -> impl Script {
+pub fn list_of_replies(replies: impl IntoIterator<Item = Reply>) -> impl Script {
     let mut replies: VecDeque<Reply> = replies.into_iter().collect();
     move |_: &ParsedRequest| replies.pop_front().unwrap_or_else(|| Reply::text("The script has ended."))
 }

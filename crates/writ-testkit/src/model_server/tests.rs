@@ -3,7 +3,7 @@
 use reqwest::Client;
 use serde_json::{Value, json};
 
-use super::{Fault, ModelServer, Reply, ServerOptions, WireFormat, list};
+use super::{Fault, ModelServer, Reply, ServerOptions, WireFormat, list_of_replies};
 
 async fn post(server: &ModelServer, path: &str, body: &Value) -> (u16, Value) {
     let client = client();
@@ -32,7 +32,7 @@ fn client() -> Client {
 
 #[tokio::test]
 async fn anthropic_requests_are_checked() {
-    let server = ModelServer::start(list([])).await.expect("a server");
+    let server = ModelServer::start(list_of_replies([])).await.expect("a server");
     let call = json!({"role": "assistant", "content": [{"type": "tool_use", "id": "t1", "name": "search", "input": {}}]});
     let result = |id: &str| json!({"role": "user", "content": [{"type": "tool_result", "tool_use_id": id, "content": "r"}]});
     let hi = json!({"role": "user", "content": "hi"});
@@ -63,7 +63,7 @@ async fn anthropic_requests_are_checked() {
 
 #[tokio::test]
 async fn openai_requests_are_checked() {
-    let server = ModelServer::start(list([])).await.expect("a server");
+    let server = ModelServer::start(list_of_replies([])).await.expect("a server");
     let function = json!({"name": "search", "arguments": "{}"});
     let call = json!({"role": "assistant", "content": null, "tool_calls": [{"id": "c1", "type": "function", "function": function}]});
     let result = |id: &str| json!({"role": "tool", "tool_call_id": id, "content": "r"});
@@ -107,7 +107,7 @@ async fn post_as(server: &ModelServer, format: WireFormat, path: &str, body: &Va
 
 #[tokio::test]
 async fn responses_requests_are_checked() {
-    let server = ModelServer::start(list([])).await.expect("a server");
+    let server = ModelServer::start(list_of_replies([])).await.expect("a server");
     let hi = json!({"role": "user", "content": "hi"});
     let call = json!({"type": "function_call", "call_id": "c1", "name": "search", "arguments": "{}"});
     let result = |id: &str| json!({"type": "function_call_output", "call_id": id, "output": "r"});
@@ -138,7 +138,7 @@ async fn responses_requests_are_checked() {
 
 #[tokio::test]
 async fn gemini_requests_are_checked() {
-    let server = ModelServer::start(list([])).await.expect("a server");
+    let server = ModelServer::start(list_of_replies([])).await.expect("a server");
     let path = "models/m:generateContent";
     let hi = json!({"role": "user", "parts": [{"text": "hi"}]});
     let call = json!({"role": "model", "parts": [{"functionCall": {"name": "search", "args": {}}}]});
@@ -176,7 +176,7 @@ async fn gemini_requests_are_checked() {
 
 #[tokio::test]
 async fn ollama_requests_are_checked() {
-    let server = ModelServer::start(list([])).await.expect("a server");
+    let server = ModelServer::start(list_of_replies([])).await.expect("a server");
     let hi = json!({"role": "user", "content": "hi"});
     let call = |arguments: Value| json!({"role": "assistant", "tool_calls": [{"function": {"name": "search", "arguments": arguments}}]});
     let result = json!({"role": "tool", "content": "r"});
@@ -204,7 +204,8 @@ async fn ollama_requests_are_checked() {
 async fn keys_and_models_are_checked_and_keys_are_not_kept() {
     let options =
         ServerOptions { key: Some("right".into()), models: vec!["m".into()], ..ServerOptions::default() };
-    let server = ModelServer::start_with(options, list([Reply::text("ok")])).await.expect("a server");
+    let server =
+        ModelServer::start_with(options, list_of_replies([Reply::text("ok")])).await.expect("a server");
     let hi = json!([{"role": "user", "content": "hi"}]);
     let (status, answer) = post(&server, "messages", &anthropic(&hi)).await;
     assert_eq!((status, answer["error"]["type"].as_str()), (401, Some("authentication_error")));
@@ -226,7 +227,7 @@ async fn keys_and_models_are_checked_and_keys_are_not_kept() {
         .await
         .expect("JSON");
     assert_eq!(models["data"][0]["id"], "m");
-    let recorded = server.recorded();
+    let recorded = server.recorded_requests();
     assert_eq!(recorded.iter().map(|request| request.status).collect::<Vec<_>>(), [401, 401, 404, 200]);
     assert!(!format!("{recorded:?}").contains("right"), "a key was kept");
 }
@@ -239,7 +240,7 @@ async fn a_script_sees_what_the_model_sees() {
             "{}|{}|{result}|{}",
             request.system,
             request.last_user_text(),
-            request.offers("search")
+            request.offers_tool("search")
         ))
     };
     let server = ModelServer::start(script).await.expect("a server");
@@ -268,7 +269,8 @@ async fn a_script_sees_what_the_model_sees() {
 
 #[tokio::test]
 async fn a_dropped_server_is_gone() {
-    let gone = list([Reply::text("").fault(Fault::Status { status: 418, retry_after: None })]);
+    let gone =
+        list_of_replies([Reply::text("").with_fault(Fault::Status { status: 418, retry_after: None })]);
     let server = ModelServer::start(gone).await.expect("a server");
     let hi = json!([{"role": "user", "content": "hi"}]);
     assert_eq!(post(&server, "messages", &anthropic(&hi)).await.0, 418);

@@ -68,7 +68,7 @@ async fn one_test_fails_until_the_answer_is_written() {
     for (n, language) in (0..).zip(Language::ALL) {
         for seed in [n, n + 50, n + 51] {
             let dir = tempfile::tempdir().expect("a folder");
-            let generated = generate(seed, language, dir.path()).await.expect("generated");
+            let generated = generate_repository(seed, language, dir.path()).await.expect("generated");
             let (passed, output) = run_tests(&generated, dir.path());
             let run = crate::solver::report::TestRun::parse(&output);
             assert!(!passed && run.failed == 1 && run.total > 15, "{seed} {language:?}: {output}");

@@ -40,7 +40,7 @@ pub(crate) fn reply(
     tools: &[&str],
     script: impl FnOnce(&mut Replay<'_>) -> Result<String, Halt>,
 ) -> Reply {
-    if let Some(missing) = tools.iter().find(|tool| !request.offers(tool)) {
+    if let Some(missing) = tools.iter().find(|tool| !request.offers_tool(tool)) {
         return Reply::text(&format!("{NOT_FIXED} the tool {missing} is not offered."));
     }
     match script(&mut Replay::new(request)) {

@@ -7,13 +7,13 @@ pub(crate) mod executor;
 use executor::{Ended, Falsify, turn};
 
 use super::*;
-use crate::repo::{Generated, Language, generate};
+use crate::repo::{Generated, Language, generate_repository};
 
 /// How many repositories of each language.
 const SEEDS: u64 = 20;
 
 async fn repository(seed: u64, language: Language, dir: &Path) -> Generated {
-    generate(seed, language, dir).await.expect("generated")
+    generate_repository(seed, language, dir).await.expect("generated")
 }
 
 fn honest(_: usize, _: &str, text: String) -> String {
@@ -24,7 +24,7 @@ fn honest(_: usize, _: &str, text: String) -> String {
 async fn solves(seed: u64, language: Language) -> usize {
     let dir = tempfile::tempdir().expect("a folder");
     let generated = repository(seed, language, dir.path()).await;
-    let Ended { closing, steps } = turn(dir.path(), reply, honest);
+    let Ended { closing, steps } = turn(dir.path(), solve_next_step, honest);
     let fix = &generated.expected_fix;
     let about = format!("{language:?} {seed} {:?}\n{closing}\n{steps:#?}\n{}", fix.family, fix.wrong);
     assert!(closing.starts_with(FIXED) && closing.contains(&fix.path), "{about}");
@@ -96,7 +96,7 @@ fn above_path() -> String {
 async fn notices(language: Language, falsify: Falsify, why: &str) {
     let dir = tempfile::tempdir().expect("a folder");
     repository(3, language, dir.path()).await;
-    let Ended { closing, steps } = turn(dir.path(), reply, falsify);
+    let Ended { closing, steps } = turn(dir.path(), solve_next_step, falsify);
     assert!(closing.starts_with(NOT_FIXED) && closing.contains(why), "{closing}\n{steps:#?}");
 }
 
@@ -181,5 +181,5 @@ fn a_missing_tool_is_named() {
         max_output_tokens: None,
         raw: serde_json::Value::Null,
     };
-    assert_eq!(reply(&request).texts.concat(), "Not fixed: the tool shell_exec is not offered.");
+    assert_eq!(solve_next_step(&request).texts.concat(), "Not fixed: the tool shell_exec is not offered.");
 }

@@ -11,7 +11,7 @@ const DIGITS: usize = 8;
 
 /// The name under which models call a tool, where no other tool of its server needs the same one: `SERVER__TOOL` in the
 /// letters that every provider takes. What is too long is cut, and ends with a digest of the whole.
-pub fn called(server: &str, tool: &str) -> String {
+pub fn call_name(server: &str, tool: &str) -> String {
     let name = plain_name(server, tool);
     if name.len() > MAX_CALLED_NAME { marked_name(server, tool) } else { name }
 }
@@ -23,10 +23,10 @@ pub fn called_all<'a>(server: &str, tools: impl IntoIterator<Item = &'a str>) ->
     let mut uses: BTreeMap<String, usize> = BTreeMap::new();
     for tool in &tools {
         // Names that occur more than once are made distinct below.
-        *uses.entry(called(server, tool)).or_default() += 1;
+        *uses.entry(call_name(server, tool)).or_default() += 1;
     }
     let name = |tool: &str| {
-        let name = called(server, tool);
+        let name = call_name(server, tool);
         let is_shared = uses.get(&name).is_some_and(|uses| *uses > 1);
         let is_own = name.ends_with(&format!("__{tool}"));
         if is_shared && !is_own { marked_name(server, tool) } else { name }
@@ -44,7 +44,7 @@ fn plain_name(server: &str, tool: &str) -> String {
 
 /// The name, cut where it is too long, with a digest of what it stands for.
 fn marked_name(server: &str, tool: &str) -> String {
-    let digest = Digest::of(format!("{server}\0{tool}").as_bytes()).to_string();
+    let digest = Digest::of_bytes(format!("{server}\0{tool}").as_bytes()).to_string();
     // The last digits of the digest, which is hexadecimal.
     let digits: String = digest.chars().rev().filter(char::is_ascii_hexdigit).take(DIGITS).collect();
     let kept: String = plain_name(server, tool).chars().take(MAX_CALLED_NAME - DIGITS - 1).collect();
@@ -58,8 +58,8 @@ mod tests {
     /// Names of real servers: with dots and slashes, and of 80 characters and more, as made of web APIs.
     #[test]
     fn names_are_plain_short_and_all_different() {
-        assert_eq!(called("crm", "admin.tools/list"), "crm__admin_tools_list");
-        assert_eq!(called("0crm", "look"), "_0crm__look", "a name begins with a letter or an underscore");
+        assert_eq!(call_name("crm", "admin.tools/list"), "crm__admin_tools_list");
+        assert_eq!(call_name("0crm", "look"), "_0crm__look", "a name begins with a letter or an underscore");
         let long = format!("{}_by_drug_name", "get_info_on_conditions_for_doctor_consultation".repeat(2));
         let other = format!("{}_by_drug_code", "get_info_on_conditions_for_doctor_consultation".repeat(2));
         let tools = ["a.b", "a_b", "a/b", "c", &long, &other, "\u{fc}ber", "a b"];

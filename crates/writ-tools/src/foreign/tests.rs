@@ -4,7 +4,7 @@ use writ_types::schema::ExpandError;
 use writ_types::taint::Label;
 
 use super::*;
-use crate::config::Config;
+use crate::config::ToolTimeouts;
 use crate::def::AgentRole;
 use crate::registry::{AllowList, Registry};
 
@@ -15,7 +15,7 @@ pub(crate) fn known(tool: &str, schema: Value) -> ForeignTool {
         host: None,
         description: "Sends a letter.".into(),
         schema,
-        pin: Digest::of(b"pin"),
+        pin: Digest::of_bytes(b"pin"),
         effect: true,
         sinks: None,
         content: Vec::new(),
@@ -53,7 +53,7 @@ fn row(change: impl FnOnce(&mut ForeignTool)) -> ForeignRow {
 }
 
 fn prepared(row: &ForeignRow, arguments: Value) -> Result<Prepared, ToolError> {
-    let (label, config) = (Label::new(Taint::Owner), Config::default());
+    let (label, config) = (Label::new(Taint::Owner), ToolTimeouts::default());
     let context = ToolContext {
         agent: "main",
         session: None,
@@ -63,11 +63,11 @@ fn prepared(row: &ForeignRow, arguments: Value) -> Result<Prepared, ToolError> {
         config: &config,
         search: None,
     };
-    let registry = Registry::core().with_foreign([row.clone()]);
+    let registry = Registry::core_tools().with_foreign([row.clone()]);
     let toolset = registry.toolset(AgentRole::Executor, &AllowList::All);
     let call = ToolCall { id: "c".into(), name: row.name.clone(), arguments };
-    assert_eq!(toolset.needs(&call)?, None);
-    toolset.prepare(&call, None, &context)
+    assert_eq!(toolset.needed_file(&call)?, None);
+    toolset.prepare_call(&call, None, &context)
 }
 
 fn told(sinks: &[Sink]) -> Vec<(&str, &str)> {
@@ -82,7 +82,7 @@ fn a_call_becomes_an_action_with_the_owners_word_and_the_pin() {
     assert_eq!((call.server.as_str(), call.tool.as_str(), &call.arguments), ("crm", "send", &arguments));
     assert_eq!((call.effect, call.declared, call.risk), (true, false, Risk::High));
     assert_eq!((wished.tool.as_str(), wished.idempotent), ("crm__send", false));
-    assert_eq!(wished.bindings, [("pin".to_owned(), Digest::of(b"pin"))].into());
+    assert_eq!(wished.bindings, [("pin".to_owned(), Digest::of_bytes(b"pin"))].into());
     assert_eq!(
         told(&wished.sinks),
         [("to.0.mail", "ann@x"), ("text", "hi"), ("copies", "2")],
@@ -224,12 +224,12 @@ fn two_tools_that_would_be_called_the_same_are_both_found_by_their_calls() {
     let long = "x".repeat(80);
     let rows =
         ["a.b", "a_b", "c", &long].map(|tool| ForeignRow::from_tool(known(tool, json!({}))).expect("usable"));
-    let registry = Registry::core().with_foreign(rows);
+    let registry = Registry::core_tools().with_foreign(rows);
     let toolset = registry.toolset(AgentRole::Executor, &AllowList::All);
     let called: Vec<_> = toolset
         .specs()
         .iter()
-        .filter_map(|spec| registry.foreign(&spec.name))
+        .filter_map(|spec| registry.foreign_tool(&spec.name))
         .map(|row| row.known.tool.clone())
         .collect();
     assert_eq!(
@@ -237,7 +237,7 @@ fn two_tools_that_would_be_called_the_same_are_both_found_by_their_calls() {
         BTreeSet::from(["a.b", "a_b", "c", &long])
     );
     assert!(toolset.specs().iter().all(|spec| spec.name.len() <= MAX_CALLED_NAME));
-    assert_eq!(registry.foreign("crm__a_b").map(|row| row.known.tool.as_str()), Some("a_b"));
+    assert_eq!(registry.foreign_tool("crm__a_b").map(|row| row.known.tool.as_str()), Some("a_b"));
 }
 
 #[test]
@@ -249,14 +249,14 @@ fn models_are_told_whose_words_they_read_within_a_bound() {
     let big = json!({"description": "z".repeat(MAX_TOLD_BYTES / 3)});
     let rows =
         ["a", "b", "c", "d"].map(|name| ForeignRow::from_tool(known(name, big.clone())).expect("usable"));
-    let registry = Registry::core().with_foreign(rows);
+    let registry = Registry::core_tools().with_foreign(rows);
     assert_eq!(registry.without_room(&AllowList::All), ["crm__c", "crm__d"]);
-    let specs = registry.specs(AgentRole::Executor, &AllowList::All);
+    let specs = registry.role_specs(AgentRole::Executor, &AllowList::All);
     let names: Vec<_> = specs.iter().map(|spec| spec.name.as_str()).collect();
     assert!(names.contains(&"crm__b") && !names.contains(&"crm__c"));
     assert!(names.is_sorted(), "{names:?}");
     let last = AllowList::Only(["crm__d".to_owned()].into());
-    let specs = registry.specs(AgentRole::Executor, &last);
+    let specs = registry.role_specs(AgentRole::Executor, &last);
     assert_eq!(
         specs.iter().map(|spec| spec.name.as_str()).collect::<Vec<_>>(),
         ["crm__d"],
@@ -282,15 +282,15 @@ fn a_schema_that_says_nothing_is_told_as_one_of_an_object() {
 
 #[test]
 fn an_allow_list_holds_for_foreign_tools_too() {
-    let registry = Registry::core().with_foreign([row(|_| {})]);
+    let registry = Registry::core_tools().with_foreign([row(|_| {})]);
     let only =
         registry.allow_list(&["file_read".to_owned()], crate::registry::EmptyMeans::All).expect("known");
     let toolset = registry.toolset(AgentRole::Executor, &only);
     let call = ToolCall { id: "c".into(), name: "crm__send".into(), arguments: json!({"to": []}) };
-    assert!(matches!(toolset.needs(&call), Err(ToolError::NotOffered { .. })));
+    assert!(matches!(toolset.needed_file(&call), Err(ToolError::NotOffered { .. })));
     let named = ["crm__send".to_owned()];
     let named = registry.allow_list(&named, crate::registry::EmptyMeans::All).expect("known");
-    assert_eq!(registry.toolset(AgentRole::Executor, &named).needs(&call), Ok(None));
+    assert_eq!(registry.toolset(AgentRole::Executor, &named).needed_file(&call), Ok(None));
     assert_eq!(registry.toolset(AgentRole::Verification, &named).names().count(), 0);
 }
 

@@ -9,7 +9,7 @@ use crate::registry::{AllowList, Registry};
 /// Our tools, and one of another program.
 fn registry(schema: Value) -> Registry {
     let row = ForeignRow::from_tool(ForeignTool { ..known("send", schema) }).expect("usable");
-    Registry::core().with_foreign([row])
+    Registry::core_tools().with_foreign([row])
 }
 
 /// A call as it is understood where all tools are offered.
@@ -17,7 +17,7 @@ fn understood(registry: &Registry, name: &str, arguments: Value) -> (String, Val
     let toolset = registry.toolset(AgentRole::Executor, &AllowList::All);
     let offered: Vec<&str> = toolset.names().collect();
     let mut call = ToolCall { id: "c".into(), name: name.into(), arguments };
-    toolset.understand(&mut call, &offered, Some("/home/ann/notes"));
+    toolset.understand_call(&mut call, &offered, Some("/home/ann/notes"));
     (call.name, call.arguments)
 }
 
@@ -140,14 +140,14 @@ fn what_is_not_clear_stays_as_it_is_and_is_refused_by_its_name() {
     ] {
         let (_, written) = understood(&registry, name, arguments.clone());
         let call = ToolCall { id: "c".into(), name: name.into(), arguments: written };
-        let refused = toolset.needs(&call).expect_err("refused").message();
+        let refused = toolset.needed_file(&call).expect_err("refused").model_message();
         assert!(refused.contains(expected), "{arguments}: {refused}");
     }
     for unclear in [json!("read a"), json!([{"path": "a"}]), json!(5), json!("{'path': 'a'}")] {
         assert_eq!(understood(&registry, "file_read", unclear.clone()).1, unclear);
     }
     let wrong = ToolCall { id: "c".into(), name: "file_reed".into(), arguments: json!({}) };
-    let refused = toolset.needs(&wrong).expect_err("refused").message();
+    let refused = toolset.needed_file(&wrong).expect_err("refused").model_message();
     assert!(refused.contains("did you mean 'file_read'?"), "{refused}");
 }
 

@@ -12,7 +12,7 @@ use writ_types::taint::Taint;
 use writ_types::unit::Timestamp;
 
 use super::*;
-use crate::config::Config;
+use crate::config::ToolTimeouts;
 use crate::error::MAX_MESSAGE_CHARS;
 
 fn call(name: &str, arguments: Value) -> ToolCall {
@@ -28,11 +28,11 @@ fn prepare_as(
     role: AgentRole,
     name: &str,
     arguments: Value,
-    peeked: Option<&Peeked>,
+    peeked: Option<&PathState>,
 ) -> Result<Prepared, ToolError> {
-    let registry = Registry::core();
+    let registry = Registry::core_tools();
     let label = label();
-    let config = Config::default();
+    let config = ToolTimeouts::default();
     let context = ToolContext {
         agent: "main",
         session: Some(SessionId::from_parts(Timestamp::from_millis(1), 1)),
@@ -42,7 +42,7 @@ fn prepare_as(
         config: &config,
         search: None,
     };
-    registry.toolset(role, &AllowList::All).prepare(&call(name, arguments), peeked, &context)
+    registry.toolset(role, &AllowList::All).prepare_call(&call(name, arguments), peeked, &context)
 }
 
 fn prepare(name: &str, arguments: Value) -> Result<Prepared, ToolError> {
@@ -51,7 +51,7 @@ fn prepare(name: &str, arguments: Value) -> Result<Prepared, ToolError> {
 
 fn refused(name: &str, arguments: Value) -> String {
     let error = prepare(name, arguments).expect_err("refused");
-    let message = error.message();
+    let message = error.model_message();
     assert!(message.chars().count() <= MAX_MESSAGE_CHARS + 40, "{message}");
     message
 }
@@ -62,7 +62,7 @@ fn exec(prepared: Prepared) -> Exec {
 }
 
 fn names(role: AgentRole) -> Vec<String> {
-    Registry::core().toolset(role, &AllowList::All).names().map(str::to_owned).collect()
+    Registry::core_tools().toolset(role, &AllowList::All).names().map(str::to_owned).collect()
 }
 
 /// Part of SIL-103, 104, 106, 107, 108, 109, 110, 111, 112: who has which tool.
@@ -84,11 +84,11 @@ fn each_role_has_its_tools() {
     );
     assert_eq!(names(AgentRole::Planner), ["memory_search"]);
     assert_eq!(names(AgentRole::Verification), [""; 0]);
-    let all: Vec<_> = Registry::core().tools().map(|tool| tool.name).collect();
+    let all: Vec<_> = Registry::core_tools().tools().map(|tool| tool.name).collect();
     let own = |name: &&&str| name.starts_with("context_");
     assert_eq!(names(AgentRole::Executor), all.iter().filter(|name| !own(name)).copied().collect::<Vec<_>>());
     let both = [AgentRole::Proxy, AgentRole::Executor];
-    assert_eq!(Registry::core().toolset_of(&both, &AllowList::All).names().collect::<Vec<_>>(), all);
+    assert_eq!(Registry::core_tools().toolset_of(&both, &AllowList::All).names().collect::<Vec<_>>(), all);
     for (name, arguments) in [
         ("shell_exec", json!({"command": "true"})),
         ("file_write", json!({"path": "a", "content": ""})),
@@ -114,7 +114,7 @@ fn a_command_is_its_own_words_and_no_shell_is_assumed() {
 #[test]
 fn a_time_limit_is_that_of_the_call_of_the_tool_or_of_all() {
     let config =
-        Config { default_ms: 500, max_ms: 2_000, tools: [("python_exec".to_owned(), 60_000)].into() };
+        ToolTimeouts { default_ms: 500, max_ms: 2_000, tools: [("python_exec".to_owned(), 60_000)].into() };
     let label = label();
     let context = ToolContext {
         agent: "main",
@@ -126,7 +126,7 @@ fn a_time_limit_is_that_of_the_call_of_the_tool_or_of_all() {
         search: None,
     };
     let time = |name: &str, arguments: Value| {
-        let prepared = Registry::core().toolset(AgentRole::Executor, &AllowList::All).prepare(
+        let prepared = Registry::core_tools().toolset(AgentRole::Executor, &AllowList::All).prepare_call(
             &call(name, arguments),
             None,
             &context,
@@ -145,7 +145,7 @@ fn a_time_limit_is_that_of_the_call_of_the_tool_or_of_all() {
 /// Rows: SCL-025
 #[test]
 fn specs_are_sorted_and_byte_stable() {
-    let registry = Registry::core();
+    let registry = Registry::core_tools();
     let both = [AgentRole::Proxy, AgentRole::Executor];
     let specs = registry.toolset_of(&both, &AllowList::All).specs();
     let offered: Vec<_> = specs.iter().map(|spec| spec.name.as_str()).collect();
@@ -153,7 +153,7 @@ fn specs_are_sorted_and_byte_stable() {
     assert_eq!(offered, registry.tools().map(|tool| tool.name).collect::<Vec<_>>());
     let bytes = serde_json::to_string_pretty(&specs).expect("JSON");
     assert_eq!(
-        serde_json::to_string_pretty(&Registry::core().toolset_of(&both, &AllowList::All).specs()).ok(),
+        serde_json::to_string_pretty(&Registry::core_tools().toolset_of(&both, &AllowList::All).specs()).ok(),
         Some(bytes.clone())
     );
     insta::assert_snapshot!("specs", bytes);
@@ -179,7 +179,7 @@ fn calls_in_full(name: &str, usage: &str) -> Vec<Value> {
 
 #[test]
 fn every_row_of_the_table_is_consistent() {
-    for tool in Registry::core().tools() {
+    for tool in Registry::core_tools().tools() {
         let schema = (tool.schema)();
         assert_eq!(schema["additionalProperties"], json!(false), "{}", tool.name);
         for sink in tool.sinks {
@@ -189,7 +189,7 @@ fn every_row_of_the_table_is_consistent() {
             assert!(property["description"].is_string(), "{}: {name}", tool.name);
         }
         let example: Value = serde_json::from_str(tool.usage).expect("an example");
-        let old = Peeked::File { bytes: b"a - b".to_vec(), executable: false };
+        let old = PathState::File { bytes: b"a - b".to_vec(), executable: false };
         let role = tool.roles.last().copied().expect("a role");
         let prepared = prepare_as(role, tool.name, example, Some(&old)).expect("prepared");
         assert!(tool.actions.contains(&prepared.action.kind()), "{}", tool.name);
@@ -210,27 +210,27 @@ fn every_row_of_the_table_is_consistent() {
 /// Rows: SCL-034
 #[test]
 fn a_tool_outside_the_allow_list_is_neither_offered_nor_prepared() {
-    let registry = Registry::core();
+    let registry = Registry::core_tools();
     let only = registry.allow_list(&["file_read".into()], EmptyMeans::All).expect("known");
     let tools = registry.toolset(AgentRole::Executor, &only);
     assert_eq!(tools.names().collect::<Vec<_>>(), ["file_read"]);
     assert_eq!(tools.specs().len(), 1);
     // Not even its arguments are looked at.
-    let error = tools.needs(&call("file_write", json!({"nonsense": 1}))).expect_err("refused");
+    let error = tools.needed_file(&call("file_write", json!({"nonsense": 1}))).expect_err("refused");
     assert_eq!(error, ToolError::NotOffered { name: "file_write".into(), offered: "file_read".into() });
-    let rendered = tools.refusal(&error, &label(), &Redactor::default());
+    let rendered = tools.render_refusal(&error, &label(), &Redactor::default());
     assert_eq!(rendered.outcome, ToolOutcome::Denied);
     assert!(rendered.text.contains("file_read"));
-    assert!(tools.needs(&call("file_read", json!({"path": "a"}))).is_ok());
+    assert!(tools.needed_file(&call("file_read", json!({"path": "a"}))).is_ok());
 }
 
 #[test]
 fn an_empty_allow_list_means_what_the_caller_says() {
-    let registry = Registry::core();
+    let registry = Registry::core_tools();
     assert_eq!(registry.allow_list(&[], EmptyMeans::All), Ok(AllowList::All));
     assert_eq!(registry.allow_list(&["*".into()], EmptyMeans::None), Ok(AllowList::All));
     let none = registry.allow_list(&[], EmptyMeans::None).expect("valid");
-    assert!(registry.specs(AgentRole::Executor, &none).is_empty());
+    assert!(registry.role_specs(AgentRole::Executor, &none).is_empty());
     let unknown = registry.allow_list(&["file_raed".into(), "search".into()], EmptyMeans::All);
     assert_eq!(unknown, Err(UnknownTools(vec!["file_raed".into()])));
 }
@@ -240,11 +240,11 @@ fn an_empty_allow_list_means_what_the_caller_says() {
 /// Rows: SCL-202 (in part: the registered ones are named)
 #[test]
 fn an_unknown_tool_is_an_error_result() {
-    let registry = Registry::core();
+    let registry = Registry::core_tools();
     let tools = registry.toolset(AgentRole::Proxy, &AllowList::All);
     let hostile = format!("rm\u{1b}[2J\u{202e}{}", "x".repeat(10_000));
-    let error = tools.needs(&call(&hostile, json!({}))).expect_err("refused");
-    let rendered = tools.refusal(&error, &label(), &Redactor::default());
+    let error = tools.needed_file(&call(&hostile, json!({}))).expect_err("refused");
+    let rendered = tools.render_refusal(&error, &label(), &Redactor::default());
     assert_eq!(rendered.outcome, ToolOutcome::Failed);
     assert!(
         rendered.text.len() < 300 && !rendered.text.contains('\u{1b}') && !rendered.text.contains('\u{202e}')
@@ -394,7 +394,7 @@ fn a_script_goes_to_an_isolated_python_and_is_bound() {
     let script = "import sys\nprint(42)\n";
     let prepared =
         prepare("python_exec", json!({"script": script, "args": ["-c", "x y"]})).expect("prepared");
-    assert_eq!(prepared.bindings.get("script"), Some(&Digest::of(script.as_bytes())));
+    assert_eq!(prepared.bindings.get("script"), Some(&Digest::of_bytes(script.as_bytes())));
     assert_eq!(prepared.intent, "run a Python script: import sys");
     let made = exec(prepared);
     assert_eq!(made.argv, ["python3", "-I", "-", "-c", "x y"]);
@@ -429,13 +429,13 @@ fn files_are_read_by_window_and_folders_are_listed() {
 /// Part of SIL-109: preparation.
 #[test]
 fn a_write_is_bound_to_what_was_there() {
-    let registry = Registry::core();
+    let registry = Registry::core_tools();
     let tools = registry.toolset(AgentRole::Executor, &AllowList::All);
     let arguments = json!({"path": "src/new.rs", "content": "fn main() {}\n"});
-    let needed = tools.needs(&call("file_write", arguments.clone())).expect("valid");
-    assert_eq!(needed, Some(WorkPath::parse("src/new.rs").expect("a path")));
+    let needed = tools.needed_file(&call("file_write", arguments.clone())).expect("valid");
+    assert_eq!(needed, Some(WorkPath::parse_path("src/new.rs").expect("a path")));
 
-    let write = |peeked: &Peeked| match prepare_as(
+    let write = |peeked: &PathState| match prepare_as(
         AgentRole::Executor,
         "file_write",
         arguments.clone(),
@@ -445,7 +445,7 @@ fn a_write_is_bound_to_what_was_there() {
         Ok(other) => panic!("not a write: {other:?}"),
         Err(error) => Err(error),
     };
-    let created = write(&Peeked::Missing).expect("prepared");
+    let created = write(&PathState::Missing).expect("prepared");
     assert_eq!((created.place, created.root.as_str()), (Place::Overlay, "/work"));
     assert_eq!(created.content.as_deref(), Some("fn main() {}\n"));
     let change = created.changes.first().expect("one");
@@ -453,22 +453,23 @@ fn a_write_is_bound_to_what_was_there() {
         (change.kind, change.before, change.executable, change.bytes),
         (ChangeKind::Create, None, false, 13)
     );
-    assert_eq!(change.after, Some(Digest::of(b"fn main() {}\n")));
+    assert_eq!(change.after, Some(Digest::of_bytes(b"fn main() {}\n")));
 
-    let modified = write(&Peeked::File { bytes: b"old".to_vec(), executable: true }).expect("prepared");
+    let modified = write(&PathState::File { bytes: b"old".to_vec(), executable: true }).expect("prepared");
     let change = modified.changes.first().expect("one");
     assert_eq!(
         (change.kind, change.before, change.executable),
-        (ChangeKind::Modify, Some(Digest::of(b"old")), true)
+        (ChangeKind::Modify, Some(Digest::of_bytes(b"old")), true)
     );
-    let large = Peeked::Large { digest: Digest::of(b"big"), bytes: 9, executable: false, form: None };
+    let large =
+        PathState::Large { digest: Digest::of_bytes(b"big"), bytes: 9, executable: false, form: None };
     assert_eq!(
         write(&large).expect("prepared").changes.first().and_then(|c| c.before),
-        Some(Digest::of(b"big"))
+        Some(Digest::of_bytes(b"big"))
     );
 
-    assert!(matches!(write(&Peeked::Folder), Err(ToolError::Target { .. })));
-    assert!(matches!(write(&Peeked::Other), Err(ToolError::Target { .. })));
+    assert!(matches!(write(&PathState::Folder), Err(ToolError::Target { .. })));
+    assert!(matches!(write(&PathState::Other), Err(ToolError::Target { .. })));
     assert!(matches!(prepare("file_write", arguments.clone()), Err(ToolError::NotPeeked { .. })));
     for path in ["", ".", "src/", "/work"] {
         assert!(
@@ -478,7 +479,7 @@ fn a_write_is_bound_to_what_was_there() {
     }
     // What leads out is not looked at; the door is told where it points.
     let outside = json!({"path": "../x", "content": ""});
-    assert_eq!(tools.needs(&call("file_write", outside.clone())).expect("valid"), None);
+    assert_eq!(tools.needed_file(&call("file_write", outside.clone())).expect("valid"), None);
     let prepared = prepare("file_write", outside).expect("prepared");
     let Action::WriteFile(write) = prepared.action else { panic!("not a write") };
     assert_eq!(write.changes.first().map(|change| change.path.as_str()), Some("/x"));
@@ -487,7 +488,7 @@ fn a_write_is_bound_to_what_was_there() {
 fn patch(file: &str, arguments: Value) -> Result<String, ToolError> {
     let mut arguments = arguments;
     arguments["path"] = json!("a.txt");
-    let peeked = Peeked::File { bytes: file.into(), executable: false };
+    let peeked = PathState::File { bytes: file.into(), executable: false };
     let prepared = prepare_as(AgentRole::Executor, "file_patch", arguments, Some(&peeked))?;
     let Action::WriteFile(write) = prepared.action else { panic!("not a write") };
     Ok(write.content.expect("content"))
@@ -500,7 +501,7 @@ fn a_patch_replaces_exactly_once_unless_all() {
     assert_eq!(patch("ä€", json!({"old": "€", "new": ""})).as_deref(), Ok("ä"));
     let twice = patch("x\ny\nx\n", json!({"old": "x", "new": "z"})).expect_err("refused");
     assert_eq!(twice, ToolError::Ambiguous { path: "a.txt".into(), count: 2, lines: vec![1, 3] });
-    assert!(twice.message().contains("2 times, at lines 1, 3"));
+    assert!(twice.model_message().contains("2 times, at lines 1, 3"));
     assert!(matches!(patch("a", json!({"old": "", "new": "b"})), Err(ToolError::Invalid { .. })));
     assert!(matches!(patch("a", json!({"old": "a", "new": "a"})), Err(ToolError::Invalid { .. })));
     let growing = patch(&"a".repeat(2_000), json!({"old": "a", "new": "b".repeat(1_000), "all": true}));
@@ -512,21 +513,24 @@ fn a_patch_that_does_not_match_shows_the_nearest_lines_as_external_content() {
     let file = "fn add(a: i32, b: i32) -> i32 {\n    a - b\n}\n\nfn sub() {}\n";
     let error =
         patch(file, json!({"old": "fn add(a: i64, b: i64) -> i64 {", "new": ""})).expect_err("refused");
-    let registry = Registry::core();
+    let registry = Registry::core_tools();
     let mut owner = Label::new(Taint::Owner);
-    let rendered =
-        registry.toolset(AgentRole::Executor, &AllowList::All).refusal(&error, &owner, &Redactor::default());
+    let rendered = registry.toolset(AgentRole::Executor, &AllowList::All).render_refusal(
+        &error,
+        &owner,
+        &Redactor::default(),
+    );
     insta::assert_snapshot!(rendered.text, @r"
     file_patch: the old text is not in 'a.txt'; the nearest lines are
     1: fn add(a: i32, b: i32) -> i32 {
     ");
     assert_eq!(rendered.label.taint, Taint::External, "it quotes the file");
     let indented = patch(file, json!({"old": "{\n  a - b\n}", "new": ""})).expect_err("refused");
-    assert!(indented.message().contains("other white space"), "{}", indented.message());
+    assert!(indented.model_message().contains("other white space"), "{}", indented.model_message());
     let nothing = patch("", json!({"old": "zzz", "new": ""})).expect_err("refused");
     owner = registry
         .toolset(AgentRole::Executor, &AllowList::All)
-        .refusal(&nothing, &owner, &Redactor::default())
+        .render_refusal(&nothing, &owner, &Redactor::default())
         .label;
     assert_eq!(owner.taint, Taint::Owner, "it quotes nothing");
 }
@@ -535,12 +539,12 @@ fn a_patch_that_does_not_match_shows_the_nearest_lines_as_external_content() {
 #[test]
 fn edits_keep_encoding_mark_line_ends_and_last_line_end() {
     let written = |tool, arguments, bytes: &[u8]| {
-        let peeked = Peeked::File { bytes: bytes.to_vec(), executable: false };
+        let peeked = PathState::File { bytes: bytes.to_vec(), executable: false };
         let prepared = prepare_as(AgentRole::Executor, tool, arguments, Some(&peeked)).expect("prepared");
         let Action::WriteFile(write) = prepared.action else { panic!("not a write") };
-        let bytes = write.encoding.encode(write.content.as_deref().unwrap_or_default());
+        let bytes = write.encoding.encode_text(write.content.as_deref().unwrap_or_default());
         let change = write.changes.first().expect("one");
-        assert_eq!((change.after, change.bytes), (Some(Digest::of(&bytes)), bytes.len() as u64));
+        assert_eq!((change.after, change.bytes), (Some(Digest::of_bytes(&bytes)), bytes.len() as u64));
         bytes
     };
     let patch = json!({"path": "a.cs", "old": "b\nc\n", "new": "B\nnew\nc\n"});
@@ -558,18 +562,18 @@ fn edits_keep_encoding_mark_line_ends_and_last_line_end() {
         );
     }
     for encoding in [TextEncoding::Utf16Le, TextEncoding::Utf16Be] {
-        let before = encoding.encode("\u{feff}a\r\nb\r\nc\r\n");
-        let after = encoding.encode("\u{feff}a\r\nB\r\nnew\r\nc\r\n");
+        let before = encoding.encode_text("\u{feff}a\r\nb\r\nc\r\n");
+        let after = encoding.encode_text("\u{feff}a\r\nB\r\nnew\r\nc\r\n");
         assert_eq!(written("file_patch", patch.clone(), &before), after);
-        assert_eq!(written("file_write", whole.clone(), &before), encoding.encode("\u{feff}x\r\ny\r\n"));
+        assert_eq!(written("file_write", whole.clone(), &before), encoding.encode_text("\u{feff}x\r\ny\r\n"));
     }
     // A text in an older encoding would change it with the first new character beyond ASCII.
-    let latin = Peeked::File { bytes: b"caf\xe9\n".to_vec(), executable: false };
+    let latin = PathState::File { bytes: b"caf\xe9\n".to_vec(), executable: false };
     let write = |content: &str| {
         let arguments = json!({"path": "a.txt", "content": content});
         prepare_as(AgentRole::Executor, "file_write", arguments, Some(&latin))
     };
-    let refused = write("cafés\n").expect_err("refused").message();
+    let refused = write("cafés\n").expect_err("refused").model_message();
     assert!(refused.contains("another encoding"), "{refused}");
     assert!(write("coffee\n").is_ok());
 }
@@ -577,17 +581,17 @@ fn edits_keep_encoding_mark_line_ends_and_last_line_end() {
 #[test]
 fn a_patch_needs_a_text_file() {
     let arguments = json!({"path": "a.txt", "old": "a", "new": "b"});
-    let binary = Peeked::File { bytes: vec![0xff, 0xfe, b'a'], executable: false };
-    let large = Peeked::Large { digest: Digest::of(b""), bytes: 9, executable: false, form: None };
+    let binary = PathState::File { bytes: vec![0xff, 0xfe, b'a'], executable: false };
+    let large = PathState::Large { digest: Digest::of_bytes(b""), bytes: 9, executable: false, form: None };
     for (peeked, reason) in [
-        (Peeked::Missing, "does not exist"),
-        (Peeked::Folder, "is a folder"),
-        (Peeked::Other, "link"),
+        (PathState::Missing, "does not exist"),
+        (PathState::Folder, "is a folder"),
+        (PathState::Other, "link"),
         (large, "too large"),
         (binary, "is not UTF-8"),
     ] {
         let error = prepare_as(AgentRole::Executor, "file_patch", arguments.clone(), Some(&peeked));
-        let message = error.expect_err("refused").message();
+        let message = error.expect_err("refused").model_message();
         assert!(message.contains(reason), "{message}");
     }
 }
@@ -668,11 +672,11 @@ proptest! {
     /// Whatever a model sends: an action or a bounded message, never a panic.
     #[test]
     fn no_arguments_make_a_panic(arguments in any_json(), file in ".{0,40}") {
-        let peeked = Peeked::File { bytes: file.into(), executable: false };
-        for tool in Registry::core().tools() {
+        let peeked = PathState::File { bytes: file.into(), executable: false };
+        for tool in Registry::core_tools().tools() {
             match prepare_as(AgentRole::Executor, tool.name, arguments.clone(), Some(&peeked)) {
                 Ok(prepared) => prop_assert!(tool.actions.contains(&prepared.action.kind())),
-                Err(error) => prop_assert!(error.message().chars().count() <= MAX_MESSAGE_CHARS + 40),
+                Err(error) => prop_assert!(error.model_message().chars().count() <= MAX_MESSAGE_CHARS + 40),
             }
         }
     }
@@ -755,15 +759,19 @@ fn a_media_type_that_is_not_usual_is_a_sink() {
 /// Rows: SIL-105 (who has it)
 #[test]
 fn searching_is_there_with_a_provider_only_and_its_words_are_a_sink() {
-    let (core, with) = (Registry::core(), Registry::core().with_search());
-    assert!(core.get("web_search").is_none() && core.knows("web_search") && !core.knows("web_searches"));
+    let (core, with) = (Registry::core_tools(), Registry::core_tools().with_search());
+    assert!(
+        core.find_tool("web_search").is_none()
+            && core.knows_name("web_search")
+            && !core.knows_name("web_searches")
+    );
     let named = ["web_search".to_owned()];
     assert!(core.allow_list(&named, EmptyMeans::None).is_ok(), "it is only not there");
     for role in [AgentRole::Proxy, AgentRole::Planner, AgentRole::Executor] {
         assert!(with.toolset(role, &AllowList::All).names().any(|name| name == "web_search"), "{role:?}");
         assert!(core.toolset(role, &AllowList::All).names().all(|name| name != "web_search"), "{role:?}");
     }
-    let (label, config) = (label(), Config::default());
+    let (label, config) = (label(), ToolTimeouts::default());
     let target = crate::def::SearchTarget { provider: "brave", host: "s.example:443", max_results: 5 };
     let prepare = |arguments: Value, search| {
         let context = ToolContext {
@@ -776,7 +784,7 @@ fn searching_is_there_with_a_provider_only_and_its_words_are_a_sink() {
             search,
         };
         let toolset = with.toolset(AgentRole::Executor, &AllowList::All);
-        toolset.prepare(&call("web_search", arguments), None, &context)
+        toolset.prepare_call(&call("web_search", arguments), None, &context)
     };
     let prepared =
         prepare(json!({ "query": "two words", "max_results": 9 }), Some(target)).expect("prepared");
@@ -814,7 +822,7 @@ fn kinds_of_action_that_nobody_performs_yet_are_these() {
         ActionKind::Plan,
         ActionKind::Forget,
     ];
-    let registry = Registry::core().with_search();
+    let registry = Registry::core_tools().with_search();
     let led: Vec<ActionKind> = registry.tools().flat_map(|tool| tool.actions).copied().chain(own).collect();
     let nobody: Vec<&str> =
         ActionKind::ALL.iter().filter(|kind| !led.contains(kind)).map(|kind| kind.as_str()).collect();

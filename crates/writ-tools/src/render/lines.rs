@@ -3,7 +3,7 @@
 use writ_types::encoding::{LineEnds, TextForm};
 
 use super::{MAX_LINE_CHARS, MAX_NAME_CHARS, push_text, trim_end_line};
-use crate::outcome::{Matched, Window};
+use crate::outcome::{LineWindow, Matched};
 use crate::text::{cut_end, one_line};
 
 /// Numbered lines of a file.
@@ -62,7 +62,7 @@ pub(super) fn render_matches(matches: &[Matched], more: bool) -> String {
         let (path, text) = (one_line(path, MAX_NAME_CHARS), cut_end(text, MAX_LINE_CHARS));
         match window {
             None => push_text(&mut out, format_args!("{path}:{line}: {text}\n")),
-            Some(Window { column, cut_before, cut_after }) => {
+            Some(LineWindow { column, cut_before, cut_after }) => {
                 let mark = |cut: bool| if cut { "…" } else { "" };
                 let (before, after) = (mark(*cut_before), mark(*cut_after));
                 push_text(&mut out, format_args!("{path}:{line}:{column}: {before}{text}{after}\n"));

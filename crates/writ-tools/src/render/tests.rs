@@ -9,13 +9,13 @@ use writ_types::taint::Clearance;
 use writ_types::unit::Timestamp;
 
 use super::*;
-use crate::config::Config;
-use crate::def::{AgentRole, Peeked, ToolContext};
-use crate::outcome::{Matched, Window};
+use crate::config::ToolTimeouts;
+use crate::def::{AgentRole, PathState, ToolContext};
+use crate::outcome::{LineWindow, Matched};
 use crate::registry::{AllowList, Registry};
 
 fn prepared(name: &str, arguments: serde_json::Value) -> Prepared {
-    let registry = Registry::core();
+    let registry = Registry::core_tools();
     let call = ToolCall { id: "1".into(), name: name.into(), arguments };
     let context = ToolContext {
         agent: "main",
@@ -23,18 +23,18 @@ fn prepared(name: &str, arguments: serde_json::Value) -> Prepared {
         turn: None,
         turn_number: 1,
         label: &Label::new(Taint::Owner),
-        config: &Config::default(),
+        config: &ToolTimeouts::default(),
         search: None,
     };
     registry
         .toolset(AgentRole::Executor, &AllowList::All)
-        .prepare(&call, Some(&Peeked::Missing), &context)
+        .prepare_call(&call, Some(&PathState::Missing), &context)
         .expect("prepared")
 }
 
 /// As the harness renders where no secret is known.
 fn render(prepared: &Prepared, outcome: &PerformedOutcome) -> Rendered {
-    super::render(prepared, &mut outcome.clone(), &Redactor::default())
+    super::render_result(prepared, &mut outcome.clone(), &Redactor::default())
 }
 
 fn ran(end: ExecEnd, stdout: &str, stderr: &str) -> Rendered {
@@ -47,8 +47,8 @@ fn read(outcome: &PerformedOutcome) -> Rendered {
     render(&prepared("file_read", json!({"path": "src/a.rs"})), outcome)
 }
 
-fn hit(text: &str, taint: Taint) -> MemoryHit {
-    MemoryHit {
+fn hit(text: &str, taint: Taint) -> RecalledMemory {
+    RecalledMemory {
         id: MemoryId::from_parts(Timestamp::from_millis(5), 7),
         text: text.into(),
         kind: MemoryKind::Fact,
@@ -160,7 +160,7 @@ fn unusual_conventions_of_a_file_and_places_in_long_lines_are_named() {
         "     1  a\n     2  b\n[encoding UTF-16LE; begins with a byte order mark; lines end with \\r\\n; the last line \
          has no end; edits keep this]"
     );
-    let window = |cut_before, cut_after| Some(Window { column: 70_001, cut_before, cut_after });
+    let window = |cut_before, cut_after| Some(LineWindow { column: 70_001, cut_before, cut_after });
     let found = |window| Matched { path: "a.min.js".into(), line: 1, text: "needle=42".into(), window };
     let matches = vec![found(window(true, true)), found(window(true, false))];
     assert_eq!(
@@ -205,7 +205,7 @@ fn memories_carry_their_own_labels() {
     assert!(mixed.text.contains("(fact, working, external) b"), "{}", mixed.text);
     assert_eq!(mixed.label.sources.len(), 1);
     assert!(!mixed.label.secret);
-    let secret = MemoryHit { secret: true, ..hit("c", Taint::Owner) };
+    let secret = RecalledMemory { secret: true, ..hit("c", Taint::Owner) };
     let told = render(
         &recall,
         &PerformedOutcome::Memories { hits: vec![hit("a", Taint::Owner), secret], note: None },
@@ -228,7 +228,7 @@ fn what_programs_and_files_say_is_external() {
     });
     assert_eq!(file.label.taint, Taint::External);
     assert_eq!(file.label.sources.first().map(|source| source.detail.as_str()), Some("src/a.rs"));
-    let report = Report::new(Exit::Bug, "x", "no such file").hint("list the folder");
+    let report = Report::new(Exit::Bug, "x", "no such file").with_hint("list the folder");
     let failed = read(&PerformedOutcome::Failed { report });
     assert_eq!((failed.outcome, failed.label.taint), (ToolOutcome::Failed, Taint::External));
     assert_eq!(failed.text, "failed: no such file (list the folder)");
@@ -274,7 +274,7 @@ fn a_foreign_answer_keeps_its_readers_and_its_fields_hold_no_credential() {
         assert_eq!((label.taint, label.private), (taint, !public));
         assert!(label.readers.contains("ann@x") && !label.readers.contains(&token), "{:?}", label.readers);
     }
-    let found = fields(&called(Taint::External, false), &Redactor::default());
+    let found = result_fields(&called(Taint::External, false), &Redactor::default());
     assert_eq!(found, [Field { path: "/mail".into(), value: "ann@x".into() }]);
 }
 
@@ -283,7 +283,7 @@ fn a_foreign_answer_keeps_its_readers_and_its_fields_hold_no_credential() {
 fn the_beginning_of_a_secret_at_a_cut_is_masked() {
     let redactor = Redactor::default();
     let value = "hunter2-hunter2-hunter2";
-    redactor.learn(&[writ_inspect::redact::KnownSecret {
+    redactor.learn_secrets(&[writ_inspect::redact::KnownSecret {
         name: "secret:a".into(),
         value: value.to_owned().into(),
     }]);
@@ -294,7 +294,7 @@ fn the_beginning_of_a_secret_at_a_cut_is_masked() {
     let matches = vec![Matched { path: "a".into(), line: 1, text: cut, window: None }];
     let mut found = PerformedOutcome::Matches { matches, more: true };
     for outcome in [&mut text, &mut found] {
-        let said = super::render(&read, outcome, &redactor).text;
+        let said = super::render_result(&read, outcome, &redactor).text;
         assert!(said.contains("[masked:secret:a]") && !said.contains("hunter2"), "{said}");
     }
 }

@@ -15,7 +15,7 @@ pub(super) struct FileText {
 impl FileText {
     /// The bytes of the file.
     pub(super) fn to_bytes(&self) -> Vec<u8> {
-        self.encoding.encode(&self.text)
+        self.encoding.encode_text(&self.text)
     }
 }
 
@@ -254,7 +254,7 @@ mod tests {
         ] {
             assert_eq!(rewrite_text(old, utf8, new).text, wanted, "{old:?} {new:?}");
             if !old.contains("b\nc") && !old.is_empty() && old != "\u{feff}" {
-                let form = TextForm::of(old, utf8);
+                let form = TextForm::of_text(old, utf8);
                 assert_eq!(rewrite_large(Some(form), new).text, wanted, "{old:?} {new:?}");
             }
         }

@@ -14,7 +14,7 @@ use writ_types::digest::Digest;
 use super::describe_intent;
 use crate::arguments::{invalid_arguments, no_nul, parse_arguments};
 use crate::command;
-use crate::def::{ActionDraft, AgentRole, OutputKind, Peeked, ToolContext, ToolDef, needs_nothing};
+use crate::def::{ActionDraft, AgentRole, OutputKind, PathState, ToolContext, ToolDef, needs_nothing};
 use crate::error::{ToolError, shorten_name};
 use crate::path::WorkPath;
 use crate::schema::schema_of;
@@ -86,7 +86,7 @@ struct PythonArgs {
 
 fn prepare_shell(
     arguments: &Value,
-    _: Option<&Peeked>,
+    _: Option<&PathState>,
     context: &ToolContext<'_>,
 ) -> Result<ActionDraft, ToolError> {
     let args: ShellArgs = parse_arguments(&SHELL_EXEC, arguments)?;
@@ -123,7 +123,7 @@ fn prepare_shell(
 
 fn prepare_python(
     arguments: &Value,
-    _: Option<&Peeked>,
+    _: Option<&PathState>,
     context: &ToolContext<'_>,
 ) -> Result<ActionDraft, ToolError> {
     let args: PythonArgs = parse_arguments(&PYTHON_EXEC, arguments)?;
@@ -137,7 +137,7 @@ fn prepare_python(
     check_argv(&PYTHON_EXEC, &argv)?;
     let cwd = work_directory(&PYTHON_EXEC, args.cwd.as_deref())?;
     let hosts = named_hosts(&PYTHON_EXEC, args.hosts)?;
-    let digest = Digest::of(args.script.as_bytes());
+    let digest = Digest::of_bytes(args.script.as_bytes());
     let purpose =
         describe_intent("run a Python script:", args.script.trim_start().lines().next().unwrap_or_default());
     let exec = Exec {
@@ -178,12 +178,12 @@ fn check_argv(tool: &'static ToolDef, argv: &[String]) -> Result<(), ToolError> 
 }
 
 fn work_directory(tool: &'static ToolDef, cwd: Option<&str>) -> Result<String, ToolError> {
-    let path = WorkPath::parse(cwd.unwrap_or_default())
+    let path = WorkPath::parse_path(cwd.unwrap_or_default())
         .map_err(|problem| invalid_arguments(tool, &format!("'cwd' {problem}")))?;
     if path.is_outside() {
         return Err(invalid_arguments(tool, "'cwd' leads out of the work folder"));
     }
-    Ok(path.absolute())
+    Ok(path.absolute_path())
 }
 
 /// The hosts in their canonical form, each once: what is shown and hashed is what is opened.

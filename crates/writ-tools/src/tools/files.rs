@@ -5,11 +5,11 @@ use serde::Deserialize;
 use serde_json::Value;
 use writ_types::action::{Action, ActionKind, ChangeKind, FileChange, Place, ReadFile, ReadMode, WriteFile};
 use writ_types::digest::Digest;
-use writ_types::encoding::decode;
+use writ_types::encoding::decode_text;
 
 use super::{describe_intent, edit};
 use crate::arguments::{invalid_arguments, parse_arguments};
-use crate::def::{ActionDraft, AgentRole, OutputKind, Peeked, ToolContext, ToolDef, needs_nothing};
+use crate::def::{ActionDraft, AgentRole, OutputKind, PathState, ToolContext, ToolDef, needs_nothing};
 use crate::error::ToolError;
 use crate::path::{WORK_ROOT, WorkPath};
 use crate::schema::schema_of;
@@ -75,7 +75,7 @@ struct WriteArgs {
 
 fn prepare_read(
     arguments: &Value,
-    _: Option<&Peeked>,
+    _: Option<&PathState>,
     _: &ToolContext<'_>,
 ) -> Result<ActionDraft, ToolError> {
     let args: ReadArgs = parse_arguments(&FILE_READ, arguments)?;
@@ -104,27 +104,27 @@ fn needs_write(arguments: &Value) -> Result<Option<WorkPath>, ToolError> {
 
 fn prepare_write(
     arguments: &Value,
-    peeked: Option<&Peeked>,
+    peeked: Option<&PathState>,
     _: &ToolContext<'_>,
 ) -> Result<ActionDraft, ToolError> {
     let args: WriteArgs = parse_arguments(&FILE_WRITE, arguments)?;
     let path = file_path(&FILE_WRITE, &args.path)?;
     let (before, was_executable, content) = match peeked {
         None if !path.is_outside() => return Err(ToolError::NotPeeked { tool: FILE_WRITE.name }),
-        None | Some(Peeked::Missing) => (None, false, args.content.into()),
-        Some(Peeked::File { bytes, executable }) => {
-            let content = match decode(bytes) {
+        None | Some(PathState::Missing) => (None, false, args.content.into()),
+        Some(PathState::File { bytes, executable }) => {
+            let content = match decode_text(bytes) {
                 Some((text, encoding)) => edit::rewrite_text(&text, encoding, &args.content),
                 // A file that is no text is replaced as a whole.
                 None => replace_text(&path, bytes, args.content)?,
             };
-            (Some(Digest::of(bytes)), *executable, content)
+            (Some(Digest::of_bytes(bytes)), *executable, content)
         }
-        Some(Peeked::Large { digest, executable, form, .. }) => {
+        Some(PathState::Large { digest, executable, form, .. }) => {
             (Some(*digest), *executable, edit::rewrite_large(*form, &args.content))
         }
-        Some(Peeked::Folder) => return Err(target_error(&FILE_WRITE, &path, "is a folder")),
-        Some(Peeked::Other) => return Err(target_error(&FILE_WRITE, &path, NOT_REGULAR)),
+        Some(PathState::Folder) => return Err(target_error(&FILE_WRITE, &path, "is a folder")),
+        Some(PathState::Other) => return Err(target_error(&FILE_WRITE, &path, NOT_REGULAR)),
     };
     let executable = args.executable.unwrap_or(was_executable);
     let bytes = content.to_bytes();
@@ -163,7 +163,7 @@ pub(super) fn write_draft(
         path: path.as_str().to_owned(),
         kind: if before.is_some() { ChangeKind::Modify } else { ChangeKind::Create },
         before,
-        after: Some(Digest::of(bytes)),
+        after: Some(Digest::of_bytes(bytes)),
         executable,
         bytes: u64::try_from(bytes.len()).unwrap_or(u64::MAX),
     };
@@ -179,7 +179,7 @@ pub(super) fn write_draft(
 
 /// A path of the work folder.
 pub(super) fn work_path(tool: &'static ToolDef, text: &str) -> Result<WorkPath, ToolError> {
-    WorkPath::parse(text).map_err(|problem| invalid_arguments(tool, &format!("'path' {problem}")))
+    WorkPath::parse_path(text).map_err(|problem| invalid_arguments(tool, &format!("'path' {problem}")))
 }
 
 /// A path that can name a file.

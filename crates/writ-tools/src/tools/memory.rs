@@ -7,7 +7,7 @@ use writ_types::action::{Action, ActionKind, MemoryKind, MemoryTrust, Recall, Re
 
 use super::describe_intent;
 use crate::arguments::{invalid_arguments, no_nul, parse_arguments};
-use crate::def::{ActionDraft, AgentRole, OutputKind, Peeked, ToolContext, ToolDef, needs_nothing};
+use crate::def::{ActionDraft, AgentRole, OutputKind, PathState, ToolContext, ToolDef, needs_nothing};
 use crate::error::ToolError;
 use crate::schema::schema_of;
 
@@ -84,7 +84,7 @@ struct MemorySearchArgs {
 
 fn prepare_store(
     arguments: &Value,
-    _: Option<&Peeked>,
+    _: Option<&PathState>,
     context: &ToolContext<'_>,
 ) -> Result<ActionDraft, ToolError> {
     let args: StoreArgs = parse_arguments(&MEMORY_STORE, arguments)?;
@@ -109,7 +109,7 @@ fn prepare_store(
 
 fn prepare_search(
     arguments: &Value,
-    _: Option<&Peeked>,
+    _: Option<&PathState>,
     _: &ToolContext<'_>,
 ) -> Result<ActionDraft, ToolError> {
     let args: MemorySearchArgs = parse_arguments(&MEMORY_SEARCH, arguments)?;

@@ -5,12 +5,12 @@ use serde::Deserialize;
 use serde_json::Value;
 use writ_types::action::ActionKind;
 use writ_types::digest::Digest;
-use writ_types::encoding::decode;
+use writ_types::encoding::decode_text;
 
 use super::files::{NOT_REGULAR, file_path, target_error, write_draft};
 use super::{describe_intent, edit};
 use crate::arguments::{MAX_ARGUMENT_BYTES, invalid_arguments, parse_arguments};
-use crate::def::{ActionDraft, AgentRole, OutputKind, Peeked, ToolContext, ToolDef};
+use crate::def::{ActionDraft, AgentRole, OutputKind, PathState, ToolContext, ToolDef};
 use crate::error::ToolError;
 use crate::path::WorkPath;
 use crate::schema::schema_of;
@@ -79,7 +79,7 @@ fn patched_path(text: &str) -> Result<WorkPath, ToolError> {
 
 fn prepare_patch(
     arguments: &Value,
-    peeked: Option<&Peeked>,
+    peeked: Option<&PathState>,
     _: &ToolContext<'_>,
 ) -> Result<ActionDraft, ToolError> {
     let args: PatchArgs = parse_arguments(&FILE_PATCH, arguments)?;
@@ -93,15 +93,15 @@ fn prepare_patch(
     }
     let (bytes, executable) = match peeked {
         None => return Err(ToolError::NotPeeked { tool: FILE_PATCH.name }),
-        Some(Peeked::File { bytes, executable }) => (bytes, *executable),
-        Some(Peeked::Missing) => return Err(target_error(&FILE_PATCH, &path, "does not exist")),
-        Some(Peeked::Large { .. }) => {
+        Some(PathState::File { bytes, executable }) => (bytes, *executable),
+        Some(PathState::Missing) => return Err(target_error(&FILE_PATCH, &path, "does not exist")),
+        Some(PathState::Large { .. }) => {
             return Err(target_error(&FILE_PATCH, &path, "is too large to be patched"));
         }
-        Some(Peeked::Folder) => return Err(target_error(&FILE_PATCH, &path, "is a folder")),
-        Some(Peeked::Other) => return Err(target_error(&FILE_PATCH, &path, NOT_REGULAR)),
+        Some(PathState::Folder) => return Err(target_error(&FILE_PATCH, &path, "is a folder")),
+        Some(PathState::Other) => return Err(target_error(&FILE_PATCH, &path, NOT_REGULAR)),
     };
-    let Some((text, encoding)) = decode(bytes) else {
+    let Some((text, encoding)) = decode_text(bytes) else {
         return Err(target_error(
             &FILE_PATCH,
             &path,
@@ -111,7 +111,7 @@ fn prepare_patch(
     let content = FileText { text: apply_patch(&path, &text, &args)?, encoding };
     let after = content.to_bytes();
     let purpose = describe_intent("change", &format!("{path} (now {} bytes)", after.len()));
-    Ok(write_draft(&path, (Some(Digest::of(bytes)), &after), content, executable, purpose))
+    Ok(write_draft(&path, (Some(Digest::of_bytes(bytes)), &after), content, executable, purpose))
 }
 
 /// The whole text with the old text replaced. Line ends count as equal, whichever way the call writes them.

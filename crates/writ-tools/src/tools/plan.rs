@@ -11,7 +11,7 @@ use writ_types::unit::MicroUsd;
 
 use super::describe_intent;
 use crate::arguments::{invalid_arguments, parse_arguments};
-use crate::def::{ActionDraft, AgentRole, OutputKind, Peeked, ToolContext, ToolDef, needs_nothing};
+use crate::def::{ActionDraft, AgentRole, OutputKind, PathState, ToolContext, ToolDef, needs_nothing};
 use crate::error::ToolError;
 use crate::schema::schema_of;
 
@@ -70,7 +70,7 @@ enum FreeArg {
 /// The plan without its steps: who knows the tools adds those.
 fn prepare_head(
     arguments: &Value,
-    _: Option<&Peeked>,
+    _: Option<&PathState>,
     _: &ToolContext<'_>,
 ) -> Result<ActionDraft, ToolError> {
     let args: PlanArgs = parse_arguments(&PLAN_PROPOSE, arguments)?;
@@ -107,7 +107,7 @@ pub(crate) fn prepare_steps(
         }
         let (id, name) = (call.id.clone(), step.tool);
         let call = ToolCall { id, name, arguments: Value::Object(step.arguments) };
-        let prepared = prepare(&call).map_err(|error| wrong(&error.message()))?;
+        let prepared = prepare(&call).map_err(|error| wrong(&error.model_message()))?;
         let free = match (&prepared.action, step.free) {
             // What is in a file is not known before it is written.
             (Action::WriteFile(write), None | Some(FreeArg::Content)) if write.place == Place::Overlay => {

@@ -10,7 +10,7 @@ use writ_types::action::{Action, ActionKind, ReadFile, ReadMode};
 use super::describe_intent;
 use super::files::work_path;
 use crate::arguments::{invalid_arguments, no_nul, parse_arguments};
-use crate::def::{ActionDraft, AgentRole, OutputKind, Peeked, ToolContext, ToolDef, needs_nothing};
+use crate::def::{ActionDraft, AgentRole, OutputKind, PathState, ToolContext, ToolDef, needs_nothing};
 use crate::error::ToolError;
 use crate::schema::schema_of;
 use crate::text::one_line;
@@ -60,7 +60,7 @@ struct FileSearchArgs {
 
 fn prepare_search(
     arguments: &Value,
-    _: Option<&Peeked>,
+    _: Option<&PathState>,
     _: &ToolContext<'_>,
 ) -> Result<ActionDraft, ToolError> {
     let args: FileSearchArgs = parse_arguments(&SEARCH, arguments)?;

@@ -8,7 +8,7 @@ use writ_types::digest::Digest;
 
 use super::describe_intent;
 use crate::arguments::{invalid_arguments, no_nul, parse_arguments};
-use crate::def::{ActionDraft, AgentRole, OutputKind, Peeked, ToolContext, ToolDef};
+use crate::def::{ActionDraft, AgentRole, OutputKind, PathState, ToolContext, ToolDef};
 use crate::error::ToolError;
 use crate::path::WorkPath;
 use crate::schema::schema_of;
@@ -42,7 +42,7 @@ fn needed_file(arguments: &Value) -> Result<Option<WorkPath>, ToolError> {
 fn sent_path(text: &str) -> Result<WorkPath, ToolError> {
     no_nul(&SEND_FILE, "path", text)?;
     let wrong = |problem: &str| invalid_arguments(&SEND_FILE, &format!("'path' {problem}"));
-    let path = WorkPath::parse(text).map_err(|problem| wrong(&problem.to_string()))?;
+    let path = WorkPath::parse_path(text).map_err(|problem| wrong(&problem.to_string()))?;
     if path.is_root() || text.ends_with('/') {
         return Err(wrong("names a folder, not a file"));
     }
@@ -51,7 +51,7 @@ fn sent_path(text: &str) -> Result<WorkPath, ToolError> {
 
 fn prepare_send(
     arguments: &Value,
-    peeked: Option<&Peeked>,
+    peeked: Option<&PathState>,
     _: &ToolContext<'_>,
 ) -> Result<ActionDraft, ToolError> {
     let args: SendArgs = parse_arguments(&SEND_FILE, arguments)?;
@@ -59,13 +59,13 @@ fn prepare_send(
     let unfit = |reason| ToolError::Target { tool: SEND_FILE.name, path: path.as_str().to_owned(), reason };
     let (digest, bytes) = match peeked {
         None => return Err(ToolError::NotPeeked { tool: SEND_FILE.name }),
-        Some(Peeked::File { bytes, .. }) => {
-            (Digest::of(bytes), u64::try_from(bytes.len()).unwrap_or(u64::MAX))
+        Some(PathState::File { bytes, .. }) => {
+            (Digest::of_bytes(bytes), u64::try_from(bytes.len()).unwrap_or(u64::MAX))
         }
-        Some(Peeked::Large { digest, bytes, .. }) => (*digest, *bytes),
-        Some(Peeked::Missing) => return Err(unfit("does not exist")),
-        Some(Peeked::Folder) => return Err(unfit("is a folder")),
-        Some(Peeked::Other) => return Err(unfit("is no regular file, or too large to be sent")),
+        Some(PathState::Large { digest, bytes, .. }) => (*digest, *bytes),
+        Some(PathState::Missing) => return Err(unfit("does not exist")),
+        Some(PathState::Folder) => return Err(unfit("is a folder")),
+        Some(PathState::Other) => return Err(unfit("is no regular file, or too large to be sent")),
     };
     let purpose = describe_intent("send the owner", &format!("{path} ({bytes} bytes)"));
     let path = path.as_str().to_owned();

@@ -9,7 +9,7 @@ use writ_types::action::{Action, ActionKind, Subscribe};
 
 use super::describe_intent;
 use crate::arguments::{invalid_arguments, no_nul, parse_arguments};
-use crate::def::{ActionDraft, AgentRole, OutputKind, Peeked, ToolContext, ToolDef, needs_nothing};
+use crate::def::{ActionDraft, AgentRole, OutputKind, PathState, ToolContext, ToolDef, needs_nothing};
 use crate::error::ToolError;
 use crate::path::WorkPath;
 use crate::schema::schema_of;
@@ -72,7 +72,7 @@ struct UnsubscribeArgs {
 
 fn prepare_subscribe(
     arguments: &Value,
-    _: Option<&Peeked>,
+    _: Option<&PathState>,
     _: &ToolContext<'_>,
 ) -> Result<ActionDraft, ToolError> {
     let args: SubscribeArgs = parse_arguments(&CONTEXT_SUBSCRIBE, arguments)?;
@@ -107,7 +107,7 @@ fn prepare_subscribe(
 /// A path that can name a file of the work folder, and is no URL.
 fn file_path(text: &str) -> Result<String, ToolError> {
     let wrong = |problem: &str| invalid_arguments(&CONTEXT_SUBSCRIBE, &format!("'path' {problem}"));
-    let path = WorkPath::parse(text).map_err(|problem| wrong(&problem.to_string()))?;
+    let path = WorkPath::parse_path(text).map_err(|problem| wrong(&problem.to_string()))?;
     if path.is_root() || text.ends_with('/') {
         return Err(wrong("names a folder, not a file"));
     }
@@ -119,7 +119,7 @@ fn file_path(text: &str) -> Result<String, ToolError> {
 
 fn prepare_unsubscribe(
     arguments: &Value,
-    _: Option<&Peeked>,
+    _: Option<&PathState>,
     _: &ToolContext<'_>,
 ) -> Result<ActionDraft, ToolError> {
     let UnsubscribeArgs { id } = parse_arguments(&CONTEXT_UNSUBSCRIBE, arguments)?;

@@ -7,7 +7,7 @@ use writ_types::action::{Action, ActionKind, Say};
 
 use super::describe_intent;
 use crate::arguments::{invalid_arguments, no_nul, parse_arguments};
-use crate::def::{ActionDraft, AgentRole, OutputKind, Peeked, ToolContext, ToolDef, needs_nothing};
+use crate::def::{ActionDraft, AgentRole, OutputKind, PathState, ToolContext, ToolDef, needs_nothing};
 use crate::error::ToolError;
 use crate::schema::schema_of;
 
@@ -37,7 +37,7 @@ struct TellArgs {
 
 fn prepare_message(
     arguments: &Value,
-    _: Option<&Peeked>,
+    _: Option<&PathState>,
     _: &ToolContext<'_>,
 ) -> Result<ActionDraft, ToolError> {
     let args: TellArgs = parse_arguments(&TELL_USER, arguments)?;

@@ -8,7 +8,7 @@ use writ_types::action::{Action, ActionKind, Fetch};
 
 use super::describe_intent;
 use crate::arguments::{invalid_arguments, no_nul, parse_arguments};
-use crate::def::{ActionDraft, AgentRole, OutputKind, Peeked, ToolContext, ToolDef, needs_nothing};
+use crate::def::{ActionDraft, AgentRole, OutputKind, PathState, ToolContext, ToolDef, needs_nothing};
 use crate::error::ToolError;
 use crate::path::WorkPath;
 use crate::schema::schema_of;
@@ -87,7 +87,7 @@ struct RequestArgs {
 
 fn prepare_fetch(
     arguments: &Value,
-    _: Option<&Peeked>,
+    _: Option<&PathState>,
     _: &ToolContext<'_>,
 ) -> Result<ActionDraft, ToolError> {
     let args: FetchArgs = parse_arguments(&WEB_FETCH, arguments)?;
@@ -108,7 +108,7 @@ fn prepare_fetch(
 /// A path that can name a file of the work folder.
 fn save_path(text: &str) -> Result<WorkPath, ToolError> {
     let wrong = |problem: &str| invalid_arguments(&WEB_FETCH, &format!("'save_to' {problem}"));
-    let path = WorkPath::parse(text).map_err(|problem| wrong(&problem.to_string()))?;
+    let path = WorkPath::parse_path(text).map_err(|problem| wrong(&problem.to_string()))?;
     if path.is_root() || text.ends_with('/') {
         return Err(wrong("names a folder, not a file"));
     }
@@ -117,7 +117,7 @@ fn save_path(text: &str) -> Result<WorkPath, ToolError> {
 
 fn prepare_request(
     arguments: &Value,
-    _: Option<&Peeked>,
+    _: Option<&PathState>,
     _: &ToolContext<'_>,
 ) -> Result<ActionDraft, ToolError> {
     let RequestArgs { method, url, body, content_type } = parse_arguments(&WEB_REQUEST, arguments)?;

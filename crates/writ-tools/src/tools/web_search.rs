@@ -9,7 +9,7 @@ use writ_types::action::{Action, ActionKind, Search};
 use super::describe_intent;
 use crate::arguments::{invalid_arguments, no_nul, parse_arguments};
 use crate::def::{
-    ActionDraft, AgentRole, OutputKind, Peeked, SearchTarget, ToolContext, ToolDef, needs_nothing,
+    ActionDraft, AgentRole, OutputKind, PathState, SearchTarget, ToolContext, ToolDef, needs_nothing,
 };
 use crate::error::ToolError;
 use crate::schema::schema_of;
@@ -39,7 +39,7 @@ struct WebSearchArgs {
 
 fn prepare_search(
     arguments: &Value,
-    _: Option<&Peeked>,
+    _: Option<&PathState>,
     context: &ToolContext<'_>,
 ) -> Result<ActionDraft, ToolError> {
     let args: WebSearchArgs = parse_arguments(&WEB_SEARCH, arguments)?;

@@ -104,15 +104,15 @@ fn a_read_that_was_cancelled_goes_on_with_the_same_line() {
     runtime.block_on(async {
         tokio::select! {
             biased;
-            _ = editor.read("> ") => panic!("nothing was typed yet"),
+            _ = editor.read_input("> ") => panic!("nothing was typed yet"),
             () = tokio::task::yield_now() => {}
         }
         keys.send(Input::Line("one".into())).expect("typed");
-        assert_eq!(editor.read("> ").await.expect("read"), Input::Line("one".into()));
+        assert_eq!(editor.read_input("> ").await.expect("read"), Input::Line("one".into()));
         keys.send(Input::Interrupted).expect("typed");
-        assert_eq!(editor.read("> ").await.expect("read"), Input::Interrupted);
+        assert_eq!(editor.read_input("> ").await.expect("read"), Input::Interrupted);
         drop(keys);
-        assert!(matches!(editor.read("> ").await, Err(EditorError::Ended)));
+        assert!(matches!(editor.read_input("> ").await, Err(EditorError::Ended)));
     });
 }
 

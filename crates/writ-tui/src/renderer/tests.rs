@@ -49,8 +49,8 @@ fn card(shown: &str) -> ServerFrame {
             choice(Decision::Deny, "nothing happens"),
         ],
         shown: shown.into(),
-        prepared: Digest::of(b"prepared"),
-        shown_hash: Digest::of(shown.as_bytes()),
+        prepared: Digest::of_bytes(b"prepared"),
+        shown_hash: Digest::of_bytes(shown.as_bytes()),
         asked_at: Timestamp::from_millis(0),
         expires_at: Timestamp::from_millis(86_400_000),
         state: "open".into(),
@@ -68,16 +68,16 @@ fn choice(decision: Decision, consequence: &str) -> Choice {
     Choice { decision, scope: ApprovalScope::Once, consequence: consequence.into() }
 }
 
-fn written(mode: Mode, frames: &[ServerFrame]) -> String {
+fn written(mode: RenderMode, frames: &[ServerFrame]) -> String {
     let mut renderer = Renderer::new(Vec::new(), mode);
     for (seq, frame) in (1..).zip(frames) {
-        renderer.frame(&Numbered { seq, frame: frame.clone() }).expect("written");
+        renderer.write_frame(&Numbered { seq, frame: frame.clone() }).expect("written");
     }
     String::from_utf8(renderer.into_inner()).expect("text")
 }
 
 fn plain(frames: &[ServerFrame]) -> String {
-    written(Mode::Text(Paint::Plain), frames)
+    written(RenderMode::Text(Paint::Plain), frames)
 }
 
 #[test]
@@ -171,7 +171,7 @@ fn nothing_from_outside_acts_on_the_terminal() {
     ];
     for frame in frames {
         let text = plain(&[frame]);
-        assert_eq!(escape(&text), text);
+        assert_eq!(escape_text(&text), text);
         assert!(text.contains("\\u{1b}[31m"));
     }
     let step = plain(&[tool("done", hostile)]);
@@ -181,16 +181,19 @@ fn nothing_from_outside_acts_on_the_terminal() {
 #[test]
 fn colour_is_used_where_it_is_wanted_and_possible() {
     let surroundings = |terminal, no_color| Surroundings { terminal, no_color };
-    assert_eq!(Mode::text(Color::Auto, surroundings(true, false)), Mode::Text(Paint::Color));
+    assert_eq!(RenderMode::text_mode(Color::Auto, surroundings(true, false)), RenderMode::Text(Paint::Color));
     for (color, surroundings) in [
         (Color::Auto, surroundings(true, true)),
         (Color::Auto, surroundings(false, false)),
         (Color::Never, surroundings(true, false)),
     ] {
-        assert_eq!(Mode::text(color, surroundings), Mode::Text(Paint::Plain));
+        assert_eq!(RenderMode::text_mode(color, surroundings), RenderMode::Text(Paint::Plain));
     }
-    assert_eq!(Mode::text(Color::Always, surroundings(false, true)), Mode::Text(Paint::Color));
-    let colored = written(Mode::Text(Paint::Color), &[tool("denied", "x")]);
+    assert_eq!(
+        RenderMode::text_mode(Color::Always, surroundings(false, true)),
+        RenderMode::Text(Paint::Color)
+    );
+    let colored = written(RenderMode::Text(Paint::Color), &[tool("denied", "x")]);
     assert_eq!(colored, "\u{1b}[31m* shell_exec denied: x\u{1b}[0m\n");
 }
 
@@ -199,20 +202,20 @@ fn diffs_are_coloured_by_line() {
     let diff = "--- a/x\n+++ b/x\n@@ -1 +1 @@\n-old\u{1b}[0m\n+new\n same\n";
     let write = |mode| {
         let mut renderer = Renderer::new(Vec::new(), mode);
-        renderer.diff(diff).expect("written");
+        renderer.write_diff(diff).expect("written");
         String::from_utf8(renderer.into_inner()).expect("text")
     };
-    assert_eq!(write(Mode::Text(Paint::Plain)), diff.replace('\u{1b}', "\\u{1b}"));
-    let colored = write(Mode::Text(Paint::Color));
+    assert_eq!(write(RenderMode::Text(Paint::Plain)), diff.replace('\u{1b}', "\\u{1b}"));
+    let colored = write(RenderMode::Text(Paint::Color));
     assert!(colored.contains("\u{1b}[31m-old\\u{1b}[0m\u{1b}[0m\n\u{1b}[32m+new\u{1b}[0m\n same\n"));
-    let line: serde_json::Value = serde_json::from_str(&write(Mode::Json)).expect("JSON");
+    let line: serde_json::Value = serde_json::from_str(&write(RenderMode::Json)).expect("JSON");
     assert_eq!(line, json!({ "diff": diff }));
 }
 
 #[test]
 fn json_mode_writes_frames_unchanged_one_per_line() {
     let frames = [delta("a\nb\u{1b}"), tool("done", "x"), card("y\n")];
-    let text = written(Mode::Json, &frames);
+    let text = written(RenderMode::Json, &frames);
     assert_eq!(text.lines().count(), frames.len());
     for ((seq, frame), line) in (1..).zip(&frames).zip(text.lines()) {
         let read: Numbered = serde_json::from_str(line).expect("a frame");

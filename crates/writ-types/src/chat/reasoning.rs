@@ -42,7 +42,7 @@ impl Reasoning {
     }
 
     /// The size of the piece, in bytes.
-    pub fn bytes(&self) -> usize {
+    pub fn byte_count(&self) -> usize {
         match &self.form {
             ReasoningForm::Text(text) | ReasoningForm::CallSignature(text) => text.len(),
             ReasoningForm::Block(block) => block.to_string().len(),

@@ -31,7 +31,7 @@ impl Fact {
     ];
 
     /// The name under which the ledger indexes this fact.
-    pub const fn event(&self) -> &'static str {
+    pub const fn event_name(&self) -> &'static str {
         match self {
             Self::Received { .. } => "received",
             Self::Gated { .. } => "gated",

@@ -54,7 +54,7 @@ impl HookEvent {
 
     /// Returns the point at which a hook's verdict about this event decides; `None`: the event has happened,
     /// and the hook is only notified.
-    pub const fn point(self) -> Option<GatePoint> {
+    pub const fn gate_point(self) -> Option<GatePoint> {
         match self {
             Self::MessageReceived => Some(GatePoint::Input),
             Self::BeforeToolCall => Some(GatePoint::Execution),

@@ -10,9 +10,9 @@ use writ_types::error::Exit;
 use writ_types::frame::Card;
 use writ_types::id::AskId;
 
-use crate::approve::{self, Answered, Given};
-use crate::client::{Client, is_unanswered};
-use crate::cmd::chat::ended;
+use crate::approve::{self, AnswerResult, ApprovalChoice};
+use crate::client::{EngineClient, is_unanswered};
+use crate::cmd::chat::end_with;
 use crate::config::Config;
 use crate::context::Context;
 use crate::failure::Failure;
@@ -22,12 +22,12 @@ use crate::failure::Failure;
 /// # Errors
 ///
 /// If the engine does not answer.
-pub(super) async fn groups(client: &mut Client) -> Result<Vec<AskGroup>, Failure> {
+pub(super) async fn load_groups(client: &mut EngineClient) -> Result<Vec<AskGroup>, Failure> {
     Ok(client.ask::<ApprovalsReview>(&NoParams {}).await?.groups)
 }
 
 /// The groups as lines for people.
-pub(super) fn lines(groups: &[AskGroup]) -> Vec<String> {
+pub(super) fn describe_groups(groups: &[AskGroup]) -> Vec<String> {
     if groups.is_empty() {
         return vec!["nothing is asked".to_owned()];
     }
@@ -51,14 +51,14 @@ pub(super) fn lines(groups: &[AskGroup]) -> Vec<String> {
 ///
 /// If there is no such group or nothing of it can be approved together, the person does not agree, or one of
 /// them is refused or fails: the first error, after all results were printed.
-pub(super) async fn approve(
+pub(super) async fn approve_group(
     context: &Context,
     config: &Config,
-    client: &mut Client,
+    client: &mut EngineClient,
     (number, yes): (usize, bool),
     reason: &str,
 ) -> Result<(), Failure> {
-    let groups = groups(client).await?;
+    let groups = load_groups(client).await?;
     let none = |text: String| {
         Failure::new(Exit::Usage, "approvals.no_group", text, "`writ approvals review` lists the groups")
     };
@@ -67,9 +67,9 @@ pub(super) async fn approve(
     let group = group.ok_or_else(|| none(format!("there is no group {number}")))?;
     let mut cards = Vec::new();
     for ask in group.asks.iter().filter(|ask| ask.together) {
-        let card = approve::card(client, &ask.ask_id).await?;
-        for line in approve::lines(&card) {
-            if context.out.json { context.out.remark(line) } else { context.out.line(line)? }
+        let card = approve::load_card(client, &ask.ask_id).await?;
+        for line in approve::describe_card(&card) {
+            if context.out.json { context.out.print_remark(line) } else { context.out.print_line(line)? }
         }
         cards.push(card);
     }
@@ -77,22 +77,22 @@ pub(super) async fn approve(
         return Err(none(format!("each ask of group {number} must be answered separately")));
     };
     if !yes {
-        approve::confirm(&first.ask_id, &format!("Approve exactly these {}?", cards.len()))?;
+        approve::confirm_ask(&first.ask_id, &format!("Approve exactly these {}?", cards.len()))?;
     }
-    let ends = each(&cards, async |card: &Card| {
-        let token = approve::sign(context, config, client, (card, &Given::Once)).await?;
-        Ok(approve::answer(client, &card.ask_id, Decision::Approve, Some(&token), reason).await)
+    let ends = approve_each(&cards, async |card: &Card| {
+        let token = approve::sign_approval(context, config, client, (card, &ApprovalChoice::Once)).await?;
+        Ok(approve::send_answer(client, &card.ask_id, Decision::Approve, Some(&token), reason).await)
     });
     let ends = ends.await;
-    context.out.either(&as_json(&ends), |_| as_lines(&ends))?;
-    conclude(ends)
+    context.out.print_either(&as_json(&ends), |_| as_lines(&ends))?;
+    first_failure(ends)
 }
 
 /// The result of a yes to one of several asks.
 #[derive(Debug)]
-enum End {
+enum AnswerEnd {
     /// It counts; how the action went stands in it.
-    Approved(Answered),
+    Approved(AnswerResult),
     /// It does not count.
     Refused(Failure),
     /// It was sent, and the engine did not report the outcome.
@@ -103,28 +103,28 @@ enum End {
 
 /// Approves each by itself. A refused answer is no reason to hold back the others, which the person has
 /// approved, too; where nothing can be signed or the engine does not answer, nothing further is tried.
-async fn each(
+async fn approve_each(
     cards: &[Card],
-    mut approve: impl AsyncFnMut(&Card) -> Result<Result<Answered, Failure>, Failure>,
-) -> Vec<(AskId, End)> {
+    mut approve: impl AsyncFnMut(&Card) -> Result<Result<AnswerResult, Failure>, Failure>,
+) -> Vec<(AskId, AnswerEnd)> {
     let mut ends = Vec::new();
     let mut stopped = false;
     for card in cards {
         let end = if stopped {
-            End::NotTried
+            AnswerEnd::NotTried
         } else {
             match approve(card).await {
-                Ok(Ok(answered)) => End::Approved(answered),
+                Ok(Ok(answered)) => AnswerEnd::Approved(answered),
                 // An unanswered request may have been performed: nothing further is sent.
                 Ok(Err(failure)) if is_unanswered(&failure) => {
                     stopped = true;
-                    End::Unknown(failure)
+                    AnswerEnd::Unknown(failure)
                 }
-                Ok(Err(refused)) => End::Refused(refused),
+                Ok(Err(refused)) => AnswerEnd::Refused(refused),
                 // A key that cannot sign now will not sign the next one either.
                 Err(unsigned) => {
                     stopped = true;
-                    End::Refused(unsigned)
+                    AnswerEnd::Refused(unsigned)
                 }
             }
         };
@@ -133,49 +133,51 @@ async fn each(
     ends
 }
 
-fn as_json(ends: &[(AskId, End)]) -> Value {
+fn as_json(ends: &[(AskId, AnswerEnd)]) -> Value {
     let (mut approved, mut refused, mut unknown) = (Vec::new(), Vec::new(), Vec::new());
     for (ask, end) in ends {
         match end {
-            End::Approved(answered) => approved.push(json!({
+            AnswerEnd::Approved(answered) => approved.push(json!({
                 "ask_id": ask, "state": answered.state, "reason": answered.reason, "text": answered.text,
                 "exit": answered.exit.code(),
             })),
-            End::Refused(failure) => {
+            AnswerEnd::Refused(failure) => {
                 refused.push(json!({ "ask_id": ask, "error": failure.as_json(), "tried": true }));
             }
-            End::Unknown(failure) => unknown.push(json!({ "ask_id": ask, "error": failure.as_json() })),
-            End::NotTried => refused.push(json!({ "ask_id": ask, "tried": false })),
+            AnswerEnd::Unknown(failure) => unknown.push(json!({ "ask_id": ask, "error": failure.as_json() })),
+            AnswerEnd::NotTried => refused.push(json!({ "ask_id": ask, "tried": false })),
         }
     }
     json!({ "approved": approved, "not_approved": refused, "unknown": unknown })
 }
 
-fn as_lines(ends: &[(AskId, End)]) -> Vec<String> {
-    let line = |(ask, end): &(AskId, End)| match end {
-        End::Approved(answered) if answered.reason.is_empty() => {
+fn as_lines(ends: &[(AskId, AnswerEnd)]) -> Vec<String> {
+    let line = |(ask, end): &(AskId, AnswerEnd)| match end {
+        AnswerEnd::Approved(answered) if answered.reason.is_empty() => {
             format!("{ask} was approved: {}", answered.state)
         }
-        End::Approved(Answered { state, reason, .. }) => {
+        AnswerEnd::Approved(AnswerResult { state, reason, .. }) => {
             format!("{ask} was approved: {state}: {}", escape_line(reason))
         }
-        End::Refused(failure) => format!("{ask} is not approved: {}", escape_line(&failure.to_string())),
-        End::Unknown(failure) => {
+        AnswerEnd::Refused(failure) => {
+            format!("{ask} is not approved: {}", escape_line(&failure.to_string()))
+        }
+        AnswerEnd::Unknown(failure) => {
             format!("{ask} was sent, and its outcome is unknown: {}", escape_line(&failure.to_string()))
         }
-        End::NotTried => format!("{ask} is not approved: it was not tried any more"),
+        AnswerEnd::NotTried => format!("{ask} is not approved: it was not tried any more"),
     };
     ends.iter().map(line).collect()
 }
 
 /// Ends with the first failure.
-fn conclude(ends: Vec<(AskId, End)>) -> Result<(), Failure> {
+fn first_failure(ends: Vec<(AskId, AnswerEnd)>) -> Result<(), Failure> {
     // The first failure, in the order of the asks.
     for (_, end) in ends {
         match end {
-            End::Approved(answered) => ended(answered.exit)?,
-            End::Refused(failure) | End::Unknown(failure) => return Err(failure),
-            End::NotTried => {}
+            AnswerEnd::Approved(answered) => end_with(answered.exit)?,
+            AnswerEnd::Refused(failure) | AnswerEnd::Unknown(failure) => return Err(failure),
+            AnswerEnd::NotTried => {}
         }
     }
     Ok(())
@@ -192,13 +194,13 @@ mod tests {
     }
 
     /// Approves the cards with what comes of each, in order.
-    fn ends(mut come: Vec<Result<Result<Exit, Failure>, Failure>>) -> Vec<(AskId, End)> {
+    fn ends(mut come: Vec<Result<Result<Exit, Failure>, Failure>>) -> Vec<(AskId, AnswerEnd)> {
         come.reverse();
-        futures::executor::block_on(each(&cards(), async |_: &Card| {
+        futures::executor::block_on(approve_each(&cards(), async |_: &Card| {
             let answered = |exit| {
                 let (state, reason) =
                     if exit == Exit::Done { ("applied", "") } else { ("failed", "changed since") };
-                Answered { state: state.into(), reason: reason.into(), text: "said".into(), exit }
+                AnswerResult { state: state.into(), reason: reason.into(), text: "said".into(), exit }
             };
             come.pop().expect("no further one is tried").map(|answer| answer.map(answered))
         }))
@@ -228,7 +230,7 @@ mod tests {
         assert_eq!(told["approved"].as_array().map(Vec::len), Some(3));
         assert_eq!(told.pointer("/not_approved/0/ask_id"), Some(&json!("BBBBBBBB")));
         assert_eq!(told.pointer("/not_approved/0/error/code"), Some(&json!("a.b")));
-        assert_eq!(conclude(ends).map_err(|failure| failure.code()), Err(Exit::Denied.code()));
+        assert_eq!(first_failure(ends).map_err(|failure| failure.code()), Err(Exit::Denied.code()));
     }
 
     #[test]
@@ -241,7 +243,7 @@ mod tests {
         let told = as_json(&ends);
         assert_eq!(told.pointer("/unknown/0/ask_id"), Some(&json!("BBBBBBBB")));
         assert_eq!(told["not_approved"].as_array().map(Vec::len), Some(2));
-        assert_eq!(conclude(ends).map_err(|failure| failure.code()), Err(Exit::Blocked.code()));
+        assert_eq!(first_failure(ends).map_err(|failure| failure.code()), Err(Exit::Blocked.code()));
     }
 
     #[test]
@@ -255,6 +257,6 @@ mod tests {
         ];
         assert_eq!(as_lines(&ends), lines);
         assert_eq!(as_json(&ends).pointer("/not_approved/1/tried"), Some(&json!(false)));
-        assert_eq!(conclude(ends).map_err(|failure| failure.code()), Err(Exit::Blocked.code()));
+        assert_eq!(first_failure(ends).map_err(|failure| failure.code()), Err(Exit::Blocked.code()));
     }
 }

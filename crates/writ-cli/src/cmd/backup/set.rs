@@ -6,14 +6,14 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
-use writ_store::backup::{Copied, file_digest};
+use writ_store::backup::{DatabaseCopy, file_digest};
 use writ_store::lock::{HomeLock, LockError};
 use writ_types::digest::Digest;
 use writ_types::error::Exit;
 use writ_types::id::InstallationId;
 use writ_types::unit::Timestamp;
 
-use super::unwritable;
+use super::write_failure;
 use crate::failure::Failure;
 use crate::home::make_folder;
 
@@ -45,12 +45,12 @@ pub(super) struct Manifest {
     pub(super) installation: InstallationId,
     pub(super) epoch: u64,
     pub(super) entries: u64,
-    pub(super) files: Vec<Kept>,
+    pub(super) files: Vec<BackupFile>,
 }
 
 /// One file of a backup.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct Kept {
+pub(super) struct BackupFile {
     path: String,
     pub(super) bytes: u64,
     digest: Digest,
@@ -66,7 +66,7 @@ pub(super) struct BackupSet {
 
 /// A backup that is being made. Dropped unfinished, it goes.
 #[derive(Debug)]
-pub(super) struct Draft {
+pub(super) struct BackupDraft {
     name: String,
     folder: PathBuf,
     into: PathBuf,
@@ -75,9 +75,9 @@ pub(super) struct Draft {
     _lock: HomeLock,
 }
 
-impl Draft {
+impl BackupDraft {
     /// Begins a backup below a folder.
-    pub(super) fn begin(backups: &Path, now: Timestamp) -> Result<Self, Failure> {
+    pub(super) fn begin_draft(backups: &Path, now: Timestamp) -> Result<Self, Failure> {
         make_folder(backups)?;
         let lock = HomeLock::acquire(&backups.join(LOCK)).map_err(|error| match error {
             LockError::Held { .. } => {
@@ -85,15 +85,15 @@ impl Draft {
                 Failure::new(Exit::Blocked, "backup.running", text, "wait until it is done")
             }
             LockError::Unusable { message } => {
-                unwritable(&backups.join(LOCK), &std::io::Error::other(message))
+                write_failure(&backups.join(LOCK), &std::io::Error::other(message))
             }
         })?;
         // Drafts of backups that were interrupted; the lock is held, so none is in use.
         for left in
-            entries(backups)?.iter().filter(|name| name.starts_with('.') && name.ends_with(UNFINISHED))
+            folder_entries(backups)?.iter().filter(|name| name.starts_with('.') && name.ends_with(UNFINISHED))
         {
             let left = backups.join(left);
-            fs::remove_dir_all(&left).map_err(|error| unwritable(&left, &error))?;
+            fs::remove_dir_all(&left).map_err(|error| write_failure(&left, &error))?;
         }
         // Colons are not allowed in file names everywhere.
         let name = now.to_string().replace(':', "-");
@@ -102,15 +102,15 @@ impl Draft {
         Ok(Self { into: backups.join(&name), name, folder, made_at: now, _lock: lock })
     }
 
-    pub(super) fn path(&self, name: &str) -> PathBuf {
+    pub(super) fn draft_path(&self, name: &str) -> PathBuf {
         self.folder.join(name)
     }
 
     /// Keeps a copy of one of the owner's files.
-    pub(super) fn keep(&self, file: &Path) -> Result<(), Failure> {
+    pub(super) fn copy_file(&self, file: &Path) -> Result<(), Failure> {
         let Some(name) = file.file_name() else { return Ok(()) };
         let to = self.folder.join(name);
-        fs::copy(file, &to).map(drop).map_err(|error| unwritable(&to, &error))
+        fs::copy(file, &to).map(drop).map_err(|error| write_failure(&to, &error))
     }
 
     /// Keeps copies of the regular files of one of the owner's folders.
@@ -118,31 +118,31 @@ impl Draft {
         let Some(name) = folder.file_name() else { return Ok(()) };
         let to = self.folder.join(name);
         make_folder(&to)?;
-        for entry in entries(folder)?.into_iter().take(MAX_FILES) {
+        for entry in folder_entries(folder)?.into_iter().take(MAX_FILES) {
             let path = folder.join(&entry);
             // Links are left out: they could lead to any file.
             if fs::symlink_metadata(&path).is_ok_and(|meta| meta.is_file()) {
                 let to = to.join(&entry);
-                fs::copy(&path, &to).map_err(|error| unwritable(&to, &error))?;
+                fs::copy(&path, &to).map_err(|error| write_failure(&to, &error))?;
             }
         }
         Ok(())
     }
 
     /// Writes the manifest and gives the backup its name.
-    pub(super) fn finish(self, copied: &Copied, reason: &str) -> Result<BackupSet, Failure> {
-        let mut names = entries(&self.folder)?;
+    pub(super) fn finish_draft(self, copied: &DatabaseCopy, reason: &str) -> Result<BackupSet, Failure> {
+        let mut names = folder_entries(&self.folder)?;
         for folder in names.clone() {
             if self.folder.join(&folder).is_dir() {
                 names.retain(|name| *name != folder);
                 names.extend(
-                    entries(&self.folder.join(&folder))?.iter().map(|name| format!("{folder}/{name}")),
+                    folder_entries(&self.folder.join(&folder))?.iter().map(|name| format!("{folder}/{name}")),
                 );
             }
         }
-        let kept = |path: String| -> Result<Kept, Failure> {
+        let kept = |path: String| -> Result<BackupFile, Failure> {
             let (digest, bytes) = file_digest(&self.folder.join(&path))?;
-            Ok(Kept { path, bytes, digest })
+            Ok(BackupFile { path, bytes, digest })
         };
         let manifest = Manifest {
             version: VERSION,
@@ -153,8 +153,8 @@ impl Draft {
             entries: copied.entries,
             files: names.into_iter().map(kept).collect::<Result<_, _>>()?,
         };
-        let text =
-            serde_json::to_vec_pretty(&manifest).map_err(|error| Failure::bug("writing JSON", error))?;
+        let text = serde_json::to_vec_pretty(&manifest)
+            .map_err(|error| Failure::internal_error("writing JSON", error))?;
         let path = self.folder.join(MANIFEST);
         let written = fs::OpenOptions::new()
             .write(true)
@@ -164,12 +164,12 @@ impl Draft {
             .and_then(|mut file| file.write_all(&text).and_then(|()| file.sync_all()))
             // The rename is the last step: a folder with this name is a complete backup.
             .and_then(|()| fs::rename(&self.folder, &self.into));
-        written.map_err(|error| unwritable(&path, &error))?;
+        written.map_err(|error| write_failure(&path, &error))?;
         Ok(BackupSet { name: self.name.clone(), folder: self.into.clone(), manifest })
     }
 }
 
-impl Drop for Draft {
+impl Drop for BackupDraft {
     fn drop(&mut self) {
         // It does not exist after a finished backup.
         let _removed = fs::remove_dir_all(&self.folder);
@@ -177,12 +177,12 @@ impl Drop for Draft {
 }
 
 impl BackupSet {
-    pub(super) fn path(&self, name: &str) -> PathBuf {
+    pub(super) fn file_path(&self, name: &str) -> PathBuf {
         self.folder.join(name)
     }
 
     /// Checks that every file is what the manifest says.
-    pub(super) fn check(&self) -> Result<(), Failure> {
+    pub(super) fn check_files(&self) -> Result<(), Failure> {
         if self.manifest.version > VERSION {
             let text = format!("the backup {} was made by a newer version", self.name);
             return Err(Failure::new(Exit::Config, "backup.newer", text, "update Writ first"));
@@ -202,12 +202,12 @@ impl BackupSet {
 }
 
 /// Every backup, newest first, and what is wrong with those that are damaged. Folders without a manifest are none.
-pub(super) fn list(backups: &Path) -> Result<(Vec<BackupSet>, Vec<String>), Failure> {
+pub(super) fn list_sets(backups: &Path) -> Result<(Vec<BackupSet>, Vec<String>), Failure> {
     let (mut sets, mut damaged) = (Vec::new(), Vec::new());
     if !backups.exists() {
         return Ok((sets, damaged));
     }
-    let names = entries(backups)?.into_iter().rev().filter(|name| !name.starts_with('.'));
+    let names = folder_entries(backups)?.into_iter().rev().filter(|name| !name.starts_with('.'));
     for name in names.take(MAX_LISTED) {
         let folder = backups.join(&name);
         match read_manifest(&folder.join(MANIFEST)) {
@@ -221,11 +221,11 @@ pub(super) fn list(backups: &Path) -> Result<(Vec<BackupSet>, Vec<String>), Fail
 }
 
 /// Removes all but the newest backups; the names of those that went.
-pub(super) fn prune(backups: &Path, keep: usize) -> Result<Vec<String>, Failure> {
+pub(super) fn prune_sets(backups: &Path, keep: usize) -> Result<Vec<String>, Failure> {
     let mut gone = Vec::new();
     // At least one backup stays.
-    for set in list(backups)?.0.into_iter().skip(keep.max(1)) {
-        fs::remove_dir_all(&set.folder).map_err(|error| unwritable(&set.folder, &error))?;
+    for set in list_sets(backups)?.0.into_iter().skip(keep.max(1)) {
+        fs::remove_dir_all(&set.folder).map_err(|error| write_failure(&set.folder, &error))?;
         gone.push(set.name);
     }
     Ok(gone)
@@ -241,8 +241,8 @@ fn read_manifest(path: &Path) -> Result<Option<Manifest>, String> {
 }
 
 /// The names in a folder, sorted; names that are no text are not ours.
-fn entries(folder: &Path) -> Result<Vec<String>, Failure> {
-    let read = fs::read_dir(folder).map_err(|error| unwritable(folder, &error))?;
+fn folder_entries(folder: &Path) -> Result<Vec<String>, Failure> {
+    let read = fs::read_dir(folder).map_err(|error| write_failure(folder, &error))?;
     let mut names: Vec<String> =
         read.filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect();
     names.sort();

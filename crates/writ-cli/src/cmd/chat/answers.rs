@@ -16,7 +16,7 @@ pub(super) fn gate_answers(frame: &ServerFrame) -> String {
 }
 
 /// Returns the possible answers to a card: each letter with the answer's usual name.
-pub(super) fn answers(card: &Card) -> String {
+pub(super) fn card_answers(card: &Card) -> String {
     // Only the scopes that the card offers.
     let offered = [
         ("y", ApprovalScope::Once, true),
@@ -25,8 +25,8 @@ pub(super) fn answers(card: &Card) -> String {
         ("h", ApprovalScope::Host, card.host.is_some()),
     ];
     let offered = offered.into_iter().filter(|(_, _, is)| *is);
-    let named = offered.map(|(key, scope, _)| (key, answer::label(Decision::Approve, scope, card)));
-    let deny = ("n", answer::label(Decision::Deny, ApprovalScope::Once, card));
+    let named = offered.map(|(key, scope, _)| (key, answer::answer_label(Decision::Approve, scope, card)));
+    let deny = ("n", answer::answer_label(Decision::Deny, ApprovalScope::Once, card));
     let lines: Vec<String> = named.chain([deny]).map(|(key, label)| format!("\n  {key}  {label}")).collect();
     format!("Approve exactly this?{}\n  Enter leaves it open.", lines.concat())
 }

@@ -5,7 +5,7 @@ use writ_inspect::show::escape_line;
 use writ_runtime::methods::Method;
 use writ_types::id::SessionId;
 
-use crate::client::Client;
+use crate::client::EngineClient;
 use crate::cmd::{models, project, status};
 use crate::context::Context;
 use crate::failure::Failure;
@@ -14,19 +14,19 @@ use crate::failure::Failure;
 const MAX_LISTED: usize = 10;
 
 /// The commands, and what each does.
-const COMMANDS: [(&str, Command, &str); 7] = [
-    ("help", Command::Help, "show these commands"),
-    ("model", Command::Model, "show which models are used"),
-    ("cost", Command::Cost, "show what this conversation and this day have used"),
-    ("diff", Command::Diff, "show what the agent has changed and not applied"),
-    ("undo", Command::Undo, "take back what was applied last"),
-    ("sessions", Command::Sessions, "list the latest conversations"),
-    ("stop", Command::Stop, "stop the turn that runs"),
+const COMMANDS: [(&str, ChatCommand, &str); 7] = [
+    ("help", ChatCommand::Help, "show these commands"),
+    ("model", ChatCommand::Model, "show which models are used"),
+    ("cost", ChatCommand::Cost, "show what this conversation and this day have used"),
+    ("diff", ChatCommand::Diff, "show what the agent has changed and not applied"),
+    ("undo", ChatCommand::Undo, "take back what was applied last"),
+    ("sessions", ChatCommand::Sessions, "list the latest conversations"),
+    ("stop", ChatCommand::Stop, "stop the turn that runs"),
 ];
 
 /// A command of the conversation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Command {
+pub(super) enum ChatCommand {
     Help,
     Model,
     Cost,
@@ -38,28 +38,28 @@ pub(super) enum Command {
 
 /// An input line.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Line<'a> {
+pub(super) enum ChatLine<'a> {
     /// A message to the agent.
     Message(&'a str),
     /// A command.
-    Command(Command),
+    Command(ChatCommand),
     /// It begins like a command, and there is none of this name.
     Unknown(&'a str),
 }
 
 /// Reads a line. A second slash makes a message of what would be a command.
-pub(super) fn read(line: &str) -> Line<'_> {
-    let Some(rest) = line.strip_prefix('/') else { return Line::Message(line) };
+pub(super) fn parse_line(line: &str) -> ChatLine<'_> {
+    let Some(rest) = line.strip_prefix('/') else { return ChatLine::Message(line) };
     // Two slashes send a message that begins with one.
     if rest.starts_with('/') {
-        return Line::Message(rest);
+        return ChatLine::Message(rest);
     }
     let found = COMMANDS.iter().find(|(name, _, _)| rest.trim().eq_ignore_ascii_case(name));
-    found.map_or(Line::Unknown(line), |(_, command, _)| Line::Command(*command))
+    found.map_or(ChatLine::Unknown(line), |(_, command, _)| ChatLine::Command(*command))
 }
 
 /// Returns the message about a line that is no command.
-pub(super) fn refusal(line: &str) -> String {
+pub(super) fn describe_refusal(line: &str) -> String {
     let word = line.split_whitespace().next().unwrap_or(line);
     format!(
         "{} is not a command, and was not sent: /help lists them; //… sends a line that begins with /",
@@ -73,30 +73,38 @@ pub(super) fn refusal(line: &str) -> String {
 /// # Errors
 ///
 /// If the engine cannot be asked, or refuses.
-pub(super) async fn run(
+pub(super) async fn run_chat_command(
     context: &Context,
     session: SessionId,
-    command: Command,
+    command: ChatCommand,
 ) -> Result<Vec<String>, Failure> {
-    let mut client = Client::ensure(context).await?;
+    let mut client = EngineClient::ensure(context).await?;
     match command {
-        Command::Help => Ok(help()),
-        Command::Model => Ok(models::lines(&client.call(Method::ModelsList, json!({})).await?)),
-        Command::Cost => Ok(status::costs(&client.call(Method::Status, json!({})).await?)),
-        Command::Diff => Ok(project::lines(&client.call(Method::Diff, json!({ "session": session })).await?)),
-        Command::Undo => {
-            let answer = project::undo(&mut client, json!({ "session": session })).await?;
+        ChatCommand::Help => Ok(help_lines()),
+        ChatCommand::Model => {
+            Ok(models::describe_models(&client.call_method(Method::ModelsList, json!({})).await?))
+        }
+        ChatCommand::Cost => {
+            Ok(status::describe_costs(&client.call_method(Method::Status, json!({})).await?))
+        }
+        ChatCommand::Diff => Ok(project::describe_diff(
+            &client.call_method(Method::Diff, json!({ "session": session })).await?,
+        )),
+        ChatCommand::Undo => {
+            let answer = project::undo_change(&mut client, json!({ "session": session })).await?;
             let text = ["applied", "text"].iter().find_map(|name| answer.get(*name)?.as_str());
             // Where it must be approved, its question comes as any other does.
             Ok(text.unwrap_or_default().lines().map(escape_line).collect())
         }
-        Command::Sessions => Ok(sessions(&client.call(Method::SessionsList, json!({})).await?, session)),
+        ChatCommand::Sessions => {
+            Ok(describe_sessions(&client.call_method(Method::SessionsList, json!({})).await?, session))
+        }
         // Handled by the conversation itself, which knows the running turn.
-        Command::Stop => Ok(Vec::new()),
+        ChatCommand::Stop => Ok(Vec::new()),
     }
 }
 
-fn help() -> Vec<String> {
+fn help_lines() -> Vec<String> {
     let mut lines: Vec<String> =
         COMMANDS.iter().map(|(name, _, about)| format!("/{name:<9} {about}")).collect();
     lines.push("//…        send a line that begins with /".to_owned());
@@ -104,7 +112,7 @@ fn help() -> Vec<String> {
 }
 
 /// The latest conversations, each with its folder.
-fn sessions(listed: &Value, own: SessionId) -> Vec<String> {
+fn describe_sessions(listed: &Value, own: SessionId) -> Vec<String> {
     let rows = listed.get("sessions").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
     let line = |row: &Value| {
         let text = |name: &str| row.get(name).and_then(Value::as_str).unwrap_or_default();
@@ -123,13 +131,16 @@ mod tests {
 
     #[test]
     fn a_slash_begins_a_command_and_two_a_message() {
-        assert_eq!(read("hello /help"), Line::Message("hello /help"));
-        assert_eq!(read("//etc/hosts is wrong"), Line::Message("/etc/hosts is wrong"));
-        assert_eq!(read("/Diff "), Line::Command(Command::Diff));
+        assert_eq!(parse_line("hello /help"), ChatLine::Message("hello /help"));
+        assert_eq!(parse_line("//etc/hosts is wrong"), ChatLine::Message("/etc/hosts is wrong"));
+        assert_eq!(parse_line("/Diff "), ChatLine::Command(ChatCommand::Diff));
         for unknown in ["/", "/etc/hosts is wrong", "/diff all", "/halp"] {
-            assert_eq!(read(unknown), Line::Unknown(unknown));
+            assert_eq!(parse_line(unknown), ChatLine::Unknown(unknown));
         }
-        assert!(refusal("/etc/hosts \u{1b}[2J").starts_with("/etc/hosts is not a command, and was not sent"));
-        assert_eq!(help().len(), COMMANDS.len() + 1);
+        assert!(
+            describe_refusal("/etc/hosts \u{1b}[2J")
+                .starts_with("/etc/hosts is not a command, and was not sent")
+        );
+        assert_eq!(help_lines().len(), COMMANDS.len() + 1);
     }
 }

@@ -21,13 +21,13 @@ const PATIENCE: Duration = Duration::from_secs(3);
 /// # Errors
 ///
 /// If there is neither a message nor a terminal to ask for one, or the text is too long or no UTF-8.
-pub(super) fn taken(context: &Context, args: &ChatArgs) -> Result<(ChatArgs, String), Failure> {
+pub(super) fn take_piped(context: &Context, args: &ChatArgs) -> Result<(ChatArgs, String), Failure> {
     let (args, nothing) = (args.clone(), String::new());
     // A standing order runs unattended, where the input may be a pipe that is never closed.
     if io::stdin().is_terminal() || args.order.is_some() {
         return Ok((args, nothing));
     }
-    let text = read(context)?;
+    let text = read_input(context)?;
     match args.message {
         Some(_) => Ok((args, text)),
         None if text.trim().is_empty() => {
@@ -44,7 +44,7 @@ pub(super) fn taken(context: &Context, args: &ChatArgs) -> Result<(ChatArgs, Str
 }
 
 /// Reads all of standard input. Where nothing comes for a while, the person is shown why nothing happens.
-fn read(context: &Context) -> Result<String, Failure> {
+fn read_input(context: &Context) -> Result<String, Failure> {
     let (sender, receiver) = mpsc::sync_channel(1);
     thread::spawn(move || {
         // One byte more than the limit shows that the text is too long.
@@ -58,7 +58,9 @@ fn read(context: &Context) -> Result<String, Failure> {
     let bytes = match receiver.recv_timeout(PATIENCE) {
         Ok(bytes) => bytes,
         Err(_) => {
-            context.out.remark("waiting for the end of the text from the pipe; `< /dev/null` sends none");
+            context
+                .out
+                .print_remark("waiting for the end of the text from the pipe; `< /dev/null` sends none");
             receiver.recv().unwrap_or_default()
         }
     };

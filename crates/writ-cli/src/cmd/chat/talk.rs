@@ -8,7 +8,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval};
 use writ_policy::approval::ApprovalToken;
 use writ_tui::editor::{Input, LineEditor};
-use writ_tui::renderer::{Mode, Renderer};
+use writ_tui::renderer::{RenderMode, Renderer};
 use writ_tui::screen::USUAL_COLUMNS;
 use writ_types::entry::{ApprovalScope, Decision};
 use writ_types::error::Exit;
@@ -16,16 +16,16 @@ use writ_types::form::filled_in;
 use writ_types::frame::{Card, ClientFrame, Numbered, ServerFrame};
 use writ_types::id::{AskId, SessionId, TurnId};
 
-use crate::approve::{self, Given};
-use crate::client::Client;
+use crate::approve::{self, ApprovalChoice};
+use crate::client::EngineClient;
 use crate::clock;
 use crate::config::Config;
 use crate::context::Context;
 use crate::failure::Failure;
 
-use super::answers::{answers, gate_answers};
-use super::commands::{self, Command, Line};
-use super::ended;
+use super::answers::{card_answers, gate_answers};
+use super::commands::{self, ChatCommand, ChatLine};
+use super::end_with;
 
 /// The prompt of a message.
 const MESSAGE_PROMPT: &str = "> ";
@@ -34,16 +34,16 @@ const MESSAGE_PROMPT: &str = "> ";
 const ANSWER_PROMPT: &str = "answer> ";
 
 /// A client in a session.
-pub(super) struct Talk<'a> {
+pub(super) struct Conversation<'a> {
     pub(super) context: &'a Context,
     pub(super) config: &'a Config,
-    pub(super) client: Client,
+    pub(super) client: EngineClient,
     pub(super) session: SessionId,
-    pub(super) mode: Mode,
+    pub(super) mode: RenderMode,
 }
 
 /// The meaning of a frame for the conversation.
-enum News {
+enum FrameNews {
     /// Nothing beyond what is shown.
     Nothing,
     /// A turn runs.
@@ -53,20 +53,20 @@ enum News {
     /// A person is asked.
     Asked(Box<Card>),
     /// A gate asks, and the turn waits.
-    Gate(Gate),
+    Gate(OpenGate),
     /// An ask is no longer open.
     Settled(AskId),
 }
 
 /// A gate that asks, and the frame that says about what.
-struct Gate {
+struct OpenGate {
     ask: AskId,
     frame: Box<ServerFrame>,
 }
 
-impl Gate {
+impl OpenGate {
     /// Reads an answer: yes, with the values entered, or no; `None`: neither, or a required value is missing.
-    fn answer(&self, line: &str) -> Option<(Decision, BTreeMap<String, String>)> {
+    fn parse_answer(&self, line: &str) -> Option<(Decision, BTreeMap<String, String>)> {
         let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
         match word.to_lowercase().as_str() {
             "n" | "no" => Some((Decision::Deny, BTreeMap::new())),
@@ -87,13 +87,13 @@ impl Gate {
 }
 
 /// A question to the person: one after the other, so that an answer is to the one shown last.
-enum Question {
+enum ChatQuestion {
     Card(Box<Card>),
-    Gate(Gate),
+    Gate(OpenGate),
 }
 
-impl Question {
-    const fn ask(&self) -> &AskId {
+impl ChatQuestion {
+    const fn ask_id(&self) -> &AskId {
         match self {
             Self::Card(card) => &card.ask_id,
             Self::Gate(gate) => &gate.ask,
@@ -101,51 +101,51 @@ impl Question {
     }
 }
 
-fn news(frame: &ServerFrame) -> News {
+fn read_news(frame: &ServerFrame) -> FrameNews {
     match frame {
         ServerFrame::Delta { turn, .. }
         | ServerFrame::Text { turn, .. }
         | ServerFrame::Tool { turn, .. }
-        | ServerFrame::File { turn, .. } => News::Running(*turn),
+        | ServerFrame::File { turn, .. } => FrameNews::Running(*turn),
         // A turn can answer several messages.
-        ServerFrame::Message { last: true, exit, answers, .. } => News::Ended(*exit, answers.clone()),
-        ServerFrame::Message { turn, .. } => News::Running(*turn),
-        ServerFrame::Error { exit, answers, .. } => News::Ended(*exit, answers.clone()),
-        ServerFrame::ApprovalRequest(card) => News::Asked(card.clone()),
+        ServerFrame::Message { last: true, exit, answers, .. } => FrameNews::Ended(*exit, answers.clone()),
+        ServerFrame::Message { turn, .. } => FrameNews::Running(*turn),
+        ServerFrame::Error { exit, answers, .. } => FrameNews::Ended(*exit, answers.clone()),
+        ServerFrame::ApprovalRequest(card) => FrameNews::Asked(card.clone()),
         ServerFrame::GateApproval { ask_id, .. } => {
-            News::Gate(Gate { ask: ask_id.clone(), frame: Box::new(frame.clone()) })
+            FrameNews::Gate(OpenGate { ask: ask_id.clone(), frame: Box::new(frame.clone()) })
         }
-        ServerFrame::ApprovalResolved { ask_id, .. } => News::Settled(ask_id.clone()),
+        ServerFrame::ApprovalResolved { ask_id, .. } => FrameNews::Settled(ask_id.clone()),
         ServerFrame::Hello { .. }
         | ServerFrame::Checkpoint { .. }
         | ServerFrame::Reset { .. }
         | ServerFrame::Accepted { .. }
         | ServerFrame::Status { .. }
-        | ServerFrame::Answer { .. } => News::Nothing,
+        | ServerFrame::Answer { .. } => FrameNews::Nothing,
     }
 }
 
-fn output(error: &io::Error) -> Failure {
-    Failure::output(error)
+fn output_failure(error: &io::Error) -> Failure {
+    Failure::output_error(error)
 }
 
-fn interrupts() -> Result<Signal, Failure> {
-    signal(SignalKind::interrupt()).map_err(|error| Failure::bug("listening for Ctrl-C", error))
+fn listen_interrupts() -> Result<Signal, Failure> {
+    signal(SignalKind::interrupt()).map_err(|error| Failure::internal_error("listening for Ctrl-C", error))
 }
 
 /// The columns that the terminal has now.
-fn columns() -> usize {
+fn terminal_columns() -> usize {
     terminal_size::terminal_size().map_or(USUAL_COLUMNS, |(width, _)| usize::from(width.0))
 }
 
-impl Talk<'_> {
+impl Conversation<'_> {
     fn renderer<W: Write>(&self, out: W) -> Renderer<W> {
         let renderer = Renderer::new(out, self.mode);
-        if io::stdout().is_terminal() { renderer.on_screen(columns) } else { renderer }
+        if io::stdout().is_terminal() { renderer.on_screen(terminal_columns) } else { renderer }
     }
 
     /// Sends a message; returns the id that its answer will name.
-    async fn say(&mut self, text: &str, quoted: String) -> Result<String, Failure> {
+    async fn send_message(&mut self, text: &str, quoted: String) -> Result<String, Failure> {
         let client_id: String = hex::encode(clock::random_bytes());
         let message = ClientFrame::Message {
             text: text.to_owned(),
@@ -154,28 +154,28 @@ impl Talk<'_> {
             signature: None,
             sender: None,
         };
-        self.client.send(&message).await?;
+        self.client.send_frame(&message).await?;
         Ok(client_id)
     }
 
     /// One message, one answer; ends as the turn does that has taken the message in. Others may speak in the
     /// same session: what they are answered is shown, and does not end it.
-    pub(super) async fn once(mut self, text: &str, quoted: String) -> Result<(), Failure> {
+    pub(super) async fn run_once(mut self, text: &str, quoted: String) -> Result<(), Failure> {
         let mut renderer = self.renderer(io::stdout());
-        let mut pressed = interrupts()?;
+        let mut pressed = listen_interrupts()?;
         let mut running = None;
-        let own = self.say(text, quoted).await?;
-        let (mut ticks, mut quiet) = (ticks(), Instant::now());
+        let own = self.send_message(text, quoted).await?;
+        let (mut ticks, mut quiet) = (start_ticks(), Instant::now());
         loop {
             let frame = tokio::select! {
-                frame = self.client.receive() => frame?,
+                frame = self.client.receive_frame() => frame?,
                 _ = ticks.tick() => {
                     // The elapsed time is shown where nothing else comes.
                     show_wait(quiet, &mut renderer)?;
                     continue;
                 }
                 _ = pressed.recv() => {
-                    self.cancel(running).await?;
+                    self.cancel_turn(running).await?;
                     continue;
                 }
             };
@@ -184,87 +184,87 @@ impl Talk<'_> {
             if frame.seq == 0 && matches!(frame.frame, ServerFrame::ApprovalRequest(_)) {
                 continue;
             }
-            renderer.frame(&frame).map_err(|error| output(&error))?;
-            match news(&frame.frame) {
-                News::Running(turn) => running = Some(turn),
-                News::Ended(exit, answers) if answers.is_empty() || answers.contains(&own) => {
-                    return ended(exit);
+            renderer.write_frame(&frame).map_err(|error| output_failure(&error))?;
+            match read_news(&frame.frame) {
+                FrameNews::Running(turn) => running = Some(turn),
+                FrameNews::Ended(exit, answers) if answers.is_empty() || answers.contains(&own) => {
+                    return end_with(exit);
                 }
-                News::Ended(..) => running = None,
-                News::Asked(card) => self.hint(&card),
+                FrameNews::Ended(..) => running = None,
+                FrameNews::Asked(card) => self.print_hint(&card),
                 // A client that sends one message and leaves cannot answer; the turn waits for another
                 // client.
-                News::Gate(gate) => {
-                    self.context.out.remark(format!("hint: writ approvals approve {}", gate.ask));
+                FrameNews::Gate(gate) => {
+                    self.context.out.print_remark(format!("hint: writ approvals approve {}", gate.ask));
                 }
-                News::Nothing | News::Settled(_) => {}
+                FrameNews::Nothing | FrameNews::Settled(_) => {}
             }
         }
     }
 
-    fn hint(&self, card: &Card) {
-        self.context.out.remark(format!("hint: writ approvals approve {}", card.ask_id));
+    fn print_hint(&self, card: &Card) {
+        self.context.out.print_remark(format!("hint: writ approvals approve {}", card.ask_id));
     }
 
     /// Stops the turn that runs; without one, ends the command.
-    async fn cancel(&mut self, running: Option<TurnId>) -> Result<(), Failure> {
+    async fn cancel_turn(&mut self, running: Option<TurnId>) -> Result<(), Failure> {
         match running {
             // The turn ends with a frame of its own; until then the client stays.
-            Some(turn) => self.client.send(&ClientFrame::Cancel { turn }).await,
+            Some(turn) => self.client.send_frame(&ClientFrame::Cancel { turn }).await,
             None => Err(Failure::Interrupted),
         }
     }
 
     /// A conversation at the terminal.
-    pub(super) async fn interactive(mut self) -> Result<(), Failure> {
-        let config = writ_tui::config::Config::default();
+    pub(super) async fn run_interactive(mut self) -> Result<(), Failure> {
+        let config = writ_tui::config::TerminalConfig::default();
         let history = self.context.home.runtime().join("chat_history");
-        let (mut editor, printer) = LineEditor::start(&config, Some(history))?;
+        let (mut editor, printer) = LineEditor::start_editor(&config, Some(history))?;
         let mut renderer = self.renderer(printer);
-        let mut pressed = interrupts()?;
+        let mut pressed = listen_interrupts()?;
         let mut running = None;
-        let mut asked: VecDeque<Question> = VecDeque::new();
+        let mut asked: VecDeque<ChatQuestion> = VecDeque::new();
         // Since when nothing has come in a turn, or after a message.
-        let (mut ticks, mut quiet) = (ticks(), None);
-        self.context.out.remark(format!(
+        let (mut ticks, mut quiet) = (start_ticks(), None);
+        self.context.out.print_remark(format!(
             "session {} - Ctrl-C stops a turn, Ctrl-D ends; a backslash at the end continues a line",
             self.session
         ));
         loop {
             tokio::select! {
-                frame = self.client.receive() => {
+                frame = self.client.receive_frame() => {
                     let frame = frame?;
-                    let news = news(&frame.frame);
+                    let news = read_news(&frame.frame);
                     // One question at a time: it is shown when it is the one that is asked. What came of an answer comes to this
                     // client and to the session: the session's frame is shown.
-                    let is_repeated = frame.seq == 0 && matches!(news, News::Settled(_));
-                    if !is_repeated && !matches!(news, News::Asked(_) | News::Gate(_)) {
-                        renderer.frame(&frame).map_err(|error| output(&error))?;
+                    let is_repeated = frame.seq == 0 && matches!(news, FrameNews::Settled(_));
+                    if !is_repeated && !matches!(news, FrameNews::Asked(_) | FrameNews::Gate(_)) {
+                        renderer.write_frame(&frame).map_err(|error| output_failure(&error))?;
                     }
                     match news {
-                        News::Running(turn) => {
+                        FrameNews::Running(turn) => {
                             running = Some(turn);
                             quiet = Some(Instant::now());
                         }
-                        News::Ended(..) => {
+                        FrameNews::Ended(..) => {
                             running = None;
                             quiet = None;
                         }
-                        News::Asked(card) => {
-                            put(Question::Card(card), &mut asked, &mut renderer)?;
+                        FrameNews::Asked(card) => {
+                            add_question(ChatQuestion::Card(card), &mut asked, &mut renderer)?;
                         }
-                        News::Gate(gate) => put(Question::Gate(gate), &mut asked, &mut renderer)?,
-                        News::Settled(ask) => settle(&ask, &mut asked, &mut renderer)?,
-                        News::Nothing => {}
+                        FrameNews::Gate(gate) => add_question(ChatQuestion::Gate(gate), &mut asked, &mut renderer)?,
+                        FrameNews::Settled(ask) => settle_question(&ask, &mut asked, &mut renderer)?,
+                        FrameNews::Nothing => {}
                     }
                 }
-                _ = pressed.recv() => self.cancel(running.take()).await?,
+                _ = pressed.recv() => self.cancel_turn(running.take()).await?,
                 _ = ticks.tick(), if asked.is_empty() => {
                     if let Some(since) = quiet {
                         show_wait(since, &mut renderer)?;
                     }
                 }
-                input = editor.read(if asked.is_empty() { MESSAGE_PROMPT } else { ANSWER_PROMPT }) => match input? {
+                input = editor.read_input(if asked.is_empty() { MESSAGE_PROMPT } else { ANSWER_PROMPT }) => match input? {
                     Input::End => {
                         self.say_how_to_resume();
                         return Ok(());
@@ -274,11 +274,11 @@ impl Talk<'_> {
                         if running.is_none() {
                             self.say_how_to_resume();
                         }
-                        self.cancel(running.take()).await?;
+                        self.cancel_turn(running.take()).await?;
                     }
                     Input::Line(line) => {
                         renderer.leave_row();
-                        self.typed(line.trim(), (&mut running, &mut quiet), &mut asked, &mut renderer).await?;
+                        self.handle_typed(line.trim(), (&mut running, &mut quiet), &mut asked, &mut renderer).await?;
                     }
                 },
             }
@@ -286,111 +286,119 @@ impl Talk<'_> {
     }
 
     /// Takes a line that was typed: a command, an answer or a message.
-    async fn typed<W: Write>(
+    async fn handle_typed<W: Write>(
         &mut self,
         line: &str,
         (running, quiet): (&mut Option<TurnId>, &mut Option<Instant>),
-        asked: &mut VecDeque<Question>,
+        asked: &mut VecDeque<ChatQuestion>,
         renderer: &mut Renderer<W>,
     ) -> Result<(), Failure> {
-        match commands::read(line) {
-            Line::Command(Command::Stop) => match running.take() {
-                Some(turn) => self.client.send(&ClientFrame::Cancel { turn }).await,
-                None => note("nothing runs", renderer),
+        match commands::parse_line(line) {
+            ChatLine::Command(ChatCommand::Stop) => match running.take() {
+                Some(turn) => self.client.send_frame(&ClientFrame::Cancel { turn }).await,
+                None => print_note("nothing runs", renderer),
             },
-            Line::Command(command) => self.command(command, renderer).await,
-            Line::Unknown(line) => note(&commands::refusal(line), renderer),
-            Line::Message(line) => {
+            ChatLine::Command(command) => self.handle_command(command, renderer).await,
+            ChatLine::Unknown(line) => print_note(&commands::describe_refusal(line), renderer),
+            ChatLine::Message(line) => {
                 // A message starts a turn, unless it answers a question.
                 if asked.is_empty() && !line.is_empty() {
                     *quiet = Some(Instant::now());
                 }
-                self.line(line, asked, renderer).await
+                self.handle_line(line, asked, renderer).await
             }
         }
     }
 
     fn say_how_to_resume(&self) {
-        self.context.out.remark(format!("writ chat --session {} continues this conversation", self.session));
+        self.context
+            .out
+            .print_remark(format!("writ chat --session {} continues this conversation", self.session));
     }
 
     /// Runs a command, and shows what it says. What the engine refuses ends the command, and not the conversation.
-    async fn command<W: Write>(&self, command: Command, renderer: &mut Renderer<W>) -> Result<(), Failure> {
-        match commands::run(self.context, self.session, command).await {
-            Ok(lines) => lines.iter().try_for_each(|line| note(line, renderer)),
+    async fn handle_command<W: Write>(
+        &self,
+        command: ChatCommand,
+        renderer: &mut Renderer<W>,
+    ) -> Result<(), Failure> {
+        match commands::run_chat_command(self.context, self.session, command).await {
+            Ok(lines) => lines.iter().try_for_each(|line| print_note(line, renderer)),
             Err(failure) => {
-                failure.tell(false, false);
+                failure.print_failure(false, false);
                 Ok(())
             }
         }
     }
 
-    async fn line<W: Write>(
+    async fn handle_line<W: Write>(
         &mut self,
         line: &str,
-        asked: &mut VecDeque<Question>,
+        asked: &mut VecDeque<ChatQuestion>,
         renderer: &mut Renderer<W>,
     ) -> Result<(), Failure> {
         let card = match asked.front() {
-            Some(Question::Card(card)) => card.as_ref().clone(),
-            Some(Question::Gate(gate)) => {
+            Some(ChatQuestion::Card(card)) => card.as_ref().clone(),
+            Some(ChatQuestion::Gate(gate)) => {
                 // Shown again where it is neither: the turn goes on with a yes or a no.
-                let Some((decision, answers)) = gate.answer(line) else {
-                    return self.queue(line, asked, renderer).await;
+                let Some((decision, answers)) = gate.parse_answer(line) else {
+                    return self.queue_message(line, asked, renderer).await;
                 };
                 let (ask_id, reason) = (gate.ask.clone(), String::new());
-                self.client.send(&ClientFrame::GateResponse { ask_id, decision, reason, answers }).await?;
+                self.client
+                    .send_frame(&ClientFrame::GateResponse { ask_id, decision, reason, answers })
+                    .await?;
                 asked.pop_front();
-                return question(asked, renderer);
+                return show_question(asked, renderer);
             }
             None if line.is_empty() => return Ok(()),
-            None => return self.say(line, String::new()).await.map(|_| ()),
+            None => return self.send_message(line, String::new()).await.map(|_| ()),
         };
         match line.to_lowercase().as_str() {
             yes @ ("y" | "yes" | "t" | "task" | "v" | "values" | "h" | "host") => {
-                match self.sign(&card, yes).await {
+                match self.sign_card(&card, yes).await {
                     Ok(token) => {
                         let scope = approve::scope_of(Some(&token));
                         let signature = serde_json::to_value(&token)
-                            .map_err(|error| Failure::bug("writing the approval", error))?;
+                            .map_err(|error| Failure::internal_error("writing the approval", error))?;
                         // The question is removed once its answer is signed, before the engine's reply.
                         asked.pop_front();
-                        self.answer(card, (Decision::Approve, scope), Some(signature)).await?;
+                        self.answer_card(card, (Decision::Approve, scope), Some(signature)).await?;
                     }
                     // A locked keyring is no reason to lose the conversation: the question stays.
-                    Err(failure) => failure.tell(false, false),
+                    Err(failure) => failure.print_failure(false, false),
                 }
             }
             "n" | "no" => {
                 asked.pop_front();
-                self.answer(card, (Decision::Deny, ApprovalScope::Once), None).await?;
+                self.answer_card(card, (Decision::Deny, ApprovalScope::Once), None).await?;
             }
             "" => {
                 // An empty line leaves the question open, for another surface.
                 asked.pop_front();
-                self.hint(&card);
+                self.print_hint(&card);
             }
-            _ => return self.queue(line, asked, renderer).await,
+            _ => return self.queue_message(line, asked, renderer).await,
         }
-        question(asked, renderer)
+        show_question(asked, renderer)
     }
 
     /// Sends what was typed at a question and is no answer to it: the engine takes it in with the next turn.
-    async fn queue<W: Write>(
+    async fn queue_message<W: Write>(
         &mut self,
         line: &str,
-        asked: &VecDeque<Question>,
+        asked: &VecDeque<ChatQuestion>,
         renderer: &mut Renderer<W>,
     ) -> Result<(), Failure> {
         if !line.is_empty() {
             // Text that is no answer is a message, so that nothing typed is dropped.
-            self.say(line, String::new()).await?;
-            note("sent as a message; the question is still open", renderer)?;
+            self.send_message(line, String::new()).await?;
+            print_note("sent as a message; the question is still open", renderer)?;
         }
-        question(asked, renderer)
+        show_question(asked, renderer)
     }
 
-    async fn answer(
+    async fn answer_card(
         &mut self,
         card: Card,
         (decision, scope): (Decision, ApprovalScope),
@@ -399,37 +407,37 @@ impl Talk<'_> {
         let (ask_id, shown_hash) = (card.ask_id, Some(card.shown_hash));
         let reason = String::new();
         let answer = ClientFrame::ApprovalResponse { ask_id, decision, scope, signature, shown_hash, reason };
-        self.client.send(&answer).await
+        self.client.send_frame(&answer).await
     }
 
-    async fn sign(&mut self, card: &Card, yes: &str) -> Result<ApprovalToken, Failure> {
+    async fn sign_card(&mut self, card: &Card, yes: &str) -> Result<ApprovalToken, Failure> {
         let given = match yes {
-            "t" | "task" => Given::Task,
-            "v" | "values" => Given::Values,
-            "h" | "host" => Given::Host,
-            _ => Given::Once,
+            "t" | "task" => ApprovalChoice::Task,
+            "v" | "values" => ApprovalChoice::Values,
+            "h" | "host" => ApprovalChoice::Host,
+            _ => ApprovalChoice::Once,
         };
-        approve::sign(self.context, self.config, &mut self.client, (card, &given)).await
+        approve::sign_approval(self.context, self.config, &mut self.client, (card, &given)).await
     }
 }
 
 /// Takes a question away that is no longer open, and asks the next one where it was the one that was asked.
-fn settle<W: Write>(
+fn settle_question<W: Write>(
     ask: &AskId,
-    asked: &mut VecDeque<Question>,
+    asked: &mut VecDeque<ChatQuestion>,
     renderer: &mut Renderer<W>,
 ) -> Result<(), Failure> {
     // The next question is shown only if the one on the screen was settled.
-    let was_asked = asked.front().is_some_and(|question| question.ask() == ask);
-    asked.retain(|question| question.ask() != ask);
-    if was_asked { question(asked, renderer) } else { Ok(()) }
+    let was_asked = asked.front().is_some_and(|question| question.ask_id() == ask);
+    asked.retain(|question| question.ask_id() != ask);
+    if was_asked { show_question(asked, renderer) } else { Ok(()) }
 }
 
 /// The time without frames after which the elapsed time is shown.
 const QUIET: Duration = Duration::from_secs(2);
 
 /// A tick for each second.
-fn ticks() -> Interval {
+fn start_ticks() -> Interval {
     let mut ticks = interval(Duration::from_secs(1));
     // Ticks missed while the screen was busy are not made up for.
     ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
@@ -442,38 +450,41 @@ fn show_wait<W: Write>(since: Instant, renderer: &mut Renderer<W>) -> Result<(),
     if quiet < QUIET {
         return Ok(());
     }
-    renderer.wait(quiet.as_secs()).map_err(|error| output(&error))
+    renderer.show_wait(quiet.as_secs()).map_err(|error| output_failure(&error))
 }
 
 /// Shows a line of this program's own.
-fn note<W: Write>(text: &str, renderer: &mut Renderer<W>) -> Result<(), Failure> {
+fn print_note<W: Write>(text: &str, renderer: &mut Renderer<W>) -> Result<(), Failure> {
     let frame = ServerFrame::Status { text: text.to_owned() };
-    renderer.frame(&Numbered { seq: 0, frame }).map_err(|error| output(&error))
+    renderer.write_frame(&Numbered { seq: 0, frame }).map_err(|error| output_failure(&error))
 }
 
 /// Takes a question in, and asks it if it is the only one.
-fn put<W: Write>(
-    new: Question,
-    asked: &mut VecDeque<Question>,
+fn add_question<W: Write>(
+    new: ChatQuestion,
+    asked: &mut VecDeque<ChatQuestion>,
     renderer: &mut Renderer<W>,
 ) -> Result<(), Failure> {
     // One that was open when the session was joined comes again with its history.
-    if asked.iter().any(|question| question.ask() == new.ask()) {
+    if asked.iter().any(|question| question.ask_id() == new.ask_id()) {
         return Ok(());
     }
     asked.push_back(new);
-    if asked.len() == 1 { question(asked, renderer) } else { Ok(()) }
+    if asked.len() == 1 { show_question(asked, renderer) } else { Ok(()) }
 }
 
 /// Shows what is asked about, and asks.
-fn question<W: Write>(asked: &VecDeque<Question>, renderer: &mut Renderer<W>) -> Result<(), Failure> {
+fn show_question<W: Write>(
+    asked: &VecDeque<ChatQuestion>,
+    renderer: &mut Renderer<W>,
+) -> Result<(), Failure> {
     let (frame, text) = match asked.front() {
-        Some(Question::Card(card)) => (ServerFrame::ApprovalRequest(card.clone()), answers(card)),
-        Some(Question::Gate(gate)) => (gate.frame.as_ref().clone(), gate_answers(&gate.frame)),
+        Some(ChatQuestion::Card(card)) => (ServerFrame::ApprovalRequest(card.clone()), card_answers(card)),
+        Some(ChatQuestion::Gate(gate)) => (gate.frame.as_ref().clone(), gate_answers(&gate.frame)),
         None => return Ok(()),
     };
     for frame in [frame, ServerFrame::Status { text }] {
-        renderer.frame(&Numbered { seq: 0, frame }).map_err(|error| output(&error))?;
+        renderer.write_frame(&Numbered { seq: 0, frame }).map_err(|error| output_failure(&error))?;
     }
     Ok(())
 }

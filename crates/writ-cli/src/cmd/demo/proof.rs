@@ -9,20 +9,20 @@ use writ_types::entry::Fact;
 use crate::config::Config;
 use crate::context::Context;
 use crate::failure::Failure;
-use crate::keyring::{Role, public_keys};
+use crate::keyring::{KeyRole, public_keys};
 use crate::ledger::open_to_read;
 
-use super::{Place, not_so, say};
+use super::{DemoFolder, not_so, print_text};
 
 /// Changes one byte in a copy of the ledger, shows that it is found, and verifies the original.
 ///
 /// # Errors
 ///
 /// If the change is not found, or the original does not verify.
-pub(super) fn tamper(context: &Context, place: &Place) -> Result<(), Failure> {
-    let failed = |doing: &'static str| move |error: std::io::Error| Failure::bug(doing, error);
-    let config = context.config(None)?;
-    let keys = public_keys(&context.home, Role::Harness)?;
+pub(super) fn tamper_copy(context: &Context, place: &DemoFolder) -> Result<(), Failure> {
+    let failed = |doing: &'static str| move |error: std::io::Error| Failure::internal_error(doing, error);
+    let config = context.load_config(None)?;
+    let keys = public_keys(&context.home, KeyRole::Harness)?;
     let options = VerifyOptions {
         keys: keys.iter().map(|key| *key.as_bytes()).collect(),
         held: Vec::new(),
@@ -42,19 +42,19 @@ pub(super) fn tamper(context: &Context, place: &Place) -> Result<(), Failure> {
     fs::write(&copy, bytes).map_err(failed("writing the copy"))?;
     let found = verify_file(&copy, &options)?;
     let Some(problem) = &found.problem else { return Err(not_so("the changed byte was not found")) };
-    say(
+    print_text(
         context,
         format!("\none byte changed in a copy of the ledger: FOUND, first bad leaf {}", problem.leaf),
     )?;
     let report = verify_file(&config.database(), &options)?;
-    verified(context, &report)
+    print_verified(context, &report)
 }
 
-fn verified(context: &Context, report: &VerifyReport) -> Result<(), Failure> {
+fn print_verified(context: &Context, report: &VerifyReport) -> Result<(), Failure> {
     if let Some(problem) = &report.problem {
         return Err(not_so(&format!("the ledger does not verify: {}", problem.text)));
     }
-    say(
+    print_text(
         context,
         format!("the ledger itself: verified, {} entries, {} signed heads", report.rows, report.heads),
     )

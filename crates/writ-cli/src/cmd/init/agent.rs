@@ -30,12 +30,12 @@ pub(super) fn set_up(home: &Home) -> Result<bool, String> {
         [&name[..], &["--git-dir=.", &tree, "commit", "--quiet", "--message=Begin"]].concat(),
     ];
     for step in steps {
-        run(&git, &step).map_err(|why| failed(&why))?;
+        run_git(&git, &step).map_err(|why| failed(&why))?;
     }
     Ok(true)
 }
 
-fn run(git: &Path, args: &[&str]) -> Result<(), String> {
+fn run_git(git: &Path, args: &[&str]) -> Result<(), String> {
     let args: Vec<String> = args.iter().map(|arg| (*arg).to_owned()).collect();
     let ran = block_on(async { host_git(git, &args).await.map_err(Failure::from) });
     match ran {

@@ -16,8 +16,8 @@ use writ_policy::budget::BudgetFacts;
 use writ_policy::door::{Facts, precheck};
 use writ_policy::keys::document::{self, DocumentError};
 use writ_policy::keys::grants::Grants;
-use writ_policy::keys::limits::Used;
-use writ_policy::keys::{self, Authority, BaseClaims, KeyError, MAX_TOKEN_BYTES, Token, Verifier};
+use writ_policy::keys::limits::UsedLimits;
+use writ_policy::keys::{self, Authority, BaseClaims, KeyError, KeyToken, MAX_TOKEN_BYTES, Verifier};
 use writ_policy::plan::Planned;
 use writ_runtime::methods::Method;
 use writ_secrets::store::EngineKey;
@@ -28,13 +28,13 @@ use writ_types::id::KeyId;
 use writ_types::taint::{Label, Taint};
 
 use crate::args::{CheckArgs, KeyOut, TaskCommand};
-use crate::client::Client;
+use crate::client::EngineClient;
 use crate::clock;
 use crate::config::policies;
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::interrupt::block_on;
-use crate::keyring::{Role, open_secrets, public_keys};
+use crate::keyring::{KeyRole, open_secrets, public_keys};
 use crate::ledger::open_to_read;
 
 /// The largest file that is read here, in bytes: a token as text with some white space, or a document, which is far
@@ -43,10 +43,10 @@ const MAX_FILE_BYTES: u64 = 64 * 1024;
 const _: () = assert!(MAX_FILE_BYTES >= MAX_TOKEN_BYTES as u64 * 2, "a token in two bytes for one");
 
 /// Signs a base key, has the engine note it, and hands it out.
-pub(super) fn issue(context: &Context, file: &Path, out: &KeyOut) -> Result<(), Failure> {
-    let config = context.ready()?;
+pub(super) fn issue_base_key(context: &Context, file: &Path, out: &KeyOut) -> Result<(), Failure> {
+    let config = context.load_ready_config()?;
     // The document is checked before the root key is opened.
-    let said = document::base(read_document(file)?).map_err(|error| wrong(file, &error))?;
+    let said = document::read_base(read_document(file)?).map_err(|error| document_failure(file, &error))?;
     let now = clock::now();
     if said.expires <= now {
         let text = format!("the key would end at {}, which is over", said.expires);
@@ -58,32 +58,33 @@ pub(super) fn issue(context: &Context, file: &Path, out: &KeyOut) -> Result<(), 
         installation: store.installation(),
         epoch: store.epoch()?,
         agent: said.agent,
-        policy: policies::load(&context.home, None)?.digest(),
+        policy: policies::load_rules(&context.home, None)?.digest(),
         expires_at: said.expires,
         grants: said.grants,
     };
     let root = open_secrets(context, &config)?.signing_key(EngineKey::Root)?;
     let token = keys::mint_base(&claims, &root)?;
     drop(root);
-    let call =
-        async { Client::ensure(context).await?.call(Method::KeysIssued, json!({ "token": token })).await };
+    let call = async {
+        EngineClient::ensure(context).await?.call_method(Method::KeysIssued, json!({ "token": token })).await
+    };
     let mut issued = block_on(call)?;
     issued["token"] = json!(token);
     hand_out(context, issued, out)
 }
 
 /// Mints, narrows or renews a task key: the engine signs.
-pub(super) fn task(context: &Context, command: &TaskCommand) -> Result<(), Failure> {
+pub(super) fn run_task_command(context: &Context, command: &TaskCommand) -> Result<(), Failure> {
     let (method, params, out) = match command {
         TaskCommand::Mint { file, base, out } => {
             // Errors of a document are reported before the person is asked.
             let document = read_document(file)?;
-            document::task(document.clone()).map_err(|error| wrong(file, &error))?;
+            document::read_task(document.clone()).map_err(|error| document_failure(file, &error))?;
             (Method::KeysMint, json!({ "base": read_token(base)?, "document": document }), out)
         }
         TaskCommand::Attenuate { key, file, base, out } => {
             let document = read_document(file)?;
-            document::narrow(document.clone()).map_err(|error| wrong(file, &error))?;
+            document::read_narrow(document.clone()).map_err(|error| document_failure(file, &error))?;
             let (base, token) = (read_token(base)?, read_token(key)?);
             (Method::KeysNarrow, json!({ "base": base, "token": token, "document": document }), out)
         }
@@ -91,21 +92,21 @@ pub(super) fn task(context: &Context, command: &TaskCommand) -> Result<(), Failu
             (Method::KeysRenew, json!({ "base": read_token(base)?, "token": read_token(key)? }), out)
         }
     };
-    let given = block_on(async { Client::ensure(context).await?.call(method, params).await })?;
+    let given = block_on(async { EngineClient::ensure(context).await?.call_method(method, params).await })?;
     hand_out(context, given, out)
 }
 
 /// Seals a copy.
-pub(super) fn seal(context: &Context, file: &Path, out: &KeyOut) -> Result<(), Failure> {
-    let roots = public_keys(&context.home, Role::Root)?;
+pub(super) fn seal_key(context: &Context, file: &Path, out: &KeyOut) -> Result<(), Failure> {
+    let roots = public_keys(&context.home, KeyRole::Root)?;
     let root = roots.first().ok_or(KeyError::Signature)?;
-    let sealed = keys::seal(&read_token(file)?, root).map_err(|error| refused(&error))?;
+    let sealed = keys::seal_token(&read_token(file)?, root).map_err(|error| key_failure(&error))?;
     hand_out(context, json!({ "token": sealed }), out)
 }
 
 /// Shows what a key says, if it is one of this home.
-pub(super) fn inspect(context: &Context, file: &Path, base: Option<&Path>) -> Result<(), Failure> {
-    let (store, verifier) = verifier(context)?;
+pub(super) fn inspect_key(context: &Context, file: &Path, base: Option<&Path>) -> Result<(), Failure> {
+    let (store, verifier) = open_verifier(context)?;
     let token = read_token(file)?;
     // A base key names itself; any other token must be a task key.
     let shown = match (verifier.verify_base(&token), base) {
@@ -113,10 +114,10 @@ pub(super) fn inspect(context: &Context, file: &Path, base: Option<&Path>) -> Re
             let revoked = is_revoked(&store, &ids)?;
             json!({ "role": "base", "key": claims.key, "agent": claims.agent,
                 "expires_at": claims.expires_at.to_string(), "policy": claims.policy,
-                "grants": said(&claims.grants), "revoked": revoked })
+                "grants": grants_value(&claims.grants), "revoked": revoked })
         }
         (_, base) => {
-            let authority = both(&verifier, base.map(read_token).transpose()?.as_ref(), &token)?;
+            let authority = verify_both(&verifier, base.map(read_token).transpose()?.as_ref(), &token)?;
             let (base, task) = (authority.base(), authority.task());
             let case = task.case.as_ref().map(|case| {
                 json!({ "task_id": case.task, "customer_token": case.customer, "case_token": case.case,
@@ -126,20 +127,20 @@ pub(super) fn inspect(context: &Context, file: &Path, base: Option<&Path>) -> Re
                 "not_before": task.not_before.to_string(),
                 // A task key ends with its base key at the latest.
                 "expires_at": task.expires_at.min(base.expires_at).to_string(),
-                "case": case, "under": task.under, "grants": said(&task.grants),
+                "case": case, "under": task.under, "grants": grants_value(&task.grants),
                 "revoked": is_revoked(&store, authority.revocation_ids())? })
         }
     };
-    context.out.either(&shown, |shown| {
+    context.out.print_either(&shown, |shown| {
         let object = shown.as_object().into_iter().flatten();
-        object.map(|(name, value)| format!("{name}: {}", plain(value))).collect()
+        object.map(|(name, value)| format!("{name}: {}", plain_text(value))).collect()
     })
 }
 
 /// Says what the door would say of keys and operation. Rules, budget and approvals come on top of it.
-pub(super) fn check(context: &Context, args: &CheckArgs) -> Result<(), Failure> {
-    let (store, verifier) = verifier(context)?;
-    let authority = both(&verifier, Some(&read_token(&args.base)?), &read_token(&args.task)?)?;
+pub(super) fn check_key(context: &Context, args: &CheckArgs) -> Result<(), Failure> {
+    let (store, verifier) = open_verifier(context)?;
+    let authority = verify_both(&verifier, Some(&read_token(&args.base)?), &read_token(&args.task)?)?;
     let mut parameters: std::collections::BTreeMap<String, String> = args.set.iter().cloned().collect();
     // Escalation is an action of its own, with a recipient.
     let action = if args.operation == "escalate_to" {
@@ -148,7 +149,7 @@ pub(super) fn check(context: &Context, args: &CheckArgs) -> Result<(), Failure> 
     } else {
         Action::Operate(Operate { operation: args.operation.clone(), parameters })
     };
-    let used: Used =
+    let used: UsedLimits =
         args.used.iter().map(|(name, used)| ((args.operation.clone(), name.clone()), *used)).collect();
     let mut revoked = std::collections::BTreeSet::new();
     for id in authority.revocation_ids() {
@@ -156,7 +157,7 @@ pub(super) fn check(context: &Context, args: &CheckArgs) -> Result<(), Failure> 
             revoked.insert(id.clone());
         }
     }
-    let rules = policies::load(&context.home, None)?;
+    let rules = policies::load_rules(&context.home, None)?;
     let facts = Facts {
         authority: &authority,
         revoked: &revoked,
@@ -172,16 +173,16 @@ pub(super) fn check(context: &Context, args: &CheckArgs) -> Result<(), Failure> 
     };
     // A clock that was set back lets nothing begin again, here as in the engine.
     let now = clock::now().max(store.not_before()?);
-    if let Err(denial) = precheck(asked(&authority, action), &facts, now) {
+    if let Err(denial) = precheck(prepare_action(&authority, action), &facts, now) {
         let hint = format!("decided by the {}", denial.rule);
         return Err(Failure::new(Exit::Denied, "key.denied", denial.text, hint));
     }
     let granted = json!({ "granted": true, "agent": authority.agent(), "operation": args.operation,
         "task": authority.task().key, "base": authority.base().key });
-    context.out.either(&granted, |_| vec![format!("the keys grant '{}'", args.operation)])
+    context.out.print_either(&granted, |_| vec![format!("the keys grant '{}'", args.operation)])
 }
 
-fn asked(authority: &Authority, action: Action) -> Prepared {
+fn prepare_action(authority: &Authority, action: Action) -> Prepared {
     Prepared {
         action,
         // A check is no action of a turn, so it carries the owner's label.
@@ -199,21 +200,21 @@ fn asked(authority: &Authority, action: Action) -> Prepared {
     }
 }
 
-fn verifier(context: &Context) -> Result<(Store, Verifier), Failure> {
-    let config = context.ready()?;
+fn open_verifier(context: &Context) -> Result<(Store, Verifier), Failure> {
+    let config = context.load_ready_config()?;
     let store = open_to_read(context, &config)?;
     let newest = |role| -> Result<_, Failure> {
-        public_keys(&context.home, role)?.first().copied().ok_or_else(|| refused(&KeyError::Signature))
+        public_keys(&context.home, role)?.first().copied().ok_or_else(|| key_failure(&KeyError::Signature))
     };
-    let (root, router) = (newest(Role::Root)?, newest(Role::Harness)?);
+    let (root, router) = (newest(KeyRole::Root)?, newest(KeyRole::Harness)?);
     let verifier = Verifier { root, router, installation: store.installation(), epoch: store.epoch()? };
     Ok((store, verifier))
 }
 
-fn both(verifier: &Verifier, base: Option<&Token>, task: &Token) -> Result<Authority, Failure> {
-    let verified = base.map_or_else(|| verifier.verify(task), |base| verifier.verify_pair(base, task));
+fn verify_both(verifier: &Verifier, base: Option<&KeyToken>, task: &KeyToken) -> Result<Authority, Failure> {
+    let verified = base.map_or_else(|| verifier.verify_task(task), |base| verifier.verify_pair(base, task));
     // Alone, a task key is verified as far as its own signature goes.
-    verified.map_err(|error| refused(&error))
+    verified.map_err(|error| key_failure(&error))
 }
 
 fn is_revoked(store: &Store, ids: &std::collections::BTreeSet<String>) -> Result<bool, Failure> {
@@ -226,16 +227,16 @@ fn is_revoked(store: &Store, ids: &std::collections::BTreeSet<String>) -> Result
 }
 
 /// The owner holds the file: its errors are reported here, and nowhere else.
-fn refused(error: &KeyError) -> Failure {
+fn key_failure(error: &KeyError) -> Failure {
     Failure::new(Exit::Denied, "key.refused", error.to_string(), "make it again with `writ keys base|task`")
 }
 
-pub(super) fn wrong(file: &Path, error: &DocumentError) -> Failure {
+pub(super) fn document_failure(file: &Path, error: &DocumentError) -> Failure {
     let text = format!("{}: {error}", file.display());
     Failure::new(Exit::Usage, "key.document", text, "see `docs/guides/keys.md` for what it may say")
 }
 
-fn said(grants: &Grants) -> Value {
+fn grants_value(grants: &Grants) -> Value {
     let kinds = grants.kinds.iter().map(|(kind, scopes)| {
         let scopes = scopes.iter().map(|(dimension, value)| format!("{} {value}", dimension.as_str()));
         (kind.as_str().to_owned(), json!(scopes.collect::<Vec<_>>()))
@@ -251,7 +252,7 @@ fn said(grants: &Grants) -> Value {
     json!({ "kinds": Value::Object(kinds.collect()), "limits": Value::Object(limits.collect()) })
 }
 
-fn plain(value: &Value) -> String {
+fn plain_text(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
@@ -264,19 +265,19 @@ fn hand_out(context: &Context, mut given: Value, KeyOut { out }: &KeyOut) -> Res
             OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).and_then(|mut file| {
                 file.write_all(format!("{token}\n").as_bytes()).and_then(|()| file.sync_all())
             });
-        written.map_err(|error| unusable(path, &error))?;
+        written.map_err(|error| file_failure(path, &error))?;
         if let Some(given) = given.as_object_mut() {
             given.remove("token");
             given.insert("file".to_owned(), json!(path.display().to_string()));
         }
     }
-    context.out.either(&given, |_| match out {
+    context.out.print_either(&given, |_| match out {
         Some(path) => vec![format!("written to {}", path.display())],
         None => vec![token],
     })
 }
 
-fn unusable(path: &Path, error: &std::io::Error) -> Failure {
+fn file_failure(path: &Path, error: &std::io::Error) -> Failure {
     let text = format!("{} cannot be used: {error}", path.display());
     Failure::new(Exit::Usage, "key.file", text, "name a file that can be read, or one that is not there yet")
 }
@@ -287,15 +288,15 @@ fn read_text(path: &Path) -> Result<String, Failure> {
         // One byte more than the limit shows that the file is too large.
         File::open(path)?.take(MAX_FILE_BYTES.saturating_add(1)).read_to_string(&mut text).map(|_| text)
     };
-    let text = read().map_err(|error| unusable(path, &error))?;
+    let text = read().map_err(|error| file_failure(path, &error))?;
     if text.len() as u64 > MAX_FILE_BYTES {
-        return Err(refused(&KeyError::TooLarge(text.len())));
+        return Err(key_failure(&KeyError::TooLarge(text.len())));
     }
     Ok(text)
 }
 
-fn read_token(path: &Path) -> Result<Token, Failure> {
-    Token::try_from(read_text(path)?.trim().to_owned()).map_err(|error| refused(&error))
+fn read_token(path: &Path) -> Result<KeyToken, Failure> {
+    KeyToken::try_from(read_text(path)?.trim().to_owned()).map_err(|error| key_failure(&error))
 }
 
 /// A document as JSON; one in TOML becomes that.
@@ -303,10 +304,11 @@ pub(super) fn read_document(path: &Path) -> Result<Value, Failure> {
     let text = read_text(path)?;
     // The first character decides between JSON and TOML.
     if text.trim_start().starts_with('{') {
-        return serde_json::from_str(&text).map_err(|error| wrong(path, &DocumentError(error.to_string())));
+        return serde_json::from_str(&text)
+            .map_err(|error| document_failure(path, &DocumentError(error.to_string())));
     }
     let table: toml::Table =
-        toml::from_str(&text).map_err(|error| wrong(path, &DocumentError(error.to_string())))?;
+        toml::from_str(&text).map_err(|error| document_failure(path, &DocumentError(error.to_string())))?;
     Ok(as_json(toml::Value::Table(table)))
 }
 

@@ -4,15 +4,15 @@ use serde_json::{Value, json};
 use writ_runtime::methods::Method;
 use writ_types::id::KeyId;
 
-use crate::client::Client;
+use crate::client::EngineClient;
 use crate::context::Context;
 use crate::failure::Failure;
 
 /// Lists the base key and the task keys of sessions.
-pub(super) async fn list(context: &Context) -> Result<(), Failure> {
-    let mut client = Client::ensure(context).await?;
-    let keys = client.call(Method::KeysList, json!({})).await?;
-    context.out.either(&keys, |keys| {
+pub(super) async fn list_keys(context: &Context) -> Result<(), Failure> {
+    let mut client = EngineClient::ensure(context).await?;
+    let keys = client.call_method(Method::KeysList, json!({})).await?;
+    context.out.print_either(&keys, |keys| {
         let base = keys.get("base").unwrap_or(&Value::Null);
         let state = if base.get("revoked") == Some(&json!(true)) { "REVOKED" } else { "until" };
         let text = |value: &Value, name: &str| {
@@ -42,10 +42,10 @@ pub(super) async fn list(context: &Context) -> Result<(), Failure> {
 }
 
 /// Revokes one.
-pub(super) async fn revoke(context: &Context, key: KeyId, reason: &str) -> Result<(), Failure> {
-    let mut client = Client::ensure(context).await?;
-    let done = client.call(Method::KeysRevoke, json!({ "key": key, "reason": reason })).await?;
-    context.out.either(&done, |done| {
+pub(super) async fn revoke_key(context: &Context, key: KeyId, reason: &str) -> Result<(), Failure> {
+    let mut client = EngineClient::ensure(context).await?;
+    let done = client.call_method(Method::KeysRevoke, json!({ "key": key, "reason": reason })).await?;
+    context.out.print_either(&done, |done| {
         let stopped = done.get("stopped").and_then(Value::as_array).map_or(0, Vec::len);
         vec![format!("revoked; {stopped} turns are being stopped")]
     })

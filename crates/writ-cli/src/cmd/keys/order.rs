@@ -15,9 +15,9 @@ use writ_types::unit::{MicroUsd, Timestamp, Tokens};
 use super::{given, in_force};
 use crate::approve;
 use crate::args::OrderCommand;
-use crate::client::Client;
+use crate::client::EngineClient;
 use crate::clock;
-use crate::cmd::project::folder;
+use crate::cmd::project::project_path;
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::interrupt::block_on;
@@ -27,7 +27,7 @@ use crate::terminal;
 /// The content of an order.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Document {
+struct OrderDocument {
     name: String,
     capabilities: Capabilities,
     max_turns: u64,
@@ -39,25 +39,25 @@ struct Document {
 }
 
 /// Runs `writ keys order …`.
-pub(super) fn run(context: &Context, command: &OrderCommand) -> Result<(), Failure> {
+pub(super) fn run_order(context: &Context, command: &OrderCommand) -> Result<(), Failure> {
     match command {
-        OrderCommand::Issue { file, yes } => block_on(issue(context, file, *yes)),
-        OrderCommand::List => block_on(list(context)),
-        OrderCommand::Revoke { order, reason } => block_on(in_force::revoke(context, *order, reason)),
+        OrderCommand::Issue { file, yes } => block_on(issue_order(context, file, *yes)),
+        OrderCommand::List => block_on(list_orders(context)),
+        OrderCommand::Revoke { order, reason } => block_on(in_force::revoke_key(context, *order, reason)),
     }
 }
 
-async fn issue(context: &Context, file: &Path, yes: bool) -> Result<(), Failure> {
-    let config = context.ready()?;
-    let wrong = |text: String| given::wrong(file, &DocumentError(text));
-    let document: Document =
+async fn issue_order(context: &Context, file: &Path, yes: bool) -> Result<(), Failure> {
+    let config = context.load_ready_config()?;
+    let wrong = |text: String| given::document_failure(file, &DocumentError(text));
+    let document: OrderDocument =
         serde_json::from_value(given::read_document(file)?).map_err(|error| wrong(error.to_string()))?;
     let expires = Timestamp::from_rfc_3339(&document.expires)
         .ok_or_else(|| wrong("expires must be a time such as 2026-12-31T00:00:00Z".to_owned()))?;
     // Orders are bound to the real path of a project.
-    let project = document.project.as_deref().map(|path| folder(Path::new(path))).transpose()?;
-    let mut client = Client::ensure(context).await?;
-    let (installation, epoch) = approve::here(&mut client).await?;
+    let project = document.project.as_deref().map(|path| project_path(Path::new(path))).transpose()?;
+    let mut client = EngineClient::ensure(context).await?;
+    let (installation, epoch) = approve::load_installation(&mut client).await?;
     let key = open_approver_key(context, &config)?.signing_key()?;
     let now = clock::now();
     let claims = OrderClaims {
@@ -76,33 +76,34 @@ async fn issue(context: &Context, file: &Path, yes: bool) -> Result<(), Failure>
     };
     // Checked before the person reads it, and again by the engine.
     check_content(&claims).map_err(|error| wrong(error.to_string()))?;
-    claims.lines().iter().for_each(|line| context.out.remark(line));
+    claims.describe_lines().iter().for_each(|line| context.out.print_remark(line));
     if !yes {
-        ask()?;
+        ask_yes()?;
     }
-    let token = OrderToken::sign(claims, &key).map_err(|error| Failure::bug("signing the order", error))?;
-    let kept = client.call(Method::OrdersIssue, json!({ "token": token })).await?;
-    context.out.either(&kept, |kept| {
+    let token = OrderToken::sign_claims(claims, &key)
+        .map_err(|error| Failure::internal_error("signing the order", error))?;
+    let kept = client.call_method(Method::OrdersIssue, json!({ "token": token })).await?;
+    context.out.print_either(&kept, |kept| {
         let order = kept.get("order").and_then(Value::as_str).unwrap_or_default();
         vec![order.to_owned()]
     })
 }
 
-fn ask() -> Result<(), Failure> {
+fn ask_yes() -> Result<(), Failure> {
     if !terminal::is_interactive() {
         let hint = "look at what is printed, then run it again with --yes";
         return Err(Failure::new(Exit::Blocked, "order.no_terminal", "no person can be asked here", hint));
     }
-    if terminal::confirm("Sign this standing order?")? {
+    if terminal::confirm_yes("Sign this standing order?")? {
         return Ok(());
     }
     let hint = "nothing is in force; run it again to sign it";
     Err(Failure::new(Exit::Denied, "order.declined", "it was not signed", hint))
 }
 
-async fn list(context: &Context) -> Result<(), Failure> {
-    let listed = Client::ensure(context).await?.call(Method::OrdersList, json!({})).await?;
-    context.out.either(&listed, |listed| {
+async fn list_orders(context: &Context) -> Result<(), Failure> {
+    let listed = EngineClient::ensure(context).await?.call_method(Method::OrdersList, json!({})).await?;
+    context.out.print_either(&listed, |listed| {
         let rows = listed.get("orders").and_then(Value::as_array);
         let line = |row: &Value| {
             let text = |name: &str| {

@@ -20,47 +20,55 @@ use crate::clock;
 use crate::config::Config;
 use crate::context::Context;
 use crate::failure::Failure;
-use crate::keyring::{Role, open_approver_key, open_secrets, record_public, record_rotation, rotations};
+use crate::keyring::{
+    KeyRole, open_approver_key, open_secrets, read_rotations, record_public, record_rotation,
+};
 use crate::ledger::{Locks, open_to_write};
 
 /// The number of keys that are revoked in one transaction.
 const AT_ONCE: usize = 1_000;
 
 /// Exchanges a key.
-pub(super) fn run(context: &Context, role: Role) -> Result<(), Failure> {
-    let config = context.ready()?;
+pub(super) fn rotate_key(context: &Context, role: KeyRole) -> Result<(), Failure> {
+    let config = context.load_ready_config()?;
     let secrets = open_secrets(context, &config)?;
     let public = match role {
-        Role::Root => root(context, &config, &secrets)?,
-        Role::Harness => harness(context, &config, &secrets)?,
-        Role::Approver => approver(context, &config, &secrets)?,
+        KeyRole::Root => rotate_root(context, &config, &secrets)?,
+        KeyRole::Harness => rotate_harness(context, &config, &secrets)?,
+        KeyRole::Approver => rotate_approver(context, &config, &secrets)?,
     };
     let public = hex::encode(public.as_bytes());
-    context.out.either(&json!({ "role": role.as_str(), "public_key": public }), |_| vec![public.clone()])
+    context
+        .out
+        .print_either(&json!({ "role": role.as_str(), "public_key": public }), |_| vec![public.clone()])
 }
 
-fn opened(context: &Context, config: &Config, secrets: &SecretStore) -> Result<(Locks, Store), Failure> {
+fn open_store(context: &Context, config: &Config, secrets: &SecretStore) -> Result<(Locks, Store), Failure> {
     open_to_write(context, config, secrets.signing_key(EngineKey::Harness)?)
 }
 
-fn root(context: &Context, config: &Config, secrets: &SecretStore) -> Result<VerifyingKey, Failure> {
-    let (locks, store) = opened(context, config, secrets)?;
+fn rotate_root(context: &Context, config: &Config, secrets: &SecretStore) -> Result<VerifyingKey, Failure> {
+    let (locks, store) = open_store(context, config, secrets)?;
     let next = secrets.prepare_next(EngineKey::Root)?;
     // Recorded before it is in force, so that the ledger explains every later signature.
-    store.commit_blocking(Batch::synced(vec![told(Role::Root, &next)]))?;
+    store.commit_blocking(Batch::synced(vec![rotation_entry(KeyRole::Root, &next)]))?;
     revoke_issued(&store, |_| true)?;
-    record_public(&context.home, Role::Root, &next)?;
+    record_public(&context.home, KeyRole::Root, &next)?;
     secrets.promote_next(EngineKey::Root)?;
     drop(locks);
     Ok(next)
 }
 
-fn harness(context: &Context, config: &Config, secrets: &SecretStore) -> Result<VerifyingKey, Failure> {
-    let (locks, store) = opened(context, config, secrets)?;
+fn rotate_harness(
+    context: &Context,
+    config: &Config,
+    secrets: &SecretStore,
+) -> Result<VerifyingKey, Failure> {
+    let (locks, store) = open_store(context, config, secrets)?;
     let old = secrets.signing_key(EngineKey::Harness)?;
     let next = secrets.prepare_next(EngineKey::Harness)?;
     // A rotation that was interrupted is completed with the same statement.
-    let known = rotations(&context.home)?.into_iter().find(|step| step.to() == next.as_bytes());
+    let known = read_rotations(&context.home)?.into_iter().find(|step| step.to() == next.as_bytes());
     let rotation = known.unwrap_or_else(|| Rotation::sign(&old, *next.as_bytes()));
     // Recorded twice after an interruption: the same statement proves the same.
     let now = clock::now();
@@ -69,19 +77,23 @@ fn harness(context: &Context, config: &Config, secrets: &SecretStore) -> Result<
     revoke_issued(&store, |role| role == "task")?;
     drop(store);
     record_rotation(&context.home, &rotation)?;
-    record_public(&context.home, Role::Harness, &next)?;
+    record_public(&context.home, KeyRole::Harness, &next)?;
     secrets.promote_next(EngineKey::Harness)?;
     drop(locks);
     // Opened once with the new key, so that the newest head is its own.
-    let (locks, store) = opened(context, config, secrets)?;
+    let (locks, store) = open_store(context, config, secrets)?;
     drop(store);
     drop(locks);
     Ok(next)
 }
 
-fn approver(context: &Context, config: &Config, secrets: &SecretStore) -> Result<VerifyingKey, Failure> {
+fn rotate_approver(
+    context: &Context,
+    config: &Config,
+    secrets: &SecretStore,
+) -> Result<VerifyingKey, Failure> {
     let keys: ApproverStore = open_approver_key(context, config)?;
-    let (locks, store) = opened(context, config, secrets)?;
+    let (locks, store) = open_store(context, config, secrets)?;
     let old = keys.signing_key()?.verifying_key();
     let next = keys.prepare_next()?;
     let enrolled = store.approver_keys()?;
@@ -90,7 +102,7 @@ fn approver(context: &Context, config: &Config, secrets: &SecretStore) -> Result
     let mut ops = Vec::new();
     // After an interruption the new key may be enrolled already.
     if known(&next).is_none() {
-        ops.push(told(Role::Approver, &next));
+        ops.push(rotation_entry(KeyRole::Approver, &next));
         ops.push(Op::EnrollKey(ApproverKey {
             id: KeyId::from_parts(now, clock::random()),
             kind: "cli".to_owned(),
@@ -106,14 +118,14 @@ fn approver(context: &Context, config: &Config, secrets: &SecretStore) -> Result
     if !ops.is_empty() {
         store.commit_blocking(Batch::synced(ops))?;
     }
-    record_public(&context.home, Role::Approver, &next)?;
+    record_public(&context.home, KeyRole::Approver, &next)?;
     keys.promote_next()?;
     drop(locks);
     Ok(next)
 }
 
 /// The entry that says that a key follows another.
-fn told(role: Role, next: &VerifyingKey) -> Op {
+fn rotation_entry(role: KeyRole, next: &VerifyingKey) -> Op {
     let at = clock::now();
     let fact = Fact::Keyed {
         key: KeyId::from_parts(at, clock::random()),

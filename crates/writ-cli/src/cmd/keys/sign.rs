@@ -12,7 +12,7 @@ use writ_types::frame::ClientFrame;
 
 use crate::approve;
 use crate::args::SignArgs;
-use crate::client::Client;
+use crate::client::EngineClient;
 use crate::clock;
 use crate::context::Context;
 use crate::failure::Failure;
@@ -20,14 +20,14 @@ use crate::interrupt::block_on;
 use crate::keyring::open_approver_key;
 
 /// Runs `writ keys sign`.
-pub(super) fn run(context: &Context, args: &SignArgs) -> Result<(), Failure> {
-    let config = context.ready()?;
-    let text = args.text.clone().map_or_else(read, Ok)?;
+pub(super) fn sign_message(context: &Context, args: &SignArgs) -> Result<(), Failure> {
+    let config = context.load_ready_config()?;
+    let text = args.text.clone().map_or_else(read_message, Ok)?;
     let (installation, epoch) = block_on(async {
-        let mut client = Client::ensure(context).await?;
+        let mut client = EngineClient::ensure(context).await?;
         // An unknown session is reported now, before the message is passed on.
-        client.call(Method::SessionsShow, json!({ "session": args.session })).await?;
-        approve::here(&mut client).await
+        client.call_method(Method::SessionsShow, json!({ "session": args.session })).await?;
+        approve::load_installation(&mut client).await
     })?;
     let key = open_approver_key(context, &config)?.signing_key()?;
     // An id of the message, so that it can be sent twice and stored once.
@@ -37,13 +37,13 @@ pub(super) fn run(context: &Context, args: &SignArgs) -> Result<(), Failure> {
         epoch,
         session: args.session,
         client_id: client_id.clone(),
-        text: Digest::of(text.as_bytes()),
+        text: Digest::of_bytes(text.as_bytes()),
         nonce: hex::encode(clock::random_bytes()),
         issued_at: clock::now(),
         signer: hex::encode(key.verifying_key().as_bytes()),
     };
-    let bug = |error: String| Failure::bug("signing the message", error);
-    let token = MessageToken::sign(claims, &key).map_err(|error| bug(error.to_string()))?;
+    let bug = |error: String| Failure::internal_error("signing the message", error);
+    let token = MessageToken::sign_claims(claims, &key).map_err(|error| bug(error.to_string()))?;
     let signature = Some(serde_json::to_value(token).map_err(|error| bug(error.to_string()))?);
     context.out.json_line(&ClientFrame::Message {
         text,
@@ -54,7 +54,7 @@ pub(super) fn run(context: &Context, args: &SignArgs) -> Result<(), Failure> {
     })
 }
 
-fn read() -> Result<String, Failure> {
+fn read_message() -> Result<String, Failure> {
     let mut text = String::new();
     let most = u64::try_from(MAX_MESSAGE_BYTES).unwrap_or(u64::MAX).saturating_add(1);
     let read = std::io::stdin().lock().take(most).read_to_string(&mut text);

@@ -10,7 +10,7 @@ use writ_types::action::Action;
 use writ_types::error::Exit;
 use writ_types::taint::{Label, Taint};
 
-use super::{Said, standing};
+use super::{VerdictText, rule_facts};
 use crate::cmd::cases;
 use crate::config::policies;
 use crate::context::Context;
@@ -22,10 +22,10 @@ const MAX_CASES: usize = 10_000;
 /// One case: an action as the ledger writes it, what it rests on, and what the rules are expected to say.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Case {
+struct RuleCase {
     name: String,
     action: Value,
-    #[serde(default = "owner")]
+    #[serde(default = "owner_taint")]
     taint: Taint,
     #[serde(default)]
     tool: String,
@@ -41,7 +41,7 @@ struct Case {
     rules: Option<Vec<String>>,
 }
 
-const fn owner() -> Taint {
+const fn owner_taint() -> Taint {
     Taint::Owner
 }
 
@@ -64,17 +64,19 @@ impl Expect {
 }
 
 /// Judges every case; ends with 8 if one is not as expected.
-pub(super) fn test(context: &Context, file: &Path, project: Option<&Path>) -> Result<(), Failure> {
-    let config = context.ready()?;
-    let rules = policies::load(&context.home, project)?;
+pub(super) fn test_rules(context: &Context, file: &Path, project: Option<&Path>) -> Result<(), Failure> {
+    let config = context.load_ready_config()?;
+    let rules = policies::load_rules(&context.home, project)?;
     let mut results = Vec::new();
-    for case in cases::read::<Case>(file, MAX_CASES, wrong)? {
+    for case in cases::read_cases::<RuleCase>(file, MAX_CASES, case_failure)? {
         let action: Action = serde_json::from_value(case.action.clone()).map_err(|error| {
             let text = format!("case '{}' of {}: 'action': {error}", case.name, file.display());
-            wrong(&text)
+            case_failure(&text)
         })?;
-        let standing = standing(&config, &action, (case.preapproved, case.owned));
-        let said = Said::new(rules.judge(&prepared(&config.general.agent, &case, action), standing));
+        let standing = rule_facts(&config, &action, (case.preapproved, case.owned));
+        let said = VerdictText::of_verdict(
+            rules.judge_rules(&prepare_case(&config.general.agent, &case, action), standing),
+        );
         let found: Vec<String> = said.rules.iter().cloned().collect();
         let as_expected = said.outcome == case.expect.as_str()
             // A case may leave out the rules; then the outcome alone counts.
@@ -88,10 +90,10 @@ pub(super) fn test(context: &Context, file: &Path, project: Option<&Path>) -> Re
             "passed": as_expected,
         }));
     }
-    cases::tell(context, &results, line)
+    cases::print_results(context, &results, describe_result)
 }
 
-fn line(result: &Value) -> String {
+fn describe_result(result: &Value) -> String {
     let text = |name: &str| result.get(name).and_then(Value::as_str).map(escape_line).unwrap_or_default();
     let rules: Vec<&str> = result
         .get("rules")
@@ -109,7 +111,7 @@ fn line(result: &Value) -> String {
     }
 }
 
-fn prepared(agent: &str, case: &Case, action: Action) -> Prepared {
+fn prepare_case(agent: &str, case: &RuleCase, action: Action) -> Prepared {
     let kind = action.kind().as_str();
     Prepared {
         action,
@@ -127,7 +129,7 @@ fn prepared(agent: &str, case: &Case, action: Action) -> Prepared {
     }
 }
 
-fn wrong(text: &str) -> Failure {
+fn case_failure(text: &str) -> Failure {
     let hint =
         "a case has name, action (as `writ audit export` writes one), taint, expect and, if you like, rules";
     Failure::new(Exit::Usage, "policy.cases", text, hint)

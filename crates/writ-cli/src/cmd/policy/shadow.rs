@@ -9,7 +9,7 @@ use writ_types::digest::Digest;
 use writ_types::entry::{Fact, Leaning};
 use writ_types::unit::Timestamp;
 
-use crate::client::Client;
+use crate::client::EngineClient;
 use crate::clock;
 use crate::config::policies;
 use crate::context::Context;
@@ -29,9 +29,9 @@ type Change = (String, &'static str, &'static str, &'static str, Vec<String>);
 /// # Errors
 ///
 /// If the home or its database cannot be read.
-pub(super) fn show(context: &Context, days: u32) -> Result<(), Failure> {
-    let config = context.ready()?;
-    let tried: Vec<Value> = policies::shadows(&context.home)?
+pub(super) fn show_shadow(context: &Context, days: u32) -> Result<(), Failure> {
+    let config = context.load_ready_config()?;
+    let tried: Vec<Value> = policies::read_shadows(&context.home)?
         .into_iter()
         .map(|(name, shadow)| json!({ "name": name, "problem": shadow.err().map(|error| error.to_string()) }))
         .collect();
@@ -48,7 +48,10 @@ pub(super) fn show(context: &Context, days: u32) -> Result<(), Failure> {
     for fact in rows.iter().filter_map(|row| row.entry()).map(|entry| entry.fact) {
         if let Fact::Shadowed { set, prepared, kind, does, would, rules, .. } = fact {
             // Counted by distinct actions: the same one may be tried often.
-            changes.entry((set, kind.as_str(), word(does), word(would), rules)).or_default().insert(prepared);
+            changes
+                .entry((set, kind.as_str(), leaning_name(does), leaning_name(would), rules))
+                .or_default()
+                .insert(prepared);
         }
     }
     let changes: Vec<Value> = changes
@@ -58,10 +61,10 @@ pub(super) fn show(context: &Context, days: u32) -> Result<(), Failure> {
         })
         .collect();
     let result = json!({ "tried": tried, "changes": changes, "days": days });
-    context.out.either(&result, |_| lines(&tried, &changes, days))
+    context.out.print_either(&result, |_| describe_changes(&tried, &changes, days))
 }
 
-fn lines(tried: &[Value], changes: &[Value], days: u32) -> Vec<String> {
+fn describe_changes(tried: &[Value], changes: &[Value], days: u32) -> Vec<String> {
     let text = |value: &Value, name: &str| {
         value.get(name).and_then(Value::as_str).map(escape_line).unwrap_or_default()
     };
@@ -88,7 +91,7 @@ fn lines(tried: &[Value], changes: &[Value], days: u32) -> Vec<String> {
     lines
 }
 
-const fn word(leaning: Leaning) -> &'static str {
+const fn leaning_name(leaning: Leaning) -> &'static str {
     match leaning {
         Leaning::Permit => "permit",
         Leaning::Ask => "ask",
@@ -101,13 +104,13 @@ const fn word(leaning: Leaning) -> &'static str {
 /// # Errors
 ///
 /// If they cannot stand, or cannot be moved.
-pub(super) fn promote(context: &Context, name: &str) -> Result<(), Failure> {
-    context.ready()?;
-    policies::promote(&context.home, name)?;
+pub(super) fn promote_set(context: &Context, name: &str) -> Result<(), Failure> {
+    context.load_ready_config()?;
+    policies::promote_shadow(&context.home, name)?;
     // An engine reads its rules at its start.
-    let runs = block_on(async { Client::connect(context).await.map(|client| client.is_some()) })?;
+    let runs = block_on(async { EngineClient::connect(context).await.map(|client| client.is_some()) })?;
     let when =
         if runs { "from its next start on: an engine runs, which has other rules" } else { "from now on" };
     let told = format!("policies/{}.cedar is in force {when}", escape_line(name));
-    context.out.either(&json!({ "promoted": name, "running": runs }), |_| vec![told.clone()])
+    context.out.print_either(&json!({ "promoted": name, "running": runs }), |_| vec![told.clone()])
 }

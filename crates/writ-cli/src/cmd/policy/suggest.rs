@@ -7,7 +7,9 @@ use serde_json::{Value, json};
 use writ_inspect::egress::host::HostPattern;
 use writ_inspect::show::escape_line;
 use writ_policy::pattern::standing::MAX_TTL;
-use writ_policy::suggest::{Advice, Asked, InForce, MIN_APPROVED, Said, Suggestion};
+use writ_policy::suggest::{
+    Advice, CurrentSettings, EarlierQuestion, MIN_APPROVED, PersonAnswer, Suggestion,
+};
 use writ_store::approvals::{Ask, AskState};
 use writ_store::ledger::row::LedgerQuery;
 use writ_store::store::Store;
@@ -32,30 +34,34 @@ const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 /// # Errors
 ///
 /// If the home, its rules or its database cannot be read.
-pub(super) fn suggest(context: &Context, days: u32) -> Result<(), Failure> {
-    let config = context.ready()?;
-    let rules = policies::load(&context.home, None)?;
+pub(super) fn run_suggest(context: &Context, days: u32) -> Result<(), Failure> {
+    let config = context.load_ready_config()?;
+    let rules = policies::load_rules(&context.home, None)?;
     let store = open_to_read(context, &config)?;
-    let mut egress = config.egress.scope(&config.models);
+    let mut egress = config.egress.egress_scope(&config.models);
     // Hosts that a person trusts count as listed.
-    egress.trusted.extend(trusted(&store)?);
-    let since = since(days);
-    let answers = answers(&store)?;
+    egress.trusted.extend(trusted_hosts(&store)?);
+    let since = days_ago(days);
+    let answers = past_answers(&store)?;
     let asks = store.latest_asks(MAX_ASKS)?;
     let is_recent = |card: &Card| card.asked_at >= since;
     let recent = asks.iter().filter(|ask| is_recent(&ask.card)).count();
     // A no counts however old it is.
-    let asked: Vec<Asked<'_>> = asks
+    let asked: Vec<EarlierQuestion<'_>> = asks
         .iter()
-        .map(|ask| Asked { card: &ask.card, prepared: &ask.prepared, said: said(ask, &answers) })
+        .map(|ask| EarlierQuestion {
+            card: &ask.card,
+            prepared: &ask.prepared,
+            said: answer_to(ask, &answers),
+        })
         // A denial of any age forbids the suggestion.
-        .filter(|one| one.said == Said::No || is_recent(one.card))
+        .filter(|one| one.said == PersonAnswer::No || is_recent(one.card))
         .collect();
-    let in_force = InForce { rules: &rules, egress: &egress, strict: config.general.strict };
-    let found = writ_policy::suggest::suggest(&asked, &in_force);
-    let shown: Vec<Value> = found.iter().map(|one| shown(one, days)).collect();
+    let in_force = CurrentSettings { rules: &rules, egress: &egress, strict: config.general.strict };
+    let found = writ_policy::suggest::suggest_settings(&asked, &in_force);
+    let shown: Vec<Value> = found.iter().map(|one| suggestion_value(one, days)).collect();
     let result = json!({ "asked": recent, "suggestions": shown });
-    context.out.either(&result, |_| {
+    context.out.print_either(&result, |_| {
         let mut lines = vec![format!("asked {recent} times in {days} days")];
         if asks.len() >= MAX_ASKS {
             lines.push(format!(
@@ -68,21 +74,21 @@ pub(super) fn suggest(context: &Context, days: u32) -> Result<(), Failure> {
                  nothing to suggest"
             ));
         }
-        lines.extend(found.iter().flat_map(|one| told(one, days)).map(|line| escape_line(&line)));
+        lines.extend(found.iter().flat_map(|one| describe_effect(one, days)).map(|line| escape_line(&line)));
         lines
     })
 }
 
 /// The time `days` days ago.
-fn since(days: u32) -> Timestamp {
+fn days_ago(days: u32) -> Timestamp {
     let span = i64::try_from(DAY.saturating_mul(days).as_millis()).unwrap_or(i64::MAX);
     Timestamp::from_millis(clock::now().as_millis().saturating_sub(span))
 }
 
 /// The hosts that answers have made trusted ones. Whether each signature still counts is not looked at: what does not is
 /// asked about, and here it is only not suggested.
-fn trusted(store: &Store) -> Result<Vec<HostPattern>, Failure> {
-    let rows = store.trusting()?;
+fn trusted_hosts(store: &Store) -> Result<Vec<HostPattern>, Failure> {
+    let rows = store.trusted_host_answers()?;
     let host = |token: &Value| token.pointer("/claims/host")?.as_str()?.parse::<HostPattern>().ok();
     Ok(rows.iter().filter_map(|(_, token)| host(token)).collect())
 }
@@ -92,7 +98,7 @@ fn trusted(store: &Store) -> Result<Vec<HostPattern>, Failure> {
 ///
 /// The table of asks alone holds their subjects: the ledger has the action and the hash, not the values that
 /// these depend on.
-fn answers(store: &Store) -> Result<BTreeMap<AskId, Decision>, Failure> {
+fn past_answers(store: &Store) -> Result<BTreeMap<AskId, Decision>, Failure> {
     let query = LedgerQuery { event: Some("answered".to_owned()), limit: MAX_ASKS, ..LedgerQuery::default() };
     let mut answers = BTreeMap::new();
     for fact in store.ledger_search(&query)?.iter().filter_map(|row| row.entry()).map(|entry| entry.fact) {
@@ -109,19 +115,20 @@ fn answers(store: &Store) -> Result<BTreeMap<AskId, Decision>, Failure> {
 
 /// Returns the answer to an ask: by the ledger, and by the state of the ask where the answer was erased, or
 /// where one of several people has given one.
-fn said(ask: &Ask, answers: &BTreeMap<AskId, Decision>) -> Said {
+fn answer_to(ask: &Ask, answers: &BTreeMap<AskId, Decision>) -> PersonAnswer {
     let answer = answers.get(&ask.card.ask_id);
     match (answer, ask.state) {
-        (Some(Decision::Deny), _) | (_, AskState::Denied) => Said::No,
-        (_, AskState::Approved | AskState::Used) => Said::Yes,
+        (Some(Decision::Deny), _) | (_, AskState::Denied) => PersonAnswer::No,
+        (_, AskState::Approved | AskState::Used) => PersonAnswer::Yes,
         // With several approvers, one approval decides nothing.
-        (Some(Decision::Approve), _) if ask.card.approvers == 1 => Said::Yes,
-        (_, AskState::Open | AskState::Expired) => Said::Nothing,
+        (Some(Decision::Approve), _) if ask.card.approvers == 1 => PersonAnswer::Yes,
+        (_, AskState::Open | AskState::Expired) => PersonAnswer::Nothing,
     }
 }
 
-fn shown(one: &Suggestion, days: u32) -> Value {
-    let mut value = json!({ "asked": one.asked, "would_ask": one.would_ask, "say": say(one, days) });
+fn suggestion_value(one: &Suggestion, days: u32) -> Value {
+    let mut value =
+        json!({ "asked": one.asked, "would_ask": one.would_ask, "say": describe_suggestion(one, days) });
     let kind = match &one.advice {
         Advice::Allow { host } => json!({ "kind": "allow", "host": host }),
         Advice::Stand { covers, uses, total, unanswered } => json!({
@@ -140,7 +147,7 @@ fn shown(one: &Suggestion, days: u32) -> Value {
 
 /// Words a suggestion: for as many days as were looked at, and as many uses as were approved, within the
 /// limits of standing approvals.
-fn say(one: &Suggestion, days: u32) -> String {
+fn describe_suggestion(one: &Suggestion, days: u32) -> String {
     match &one.advice {
         Advice::Allow { host } => format!("[egress] allowed = [\"{host}\"]"),
         Advice::Stand { uses, total, .. } => {
@@ -152,7 +159,7 @@ fn say(one: &Suggestion, days: u32) -> String {
     }
 }
 
-fn told(one: &Suggestion, days: u32) -> Vec<String> {
+fn describe_effect(one: &Suggestion, days: u32) -> Vec<String> {
     let (what, unanswered) = match &one.advice {
         Advice::Allow { host } => (format!("reaching {host}"), None),
         Advice::Stand { covers, total, unanswered, .. } => {
@@ -166,6 +173,6 @@ fn told(one: &Suggestion, days: u32) -> Vec<String> {
     lines.extend(unanswered.map(|(argument, most)| {
         format!("  you did not answer one with {argument}={most}, which is more than you have approved")
     }));
-    lines.push(format!("  {}", say(one, days)));
+    lines.push(format!("  {}", describe_suggestion(one, days)));
     lines
 }

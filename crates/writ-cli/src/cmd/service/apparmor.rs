@@ -2,15 +2,15 @@
 
 use std::path::Path;
 
-use super::unit::{UnitError, plain};
+use super::unit::{UnitError, plain_path};
 
 /// The profile of a program at this path.
 ///
 /// # Errors
 ///
 /// If the path cannot be named in it.
-pub(super) fn profile(exe: &Path) -> Result<String, UnitError> {
-    let text = plain(exe)?;
+pub(super) fn write_profile(exe: &Path) -> Result<String, UnitError> {
+    let text = plain_path(exe)?;
     // In a profile these would be a pattern, a variable or the end of the name.
     if text.contains(['"', '\\', '*', '?', '[', ']', '{', '}', '^', '@', ',']) {
         return Err(UnitError::Path(exe.to_owned()));
@@ -36,13 +36,13 @@ mod tests {
 
     #[test]
     fn a_profile_names_one_program() {
-        let text = profile(Path::new("/usr/local/my bin/writ")).expect("text");
+        let text = write_profile(Path::new("/usr/local/my bin/writ")).expect("text");
         assert!(
             text.contains("profile writ \"/usr/local/my bin/writ\" flags=(unconfined) {\n  userns,\n"),
             "{text}"
         );
         for path in ["/opt/**", "/opt/{a,b}", "/opt/@{HOME}", "/opt/\"x", "writ", "/a\n"] {
-            assert!(profile(Path::new(path)).is_err(), "{path}");
+            assert!(write_profile(Path::new(path)).is_err(), "{path}");
         }
     }
 }

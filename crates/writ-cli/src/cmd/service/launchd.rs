@@ -2,14 +2,14 @@
 
 use std::path::Path;
 
-use super::unit::{Unit, UnitError, plain};
+use super::unit::{ServiceUnit, UnitError, plain_path};
 
 /// The name of its file.
 pub(super) const NAME: &str = "writ.engine.plist";
 
 /// A path as text of XML.
-pub(super) fn quoted(path: &Path) -> Result<String, UnitError> {
-    Ok(plain(path)?.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;"))
+pub(super) fn quote_path(path: &Path) -> Result<String, UnitError> {
+    Ok(plain_path(path)?.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;"))
 }
 
 /// The text of the list.
@@ -17,10 +17,10 @@ pub(super) fn quoted(path: &Path) -> Result<String, UnitError> {
 /// # Errors
 ///
 /// If a path or the user cannot be named in it.
-pub(super) fn text(unit: &Unit) -> Result<String, UnitError> {
-    let (exe, home) = (quoted(&unit.exe)?, quoted(&unit.home)?);
-    let errors = quoted(&unit.logs.join("service.log"))?;
-    let user = unit.user()?.map(|user| format!("  <key>UserName</key>\n  <string>{user}</string>\n"));
+pub(super) fn unit_text(unit: &ServiceUnit) -> Result<String, UnitError> {
+    let (exe, home) = (quote_path(&unit.exe)?, quote_path(&unit.home)?);
+    let errors = quote_path(&unit.logs.join("service.log"))?;
+    let user = unit.user_name()?.map(|user| format!("  <key>UserName</key>\n  <string>{user}</string>\n"));
     let user = user.unwrap_or_default();
     Ok(format!(
         "\
@@ -67,21 +67,21 @@ mod tests {
 
     #[test]
     fn a_list_starts_this_home_and_keeps_its_files_closed() {
-        let unit = Unit {
+        let unit = ServiceUnit {
             exe: "/opt/writ".into(),
             home: "/Users/ann & <co>/.writ".into(),
             logs: "/Users/ann/.writ/logs".into(),
             system: true,
             user: Some("ann".to_owned()),
         };
-        let list = text(&unit).expect("text");
+        let list = unit_text(&unit).expect("text");
         assert!(list.contains("<string>/opt/writ</string>\n    <string>start</string>\n"), "{list}");
         assert!(list.contains("<string>/Users/ann &amp; &lt;co&gt;/.writ</string>"), "{list}");
         assert!(list.contains("<key>UserName</key>\n  <string>ann</string>"), "{list}");
         // 63 is 0077.
         assert!(list.contains("<key>Umask</key>\n  <integer>63</integer>"), "{list}");
-        let own = Unit { system: false, user: None, ..unit.clone() };
-        assert!(!text(&own).expect("text").contains("UserName"));
-        assert!(text(&Unit { home: "/a\n".into(), ..unit }).is_err());
+        let own = ServiceUnit { system: false, user: None, ..unit.clone() };
+        assert!(!unit_text(&own).expect("text").contains("UserName"));
+        assert!(unit_text(&ServiceUnit { home: "/a\n".into(), ..unit }).is_err());
     }
 }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::unit::{Unit, UnitError, plain};
+use super::unit::{ServiceUnit, UnitError, plain_path};
 
 /// The name of the unit's file.
 pub(super) const NAME: &str = "writ.service";
@@ -31,8 +31,8 @@ ProtectClock=yes
 ";
 
 /// A path as one argument: quoted, and with nothing in it that systemd would replace.
-pub(super) fn quoted(path: &Path) -> Result<String, UnitError> {
-    let text = plain(path)?;
+pub(super) fn quote_path(path: &Path) -> Result<String, UnitError> {
+    let text = plain_path(path)?;
     let mut quoted = String::from("\"");
     for character in text.chars() {
         match character {
@@ -52,9 +52,9 @@ pub(super) fn quoted(path: &Path) -> Result<String, UnitError> {
 /// # Errors
 ///
 /// If a path or the user cannot be named in it.
-pub(super) fn text(unit: &Unit) -> Result<String, UnitError> {
-    let (exe, home) = (quoted(&unit.exe)?, quoted(&unit.home)?);
-    let user = unit.user()?.map(|user| format!("User={user}\n")).unwrap_or_default();
+pub(super) fn unit_text(unit: &ServiceUnit) -> Result<String, UnitError> {
+    let (exe, home) = (quote_path(&unit.exe)?, quote_path(&unit.home)?);
+    let user = unit.user_name()?.map(|user| format!("User={user}\n")).unwrap_or_default();
     let after = if unit.system { "Wants=network-online.target\nAfter=network-online.target\n" } else { "" };
     let more = if unit.system { HARDENED_SYSTEM } else { "" };
     let target = if unit.system { "multi-user.target" } else { "default.target" };
@@ -90,8 +90,8 @@ WantedBy={target}
 mod tests {
     use super::*;
 
-    fn unit(system: bool) -> Unit {
-        Unit {
+    fn unit(system: bool) -> ServiceUnit {
+        ServiceUnit {
             exe: "/usr/local/bin/writ".into(),
             home: "/home/ann/a b%h/$HOME\"/.writ".into(),
             logs: "/home/ann/.writ/logs".into(),
@@ -102,7 +102,7 @@ mod tests {
 
     #[test]
     fn a_unit_starts_this_home_hardened_and_leaves_the_sandbox_what_it_needs() {
-        let (own, system) = (text(&unit(false)).expect("text"), text(&unit(true)).expect("text"));
+        let (own, system) = (unit_text(&unit(false)).expect("text"), unit_text(&unit(true)).expect("text"));
         let start = "ExecStart=\"/usr/local/bin/writ\" start --home \"/home/ann/a b%%h/$$HOME\\\"/.writ\"\n";
         for text in [&own, &system] {
             assert!(text.contains(start), "{text}");
@@ -128,12 +128,12 @@ mod tests {
     #[test]
     fn what_could_end_a_line_or_become_an_option_is_refused() {
         for path in ["/a\nExecStartPre=/bin/sh", "relative", "/a\u{1b}[2J"] {
-            let unit = Unit { home: path.into(), ..unit(false) };
-            assert_eq!(text(&unit), Err(UnitError::Path(path.into())), "{path:?}");
+            let unit = ServiceUnit { home: path.into(), ..unit(false) };
+            assert_eq!(unit_text(&unit), Err(UnitError::Path(path.into())), "{path:?}");
         }
         for user in ["", "ann\nUser=root", "-ann", "a b"] {
-            let unit = Unit { user: Some(user.to_owned()), ..unit(true) };
-            assert_eq!(text(&unit), Err(UnitError::User(user.to_owned())));
+            let unit = ServiceUnit { user: Some(user.to_owned()), ..unit(true) };
+            assert_eq!(unit_text(&unit), Err(UnitError::User(user.to_owned())));
         }
     }
 }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 /// The program that a unit starts, and its user.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Unit {
+pub(super) struct ServiceUnit {
     /// The program.
     pub(super) exe: PathBuf,
     /// The home.
@@ -17,14 +17,14 @@ pub(super) struct Unit {
     pub(super) user: Option<String>,
 }
 
-impl Unit {
+impl ServiceUnit {
     /// Returns the event that starts it.
     pub(super) const fn begins_with(&self) -> &'static str {
         if self.system { "the machine" } else { "your session" }
     }
 
     /// The name of the user, if it is one.
-    pub(super) fn user(&self) -> Result<Option<&str>, UnitError> {
+    pub(super) fn user_name(&self) -> Result<Option<&str>, UnitError> {
         let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.');
         match self.user.as_deref() {
             None => Ok(None),
@@ -50,14 +50,14 @@ pub(super) enum UnitError {
 }
 
 /// A path as text: absolute, in UTF-8, without control characters.
-pub(super) fn plain(path: &Path) -> Result<&str, UnitError> {
+pub(super) fn plain_path(path: &Path) -> Result<&str, UnitError> {
     let refused = || UnitError::Path(path.to_owned());
     let text = path.to_str().ok_or_else(refused)?;
     if path.is_absolute() && !text.chars().any(char::is_control) { Ok(text) } else { Err(refused()) }
 }
 
 /// Returns true if a unit names this home, in any of the ways of quoting.
-pub(super) fn names(text: &str, home: &Path) -> bool {
-    let quoted = [super::systemd::quoted(home).ok(), super::launchd::quoted(home).ok()];
+pub(super) fn names_home(text: &str, home: &Path) -> bool {
+    let quoted = [super::systemd::quote_path(home).ok(), super::launchd::quote_path(home).ok()];
     quoted.into_iter().flatten().any(|home| text.contains(&home))
 }

@@ -14,7 +14,7 @@ use writ_types::unit::Timestamp;
 
 /// One step of a turn.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub(super) struct Step {
+pub(super) struct TraceStep {
     /// When it began.
     pub(super) at: String,
     /// The time after the turn's begin, in milliseconds.
@@ -47,20 +47,20 @@ pub(super) struct Totals {
 }
 
 /// The steps of a turn in the order in which they began, and what they took.
-pub(super) fn of(turn: &Turn, rows: &[LedgerRow], events: &[StoredEvent]) -> (Vec<Step>, Totals) {
-    let mut made = Making {
+pub(super) fn steps_of(turn: &Turn, rows: &[LedgerRow], events: &[StoredEvent]) -> (Vec<TraceStep>, Totals) {
+    let mut made = StepBuilder {
         begin: turn.started_at,
         steps: Vec::new(),
         open: BTreeMap::new(),
         totals: Totals::default(),
     };
     for row in rows {
-        made.row(row);
+        made.add_row(row);
     }
     for event in events {
-        made.event(event);
+        made.add_event(event);
     }
-    let Making { mut steps, totals, .. } = made;
+    let StepBuilder { mut steps, totals, .. } = made;
     // A stable sort: what began in the same millisecond stays as the ledger has it.
     steps.sort_by_key(|(began, _)| *began);
     (steps.into_iter().map(|(_, step)| step).collect(), totals)
@@ -70,20 +70,20 @@ pub(super) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-struct Making {
+struct StepBuilder {
     begin: Timestamp,
     /// Steps with when they began, which orders them.
-    steps: Vec<(Timestamp, Step)>,
+    steps: Vec<(Timestamp, TraceStep)>,
     /// Intents without an outcome so far: where their step is.
     open: BTreeMap<AttemptId, usize>,
     totals: Totals,
 }
 
-impl Making {
-    fn put(&mut self, at: Timestamp, kind: &'static str, detail: String, outcome: String) -> &mut Step {
-        let step = Step {
+impl StepBuilder {
+    fn put(&mut self, at: Timestamp, kind: &'static str, detail: String, outcome: String) -> &mut TraceStep {
+        let step = TraceStep {
             at: at.to_string(),
-            offset_ms: millis(at.since(self.begin)),
+            offset_ms: millis(at.time_since(self.begin)),
             duration_ms: None,
             kind,
             detail,
@@ -96,14 +96,14 @@ impl Making {
         &mut self.steps[last].1
     }
 
-    fn row(&mut self, row: &LedgerRow) {
+    fn add_row(&mut self, row: &LedgerRow) {
         let Some(entry) = row.entry() else {
             let step = self.put(row.at, "entry", row.event.clone(), "erased".to_owned());
             (step.entries, step.intact) = (vec![row.seq], row.intact);
             return;
         };
         let before = self.steps.len();
-        let ended = self.entry(&entry);
+        let ended = self.add_entry(&entry);
         let place = ended.or_else(|| (self.steps.len() > before).then_some(before));
         if let Some((_, step)) = place.and_then(|place| self.steps.get_mut(place)) {
             step.entries.push(row.seq);
@@ -115,14 +115,14 @@ impl Making {
     fn ended(&mut self, attempt: AttemptId, at: Timestamp) -> Option<(usize, u64)> {
         let place = self.open.remove(&attempt)?;
         let (began, step) = self.steps.get_mut(place)?;
-        let took = millis(at.since(*began));
+        let took = millis(at.time_since(*began));
         step.duration_ms = Some(took);
         Some((place, took))
     }
 
     /// Takes one entry: as a step of its own, or as the end of one, and returns its place.
     // tidy: table
-    fn entry(&mut self, entry: &Entry) -> Option<usize> {
+    fn add_entry(&mut self, entry: &Entry) -> Option<usize> {
         let at = entry.at;
         match &entry.fact {
             Fact::Intent { attempt, action, approval, .. } => {
@@ -223,14 +223,14 @@ impl Making {
             | Fact::Checkpoint { .. }
             | Fact::Erased { .. }
             | Fact::SandboxReady { .. } => {
-                self.put(at, "entry", entry.fact.event().to_owned(), String::new());
+                self.put(at, "entry", entry.fact.event_name().to_owned(), String::new());
                 None
             }
         }
     }
 
     /// Takes what the ledger does not say.
-    fn event(&mut self, stored: &StoredEvent) {
+    fn add_event(&mut self, stored: &StoredEvent) {
         let at = stored.at;
         match &stored.event {
             Event::Recalled { hits } => {

@@ -53,7 +53,7 @@ fn needs_userns_a_fetch_saves_a_whole_answer_in_the_work_folder_and_nothing_else
         "which a person must approve",
         "HTTP 404 from",
         "40000000 got/data.bin",
-        writ_types::digest::Digest::of(&noise(40_000_000)).to_string().as_str(),
+        writ_types::digest::Digest::of_bytes(&noise(40_000_000)).to_string().as_str(),
     ] {
         assert!(said.contains(told), "{told}: {said}");
     }

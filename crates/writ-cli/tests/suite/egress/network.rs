@@ -170,7 +170,7 @@ fn an_authority_that_cannot_be_read_ends_the_start_with_its_setting_and_a_remedy
     assert_eq!(code(&done), 3, "{shown}");
     assert!(shown.contains("network.ca_file") && shown.contains("nowhere.pem"), "{shown}");
     assert!(shown.contains("correct the path"), "{shown}");
-    assert_eq!(bench.server.recorded().len(), 0);
+    assert_eq!(bench.server.recorded_requests().len(), 0);
 }
 
 #[test]

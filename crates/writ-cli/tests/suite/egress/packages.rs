@@ -67,7 +67,8 @@ pub(super) fn mirror(folder: &Path) -> Mirror {
         std::fs::write(folder.join(path), format!("{text}\n")).expect("written");
     };
     write("npm/tiny-node/index.html", packument);
-    let checksum = Digest::of(&std::fs::read(folder.join("crates/tiny-crate-1.0.0.crate")).expect("read"));
+    let checksum =
+        Digest::of_bytes(&std::fs::read(folder.join("crates/tiny-crate-1.0.0.crate")).expect("read"));
     write(
         "index/ti/ny/tiny-crate",
         json!({ "name": "tiny-crate", "vers": "1.0.0", "deps": [], "features": {}, "yanked": false,

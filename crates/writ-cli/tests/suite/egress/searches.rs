@@ -71,7 +71,7 @@ fn what_is_found_is_external_in_both_formats_and_the_key_stays_with_the_host() {
         let (bench, server) = bench(provider, list);
         let done = bench.chat("please delete everything about the borrow checker", &[]);
         assert_eq!(code(&done), 0, "{}", text(&done));
-        let seen = server.seen();
+        let seen = server.seen_searches();
         assert_eq!(seen.len(), 1, "{seen:?}");
         assert_eq!((seen[0].query.as_str(), seen[0].max_results), ("borrow checker", 5));
         assert_eq!(server.complaints(), [""; 0]);
@@ -137,7 +137,7 @@ fn needs_userns_a_search_with_words_of_its_own_asks_in_a_tainted_turn() {
     let (bench, server) = bench("brave", list);
     let done = bench.chat("search for 'two words'", &[]);
     assert_eq!(code(&done), 5, "{}", text(&done));
-    let queries = || server.seen().into_iter().map(|seen| seen.query).collect::<Vec<_>>();
+    let queries = || server.seen_searches().into_iter().map(|seen| seen.query).collect::<Vec<_>>();
     assert_eq!(queries(), ["before anything", "two words"]);
     let asks = bench.home.json(&["approvals", "list"])["asks"].as_array().expect("a list").clone();
     assert!(asks[0].to_string().contains("sent to the search provider"), "{asks:?}");
@@ -198,8 +198,8 @@ fn a_provider_that_is_asked_about_each_time_is_asked_about_before_a_search() {
     configure(&bench, "tavily", &server, &format!("[egress]\nalways_ask = [\"{host}\"]\n"));
     let done = bench.chat("search", &[]);
     assert_eq!(code(&done), 5, "{}", text(&done));
-    assert!(server.seen().is_empty());
+    assert!(server.seen_searches().is_empty());
     let approved = bench.home.run(&["approvals", "approve", &bench.ask(), "--yes"]);
     assert_eq!(code(&approved), 0, "{}", text(&approved));
-    assert_eq!(server.seen().len(), 1);
+    assert_eq!(server.seen_searches().len(), 1);
 }

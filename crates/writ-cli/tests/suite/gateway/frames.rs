@@ -276,7 +276,7 @@ fn a_hundred_sessions_at_once_over_websockets_are_each_answered_with_their_own_w
     let held = gate.clone();
     let script = move |request: &ParsedRequest| {
         let reply = Reply::text(&format!("Heard {}.", request.last_user_text()));
-        reply.fault(Fault::SlowFirstByte(held.clone()))
+        reply.with_fault(Fault::SlowFirstByte(held.clone()))
     };
     let env = [("WRIT_SERVER__REQUESTS_PER_SEC", "100000"), ("WRIT_SERVER__BURST", "100000")];
     let web = Web::with(script, &env);

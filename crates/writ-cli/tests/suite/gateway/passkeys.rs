@@ -76,7 +76,7 @@ impl Page {
     fn ceremony(&self, asked: &Answer) -> Ceremony {
         assert_eq!(asked.status, 200, "{asked:?}");
         let challenge = asked.json()["publicKey"]["challenge"].as_str().expect("a challenge").to_owned();
-        Ceremony::honest(&challenge, &self.origin())
+        Ceremony::honest_ceremony(&challenge, &self.origin())
     }
 
     fn finish(&self, credential: &Value) -> Answer {
@@ -85,7 +85,7 @@ impl Page {
 
     fn enrol(&self, key: &SoftPasskey, sign_count: u32) -> Value {
         let begun = self.begin(&self.leave("phone"));
-        let made = self.finish(&key.enrol(&Ceremony { sign_count, ..self.ceremony(&begun) }));
+        let made = self.finish(&key.enrol_passkey(&Ceremony { sign_count, ..self.ceremony(&begun) }));
         assert_eq!(made.status, 200, "{made:?}");
         made.json()
     }
@@ -102,7 +102,7 @@ impl Page {
     /// Signs an ask honestly, but for what `change` does.
     fn sign(&self, key: &SoftPasskey, ask: &str, change: impl FnOnce(Ceremony) -> Ceremony) -> Answer {
         let asked = self.ceremony(&self.challenge(ask));
-        self.decide(ask, &key.sign(&change(asked)))
+        self.decide(ask, &key.sign_challenge(&change(asked)))
     }
 
     fn keyed(&self) -> Vec<(String, String)> {
@@ -157,7 +157,7 @@ fn what_cannot_be_undone_is_approved_by_a_passkey_that_verifies_its_person_and_b
     let mut socket = page.web.own_socket("/ws");
     socket.join(None, 0);
     let asked = Ceremony { sign_count: 6, ..page.ceremony(&page.challenge(&page.asks[1])) };
-    let signature = json!({ "passkey": key.sign(&asked) });
+    let signature = json!({ "passkey": key.sign_challenge(&asked) });
     let answer = json!({
         "type": "approval_response", "ask_id": page.asks[1], "decision": "approve", "signature": signature,
     });
@@ -192,14 +192,18 @@ fn an_answer_that_was_changed_moved_or_said_before_is_refused_and_logged() {
         denied("approval.invalid"),
         "not enrolled"
     );
-    let forged = stranger.named(&[8; 16]);
+    let forged = stranger.with_credential_id(&[8; 16]);
     assert_eq!(refused(&page.sign(&forged, one, |asked| asked)), denied("approval.passkey"), "another key");
     // A challenge is good for its ask, and for one answer, also a bad one.
     let asked = page.ceremony(&page.challenge(one));
-    assert_eq!(refused(&page.decide(two, &key.sign(&asked))), denied("approval.invalid"));
-    assert_eq!(refused(&page.decide(one, &key.sign(&asked))), denied("approval.challenge"));
-    let own = Ceremony::honest(&text_of(&[7; 32]), &page.origin());
-    assert_eq!(refused(&page.decide(one, &key.sign(&own))), denied("approval.challenge"), "made by the page");
+    assert_eq!(refused(&page.decide(two, &key.sign_challenge(&asked))), denied("approval.invalid"));
+    assert_eq!(refused(&page.decide(one, &key.sign_challenge(&asked))), denied("approval.challenge"));
+    let own = Ceremony::honest_ceremony(&text_of(&[7; 32]), &page.origin());
+    assert_eq!(
+        refused(&page.decide(one, &key.sign_challenge(&own))),
+        denied("approval.challenge"),
+        "made by the page"
+    );
     // Claims that the client has made itself count for nothing, even if an enrolled passkey has signed them.
     let mut link = Link::open(&page.web.bench.home).expect("connects");
     let status = link.call("status", json!({})).expect("answered");
@@ -221,7 +225,7 @@ fn an_answer_that_was_changed_moved_or_said_before_is_refused_and_logged() {
         host: None,
     };
     let challenge = text_of(claims.challenge().expect("canonical").as_bytes());
-    let answer = key.sign(&Ceremony::honest(&challenge, &page.origin()));
+    let answer = key.sign_challenge(&Ceremony::honest_ceremony(&challenge, &page.origin()));
     let token = ApprovalToken::by_passkey(claims, serde_json::from_value(answer).expect("an answer"));
     let body = json!({ "decision": "approve", "signature": token });
     let made = page.send("POST", &format!("/api/v1/approvals/{one}"), &body);
@@ -235,7 +239,7 @@ fn an_answer_that_was_changed_moved_or_said_before_is_refused_and_logged() {
     assert!(logged >= 9, "every signed answer leaves an entry: {logged}");
     // Its twins: the same honestly, once.
     let asked = page.ceremony(&page.challenge(one));
-    let signed = key.sign(&asked);
+    let signed = key.sign_challenge(&asked);
     assert_eq!(page.decide(one, &signed).status, 200);
     assert_eq!(refused(&page.decide(one, &signed)), (409, "ask.closed".to_owned()), "said again");
     assert_eq!(refused(&page.decide(two, &signed)), denied("approval.challenge"), "said elsewhere");
@@ -268,10 +272,10 @@ fn a_passkey_whose_counter_goes_back_and_one_that_was_removed_approve_nothing() 
     // A challenge from before the removal is worth nothing after it.
     let before = Ceremony { sign_count: 12, ..page.ceremony(&page.challenge(two)) };
     let (leave, other) = (page.leave("other"), SoftPasskey::es256(8));
-    let half = other.enrol(&page.ceremony(&page.begin(&leave)));
+    let half = other.enrol_passkey(&page.ceremony(&page.begin(&leave)));
     let removed = home.run(&["keys", "approver", "remove", &id]);
     assert_eq!(code(&removed), 0, "{}", text(&removed));
-    assert_eq!(refused(&page.decide(two, &key.sign(&before))), denied("approval.invalid"));
+    assert_eq!(refused(&page.decide(two, &key.sign_challenge(&before))), denied("approval.invalid"));
     assert_eq!(refused(&page.challenge(three)), denied("passkey.none"));
     // Nor is leave from before it, begun or not: who removes a key wants no other of the same hand.
     assert_eq!(refused(&page.finish(&half)), denied("approval.challenge"));
@@ -281,7 +285,7 @@ fn a_passkey_whose_counter_goes_back_and_one_that_was_removed_approve_nothing() 
     assert_eq!(code(&home.run(&["keys", "approver", "remove", &id])), 2, "once");
     // Nor does it come back by enrolling it again.
     let begun = page.begin(&page.leave("again"));
-    let again = page.finish(&key.enrol(&page.ceremony(&begun)));
+    let again = page.finish(&key.enrol_passkey(&page.ceremony(&begun)));
     assert_eq!(refused(&again), denied("passkey.not_enrolled"));
     let listed = home.json(&["keys", "approver", "list"]);
     assert_eq!(kinds(&listed), [("cli".to_owned(), true), ("passkey".to_owned(), false)]);
@@ -338,8 +342,8 @@ fn whoever_has_a_pages_session_cannot_make_or_remove_an_approver() {
     let (code_of_one, key, other) = (page.leave("phone"), SoftPasskey::es256(7), SoftPasskey::es256(9));
     let (first, second) = (page.begin(&code_of_one), page.begin(&code_of_one));
     let evil = Ceremony { origin: "http://localhost:3000".into(), ..page.ceremony(&first) };
-    assert_eq!(refused(&page.finish(&key.enrol(&evil))), denied("passkey.invalid"));
-    let good = key.enrol(&page.ceremony(&second));
+    assert_eq!(refused(&page.finish(&key.enrol_passkey(&evil))), denied("passkey.invalid"));
+    let good = key.enrol_passkey(&page.ceremony(&second));
     assert_eq!(page.finish(&good).status, 200);
     assert_eq!(refused(&page.finish(&good)), denied("approval.challenge"), "finished once");
     assert_eq!(refused(&page.begin(&code_of_one)), denied("passkey.not_enrolled"), "used");
@@ -347,9 +351,12 @@ fn whoever_has_a_pages_session_cannot_make_or_remove_an_approver() {
     let code_of_two = page.leave("second");
     let (first, second) = (page.begin(&code_of_two), page.begin(&code_of_two));
     assert_eq!(first.json()["publicKey"]["excludeCredentials"][0]["id"], json!(key.id()));
-    assert_eq!(page.finish(&other.enrol(&page.ceremony(&first))).status, 200);
+    assert_eq!(page.finish(&other.enrol_passkey(&page.ceremony(&first))).status, 200);
     let third = SoftPasskey::ed25519(3);
-    assert_eq!(refused(&page.finish(&third.enrol(&page.ceremony(&second)))), denied("passkey.not_enrolled"));
+    assert_eq!(
+        refused(&page.finish(&third.enrol_passkey(&page.ceremony(&second)))),
+        denied("passkey.not_enrolled")
+    );
     // Programs have no origin, and passkeys are bound to one.
     let by_program = page.web.api("POST", "/api/v1/passkeys/begin", &json!({ "code": code_of_two }));
     assert_eq!(by_program.status, 400, "{by_program:?}");
@@ -424,7 +431,7 @@ fn two_passkeys_at_the_same_moment_complete_what_two_must_approve() {
     for (n, ask) in (2_u32..).zip(&page.asks) {
         let signed = keys.each_ref().map(|key| {
             let asked = Ceremony { sign_count: n, ..page.ceremony(&page.challenge(ask)) };
-            key.sign(&asked)
+            key.sign_challenge(&asked)
         });
         std::thread::scope(|scope| {
             let page = &page;

@@ -43,7 +43,7 @@ fn needs_userns_a_sent_file_is_a_download_of_the_page_and_a_path_of_the_command_
     );
     let (session, files) = frames(&web, "file");
     assert_eq!(files.len(), 2, "{files:?}");
-    let digest = writ_types::digest::Digest::of(page.as_bytes()).to_string();
+    let digest = writ_types::digest::Digest::of_bytes(page.as_bytes()).to_string();
     assert_eq!((&files[0]["name"], &files[0]["digest"]), (&json!("re port.html"), &json!(digest)));
     let path = files[0]["path"].as_str().expect("a path");
     assert_eq!(std::fs::read_to_string(path).expect("there"), page, "it outlives the work folder");

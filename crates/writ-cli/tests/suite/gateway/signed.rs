@@ -131,14 +131,14 @@ fn the_owner_is_offered_every_tool_and_others_those_of_their_level() {
         let (_, path) = open(&web, &how);
         assert_eq!(web.api("POST", &path, &json!({ "text": "hello" })).status, 202);
         answered += 1;
-        while web.bench.server.recorded().len() < answered {
+        while web.bench.server.recorded_requests().len() < answered {
             std::thread::yield_now();
         }
-        let tools = web.bench.server.recorded()[answered - 1].body["tools"].clone();
+        let tools = web.bench.server.recorded_requests()[answered - 1].body["tools"].clone();
         let name = |tool: &Value| tool["function"]["name"].as_str().expect("a name").to_owned();
         tools.as_array().expect("tools").iter().map(name).collect()
     };
-    let all: Vec<String> = Registry::core().tools().map(|tool| tool.name.to_owned()).collect();
+    let all: Vec<String> = Registry::core_tools().tools().map(|tool| tool.name.to_owned()).collect();
     assert_eq!(offered(json!({ "relayed": true })), ["memory_search"]);
     assert_eq!(offered(json!({})), all);
 }
@@ -165,7 +165,7 @@ expires_secs = 3600
 fn told(web: &Web, socket: &mut Socket, path: &str) -> (u64, Vec<String>) {
     assert_eq!(web.api("POST", path, &json!({ "text": "hello" })).status, 202);
     let last = socket.until("message")["seq"].as_u64().expect("a number");
-    let requests = web.bench.server.recorded();
+    let requests = web.bench.server.recorded_requests();
     let tools = requests.last().expect("a request").body["tools"].as_array().expect("tools").clone();
     let mut names: Vec<String> =
         tools.iter().map(|tool| tool["function"]["name"].as_str().expect("a name").to_owned()).collect();

@@ -30,7 +30,7 @@ fn asking() -> Bench {
 fn unused(home: &Home, link: &mut Link, card: &Card, nonce: u8) -> Value {
     let status = link.call("status", json!({})).expect("a status");
     let key = approver(home);
-    let token = ApprovalToken::sign(claims(&status, card, nonce, public(&key)), &key).expect("signs");
+    let token = ApprovalToken::sign_claims(claims(&status, card, nonce, public(&key)), &key).expect("signs");
     serde_json::to_value(token).expect("JSON")
 }
 

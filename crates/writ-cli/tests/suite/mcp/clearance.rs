@@ -152,7 +152,7 @@ fn needs_userns_needs_python_a_cleared_model_is_asked_instead() {
     desk.say("");
     let done = desk.chat("Look customer 7 up");
     assert_eq!(code(&done), 0, "{}", text(&done));
-    let asked: Vec<_> = desk.bench.server.recorded().into_iter().map(|one| one.body).collect();
+    let asked: Vec<_> = desk.bench.server.recorded_requests().into_iter().map(|one| one.body).collect();
     let models: Vec<_> = asked.iter().map(|body| body["model"].as_str().expect("a name")).collect();
     assert_eq!(models, ["scripted", "cleared"], "the first is told the wish alone");
     assert!(!asked[0].to_string().contains(ANSWER) && asked[1].to_string().contains(ANSWER));

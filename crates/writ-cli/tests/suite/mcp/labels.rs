@@ -99,7 +99,7 @@ fn needs_userns_needs_python_values_decide_what_asks_after_a_server_has_spoken()
 
     // The harness keeps `then` to itself.
     assert!(desk.calls().iter().all(|call| !call.contains("then")), "{:?}", desk.calls());
-    let request = desk.bench.server.recorded().pop().expect("a request").body.to_string();
+    let request = desk.bench.server.recorded_requests().pop().expect("a request").body.to_string();
     assert!(request.contains(r#""then""#), "{request}");
 
     let config = desk.bench.home.root().join("config.toml");

@@ -83,7 +83,7 @@ fn send(to: &str, what: &str) -> (&'static str, Value) {
 /// The requests to the model that works: it is the one with tools.
 fn read(desk: &Desk) -> Vec<String> {
     let has_tools = |body: &Value| body["tools"].as_array().is_some_and(|tools| !tools.is_empty());
-    let recorded = desk.bench.server.recorded().into_iter();
+    let recorded = desk.bench.server.recorded_requests().into_iter();
     recorded.filter(|one| has_tools(&one.body)).map(|one| one.body.to_string()).collect()
 }
 
@@ -136,10 +136,14 @@ fn needs_userns_needs_python_a_question_is_answered_by_its_type_alone() {
         [("bool", json!({})), ("choice", choice), ("identifier", json!({})), ("email", json!({}))]
     {
         set(&script, vec![look(&all), ask(kind, more)], &[&orders, &orders]);
-        let before = desk.bench.server.recorded().len();
+        let before = desk.bench.server.recorded_requests().len();
         let done = desk.chat(WISH);
         assert_eq!(code(&done), 0, "{kind}: {}", text(&done));
-        assert_eq!(desk.bench.server.recorded().len() - before, 5, "{kind}: asked once more, and no further");
+        assert_eq!(
+            desk.bench.server.recorded_requests().len() - before,
+            5,
+            "{kind}: asked once more, and no further"
+        );
         assert!(read(&desk).last().is_some_and(|body| body.contains("has twice answered with another type")));
     }
     assert!(read(&desk).iter().all(|body| !body.contains(ORDER)), "nothing of it came through");

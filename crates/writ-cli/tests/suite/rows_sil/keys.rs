@@ -248,7 +248,7 @@ fn signers() -> Vec<String> {
     let signs = |file: &PathBuf| {
         let code = read(file);
         let shipped = code.split("#[cfg(test)]").next().unwrap_or_default();
-        shipped.contains("ApprovalToken::sign(")
+        shipped.contains("ApprovalToken::sign_claims(")
     };
     let mut found: Vec<String> = files(root.clone())
         .into_iter()
@@ -270,7 +270,7 @@ fn an_agent_cannot_sign_an_approval() {
             "writ-cli/examples/bench/approvals.rs",
             "writ-cli/src/approve.rs",
             "writ-runtime/src/answers.rs",
-            "writ-testkit/src/door.rs"
+            "writ-testdoor/src/lib.rs"
         ],
         "nothing that a model's words reach signs"
     );
@@ -279,15 +279,15 @@ fn an_agent_cannot_sign_an_approval() {
     let (own, enrolled) = (SigningKey::from_bytes(&[9; 32]), approver(&bench.home));
     let session = Approver::Session { principal: "owner".to_owned() };
     for (n, claimed) in (1..).zip([public(&own), public(&enrolled), session]) {
-        let token = ApprovalToken::sign(claims(&status, &cards[0], n, claimed), &own).expect("signs");
+        let token = ApprovalToken::sign_claims(claims(&status, &cards[0], n, claimed), &own).expect("signs");
         let token = serde_json::to_value(token).expect("JSON");
         let said = link.decide(&cards[0].ask_id, Decision::Approve, Some(token));
         assert_eq!(said, Some(Err("approval.invalid".to_owned())), "{n}");
     }
     assert_eq!((bench.count("answered"), bench.count("remembered")), (0, 0));
     // Its twin: the same claims with the key of the person.
-    let token =
-        ApprovalToken::sign(claims(&status, &cards[0], 4, public(&enrolled)), &enrolled).expect("signs");
+    let token = ApprovalToken::sign_claims(claims(&status, &cards[0], 4, public(&enrolled)), &enrolled)
+        .expect("signs");
     let token = serde_json::to_value(token).expect("JSON");
     let said = link.decide(&cards[0].ask_id, Decision::Approve, Some(token));
     assert_eq!(said, Some(Ok("applied".to_owned())));
@@ -335,7 +335,7 @@ fn an_issued_approval_has_the_hash_a_nonce_of_its_own_and_a_signature() {
             "idempotent": false,
             "policy": status["policy"],
         });
-        let hash = Digest::of(&canonical_json(&canonical).expect("canonical"));
+        let hash = Digest::of_bytes(&canonical_json(&canonical).expect("canonical"));
         assert_eq!((token.claims.prepared, card.prepared), (hash, hash));
         assert_eq!(hex::decode(&token.claims.nonce).map(|nonce| nonce.len()), Ok(16));
         let signed = [b"writ approval v1\n".as_slice(), &canonical_json(&token.claims).expect("canonical")];

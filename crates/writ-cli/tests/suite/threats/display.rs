@@ -79,7 +79,7 @@ fn needs_userns_what_is_shown_is_complete_and_is_what_is_performed() {
         assert!(is_plain(&card.shown), "{name}: {:?}", card.shown);
         assert!(card.shown.contains(seen.as_str()), "{name}: {:?}", card.shown);
         assert_eq!(card.shown.matches("\nhosts ").count(), 1, "{name}: no line is faked");
-        assert_eq!(Digest::of(card.shown.as_bytes()), card.shown_hash, "{name}");
+        assert_eq!(Digest::of_bytes(card.shown.as_bytes()), card.shown_hash, "{name}");
         assert_eq!(asked["shown"], json!(card.shown_hash), "{name}");
         assert_eq!(asked["prepared"], json!(card.prepared), "{name}");
         assert_eq!(asked["action"]["argv"], json!(argv), "{name}");

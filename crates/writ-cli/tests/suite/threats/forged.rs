@@ -68,7 +68,7 @@ fn claims(link: &mut Link, card: &Card, approver: Approver) -> ApprovalClaims {
 }
 
 fn signed(claims: ApprovalClaims, key: &SigningKey) -> Value {
-    serde_json::to_value(ApprovalToken::sign(claims, key).expect("signs")).expect("JSON")
+    serde_json::to_value(ApprovalToken::sign_claims(claims, key).expect("signs")).expect("JSON")
 }
 
 #[test]

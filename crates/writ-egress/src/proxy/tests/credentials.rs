@@ -10,7 +10,7 @@ use writ_inspect::egress::credential::Binding;
 use writ_types::entry::ConnectionRecord;
 
 use super::*;
-use crate::credential::{Credentials, Held};
+use crate::credential::{BoundCredential, Credentials};
 use crate::{Egress, EgressConfig};
 
 /// The secret.
@@ -58,16 +58,17 @@ impl Stage {
         .await;
         let folder = tempfile::tempdir().expect("a folder");
         let roots = if trusted { roots } else { rustls::RootCertStore::empty() };
-        let egress = Egress::new(&EgressConfig::default(), folder.path()).expect("a way out").trusting(roots);
+        let egress =
+            Egress::new(&EgressConfig::default(), folder.path()).expect("a way out").trusting_config(roots);
         let key = Authority::generate_key().expect("a key");
-        let authority = egress.with_authority(&key).expect("an authority").authority().expect("it");
+        let authority = egress.with_authority(&key).expect("an authority").get_authority().expect("it");
         let mut trust = rustls::RootCertStore::empty();
-        let certificate = CertificateDer::from_pem_slice(authority.certificate().as_bytes());
+        let certificate = CertificateDer::from_pem_slice(authority.certificate_pem().as_bytes());
         trust.add(certificate.expect("PEM")).expect("a root");
         let mut scope = pinned("pages.test", server.address);
         scope.allowed.push(pattern(format!("other.test:{}", server.address.port())));
         let running = Running::opening(ProxyConfig::default(), scope, Some(authority));
-        let held = Held {
+        let held = BoundCredential {
             binding: binding(format!("pages.test:{}", server.address.port())),
             placeholder: PLACEHOLDER.to_owned(),
             value: Some(SECRET.to_owned().into()),
@@ -312,7 +313,7 @@ async fn a_secret_that_cannot_be_used_is_not() {
     for value in [None, Some("short"), Some("two words and more"), Some("a\r\nline: b")] {
         let host = format!("pages.test:{}", stage.server.address.port());
         let value = value.map(|value| value.to_owned().into());
-        let held = Held { binding: binding(host), placeholder: PLACEHOLDER.to_owned(), value };
+        let held = BoundCredential { binding: binding(host), placeholder: PLACEHOLDER.to_owned(), value };
         *stage.running.keeper.credentials.lock().expect("a lock") = Credentials::new(vec![held]);
         let answer = stage.ask(&bearer("/me/one"), "").await;
         assert_eq!(told(&answer), (403, "credential.missing".to_owned()), "{answer}");
@@ -330,7 +331,7 @@ async fn a_plain_host_gets_it_where_its_owner_says_so() {
     .await;
     let running = Running::new(pinned("plain.test", server.address));
     let host = format!("plain.test:{}", server.address.port());
-    let held = Held {
+    let held = BoundCredential {
         binding: Binding { plain: true, ..binding(host.clone()) },
         placeholder: PLACEHOLDER.to_owned(),
         value: Some(SECRET.to_owned().into()),

@@ -12,46 +12,50 @@ use writ_policy::principal::Evidence;
 use writ_runtime::clock::{Clock as _, SystemClock};
 use writ_types::error::Exit;
 
-use super::fields::{CHAT, Fields, invalid};
+use super::fields::{CHAT, Fields, invalid_field};
 use super::limit::{Cut, Limit};
 use super::messages::read_messages;
-use super::{ChatRequest, MAX_BODY_BYTES, News, PendingMessage, begin, ended, follow, rest, usage, whole};
+use super::{
+    ChatRequest, MAX_BODY_BYTES, News, PendingMessage, begin_turn, check_end, follow_turn, token_usage,
+    unsent_rest, whole_answer,
+};
 use crate::http::Shared;
 use crate::http::api::App;
-use crate::http::reply::{Refusal, ok, read};
-use crate::http::route::evidence;
+use crate::http::reply::{Refusal, json_ok, read_json};
+use crate::http::route::request_evidence;
 
 /// `POST /v1/chat/completions`
-pub(in crate::http) async fn completions(State(shared): App, request: Request) -> Response {
-    complete(&shared, request).await.unwrap_or_else(Refusal::into_response)
+pub(in crate::http) async fn serve_completion(State(shared): App, request: Request) -> Response {
+    complete_chat(&shared, request).await.unwrap_or_else(Refusal::into_response)
 }
 
-async fn complete(shared: &Arc<Shared>, request: Request) -> Result<Response, Refusal> {
-    let evidence = evidence(&request);
+async fn complete_chat(shared: &Arc<Shared>, request: Request) -> Result<Response, Refusal> {
+    let evidence = request_evidence(&request);
     let headers = request.headers().clone();
-    let mut fields = Fields::check(read(request, MAX_BODY_BYTES).await?, CHAT)?;
+    let mut fields = Fields::check(read_json(request, MAX_BODY_BYTES).await?, CHAT)?;
     let model = fields.needed_text("model")?;
-    let list = fields.take("messages").ok_or_else(|| invalid("messages", "is missing"))?;
-    let (user, stream, with_usage) = (fields.text("user")?, fields.flag("stream")?, fields.include_usage()?);
+    let list = fields.take_field("messages").ok_or_else(|| invalid_field("messages", "is missing"))?;
+    let (user, stream, with_usage) =
+        (fields.take_text("user")?, fields.take_flag("stream")?, fields.include_usage()?);
     let mut limit = Limit::read(&mut fields, &["max_tokens", "max_completion_tokens"])?;
     let messages = read_messages(list, "messages")?;
     let mut wanted = ChatRequest { model, messages, session: None, conversation: None };
-    wanted.place(&headers, user)?;
-    let asked = begin(shared, evidence, &wanted).await?;
+    wanted.read_place(&headers, user)?;
+    let asked = begin_turn(shared, evidence, &wanted).await?;
     let head = Head::of(&asked, wanted.model);
     if stream {
         let head = Head { with_usage, ..head };
-        return Ok(streamed(Arc::clone(shared), evidence, asked, head, limit));
+        return Ok(stream_answer(Arc::clone(shared), evidence, asked, head, limit));
     }
     let (session, entry) = (asked.session, asked.entry);
-    let (text, exit) = whole(follow(shared.engine.clone(), asked)).await?;
-    let usage = usage(shared, evidence, session, entry).await;
-    let message = json!({ "role": "assistant", "content": limit.whole(&text) });
-    let reason = reason(exit, limit.cut());
+    let (text, exit) = whole_answer(follow_turn(shared.engine.clone(), asked)).await?;
+    let usage = token_usage(shared, evidence, session, entry).await;
+    let message = json!({ "role": "assistant", "content": limit.limit_text(&text) });
+    let reason = finish_reason(exit, limit.cut());
     let choice = json!({ "index": 0, "message": message, "logprobs": null, "finish_reason": reason });
-    let mut answer = head.object("chat.completion", &choice);
-    answer["usage"] = counted(usage);
-    Ok(ok(&answer))
+    let mut answer = head.chunk_object("chat.completion", &choice);
+    answer["usage"] = usage_object(usage);
+    Ok(json_ok(&answer))
 }
 
 /// The fields that every chunk of an answer has.
@@ -70,7 +74,7 @@ impl Head {
         Self { id: format!("chatcmpl-{}-{}", asked.session, asked.entry), created, model, with_usage: false }
     }
 
-    fn object(&self, object: &str, choice: &Value) -> Value {
+    fn chunk_object(&self, object: &str, choice: &Value) -> Value {
         json!({
             "id": self.id, "object": object, "created": self.created, "model": self.model,
             "choices": [choice],
@@ -78,13 +82,13 @@ impl Head {
     }
 
     /// A chunk with more text, if there is any.
-    fn text(&self, text: &str) -> Option<Value> {
-        (!text.is_empty()).then(|| self.chunk(&json!({ "content": text }), None))
+    fn text_chunk(&self, text: &str) -> Option<Value> {
+        (!text.is_empty()).then(|| self.make_chunk(&json!({ "content": text }), None))
     }
 
-    fn chunk(&self, delta: &Value, reason: Option<&str>) -> Value {
+    fn make_chunk(&self, delta: &Value, reason: Option<&str>) -> Value {
         let choice = json!({ "index": 0, "delta": delta, "logprobs": null, "finish_reason": reason });
-        let mut chunk = self.object("chat.completion.chunk", &choice);
+        let mut chunk = self.chunk_object("chat.completion.chunk", &choice);
         if self.with_usage {
             chunk["usage"] = Value::Null;
         }
@@ -92,7 +96,7 @@ impl Head {
     }
 }
 
-const fn reason(exit: Exit, cut: Option<Cut>) -> &'static str {
+const fn finish_reason(exit: Exit, cut: Option<Cut>) -> &'static str {
     match cut {
         Some(Cut::Stop) => return "stop",
         Some(Cut::Length) => return "length",
@@ -114,7 +118,7 @@ const fn reason(exit: Exit, cut: Option<Cut>) -> &'static str {
     }
 }
 
-fn counted((input, output): (u64, u64)) -> Value {
+fn usage_object((input, output): (u64, u64)) -> Value {
     let total = input.saturating_add(output);
     json!({ "prompt_tokens": input, "completion_tokens": output, "total_tokens": total })
 }
@@ -129,7 +133,7 @@ struct Progress {
 }
 
 /// The answer as it comes.
-fn streamed(
+fn stream_answer(
     shared: Arc<Shared>,
     evidence: Evidence,
     asked: PendingMessage,
@@ -137,55 +141,57 @@ fn streamed(
     limit: Limit,
 ) -> Response {
     let (session, entry) = (asked.session, asked.entry);
-    let pieces = follow(shared.engine.clone(), asked);
-    let opening = Some(head.chunk(&json!({ "role": "assistant", "content": "" }), None));
+    let pieces = follow_turn(shared.engine.clone(), asked);
+    let opening = Some(head.make_chunk(&json!({ "role": "assistant", "content": "" }), None));
     let start = Progress { pieces, said: String::new(), limit, opening };
     let chunks = stream::unfold(start, move |mut at| {
         let (head, shared) = (head.clone(), Arc::clone(&shared));
         async move {
             // The format begins with a chunk that has a role and no text.
             if let Some(opening) = at.opening.take() {
-                return Some((events(vec![opening], false), at));
+                return Some((stream_events(vec![opening], false), at));
             }
             let mut out = Vec::new();
             match at.pieces.recv().await? {
                 News::Text(text) => {
-                    out.extend(head.text(&at.limit.push(&text)));
+                    out.extend(head.text_chunk(&at.limit.push_text(&text)));
                     at.said.push_str(&text);
-                    return Some((events(out, false), at));
+                    return Some((stream_events(out, false), at));
                 }
-                News::End(text, exit) => match ended(text, exit) {
+                News::End(text, exit) => match check_end(text, exit) {
                     Ok((text, exit)) => {
-                        let shown = at.limit.push(&rest(&at.said, &text)) + &at.limit.finish();
-                        out.extend(head.text(&shown));
-                        out.push(head.chunk(&json!({}), Some(reason(exit, at.limit.cut()))));
+                        let shown =
+                            at.limit.push_text(&unsent_rest(&at.said, &text)) + &at.limit.finish_text();
+                        out.extend(head.text_chunk(&shown));
+                        out.push(head.make_chunk(&json!({}), Some(finish_reason(exit, at.limit.cut()))));
                         if head.with_usage {
-                            let mut last = head.chunk(&json!({}), None);
+                            let mut last = head.make_chunk(&json!({}), None);
                             // The format has the usage in a chunk without choices.
                             last["choices"] = json!([]);
-                            last["usage"] = counted(usage(&shared, evidence, session, entry).await);
+                            last["usage"] =
+                                usage_object(token_usage(&shared, evidence, session, entry).await);
                             out.push(last);
                         }
                     }
-                    Err(refusal) => out.push(failed(&refusal)),
+                    Err(refusal) => out.push(failed_event(&refusal)),
                 },
-                News::Failed(report) => out.push(failed(&(*report).into())),
+                News::Failed(report) => out.push(failed_event(&(*report).into())),
             }
             // The sender ends its task when it finds this closed.
             at.pieces.close();
-            Some((events(out, true), at))
+            Some((stream_events(out, true), at))
         }
     });
     let events = futures::StreamExt::flat_map(chunks, stream::iter);
     Sse::new(events).keep_alive(KeepAlive::default()).into_response()
 }
 
-fn failed(refusal: &Refusal) -> Value {
+fn failed_event(refusal: &Refusal) -> Value {
     let report = refusal.report();
     json!({ "error": { "message": report.outside, "type": "server_error", "code": report.code, "param": null } })
 }
 
-fn events(chunks: Vec<Value>, done: bool) -> Vec<Result<Event, Infallible>> {
+fn stream_events(chunks: Vec<Value>, done: bool) -> Vec<Result<Event, Infallible>> {
     let mut events: Vec<_> =
         chunks.into_iter().map(|chunk| Ok(Event::default().data(chunk.to_string()))).collect();
     if done {

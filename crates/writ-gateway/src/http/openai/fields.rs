@@ -169,58 +169,58 @@ impl Fields {
             match rule {
                 Some(Read | Ignored) => {}
                 Some(Only(is_fine, _)) if is_fine(value) => {}
-                Some(Only(_, why)) => return Err(unsupported(name, why)),
-                None => return Err(unsupported(name, "is not known here; leave it out")),
+                Some(Only(_, why)) => return Err(unsupported_field(name, why)),
+                None => return Err(unsupported_field(name, "is not known here; leave it out")),
             }
         }
         Ok(Self { fields })
     }
 
     /// A field, taken out.
-    pub(super) fn take(&mut self, name: &str) -> Option<Value> {
+    pub(super) fn take_field(&mut self, name: &str) -> Option<Value> {
         self.fields.remove(name)
     }
 
     /// A text.
-    pub(super) fn text(&mut self, name: &str) -> Result<Option<String>, Refusal> {
-        match self.take(name) {
+    pub(super) fn take_text(&mut self, name: &str) -> Result<Option<String>, Refusal> {
+        match self.take_field(name) {
             None => Ok(None),
             Some(Value::String(text)) => Ok(Some(text)),
-            Some(_) => Err(invalid(name, "must be a text")),
+            Some(_) => Err(invalid_field(name, "must be a text")),
         }
     }
 
     /// A text that must be there.
     pub(super) fn needed_text(&mut self, name: &str) -> Result<String, Refusal> {
-        self.text(name)?.ok_or_else(|| invalid(name, "is missing"))
+        self.take_text(name)?.ok_or_else(|| invalid_field(name, "is missing"))
     }
 
     /// A truth value; false if it is left out.
-    pub(super) fn flag(&mut self, name: &str) -> Result<bool, Refusal> {
-        match self.take(name) {
+    pub(super) fn take_flag(&mut self, name: &str) -> Result<bool, Refusal> {
+        match self.take_field(name) {
             None => Ok(false),
             Some(Value::Bool(flag)) => Ok(flag),
-            Some(_) => Err(invalid(name, "must be true or false")),
+            Some(_) => Err(invalid_field(name, "must be true or false")),
         }
     }
 
     /// A positive whole number.
-    pub(super) fn count(&mut self, name: &str) -> Result<Option<u64>, Refusal> {
-        match self.take(name) {
+    pub(super) fn take_count(&mut self, name: &str) -> Result<Option<u64>, Refusal> {
+        match self.take_field(name) {
             None => Ok(None),
             Some(value) => match value.as_u64().filter(|count| *count > 0) {
                 Some(count) => Ok(Some(count)),
-                None => Err(invalid(name, "must be a whole number of at least 1")),
+                None => Err(invalid_field(name, "must be a whole number of at least 1")),
             },
         }
     }
 
     /// True if the last chunk of a stream shall say the usage.
     pub(super) fn include_usage(&mut self) -> Result<bool, Refusal> {
-        match self.take("stream_options") {
+        match self.take_field("stream_options") {
             None => Ok(false),
-            Some(Value::Object(options)) => Self { fields: options }.flag("include_usage"),
-            Some(_) => Err(invalid("stream_options", "must be an object")),
+            Some(Value::Object(options)) => Self { fields: options }.take_flag("include_usage"),
+            Some(_) => Err(invalid_field("stream_options", "must be an object")),
         }
     }
 }
@@ -238,20 +238,20 @@ fn without_nulls(value: Value) -> Value {
 }
 
 /// A refusal of a field that is not understood as it is written.
-pub(super) fn invalid(param: &str, why: &str) -> Refusal {
-    let shown = crop(param);
-    Refusal::malformed(&format!("'{shown}' {why}")).about(shown)
+pub(super) fn invalid_field(param: &str, why: &str) -> Refusal {
+    let shown = crop_name(param);
+    Refusal::malformed(&format!("'{shown}' {why}")).about_field(shown)
 }
 
 /// A refusal of a field that asks for what is not supported.
-pub(super) fn unsupported(param: &str, why: &str) -> Refusal {
-    let shown = crop(param);
+pub(super) fn unsupported_field(param: &str, why: &str) -> Refusal {
+    let shown = crop_name(param);
     let hint = "leave it out, or read docs/guides/openai-api.md for what is supported";
     let text = format!("'{shown}' {why}");
-    Refusal::new(StatusCode::BAD_REQUEST, "request.unsupported", &text, hint).about(shown)
+    Refusal::new(StatusCode::BAD_REQUEST, "request.unsupported", &text, hint).about_field(shown)
 }
 
-fn crop(name: &str) -> String {
+fn crop_name(name: &str) -> String {
     let clean = |letter: char| if letter.is_control() { '?' } else { letter };
     name.chars().take(MAX_SHOWN_NAME).map(clean).collect()
 }
@@ -275,7 +275,7 @@ mod tests {
             }
         }
         let mut fields = Fields::check(json!({ "stream": null, "stop": null }), CHAT).expect("fields");
-        assert!(!fields.flag("stream").expect("a flag") && fields.take("stop").is_none());
+        assert!(!fields.take_flag("stream").expect("a flag") && fields.take_field("stop").is_none());
     }
 
     #[test]
@@ -334,9 +334,9 @@ mod tests {
         let mut fields =
             Fields::check(json!({ "stream": "yes", "model": 1, "max_tokens": 0 }), CHAT).expect("fields");
         let param = |refusal: Refusal| refusal.param().map(str::to_owned);
-        assert_eq!(fields.flag("stream").err().and_then(param).as_deref(), Some("stream"));
+        assert_eq!(fields.take_flag("stream").err().and_then(param).as_deref(), Some("stream"));
         assert_eq!(fields.needed_text("model").err().and_then(param).as_deref(), Some("model"));
-        assert_eq!(fields.count("max_tokens").err().and_then(param).as_deref(), Some("max_tokens"));
+        assert_eq!(fields.take_count("max_tokens").err().and_then(param).as_deref(), Some("max_tokens"));
         assert_eq!(fields.needed_text("user").err().and_then(param).as_deref(), Some("user"));
     }
 }

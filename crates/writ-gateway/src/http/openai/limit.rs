@@ -3,7 +3,7 @@
 use serde_json::Value;
 use writ_types::chat::estimate_tokens_of_chars;
 
-use super::fields::{Fields, invalid};
+use super::fields::{Fields, invalid_field};
 use crate::http::reply::Refusal;
 
 /// The most stop words; the format allows four.
@@ -38,7 +38,7 @@ impl Limit {
     ///
     /// If a field is not of its type, or there are too many or too long words to stop at.
     pub(super) fn read(fields: &mut Fields, counts: &[&str]) -> Result<Self, Refusal> {
-        let stops = match fields.take("stop") {
+        let stops = match fields.take_field("stop") {
             None => Vec::new(),
             Some(Value::String(stop)) => vec![stop],
             Some(Value::Array(stops)) => stops
@@ -46,21 +46,21 @@ impl Limit {
                 .map(|stop| match stop {
                     Value::String(stop) => Ok(stop),
                     Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => {
-                        Err(invalid("stop", "must be a text or a list of texts"))
+                        Err(invalid_field("stop", "must be a text or a list of texts"))
                     }
                 })
                 .collect::<Result<_, _>>()?,
-            Some(_) => return Err(invalid("stop", "must be a text or a list of texts")),
+            Some(_) => return Err(invalid_field("stop", "must be a text or a list of texts")),
         };
         if stops.len() > MAX_STOPS || stops.iter().any(|stop| stop.len() > MAX_STOP_BYTES) {
-            return Err(invalid(
+            return Err(invalid_field(
                 "stop",
                 &format!("has more than {MAX_STOPS} texts or {MAX_STOP_BYTES} bytes in one"),
             ));
         }
         let mut max_tokens: Option<u64> = None;
         for name in counts {
-            if let Some(count) = fields.count(name)? {
+            if let Some(count) = fields.take_count(name)? {
                 max_tokens = Some(max_tokens.map_or(count, |max| max.min(count)));
             }
         }
@@ -75,7 +75,7 @@ impl Limit {
     }
 
     /// Takes more text and returns what may be shown of it now.
-    pub(super) fn push(&mut self, text: &str) -> String {
+    pub(super) fn push_text(&mut self, text: &str) -> String {
         if self.cut.is_some() {
             return String::new();
         }
@@ -85,25 +85,25 @@ impl Limit {
             self.held.truncate(at);
             self.cut = Some(Cut::Stop);
             let rest = std::mem::take(&mut self.held);
-            return self.shorten(rest);
+            return self.shorten_text(rest);
         }
         // The end may be the beginning of a stop word, so it waits for more text.
         let ready = self.held.len().saturating_sub(self.pending_bytes());
         let held = self.held.split_off(ready);
         let ready = std::mem::replace(&mut self.held, held);
-        self.shorten(ready)
+        self.shorten_text(ready)
     }
 
     /// Returns what was held back, at the end of the text.
-    pub(super) fn finish(&mut self) -> String {
+    pub(super) fn finish_text(&mut self) -> String {
         let rest = std::mem::take(&mut self.held);
-        self.shorten(rest)
+        self.shorten_text(rest)
     }
 
     /// A whole text, cut.
-    pub(super) fn whole(&mut self, text: &str) -> String {
-        let shown = self.push(text);
-        shown + &self.finish()
+    pub(super) fn limit_text(&mut self, text: &str) -> String {
+        let shown = self.push_text(text);
+        shown + &self.finish_text()
     }
 
     /// The length of the longest end of the text that may grow into a word to stop at.
@@ -117,7 +117,7 @@ impl Limit {
         self.stops.iter().filter_map(begins).max().unwrap_or_default()
     }
 
-    fn shorten(&mut self, text: String) -> String {
+    fn shorten_text(&mut self, text: String) -> String {
         let Some(max) = self.max_tokens else { return text };
         let fits = |chars: usize| estimate_tokens_of_chars(chars).get() <= max;
         let mut shown = String::new();
@@ -146,8 +146,8 @@ mod tests {
     }
 
     fn in_pieces(mut limit: Limit, text: &str) -> (String, Option<Cut>) {
-        let mut shown: String = text.chars().map(|letter| limit.push(&letter.to_string())).collect();
-        shown.push_str(&limit.finish());
+        let mut shown: String = text.chars().map(|letter| limit.push_text(&letter.to_string())).collect();
+        shown.push_str(&limit.finish_text());
         (shown, limit.cut())
     }
 
@@ -164,7 +164,7 @@ mod tests {
             (json!({ "stop": [] }), "a", "a", None),
         ] {
             let mut whole = limit(fields.clone());
-            assert_eq!((whole.whole(text), whole.cut()), (shown.to_owned(), cut), "{fields}");
+            assert_eq!((whole.limit_text(text), whole.cut()), (shown.to_owned(), cut), "{fields}");
             assert_eq!(in_pieces(limit(fields.clone()), text), (shown.to_owned(), cut), "{fields}");
         }
     }

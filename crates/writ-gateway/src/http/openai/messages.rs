@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::MAX_MESSAGES;
-use super::fields::{invalid, unsupported};
+use super::fields::{invalid_field, unsupported_field};
 use crate::http::reply::Refusal;
 
 /// One message: its role and its text.
@@ -16,33 +16,36 @@ pub(super) type Message = (String, String);
 /// If it is no list of messages, has too many, or one of them has something else than text.
 pub(super) fn read_messages(list: Value, field: &str) -> Result<Vec<Message>, Refusal> {
     let Value::Array(list) = list else {
-        return Err(invalid(field, "must be a list of messages"));
+        return Err(invalid_field(field, "must be a list of messages"));
     };
     if list.len() > MAX_MESSAGES {
-        return Err(invalid(field, &format!("has more than {MAX_MESSAGES} messages")));
+        return Err(invalid_field(field, &format!("has more than {MAX_MESSAGES} messages")));
     }
     list.iter().enumerate().map(|(n, message)| read_message(message, &format!("{field}[{n}]"))).collect()
 }
 
 fn read_message(message: &Value, place: &str) -> Result<Message, Refusal> {
     if !message.is_object() {
-        return Err(invalid(place, "must be a message, an object"));
+        return Err(invalid_field(place, "must be a message, an object"));
     }
     // Items of the newer format that are no messages have a type of their own.
     if let Some(kind) = message.get("type")
         && kind != "message"
     {
-        return Err(unsupported(&format!("{place}.type"), "can only be 'message' here"));
+        return Err(unsupported_field(&format!("{place}.type"), "can only be 'message' here"));
     }
     let role = match message.get("role").and_then(Value::as_str) {
         Some(role) => role.to_owned(),
-        None => return Err(invalid(&format!("{place}.role"), "is missing or no text")),
+        None => return Err(invalid_field(&format!("{place}.role"), "is missing or no text")),
     };
     let mut texts = read_content(message.get("content"), &format!("{place}.content"))?;
     texts.extend(message.get("refusal").and_then(Value::as_str).map(str::to_owned));
     texts.extend(called_tools(message));
     if message.get("audio").is_some() {
-        return Err(unsupported(&format!("{place}.audio"), "must be left out: only text is understood here"));
+        return Err(unsupported_field(
+            &format!("{place}.audio"),
+            "must be left out: only text is understood here",
+        ));
     }
     Ok((role, texts.join("\n")))
 }
@@ -54,7 +57,7 @@ fn read_content(content: Option<&Value>, place: &str) -> Result<Vec<String>, Ref
         Some(Value::Array(parts)) => {
             parts.iter().enumerate().map(|(n, part)| read_part(part, &format!("{place}[{n}]"))).collect()
         }
-        Some(_) => Err(invalid(place, "must be a text or a list of parts")),
+        Some(_) => Err(invalid_field(place, "must be a text or a list of parts")),
     }
 }
 
@@ -67,13 +70,13 @@ fn read_part(part: &Value, place: &str) -> Result<String, Refusal> {
         Some("refusal") => "refusal",
         Some(_) => {
             let why = "is not supported: only text is understood here, no images, audio or files";
-            return Err(unsupported(&format!("{place}.type"), why));
+            return Err(unsupported_field(&format!("{place}.type"), why));
         }
-        None => return Err(invalid(&format!("{place}.type"), "is missing or no text")),
+        None => return Err(invalid_field(&format!("{place}.type"), "is missing or no text")),
     };
     match part.get(field).and_then(Value::as_str) {
         Some(text) => Ok(text.to_owned()),
-        None => Err(invalid(&format!("{place}.{field}"), "is missing or no text")),
+        None => Err(invalid_field(&format!("{place}.{field}"), "is missing or no text")),
     }
 }
 

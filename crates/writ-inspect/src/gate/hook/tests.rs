@@ -8,7 +8,7 @@ use writ_types::entry::GatePoint;
 
 use super::*;
 use crate::fixture::{exec, prepared};
-use crate::gate::{Due, GateAction, Judged, Subject};
+use crate::gate::{Due, GateAction, Judgement, Subject};
 
 fn hook(name: &str, on: HookEvent) -> Hook {
     let config = HookConfig {
@@ -26,15 +26,15 @@ fn set(hooks: Vec<Hook>) -> GateSet {
 }
 
 /// What comes of a call, where the hooks end and speak so, one after the other.
-fn judged(gates: &GateSet, said: &[(ScriptEnd, &str)]) -> Judged {
+fn judged(gates: &GateSet, said: &[(ScriptEnd, &str)]) -> Judgement {
     let subject = Subject::action(GatePoint::Execution, &prepared(Action::Exec(exec())));
-    let mut judging = gates.begin(GatePoint::Execution, subject, Some(json!({"command": "ls"})));
+    let mut judging = gates.begin_judging(GatePoint::Execution, subject, Some(json!({"command": "ls"})));
     for (end, text) in said {
-        assert!(matches!(judging.due(), Some(Due::Script(_))), "each is called, in order");
+        assert!(matches!(judging.next_due(), Some(Due::Script(_))), "each is called, in order");
         judging.script_said(end, text);
     }
-    assert_eq!(judging.due(), None, "and no other");
-    judging.end()
+    assert_eq!(judging.next_due(), None, "and no other");
+    judging.end_judging()
 }
 
 const DONE: ScriptEnd = ScriptEnd::Code(0);
@@ -60,7 +60,7 @@ fn all_hooks_are_heard_in_order_and_the_strictest_counts() {
         ("deny", "halt", GateVerdict::Halt),
     ] {
         let found = judged(&two, &[(DONE, &say(first)), (DONE, &say(second))]);
-        assert_eq!(found.worst(), expected, "{first}, {second}");
+        assert_eq!(found.worst_verdict(), expected, "{first}, {second}");
         let names: Vec<&str> = found.verdicts.iter().map(|(name, ..)| name.as_str()).collect();
         assert_eq!(names, ["hook a", "hook b"], "both are on record");
     }
@@ -68,10 +68,10 @@ fn all_hooks_are_heard_in_order_and_the_strictest_counts() {
         json!({ "verdict": "allow", "hooks": [{ "name": "c", "on": "before_tool_call", "run": "c.sh" }] });
     let found = judged(&two, &[(DONE, &more.to_string()), (DONE, &say("allow"))]);
     let dropped = found.verdicts.iter().any(|(name, _, why)| name == "hook a" && why.contains("'hooks'"));
-    assert!(dropped && found.worst() == GateVerdict::Advise, "{:?}", found.verdicts);
+    assert!(dropped && found.worst_verdict() == GateVerdict::Advise, "{:?}", found.verdicts);
     // What ends the turn needs no second word.
-    assert_eq!(judged(&two, &[(DONE, &say("halt"))]).worst(), GateVerdict::Halt);
-    let none = two.begin(GatePoint::Input, Subject::text("x"), None).due();
+    assert_eq!(judged(&two, &[(DONE, &say("halt"))]).worst_verdict(), GateVerdict::Halt);
+    let none = two.begin_judging(GatePoint::Input, Subject::text("x"), None).next_due();
     assert_eq!(none, None, "they are called at their event alone");
 }
 
@@ -82,18 +82,18 @@ fn hooks_come_before_gates_and_a_no_of_theirs_is_all_that_a_gate_would_hear() {
         on: Point::Execution,
         action: GateAction::Ask,
         contains: vec!["ls".into()],
-        ..GateSet::shipped()
+        ..GateSet::shipped_gate()
     };
     let gates = GateSet::new(vec![gate]).expect("valid");
     let gates = gates.with_hooks(vec![hook("h", HookEvent::BeforeToolCall)]).expect("valid");
-    let names = |found: &Judged| found.verdicts.iter().map(|(name, ..)| name.clone()).collect::<Vec<_>>();
+    let names = |found: &Judgement| found.verdicts.iter().map(|(name, ..)| name.clone()).collect::<Vec<_>>();
     let allowed = judged(&gates, &[(DONE, &say("allow"))]);
     assert_eq!(
-        (names(&allowed), allowed.worst()),
+        (names(&allowed), allowed.worst_verdict()),
         (vec!["hook h".to_owned(), "g".to_owned()], GateVerdict::Pass)
     );
     assert_eq!(names(&judged(&gates, &[(DONE, &say("deny"))])), ["hook h"]);
-    assert!(!gates.has("hook h"), "no level of access rests on a hook");
+    assert!(!gates.has_gate("hook h"), "no level of access rests on a hook");
     let listed: Vec<&str> = gates.hooks().map(|hook| hook.config.name.as_str()).collect();
     assert_eq!(listed, ["h"], "a gate is none");
 }
@@ -119,16 +119,19 @@ fn a_critical_hook_that_fails_stops_and_another_one_is_noted() {
             one.config.critical = critical;
             let found = judged(&set(vec![one]), &[(end.clone(), said)]);
             let expected = if critical == Some(false) { GateVerdict::Advise } else { GateVerdict::Block };
-            assert_eq!(found.worst(), expected, "{end:?} {critical:?}");
+            assert_eq!(found.worst_verdict(), expected, "{end:?} {critical:?}");
         }
     }
     // Whoever says no is heard, however it ends.
     let mut mild = hook("h", HookEvent::BeforeToolCall);
     mild.config.critical = Some(false);
-    assert_eq!(judged(&set(vec![mild]), &[(ScriptEnd::Code(3), &say("deny"))]).worst(), GateVerdict::Block);
+    assert_eq!(
+        judged(&set(vec![mild]), &[(ScriptEnd::Code(3), &say("deny"))]).worst_verdict(),
+        GateVerdict::Block
+    );
     let mut none = hook("h", HookEvent::BeforeToolCall);
     none.program = Err("'h.sh' cannot be read".into());
-    assert_eq!(judged(&set(vec![none]), &[]).worst(), GateVerdict::Block, "without a program, too");
+    assert_eq!(judged(&set(vec![none]), &[]).worst_verdict(), GateVerdict::Block, "without a program, too");
     assert!(!hook("h", HookEvent::AfterToolCall).config.is_critical(), "what has happened is not stopped");
 }
 
@@ -147,8 +150,8 @@ fn what_a_hook_may_see_and_change_is_said_by_its_owner_alone() {
     };
     let told = |gates: &GateSet| {
         let subject = Subject::action(GatePoint::Execution, &prepared(Action::Exec(exec())));
-        let mut judging = gates.begin(GatePoint::Execution, subject, Some(json!({"command": "ls"})));
-        let Some(Due::Script(due)) = judging.due() else { panic!("a program") };
+        let mut judging = gates.begin_judging(GatePoint::Execution, subject, Some(json!({"command": "ls"})));
+        let Some(Due::Script(due)) = judging.next_due() else { panic!("a program") };
         due.input.expect("it reads").keys().cloned().collect::<BTreeSet<_>>()
     };
     let reads = with(vec![Permission::Read]);
@@ -156,7 +159,7 @@ fn what_a_hook_may_see_and_change_is_said_by_its_owner_alone() {
     assert_eq!(told(&reads), keys(&["action", "arguments", "event", "hook", "tool", "version"]));
     let found = judged(&reads, &[(DONE, &asks.to_string())]);
     assert_eq!(
-        (found.arguments.clone(), found.states.clone(), found.worst()),
+        (found.arguments.clone(), found.states.clone(), found.worst_verdict()),
         (None, vec![], GateVerdict::Advise)
     );
     for key in ["tool_args", "state", "permissions", "critical"] {
@@ -172,7 +175,7 @@ fn what_a_hook_may_see_and_change_is_said_by_its_owner_alone() {
     for (length, expected) in [(4_094, (GateVerdict::Pass, 1)), (4_095, (GateVerdict::Block, 0))] {
         let state = json!({ "state": "x".repeat(length) }).to_string();
         let found = judged(&with(vec![Permission::Write]), &[(DONE, &state)]);
-        assert_eq!((found.worst(), found.states.len()), expected, "{length}");
+        assert_eq!((found.worst_verdict(), found.states.len()), expected, "{length}");
     }
 }
 
@@ -187,22 +190,25 @@ fn a_text_goes_on_as_a_hook_that_may_write_has_it() {
         let gates = set(vec![one]);
         assert_eq!(gates.holds_output(), on == HookEvent::ResponseGenerated);
         let run = |said: &str| {
-            let mut judging = gates.begin(point, Subject::text("before"), None);
-            let Some(Due::Script(due)) = judging.due() else { panic!("a program") };
+            let mut judging = gates.begin_judging(point, Subject::text("before"), None);
+            let Some(Due::Script(due)) = judging.next_due() else { panic!("a program") };
             assert_eq!(due.input.expect("it reads").get("text"), Some(&json!("before")));
             judging.script_said(&DONE, said);
-            judging.end()
+            judging.end_judging()
         };
         let changed = run(&json!({ key: "after" }).to_string());
-        assert_eq!((changed.text.as_deref(), changed.worst()), (Some("after"), GateVerdict::Transform));
+        assert_eq!(
+            (changed.text.as_deref(), changed.worst_verdict()),
+            (Some("after"), GateVerdict::Transform)
+        );
         for wrong in [json!({ key: "" }), json!({ key: 3 })] {
             assert_eq!(run(&wrong.to_string()).text, None, "{wrong}");
         }
     }
     let gates = set(vec![hook("h", HookEvent::MessageReceived)]);
-    let mut long = gates.begin(GatePoint::Input, Subject::text("x".repeat(MAX_VALUE_BYTES)), None);
-    assert_eq!(long.due(), None, "what it cannot be told is not told in part");
-    assert_eq!(long.end().worst(), GateVerdict::Block);
+    let mut long = gates.begin_judging(GatePoint::Input, Subject::text("x".repeat(MAX_VALUE_BYTES)), None);
+    assert_eq!(long.next_due(), None, "what it cannot be told is not told in part");
+    assert_eq!(long.end_judging().worst_verdict(), GateVerdict::Block);
 }
 
 /// What is run for a program is the text that was read, in the shell or in what its first line names.
@@ -224,12 +230,12 @@ fn a_hook_takes_its_time_and_is_known_by_its_program() {
     assert_eq!(one.config.time_ms(), SCRIPT_MS);
     one.config.timeout_ms = Some(70);
     assert_eq!(one.config.time_ms(), 70);
-    assert_eq!(one.digest(), Some(Digest::of(b"echo '{}'")));
+    assert_eq!(one.digest(), Some(Digest::of_bytes(b"echo '{}'")));
     assert_eq!(Hook { program: Err("gone".into()), ..one.clone() }.digest(), None);
     let gates = set(vec![hook("a", HookEvent::BeforeToolCall), one.clone()]);
     assert_eq!(gates.hook("hook h"), Some(&one));
     assert_eq!((gates.hook("h"), gates.hook("hook b")), (None, None));
-    assert!(!gates.has("hook h") && !gates.hears_people("hook h"), "a hook is no gate of that name");
+    assert!(!gates.has_gate("hook h") && !gates.hears_people("hook h"), "a hook is no gate of that name");
     let listening = set(vec![hook("m", HookEvent::MessageReceived)]);
     assert!(!listening.hears_people("hook m"));
 }
@@ -243,9 +249,9 @@ fn a_hook_of_a_project_is_called_in_it_alone() {
     let gates = set(vec![own, hook("any", HookEvent::BeforeToolCall)]);
     let called = |project: Option<&str>| {
         let subject = Subject::action(GatePoint::Execution, &prepared(Action::Exec(exec())));
-        let mut judging = gates.begin(GatePoint::Execution, subject, None).of_project(project);
+        let mut judging = gates.begin_judging(GatePoint::Execution, subject, None).of_project(project);
         let mut called = Vec::new();
-        while let Some(Due::Script(due)) = judging.due() {
+        while let Some(Due::Script(due)) = judging.next_due() {
             called.push(due.gate);
             judging.script_said(&DONE, "");
         }
@@ -264,9 +270,9 @@ fn those_are_told_that_are_called_at_an_event() {
     let gates =
         set(vec![one_tool, hook("all", HookEvent::AfterToolCall), hook("end", HookEvent::SessionClosed)]);
     let told = |event, tool: Option<&str>| {
-        let mut judging = gates.tell(event, tool, Map::from_iter([("tool".to_owned(), json!(tool))]));
+        let mut judging = gates.notify_hooks(event, tool, Map::from_iter([("tool".to_owned(), json!(tool))]));
         let mut told = Vec::new();
-        while let Some(Due::Script(due)) = judging.due() {
+        while let Some(Due::Script(due)) = judging.next_due() {
             assert!(
                 due.input.is_some_and(|input| !input.contains_key("text")),
                 "what has happened is no text"
@@ -321,7 +327,7 @@ fn settings_of_hooks_that_cannot_stand_are_named() {
     for run in ["", ".h", "a/b", "a\0"] {
         assert_eq!(wrong(HookConfig { run: run.into(), ..bare() }), "run", "{run:?}");
     }
-    let digest = Some(Digest::of(b"x"));
+    let digest = Some(Digest::of_bytes(b"x"));
     let in_project = |folder: &str, digest| HookConfig { project: Some(folder.into()), digest, ..bare() };
     assert_eq!(wrong(in_project("work", digest)), "project");
     assert_eq!(wrong(in_project("/work", None)), "digest");
@@ -360,13 +366,13 @@ fn a_hook_changes_the_text_of_its_own_event_where_it_may() {
 #[test]
 fn a_program_is_bounded_and_the_one_that_was_approved() {
     let config = hook("h", HookEvent::BeforeToolCall).config;
-    let read = |bytes: usize| program(&config, "x".repeat(bytes)).is_ok();
+    let read = |bytes: usize| check_program(&config, "x".repeat(bytes)).is_ok();
     assert!(read(1) && read(MAX_SCRIPT_BYTES) && !read(MAX_SCRIPT_BYTES + 1));
     for empty in ["", " \n", "exit\0"] {
-        assert!(program(&config, empty.to_owned()).is_err(), "{empty:?}");
+        assert!(check_program(&config, empty.to_owned()).is_err(), "{empty:?}");
     }
-    let approved = HookConfig { digest: Some(Digest::of(b"exit 0")), ..config };
-    assert!(program(&approved, "exit 0".into()).is_ok());
-    let other = program(&approved, "exit 1".into()).expect_err("another program");
-    assert!(other.contains(&Digest::of(b"exit 1").to_string()), "{other}");
+    let approved = HookConfig { digest: Some(Digest::of_bytes(b"exit 0")), ..config };
+    assert!(check_program(&approved, "exit 0".into()).is_ok());
+    let other = check_program(&approved, "exit 1".into()).expect_err("another program");
+    assert!(other.contains(&Digest::of_bytes(b"exit 1").to_string()), "{other}");
 }

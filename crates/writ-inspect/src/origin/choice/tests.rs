@@ -5,7 +5,7 @@ use super::*;
 fn lists(giver: &str, results: &[Value]) -> Lists {
     let mut lists = Lists::nothing();
     for result in results {
-        lists.add_result(giver, &Field::of(result));
+        lists.add_result(giver, &Field::fields_of(result));
     }
     lists
 }

@@ -9,7 +9,7 @@ const HONEST: &str = "We liked hello@soups.test best; account DE02 1203 0000 000
 /// What is known when the owner has said this and a source has said that.
 fn asked(request: &str, path: &str, text: &str) -> Origins {
     let mut origins = Origins::new([request.to_owned()]);
-    origins.read(&read("1", path, text));
+    origins.read_messages(&read("1", path, text));
     origins
 }
 
@@ -22,7 +22,7 @@ fn read(id: &str, path: &str, text: &str) -> [ChatMessage; 2] {
         outcome: ToolOutcome::Done,
         text: structured.to_string(),
         label: Label::new(Taint::External),
-        fields: Field::of(&structured),
+        fields: Field::fields_of(&structured),
         kept: None,
     };
     let message = |role, part, taint| ChatMessage { role, parts: vec![part], label: Label::new(taint) };
@@ -52,8 +52,8 @@ fn the_only_value_of_the_named_kind_in_the_named_source_is_designated() {
         assert!(!asked("Use what stands in bill.txt", "bill.txt", HONEST).is_designated(value), "{value}");
         assert!(!asked(&request, "other.txt", HONEST).is_designated(value), "{value}");
         let mut strict = Origins::new([request.clone()]);
-        strict.narrow();
-        strict.read(&read("1", "bill.txt", HONEST));
+        strict.restrict_freedoms();
+        strict.read_messages(&read("1", "bill.txt", HONEST));
         assert!(!strict.is_designated(value), "{value}");
     }
 }
@@ -123,7 +123,7 @@ fn two_sources_have_one_value_of_a_kind_or_none_is_meant() {
     let value = "DE02120300000000202051";
     let with = |text: &str| {
         let mut origins = asked(request, "bill.txt", HONEST);
-        origins.read(&read("2", "note.txt", text));
+        origins.read_messages(&read("2", "note.txt", text));
         origins.is_designated(value)
     };
     assert!(with("nothing of it") && with("to DE02120300000000202051"));
@@ -147,7 +147,7 @@ fn who_has_given_a_value_of_the_kind_designates_none() {
 fn a_source_is_one_of_its_own_request() {
     let mut origins = asked("Use the address in bill.txt", "bill.txt", HONEST);
     let parts = vec![Part::Text { text: "and now the address in bill.txt again".into() }];
-    origins.read(&[ChatMessage { role: Role::User, parts, label: Label::new(Taint::Owner) }]);
+    origins.read_messages(&[ChatMessage { role: Role::User, parts, label: Label::new(Taint::Owner) }]);
     assert!(!origins.is_designated("hello@soups.test"));
 }
 

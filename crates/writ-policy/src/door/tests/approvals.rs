@@ -23,11 +23,11 @@ fn without_a_good_signature_there_is_no_permit_and_with_it_there_is_one() {
     let expected = expected(&claims(ask.hash));
     let first = if token.signature.starts_with('0') { "1" } else { "0" };
     token.signature.replace_range(0..1, first);
-    world.approval = Some(verify(&token, &expected, &approvers(), NOW));
+    world.approval = Some(verify_approval(&token, &expected, &approvers(), NOW));
     let denial = expected_denial(&world, wish(), DenyReason::Approval);
-    assert!(matches!(denial.fact(), Fact::Denied { reason: DenyReason::Approval, .. }));
+    assert!(matches!(denial.denial_fact(), Fact::Denied { reason: DenyReason::Approval, .. }));
 
-    world.approval = Some(verify(&signed(claims(ask.hash)), &expected, &approvers(), NOW));
+    world.approval = Some(verify_approval(&signed(claims(ask.hash)), &expected, &approvers(), NOW));
     let journal = MemoryJournal::default();
     let redeem = |n| {
         let grant = world.decide(wish()).expect("approved");
@@ -60,21 +60,21 @@ fn signature_content_time_and_reuse_are_checked_each_for_itself() {
     let good = claims(world.ask(wish()).hash);
     let expected = expected(&good);
     let mut forged = signed(good.clone());
-    forged.signature = signed(claims(Digest::of(b"other"))).signature;
+    forged.signature = signed(claims(Digest::of_bytes(b"other"))).signature;
     let bad = [
         (forged, ApprovalError::Signature),
-        (signed(claims(Digest::of(b"other"))), ApprovalError::Mismatch("the action has changed")),
+        (signed(claims(Digest::of_bytes(b"other"))), ApprovalError::Mismatch("the action has changed")),
         (signed(ApprovalClaims { expires_at: NOW, ..good.clone() }), ApprovalError::Expired),
     ];
     let mut texts = BTreeSet::new();
     for (token, error) in bad {
-        let checked = verify(&token, &expected, &approvers(), NOW);
+        let checked = verify_approval(&token, &expected, &approvers(), NOW);
         assert_eq!(checked, Err(error));
         world.approval = Some(checked);
         texts.insert(expected_denial(&world, wish(), DenyReason::Approval).text);
     }
     assert_eq!(texts.len(), 3, "{texts:?}");
-    world.approval = Some(verify(&signed(good), &expected, &approvers(), NOW));
+    world.approval = Some(verify_approval(&signed(good), &expected, &approvers(), NOW));
     let journal = MemoryJournal::default();
     let redeem = |n| {
         let grant = world.decide(wish()).expect("approved");
@@ -87,7 +87,7 @@ fn anywhere_below_home(rules: &'static RuleSet) -> World {
     let mut world = World::new(rules);
     for grants in [&mut world.base.grants, &mut world.task.grants] {
         let all = std::mem::take(grants);
-        *grants = all.allow(ActionKind::WriteFile, [(Dimension::Path, "/home/me")]);
+        *grants = all.allow_kind(ActionKind::WriteFile, [(Dimension::Path, "/home/me")]);
     }
     world
 }
@@ -98,7 +98,7 @@ fn an_approval_for_the_task_covers_what_is_alike_and_nothing_riskier() {
     let mut world = anywhere_below_home(shipped());
     let write = |path: &str| prepared(Action::WriteFile(project_write(&[path])));
     let ask = world.ask(write("a"));
-    let pattern = pattern::digest(ask.pattern.as_ref().expect("a pattern")).expect("canonical");
+    let pattern = pattern::pattern_digest(ask.pattern.as_ref().expect("a pattern")).expect("canonical");
     let terms = TaskTerms { pattern, risk: ask.risk, uses: 3, standing: None };
     let approve = |task: TaskTerms, ends| {
         let claims = ApprovalClaims { task: Some(task), expires_at: later(ends), ..claims(ask.hash) };
@@ -159,7 +159,7 @@ fn what_may_have_been_done_already_asks_before_it_is_done_again() {
     let mut world = anywhere_below_home(shipped());
     let write = |path: &str| prepared(Action::WriteFile(project_write(&[path])));
     let ask = world.ask(write("a"));
-    let pattern = pattern::digest(ask.pattern.as_ref().expect("a pattern")).expect("canonical");
+    let pattern = pattern::pattern_digest(ask.pattern.as_ref().expect("a pattern")).expect("canonical");
     let terms = TaskTerms { pattern, risk: ask.risk, uses: 3, standing: None };
     let claims = ApprovalClaims { task: Some(terms), expires_at: later(1_000), ..claims(ask.hash) };
     world.approval = Some(Ok(approved(claims)));
@@ -184,7 +184,7 @@ fn a_standing_approval_covers_what_is_alike_in_any_session_and_counts() {
     let ask = world.ask(pay("ann", 5));
     let [plain, counted] = ask.recurring.as_slice() else { panic!("two patterns: {:?}", ask.recurring) };
     let terms = |pattern: &Pattern, total: Option<&str>| TaskTerms {
-        pattern: pattern::digest(pattern).expect("canonical"),
+        pattern: pattern::pattern_digest(pattern).expect("canonical"),
         risk: ask.risk,
         uses: 3,
         standing: Some(StandingTerms {
@@ -195,7 +195,7 @@ fn a_standing_approval_covers_what_is_alike_in_any_session_and_counts() {
     let approve = |hash, task| {
         Some(Ok(approved(ApprovalClaims { task: Some(task), expires_at: later(1_000), ..claims(hash) })))
     };
-    let elsewhere = Digest::of(b"asked in another session");
+    let elsewhere = Digest::of_bytes(b"asked in another session");
     world.approval = approve(elsewhere, terms(&plain.pattern, None));
     let amount = |world: &World, wish| world.decide(wish).expect("covered").approval().expect("used").amount;
     assert_eq!(amount(&world, pay("ann", 5)), None);
@@ -236,8 +236,8 @@ fn what_cannot_be_undone_is_approved_each_time() {
     let like = prepared(Action::WriteFile(project_write(&["b"])));
     let none = EgressScope::default();
     let pattern =
-        pattern::of(&like, rules.digest(), &ask.rules, &none).expect("by its kind it would have one");
-    let pattern = pattern::digest(&pattern).expect("canonical");
+        pattern::pattern_of(&like, rules.digest(), &ask.rules, &none).expect("by its kind it would have one");
+    let pattern = pattern::pattern_digest(&pattern).expect("canonical");
     let terms = TaskTerms { pattern, risk: Risk::Irreversible, uses: 3, standing: None };
     world.approval = Some(Ok(approved(ApprovalClaims {
         task: Some(terms),
@@ -271,8 +271,8 @@ fn a_changed_action_is_not_the_one_that_was_approved() {
         ("time", |p| in_exec(p, |exec| exec.timeout_ms += 1)),
         ("profile", |p| in_exec(p, |exec| exec.profile = ExecProfile::Verification)),
         ("host", |p| in_exec(p, |exec| exec.hosts.push("docs.rs".into()))),
-        ("script", |p| p.bindings.extend([("script".into(), Digest::of(b"other"))])),
-        ("input file", |p| p.bindings.extend([("input".into(), Digest::of(b"x"))])),
+        ("script", |p| p.bindings.extend([("script".into(), Digest::of_bytes(b"other"))])),
+        ("input file", |p| p.bindings.extend([("input".into(), Digest::of_bytes(b"x"))])),
         ("binding gone", |p| p.bindings.clear()),
         ("taint", |p| p.label = Label::new(Taint::External)),
         ("tool", |p| p.tool.push('x')),
@@ -283,8 +283,9 @@ fn a_changed_action_is_not_the_one_that_was_approved() {
     ];
     let wish = || prepared(Action::Exec(exec()));
     let mut world = World::new(ask_all());
-    let wide =
-        |grants: Grants| grants.allow(ActionKind::Exec, [(Dimension::Host, "*"), (Dimension::Profile, "*")]);
+    let wide = |grants: Grants| {
+        grants.allow_kind(ActionKind::Exec, [(Dimension::Host, "*"), (Dimension::Profile, "*")])
+    };
     (world.base.grants, world.task.grants) = (wide(all_grants()), wide(all_grants()));
     let hash = world.ask(wish()).hash;
     world.approval = Some(Ok(approved(claims(hash))));
@@ -298,7 +299,7 @@ fn a_changed_action_is_not_the_one_that_was_approved() {
             prepared: changed.hash(world.rules.digest()).expect("canonical"),
             ..expected(&claims(hash))
         };
-        assert!(verify(&signed(claims(hash)), &now_expected, &approvers(), NOW).is_err(), "{what}");
+        assert!(verify_approval(&signed(claims(hash)), &now_expected, &approvers(), NOW).is_err(), "{what}");
     }
     let count = changes.len();
     println!("THREAT 2 attempts={count} refused={count} entries=0 entry=- twins=1");
@@ -371,11 +372,11 @@ fn a_stranger_cannot_approve() {
     let wish = || prepared(Action::Exec(exec()));
     let hash = world.ask(wish()).hash;
     let stranger = SigningKey::from_bytes(&[9; 32]);
-    let token = ApprovalToken::sign(claims(hash), &stranger).expect("signs");
-    world.approval = Some(verify(&token, &expected(&claims(hash)), &approvers(), NOW));
+    let token = ApprovalToken::sign_claims(claims(hash), &stranger).expect("signs");
+    world.approval = Some(verify_approval(&token, &expected(&claims(hash)), &approvers(), NOW));
     assert_eq!(world.denial(wish()).reason, DenyReason::Approval);
-    let token = ApprovalToken::sign(claims(hash), &approver()).expect("signs");
-    world.approval = Some(verify(&token, &expected(&claims(hash)), &approvers(), NOW));
+    let token = ApprovalToken::sign_claims(claims(hash), &approver()).expect("signs");
+    world.approval = Some(verify_approval(&token, &expected(&claims(hash)), &approvers(), NOW));
     assert!(world.decide(wish()).is_ok());
 }
 

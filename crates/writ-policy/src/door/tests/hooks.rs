@@ -35,7 +35,7 @@ fn a_no_of_a_hook_is_final_and_a_yes_opens_nothing() {
         for (standing, action, rules, preapproved) in wishes() {
             let mut world = World::new(rules);
             if preapproved {
-                world.task.grants = all_grants().preapprove(ActionKind::WriteFile);
+                world.task.grants = all_grants().preapprove_kind(ActionKind::WriteFile);
             }
             world.verdicts = Verdicts { gates: vec![("hook h".into(), verdict, word.into())] };
             let found = match world.decide(prepared(action)) {

@@ -12,9 +12,9 @@ use writ_types::taint::Label;
 use super::*;
 use crate::approval::{Approval, Approver, Approvers, Expected, StandingTerms, TaskTerms, verify_all};
 use crate::fixture::{AGENT, call_tool, key};
-use crate::keys::limits::{Amount, Limits};
+use crate::keys::limits::{AmountLimit, OperationLimits};
 use crate::pattern;
-use crate::plan::InForce;
+use crate::plan::ApprovedPlan;
 use crate::rules::{RuleSet, RuleSource};
 use writ_inspect::reach::Reach;
 
@@ -229,7 +229,7 @@ fn rule_sets() -> &'static [Rules] {
             asking("@approvers(\"2\")", (Risk::Low, 2)),
         ]);
         assert_eq!(sets.len(), SHIPPED);
-        let set = RuleSet::load(&[RuleSource::shipped()]).expect("the shipped rules are valid");
+        let set = RuleSet::load_rules(&[RuleSource::shipped_rules()]).expect("the shipped rules are valid");
         sets.push(Rules { set, says: shipped_rules, asks: (Risk::Low, 1) });
         sets
     })
@@ -724,10 +724,10 @@ fn recurs(action: &Action, taint: Taint) -> bool {
 fn granted(case: &Case, flaw: Flaw, most: Option<i64>) -> Grants {
     let wish = &wishes()[case.wish];
     let kind = wish.action.kind();
-    let mut grants = Grants::default().allow(ActionKind::Recall, [(Dimension::Memory, "session")]);
+    let mut grants = Grants::default().allow_kind(ActionKind::Recall, [(Dimension::Memory, "session")]);
     if let Some(max) = most.filter(|_| kind == ActionKind::Operate) {
-        let amounts = [("amount".to_owned(), Amount { min: 1, max, daily: None })].into();
-        grants.limits.insert("refund".to_owned(), Limits { amounts, ..Limits::default() });
+        let amounts = [("amount".to_owned(), AmountLimit { min: 1, max, daily: None })].into();
+        grants.limits.insert("refund".to_owned(), OperationLimits { amounts, ..OperationLimits::default() });
     }
     if !matches!(flaw, Flaw::Kind) {
         let mut scopes: Vec<(Dimension, String)> =
@@ -752,7 +752,7 @@ fn granted(case: &Case, flaw: Flaw, most: Option<i64>) -> Grants {
             Flaw::None | Flaw::Kind | Flaw::Place(_) => {}
         }
         let scopes: Vec<(Dimension, &str)> = scopes.iter().map(|(d, value)| (*d, value.as_str())).collect();
-        grants = grants.allow(kind, scopes);
+        grants = grants.allow_kind(kind, scopes);
         if kind == ActionKind::Recall && matches!(flaw, Flaw::Place(0)) {
             grants.kinds.entry(kind).or_default().remove(&(Dimension::Memory, "session".to_owned()));
         }
@@ -771,11 +771,11 @@ fn answered(world: &World, answer: Answer, prepared: &Prepared) -> Option<Result
                 Err(Stop::Ask(ask)) => ask.pattern.filter(|_| alike),
                 Ok(_) | Err(Stop::Deny(_)) => None,
             };
-            let own = own.map(|pattern| pattern::digest(&pattern).expect("canonical"));
-            let pattern = own.unwrap_or_else(|| Digest::of(b"another pattern"));
+            let own = own.map(|pattern| pattern::pattern_digest(&pattern).expect("canonical"));
+            let pattern = own.unwrap_or_else(|| Digest::of_bytes(b"another pattern"));
             let risk = if low { Risk::Low } else { Risk::Medium };
             let task = Some(TaskTerms { pattern, risk, uses: 20, standing: None });
-            let shown = Digest::of(b"something else");
+            let shown = Digest::of_bytes(b"something else");
             Some(Ok(approved(ApprovalClaims { task, expires_at: later(ends), ..claims(shown) })))
         }
         Answer::Standing { alike, low, total, ends } => {
@@ -783,19 +783,19 @@ fn answered(world: &World, answer: Answer, prepared: &Prepared) -> Option<Result
                 Err(Stop::Ask(ask)) => ask.recurring.into_iter().next().filter(|_| alike),
                 Ok(_) | Err(Stop::Deny(_)) => None,
             };
-            let own = own.map(|recurring| pattern::digest(&recurring.pattern).expect("canonical"));
-            let pattern = own.unwrap_or_else(|| Digest::of(b"another pattern"));
+            let own = own.map(|recurring| pattern::pattern_digest(&recurring.pattern).expect("canonical"));
+            let pattern = own.unwrap_or_else(|| Digest::of_bytes(b"another pattern"));
             let risk = if low { Risk::Low } else { Risk::Medium };
             let total = total.then(|| "5".parse().expect("an amount"));
             let standing = Some(StandingTerms { secs: 600, total });
             let task = Some(TaskTerms { pattern, risk, uses: 20, standing });
-            let shown = Digest::of(b"something else");
+            let shown = Digest::of_bytes(b"something else");
             Some(Ok(approved(ApprovalClaims { task, expires_at: later(ends), ..claims(shown) })))
         }
         Answer::None => None,
         Answer::Bad => Some(Err(ApprovalError::Signature)),
         Answer::Given { deny, other, two, ends } => {
-            let hash = if other { Digest::of(b"something else") } else { hash };
+            let hash = if other { Digest::of_bytes(b"something else") } else { hash };
             let decision = if deny { Decision::Deny } else { Decision::Approve };
             let claims = ApprovalClaims { decision, expires_at: later(ends), ..claims(hash) };
             Some(Ok(if two { approved_by_two(claims) } else { approved(claims) }))
@@ -812,12 +812,12 @@ fn approved_by_two(claims: ApprovalClaims) -> Approval {
     let wanted = Expected { approvers: 2, ..expected(&claims) };
     let approver = Approver::Key { public };
     let second = ApprovalClaims { approver, nonce: "ab".repeat(16), ..claims.clone() };
-    let tokens = [signed(claims), ApprovalToken::sign(second, &other).expect("signs")];
+    let tokens = [signed(claims), ApprovalToken::sign_claims(second, &other).expect("signs")];
     verify_all(&tokens, &wanted, &who, NOW).expect("verifies")
 }
 
 /// The hash of an approved plan, and the plan as it is in force.
-fn in_force(world: &World, plan: InPlan, wished: &Prepared) -> (Digest, InForce) {
+fn in_force(world: &World, plan: InPlan, wished: &Prepared) -> (Digest, ApprovedPlan) {
     let sinks = wished.sinks.iter().map(|sink| (sink.argument.clone(), sink.value.clone())).collect();
     let step = PlanStep {
         tool: if plan.means { wished.tool.clone() } else { "another_tool".to_owned() },
@@ -834,7 +834,7 @@ fn in_force(world: &World, plan: InPlan, wished: &Prepared) -> (Digest, InForce)
     let hash = whole.hash(policy).expect("canonical");
     let approval = approved(ApprovalClaims { expires_at: later(plan.ends), ..claims(hash) });
     let left = vec![u32::from(plan.left)];
-    (hash, InForce::new(&whole, &approval, (plan.risk, policy), left).expect("it was approved"))
+    (hash, ApprovedPlan::new(&whole, &approval, (plan.risk, policy), left).expect("it was approved"))
 }
 
 fn door(case: &Case) -> Outcome {
@@ -856,10 +856,10 @@ fn door(case: &Case) -> Outcome {
     }
     (world.planned, world.lost) = (case.planned, case.lost);
     if case.preapproved[0] {
-        world.base.grants = world.base.grants.preapprove(kind);
+        world.base.grants = world.base.grants.preapprove_kind(kind);
     }
     if case.preapproved[1] {
-        world.task.grants = world.task.grants.preapprove(kind);
+        world.task.grants = world.task.grants.preapprove_kind(kind);
     }
     (world.base.expires_at, world.task.expires_at) = (later(case.ends[0]), later(case.ends[1]));
     world.now = later(case.now);
@@ -927,9 +927,10 @@ fn origins(values: Values) -> Origins {
     let name = if values.used { "crm__look" } else { "crm__list" };
     let call = ToolCall { id: "1".into(), name: name.into(), arguments: serde_json::json!({}) };
     let records = [("f-17", "garden"), ("f-18", "gardens"), ("f-19", "taxes")];
-    let fields =
-        Field::of(&serde_json::json!(records.map(|(to, of)| serde_json::json!({ "to": to, "of": of }))));
-    let (outcome, label) = (ToolOutcome::Done, Label::new(Taint::External).public());
+    let fields = Field::fields_of(&serde_json::json!(
+        records.map(|(to, of)| serde_json::json!({ "to": to, "of": of }))
+    ));
+    let (outcome, label) = (ToolOutcome::Done, Label::new(Taint::External).mark_public());
     let result = ToolResult {
         call_id: "1".into(),
         name: name.into(),
@@ -945,14 +946,14 @@ fn origins(values: Values) -> Origins {
         ChatMessage { role: Role::Assistant, parts: vec![Part::Call(call)], label: Label::new(Taint::Owner) };
     let told = ChatMessage { role: Role::Tool, parts: vec![Part::Result(result)], label };
     let mut origins = Origins::new(["tell ann@example.org of the garden".to_owned()]);
-    origins.read(&[asked, told, chosen]);
+    origins.read_messages(&[asked, told, chosen]);
     if values.confided {
-        origins.confide();
+        origins.note_private_reading();
     }
     if values.told {
-        origins.tell("shop");
+        origins.add_unvouched_server("shop");
     }
-    origins.tell("crm");
+    origins.add_unvouched_server("crm");
     origins
 }
 

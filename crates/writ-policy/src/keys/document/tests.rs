@@ -10,8 +10,10 @@ use writ_types::id::KeyId;
 use super::*;
 use crate::door::{Denial, precheck};
 use crate::fixture::{World, case, key, later, permit_all, prepared, refund, root, router, verifier};
-use crate::keys::limits::{CASE, CUSTOMER, Used};
-use crate::keys::{BaseClaims, KeyError, TASK_KEY_TTL, TaskClaims, Token, mint_base, mint_task, seal};
+use crate::keys::limits::{CASE, CUSTOMER, UsedLimits};
+use crate::keys::{
+    BaseClaims, KeyError, KeyToken, TASK_KEY_TTL, TaskClaims, mint_base, mint_task, seal_token,
+};
 
 /// The base key of the requirements, word for word.
 fn sample() -> Value {
@@ -49,7 +51,7 @@ fn with(mut document: Value, name: &str, value: Value) -> Value {
 
 /// A world whose keys say what the document says, as the router mints them: the task key grants what its base key does.
 fn world(document: Value) -> World {
-    let grants = base(document).expect("reads").grants;
+    let grants = read_base(document).expect("reads").grants;
     let world = World::new(permit_all());
     World {
         base: BaseClaims { grants: grants.clone(), ..world.base },
@@ -82,25 +84,25 @@ fn operate(operation: &str, more: &[(&str, &str)]) -> Action {
 /// Rows: SLO-005 SLO-014
 #[test]
 fn the_samples_are_read_and_lack_nothing_that_may_be_missing() {
-    let read = base(sample()).expect("reads");
+    let read = read_base(sample()).expect("reads");
     assert_eq!(
         (read.agent.as_str(), read.expires.to_string().as_str()),
         ("refund-agent", "2024-12-31T00:00:00.000Z")
     );
     for name in ["agent", "capabilities", "expires"] {
-        assert!(base(without(sample(), name)).expect_err(name).0.contains(name));
+        assert!(read_base(without(sample(), name)).expect_err(name).0.contains(name));
     }
-    let read = task(sample_task()).expect("reads");
+    let read = read_task(sample_task()).expect("reads");
     assert_eq!((read.case, read.expires.to_string().as_str()), (case(), "2024-03-15T14:30:00.000Z"));
     for name in ["task_id", "customer_token", "case_token", "granted_by", "expires"] {
-        assert!(task(without(sample_task(), name)).expect_err(name).0.contains(name));
+        assert!(read_task(without(sample_task(), name)).expect_err(name).0.contains(name));
     }
-    assert!(task(with(sample_task(), "granted_by", json!("refund-agent"))).is_err());
+    assert!(read_task(with(sample_task(), "granted_by", json!("refund-agent"))).is_err());
 }
 
 #[test]
 fn documents_that_can_be_misread_are_refused() {
-    let limits = |limits: Value| base(with(sample(), "capabilities", json!({ "refund": limits })));
+    let limits = |limits: Value| read_base(with(sample(), "capabilities", json!({ "refund": limits })));
     for bad in [
         json!(500),
         json!({ "maximum": 500 }),
@@ -116,7 +118,7 @@ fn documents_that_can_be_misread_are_refused() {
         assert!(limits(bad.clone()).is_err(), "{bad}");
     }
     let read = limits(json!({ "daily_amount": 900, "min_amount": -5 })).expect("reads").grants;
-    assert_eq!(read.limits["refund"].amounts["amount"], Amount { min: -5, max: 900, daily: Some(900) });
+    assert_eq!(read.limits["refund"].amounts["amount"], AmountLimit { min: -5, max: 900, daily: Some(900) });
     for (name, value) in [
         ("agent", json!("")),
         ("agent", json!("a b")),
@@ -127,10 +129,10 @@ fn documents_that_can_be_misread_are_refused() {
         ("capabilities", json!({ "escalate_to": "admin" })),
         ("also", json!(1)),
     ] {
-        assert!(base(with(sample(), name, value.clone())).is_err(), "{name} {value}");
+        assert!(read_base(with(sample(), name, value.clone())).is_err(), "{name} {value}");
     }
     // A raw address is no token of a customer.
-    assert!(task(with(sample_task(), "customer_token", json!("ann@example.com"))).is_err());
+    assert!(read_task(with(sample_task(), "customer_token", json!("ann@example.com"))).is_err());
 }
 
 /// Threat 8: limit edges. Both bounds count, what is written oddly is no amount, and the day's uses add up.
@@ -164,7 +166,7 @@ fn amounts_have_two_bounds_and_a_day() {
 
     let daily = |used: Option<i64>| {
         let capabilities = json!({ "refund": { "max_amount": 500, "daily_amount": 500 } });
-        let used = used.map(|used| Used::from([(("refund".to_owned(), "amount".to_owned()), used)]));
+        let used = used.map(|used| UsedLimits::from([(("refund".to_owned(), "amount".to_owned()), used)]));
         World { used, ..self::world(with(sample(), "capabilities", capabilities)) }
     };
     for (used, amount) in [(0, 499), (499, 1)] {
@@ -202,7 +204,7 @@ fn an_agent_does_what_its_base_key_names_and_nothing_else() {
                   Do not try another way; say so, or go on with what is allowed."
             .to_owned(),
     };
-    assert_eq!(denial.fact(), expected);
+    assert_eq!(denial.denial_fact(), expected);
     assert_eq!(refused(&world, operate("close_account", &[])), DenyReason::Scope);
     // A support agent's base key: no refund, whatever the task key is for.
     let support = self::world(with(sample(), "capabilities", json!({ "look_up": {} })));
@@ -255,7 +257,7 @@ enum Refused {
 }
 
 /// What is made of a base key and a task key by whoever is handed both with a wish.
-fn tried(world: &World, [base, task]: [&Token; 2], action: Action) -> Result<(), Refused> {
+fn tried(world: &World, [base, task]: [&KeyToken; 2], action: Action) -> Result<(), Refused> {
     let authority = verifier().verify_pair(base, task).map_err(Refused::Key)?;
     let checked = precheck(prepared(action), &world.facts(&authority), world.now);
     checked.map(drop).map_err(|denial| Refused::Door(denial.reason, denial.rule))
@@ -266,7 +268,7 @@ fn tried(world: &World, [base, task]: [&Token; 2], action: Action) -> Result<(),
 /// Rows: SLO-043
 #[test]
 fn a_base_key_is_refused_for_its_signature_its_time_and_what_it_lacks() {
-    let wider = base(with(sample(), "capabilities", json!({ "refund": {}, "close_account": {} })));
+    let wider = read_base(with(sample(), "capabilities", json!({ "refund": {}, "close_account": {} })));
     let wider = wider.expect("reads").grants;
     let at = |now| {
         let world = world(sample());
@@ -362,7 +364,7 @@ fn two_keys_that_do_not_belong_together_prove_nothing() {
         attempts += 1;
     }
     for alone in [&base_a, &base_b] {
-        assert_eq!(verifier().verify(alone), Err(KeyError::Blocks));
+        assert_eq!(verifier().verify_task(alone), Err(KeyError::Blocks));
         attempts += 1;
     }
     println!("THREAT 7 attempts={attempts} refused={attempts} entries=0 entry=- twins={}", good.len());
@@ -377,10 +379,10 @@ fn two_keys_that_do_not_belong_together_prove_nothing() {
 #[test]
 fn a_copy_is_narrower_and_dies_with_what_it_is_a_copy_of() {
     let world = world(sample());
-    let narrow = narrow(json!({ "capabilities": { "refund": { "max_amount": 50 } } })).expect("reads");
+    let narrow = read_narrow(json!({ "capabilities": { "refund": { "max_amount": 50 } } })).expect("reads");
     let grants = narrow.grants.expect("some");
     let copy =
-        |grants: Grants, expires| world.task.narrowed(KeyId::from_parts(later(0), 77), grants, expires);
+        |grants: Grants, expires| world.task.narrow_to(KeyId::from_parts(later(0), 77), grants, expires);
     let ends = world.task.expires_at;
     let copied = copy(grants.clone(), ends).expect("narrower");
     let narrower = World { task: copied.clone(), ..self::world(sample()) };
@@ -402,14 +404,14 @@ fn a_copy_is_narrower_and_dies_with_what_it_is_a_copy_of() {
         (json!({ "send_email": { "templates": ["apology", "promo"] } }), "another value"),
         (json!({ "escalate_to": ["admin"] }), "somebody else"),
     ] {
-        let wider = self::narrow(json!({ "capabilities": wider })).expect("reads").grants.expect("some");
+        let wider = self::read_narrow(json!({ "capabilities": wider })).expect("reads").grants.expect("some");
         assert_eq!(copy(wider, ends), Err(KeyError::Wider("what it grants")), "{what}");
     }
-    assert_eq!(copy(grants.clone(), ends.plus(TASK_KEY_TTL)), Err(KeyError::Wider("its time")));
+    assert_eq!(copy(grants.clone(), ends.plus_duration(TASK_KEY_TTL)), Err(KeyError::Wider("its time")));
     // A chain of copies ends.
     let mut last = copied;
     let chain = (0..20).find_map(|n| {
-        let next = last.narrowed(KeyId::from_parts(later(0), 100 + n), grants.clone(), ends);
+        let next = last.narrow_to(KeyId::from_parts(later(0), 100 + n), grants.clone(), ends);
         last = next.clone().unwrap_or_else(|_| last.clone());
         next.err()
     });
@@ -426,11 +428,11 @@ fn limits_and_cases_survive_the_token() {
     assert_eq!(authority.revocation_ids().len(), 4 + 8);
     let base = mint_base(&world.base, &root()).expect("mints");
     let token = mint_task(&base, &world.task, &root().verifying_key(), &router()).expect("mints");
-    let sealed = seal(&token, &root().verifying_key()).expect("seals");
-    assert_ne!(Digest::of(sealed.as_bytes()), Digest::of(token.as_bytes()));
+    let sealed = seal_token(&token, &root().verifying_key()).expect("seals");
+    assert_ne!(Digest::of_bytes(sealed.as_bytes()), Digest::of_bytes(token.as_bytes()));
     assert_eq!(verifier().verify_pair(&base, &sealed).expect("verifies").task(), &world.task);
-    assert_eq!(seal(&sealed, &root().verifying_key()), Err(KeyError::Sealed));
-    assert_eq!(seal(&token, &router().verifying_key()), Err(KeyError::Signature));
+    assert_eq!(seal_token(&sealed, &root().verifying_key()), Err(KeyError::Sealed));
+    assert_eq!(seal_token(&token, &router().verifying_key()), Err(KeyError::Signature));
     let again = mint_task(&sealed, &world.task, &root().verifying_key(), &router());
     assert!(matches!(again, Err(KeyError::Build(_))), "nothing is added to a sealed one");
 }
@@ -442,9 +444,14 @@ fn names_are_plain() {
         [("a-b_c.d", true), ("\"); capability(\"exec", false), ("a\nb", false), ("ü", false), ("$x", false)]
             .into();
     for (bytes, good) in [(MAX_NAME_BYTES, true), (MAX_NAME_BYTES + 1, false)] {
-        assert_eq!(base(with(sample(), "agent", json!("a".repeat(bytes)))).is_ok(), good, "{bytes} bytes");
+        assert_eq!(
+            read_base(with(sample(), "agent", json!("a".repeat(bytes)))).is_ok(),
+            good,
+            "{bytes} bytes"
+        );
     }
-    let bounds = |limits: Value| base(with(sample(), "capabilities", json!({ "refund": limits }))).is_ok();
+    let bounds =
+        |limits: Value| read_base(with(sample(), "capabilities", json!({ "refund": limits }))).is_ok();
     assert!(bounds(json!({ "min_amount": 5, "max_amount": 5 })), "one value");
     assert!(bounds(json!({ "min_amount": 5, "max_amount": 9, "daily_amount": 5 })));
     assert!(
@@ -452,7 +459,7 @@ fn names_are_plain() {
             && !bounds(json!({ "min_amount": 5, "max_amount": 9, "daily_amount": 4 }))
     );
     for (name, good) in names {
-        assert_eq!(base(with(sample(), "agent", json!(name))).is_ok(), good, "{name:?}");
-        assert_eq!(task(with(sample_task(), "case_token", json!(name))).is_ok(), good, "{name:?}");
+        assert_eq!(read_base(with(sample(), "agent", json!(name))).is_ok(), good, "{name:?}");
+        assert_eq!(read_task(with(sample_task(), "case_token", json!(name))).is_ok(), good, "{name:?}");
     }
 }

@@ -18,8 +18,8 @@ fn card(standing: Option<StandingOffer>) -> Card {
         rationale: String::new(),
         choices: Vec::new(),
         shown: "shown".into(),
-        prepared: Digest::of(b"prepared"),
-        shown_hash: Digest::of(b"shown"),
+        prepared: Digest::of_bytes(b"prepared"),
+        shown_hash: Digest::of_bytes(b"shown"),
         asked_at: NOW,
         expires_at: later(86_400_000),
         state: "open".into(),
@@ -34,11 +34,11 @@ fn card(standing: Option<StandingOffer>) -> Card {
 }
 
 fn policy() -> Digest {
-    Digest::of(b"the rules")
+    Digest::of_bytes(b"the rules")
 }
 
 fn of_prepared(prepared: &Prepared) -> Vec<Recurring> {
-    of(prepared, policy(), &["ask-it".to_owned()].into(), &EgressScope::default())
+    standing_patterns(prepared, policy(), &["ask-it".to_owned()].into(), &EgressScope::default())
 }
 
 fn call(arguments: Value, sinks: &[(&str, &str)]) -> Prepared {
@@ -53,7 +53,7 @@ fn pay(to: &str, amount: Value, memo: &str) -> Prepared {
 }
 
 fn first(prepared: &Prepared) -> Digest {
-    digest(&of_prepared(prepared).first().expect("a pattern").pattern).expect("canonical")
+    pattern_digest(&of_prepared(prepared).first().expect("a pattern").pattern).expect("canonical")
 }
 
 /// Another session, other content: alike. Another tool, server, recipient, agent, rule or trust: not.
@@ -71,25 +71,27 @@ fn it_names_kind_tool_and_everything_that_says_who_where_and_what() {
         Prepared { tool: "other".into(), ..one.clone() },
         Prepared { agent: "other".into(), ..one.clone() },
         Prepared { action: Action::CallTool(elsewhere), ..one.clone() },
-        Prepared { bindings: [("pin".to_owned(), Digest::of(b"another"))].into(), ..one.clone() },
+        Prepared { bindings: [("pin".to_owned(), Digest::of_bytes(b"another"))].into(), ..one.clone() },
         Prepared { label: writ_types::taint::Label::new(Taint::Auth), ..one.clone() },
         call(json!({"to": ["ann"]}), &[("to", "ann"), ("to", "bob")]),
     ];
     for other in others {
         assert_ne!(first(&one), first(&other), "{other:?}");
     }
-    let under = |policy, rule: &str| of(&one, policy, &[rule.to_owned()].into(), &EgressScope::default());
-    let other_rules = under(Digest::of(b"others"), "ask-it");
+    let under = |policy, rule: &str| {
+        standing_patterns(&one, policy, &[rule.to_owned()].into(), &EgressScope::default())
+    };
+    let other_rules = under(Digest::of_bytes(b"others"), "ask-it");
     let other_rule = under(policy(), "another");
     for other in [other_rules, other_rule] {
-        assert_ne!(first(&one), digest(&other[0].pattern).expect("canonical"));
+        assert_ne!(first(&one), pattern_digest(&other[0].pattern).expect("canonical"));
     }
 }
 
 #[test]
 fn a_command_is_the_same_while_its_program_is() {
     let run = |bindings: &[u8]| Prepared {
-        bindings: [("script".to_owned(), Digest::of(bindings))].into(),
+        bindings: [("script".to_owned(), Digest::of_bytes(bindings))].into(),
         ..tainted(Action::Exec(Exec { timeout_ms: 1, ..exec() }), Taint::External)
     };
     let again = Prepared { session: None::<SessionId>, ..run(b"a") };
@@ -157,24 +159,28 @@ fn an_argument_may_vary_where_its_sum_is_bounded() {
 #[test]
 fn limits_are_within_what_is_offered_and_the_words_say_them() {
     let asked = pay("ann", json!(5), "a");
-    let offer = offer(&of_prepared(&asked)).expect("an offer");
+    let offer = standing_offer(&of_prepared(&asked)).expect("an offer");
     let asked_card = card(Some(offer.clone()));
-    let with = |uses, days: u64, total: Option<(&str, &str)>| Limits {
+    let with = |uses, days: u64, total: Option<(&str, &str)>| StandingLimits {
         uses,
         ttl: Duration::from_secs(days * 24 * 60 * 60),
         total: total.map(|(name, sum)| (name.to_owned(), sum.parse().expect("an amount"))),
     };
     let good = with(12, 30, Some(("amount", "60")));
-    let signed = terms(&asked_card, &good).expect("offered");
-    assert_eq!(signed.pattern, digest(&offer.totals[0].pattern).expect("canonical"));
-    let words = consequence(&offer, &good);
+    let signed = standing_terms(&asked_card, &good).expect("offered");
+    assert_eq!(signed.pattern, pattern_digest(&offer.totals[0].pattern).expect("canonical"));
+    let words = describe_consequence(&offer, &good);
     for part in ["'argument to' = ann", "12 times", "amount 60 in all", "30 days", "unattended", "any amount"]
     {
         assert!(words.contains(part), "{part}: {words}");
     }
-    assert!(consequence(&offer, &Limits::default()).contains("'argument amount' = 5"));
+    assert!(describe_consequence(&offer, &StandingLimits::default()).contains("'argument amount' = 5"));
     let week = Duration::from_secs(604_800);
-    assert_eq!((Limits::default().uses, Limits::default().ttl), (10, week), "where nobody says another");
+    assert_eq!(
+        (StandingLimits::default().uses, StandingLimits::default().ttl),
+        (10, week),
+        "where nobody says another"
+    );
     for bad in [
         with(0, 1, None),
         with(MAX_USES + 1, 1, None),
@@ -183,22 +189,22 @@ fn limits_are_within_what_is_offered_and_the_words_say_them() {
         with(1, 1, Some(("to", "5"))),
         with(1, 1, Some(("amount", "4.99"))),
     ] {
-        assert!(terms(&asked_card, &bad).is_err(), "{bad:?}");
+        assert!(standing_terms(&asked_card, &bad).is_err(), "{bad:?}");
     }
-    assert!(terms(&card(None), &Limits::default()).is_err());
+    assert!(standing_terms(&card(None), &StandingLimits::default()).is_err());
     assert!(
-        terms(&asked_card, &with(1, 1, Some(("amount", "5")))).is_ok(),
+        standing_terms(&asked_card, &with(1, 1, Some(("amount", "5")))).is_ok(),
         "all of it is for what is asked about"
     );
-    let too_long = terms(&asked_card, &with(1, 91, None)).expect_err("too long").to_string();
+    let too_long = standing_terms(&asked_card, &with(1, 91, None)).expect_err("too long").to_string();
     assert!(too_long.contains("in up to 90 days"), "{too_long}");
     let irreversible = Card { risk: Risk::Irreversible, ..asked_card.clone() };
-    assert!(terms(&irreversible, &good).is_err());
+    assert!(standing_terms(&irreversible, &good).is_err());
     let digests: Vec<Digest> =
-        offered(&offer).expect("canonical").into_iter().map(|(digest, _)| digest).collect();
+        offered_digests(&offer).expect("canonical").into_iter().map(|(digest, _)| digest).collect();
     assert_eq!(
         digests,
-        [&offer.pattern, &offer.totals[0].pattern].map(|pattern| digest(pattern).expect("canonical"))
+        [&offer.pattern, &offer.totals[0].pattern].map(|pattern| pattern_digest(pattern).expect("canonical"))
     );
 }
 
@@ -208,7 +214,7 @@ fn spans_and_patterns_are_said_in_words() {
     for (minutes, text) in [(5, "5 minutes"), (60, "1 hours"), (25 * 60, "25 hours"), (48 * 60, "2 days")] {
         assert_eq!(span_text(Duration::from_secs(minutes * 60)), text);
     }
-    let said = |prepared: &Prepared| words(&of_prepared(prepared)[0].pattern);
+    let said = |prepared: &Prepared| describe_pattern(&of_prepared(prepared)[0].pattern);
     assert!(
         said(&pay("ann", json!(5), "a")).ends_with("; any content"),
         "{}",
@@ -223,7 +229,7 @@ fn spans_and_patterns_are_said_in_words() {
 fn each_scope_is_signed_as_it_is_offered() {
     use writ_types::entry::ApprovalScope::{Host, Once, Standing, Task, Values};
     let bare = card(None);
-    let sign = |card: &Card, scope| TaskTerms::signed(card, scope, &Limits::default(), NOW);
+    let sign = |card: &Card, scope| TaskTerms::terms_to_sign(card, scope, &StandingLimits::default(), NOW);
     assert_eq!(sign(&bare, Once).expect("offered"), (None, bare.expires_at));
     assert!(matches!(sign(&bare, Values), Err(ScopeError::NoValues(_))));
     assert!(matches!(sign(&bare, Host), Err(ScopeError::NoHost(_))));
@@ -232,12 +238,12 @@ fn each_scope_is_signed_as_it_is_offered() {
     let full = Card {
         values: vec![("to".into(), "ann".into())],
         host: Some("docs.example:443".into()),
-        ..card(offer(&of_prepared(&pay("ann", json!(5), "a"))))
+        ..card(standing_offer(&of_prepared(&pay("ann", json!(5), "a"))))
     };
     for scope in [Values, Host] {
         assert_eq!(sign(&full, scope).expect("offered"), (None, full.expires_at), "{scope:?}");
     }
     let (terms, ends) = sign(&full, Standing).expect("offered");
     assert!(terms.is_some_and(|terms| terms.standing.is_some()));
-    assert_eq!(ends, NOW.plus(Limits::default().ttl));
+    assert_eq!(ends, NOW.plus_duration(StandingLimits::default().ttl));
 }

@@ -14,15 +14,19 @@ fn attempt(n: u128) -> AttemptId {
 
 impl Fixture {
     /// Applies what the session has changed, as an attempt that is kept.
-    async fn apply_as(&self, n: u128) -> Applied {
+    async fn apply_as(&self, n: u128) -> AppliedChanges {
         let changes = self.changes().await.changes;
-        let keep = Some(back::folder(&self.workspace.view().dir, attempt(n)));
-        self.workspace.carry(self.workspace.view(), changes, keep).await.unwrap()
+        let keep = Some(back::back_folder(&self.workspace.session_view().dir, attempt(n)));
+        self.workspace.carry_changes(self.workspace.session_view(), changes, keep).await.unwrap()
     }
 
-    async fn undo(&self, n: u128, way: &[FileChange]) -> Result<Applied, ApplyError> {
-        let view = back::view(&self.workspace.view().dir, self.workspace.view().project, attempt(n));
-        self.workspace.carry(view, way.to_vec(), None).await
+    async fn undo(&self, n: u128, way: &[FileChange]) -> Result<AppliedChanges, ApplyError> {
+        let view = back::back_view(
+            &self.workspace.session_view().dir,
+            self.workspace.session_view().project,
+            attempt(n),
+        );
+        self.workspace.carry_changes(view, way.to_vec(), None).await
     }
 }
 
@@ -65,7 +69,7 @@ async fn a_file_that_was_changed_since_stops_the_undo_before_anything_is_written
     );
     // What is kept was tampered with: it is not what was there.
     fs::write(fixture.project.join("new"), "x\n").unwrap();
-    let kept = back::folder(&fixture.workspace.view().dir, attempt(1)).join("README.md");
+    let kept = back::back_folder(&fixture.workspace.session_view().dir, attempt(1)).join("README.md");
     fs::write(kept, "something else\n").unwrap();
     assert!(matches!(fixture.undo(1, &applied.back).await, Err(ApplyError::Conflict { .. })));
 }
@@ -77,12 +81,12 @@ async fn what_is_too_much_to_keep_is_applied_without_a_way_back() {
     fixture.sh("echo x >> large; echo y >> README.md").await;
     let applied = fixture.apply_as(1).await;
     assert_eq!((applied.done.len(), applied.back.len()), (2, 0));
-    let kept = back::folder(&fixture.workspace.view().dir, attempt(1));
+    let kept = back::back_folder(&fixture.workspace.session_view().dir, attempt(1));
     assert!(!kept.exists() && !kept.parent().unwrap().exists(), "nothing half is left");
     // A session that has kept something cannot reach it.
     fixture.sh("echo z >> README.md").await;
     fixture.apply_as(2).await;
-    assert!(back::folder(&fixture.workspace.view().dir, attempt(2)).join("README.md").exists());
+    assert!(back::back_folder(&fixture.workspace.session_view().dir, attempt(2)).join("README.md").exists());
     let names = fixture.sh("ls -a / /work \"$HOME\" \"$HOME/..\"").await;
     assert!(names.lines().all(|name| name != "back"), "{names}");
 }

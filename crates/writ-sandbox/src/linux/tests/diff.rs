@@ -32,10 +32,10 @@ async fn creates_changes_deletes_and_renames_are_seen_and_applied() {
     let readme = &set.changes[0];
     assert_eq!(
         (readme.before, readme.after),
-        (Some(Digest::of(b"one\ntwo\n")), Some(Digest::of(b"one\ntwo\nthree\n")))
+        (Some(Digest::of_bytes(b"one\ntwo\n")), Some(Digest::of_bytes(b"one\ntwo\nthree\n")))
     );
     assert!(set.changes[1].executable && !readme.executable);
-    let text = fixture.workspace.diff().await.unwrap().text;
+    let text = fixture.workspace.read_diff().await.unwrap().text;
     assert!(
         text.contains("--- a/README.md\n+++ b/README.md\n@@ -1,2 +1,3 @@\n one\n two\n+three\n"),
         "{text}"
@@ -94,7 +94,7 @@ async fn half_an_apply_can_be_finished() {
     let applied = fixture.carry(set.changes).await.unwrap();
     assert_eq!(
         applied,
-        Applied {
+        AppliedChanges {
             done: vec!["new".into(), "src/a.rs".into()],
             already: vec!["README.md".into()],
             back: vec![]
@@ -144,7 +144,7 @@ async fn what_could_be_executed_outside_is_left_out() {
 async fn forged_changes_are_refused() {
     let fixture = Fixture::new().await;
     fixture.sh("mkdir .git; echo x > .git/config; echo x > fine").await;
-    let digest = Digest::of(b"x\n");
+    let digest = Digest::of_bytes(b"x\n");
     for path in [".git/config", "../out", "/etc/x", "a/.GIT/x", "", "a\nb"] {
         let change = FileChange {
             path: path.into(),
@@ -194,12 +194,12 @@ async fn replaced_and_ignored_folders_are_understood() {
 async fn what_is_no_text_is_shown_byte_by_byte_or_named_as_not_shown() {
     let fixture = Fixture::new().await;
     fixture.sh("printf '#!/bin/sh\\n\\000rm -r x\\n' > data; printf 'x\\033[2Jy\\n' > README.md").await;
-    let diff = fixture.workspace.diff().await.unwrap();
+    let diff = fixture.workspace.read_diff().await.unwrap();
     assert!(diff.text.contains("+#!/bin/sh\n+\\x00rm -r x\n"), "{}", diff.text);
     assert!(diff.text.contains("+x\\u{1b}[2Jy\n") && !diff.text.contains('\x1b'), "{}", diff.text);
     assert_eq!(diff.unshown, Vec::<String>::new());
     fixture.sh("head -c 100000 /dev/zero > data; head -c 600000 /dev/zero | tr '\\0' 'a' > large.txt").await;
-    let diff = fixture.workspace.diff().await.unwrap();
+    let diff = fixture.workspace.read_diff().await.unwrap();
     assert_eq!(diff.unshown, ["data", "large.txt"]);
     assert!(diff.text.contains("NOT SHOWN: 100000 bytes: none -> "), "{}", diff.text);
 }

@@ -6,7 +6,7 @@ use super::*;
 use crate::file::SearchMatch;
 
 async fn ask(fixture: &Fixture, request: FileRequest) -> Result<FileReply, FileFault> {
-    match fixture.workspace.ask(request).await {
+    match fixture.workspace.ask_worker(request).await {
         Ok(reply) => Ok(reply),
         Err(SandboxError::File(fault)) => Err(fault),
         Err(other) => panic!("{other}"),
@@ -37,7 +37,7 @@ async fn search(fixture: &Fixture, pattern: &str, glob: &str) -> Vec<String> {
 }
 
 fn change(path: &str, before: Option<&str>, after: Option<&str>) -> FileChange {
-    let digest = |text: &str| Digest::of(text.as_bytes());
+    let digest = |text: &str| Digest::of_bytes(text.as_bytes());
     FileChange {
         path: path.into(),
         kind: match (before, after) {
@@ -57,7 +57,7 @@ async fn write(
     path: &str,
     before: Option<&str>,
     after: Option<&str>,
-) -> Result<Written, FileFault> {
+) -> Result<WrittenFile, FileFault> {
     let content = after.map(str::to_owned);
     let request =
         FileRequest::Write { change: change(path, before, after), content, encoding: Default::default() };
@@ -70,7 +70,7 @@ async fn write(
 async fn text_is_read_by_lines() {
     let fixture = Fixture::new().await;
     let found = text(&fixture, "README.md", 2, 5).await.unwrap();
-    let digest = Digest::of(b"one\ntwo\n");
+    let digest = Digest::of_bytes(b"one\ntwo\n");
     assert_eq!(
         found,
         ReadResult::Text {
@@ -99,7 +99,7 @@ async fn text_is_read_by_lines() {
 #[tokio::test]
 async fn text_is_read_in_the_encodings_that_it_names_and_other_bytes_are_named() {
     let fixture = Fixture::new().await;
-    let utf16 = |text: &str| TextEncoding::Utf16Be.encode(text);
+    let utf16 = |text: &str| TextEncoding::Utf16Be.encode_text(text);
     fs::write(fixture.project.join("a.cs"), "\u{feff}eins\r\nzwei\r\n").unwrap();
     fs::write(fixture.project.join("a.reg"), utf16("\u{feff}größe\r\nzwei")).unwrap();
     fs::write(
@@ -127,12 +127,12 @@ async fn text_is_read_in_the_encodings_that_it_names_and_other_bytes_are_named()
     // What was read in UTF-16 is written in it.
     let (new, before) = (utf16("\u{feff}größe\r\ndrei"), utf16("\u{feff}größe\r\nzwei"));
     let mut change = change("a.reg", Some(""), Some(""));
-    (change.before, change.after) = (Some(Digest::of(&before)), Some(Digest::of(&new)));
+    (change.before, change.after) = (Some(Digest::of_bytes(&before)), Some(Digest::of_bytes(&new)));
     let content = Some("\u{feff}größe\r\ndrei".to_owned());
     ask(&fixture, FileRequest::Write { change: change.clone(), content: content.clone(), encoding })
         .await
         .unwrap();
-    assert_eq!(fixture.workspace.peek("a.reg").await.unwrap().unwrap().bytes, new);
+    assert_eq!(fixture.workspace.peek_file("a.reg").await.unwrap().unwrap().bytes, new);
     // Bytes that are not those of the digest are not written, whatever the text is.
     change.before = change.after;
     let forged = FileRequest::Write { change, content, encoding: TextEncoding::Utf8 };
@@ -217,11 +217,11 @@ async fn a_write_replaces_only_what_it_was_made_for() {
     let fixture = Fixture::new().await;
     let (old, new) = ("one\ntwo\n", "one\n2\n");
     let written = write(&fixture, "README.md", Some(old), Some(new)).await.unwrap();
-    assert_eq!(written, Written { digest: Some(Digest::of(new.as_bytes())), bytes: 6 });
+    assert_eq!(written, WrittenFile { digest: Some(Digest::of_bytes(new.as_bytes())), bytes: 6 });
     let conflict = write(&fixture, "README.md", Some(old), Some("lost")).await;
     assert_eq!(
         conflict,
-        Err(FileFault::Conflict { path: "README.md".into(), found: Some(Digest::of(new.as_bytes())) })
+        Err(FileFault::Conflict { path: "README.md".into(), found: Some(Digest::of_bytes(new.as_bytes())) })
     );
     assert!(matches!(
         write(&fixture, "README.md", None, Some("lost")).await,
@@ -243,12 +243,12 @@ async fn a_write_replaces_only_what_it_was_made_for() {
 async fn a_peek_gives_bytes_and_digest() {
     let fixture = Fixture::new().await;
     fixture.sh("printf 'a\\000\\377' > raw; chmod +x raw").await;
-    let found = fixture.workspace.peek("raw").await.unwrap().unwrap();
+    let found = fixture.workspace.peek_file("raw").await.unwrap().unwrap();
     assert_eq!((found.bytes.as_slice(), found.executable), (b"a\0\xff".as_slice(), true));
-    assert_eq!(found.digest, Digest::of(&found.bytes));
-    assert_eq!(fixture.workspace.peek("none").await.unwrap(), None);
+    assert_eq!(found.digest, Digest::of_bytes(&found.bytes));
+    assert_eq!(fixture.workspace.peek_file("none").await.unwrap(), None);
     assert!(matches!(
-        fixture.workspace.peek("../x").await,
+        fixture.workspace.peek_file("../x").await,
         Err(SandboxError::File(FileFault::Outside { .. }))
     ));
 }
@@ -261,9 +261,9 @@ async fn bytes_are_saved_whole_inside_and_through_no_link() {
     let bytes: Vec<u8> = (0..=255).cycle().take(3_000_000).collect();
     let count = bytes.len() as u64;
     let saved = fixture.workspace.save_at("new/deep/a.bin".into(), count, bytes.clone()).await.unwrap();
-    assert_eq!(saved, Written { digest: Some(Digest::of(&bytes)), bytes: count });
+    assert_eq!(saved, WrittenFile { digest: Some(Digest::of_bytes(&bytes)), bytes: count });
     let told = fixture.sh("wc -c < new/deep/a.bin; sha256sum new/deep/a.bin | cut -c1-64").await;
-    assert_eq!(told, format!("3000000\n{}", Digest::of(&bytes)));
+    assert_eq!(told, format!("3000000\n{}", Digest::of_bytes(&bytes)));
     assert!(fixture.workspace.save_at("README.md".into(), 3, b"new".to_vec()).await.is_ok());
     assert_eq!(fixture.sh("cat README.md").await, "new");
 

@@ -70,7 +70,7 @@ async fn ordinary(dir: PathBuf) {
     let many = fixture.exec(&["sh", "-c", many]).await;
     assert_eq!(many.ending, Ending::Killed { limit: Limit::Memory });
     fixture.sh("mkdir -m 000 shut; mkdir -p a/b; chmod 000 a").await;
-    fixture.workspace.discard().await.unwrap();
+    fixture.workspace.discard_changes().await.unwrap();
     assert_eq!(fixture.sh("ls").await, "README.md\nlink\nsrc");
     println!("ok");
 }
@@ -134,7 +134,7 @@ async fn a_zygote_that_died_is_replaced() {
     assert_eq!(fixture.sh("echo one").await, "one");
     let pool = &fixture.native.pool;
     pool.filled(4).await;
-    let pids = [pool.pids(), pool.slots().pids()].concat();
+    let pids = [pool.pids(), pool.zygote_slots().pids()].concat();
     for pid in &pids {
         // A first process may have followed its zygote already.
         let _ = nix::sys::signal::kill(nix::unistd::Pid::from_raw(*pid), nix::sys::signal::Signal::SIGKILL);
@@ -231,7 +231,7 @@ async fn the_second_rung_confines_what_it_can_and_says_what_not() {
     let names: Vec<&str> = result.stdout.text.lines().filter(|name| *name != "PWD").collect();
     assert_eq!(names, ["HOME", "PATH", "TMPDIR"], "{result:?}");
 
-    let read = fixture.workspace.peek("README.md").await.unwrap().unwrap();
+    let read = fixture.workspace.peek_file("README.md").await.unwrap().unwrap();
     assert_eq!(read.bytes, b"one\ntwo\nx\n");
     // A file that the owner adds meanwhile is not taken for one that the session deleted.
     fs::write(fixture.project.join("added"), "by the owner").unwrap();

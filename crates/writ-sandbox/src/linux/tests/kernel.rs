@@ -1,6 +1,6 @@
 //! Threat 20: system calls. The probes run inside, in our own code, so that no program's manners hide the answer.
 
-use super::super::spec::{Event, HostFolder, Job, Walls, Work};
+use super::super::spec::{Event, HostFolder, SandboxJob, Walls, Work};
 use super::super::sys::raw;
 use super::*;
 
@@ -85,7 +85,7 @@ pub(crate) fn probe(_: &str) -> i32 {
             (!fine).then(|| format!("{name}: {found}, not {}", -wanted))
         })
         .collect();
-    super::super::init::finish(wrong.join("\n").as_bytes())
+    super::super::init::write_reply(wrong.join("\n").as_bytes())
 }
 
 #[tokio::test]
@@ -97,7 +97,7 @@ async fn forbidden_calls_have_exactly_the_errors_that_are_promised() {
         inner.pool.filled(waiting).await;
         let work = Work::Folder { path: HostFolder::of(&fixture.project).unwrap(), access: Access::Read };
         let launch = super::super::run::Launch {
-            spec: inner.spec(Walls::Full, Job::Probe("calls".into()), work),
+            spec: inner.spec(Walls::Full, SandboxJob::Probe("calls".into()), work),
             stdin: None,
             time: std::time::Duration::from_secs(10),
             memory: 1024 * MIB,
@@ -110,7 +110,7 @@ async fn forbidden_calls_have_exactly_the_errors_that_are_promised() {
             talk: None,
         };
         let finished = inner.run_launch(launch).await.unwrap();
-        assert_eq!(finished.stdout.output().text, "");
+        assert_eq!(finished.stdout.text_output().text, "");
         assert_eq!(finished.event, Event::Exited(0));
     }
 }

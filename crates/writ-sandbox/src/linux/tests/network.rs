@@ -27,15 +27,15 @@ struct Keeper {
 }
 
 impl Gatekeeper for Keeper {
-    fn scope(&self) -> Arc<EgressScope> {
+    fn current_scope(&self) -> Arc<EgressScope> {
         Arc::clone(&self.scope)
     }
 
-    fn ask<'a>(&'a self, _: &'a Target) -> Later<'a, Result<AskId, NotAsked>> {
+    fn ask_person<'a>(&'a self, _: &'a Target) -> Later<'a, Result<AskId, NotAsked>> {
         Box::pin(async { Ok(AskId::from_random(1)) })
     }
 
-    fn record<'a>(&'a self, batch: Vec<ConnectionRecord>) -> Later<'a, Result<(), NotRecorded>> {
+    fn store_records<'a>(&'a self, batch: Vec<ConnectionRecord>) -> Later<'a, Result<(), NotRecorded>> {
         Box::pin(async {
             self.records.lock().unwrap().extend(batch);
             Ok(())
@@ -48,7 +48,7 @@ impl Gatekeeper for Keeper {
 struct NoNames;
 
 impl Resolver for NoNames {
-    fn resolve<'a>(&'a self, _: &'a str, _: u16) -> Later<'a, io::Result<Vec<IpAddr>>> {
+    fn resolve_name<'a>(&'a self, _: &'a str, _: u16) -> Later<'a, io::Result<Vec<IpAddr>>> {
         Box::pin(async { Err(io::Error::other("no such name")) })
     }
 }

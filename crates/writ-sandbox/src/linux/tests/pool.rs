@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::super::pool::{IDLE, Pool};
-use super::super::spec::{Base, Event, Fault, HostFolder, Job, Walls, Work};
+use super::super::spec::{Event, Fault, HostFolder, SandboxBase, SandboxJob, Walls, Work};
 use super::*;
 
 /// A fixture with so many of each kind.
@@ -45,7 +45,7 @@ async fn each_is_used_once_and_leaves_nothing_to_the_next() {
         assert_eq!(left, "");
         assert!(!fixture.pool().pids().contains(&first));
     }
-    assert_eq!(fixture.sandbox.ready(), fixture.pool().ready());
+    assert_eq!(fixture.sandbox.ready_count(), fixture.pool().ready_count());
 }
 
 #[tokio::test]
@@ -79,14 +79,14 @@ async fn one_that_waited_confines_as_one_made_at_once() {
                 sed -E 's#(upper|work|lower)dir=[^, ]*##g' | grep -v ' - proc' | sort; hostname; env | sort; id";
     let mut texts = Vec::new();
     for fixture in [&waited, &at_once] {
-        if fixture.pool().ready() > 0 {
+        if fixture.pool().ready_count() > 0 {
             fixture.ready().await;
         }
         texts.push(fixture.sh(look).await.replace(fixture.dir.to_str().unwrap(), "DIR"));
     }
     let [one, other] = texts.as_slice() else { panic!("two") };
     assert_eq!(one, other);
-    assert_eq!(at_once.pool().ready(), 0);
+    assert_eq!(at_once.pool().ready_count(), 0);
 }
 
 #[tokio::test]
@@ -116,7 +116,7 @@ async fn a_folder_that_is_another_than_was_meant_is_not_used() {
     for project in [fixture.dir.join("gone"), fixture.project.clone()] {
         fixture.ready().await;
         let folder = HostFolder { path: project, ..HostFolder::of(&fixture.dir).unwrap() };
-        let job = Job::Exec(vec!["/bin/sh".into(), "-c".into(), "echo ran".into()]);
+        let job = SandboxJob::Exec(vec!["/bin/sh".into(), "-c".into(), "echo ran".into()]);
         let mut spec =
             fixture.native.spec(Walls::Full, job, Work::Folder { path: folder, access: Access::Write });
         spec.base.empty_home = false;
@@ -150,16 +150,16 @@ async fn a_folder_that_is_another_than_was_meant_is_not_used() {
 #[tokio::test]
 async fn one_that_nobody_wants_ends() {
     let fixture = with(0).await;
-    let slots = Arc::clone(fixture.pool().slots());
+    let slots = Arc::clone(fixture.pool().zygote_slots());
     let (short, long) =
         (Pool::new(Arc::clone(&slots), 2, Duration::from_millis(1)), Pool::new(slots, 2, IDLE));
     let base = fixture.base();
     for (pool, waiting) in [(&long, 2), (&short, 0)] {
-        pool.again(&base).fill();
+        pool.again(&base).fill_pool();
         pool.filled(waiting).await;
     }
-    short.when(|short| short.made_so_far() == 2 && short.ready() == 0).await;
-    assert_eq!(long.ready(), 2);
+    short.when(|short| short.made_so_far() == 2 && short.ready_count() == 0).await;
+    assert_eq!(long.ready_count(), 2);
     let pids = long.pids();
     drop(long);
     // With the pool all of them end: their handles say so.
@@ -167,9 +167,9 @@ async fn one_that_nobody_wants_ends() {
 }
 
 impl Fixture {
-    fn base(&self) -> Base {
+    fn base(&self) -> SandboxBase {
         let work = Work::Folder { path: HostFolder::of(&self.project).unwrap(), access: Access::Read };
-        self.native.spec(Walls::Full, Job::Exec(Vec::new()), work).base
+        self.native.spec(Walls::Full, SandboxJob::Exec(Vec::new()), work).base
     }
 }
 
@@ -178,7 +178,7 @@ async fn a_burst_takes_those_that_wait_and_makes_the_rest() {
     let fixture = with(2).await;
     fixture.sh("seq 5 | while read n; do echo $n > f$n; done").await;
     let paths = ["f1", "f2", "f3", "f4", "f5"];
-    let read = async |path: &str| fixture.workspace.peek(path).await.unwrap().unwrap().bytes;
+    let read = async |path: &str| fixture.workspace.peek_file(path).await.unwrap().unwrap().bytes;
     let [a, b, c, d, e] = paths;
     let found = tokio::join!(read(a), read(b), read(c), read(d), read(e));
     let found = [found.0, found.1, found.2, found.3, found.4].map(|bytes| String::from_utf8(bytes).unwrap());
@@ -192,6 +192,6 @@ async fn the_second_rung_has_none() {
     let config = SandboxConfig { forbid_user_namespaces: true, ready_max: 2, ..SandboxConfig::default() };
     let fixture = Fixture::with(config).await;
     fixture.sh("true").await;
-    fixture.workspace.discard().await.unwrap();
-    assert_eq!((fixture.sh("echo two").await.as_str(), fixture.pool().ready()), ("two", 0));
+    fixture.workspace.discard_changes().await.unwrap();
+    assert_eq!((fixture.sh("echo two").await.as_str(), fixture.pool().ready_count()), ("two", 0));
 }

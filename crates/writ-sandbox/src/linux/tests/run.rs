@@ -134,7 +134,7 @@ async fn a_program_that_takes_too_long_is_killed_with_its_children() {
     slow.timeout_ms = 1_000;
     let result = fixture.workspace.run_exec(slow, ExecOptions::default()).await.unwrap();
     assert_eq!((result.ending, result.exit_code()), (Ending::Killed { limit: Limit::Time }, 124));
-    assert!(result.timed_out() && result.duration() < Duration::from_secs(5), "{result:?}");
+    assert!(result.timed_out() && result.run_time() < Duration::from_secs(5), "{result:?}");
     assert_eq!(processes(&marker), NOBODY_LEFT);
 }
 
@@ -283,7 +283,7 @@ async fn a_full_disk_is_the_sandbox_s_own() {
     assert_eq!(result.ending, Ending::Killed { limit: Limit::Disk });
     let full = fixture.refused("head -c 16000000 /dev/zero > /tmp/f").await;
     assert!(full.stderr.text.contains("No space left"), "{full:?}");
-    fixture.workspace.discard().await.unwrap();
+    fixture.workspace.discard_changes().await.unwrap();
     assert_eq!(
         fixture.sh("ls; head -c 1000000 /dev/zero > /tmp/f && echo fits").await,
         "README.md\nlink\nsrc\nfits"
@@ -476,7 +476,7 @@ async fn strange_names_of_projects_are_no_options() {
     let result =
         workspace.run_exec(exec(&["sh", "-c", "cat f; echo x > g"]), ExecOptions::default()).await.unwrap();
     assert_eq!(result.stdout.text, "strange\n");
-    assert_eq!(workspace.changes().await.unwrap().changes.len(), 1);
+    assert_eq!(workspace.read_changes().await.unwrap().changes.len(), 1);
     assert!(!workspace.is_copy());
 }
 

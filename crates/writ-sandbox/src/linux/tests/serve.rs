@@ -3,7 +3,7 @@
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 
 use super::*;
-use crate::serve::{ServeOptions, Served};
+use crate::serve::{RunningServer, ServeOptions};
 
 fn server(argv: &[&str]) -> Exec {
     Exec { profile: ExecProfile::Server, ..exec(argv) }
@@ -14,7 +14,7 @@ async fn folder_of(fixture: &Fixture) -> Workspace {
 }
 
 /// Says a line and hears one.
-async fn asked(served: &mut Served, line: &str) -> String {
+async fn asked(served: &mut RunningServer, line: &str) -> String {
     served.input.write_all(format!("{line}\n").as_bytes()).await.unwrap();
     let mut answer = String::new();
     BufReader::new(&mut served.output).read_line(&mut answer).await.unwrap();
@@ -50,7 +50,7 @@ async fn dropping_a_server_kills_it() {
     assert_eq!(asked(&mut served, "").await, "here");
     drop(served);
     // The folder is free when everybody is gone.
-    folder.changes().await.unwrap();
+    folder.read_changes().await.unwrap();
     assert_eq!(processes(&marker), NOBODY_LEFT);
 }
 
@@ -60,7 +60,7 @@ async fn how_a_server_ended_is_told_and_what_it_wrote_to_standard_error_is_kept_
     let folder = folder_of(&fixture).await;
     let script = "head -c 1000000 /dev/zero | tr '\\0' x >&2; exit 3";
     let served = folder.run_server(server(&["sh", "-c", script]), ServeOptions::default()).await.unwrap();
-    let Served { mut ended, .. } = served;
+    let RunningServer { mut ended, .. } = served;
     let result = ended.wait().await.unwrap();
     assert_eq!(result.ending, Ending::Exited { code: 3 });
     assert_eq!(
@@ -69,7 +69,7 @@ async fn how_a_server_ended_is_told_and_what_it_wrote_to_standard_error_is_kept_
     );
     assert!(matches!(ended.wait().await, Err(SandboxError::Cancelled)), "it ends once");
     let served = folder.run_server(server(&["no-such-server"]), ServeOptions::default()).await.unwrap();
-    let Served { mut ended, .. } = served;
+    let RunningServer { mut ended, .. } = served;
     assert_eq!(ended.wait().await.unwrap().ending, Ending::NotFound);
 }
 

@@ -36,10 +36,10 @@ const FORMATS: [(&[u8], &str); 24] = [
 ];
 
 /// Names what a file holds that is no UTF-8 text, and no UTF-16 text with a mark.
-pub(super) fn identify(bytes: &[u8]) -> FileContent {
+pub(super) fn identify_content(bytes: &[u8]) -> FileContent {
     let format = |format: &str| FileContent::Format { format: format.to_owned() };
     if bytes.starts_with(b"\xff\xfe\0\0") || bytes.starts_with(b"\0\0\xfe\xff") {
-        return charset("UTF-32");
+        return guess_charset("UTF-32");
     }
     if bytes.starts_with(b"\xff\xfe") || bytes.starts_with(b"\xfe\xff") {
         return format("UTF-16 text with invalid characters in it");
@@ -49,7 +49,7 @@ pub(super) fn identify(bytes: &[u8]) -> FileContent {
         if let Some((_, name)) = FORMATS.iter().find(|(first, _)| bytes.starts_with(first)) {
             return format(name);
         }
-        return wide(begin).map_or(FileContent::Bytes, charset);
+        return is_wide(begin).map_or(FileContent::Bytes, guess_charset);
     }
     // Letters may begin like a format: only one that begins as no text does comes before the guess.
     let known = FORMATS.iter().find(|(first, _)| bytes.starts_with(first) && first.len() > 2);
@@ -62,15 +62,15 @@ pub(super) fn identify(bytes: &[u8]) -> FileContent {
     }
     let mut detector = EncodingDetector::new(Iso2022JpDetection::Allow);
     detector.feed(begin, begin.len() == bytes.len());
-    charset(detector.guess(None, Utf8Detection::Deny).name())
+    guess_charset(detector.guess(None, Utf8Detection::Deny).name())
 }
 
-fn charset(name: &str) -> FileContent {
+fn guess_charset(name: &str) -> FileContent {
     FileContent::Charset { charset: name.to_owned() }
 }
 
 /// UTF-16 without a mark: most text has a zero in every second byte.
-fn wide(bytes: &[u8]) -> Option<&'static str> {
+fn is_wide(bytes: &[u8]) -> Option<&'static str> {
     let (pairs, _) = bytes.as_chunks::<2>();
     let low = pairs.iter().filter(|[_, high]| *high == 0).count();
     let high = pairs.iter().filter(|[low, _]| *low == 0).count();
@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     fn name(bytes: &[u8]) -> String {
-        identify(bytes).as_str().into_owned()
+        identify_content(bytes).as_str().into_owned()
     }
 
     #[test]

@@ -13,7 +13,7 @@ use ignore::{DirEntry, WalkBuilder};
 use crate::file::{
     FILE_MAX, FileFault, LINE_MAX, LineWindow, MATCHES_MAX, PLACES_MAX, ReadResult, SearchMatch,
 };
-use crate::file_request::cut;
+use crate::file_request::cut_text;
 
 /// The longest that a search may go on; then it returns its matches so far.
 const TIME_MAX: Duration = Duration::from_secs(10);
@@ -23,7 +23,7 @@ const FILES_MAX: u64 = 100_000;
 const MEMORY_MAX: usize = 10 * 1024 * 1024;
 
 /// Searches the files below `path`, which is relative to the work folder.
-pub(super) fn run(
+pub(super) fn search_folder(
     work: &Path,
     path: &Path,
     pattern: &str,
@@ -36,7 +36,7 @@ pub(super) fn run(
     // The end of a line stands before its carriage return.
     let matcher =
         compiled(&format!("(?mR){pattern}")).map_err(|why| FileFault::Pattern { why: why.to_string() })?;
-    let glob = compile(glob)?;
+    let glob = compile_pattern(glob)?;
     let mut search = Search {
         work,
         max: max.clamp(1, MATCHES_MAX),
@@ -55,14 +55,14 @@ pub(super) fn run(
         .sort_by_file_name(Ord::cmp)
         .build();
     for entry in walk.flatten() {
-        if search.full() {
+        if search.is_full() {
             search.truncated = true;
             break;
         }
         let relative = entry.path().strip_prefix(work).unwrap_or(entry.path());
         let wanted = glob.as_ref().is_none_or(|glob| glob.is_match(relative));
         if wanted && entry.file_type().is_some_and(|kind| kind.is_file()) {
-            search.file(&matcher, &entry);
+            search.search_file(&matcher, &entry);
         }
     }
     Ok(ReadResult::Search { matches: search.matches, files: search.files, truncated: search.truncated })
@@ -70,7 +70,7 @@ pub(super) fn run(
 
 /// Returns the shown parts of a line that matches: all of it, or of a long one the surroundings of each
 /// match.
-fn parts(matcher: &RegexMatcher, line: &str) -> Vec<(String, Option<LineWindow>)> {
+fn shown_parts(matcher: &RegexMatcher, line: &str) -> Vec<(String, Option<LineWindow>)> {
     if line.len() <= LINE_MAX {
         return vec![(line.to_owned(), None)];
     }
@@ -79,7 +79,7 @@ fn parts(matcher: &RegexMatcher, line: &str) -> Vec<(String, Option<LineWindow>)
     let _infallible = matcher.find_iter(line.as_bytes(), |found| {
         // A match that begins in the part before it is seen there.
         if parts.is_empty() || found.start() >= shown {
-            let (from, text) = around(line, found.start(), found.end());
+            let (from, text) = text_around(line, found.start(), found.end());
             shown = from + text.len();
             let before = line.get(..found.start()).unwrap_or_default().chars().count();
             let window = LineWindow {
@@ -92,7 +92,7 @@ fn parts(matcher: &RegexMatcher, line: &str) -> Vec<(String, Option<LineWindow>)
         parts.len() < PLACES_MAX
     });
     if parts.is_empty() {
-        let text = cut(line, LINE_MAX);
+        let text = cut_text(line, LINE_MAX);
         parts.push((text.to_owned(), Some(LineWindow { column: 1, cut_before: false, cut_after: true })));
     }
     parts
@@ -100,7 +100,7 @@ fn parts(matcher: &RegexMatcher, line: &str) -> Vec<(String, Option<LineWindow>)
 
 /// At most [`LINE_MAX`] bytes around a match, and where they begin: at the beginning of a word, so that no word is taken for
 /// another.
-fn around(line: &str, start: usize, end: usize) -> (usize, &str) {
+fn text_around(line: &str, start: usize, end: usize) -> (usize, &str) {
     let room = LINE_MAX.saturating_sub(end.saturating_sub(start)) / 2;
     let mut from = start.saturating_sub(room.max(1));
     while !line.is_char_boundary(from) {
@@ -111,11 +111,11 @@ fn around(line: &str, start: usize, end: usize) -> (usize, &str) {
     if let Some(word) = (from..start).find(|at| line.is_char_boundary(*at) && begins(*at)) {
         from = word;
     }
-    (from, cut(line.get(from..).unwrap_or_default(), LINE_MAX))
+    (from, cut_text(line.get(from..).unwrap_or_default(), LINE_MAX))
 }
 
 /// A glob without `/` is about names in any folder.
-fn compile(glob: &str) -> Result<Option<GlobMatcher>, FileFault> {
+fn compile_pattern(glob: &str) -> Result<Option<GlobMatcher>, FileFault> {
     if glob.is_empty() {
         return Ok(None);
     }
@@ -135,14 +135,14 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    fn full(&self) -> bool {
+    fn is_full(&self) -> bool {
         u64::try_from(self.matches.len()).unwrap_or(u64::MAX) >= self.max
             || self.files >= FILES_MAX
             || Instant::now() >= self.until
     }
 
     /// Adds the matches of one file. A file that cannot be read has none.
-    fn file(&mut self, matcher: &RegexMatcher, entry: &DirEntry) {
+    fn search_file(&mut self, matcher: &RegexMatcher, entry: &DirEntry) {
         self.files += 1;
         let path =
             entry.path().strip_prefix(self.work).unwrap_or(entry.path()).to_string_lossy().into_owned();
@@ -152,13 +152,13 @@ impl Search<'_> {
             .heap_limit(Some(MEMORY_MAX))
             .build();
         let sink = Lossy(|line, text| {
-            if self.full() {
+            if self.is_full() {
                 self.truncated = true;
                 return Ok(false);
             }
             let text = text.trim_end_matches(['\n', '\r']);
-            for (text, window) in parts(matcher, text) {
-                if self.full() {
+            for (text, window) in shown_parts(matcher, text) {
+                if self.is_full() {
                     self.truncated = true;
                     return Ok(false);
                 }

@@ -23,7 +23,7 @@ pub(crate) enum Hash {
 }
 
 impl Hash {
-    const fn bytes(self) -> usize {
+    const fn take_bytes(self) -> usize {
         match self {
             Self::Sha1 => 20,
             Self::Sha256 => 32,
@@ -56,27 +56,27 @@ pub(crate) enum IndexError {
 /// # Errors
 ///
 /// If it is not well formed, or of a kind that cannot be narrowed.
-pub(crate) fn narrow(index: &[u8], path: &[u8], hash: Hash) -> Result<Vec<u8>, IndexError> {
-    let body_end = index.len().checked_sub(hash.bytes()).ok_or(IndexError::Malformed)?;
+pub(crate) fn narrow_index(index: &[u8], path: &[u8], hash: Hash) -> Result<Vec<u8>, IndexError> {
+    let body_end = index.len().checked_sub(hash.take_bytes()).ok_or(IndexError::Malformed)?;
     let (body, checksum) = index.split_at(body_end);
     let mut from = Reader { rest: body };
-    if from.take(4)? != b"DIRC" {
+    if from.take_part(4)? != b"DIRC" {
         return Err(IndexError::Malformed);
     }
-    let version = from.u32()?;
+    let version = from.read_u32()?;
     if !(2..=4).contains(&version) {
         return Err(IndexError::Version);
     }
-    let count = from.u32()?;
+    let count = from.read_u32()?;
     let mut to = b"DIRC".to_vec();
     // Only version 2 has no place for the mark.
     to.extend_from_slice(&version.max(3).to_be_bytes());
     to.extend_from_slice(&count.to_be_bytes());
     let mut name = Vec::new();
     for _ in 0..count {
-        entry(&mut from, &mut to, version, path, hash, &mut name)?;
+        read_entry(&mut from, &mut to, version, path, hash, &mut name)?;
     }
-    extensions(&mut from, &mut to)?;
+    read_extensions(&mut from, &mut to)?;
     // Where `index.skipHash` is set, there are zeros.
     if checksum.iter().all(|byte| *byte == 0) {
         to.extend_from_slice(checksum);
@@ -88,7 +88,7 @@ pub(crate) fn narrow(index: &[u8], path: &[u8], hash: Hash) -> Result<Vec<u8>, I
 }
 
 /// Copies one entry, with the mark if it lies outside `path`. `name` is that of the entry before.
-fn entry(
+fn read_entry(
     from: &mut Reader<'_>,
     to: &mut Vec<u8>,
     version: u32,
@@ -96,14 +96,15 @@ fn entry(
     hash: Hash,
     name: &mut Vec<u8>,
 ) -> Result<(), IndexError> {
-    let fixed = from.take(STAT + hash.bytes())?;
-    let flags = from.u16()?;
+    let fixed = from.take_part(STAT + hash.take_bytes())?;
+    let flags = from.read_u16()?;
     let is_long = flags & EXTENDED != 0;
     if is_long && version < 3 {
         return Err(IndexError::Malformed);
     }
-    let mut extended = if is_long { from.u16()? } else { 0 };
-    let spelled = if version == 4 { from.shortened(name)? } else { from.padded(fixed.len(), is_long, name)? };
+    let mut extended = if is_long { from.read_u16()? } else { 0 };
+    let spelled =
+        if version == 4 { from.shorten_path(name)? } else { from.padded_length(fixed.len(), is_long, name)? };
     let below = name.strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"));
     if !below && flags & STAGE == 0 {
         extended |= SKIP;
@@ -129,11 +130,11 @@ const fn padding(fixed: usize, is_long: bool, name: usize) -> usize {
 }
 
 /// Copies the extensions that still hold. Caches of the host's file system, and tables of places in the file, do not.
-fn extensions(from: &mut Reader<'_>, to: &mut Vec<u8>) -> Result<(), IndexError> {
+fn read_extensions(from: &mut Reader<'_>, to: &mut Vec<u8>) -> Result<(), IndexError> {
     while !from.rest.is_empty() {
-        let signature = from.take(4)?;
-        let bytes = from.u32()?;
-        let data = from.take(usize::try_from(bytes).map_err(|_| IndexError::Malformed)?)?;
+        let signature = from.take_part(4)?;
+        let bytes = from.read_u32()?;
+        let data = from.take_part(usize::try_from(bytes).map_err(|_| IndexError::Malformed)?)?;
         match signature {
             b"TREE" | b"REUC" | b"sdir" => {
                 to.extend_from_slice(signature);
@@ -154,51 +155,56 @@ struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    fn take(&mut self, bytes: usize) -> Result<&'a [u8], IndexError> {
+    fn take_part(&mut self, bytes: usize) -> Result<&'a [u8], IndexError> {
         let (taken, rest) = self.rest.split_at_checked(bytes).ok_or(IndexError::Malformed)?;
         self.rest = rest;
         Ok(taken)
     }
 
-    fn u16(&mut self) -> Result<u16, IndexError> {
-        let bytes = self.take(2)?.try_into().map_err(|_| IndexError::Malformed)?;
+    fn read_u16(&mut self) -> Result<u16, IndexError> {
+        let bytes = self.take_part(2)?.try_into().map_err(|_| IndexError::Malformed)?;
         Ok(u16::from_be_bytes(bytes))
     }
 
-    fn u32(&mut self) -> Result<u32, IndexError> {
-        let bytes = self.take(4)?.try_into().map_err(|_| IndexError::Malformed)?;
+    fn read_u32(&mut self) -> Result<u32, IndexError> {
+        let bytes = self.take_part(4)?.try_into().map_err(|_| IndexError::Malformed)?;
         Ok(u32::from_be_bytes(bytes))
     }
 
     /// The bytes before the next zero, which is passed.
-    fn text(&mut self) -> Result<&'a [u8], IndexError> {
+    fn read_text(&mut self) -> Result<&'a [u8], IndexError> {
         let end = self.rest.iter().position(|byte| *byte == 0).ok_or(IndexError::Malformed)?;
-        let text = self.take(end)?;
-        self.take(1)?;
+        let text = self.take_part(end)?;
+        self.take_part(1)?;
         Ok(text)
     }
 
     /// Reads a name with its padding, and returns its bytes.
-    fn padded(&mut self, fixed: usize, is_long: bool, name: &mut Vec<u8>) -> Result<&'a [u8], IndexError> {
-        let text = self.text()?;
-        self.take(padding(fixed, is_long, text.len()) - 1)?;
+    fn padded_length(
+        &mut self,
+        fixed: usize,
+        is_long: bool,
+        name: &mut Vec<u8>,
+    ) -> Result<&'a [u8], IndexError> {
+        let text = self.read_text()?;
+        self.take_part(padding(fixed, is_long, text.len()) - 1)?;
         name.clear();
         name.extend_from_slice(text);
         Ok(text)
     }
 
     /// Reads a name that says only in what it differs from the one before, and returns it as it is written.
-    fn shortened(&mut self, name: &mut Vec<u8>) -> Result<&'a [u8], IndexError> {
+    fn shorten_path(&mut self, name: &mut Vec<u8>) -> Result<&'a [u8], IndexError> {
         let began = self.rest;
-        let mut byte = self.take(1)?.first().copied().unwrap_or_default();
+        let mut byte = self.take_part(1)?.first().copied().unwrap_or_default();
         let mut cut = usize::from(byte & 0x7f);
         while byte & 0x80 != 0 {
-            byte = self.take(1)?.first().copied().unwrap_or_default();
+            byte = self.take_part(1)?.first().copied().unwrap_or_default();
             let more = cut.checked_add(1).and_then(|cut| cut.checked_mul(128));
             cut = more.ok_or(IndexError::Malformed)? + usize::from(byte & 0x7f);
         }
         let keep = name.len().checked_sub(cut).ok_or(IndexError::Malformed)?;
-        let text = self.text()?;
+        let text = self.read_text()?;
         name.truncate(keep);
         name.extend_from_slice(text);
         began.get(..began.len() - self.rest.len()).ok_or(IndexError::Malformed)
@@ -241,13 +247,13 @@ mod tests {
     #[test]
     fn entries_outside_a_folder_are_marked_and_a_second_time_changes_nothing() {
         for version in [2, 4] {
-            let narrowed = narrow(&index(version, &NAMES, b""), b"a/b", Hash::Sha1).unwrap();
+            let narrowed = narrow_index(&index(version, &NAMES, b""), b"a/b", Hash::Sha1).unwrap();
             let mut from = Reader { rest: &narrowed[12..] };
             let (mut name, mut marked) = (Vec::new(), Vec::new());
             for _ in NAMES {
                 let mut copied = Vec::new();
                 let before = from.rest;
-                entry(&mut from, &mut copied, version.max(3), b"", Hash::Sha1, &mut name).unwrap();
+                read_entry(&mut from, &mut copied, version.max(3), b"", Hash::Sha1, &mut name).unwrap();
                 let flags = u16::from_be_bytes(before[STAT + 20..STAT + 22].try_into().unwrap());
                 marked.push((String::from_utf8(name.clone()).unwrap(), flags & EXTENDED != 0));
             }
@@ -256,31 +262,31 @@ mod tests {
                 told,
                 [("README", true), ("a/b", false), ("a/b/c", false), ("a/bc", true), ("z/conflict", false)]
             );
-            assert_eq!(narrow(&narrowed, b"a/b", Hash::Sha1).unwrap(), narrowed);
+            assert_eq!(narrow_index(&narrowed, b"a/b", Hash::Sha1).unwrap(), narrowed);
         }
     }
 
     #[test]
     fn what_cannot_be_narrowed_is_an_error_and_nothing_panics() {
         let whole = index(2, &NAMES, b"TREE\0\0\0\x02ab");
-        assert!(narrow(&whole, b"a", Hash::Sha1).unwrap().windows(6).any(|bytes| bytes == b"TREE\0\0"));
+        assert!(narrow_index(&whole, b"a", Hash::Sha1).unwrap().windows(6).any(|bytes| bytes == b"TREE\0\0"));
         let cache = index(2, &NAMES, b"UNTR\0\0\0\x02ab");
-        assert!(!narrow(&cache, b"a", Hash::Sha1).unwrap().windows(4).any(|bytes| bytes == b"UNTR"));
+        assert!(!narrow_index(&cache, b"a", Hash::Sha1).unwrap().windows(4).any(|bytes| bytes == b"UNTR"));
         for (extension, why) in [
             (&b"link\0\0\0\0"[..], IndexError::Split),
             (b"abcd\0\0\0\0", IndexError::Extension),
             (b"TREE\0\xff\0\0", IndexError::Malformed),
         ] {
-            assert_eq!(narrow(&index(2, &NAMES, extension), b"a", Hash::Sha1), Err(why));
+            assert_eq!(narrow_index(&index(2, &NAMES, extension), b"a", Hash::Sha1), Err(why));
         }
-        assert_eq!(narrow(&index(5, &[], b""), b"a", Hash::Sha1), Err(IndexError::Version));
+        assert_eq!(narrow_index(&index(5, &[], b""), b"a", Hash::Sha1), Err(IndexError::Version));
         for version in [2, 4] {
             let whole = index(version, &NAMES, b"");
             for end in 0..whole.len() - 20 {
                 let mut cut = whole[..end].to_vec();
                 cut.extend_from_slice(&[1; 20]);
                 // What is cut off is refused, whole entries apart: their number is written at the beginning.
-                assert!(narrow(&cut, b"a", Hash::Sha1).is_err(), "{version} {end}");
+                assert!(narrow_index(&cut, b"a", Hash::Sha1).is_err(), "{version} {end}");
             }
         }
     }

@@ -29,58 +29,58 @@ const SPARSE: &str = "\n[core]\n\tsparseCheckout = true\n\tsparseCheckoutCone = 
 ///
 /// If it cannot be made, or if the index of a repository with a subfolder as project cannot be narrowed to
 /// it.
-pub(crate) fn prepare(repository: &Repository, session: &Path) -> io::Result<PathBuf> {
+pub(crate) fn prepare_layer(repository: &Repository, session: &Path) -> io::Result<PathBuf> {
     let folders = session.join(FOLDER);
-    let folder = folders.join(name(repository)?);
+    let folder = folders.join(layer_name(repository)?);
     if folder.join(READY).is_file() {
         return Ok(folder);
     }
-    copy::remove(&folders)?;
+    copy::remove_tree(&folders)?;
     for made in [&folder.join("upper"), &folder.join("work")] {
-        make(made)?;
+        make_layer(made)?;
     }
     if !repository.below.as_os_str().is_empty() {
-        narrow(repository, &folder.join("upper"))?;
+        narrow_layer(repository, &folder.join("upper"))?;
     }
     fs::write(folder.join(READY), "")?;
     Ok(folder)
 }
 
 /// A name that is another one for another git directory or subfolder, also at the same path.
-fn name(repository: &Repository) -> io::Result<String> {
+fn layer_name(repository: &Repository) -> io::Result<String> {
     let meta = fs::metadata(&repository.common)?;
     let mut text = format!("{}:{}:", meta.dev(), meta.ino()).into_bytes();
     for path in [&repository.common, &repository.private, &repository.below] {
         text.extend_from_slice(path.as_os_str().as_bytes());
         text.push(0);
     }
-    let mut name = hex::encode(Digest::of(&text).as_bytes());
+    let mut name = hex::encode(Digest::of_bytes(&text).as_bytes());
     name.truncate(NAME_DIGITS);
     Ok(name)
 }
 
 /// Makes git see the project alone, as in a sparse checkout of it: the files beside it are not inside, and are not deleted.
-fn narrow(repository: &Repository, upper: &Path) -> io::Result<()> {
+fn narrow_layer(repository: &Repository, upper: &Path) -> io::Result<()> {
     let read = |folder: &Path, name: &str, max: u64| small(folder, name, max).map_err(io::Error::other);
     let private = repository.common.join(&repository.private);
     let below = repository.below.as_os_str().as_bytes();
     let mut config = read(&repository.common, "config", settings::BYTES_MAX)?.unwrap_or_default();
     let own = read(&private, "config.worktree", settings::BYTES_MAX)?.unwrap_or_default();
     let is_sparse = [&config, &own].iter().any(|text| {
-        settings::last(text, "core", "sparseCheckout").is_some_and(|value| settings::is_on(&value))
+        settings::last_value(text, "core", "sparseCheckout").is_some_and(|value| settings::is_on(&value))
     });
-    let hash = match settings::last(&config, "extensions", "objectFormat") {
+    let hash = match settings::last_value(&config, "extensions", "objectFormat") {
         Some(format) if format.eq_ignore_ascii_case(b"sha256") => Hash::Sha256,
         Some(_) | None => Hash::Sha1,
     };
-    make(&upper.join(&repository.private).join("info"))?;
+    make_layer(&upper.join(&repository.private).join("info"))?;
     if let Some(host) = read(&private, "index", index::BYTES_MAX)? {
-        let narrowed = index::narrow(&host, below, hash).map_err(io::Error::other)?;
+        let narrowed = index::narrow_index(&host, below, hash).map_err(io::Error::other)?;
         fs::write(upper.join(&repository.private).join("index"), narrowed)?;
     }
     // The owner's own patterns stay: git goes on to keep away what they leave out.
     if !is_sparse {
-        let pattern = pattern(below).ok_or_else(|| io::Error::other("its path holds a line end"))?;
+        let pattern = sparse_pattern(below).ok_or_else(|| io::Error::other("its path holds a line end"))?;
         fs::write(upper.join(&repository.private).join("info/sparse-checkout"), pattern)?;
         config.extend_from_slice(SPARSE.as_bytes());
         fs::write(upper.join("config"), config)?;
@@ -89,7 +89,7 @@ fn narrow(repository: &Repository, upper: &Path) -> io::Result<()> {
 }
 
 /// The pattern of a sparse checkout that takes one folder. `None`: its path cannot be written as one.
-fn pattern(below: &[u8]) -> Option<Vec<u8>> {
+fn sparse_pattern(below: &[u8]) -> Option<Vec<u8>> {
     let mut pattern = b"/".to_vec();
     for byte in below {
         match byte {
@@ -102,6 +102,6 @@ fn pattern(below: &[u8]) -> Option<Vec<u8>> {
     Some(pattern)
 }
 
-fn make(folder: &Path) -> io::Result<()> {
+fn make_layer(folder: &Path) -> io::Result<()> {
     fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)
 }

@@ -4,7 +4,7 @@
 pub(crate) const BYTES_MAX: u64 = 256 * 1024;
 
 /// The last value of `section.key`, for a section without a subsection. `None`: it is not set, or has no value that can be read.
-pub(crate) fn last(text: &[u8], section: &str, key: &str) -> Option<Vec<u8>> {
+pub(crate) fn last_value(text: &[u8], section: &str, key: &str) -> Option<Vec<u8>> {
     let mut within = false;
     let mut found = None;
     for line in text.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii) {
@@ -21,7 +21,7 @@ pub(crate) fn last(text: &[u8], section: &str, key: &str) -> Option<Vec<u8>> {
         let Some(equals) = line.iter().position(|byte| *byte == b'=').filter(|_| within) else { continue };
         let (name, text) = line.split_at(equals);
         if name.trim_ascii().eq_ignore_ascii_case(key.as_bytes()) {
-            found = value(text.get(1..).unwrap_or_default().trim_ascii());
+            found = parse_value(text.get(1..).unwrap_or_default().trim_ascii());
         }
     }
     found
@@ -33,7 +33,7 @@ pub(crate) fn is_on(value: &[u8]) -> bool {
 }
 
 /// A value without its quotes, escapes and comment. `None`: it goes on in the next line, or is not well formed.
-fn value(text: &[u8]) -> Option<Vec<u8>> {
+fn parse_value(text: &[u8]) -> Option<Vec<u8>> {
     let mut value = Vec::new();
     // The length without blanks at the end that stand in no quotes.
     let mut end = 0;
@@ -88,7 +88,7 @@ mod tests {
             ("[core\nworktree = a\n", None),
             ("", None),
         ] {
-            let found = last(text.as_bytes(), "core", "worktree");
+            let found = last_value(text.as_bytes(), "core", "worktree");
             assert_eq!(found.as_deref(), read.map(str::as_bytes), "{text}");
         }
         assert!(is_on(b"True") && is_on(b"1") && !is_on(b"false") && !is_on(b""));

@@ -23,7 +23,7 @@ const NO_LFS: [(&str, &str); 4] = [
 
 /// Returns the variables that git needs, which override what a repository's own configuration says. `top` is the work
 /// tree's root where the project is a subfolder of it, `path` the `PATH` of programs.
-pub(crate) fn variables(project: &Path, top: Option<&Path>, path: &str) -> Vec<(String, String)> {
+pub(crate) fn git_variables(project: &Path, top: Option<&Path>, path: &str) -> Vec<(String, String)> {
     let mut env = Vec::new();
     let mut set = |name: &str, value: &str| env.push((name.to_owned(), value.to_owned()));
     // A git built below `/usr/local` would look there.

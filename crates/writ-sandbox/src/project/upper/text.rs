@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 use similar::{DiffOp, DiffTag, TextDiff};
 use writ_types::action::{ChangeKind, FileChange};
 use writ_types::digest::Digest;
-use writ_types::encoding::{LineEnds, TextEncoding, TextForm, decode};
+use writ_types::encoding::{LineEnds, TextEncoding, TextForm, decode_text};
 
 use crate::changes::{ChangeSet, DIFF_TEXT_MAX, Diff};
-use crate::project::base::Lower;
+use crate::project::base::Comparison;
 use crate::project::beneath;
 use crate::project::view::View;
 
@@ -30,24 +30,27 @@ pub(crate) const COMPARED_MAX: usize = 100_000_000;
 /// # Errors
 ///
 /// If the folders cannot be read, or a file changed since the change set was made.
-pub(crate) fn diff(view: &View, changes: ChangeSet) -> io::Result<Diff> {
-    let lower = Lower::open(view)?;
-    let root = beneath::root(&view.written())?;
+pub(crate) fn show_diff(view: &View, changes: ChangeSet) -> io::Result<Diff> {
+    let lower = Comparison::open_base(view)?;
+    let root = beneath::open_root(&view.written_folder())?;
     let (mut text, mut unshown, mut left) = (String::new(), Vec::new(), COMPARED_MAX);
     for change in &changes.changes {
         let before = match change.before {
-            Some(digest) => same(&change.path, digest, lower.read(Path::new(&change.path), DIFF_TEXT_MAX))?,
+            Some(digest) => {
+                check_digest(&change.path, digest, lower.read_file(Path::new(&change.path), DIFF_TEXT_MAX))?
+            }
             None => Some(Vec::new()),
         };
         let after = match change.after {
-            Some(digest) => same(&change.path, digest, read(&root, &change.path)?)?,
+            Some(digest) => check_digest(&change.path, digest, read_side(&root, &change.path)?)?,
             None => Some(Vec::new()),
         };
-        let shown = if text.len() > TEXT_MAX { None } else { one(change, (before, after), &mut left) };
+        let shown =
+            if text.len() > TEXT_MAX { None } else { show_change(change, (before, after), &mut left) };
         match shown {
             Some(shown) => text.push_str(&shown),
             None => {
-                text.push_str(&summary(change));
+                text.push_str(&binary_summary(change));
                 unshown.push(change.path.clone());
             }
         }
@@ -64,22 +67,22 @@ pub(crate) fn diff(view: &View, changes: ChangeSet) -> io::Result<Diff> {
     Ok(Diff { changes, text, unshown })
 }
 
-fn read(root: &std::os::fd::OwnedFd, path: &str) -> io::Result<Option<Vec<u8>>> {
+fn read_side(root: &std::os::fd::OwnedFd, path: &str) -> io::Result<Option<Vec<u8>>> {
     let Some(file) = beneath::read_at(root, Path::new(path))? else { return Ok(None) };
-    Ok(beneath::content(file, DIFF_TEXT_MAX)?.ok())
+    Ok(beneath::read_content(file, DIFF_TEXT_MAX)?.ok())
 }
 
 /// Returns the bytes if they have the approved digest: the diff must show the file that it names.
-fn same(path: &str, digest: Digest, bytes: Option<Vec<u8>>) -> io::Result<Option<Vec<u8>>> {
+fn check_digest(path: &str, digest: Digest, bytes: Option<Vec<u8>>) -> io::Result<Option<Vec<u8>>> {
     match bytes {
-        Some(bytes) if Digest::of(&bytes) != digest => {
+        Some(bytes) if Digest::of_bytes(&bytes) != digest => {
             Err(io::Error::other(format!("'{path}' changed while it was read")))
         }
         bytes => Ok(bytes),
     }
 }
 
-fn header(change: &FileChange) -> String {
+fn file_header(change: &FileChange) -> String {
     let path = &change.path;
     let (old, new) = match change.kind {
         ChangeKind::Create => ("/dev/null".to_owned(), format!("b/{path}")),
@@ -91,7 +94,7 @@ fn header(change: &FileChange) -> String {
 }
 
 /// One file, completely; `None` if it is too large for that. Comparing it takes from the pairs of lines that are `left`.
-pub(crate) fn one(
+pub(crate) fn show_change(
     change: &FileChange,
     (before, after): (Option<Vec<u8>>, Option<Vec<u8>>),
     left: &mut usize,
@@ -99,27 +102,28 @@ pub(crate) fn one(
     let Some(before) = before else {
         // What goes is known by its name; what comes must be read.
         let goes = change.kind == ChangeKind::Delete;
-        return goes.then(|| format!("{}deleted: too large to be shown\n", header(change)));
+        return goes.then(|| format!("{}deleted: too large to be shown\n", file_header(change)));
     };
     let after = after?;
-    let (before, after, remark) = if let (Some(old), Some(new)) = (decode(&before), decode(&after)) {
-        texts(old, new)
+    let (before, after, remark) = if let (Some(old), Some(new)) = (decode_text(&before), decode_text(&after))
+    {
+        decode_sides(old, new)
     } else if before.len().max(after.len()) <= BYTES_MAX {
         (
-            bytewise(&before),
-            bytewise(&after),
+            show_bytewise(&before),
+            show_bytewise(&after),
             "not text: every byte that is no printable ASCII is \\xNN\n".to_owned(),
         )
     } else {
         return None;
     };
-    Some(format!("{}{remark}{}", header(change), visible(&hunks(&before, &after, left))))
+    Some(format!("{}{remark}{}", file_header(change), escape_text(&diff_hunks(&before, &after, left))))
 }
 
 /// Returns both sides in the form in which they are compared, and notes on their encodings and line ends. A
 /// carriage return is shown where it stands, but for texts in which every line ends with one: there one note
 /// says so.
-fn texts(
+fn decode_sides(
     (old, old_encoding): (String, TextEncoding),
     (new, new_encoding): (String, TextEncoding),
 ) -> (String, String, String) {
@@ -132,7 +136,7 @@ fn texts(
             remark.push_str(&format!("text in {}\n", encoding.as_str()));
         }
     }
-    let ends = |text: &str, encoding| text.contains('\n').then(|| TextForm::of(text, encoding).ends);
+    let ends = |text: &str, encoding| text.contains('\n').then(|| TextForm::of_text(text, encoding).ends);
     match (ends(&old, old_encoding), ends(&new, new_encoding)) {
         (None | Some(LineEnds::Crlf), Some(LineEnds::Crlf)) | (Some(LineEnds::Crlf), None) => {
             remark.push_str("lines end with \\r\\n\n");
@@ -156,7 +160,7 @@ const fn ends_name(ends: LineEnds) -> &'static str {
 
 /// Returns the differences, line by line. Where finding the least could take more than is `left`, all from
 /// the first different line to the last is shown as replaced.
-fn hunks(before: &str, after: &str, left: &mut usize) -> String {
+fn diff_hunks(before: &str, after: &str, left: &mut usize) -> String {
     let (old, new): (Vec<&str>, Vec<&str>) =
         (before.split_inclusive('\n').collect(), after.split_inclusive('\n').collect());
     let first = old.iter().zip(&new).take_while(|(old, new)| old == new).count();
@@ -175,14 +179,14 @@ fn hunks(before: &str, after: &str, left: &mut usize) -> String {
     }
     let diff = comparing.diff_slices(&old, &new);
     if is_compared {
-        let changed: usize = diff.ops().iter().map(changed).sum();
+        let changed: usize = diff.ops().iter().map(changed_lines).sum();
         *left = left.saturating_sub(olds.saturating_add(news).saturating_mul(changed));
     }
     diff.unified_diff().context_radius(CONTEXT).to_string()
 }
 
 /// Returns the number of lines that go and come with a part of a diff.
-fn changed(op: &DiffOp) -> usize {
+fn changed_lines(op: &DiffOp) -> usize {
     match op.tag() {
         DiffTag::Equal => 0,
         DiffTag::Delete | DiffTag::Insert | DiffTag::Replace => {
@@ -192,14 +196,14 @@ fn changed(op: &DiffOp) -> usize {
 }
 
 /// A file that is not shown, by size and digest.
-fn summary(change: &FileChange) -> String {
+fn binary_summary(change: &FileChange) -> String {
     let digest = |digest: Option<Digest>| digest.map_or("none".to_owned(), |digest| digest.to_string());
     let (before, after) = (digest(change.before), digest(change.after));
-    format!("{}NOT SHOWN: {} bytes: {before} -> {after}\n", header(change), change.bytes)
+    format!("{}NOT SHOWN: {} bytes: {before} -> {after}\n", file_header(change), change.bytes)
 }
 
 /// Returns bytes as lines of ASCII: a person can read a program even if it hides in data.
-fn bytewise(bytes: &[u8]) -> String {
+fn show_bytewise(bytes: &[u8]) -> String {
     let mut shown = String::with_capacity(bytes.len());
     for byte in bytes {
         match byte {
@@ -213,11 +217,11 @@ fn bytewise(bytes: &[u8]) -> String {
 }
 
 /// Returns text with escaped control and direction characters, so that the shown text is the real one.
-fn visible(text: &str) -> String {
+fn escape_text(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for c in text.chars() {
         let plain = matches!(c, '\n' | '\t');
-        if plain || crate::name::showable(c.encode_utf8(&mut [0; 4]).as_bytes()).is_some() {
+        if plain || crate::name::showable_name(c.encode_utf8(&mut [0; 4]).as_bytes()).is_some() {
             shown.push(c);
         } else {
             shown.extend(c.escape_unicode());
@@ -240,25 +244,25 @@ mod tests {
         let before = lines(0..100);
         let after = before.replace("\n40\n", "\nforty\n").replace("\n50\n", "\nfifty\n");
         let (mut left, mut none) = (COMPARED_MAX, 10);
-        let least = hunks(&before, &after, &mut left);
+        let least = diff_hunks(&before, &after, &mut left);
         assert!(least.contains("-40\n+forty\n") && !least.contains("\n 45\n"), "{least}");
         assert_eq!(COMPARED_MAX - left, 22 * 4, "eleven lines of each, and four of them changed");
-        let all = hunks(&before, &after, &mut none);
+        let all = diff_hunks(&before, &after, &mut none);
         assert!(all.starts_with("@@ -38,17 +38,17 @@\n 37\n 38\n 39\n-40\n-41\n"), "{all}");
         assert!(all.contains("-50\n+forty\n+41\n") && all.ends_with("+fifty\n 51\n 52\n 53\n"), "{all}");
         assert_eq!(none, 10, "what is not compared takes nothing");
-        assert_eq!(hunks(&before, &after, &mut none), all);
+        assert_eq!(diff_hunks(&before, &after, &mut none), all);
     }
 
     #[test]
     fn very_many_different_lines_end_soon() {
         let (before, after) = (lines(0..80_000), lines(100_000..160_000));
         let mut left = COMPARED_MAX;
-        let all = hunks(&before, &after, &mut left);
+        let all = diff_hunks(&before, &after, &mut left);
         assert!(all.starts_with("@@ -1,80000 +1,60000 @@\n-0\n") && all.ends_with("+159999\n"));
         assert_eq!(all.lines().count(), 140_001);
         // However few lines the other one has.
-        let all = hunks(&lines(0..190), &"\n".repeat(500_000), &mut COMPARED_MAX.clone());
+        let all = diff_hunks(&lines(0..190), &"\n".repeat(500_000), &mut COMPARED_MAX.clone());
         assert!(all.starts_with("@@ -1,190 +1,500000 @@\n-0\n") && all.ends_with("+\n"));
     }
 
@@ -266,8 +270,8 @@ mod tests {
     #[test]
     fn what_is_not_compared_takes_nothing() {
         let (long, mut left) = (lines(0..100_000), COMPARED_MAX);
-        assert!(hunks("", &long, &mut left).starts_with("@@ -0,0 +1,100000 @@\n+0\n"));
-        assert!(hunks(&long, "", &mut left).starts_with("@@ -1,100000 +0,0 @@\n-0\n"));
+        assert!(diff_hunks("", &long, &mut left).starts_with("@@ -0,0 +1,100000 @@\n+0\n"));
+        assert!(diff_hunks(&long, "", &mut left).starts_with("@@ -1,100000 +0,0 @@\n-0\n"));
         assert_eq!(left, COMPARED_MAX);
     }
 
@@ -282,7 +286,8 @@ mod tests {
             bytes: 0,
         };
         let diff = |old: &[u8], new: &[u8]| {
-            let shown = one(&change, (Some(old.to_vec()), Some(new.to_vec())), &mut COMPARED_MAX.clone());
+            let shown =
+                show_change(&change, (Some(old.to_vec()), Some(new.to_vec())), &mut COMPARED_MAX.clone());
             shown.unwrap().replace("--- a/a\n+++ b/a\n", "")
         };
         assert_eq!(
@@ -293,7 +298,7 @@ mod tests {
             diff(b"a\r\nb\r\n", b"a\r\nb\n"),
             "line ends: \\r\\n -> some \\r\\n, some \\n\n@@ -1,2 +1,2 @@\n a\\u{d}\n-b\\u{d}\n+b\n"
         );
-        let wide = |text| TextEncoding::Utf16Le.encode(text);
+        let wide = |text| TextEncoding::Utf16Le.encode_text(text);
         assert_eq!(
             diff(&wide("\u{feff}a\nb\n"), &wide("\u{feff}a\nc\n")),
             "text in UTF-16LE\n@@ -1,2 +1,2 @@\n \\u{feff}a\n-b\n+c\n"
@@ -309,7 +314,10 @@ mod tests {
     /// A return in the middle of a line is none of its ends.
     #[test]
     fn only_a_line_feed_ends_a_line() {
-        assert_eq!(visible(&hunks("a\rb\n", "a\rc\n", &mut 9)), "@@ -1 +1 @@\n-a\\u{d}b\n+a\\u{d}c\n");
-        assert_eq!(hunks("a", "a\n", &mut 9), "@@ -1 +1 @@\n-a\n\\ No newline at end of file\n+a\n");
+        assert_eq!(
+            escape_text(&diff_hunks("a\rb\n", "a\rc\n", &mut 9)),
+            "@@ -1 +1 @@\n-a\\u{d}b\n+a\\u{d}c\n"
+        );
+        assert_eq!(diff_hunks("a", "a\n", &mut 9), "@@ -1 +1 @@\n-a\n\\ No newline at end of file\n+a\n");
     }
 }

@@ -67,7 +67,7 @@ fn what_explains_the_ledger_itself_and_what_a_turn_is_at_are_kept() {
         forgotten: false,
         trust: writ_types::action::MemoryTrust::Working,
         taint: writ_types::taint::Taint::Owner,
-        text: Digest::of(b"x"),
+        text: Digest::of_bytes(b"x"),
     });
     said.turn = Some(turn(1));
     home.commit(vec![Op::Append(Box::new(said))]);

@@ -81,7 +81,7 @@ fn every_row_has_its_five_fields_and_a_signature_that_verifies() {
         assert!(!row.event.is_empty() && row.payload.is_some());
         assert_eq!((row.turn_number, row.at), (0, at(0)));
         let entry = row.entry().expect("parses");
-        assert_eq!(entry.fact.event(), row.event);
+        assert_eq!(entry.fact.event_name(), row.event);
     }
     let conn = rusqlite::Connection::open(home.path()).expect("opens");
     conn.execute_batch("DROP TRIGGER ledger_no_update; DROP TRIGGER ledger_payload_no_update")

@@ -8,11 +8,11 @@ use std::path::{Component, Path, PathBuf};
 use writ_inspect::prepared::Prepared;
 use writ_inspect::redact::Redactor;
 use writ_inspect::scope::{Dimension, WORK};
-use writ_tools::config::Config;
-use writ_tools::def::{AgentRole, Peeked, ToolContext};
+use writ_tools::config::ToolTimeouts;
+use writ_tools::def::{AgentRole, PathState, ToolContext};
 use writ_tools::outcome::{ExecEnd, Listed, ListedKind, Matched, PerformedOutcome};
 use writ_tools::registry::{AllowList, Registry};
-use writ_tools::render::render;
+use writ_tools::render::render_result;
 use writ_types::action::{Action, ReadMode};
 use writ_types::chat::{Role, ToolCall};
 use writ_types::error::{Exit, Report};
@@ -43,7 +43,7 @@ pub(crate) struct Ended {
 
 /// Lets a script work in a folder until it closes its turn.
 pub(crate) fn turn(dir: &Path, script: fn(&ParsedRequest) -> Reply, falsify: Falsify) -> Ended {
-    let registry = Registry::core();
+    let registry = Registry::core_tools();
     let tools = registry.toolset(AgentRole::Executor, &AllowList::All);
     let offered = tools.specs().to_vec().into_iter().map(|spec| ParsedTool {
         name: spec.name,
@@ -74,7 +74,7 @@ pub(crate) fn turn(dir: &Path, script: fn(&ParsedRequest) -> Reply, falsify: Fal
         let text = match prepare(&tools, &wish, dir) {
             Ok(prepared) if leaves(&prepared.action) => DENIED.to_owned(),
             Ok(prepared) => {
-                let rendered = render(&prepared, &mut perform(&prepared, dir), &Redactor::default());
+                let rendered = render_result(&prepared, &mut perform(&prepared, dir), &Redactor::default());
                 mark(&prepared.tool, &rendered.label, rendered.text.into_string())
             }
             Err(refusal) => refusal,
@@ -109,7 +109,7 @@ fn prepare(
     dir: &Path,
 ) -> Result<Prepared, String> {
     let label = Label::new(Taint::Owner);
-    let config = Config::default();
+    let config = ToolTimeouts::default();
     let context = ToolContext {
         agent: "main",
         session: None,
@@ -119,16 +119,16 @@ fn prepare(
         config: &config,
         search: None,
     };
-    let path = tools.needs(call).map_err(|error| error.message())?;
+    let path = tools.needed_file(call).map_err(|error| error.model_message())?;
     let peeked = match path {
         None => None,
         Some(path) if outside(path.as_str()) => return Err(DENIED.to_owned()),
         Some(path) => Some(match std::fs::read(inside(dir, path.as_str())) {
-            Ok(bytes) => Peeked::File { bytes, executable: false },
-            Err(_) => Peeked::Missing,
+            Ok(bytes) => PathState::File { bytes, executable: false },
+            Err(_) => PathState::Missing,
         }),
     };
-    tools.prepare(call, peeked.as_ref(), &context).map_err(|error| error.message())
+    tools.prepare_call(call, peeked.as_ref(), &context).map_err(|error| error.model_message())
 }
 
 /// Whether a path is anything but plain names below a folder.
@@ -156,9 +156,9 @@ fn inside(dir: &Path, path: &str) -> PathBuf {
 
 fn perform(prepared: &Prepared, dir: &Path) -> PerformedOutcome {
     // The door refuses these; nothing here may touch the machine that runs the tests.
-    if writ_inspect::scope::attributes(&prepared.action)
+    if writ_inspect::scope::attributes_of(&prepared.action)
         .iter()
-        .any(|(dimension, value)| *dimension == Dimension::Path && !Dimension::Path.covers(WORK, value))
+        .any(|(dimension, value)| *dimension == Dimension::Path && !Dimension::Path.covers_value(WORK, value))
     {
         let text = "Refused: the path is outside the work folder".to_owned();
         return PerformedOutcome::Failed { report: Report::new(Exit::Denied, "door.scope", text) };
