@@ -15,7 +15,7 @@ use writ_policy::keys::{
 use writ_policy::origin::Origins;
 use writ_policy::prepared::Prepared;
 use writ_policy::redact::Redactor;
-use writ_policy::rules::{RuleSet, RuleSource};
+use writ_policy::rules::{Authorship, RuleSet, RuleSource, Shadow};
 use writ_policy::scope::{Dimension, WORK};
 use writ_runtime::clock::{Clock, Ids, SystemClock};
 use writ_runtime::door::{Circumstances, Door, DoorConfig, Passage, Standing};
@@ -35,6 +35,7 @@ struct Installation {
     store: Store,
     door: Door,
     rules: Arc<RuleSet>,
+    home_rules: Arc<RuleSet>,
     base: KeyToken,
     base_claims: BaseClaims,
     root: SigningKey,
@@ -72,7 +73,17 @@ impl Installation {
         let journal = Arc::new(journal);
         let keys = Keys::new(Arc::clone(&journal), held, base_claims.installation, base_claims.epoch);
         let door = Door::alone(journal, Arc::new(keys), DoorConfig::default());
-        Self { store, door, rules, base, base_claims, root, harness, _folder: folder }
+        Self {
+            store,
+            door,
+            home_rules: Arc::clone(&rules),
+            rules,
+            base,
+            base_claims,
+            root,
+            harness,
+            _folder: folder,
+        }
     }
 
     /// A task key of the worker, verified.
@@ -106,7 +117,7 @@ impl Installation {
         };
         let circumstances = Circumstances {
             rules: Arc::clone(&self.rules),
-            home_rules: Arc::clone(&self.rules),
+            home_rules: Arc::clone(&self.home_rules),
             egress: EgressScope::default(),
             origins: Cow::Owned(Origins::default()),
             limits: BudgetConfig::default(),
@@ -126,13 +137,14 @@ fn grants() -> Grants {
     Grants::default().allow_kind(ActionKind::ReadFile, [(Dimension::Path, WORK)])
 }
 
-/// Reading a file, by no session of an engine.
-fn reading(path: &str) -> Prepared {
+/// Reading a file in the task of a key.
+fn reading(path: &str, authority: &Authority) -> Prepared {
     let mode = ReadMode::Text { first_line: 1, lines: 10 };
     Prepared {
         action: Action::ReadFile(ReadFile { path: path.to_owned(), mode }),
         agent: "worker".to_owned(),
-        session: None,
+        // The task that the key is bound to. No engine has a session of this id.
+        session: Some(authority.task().session),
         turn: None,
         turn_number: 0,
         call: None,
@@ -149,7 +161,8 @@ fn reading(path: &str) -> Prepared {
 #[tokio::test]
 async fn the_door_permits_with_a_store_and_keys_alone() {
     let here = Installation::new();
-    let passage = here.pass(reading("/work/a.txt"), &here.authority()).await;
+    let authority = here.authority();
+    let passage = here.pass(reading("/work/a.txt", &authority), &authority).await;
     let Passage::Permit(permit) = passage else { panic!("{passage:?}") };
     let intents = here.facts("intent");
     assert!(
@@ -162,7 +175,8 @@ async fn the_door_permits_with_a_store_and_keys_alone() {
 #[tokio::test]
 async fn the_door_refuses_with_a_store_and_keys_alone() {
     let here = Installation::new();
-    let passage = here.pass(reading("/etc/shadow"), &here.authority()).await;
+    let authority = here.authority();
+    let passage = here.pass(reading("/etc/shadow", &authority), &authority).await;
     assert!(matches!(passage, Passage::Denied(_)), "{passage:?}");
     assert_eq!((here.facts("denied").len(), here.facts("intent").len()), (1, 0));
 }
@@ -172,11 +186,33 @@ async fn the_door_refuses_with_a_store_and_keys_alone() {
 async fn a_revoked_key_is_refused_with_the_next_request() {
     let here = Installation::new();
     let authority = here.authority();
-    assert!(matches!(here.pass(reading("/work/a.txt"), &authority).await, Passage::Permit(_)), "twin");
+    assert!(
+        matches!(here.pass(reading("/work/a.txt", &authority), &authority).await, Passage::Permit(_)),
+        "twin"
+    );
     let id = authority.revocation_ids().last().cloned().expect("a key has an id");
     let revoked = Op::Revoke { id, at: SystemClock.now(), expires_at: None };
     here.store.commit(Batch::synced(vec![revoked])).await.expect("commits");
-    let passage = here.pass(reading("/work/a.txt"), &authority).await;
+    let passage = here.pass(reading("/work/a.txt", &authority), &authority).await;
     let Passage::Denied(denial) = passage else { panic!("{passage:?}") };
     assert_eq!(denial.reason, DenyReason::Revoked);
+}
+
+/// Rules that are tried beside those of the home are compared with an action also where a project has rules of its own.
+#[tokio::test]
+async fn tried_rules_of_the_home_are_compared_in_every_project() {
+    let mut here = Installation::new();
+    let tried = r#"@id("tried") forbid (principal, action == Action::"read_file", resource);"#;
+    let tried =
+        RuleSource { origin: "tried.cedar".to_owned(), authorship: Authorship::Home, text: tried.to_owned() };
+    let in_force = [RuleSource::shipped_rules()];
+    let shadow = Shadow::load_shadow("tried".to_owned(), &in_force, tried).expect("the tried rules stand");
+    let home = RuleSet::load_rules(&in_force).expect("the shipped rules load").with_shadows(vec![shadow]);
+    // `rules` stay as they are: those of a project, beside which nothing is tried.
+    here.home_rules = Arc::new(home);
+    let authority = here.authority();
+    let passage = here.pass(reading("/work/a.txt", &authority), &authority).await;
+    assert!(matches!(passage, Passage::Permit(_)), "what is tried decides nothing: {passage:?}");
+    let noted = here.facts("shadowed");
+    assert!(matches!(&noted[..], [Fact::Shadowed { set, .. }] if set == "tried"), "{noted:?}");
 }
