@@ -228,7 +228,7 @@ impl Place {
             }
         };
         let context = ToolContext {
-            agent: &self.core.config.agent,
+            agent: &self.profile.agent,
             session: Some(self.session.id),
             turn: self.turn,
             turn_number: self.number,

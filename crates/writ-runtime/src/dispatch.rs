@@ -160,7 +160,7 @@ async fn turn(core: &Arc<Services>, lease: Leased) {
     session.state().speaker = Some(speaker(&lease.message.record.principal));
     let outcome = match prepare(core, &session, lease.clone()).await {
         Ok(mut drive) => {
-            let span = trace::turn(&core.config.agent, session.id, drive.turn, drive.number);
+            let span = trace::turn(&drive.profile.agent, session.id, drive.turn, drive.number);
             let running = async {
                 let began = core.journal.clock.now();
                 tracing::info!(number = drive.number, "turn started");

@@ -45,6 +45,7 @@ impl Journal {
         Ok(Self { store, clock, floor, ids: Ids, redactor, budget })
     }
 
+    /// An entry of now, as an operation, without secrets; `session` is `None` for what belongs to no session.
     pub(crate) fn noted(&self, session: Option<SessionId>, at: Option<(TurnId, u64)>, fact: Fact) -> Op {
         Op::Append(Box::new(Entry {
             at: self.clock.now(),
@@ -57,13 +58,7 @@ impl Journal {
 
     /// An entry of the owner's own doing, outside every session.
     pub(crate) fn own_entry(&self, fact: Fact) -> Op {
-        Op::Append(Box::new(writ_types::entry::Entry {
-            at: self.clock.now(),
-            session: None,
-            turn: None,
-            turn_number: 0,
-            fact: self.scrubbed(fact),
-        }))
+        self.noted(None, None, fact)
     }
 
     /// Commits a batch of one session and sends the frames that it stored to its watchers.
@@ -144,13 +139,7 @@ impl Journal {
 
     /// An entry of now, as an operation.
     pub(crate) fn entry(&self, session: SessionId, turn: Option<(TurnId, u64)>, fact: Fact) -> Op {
-        Op::Append(Box::new(Entry {
-            at: self.clock.now(),
-            session: Some(session),
-            turn: turn.map(|(id, _)| id),
-            turn_number: turn.map_or(0, |(_, number)| number),
-            fact: self.scrubbed(fact),
-        }))
+        self.noted(Some(session), turn, fact)
     }
 }
 

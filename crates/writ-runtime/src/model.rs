@@ -350,7 +350,7 @@ async fn slept(wait: Duration, cancel: &CancellationToken) -> bool {
 fn prepared(place: &Place, planned: &PlannedCall, label: &Label) -> Prepared {
     Prepared {
         action: planned.action(),
-        agent: place.core.config.agent.clone(),
+        agent: place.profile.agent.clone(),
         session: Some(place.session.id),
         turn: place.turn,
         turn_number: place.number,

@@ -183,7 +183,7 @@ async fn look(
 /// Prepares the reading of a subscription. It rests on the subscription, which has passed the door already.
 fn reading(place: &Place, one: &Subscription) -> Prepared {
     Prepared {
-        agent: place.core.config.agent.clone(),
+        agent: place.profile.agent.clone(),
         session: Some(place.session.id),
         turn: place.turn,
         turn_number: place.number,
