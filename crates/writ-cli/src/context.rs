@@ -9,7 +9,7 @@ use crate::config::{self, Config, ConfigSources};
 use crate::env::Env;
 use crate::failure::Failure;
 use crate::home::Home;
-use crate::out::Output;
+use crate::out::CommandOutput;
 
 /// The context of every command.
 #[derive(Debug)]
@@ -19,7 +19,7 @@ pub(crate) struct Context {
     /// The environment.
     pub(crate) env: Env,
     /// The output.
-    pub(crate) out: Output,
+    pub(crate) out: CommandOutput,
     /// Settings from flags.
     flags: Vec<(&'static str, Value)>,
 }
@@ -34,7 +34,7 @@ impl Context {
         };
         // Every command needs a home's path; only some need an existing home.
         let home = Home::find_home(global.home.as_deref(), &env)?;
-        Ok(Self { home, env, out: Output { json: global.json, quiet: global.quiet }, flags })
+        Ok(Self { home, env, out: CommandOutput { json: global.json, quiet: global.quiet }, flags })
     }
 
     /// The same, with what flags of a command set of the configuration.

@@ -9,14 +9,14 @@ use crate::failure::Failure;
 
 /// The output of a command.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Output {
+pub(crate) struct CommandOutput {
     /// True if results are JSON.
     pub(crate) json: bool,
     /// True if remarks are left out.
     pub(crate) quiet: bool,
 }
 
-impl Output {
+impl CommandOutput {
     /// Prints one line to standard output.
     pub(crate) fn print_line(self, text: impl AsRef<str>) -> Result<(), Failure> {
         let mut out = io::stdout().lock();

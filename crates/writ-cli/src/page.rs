@@ -40,7 +40,7 @@ pub(crate) fn bind_server(
         None => None,
         Some(reference) => Some(read_token(credentials, reference)?),
     };
-    Ok(Http::bind(http::Parts {
+    Ok(Http::bind(http::ServerParts {
         config: config.server.clone(),
         runtime: context.home.runtime(),
         token,

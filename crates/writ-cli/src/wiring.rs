@@ -10,7 +10,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use writ_agent::event::{SystemSource, SystemText};
 use writ_egress::Egress;
-use writ_egress::authority::Authority;
+use writ_egress::authority::CertificateAuthority;
 use writ_egress::deliver::Endpoint;
 use writ_gateway::control::{Control, OpenControl};
 use writ_gateway::http::Http;
@@ -24,7 +24,7 @@ use writ_runtime::config::RuntimeConfig;
 use writ_runtime::engine::Engine;
 use writ_runtime::keys::EngineKeys;
 use writ_runtime::servers::SERVER_IDLE;
-use writ_runtime::services::Parts;
+use writ_runtime::services::EngineParts;
 use writ_sandbox::Sandbox;
 use writ_search::{SearchClient, SearchKeys};
 use writ_secrets::store::{EngineKey, SecretStore};
@@ -190,7 +190,7 @@ pub(crate) async fn build_engine(
     // Before anyone can connect: a waiting client then gets the error, not a closed connection.
     writ_runtime::servers::check(servers.as_ref(), &Registry::core_tools())
         .map_err(|report| Failure::Report(Box::new(report)))?;
-    let parts = Parts {
+    let parts = EngineParts {
         secrets: Arc::new(known),
         redactor,
         models: build_models(config, credentials, Arc::clone(&egress)).await?,
@@ -295,7 +295,7 @@ fn way_out(context: &Context, config: &Config, secrets: &SecretStore) -> Result<
     if config.egress.credentials.is_empty() {
         return Ok(Arc::new(egress));
     }
-    let key = secrets.authority_key(|| Authority::generate_key().map_err(Failure::from))?;
+    let key = secrets.authority_key(|| CertificateAuthority::generate_key().map_err(Failure::from))?;
     Ok(Arc::new(egress.with_authority(&key)?))
 }
 

@@ -74,7 +74,7 @@ pub(crate) fn to_pem(certificate: &CertificateDer<'_>) -> String {
 }
 
 /// The authority.
-pub struct Authority {
+pub struct CertificateAuthority {
     issuer: Issuer<'static, KeyPair>,
     certificate: CertificateDer<'static>,
     /// The key of every certificate that it signs; it is made anew at each start.
@@ -85,13 +85,13 @@ pub struct Authority {
     seed: Zeroizing<Vec<u8>>,
 }
 
-impl fmt::Debug for Authority {
+impl fmt::Debug for CertificateAuthority {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Authority")
     }
 }
 
-impl Authority {
+impl CertificateAuthority {
     /// Generates the key of a new authority, as hexadecimal PKCS#8.
     ///
     /// # Errors
@@ -201,12 +201,14 @@ mod tests {
 
     #[test]
     fn a_placeholder_is_of_one_session_and_the_same_after_each_start() {
-        let key = Authority::generate_key().expect("a key");
-        let start = || Authority::new(&key, &client()).expect("an authority");
+        let key = CertificateAuthority::generate_key().expect("a key");
+        let start = || CertificateAuthority::new(&key, &client()).expect("an authority");
         let one = start().placeholder_of("session-1", "git");
         assert_eq!(one, start().placeholder_of("session-1", "git"));
         assert!(one.starts_with("writ_placeholder_git_") && one.len() == 53, "{one}");
-        let other = Authority::new(&Authority::generate_key().expect("a key"), &client()).expect("another");
+        let other =
+            CertificateAuthority::new(&CertificateAuthority::generate_key().expect("a key"), &client())
+                .expect("another");
         for else_one in [
             start().placeholder_of("session-2", "git"),
             start().placeholder_of("session-1", "api"),
@@ -219,7 +221,7 @@ mod tests {
     #[test]
     fn what_is_no_key_is_refused_and_not_repeated() {
         for odd in ["", "00", "zz", &"0".repeat(400)] {
-            let refused = Authority::new(&odd.to_owned().into(), &client()).expect_err("refused");
+            let refused = CertificateAuthority::new(&odd.to_owned().into(), &client()).expect_err("refused");
             assert_eq!(refused.to_string(), "the key of the proxy's certificate authority is damaged");
         }
     }

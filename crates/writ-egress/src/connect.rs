@@ -13,7 +13,7 @@ use writ_inspect::egress::{EgressScope, Judgement, Rule, judge_connection};
 
 use crate::gatekeeper::{Gatekeeper, Refusal};
 use crate::tunnel::{TunnelFault, dial_proxy, open_tunnel};
-use crate::upstream::{Routes, Upstream};
+use crate::upstream::{ProxyRoutes, Upstream};
 
 /// The most addresses of a name that are judged and tried, within one connect limit.
 pub(crate) const MAX_ADDRESSES: usize = 8;
@@ -109,7 +109,7 @@ pub(crate) async fn judge_name(
 /// address is not judged then. A pinned host never goes through a proxy.
 pub(crate) async fn judge_addresses(
     resolver: &Arc<dyn Resolver>,
-    routes: &Routes,
+    routes: &ProxyRoutes,
     scope: &EgressScope,
     (target, secure, rule): (&Target, bool, Rule),
 ) -> Result<JudgedTarget, Refusal> {
@@ -153,7 +153,7 @@ pub(crate) async fn judge_addresses(
 /// of the owner's network.
 pub(crate) async fn connect_judged(
     resolver: &Arc<dyn Resolver>,
-    routes: &Routes,
+    routes: &ProxyRoutes,
     scope: &EgressScope,
     (target, speech, rule): (&Target, Speech, Rule),
     limit: Duration,

@@ -7,7 +7,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 use zeroize::Zeroizing;
 
 use crate::deliver::{DeliverError, Endpoint};
-use crate::line::{Limits, MAX_CONNECTIONS, Place, Way};
+use crate::line::{HostRoute, LineLimits, MAX_CONNECTIONS, Way};
 use crate::perform::Egress;
 
 /// The most bytes that one question may send, headers and TLS included.
@@ -17,7 +17,7 @@ const MAX_ANSWER_BYTES: u64 = 1024 * 1024;
 
 /// A request of the engine's own.
 #[derive(Debug, Default)]
-pub struct Question {
+pub struct EngineRequest {
     /// Headers with secret values.
     pub headers: Vec<(&'static str, SecretString)>,
     /// The JSON that is posted; `None`: the URL is read.
@@ -34,7 +34,7 @@ pub struct ConsultAnswer {
 
 impl std::fmt::Debug for ConsultAnswer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Consulted").field("status", &self.status).finish_non_exhaustive()
+        f.debug_struct("ConsultAnswer").field("status", &self.status).finish_non_exhaustive()
     }
 }
 
@@ -42,7 +42,7 @@ impl std::fmt::Debug for ConsultAnswer {
 pub(crate) async fn send_question(
     egress: &Egress,
     at: &Endpoint,
-    question: Question,
+    question: EngineRequest,
     limit: Duration,
 ) -> Result<ConsultAnswer, DeliverError> {
     let mut headers = Vec::new();
@@ -53,8 +53,8 @@ pub(crate) async fn send_question(
         headers.push((*name, value));
     }
     let (url, host) = at.request_parts();
-    let way = Way { host, place: Place::Named };
-    let limits = Limits {
+    let way = Way { host, place: HostRoute::Named };
+    let limits = LineLimits {
         connect: limit,
         sent: MAX_QUESTION_BYTES,
         received: MAX_ANSWER_BYTES,

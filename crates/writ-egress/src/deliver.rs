@@ -8,7 +8,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 
 use crate::error::EgressError;
 use crate::host::HostPort;
-use crate::line::{Limits, MAX_CONNECTIONS, Place, Way};
+use crate::line::{HostRoute, LineLimits, MAX_CONNECTIONS, Way};
 use crate::perform::Egress;
 
 /// The most bytes that one delivery may send, headers included.
@@ -112,9 +112,9 @@ pub(crate) async fn post_report(
         value.set_sensitive(true);
         authorization = Some(value);
     }
-    let way = Way { host: to.host.clone(), place: Place::Named };
+    let way = Way { host: to.host.clone(), place: HostRoute::Named };
     let (sent, received) = (MAX_DELIVERY_BYTES, MAX_ANSWER_BYTES);
-    let limits = Limits { connect: limit, sent, received, connections: MAX_CONNECTIONS };
+    let limits = LineLimits { connect: limit, sent, received, connections: MAX_CONNECTIONS };
     let url = to.url.clone();
     let posting = egress.lend_client(way, limits, async move |lent| {
         let mut request = lent.client.post(url).header(CONTENT_TYPE, content_type).body(body);
@@ -136,9 +136,9 @@ pub(crate) async fn request_head(
     at: &Endpoint,
     limit: Duration,
 ) -> Result<u16, DeliverError> {
-    let way = Way { host: at.host.clone(), place: Place::Named };
+    let way = Way { host: at.host.clone(), place: HostRoute::Named };
     let (sent, received) = (MAX_KNOCK_BYTES, MAX_ANSWER_BYTES);
-    let limits = Limits { connect: limit, sent, received, connections: MAX_CONNECTIONS };
+    let limits = LineLimits { connect: limit, sent, received, connections: MAX_CONNECTIONS };
     let url = at.url.clone();
     let knocking = egress.lend_client(way, limits, async move |lent| lent.client.head(url).send().await);
     let answer = tokio::time::timeout(limit, knocking).await.map_err(|_| DeliverError::Timeout(limit))?;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use secrecy::SecretString;
 
-use crate::consult::{self, ConsultAnswer, Question};
+use crate::consult::{self, ConsultAnswer, EngineRequest};
 use crate::deliver::{self, DeliverError, DeliveryReceipt, Endpoint};
 use crate::loopback;
 use crate::perform::Egress;
@@ -49,7 +49,7 @@ impl Egress {
     pub async fn send_question(
         &self,
         at: &Endpoint,
-        question: Question,
+        question: EngineRequest,
         limit: Duration,
     ) -> Result<ConsultAnswer, DeliverError> {
         consult::send_question(self, at, question, limit).await

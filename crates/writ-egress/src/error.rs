@@ -6,7 +6,7 @@ use writ_policy::permit::PermitExpired;
 use writ_types::action::ActionKind;
 use writ_types::error::{Exit, Report, ToReport};
 
-use crate::host::{HostPort, InvalidHost};
+use crate::host::{HostPort, HostPortError};
 pub use crate::tunnel::TunnelFault;
 
 /// An error on an open line.
@@ -83,7 +83,7 @@ pub enum EgressError {
     NotOutbound(ActionKind),
     /// The permit names no usable host.
     #[error(transparent)]
-    InvalidHost(#[from] InvalidHost),
+    InvalidHost(#[from] HostPortError),
     /// The line failed, and the work with it.
     #[error(transparent)]
     Line(#[from] Fault),

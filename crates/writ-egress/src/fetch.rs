@@ -27,7 +27,7 @@ use crate::connect;
 use crate::error::EgressError;
 use crate::gatekeeper::{Gatekeeper, NotRecorded, Refusal};
 use crate::host::HostPort;
-use crate::line::{Limits, Place, Way};
+use crate::line::{HostRoute, LineLimits, Way};
 use crate::perform::Egress;
 use body::{Coding, Collector};
 
@@ -328,10 +328,10 @@ impl Egress {
             Ok(host) => host,
             Err(why) => return (reached, Err(EgressError::from(why).into())),
         };
-        let place = judged.proxy.map_or(Place::Judged(judged.addresses), Place::Through);
+        let place = judged.proxy.map_or(HostRoute::Judged(judged.addresses), HostRoute::Through);
         let way = Way { host, place };
         // Heads and the frame of the body come on top of it.
-        let limits = Limits { received: request.body_max.saturating_add(OVERHEAD), ..self.limits };
+        let limits = LineLimits { received: request.body_max.saturating_add(OVERHEAD), ..self.limits };
         let answer = match self.lend_client(way, limits, |lent| exchange(lent, hop, request)).await {
             Ok(answer) => answer,
             Err(why) => Err(why.into()),

@@ -16,7 +16,7 @@ pub struct HostPort {
 /// Text that is not a host and a port.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("'{0}' is not HOST:PORT")]
-pub struct InvalidHost(pub String);
+pub struct HostPortError(pub String);
 
 impl HostPort {
     /// The host, without brackets, as the system's resolver wants it.
@@ -31,10 +31,10 @@ impl HostPort {
 }
 
 impl FromStr for HostPort {
-    type Err = InvalidHost;
+    type Err = HostPortError;
 
-    fn from_str(text: &str) -> Result<Self, InvalidHost> {
-        let invalid = || InvalidHost(text.chars().take(MAX_HOST_LEN).collect());
+    fn from_str(text: &str) -> Result<Self, HostPortError> {
+        let invalid = || HostPortError(text.chars().take(MAX_HOST_LEN).collect());
         let (host, port) = text.rsplit_once(':').ok_or_else(invalid)?;
         let port: u16 = port.parse().map_err(|_| invalid())?;
         let bracketed = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));

@@ -17,7 +17,7 @@ use crate::error::Fault;
 use crate::host::HostPort;
 use crate::relay::relay_request;
 use crate::tunnel::{TunnelFault, dial_proxy, open_tunnel};
-use crate::upstream::{Routes, Upstream};
+use crate::upstream::{ProxyRoutes, Upstream};
 
 /// The most connections that one permit's work may open, unless it is known to need more.
 ///
@@ -35,7 +35,7 @@ const STEP: usize = 16 * 1024;
 
 /// The bounds of one line.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Limits {
+pub(crate) struct LineLimits {
     pub(crate) connect: Duration,
     pub(crate) sent: u64,
     pub(crate) received: u64,
@@ -48,12 +48,12 @@ pub(crate) struct Limits {
 pub(crate) struct Way {
     /// The permitted host.
     pub(crate) host: HostPort,
-    pub(crate) place: Place,
+    pub(crate) place: HostRoute,
 }
 
 /// The way to a permitted host.
 #[derive(Clone, Debug)]
-pub(crate) enum Place {
+pub(crate) enum HostRoute {
     /// The owner's own configuration names the host: through the network's proxy if there is one for it, else it is
     /// looked up.
     Named,
@@ -141,8 +141,8 @@ impl Line {
     pub(crate) fn open_line(
         path: PathBuf,
         way: Way,
-        routes: Arc<Routes>,
-        limits: Limits,
+        routes: Arc<ProxyRoutes>,
+        limits: LineLimits,
     ) -> io::Result<Self> {
         let listener = UnixListener::bind(&path)?;
         let faults = Faults::default();
@@ -201,8 +201,8 @@ impl Drop for Line {
 
 async fn accept_client(
     listener: UnixListener,
-    (way, routes): (Way, Arc<Routes>),
-    limits: Limits,
+    (way, routes): (Way, Arc<ProxyRoutes>),
+    limits: LineLimits,
     (faults, carried, accepted): (Faults, Carried, Arc<AtomicUsize>),
 ) {
     let mut connections = JoinSet::new();
@@ -246,8 +246,8 @@ const TLS_HANDSHAKE: u8 = 0x16;
 
 async fn carry_connection(
     local: UnixStream,
-    (way, routes): (&Way, &Routes),
-    limits: Limits,
+    (way, routes): (&Way, &ProxyRoutes),
+    limits: LineLimits,
     (faults, carried): (&Faults, &Carried),
 ) {
     let (mut from_client, to_client) = local.into_split();
@@ -293,7 +293,7 @@ async fn copy_both<R: AsyncRead + Unpin>(
         impl AsyncWrite + Unpin,
     ),
     way: &Way,
-    limits: Limits,
+    limits: LineLimits,
     (faults, carried): (&Faults, &Carried),
     acknowledge: impl Fn(&R),
 ) {
@@ -314,16 +314,16 @@ async fn copy_both<R: AsyncRead + Unpin>(
     let back =
         copy_stream(from_host, to_client, (&carried.received, received), too_much_received, acknowledge);
     // Too much either way ends both; an ordinary end lets the other way finish.
-    if let Err(TooMuch) = tokio::try_join!(out, back).map(|_| ()) {
+    if let Err(LineOverflow) = tokio::try_join!(out, back).map(|_| ()) {
         tracing::debug!(%host, "a line was cut");
     }
 }
 
-fn may_be_proxied(way: &Way, routes: &Routes) -> bool {
+fn may_be_proxied(way: &Way, routes: &ProxyRoutes) -> bool {
     match &way.place {
-        Place::Named => !routes.is_empty(),
-        Place::Judged(_) => false,
-        Place::Through(_) => true,
+        HostRoute::Named => !routes.is_empty(),
+        HostRoute::Judged(_) => false,
+        HostRoute::Through(_) => true,
     }
 }
 
@@ -339,12 +339,17 @@ fn proxy_fault(way: &Way, proxy: &Upstream, why: TunnelFault) -> Fault {
     Fault::Proxy { host: way.host.clone(), proxy: proxy.to_string(), why }
 }
 
-async fn connect_host(way: &Way, routes: &Routes, secure: bool, limits: Limits) -> Result<Far, Fault> {
+async fn connect_host(
+    way: &Way,
+    routes: &ProxyRoutes,
+    secure: bool,
+    limits: LineLimits,
+) -> Result<Far, Fault> {
     let host = &way.host;
     let proxy = match &way.place {
-        Place::Named => routes.proxy_for(host.host(), host.port(), secure),
-        Place::Judged(_) => None,
-        Place::Through(proxy) => Some(proxy),
+        HostRoute::Named => routes.proxy_for(host.host(), host.port(), secure),
+        HostRoute::Judged(_) => None,
+        HostRoute::Through(proxy) => Some(proxy),
     };
     // Looking up, dialling and the proxy's answer share one limit.
     let limit = limits.connect;
@@ -371,8 +376,8 @@ async fn connect_directly(way: &Way) -> Result<Stream, Fault> {
     let host = &way.host;
     let unresolved = |cause: String| Fault::Unresolved { host: host.clone(), cause };
     let addresses = match &way.place {
-        Place::Judged(judged) => judged.clone(),
-        Place::Named | Place::Through(_) => {
+        HostRoute::Judged(judged) => judged.clone(),
+        HostRoute::Named | HostRoute::Through(_) => {
             let found = SystemResolver.resolve_name(host.host(), host.port()).await;
             let found = found.map_err(|error| unresolved(error.to_string()))?;
             found.into_iter().map(|address| SocketAddr::new(address, host.port())).collect()
@@ -397,7 +402,7 @@ fn acknowledge_received(from_host: &OwnedReadHalf) {
 }
 
 /// More bytes than allowed.
-struct TooMuch;
+struct LineOverflow;
 
 /// Copies until the end or the limit. An error of either side is an end: the other side sees a cut stream.
 async fn copy_stream<R: AsyncRead + Unpin>(
@@ -406,7 +411,7 @@ async fn copy_stream<R: AsyncRead + Unpin>(
     (carried, limit): (&AtomicU64, impl Fn() -> u64),
     too_much: impl Fn(),
     read: impl Fn(&R),
-) -> Result<(), TooMuch> {
+) -> Result<(), LineOverflow> {
     let mut step = vec![0; STEP];
     loop {
         let count = match from.read(&mut step).await {
@@ -418,7 +423,7 @@ async fn copy_stream<R: AsyncRead + Unpin>(
         // Counted before it is passed on: bytes above the limit never reach the other side.
         if carried.fetch_add(count_u64, Ordering::Relaxed).saturating_add(count_u64) > limit() {
             too_much();
-            return Err(TooMuch);
+            return Err(LineOverflow);
         }
         let Some(bytes) = step.get(..count) else { break };
         if to.write_all(bytes).await.is_err() {

@@ -3,7 +3,7 @@
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
-use crate::line::{Limits, MAX_CONNECTIONS, Place, Way};
+use crate::line::{HostRoute, LineLimits, MAX_CONNECTIONS, Way};
 use crate::perform::Egress;
 
 /// The longest answer. A list of models has a few kilobytes.
@@ -16,9 +16,9 @@ const MAX_QUESTION_BYTES: u64 = 4 * 1024;
 pub(crate) async fn get_body(egress: &Egress, port: u16, path: &str, limit: Duration) -> Option<Vec<u8>> {
     let addresses = [SocketAddr::from((Ipv4Addr::LOCALHOST, port)), (Ipv6Addr::LOCALHOST, port).into()];
     let host = format!("localhost:{port}").parse().ok()?;
-    let way = Way { host, place: Place::Judged(addresses.to_vec()) };
+    let way = Way { host, place: HostRoute::Judged(addresses.to_vec()) };
     let (sent, received) = (MAX_QUESTION_BYTES, MAX_ANSWER_BYTES);
-    let limits = Limits { connect: limit, sent, received, connections: MAX_CONNECTIONS };
+    let limits = LineLimits { connect: limit, sent, received, connections: MAX_CONNECTIONS };
     let url = format!("http://localhost:{port}{path}");
     let asked = egress.lend_client(way, limits, async |lent| {
         let response = lent.client.get(url).send().await?.error_for_status()?;

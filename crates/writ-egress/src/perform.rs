@@ -14,15 +14,15 @@ use writ_types::action::Action;
 use writ_types::digest::Digest;
 use writ_types::unit::{ByteCount, Timestamp};
 
-use crate::authority::{Authority, AuthorityError};
+use crate::authority::{AuthorityError, CertificateAuthority};
 use crate::connect::{Resolver, SystemResolver};
 use crate::error::{EgressError, Fault};
 use crate::host::HostPort;
 use crate::keep::{Keep, Owner, REST, RestingLine};
-use crate::line::{Carried, Limits, Line, MAX_CONNECTIONS, Place, Way};
-use crate::proxy::rate::Windows;
+use crate::line::{Carried, HostRoute, Line, LineLimits, MAX_CONNECTIONS, Way};
+use crate::proxy::rate::RateWindows;
 use crate::trust::{ExtraRoots, NotingVerifier};
-use crate::upstream::Routes;
+use crate::upstream::ProxyRoutes;
 
 /// The most connections of a visit to a server of tools: greeting, list, call and leave are requests of their own, and
 /// what the server asks meanwhile is answered over another.
@@ -107,23 +107,23 @@ impl Allowance {
 /// The way out.
 #[derive(Debug)]
 pub struct Egress {
-    pub(crate) limits: Limits,
+    pub(crate) limits: LineLimits,
     pub(crate) fetch_timeout: Duration,
     pub(crate) fetches_per_minute: u32,
     pub(crate) requests_per_minute: u32,
     /// Fetches of each session in this minute, and requests.
-    pub(crate) fetches: Windows,
-    pub(crate) requests: Windows,
+    pub(crate) fetches: RateWindows,
+    pub(crate) requests: RateWindows,
     pub(crate) resolver: Arc<dyn Resolver>,
     folder: tempfile::TempDir,
     tls: rustls::ClientConfig,
     verifier: Arc<NotingVerifier>,
     /// The certificates that were added to the system's.
     roots: ExtraRoots,
-    pub(crate) routes: Arc<Routes>,
+    pub(crate) routes: Arc<ProxyRoutes>,
     lines: AtomicU64,
     pub(crate) keep: Keep,
-    authority: Option<Arc<Authority>>,
+    authority: Option<Arc<CertificateAuthority>>,
 }
 
 impl Egress {
@@ -140,7 +140,7 @@ impl Egress {
         let folder =
             tempfile::Builder::new().prefix("out-").tempdir_in(runtime).map_err(EgressError::Socket)?;
         let (tls, verifier) = verifying_config([&ExtraRoots::default(); 2])?;
-        let limits = Limits {
+        let limits = LineLimits {
             connect: Duration::from_millis(config.connect_timeout_ms),
             sent: config.max_sent_bytes,
             received: config.max_received_bytes,
@@ -151,8 +151,8 @@ impl Egress {
             fetch_timeout: Duration::from_millis(config.fetch_timeout_ms),
             fetches_per_minute: config.fetches_per_minute,
             requests_per_minute: config.requests_per_minute,
-            fetches: Windows::default(),
-            requests: Windows::default(),
+            fetches: RateWindows::default(),
+            requests: RateWindows::default(),
             resolver: Arc::new(SystemResolver),
             folder,
             tls,
@@ -174,7 +174,7 @@ impl Egress {
     /// If TLS cannot be set up with them.
     pub fn with_network(
         mut self,
-        routes: Routes,
+        routes: ProxyRoutes,
         roots: ExtraRoots,
         system: &ExtraRoots,
     ) -> Result<Self, EgressError> {
@@ -185,7 +185,7 @@ impl Egress {
     }
 
     /// The proxies of the owner's network.
-    pub fn proxy_routes(&self) -> Arc<Routes> {
+    pub fn proxy_routes(&self) -> Arc<ProxyRoutes> {
         Arc::clone(&self.routes)
     }
 
@@ -194,18 +194,18 @@ impl Egress {
         &self.roots
     }
 
-    /// Opens connections for credentials, with a key that [`Authority::generate_key`] has made.
+    /// Opens connections for credentials, with a key that [`CertificateAuthority::generate_key`] has made.
     ///
     /// # Errors
     ///
     /// If the key is none, or TLS cannot be set up with it.
     pub fn with_authority(mut self, key: &SecretString) -> Result<Self, AuthorityError> {
-        self.authority = Some(Arc::new(Authority::new(key, &self.tls)?));
+        self.authority = Some(Arc::new(CertificateAuthority::new(key, &self.tls)?));
         Ok(self)
     }
 
     /// Returns the authority that opens connections for credentials, for the proxy.
-    pub fn get_authority(&self) -> Option<Arc<Authority>> {
+    pub fn get_authority(&self) -> Option<Arc<CertificateAuthority>> {
         self.authority.clone()
     }
 
@@ -265,7 +265,12 @@ impl Egress {
         let host = permitted_host(action)?;
         let connections =
             if matches!(action, Action::CallTool(_)) { VISIT_CONNECTIONS } else { MAX_CONNECTIONS };
-        self.lend_client(Way { host, place: Place::Named }, Limits { connections, ..self.limits }, work).await
+        self.lend_client(
+            Way { host, place: HostRoute::Named },
+            LineLimits { connections, ..self.limits },
+            work,
+        )
+        .await
     }
 
     /// Does the same as [`Self::perform_permit`], and leaves the connection open for a few seconds, for the next
@@ -307,7 +312,7 @@ impl Egress {
             Some(kept) => kept,
             None => {
                 let line =
-                    self.open_line(Way { host: owner.host.clone(), place: Place::Named }, self.limits)?;
+                    self.open_line(Way { host: owner.host.clone(), place: HostRoute::Named }, self.limits)?;
                 let client = self.build_client(&line)?;
                 RestingLine::new(line, client)
             }
@@ -326,7 +331,7 @@ impl Egress {
         }
     }
 
-    fn open_line(&self, way: Way, limits: Limits) -> Result<Line, EgressError> {
+    fn open_line(&self, way: Way, limits: LineLimits) -> Result<Line, EgressError> {
         // Each line has a socket of its own: a name that was used is not used again while this
         // process lives.
         let number = self.lines.fetch_add(1, Ordering::Relaxed);
@@ -338,7 +343,7 @@ impl Egress {
     pub(crate) async fn lend_client<T, E, F, W>(
         &self,
         way: Way,
-        limits: Limits,
+        limits: LineLimits,
         work: F,
     ) -> Result<Result<T, E>, EgressError>
     where

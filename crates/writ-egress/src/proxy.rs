@@ -52,12 +52,12 @@ mod tests;
 pub use answer::{ASK_HEADER, CODE_HEADER};
 pub(crate) use exchange::HEADERS_MAX;
 
-use crate::authority::Authority;
+use crate::authority::CertificateAuthority;
 use crate::connect::Resolver;
 use crate::gatekeeper::{Gatekeeper, NotRecorded, Refusal};
-use crate::upstream::Routes;
+use crate::upstream::ProxyRoutes;
 use flow::{Flow, Place};
-use rate::Windows;
+use rate::RateWindows;
 use writ_types::entry::ConnectionRecord;
 
 /// The most records that are handed over at once.
@@ -143,15 +143,15 @@ impl ToReport for ProxyError {
 pub struct Proxy {
     config: Arc<ProxyConfig>,
     resolver: Arc<dyn Resolver>,
-    routes: Arc<Routes>,
+    routes: Arc<ProxyRoutes>,
     rates: Arc<Rates>,
-    authority: Option<Arc<Authority>>,
+    authority: Option<Arc<CertificateAuthority>>,
 }
 
 #[derive(Debug, Default)]
 struct Rates {
-    hosts: Windows,
-    tools: Windows,
+    hosts: RateWindows,
+    tools: RateWindows,
 }
 
 /// What one sandbox's connections need.
@@ -159,10 +159,10 @@ struct Rates {
 struct Serving {
     limits: Limits,
     resolver: Arc<dyn Resolver>,
-    routes: Arc<Routes>,
+    routes: Arc<ProxyRoutes>,
     rates: Arc<Rates>,
     /// What opens tunnels for credentials; `None`: none is opened.
-    authority: Option<Arc<Authority>>,
+    authority: Option<Arc<CertificateAuthority>>,
     tool: String,
     gatekeeper: Arc<dyn Gatekeeper>,
     places: mpsc::Sender<ConnectionRecord>,
@@ -199,14 +199,14 @@ impl Proxy {
 
     /// Opens tunnels to hosts that a credential is bound to.
     #[must_use]
-    pub fn with_authority(mut self, authority: Option<Arc<Authority>>) -> Self {
+    pub fn with_authority(mut self, authority: Option<Arc<CertificateAuthority>>) -> Self {
         self.authority = authority;
         self
     }
 
     /// Reaches hosts through the proxies of the owner's network.
     #[must_use]
-    pub fn with_routes(mut self, routes: Arc<Routes>) -> Self {
+    pub fn with_routes(mut self, routes: Arc<ProxyRoutes>) -> Self {
         self.routes = routes;
         self
     }

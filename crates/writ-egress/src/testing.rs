@@ -153,20 +153,20 @@ pub(crate) fn pinned(name: &str, server: SocketAddr) -> EgressScope {
 
 /// Accepts connections and treats each by `serve`; counts them.
 #[derive(Debug)]
-pub(crate) struct Server {
+pub(crate) struct TestServer {
     pub(crate) address: SocketAddr,
     connections: Arc<AtomicUsize>,
     bytes: Arc<AtomicUsize>,
     running: tokio::task::JoinHandle<()>,
 }
 
-impl Drop for Server {
+impl Drop for TestServer {
     fn drop(&mut self) {
         self.running.abort();
     }
 }
 
-impl Server {
+impl TestServer {
     pub(crate) fn connections(&self) -> usize {
         self.connections.load(Ordering::SeqCst)
     }

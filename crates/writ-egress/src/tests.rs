@@ -19,7 +19,7 @@ use writ_types::unit::ByteCount;
 use crate::error::{EgressError, Fault};
 use crate::host::HostPort;
 use crate::keep::Owner;
-use crate::line::{Place, Way};
+use crate::line::{HostRoute, Way};
 use crate::perform::{Egress, EgressConfig, LentClient};
 
 pub(crate) mod network;
@@ -74,7 +74,7 @@ async fn lend<T, E, W: Future<Output = Result<T, E>>>(
     host: HostPort,
     work: impl FnOnce(crate::LentClient) -> W,
 ) -> Result<Result<T, E>, EgressError> {
-    egress.lend_client(Way { host, place: Place::Named }, egress.limits, work).await
+    egress.lend_client(Way { host, place: HostRoute::Named }, egress.limits, work).await
 }
 
 async fn text(client: reqwest::Client, url: String) -> Result<String, reqwest::Error> {
@@ -304,7 +304,7 @@ async fn an_allowance_cuts_the_line_and_is_moved_on_by_the_work() {
             assert!(allowance.is_used_up());
             Err(read)
         };
-        let way = Way { host: server.address.to_string().parse().expect("a host"), place: Place::Named };
+        let way = Way { host: server.address.to_string().parse().expect("a host"), place: HostRoute::Named };
         let read = egress.lend_client(way, limits, work).await.expect("no fault of the line");
         match read {
             Ok(read) => assert!(renewed, "{read}"),

@@ -309,7 +309,7 @@ fn is_within(address: IpAddr, net: IpAddr, bits: u8) -> bool {
 
 /// The proxies of connections, by their targets. The default: none.
 #[derive(Clone, Debug, Default)]
-pub struct Routes {
+pub struct ProxyRoutes {
     /// For what is TLS, and every tunnel.
     pub secure: Option<Arc<Upstream>>,
     /// For plain HTTP.
@@ -322,7 +322,7 @@ pub struct Routes {
     pub unchecked_names: bool,
 }
 
-impl Routes {
+impl ProxyRoutes {
     /// The proxy for a host, `None`: it is reached directly. This machine always is.
     pub fn proxy_for(&self, host: &str, port: u16, secure: bool) -> Option<&Arc<Upstream>> {
         let host = host.trim_matches(['[', ']']).to_ascii_lowercase();
@@ -463,7 +463,7 @@ mod tests {
     #[test]
     fn this_machine_is_always_direct() {
         let proxy = Some(Arc::new(Upstream::parse("http://proxy:3128", "HTTPS_PROXY").expect("a proxy")));
-        let routes = Routes { secure: proxy.clone(), plain: proxy, ..Routes::default() };
+        let routes = ProxyRoutes { secure: proxy.clone(), plain: proxy, ..ProxyRoutes::default() };
         for host in [
             "localhost",
             "LOCALHOST",
@@ -479,8 +479,8 @@ mod tests {
         for host in ["api.example.org", "localhost.example", "10.0.0.1", "128.0.0.1"] {
             assert!(routes.proxy_for(host, 443, true).is_some(), "{host}");
         }
-        let secure = Routes { plain: None, ..routes };
+        let secure = ProxyRoutes { plain: None, ..routes };
         assert!(secure.proxy_for("api.example.org", 80, false).is_none());
-        assert!(Routes::default().is_empty() && !secure.is_empty());
+        assert!(ProxyRoutes::default().is_empty() && !secure.is_empty());
     }
 }

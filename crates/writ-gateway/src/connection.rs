@@ -93,14 +93,11 @@ pub(crate) type Prove = Arc<dyn Fn(&str) -> Option<BearerProof> + Send + Sync>;
 pub(crate) type Pace = Arc<dyn Fn() -> Result<(), Duration> + Send + Sync>;
 
 /// The facts about a client that its surface knows, and the form of its frames.
-pub(crate) struct Terms {
-    /// The proof that the connection itself gives.
+pub(crate) struct ClientTerms {
     pub(crate) evidence: Evidence,
-    /// Proves who it is by its first frame; `None`: the connection alone counts.
+    /// Checks the token of the first frame; `None`: the connection alone counts.
     pub(crate) prove: Option<Prove>,
-    /// The surface that it uses.
     pub(crate) surface: Surface,
-    /// The form of its frames.
     pub(crate) shape: Shape,
     /// The session that it joins at once.
     pub(crate) session: Option<SessionId>,
@@ -110,16 +107,15 @@ pub(crate) struct Terms {
     pub(crate) pace: Option<Pace>,
 }
 
-impl fmt::Debug for Terms {
+impl fmt::Debug for ClientTerms {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Terms").field("surface", &self.surface).finish_non_exhaustive()
+        f.debug_struct("ClientTerms").field("surface", &self.surface).finish_non_exhaustive()
     }
 }
 
-/// The state of a connection.
 struct Connection {
     engine: Engine,
-    terms: Terms,
+    terms: ClientTerms,
     outbox: mpsc::Sender<Numbered>,
     session: Option<SessionId>,
     calls: Arc<Semaphore>,
@@ -131,8 +127,13 @@ struct Connection {
 }
 
 /// Serves one client until it leaves, the engine stops, or it breaks the protocol.
-pub(crate) async fn run<H, S>(mut heard: H, said: S, terms: Terms, engine: Engine, stop: CancellationToken)
-where
+pub(crate) async fn run<H, S>(
+    mut heard: H,
+    said: S,
+    terms: ClientTerms,
+    engine: Engine,
+    stop: CancellationToken,
+) where
     H: Stream<Item = ClientInput> + Unpin,
     S: Sink<ClientOutput> + Unpin + Send + 'static,
 {
@@ -140,7 +141,7 @@ where
     let (closing, closed) = oneshot::channel();
     let gone = CancellationToken::new();
     let guest = engine.guest();
-    let writer = Writer { said, shape: terms.shape, ping: terms.idle.map(|idle| idle / 3) };
+    let writer = FrameWriter { said, shape: terms.shape, ping: terms.idle.map(|idle| idle / 3) };
     let writer = tokio::spawn(writer.serve_client(waiting, closed, gone.clone()));
     let mut connection = Connection {
         engine,
@@ -180,14 +181,14 @@ where
 }
 
 /// Carries frames to the client.
-struct Writer<S> {
+struct FrameWriter<S> {
     said: S,
     shape: Shape,
     /// The interval of pings; none: there are no pings.
     ping: Option<Duration>,
 }
 
-impl<S: Sink<ClientOutput> + Unpin> Writer<S> {
+impl<S: Sink<ClientOutput> + Unpin> FrameWriter<S> {
     async fn serve_client(
         mut self,
         mut waiting: mpsc::Receiver<Numbered>,

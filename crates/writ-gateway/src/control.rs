@@ -18,7 +18,7 @@ use writ_runtime::engine::{Engine, Surface};
 use writ_types::error::{Exit, Report, ToReport};
 use writ_types::frame::MAX_FRAME_BYTES;
 
-use crate::connection::{self, ClientInput, ClientOutput, Terms};
+use crate::connection::{self, ClientInput, ClientOutput, ClientTerms};
 use crate::line::Shape;
 
 /// The most clients at once; one more waits until another leaves.
@@ -144,7 +144,7 @@ async fn serve_stream(stream: UnixStream, engine: Engine, stop: CancellationToke
             ClientOutput::Ping | ClientOutput::Close(_) => None,
         })
     });
-    let terms = Terms {
+    let terms = ClientTerms {
         evidence,
         prove: None,
         surface: Surface::Local,

@@ -31,11 +31,11 @@ use writ_types::credential::Reference;
 use writ_types::error::Report;
 use writ_types::unit::Timestamp;
 
-use accept::{Acceptor, Place, UnprovenConnections};
+use accept::{Acceptor, UnprovenConnections, UnprovenPlace};
 use base::BasePath;
 use config::{HttpError, ServerConfig, may_serve};
-use guard::{FAILURES_BURST, FAILURES_PER_SEC, Hosts, Speaker};
-use keys::Keys;
+use guard::{FAILURES_BURST, FAILURES_PER_SEC, HostNames, Speaker};
+use keys::GatewayKeys;
 use rate::Limiter;
 use reply::Refusal;
 use route::{ApiRequest, NoBody};
@@ -101,7 +101,7 @@ pub trait SecretIntake: Send + Sync {
 
 /// The parts that the server is made of.
 #[derive(Default)]
-pub struct Parts {
+pub struct ServerParts {
     /// Settings.
     pub config: ServerConfig,
     /// The home's runtime folder.
@@ -112,9 +112,9 @@ pub struct Parts {
     pub secrets: Option<Arc<dyn SecretIntake>>,
 }
 
-impl fmt::Debug for Parts {
+impl fmt::Debug for ServerParts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Parts").field("config", &self.config).finish_non_exhaustive()
+        f.debug_struct("ServerParts").field("config", &self.config).finish_non_exhaustive()
     }
 }
 
@@ -123,8 +123,8 @@ impl fmt::Debug for Parts {
 pub struct Http {
     listeners: Vec<TcpListener>,
     address: SocketAddr,
-    keys: Keys,
-    parts: Parts,
+    keys: GatewayKeys,
+    parts: ServerParts,
 }
 
 /// When the server ends.
@@ -140,16 +140,16 @@ pub struct Stops {
 #[derive(Clone, Debug)]
 struct Peer {
     address: SocketAddr,
-    place: Place,
+    place: UnprovenPlace,
 }
 
 /// The state that all requests share.
-struct Shared {
+struct ServerState {
     engine: Engine,
     config: ServerConfig,
     runtime: PathBuf,
-    keys: Arc<Keys>,
-    hosts: Hosts,
+    keys: Arc<GatewayKeys>,
+    hosts: HostNames,
     secrets: Option<Arc<dyn SecretIntake>>,
     by_address: Limiter<IpAddr>,
     by_session: Arc<Limiter<String>>,
@@ -169,11 +169,11 @@ impl Http {
     ///
     /// If others could reach the address and no token is configured, if it is in use, or if a file of the runtime
     /// folder cannot be used.
-    pub fn bind(parts: Parts) -> Result<Self, HttpError> {
+    pub fn bind(parts: ServerParts) -> Result<Self, HttpError> {
         let (host, port) = (parts.config.host, parts.config.port);
         may_serve(host, parts.token.is_some())?;
         parts.config.check_base_path()?;
-        let keys = Keys::open(&parts.runtime, parts.token.as_ref())?;
+        let keys = GatewayKeys::open(&parts.runtime, parts.token.as_ref())?;
         let first = listen_on(SocketAddr::new(host, port))?;
         let address = first
             .local_addr()
@@ -206,14 +206,14 @@ impl Http {
     /// Serves until `stops` are cancelled; then waits until every connection has ended.
     pub async fn serve(self, engine: Engine, stops: Stops) {
         let Self { listeners, address, keys, parts } = self;
-        let Parts { config, runtime, token: _, secrets } = parts;
+        let ServerParts { config, runtime, token: _, secrets } = parts;
         let (rate, burst) = (config.requests_per_sec, config.burst);
         let many = |number: u32| number.saturating_mul(SESSIONS_PER_ADDRESS);
         let grace = Duration::from_secs(config.graceful_shutdown_secs);
         let port_file = runtime.join(PORT_FILE);
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(ServerState {
             engine,
-            hosts: Hosts::new(&config, address.port()),
+            hosts: HostNames::new(&config, address.port()),
             config,
             runtime,
             keys: Arc::new(keys),
@@ -276,7 +276,7 @@ pub fn running_port(runtime: &Path) -> Option<u16> {
     std::fs::read_to_string(runtime.join(PORT_FILE)).ok()?.trim().parse().ok()
 }
 
-fn make_router(shared: &Arc<Shared>) -> Router {
+fn make_router(shared: &Arc<ServerState>) -> Router {
     let routes = routes::all_routes().into_iter();
     let served = routes.fold(Router::new(), |router, route| router.route(route.path, route.served));
     let served = served
@@ -303,12 +303,12 @@ async fn show_health(request: ApiRequest<NoBody>) -> Result<Health, Refusal> {
 }
 
 /// Serves a link to `GET` alone: a preview of a link, which sends `HEAD`, must not use it up.
-fn link_route() -> MethodRouter<Arc<Shared>> {
+fn link_route() -> MethodRouter<Arc<ServerState>> {
     get(use_link).head(not_get).fallback(not_get)
 }
 
 /// Writes the format that the client accepts; by default the one that every tool reads.
-async fn show_metrics(State(shared): State<Arc<Shared>>, headers: HeaderMap) -> Response {
+async fn show_metrics(State(shared): State<Arc<ServerState>>, headers: HeaderMap) -> Response {
     let accepted =
         headers.get(header::ACCEPT).and_then(|accepted| accepted.to_str().ok()).unwrap_or_default();
     let (kind, format) = if accepted.contains("application/openmetrics-text") {
@@ -321,7 +321,7 @@ async fn show_metrics(State(shared): State<Arc<Shared>>, headers: HeaderMap) -> 
 
 /// `GET /link/{code}`: begins a session of the page, once.
 async fn use_link(
-    State(shared): State<Arc<Shared>>,
+    State(shared): State<Arc<ServerState>>,
     axum::extract::Path(code): axum::extract::Path<String>,
     request: Request,
 ) -> Result<Response, Refusal> {
@@ -348,7 +348,7 @@ async fn use_link(
 }
 
 /// `POST /api/v1/logout`: ends the session of the page that asks.
-async fn end_session(State(shared): State<Arc<Shared>>, request: Request) -> Result<Response, Refusal> {
+async fn end_session(State(shared): State<Arc<ServerState>>, request: Request) -> Result<Response, Refusal> {
     if let Some(secret) = guard::page_cookie(request.headers()) {
         shared.keys.end_session(secret).map_err(|error| {
             tracing::error!(%error, "the end of a session cannot be stored");
@@ -391,7 +391,7 @@ impl Drop for SocketCount {
     }
 }
 
-impl Shared {
+impl ServerState {
     fn now(&self) -> Timestamp {
         SystemClock.now()
     }

@@ -29,7 +29,7 @@ pub(crate) struct Watch {
 
 /// The treatment of a frame of the live stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Step {
+enum FrameStep {
     /// It comes next, or is not stored.
     Send,
     /// The client has it.
@@ -38,13 +38,13 @@ enum Step {
     Gap,
 }
 
-const fn next_step(last: u64, seq: u64) -> Step {
+const fn next_step(last: u64, seq: u64) -> FrameStep {
     if seq == 0 || seq == last.saturating_add(1) {
-        Step::Send
+        FrameStep::Send
     } else if seq <= last {
-        Step::Known
+        FrameStep::Known
     } else {
-        Step::Gap
+        FrameStep::Gap
     }
 }
 
@@ -84,9 +84,9 @@ impl Watch {
             };
             let done = match frame {
                 Ok(frame) => match next_step(self.last, frame.seq) {
-                    Step::Send => self.send_frame(Arc::unwrap_or_clone(frame)).await,
-                    Step::Known => Ok(()),
-                    Step::Gap => self.catch_up().await,
+                    FrameStep::Send => self.send_frame(Arc::unwrap_or_clone(frame)).await,
+                    FrameStep::Known => Ok(()),
+                    FrameStep::Gap => self.catch_up().await,
                 },
                 // This client was too slow for the live stream: the store has the frames that it missed.
                 Err(broadcast::error::RecvError::Lagged(_)) => self.catch_up().await,
@@ -137,7 +137,7 @@ impl Watch {
     fn last_words(&mut self) {
         loop {
             match self.live.try_recv() {
-                Ok(frame) if next_step(self.last, frame.seq) == Step::Known => {}
+                Ok(frame) if next_step(self.last, frame.seq) == FrameStep::Known => {}
                 Ok(frame) => self.say_at_last(Arc::unwrap_or_clone(frame)),
                 // There is no time to read the store; the client reads it when it returns.
                 Err(TryRecvError::Lagged(_)) => {}
@@ -159,9 +159,9 @@ mod tests {
 
     #[test]
     fn frames_that_overtake_others_show_a_gap() {
-        assert_eq!(next_step(4, 0), Step::Send, "not kept");
-        assert_eq!(next_step(4, 5), Step::Send);
-        assert_eq!(next_step(4, 6), Step::Gap, "frame 5 is on its way");
-        assert_eq!(next_step(6, 5), Step::Known, "it came from the store");
+        assert_eq!(next_step(4, 0), FrameStep::Send, "not kept");
+        assert_eq!(next_step(4, 5), FrameStep::Send);
+        assert_eq!(next_step(4, 6), FrameStep::Gap, "frame 5 is on its way");
+        assert_eq!(next_step(6, 5), FrameStep::Known, "it came from the store");
     }
 }

@@ -12,10 +12,10 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::definition;
-use crate::elicitation::{Elicitation, Reply};
+use crate::elicitation::{Elicitation, ElicitationReply};
 use crate::error::McpError;
 use crate::line::Lines;
-use crate::listing::{List, Listing};
+use crate::listing::{Listing, ToolPages};
 use crate::message::{self, ELICITATION, Incoming, RpcError};
 use crate::reading::{self, Has, Reading};
 use crate::result::CallResult;
@@ -46,7 +46,7 @@ type Answer = Result<Value, RpcError>;
 /// A connection. Dropping it ends both its tasks and closes the streams.
 #[derive(Debug)]
 pub struct Client {
-    shared: Arc<Shared>,
+    shared: Arc<ClientState>,
     outbox: mpsc::Sender<Vec<u8>>,
     room: Semaphore,
     next: AtomicU64,
@@ -59,7 +59,7 @@ pub struct Client {
 
 /// The state that the reading task shares with the calls that wait.
 #[derive(Debug)]
-struct Shared {
+struct ClientState {
     /// The receiver of questions to a person.
     questions: mpsc::Sender<Elicitation>,
     /// True while a listener takes them.
@@ -75,7 +75,7 @@ struct Shared {
     changed: AtomicBool,
 }
 
-impl Shared {
+impl ClientState {
     /// Locks the waiting calls. Every holder leaves the map whole, so poison is ignored.
     fn waiting_calls(&self) -> MutexGuard<'_, BTreeMap<u64, oneshot::Sender<Answer>>> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
@@ -108,7 +108,7 @@ impl Shared {
 
 /// Removes a waiting call when its caller drops it.
 struct WaitingCall<'a> {
-    shared: &'a Shared,
+    shared: &'a ClientState,
     id: u64,
 }
 
@@ -136,7 +136,7 @@ impl Client {
         W: AsyncWrite + Unpin + Send + 'static,
     {
         let (questions, asked) = mpsc::channel(MAX_QUESTIONS);
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(ClientState {
             questions,
             listens: AtomicBool::new(false),
             replies: AtomicU64::new(0),
@@ -182,7 +182,7 @@ impl Client {
         // Before it is asked: what changes while it answers is read again.
         self.shared.changed.store(false, Ordering::Release);
         let deadline = tokio::time::Instant::now() + LIST_TIME;
-        let mut list = List::default();
+        let mut list = ToolPages::default();
         while let Some(params) = list.next_request() {
             let left = deadline.saturating_duration_since(tokio::time::Instant::now());
             match self.send_request("tools/list", &params, left, &CancellationToken::new()).await {
@@ -344,7 +344,7 @@ impl Listening<'_> {
     }
 
     /// Answers a question. That the server does not read it any more is seen at the call that waits.
-    pub fn reply(&self, question: &Elicitation, reply: Reply) {
+    pub fn reply(&self, question: &Elicitation, reply: ElicitationReply) {
         self.client.shared.replies.fetch_add(1, Ordering::AcqRel);
         let _told = self.client.send_message(&message::result_line(&question.id, &reply.result()));
     }
@@ -395,7 +395,7 @@ impl Stray {
 /// Reads what the server sends until it ends, or sends what it may not.
 async fn listen<R: AsyncRead + Unpin>(
     mut lines: Lines<R>,
-    shared: Arc<Shared>,
+    shared: Arc<ClientState>,
     outbox: mpsc::Sender<Vec<u8>>,
 ) {
     let mut stray = Stray::default();
@@ -415,7 +415,7 @@ async fn listen<R: AsyncRead + Unpin>(
 /// Does what one message means.
 fn take_message(
     line: &[u8],
-    shared: &Shared,
+    shared: &ClientState,
     outbox: &mpsc::Sender<Vec<u8>>,
     stray: &mut Stray,
 ) -> Result<(), McpError> {

@@ -26,7 +26,7 @@ pub struct Elicitation {
 
 /// A person's answer.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Reply {
+pub enum ElicitationReply {
     /// Yes, with what was filled in.
     Accept(Map<String, Value>),
     /// No.
@@ -35,7 +35,7 @@ pub enum Reply {
     Cancel,
 }
 
-impl Reply {
+impl ElicitationReply {
     /// The result that the server is sent.
     pub(crate) fn result(self) -> Value {
         match self {
@@ -187,8 +187,11 @@ mod tests {
     #[test]
     fn replies_are_those_of_the_protocol() {
         let content = Map::from_iter([("a".to_owned(), json!(1))]);
-        assert_eq!(Reply::Accept(content).result(), json!({ "action": "accept", "content": { "a": 1 } }));
-        assert_eq!(Reply::Decline.result(), json!({ "action": "decline" }));
-        assert_eq!(Reply::Cancel.result(), json!({ "action": "cancel" }));
+        assert_eq!(
+            ElicitationReply::Accept(content).result(),
+            json!({ "action": "accept", "content": { "a": 1 } })
+        );
+        assert_eq!(ElicitationReply::Decline.result(), json!({ "action": "decline" }));
+        assert_eq!(ElicitationReply::Cancel.result(), json!({ "action": "cancel" }));
     }
 }

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use crate::client::check_version;
 use crate::http::Events;
-use crate::listing::{List as Tools, MAX_PAGES, MAX_TOOLS};
+use crate::listing::{MAX_PAGES, MAX_TOOLS, ToolPages as Tools};
 use crate::message::{Incoming, MAX_ERROR_CHARS, RpcError, answer_request, message_line};
 use crate::reading::{self, Has, Reading};
 use crate::result::CallResult;

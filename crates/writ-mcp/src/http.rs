@@ -12,7 +12,7 @@ use writ_egress::http::{HeaderValue, RequestBuilder};
 use crate::client::{LIST_TIME, MAX_MESSAGE_BYTES, MAX_STRAY, check_version};
 use crate::definition;
 use crate::error::McpError;
-use crate::listing::{List, Listing};
+use crate::listing::{Listing, ToolPages};
 use crate::message::{self, Incoming, RpcError};
 use crate::reading::{self, Has, Reading};
 use crate::result::CallResult;
@@ -70,7 +70,7 @@ impl<'a> Visit<'a> {
     /// As [`Client::list_tools`](crate::client::Client::list_tools).
     pub async fn list_tools(&mut self) -> Result<Listing, McpError> {
         let began = tokio::time::Instant::now();
-        let mut list = List::default();
+        let mut list = ToolPages::default();
         while let Some(params) = list.next_request() {
             let left = LIST_TIME.saturating_sub(began.elapsed());
             let page = tokio::time::timeout(left, self.send_request("tools/list", &params)).await;

@@ -116,7 +116,7 @@ impl Pages {
 
 /// A list of tools that is put together from its pages.
 #[derive(Debug, Default)]
-pub(crate) struct List {
+pub(crate) struct ToolPages {
     tools: BTreeMap<String, Definition>,
     /// Names that stand for different tools: a call could mean either.
     twice: BTreeSet<String>,
@@ -126,7 +126,7 @@ pub(crate) struct List {
     more: usize,
 }
 
-impl List {
+impl ToolPages {
     /// Returns the parameters that ask for the next page; `None` after the last.
     pub(crate) fn next_request(&mut self) -> Option<Value> {
         self.pages.next_page()

@@ -19,11 +19,11 @@ use crate::catalogue::{Catalogue, ModelInfo};
 use crate::config::{ModelRole, ModelsConfig};
 use crate::credential::CredentialSource;
 use crate::error::{ContextSizes, Failure, ModelError};
-use crate::failover::{Course, Health, Step};
+use crate::failover::{Course, NextAttempt, RouteExperience};
 use crate::plan::{PlanError, PlannedCall};
 use crate::provider::{ModelsConfigError, Provider, Route, Routes};
 use crate::retry::Backoff;
-use crate::window::Windows;
+use crate::window::LearnedWindows;
 
 pub(crate) use attempt::Attempt;
 
@@ -47,16 +47,16 @@ pub struct Models {
     catalogue: &'static Catalogue,
     credentials: Arc<dyn CredentialSource>,
     egress: Arc<Egress>,
-    limits: Limits,
+    limits: CallLimits,
     backoff: Backoff,
-    health: Mutex<Health>,
-    windows: Mutex<Windows>,
+    health: Mutex<RouteExperience>,
+    windows: Mutex<LearnedWindows>,
     found: Option<String>,
 }
 
 /// The time limits of a call.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Limits {
+pub(crate) struct CallLimits {
     pub(crate) request: Duration,
     pub(crate) answer: Duration,
 }
@@ -78,7 +78,7 @@ impl Models {
         credentials: Arc<dyn CredentialSource>,
         egress: Arc<Egress>,
     ) -> Result<Self, ModelsConfigError> {
-        let limits = Limits {
+        let limits = CallLimits {
             request: Duration::from_millis(config.models.request_timeout_ms),
             answer: Duration::from_millis(config.models.answer_timeout_ms),
         };
@@ -132,7 +132,7 @@ impl Models {
     }
 
     /// The next attempt of a call; `None`: it is over.
-    pub fn next(&self, course: &Course, now: Timestamp) -> Option<Step> {
+    pub fn next(&self, course: &Course, now: Timestamp) -> Option<NextAttempt> {
         course.next_step(&self.route_health(), now)
     }
 
@@ -160,11 +160,11 @@ impl Models {
         }
     }
 
-    fn learned_windows(&self) -> MutexGuard<'_, Windows> {
+    fn learned_windows(&self) -> MutexGuard<'_, LearnedWindows> {
         self.windows.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn route_health(&self) -> MutexGuard<'_, Health> {
+    fn route_health(&self) -> MutexGuard<'_, RouteExperience> {
         self.health.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

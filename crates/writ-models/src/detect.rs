@@ -28,18 +28,18 @@ const KEYED: [Keyed; 4] = [
 
 /// A model server on this machine: the provider's name, its usual port, and where it lists its models.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Server {
+struct LocalServer {
     provider: &'static str,
     port: u16,
     list: &'static str,
 }
 
 /// In this order.
-const SERVERS: [Server; 4] = [
-    Server { provider: "ollama", port: 11434, list: "/api/tags" },
-    Server { provider: "lmstudio", port: 1234, list: "/v1/models" },
-    Server { provider: "llamacpp", port: 8080, list: "/v1/models" },
-    Server { provider: "vllm", port: 8000, list: "/v1/models" },
+const SERVERS: [LocalServer; 4] = [
+    LocalServer { provider: "ollama", port: 11434, list: "/api/tags" },
+    LocalServer { provider: "lmstudio", port: 1234, list: "/v1/models" },
+    LocalServer { provider: "llamacpp", port: 8080, list: "/v1/models" },
+    LocalServer { provider: "vllm", port: 8000, list: "/v1/models" },
 ];
 
 /// A model that was found.
@@ -48,12 +48,12 @@ pub struct DetectedModel {
     /// The model, as `provider/name`.
     pub model: String,
     provider: &'static str,
-    place: Place,
+    place: ModelPlace,
 }
 
 /// The place where it was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Place {
+enum ModelPlace {
     /// Its provider's key lies here.
     Key(CredentialRef),
     /// A server on this port of this machine has it.
@@ -63,8 +63,8 @@ enum Place {
 impl fmt::Display for DetectedModel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.place {
-            Place::Key(key) => write!(f, "{} (its key is {key})", self.model),
-            Place::Port(port) => write!(f, "{} (on port {port} of this machine)", self.model),
+            ModelPlace::Key(key) => write!(f, "{} (its key is {key})", self.model),
+            ModelPlace::Port(port) => write!(f, "{} (on port {port} of this machine)", self.model),
         }
     }
 }
@@ -75,8 +75,8 @@ impl DetectedModel {
         config.models.default = Some(self.model.clone());
         let table = config.providers.entry(self.provider.to_owned()).or_default();
         match &self.place {
-            Place::Key(key) => table.api_key = Some(key.clone()),
-            Place::Port(port) => table.base_url = Some(base_url(self.provider, *port)),
+            ModelPlace::Key(key) => table.api_key = Some(key.clone()),
+            ModelPlace::Port(port) => table.base_url = Some(base_url(self.provider, *port)),
         }
     }
 }
@@ -124,7 +124,7 @@ async fn with_key(config: &ModelsConfig, credentials: &dyn CredentialSource) -> 
             let Ok(key) = text.parse::<CredentialRef>() else { continue };
             if credentials.resolve(&key).await.is_ok() {
                 let model = format!("{provider}/{model}");
-                return Some(DetectedModel { model, provider, place: Place::Key(key) });
+                return Some(DetectedModel { model, provider, place: ModelPlace::Key(key) });
             }
         }
     }
@@ -135,13 +135,13 @@ async fn with_key(config: &ModelsConfig, credentials: &dyn CredentialSource) -> 
 async fn list_served_models(
     config: &ModelsConfig,
     egress: &Egress,
-    servers: &[Server],
+    servers: &[LocalServer],
 ) -> Option<DetectedModel> {
     let free = servers.iter().filter(|server| is_free(config, server.provider));
     let asked = free.map(|server| async move {
         let answer = egress.ask_loopback(server.port, server.list, LIMIT).await?;
         let model = format!("{}/{}", server.provider, first_model(&answer)?);
-        Some(DetectedModel { model, provider: server.provider, place: Place::Port(server.port) })
+        Some(DetectedModel { model, provider: server.provider, place: ModelPlace::Port(server.port) })
     });
     futures::future::join_all(asked).await.into_iter().flatten().next()
 }
@@ -235,7 +235,7 @@ mod tests {
         gone.stop().await;
         for (provider, path) in [("ollama", "/api/tags"), ("lmstudio", "/v1/models"), ("vllm", "/v1/models")]
         {
-            let server = |port, list| Server { provider, port, list };
+            let server = |port, list| LocalServer { provider, port, list };
             let servers = [
                 server(nobody, path),
                 server(empty.address().port(), path),

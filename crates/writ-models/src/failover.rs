@@ -5,7 +5,7 @@
 //! that may be asked soonest is asked again after its wait. After any other failure the call does not use
 //! that route again.
 //!
-//! [`Health`] is shared by calls: the time until which a provider must not be asked, and the routes that
+//! [`RouteExperience`] is shared by calls: the time until which a provider must not be asked, and the routes that
 //! failed so often, other than in passing, that they come last for a while. A breaker chooses between routes;
 //! it never leaves a person without one.
 
@@ -30,7 +30,7 @@ const MAX_ROUTES: usize = 256;
 
 /// The experience of earlier calls with the routes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Health(BTreeMap<(String, String), RouteHealth>);
+pub struct RouteExperience(BTreeMap<(String, String), RouteHealth>);
 
 /// The experience with one route.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -47,7 +47,7 @@ fn route_key(route: &Route) -> (String, String) {
     (route.provider.name.clone(), route.model.clone())
 }
 
-impl Health {
+impl RouteExperience {
     /// A route has answered.
     pub fn record_answer(&mut self, route: &Route) {
         self.0.remove(&route_key(route));
@@ -86,7 +86,7 @@ impl Health {
 
 /// The next attempt: over which route, and how long to wait before it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Step {
+pub struct NextAttempt {
     /// The route.
     pub route: Route,
     /// The wait.
@@ -127,7 +127,7 @@ impl Course {
     }
 
     /// Returns the next attempt; `None`: every route has failed.
-    pub fn next_step(&self, health: &Health, now: Timestamp) -> Option<Step> {
+    pub fn next_step(&self, health: &RouteExperience, now: Timestamp) -> Option<NextAttempt> {
         let possible = self.stations.iter().filter(|station| !station.out).map(|station| {
             let until = station.not_before.max(health.held_until(&station.route));
             let wait = until.map_or(Duration::ZERO, |until| until.time_since(now));
@@ -135,7 +135,7 @@ impl Course {
         });
         // Of equals, the first in the configured order.
         let (_, wait, station) = possible.min_by_key(|(open, wait, _)| (*open, *wait))?;
-        Some(Step { route: station.route.clone(), wait })
+        Some(NextAttempt { route: station.route.clone(), wait })
     }
 
     /// Records a failed attempt. [`Course::next_step`] returns the next step.

@@ -49,7 +49,7 @@ pub(crate) const MAX_NAME_BYTES: usize = 256;
 
 /// More of an answer, as it comes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Piece {
+pub(crate) enum AnswerPiece {
     Text(String),
     Call { id: String, name: String },
 }
@@ -58,7 +58,7 @@ pub(crate) enum Piece {
 #[derive(Debug)]
 pub(crate) enum Fold {
     Anthropic(anthropic::Blocks, Draft),
-    OpenAi(openai::Slots, Draft),
+    OpenAi(openai::CallSlots, Draft),
     Responses(responses::Items, Draft),
     Gemini(Draft),
     Ollama(Draft),
@@ -71,7 +71,7 @@ impl Fold {
         draft.may_imply_stop = matches!(kind, ProviderKind::OpenAi | ProviderKind::OpenRouter);
         match kind {
             ProviderKind::Anthropic => Self::Anthropic(anthropic::Blocks::default(), draft),
-            ProviderKind::OpenAi | ProviderKind::OpenRouter => Self::OpenAi(openai::Slots::default(), draft),
+            ProviderKind::OpenAi | ProviderKind::OpenRouter => Self::OpenAi(Default::default(), draft),
             ProviderKind::OpenAiResponses => Self::Responses(responses::Items::default(), draft),
             ProviderKind::Gemini => Self::Gemini(draft),
             ProviderKind::Ollama => Self::Ollama(draft),
@@ -119,7 +119,7 @@ pub(crate) struct Draft {
     /// Its call came in the form of one function call.
     is_old_form: bool,
     pub(crate) usage: Usage,
-    pub(crate) pieces: Vec<Piece>,
+    pub(crate) pieces: Vec<AnswerPiece>,
 }
 
 #[derive(Debug, Default)]
@@ -130,7 +130,7 @@ struct DraftCall {
     provider_id: Option<String>,
     name: String,
     arguments: String,
-    progress: Progress,
+    progress: ArgumentScan,
 }
 
 /// The state of arguments, as JSON text.
@@ -146,7 +146,7 @@ pub(crate) enum Arguments {
 
 impl Arguments {
     fn of(text: &str) -> Self {
-        let mut progress = Progress::default();
+        let mut progress = ArgumentScan::default();
         progress.read(text);
         progress.state()
     }
@@ -154,7 +154,7 @@ impl Arguments {
 
 /// Follows brackets and strings, so that each byte of arguments is looked at once.
 #[derive(Debug, Default)]
-struct Progress {
+struct ArgumentScan {
     depth: usize,
     is_in_string: bool,
     is_escaped: bool,
@@ -164,7 +164,7 @@ struct Progress {
     is_broken: bool,
 }
 
-impl Progress {
+impl ArgumentScan {
     fn read(&mut self, more: &str) {
         for byte in more.bytes() {
             if self.is_in_string {
@@ -251,7 +251,7 @@ impl Draft {
     fn show_text(&mut self, text: String) {
         if !text.is_empty() {
             self.text.push_str(&text);
-            self.pieces.push(Piece::Text(text));
+            self.pieces.push(AnswerPiece::Text(text));
         }
     }
 
@@ -315,7 +315,7 @@ impl Draft {
             let Some(call) = self.calls.get_mut(place) else { return Ok(()) };
             call.id.clone_from(&unique);
             name.clone_into(&mut call.name);
-            self.pieces.push(Piece::Call { id: unique, name: name.to_owned() });
+            self.pieces.push(AnswerPiece::Call { id: unique, name: name.to_owned() });
         }
         Ok(())
     }
@@ -393,7 +393,7 @@ impl Draft {
         match self.calls.get_mut(place) {
             Some(call) if call.arguments != whole => {
                 call.arguments.clear();
-                call.progress = Progress::default();
+                call.progress = ArgumentScan::default();
                 self.arguments(place, whole)
             }
             Some(_) | None => Ok(()),

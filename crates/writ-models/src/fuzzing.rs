@@ -9,7 +9,7 @@ use writ_types::unit::Tokens;
 use crate::config::ProviderKind;
 use crate::detect::first_model;
 use crate::error::{Failure, MAX_WORDS_CHARS, ProviderWords};
-use crate::fold::{Fold, MAX_CALLS, MAX_NAME_BYTES, MIN_REPLY_BYTES, Piece};
+use crate::fold::{AnswerPiece, Fold, MAX_CALLS, MAX_NAME_BYTES, MIN_REPLY_BYTES};
 use crate::refusal::{error_in, provider_error};
 
 /// The lowest status that is an error.
@@ -50,8 +50,8 @@ fn fold_stream(kind: ProviderKind, bytes: &[u8]) {
         let read = fold.frame(frame);
         for piece in std::mem::take(&mut fold.draft().pieces) {
             match piece {
-                Piece::Text(more) => text.push_str(&more),
-                Piece::Call { id, name } => called.push((id, name)),
+                AnswerPiece::Text(more) => text.push_str(&more),
+                AnswerPiece::Call { id, name } => called.push((id, name)),
             }
         }
         match read {
@@ -63,8 +63,8 @@ fn fold_stream(kind: ProviderKind, bytes: &[u8]) {
     let Ok(reply) = fold.draft().finish_answer(Tokens::new(1)) else { return };
     for piece in std::mem::take(&mut fold.draft().pieces) {
         match piece {
-            Piece::Text(more) => text.push_str(&more),
-            Piece::Call { id, name } => called.push((id, name)),
+            AnswerPiece::Text(more) => text.push_str(&more),
+            AnswerPiece::Call { id, name } => called.push((id, name)),
         }
     }
     assert_eq!(reply.text, text, "what was told is what is kept");

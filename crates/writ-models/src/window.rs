@@ -25,9 +25,9 @@ const MIN_SCALE: u64 = 50;
 
 /// Learned sizes: by provider and model the estimated tokens of request and answer together, and until when they count.
 #[derive(Debug, Default)]
-pub(crate) struct Windows(BTreeMap<(String, String), (Tokens, Timestamp)>);
+pub(crate) struct LearnedWindows(BTreeMap<(String, String), (Tokens, Timestamp)>);
 
-impl Windows {
+impl LearnedWindows {
     /// Learns from a refusal. Sizes that the provider names are of its own tokens and are converted to estimates.
     pub(crate) fn learn_window(&mut self, planned: &PlannedCall, sizes: ContextSizes, now: Timestamp) {
         let call = planned.model_call();

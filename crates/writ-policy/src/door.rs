@@ -292,7 +292,7 @@ fn check_keys(prepared: &Prepared, facts: &Facts<'_>, now: Timestamp) -> Result<
 /// meanwhile are a refusal: the hash names the rules.
 pub fn decide(checked: Checked, verdicts: &Verdicts, facts: &Facts<'_>, now: Timestamp) -> Decided {
     match judge_action(&checked, verdicts, facts, now) {
-        Ok(Judgement::Grant { reservation, approval }) => {
+        Ok(DoorJudgement::Grant { reservation, approval }) => {
             // A permit outlives neither the decision that it rests on nor its keys.
             let (base, task) = (facts.authority.base(), facts.authority.task());
             let expires_at = now.plus_duration(PERMIT_TTL).min(base.expires_at).min(task.expires_at);
@@ -300,7 +300,7 @@ pub fn decide(checked: Checked, verdicts: &Verdicts, facts: &Facts<'_>, now: Tim
             let keys = facts.authority.revocation_ids().clone();
             Decided::Grant(Box::new(Grant { checked, reservation, ceilings, approval, keys, expires_at }))
         }
-        Ok(Judgement::Ask { rules, reason, risk, approvers, alike: Alike { pattern, recurring } }) => {
+        Ok(DoorJudgement::Ask { rules, reason, risk, approvers, alike: Alike { pattern, recurring } }) => {
             let Checked { prepared, hash, policy: _ } = checked;
             Decided::Ask(Box::new(Ask { prepared, hash, risk, approvers, rules, reason, pattern, recurring }))
         }
@@ -330,7 +330,7 @@ pub fn shadow_verdicts(checked: &Checked, home: &RuleSet, facts: &Facts<'_>) -> 
     home.shadow_facts((checked.hash, &checked.prepared), rule_facts(&checked.prepared, facts))
 }
 
-enum Judgement {
+enum DoorJudgement {
     Grant { reservation: Reservation, approval: Option<ApprovalUse> },
     Ask { rules: BTreeSet<String>, reason: String, risk: Risk, approvers: u8, alike: Alike },
 }
@@ -340,7 +340,7 @@ fn judge_action(
     verdicts: &Verdicts,
     facts: &Facts<'_>,
     now: Timestamp,
-) -> Result<Judgement, Refusal> {
+) -> Result<DoorJudgement, Refusal> {
     let prepared = &checked.prepared;
     check_keys(prepared, facts, now)?;
     // The hash that a person signs names the rules, so an exchange of rules ends the decision.
@@ -361,14 +361,14 @@ fn judge_action(
     let reservation = budget::judge_budget(prepared, facts.budget).map_err(exhausted_refusal)?;
     let must_be_planned = facts.plan.only && plan::is_needed(prepared);
     if rules.is_empty() && !must_be_planned {
-        return Ok(Judgement::Grant { reservation, approval: None });
+        return Ok(DoorJudgement::Grant { reservation, approval: None });
     }
     // An approved plan answers questions about its steps before a single approval is looked for.
     if let Some(in_force) = facts.plan.in_force {
         let asked = StepQuestion { rules: &rules, risk, approvers };
         let used = in_force.find_use((prepared, checked.hash), &asked, facts.authority, now);
         if let Some(used) = used {
-            return Ok(Judgement::Grant { reservation, approval: Some(used) });
+            return Ok(DoorJudgement::Grant { reservation, approval: Some(used) });
         }
     }
     // What a plan means and something asks about beside it is asked about; what none means is not done.
@@ -381,13 +381,13 @@ fn judge_action(
     match facts.approval {
         None => {
             let reason = reasons.into_iter().collect::<Vec<_>>().join(" ");
-            Ok(Judgement::Ask { rules, reason, risk, approvers, alike })
+            Ok(DoorJudgement::Ask { rules, reason, risk, approvers, alike })
         }
         // A wrong signature is a denial, not another question: otherwise signatures could be tried without end.
         Some(Err(error)) => Err((DenyReason::Approval, "approval".to_owned(), error.to_string())),
         Some(Ok(approval)) => {
             let approval = use_of(approval, checked.hash, (&alike, risk, approvers), now)?;
-            Ok(Judgement::Grant { reservation, approval: Some(approval) })
+            Ok(DoorJudgement::Grant { reservation, approval: Some(approval) })
         }
     }
 }

@@ -204,7 +204,7 @@ pub(crate) struct World {
 }
 
 #[derive(Debug)]
-pub(crate) enum Stop {
+pub(crate) enum DoorStop {
     Ask(Box<Ask>),
     Deny(Box<Denial>),
 }
@@ -274,31 +274,35 @@ impl World {
     }
 
     /// All stages up to the grant.
-    pub(crate) fn decide(&self, prepared: Prepared) -> Result<Box<Grant>, Stop> {
+    pub(crate) fn decide(&self, prepared: Prepared) -> Result<Box<Grant>, DoorStop> {
         self.decide_under(prepared, &self.authority())
     }
 
     /// The same under keys that were verified before, which is the slow part.
-    pub(crate) fn decide_under(&self, prepared: Prepared, authority: &Authority) -> Result<Box<Grant>, Stop> {
+    pub(crate) fn decide_under(
+        &self,
+        prepared: Prepared,
+        authority: &Authority,
+    ) -> Result<Box<Grant>, DoorStop> {
         let facts = self.facts(authority);
-        let checked = precheck(prepared, &facts, self.now).map_err(Stop::Deny)?;
+        let checked = precheck(prepared, &facts, self.now).map_err(DoorStop::Deny)?;
         match decide(checked, &self.verdicts, &facts, self.now) {
             Decided::Grant(grant) => Ok(grant),
-            Decided::Ask(ask) => Err(Stop::Ask(ask)),
-            Decided::Deny(denial) => Err(Stop::Deny(denial)),
+            Decided::Ask(ask) => Err(DoorStop::Ask(ask)),
+            Decided::Deny(denial) => Err(DoorStop::Deny(denial)),
         }
     }
 
     pub(crate) fn denial(&self, prepared: Prepared) -> Denial {
         match self.decide(prepared) {
-            Err(Stop::Deny(denial)) => *denial,
+            Err(DoorStop::Deny(denial)) => *denial,
             other => panic!("expected a denial, found {other:?}"),
         }
     }
 
     pub(crate) fn ask(&self, prepared: Prepared) -> Ask {
         match self.decide(prepared) {
-            Err(Stop::Ask(ask)) => *ask,
+            Err(DoorStop::Ask(ask)) => *ask,
             other => panic!("expected an ask, found {other:?}"),
         }
     }
@@ -313,7 +317,7 @@ pub(crate) fn now<T>(future: impl Future<Output = T>) -> T {
 }
 
 pub(crate) use approvals::{approved, approvers, claims, expected, signed};
-pub(crate) use journal::MemoryJournal;
+pub(crate) use journal::NonceJournal;
 
 mod approvals;
 

@@ -40,10 +40,6 @@ pub mod door;
 
 pub mod permit;
 
-pub use writ_inspect::{
-    egress, gate, origin, owner, prepared, reach, redact, scope, show, webauthn, withhold,
-};
-
 mod reasons;
 
 mod report;

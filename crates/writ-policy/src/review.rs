@@ -49,7 +49,7 @@ pub struct ReviewedAsk<'a> {
 
 /// Asks that are alike: the same tool, naming the same kinds of things.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AskGroup {
+pub struct AlikeAsks {
     /// The common properties of the group, in words.
     pub likeness: String,
     /// The asks, in the order in which they were given.
@@ -75,7 +75,7 @@ impl GroupMember {
 }
 
 /// Groups what waits, and marks what is unlike `approved`.
-pub fn review_asks(waiting: &[ReviewedAsk<'_>], approved: &[ReviewedAsk<'_>]) -> Vec<AskGroup> {
+pub fn review_asks(waiting: &[ReviewedAsk<'_>], approved: &[ReviewedAsk<'_>]) -> Vec<AlikeAsks> {
     let mut known: BTreeMap<&str, ToolHistory> = BTreeMap::new();
     for asked in approved {
         known.entry(&asked.prepared.tool).or_default().take_in(asked);
@@ -91,7 +91,7 @@ pub fn review_asks(waiting: &[ReviewedAsk<'_>], approved: &[ReviewedAsk<'_>]) ->
             alone,
         });
     }
-    groups.into_iter().map(|(likeness, members)| AskGroup { likeness, members }).collect()
+    groups.into_iter().map(|(likeness, members)| AlikeAsks { likeness, members }).collect()
 }
 
 #[derive(Default)]
@@ -241,7 +241,7 @@ mod tests {
         Row(AskId::from_random(n), prepared, Risk::Medium, 1, 100, NOW)
     }
 
-    fn told(waiting: &[Row], approved: &[Row]) -> Vec<AskGroup> {
+    fn told(waiting: &[Row], approved: &[Row]) -> Vec<AlikeAsks> {
         fn asked(row: &Row) -> ReviewedAsk<'_> {
             let Row(ask, prepared, risk, approvers, shown_bytes, at) = row;
             ReviewedAsk {
@@ -258,8 +258,8 @@ mod tests {
         review_asks(&waiting, &approved)
     }
 
-    fn only(group: &[AskGroup]) -> &GroupMember {
-        let [AskGroup { members, .. }] = group else { panic!("{group:?}") };
+    fn only(group: &[AlikeAsks]) -> &GroupMember {
+        let [AlikeAsks { members, .. }] = group else { panic!("{group:?}") };
         let [member] = members.as_slice() else { panic!("{members:?}") };
         member
     }

@@ -314,7 +314,7 @@ impl RuleSet {
         let kind = prepared.action.kind();
         let action = entity_uid("Action", kind.as_str())?;
         let string = |value: &str| RestrictedExpression::new_string(value.to_owned());
-        let facts = Circumstances::circumstances_of(&prepared.action);
+        let facts = RuleCircumstances::circumstances_of(&prepared.action);
         let call = if let Action::CallTool(call) = &prepared.action { Some(call) } else { None };
         let context = Context::from_pairs([
             ("taint".to_owned(), string(prepared.label.taint.as_str())),
@@ -425,14 +425,14 @@ const fn is_large(action: &Action) -> bool {
 }
 
 /// The facts that rules may use besides agent, action and target.
-struct Circumstances {
+struct RuleCircumstances {
     place: &'static str,
     profile: &'static str,
     trust: &'static str,
     network: bool,
 }
 
-impl Circumstances {
+impl RuleCircumstances {
     fn circumstances_of(action: &Action) -> Self {
         let none = Self { place: "", profile: "", trust: "", network: false };
         if let Action::Exec(exec) = action {

@@ -232,7 +232,7 @@ fn is_for_the_host(prepared: &Prepared) -> bool {
 }
 
 /// Questions that one standing approval could have covered.
-struct Group {
+struct QuestionGroup {
     pattern: Pattern,
     /// The argument that varies.
     argument: Option<String>,
@@ -241,7 +241,7 @@ struct Group {
     is_denied: bool,
 }
 
-impl Group {
+impl QuestionGroup {
     fn new(pattern: Pattern, argument: Option<&str>) -> Self {
         Self { pattern, argument: argument.map(str::to_owned), asked: Vec::new(), is_denied: false }
     }
@@ -312,23 +312,23 @@ impl Group {
 fn suggest_approvals(asked: &[EarlierQuestion<'_>], in_force: &CurrentSettings<'_>) -> Vec<Suggestion> {
     let mut in_order: Vec<&EarlierQuestion<'_>> = asked.iter().collect();
     in_order.sort_by_key(|one| one.card.asked_at);
-    let mut groups: BTreeMap<Digest, Group> = BTreeMap::new();
+    let mut groups: BTreeMap<Digest, QuestionGroup> = BTreeMap::new();
     for one in in_order {
         let Now::Asks(recurring) = in_force.judge_again(one, in_force.egress) else { continue };
         for (digest, pattern, total) in offered_patterns(&recurring) {
             let (argument, amount) = total.unzip();
-            let group = groups.entry(digest).or_insert_with(|| Group::new(pattern.clone(), argument));
+            let group = groups.entry(digest).or_insert_with(|| QuestionGroup::new(pattern.clone(), argument));
             group.add_answer(one, amount);
         }
     }
     count_denial(&mut groups, asked, in_force);
     let fixed = |tool: &str| {
-        let says = |group: &&Group| group.argument.is_none() && group.has_no_denial();
+        let says = |group: &&QuestionGroup| group.argument.is_none() && group.has_no_denial();
         groups.values().filter(says).any(|group| group.pattern.tool == tool)
     };
     let good = groups.values().filter(|group| group.has_no_denial());
     let wanted = good.filter(|group| group.argument.is_none() || !fixed(&group.pattern.tool));
-    wanted.map(Group::to_suggestion).collect()
+    wanted.map(QuestionGroup::to_suggestion).collect()
 }
 
 /// A pattern with its digest, and the argument that it leaves open.
@@ -346,7 +346,7 @@ fn offered_patterns(recurring: &[Recurring]) -> Vec<Offered<'_>> {
 /// Counts a denial against each pattern that would cover it today, also where its card offered none: another
 /// rule may have asked then.
 fn count_denial(
-    groups: &mut BTreeMap<Digest, Group>,
+    groups: &mut BTreeMap<Digest, QuestionGroup>,
     asked: &[EarlierQuestion<'_>],
     in_force: &CurrentSettings<'_>,
 ) {

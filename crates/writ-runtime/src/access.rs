@@ -1,9 +1,9 @@
 //! Access level of a conversation. It is stored with the conversation, rises as gates pass, and decides which
 //! tools are available.
 
+use writ_inspect::gate::Judgement;
+use writ_inspect::prepared::Prepared;
 use writ_policy::access::{AccessState, Transition};
-use writ_policy::gate::Judgement;
-use writ_policy::prepared::Prepared;
 use writ_policy::principal::Principal;
 use writ_store::batch::Op;
 use writ_tools::registry::AllowList;

@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
+use writ_inspect::gate::Escalation;
+use writ_inspect::prepared::Prepared;
+use writ_inspect::redact::{self, Clean};
+use writ_inspect::show::ShownText;
 use writ_policy::door::{Ask, Denial};
-use writ_policy::gate::Escalation;
 use writ_policy::permit::Permit;
 use writ_policy::plan;
-use writ_policy::prepared::Prepared;
-use writ_policy::redact::{self, Clean};
-use writ_policy::show::ShownText;
 use writ_store::batch::{Batch, Op};
 use writ_tools::def::{PathState, SearchTarget, ToolContext};
 use writ_tools::render::{Rendered, render_result, result_fields};
@@ -22,13 +22,13 @@ use writ_types::frame::ServerFrame;
 use writ_types::taint::Label;
 use writ_types::unit::MicroUsd;
 
-use crate::door::{Passage, Standing};
+use crate::door::{Passage, RequestContext};
 use crate::error::EngineError;
 use crate::gates::Wording;
 use crate::outcome::{Acted, MAX_SUMMARY, REDACTOR, halted, outcome_entry, outcome_name};
-use crate::passage::{self, Called};
+use crate::passage::{self, PassageResult};
 use crate::perform::{self, Performed};
-use crate::place::Place;
+use crate::place::CallPlace;
 use crate::quarantine::{self, PutIn, unfit};
 use crate::{asks, judging, trace};
 
@@ -37,7 +37,7 @@ const MASK_WRITTEN: &str = "not written: the text holds a mask such as [masked:s
     something that you were not shown. Writing it would destroy that. Change only other lines, or have a program \
     read the value where it is.";
 
-impl Place {
+impl CallPlace {
     /// Works on one call. What is to be written `first` is written with its intent, or handed back.
     ///
     /// # Errors
@@ -50,15 +50,15 @@ impl Place {
         label: Label,
         cancel: CancellationToken,
     ) -> Result<Acted, EngineError> {
-        let (core, name) = (Arc::clone(&self.core), call.name.clone());
-        let span = trace::tool(&core.servers.registry(), &name);
+        let (services, name) = (Arc::clone(&self.services), call.name.clone());
+        let span = trace::tool(&services.servers.registry(), &name);
         let acting = async {
-            let began = core.journal.clock.now();
+            let began = services.journal.clock.now();
             let acted = self.act_now(first, call, label, cancel).await?;
             trace::tool_ended(
-                (&core.servers.registry(), &core.life.metrics),
+                (&services.servers.registry(), &services.life.metrics),
                 &name,
-                core.journal.clock.now().time_since(began),
+                services.journal.clock.now().time_since(began),
                 acted.result.outcome,
             );
             Ok(acted)
@@ -89,19 +89,19 @@ impl Place {
                 self.session.refer(&serde_json::to_string(&prepared.action).unwrap_or_default());
             }
             let started = self.step(&call, "started", &prepared.intent, "");
-            let standing = Standing {
+            let standing = RequestContext {
                 task: true,
                 mode: self.session.mode(),
                 origins: self.origins.as_deref(),
-                ..Standing::of(&self.authority, self.spent)
+                ..RequestContext::of(&self.authority, self.spent)
             };
             let wording = Some(Wording { arguments: &filled.arguments, rewritable });
-            match Box::pin(passage::pass_call(&self.core, first, prepared, standing, wording)).await? {
+            match Box::pin(passage::pass_call(&self.services, first, prepared, standing, wording)).await? {
                 // What it would be now is prepared and decided like any other, and is not rewritten again.
-                Called::Rewritten(arguments, back) => {
+                PassageResult::Rewritten(arguments, back) => {
                     (call.arguments, first, rewritable) = (arguments, back, false);
                 }
-                Called::Passed(passage) => {
+                PassageResult::Passed(passage) => {
                     // After the end of the step before it, which may have been among the first.
                     if let Some(started) = started {
                         self.session.hub.pass(started);
@@ -152,18 +152,18 @@ impl Place {
         permit: Permit,
         (read, cancel): (&Label, &CancellationToken),
     ) -> Result<Acted, EngineError> {
-        let (attempt, began) = (permit.attempt(), self.core.journal.clock.now());
+        let (attempt, began) = (permit.attempt(), self.services.journal.clock.now());
         let (touched, inside) = (touches(permit.action()), is_inside(permit.action()));
-        self.core.life.metrics.tool(&call.name);
+        self.services.life.metrics.tool(&call.name);
         let Performed { prepared, mut outcome, mut ops, .. } =
             Box::pin(perform::perform(self, permit, cancel)).await?;
-        let rendered = render_result(&prepared, &mut outcome, &self.core.journal.redactor);
+        let rendered = render_result(&prepared, &mut outcome, &self.services.journal.redactor);
         let (heard, ends) = judging::told_after(self, (&prepared.tool, &rendered), began, cancel).await?;
         ops.extend(self.leaked(&call.name, rendered.text.masked_secrets()));
-        let fields = result_fields(&outcome, &self.core.journal.redactor);
+        let fields = result_fields(&outcome, &self.services.journal.redactor);
         let about = (&prepared, attempt, read);
-        let told = quarantine::told(&self.core, &self.session, about, &outcome, (rendered, &fields))?;
-        ops.push(self.core.journal.entry(self.session.id, self.at(), told.fact));
+        let told = quarantine::told(&self.services, &self.session, about, &outcome, (rendered, &fields))?;
+        ops.push(self.services.journal.entry(self.session.id, self.at(), told.fact));
         ops.extend(told.op);
         ops.extend(heard);
         let mut acted = self.result(call, told.rendered, &prepared.intent, ops);
@@ -177,7 +177,7 @@ impl Place {
     async fn ask(&self, call: &ToolCall, ask: Ask, label: Label) -> Result<Acted, EngineError> {
         let (intent, hash, kind) = (ask.prepared.intent.clone(), ask.hash, ask.prepared.action.kind());
         let plan = (kind == ActionKind::Plan).then(|| ShownText::new(&ask.prepared, "").ok()).flatten();
-        let opened = asks::open_ask(&self.core, &self.session, ask, "").await?;
+        let opened = asks::open_ask(&self.services, &self.session, ask, "").await?;
         let text = match &opened {
             Ok(ask) => format!(
                 "Not performed: a person must approve it first (ask {ask}). It is performed as soon as \
@@ -197,8 +197,8 @@ impl Place {
         let planned = plan.map(|shown| Fact::Planned { plan: hash, text: shown.text().to_owned() });
         let facts = refused.into_iter().chain(planned.filter(|_| opened.is_ok()));
         let ops: Vec<Op> =
-            facts.map(|fact| self.core.journal.entry(self.session.id, self.at(), fact)).collect();
-        let rendered = Rendered { text: self.core.journal.redactor.clean_text(text), label, outcome };
+            facts.map(|fact| self.services.journal.entry(self.session.id, self.at(), fact)).collect();
+        let rendered = Rendered { text: self.services.journal.redactor.clean_text(text), label, outcome };
         let mut acted = self.result(call, rendered, &intent, ops);
         acted.ask = opened.ok();
         Ok(acted)
@@ -210,17 +210,19 @@ impl Place {
         call: &ToolCall,
         label: &Label,
     ) -> Result<Result<Prepared, Rendered>, EngineError> {
-        let tools = self.core.servers.registry();
+        let tools = self.services.servers.registry();
         let toolset = tools.toolset_of(&self.profile.roles, &self.profile.allow_list(&tools));
         let needs = match toolset.needed_file(call) {
             Ok(needs) => needs,
-            Err(error) => return Ok(Err(toolset.render_refusal(&error, label, &self.core.journal.redactor))),
+            Err(error) => {
+                return Ok(Err(toolset.render_refusal(&error, label, &self.services.journal.redactor)));
+            }
         };
         let peeked = match needs {
             None => None,
             Some(path) => {
                 // The sandbox may take long.
-                self.core
+                self.services
                     .journal
                     .commit_for(&self.session.hub, Batch::relaxed(std::mem::take(first)))
                     .await?;
@@ -233,8 +235,8 @@ impl Place {
             turn: self.turn,
             turn_number: self.number,
             label,
-            config: &self.core.config.timeouts,
-            search: self.core.outside.search.as_ref().map(|search| SearchTarget {
+            config: &self.services.config.timeouts,
+            search: self.services.outside.search.as_ref().map(|search| SearchTarget {
                 provider: search.provider(),
                 host: search.host(),
                 max_results: search.max_results(),
@@ -248,7 +250,7 @@ impl Place {
                     // Secrets that this conversation has read may be in the text, even if the current message
                     // does not rest on them.
                     remember.secret = label.secret || self.session.state().secret;
-                    self.core.journal.redactor.scrub_text(&mut remember.text);
+                    self.services.journal.redactor.scrub_text(&mut remember.text);
                 }
                 if let Action::Plan(proposed) = &mut prepared.action {
                     plan::mark_external(proposed, label, self.origins.as_deref());
@@ -261,12 +263,12 @@ impl Place {
                 }
                 Ok(prepared)
             }
-            Err(error) => Err(toolset.render_refusal(&error, label, &self.core.journal.redactor)),
+            Err(error) => Err(toolset.render_refusal(&error, label, &self.services.journal.redactor)),
         })
     }
 
     async fn peek(&self, path: &str) -> Result<PathState, EngineError> {
-        let workspace = self.core.workspace(&self.session).await?;
+        let workspace = self.services.workspace(&self.session).await?;
         perform::peek(&workspace, path).await
     }
 
@@ -284,7 +286,7 @@ impl Place {
         );
         let fact = Fact::Gated { point, gate, verdict, reason };
         vec![
-            self.core.journal.entry(self.session.id, self.at(), fact),
+            self.services.journal.entry(self.session.id, self.at(), fact),
             Op::Frame { session: self.session.id, frame: Box::new(ServerFrame::Status { text }) },
         ]
     }
@@ -292,7 +294,8 @@ impl Place {
     /// Returns the ledger entry for a call that could not become an action. Such calls include hosts and
     /// paths that lead elsewhere than they seem to.
     pub(crate) fn malformed(&self, tool: &str, refused: &Rendered) -> Op {
-        let kinds = self.core.servers.registry().find_tool(tool).map(|tool| tool.actions).unwrap_or_default();
+        let kinds =
+            self.services.servers.registry().find_tool(tool).map(|tool| tool.actions).unwrap_or_default();
         let text: String = refused.text.chars().take(MAX_SUMMARY).collect();
         let fact = Fact::Denied {
             prepared: None,
@@ -302,11 +305,11 @@ impl Place {
             outside: text.clone(),
             text,
         };
-        self.core.journal.entry(self.session.id, self.at(), fact)
+        self.services.journal.entry(self.session.id, self.at(), fact)
     }
 
     fn denied(&self, call: &ToolCall, denial: &Denial, (label, put_in): (Label, &PutIn)) -> Acted {
-        let text = self.core.journal.redactor.clean_text(denial.outside_text());
+        let text = self.services.journal.redactor.clean_text(denial.outside_text());
         let text = if put_in.is_empty() { text } else { unfit(true) };
         let rendered = Rendered { text, label, outcome: ToolOutcome::Denied };
         let mut acted = self.result(call, rendered, &denial.text, Vec::new());
@@ -321,7 +324,7 @@ impl Place {
     /// Returns the escalation that is configured to follow a gate's refusal; `None` for other refusals.
     fn followed(&self, denial: &Denial) -> Option<&Escalation> {
         if denial.reason == DenyReason::Gate {
-            self.core.gates.set.escalation_after(&denial.rule)
+            self.services.gates.set.escalation_after(&denial.rule)
         } else {
             None
         }
@@ -331,8 +334,9 @@ impl Place {
         let text =
             Clean::fixed_text("Not performed: this session only simulates. Go on as if it had been done.");
         let rendered = Rendered { text, label, outcome: ToolOutcome::Simulated };
-        let fact = outcome_entry(self.core.journal.ids.attempt(self.core.journal.clock.now()), &rendered);
-        let ops = vec![self.core.journal.entry(self.session.id, self.at(), fact)];
+        let fact =
+            outcome_entry(self.services.journal.ids.attempt(self.services.journal.clock.now()), &rendered);
+        let ops = vec![self.services.journal.entry(self.session.id, self.at(), fact)];
         self.result(call, rendered, &prepared.intent, ops)
     }
 

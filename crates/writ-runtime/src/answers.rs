@@ -7,7 +7,7 @@ use writ_policy::approval::{
 };
 use writ_policy::pattern::standing::StandingLimits;
 use writ_policy::principal::Authenticated;
-use writ_store::approvals::{Ask as AskRow, AskState};
+use writ_store::approvals::{AskState, StoredAsk as AskRow};
 use writ_store::batch::{Batch, NewApproval, Op};
 use writ_store::error::{Conflict, StoreError};
 use writ_types::entry::{ApprovalScope, Decision, Entry, Fact};
@@ -23,7 +23,7 @@ use crate::interface::{Answer, Answered, GateSaid};
 use crate::services::Services;
 use crate::session::{APPLY, GateAnswer, is_over};
 
-use several::Checked;
+use several::AnswerCheck;
 pub(crate) mod in_force;
 pub(crate) mod performing;
 mod several;
@@ -34,59 +34,59 @@ mod several;
 ///
 /// If the ask is closed or the approval does not count; the refusal is in the ledger.
 pub(crate) async fn answer(
-    core: &Arc<Services>,
+    services: &Arc<Services>,
     who: &Authenticated<()>,
     id: AskId,
     answer: Answer,
 ) -> Result<Answered, EngineError> {
     let Answer { decision, scope, signed, shown, reason } = answer;
-    let reason = core.journal.redactor.mask_text(&reason).into_owned();
+    let reason = services.journal.redactor.mask_text(&reason).into_owned();
     let unknown = || EngineError::NoAsk(id.clone());
-    let ask = core.journal.store.ask(&id)?.ok_or_else(unknown)?;
-    let refused = |core: Arc<Services>, ask: AskRow, error: EngineError| async move {
-        note_refusal(&core, &ask, &error).await?;
+    let ask = services.journal.store.ask(&id)?.ok_or_else(unknown)?;
+    let refused = |services: Arc<Services>, ask: AskRow, error: EngineError| async move {
+        note_refusal(&services, &ask, &error).await?;
         Err(error)
     };
     if ask.state != AskState::Open {
         let state = format!("was answered before: {}", ask.state.as_str());
-        return refused(Arc::clone(core), ask, EngineError::AskClosed { ask: id, state }).await;
+        return refused(Arc::clone(services), ask, EngineError::AskClosed { ask: id, state }).await;
     }
-    let closed = |id| core.sessions.get(id).is_ok_and(|session| is_over(&session, &ask.prepared));
+    let closed = |id| services.sessions.get(id).is_ok_and(|session| is_over(&session, &ask.prepared));
     if decision == Decision::Approve
         && let Some(session) = ask.prepared.session.filter(|id| closed(*id))
     {
-        return refused(Arc::clone(core), ask, EngineError::SessionClosed(session)).await;
+        return refused(Arc::clone(services), ask, EngineError::SessionClosed(session)).await;
     }
     // A denial needs no check of the text shown: it counts for any content.
     if decision == Decision::Approve && shown.is_some_and(|shown| shown != ask.card.shown_hash) {
-        return refused(Arc::clone(core), ask, EngineError::AskChanged(id)).await;
+        return refused(Arc::clone(services), ask, EngineError::AskChanged(id)).await;
     }
     let token = match signed {
-        None => session_token(core, who, &ask, decision, scope)?,
-        Some(signed) => match token_of(core, &id, signed) {
+        None => session_token(services, who, &ask, decision, scope)?,
+        Some(signed) => match token_of(services, &id, signed) {
             Ok(token) => token,
-            Err(error) => return refused(Arc::clone(core), ask, error.into()).await,
+            Err(error) => return refused(Arc::clone(services), ask, error.into()).await,
         },
     };
     let (token, approval, is_counted) =
-        match several::checked(core, &ask, &token, (decision, scope, &reason)).await {
-            Ok(Checked::Whole(approval)) => (token, *approval, false),
-            Ok(Checked::Joined(token, approval)) => (*token, *approval, true),
-            Ok(Checked::Part(answered)) => return Ok(answered),
+        match several::checked(services, &ask, &token, (decision, scope, &reason)).await {
+            Ok(AnswerCheck::Whole(approval)) => (token, *approval, false),
+            Ok(AnswerCheck::Joined(token, approval)) => (*token, *approval, true),
+            Ok(AnswerCheck::Part(answered)) => return Ok(answered),
             Err(error @ (EngineError::Approval(_) | EngineError::Store(StoreError::Conflict(_)))) => {
-                return refused(Arc::clone(core), ask, error).await;
+                return refused(Arc::clone(services), ask, error).await;
             }
             Err(error) => return Err(error),
         };
-    match write_answer(core, &ask, (&token, is_counted), &approval, reason.clone()).await {
+    match write_answer(services, &ask, (&token, is_counted), &approval, reason.clone()).await {
         Ok(()) => {}
         Err(EngineError::Store(StoreError::Conflict(Conflict::Counter(_)))) => {
-            return refused(Arc::clone(core), ask, ApprovalError::Copied.into()).await;
+            return refused(Arc::clone(services), ask, ApprovalError::Copied.into()).await;
         }
         // Another answer was written in between, or the ask has expired.
         Err(EngineError::Store(StoreError::Conflict(Conflict::AskNotOpen(_)))) => {
             let state = "was answered or has ended meanwhile".to_owned();
-            return refused(Arc::clone(core), ask, EngineError::AskClosed { ask: id, state }).await;
+            return refused(Arc::clone(services), ask, EngineError::AskClosed { ask: id, state }).await;
         }
         Err(error) => return Err(error),
     }
@@ -94,25 +94,25 @@ pub(crate) async fn answer(
         Decision::Deny => {
             if let Some(session) = ask.prepared.session.filter(|_| ask.prepared.tool == APPLY) {
                 // It stays in the work folder, and no approval for the task covers what a person has refused.
-                core.sessions.set_left_behind(core.sessions.get(session)?.as_ref(), true).await?;
+                services.sessions.set_left_behind(services.sessions.get(session)?.as_ref(), true).await?;
             }
-            tell_denial(core, &ask, &reason).await?;
+            tell_denial(services, &ask, &reason).await?;
             let text = "It will not be done.".to_owned();
             Ok(Answered { state: "denied".to_owned(), reason, text, exit: Exit::Done })
         }
-        Decision::Approve => performing::perform_ask(core, &ask, Ok(approval)).await,
+        Decision::Approve => performing::perform_ask(services, &ask, Ok(approval)).await,
     }
 }
 
 /// Returns the approval that a signature makes. A passkey must answer a challenge of this engine: claims sent
 /// along with one are refused, because their author is unknown.
 pub(crate) fn token_of(
-    core: &Services,
+    services: &Services,
     ask: &AskId,
     signed: SignedAnswer,
 ) -> Result<ApprovalToken, ApprovalError> {
     match signed {
-        SignedAnswer::Passkey(signed) => core.passkeys.answered(ask, *signed),
+        SignedAnswer::Passkey(signed) => services.passkeys.answered(ask, *signed),
         SignedAnswer::Token(token) => match (&token.claims.approver, &token.passkey) {
             (Approver::Key { .. } | Approver::Session { .. }, None) => Ok(*token),
             (Approver::Passkey { .. }, _) | (_, Some(_)) => Err(ApprovalError::Challenge),
@@ -121,32 +121,32 @@ pub(crate) fn token_of(
 }
 
 pub(crate) async fn note_refusal(
-    core: &Services,
+    services: &Services,
     ask: &AskRow,
     error: &EngineError,
 ) -> Result<(), EngineError> {
-    let entry = refusal_of(core, ask, &error.to_string());
-    core.journal.store.commit(Batch::synced(vec![entry])).await?;
+    let entry = refusal_of(services, ask, &error.to_string());
+    services.journal.store.commit(Batch::synced(vec![entry])).await?;
     Ok(())
 }
 
 pub(crate) fn session_token(
-    core: &Services,
+    services: &Services,
     who: &Authenticated<()>,
     ask: &AskRow,
     decision: Decision,
     scope: ApprovalScope,
 ) -> Result<ApprovalToken, EngineError> {
-    let now = core.journal.valid_now();
+    let now = services.journal.valid_now();
     let (task, expires_at) = TaskTerms::terms_to_sign(&ask.card, scope, &StandingLimits::default(), now)?;
     let claims = ApprovalClaims {
-        installation: core.config.installation,
-        epoch: core.config.epoch,
+        installation: services.config.installation,
+        epoch: services.config.epoch,
         ask: ask.card.ask_id.clone(),
         decision,
         prepared: ask.card.prepared,
         shown: ask.card.shown_hash,
-        nonce: core.journal.ids.nonce(),
+        nonce: services.journal.ids.nonce(),
         issued_at: now,
         expires_at,
         approver: Approver::Session { principal: who.principal().to_string() },
@@ -154,24 +154,24 @@ pub(crate) fn session_token(
         values: scope == ApprovalScope::Values,
         host: ask.card.host.clone().filter(|_| scope == ApprovalScope::Host),
     };
-    Ok(ApprovalToken::sign_claims(claims, &core.keys.held.harness)?)
+    Ok(ApprovalToken::sign_claims(claims, &services.keys.held.harness)?)
 }
 
 pub(crate) async fn write_answer(
-    core: &Services,
+    services: &Services,
     ask: &AskRow,
     (token, is_counted): (&ApprovalToken, bool),
     approval: &approval::Approval,
     reason: String,
 ) -> Result<(), EngineError> {
-    let (now, claims) = (core.journal.clock.now(), &token.claims);
+    let (now, claims) = (services.journal.clock.now(), &token.claims);
     let mut counted = None;
     let by = match (&claims.approver, approval.passkey_use()) {
         (Approver::Key { public }, _) => format!("key {public}"),
         (Approver::Session { principal }, _) => principal.clone(),
         (Approver::Passkey { .. }, used) => {
             let used = used.ok_or(ApprovalError::UnknownApprover)?;
-            let key = core.keys.passkey_row(&used.credential)?.ok_or(ApprovalError::UnknownApprover)?;
+            let key = services.keys.passkey_row(&used.credential)?.ok_or(ApprovalError::UnknownApprover)?;
             // A passkey approval that was stored with other approvals had its use counted at that time.
             let count = Op::CountPasskey { key: key.id, sign_count: used.sign_count };
             counted = (!is_counted).then_some(count);
@@ -214,12 +214,12 @@ pub(crate) async fn write_answer(
         }));
     }
     let Some(session) = ask.card.session else {
-        core.journal.store.commit(Batch::synced(ops)).await?;
+        services.journal.store.commit(Batch::synced(ops)).await?;
         return Ok(());
     };
     ops.push(resolved(session, &claims.ask, (state.as_str(), &told), text, Exit::Done));
-    let session = core.sessions.get(session)?;
-    core.journal.commit_for(&session.hub, Batch::synced(ops)).await?;
+    let session = services.sessions.get(session)?;
+    services.journal.commit_for(&session.hub, Batch::synced(ops)).await?;
     Ok(())
 }
 
@@ -230,13 +230,13 @@ pub(crate) async fn write_answer(
 ///
 /// If the values filled in do not fit the form.
 pub(crate) fn answer_gate(
-    core: &Services,
+    services: &Services,
     ask: &AskId,
     by: String,
     said: GateSaid,
 ) -> Result<bool, FormError> {
     let GateSaid { decision, reason, answers } = said;
-    let sessions = core.sessions.loaded();
+    let sessions = services.sessions.loaded();
     let Some(mut state) =
         sessions.values().map(|session| session.state()).find(|state| state.gates.contains_key(ask))
     else {

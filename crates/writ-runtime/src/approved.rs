@@ -11,37 +11,37 @@ use crate::journal::Journal;
 
 /// Registry of the work that runs on approvals: attempts, and servers that an attempt started.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Acting(Arc<Mutex<Running>>);
+pub(crate) struct ApprovedWork(Arc<Mutex<RunningWork>>);
 
 /// Each with what stops it.
 #[derive(Debug, Default)]
-struct Running {
+struct RunningWork {
     next: u64,
     by_number: BTreeMap<u64, (AskId, CancellationToken)>,
 }
 
 /// Something that runs on an approval; it is forgotten when this is dropped.
 #[derive(Debug)]
-pub(crate) struct Begun {
-    acting: Acting,
+pub(crate) struct WorkGuard {
+    acting: ApprovedWork,
     number: u64,
     stop: CancellationToken,
 }
 
-impl Acting {
+impl ApprovedWork {
     /// Every holder leaves the map whole, so poison is ignored.
-    fn running(&self) -> MutexGuard<'_, Running> {
+    fn running(&self) -> MutexGuard<'_, RunningWork> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Notes that something begins on an approval; `cancel` stops it as well.
-    pub(crate) fn begin(&self, ask: &AskId, cancel: &CancellationToken) -> Begun {
+    pub(crate) fn begin(&self, ask: &AskId, cancel: &CancellationToken) -> WorkGuard {
         let stop = cancel.child_token();
         let mut running = self.running();
         let number = running.next;
         running.next = number.wrapping_add(1);
         running.by_number.insert(number, (ask.clone(), stop.clone()));
-        Begun { acting: self.clone(), number, stop }
+        WorkGuard { acting: self.clone(), number, stop }
     }
 
     /// Returns true if an attempt or a server runs on this approval.
@@ -57,14 +57,14 @@ impl Acting {
     }
 }
 
-impl Begun {
+impl WorkGuard {
     /// Returns the token that stops this work.
     pub(crate) const fn stop(&self) -> &CancellationToken {
         &self.stop
     }
 }
 
-impl Drop for Begun {
+impl Drop for WorkGuard {
     fn drop(&mut self) {
         self.acting.running().by_number.remove(&self.number);
     }
@@ -76,12 +76,12 @@ pub(crate) struct Approved {
     journal: Arc<Journal>,
     /// Requests that are being performed: their intents are open, but nothing of them is unknown.
     performing: Mutex<BTreeSet<AskId>>,
-    pub(crate) acting: Acting,
+    pub(crate) acting: ApprovedWork,
 }
 
 impl Approved {
     pub(crate) fn new(journal: Arc<Journal>) -> Self {
-        Self { journal, performing: Mutex::default(), acting: Acting::default() }
+        Self { journal, performing: Mutex::default(), acting: ApprovedWork::default() }
     }
 
     /// The approved asks that are being performed. Every holder leaves the set whole, so poison is ignored.
@@ -98,7 +98,7 @@ impl Approved {
     /// # Errors
     ///
     /// If the store cannot be read.
-    pub(crate) fn begin_on(&self, ask: &AskId, cancel: &CancellationToken) -> Result<Begun, EngineError> {
+    pub(crate) fn begin_on(&self, ask: &AskId, cancel: &CancellationToken) -> Result<WorkGuard, EngineError> {
         let begun = self.acting.begin(ask, cancel);
         if self.journal.store.approval(ask)?.is_some_and(|approval| approval.revoked) {
             begun.stop().cancel();

@@ -5,10 +5,10 @@ pub(crate) mod outcome;
 pub(crate) mod task;
 pub(crate) mod tell;
 
+use writ_inspect::show::ShownText;
 use writ_policy::door::Ask;
-use writ_policy::show::ShownText;
 use writ_policy::taint::endorsable_values;
-use writ_store::approvals::{Ask as AskRow, AskState};
+use writ_store::approvals::{AskState, StoredAsk as AskRow};
 use writ_store::batch::{Batch, NewAsk, Op};
 use writ_types::entry::{DenyReason, Entry, Fact};
 use writ_types::frame::Card;
@@ -26,7 +26,7 @@ use crate::way_back::UNDO_WINDOW;
 ///
 /// If the store cannot be written.
 pub(crate) async fn open_ask(
-    core: &Services,
+    services: &Services,
     session: &Session,
     ask: Ask,
     detail: &str,
@@ -38,12 +38,12 @@ pub(crate) async fn open_ask(
     if is_over(session, &ask.prepared) {
         return Ok(Err(EngineError::SessionClosed(session.id).to_string()));
     }
-    let now = core.journal.valid_now();
-    let expires_at = now.plus_duration(core.config.approval_ttl);
-    let id = core.journal.ids.ask();
+    let now = services.journal.valid_now();
+    let expires_at = now.plus_duration(services.config.approval_ttl);
+    let id = services.journal.ids.ask();
     let (task, standing) = (task::offer(&ask), task::standing_offer(&ask));
     let values = if ask.approvers > 1 { Vec::new() } else { endorsable_values(&ask.prepared, &ask.rules) };
-    let host = core.reach.trustable(session, &ask)?;
+    let host = services.reach.trustable(session, &ask)?;
     let card = Card {
         ask_id: id.clone(),
         session: Some(session.id),
@@ -76,20 +76,20 @@ pub(crate) async fn open_ask(
         expires_at,
     };
     let entry = Entry {
-        at: core.journal.clock.now(),
+        at: services.journal.clock.now(),
         session: Some(session.id),
         turn: ask.prepared.turn,
         turn_number: ask.prepared.turn_number,
         fact,
     };
     let op = Op::OpenAsk(Box::new(NewAsk { card, prepared: ask.prepared, entry }));
-    let receipt = core.journal.commit_for(&session.hub, Batch::synced(vec![op])).await?;
+    let receipt = services.journal.commit_for(&session.hub, Batch::synced(vec![op])).await?;
     let opened = receipt.asks.into_iter().next();
     Ok(opened.map(|opened| opened.ask).ok_or_else(|| "the ask was not stored".to_owned()))
 }
 
 /// The ledger's record that what was asked is not done.
-pub(crate) fn refusal_of(core: &Services, ask: &AskRow, why: &str) -> Op {
+pub(crate) fn refusal_of(services: &Services, ask: &AskRow, why: &str) -> Op {
     let fact = Fact::Denied {
         prepared: Some(ask.card.prepared),
         kind: ask.prepared.action.kind(),
@@ -99,7 +99,7 @@ pub(crate) fn refusal_of(core: &Services, ask: &AskRow, why: &str) -> Op {
         outside: why.to_owned(),
     };
     Op::Append(Box::new(Entry {
-        at: core.journal.clock.now(),
+        at: services.journal.clock.now(),
         session: ask.card.session,
         turn: ask.prepared.turn,
         turn_number: ask.prepared.turn_number,

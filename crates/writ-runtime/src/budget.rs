@@ -11,13 +11,13 @@ use crate::session::Session;
 /// to decide on. Limits of session and day are compared once more when the next call's share is set aside, so
 /// turns that are decided at the same moment share them.
 pub(crate) fn read_spent(
-    core: &Services,
+    services: &Services,
     session: &Session,
     turn_cost: MicroUsd,
     pending: &[Op],
 ) -> Result<Spent, EngineError> {
-    let today = core.journal.budget_day(core.journal.clock.now());
-    let standing = core.journal.store.standing(session.id, today, pending)?;
+    let today = services.journal.budget_day(services.journal.clock.now());
+    let standing = services.journal.store.standing(session.id, today, pending)?;
     let (own, own_reserved) = (standing.session, standing.session_reserved);
     let (day, day_reserved) = (standing.day, standing.reserved);
     let base = session.state().budget_base;

@@ -7,8 +7,8 @@ use std::sync::atomic::Ordering;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use writ_inspect::prepared::Prepared;
 use writ_policy::budget::Spent;
-use writ_policy::prepared::Prepared;
 use writ_policy::principal::Authenticated;
 use writ_sandbox::changes::LeftOut;
 use writ_store::approvals::AskState;
@@ -30,10 +30,10 @@ use writ_types::taint::{Label, Taint};
 use writ_types::unit::{MicroUsd, Timestamp};
 
 use crate::answers::in_force;
-use crate::door::{Passage, Standing};
+use crate::door::{Passage, RequestContext};
 use crate::engine::Surface;
 use crate::error::EngineError;
-use crate::methods::{self, CallAccess, EngineMethod, Method, MethodCall};
+use crate::methods::{self as m, CallAccess, EngineMethod, Method, MethodCall};
 use crate::outcome::outcome_entry;
 use crate::perform::{self, Performed};
 use crate::project::{self, Proposed};
@@ -93,7 +93,7 @@ pub(crate) struct Calling<'a> {
 ///
 /// If there is no such method, it may not be called from there, its parameters are wrong, or it cannot be done.
 pub(crate) async fn call_method(
-    core: &Arc<Services>,
+    services: &Arc<Services>,
     calling: Calling<'_>,
     method: &str,
     params: Value,
@@ -107,113 +107,109 @@ pub(crate) async fn call_method(
         }
         (Caller::Elsewhere, CallAccess::Read | CallAccess::Change(_)) | (Caller::Terminal, _) => {}
     }
-    dispatch_call(core, calling, MethodCall::read(method, params)?).await
+    dispatch_call(services, calling, MethodCall::read(method, params)?).await
 }
 
 /// Performs a call.
 // tidy: table
 async fn dispatch_call(
-    core: &Arc<Services>,
+    services: &Arc<Services>,
     Calling { who, session, .. }: Calling<'_>,
     call: MethodCall,
 ) -> Result<Value, EngineError> {
     match call {
-        MethodCall::Ping(NoParams {}) => as_json::<methods::Ping>(Ok(Acknowledgement {})),
-        MethodCall::Status(NoParams {}) => as_json::<methods::Status>(engine_status(core)),
+        MethodCall::Ping(NoParams {}) => as_json::<m::Ping>(Ok(Acknowledgement {})),
+        MethodCall::Status(NoParams {}) => as_json::<m::Status>(engine_status(services)),
         MethodCall::SessionsList(NoParams {}) => {
-            as_json::<methods::SessionsList>(sessions::list_sessions(core))
+            as_json::<m::SessionsList>(sessions::list_sessions(services))
         }
-        MethodCall::SessionsShow(name) => {
-            as_json::<methods::SessionsShow>(sessions::show_session(core, name))
-        }
+        MethodCall::SessionsShow(name) => as_json::<m::SessionsShow>(sessions::show_session(services, name)),
         MethodCall::SessionsClose(name) => {
-            as_json::<methods::SessionsClose>(sessions::close_session(core, name).await)
+            as_json::<m::SessionsClose>(sessions::close_session(services, name).await)
         }
-        MethodCall::Diff(which) => as_json::<methods::Diff>(show_diff(core, session, &which).await),
-        MethodCall::Apply(which) => as_json::<methods::Apply>(apply_changes(core, session, &which).await),
-        MethodCall::UndoList(NoParams {}) => as_json::<methods::UndoList>(approvals::list_undos(core)),
+        MethodCall::Diff(which) => as_json::<m::Diff>(show_diff(services, session, &which).await),
+        MethodCall::Apply(which) => as_json::<m::Apply>(apply_changes(services, session, &which).await),
+        MethodCall::UndoList(NoParams {}) => as_json::<m::UndoList>(approvals::list_undos(services)),
         MethodCall::UndoLast(which) => {
-            as_json::<methods::UndoLast>(approvals::latest_undo(core, session, &which))
+            as_json::<m::UndoLast>(approvals::latest_undo(services, session, &which))
         }
-        MethodCall::Undo(name) => as_json::<methods::Undo>(approvals::undo_attempt(core, who, name).await),
-        MethodCall::SandboxExec(command) => {
-            as_json::<methods::SandboxExec>(sandbox_exec(core, command).await)
-        }
+        MethodCall::Undo(name) => as_json::<m::Undo>(approvals::undo_attempt(services, who, name).await),
+        MethodCall::SandboxExec(command) => as_json::<m::SandboxExec>(sandbox_exec(services, command).await),
         MethodCall::ApprovalsList(filter) => {
-            as_json::<methods::ApprovalsList>(approvals::list_asks(core, filter))
+            as_json::<m::ApprovalsList>(approvals::list_asks(services, filter))
         }
-        MethodCall::ApprovalsShow(name) => as_json::<methods::ApprovalsShow>(approvals::show_ask(core, name)),
+        MethodCall::ApprovalsShow(name) => as_json::<m::ApprovalsShow>(approvals::show_ask(services, name)),
         MethodCall::ApprovalsReview(NoParams {}) => {
-            as_json::<methods::ApprovalsReview>(approvals::review_asks(core))
+            as_json::<m::ApprovalsReview>(approvals::review_asks(services))
         }
         MethodCall::ApprovalsRestsOn(name) => {
-            as_json::<methods::ApprovalsRestsOn>(ledger::ask_rests_on(core, name.ask))
+            as_json::<m::ApprovalsRestsOn>(ledger::ask_rests_on(services, name.ask))
         }
         MethodCall::ApprovalsInForce(NoParams {}) => {
-            as_json::<methods::ApprovalsInForce>(in_force::approvals_in_force(core).and_then(from_json))
+            as_json::<m::ApprovalsInForce>(in_force::approvals_in_force(services).and_then(from_json))
         }
         MethodCall::ApprovalsHosts(NoParams {}) => {
-            as_json::<methods::ApprovalsHosts>(core.reach.hosts().and_then(from_json))
+            as_json::<m::ApprovalsHosts>(services.reach.hosts().and_then(from_json))
         }
         MethodCall::ApprovalsRevoke(name) => {
-            let revoked = in_force::revoke_approval(core, who, &name.ask).await;
-            as_json::<methods::ApprovalsRevoke>(revoked.and_then(from_json))
+            let revoked = in_force::revoke_approval(services, who, &name.ask).await;
+            as_json::<m::ApprovalsRevoke>(revoked.and_then(from_json))
         }
-        MethodCall::GatesShow(name) => as_json::<methods::GatesShow>(Ok(gates::show_gate(core, &name))),
+        MethodCall::GatesShow(name) => as_json::<m::GatesShow>(Ok(gates::show_gate(services, &name))),
         MethodCall::GatesAnswer(decision) => {
-            as_json::<methods::GatesAnswer>(gates::answer_gate(core, decision))
+            as_json::<m::GatesAnswer>(gates::answer_gate(services, decision))
         }
-        MethodCall::GatesJudge(case) => as_json::<methods::GatesJudge>(gates::judge_case(core, case).await),
+        MethodCall::GatesJudge(case) => as_json::<m::GatesJudge>(gates::judge_case(services, case).await),
         MethodCall::ApproversList(NoParams {}) => {
-            as_json::<methods::ApproversList>(core.passkeys.list_passkeys().and_then(from_json))
+            as_json::<m::ApproversList>(services.passkeys.list_passkeys().and_then(from_json))
         }
         MethodCall::ApproversPermit(request) => {
-            let permitted = core.passkeys.permit_enrolment(&request.grant);
-            as_json::<methods::ApproversPermit>(permitted.and_then(from_json))
+            let permitted = services.passkeys.permit_enrolment(&request.grant);
+            as_json::<m::ApproversPermit>(permitted.and_then(from_json))
         }
         MethodCall::ApproversRemove(name) => {
-            let removed = core.passkeys.remove_approver(name.key).await;
-            as_json::<methods::ApproversRemove>(removed.and_then(from_json))
+            let removed = services.passkeys.remove_approver(name.key).await;
+            as_json::<m::ApproversRemove>(removed.and_then(from_json))
         }
-        MethodCall::LedgerList(filter) => as_json::<methods::LedgerList>(ledger::list_entries(core, filter)),
-        MethodCall::LedgerProof(name) => as_json::<methods::LedgerProof>(ledger::prove_entry(core, name)),
-        MethodCall::LedgerRestsOn(name) => as_json::<methods::LedgerRestsOn>(ledger::rests_on(core, name)),
+        MethodCall::LedgerList(filter) => as_json::<m::LedgerList>(ledger::list_entries(services, filter)),
+        MethodCall::LedgerProof(name) => as_json::<m::LedgerProof>(ledger::prove_entry(services, name)),
+        MethodCall::LedgerRestsOn(name) => as_json::<m::LedgerRestsOn>(ledger::rests_on(services, name)),
         MethodCall::LedgerErase(request) => {
-            as_json::<methods::LedgerErase>(ledger::erase_payloads(core, request).await)
+            as_json::<m::LedgerErase>(ledger::erase_payloads(services, request).await)
         }
-        MethodCall::KeysList(NoParams {}) => as_json::<methods::KeysList>(keys::list_keys(core)),
+        MethodCall::KeysList(NoParams {}) => as_json::<m::KeysList>(keys::list_keys(services)),
         MethodCall::KeysRevoke(request) => {
-            as_json::<methods::KeysRevoke>(keys::revoke_key(core, who, request).await)
+            as_json::<m::KeysRevoke>(keys::revoke_key(services, who, request).await)
         }
         MethodCall::KeysIssued(request) => {
-            as_json::<methods::KeysIssued>(issued::note_base_key(core, request).await)
+            as_json::<m::KeysIssued>(issued::note_base_key(services, request).await)
         }
-        MethodCall::KeysMint(request) => as_json::<methods::KeysMint>(issued::mint_key(core, request).await),
+        MethodCall::KeysMint(request) => as_json::<m::KeysMint>(issued::mint_key(services, request).await),
         MethodCall::KeysNarrow(request) => {
-            as_json::<methods::KeysNarrow>(issued::narrow_key(core, request).await)
+            as_json::<m::KeysNarrow>(issued::narrow_key(services, request).await)
         }
-        MethodCall::KeysRenew(pair) => as_json::<methods::KeysRenew>(issued::renew_key(core, pair).await),
+        MethodCall::KeysRenew(pair) => as_json::<m::KeysRenew>(issued::renew_key(services, pair).await),
         MethodCall::OrdersIssue(request) => {
-            as_json::<methods::OrdersIssue>(orders::store_order(core, request).await)
+            as_json::<m::OrdersIssue>(orders::store_order(services, request).await)
         }
-        MethodCall::OrdersOpen(name) => as_json::<methods::OrdersOpen>(orders::open_order(core, name).await),
-        MethodCall::OrdersList(NoParams {}) => as_json::<methods::OrdersList>(orders::list_orders(core)),
+        MethodCall::OrdersOpen(name) => as_json::<m::OrdersOpen>(orders::open_order(services, name).await),
+        MethodCall::OrdersList(NoParams {}) => as_json::<m::OrdersList>(orders::list_orders(services)),
         MethodCall::MemorySearch(query) => {
-            as_json::<methods::MemorySearch>(memory::search_memories(core, &query))
+            as_json::<m::MemorySearch>(memory::search_memories(services, &query))
         }
-        MethodCall::MemoryAdd(fact) => as_json::<methods::MemoryAdd>(memory::add_memory(core, fact).await),
+        MethodCall::MemoryAdd(fact) => as_json::<m::MemoryAdd>(memory::add_memory(services, fact).await),
         MethodCall::MemoryForget(name) => {
-            as_json::<methods::MemoryForget>(memory::forget_memory(core, name).await)
+            as_json::<m::MemoryForget>(memory::forget_memory(services, name).await)
         }
-        MethodCall::ModelsList(NoParams {}) => as_json::<methods::ModelsList>(models::list_models(core)),
-        MethodCall::ModelsTest(name) => as_json::<methods::ModelsTest>(models::test_model(core, name).await),
-        MethodCall::McpProbe(request) => as_json::<methods::McpProbe>(mcp::probe_server(core, request).await),
+        MethodCall::ModelsList(NoParams {}) => as_json::<m::ModelsList>(models::list_models(services)),
+        MethodCall::ModelsTest(name) => as_json::<m::ModelsTest>(models::test_model(services, name).await),
+        MethodCall::McpProbe(request) => as_json::<m::McpProbe>(mcp::probe_server(services, request).await),
         MethodCall::McpReload(request) => {
-            as_json::<methods::McpReload>(mcp::reload_servers(core, &request).await)
+            as_json::<m::McpReload>(mcp::reload_servers(services, &request).await)
         }
         MethodCall::SecretsChanged(NoParams {}) => {
-            let learned = secrets::learn_secrets(core).await;
-            as_json::<methods::SecretsChanged>(learned.map(|()| Acknowledgement {}))
+            let learned = secrets::learn_secrets(services).await;
+            as_json::<m::SecretsChanged>(learned.map(|()| Acknowledgement {}))
         }
     }
 }
@@ -234,12 +230,12 @@ fn from_json<T: DeserializeOwned>(value: Value) -> Result<T, EngineError> {
         .map_err(|error| EngineError::Params { method: "result".to_owned(), why: error.to_string() })
 }
 
-fn engine_status(core: &Services) -> Result<EngineStatus, EngineError> {
-    let now = core.journal.clock.now();
-    let day = core.journal.store.day_usage(core.journal.budget_day(now))?;
-    let queue = core.journal.store.queue_depth()?;
-    let open_intents = core.journal.store.open_intents()?;
-    let running: Vec<RunningTurn> = core
+fn engine_status(services: &Services) -> Result<EngineStatus, EngineError> {
+    let now = services.journal.clock.now();
+    let day = services.journal.store.day_usage(services.journal.budget_day(now))?;
+    let queue = services.journal.store.queue_depth()?;
+    let open_intents = services.journal.store.open_intents()?;
+    let running: Vec<RunningTurn> = services
         .sessions
         .loaded()
         .values()
@@ -248,72 +244,72 @@ fn engine_status(core: &Services) -> Result<EngineStatus, EngineError> {
             Some(RunningTurn { session: session.id, turn: running.turn, number: running.number })
         })
         .collect();
-    let limit = core.config.budget.max_tokens_per_day;
+    let limit = services.config.budget.max_tokens_per_day;
     Ok(EngineStatus {
-        installation: core.config.installation,
-        epoch: core.config.epoch,
-        agent: core.config.agent.clone(),
-        posture: core.config.posture.clone(),
-        started_at: core.life.started_at.to_string(),
-        clock_behind_secs: core.journal.valid_now().time_since(now).as_secs(),
-        model: core.outside.models.is_some(),
-        model_found: core
+        installation: services.config.installation,
+        epoch: services.config.epoch,
+        agent: services.config.agent.clone(),
+        posture: services.config.posture.clone(),
+        started_at: services.life.started_at.to_string(),
+        clock_behind_secs: services.journal.valid_now().time_since(now).as_secs(),
+        model: services.outside.models.is_some(),
+        model_found: services
             .outside
             .models
             .as_ref()
             .and_then(writ_models::Models::detected_model)
             .map(str::to_owned),
-        policy: core.rules.in_force.digest(),
+        policy: services.rules.in_force.digest(),
         running,
-        turns_finished: core.life.turns_finished.load(Ordering::Relaxed),
+        turns_finished: services.life.turns_finished.load(Ordering::Relaxed),
         queue: QueueCounts { ready: queue.ready, leased: queue.leased, dead: queue.dead },
-        open_asks: core.journal.store.asks(Some(AskState::Open), MAX_LISTED)?.len(),
-        sandboxes_ready: core.outside.sandbox.ready_count(),
-        servers_running: core.servers.running(),
+        open_asks: services.journal.store.asks(Some(AskState::Open), MAX_LISTED)?.len(),
+        sandboxes_ready: services.outside.sandbox.ready_count(),
+        servers_running: services.servers.running(),
         open_intents: open_intents
             .iter()
             .map(|open| OpenAttempt { attempt: open.attempt, entry: open.seq })
             .collect(),
-        ledger: core.journal.store.ledger_size()?,
-        session: latest_session(core)?,
+        ledger: services.journal.store.ledger_size()?,
+        session: latest_session(services)?,
         today: DaySpending {
             tokens: day.usage.total_tokens(),
             limit,
             paused: day.usage.total_tokens() >= limit,
-            cost_micro_usd: all_priced(core, now)?.then_some(day.cost),
+            cost_micro_usd: all_priced(services, now)?.then_some(day.cost),
         },
     })
 }
 
 /// Returns the spending of the session that was used last.
-fn latest_session(core: &Services) -> Result<Option<SessionSpending>, EngineError> {
-    let Some(row) = core.journal.store.sessions(1)?.pop() else { return Ok(None) };
-    let session = core.sessions.get(row.id)?;
-    let used = budget::read_spent(core, &session, MicroUsd::ZERO, &[])?.session_tokens;
-    let limit = core.config.budget.max_tokens_per_session;
+fn latest_session(services: &Services) -> Result<Option<SessionSpending>, EngineError> {
+    let Some(row) = services.journal.store.sessions(1)?.pop() else { return Ok(None) };
+    let session = services.sessions.get(row.id)?;
+    let used = budget::read_spent(services, &session, MicroUsd::ZERO, &[])?.session_tokens;
+    let limit = services.config.budget.max_tokens_per_session;
     Ok(Some(SessionSpending { session: row.id, tokens: used, limit, paused: used >= limit }))
 }
 
 /// Returns true if the price of every model call of this day is known: a sum without some of them would be too low.
-fn all_priced(core: &Services, now: Timestamp) -> Result<bool, EngineError> {
+fn all_priced(services: &Services, now: Timestamp) -> Result<bool, EngineError> {
     let query = LedgerQuery {
         event: Some("model_called".to_owned()),
         text: Some("\"cost\":null".to_owned()),
-        since: Some(core.config.budget.day_begins(now)),
+        since: Some(services.config.budget.day_begins(now)),
         limit: 1,
         ..LedgerQuery::default()
     };
-    Ok(core.journal.store.ledger_search(&query)?.is_empty())
+    Ok(services.journal.store.ledger_search(&query)?.is_empty())
 }
 
 /// Finds the session named; else the one that is joined; else the latest of the project; else the latest of all.
 fn find_session(
     which: &SessionOrProject,
-    core: &Services,
+    services: &Services,
     joined: Option<SessionId>,
 ) -> Result<Arc<Session>, EngineError> {
     if let Some(id) = which.session.or(joined) {
-        return core.sessions.get(id);
+        return services.sessions.get(id);
     }
     let project = match &which.project {
         None => None,
@@ -323,21 +319,21 @@ fn find_session(
             Some(path.to_string_lossy().into_owned())
         }
     };
-    let rows = core.journal.store.sessions(MAX_LISTED)?;
+    let rows = services.journal.store.sessions(MAX_LISTED)?;
     let found = rows.into_iter().find(|row| match &project {
         None => row.project.is_some(),
         Some(project) => row.project.as_ref() == Some(project),
     });
-    core.sessions.get(found.ok_or(EngineError::NoWork)?.id)
+    services.sessions.get(found.ok_or(EngineError::NoWork)?.id)
 }
 
 async fn show_diff(
-    core: &Services,
+    services: &Services,
     joined: Option<SessionId>,
     which: &SessionOrProject,
 ) -> Result<ProjectDiff, EngineError> {
-    let session = find_session(which, core, joined)?;
-    let diff = project::diff(core, &session, &core.life.stop_now).await?;
+    let session = find_session(which, services, joined)?;
+    let diff = project::diff(services, &session, &services.life.stop_now).await?;
     Ok(ProjectDiff {
         session: session.id,
         project: session.terms.project.clone(),
@@ -352,13 +348,13 @@ fn excluded_file(left_out: LeftOut) -> Result<ExcludedFile, EngineError> {
 }
 
 async fn apply_changes(
-    core: &Arc<Services>,
+    services: &Arc<Services>,
     joined: Option<SessionId>,
     which: &SessionOrProject,
 ) -> Result<ApplyOutcome, EngineError> {
-    let session = core.sessions.get(find_session(which, core, joined)?.id)?;
-    let over = closing::stopping(core, &session, true);
-    let place = place::outside_turn(core, session).await?;
+    let session = services.sessions.get(find_session(which, services, joined)?.id)?;
+    let over = closing::stopping(services, &session, true);
+    let place = place::outside_turn(services, session).await?;
     let (ask, applied) = match project::propose(&place, &over).await? {
         Proposed::Asked(ask) => (Some(ask), None),
         Proposed::Settled(settled) if settled.exit == Exit::Done => (None, settled.text()),
@@ -376,29 +372,29 @@ async fn apply_changes(
 }
 
 /// Runs a command of the owner in the sandbox of a session, through the door like any other.
-async fn sandbox_exec(core: &Arc<Services>, wanted: SandboxRun) -> Result<SandboxOutcome, EngineError> {
+async fn sandbox_exec(services: &Arc<Services>, wanted: SandboxRun) -> Result<SandboxOutcome, EngineError> {
     let session = match (&wanted.session, &wanted.project) {
-        (Some(id), _) => core.sessions.open_one(*id)?,
+        (Some(id), _) => services.sessions.open_one(*id)?,
         (None, project) => {
-            opening::open_session(core, project.as_deref(), false, false, Surface::Local).await?
+            opening::open_session(services, project.as_deref(), false, false, Surface::Local).await?
         }
     };
     let over = session.state().over.child_token();
-    let place = place::outside_turn(core, session).await?;
+    let place = place::outside_turn(services, session).await?;
     // A stopping engine waits for it as for a turn.
-    let _running = core.life.turns.token();
+    let _running = services.life.turns.token();
     let profile = if wanted.verification { ExecProfile::Verification } else { ExecProfile::Task };
     let prepared = Prepared {
         action: Action::Exec(Exec {
             argv: wanted.argv,
-            cwd: writ_policy::scope::WORK.to_owned(),
+            cwd: writ_inspect::scope::WORK.to_owned(),
             env: Default::default(),
             stdin: None,
             timeout_ms: EXEC_TIMEOUT_MS,
             profile,
             hosts: Vec::new(),
         }),
-        agent: core.config.agent.clone(),
+        agent: services.config.agent.clone(),
         session: Some(place.session.id),
         turn: None,
         turn_number: 0,
@@ -410,9 +406,11 @@ async fn sandbox_exec(core: &Arc<Services>, wanted: SandboxRun) -> Result<Sandbo
         idempotent: false,
         intent: "run a command of the owner".to_owned(),
     };
-    let standing =
-        Standing { mode: place.session.mode(), ..Standing::of(&place.authority, Spent::default()) };
-    let permit = match passage::pass(core, prepared, standing).await? {
+    let standing = RequestContext {
+        mode: place.session.mode(),
+        ..RequestContext::of(&place.authority, Spent::default())
+    };
+    let permit = match passage::pass(services, prepared, standing).await? {
         Passage::Permit(permit) => permit,
         Passage::Denied(denial) => return Err(EngineError::Denied(denial.text)),
         Passage::Ask(ask) => return Err(EngineError::Denied(ask.reason)),
@@ -420,9 +418,9 @@ async fn sandbox_exec(core: &Arc<Services>, wanted: SandboxRun) -> Result<Sandbo
     };
     let attempt = permit.attempt();
     let Performed { prepared, mut outcome, mut ops, .. } = perform::perform(&place, *permit, &over).await?;
-    let rendered = render_result(&prepared, &mut outcome, &core.journal.redactor);
-    ops.push(core.journal.entry(place.session.id, None, outcome_entry(attempt, &rendered)));
-    core.journal.store.commit(Batch::relaxed(ops)).await?;
+    let rendered = render_result(&prepared, &mut outcome, &services.journal.redactor);
+    ops.push(services.journal.entry(place.session.id, None, outcome_entry(attempt, &rendered)));
+    services.journal.store.commit(Batch::relaxed(ops)).await?;
     let PerformedOutcome::Exec { end, stdout, stderr, dropped_bytes } = outcome else {
         return Err(EngineError::Denied(rendered.text.into_string()));
     };

@@ -1,7 +1,7 @@
 //! Cleanup of a closed session: ends its questions, its messages, and the turn that a crash cut off.
 
 use tokio_util::sync::CancellationToken;
-use writ_store::approvals::Ask as AskRow;
+use writ_store::approvals::StoredAsk as AskRow;
 use writ_store::batch::{Batch, Op};
 use writ_store::config::MAX_READ_ROWS;
 use writ_store::error::{Conflict, StoreError};
@@ -21,9 +21,9 @@ const CLOSED: &str = "Its session was closed.";
 
 /// Returns the token that stops an action outside the session's turns: it fires when the session closes, or,
 /// for an action that the owner may do in a closed session, when the engine stops.
-pub(crate) fn stopping(core: &Services, session: &Session, outlives: bool) -> CancellationToken {
+pub(crate) fn stopping(services: &Services, session: &Session, outlives: bool) -> CancellationToken {
     let state = session.state();
-    if state.closed && outlives { core.life.stop_now.child_token() } else { state.over.child_token() }
+    if state.closed && outlives { services.life.stop_now.child_token() } else { state.over.child_token() }
 }
 
 /// Returns true if the session has something waiting: a question, an approved action, or a message.
@@ -31,18 +31,18 @@ pub(crate) fn stopping(core: &Services, session: &Session, outlives: bool) -> Ca
 /// # Errors
 ///
 /// If the store cannot be read.
-pub(crate) fn waits(core: &Services, session: &Session) -> Result<bool, EngineError> {
-    Ok(!list_ended(core, session)?.is_empty()
-        || !core.journal.store.pending_for_session(session.id)?.is_empty())
+pub(crate) fn waits(services: &Services, session: &Session) -> Result<bool, EngineError> {
+    Ok(!list_ended(services, session)?.is_empty()
+        || !services.journal.store.pending_for_session(session.id)?.is_empty())
 }
 
 /// Lists the waiting questions that can be approved no longer because the session is closed, and those with
 /// an approval that was taken back.
-fn list_ended(core: &Services, session: &Session) -> Result<Vec<AskRow>, EngineError> {
+fn list_ended(services: &Services, session: &Session) -> Result<Vec<AskRow>, EngineError> {
     let mut over = Vec::new();
-    for ask in core.journal.store.waiting_asks(session.id, MAX_READ_ROWS)? {
+    for ask in services.journal.store.waiting_asks(session.id, MAX_READ_ROWS)? {
         let taken_back =
-            core.journal.store.approval(&ask.card.ask_id)?.is_some_and(|approval| approval.revoked);
+            services.journal.store.approval(&ask.card.ask_id)?.is_some_and(|approval| approval.revoked);
         if taken_back || is_over(session, &ask.prepared) {
             over.push(ask);
         }
@@ -55,19 +55,19 @@ fn list_ended(core: &Services, session: &Session) -> Result<Vec<AskRow>, EngineE
 /// # Errors
 ///
 /// If the store cannot be read or written.
-pub(crate) async fn end_rest(core: &Services, session: &Session) -> Result<(), EngineError> {
-    for ask in list_ended(core, session)? {
+pub(crate) async fn end_rest(services: &Services, session: &Session) -> Result<(), EngineError> {
+    for ask in list_ended(services, session)? {
         // The task that performs it finds the session closed, and ends it.
-        if !core.approved.is_performing(&ask.card.ask_id) {
-            end_closed_ask(core, &ask).await?;
+        if !services.approved.is_performing(&ask.card.ask_id) {
+            end_closed_ask(services, &ask).await?;
         }
     }
     // A turn that runs may have taken some of them in: the others end after it.
     if session.runs(None) {
         return Ok(());
     }
-    for message in core.journal.store.pending_for_session(session.id)? {
-        match end_message(core, session, &message, None).await {
+    for message in services.journal.store.pending_for_session(session.id)? {
+        match end_message(services, session, &message, None).await {
             // The dispatcher has it, and ends it.
             Ok(()) | Err(EngineError::Store(StoreError::Conflict(Conflict::Fence(_)))) => {}
             Err(error) => return Err(error),
@@ -78,12 +78,12 @@ pub(crate) async fn end_rest(core: &Services, session: &Session) -> Result<(), E
 
 /// Ends the remains of a turn that ran while its session was closed: questions it still asked, messages
 /// queued behind it, and results it held back.
-pub(crate) async fn end_after_turn(core: &Services, session: &Session) {
+pub(crate) async fn end_after_turn(services: &Services, session: &Session) {
     // One that was being started or asked for its tools when the session was closed was passed by then.
-    core.servers.stop_session(session.id);
-    let dropped = core.journal.store.commit(Batch::relaxed(vec![Op::DropResults(session.id)])).await;
+    services.servers.stop_session(session.id);
+    let dropped = services.journal.store.commit(Batch::relaxed(vec![Op::DropResults(session.id)])).await;
     let ended = match dropped {
-        Ok(_) => end_rest(core, session).await,
+        Ok(_) => end_rest(services, session).await,
         Err(error) => Err(error.into()),
     };
     if let Err(error) = ended {
@@ -92,8 +92,8 @@ pub(crate) async fn end_after_turn(core: &Services, session: &Session) {
 }
 
 /// Ends a leased message after its session turns out to be closed, so that it is never worked on again.
-pub(crate) async fn end_leased(core: &Services, session: &Session, lease: &Leased) {
-    if let Err(error) = end_message(core, session, &lease.message, Some(lease.fence)).await {
+pub(crate) async fn end_leased(services: &Services, session: &Session, lease: &Leased) {
+    if let Err(error) = end_message(services, session, &lease.message, Some(lease.fence)).await {
         tracing::error!(%error, "a message of a closed session could not be ended; the next start tries again");
     }
 }
@@ -103,8 +103,8 @@ pub(crate) async fn end_leased(core: &Services, session: &Session, lease: &Lease
 /// # Errors
 ///
 /// If the store cannot be written.
-pub(crate) async fn end_closed_ask(core: &Services, ask: &AskRow) -> Result<(), EngineError> {
-    tell::end_ask(core, ask, CLOSED).await
+pub(crate) async fn end_closed_ask(services: &Services, ask: &AskRow) -> Result<(), EngineError> {
+    tell::end_ask(services, ask, CLOSED).await
 }
 
 /// Ends a message of a closed session and the turn that was open for it, and informs the sender. `fence` is
@@ -114,19 +114,20 @@ pub(crate) async fn end_closed_ask(core: &Services, ask: &AskRow) -> Result<(), 
 ///
 /// If the store cannot be read or written, or the message is leased elsewhere.
 async fn end_message(
-    core: &Services,
+    services: &Services,
     session: &Session,
     message: &QueuedMessage,
     fence: Option<Fence>,
 ) -> Result<(), EngineError> {
-    let (id, report) = (message.record.message, core.journal.report(&EngineError::SessionClosed(session.id)));
+    let (id, report) =
+        (message.record.message, services.journal.report(&EngineError::SessionClosed(session.id)));
     let mut ops = vec![Op::EndMessage { message: id, fence, error: report.outside.clone() }];
-    if let Some(open) = core.journal.store.unfinished_turn_of(id)? {
-        settle::settle_turn(core, open.id).await?;
+    if let Some(open) = services.journal.store.unfinished_turn_of(id)? {
+        settle::settle_turn(services, open.id).await?;
         let reason = report.outside.clone();
         let phase = Fact::Phase { phase: TurnPhase::Cancelled, reason };
-        ops.push(core.journal.entry(session.id, Some((open.id, open.number)), phase));
-        let (at, state) = (core.journal.clock.now(), "cancelled".to_owned());
+        ops.push(services.journal.entry(session.id, Some((open.id, open.number)), phase));
+        let (at, state) = (services.journal.clock.now(), "cancelled".to_owned());
         ops.push(Op::CloseTurn { turn: open.id, at, state });
     }
     let frame = ServerFrame::Error {
@@ -138,7 +139,7 @@ async fn end_message(
         answers: vec![message.client_id.clone()],
     };
     ops.push(Op::Frame { session: session.id, frame: Box::new(frame) });
-    core.journal.commit_for(&session.hub, Batch::synced(ops)).await?;
+    services.journal.commit_for(&session.hub, Batch::synced(ops)).await?;
     Ok(())
 }
 
@@ -147,13 +148,13 @@ async fn end_message(
 /// # Errors
 ///
 /// If the store cannot be read.
-pub(crate) async fn at_start(core: &Services) -> Result<(), EngineError> {
-    for id in core.journal.store.waiting_sessions()? {
-        if !core.journal.store.session(id)?.is_some_and(|row| row.metadata.contains_key(CLOSED_AT)) {
+pub(crate) async fn at_start(services: &Services) -> Result<(), EngineError> {
+    for id in services.journal.store.waiting_sessions()? {
+        if !services.journal.store.session(id)?.is_some_and(|row| row.metadata.contains_key(CLOSED_AT)) {
             continue;
         }
-        let ended = match core.sessions.get(id) {
-            Ok(session) => end_rest(core, &session).await,
+        let ended = match services.sessions.get(id) {
+            Ok(session) => end_rest(services, &session).await,
             Err(error) => Err(error),
         };
         // It must not keep the engine from starting: nothing of it is performed, and the next start tries again.

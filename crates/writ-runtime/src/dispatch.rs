@@ -1,6 +1,5 @@
 //! Takes messages from the queue and runs their turns: one at a time per session, many at once.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -29,7 +28,7 @@ use crate::drive::{Drive, stored_event};
 use crate::error::EngineError;
 use crate::services::Services;
 use crate::session::Session;
-use crate::settle::{self, Lost};
+use crate::settle::{self, UnfinishedAttempt};
 use crate::{budget, closing, erase, trace, way_back};
 
 mod seed;
@@ -40,45 +39,45 @@ const OWNER: &str = "engine";
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
 
 /// Runs until the engine drains.
-pub(crate) async fn run(core: Arc<Services>) {
-    let mut looked = core.journal.clock.now();
+pub(crate) async fn run(services: Arc<Services>) {
+    let mut looked = services.journal.clock.now();
     let mut old_looked = None;
     loop {
-        let now = core.journal.clock.now();
+        let now = services.journal.clock.now();
         if now.time_since(looked) >= EXPIRY_EVERY {
             looked = now;
-            if let Err(error) = tell::expire_asks(&core).await {
+            if let Err(error) = tell::expire_asks(&services).await {
                 tracing::error!(%error, "expired asks could not be ended");
             }
-            if let Err(error) = way_back::end_undos(&core, None).await {
+            if let Err(error) = way_back::end_undos(&services, None).await {
                 tracing::error!(%error, "what is too old to be undone could not be forgotten");
             }
-            erase::forget_old(&core, &mut old_looked).await;
-            core.heads.copy_heads_aside();
+            erase::forget_old(&services, &mut old_looked).await;
+            services.heads.copy_heads_aside();
         }
-        let woken = core.life.wake.notified();
+        let woken = services.life.wake.notified();
         let place = tokio::select! {
-            () = core.life.draining.cancelled() => return,
-            place = Arc::clone(&core.life.room).acquire_owned() => place,
+            () = services.life.draining.cancelled() => return,
+            place = Arc::clone(&services.life.room).acquire_owned() => place,
         };
         let Ok(place) = place else { return };
-        let wait = match take_up(&core).await {
+        let wait = match take_up(&services).await {
             // It came with the last look: the next start frees it.
-            Ok(Next::Leased(_)) if core.life.draining.is_cancelled() => return,
+            Ok(Next::Leased(_)) if services.life.draining.is_cancelled() => return,
             Ok(Next::Leased(lease)) => {
-                start(&core, *lease, place);
+                start(&services, *lease, place);
                 continue;
             }
             Ok(Next::Wait(wait)) => wait,
             Err(error) => {
                 tracing::error!(%error, "no message can be taken up");
-                tell_waiting(&core, &error.into());
+                tell_waiting(&services, &error.into());
                 LONGEST_WAIT
             }
         };
         drop(place);
         tokio::select! {
-            () = core.life.draining.cancelled() => return,
+            () = services.life.draining.cancelled() => return,
             () = woken => {}
             () = tokio::time::sleep(wait) => {}
         }
@@ -94,13 +93,13 @@ enum Next {
 }
 
 /// Leases the next message that is due.
-async fn take_up(core: &Services) -> Result<Next, StoreError> {
-    let now = core.journal.clock.now();
+async fn take_up(services: &Services) -> Result<Next, StoreError> {
+    let now = services.journal.clock.now();
     // Most looks find nothing: they do not wait for the writer.
-    match core.journal.store.next_due()? {
+    match services.journal.store.next_due()? {
         Some(due) if due > now => Ok(Next::Wait(due.time_since(now).min(LONGEST_WAIT))),
         Some(_) => {
-            let leased = core.journal.store.lease(now, OWNER, LEASE_TTL).await?;
+            let leased = services.journal.store.lease(now, OWNER, LEASE_TTL).await?;
             Ok(leased.map_or(Next::Wait(LONGEST_WAIT), |leased| Next::Leased(Box::new(leased))))
         }
         None => Ok(Next::Wait(LONGEST_WAIT)),
@@ -109,32 +108,32 @@ async fn take_up(core: &Services) -> Result<Next, StoreError> {
 
 /// A place for the turn of a message that is about to be stored, and what leases it in the same commit. `None` if its
 /// session has a turn already, or too many run: it waits for its turn then.
-pub(crate) fn at_once(core: &Services, session: &Session) -> Option<(OwnedSemaphorePermit, Op)> {
+pub(crate) fn at_once(services: &Services, session: &Session) -> Option<(OwnedSemaphorePermit, Op)> {
     if session.runs(None) {
         return None;
     }
-    let place = Arc::clone(&core.life.room).try_acquire_owned().ok()?;
-    Some((place, Op::lease(core.journal.clock.now(), OWNER, LEASE_TTL)))
+    let place = Arc::clone(&services.life.room).try_acquire_owned().ok()?;
+    Some((place, Op::lease(services.journal.clock.now(), OWNER, LEASE_TTL)))
 }
 
 /// Starts the turn of a leased message.
-pub(crate) fn start(core: &Arc<Services>, lease: Leased, place: OwnedSemaphorePermit) {
-    let core = Arc::clone(core);
-    core.life.turns.clone().spawn(async move {
-        turn(&core, lease).await;
+pub(crate) fn start(services: &Arc<Services>, lease: Leased, place: OwnedSemaphorePermit) {
+    let services = Arc::clone(services);
+    services.life.turns.clone().spawn(async move {
+        turn(&services, lease).await;
         drop(place);
-        core.life.turns_finished.fetch_add(1, Ordering::Relaxed);
-        core.life.wake.notify_one();
+        services.life.turns_finished.fetch_add(1, Ordering::Relaxed);
+        services.life.wake.notify_one();
     });
 }
 
 /// Informs every session with waiting messages that none can be worked on now; the messages stay in the
 /// queue.
-fn tell_waiting(core: &Services, error: &EngineError) {
-    let report = core.journal.report(error);
-    let sessions: Vec<Arc<Session>> = core.sessions.loaded().values().cloned().collect();
+fn tell_waiting(services: &Services, error: &EngineError) {
+    let report = services.journal.report(error);
+    let sessions: Vec<Arc<Session>> = services.sessions.loaded().values().cloned().collect();
     for session in sessions {
-        let waiting = core.journal.store.pending_for_session(session.id);
+        let waiting = services.journal.store.pending_for_session(session.id);
         if waiting.as_ref().is_ok_and(Vec::is_empty) {
             continue;
         }
@@ -152,21 +151,21 @@ fn tell_waiting(core: &Services, error: &EngineError) {
 }
 
 /// Runs one turn. If it fails, the error is reported and the message goes back to the queue.
-async fn turn(core: &Arc<Services>, lease: Leased) {
-    let session = match core.sessions.get(lease.message.record.session) {
+async fn turn(services: &Arc<Services>, lease: Leased) {
+    let session = match services.sessions.get(lease.message.record.session) {
         Ok(session) => session,
-        Err(error) => return give_back(core, None, &lease, &error).await,
+        Err(error) => return give_back(services, None, &lease, &error).await,
     };
     session.state().speaker = Some(speaker(&lease.message.record.principal));
-    let outcome = match prepare(core, &session, lease.clone()).await {
+    let outcome = match prepare(services, &session, lease.clone()).await {
         Ok(mut drive) => {
             let span = trace::turn(&drive.profile.agent, session.id, drive.turn, drive.number);
             let running = async {
-                let began = core.journal.clock.now();
+                let began = services.journal.clock.now();
                 tracing::info!(number = drive.number, "turn started");
                 let done = drive.run().await;
-                let took = core.journal.clock.now().time_since(began);
-                core.life.metrics.turn_ended(took);
+                let took = services.journal.clock.now().time_since(began);
+                services.life.metrics.turn_ended(took);
                 trace::turn_ended(drive.state.unwrap_or("left open"), drive.number, took);
                 // The turn takes no interruptions from here on; those that arrived earlier are still handled.
                 session.end(drive.turn);
@@ -183,24 +182,24 @@ async fn turn(core: &Arc<Services>, lease: Leased) {
     match outcome {
         // Nothing has failed: its lease stays, and the next start takes it up.
         Ok(()) | Err(EngineError::Stopping) => {}
-        Err(error) => give_back(core, Some(&session), &lease, &error).await,
+        Err(error) => give_back(services, Some(&session), &lease, &error).await,
     }
     if session.state().closed {
-        closing::end_after_turn(core, &session).await;
+        closing::end_after_turn(services, &session).await;
     }
 }
 
-async fn give_back(core: &Services, session: Option<&Session>, lease: &Leased, error: &EngineError) {
+async fn give_back(services: &Services, session: Option<&Session>, lease: &Leased, error: &EngineError) {
     if let (Some(session), EngineError::SessionClosed(_)) = (session, error) {
         // It is never worked on again.
-        return closing::end_leased(core, session, lease).await;
+        return closing::end_leased(services, session, lease).await;
     }
-    let report = core.journal.report(error);
+    let report = services.journal.report(error);
     tracing::error!(code = report.code, inside = report.inside, "a turn could not be finished");
     let mut ops = vec![Op::NackMessage {
         message: lease.message.record.message,
         fence: lease.fence,
-        now: core.journal.clock.now(),
+        now: services.journal.clock.now(),
         error: report.outside.clone(),
     }];
     let last = lease.message.attempts >= writ_store::queue::MAX_ATTEMPTS;
@@ -218,56 +217,64 @@ async fn give_back(core: &Services, session: Option<&Session>, lease: &Leased, e
             hint: report.advice().to_owned(),
             answers: vec![lease.message.client_id.clone()],
         });
-        let open = core.journal.store.unfinished_turn_of(lease.message.record.message).ok().flatten();
+        let open = services.journal.store.unfinished_turn_of(lease.message.record.message).ok().flatten();
         if let Some(open) = open.filter(|_| last) {
             let at = Some((open.id, open.number));
             let reason = report.outside;
-            ops.push(core.journal.entry(session.id, at, Fact::Phase { phase: TurnPhase::Failed, reason }));
+            ops.push(services.journal.entry(
+                session.id,
+                at,
+                Fact::Phase { phase: TurnPhase::Failed, reason },
+            ));
             ops.push(Op::CloseTurn {
                 turn: open.id,
-                at: core.journal.clock.now(),
+                at: services.journal.clock.now(),
                 state: "failed".to_owned(),
             });
             ended = Some(open.id);
         }
     }
-    if let Err(error) = core.journal.store.commit(Batch::synced(ops)).await {
+    if let Err(error) = services.journal.store.commit(Batch::synced(ops)).await {
         tracing::error!(%error, "a message could not be given back; it is taken up again at the next start");
         return;
     }
     if let Some(turn) = ended
-        && let Err(error) = settle::settle_turn(core, turn).await
+        && let Err(error) = settle::settle_turn(services, turn).await
     {
         tracing::error!(%error, "what the turn has left open is settled at the next start");
     }
 }
 
 /// Makes the turn of a message ready: a new one, or one that a crash has left open.
-async fn prepare(core: &Arc<Services>, session: &Arc<Session>, lease: Leased) -> Result<Drive, EngineError> {
-    core.sessions.open_one(session.id)?;
+async fn prepare(
+    services: &Arc<Services>,
+    session: &Arc<Session>,
+    lease: Leased,
+) -> Result<Drive, EngineError> {
+    services.sessions.open_one(session.id)?;
     // What is leased for the first time has opened no turn yet.
     if lease.message.attempts > 1
-        && let Some(open) = core.journal.store.unfinished_turn_of(lease.message.record.message)?
+        && let Some(open) = services.journal.store.unfinished_turn_of(lease.message.record.message)?
     {
-        return resume(core, session, lease, open.id, open.number).await;
+        return resume(services, session, lease, open.id, open.number).await;
     }
-    let (journal, now) = (&core.journal, core.journal.clock.now());
+    let (journal, now) = (&services.journal, services.journal.clock.now());
     let (turn, number) = (journal.ids.turn(now), journal.store.next_turn_number(session.id)?);
     let mut interrupts = session.begin(turn, number);
     // Watchers learn which turn runs before anything is read for it, so that it can be stopped.
     session.hub.pass(ServerFrame::Delta { turn, text: String::new() });
-    core.rules.refresh_rules(session).await?;
-    let mut spent = seed::renew_budget(core, session).await?;
-    let (authority, keyed) = core.keys.authorise(session, Some((turn, number)))?;
+    services.rules.refresh_rules(session).await?;
+    let mut spent = seed::renew_budget(services, session).await?;
+    let (authority, keyed) = services.keys.authorise(session, Some((turn, number)))?;
     let mut held = Vec::from_iter(keyed);
-    let seeding = seed::kept(core, session, (turn, number), &authority, &mut held, &mut interrupts);
+    let seeding = seed::kept(services, session, (turn, number), &authority, &mut held, &mut interrupts);
     let (workspace, unheard) = seeding.await?;
     if !workspace.is_empty() {
         // Reading it may have taken long, and something.
-        spent = budget::read_spent(core, session, MicroUsd::ZERO, &[])?;
+        spent = budget::read_spent(services, session, MicroUsd::ZERO, &[])?;
     }
-    let (seed, history) = seed::seed(core, session, &spent)?;
-    let config = seed::settings(core, &seed);
+    let (seed, history) = seed::seed(services, session, &spent)?;
+    let config = seed::settings(services, &seed);
     let opened = OpenedTurn {
         session: session.id,
         turn,
@@ -285,33 +292,13 @@ async fn prepare(core: &Arc<Services>, session: &Arc<Session>, lease: Leased) ->
             message: lease.message.record.message,
             at: now,
         }),
-        core.journal.entry(session.id, Some((turn, number)), started()),
+        services.journal.entry(session.id, Some((turn, number)), started()),
         event,
     ]);
     session.state().rehydrated = false;
-    Ok(Drive {
-        core: Arc::clone(core),
-        session: Arc::clone(session),
-        profile: Arc::clone(&core.executor),
-        turn,
-        number,
-        machine,
-        events: 1,
-        due: due.into(),
-        interrupts,
-        lease,
-        authority,
-        reply: None,
-        touched: false,
-        tool_calls: 0,
-        judged: 0,
-        cost: MicroUsd::ZERO,
-        unheard,
-        held,
-        state: None,
-        torn: false,
-        stop_wanted: false,
-    })
+    let places = (Arc::clone(services), Arc::clone(session), interrupts);
+    let drive = Drive::new(places, lease, (turn, number), (machine, due), authority);
+    Ok(Drive { events: 1, unheard, held, ..drive })
 }
 
 /// Returns a machine that has received the opening event, the first effects it asks for, and the event as it
@@ -340,21 +327,21 @@ const fn started() -> Fact {
 
 /// Folds a turn that was left open, and marks what may or may not have happened as unknown.
 async fn resume(
-    core: &Arc<Services>,
+    services: &Arc<Services>,
     session: &Arc<Session>,
     lease: Leased,
     turn: TurnId,
     number: u64,
 ) -> Result<Drive, EngineError> {
     let mut stored = Vec::new();
-    for (n, json) in (0_u64..).zip(core.journal.store.turn_events(turn)?) {
+    for (n, json) in (0_u64..).zip(services.journal.store.turn_events(turn)?) {
         let mut event = StoredEvent::decode_json(&json)
             .map_err(|error| EngineError::StoredEvent { n, why: error.to_string() })?;
         if let Event::Opened(opened) = &mut event.event
             && let Some(rows) = opened.seed.history_rows
         {
             let count = usize::try_from(rows.count).unwrap_or(usize::MAX);
-            let rows = core.journal.store.recent_until(session.id, rows.last, count)?;
+            let rows = services.journal.store.recent_until(session.id, rows.last, count)?;
             opened.seed.history = rows.into_iter().map(|row| Arc::new(row.message)).collect();
         }
         stored.push(event);
@@ -367,38 +354,25 @@ async fn resume(
     let (machine, due) =
         Turn::recover_turn(stored).map_err(|error| EngineError::Machine(error.to_string()))?;
     let interrupts = session.begin(turn, number);
-    let authority = Arc::new(core.keys.grant(session, Some((turn, number))).await?);
+    let authority = Arc::new(services.keys.grant(session, Some((turn, number))).await?);
     let resumed = Fact::Phase { phase: TurnPhase::Resumed, reason: "the engine was restarted".to_owned() };
-    core.journal.append(session.id, Some((turn, number)), resumed).await?;
+    services.journal.append(session.id, Some((turn, number)), resumed).await?;
+    let places = (Arc::clone(services), Arc::clone(session), interrupts);
     let mut drive = Drive {
-        core: Arc::clone(core),
-        session: Arc::clone(session),
-        profile: Arc::clone(&core.executor),
-        turn,
-        number,
-        machine,
         events,
-        due: due.into(),
-        interrupts,
-        lease,
-        authority,
         reply,
         // What ran before the crash may have changed the folder.
         touched: true,
         tool_calls: u64::try_from(acted).unwrap_or(u64::MAX),
         judged: u64::try_from(judged).unwrap_or(u64::MAX),
-        cost: cost_so_far(core, turn)?,
-        unheard: VecDeque::new(),
-        held: Vec::new(),
-        state: None,
-        torn: false,
-        stop_wanted: false,
+        cost: cost_so_far(services, turn)?,
+        ..Drive::new(places, lease, (turn, number), (machine, due), authority)
     };
     if settle_open_intents(&mut drive).await? {
         // Changes that the interrupted step left behind are not covered by earlier approvals of the owner,
         // nor by this turn's key.
-        core.sessions.set_left_behind(session, true).await?;
-        drive.authority = Arc::new(core.keys.grant(session, Some((turn, number))).await?);
+        services.sessions.set_left_behind(session, true).await?;
+        drive.authority = Arc::new(services.keys.grant(session, Some((turn, number))).await?);
     }
     Ok(drive)
 }
@@ -425,14 +399,14 @@ fn undelivered(stored: &[StoredEvent]) -> Option<(String, Label)> {
 }
 
 /// Returns the cost of the turn's model calls until now, read from the ledger.
-fn cost_so_far(core: &Services, turn: TurnId) -> Result<MicroUsd, EngineError> {
+fn cost_so_far(services: &Services, turn: TurnId) -> Result<MicroUsd, EngineError> {
     let query = LedgerQuery {
         event: Some("model_called".to_owned()),
         turn: Some(turn),
         limit: writ_store::config::MAX_READ_ROWS,
         ..LedgerQuery::default()
     };
-    let rows = core.journal.store.ledger_search(&query)?;
+    let rows = services.journal.store.ledger_search(&query)?;
     let cost = |entry: Entry| if let Fact::ModelCalled { cost, .. } = entry.fact { cost } else { None };
     let costs = rows.iter().filter_map(LedgerRow::entry).filter_map(cost);
     Ok(costs.fold(MicroUsd::ZERO, MicroUsd::saturating_add))
@@ -441,11 +415,11 @@ fn cost_so_far(core: &Services, turn: TurnId) -> Result<MicroUsd, EngineError> {
 /// Closes the intents that the crash left open. A tool's intent becomes `Unknown`, which the model sees, and
 /// the tool does not run again. Returns true if there was such a tool.
 async fn settle_open_intents(drive: &mut Drive) -> Result<bool, EngineError> {
-    let core = Arc::clone(&drive.core);
+    let services = Arc::clone(&drive.services);
     let mut lost_step = false;
-    for open in core.journal.store.open_intents()? {
-        let lost = Lost::new(open.attempt, open.entry);
-        let alive = lost.approval.as_ref().is_some_and(|ask| core.approved.is_performing(ask));
+    for open in services.journal.store.open_intents()? {
+        let lost = UnfinishedAttempt::new(open.attempt, open.entry);
+        let alive = lost.approval.as_ref().is_some_and(|ask| services.approved.is_performing(ask));
         if lost.turn != Some(drive.turn) || alive {
             continue;
         }
@@ -456,10 +430,10 @@ async fn settle_open_intents(drive: &mut Drive) -> Result<bool, EngineError> {
             |due| matches!(due, Effect::Act { call: wished, .. } if Some(&wished.id) == lost.call.as_ref()),
         );
         let Some(Effect::Act { call, .. }) = acting.and_then(|n| drive.due.remove(n)) else {
-            settle::settle(&core, &lost).await?;
+            settle::settle(&services, &lost).await?;
             continue;
         };
-        let now = core.journal.clock.now();
+        let now = services.journal.clock.now();
         let mut label = lost.label.clone();
         label.join(&Label::new(Taint::External));
         drive.tool_calls = drive.tool_calls.saturating_add(1);
@@ -467,7 +441,7 @@ async fn settle_open_intents(drive: &mut Drive) -> Result<bool, EngineError> {
         drive
             .feed(
                 Event::Acted { result, ask: None, ends: None },
-                lost.close(now, core.journal.budget_day(now)),
+                lost.close(now, services.journal.budget_day(now)),
             )
             .await?;
         lost_step = true;

@@ -10,15 +10,15 @@ use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use writ_inspect::egress::EgressScope;
+use writ_inspect::origin::Origins;
+use writ_inspect::prepared::Prepared;
 use writ_policy::approval::{Approval, ApprovalError};
 use writ_policy::budget::{BudgetConfig, BudgetFacts, Spent};
 use writ_policy::door::{self, Ask, Decided, Denial, Facts, Grant, Mode, Verdicts};
-use writ_policy::egress::EgressScope;
 use writ_policy::keys::Authority;
-use writ_policy::origin::Origins;
 use writ_policy::permit::{Permit, RedeemError};
 use writ_policy::plan::{self, Planned};
-use writ_policy::prepared::Prepared;
 use writ_policy::rules::RuleSet;
 use writ_store::batch::{Batch, Op};
 use writ_store::journal::JournalWithOps;
@@ -50,7 +50,7 @@ pub enum Passage {
 
 /// The request beside the action: in the name of which key it is made, and what was spent.
 #[derive(Clone, Copy, Debug)]
-pub struct Standing<'a> {
+pub struct RequestContext<'a> {
     /// The keys that it is made under.
     pub authority: &'a Authority,
     /// Tokens, money and calls that were spent or set aside before.
@@ -65,7 +65,7 @@ pub struct Standing<'a> {
     pub origins: Option<&'a Origins>,
 }
 
-impl<'a> Standing<'a> {
+impl<'a> RequestContext<'a> {
     /// Returns the request of a key that no earlier approval covers, to be performed.
     pub const fn of(authority: &'a Authority, spent: Spent) -> Self {
         Self { authority, spent, approval: None, task: false, mode: Mode::Execute, origins: None }
@@ -122,7 +122,7 @@ pub struct Door {
 }
 
 /// Facts of one decision, held while it is made.
-struct Gathered<'a> {
+struct DecisionFacts<'a> {
     circumstances: &'a Circumstances<'a>,
     revoked: BTreeSet<String>,
     budget: BudgetFacts,
@@ -157,7 +157,7 @@ impl Door {
     pub async fn pass(
         &self,
         prepared: Prepared,
-        standing: Standing<'_>,
+        standing: RequestContext<'_>,
         circumstances: &Circumstances<'_>,
     ) -> Result<Passage, EngineError> {
         self.decide(Vec::new(), prepared, standing, circumstances, &Verdicts::default()).await
@@ -171,7 +171,7 @@ impl Door {
     pub(crate) fn precheck(
         &self,
         prepared: &Prepared,
-        standing: Standing<'_>,
+        standing: RequestContext<'_>,
         circumstances: &Circumstances<'_>,
     ) -> Result<Result<(), Box<Denial>>, EngineError> {
         let gathered = self.gather(prepared, &standing, circumstances)?;
@@ -183,14 +183,14 @@ impl Door {
     fn gather<'a>(
         &self,
         prepared: &Prepared,
-        standing: &Standing<'_>,
+        standing: &RequestContext<'_>,
         circumstances: &'a Circumstances<'a>,
-    ) -> Result<Gathered<'a>, EngineError> {
+    ) -> Result<DecisionFacts<'a>, EngineError> {
         let store = &self.journal.store;
         let doubtful =
             prepared.session.map(|session| store.unknown_outcome(session, &prepared.action)).transpose()?;
         let limits = circumstances.limits.clone();
-        Ok(Gathered {
+        Ok(DecisionFacts {
             circumstances,
             revoked: self.keys.revoked(standing.authority)?,
             budget: BudgetFacts { limits, spent: standing.spent },
@@ -198,7 +198,7 @@ impl Door {
         })
     }
 
-    fn facts<'a>(&self, gathered: &'a Gathered<'a>, standing: Standing<'a>) -> Facts<'a> {
+    fn facts<'a>(&self, gathered: &'a DecisionFacts<'a>, standing: RequestContext<'a>) -> Facts<'a> {
         Facts {
             authority: standing.authority,
             revoked: &gathered.revoked,
@@ -225,7 +225,7 @@ impl Door {
         &self,
         mut first: Vec<Op>,
         mut prepared: Prepared,
-        standing: Standing<'_>,
+        standing: RequestContext<'_>,
         circumstances: &Circumstances<'_>,
         verdicts: &Verdicts,
     ) -> Result<Passage, EngineError> {
@@ -333,7 +333,7 @@ impl Door {
         work: Option<&dyn Work>,
         first: Vec<Op>,
         grant: Grant,
-        standing: Standing<'_>,
+        standing: RequestContext<'_>,
     ) -> Result<Result<Passage, Box<Denial>>, EngineError> {
         let (hash, kind) = (grant.hash(), grant.prepared().action.kind());
         // In work that has ended, neither a turn nor an approval from before performs anything; what its owner does

@@ -36,7 +36,7 @@ use writ_types::unit::{MicroUsd, Timestamp};
 use crate::asks::tell::answered_note;
 use crate::budget::read_spent;
 use crate::error::EngineError;
-use crate::place::Place;
+use crate::place::CallPlace;
 use crate::profile::AgentProfile;
 use crate::services::Services;
 use crate::session::{Interrupt, MAX_INTERRUPTS, Session};
@@ -48,9 +48,8 @@ const RECALL_LIMIT: usize = 8;
 /// The wait before a failed write to the store is tried again.
 const TRY_AGAIN: Duration = Duration::from_secs(2);
 
-/// One turn that runs.
 pub(crate) struct Drive {
-    pub(crate) core: Arc<Services>,
+    pub(crate) services: Arc<Services>,
     pub(crate) session: Arc<Session>,
     pub(crate) profile: Arc<AgentProfile>,
     pub(crate) turn: TurnId,
@@ -76,7 +75,7 @@ pub(crate) struct Drive {
     /// searched), which happens again after a crash, and what was done in the store alone, by operations that stand
     /// here too. They are written with the next thing that is, before anything else is done.
     pub(crate) held: Vec<Op>,
-    /// The turn's final state; `None` while it runs.
+    /// The final state; `None` while it runs.
     pub(crate) state: Option<&'static str>,
     /// The machine has taken an event that could not be stored: it may not take another.
     pub(crate) torn: bool,
@@ -95,6 +94,39 @@ enum Watched<T> {
 }
 
 impl Drive {
+    /// A turn that has taken no event yet, of the agent that answers messages.
+    pub(crate) fn new(
+        (services, session, interrupts): (Arc<Services>, Arc<Session>, mpsc::Receiver<Interrupt>),
+        lease: Leased,
+        (turn, number): (TurnId, u64),
+        (machine, due): (Turn, Vec<Effect>),
+        authority: Arc<Authority>,
+    ) -> Self {
+        Self {
+            profile: Arc::clone(&services.executor),
+            services,
+            session,
+            turn,
+            number,
+            machine,
+            events: 0,
+            due: due.into(),
+            interrupts,
+            lease,
+            authority,
+            reply: None,
+            touched: false,
+            tool_calls: 0,
+            judged: 0,
+            cost: MicroUsd::ZERO,
+            unheard: VecDeque::new(),
+            held: Vec::new(),
+            state: None,
+            torn: false,
+            stop_wanted: false,
+        }
+    }
+
     /// Runs the turn to its end.
     ///
     /// # Errors
@@ -113,7 +145,7 @@ impl Drive {
             while let Ok(interrupt) = self.interrupts.try_recv() {
                 self.hear(interrupt).await;
             }
-            if self.core.life.stop_now.is_cancelled() {
+            if self.services.life.stop_now.is_cancelled() {
                 return Ok(());
             }
             let Some(effect) = self.due.pop_front() else {
@@ -154,7 +186,7 @@ impl Drive {
         }
     }
 
-    /// Asks a model; says whether the turn goes on: not when the engine stops.
+    /// Asks a model. Returns false when the engine stops.
     async fn call_model(&mut self, request: ModelRequest, label: Label) -> Result<bool, EngineError> {
         let (cancel, place) = (CancellationToken::new(), self.place().await?);
         let first = std::mem::take(&mut self.held);
@@ -176,7 +208,7 @@ impl Drive {
         Ok(true)
     }
 
-    /// Works on a tool call; says whether the turn goes on.
+    /// Works on a tool call. Returns true if the turn goes on.
     async fn act(&mut self, call: ToolCall, label: Label) -> Result<bool, EngineError> {
         let (cancel, mut place) = (CancellationToken::new(), self.place().await?);
         place.origins = origins::origins(self, &call, &label)?;
@@ -221,16 +253,16 @@ impl Drive {
     }
 
     fn fact(&self, fact: Fact) -> Op {
-        self.core.journal.entry(self.session.id, self.at(), fact)
+        self.services.journal.entry(self.session.id, self.at(), fact)
     }
 
     /// Returns the context in which a call is made. The amounts spent are read anew each time, and the turn's
     /// key is renewed while the turn runs.
-    async fn place(&mut self) -> Result<Place, EngineError> {
-        self.authority = self.core.keys.renewed(&self.session, self.at(), &self.authority).await?;
+    async fn place(&mut self) -> Result<CallPlace, EngineError> {
+        self.authority = self.services.keys.renewed(&self.session, self.at(), &self.authority).await?;
         self.session.state().acting = Some(Arc::clone(&self.authority));
-        Ok(Place {
-            core: Arc::clone(&self.core),
+        Ok(CallPlace {
+            services: Arc::clone(&self.services),
             profile: Arc::clone(&self.profile),
             session: Arc::clone(&self.session),
             turn: Some(self.turn),
@@ -239,7 +271,7 @@ impl Drive {
             origins: None,
             spent: Spent {
                 turn_tool_calls: self.tool_calls,
-                ..read_spent(&self.core, &self.session, self.cost, &self.held)?
+                ..read_spent(&self.services, &self.session, self.cost, &self.held)?
             },
         })
     }
@@ -252,7 +284,7 @@ impl Drive {
 
     /// Feeds an event; its effects may come before it is stored: see [`Self::held`].
     fn hold(&mut self, event: Event, ops: Vec<Op>) -> Result<(), EngineError> {
-        let stored = StoredEvent::new(event, self.core.journal.clock.now());
+        let stored = StoredEvent::new(event, self.services.journal.clock.now());
         let op = stored_event(self.turn, self.events, &stored)?;
         let phase = self.machine.phase();
         let mut effects = Vec::new();
@@ -276,7 +308,7 @@ impl Drive {
             return Ok(());
         }
         let batch = Batch::relaxed(std::mem::take(&mut self.held));
-        let done = self.core.journal.commit_for(&self.session.hub, batch).await;
+        let done = self.services.journal.commit_for(&self.session.hub, batch).await;
         self.torn |= done.is_err();
         done.map(|_| ())
     }
@@ -284,7 +316,7 @@ impl Drive {
     /// Writes down what an unwanted step has done.
     async fn note(&self, ops: Vec<Op>) -> Result<(), EngineError> {
         if !ops.is_empty() {
-            self.core.journal.commit_for(&self.session.hub, Batch::relaxed(ops)).await?;
+            self.services.journal.commit_for(&self.session.hub, Batch::relaxed(ops)).await?;
         }
         Ok(())
     }
@@ -311,7 +343,7 @@ impl Drive {
             Interrupt::Arrived(message) => (Event::Arrived { message: message.clone() }, None),
             Interrupt::Answered(ask, result) => {
                 let news =
-                    answered_note(&self.session, self.at(), ask, result, self.core.journal.clock.now());
+                    answered_note(&self.session, self.at(), ask, result, self.services.journal.clock.now());
                 (Event::Answered { ask: ask.clone(), result: *result.clone() }, Some(news))
             }
         };
@@ -360,11 +392,11 @@ impl Drive {
     async fn watch<T>(&mut self, cancel: CancellationToken, work: impl Future<Output = T>) -> Watched<T> {
         let mut work = pin!(work);
         let phase = self.machine.phase();
-        let stop = self.core.life.stop_now.clone();
+        let stop = self.services.life.stop_now.clone();
         let mut again = tokio::time::interval(TRY_AGAIN);
         let mut late = false;
         loop {
-            let deadline = remaining(self.machine.deadline(), self.core.journal.clock.now());
+            let deadline = remaining(self.machine.deadline(), self.services.journal.clock.now());
             let deadline = if late { deadline.max(TRY_AGAIN) } else { deadline };
             tokio::select! {
                 biased;
@@ -418,7 +450,7 @@ impl Drive {
             session: self.session.id,
             turn: Some(self.turn),
             turn_number,
-            at: self.core.journal.clock.now(),
+            at: self.services.journal.clock.now(),
             message: ChatMessage {
                 role: Role::User,
                 parts: vec![Part::Text { text: message.text }],
@@ -431,11 +463,11 @@ impl Drive {
         if !self.session.grants().kinds.contains_key(&ActionKind::Recall) {
             return Ok(Vec::new());
         }
-        let secrets = model::secrets(&self.core);
+        let secrets = model::secrets(&self.services);
         let hits = trace::memory_search(|| {
-            self.core.journal.store.search_memory(query, Some(self.session.id), secrets, RECALL_LIMIT)
+            self.services.journal.store.search_memory(query, Some(self.session.id), secrets, RECALL_LIMIT)
         })?;
-        self.core.life.metrics.memory("search");
+        self.services.life.metrics.memory("search");
         Ok(hits
             .into_iter()
             .map(|hit| {

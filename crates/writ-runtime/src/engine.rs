@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use writ_policy::inbound::MessageError;
 use writ_policy::principal::{self, AuthError, Authenticated, Directory, Evidence, Inbound, Principal};
-use writ_store::batch::{Batch, NewMessage, Op};
+use writ_store::batch::{Batch, NewMessageRow, Op};
 use writ_store::error::{Conflict, StoreError};
 use writ_types::digest::Digest;
 use writ_types::entry::{Fact, InboundRecord};
@@ -20,7 +20,7 @@ use crate::error::EngineError;
 use crate::metrics::MetricsFormat;
 pub use crate::perform::send::SentFile;
 use crate::secrets;
-use crate::services::{Parts, Services};
+use crate::services::{EngineParts, Services};
 use crate::session::{Interrupt, Session};
 use crate::settle;
 pub(crate) use crate::undo::Undone;
@@ -50,7 +50,7 @@ enum Arrival {
 /// A running engine. Clones share it.
 #[derive(Clone, Debug)]
 pub struct Engine {
-    pub(crate) core: Arc<Services>,
+    pub(crate) services: Arc<Services>,
 }
 
 /// A connected client. The engine is not idle while one exists.
@@ -69,43 +69,43 @@ impl Engine {
     /// # Errors
     ///
     /// If the store cannot be read or written.
-    pub async fn start(parts: Parts) -> Result<Self, EngineError> {
-        let core = Arc::new(Services::new(parts)?);
-        secrets::learn_secrets(&core).await?;
-        recover::requeue(&core).await?;
-        recover::note_surroundings(&core).await?;
-        closing::at_start(&core).await?;
-        recover::give_up(&core).await?;
-        settle::settle_abandoned(&core).await?;
-        tell::expire_asks(&core).await?;
-        way_back::end_undos(&core, None).await?;
-        let engine = Self { core };
-        let dispatcher = tokio::spawn(dispatch::run(Arc::clone(&engine.core)));
-        *engine.core.life.dispatcher() = Some(dispatcher);
-        recover::perform_approved(&engine.core).await?;
+    pub async fn start(parts: EngineParts) -> Result<Self, EngineError> {
+        let services = Arc::new(Services::new(parts)?);
+        secrets::learn_secrets(&services).await?;
+        recover::requeue(&services).await?;
+        recover::note_surroundings(&services).await?;
+        closing::at_start(&services).await?;
+        recover::give_up(&services).await?;
+        settle::settle_abandoned(&services).await?;
+        tell::expire_asks(&services).await?;
+        way_back::end_undos(&services, None).await?;
+        let engine = Self { services };
+        let dispatcher = tokio::spawn(dispatch::run(Arc::clone(&engine.services)));
+        *engine.services.life.dispatcher() = Some(dispatcher);
+        recover::perform_approved(&engine.services).await?;
         // The first periodic look would come too late: this erases payloads that were already old at the
         // start, and the next step copies heads that a sudden end left uncopied.
-        if let Err(error) = erase::erase_old(&engine.core).await {
+        if let Err(error) = erase::erase_old(&engine.services).await {
             tracing::error!(%error, "old payloads of the ledger could not be erased");
         }
-        engine.core.heads.copy_last_heads().await;
+        engine.services.heads.copy_last_heads().await;
         Ok(engine)
     }
 
     /// Returns the counts and measurements since the start.
     pub fn metrics(&self, format: MetricsFormat) -> String {
-        self.core.life.metrics.text(format)
+        self.services.life.metrics.text(format)
     }
 
     /// Registers a connected client until the returned value is dropped.
     pub fn guest(&self) -> Guest {
-        self.core.life.guests.send_modify(|guests| *guests = guests.saturating_add(1));
-        Guest(Arc::clone(&self.core))
+        self.services.life.guests.send_modify(|guests| *guests = guests.saturating_add(1));
+        Guest(Arc::clone(&self.services))
     }
 
     /// Returns once no client has been connected and no work was pending for `quiet`.
     pub async fn idle(&self, quiet: Duration) {
-        let mut guests = self.core.life.guests.subscribe();
+        let mut guests = self.services.life.guests.subscribe();
         loop {
             if guests.wait_for(|guests| *guests == 0).await.is_err() {
                 return;
@@ -115,8 +115,8 @@ impl Engine {
                 () = tokio::time::sleep(quiet) => {
                     // A message that waits for its next try keeps the engine up: no other process would try
                     // it.
-                    let nothing_waits = self.core.journal.store.queue_depth().is_ok_and(|depth| depth.ready == 0);
-                    if nothing_waits && self.core.life.turns.is_empty() {
+                    let nothing_waits = self.services.journal.store.queue_depth().is_ok_and(|depth| depth.ready == 0);
+                    if nothing_waits && self.services.life.turns.is_empty() {
                         return;
                     }
                 }
@@ -127,29 +127,29 @@ impl Engine {
     /// Stops: no new messages and turns; running turns get until `deadline` to end, then they stop at
     /// their next step and are taken up again at the next start. Says whether all ended in time.
     pub async fn drain(&self, deadline: Duration) -> bool {
-        self.core.life.draining.cancel();
-        let dispatcher = self.core.life.dispatcher().take();
+        self.services.life.draining.cancel();
+        let dispatcher = self.services.life.dispatcher().take();
         if let Some(dispatcher) = dispatcher
             && let Err(error) = dispatcher.await
         {
             tracing::error!(%error, "the dispatcher has failed");
         }
-        self.core.life.turns.close();
-        let in_time = tokio::time::timeout(deadline, self.core.life.turns.wait()).await.is_ok();
-        self.core.life.stop_now.cancel();
-        if tokio::time::timeout(STOP_DEADLINE, self.core.life.turns.wait()).await.is_err() {
+        self.services.life.turns.close();
+        let in_time = tokio::time::timeout(deadline, self.services.life.turns.wait()).await.is_ok();
+        self.services.life.stop_now.cancel();
+        if tokio::time::timeout(STOP_DEADLINE, self.services.life.turns.wait()).await.is_err() {
             tracing::error!("turns did not stop in time; the process ends without them");
         }
-        if tokio::time::timeout(STOP_DEADLINE, self.core.servers.ended()).await.is_err() {
+        if tokio::time::timeout(STOP_DEADLINE, self.services.servers.ended()).await.is_err() {
             tracing::error!("servers of tools did not end in time; they end with the process");
         }
-        self.core.heads.copy_last_heads().await;
+        self.services.heads.copy_last_heads().await;
         in_time
     }
 
     fn identify(&self, evidence: Evidence) -> Result<Authenticated<()>, EngineError> {
-        let directory = Directory { home_uid: self.core.config.home_uid };
-        Ok(principal::identify(evidence, &directory, self.core.journal.clock.now())?)
+        let directory = Directory { home_uid: self.services.config.home_uid };
+        Ok(principal::identify(evidence, &directory, self.services.journal.clock.now())?)
     }
 
     fn may_approve(&self, evidence: Evidence) -> Result<Authenticated<()>, EngineError> {
@@ -166,11 +166,11 @@ impl Engine {
     ///
     /// Not the owner, no such session, or a project folder that cannot be used.
     pub async fn join(&self, evidence: Evidence, join: Join) -> Result<Joined, Report> {
-        self.identify(evidence).map_err(|e| self.core.journal.report(&e))?;
+        self.identify(evidence).map_err(|e| self.services.journal.report(&e))?;
         let joined = async {
             let session = match join.session {
-                Some(id) => self.core.sessions.open_one(id)?,
-                None => opening::find_or_open(&self.core, &join).await?,
+                Some(id) => self.services.sessions.open_one(id)?,
+                None => opening::find_or_open(&self.services, &join).await?,
             };
             if join.dry_run && !session.terms.dry_run {
                 let why = "this session performs: to simulate, open a new one".to_owned();
@@ -180,13 +180,13 @@ impl Engine {
             // frame in both has one number.
             let live = session.hub.watch();
             let row =
-                self.core.journal.store.session(session.id)?.ok_or(EngineError::NoSession(session.id))?;
+                self.services.journal.store.session(session.id)?.ok_or(EngineError::NoSession(session.id))?;
             let (turn, seq) = (row.turn_number, row.frame_seq);
             let after_seq = join.after_seq.min(seq);
-            let open = open::open_cards(&self.core, &session)?;
+            let open = open::open_cards(&self.services, &session)?;
             Ok::<_, EngineError>(Joined { session: session.id, turn, seq, after_seq, open, live })
         };
-        joined.await.map_err(|e| self.core.journal.report(&e))
+        joined.await.map_err(|e| self.services.journal.report(&e))
     }
 
     /// Opens a new session, even if others are open already.
@@ -195,13 +195,13 @@ impl Engine {
     ///
     /// If the caller is not the owner, or a project folder cannot be used.
     pub async fn open(&self, evidence: Evidence, join: Join) -> Result<SessionId, Report> {
-        self.identify(evidence).map_err(|e| self.core.journal.report(&e))?;
+        self.identify(evidence).map_err(|e| self.services.journal.report(&e))?;
         let Join { project, write, dry_run, surface, relayed, .. } = join;
         let opened = match relayed {
-            false => opening::open_session(&self.core, project.as_deref(), write, dry_run, surface).await,
-            true => opening::open_relayed(&self.core, project.as_deref(), dry_run, surface).await,
+            false => opening::open_session(&self.services, project.as_deref(), write, dry_run, surface).await,
+            true => opening::open_relayed(&self.services, project.as_deref(), dry_run, surface).await,
         };
-        opened.map(|session| session.id).map_err(|e| self.core.journal.report(&e))
+        opened.map(|session| session.id).map_err(|e| self.services.journal.report(&e))
     }
 
     /// The frames of a session after a number, in order, at most [`PAGE`]: none is the end.
@@ -210,7 +210,11 @@ impl Engine {
     ///
     /// If the store cannot be read.
     pub fn frames_after(&self, session: SessionId, seq: u64) -> Result<Vec<Numbered>, Report> {
-        self.core.journal.store.frames_after(session, seq, PAGE).map_err(|e| self.core.journal.report(&e))
+        self.services
+            .journal
+            .store
+            .frames_after(session, seq, PAGE)
+            .map_err(|e| self.services.journal.report(&e))
     }
 
     /// Takes a message in: authenticated, signed, stored and queued in one synced transaction.
@@ -240,34 +244,34 @@ impl Engine {
         along: Along,
         arrival: Arrival,
     ) -> Result<EntrySeq, EngineError> {
-        if self.core.life.draining.is_cancelled() {
+        if self.services.life.draining.is_cancelled() {
             return Err(EngineError::Stopping);
         }
-        let directory = Directory { home_uid: self.core.config.home_uid };
-        let now = self.core.journal.clock.now();
+        let directory = Directory { home_uid: self.services.config.home_uid };
+        let now = self.services.journal.clock.now();
         let text_taint = along.text_taint;
         let (inbound, nonce) = self.spoken(evidence, inbound, &directory, now, along).await?;
-        let session = self.core.sessions.open_one(inbound.get_value().session)?;
-        let (inbound, seen) = self.core.keys.under_order(&session, inbound)?;
-        let record = record(&self.core, &session, &inbound, text_taint)?;
-        let signature = principal::sign_record(&record, &self.core.keys.held.harness)?;
+        let session = self.services.sessions.open_one(inbound.get_value().session)?;
+        let (inbound, seen) = self.services.keys.under_order(&session, inbound)?;
+        let record = record(&self.services, &session, &inbound, text_taint)?;
+        let signature = principal::sign_record(&record, &self.services.keys.held.harness)?;
         let text = inbound.get_value().text.clone();
         let fact = Fact::Received { record: record.clone(), text: text.clone(), signature };
         let turn_number = record.turn_number;
-        let mut entry = self.core.journal.entry(session.id, None, fact);
+        let mut entry = self.services.journal.entry(session.id, None, fact);
         if let Op::Append(entry) = &mut entry {
             entry.turn_number = turn_number;
         }
-        let message = NewMessage {
+        let message = NewMessageRow {
             record: record.clone(),
             client_id: inbound.get_value().client_id.clone(),
             text: text.clone(),
         };
-        let (place, lease) = dispatch::at_once(&self.core, &session).unzip();
+        let (place, lease) = dispatch::at_once(&self.services, &session).unzip();
         let mut ops = vec![entry, Op::EnqueueMessage(Box::new(message))];
         ops.extend(lease.into_iter().chain(seen).chain(nonce));
-        ops.extend(guard::note_masked(&self.core, session.id, inbound.masked_names()));
-        let receipt = match self.core.journal.store.commit(Batch::synced(ops)).await {
+        ops.extend(guard::note_masked(&self.services, session.id, inbound.masked_names()));
+        let receipt = match self.services.journal.store.commit(Batch::synced(ops)).await {
             Ok(receipt) => receipt,
             Err(StoreError::Conflict(Conflict::DuplicateMessage { entry })) => return Ok(entry),
             Err(StoreError::Conflict(Conflict::NonceSeen { .. })) => {
@@ -278,8 +282,10 @@ impl Engine {
         let leased = receipt.leased.into_iter().flatten().next();
         let begins = leased.as_ref().is_some_and(|lease| lease.message.record.message == record.message);
         // One that the drain has overtaken is freed by the next start.
-        if let Some((lease, place)) = leased.zip(place).filter(|_| !self.core.life.draining.is_cancelled()) {
-            dispatch::start(&self.core, lease, place);
+        if let Some((lease, place)) =
+            leased.zip(place).filter(|_| !self.services.life.draining.is_cancelled())
+        {
+            dispatch::start(&self.services, lease, place);
         }
         if !begins {
             if arrival == Arrival::JoinsTurn {
@@ -291,7 +297,7 @@ impl Engine {
                 // A running turn may take it in; if not, it gets a turn of its own.
                 let _ = session.interrupt(None, Interrupt::Arrived(arrived));
             }
-            self.core.life.wake.notify_one();
+            self.services.life.wake.notify_one();
         }
         receipt.entries.first().copied().ok_or_else(|| EngineError::Unwritable("no entry".to_owned()))
     }
@@ -302,7 +308,7 @@ impl Engine {
     ///
     /// If they cannot be read.
     pub async fn secrets_changed(&self) -> Result<(), Report> {
-        secrets::learn_secrets(&self.core).await.map_err(|e| self.core.journal.report(&e))
+        secrets::learn_secrets(&self.services).await.map_err(|e| self.services.journal.report(&e))
     }
 
     /// Stops a turn, if it runs.
@@ -312,7 +318,7 @@ impl Engine {
     /// Not the owner, or no such turn.
     pub fn cancel(&self, evidence: Evidence, turn: TurnId) -> Result<Cancelled, Report> {
         let stopped = self.identify(evidence).and_then(|_| {
-            let sessions: Vec<Arc<Session>> = self.core.sessions.loaded().values().cloned().collect();
+            let sessions: Vec<Arc<Session>> = self.services.sessions.loaded().values().cloned().collect();
             for session in sessions {
                 // A turn that cannot take this interruption, because too many already wait, is stopped by
                 // those.
@@ -321,10 +327,10 @@ impl Engine {
                 }
             }
             // A client that sees the end too late is not wrong.
-            let found = self.core.journal.store.turn(turn)?.ok_or(EngineError::NoTurn(turn))?;
+            let found = self.services.journal.store.turn(turn)?.ok_or(EngineError::NoTurn(turn))?;
             Ok(if found.ended_at.is_some() { Cancelled::Ended } else { Cancelled::NotRunning })
         });
-        stopped.map_err(|e| self.core.journal.report(&e))
+        stopped.map_err(|e| self.services.journal.report(&e))
     }
 
     /// Answers a call of a method, which is not part of a conversation.
@@ -340,7 +346,7 @@ impl Engine {
         method: &str,
         params: serde_json::Value,
     ) -> Result<serde_json::Value, Report> {
-        let who = self.identify(evidence).map_err(|e| self.core.journal.report(&e))?;
+        let who = self.identify(evidence).map_err(|e| self.services.journal.report(&e))?;
         match who.principal() {
             Principal::Owner => {}
             other @ (Principal::Member(_)
@@ -357,15 +363,15 @@ impl Engine {
             Evidence::Bearer(_) | Evidence::None => calls::Caller::Elsewhere,
         };
         let calling = calls::Calling { who: &who, caller, session };
-        calls::call_method(&self.core, calling, method, params)
+        calls::call_method(&self.services, calling, method, params)
             .await
-            .map_err(|e| self.core.journal.report(&e))
+            .map_err(|e| self.services.journal.report(&e))
     }
 }
 
 /// Returns the signed record of a message: with taint, and the number of the turn that it opens or joins.
 fn record(
-    core: &Services,
+    services: &Services,
     session: &Session,
     inbound: &Authenticated<Inbound>,
     text_taint: Taint,
@@ -373,10 +379,10 @@ fn record(
     let running = session.state().running.as_ref().map(|running| running.number);
     let turn_number = match running {
         Some(number) => number,
-        None => core.journal.store.next_message_turn(session.id)?,
+        None => services.journal.store.next_message_turn(session.id)?,
     };
     Ok(InboundRecord {
-        message: core.journal.ids.message(inbound.at()),
+        message: services.journal.ids.message(inbound.at()),
         session: session.id,
         turn_number,
         principal: inbound.principal().to_string(),

@@ -22,7 +22,7 @@ pub(crate) const LOOK_EVERY: Duration = Duration::from_secs(60 * 60);
 ///
 /// If one of them is not there, is erased already, or is needed; or if there are too many.
 pub(crate) async fn erase(
-    core: &Services,
+    services: &Services,
     mut entries: Vec<EntrySeq>,
     by: &str,
     reason: &str,
@@ -37,15 +37,15 @@ pub(crate) async fn erase(
         return Err(wrong("say why: the reason stays in the ledger".to_owned()));
     }
     if let Some(missing) =
-        entries.last().filter(|last| last.0 >= core.journal.store.ledger_size().unwrap_or(0))
+        entries.last().filter(|last| last.0 >= services.journal.store.ledger_size().unwrap_or(0))
     {
         return Err(EngineError::NoEntry(*missing));
     }
-    let at = core.journal.clock.now();
+    let at = services.journal.clock.now();
     let (by, reason, count) = (by.to_owned(), reason.trim().to_owned(), entries.len());
-    let mut ops = vec![core.journal.own_entry(Fact::Erased { entries: runs(&entries), by, reason })];
+    let mut ops = vec![services.journal.own_entry(Fact::Erased { entries: runs(&entries), by, reason })];
     ops.extend(entries.into_iter().map(|entry| Op::ErasePayload { entry, at }));
-    core.journal.store.commit(Batch::synced(ops)).await?;
+    services.journal.store.commit(Batch::synced(ops)).await?;
     Ok(count)
 }
 
@@ -54,19 +54,19 @@ pub(crate) async fn erase(
 /// # Errors
 ///
 /// If the store cannot be read or written.
-pub(crate) async fn erase_old(core: &Services) -> Result<usize, EngineError> {
-    let days = core.config.ledger.retention_days;
+pub(crate) async fn erase_old(services: &Services) -> Result<usize, EngineError> {
+    let days = services.config.ledger.retention_days;
     if days == 0 {
         return Ok(0);
     }
-    let now = core.journal.clock.now();
+    let now = services.journal.clock.now();
     let kept = i64::try_from(DAY.saturating_mul(days).as_millis()).unwrap_or(i64::MAX);
     let before = Timestamp::from_millis(now.as_millis().saturating_sub(kept));
-    let old = core.journal.store.old_payloads(before, now)?;
+    let old = services.journal.store.old_payloads(before, now)?;
     if old.is_empty() {
         return Ok(0);
     }
-    erase(core, old, "retention", &format!("older than ledger.retention_days = {days}")).await
+    erase(services, old, "retention", &format!("older than ledger.retention_days = {days}")).await
 }
 
 /// The first and last of each run of sorted entries.
@@ -83,12 +83,12 @@ fn runs(entries: &[EntrySeq]) -> Vec<(EntrySeq, EntrySeq)> {
 
 /// Erases some of the payloads past their retention; skips the look if one within the last [`LOOK_EVERY`]
 /// found none or failed.
-pub(crate) async fn forget_old(core: &Services, looked: &mut Option<Timestamp>) {
-    let now = core.journal.clock.now();
+pub(crate) async fn forget_old(services: &Services, looked: &mut Option<Timestamp>) {
+    let now = services.journal.clock.now();
     if looked.is_some_and(|looked| now.time_since(looked) < LOOK_EVERY) {
         return;
     }
-    match erase_old(core).await {
+    match erase_old(services).await {
         Ok(0) => *looked = Some(now),
         Ok(erased) => tracing::info!(erased, "old payloads of the ledger were erased"),
         Err(error) => {

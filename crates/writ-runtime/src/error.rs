@@ -98,7 +98,7 @@ pub enum EngineError {
     Approval(#[from] writ_policy::approval::ApprovalError),
     /// A passkey does not count.
     #[error(transparent)]
-    Passkey(#[from] writ_policy::webauthn::PasskeyError),
+    Passkey(#[from] writ_inspect::webauthn::PasskeyError),
     /// A passkey is not enrolled.
     #[error("{0}")]
     Enrolment(&'static str),

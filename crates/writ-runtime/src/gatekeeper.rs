@@ -6,10 +6,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use writ_egress::connect::Later;
 use writ_egress::credential::Credentials;
 use writ_egress::gatekeeper::{Gatekeeper, NotAsked, NotRecorded};
-use writ_policy::egress::host::{HostPattern, Target};
-use writ_policy::egress::{EgressScope, WEB_PORTS};
-use writ_policy::prepared::{Prepared, Sink};
-use writ_policy::reach::asks_each_time;
+use writ_inspect::egress::host::{HostPattern, Target};
+use writ_inspect::egress::{EgressScope, WEB_PORTS};
+use writ_inspect::prepared::{Prepared, Sink};
+use writ_inspect::reach::asks_each_time;
 use writ_store::approvals::AskState;
 use writ_store::batch::Batch;
 use writ_types::action::{Action, Connect};
@@ -17,9 +17,9 @@ use writ_types::entry::{ConnectionRecord, Fact, MAX_CONNECTIONS};
 use writ_types::id::AskId;
 use writ_types::taint::{Label, Taint};
 
-use crate::door::{Passage, Standing};
+use crate::door::{Passage, RequestContext};
 use crate::error::EngineError;
-use crate::place::Place;
+use crate::place::CallPlace;
 use crate::reach::take_hosts;
 use crate::{asks, passage, secrets};
 
@@ -32,8 +32,8 @@ const MAX_ASKS_READ: usize = 1_000;
 
 /// The gatekeeper of one piece of work: what its session may reach, and what was approved for it alone.
 #[derive(Debug)]
-pub(crate) struct Gate {
-    place: Place,
+pub(crate) struct WorkGatekeeper {
+    place: CallPlace,
     granted: Mutex<Vec<HostPattern>>,
     /// Hosts that this work has asked about and that need an ask each time. `None`: it never asks about such
     /// hosts.
@@ -45,33 +45,33 @@ pub(crate) struct Gate {
     alone: bool,
 }
 
-impl Gate {
+impl WorkGatekeeper {
     /// For a program that was permitted to reach `hosts`; what is no host opens nothing. Hosts that are asked about
     /// each time, and were approved after the last program asked, are open to this one and to no other.
     ///
     /// # Errors
     ///
     /// If the store cannot be written.
-    pub(crate) async fn for_program(place: Place, hosts: &[String]) -> Result<Self, EngineError> {
+    pub(crate) async fn for_program(place: CallPlace, hosts: &[String]) -> Result<Self, EngineError> {
         let mut granted: Vec<HostPattern> = hosts.iter().filter_map(|host| host.parse().ok()).collect();
         // What is open for as long as it is trusted is looked up anew with each connection: trust can be taken back.
         let trusted: BTreeSet<String> =
-            place.core.reach.trusted()?.iter().map(|one| one.host.to_string()).collect();
+            place.services.reach.trusted()?.iter().map(|one| one.host.to_string()).collect();
         granted.retain(|host| !is_trusted(host, &trusted));
-        granted.extend(place.core.reach.take_once(&place.session).await?);
-        let credentials = secrets::credentials_of(&place.core, &place.session).await;
+        granted.extend(place.services.reach.take_once(&place.session).await?);
+        let credentials = secrets::credentials_of(&place.services, &place.session).await;
         let asked = Some(Mutex::default());
         Ok(Self { place, granted: Mutex::new(granted), asked, credentials, alone: false })
     }
 
     /// Creates the gatekeeper for a fetch; the fetch's permit opens its own host.
-    pub(crate) async fn for_fetch(place: Place) -> Self {
-        let credentials = secrets::credentials_of(&place.core, &place.session).await;
+    pub(crate) async fn for_fetch(place: CallPlace) -> Self {
+        let credentials = secrets::credentials_of(&place.services, &place.session).await;
         Self { place, granted: Mutex::default(), asked: None, credentials, alone: false }
     }
 
     /// For a server of tools: it reaches the hosts that its owner's file names, and no others.
-    pub(crate) fn for_server(place: Place, hosts: &[String]) -> Self {
+    pub(crate) fn for_server(place: CallPlace, hosts: &[String]) -> Self {
         let granted = hosts.iter().filter_map(|host| host.parse().ok()).collect();
         let credentials = Credentials::default();
         Self { place, granted: Mutex::new(granted), asked: None, credentials, alone: true }
@@ -91,12 +91,12 @@ impl Gate {
         if self.alone {
             return Err(NotAsked("the file of this server does not name the host".to_owned()));
         }
-        let (core, session) = (&self.place.core, &self.place.session);
+        let (services, session) = (&self.place.services, &self.place.session);
         let broken = |error: &dyn std::fmt::Display| {
             tracing::warn!(%error, "no person could be asked about a host");
             NotAsked("the engine cannot ask now".to_owned())
         };
-        if asks_each_time(&core.config.egress, target) {
+        if asks_each_time(&services.config.egress, target) {
             let Some(asked) = &self.asked else {
                 return Err(NotAsked("this host is asked about each time: fetch its own URL".to_owned()));
             };
@@ -105,28 +105,34 @@ impl Gate {
         }
         let prepared = self.wish(target);
         let hash =
-            prepared.hash(core.rules.rules_of(Some(session)).digest()).map_err(|error| broken(&error))?;
+            prepared.hash(services.rules.rules_of(Some(session)).digest()).map_err(|error| broken(&error))?;
         for state in [AskState::Open, AskState::Approved, AskState::Denied] {
-            let asked = core.journal.store.ask_for(hash, state).map_err(|error| broken(&error))?;
+            let asked = services.journal.store.ask_for(hash, state).map_err(|error| broken(&error))?;
             match asked {
                 Some(_) if state == AskState::Denied => return Err(NotAsked("a person refused".to_owned())),
                 Some(ask) => return Ok(ask.card.ask_id),
                 None => {}
             }
         }
-        let open =
-            core.journal.store.asks(Some(AskState::Open), MAX_ASKS_READ).map_err(|error| broken(&error))?;
-        let of_session = |ask: &&writ_store::approvals::Ask| {
+        let open = services
+            .journal
+            .store
+            .asks(Some(AskState::Open), MAX_ASKS_READ)
+            .map_err(|error| broken(&error))?;
+        let of_session = |ask: &&writ_store::approvals::StoredAsk| {
             ask.prepared.tool == PROXY && ask.prepared.session == Some(session.id)
         };
         if open.iter().filter(of_session).count() >= MAX_OPEN_ASKS {
             return Err(NotAsked(format!("{MAX_OPEN_ASKS} hosts are asked about already")));
         }
-        let standing =
-            Standing { mode: session.mode(), ..Standing::of(&self.place.authority, self.place.spent) };
-        match passage::pass(core, prepared, standing).await.map_err(|error| broken(&error))? {
+        let standing = RequestContext {
+            mode: session.mode(),
+            ..RequestContext::of(&self.place.authority, self.place.spent)
+        };
+        match passage::pass(services, prepared, standing).await.map_err(|error| broken(&error))? {
             Passage::Ask(ask) => {
-                let opened = asks::open_ask(core, session, *ask, "").await.map_err(|error| broken(&error))?;
+                let opened =
+                    asks::open_ask(services, session, *ask, "").await.map_err(|error| broken(&error))?;
                 opened.map_err(NotAsked)
             }
             Passage::Denied(denial) => Err(NotAsked(denial.outside_text())),
@@ -140,14 +146,14 @@ impl Gate {
     /// Returns the same request for the same host and port, regardless of the program that connects, so that
     /// there is one ask for it.
     fn wish(&self, target: &Target) -> Prepared {
-        let (core, (host, port)) = (&self.place.core, (target.host.to_string(), target.port));
-        let whom = if asks_each_time(&core.config.egress, target) {
+        let (services, (host, port)) = (&self.place.services, (target.host.to_string(), target.port));
+        let whom = if asks_each_time(&services.config.egress, target) {
             "one program of this session"
         } else {
             "this session"
         };
         Prepared {
-            agent: core.config.agent.clone(),
+            agent: services.config.agent.clone(),
             session: Some(self.place.session.id),
             turn: self.place.turn,
             turn_number: self.place.number,
@@ -172,15 +178,15 @@ fn is_trusted(host: &HostPattern, trusted: &BTreeSet<String>) -> bool {
     }
 }
 
-impl Gatekeeper for Gate {
+impl Gatekeeper for WorkGatekeeper {
     fn current_scope(&self) -> Arc<EgressScope> {
         let mut scope = if self.alone {
             let EgressScope { blocked, pins, opaque, own_addresses, .. } =
-                self.place.core.config.egress.clone();
+                self.place.services.config.egress.clone();
             let registries = BTreeSet::new();
             EgressScope { blocked, pins, opaque, own_addresses, registries, ..EgressScope::default() }
         } else {
-            self.place.core.reach.scope_of(&self.place.session)
+            self.place.services.reach.scope_of(&self.place.session)
         };
         scope.granted.extend(self.granted());
         Arc::new(scope)
@@ -196,15 +202,15 @@ impl Gatekeeper for Gate {
 
     fn store_records<'a>(&'a self, batch: Vec<ConnectionRecord>) -> Later<'a, Result<(), NotRecorded>> {
         Box::pin(async move {
-            let (core, session) = (&self.place.core, &self.place.session);
+            let (services, session) = (&self.place.services, &self.place.session);
             let entries = batch.chunks(MAX_CONNECTIONS).map(|some| {
-                core.journal.entry(
+                services.journal.entry(
                     session.id,
                     self.place.at(),
                     Fact::Connected { connections: some.to_vec() },
                 )
             });
-            let kept = core.journal.store.commit(Batch::relaxed(entries.collect())).await;
+            let kept = services.journal.store.commit(Batch::relaxed(entries.collect())).await;
             kept.map(|_| ()).map_err(|error| NotRecorded(error.to_string()))
         })
     }

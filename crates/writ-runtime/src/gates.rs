@@ -10,14 +10,14 @@ use std::sync::Arc;
 
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
+use writ_inspect::gate::{
+    Due, Escalation, GateSet, Judgement, Judging, MAX_SAID_BYTES, ScriptDue, ScriptEnd, Subject,
+};
+use writ_inspect::prepared::Prepared;
 use writ_policy::access::Access;
 use writ_policy::budget::Spent;
 use writ_policy::door::{Mode, Verdicts};
-use writ_policy::gate::{
-    Due, Escalation, GateSet, Judgement, Judging, MAX_SAID_BYTES, ScriptDue, ScriptEnd, Subject,
-};
 use writ_policy::keys::Authority;
-use writ_policy::prepared::Prepared;
 use writ_sandbox::Sandbox;
 use writ_sandbox::config::WorkspaceConfig;
 use writ_sandbox::exec::{Ending, ExecOptions, ExecResult};
@@ -30,7 +30,7 @@ use writ_types::frame::ServerFrame;
 use writ_types::id::{SessionId, TurnId};
 use writ_types::taint::{Label, Taint};
 
-use crate::door::{Passage, Standing};
+use crate::door::{Passage, RequestContext};
 use crate::error::EngineError;
 use crate::journal::Journal;
 use crate::keys::Keys;
@@ -44,7 +44,7 @@ const FOLDERS: u8 = 8;
 
 /// The gates' combined result for an action.
 #[derive(Debug, Default)]
-pub(crate) struct Gathered {
+pub(crate) struct ActionVerdicts {
     pub(crate) verdicts: Verdicts,
     /// Operations that record the verdicts in the ledger.
     pub(crate) ops: Vec<Op>,
@@ -113,8 +113,8 @@ impl Gates {
         prepared: &Prepared,
         authority: &Authority,
         wording: Option<Wording<'_>>,
-    ) -> Result<Gathered, EngineError> {
-        let mut gathered = Gathered::default();
+    ) -> Result<ActionVerdicts, EngineError> {
+        let mut gathered = ActionVerdicts::default();
         let Some(session) = prepared.session.filter(|_| is_judged(&prepared.action)) else {
             return Ok(gathered);
         };
@@ -269,7 +269,7 @@ impl Gates {
         cancel: &CancellationToken,
     ) -> Result<(ScriptEnd, String), EngineError> {
         let broken = |why: &str| Ok((ScriptEnd::Broken(why.to_owned()), String::new()));
-        let standing = Standing {
+        let standing = RequestContext {
             authority: wanted.authority,
             spent: Spent::default(),
             approval: None,
@@ -316,7 +316,7 @@ impl Gates {
     fn wish_for_script(&self, wanted: For<'_>, due: &ScriptDue) -> Result<Prepared, EngineError> {
         let exec = Exec {
             argv: due.argv.clone(),
-            cwd: writ_policy::scope::WORK.to_owned(),
+            cwd: writ_inspect::scope::WORK.to_owned(),
             env: due.env.clone(),
             stdin: self.told_to_hook(wanted, due)?,
             timeout_ms: due.timeout_ms,

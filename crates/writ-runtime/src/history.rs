@@ -23,16 +23,16 @@ const MAX_KEPT_BYTES: usize = 256 * 1024;
 /// The parsed histories in memory, by session; at most `MAX_KEPT`.
 #[derive(Debug, Default)]
 pub(crate) struct Histories {
-    kept: BTreeMap<SessionId, Kept>,
+    kept: BTreeMap<SessionId, CachedHistory>,
     /// Counts the uses, to tell which is the oldest.
     uses: u64,
 }
 
 /// The newest messages of a session, oldest first.
-type History = VecDeque<Row>;
+type History = VecDeque<HistoryRow>;
 
 #[derive(Debug)]
-struct Row {
+struct HistoryRow {
     n: u64,
     message: Arc<ChatMessage>,
     /// The size of the message's texts and sources.
@@ -40,12 +40,12 @@ struct Row {
 }
 
 #[derive(Debug)]
-struct Kept {
+struct CachedHistory {
     messages: History,
     used: u64,
 }
 
-impl Row {
+impl HistoryRow {
     fn new(n: u64, message: ChatMessage) -> Self {
         Self { n, bytes: bytes_of(&message), message: Arc::new(message) }
     }
@@ -62,7 +62,7 @@ impl Histories {
             return;
         }
         self.uses += 1;
-        self.kept.insert(session, Kept { messages, used: self.uses });
+        self.kept.insert(session, CachedHistory { messages, used: self.uses });
         let oldest = self.kept.iter().min_by_key(|(_, kept)| kept.used).map(|(session, _)| *session);
         if let Some(oldest) = oldest.filter(|_| self.kept.len() > MAX_KEPT) {
             self.kept.remove(&oldest);
@@ -83,7 +83,7 @@ pub(crate) fn read_history(
     let mut messages = lock(histories).take(session);
     let after = messages.back().map_or(0, |row| row.n);
     let new = store.recent_after(session, after, limit)?;
-    messages.extend(new.into_iter().map(|ChronicleRow { n, message, .. }| Row::new(n, message)));
+    messages.extend(new.into_iter().map(|ChronicleRow { n, message, .. }| HistoryRow::new(n, message)));
     messages.drain(..messages.len().saturating_sub(limit));
     let rows = messages
         .back()
@@ -125,9 +125,9 @@ mod tests {
         SessionId::from_parts(Timestamp::from_millis(0), n as u128)
     }
 
-    fn said(n: u64, bytes: usize) -> Row {
+    fn said(n: u64, bytes: usize) -> HistoryRow {
         let parts = vec![Part::Text { text: "x".repeat(bytes) }];
-        Row::new(n, ChatMessage { role: Role::User, parts, label: Label::new(Taint::Owner) })
+        HistoryRow::new(n, ChatMessage { role: Role::User, parts, label: Label::new(Taint::Owner) })
     }
 
     #[test]

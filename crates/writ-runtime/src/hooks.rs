@@ -3,7 +3,7 @@
 
 use serde_json::{Map, Value};
 use tokio_util::sync::CancellationToken;
-use writ_policy::gate::{Hook, Judgement, Permission, ScriptDue};
+use writ_inspect::gate::{Hook, Judgement, Permission, ScriptDue};
 use writ_store::batch::{Batch, Op};
 use writ_types::entry::{Fact, GatePoint, GateVerdict, HookEvent};
 use writ_types::id::SessionId;

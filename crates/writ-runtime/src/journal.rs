@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use writ_inspect::redact::Redactor;
 use writ_policy::budget::BudgetConfig;
-use writ_policy::redact::Redactor;
 use writ_store::batch::{Batch, Op, Receipt};
 use writ_store::store::Store;
 use writ_types::entry::{Entry, Fact};

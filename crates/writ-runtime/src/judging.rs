@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 use tokio_util::sync::CancellationToken;
+use writ_inspect::gate::{Due, Judgement, ModelDue, ModelSaid, Subject};
+use writ_inspect::prepared::Prepared;
 use writ_models::ModelRole;
-use writ_policy::gate::{Due, Judgement, ModelDue, ModelSaid, Subject};
-use writ_policy::prepared::Prepared;
 use writ_store::batch::Op;
 use writ_tools::render::Rendered;
 use writ_types::chat::{ChatMessage, ModelRequest, Part, Role, ToolSpecs};
@@ -17,14 +17,14 @@ use writ_types::unit::{MicroUsd, Timestamp, Tokens};
 use crate::error::EngineError;
 use crate::gates::For;
 use crate::outcome::{halted, outcome_name};
-use crate::place::Place;
+use crate::place::CallPlace;
 use crate::{model, trace};
 /// The most that a model says of a text: a verdict is short.
 pub(crate) const MAX_VERDICT_TOKENS: u64 = 300;
 
 /// A judgement, and the operations that the caller must still write to the ledger.
 #[derive(Debug)]
-pub(crate) struct Ruled {
+pub(crate) struct JudgementRecord {
     pub(crate) judged: Judgement,
     pub(crate) ops: Vec<Op>,
     /// The cost of the models that judged.
@@ -37,21 +37,21 @@ pub(crate) struct Ruled {
 ///
 /// If the ledger cannot be written. What scripts and models cannot do is a verdict.
 pub(crate) async fn judge_text(
-    place: &Place,
+    place: &CallPlace,
     point: GatePoint,
     text: &str,
     cancel: &CancellationToken,
-) -> Result<Ruled, EngineError> {
+) -> Result<JudgementRecord, EngineError> {
     let span = trace::gate(point);
     let (mut ops, mut cost) = (Vec::new(), MicroUsd::default());
     let project = place.session.project();
     let mut judging =
-        place.core.gates.set.begin_judging(point, Subject::text(text), None).of_project(project);
+        place.services.gates.set.begin_judging(point, Subject::text(text), None).of_project(project);
     let wanted = For { session: place.session.id, at: place.at(), authority: &place.authority };
     while let Some(due) = judging.next_due() {
         match due {
             Due::Script(due) => {
-                let (end, said) = place.core.gates.run_script(wanted, &due, cancel).await?;
+                let (end, said) = place.services.gates.run_script(wanted, &due, cancel).await?;
                 judging.script_said(&end, &said);
             }
             Due::Model(due) => match ask_model(place, &due, cancel, (&mut ops, &mut cost)).await? {
@@ -62,9 +62,9 @@ pub(crate) async fn judge_text(
     }
     let judged = judging.end_judging();
     trace::gate_ended(&span, &judged);
-    ops.extend(place.core.gates.gated(Some(place.session.id), place.at(), point, &judged));
-    ops.extend(place.core.gates.verified(&place.session, place.at(), &judged));
-    Ok(Ruled { judged, ops, cost })
+    ops.extend(place.services.gates.gated(Some(place.session.id), place.at(), point, &judged));
+    ops.extend(place.services.gates.verified(&place.session, place.at(), &judged));
+    Ok(JudgementRecord { judged, ops, cost })
 }
 
 /// As [`judge_text`], for what goes on outside of an answer: what follows a block is done, too.
@@ -73,13 +73,13 @@ pub(crate) async fn judge_text(
 ///
 /// As there.
 pub(crate) async fn judge_said(
-    place: &Place,
+    place: &CallPlace,
     text: &str,
     cancel: &CancellationToken,
-) -> Result<Ruled, EngineError> {
+) -> Result<JudgementRecord, EngineError> {
     let mut ruled = judge_text(place, GatePoint::Output, text, cancel).await?;
     let followed =
-        place.core.gates.follow(Some(place.session.id), place.at(), GatePoint::Output, &ruled.judged);
+        place.services.gates.follow(Some(place.session.id), place.at(), GatePoint::Output, &ruled.judged);
     ruled.ops.extend(followed);
     Ok(ruled)
 }
@@ -90,19 +90,19 @@ pub(crate) async fn judge_said(
 ///
 /// As [`judge_text`].
 pub(crate) async fn judge_action(
-    place: &Place,
+    place: &CallPlace,
     point: GatePoint,
     prepared: &Prepared,
     arguments: Option<&Value>,
     cancel: &CancellationToken,
 ) -> Result<Judgement, EngineError> {
     let wanted = For { session: place.session.id, at: place.at(), authority: &place.authority };
-    place.core.gates.judged(wanted, (point, prepared), arguments, cancel).await
+    place.services.gates.judged(wanted, (point, prepared), arguments, cancel).await
 }
 
 /// Asks a model for its judgement of a text.
 pub(crate) async fn ask_model(
-    place: &Place,
+    place: &CallPlace,
     due: &ModelDue,
     cancel: &CancellationToken,
     (ops, cost): (&mut Vec<Op>, &mut MicroUsd),
@@ -138,13 +138,13 @@ pub(crate) const MAX_RESULT_CHARS: usize = 20_000;
 ///
 /// If the ledger cannot be written.
 pub(crate) async fn told_after(
-    place: &Place,
+    place: &CallPlace,
     (tool, rendered): (&str, &Rendered),
     began: Timestamp,
     cancel: &CancellationToken,
 ) -> Result<(Vec<Op>, Option<String>), EngineError> {
-    let took = place.core.journal.clock.now().time_since(began);
-    if !place.core.gates.set.hooks().any(|hook| hook.config.on == HookEvent::AfterToolCall) {
+    let took = place.services.journal.clock.now().time_since(began);
+    if !place.services.gates.set.hooks().any(|hook| hook.config.on == HookEvent::AfterToolCall) {
         return Ok((Vec::new(), None));
     }
     let text: String = rendered.text.chars().take(MAX_RESULT_CHARS).collect();
@@ -157,9 +157,10 @@ pub(crate) async fn told_after(
     ]);
     let wanted = For { session: place.session.id, at: place.at(), authority: &place.authority };
     let what = (HookEvent::AfterToolCall, Some(tool));
-    let (judged, told) = place.core.gates.tell_hooks(wanted, what, (&place.session, about), cancel).await?;
+    let (judged, told) =
+        place.services.gates.tell_hooks(wanted, what, (&place.session, about), cancel).await?;
     let fatal = |(hook, verdict, why): &(String, GateVerdict, String)| {
-        let critical = place.core.gates.set.hook(hook).is_some_and(|hook| hook.config.is_critical());
+        let critical = place.services.gates.set.hook(hook).is_some_and(|hook| hook.config.is_critical());
         let ends = *verdict == GateVerdict::Halt || (critical && *verdict == GateVerdict::Block);
         ends.then(|| halted(why))
     };

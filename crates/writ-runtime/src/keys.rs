@@ -4,15 +4,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use ed25519_dalek::{SigningKey, VerifyingKey};
+use writ_inspect::scope::{ANY, Dimension, WORK};
+use writ_inspect::webauthn::Passkey;
 use writ_policy::approval::{self, Approval, ApprovalError, ApprovalToken, Approvers, Expected, TaskTerms};
 use writ_policy::keys::grants::Grants;
 use writ_policy::keys::{self, Authority, BaseClaims, KeyToken, TASK_KEY_TTL, TaskClaims, Verifier};
 use writ_policy::order::StandingOrder;
 use writ_policy::pattern::standing;
 use writ_policy::rules::RuleSet;
-use writ_policy::scope::{ANY, Dimension, WORK};
-use writ_policy::webauthn::Passkey;
-use writ_store::approvals::{ApproverKey, Ask as AskRow};
+use writ_store::approvals::{ApproverKey, StoredAsk as AskRow};
 use writ_store::batch::{Batch, Op};
 use writ_types::action::ActionKind;
 use writ_types::entry::{Decision, Fact};

@@ -9,8 +9,8 @@ use writ_types::entry::{Fact, GatePoint, GateVerdict};
 use writ_types::error::{Exit, Report};
 
 use crate::error::EngineError;
-use crate::place::Place;
-use crate::servers::{Busy, Key, MAX_RUNNING_SERVERS, Running, Server, Slot, hold};
+use crate::place::CallPlace;
+use crate::servers::{Busy, Key, LiveServer, MAX_RUNNING_SERVERS, Server, Slot, hold};
 use crate::services::Services;
 pub(crate) mod elicit;
 pub(crate) mod remote;
@@ -23,18 +23,18 @@ pub(crate) mod start;
 ///
 /// If the ledger cannot be written. The inner error is the reason that there is no server.
 pub(crate) async fn server(
-    core: &Arc<Services>,
-    place: &Place,
+    services: &Arc<Services>,
+    place: &CallPlace,
     server: &Arc<Server>,
     cancel: &CancellationToken,
 ) -> Result<Result<Busy, Report>, EngineError> {
     let key = (place.session.id, server.name.clone());
-    let Some(slot) = core.servers.slot(&key) else {
+    let Some(slot) = services.servers.slot(&key) else {
         let text = format!("{MAX_RUNNING_SERVERS} servers work at once already");
         return Ok(Err(Report::new(Exit::Budget, "mcp.too_many", text).with_hint("try again in a moment")));
     };
     let mut held = slot.lock().await;
-    let is_fit = |running: &Arc<Running>| {
+    let is_fit = |running: &Arc<LiveServer>| {
         !running.client.is_over() && !running.stop.is_cancelled() && running.spec == server.spec
     };
     let there = held.clone().filter(is_fit);
@@ -44,14 +44,14 @@ pub(crate) async fn server(
             if let Some(unfit) = held.take() {
                 unfit.stop.cancel();
             }
-            match start::start_server(core, place, server, cancel).await {
+            match start::start_server(services, place, server, cancel).await {
                 Ok(Ok((running, ended))) => {
                     *held = Some(Arc::clone(&running));
-                    keep_server(core, key, Arc::clone(&slot), Arc::clone(&running), ended);
+                    keep_server(services, key, Arc::clone(&slot), Arc::clone(&running), ended);
                     running
                 }
                 failed => {
-                    core.servers.vacate(&key, &slot);
+                    services.servers.vacate(&key, &slot);
                     return failed.map(|failed| failed.map(|(running, _)| Busy(running)));
                 }
             }
@@ -68,7 +68,7 @@ pub(crate) async fn server(
         }
     }
     let live = hold(&running.live).clone();
-    note_tools(core, place, server, &live).await?;
+    note_tools(services, place, server, &live).await?;
     Ok(Ok(busy))
 }
 
@@ -78,12 +78,12 @@ pub(crate) async fn server(
 ///
 /// If the ledger cannot be written.
 pub(crate) async fn note_tools(
-    core: &Services,
-    place: &Place,
+    services: &Services,
+    place: &CallPlace,
     server: &Server,
     live: &[Definition],
 ) -> Result<(), EngineError> {
-    for (tool, drift) in core.servers.note(server, live) {
+    for (tool, drift) in services.servers.note(server, live) {
         let tool = writ_types::visible::escape_line(&tool).into_owned();
         let reason = match drift {
             Drift::Changed => "its description or schema is not the one that was pinned",
@@ -96,36 +96,36 @@ pub(crate) async fn note_tools(
             verdict: GateVerdict::Block,
             reason: format!("{reason}; `writ mcp trust {}` shows it", server.name),
         };
-        core.journal.append(place.session.id, place.at(), fact).await?;
+        services.journal.append(place.session.id, place.at(), fact).await?;
     }
     Ok(())
 }
 
 /// Ends a server after an idle time without calls, when it is ordered to stop, and with the engine.
 pub(crate) fn keep_server(
-    core: &Arc<Services>,
+    services: &Arc<Services>,
     key: Key,
     slot: Slot,
-    running: Arc<Running>,
+    running: Arc<LiveServer>,
     ended: writ_sandbox::serve::ServerHandle,
 ) {
-    let keeping = Arc::clone(core);
-    core.servers.keepers.spawn(async move {
-        let core = keeping;
+    let keeping = Arc::clone(services);
+    services.servers.keepers.spawn(async move {
+        let services = keeping;
         loop {
             let idle = running.busy.load(Ordering::Acquire) == 0;
             tokio::select! {
                 () = running.client.connect_over() => break,
                 () = running.stop.cancelled() => break,
-                () = core.life.stop_now.cancelled() => break,
+                () = services.life.stop_now.cancelled() => break,
                 () = running.moved.notified() => {}
-                () = tokio::time::sleep(core.servers.idle), if idle => break,
+                () = tokio::time::sleep(services.servers.idle), if idle => break,
             }
         }
         // A caller that holds this server gets an error from the call that fails; the next call starts
         // another server.
         running.stop.cancel();
-        core.servers.vacate(&key, &slot);
+        services.servers.vacate(&key, &slot);
         if let Err(error) = ended.kill().await {
             tracing::warn!(server = %key.1, %error, "a server could not be ended properly");
         }

@@ -17,7 +17,7 @@ use writ_types::entry::{GatePoint, GateVerdict};
 const DURATION_SECS: [f64; 12] = [0.01, 0.05, 0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0];
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Gate {
+struct GateLabels {
     r#type: &'static str,
     result: &'static str,
 }
@@ -33,7 +33,7 @@ struct Operation {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Role {
+struct RoleLabels {
     role: &'static str,
 }
 
@@ -52,13 +52,13 @@ pub(crate) struct Metrics {
     registry: Registry,
     turns: Counter,
     turn_duration: Histogram,
-    gates: Family<Gate, Counter>,
+    gates: Family<GateLabels, Counter>,
     tools: Family<Tool, Counter>,
     tool_failures: Family<Tool, Counter>,
     context_tokens: Gauge<u64, AtomicU64>,
     memory: Family<Operation, Counter>,
     subscriptions: Gauge<u64, AtomicU64>,
-    agent_calls: Family<Role, Counter>,
+    agent_calls: Family<RoleLabels, Counter>,
     asks: Counter,
     denials: Counter,
 }
@@ -104,7 +104,7 @@ impl Metrics {
 
     pub(crate) fn gate(&self, point: GatePoint, verdict: GateVerdict) {
         let result = verdict_name(verdict);
-        self.gates.get_or_create(&Gate { r#type: point_name(point), result }).inc();
+        self.gates.get_or_create(&GateLabels { r#type: point_name(point), result }).inc();
     }
 
     /// Sets the number of subscriptions of the sessions in memory.
@@ -127,7 +127,7 @@ impl Metrics {
     }
 
     pub(crate) fn model_call(&self, role: &'static str, input_tokens: u64) {
-        self.agent_calls.get_or_create(&Role { role }).inc();
+        self.agent_calls.get_or_create(&RoleLabels { role }).inc();
         self.context_tokens.set(input_tokens);
     }
 

@@ -14,12 +14,12 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
 use writ_agent::event::{Event, ModelFailure};
+use writ_inspect::prepared::Prepared;
 use writ_models::error::{Failure, ModelError};
-use writ_models::failover::Step;
+use writ_models::failover::NextAttempt;
 use writ_models::{ModelRole, Models, PlannedCall};
 use writ_policy::budget::{Exhausted, Spent};
 use writ_policy::door::{Denial, Mode};
-use writ_policy::prepared::Prepared;
 use writ_store::batch::{Op, UsageDelta};
 use writ_tools::registry::AllowList;
 use writ_types::chat::{ModelReply, ModelRequest, Usage};
@@ -31,14 +31,14 @@ use writ_types::taint::Label;
 use writ_types::unit::{MicroUsd, Tokens};
 
 use crate::budget;
-use crate::place::Place;
+use crate::place::CallPlace;
 
 pub(crate) use self::clearance::secrets;
 use self::clearance::{Cleared, clear};
 use self::shown::{show, shown_text};
 pub(crate) use self::trial::try_model;
 
-use crate::door::{Passage, Standing};
+use crate::door::{Passage, RequestContext};
 use crate::error::EngineError;
 use crate::services::Services;
 use crate::trace;
@@ -52,7 +52,7 @@ const WINDOW_NOTED_PCT: u128 = 80;
 
 /// The result of an effect that calls the model.
 #[derive(Debug)]
-pub(crate) struct Called {
+pub(crate) struct ModelCallResult {
     pub(crate) event: Event,
     /// The operations to write to the ledger together with the turn's event.
     pub(crate) ops: Vec<Op>,
@@ -66,18 +66,18 @@ pub(crate) struct Called {
 ///
 /// If the store cannot be used; what the models cannot do is an event.
 pub(crate) async fn call(
-    mut place: Place,
+    mut place: CallPlace,
     spent_in_turn: MicroUsd,
     first: Vec<Op>,
     (mut request, label): (ModelRequest, Label),
     cancel: CancellationToken,
-) -> Result<Called, EngineError> {
-    let core = Arc::clone(&place.core);
+) -> Result<ModelCallResult, EngineError> {
+    let services = Arc::clone(&place.services);
     let mut account = Account { ops: first, ..Account::default() };
-    let Some(models) = &core.outside.models else {
+    let Some(models) = &services.outside.models else {
         return Ok(account.failed(&EngineError::NoModel.report()));
     };
-    core.journal.redactor.mask_request(&mut request);
+    services.journal.redactor.mask_request(&mut request);
     let (mut course, role) = (models.start_course(place.profile.model), place.profile.model);
     let cleared = match clear(&place, (models, role), (&mut request, &label), &mut course) {
         Ok(cleared) => cleared,
@@ -85,12 +85,13 @@ pub(crate) async fn call(
     };
     let request = Arc::new(request);
     let (mut last, mut room): (Option<Report>, Option<Tokens>) = (None, None);
-    while let Some(step) = models.next(&course, core.journal.clock.now()) {
-        let planned = match models.plan_over(&step.route, Arc::clone(&request), core.journal.clock.now()) {
+    while let Some(step) = models.next(&course, services.journal.clock.now()) {
+        let planned = match models.plan_over(&step.route, Arc::clone(&request), services.journal.clock.now())
+        {
             Ok(planned) => planned.reason_for_route(&cleared.why),
             Err(error) => {
                 course.skip_unfit(&step.route, &error.to_string());
-                last = Some(core.journal.redactor.mask_report(error.report()));
+                last = Some(services.journal.redactor.mask_report(error.report()));
                 continue;
             }
         };
@@ -121,11 +122,11 @@ pub(crate) async fn call(
                 return Ok(account.ended(event));
             }
             Tried::Failed(error) => {
-                let now = core.journal.clock.now();
+                let now = services.journal.clock.now();
                 models.failed(&mut course, &step.route, &error, now);
                 let takes = models.context_room(&step.route, now);
                 room = room.max(takes.filter(|_| is_too_long(&error)));
-                last = Some(core.journal.redactor.mask_report(course.final_report(&error)));
+                last = Some(services.journal.redactor.mask_report(course.final_report(&error)));
             }
         }
     }
@@ -135,11 +136,11 @@ pub(crate) async fn call(
 }
 
 /// Reads the spent amounts anew, and renews the key of a turn before it asks its model again.
-async fn renew(place: &mut Place, turn_cost: MicroUsd) -> Result<(), EngineError> {
+async fn renew(place: &mut CallPlace, turn_cost: MicroUsd) -> Result<(), EngineError> {
     let turn_tool_calls = place.spent.turn_tool_calls;
-    let spent = budget::read_spent(&place.core, &place.session, turn_cost, &[])?;
+    let spent = budget::read_spent(&place.services, &place.session, turn_cost, &[])?;
     place.spent = Spent { turn_tool_calls, ..spent };
-    place.authority = place.core.keys.renewed(&place.session, place.at(), &place.authority).await?;
+    place.authority = place.services.keys.renewed(&place.session, place.at(), &place.authority).await?;
     place.session.state().acting = Some(Arc::clone(&place.authority));
     Ok(())
 }
@@ -162,7 +163,7 @@ fn unanswered(report: &Report, room: Option<Tokens>, noted: Option<String>) -> E
 
 /// The result of a question that the harness asks a model.
 #[derive(Debug)]
-pub(crate) struct Asked {
+pub(crate) struct HarnessAnswer {
     /// The answer, or in words why there is none.
     pub(crate) reply: Result<ModelReply, String>,
     /// The operations that the caller must still write to the ledger.
@@ -176,16 +177,19 @@ pub(crate) struct Asked {
 ///
 /// If the store cannot be used.
 pub(crate) async fn ask(
-    place: &Place,
+    place: &CallPlace,
     role: ModelRole,
     (request, label): (Arc<ModelRequest>, &Label),
     cancel: &CancellationToken,
-) -> Result<Asked, EngineError> {
-    let (core, mut account) = (&place.core, Account::default());
-    let none =
-        |why: String, account: Account| Asked { reply: Err(why), ops: account.ops, cost: account.cost };
-    let now = core.journal.clock.now();
-    let Some(models) = &core.outside.models else {
+) -> Result<HarnessAnswer, EngineError> {
+    let (services, mut account) = (&place.services, Account::default());
+    let none = |why: String, account: Account| HarnessAnswer {
+        reply: Err(why),
+        ops: account.ops,
+        cost: account.cost,
+    };
+    let now = services.journal.clock.now();
+    let Some(models) = &services.outside.models else {
         return Ok(none("no model is configured".to_owned(), account));
     };
     let (mut course, mut request) = (models.start_course(role), Arc::unwrap_or_clone(request));
@@ -198,15 +202,17 @@ pub(crate) async fn ask(
     };
     let planned = match models.plan_over(&step.route, Arc::new(request), now) {
         Ok(planned) => planned.reason_for_route(&cleared.why),
-        Err(error) => return Ok(none(core.journal.redactor.mask_report(error.report()).outside, account)),
+        Err(error) => {
+            return Ok(none(services.journal.redactor.mask_report(error.report()).outside, account));
+        }
     };
     let tried = attempt(place, models, (&planned, role), &cleared, cancel, &mut account).await?;
     let reply = match tried {
         Tried::Over(Event::ModelReplied { reply }) => Ok(reply),
         Tried::Over(_) => Err("the call was refused".to_owned()),
-        Tried::Failed(error) => Err(kept(core, &error)),
+        Tried::Failed(error) => Err(kept(services, &error)),
     };
-    Ok(Asked { reply, ops: account.ops, cost: account.cost })
+    Ok(HarnessAnswer { reply, ops: account.ops, cost: account.cost })
 }
 
 /// The operations, cost and usage of a call so far, over all its attempts.
@@ -222,15 +228,15 @@ struct Account {
 }
 
 impl Account {
-    fn ended(self, event: Event) -> Called {
-        Called { event, ops: self.ops, cost: self.cost }
+    fn ended(self, event: Event) -> ModelCallResult {
+        ModelCallResult { event, ops: self.ops, cost: self.cost }
     }
 
-    fn failed(self, report: &Report) -> Called {
+    fn failed(self, report: &Report) -> ModelCallResult {
         self.ended(failure(report))
     }
 
-    fn cancelled(self) -> Called {
+    fn cancelled(self) -> ModelCallResult {
         let report = Report::new(Exit::Interrupted, "model.cancelled", "the call was cancelled");
         self.failed(&report)
     }
@@ -246,7 +252,7 @@ enum Tried {
 
 /// One attempt, for one permit.
 async fn attempt(
-    place: &Place,
+    place: &CallPlace,
     models: &Models,
     (planned, role): (&PlannedCall, ModelRole),
     cleared: &Cleared,
@@ -254,7 +260,7 @@ async fn attempt(
     account: &mut Account,
 ) -> Result<Tried, EngineError> {
     let spent = place.spent;
-    let standing = Standing {
+    let standing = RequestContext {
         authority: &place.authority,
         spent,
         approval: None,
@@ -264,7 +270,7 @@ async fn attempt(
     };
     let first = std::mem::take(&mut account.ops);
     let permit = match place
-        .core
+        .services
         .door
         .pass_ungated(first, prepared(place, planned, &cleared.label), standing)
         .await?
@@ -279,22 +285,22 @@ async fn attempt(
         }
     };
     let number = permit.attempt();
-    place.core.life.metrics.model_call(role.as_str(), planned.model_call().input_tokens.get());
+    place.services.life.metrics.model_call(role.as_str(), planned.model_call().input_tokens.get());
     let (deltas, shown) = mpsc::channel(DELTAS);
     // The output of another role is for the harness, and marks for hidden text are never shown.
     let is_shown = role == place.profile.model && place.profile.is_shown && cleared.hidden.is_empty();
-    let work = models.call(*permit, planned, deltas, cancel.clone(), place.core.journal.clock.now());
-    let (span, began) = (trace::model(planned), place.core.journal.clock.now());
+    let work = models.call(*permit, planned, deltas, cancel.clone(), place.services.journal.clock.now());
+    let (span, began) = (trace::model(planned), place.services.journal.clock.now());
     let (answer, (pieces, released)) =
         tokio::join!(work.instrument(span.clone()), show(place, is_shown, shown));
     account.pieces = pieces;
     let is_last_word = answer.as_ref().is_ok_and(|reply| reply.calls.is_empty());
     account.ops.extend(shown_text(place, released).filter(|_| !is_last_word));
-    let took = place.core.journal.clock.now().time_since(began);
+    let took = place.services.journal.clock.now().time_since(began);
     match answer {
         Ok(mut reply) => {
             place.session.state().withheld.restore_content(&mut reply, &cleared.hidden);
-            place.core.journal.redactor.mask_reply(&mut reply);
+            place.services.journal.redactor.mask_reply(&mut reply);
             understand(place, &mut reply, planned.request());
             trace::model_ended(&span, &planned.requested_size(), took, Ok(&reply));
             account.usage = reply.usage;
@@ -303,10 +309,10 @@ async fn attempt(
             Ok(Tried::Over(Event::ModelReplied { reply }))
         }
         Err(error) => {
-            let report = place.core.journal.redactor.mask_report(error.report());
+            let report = place.services.journal.redactor.mask_report(error.report());
             trace::model_ended(&span, &planned.requested_size(), took, Err((&error.usage, &report)));
             account.usage = error.usage;
-            let kept = kept(&place.core, &error);
+            let kept = kept(&place.services, &error);
             let failed = Err((&error.usage, kept.as_str()));
             account.cost += record(place, models, planned, number, failed, &mut account.ops);
             Ok(Tried::Failed(Box::new(error)))
@@ -315,8 +321,8 @@ async fn attempt(
 }
 
 /// Brings calls of tools that were offered into the form that they clearly mean.
-fn understand(place: &Place, reply: &mut ModelReply, request: &ModelRequest) {
-    let tools = place.core.servers.registry();
+fn understand(place: &CallPlace, reply: &mut ModelReply, request: &ModelRequest) {
+    let tools = place.services.servers.registry();
     let toolset = tools.toolset_of(&place.profile.roles, &AllowList::All);
     let offered: Vec<&str> = request.tools.iter().map(|tool| tool.name.as_str()).collect();
     for call in &mut reply.calls {
@@ -325,7 +331,7 @@ fn understand(place: &Place, reply: &mut ModelReply, request: &ModelRequest) {
 }
 
 /// Says what went wrong and what is tried next.
-fn say(place: &Place, report: &Report, planned: &PlannedCall, step: &Step) {
+fn say(place: &CallPlace, report: &Report, planned: &PlannedCall, step: &NextAttempt) {
     let next = planned.requested_size();
     trace::model_retrying(&next, step.wait);
     let text = if step.wait.is_zero() {
@@ -347,7 +353,7 @@ async fn slept(wait: Duration, cancel: &CancellationToken) -> bool {
     }
 }
 
-fn prepared(place: &Place, planned: &PlannedCall, label: &Label) -> Prepared {
+fn prepared(place: &CallPlace, planned: &PlannedCall, label: &Label) -> Prepared {
     Prepared {
         action: planned.action(),
         agent: place.profile.agent.clone(),
@@ -365,7 +371,7 @@ fn prepared(place: &Place, planned: &PlannedCall, label: &Label) -> Prepared {
 }
 
 /// Says once when a request comes to nearly fill what the model can take.
-fn note_window(place: &Place, planned: &PlannedCall) {
+fn note_window(place: &CallPlace, planned: &PlannedCall) {
     let (input, window) = (planned.model_call().input_tokens, planned.model_info().context_window);
     let full = nearly_full(input, window);
     if std::mem::replace(&mut place.session.state().window_noted, full) || !full {
@@ -381,7 +387,7 @@ fn note_window(place: &Place, planned: &PlannedCall) {
 }
 
 /// Says once in a session that the model has read only a part of what it was sent.
-fn note_cut(place: &Place, planned: &PlannedCall, usage: &Usage) {
+fn note_cut(place: &CallPlace, planned: &PlannedCall, usage: &Usage) {
     let Some(read) = planned.cut_to(usage) else { return };
     if std::mem::replace(&mut place.session.state().cut_noted, true) {
         return;
@@ -413,10 +419,10 @@ fn failure_noted(report: &Report, noted: Option<String>) -> Event {
 
 /// Returns the text of a model's error that is stored and may reach other models: a provider's own words are
 /// for people alone.
-fn kept(core: &Services, error: &ModelError) -> String {
+fn kept(services: &Services, error: &ModelError) -> String {
     let report = error.report();
     let text = if error.quoted_words().is_some() { report.inside } else { report.outside };
-    core.journal.redactor.mask_text(&text).into_owned()
+    services.journal.redactor.mask_text(&text).into_owned()
 }
 
 fn refused(denial: &Denial) -> Event {
@@ -445,14 +451,14 @@ fn refused(denial: &Denial) -> Event {
 
 /// Notes an attempt for ledger and usage; returns what it cost.
 fn record(
-    place: &Place,
+    place: &CallPlace,
     models: &Models,
     planned: &PlannedCall,
     attempt: AttemptId,
     answer: Result<&ModelReply, (&Usage, &str)>,
     ops: &mut Vec<Op>,
 ) -> MicroUsd {
-    let now = place.core.journal.clock.now();
+    let now = place.services.journal.clock.now();
     let usage = match answer {
         Ok(reply) => reply.usage,
         Err((usage, _)) => *usage,
@@ -467,11 +473,11 @@ fn record(
         cost,
         error: answer.err().map(|(_, error)| error.to_owned()).unwrap_or_default(),
     };
-    ops.push(place.core.journal.entry(place.session.id, place.at(), fact));
+    ops.push(place.services.journal.entry(place.session.id, place.at(), fact));
     let cost = cost.unwrap_or_default();
     ops.push(Op::AddUsage(UsageDelta {
         session: Some(place.session.id),
-        at: place.core.journal.budget_day(now),
+        at: place.services.journal.budget_day(now),
         usage,
         cost,
         tool_calls: 0,

@@ -13,7 +13,7 @@ use crate::error::EngineError;
 use crate::interface::Join;
 use crate::orders::session_of;
 use crate::services::Services;
-use crate::session::{CONVERSATION, Ordered, SURFACE, Session, Surface, Terms};
+use crate::session::{CONVERSATION, Ordered, SURFACE, Session, SessionTerms, Surface};
 
 fn project_folder(path: &str) -> Result<PathBuf, EngineError> {
     let unusable = |why: String| EngineError::Project(why);
@@ -31,25 +31,25 @@ fn project_folder(path: &str) -> Result<PathBuf, EngineError> {
 }
 
 /// The session for a client that names none.
-pub(crate) async fn find_or_open(core: &Services, join: &Join) -> Result<Arc<Session>, EngineError> {
+pub(crate) async fn find_or_open(services: &Services, join: &Join) -> Result<Arc<Session>, EngineError> {
     let shared = join.conversation.is_some() || (join.surface == Surface::Page && join.project.is_none());
-    let _opening = if shared { Some(core.sessions.opening.lock().await) } else { None };
+    let _opening = if shared { Some(services.sessions.opening.lock().await) } else { None };
     let known = match (&join.conversation, join.surface) {
-        (Some(name), _) => core.sessions.newest_with(CONVERSATION, name)?,
+        (Some(name), _) => services.sessions.newest_with(CONVERSATION, name)?,
         (None, Surface::Page) if join.project.is_none() => {
-            core.sessions.newest_with(SURFACE, Surface::Page.as_str())?
+            services.sessions.newest_with(SURFACE, Surface::Page.as_str())?
         }
         (None, Surface::Page | Surface::Local | Surface::Api) => None,
     };
     if let Some(id) = known {
-        return core.sessions.get(id);
+        return services.sessions.get(id);
     }
     let project = join.project.as_deref();
-    let session = open_session(core, project, join.write, join.dry_run, join.surface).await?;
+    let session = open_session(services, project, join.write, join.dry_run, join.surface).await?;
     if let Some(name) = &join.conversation {
         let (key, value) = (CONVERSATION.to_owned(), Some(Value::from(name.as_str())));
         let op = Op::SetSessionMetadata { session: session.id, key, value };
-        core.journal.store.commit(Batch::relaxed(vec![op])).await?;
+        services.journal.store.commit(Batch::relaxed(vec![op])).await?;
     }
     Ok(session)
 }
@@ -60,15 +60,15 @@ pub(crate) async fn find_or_open(core: &Services, join: &Join) -> Result<Arc<Ses
 ///
 /// If the project's folder cannot be used, or the store cannot be written.
 pub(crate) async fn open_session(
-    core: &Services,
+    services: &Services,
     project: Option<&str>,
     write: bool,
     dry_run: bool,
     surface: Surface,
 ) -> Result<Arc<Session>, EngineError> {
     let project = project.map(project_folder).transpose()?;
-    let terms = Terms { project, write, dry_run, ..Terms::default() };
-    create(core, core.journal.ids.session(core.journal.clock.now()), terms, surface).await
+    let terms = SessionTerms { project, write, dry_run, ..SessionTerms::default() };
+    create(services, services.journal.ids.session(services.journal.clock.now()), terms, surface).await
 }
 
 /// Opens the session of a standing order.
@@ -76,12 +76,15 @@ pub(crate) async fn open_session(
 /// # Errors
 ///
 /// As [`open_session`].
-pub(crate) async fn open_under(core: &Services, order: &StandingOrder) -> Result<Arc<Session>, EngineError> {
+pub(crate) async fn open_under(
+    services: &Services,
+    order: &StandingOrder,
+) -> Result<Arc<Session>, EngineError> {
     let claims = order.claims();
     let project = claims.project.as_deref().map(project_folder).transpose()?;
     let ordered = Ordered { id: claims.order, claims: Some(Arc::new(claims.clone())) };
-    let terms = Terms { project, order: Some(ordered), ..Terms::default() };
-    create(core, session_of(claims.order)?, terms, Surface::Local).await
+    let terms = SessionTerms { project, order: Some(ordered), ..SessionTerms::default() };
+    create(services, session_of(claims.order)?, terms, Surface::Local).await
 }
 
 /// Opens a session in which others speak: nothing is approved in advance in it.
@@ -90,24 +93,24 @@ pub(crate) async fn open_under(core: &Services, order: &StandingOrder) -> Result
 ///
 /// As [`open_session`].
 pub(crate) async fn open_relayed(
-    core: &Services,
+    services: &Services,
     project: Option<&str>,
     dry_run: bool,
     surface: Surface,
 ) -> Result<Arc<Session>, EngineError> {
     let project = project.map(project_folder).transpose()?;
-    let terms = Terms { project, dry_run, relayed: true, ..Terms::default() };
-    create(core, core.journal.ids.session(core.journal.clock.now()), terms, surface).await
+    let terms = SessionTerms { project, dry_run, relayed: true, ..SessionTerms::default() };
+    create(services, services.journal.ids.session(services.journal.clock.now()), terms, surface).await
 }
 
 /// Creates a session and calls the hooks that wait for it.
 async fn create(
-    core: &Services,
+    services: &Services,
     id: SessionId,
-    terms: Terms,
+    terms: SessionTerms,
     surface: Surface,
 ) -> Result<Arc<Session>, EngineError> {
-    let session = core.sessions.create(id, terms, surface).await?;
-    core.gates.tell_of_session(&session, HookEvent::SessionCreated).await?;
+    let session = services.sessions.create(id, terms, surface).await?;
+    services.gates.tell_of_session(&session, HookEvent::SessionCreated).await?;
     Ok(session)
 }

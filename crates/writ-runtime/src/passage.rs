@@ -1,17 +1,17 @@
 //! The way through the door for the actions of agents and their owner: gates judge first, then the door decides.
 
-use writ_policy::prepared::Prepared;
+use writ_inspect::prepared::Prepared;
 use writ_store::batch::Op;
 use writ_types::entry::GateVerdict;
 
-use crate::door::{Passage, Standing};
+use crate::door::{Passage, RequestContext};
 use crate::error::EngineError;
-use crate::gates::{Gathered, Wording};
+use crate::gates::{ActionVerdicts, Wording};
 use crate::services::Services;
 
 /// The result of passing a model's call to the door.
 #[derive(Debug)]
-pub(crate) enum Called {
+pub(crate) enum PassageResult {
     /// It was decided.
     Passed(Passage),
     /// Nothing was decided: a gate wants the tool to be called with these arguments. What was to be written first is
@@ -25,11 +25,11 @@ pub(crate) enum Called {
 ///
 /// If the ledger cannot be written; nothing may be performed then.
 pub(crate) async fn pass(
-    core: &Services,
+    services: &Services,
     prepared: Prepared,
-    standing: Standing<'_>,
+    standing: RequestContext<'_>,
 ) -> Result<Passage, EngineError> {
-    pass_after(core, Vec::new(), prepared, standing).await
+    pass_after(services, Vec::new(), prepared, standing).await
 }
 
 /// Writes `first` and puts a prepared action before the door: in one transaction, if it is permitted. `first`
@@ -39,14 +39,14 @@ pub(crate) async fn pass(
 ///
 /// As [`pass`].
 pub(crate) async fn pass_after(
-    core: &Services,
+    services: &Services,
     first: Vec<Op>,
     prepared: Prepared,
-    standing: Standing<'_>,
+    standing: RequestContext<'_>,
 ) -> Result<Passage, EngineError> {
-    match Box::pin(pass_call(core, first, prepared, standing, None)).await? {
-        Called::Passed(passage) => Ok(passage),
-        Called::Rewritten(..) => {
+    match Box::pin(pass_call(services, first, prepared, standing, None)).await? {
+        PassageResult::Passed(passage) => Ok(passage),
+        PassageResult::Rewritten(..) => {
             Err(EngineError::Machine("a text that is no model's was rewritten".to_owned()))
         }
     }
@@ -58,44 +58,44 @@ pub(crate) async fn pass_after(
 ///
 /// As [`pass`].
 pub(crate) async fn pass_call(
-    core: &Services,
+    services: &Services,
     mut first: Vec<Op>,
     prepared: Prepared,
-    standing: Standing<'_>,
+    standing: RequestContext<'_>,
     wording: Option<Wording<'_>>,
-) -> Result<Called, EngineError> {
+) -> Result<PassageResult, EngineError> {
     // Boxed: what passes here may itself be under way in something that has passed, and rules need room on the stack.
-    let verdicts = match Box::pin(heard(core, &prepared, standing, wording)).await? {
-        Gathered { ops, arguments: Some(arguments), .. } => {
+    let verdicts = match Box::pin(heard(services, &prepared, standing, wording)).await? {
+        ActionVerdicts { ops, arguments: Some(arguments), .. } => {
             first.extend(ops);
-            return Ok(Called::Rewritten(arguments, first));
+            return Ok(PassageResult::Rewritten(arguments, first));
         }
-        Gathered { verdicts, ops, arguments: None } => {
+        ActionVerdicts { verdicts, ops, arguments: None } => {
             first.extend(ops);
             verdicts
         }
     };
-    Box::pin(core.door.decide(first, prepared, standing, &verdicts)).await.map(Called::Passed)
+    Box::pin(services.door.decide(first, prepared, standing, &verdicts)).await.map(PassageResult::Passed)
 }
 
 /// Returns the verdicts of the gates on an action that its keys permit; an action that they do not permit is
 /// left for the decision to refuse.
 async fn heard(
-    core: &Services,
+    services: &Services,
     prepared: &Prepared,
-    standing: Standing<'_>,
+    standing: RequestContext<'_>,
     wording: Option<Wording<'_>>,
-) -> Result<Gathered, EngineError> {
-    if !core.gates.judges_actions() {
-        return Ok(Gathered::default());
+) -> Result<ActionVerdicts, EngineError> {
+    if !services.gates.judges_actions() {
+        return Ok(ActionVerdicts::default());
     }
-    let circumstances = core.door.circumstances(prepared, standing.origins)?;
-    if let Err(denial) = core.door.door.precheck(prepared, standing, &circumstances)? {
+    let circumstances = services.door.circumstances(prepared, standing.origins)?;
+    if let Err(denial) = services.door.door.precheck(prepared, standing, &circumstances)? {
         // Blocks an action that no gate has judged, even if its keys become good a moment later.
-        let mut gathered = Gathered::default();
+        let mut gathered = ActionVerdicts::default();
         gathered.verdicts.gates.push((denial.rule, GateVerdict::Block, denial.text));
         return Ok(gathered);
     }
     drop(circumstances);
-    core.gates.gather(prepared, standing.authority, wording).await
+    services.gates.gather(prepared, standing.authority, wording).await
 }

@@ -9,12 +9,12 @@ use std::time::Duration;
 
 use rand::Rng as _;
 use serde_json::{Value, json};
+use writ_inspect::webauthn::{
+    self, Assertion, EDDSA, ES256, Enrolled, Passkey, Registration, challenge_of, site_of, text_of,
+};
 use writ_policy::approval::{ApprovalClaims, ApprovalError, ApprovalToken, Approver, TaskTerms};
 use writ_policy::enrolment::{self, Enrolment, EnrolmentGrant, NONCE_NAMESPACE};
 use writ_policy::pattern::standing::StandingLimits;
-use writ_policy::webauthn::{
-    self, Assertion, EDDSA, ES256, Enrolled, Passkey, Registration, challenge_of, site_of, text_of,
-};
 use writ_store::approvals::{ApproverKey, AskState};
 use writ_store::batch::{Batch, Op};
 use writ_types::digest::Digest;
@@ -35,15 +35,15 @@ const MAX_APPROVERS: usize = 64;
 
 /// The steps with passkeys that wait to be finished, in memory only.
 #[derive(Debug, Default)]
-pub(crate) struct Waiting {
+pub(crate) struct PasskeySteps {
     leaves: Vec<Enrolment>,
-    enrolments: Vec<Begun<Enrolment>>,
-    answers: Vec<Begun<ApprovalClaims>>,
+    enrolments: Vec<OpenChallenge<Enrolment>>,
+    answers: Vec<OpenChallenge<ApprovalClaims>>,
 }
 
 /// A challenge that was given out.
 #[derive(Debug)]
-struct Begun<T> {
+struct OpenChallenge<T> {
     challenge: Digest,
     origin: String,
     ends_at: Timestamp,
@@ -59,7 +59,7 @@ fn keep<T>(list: &mut Vec<T>, one: T, live: impl Fn(&T) -> bool) {
 }
 
 /// Takes out what waits for a challenge, if it is in time: it is answered once, well or badly.
-fn take<T>(list: &mut Vec<Begun<T>>, challenge: &Digest, now: Timestamp) -> Option<Begun<T>> {
+fn take<T>(list: &mut Vec<OpenChallenge<T>>, challenge: &Digest, now: Timestamp) -> Option<OpenChallenge<T>> {
     let at = list.iter().position(|begun| begun.challenge == *challenge)?;
     Some(list.swap_remove(at)).filter(|begun| now < begun.ends_at)
 }
@@ -70,7 +70,7 @@ pub(crate) struct Passkeys {
     journal: Arc<Journal>,
     keys: Arc<Keys>,
     /// Enrolments and answers that wait to be finished.
-    waiting: Mutex<Waiting>,
+    waiting: Mutex<PasskeySteps>,
     /// Held while an approver key is enrolled or removed.
     enrolling: tokio::sync::Mutex<()>,
 }
@@ -81,7 +81,7 @@ impl Passkeys {
     }
 
     /// Every holder leaves it whole, so poison is ignored.
-    fn waiting(&self) -> MutexGuard<'_, Waiting> {
+    fn waiting(&self) -> MutexGuard<'_, PasskeySteps> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -118,7 +118,7 @@ impl Passkeys {
         let leave = leave.ok_or(EngineError::Enrolment("this code is wrong, used or over"))?;
         let name = leave.claims().name.clone();
         let challenge = Digest::from_bytes(rand::rng().random());
-        let begun = Begun {
+        let begun = OpenChallenge {
             challenge,
             origin: origin.to_owned(),
             ends_at: now.plus_duration(CHALLENGE_TTL),
@@ -256,7 +256,7 @@ impl Passkeys {
             host: ask.card.host.clone().filter(|_| scope == ApprovalScope::Host),
         };
         let challenge = claims.challenge()?;
-        let begun = Begun {
+        let begun = OpenChallenge {
             challenge,
             origin: origin.to_owned(),
             ends_at: now.plus_duration(CHALLENGE_TTL),

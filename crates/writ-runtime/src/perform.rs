@@ -2,8 +2,8 @@
 
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
+use writ_inspect::prepared::Prepared;
 use writ_policy::permit::Permit;
-use writ_policy::prepared::Prepared;
 use writ_sandbox::Workspace;
 use writ_sandbox::error::SandboxError;
 use writ_sandbox::exec::{Ending, ExecOptions, ExecResult, Limit};
@@ -23,9 +23,9 @@ use writ_types::error::{Exit, Report, ToReport};
 use writ_types::frame::{ServerFrame, Undo};
 
 use crate::error::EngineError;
-use crate::judging::{self, Ruled};
+use crate::judging::{self, JudgementRecord};
 use crate::mcp::start;
-use crate::place::{self, Place};
+use crate::place::{self, CallPlace};
 use crate::session::UNDO;
 use crate::trace::{self, SandboxWork};
 use crate::{plans, way_back};
@@ -56,17 +56,17 @@ mod web;
 ///
 /// If store or sandbox cannot be used at all.
 pub(crate) async fn perform(
-    place: &Place,
+    place: &CallPlace,
     permit: Permit,
     cancel: &CancellationToken,
 ) -> Result<Performed, EngineError> {
-    let begun = permit.approval().map(|ask| place.core.approved.begin_on(ask, cancel)).transpose()?;
+    let begun = permit.approval().map(|ask| place.services.approved.begin_on(ask, cancel)).transpose()?;
     // Stops the action also when its approval is withdrawn; it is then cancelled as when the turn is stopped.
     by_kind(place, permit, begun.as_ref().map_or(cancel, |begun| begun.stop())).await
 }
 
 async fn by_kind(
-    place: &Place,
+    place: &CallPlace,
     permit: Permit,
     cancel: &CancellationToken,
 ) -> Result<Performed, EngineError> {
@@ -74,21 +74,21 @@ async fn by_kind(
     let (mut ops, mut undo) = (Vec::new(), None);
     let outcome = match &prepared.action {
         Action::Exec(exec) if exec.profile == ExecProfile::Server => {
-            start::start_approved(&place.core, place, permit, exec, cancel).await?
+            start::start_approved(&place.services, place, permit, exec, cancel).await?
         }
         Action::CallTool(wished) => tool::call(place, permit, wished, cancel).await?,
         Action::Exec(exec) => run(place, permit, exec, cancel).await?,
         Action::ReadFile(_) => {
-            let workspace = place.core.workspace(&place.session).await?;
-            let reading = workspace.read_file(permit, place.core.journal.clock.now());
+            let workspace = place.services.workspace(&place.session).await?;
+            let reading = workspace.read_file(permit, place.services.journal.clock.now());
             settle(reading.instrument(trace::sandbox(SandboxWork::Read)).await.map(read_outcome))?
         }
         Action::WriteFile(write) => match write.place {
             WritePlace::Overlay => {
-                let workspace = place.core.workspace(&place.session).await?;
+                let workspace = place.services.workspace(&place.session).await?;
                 let files = written(&prepared);
                 let workspace = workspace.until(cancel);
-                let writing = workspace.write_file(permit, place.core.journal.clock.now());
+                let writing = workspace.write_file(permit, place.services.journal.clock.now());
                 let written = writing.instrument(trace::sandbox(SandboxWork::Write)).await;
                 settle(written.map(|_| files))?
             }
@@ -109,7 +109,7 @@ async fn by_kind(
         Action::Plan(_) => plans::mint(place, permit, &mut ops)?,
         Action::Subscribe(subscribe) => {
             let prepared = place::opened(place, permit)?;
-            subscribe::subscribe(&place.core, place, &prepared, subscribe).await?
+            subscribe::subscribe(&place.services, place, &prepared, subscribe).await?
         }
         Action::Forget(_)
         | Action::Browse(_)
@@ -152,13 +152,13 @@ fn settle(result: Result<PerformedOutcome, SandboxError>) -> Result<PerformedOut
 }
 
 async fn run(
-    place: &Place,
+    place: &CallPlace,
     permit: Permit,
     exec: &Exec,
     cancel: &CancellationToken,
 ) -> Result<PerformedOutcome, EngineError> {
-    let workspace = place.core.workspace(&place.session).await?;
-    let now = place.core.journal.clock.now();
+    let workspace = place.services.workspace(&place.session).await?;
+    let now = place.services.journal.clock.now();
     let options = ExecOptions { cancel: cancel.clone(), ..ExecOptions::default() };
     let done = if exec.hosts.is_empty() {
         workspace.exec(permit, now, options).instrument(trace::sandbox(SandboxWork::Exec)).await
@@ -261,15 +261,15 @@ fn written(prepared: &Prepared) -> PerformedOutcome {
 
 /// Brings approved changes into the project.
 async fn apply(
-    place: &Place,
+    place: &CallPlace,
     permit: Permit,
     cancel: &CancellationToken,
     (ops, undo): (&mut Vec<Op>, &mut Option<Undo>),
 ) -> Result<PerformedOutcome, EngineError> {
-    let workspace = place.core.workspace(&place.session).await?;
+    let workspace = place.services.workspace(&place.session).await?;
     let (prepared, attempt) = (permit.prepared().clone(), permit.attempt());
     let within = workspace.until(cancel);
-    let applying = within.apply_changes(permit, place.core.journal.clock.now());
+    let applying = within.apply_changes(permit, place.services.journal.clock.now());
     match applying.instrument(trace::sandbox(SandboxWork::Apply)).await {
         Ok(applied) => {
             if let Action::WriteFile(write) = &prepared.action {
@@ -278,7 +278,7 @@ async fn apply(
             }
             let left_behind = place.session.state().left_behind;
             if left_behind && workspace.read_changes().await?.changes.is_empty() {
-                place.core.sessions.set_left_behind(&place.session, false).await?;
+                place.services.sessions.set_left_behind(&place.session, false).await?;
             }
             Ok(written(&prepared))
         }
@@ -288,7 +288,7 @@ async fn apply(
 
 /// Brings a project back to what it was.
 async fn revert(
-    place: &Place,
+    place: &CallPlace,
     permit: Permit,
     cancel: &CancellationToken,
     ops: &mut Vec<Op>,
@@ -297,18 +297,18 @@ async fn revert(
     let lost = || EngineError::Machine("an undo names nothing that it undoes".to_owned());
     let of = way_back::undone_by(&prepared).ok_or_else(lost)?;
     // An earlier undo of the same attempt holds the session's lock until this is written down.
-    if place.core.journal.store.undo(of)?.is_none_or(|way| way.undone_at.is_some()) {
+    if place.services.journal.store.undo(of)?.is_none_or(|way| way.undone_at.is_some()) {
         return Ok(PerformedOutcome::Failed { report: EngineError::UndoneBefore(of).report() });
     }
-    let workspace = place.core.workspace(&place.session).await?.until(cancel);
-    let reverting = workspace.revert_changes(permit, place.core.journal.clock.now(), of);
+    let workspace = place.services.workspace(&place.session).await?.until(cancel);
+    let reverting = workspace.revert_changes(permit, place.services.journal.clock.now(), of);
     match reverting.instrument(trace::sandbox(SandboxWork::Apply)).await {
         Ok(_) => {
             // In a copied project, an undone change is pending again, and must not be applied unseen. If the
             // folder cannot be read now, a change is assumed; the undo is recorded in any case.
             let left = workspace.read_changes().await.map_or(true, |left| !left.changes.is_empty());
-            place.core.sessions.set_left_behind(&place.session, left).await?;
-            ops.push(Op::Undone { attempt: of, at: place.core.journal.clock.now() });
+            place.services.sessions.set_left_behind(&place.session, left).await?;
+            ops.push(Op::Undone { attempt: of, at: place.services.journal.clock.now() });
             if let Action::WriteFile(write) = &prepared.action {
                 ops.extend(applied_ops(place, write, "undone", None));
             }
@@ -319,20 +319,20 @@ async fn revert(
 }
 
 /// Returns the ledger entry and the frame for watchers about changes that are in the project now.
-fn applied_ops(place: &Place, write: &WriteFile, name: &str, undo: Option<Undo>) -> [Op; 2] {
+fn applied_ops(place: &CallPlace, write: &WriteFile, name: &str, undo: Option<Undo>) -> [Op; 2] {
     let files = write.changes.iter().map(|change| (change.kind, change.path.clone())).collect();
     let fact = Fact::Applied { project: write.root.clone(), files };
-    let (name, turn, at) = (name.to_owned(), place.number, place.core.journal.clock.now());
+    let (name, turn, at) = (name.to_owned(), place.number, place.services.journal.clock.now());
     let frame = ServerFrame::Checkpoint { name, turn, at, undo };
     let session = place.session.id;
-    [place.core.journal.entry(session, place.at(), fact), Op::Frame { session, frame: Box::new(frame) }]
+    [place.services.journal.entry(session, place.at(), fact), Op::Frame { session, frame: Box::new(frame) }]
 }
 
-fn search_memory(place: &Place, query: &str, limit: usize) -> Result<PerformedOutcome, EngineError> {
+fn search_memory(place: &CallPlace, query: &str, limit: usize) -> Result<PerformedOutcome, EngineError> {
     let hits = trace::memory_search(|| {
-        place.core.journal.store.search_memory(query, Some(place.session.id), Secrets::Told, limit)
+        place.services.journal.store.search_memory(query, Some(place.session.id), Secrets::Told, limit)
     })?;
-    place.core.life.metrics.memory("search");
+    place.services.life.metrics.memory("search");
     let note = Store::explain_search(query).map(|reason| reason.to_string());
     let hits = hits.into_iter().map(|hit| memory_hit(hit.memory)).collect();
     Ok(PerformedOutcome::Memories { hits, note })
@@ -349,11 +349,11 @@ fn memory_hit(memory: writ_store::memory::Memory) -> RecalledMemory {
     }
 }
 
-fn remember(place: &Place, permit: Permit, ops: &mut Vec<Op>) -> Result<PerformedOutcome, EngineError> {
+fn remember(place: &CallPlace, permit: Permit, ops: &mut Vec<Op>) -> Result<PerformedOutcome, EngineError> {
     let prepared = place::opened(place, permit)?;
-    let now = place.core.journal.clock.now();
-    let id = place.core.journal.ids.memory(now);
-    place.core.life.metrics.memory("store");
+    let now = place.services.journal.clock.now();
+    let id = place.services.journal.ids.memory(now);
+    place.services.life.metrics.memory("store");
     let Action::Remember(item) = prepared.action else {
         return Err(EngineError::Machine("a permit for something else".to_owned()));
     };
@@ -364,14 +364,14 @@ fn remember(place: &Place, permit: Permit, ops: &mut Vec<Op>) -> Result<Performe
         taint: item.taint,
         text: Digest::of_bytes(item.text.as_bytes()),
     };
-    ops.push(place.core.journal.entry(place.session.id, place.at(), fact));
+    ops.push(place.services.journal.entry(place.session.id, place.at(), fact));
     ops.push(Op::Remember(Box::new(NewMemory { id, item, at: now })));
     Ok(PerformedOutcome::Remembered { id })
 }
 
 /// Says something in the middle of a turn, if the output gates let it pass.
 async fn say(
-    place: &Place,
+    place: &CallPlace,
     permit: Permit,
     cancel: &CancellationToken,
 ) -> Result<PerformedOutcome, EngineError> {
@@ -380,7 +380,7 @@ async fn say(
     let Action::Say(say) = prepared.action else {
         return Err(EngineError::Machine("a permit for something else".to_owned()));
     };
-    let Ruled { judged, mut ops, cost: _ } = judging::judge_said(place, &say.text, cancel).await?;
+    let JudgementRecord { judged, mut ops, cost: _ } = judging::judge_said(place, &say.text, cancel).await?;
     let blocked = judged.stop_reason().map(str::to_owned);
     if let (Some(text), Some(turn)) = (judged.text, place.turn) {
         let frame = ServerFrame::Message {
@@ -394,7 +394,7 @@ async fn say(
         };
         ops.push(Op::Frame { session: place.session.id, frame: Box::new(frame) });
     }
-    place.core.journal.commit_for(&place.session.hub, Batch::relaxed(ops)).await?;
+    place.services.journal.commit_for(&place.session.hub, Batch::relaxed(ops)).await?;
     Ok(match blocked {
         None => PerformedOutcome::Said,
         Some(reason) => PerformedOutcome::Failed {

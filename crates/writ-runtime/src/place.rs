@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
+use writ_inspect::origin::Origins;
+use writ_inspect::prepared::Prepared;
 use writ_policy::budget::Spent;
 use writ_policy::keys::Authority;
-use writ_policy::origin::Origins;
 use writ_policy::permit::Permit;
-use writ_policy::prepared::Prepared;
 use writ_sandbox::error::SandboxError;
 use writ_store::batch::{Batch, Op};
 use writ_tools::text::cut_middle;
@@ -29,8 +29,8 @@ const MAX_STEP_OUTPUT: usize = 4_000;
 
 /// The session, turn and agent that a call belongs to, with its authority.
 #[derive(Clone, Debug)]
-pub(crate) struct Place {
-    pub(crate) core: Arc<Services>,
+pub(crate) struct CallPlace {
+    pub(crate) services: Arc<Services>,
     pub(crate) session: Arc<Session>,
     /// The agent that it is made for.
     pub(crate) profile: Arc<AgentProfile>,
@@ -43,14 +43,14 @@ pub(crate) struct Place {
     pub(crate) origins: Option<Arc<Origins>>,
 }
 
-impl Place {
+impl CallPlace {
     /// Commits operations of its session; the frames that they store go to those who watch.
     ///
     /// # Errors
     ///
     /// If the database cannot be written.
     pub(crate) async fn commit(&self, ops: Vec<Op>) -> Result<(), EngineError> {
-        self.core.journal.commit_for(&self.session.hub, Batch::relaxed(ops)).await.map(drop)
+        self.services.journal.commit_for(&self.session.hub, Batch::relaxed(ops)).await.map(drop)
     }
 
     pub(crate) fn at(&self) -> Option<(TurnId, u64)> {
@@ -67,9 +67,9 @@ impl Place {
     ) -> Option<ServerFrame> {
         let turn = self.turn?;
         let mut arguments = call.arguments.clone();
-        self.core.journal.redactor.mask_json(&mut arguments);
+        self.services.journal.redactor.mask_json(&mut arguments);
         let arguments = serde_json::to_string_pretty(&arguments).unwrap_or_default();
-        let arguments = self.core.journal.redactor.mask_text(&arguments);
+        let arguments = self.services.journal.redactor.mask_text(&arguments);
         Some(ServerFrame::Tool {
             turn,
             tool: call.name.clone(),
@@ -83,15 +83,18 @@ impl Place {
 }
 
 /// A place for what the owner does in a session outside its turns.
-pub(crate) async fn outside_turn(core: &Arc<Services>, session: Arc<Session>) -> Result<Place, EngineError> {
-    let (authority, keyed) = core.keys.authorise(&session, None)?;
+pub(crate) async fn outside_turn(
+    services: &Arc<Services>,
+    session: Arc<Session>,
+) -> Result<CallPlace, EngineError> {
+    let (authority, keyed) = services.keys.authorise(&session, None)?;
     if let Some(keyed) = keyed {
-        core.journal.store.commit(Batch::relaxed(vec![keyed])).await?;
+        services.journal.store.commit(Batch::relaxed(vec![keyed])).await?;
         session.state().authority = Some(Arc::clone(&authority));
     }
-    Ok(Place {
-        core: Arc::clone(core),
-        profile: Arc::clone(&core.executor),
+    Ok(CallPlace {
+        services: Arc::clone(services),
+        profile: Arc::clone(&services.executor),
         session,
         turn: None,
         number: 0,
@@ -102,7 +105,7 @@ pub(crate) async fn outside_turn(core: &Arc<Services>, session: Arc<Session>) ->
 }
 
 /// Consumes a permit for an action that the engine itself performs, and returns the action.
-pub(crate) fn opened(place: &Place, permit: Permit) -> Result<Prepared, EngineError> {
-    let opened = permit.open(place.core.journal.clock.now());
+pub(crate) fn opened(place: &CallPlace, permit: Permit) -> Result<Prepared, EngineError> {
+    let opened = permit.open(place.services.journal.clock.now());
     opened.map(|opened| opened.prepared).map_err(|expired| SandboxError::Expired(expired).into())
 }

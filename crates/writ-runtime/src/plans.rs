@@ -1,9 +1,10 @@
 //! Approved plans: the key that the approval of one mints, and finding those that may cover an action.
 
 use serde_json::{Value, json};
+use writ_inspect::show;
 use writ_policy::keys::{self, TaskClaims};
 use writ_policy::permit::Permit;
-use writ_policy::{plan, show};
+use writ_policy::plan;
 use writ_store::approvals::NewPlan;
 use writ_store::batch::Op;
 use writ_tools::outcome::PerformedOutcome;
@@ -12,7 +13,7 @@ use writ_types::entry::Fact;
 use writ_types::error::{Exit, Report};
 
 use crate::error::EngineError;
-use crate::place::Place;
+use crate::place::CallPlace;
 use crate::services::Services;
 
 /// The most plans of one session that are looked through for one that covers an action, and that are listed.
@@ -24,23 +25,23 @@ const MAX_PLANS: usize = 64;
 ///
 /// If the store cannot be read, or the key cannot be made.
 pub(crate) fn mint(
-    place: &Place,
+    place: &CallPlace,
     permit: Permit,
     ops: &mut Vec<Op>,
 ) -> Result<PerformedOutcome, EngineError> {
-    let (core, now) = (&place.core, place.core.journal.valid_now());
+    let (services, now) = (&place.services, place.services.journal.valid_now());
     let ask = permit.approval().cloned();
     let prepared = crate::place::opened(place, permit)?;
     let (Action::Plan(plan), Some(ask)) = (&prepared.action, ask) else {
         return Err(EngineError::Machine("a plan that was not approved".to_owned()));
     };
     let unapproved = || EngineError::Machine("a plan without a stored approval".to_owned());
-    let approved = core.journal.store.approval(&ask)?.ok_or_else(unapproved)?;
+    let approved = services.journal.store.approval(&ask)?.ok_or_else(unapproved)?;
     let task = place.authority.task();
     let minutes = std::time::Duration::from_secs(plan.minutes.saturating_mul(60));
     let claims = TaskClaims {
-        key: core.journal.ids.key(now),
-        base: core.keys.held.base_claims.key,
+        key: services.journal.ids.key(now),
+        base: services.keys.held.base_claims.key,
         session: place.session.id,
         not_before: now,
         expires_at: now.plus_duration(minutes).min(approved.expires_at),
@@ -53,9 +54,13 @@ pub(crate) fn mint(
         let text = "a session does not grant all that the plan names".to_owned();
         return Ok(PerformedOutcome::Failed { report: Report::new(Exit::Denied, "plan.wider", text) });
     }
-    let token =
-        keys::mint_task(&core.keys.held.base, &claims, &core.keys.held.root, &core.keys.held.harness)?;
-    core.keys.verifier.verify_task(&token)?;
+    let token = keys::mint_task(
+        &services.keys.held.base,
+        &claims,
+        &services.keys.held.root,
+        &services.keys.held.harness,
+    )?;
+    services.keys.verifier.verify_task(&token)?;
     let fact = Fact::Keyed {
         key: claims.key,
         role: "task".to_owned(),
@@ -67,16 +72,16 @@ pub(crate) fn mint(
             claims.expires_at
         ),
     };
-    ops.push(core.journal.entry(place.session.id, place.at(), fact));
+    ops.push(services.journal.entry(place.session.id, place.at(), fact));
     ops.push(Op::KeepPlan(Box::new(NewPlan {
         ask,
         session: place.session.id,
         key: claims.key,
         token: token.into(),
         // As the clock says: the store compares it with that.
-        begins_at: core.journal.clock.now(),
+        begins_at: services.journal.clock.now(),
         ends_at: claims.expires_at,
-        cost_before: core.journal.store.session_usage(place.session.id)?.cost,
+        cost_before: services.journal.store.session_usage(place.session.id)?.cost,
         max_cost: plan.max_cost,
         times: plan.steps.iter().map(|step| step.times).collect(),
     })));
@@ -88,17 +93,17 @@ pub(crate) fn mint(
 /// # Errors
 ///
 /// If the store cannot be read.
-pub(crate) fn plans_in_force(core: &Services) -> Result<Vec<Value>, EngineError> {
-    let now = core.journal.valid_now();
+pub(crate) fn plans_in_force(services: &Services) -> Result<Vec<Value>, EngineError> {
+    let now = services.journal.valid_now();
     let mut shown = Vec::new();
-    for row in core.journal.store.plans_left(None, now, MAX_PLANS)? {
-        let Some(ask) = core.journal.store.ask(&row.ask)? else { continue };
+    for row in services.journal.store.plans_left(None, now, MAX_PLANS)? {
+        let Some(ask) = services.journal.store.ask(&row.ask)? else { continue };
         let Action::Plan(plan) = &ask.prepared.action else { continue };
         // A plan covers nothing after its rules have changed or its key was removed.
-        let counts = match core.sessions.get(row.session) {
+        let counts = match services.sessions.get(row.session) {
             Ok(session) => {
-                let policy = core.rules.rules_of(Some(session.as_ref())).digest();
-                core.door.door.writ(&row, policy)?.is_some()
+                let policy = services.rules.rules_of(Some(session.as_ref())).digest();
+                services.door.door.writ(&row, policy)?.is_some()
             }
             // The rules of its project cannot be read: it covers nothing now.
             Err(_) => false,

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use tokio::sync::MutexGuard;
 use tokio_util::sync::CancellationToken;
 use writ_agent::effect::{FinishedTurn, TurnStatus};
+use writ_inspect::prepared::{Prepared, Sink};
 use writ_policy::budget::Spent;
 use writ_policy::permit::Permit;
-use writ_policy::prepared::{Prepared, Sink};
 use writ_sandbox::changes::{ChangeSet, Diff};
 use writ_sandbox::error::SandboxError;
 use writ_store::approvals::AskState;
@@ -23,11 +23,11 @@ use writ_types::taint::{Label, Source, Taint};
 
 use crate::asks;
 use crate::asks::tell::{self, failed};
-use crate::door::{Passage, Standing};
+use crate::door::{Passage, RequestContext};
 use crate::error::EngineError;
 use crate::outcome::outcome_entry;
 use crate::perform::{self, Performed};
-use crate::place::Place;
+use crate::place::CallPlace;
 use crate::services::Services;
 use crate::session::{APPLY, Session};
 use crate::{passage, way_back};
@@ -46,13 +46,13 @@ const ROUNDS_MAX: usize = 100;
 ///
 /// If the folders cannot be read, or the diff was cancelled.
 pub(crate) async fn diff(
-    core: &Services,
+    services: &Services,
     session: &Session,
     cancel: &CancellationToken,
 ) -> Result<Diff, EngineError> {
-    let mut diff = core.workspace(session).await?.until(cancel).read_diff().await?;
+    let mut diff = services.workspace(session).await?.until(cancel).read_diff().await?;
     // What is hashed is what is in the files; people and models read this.
-    core.journal.redactor.scrub_text(&mut diff.text);
+    services.journal.redactor.scrub_text(&mut diff.text);
     Ok(diff)
 }
 
@@ -66,7 +66,7 @@ async fn hold<'a>(session: &'a Session, cancel: &CancellationToken) -> Option<Mu
 }
 
 /// Prepares the action that brings a session's changes into its project.
-fn wish(place: &Place, project: &str, diff: &Diff) -> Prepared {
+fn wish(place: &CallPlace, project: &str, diff: &Diff) -> Prepared {
     let source = Source { origin: APPLY.to_owned(), detail: project.to_owned(), entry: None };
     let count = diff.changes.changes.len();
     Prepared {
@@ -77,7 +77,7 @@ fn wish(place: &Place, project: &str, diff: &Diff) -> Prepared {
             content: None,
             encoding: Default::default(),
         }),
-        agent: place.core.config.agent.clone(),
+        agent: place.services.config.agent.clone(),
         session: Some(place.session.id),
         turn: place.turn,
         turn_number: place.number,
@@ -123,7 +123,7 @@ impl Proposed {
 /// # Errors
 ///
 /// If sandbox or store cannot be used.
-pub(crate) async fn propose(place: &Place, cancel: &CancellationToken) -> Result<Proposed, EngineError> {
+pub(crate) async fn propose(place: &CallPlace, cancel: &CancellationToken) -> Result<Proposed, EngineError> {
     let Some(project) = project_of(&place.session) else {
         return Ok(Proposed::Settled(Settled::default()));
     };
@@ -140,21 +140,21 @@ pub(crate) async fn propose(place: &Place, cancel: &CancellationToken) -> Result
 
 /// Brings out as much as one diff lists. `None`: that is done, and there may be more.
 async fn round(
-    place: &Place,
+    place: &CallPlace,
     project: &str,
     settled: &mut Settled,
     cancel: &CancellationToken,
 ) -> Result<Option<Proposed>, EngineError> {
-    let diff = match diff(&place.core, &place.session, cancel).await {
+    let diff = match diff(&place.services, &place.session, cancel).await {
         Err(EngineError::Sandbox(SandboxError::Cancelled)) => return Ok(Some(Proposed::cancelled())),
         diff => diff?,
     };
     if diff.changes.changes.is_empty() {
-        place.core.sessions.set_left_behind(&place.session, false).await?;
+        place.services.sessions.set_left_behind(&place.session, false).await?;
         settled.leave(&diff.changes);
         return Ok(Some(Proposed::Settled(std::mem::take(settled))));
     }
-    Ok(Some(match passage::pass(&place.core, wish(place, project, &diff), standing(place)).await? {
+    Ok(Some(match passage::pass(&place.services, wish(place, project, &diff), standing(place)).await? {
         Passage::Permit(permit) => match carry_out(place, *permit, &diff.changes, cancel).await? {
             Ok(said) => {
                 supersede(place, None).await?;
@@ -173,7 +173,7 @@ async fn round(
         }
         Passage::Ask(ask) => {
             supersede(place, Some(ask.hash)).await?;
-            match asks::open_ask(&place.core, &place.session, *ask, &diff.text).await? {
+            match asks::open_ask(&place.services, &place.session, *ask, &diff.text).await? {
                 Ok(ask) => Proposed::Asked(ask),
                 Err(why) => Proposed::refused(Exit::Blocked, &format!("it cannot be asked: {why}.")),
             }
@@ -184,8 +184,8 @@ async fn round(
 }
 
 /// Returns the standing for changes that were permitted in advance: it has no approval and spends nothing.
-fn standing(place: &Place) -> Standing<'_> {
-    Standing {
+fn standing(place: &CallPlace) -> RequestContext<'_> {
+    RequestContext {
         authority: &place.authority,
         spent: Spent::default(),
         approval: None,
@@ -198,15 +198,15 @@ fn standing(place: &Place) -> Standing<'_> {
 
 /// Applies what a permit allows, and writes down what came of it: in words, or why it was not done.
 pub(crate) async fn carry_out(
-    place: &Place,
+    place: &CallPlace,
     permit: Permit,
     changes: &ChangeSet,
     cancel: &CancellationToken,
 ) -> Result<Result<Vec<String>, Report>, EngineError> {
     let attempt = permit.attempt();
     let Performed { prepared, mut outcome, mut ops, undo } = perform::perform(place, permit, cancel).await?;
-    let rendered = render_result(&prepared, &mut outcome, &place.core.journal.redactor);
-    ops.push(place.core.journal.entry(place.session.id, place.at(), outcome_entry(attempt, &rendered)));
+    let rendered = render_result(&prepared, &mut outcome, &place.services.journal.redactor);
+    ops.push(place.services.journal.entry(place.session.id, place.at(), outcome_entry(attempt, &rendered)));
     let mut said = Vec::new();
     if let Some(obeyed) = obeyed(changes) {
         if place.session.terms.write && place.turn.is_some() {
@@ -216,9 +216,9 @@ pub(crate) async fn carry_out(
             said.push(obeyed);
         }
     }
-    place.core.journal.commit_for(&place.session.hub, Batch::relaxed(ops)).await?;
+    place.services.journal.commit_for(&place.session.hub, Batch::relaxed(ops)).await?;
     if undo.is_some() {
-        way_back::end_undos(&place.core, Some(place.session.id)).await?;
+        way_back::end_undos(&place.services, Some(place.session.id)).await?;
     }
     Ok(match outcome {
         PerformedOutcome::Failed { report } | PerformedOutcome::Doubtful { report } => Err(report),
@@ -257,7 +257,7 @@ pub(crate) fn status(session: SessionId, text: String) -> Op {
 ///
 /// If sandbox or store cannot be used.
 pub(crate) async fn bring_out(
-    place: &Place,
+    place: &CallPlace,
     finish: &FinishedTurn,
     cancel: &CancellationToken,
 ) -> Result<(Exit, Vec<String>), EngineError> {
@@ -273,13 +273,13 @@ pub(crate) async fn bring_out(
                 Some(count) => format!("{count} changed files are not applied"),
                 None => "What was changed last is not applied".to_owned(),
             };
-            place.core.sessions.set_left_behind(&place.session, true).await?;
+            place.services.sessions.set_left_behind(&place.session, true).await?;
             let said = format!("{what}: see `writ diff`. You are asked before anything more is applied.");
             return Ok((exit, vec![said]));
         }
         TurnStatus::Blocked | TurnStatus::Incomplete | TurnStatus::Failed | TurnStatus::Cancelled => {
             // Nor is it covered by an approval for the task, now or later.
-            place.core.sessions.set_left_behind(&place.session, true).await?;
+            place.services.sessions.set_left_behind(&place.session, true).await?;
         }
     }
     Ok(match propose(place, cancel).await? {
@@ -293,7 +293,7 @@ pub(crate) async fn bring_out(
         Proposed::Simulated => (exit, vec!["Not applied: this session only simulates.".to_owned()]),
         Proposed::Refused { exit: refused, text } => {
             if refused == Exit::Interrupted {
-                place.core.sessions.set_left_behind(&place.session, true).await?;
+                place.services.sessions.set_left_behind(&place.session, true).await?;
             }
             (worse(exit, refused), vec![text])
         }
@@ -315,12 +315,12 @@ const fn worse(turn: Exit, changes: Exit) -> Exit {
 /// # Errors
 ///
 /// If the folders cannot be read.
-async fn left(place: &Place, cancel: &CancellationToken) -> Result<Option<usize>, EngineError> {
+async fn left(place: &CallPlace, cancel: &CancellationToken) -> Result<Option<usize>, EngineError> {
     if project_of(&place.session).is_none() {
         return Ok(Some(0));
     }
     let Some(_held) = hold(&place.session, cancel).await else { return Ok(None) };
-    let workspace = place.core.workspace(&place.session).await?.until(cancel);
+    let workspace = place.services.workspace(&place.session).await?.until(cancel);
     match workspace.read_changes().await {
         Ok(changes) => Ok(Some(changes.changes.len())),
         Err(SandboxError::Cancelled) => Ok(None),
@@ -329,11 +329,13 @@ async fn left(place: &Place, cancel: &CancellationToken) -> Result<Option<usize>
 }
 
 /// Closes the session's earlier question about an earlier state of the folder.
-async fn supersede(place: &Place, hash: Option<Digest>) -> Result<(), EngineError> {
-    for ask in place.core.journal.store.waiting_asks(place.session.id, writ_store::config::MAX_READ_ROWS)? {
+async fn supersede(place: &CallPlace, hash: Option<Digest>) -> Result<(), EngineError> {
+    for ask in
+        place.services.journal.store.waiting_asks(place.session.id, writ_store::config::MAX_READ_ROWS)?
+    {
         let is_open = ask.state == AskState::Open;
         if is_open && ask.prepared.tool == APPLY && Some(ask.card.prepared) != hash {
-            tell::end_ask(&place.core, &ask, "The folder has changed since it was asked.").await?;
+            tell::end_ask(&place.services, &ask, "The folder has changed since it was asked.").await?;
         }
     }
     Ok(())
@@ -345,10 +347,13 @@ async fn supersede(place: &Place, hash: Option<Digest>) -> Result<(), EngineErro
 /// # Errors
 ///
 /// If sandbox or store cannot be used.
-pub(crate) async fn apply_as_it_goes(place: &Place, cancel: &CancellationToken) -> Result<(), EngineError> {
+pub(crate) async fn apply_as_it_goes(
+    place: &CallPlace,
+    cancel: &CancellationToken,
+) -> Result<(), EngineError> {
     let Some(project) = project_of(&place.session) else { return Ok(()) };
     let Some(_held) = hold(&place.session, cancel).await else { return Ok(()) };
-    let diff = match diff(&place.core, &place.session, cancel).await {
+    let diff = match diff(&place.services, &place.session, cancel).await {
         Err(EngineError::Sandbox(SandboxError::Cancelled)) => return Ok(()),
         diff => diff?,
     };
@@ -356,7 +361,7 @@ pub(crate) async fn apply_as_it_goes(place: &Place, cancel: &CancellationToken) 
         return Ok(());
     }
     let Passage::Permit(permit) =
-        passage::pass(&place.core, wish(place, &project, &diff), standing(place)).await?
+        passage::pass(&place.services, wish(place, &project, &diff), standing(place)).await?
     else {
         return Ok(());
     };

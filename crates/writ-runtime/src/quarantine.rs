@@ -6,9 +6,9 @@ pub(crate) mod ask;
 use std::collections::BTreeMap;
 
 use serde_json::Value;
-use writ_policy::origin::THEN;
-use writ_policy::prepared::Prepared;
-use writ_policy::redact::Clean;
+use writ_inspect::origin::THEN;
+use writ_inspect::prepared::Prepared;
+use writ_inspect::redact::Clean;
 use writ_store::batch::Op;
 use writ_store::kept::WithheldResult;
 use writ_tools::outcome::PerformedOutcome;
@@ -24,7 +24,7 @@ use writ_types::taint::Label;
 
 use crate::error::EngineError;
 use crate::outcome::outcome_entry;
-use crate::place::Place;
+use crate::place::CallPlace;
 use crate::services::Services;
 use crate::session::Session;
 
@@ -78,7 +78,7 @@ fn has_put_in(prepared: &Prepared) -> bool {
 
 /// The forms of a result: for the model, for the ledger and for the store.
 #[derive(Debug)]
-pub(crate) struct Told {
+pub(crate) struct ResultForms {
     /// The text that the model reads.
     pub(crate) rendered: Rendered,
     /// The ledger's record.
@@ -92,7 +92,7 @@ pub(crate) struct Told {
 /// Replaces handles in a call with the withheld values behind them. The inner error is the text that the
 /// model reads if the call is refused.
 pub(crate) fn put_in(
-    place: &Place,
+    place: &CallPlace,
     call: &ToolCall,
     put_in: &mut PutIn,
 ) -> Result<Result<ToolCall, Clean>, EngineError> {
@@ -113,7 +113,8 @@ pub(crate) fn put_in(
     }
     let mut values = BTreeMap::new();
     for handle in handles {
-        let Some(kept) = place.core.journal.store.withheld_result(place.session.id, handle.result)? else {
+        let Some(kept) = place.services.journal.store.withheld_result(place.session.id, handle.result)?
+        else {
             return Ok(Err(Clean::fixed_text("Refused: there is no such handle here, or not any more.")));
         };
         let value = match handle.field {
@@ -127,7 +128,7 @@ pub(crate) fn put_in(
         put_in.label.get_or_insert_with(|| kept.label.clone()).join(&kept.label);
         values.insert(handle, value);
     }
-    if !place.core.servers.registry().passes_on(&call.name) {
+    if !place.services.servers.registry().passes_on(&call.name) {
         let text = "Refused: withheld results can be passed on to other people's tools, to the web and to \
                     the user; it is not put into files, memories and programs.";
         return Ok(Err(Clean::fixed_text(text)));
@@ -138,8 +139,8 @@ pub(crate) fn put_in(
 
 /// Returns the refusal for a fetch that would save its result to a file although results of its tool are
 /// withheld.
-pub(crate) fn escapes(place: &Place, prepared: &Prepared) -> Option<Clean> {
-    let keeps = place.core.servers.registry().quarantine_of(&prepared.tool) != Quarantine::Never;
+pub(crate) fn escapes(place: &CallPlace, prepared: &Prepared) -> Option<Clean> {
+    let keeps = place.services.servers.registry().quarantine_of(&prepared.tool) != Quarantine::Never;
     let saves = matches!(&prepared.action, Action::Fetch(fetch) if fetch.save_to.is_some());
     (keeps && saves).then(|| Clean::fixed_text(SAVED))
 }
@@ -153,12 +154,12 @@ pub(crate) fn unfit(is_denied: bool) -> Clean {
 /// Withholds a result if the rules for its tool require it, or if withheld values were put into the call,
 /// since the result may quote them. `read` is the label of the call without those values.
 pub(crate) fn told(
-    core: &Services,
+    services: &Services,
     session: &Session,
     (prepared, attempt, read): (&Prepared, AttemptId, &Label),
     outcome: &PerformedOutcome,
     (mut rendered, fields): (Rendered, &[Field]),
-) -> Result<Told, EngineError> {
+) -> Result<ResultForms, EngineError> {
     let put_in = has_put_in(prepared);
     let Some(kind) = kind_of(outcome) else {
         if put_in {
@@ -167,16 +168,16 @@ pub(crate) fn told(
         }
         return Ok(open(attempt, rendered));
     };
-    let quarantine = core.servers.registry().quarantine_of(&prepared.tool);
+    let quarantine = services.servers.registry().quarantine_of(&prepared.tool);
     if !put_in && !quarantine.withholds_taint(rendered.label.taint) {
         return Ok(open(attempt, rendered));
     }
-    let handle = Handle { result: next_kept(core, session)?, field: None };
+    let handle = Handle { result: next_kept(services, session)?, field: None };
     let label = rendered.label;
     let kept = WithheldResult {
         session: session.id,
         number: handle.result,
-        at: core.journal.clock.now(),
+        at: services.journal.clock.now(),
         tool: prepared.tool.clone(),
         text: rendered.text.into_string(),
         fields: fields.to_vec(),
@@ -199,19 +200,19 @@ pub(crate) fn told(
         label: label.clone(),
     };
     let told = Rendered {
-        text: core.journal.redactor.clean_text(text),
+        text: services.journal.redactor.clean_text(text),
         label: read.clone(),
         outcome: rendered.outcome,
     };
     let op = Op::KeepResult(Box::new(kept));
-    Ok(Told { rendered: told, fact, kept: Some(Box::new(label)), op: Some(op) })
+    Ok(ResultForms { rendered: told, fact, kept: Some(Box::new(label)), op: Some(op) })
 }
 
 /// Returns the next number for a withheld result of a session.
-fn next_kept(core: &Services, session: &Session) -> Result<u64, EngineError> {
+fn next_kept(services: &Services, session: &Session) -> Result<u64, EngineError> {
     let stored = match session.state().last_kept {
         Some(_) => 0,
-        None => core.journal.store.last_withheld(session.id)?,
+        None => services.journal.store.last_withheld(session.id)?,
     };
     let mut state = session.state();
     let next = state.last_kept.unwrap_or(stored).max(stored).saturating_add(1);
@@ -219,9 +220,9 @@ fn next_kept(core: &Services, session: &Session) -> Result<u64, EngineError> {
     Ok(next)
 }
 
-fn open(attempt: AttemptId, rendered: Rendered) -> Told {
+fn open(attempt: AttemptId, rendered: Rendered) -> ResultForms {
     let fact = outcome_entry(attempt, &rendered);
-    Told { rendered, fact, kept: None, op: None }
+    ResultForms { rendered, fact, kept: None, op: None }
 }
 
 /// Names the kind of words in a result, for the notice to the model; `None` if the harness wrote them.

@@ -4,12 +4,12 @@ use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
+use writ_inspect::egress::EgressScope;
+use writ_inspect::egress::host::{Host, HostPattern, Scheme, Target};
+use writ_inspect::origin::Origins;
+use writ_inspect::prepared::Prepared;
+use writ_inspect::reach::{self, Reach, asks_each_time};
 use writ_policy::approval::{self, ApprovalToken};
-use writ_policy::egress::EgressScope;
-use writ_policy::egress::host::{Host, HostPattern, Scheme, Target};
-use writ_policy::origin::Origins;
-use writ_policy::prepared::Prepared;
-use writ_policy::reach::{self, Reach, asks_each_time};
 use writ_store::batch::{Batch, Op};
 use writ_store::ledger::row::LedgerQuery;
 use writ_types::action::{Action, Connect};

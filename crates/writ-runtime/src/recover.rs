@@ -29,11 +29,12 @@ const MAX_GIVEN_UP: usize = 1_000;
 /// # Errors
 ///
 /// If the store cannot be written.
-pub(crate) async fn requeue(core: &Services) -> Result<(), EngineError> {
+pub(crate) async fn requeue(services: &Services) -> Result<(), EngineError> {
     let latest =
-        core.journal.store.ledger_tail(1)?.first().map_or(Timestamp::from_millis(i64::MIN), |row| row.at);
-    let ops = vec![Op::RequeueLeased, Op::PruneNonces { now: forgotten(core.journal.clock.now(), latest) }];
-    let receipt = core.journal.store.commit(Batch::synced(ops)).await?;
+        services.journal.store.ledger_tail(1)?.first().map_or(Timestamp::from_millis(i64::MIN), |row| row.at);
+    let ops =
+        vec![Op::RequeueLeased, Op::PruneNonces { now: forgotten(services.journal.clock.now(), latest) }];
+    let receipt = services.journal.store.commit(Batch::synced(ops)).await?;
     if receipt.changed > 0 {
         tracing::info!(rows = receipt.changed, "taken up again after a restart");
     }
@@ -52,10 +53,10 @@ fn forgotten(now: Timestamp, latest: Timestamp) -> Timestamp {
 /// # Errors
 ///
 /// If the store cannot be read or written.
-pub(crate) async fn give_up(core: &Services) -> Result<(), EngineError> {
-    for message in core.journal.store.dead_letters(MAX_GIVEN_UP)? {
-        let Some(turn) = core.journal.store.unfinished_turn_of(message.record.message)? else { continue };
-        let now = core.journal.clock.now();
+pub(crate) async fn give_up(services: &Services) -> Result<(), EngineError> {
+    for message in services.journal.store.dead_letters(MAX_GIVEN_UP)? {
+        let Some(turn) = services.journal.store.unfinished_turn_of(message.record.message)? else { continue };
+        let now = services.journal.clock.now();
         let reason = format!("given up after {} tries: {}", message.attempts, message.error);
         let at = Some((turn.id, turn.number));
         let frame = ServerFrame::Error {
@@ -67,11 +68,11 @@ pub(crate) async fn give_up(core: &Services) -> Result<(), EngineError> {
             answers: vec![message.client_id],
         };
         let ops = vec![
-            core.journal.entry(turn.session, at, Fact::Phase { phase: TurnPhase::Failed, reason }),
+            services.journal.entry(turn.session, at, Fact::Phase { phase: TurnPhase::Failed, reason }),
             Op::CloseTurn { turn: turn.id, at: now, state: "failed".to_owned() },
             Op::Frame { session: turn.session, frame: Box::new(frame) },
         ];
-        core.journal.store.commit(Batch::synced(ops)).await?;
+        services.journal.store.commit(Batch::synced(ops)).await?;
     }
     Ok(())
 }
@@ -81,17 +82,17 @@ pub(crate) async fn give_up(core: &Services) -> Result<(), EngineError> {
 /// # Errors
 ///
 /// If the store cannot be read or written.
-pub(crate) async fn perform_approved(core: &Arc<Services>) -> Result<(), EngineError> {
-    for ask in core.journal.store.asks(Some(AskState::Approved), MAX_APPROVED)? {
-        let Some(stored) = core.journal.store.approval(&ask.card.ask_id)? else { continue };
+pub(crate) async fn perform_approved(services: &Arc<Services>) -> Result<(), EngineError> {
+    for ask in services.journal.store.asks(Some(AskState::Approved), MAX_APPROVED)? {
+        let Some(stored) = services.journal.store.approval(&ask.card.ask_id)? else { continue };
         if stored.executions_used > 0 || stored.revoked {
             continue;
         }
         let Ok(token) = serde_json::from_value::<ApprovalToken>(stored.token) else { continue };
-        let approval = core.keys.approval_of(&ask, &token)?;
+        let approval = services.keys.approval_of(&ask, &token)?;
         // A failure here (a missing folder, a full disk) must not stop the engine from starting. Each later
         // start tries the action again until its approval expires.
-        if let Err(error) = performing::perform_ask(core, &ask, approval).await {
+        if let Err(error) = performing::perform_ask(services, &ask, approval).await {
             let report = error.report();
             tracing::error!(ask = %ask.card.ask_id, inside = report.inside, "an approved ask was not performed");
         }
@@ -107,24 +108,24 @@ const POLICY_SETTING: &str = "policy";
 /// # Errors
 ///
 /// If the store cannot be read or written.
-pub(crate) async fn note_surroundings(core: &Services) -> Result<(), EngineError> {
-    let policy = core.rules.in_force.digest();
-    let known = core.journal.store.setting(POLICY_SETTING)?;
+pub(crate) async fn note_surroundings(services: &Services) -> Result<(), EngineError> {
+    let policy = services.rules.in_force.digest();
+    let known = services.journal.store.setting(POLICY_SETTING)?;
     let now = serde_json::Value::String(policy.to_string());
     let mut ops = Vec::new();
     if known.as_ref() != Some(&now) {
         let summary = if known.is_some() { "the rules have changed" } else { "the first rules" };
-        ops.push(core.journal.own_entry(Fact::PolicyChanged { policy, summary: summary.to_owned() }));
+        ops.push(services.journal.own_entry(Fact::PolicyChanged { policy, summary: summary.to_owned() }));
         ops.push(Op::Set { key: POLICY_SETTING.to_owned(), value: now });
     }
-    let status = core.outside.sandbox.status().await;
+    let status = services.outside.sandbox.status().await;
     let rung = match status.rung {
         Rung::Full => 1,
         Rung::Reduced => 2,
         Rung::Refuse => 3,
     };
-    ops.push(core.journal.own_entry(Fact::SandboxReady { rung, reduced: status.reduced.join("; ") }));
-    core.journal.store.commit(Batch::relaxed(ops)).await?;
+    ops.push(services.journal.own_entry(Fact::SandboxReady { rung, reduced: status.reduced.join("; ") }));
+    services.journal.store.commit(Batch::relaxed(ops)).await?;
     Ok(())
 }
 

@@ -1,7 +1,7 @@
 //! The secrets of a home: which must stand in no text, and what stands for those that programs use.
 
 use secrecy::SecretString;
-use writ_policy::redact::KnownSecret;
+use writ_inspect::redact::KnownSecret;
 use writ_types::credential::CredentialRef;
 use writ_types::error::Report;
 

@@ -12,11 +12,11 @@ use crate::session::Session;
 /// # Errors
 ///
 /// If they cannot be read; those that were known before still count then.
-pub(crate) async fn learn_secrets(core: &Arc<Services>) -> Result<(), EngineError> {
-    let core = Arc::clone(core);
+pub(crate) async fn learn_secrets(services: &Arc<Services>) -> Result<(), EngineError> {
+    let services = Arc::clone(services);
     let learnt = tokio::task::spawn_blocking(move || {
-        let known = core.outside.secrets.known()?;
-        core.journal.redactor.learn_secrets(&known);
+        let known = services.outside.secrets.known()?;
+        services.journal.redactor.learn_secrets(&known);
         Ok(())
     });
     learnt.await.map_err(|error| EngineError::Machine(error.to_string()))?.map_err(EngineError::Secrets)
@@ -24,19 +24,19 @@ pub(crate) async fn learn_secrets(core: &Arc<Services>) -> Result<(), EngineErro
 
 /// Returns the placeholders for the owner's credentials in a session. A credential without a readable secret
 /// has no value.
-pub(crate) async fn credentials_of(core: &Arc<Services>, session: &Session) -> Credentials {
-    let bindings = &core.config.credentials;
+pub(crate) async fn credentials_of(services: &Arc<Services>, session: &Session) -> Credentials {
+    let bindings = &services.config.credentials;
     if bindings.is_empty() {
         return Credentials::default();
     }
-    let (core, session) = (Arc::clone(core), session.id.to_string());
+    let (services, session) = (Arc::clone(services), session.id.to_string());
     let reading = tokio::task::spawn_blocking(move || {
-        let held = core.config.credentials.iter().filter_map(|binding| {
-            let value = core.outside.secrets.value(&binding.secret).unwrap_or_else(|report| {
+        let held = services.config.credentials.iter().filter_map(|binding| {
+            let value = services.outside.secrets.value(&binding.secret).unwrap_or_else(|report| {
                 tracing::warn!(credential = %binding.name, code = report.code, "a secret cannot be read");
                 None
             });
-            let placeholder = core.outside.egress.session_placeholder(&session, binding.name.as_str())?;
+            let placeholder = services.outside.egress.session_placeholder(&session, binding.name.as_str())?;
             Some(BoundCredential { binding: binding.clone(), placeholder, value })
         });
         Credentials::new(held.collect())

@@ -1,6 +1,6 @@
 //! Text on its way to the screen, in segments that the output gates have judged with what came before.
 
-use writ_policy::gate::GateSet;
+use writ_inspect::gate::GateSet;
 use writ_types::entry::GatePoint;
 
 /// The longest that text waits for the end of its sentence, in characters (design 3.4).
@@ -74,7 +74,7 @@ fn last_end(text: &str) -> Option<usize> {
 
 #[cfg(test)]
 mod tests {
-    use writ_policy::gate::{GateAction, GateConfig, Point};
+    use writ_inspect::gate::{GateAction, GateConfig, Point};
 
     use super::*;
 

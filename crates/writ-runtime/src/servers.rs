@@ -20,9 +20,9 @@ use writ_types::credential::Reference;
 use writ_types::error::Report;
 use writ_types::id::SessionId;
 
-use crate::approved::Begun;
+use crate::approved::WorkGuard;
 
-use offered::{LeftOut, by_name, registry};
+use offered::{UnofferedTool, by_name, registry};
 
 pub use none::NoServers;
 pub use offered::{check, row};
@@ -69,7 +69,7 @@ pub trait ServerSource: std::fmt::Debug + Send + Sync {
 /// A server of one session.
 pub(crate) type Key = (SessionId, ServerName);
 /// The place of a server that runs or is being started.
-pub(crate) type Slot = Arc<tokio::sync::Mutex<Option<Arc<Running>>>>;
+pub(crate) type Slot = Arc<tokio::sync::Mutex<Option<Arc<LiveServer>>>>;
 
 /// Everything about servers that the engine knows.
 #[derive(Debug)]
@@ -78,7 +78,7 @@ pub(crate) struct Servers {
     pub(crate) idle: Duration,
     /// Our own tools.
     own: Registry,
-    known: Mutex<Known>,
+    known: Mutex<ServerTable>,
     slots: Mutex<BTreeMap<Key, Slot>>,
     /// The tasks that end them.
     pub(crate) keepers: TaskTracker,
@@ -86,17 +86,17 @@ pub(crate) struct Servers {
 
 /// The owner's word, and what is offered by it.
 #[derive(Clone, Debug)]
-struct Known {
+struct ServerTable {
     servers: BTreeMap<ServerName, Arc<Server>>,
     /// Tools with a description that differs from their pin; they are not offered until the owner trusts them
     /// again.
     drifted: BTreeSet<(ServerName, String)>,
     registry: Arc<Registry>,
     /// The trusted tools that cannot be offered, each with why.
-    left_out: Vec<LeftOut>,
+    left_out: Vec<UnofferedTool>,
 }
 
-impl Known {
+impl ServerTable {
     pub(crate) fn new(
         own: &Registry,
         servers: BTreeMap<ServerName, Arc<Server>>,
@@ -112,7 +112,7 @@ impl Known {
 
 /// A server that runs.
 #[derive(Debug)]
-pub(crate) struct Running {
+pub(crate) struct LiveServer {
     pub(crate) client: Client,
     pub(crate) spec: ServerSpec,
     /// The current descriptions of its tools.
@@ -126,14 +126,14 @@ pub(crate) struct Running {
     pub(crate) moved: Notify,
     pub(crate) stop: CancellationToken,
     /// That it runs on an approval, where it does.
-    pub(crate) _begun: Option<Begun>,
+    pub(crate) _begun: Option<WorkGuard>,
 }
 
 /// A call that a server works on: it is not idle meanwhile.
-pub(crate) struct Busy(pub(crate) Arc<Running>);
+pub(crate) struct Busy(pub(crate) Arc<LiveServer>);
 
 impl Busy {
-    pub(crate) fn new(running: Arc<Running>) -> Self {
+    pub(crate) fn new(running: Arc<LiveServer>) -> Self {
         running.busy.fetch_add(1, Ordering::AcqRel);
         running.moved.notify_one();
         Self(running)
@@ -160,7 +160,7 @@ impl Servers {
     ///
     /// If any of it cannot stand.
     pub(crate) fn new(source: Arc<dyn ServerSource>, own: Registry, idle: Duration) -> Result<Self, Report> {
-        let known = Mutex::new(Known::new(&own, by_name(source.load()?), BTreeSet::new())?);
+        let known = Mutex::new(ServerTable::new(&own, by_name(source.load()?), BTreeSet::new())?);
         let keepers = TaskTracker::new();
         Ok(Self { source, idle, own, known, slots: Mutex::default(), keepers })
     }
@@ -182,7 +182,7 @@ impl Servers {
     }
 
     /// The trusted tools that cannot be offered, each with why.
-    pub(crate) fn left_out(&self) -> Vec<LeftOut> {
+    pub(crate) fn left_out(&self) -> Vec<UnofferedTool> {
         hold(&self.known).left_out.clone()
     }
 
@@ -204,9 +204,9 @@ impl Servers {
         };
         let mut drifted = known.drifted.clone();
         drifted.retain(|one| pin(&servers, one).is_some_and(|now| Some(now) == pin(&known.servers, one)));
-        *known = Known::new(&self.own, servers.clone(), drifted)?;
+        *known = ServerTable::new(&self.own, servers.clone(), drifted)?;
         drop(known);
-        let is_same = |running: &Running, name: &ServerName| {
+        let is_same = |running: &LiveServer, name: &ServerName| {
             servers.get(name).is_some_and(|server| server.spec == running.spec)
         };
         self.stop_where(|(_, name), running| !is_same(running, name));
@@ -226,7 +226,7 @@ impl Servers {
         if drifted == known.drifted {
             return Ok(());
         }
-        *known = Known::new(&self.own, known.servers.clone(), drifted)?;
+        *known = ServerTable::new(&self.own, known.servers.clone(), drifted)?;
         drop(known);
         self.stop_where(|(_, server), _| server == name);
         Ok(())
@@ -237,7 +237,7 @@ impl Servers {
         self.stop_where(|(of, _), _| *of == session);
     }
 
-    fn stop_where(&self, is_meant: impl Fn(&Key, &Running) -> bool) {
+    fn stop_where(&self, is_meant: impl Fn(&Key, &LiveServer) -> bool) {
         for (key, slot) in &*hold(&self.slots) {
             // A server that is still starting stops later, when its idle time is over.
             let running = slot.try_lock().ok().and_then(|running| running.clone());
@@ -308,7 +308,7 @@ impl Servers {
             }
         }
         if !news.is_empty()
-            && let Ok(now) = Known::new(&self.own, known.servers.clone(), known.drifted.clone())
+            && let Ok(now) = ServerTable::new(&self.own, known.servers.clone(), known.drifted.clone())
         {
             *known = now;
         }
@@ -316,7 +316,7 @@ impl Servers {
     }
 }
 
-impl Running {
+impl LiveServer {
     /// Reports whether the current description of a tool matches the approved pin.
     pub(crate) fn is_pinned(&self, tool: &str, pin: Option<&writ_types::digest::Digest>) -> bool {
         let live = hold(&self.live);

@@ -10,9 +10,9 @@ use tokio_util::task::TaskTracker;
 use writ_egress::Egress;
 use writ_egress::connect::SystemResolver;
 use writ_egress::proxy::Proxy;
+use writ_inspect::gate::GateSet;
+use writ_inspect::redact::Redactor;
 use writ_models::Models;
-use writ_policy::gate::GateSet;
-use writ_policy::redact::Redactor;
 use writ_policy::rules::RuleSet;
 use writ_sandbox::{Sandbox, Workspace};
 use writ_search::SearchClient;
@@ -44,17 +44,17 @@ use crate::sessions::Sessions;
 /// The parts of an engine, made outside and handed in. A part that was forgotten is an error of the build:
 ///
 /// ```compile_fail,E0063
-/// use writ_runtime::services::Parts;
+/// use writ_runtime::services::EngineParts;
 ///
-/// fn without_keys(parts: Parts) -> Parts {
-///     let Parts { config, clock, store, rules, files, gates, models, egress, search, tools, servers, sandbox, keys: _, .. } =
+/// fn without_keys(parts: EngineParts) -> EngineParts {
+///     let EngineParts { config, clock, store, rules, files, gates, models, egress, search, tools, servers, sandbox, keys: _, .. } =
 ///         parts;
 ///     let (secrets, redactor) = (parts.secrets, parts.redactor);
-///     Parts { config, clock, store, rules, files, gates, models, egress, search, tools, servers, sandbox, secrets, redactor }
+///     EngineParts { config, clock, store, rules, files, gates, models, egress, search, tools, servers, sandbox, secrets, redactor }
 /// }
 /// ```
 #[derive(Debug)]
-pub struct Parts {
+pub struct EngineParts {
     /// Settings.
     pub config: RuntimeConfig,
     /// The source of time.
@@ -175,9 +175,9 @@ impl Services {
     /// # Errors
     ///
     /// If the configuration of servers cannot stand, or the store cannot be read.
-    pub(crate) fn new(parts: Parts) -> Result<Self, EngineError> {
-        let Parts { config, clock, store, rules, files, gates, models, egress, search, .. } = parts;
-        let Parts { tools, servers, sandbox, keys, secrets, redactor, .. } = parts;
+    pub(crate) fn new(parts: EngineParts) -> Result<Self, EngineError> {
+        let EngineParts { config, clock, store, rules, files, gates, models, egress, search, .. } = parts;
+        let EngineParts { tools, servers, sandbox, keys, secrets, redactor, .. } = parts;
         let (config, sandbox) = (Arc::new(config), Arc::new(sandbox));
         let (stop_now, metrics) = (CancellationToken::new(), Arc::new(Metrics::new()));
         let tools = if search.is_some() { tools.with_search() } else { tools };

@@ -8,17 +8,17 @@ use tokio::sync::{OnceCell, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 use writ_agent::event::TurnMessage;
 use writ_agent::notice::BudgetNote;
+use writ_inspect::egress::host::HostPattern;
+use writ_inspect::prepared::Prepared;
+use writ_inspect::scope::{ANY, Dimension, WORK};
+use writ_inspect::withhold::Withheld;
 use writ_policy::access::AccessState;
 use writ_policy::door::Mode;
-use writ_policy::egress::host::HostPattern;
 use writ_policy::keys::Authority;
 use writ_policy::keys::grants::Grants;
 use writ_policy::order::{self, OrderClaims};
-use writ_policy::prepared::Prepared;
 use writ_policy::principal::Principal;
 use writ_policy::rules::RuleSet;
-use writ_policy::scope::{ANY, Dimension, WORK};
-use writ_policy::withhold::Withheld;
 use writ_sandbox::config::WorkspaceConfig;
 use writ_sandbox::{Sandbox, Workspace};
 use writ_types::action::ActionKind;
@@ -167,7 +167,7 @@ pub(crate) fn resolved(ask_id: AskId, state: &str, text: String) -> ServerFrame 
 
 /// The conditions under which a session was opened.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Terms {
+pub(crate) struct SessionTerms {
     /// The project's folder, if it works on one.
     pub(crate) project: Option<PathBuf>,
     /// Changes go to the project as they are made.
@@ -184,10 +184,10 @@ pub(crate) struct Terms {
 #[derive(Debug)]
 pub(crate) struct Session {
     pub(crate) id: SessionId,
-    pub(crate) terms: Terms,
+    pub(crate) terms: SessionTerms,
     pub(crate) hub: Hub,
     workspace: OnceCell<Arc<Workspace>>,
-    state: Mutex<State>,
+    state: Mutex<SessionState>,
     /// Held while the work folder is diffed or applied, so that nothing is approved that is being changed.
     pub(crate) applying: tokio::sync::Mutex<()>,
     /// Held while the granted hosts are changed.
@@ -196,11 +196,11 @@ pub(crate) struct Session {
 
 /// The part of a session that changes from turn to turn.
 #[derive(Debug, Default)]
-pub(crate) struct State {
+pub(crate) struct SessionState {
     /// The next turn is the first after a restart.
     pub(crate) rehydrated: bool,
     /// The turn that runs, and how to reach it.
-    pub(crate) running: Option<Running>,
+    pub(crate) running: Option<ActiveTurn>,
     /// The grants of the session's task key, once it is in the ledger.
     pub(crate) authority: Option<Arc<Authority>>,
     /// The rules in force, where its project has some of its own.
@@ -249,13 +249,13 @@ pub(crate) struct State {
 
 /// A turn that runs.
 #[derive(Clone, Debug)]
-pub(crate) struct Running {
+pub(crate) struct ActiveTurn {
     pub(crate) turn: TurnId,
     pub(crate) number: u64,
     interrupts: mpsc::Sender<Interrupt>,
 }
 
-impl State {
+impl SessionState {
     /// Records `now` and reports whether the session has read secrets, now or before.
     pub(crate) const fn hears_secrets(&mut self, now: bool) -> bool {
         self.secret |= now;
@@ -264,7 +264,7 @@ impl State {
 }
 
 impl Session {
-    pub(crate) fn new(id: SessionId, terms: Terms, state: State) -> Self {
+    pub(crate) fn new(id: SessionId, terms: SessionTerms, state: SessionState) -> Self {
         Self {
             id,
             terms,
@@ -277,14 +277,14 @@ impl Session {
     }
 
     /// Locks the part that changes from turn to turn. Every holder leaves it whole, so poison is ignored.
-    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+    pub(crate) fn state(&self) -> MutexGuard<'_, SessionState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Notes that a turn runs; what comes out are its interruptions.
     pub(crate) fn begin(&self, turn: TurnId, number: u64) -> mpsc::Receiver<Interrupt> {
         let (interrupts, waiting) = mpsc::channel(MAX_INTERRUPTS);
-        self.state().running = Some(Running { turn, number, interrupts });
+        self.state().running = Some(ActiveTurn { turn, number, interrupts });
         waiting
     }
 
@@ -414,7 +414,8 @@ mod tests {
     fn only_the_turn_that_runs_is_interrupted() {
         let at = Timestamp::from_millis(0);
         let (turn, other) = (TurnId::from_parts(at, 1), TurnId::from_parts(at, 2));
-        let session = Session::new(SessionId::from_parts(at, 1), Terms::default(), State::default());
+        let session =
+            Session::new(SessionId::from_parts(at, 1), SessionTerms::default(), SessionState::default());
         assert!(!session.runs(None) && !session.interrupt(None, Interrupt::Cancel));
         let mut heard = session.begin(turn, 1);
         assert!(session.runs(None) && session.runs(Some(turn)) && !session.runs(Some(other)));
@@ -432,8 +433,8 @@ mod tests {
     #[test]
     fn a_closed_session_grants_nothing_beforehand() {
         let at = Timestamp::from_millis(0);
-        let terms = Terms { write: true, ..Terms::default() };
-        let session = Session::new(SessionId::from_parts(at, 1), terms, State::default());
+        let terms = SessionTerms { write: true, ..SessionTerms::default() };
+        let session = Session::new(SessionId::from_parts(at, 1), terms, SessionState::default());
         let is_granted = || session.grants().preapproved.contains(&ActionKind::WriteFile);
         assert!(is_granted(), "twin");
         session.state().left_behind = true;
@@ -446,7 +447,8 @@ mod tests {
     #[tokio::test]
     async fn a_turn_is_stopped_however_much_waits_for_it() {
         let at = Timestamp::from_millis(0);
-        let session = Session::new(SessionId::from_parts(at, 1), Terms::default(), State::default());
+        let session =
+            Session::new(SessionId::from_parts(at, 1), SessionTerms::default(), SessionState::default());
         session.stop_turn().await;
         let mut heard = session.begin(TurnId::from_parts(at, 1), 1);
         while session.interrupt(None, Interrupt::Cancel) {}

@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
+use writ_inspect::origin::Origins;
+use writ_inspect::prepared::Prepared;
 use writ_policy::door::Verdicts;
-use writ_policy::origin::Origins;
-use writ_policy::prepared::Prepared;
 use writ_store::batch::Op;
 use writ_types::action::{Action, ExecProfile};
 use writ_types::frame::ServerFrame;
 
-use crate::door::{Circumstances, Door, Passage, Standing, Work};
+use crate::door::{Circumstances, Door, Passage, RequestContext, Work};
 use crate::error::EngineError;
 use crate::keys::Keys;
 use crate::reach::Hosts;
@@ -73,7 +73,7 @@ impl SessionDoor {
         &self,
         first: Vec<Op>,
         prepared: Prepared,
-        standing: Standing<'_>,
+        standing: RequestContext<'_>,
     ) -> Result<Passage, EngineError> {
         self.decide(first, prepared, standing, &Verdicts::default()).await
     }
@@ -87,7 +87,7 @@ impl SessionDoor {
         &self,
         first: Vec<Op>,
         prepared: Prepared,
-        standing: Standing<'_>,
+        standing: RequestContext<'_>,
         verdicts: &Verdicts,
     ) -> Result<Passage, EngineError> {
         let circumstances = self.circumstances(&prepared, standing.origins)?;

@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
-use writ_policy::egress::host::HostPattern;
+use writ_inspect::egress::host::HostPattern;
 use writ_sandbox::Sandbox;
-use writ_store::batch::{Batch, NewSession, Op};
+use writ_store::batch::{Batch, NewSessionRow, Op};
 use writ_types::id::SessionId;
 
 use crate::config::{LEFT_BEHIND, MAX_LOADED_SESSIONS};
@@ -18,7 +18,7 @@ use crate::keys::Keys;
 use crate::rules::Rules;
 use crate::session::{
     ACCESS, CLOSED_AT, GRANTED_HOSTS, HOOK_STATE, NEW_HOSTS, ORDER, RELAYED, SUBSCRIPTIONS, SURFACE, Session,
-    State, Surface, Terms,
+    SessionState, SessionTerms, Surface,
 };
 use crate::subscription;
 
@@ -78,14 +78,14 @@ impl Sessions {
     pub(crate) async fn create(
         &self,
         id: SessionId,
-        terms: Terms,
+        terms: SessionTerms,
         surface: Surface,
     ) -> Result<Arc<Session>, EngineError> {
         let now = self.journal.clock.now();
         let (write, dry_run, relayed) = (terms.write, terms.dry_run, terms.relayed);
         let rules = self.rules.project_rules(terms.project.as_deref())?;
         let over = self.stop_now.child_token();
-        let state = State { rules: rules.clone(), over, ..State::default() };
+        let state = SessionState { rules: rules.clone(), over, ..SessionState::default() };
         let session = Session::new(id, terms, state);
         // Reports a work folder that cannot be opened now, not at the first tool call.
         self.sandbox.check_project(&session.workspace_config(&self.overlays))?;
@@ -97,7 +97,7 @@ impl Sessions {
         metadata.insert(SURFACE.to_owned(), surface.as_str().into());
         let order = session.terms.order.as_ref().map(|order| order.id.to_string().into());
         metadata.extend(order.map(|order| (ORDER.to_owned(), order)));
-        let row = NewSession {
+        let row = NewSessionRow {
             id,
             created_at: now,
             project: session.terms.project.as_ref().map(|path| path.to_string_lossy().into_owned()),
@@ -122,7 +122,7 @@ impl Sessions {
         }
         let row = self.journal.store.session(id)?.ok_or(EngineError::NoSession(id))?;
         let flag = |key: &str| row.metadata.get(key).and_then(serde_json::Value::as_bool).unwrap_or(false);
-        let terms = Terms {
+        let terms = SessionTerms {
             project: row.project.as_ref().map(PathBuf::from),
             write: flag("write"),
             dry_run: flag("dry_run"),
@@ -131,7 +131,7 @@ impl Sessions {
         };
         let rules = self.rules.project_rules(terms.project.as_deref())?;
         let budget_base = row.metadata.get("budget_base").and_then(serde_json::Value::as_u64).unwrap_or(0);
-        let state = State {
+        let state = SessionState {
             rehydrated: row.turn_number > 0,
             rules,
             closed: row.metadata.contains_key(CLOSED_AT),
@@ -151,7 +151,7 @@ impl Sessions {
                 .filter_map(|(key, value)| Some((key.strip_prefix(HOOK_STATE)?.to_owned(), value.clone())))
                 .collect(),
             budget_base: writ_types::unit::Tokens::new(budget_base),
-            ..State::default()
+            ..SessionState::default()
         };
         let session = Arc::new(Session::new(id, terms, state));
         Ok(self.remember_session(session))

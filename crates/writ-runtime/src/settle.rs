@@ -2,7 +2,7 @@
 //! as used.
 
 use writ_agent::notice;
-use writ_store::approvals::Ask;
+use writ_store::approvals::StoredAsk;
 use writ_store::batch::{Batch, Op, UsageDelta};
 use writ_tools::render::Rendered;
 use writ_types::action::Action;
@@ -24,7 +24,7 @@ const LOST: &str = "the engine was restarted, or could not go on, while it ran";
 
 /// An intent that has no outcome and will get none.
 #[derive(Debug)]
-pub(crate) struct Lost {
+pub(crate) struct UnfinishedAttempt {
     pub(crate) attempt: AttemptId,
     pub(crate) session: Option<SessionId>,
     pub(crate) turn: Option<TurnId>,
@@ -46,7 +46,7 @@ struct ModelUse {
     cost: Option<MicroUsd>,
 }
 
-impl Lost {
+impl UnfinishedAttempt {
     /// Collects the known facts of an open intent; its payload may have been erased.
     pub(crate) fn new(attempt: AttemptId, entry: Option<Entry>) -> Self {
         let nothing = Self {
@@ -152,10 +152,10 @@ impl Lost {
 /// # Errors
 ///
 /// If the store cannot be read or written.
-pub(crate) async fn settle_abandoned(core: &Services) -> Result<(), EngineError> {
-    settle_those(core, |lost| {
+pub(crate) async fn settle_abandoned(services: &Services) -> Result<(), EngineError> {
+    settle_those(services, |lost| {
         let Some(turn) = lost.turn else { return Ok(true) };
-        Ok(core.journal.store.turn(turn)?.is_none_or(|turn| turn.ended_at.is_some()))
+        Ok(services.journal.store.turn(turn)?.is_none_or(|turn| turn.ended_at.is_some()))
     })
     .await
 }
@@ -166,9 +166,11 @@ pub(crate) async fn settle_abandoned(core: &Services) -> Result<(), EngineError>
 /// # Errors
 ///
 /// If the store cannot be read or written.
-pub(crate) async fn settle_turn(core: &Services, turn: TurnId) -> Result<(), EngineError> {
-    let runs = |lost: &Lost| lost.approval.as_ref().is_some_and(|ask| core.approved.is_performing(ask));
-    settle_those(core, |lost| Ok(lost.turn == Some(turn) && !runs(lost))).await
+pub(crate) async fn settle_turn(services: &Services, turn: TurnId) -> Result<(), EngineError> {
+    let runs = |lost: &UnfinishedAttempt| {
+        lost.approval.as_ref().is_some_and(|ask| services.approved.is_performing(ask))
+    };
+    settle_those(services, |lost| Ok(lost.turn == Some(turn) && !runs(lost))).await
 }
 
 /// Closes the intent of what was approved and could not be carried through. What an approval for the task has covered
@@ -177,21 +179,22 @@ pub(crate) async fn settle_turn(core: &Services, turn: TurnId) -> Result<(), Eng
 /// # Errors
 ///
 /// If the store cannot be read or written.
-pub(crate) async fn settle_ask(core: &Services, ask: &Ask) -> Result<(), EngineError> {
+pub(crate) async fn settle_ask(services: &Services, ask: &StoredAsk) -> Result<(), EngineError> {
     let (id, wished) = (Some(&ask.card.ask_id), &ask.prepared);
-    let is_it =
-        |lost: &Lost| lost.approval.as_ref() == id && (lost.turn, &lost.call) == (wished.turn, &wished.call);
-    settle_those(core, |lost| Ok(is_it(lost))).await
+    let is_it = |lost: &UnfinishedAttempt| {
+        lost.approval.as_ref() == id && (lost.turn, &lost.call) == (wished.turn, &wished.call)
+    };
+    settle_those(services, |lost| Ok(is_it(lost))).await
 }
 
 async fn settle_those(
-    core: &Services,
-    which: impl Fn(&Lost) -> Result<bool, EngineError>,
+    services: &Services,
+    which: impl Fn(&UnfinishedAttempt) -> Result<bool, EngineError>,
 ) -> Result<(), EngineError> {
-    for open in core.journal.store.open_intents()? {
-        let lost = Lost::new(open.attempt, open.entry);
+    for open in services.journal.store.open_intents()? {
+        let lost = UnfinishedAttempt::new(open.attempt, open.entry);
         if which(&lost)? {
-            settle(core, &lost).await?;
+            settle(services, &lost).await?;
         }
     }
     Ok(())
@@ -203,25 +206,26 @@ async fn settle_those(
 /// # Errors
 ///
 /// If the store cannot be read or written.
-pub(crate) async fn settle(core: &Services, lost: &Lost) -> Result<(), EngineError> {
-    let now = core.journal.clock.now();
-    let ops = lost.close(now, core.journal.budget_day(now));
+pub(crate) async fn settle(services: &Services, lost: &UnfinishedAttempt) -> Result<(), EngineError> {
+    let now = services.journal.clock.now();
+    let ops = lost.close(now, services.journal.budget_day(now));
     let asked = match &lost.approval {
-        Some(ask) => core.journal.store.ask(ask)?,
+        Some(ask) => services.journal.store.ask(ask)?,
         None => None,
     };
     // What an approval for the task has covered is not what its card had shown: that was done before.
-    let its_own = |ask: &Ask| ask.prepared.session.is_some() && Some(ask.card.prepared) == lost.prepared;
+    let its_own =
+        |ask: &StoredAsk| ask.prepared.session.is_some() && Some(ask.card.prepared) == lost.prepared;
     let Some(ask) = asked.filter(its_own) else {
-        core.journal.store.commit(Batch::synced(ops)).await?;
+        services.journal.store.commit(Batch::synced(ops)).await?;
         return Ok(());
     };
     let text = notice::UNKNOWN.to_owned();
-    let text = core.journal.redactor.clean_text(text);
+    let text = services.journal.redactor.clean_text(text);
     let rendered = Rendered { text, label: lost.label.clone(), outcome: ToolOutcome::Unknown };
     let reason = "the engine ended while it ran".to_owned();
     let outcome = AskOutcome { rendered, exit: Exit::Verification, reason, undo: None };
-    tell::tell(core, &ask, outcome, ops).await
+    tell::tell(services, &ask, outcome, ops).await
 }
 
 #[cfg(test)]
@@ -259,12 +263,13 @@ mod tests {
             why: String::new(),
         };
         let attempt = AttemptId::from_parts(Timestamp::from_millis(0), 1);
-        let lost = Lost::new(attempt, Some(intent(Action::ModelCall(call))));
+        let lost = UnfinishedAttempt::new(attempt, Some(intent(Action::ModelCall(call))));
         assert_eq!(lost.cost(), MicroUsd::new(7));
         let ops = lost.close(Timestamp::from_millis(5), Timestamp::from_millis(5));
         let Some(Op::AddUsage(delta)) = ops.last() else { panic!("{ops:?}") };
         assert_eq!((delta.usage.total_tokens(), delta.cost), (Tokens::new(120), MicroUsd::new(7)));
-        let erased = Lost::new(attempt, None).close(Timestamp::from_millis(5), Timestamp::from_millis(5));
+        let erased =
+            UnfinishedAttempt::new(attempt, None).close(Timestamp::from_millis(5), Timestamp::from_millis(5));
         assert!(
             matches!(&erased[..], [Op::Append(entry)]
                 if matches!(entry.fact, Fact::Outcome { outcome: ToolOutcome::Unknown, .. })),

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 use writ_agent::event::WorkspaceItem;
-use writ_policy::prepared::{Prepared, Sink};
+use writ_inspect::prepared::{Prepared, Sink};
 use writ_store::batch::{Batch, Op};
 use writ_tools::outcome::PerformedOutcome;
 use writ_tools::render::render_result;
@@ -16,12 +16,12 @@ use writ_types::error::ToReport as _;
 use writ_types::quarantine::Quarantine;
 use writ_types::taint::Label;
 
-use crate::door::{Passage, Standing};
+use crate::door::{Passage, RequestContext};
 use crate::error::EngineError;
 use crate::outcome::outcome_entry;
 use crate::passage;
 use crate::perform::{self, subscribe};
-use crate::place::Place;
+use crate::place::CallPlace;
 use crate::session::{SUBSCRIPTIONS, Session};
 use crate::subscription::{Subscription, TOOL};
 
@@ -87,19 +87,19 @@ impl Renewal<'_> {
 ///
 /// If the store cannot be written. What cannot be read says so in its text.
 pub(crate) async fn materialize(
-    place: &Place,
+    place: &CallPlace,
     cancel: &CancellationToken,
 ) -> Result<Vec<WorkspaceItem>, EngineError> {
     let list = still_kept(place).await?;
-    place.core.count_subscriptions();
+    place.services.count_subscriptions();
     let titles = list.iter().map(|one| estimate_tokens(&one.title()).get());
     let mut left = MAX_TOKENS.saturating_sub(titles.sum());
     let mut items = Vec::new();
-    let began = place.core.journal.clock.now();
+    let began = place.services.journal.clock.now();
     for one in list {
         let (text, label) = if cancel.is_cancelled() {
             ("[not read: the turn was stopped]".to_owned(), one.label())
-        } else if place.core.journal.clock.now().time_since(began) < READING_MAX {
+        } else if place.services.journal.clock.now().time_since(began) < READING_MAX {
             look(place, &one, cancel).await?
         } else {
             ("[not read: the others took too long]".to_owned(), one.label())
@@ -112,36 +112,37 @@ pub(crate) async fn materialize(
 }
 
 /// The subscriptions that have turns left; the others end.
-async fn still_kept(place: &Place) -> Result<Vec<Subscription>, EngineError> {
+async fn still_kept(place: &CallPlace) -> Result<Vec<Subscription>, EngineError> {
     // Until they are written only: the readings may note new hosts, which takes the same lock.
     let _one_at_a_time = place.session.granting.lock().await;
     let all = place.session.state().subscriptions.clone();
     let list: Vec<Subscription> = all.iter().filter(|one| one.last_turn >= place.number).cloned().collect();
     if list.len() < all.len() {
-        subscribe::keep_subscriptions(&place.core, &place.session, list.clone()).await?;
+        subscribe::keep_subscriptions(&place.services, &place.session, list.clone()).await?;
     }
     Ok(list)
 }
 
 /// Reads the current content of a subscription. The result also carries the label of the target.
 async fn look(
-    place: &Place,
+    place: &CallPlace,
     one: &Subscription,
     cancel: &CancellationToken,
 ) -> Result<(String, Label), EngineError> {
     let own = one.label();
     let reader = if one.is_of_the_web() { "web_fetch" } else { "file_read" };
-    if place.core.servers.registry().quarantine_of(reader) != Quarantine::Never {
+    if place.services.servers.registry().quarantine_of(reader) != Quarantine::Never {
         let why = format!("[not read: the results of {reader} are withheld from you]");
         return Ok((why, own));
     }
-    let standing = Standing { mode: place.session.mode(), ..Standing::of(&place.authority, place.spent) };
-    let permit = match passage::pass(&place.core, reading(place, one), standing).await? {
+    let standing =
+        RequestContext { mode: place.session.mode(), ..RequestContext::of(&place.authority, place.spent) };
+    let permit = match passage::pass(&place.services, reading(place, one), standing).await? {
         Passage::Permit(permit) => permit,
         Passage::Denied(denial) => {
             return Ok((
                 place
-                    .core
+                    .services
                     .journal
                     .redactor
                     .mask_text(&format!("[not read: {}]", denial.outside_text()))
@@ -163,7 +164,7 @@ async fn look(
     let read = tokio::select! {
         biased;
         // A reading that the stop has ended says nothing of what was to be read.
-        () = place.core.life.stop_now.cancelled() => return Err(EngineError::Stopping),
+        () = place.services.life.stop_now.cancelled() => return Err(EngineError::Stopping),
         read = reading => read,
     };
     let (mut outcome, mut ops) = match read {
@@ -172,16 +173,16 @@ async fn look(
         Err(EngineError::Sandbox(error)) => (PerformedOutcome::Failed { report: error.report() }, Vec::new()),
         Err(error) => return Err(error),
     };
-    let rendered = render_result(&prepared, &mut outcome, &place.core.journal.redactor);
-    ops.push(place.core.journal.entry(place.session.id, place.at(), outcome_entry(attempt, &rendered)));
-    place.core.journal.store.commit(Batch::relaxed(ops)).await?;
+    let rendered = render_result(&prepared, &mut outcome, &place.services.journal.redactor);
+    ops.push(place.services.journal.entry(place.session.id, place.at(), outcome_entry(attempt, &rendered)));
+    place.services.journal.store.commit(Batch::relaxed(ops)).await?;
     let mut label = rendered.label;
     label.join(&own);
     Ok((rendered.text.into_string(), label))
 }
 
 /// Prepares the reading of a subscription. It rests on the subscription, which has passed the door already.
-fn reading(place: &Place, one: &Subscription) -> Prepared {
+fn reading(place: &CallPlace, one: &Subscription) -> Prepared {
     Prepared {
         agent: place.profile.agent.clone(),
         session: Some(place.session.id),

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use tracing::field::Empty;
 use tracing::{Span, info, info_span};
+use writ_inspect::gate::Judgement;
 use writ_models::config::ProviderKind;
 use writ_models::{ModelRole, PlannedCall};
-use writ_policy::gate::Judgement;
 use writ_tools::registry::Registry;
 use writ_types::chat::{ModelReply, StopReason, ToolOutcome, Usage};
 use writ_types::entry::GatePoint;

@@ -4,12 +4,12 @@
 use std::sync::{Arc, PoisonError};
 
 use serde_json::{Value, json};
+use writ_inspect::egress::host::{HostPattern, Scheme, Target};
+use writ_inspect::egress::{EgressScope, Judgement, WEB_PORTS, judge_connection};
+use writ_inspect::{reach, show};
 use writ_policy::approval::{self, ApprovalToken};
 use writ_policy::door::Ask;
-use writ_policy::egress::host::{HostPattern, Scheme, Target};
-use writ_policy::egress::{EgressScope, Judgement, WEB_PORTS, judge_connection};
-use writ_policy::{reach, show};
-use writ_store::approvals::Ask as AskRow;
+use writ_store::approvals::StoredAsk as AskRow;
 use writ_types::entry::{ApprovalScope, Risk};
 use writ_types::id::{AskId, SessionId};
 use writ_types::unit::Timestamp;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use writ_policy::prepared::Prepared;
+use writ_inspect::prepared::Prepared;
 use writ_sandbox::apply::AppliedChanges;
 use writ_store::batch::{Batch, NewUndo, Op};
 use writ_types::action::WriteFile;
@@ -10,7 +10,7 @@ use writ_types::frame::Undo;
 use writ_types::id::{AttemptId, SessionId};
 
 use crate::error::EngineError;
-use crate::place::Place;
+use crate::place::CallPlace;
 use crate::services::Services;
 /// For how long one tap undoes what was done (SIL-328).
 pub(crate) const UNDO_WINDOW: Duration = Duration::from_secs(5 * 60);
@@ -30,14 +30,14 @@ pub(crate) const UNDOES: &str = "undoes";
 
 /// Stores the data for an undo, and returns the offer to show if there is anything to undo.
 pub(crate) fn keep(
-    place: &Place,
+    place: &CallPlace,
     attempt: AttemptId,
     write: &WriteFile,
     applied: AppliedChanges,
     ops: &mut Vec<Op>,
 ) -> Option<Undo> {
     let (at, until) =
-        (place.core.journal.clock.now(), place.core.journal.valid_now().plus_duration(UNDO_WINDOW));
+        (place.services.journal.clock.now(), place.services.journal.valid_now().plus_duration(UNDO_WINDOW));
     // Without a way back it is written down, too, so that what was done before is not taken for what was done last.
     let kept = !applied.back.is_empty();
     let way = WriteFile { changes: applied.back, ..write.clone() };
@@ -57,8 +57,11 @@ pub(crate) fn undone_by(prepared: &Prepared) -> Option<AttemptId> {
 /// # Errors
 ///
 /// If the store cannot be read.
-pub(crate) fn last_way_back(core: &Services, session: SessionId) -> Result<Option<AttemptId>, EngineError> {
-    let ways = core.journal.store.undos(session, MAX_KEPT)?;
+pub(crate) fn last_way_back(
+    services: &Services,
+    session: SessionId,
+) -> Result<Option<AttemptId>, EngineError> {
+    let ways = services.journal.store.undos(session, MAX_KEPT)?;
     Ok(ways.into_iter().find(|way| way.undone_at.is_none()).map(|way| way.attempt))
 }
 
@@ -67,19 +70,19 @@ pub(crate) fn last_way_back(core: &Services, session: SessionId) -> Result<Optio
 /// # Errors
 ///
 /// If the store cannot be read or written.
-pub(crate) async fn end_undos(core: &Services, session: Option<SessionId>) -> Result<(), EngineError> {
-    let now = core.journal.clock.now();
+pub(crate) async fn end_undos(services: &Services, session: Option<SessionId>) -> Result<(), EngineError> {
+    let now = services.journal.clock.now();
     let before = now.minus_duration(UNDO_KEPT);
-    let mut over = core.journal.store.old_undos(before, MAX_ENDED)?;
+    let mut over = services.journal.store.old_undos(before, MAX_ENDED)?;
     if let Some(session) = session {
-        over.extend(core.journal.store.undos(session, MAX_ENDED)?.into_iter().skip(MAX_KEPT));
+        over.extend(services.journal.store.undos(session, MAX_ENDED)?.into_iter().skip(MAX_KEPT));
     }
     for way in over {
-        let kept = core.sessions.get(way.session)?.workspace_config(&core.config.overlays).data_dir;
+        let kept = services.sessions.get(way.session)?.workspace_config(&services.config.overlays).data_dir;
         if let Err(error) = writ_sandbox::forget_back(&kept, way.attempt).await {
             tracing::warn!(%error, attempt = %way.attempt, "the stored copies for undo were not removed");
         }
-        core.journal.store.commit(Batch::relaxed(vec![Op::ForgetUndo { attempt: way.attempt }])).await?;
+        services.journal.store.commit(Batch::relaxed(vec![Op::ForgetUndo { attempt: way.attempt }])).await?;
     }
     Ok(())
 }

@@ -108,12 +108,12 @@ pub struct SearchMatch {
     /// The line's text, or of a longer line the part around the match: at most [`LINE_MAX`] bytes.
     pub text: String,
     /// The place of the part in a long line; `None`: the line is whole.
-    pub window: Option<LineWindow>,
+    pub window: Option<MatchWindow>,
 }
 
 /// The part of a long line around a match.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LineWindow {
+pub struct MatchWindow {
     /// The character at which the match begins, counted from one.
     pub column: u64,
     /// True if something of the line stands before the part.

@@ -12,7 +12,7 @@ use crate::error::SandboxError;
 use crate::exec::ExecOptions;
 use crate::file::FILE_TIME_MAX_MS;
 use crate::inside::{INNER_HOME, WORK};
-use crate::runner::{self, Access, Folders, Pending, RunRequest, RunResult, Runner};
+use crate::runner::{self, FolderAccess, Folders, Pending, RunRequest, RunResult, Runner};
 use crate::status::{Cgroup, Rung, SandboxStatus};
 
 mod sys;
@@ -66,10 +66,10 @@ pub(crate) use sys::{detach_command, has_mark};
 
 use cgroup::Cgroups;
 use places::Places;
-use pool::Pool;
+use pool::SandboxPool;
 use run::{JobResult, Launch};
 use slot::Slots;
-use spec::{Event, HostFolder, Limits, Order, SandboxBase, SandboxJob, Setup, Spec, Walls, Work};
+use spec::{HostFolder, JobEnd, JobOrder, Limits, SandboxBase, SandboxJob, Setup, Spec, Walls, WorkMount};
 use toolchain::Toolchains;
 
 /// Does the job of a helper process, if this process was started as one.
@@ -95,7 +95,7 @@ fn init_from_cmdline() -> Option<i32> {
 #[derive(Debug)]
 pub(crate) struct NativeRunner {
     config: SandboxConfig,
-    pool: Arc<Pool>,
+    pool: Arc<SandboxPool>,
     cgroups: Arc<Cgroups>,
     toolchains: Toolchains,
     status: OnceCell<SandboxStatus>,
@@ -123,7 +123,7 @@ impl Runner for NativeRunner {
     fn run(&self, request: RunRequest) -> Pending<'_, Result<RunResult, SandboxError>> {
         Box::pin(async {
             let (walls, _) = self.walls().await?;
-            let is_program = matches!(request.job, runner::Job::Program(_));
+            let is_program = matches!(request.job, runner::RunJob::Program(_));
             let launch = launch::launch_of(self, walls, request).await?;
             launch::run_result(self.run_launch(launch).await?, is_program)
         })
@@ -142,7 +142,7 @@ impl NativeRunner {
         let cgroups = Cgroups::detect_groups();
         let slots = Slots::start_slots(&exe, Arc::clone(&cgroups), config.memory_max, config.processes_max)?;
         Ok(Self {
-            pool: Pool::new(Arc::new(slots), config.ready_max.min(READY_MOST), pool::IDLE),
+            pool: SandboxPool::new(Arc::new(slots), config.ready_max.min(READY_MOST), pool::IDLE),
             cgroups,
             toolchains: toolchain::find_toolchains(home, &config.read_only),
             status: OnceCell::new(),
@@ -223,7 +223,7 @@ impl NativeRunner {
     async fn try_walls(&self, walls: Walls) -> Result<(), SandboxError> {
         let job = SandboxJob::Exec(vec!["/bin/true".into()]);
         let folder = folder(Path::new("/usr"))?;
-        let mut spec = self.spec(walls, job, Work::Folder { path: folder, access: Access::Read });
+        let mut spec = self.spec(walls, job, WorkMount::Folder { path: folder, access: FolderAccess::Read });
         // The probe needs no work folder, only a program that every system has.
         spec.order.cwd = "/".into();
         let finished = self.run_launch(Launch {
@@ -240,9 +240,9 @@ impl NativeRunner {
             talk: None,
         });
         match finished.await?.event {
-            Event::Exited(0) => Ok(()),
-            Event::SetupFailed(fault) => Err(SandboxError::Setup { stage: fault.stage, why: fault.why }),
-            event @ (Event::Exited(_) | Event::ExecFailed(_) | Event::Signalled(_)) => {
+            JobEnd::Exited(0) => Ok(()),
+            JobEnd::SetupFailed(fault) => Err(SandboxError::Setup { stage: fault.stage, why: fault.why }),
+            event @ (JobEnd::Exited(_) | JobEnd::ExecFailed(_) | JobEnd::Signalled(_)) => {
                 Err(SandboxError::Setup { stage: "probe".into(), why: format!("{event:?}") })
             }
         }
@@ -259,7 +259,7 @@ impl NativeRunner {
     }
 
     /// A specification with what is the same for every job.
-    fn spec(&self, walls: Walls, job: SandboxJob, work: Work) -> Spec {
+    fn spec(&self, walls: Walls, job: SandboxJob, work: WorkMount) -> Spec {
         let config = &self.config;
         let metered = self.cgroups.version() != Cgroup::Watchdog;
         // The home inside would hide what lies below a home of that name outside: it is laid over it.
@@ -290,7 +290,7 @@ impl NativeRunner {
             Some((bind, below))
         }));
         let setup = Setup { work, own: None, git: None, home: None, home_binds, network: false, trust: None };
-        let order = Order {
+        let order = JobOrder {
             job,
             cwd: PathBuf::from(WORK),
             own: None,
@@ -309,7 +309,7 @@ impl NativeRunner {
 /// Which folder of the host lies at a path now.
 fn folder(path: &Path) -> Result<HostFolder, SandboxError> {
     HostFolder::of(path)
-        .map_err(|why| SandboxError::Setup { stage: spec::Fault::MOVED.into(), why: why.to_string() })
+        .map_err(|why| SandboxError::Setup { stage: spec::SetupFault::MOVED.into(), why: why.to_string() })
 }
 
 /// What the second rung does not give.

@@ -5,7 +5,7 @@
 //! A runner that starts containers would mount [`Folders`] (the work folder as the layout says, the home, the git
 //! directory), set the variables and the limits, lend the container's listener as [`Listener`](crate::exec::Listener),
 //! copy the streams to [`ExecOptions::output`], kill the container when `cancel` says so, and answer
-//! [`Job::File`] with our own binary started in the container.
+//! [`RunJob::File`] with our own binary started in the container.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -67,9 +67,9 @@ pub(crate) trait Runner: fmt::Debug + Send + Sync {
 /// One run: a program, or a request for files.
 #[derive(Debug)]
 pub(crate) struct RunRequest {
-    pub(crate) job: Job,
+    pub(crate) job: RunJob,
     pub(crate) folders: Folders,
-    pub(crate) access: Access,
+    pub(crate) access: FolderAccess,
     /// The working directory, as programs on the first rung see it.
     pub(crate) cwd: String,
     /// The command's own variables.
@@ -89,7 +89,7 @@ pub(crate) struct RunRequest {
 
 /// The work of a run.
 #[derive(Debug)]
-pub(crate) enum Job {
+pub(crate) enum RunJob {
     /// A program and its arguments.
     Program(Vec<String>),
     /// A file request, answered by our own worker.
@@ -131,7 +131,7 @@ pub(crate) struct GitMount {
 
 /// The use of the work folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Access {
+pub(crate) enum FolderAccess {
     /// Changes stay in the session's folder.
     Write,
     /// No changes.

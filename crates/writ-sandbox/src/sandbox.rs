@@ -8,12 +8,12 @@ use crate::error::{RunnerError, SandboxError};
 use crate::refuse::RefuseRunner;
 use crate::runner::Runner;
 use crate::status::SandboxStatus;
-use crate::workspace::{Shared, Workspace};
+use crate::workspace::{SandboxParts, Workspace};
 
 /// Runs commands, each in a sandbox of its own. Cheap to clone; the last one dropped ends every sandbox.
 #[derive(Clone, Debug)]
 pub struct Sandbox {
-    shared: Arc<Shared>,
+    shared: Arc<SandboxParts>,
 }
 
 impl Sandbox {
@@ -30,7 +30,7 @@ impl Sandbox {
     }
 
     pub(crate) fn with_runner(config: SandboxConfig, home: Option<PathBuf>, runner: Arc<dyn Runner>) -> Self {
-        Self { shared: Arc::new(Shared::new(config, home, runner)) }
+        Self { shared: Arc::new(SandboxParts::new(config, home, runner)) }
     }
 
     /// Returns what this machine gives. Found once, by running a program in a sandbox.

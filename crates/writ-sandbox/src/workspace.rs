@@ -35,7 +35,7 @@ pub use self::back::forget_back;
 
 /// The parts of a sandbox that its work folders share.
 #[derive(Debug)]
-pub(crate) struct Shared {
+pub(crate) struct SandboxParts {
     pub(crate) config: SandboxConfig,
     /// The owner's home: its private parts are no project.
     pub(crate) home: Option<PathBuf>,
@@ -43,7 +43,7 @@ pub(crate) struct Shared {
     locks: FolderLocks,
 }
 
-impl Shared {
+impl SandboxParts {
     pub(crate) fn new(config: SandboxConfig, home: Option<PathBuf>, runner: Arc<dyn Runner>) -> Self {
         Self { config, home, runner, locks: FolderLocks::default() }
     }
@@ -69,7 +69,7 @@ impl Shared {
 /// A session's work folder. Clones are the same folder.
 #[derive(Clone, Debug)]
 pub struct Workspace {
-    shared: Arc<Shared>,
+    shared: Arc<SandboxParts>,
     dir: PathBuf,
     project: Option<PathBuf>,
     layout: Layout,
@@ -80,7 +80,10 @@ pub struct Workspace {
 
 impl Workspace {
     /// Opens a session's work folder, making it when it is not there and programs can be run.
-    pub(crate) async fn open(shared: Arc<Shared>, config: WorkspaceConfig) -> Result<Self, SandboxError> {
+    pub(crate) async fn open(
+        shared: Arc<SandboxParts>,
+        config: WorkspaceConfig,
+    ) -> Result<Self, SandboxError> {
         let rung = match shared.runner.rung().await {
             Ok(rung) => Some(rung),
             // An earlier engine may have left work in it; a new folder would be of no use.

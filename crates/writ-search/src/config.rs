@@ -65,7 +65,7 @@ impl Default for SearchConfig {
 
 /// A provider that can be asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct SearchTarget {
+pub(crate) struct ProviderTarget {
     pub(crate) provider: SearchProvider,
     pub(crate) base: Url,
     /// Host and port.
@@ -85,7 +85,7 @@ impl SearchConfig {
     }
 
     /// Returns the provider and its address; `None` if none is configured.
-    pub(crate) fn search_target(&self) -> Result<Option<SearchTarget>, SearchConfigError> {
+    pub(crate) fn search_target(&self) -> Result<Option<ProviderTarget>, SearchConfigError> {
         let Some(provider) = self.provider else {
             // A key or an address without a provider is most likely a mistake.
             let lonely = self.api_key.is_some() || self.base_url.is_some();
@@ -94,7 +94,7 @@ impl SearchConfig {
         let key = self.api_key.clone().ok_or(SearchConfigError::NoKey(provider.as_str()))?;
         let text = self.base_url.as_deref().unwrap_or_else(|| provider.wire_format().base_url());
         let (base, host) = usable_url(text).map_err(SearchConfigError::BadUrl)?;
-        Ok(Some(SearchTarget { provider, base, host, key, max_results: self.max_results }))
+        Ok(Some(ProviderTarget { provider, base, host, key, max_results: self.max_results }))
     }
 }
 

@@ -13,7 +13,7 @@ use writ_types::action::Action;
 use writ_types::credential::CredentialRef;
 use writ_types::unit::Timestamp;
 
-use crate::config::{SearchConfig, SearchTarget};
+use crate::config::{ProviderTarget, SearchConfig};
 use crate::error::{SearchConfigError, SearchError, SearchKeyError};
 use crate::format::SearchRequest;
 
@@ -62,14 +62,14 @@ pub struct SearchResults {
 
 /// A provider that is asked.
 pub struct SearchClient {
-    target: SearchTarget,
+    target: ProviderTarget,
     keys: Arc<dyn SearchKeys>,
     egress: Arc<Egress>,
 }
 
 impl fmt::Debug for SearchClient {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Search").field("target", &self.target).finish_non_exhaustive()
+        f.debug_struct("SearchClient").field("target", &self.target).finish_non_exhaustive()
     }
 }
 

@@ -39,7 +39,7 @@ pub struct VaultAnswer {
 
 impl fmt::Debug for VaultAnswer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Answer").field("status", &self.status).finish_non_exhaustive()
+        f.debug_struct("VaultAnswer").field("status", &self.status).finish_non_exhaustive()
     }
 }
 

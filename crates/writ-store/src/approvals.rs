@@ -48,7 +48,7 @@ impl AskState {
 
 /// An ask with what it would perform.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Ask {
+pub struct StoredAsk {
     /// The card that the person sees; its `state` is the present one.
     pub card: Card,
     /// The action that is performed when it is approved.
@@ -65,7 +65,7 @@ pub struct Ask {
 
 /// A stored approval.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Approval {
+pub struct StoredApproval {
     /// The ask that it answers.
     pub ask: AskId,
     /// The hash that it was given for.
@@ -367,11 +367,11 @@ pub(crate) fn is_anything_revoked(conn: &Connection) -> Result<bool, StoreError>
     Ok(query_one(conn, "SELECT 1 FROM revocation LIMIT 1", [], |_| Ok(()))?.is_some())
 }
 
-fn decode_ask(row: &Row<'_>) -> Result<Ask, StoreError> {
+fn decode_ask(row: &Row<'_>) -> Result<StoredAsk, StoreError> {
     let state: AskState = codec::from_name("ask", row.get("state")?)?;
     let mut card: Card = codec::from_json("card", &row.get::<_, String>("card")?)?;
     state.as_str().clone_into(&mut card.state);
-    Ok(Ask {
+    Ok(StoredAsk {
         card,
         prepared: codec::from_json("prepared action", &row.get::<_, String>("prepared")?)?,
         state,
@@ -381,8 +381,8 @@ fn decode_ask(row: &Row<'_>) -> Result<Ask, StoreError> {
     })
 }
 
-fn decode_approval(row: &Row<'_>) -> Result<Approval, StoreError> {
-    Ok(Approval {
+fn decode_approval(row: &Row<'_>) -> Result<StoredApproval, StoreError> {
+    Ok(StoredApproval {
         ask: codec::parse("ask id", &row.get::<_, String>("ask")?)?,
         prepared: codec::parse("digest", &row.get::<_, String>("prepared_hash")?)?,
         nonce: row.get("nonce")?,
@@ -403,7 +403,7 @@ fn decode_approval(row: &Row<'_>) -> Result<Approval, StoreError> {
     })
 }
 
-pub(crate) fn read_ask(conn: &Connection, ask: &AskId) -> Result<Option<Ask>, StoreError> {
+pub(crate) fn read_ask(conn: &Connection, ask: &AskId) -> Result<Option<StoredAsk>, StoreError> {
     query_one(conn, "SELECT * FROM ask WHERE id = ?1", [ask.as_str()], decode_ask)
 }
 
@@ -411,18 +411,22 @@ pub(crate) fn read_asks(
     conn: &Connection,
     state: Option<AskState>,
     limit: usize,
-) -> Result<Vec<Ask>, StoreError> {
+) -> Result<Vec<StoredAsk>, StoreError> {
     let sql = "SELECT * FROM ask WHERE ?1 IS NULL OR state = ?1 ORDER BY asked_at, id LIMIT ?2";
     let params = params![state.map(AskState::as_str), codec::limit(limit)];
     query(conn, sql, params, decode_ask)
 }
 
-pub(crate) fn latest_asks(conn: &Connection, limit: usize) -> Result<Vec<Ask>, StoreError> {
+pub(crate) fn latest_asks(conn: &Connection, limit: usize) -> Result<Vec<StoredAsk>, StoreError> {
     let sql = "SELECT * FROM ask ORDER BY asked_at DESC, id LIMIT ?1";
     query(conn, sql, params![codec::limit(limit)], decode_ask)
 }
 
-pub(crate) fn overdue_asks(conn: &Connection, now: Timestamp, limit: usize) -> Result<Vec<Ask>, StoreError> {
+pub(crate) fn overdue_asks(
+    conn: &Connection,
+    now: Timestamp,
+    limit: usize,
+) -> Result<Vec<StoredAsk>, StoreError> {
     let sql = "SELECT * FROM ask WHERE state IN ('open', 'approved') AND expires_at <= ?1
                ORDER BY expires_at, id LIMIT ?2";
     query(conn, sql, params![now.as_millis(), codec::limit(limit)], decode_ask)
@@ -432,12 +436,12 @@ pub(crate) fn ask_for(
     conn: &Connection,
     prepared: Digest,
     state: AskState,
-) -> Result<Option<Ask>, StoreError> {
+) -> Result<Option<StoredAsk>, StoreError> {
     let sql = "SELECT * FROM ask WHERE prepared_hash = ?1 AND state = ?2 ORDER BY asked_at DESC LIMIT 1";
     query_one(conn, sql, [&prepared.to_string(), state.as_str()], decode_ask)
 }
 
-pub(crate) fn read_approval(conn: &Connection, ask: &AskId) -> Result<Option<Approval>, StoreError> {
+pub(crate) fn read_approval(conn: &Connection, ask: &AskId) -> Result<Option<StoredApproval>, StoreError> {
     let sql = "SELECT * FROM approval WHERE ask = ?1";
     query_one(conn, sql, [ask.as_str()], decode_approval)
 }
@@ -447,14 +451,14 @@ pub(crate) fn task_approvals(
     pattern: Option<Digest>,
     now: Timestamp,
     limit: usize,
-) -> Result<Vec<(Ask, Approval)>, StoreError> {
+) -> Result<Vec<(StoredAsk, StoredApproval)>, StoreError> {
     let sql = "SELECT approval.* FROM approval JOIN ask ON ask.id = approval.ask
                WHERE pattern IS NOT NULL AND (?1 IS NULL OR pattern = ?1) AND approval.expires_at > ?2
                AND revoked = 0 AND executions_used BETWEEN 1 AND max_uses - 1 AND ask.state = 'used'
                ORDER BY ask.asked_at DESC, ask.id LIMIT ?3";
     let params = params![pattern.map(|digest| digest.to_string()), now.as_millis(), codec::limit(limit)];
     let approvals = query(conn, sql, params, decode_approval)?;
-    let with_ask = |approval: Approval| {
+    let with_ask = |approval: StoredApproval| {
         let sql = "SELECT * FROM ask WHERE id = ?1";
         let ask = query_one(conn, sql, [approval.ask.as_str()], decode_ask)?;
         Ok(ask.map(|ask| (ask, approval)))

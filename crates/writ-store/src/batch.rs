@@ -20,8 +20,8 @@ use crate::usage::PendingUsage;
 
 pub use crate::approvals::{NewApproval, NewAsk, NewPart};
 pub use crate::memory::NewMemory;
-pub use crate::queue::NewMessage;
-pub use crate::sessions::{NewChronicle, NewSession};
+pub use crate::queue::NewMessageRow;
+pub use crate::sessions::{NewChronicle, NewSessionRow};
 pub use crate::turns::NewTurn;
 pub use crate::undo::NewUndo;
 pub use crate::usage::UsageDelta;
@@ -59,7 +59,7 @@ pub enum Op {
     /// attempt closes them; a second one is a conflict, one without an intent (`dry-run`) is not.
     Append(Box<Entry>),
     /// Opens a session. Conflict if it exists.
-    OpenSession(NewSession),
+    OpenSession(NewSessionRow),
     /// Sets or removes one key of a session's metadata.
     SetSessionMetadata {
         /// The session.
@@ -71,7 +71,7 @@ pub enum Op {
     },
     /// Puts a message into its session's queue. Needs an `Append` before it in the batch. Conflict for a
     /// known `client_id`; an error when the queue is full.
-    EnqueueMessage(Box<NewMessage>),
+    EnqueueMessage(Box<NewMessageRow>),
     /// Leases the oldest message of the executor that is due, at most one per session. See [`Receipt::leased`].
     LeaseMessage {
         /// Now.
@@ -86,7 +86,7 @@ pub enum Op {
         /// The consumer that takes it.
         consumer: String,
         /// The message.
-        message: Box<NewMessage>,
+        message: Box<NewMessageRow>,
     },
     /// Leases the oldest message of a consumer that is due, at most one per session. See [`Receipt::leased`].
     LeaseFor {

@@ -34,7 +34,7 @@ pub struct IssuedKey {
 
 /// A standing order.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StandingOrder {
+pub struct OrderRow {
     /// Its id.
     pub id: KeyId,
     /// The order as its owner signed it, as JSON.
@@ -51,7 +51,7 @@ pub enum KeyOp {
     /// A key is given out. Conflict if there is one with its id; too many are refused.
     Issue(IssuedKey),
     /// Stores a standing order. Conflict if there is one with its id; too many are refused.
-    Keep(StandingOrder),
+    Keep(OrderRow),
     /// A standing order was looked at; the latest time stays. Conflict if there is none.
     See {
         /// The order.
@@ -105,7 +105,7 @@ fn issue_key(conn: &Connection, key: &IssuedKey) -> Result<(), StoreError> {
     if added == 0 { Err(Conflict::Exists { what: "key", id: key.id.to_string() }.into()) } else { Ok(()) }
 }
 
-fn keep_order(conn: &Connection, order: &StandingOrder) -> Result<(), StoreError> {
+fn keep_order(conn: &Connection, order: &OrderRow) -> Result<(), StoreError> {
     codec::check_size("standing order", &order.token)?;
     let sql = ("DELETE FROM standing_order WHERE expires_at <= ?1", "SELECT count(*) FROM standing_order");
     make_room(conn, sql, order.seen_at, ("number of standing orders", MAX_ORDERS))?;
@@ -141,8 +141,8 @@ fn decode_key(row: &Row<'_>) -> Result<IssuedKey, StoreError> {
     })
 }
 
-fn decode_order(row: &Row<'_>) -> Result<StandingOrder, StoreError> {
-    Ok(StandingOrder {
+fn decode_order(row: &Row<'_>) -> Result<OrderRow, StoreError> {
+    Ok(OrderRow {
         id: codec::parse("key id", &row.get::<_, String>("id")?)?,
         token: row.get("token")?,
         expires_at: get_time(row, "expires_at")?,
@@ -164,12 +164,12 @@ pub(crate) fn issued_keys(
     query(conn, sql, params![now.as_millis(), codec::limit(limit)], decode_key)
 }
 
-pub(crate) fn standing_order(conn: &Connection, id: KeyId) -> Result<Option<StandingOrder>, StoreError> {
+pub(crate) fn standing_order(conn: &Connection, id: KeyId) -> Result<Option<OrderRow>, StoreError> {
     let sql = "SELECT * FROM standing_order WHERE id = ?1";
     query_one(conn, sql, [id.to_string()], decode_order)
 }
 
-pub(crate) fn standing_orders(conn: &Connection, limit: usize) -> Result<Vec<StandingOrder>, StoreError> {
+pub(crate) fn standing_orders(conn: &Connection, limit: usize) -> Result<Vec<OrderRow>, StoreError> {
     let sql = "SELECT * FROM standing_order ORDER BY id DESC LIMIT ?1";
     query(conn, sql, [codec::limit(limit)], decode_order)
 }
@@ -208,7 +208,7 @@ mod tests {
     #[test]
     fn the_time_of_an_order_does_not_go_back() {
         let home = Home::new();
-        let order = StandingOrder {
+        let order = OrderRow {
             id: KeyId::from_parts(at(0), 1),
             token: "{}".into(),
             expires_at: at(100),

@@ -14,7 +14,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use crate::bounds::{READ_QUEUE, READERS};
 use crate::error::StoreError;
-use crate::readers::{Reader, Source};
+use crate::readers::{ReadSource, Reader};
 
 /// A read on its way: given a connection, or the reason why there is none. Returns false if the connection may be in
 /// the middle of something and must not be used again.
@@ -22,18 +22,18 @@ type ReadJob = Box<dyn FnOnce(Result<&Reader, StoreError>) -> bool + Send>;
 
 /// The threads; dropping it joins them after the reads that run.
 pub(crate) struct ReadPool {
-    shared: Arc<Shared>,
+    shared: Arc<PoolState>,
     room: Arc<Semaphore>,
 }
 
-struct Shared {
-    source: Source,
-    state: Mutex<State>,
+struct PoolState {
+    source: ReadSource,
+    state: Mutex<PoolQueue>,
     handed_over: Condvar,
 }
 
 #[derive(Default)]
-struct State {
+struct PoolQueue {
     jobs: VecDeque<ReadJob>,
     threads: Vec<JoinHandle<()>>,
     /// Threads that wait for a job, those included that were woken and have not taken it yet.
@@ -42,8 +42,8 @@ struct State {
 }
 
 impl ReadPool {
-    pub(crate) fn new(source: Source) -> Self {
-        let shared = Shared { source, state: Mutex::default(), handed_over: Condvar::new() };
+    pub(crate) fn new(source: ReadSource) -> Self {
+        let shared = PoolState { source, state: Mutex::default(), handed_over: Condvar::new() };
         Self { shared: Arc::new(shared), room: Arc::new(Semaphore::new(READ_QUEUE)) }
     }
 
@@ -120,8 +120,8 @@ impl Drop for ReadPool {
     }
 }
 
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
+impl PoolState {
+    fn lock(&self) -> MutexGuard<'_, PoolQueue> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

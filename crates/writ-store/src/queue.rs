@@ -78,7 +78,7 @@ pub struct QueueDepth {
 
 /// A message for the queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NewMessage {
+pub struct NewMessageRow {
     /// The record of what was received; names message and session.
     pub record: InboundRecord,
     /// The client's id of it, unique per session.
@@ -92,7 +92,7 @@ const COLUMNS: &str = "n, id, session, client_id, entry, record, text, attempts,
 pub(crate) fn enqueue_message(
     conn: &Connection,
     consumer: &str,
-    message: &NewMessage,
+    message: &NewMessageRow,
     entry: Option<EntrySeq>,
 ) -> Result<(), StoreError> {
     let entry = entry.ok_or(Conflict::Order("a message needs the entry that records it before it"))?;

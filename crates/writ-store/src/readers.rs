@@ -16,7 +16,7 @@ pub(crate) const STATEMENT_CACHE: usize = 128;
 
 /// Opens connections that read one database.
 #[derive(Clone, Debug)]
-pub(crate) struct Source {
+pub(crate) struct ReadSource {
     path: PathBuf,
     key: [u8; 32],
 }
@@ -28,7 +28,7 @@ pub(crate) struct Reader {
     pub(crate) key: [u8; 32],
 }
 
-impl Source {
+impl ReadSource {
     pub(crate) fn new(path: &Path, key: [u8; 32]) -> Self {
         Self { path: path.to_owned(), key }
     }
@@ -55,7 +55,7 @@ impl Source {
 /// Each method is that of the same name in the traits of reads. At most [`READERS`] connections, opened when they are
 /// first needed.
 pub struct BlockingReads {
-    source: Source,
+    source: ReadSource,
     pool: Mutex<Pool>,
     returned: Condvar,
 }
@@ -73,7 +73,7 @@ struct Loan<'a> {
 }
 
 impl BlockingReads {
-    pub(crate) fn new(source: Source) -> Self {
+    pub(crate) fn new(source: ReadSource) -> Self {
         Self { source, pool: Mutex::default(), returned: Condvar::new() }
     }
 

@@ -17,7 +17,7 @@ pub const CLOSED_AT: &str = "closed_at";
 
 /// A session.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Session {
+pub struct SessionRow {
     /// Its id.
     pub id: SessionId,
     /// When it was opened.
@@ -53,7 +53,7 @@ pub struct ChronicleRow {
 
 /// A session to open.
 #[derive(Clone, Debug, PartialEq)]
-pub struct NewSession {
+pub struct NewSessionRow {
     /// Its id.
     pub id: SessionId,
     /// When it is opened.
@@ -79,7 +79,7 @@ pub struct NewChronicle {
     pub message: ChatMessage,
 }
 
-pub(crate) fn create_session(conn: &Connection, session: &NewSession) -> Result<(), StoreError> {
+pub(crate) fn create_session(conn: &Connection, session: &NewSessionRow) -> Result<(), StoreError> {
     let metadata = codec::to_json("metadata", &session.metadata)?;
     let added = execute(
         conn,
@@ -180,8 +180,8 @@ fn missing_session(session: SessionId) -> Conflict {
     Conflict::Missing { what: "session", id: session.to_string() }
 }
 
-fn decode_session(row: &Row<'_>) -> Result<Session, StoreError> {
-    Ok(Session {
+fn decode_session(row: &Row<'_>) -> Result<SessionRow, StoreError> {
+    Ok(SessionRow {
         id: codec::parse("session id", &row.get::<_, String>("id")?)?,
         created_at: get_time(row, "created_at")?,
         updated_at: get_time(row, "updated_at")?,
@@ -203,11 +203,11 @@ fn decode_chronicle(row: &Row<'_>) -> Result<ChronicleRow, StoreError> {
     })
 }
 
-pub(crate) fn read_session(conn: &Connection, session: SessionId) -> Result<Option<Session>, StoreError> {
+pub(crate) fn read_session(conn: &Connection, session: SessionId) -> Result<Option<SessionRow>, StoreError> {
     query_one(conn, "SELECT * FROM session WHERE id = ?1", [session.to_string()], decode_session)
 }
 
-pub(crate) fn read_sessions(conn: &Connection, limit: usize) -> Result<Vec<Session>, StoreError> {
+pub(crate) fn read_sessions(conn: &Connection, limit: usize) -> Result<Vec<SessionRow>, StoreError> {
     let sql = "SELECT * FROM session ORDER BY updated_at DESC, id DESC LIMIT ?1";
     query(conn, sql, [codec::limit(limit)], decode_session)
 }

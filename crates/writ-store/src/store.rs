@@ -26,7 +26,7 @@ use crate::ledger::head::{HeadSigner, origin};
 use crate::memory::Unsearchable;
 use crate::pool::ReadPool;
 use crate::queue::Leased;
-use crate::readers::{BlockingReads, Reader, STATEMENT_CACHE, Source};
+use crate::readers::{BlockingReads, ReadSource, Reader, STATEMENT_CACHE};
 use crate::schema::{MIGRATIONS, check_not_newer, migrate};
 use crate::writer::WriterHandle;
 use crate::{approvals, filesystem, memory, settings};
@@ -41,10 +41,10 @@ const WAL_KEPT_BYTES: u32 = 64 * 1024 * 1024;
 /// The store of one home. Clones share it; the writer ends when the last one is dropped.
 #[derive(Clone)]
 pub struct Store {
-    shared: Arc<Shared>,
+    shared: Arc<StoreParts>,
 }
 
-struct Shared {
+struct StoreParts {
     // Dropped before the writer, so that its close is the last one and folds the log into the file.
     pool: ReadPool,
     blocking: BlockingReads,
@@ -74,7 +74,7 @@ impl Store {
         let installation = settings::ensure_installation(&conn, new_installation)?;
         let public_key = signer.public_key();
         let tail = Tail::load(&conn, &origin(installation), signer, &config.rotations)?;
-        let source = Source::new(&config.path, public_key);
+        let source = ReadSource::new(&config.path, public_key);
         // Read before the writer starts: from then on it sets the flag before each revocation.
         let revoked = Arc::new(AtomicBool::new(approvals::is_anything_revoked(&conn)?));
         let writer = WriterHandle::start(conn, tail, Killer::new(config), Arc::clone(&revoked))?;
@@ -87,7 +87,7 @@ impl Store {
     ///
     /// If it cannot be read, or its schema is newer.
     pub fn open_read_only(path: &Path, public_key: [u8; 32]) -> Result<Self, StoreError> {
-        let source = Source::new(path, public_key);
+        let source = ReadSource::new(path, public_key);
         let conn = source.open()?.conn;
         check_not_newer(&conn, MIGRATIONS)?;
         let installation = settings::installation_of(&conn)?;
@@ -98,14 +98,14 @@ impl Store {
 
     fn assemble(
         writer: Option<WriterHandle>,
-        source: Source,
+        source: ReadSource,
         installation: InstallationId,
         revoked: Arc<AtomicBool>,
     ) -> Self {
         let public_key = source.key();
         let pool = ReadPool::new(source.clone());
         let blocking = BlockingReads::new(source);
-        let shared = Shared { pool, blocking, writer, installation, public_key, revoked };
+        let shared = StoreParts { pool, blocking, writer, installation, public_key, revoked };
         Self { shared: Arc::new(shared) }
     }
 

@@ -16,7 +16,7 @@ use writ_types::id::{AskId, AttemptId, MemoryId, MessageId, SessionId, TurnId};
 use writ_types::taint::{Label, Taint};
 use writ_types::unit::Timestamp;
 
-use crate::batch::{Batch, NewAsk, NewMemory, NewMessage, NewSession, NewTurn, Op, Receipt};
+use crate::batch::{Batch, NewAsk, NewMemory, NewMessageRow, NewSessionRow, NewTurn, Op, Receipt};
 use crate::config::StoreConfig;
 use crate::error::StoreError;
 use crate::ledger::head::HeadSigner as _;
@@ -116,7 +116,7 @@ pub(crate) fn phase(reason: &str) -> Op {
 }
 
 pub(crate) fn new_session(n: u128) -> Op {
-    Op::OpenSession(NewSession {
+    Op::OpenSession(NewSessionRow {
         id: session(n),
         created_at: at(0),
         project: None,
@@ -139,7 +139,7 @@ pub(crate) fn receive(session_number: u128, n: u128, client_id: &str) -> Vec<Op>
         Fact::Received { record: record.clone(), text: "hello".to_owned(), signature: "00".to_owned() };
     vec![
         Op::Append(Box::new(entry(fact))),
-        Op::EnqueueMessage(Box::new(NewMessage {
+        Op::EnqueueMessage(Box::new(NewMessageRow {
             record,
             client_id: client_id.to_owned(),
             text: "hello".to_owned(),

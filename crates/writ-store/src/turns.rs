@@ -15,7 +15,7 @@ pub const MAX_TURN_EVENTS: u64 = 10_000;
 
 /// A turn.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Turn {
+pub struct TurnRow {
     /// Its id.
     pub id: TurnId,
     /// Its session.
@@ -145,8 +145,8 @@ pub(crate) fn close_turn(
     Ok(())
 }
 
-fn decode_turn(row: &Row<'_>) -> Result<Turn, StoreError> {
-    Ok(Turn {
+fn decode_turn(row: &Row<'_>) -> Result<TurnRow, StoreError> {
+    Ok(TurnRow {
         id: codec::parse("turn id", &row.get::<_, String>("id")?)?,
         session: codec::parse("session id", &row.get::<_, String>("session")?)?,
         number: get_uint(row, "number")?,
@@ -177,16 +177,19 @@ pub(crate) fn next_message_turn(conn: &Connection, session: SessionId) -> Result
     Ok(next.ok_or(Conflict::Missing { what: "session", id })?)
 }
 
-pub(crate) fn read_turn(conn: &Connection, turn: TurnId) -> Result<Option<Turn>, StoreError> {
+pub(crate) fn read_turn(conn: &Connection, turn: TurnId) -> Result<Option<TurnRow>, StoreError> {
     query_one(conn, "SELECT * FROM turn WHERE id = ?1", [turn.to_string()], decode_turn)
 }
 
-pub(crate) fn newest_turn(conn: &Connection, session: Option<SessionId>) -> Result<Option<Turn>, StoreError> {
+pub(crate) fn newest_turn(
+    conn: &Connection,
+    session: Option<SessionId>,
+) -> Result<Option<TurnRow>, StoreError> {
     let sql = "SELECT * FROM turn WHERE ?1 IS NULL OR session = ?1 ORDER BY started_at DESC, id DESC LIMIT 1";
     query_one(conn, sql, [session.map(|id| id.to_string())], decode_turn)
 }
 
-pub(crate) fn unfinished_turns(conn: &Connection) -> Result<Vec<Turn>, StoreError> {
+pub(crate) fn unfinished_turns(conn: &Connection) -> Result<Vec<TurnRow>, StoreError> {
     let sql = "SELECT * FROM turn WHERE ended_at IS NULL ORDER BY started_at, id LIMIT ?1";
     query(conn, sql, [codec::limit(MAX_READ_ROWS)], decode_turn)
 }
@@ -195,16 +198,19 @@ pub(crate) fn turn_of_message(
     conn: &Connection,
     session: SessionId,
     message: MessageId,
-) -> Result<(Option<Turn>, u64), StoreError> {
+) -> Result<(Option<TurnRow>, u64), StoreError> {
     codec::snapshot(conn, |conn| Ok((unfinished_turn_of(conn, message)?, next_turn_number(conn, session)?)))
 }
 
-pub(crate) fn open_turns(conn: &Connection, session: SessionId) -> Result<Vec<Turn>, StoreError> {
+pub(crate) fn open_turns(conn: &Connection, session: SessionId) -> Result<Vec<TurnRow>, StoreError> {
     let sql = "SELECT * FROM turn WHERE session = ?1 AND ended_at IS NULL ORDER BY number LIMIT ?2";
     query(conn, sql, params![session.to_string(), codec::limit(MAX_READ_ROWS)], decode_turn)
 }
 
-pub(crate) fn unfinished_turn_of(conn: &Connection, message: MessageId) -> Result<Option<Turn>, StoreError> {
+pub(crate) fn unfinished_turn_of(
+    conn: &Connection,
+    message: MessageId,
+) -> Result<Option<TurnRow>, StoreError> {
     let sql = "SELECT * FROM turn WHERE message = ?1 AND ended_at IS NULL";
     query_one(conn, sql, [message.to_string()], decode_turn)
 }

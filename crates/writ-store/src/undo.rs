@@ -10,7 +10,7 @@ use crate::error::{Conflict, StoreError};
 
 /// A way back.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Undo {
+pub struct StoredUndo {
     /// The attempt that it takes back.
     pub attempt: AttemptId,
     /// The session that it was done in.
@@ -72,8 +72,8 @@ pub(crate) fn delete_undo(conn: &Connection, attempt: AttemptId) -> Result<(), S
     Ok(())
 }
 
-fn decode_undo(row: &Row<'_>) -> Result<Undo, StoreError> {
-    Ok(Undo {
+fn decode_undo(row: &Row<'_>) -> Result<StoredUndo, StoreError> {
+    Ok(StoredUndo {
         attempt: codec::parse("attempt id", &row.get::<_, String>("attempt")?)?,
         session: codec::parse("session id", &row.get::<_, String>("session")?)?,
         at: get_time(row, "at")?,
@@ -83,7 +83,7 @@ fn decode_undo(row: &Row<'_>) -> Result<Undo, StoreError> {
     })
 }
 
-pub(crate) fn read_undo(conn: &Connection, attempt: AttemptId) -> Result<Option<Undo>, StoreError> {
+pub(crate) fn read_undo(conn: &Connection, attempt: AttemptId) -> Result<Option<StoredUndo>, StoreError> {
     let sql = "SELECT * FROM undo WHERE attempt = ?1";
     query_one(conn, sql, [attempt.to_string()], decode_undo)
 }
@@ -92,19 +92,27 @@ pub(crate) fn read_undos(
     conn: &Connection,
     session: SessionId,
     limit: usize,
-) -> Result<Vec<Undo>, StoreError> {
+) -> Result<Vec<StoredUndo>, StoreError> {
     let sql = "SELECT * FROM undo WHERE session = ?1 ORDER BY at DESC, attempt DESC LIMIT ?2";
     query(conn, sql, params![session.to_string(), codec::limit(limit)], decode_undo)
 }
 
-pub(crate) fn undos_until(conn: &Connection, now: Timestamp, limit: usize) -> Result<Vec<Undo>, StoreError> {
+pub(crate) fn undos_until(
+    conn: &Connection,
+    now: Timestamp,
+    limit: usize,
+) -> Result<Vec<StoredUndo>, StoreError> {
     let sql =
         "SELECT * FROM undo WHERE until > ?1 AND undone_at IS NULL AND way ->> '$.changes[0]' IS NOT NULL
                ORDER BY at DESC, attempt DESC LIMIT ?2";
     query(conn, sql, params![now.as_millis(), codec::limit(limit)], decode_undo)
 }
 
-pub(crate) fn old_undos(conn: &Connection, before: Timestamp, limit: usize) -> Result<Vec<Undo>, StoreError> {
+pub(crate) fn old_undos(
+    conn: &Connection,
+    before: Timestamp,
+    limit: usize,
+) -> Result<Vec<StoredUndo>, StoreError> {
     let sql = "SELECT * FROM undo WHERE at < ?1 ORDER BY at, attempt LIMIT ?2";
     query(conn, sql, params![before.as_millis(), codec::limit(limit)], decode_undo)
 }

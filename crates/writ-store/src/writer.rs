@@ -44,11 +44,11 @@ struct Work {
 pub(crate) struct WriterHandle {
     jobs: Option<mpsc::Sender<WriteJob>>,
     thread: Option<JoinHandle<()>>,
-    shared: Arc<Shared>,
+    shared: Arc<WriterState>,
 }
 
 /// The state that the writer's thread shares with its callers.
-struct Shared {
+struct WriterState {
     writer: Mutex<Writer>,
     /// Batches that were sent to the thread and are not written yet; wraps for a moment when one is written before it
     /// is counted.
@@ -65,7 +65,7 @@ impl WriterHandle {
     ) -> Result<Self, StoreError> {
         let (jobs, queue) = mpsc::channel(WRITER_QUEUE);
         let writer = Writer { conn, tail, killer, revoked, transactions: 0, synced: true, written: false };
-        let shared = Arc::new(Shared { writer: Mutex::new(writer), waiting: AtomicUsize::new(0) });
+        let shared = Arc::new(WriterState { writer: Mutex::new(writer), waiting: AtomicUsize::new(0) });
         let own = Arc::clone(&shared);
         let thread =
             std::thread::Builder::new().name("writ-store".to_owned()).spawn(move || own.run(queue)).map_err(
@@ -100,7 +100,7 @@ impl Drop for WriterHandle {
     }
 }
 
-impl Shared {
+impl WriterState {
     fn run(&self, mut queue: mpsc::Receiver<WriteJob>) {
         let mut group = Vec::new();
         loop {
@@ -125,9 +125,9 @@ impl Shared {
     }
 }
 
-impl std::fmt::Debug for Shared {
+impl std::fmt::Debug for WriterState {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Shared").field("waiting", &self.waiting).finish_non_exhaustive()
+        f.debug_struct("WriterState").field("waiting", &self.waiting).finish_non_exhaustive()
     }
 }
 

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 /// A provider's rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Rules {
+pub enum ProviderRules {
     /// The rules of OpenAI and the strictest servers of its format: Moonshot wants a type in each part and
     /// none beside `anyOf`; llama.cpp refuses expressions without anchors; several refuse references and
     /// lists of types.
@@ -19,9 +19,9 @@ pub enum Rules {
 }
 
 /// The words that a provider takes in a part.
-fn words(rules: Rules) -> &'static [&'static str] {
+fn words(rules: ProviderRules) -> &'static [&'static str] {
     match rules {
-        Rules::OpenAi | Rules::Anthropic => &[
+        ProviderRules::OpenAi | ProviderRules::Anthropic => &[
             "type",
             "description",
             "enum",
@@ -38,7 +38,7 @@ fn words(rules: Rules) -> &'static [&'static str] {
             "minItems",
             "maxItems",
         ],
-        Rules::OpenAiStrict => &[
+        ProviderRules::OpenAiStrict => &[
             "type",
             "description",
             "enum",
@@ -49,7 +49,7 @@ fn words(rules: Rules) -> &'static [&'static str] {
             "additionalProperties",
             "format",
         ],
-        Rules::Gemini => &[
+        ProviderRules::Gemini => &[
             "type",
             "description",
             "enum",
@@ -67,7 +67,7 @@ fn words(rules: Rules) -> &'static [&'static str] {
 }
 
 /// Everything that a provider refuses in the schema of a tool's arguments; empty: it takes it.
-pub fn broken_rules(rules: Rules, schema: &Value) -> Vec<String> {
+pub fn broken_rules(rules: ProviderRules, schema: &Value) -> Vec<String> {
     let mut found = Vec::new();
     if schema["type"] != "object" {
         found.push("the top is not of an object".to_owned());
@@ -84,7 +84,7 @@ pub fn broken_rules(rules: Rules, schema: &Value) -> Vec<String> {
     found
 }
 
-fn part(rules: Rules, schema: &Value, at: &str, depth: usize, found: &mut Vec<String>) {
+fn part(rules: ProviderRules, schema: &Value, at: &str, depth: usize, found: &mut Vec<String>) {
     let mut refuse = |why: String| found.push(format!("{at}: {why}"));
     let Some(fields) = schema.as_object() else { return refuse("a part that is no object".to_owned()) };
     for (word, value) in fields {
@@ -100,18 +100,18 @@ fn part(rules: Rules, schema: &Value, at: &str, depth: usize, found: &mut Vec<St
     if is_union && is_typed {
         refuse("a type beside anyOf".to_owned());
     }
-    if !is_union && !is_typed && rules != Rules::Anthropic {
+    if !is_union && !is_typed && rules != ProviderRules::Anthropic {
         refuse("no type".to_owned());
     }
-    let is_null_branch = kind == Some("null") && rules == Rules::OpenAiStrict;
+    let is_null_branch = kind == Some("null") && rules == ProviderRules::OpenAiStrict;
     let known = ["string", "number", "integer", "boolean", "array", "object"];
     if kind.is_some_and(|kind| !known.contains(&kind)) && !is_null_branch {
         refuse(format!("the type {}", fields["type"]));
     }
-    if rules == Rules::Gemini && is_union && fields.len() > 1 {
+    if rules == ProviderRules::Gemini && is_union && fields.len() > 1 {
         refuse("something beside anyOf".to_owned());
     }
-    if rules == Rules::OpenAiStrict && depth > 10 {
+    if rules == ProviderRules::OpenAiStrict && depth > 10 {
         refuse("more than ten levels".to_owned());
     }
     values(rules, fields, kind, &mut refuse);
@@ -133,7 +133,7 @@ fn part(rules: Rules, schema: &Value, at: &str, depth: usize, found: &mut Vec<St
 
 /// Values that are named, and formats.
 fn values(
-    rules: Rules,
+    rules: ProviderRules,
     fields: &serde_json::Map<String, Value>,
     kind: Option<&str>,
     refuse: &mut impl FnMut(String),
@@ -149,21 +149,22 @@ fn values(
         if named.is_empty() || !named.iter().all(fits) {
             refuse(format!("the values {named:?} are not of the type {kind:?}"));
         }
-        if rules == Rules::Gemini && (kind != Some("string") || named.contains(&Value::from(""))) {
+        if rules == ProviderRules::Gemini && (kind != Some("string") || named.contains(&Value::from(""))) {
             refuse("an enum that is not of texts, or holds an empty one".to_owned());
         }
     }
     if let Some(format) = fields.get("format").and_then(Value::as_str) {
         let openai = ["date-time", "date", "time", "duration", "email", "hostname", "ipv4", "ipv6", "uuid"];
         let gemini = ["date-time", "enum", "float", "double", "int32", "int64"];
-        if !(if rules == Rules::Gemini { gemini.contains(&format) } else { openai.contains(&format) }) {
+        if !(if rules == ProviderRules::Gemini { gemini.contains(&format) } else { openai.contains(&format) })
+        {
             refuse(format!("the format {format}"));
         }
     }
 }
 
 fn lists_and_objects(
-    rules: Rules,
+    rules: ProviderRules,
     fields: &serde_json::Map<String, Value>,
     kind: Option<&str>,
     refuse: &mut impl FnMut(String),
@@ -182,12 +183,12 @@ fn lists_and_objects(
     let Some(properties) = fields.get("properties").and_then(Value::as_object) else {
         return refuse("an object without properties".to_owned());
     };
-    if rules == Rules::Gemini && properties.is_empty() {
+    if rules == ProviderRules::Gemini && properties.is_empty() {
         refuse("an object with no properties".to_owned());
     }
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "_.-".contains(c);
     let mut names: Vec<&str> = properties.keys().map(String::as_str).collect();
-    if rules == Rules::Anthropic
+    if rules == ProviderRules::Anthropic
         && names.iter().any(|name| !(1..=64).contains(&name.len()) || !name.chars().all(is_plain))
     {
         refuse(format!("a name among {names:?}"));
@@ -195,11 +196,11 @@ fn lists_and_objects(
     let required = fields.get("required").and_then(Value::as_array).cloned();
     let mut wanted: Vec<&str> = required.iter().flatten().filter_map(Value::as_str).collect();
     if wanted.iter().any(|name| !properties.contains_key(*name))
-        || (required.is_some() && wanted.is_empty() && rules == Rules::Gemini)
+        || (required.is_some() && wanted.is_empty() && rules == ProviderRules::Gemini)
     {
         refuse(format!("{wanted:?} are required"));
     }
-    if rules == Rules::OpenAiStrict {
+    if rules == ProviderRules::OpenAiStrict {
         names.sort_unstable();
         wanted.sort_unstable();
         if names != wanted || fields.get("additionalProperties") != Some(&Value::Bool(false)) {
@@ -209,10 +210,11 @@ fn lists_and_objects(
 }
 
 /// Everything that a provider refuses in the name of a tool.
-pub fn broken_name(rules: Rules, name: &str) -> Option<String> {
-    let most = if rules == Rules::Gemini { 63 } else { 64 };
+pub fn broken_name(rules: ProviderRules, name: &str) -> Option<String> {
+    let most = if rules == ProviderRules::Gemini { 63 } else { 64 };
     let is_plain = name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-');
-    let begins = rules != Rules::Gemini || name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
+    let begins =
+        rules != ProviderRules::Gemini || name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
     let is_taken = (1..=most).contains(&name.len()) && is_plain && begins;
     (!is_taken).then(|| format!("the name '{name}'"))
 }

@@ -55,12 +55,12 @@ pub struct SeenSearch {
 #[derive(Debug)]
 pub struct SearchServer {
     address: SocketAddr,
-    shared: Arc<Shared>,
+    shared: Arc<SearchServerState>,
     running: JoinHandle<()>,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct SearchServerState {
     key: String,
     kept: Mutex<SearchRecord>,
 }
@@ -72,7 +72,7 @@ struct SearchRecord {
     complaints: Vec<String>,
 }
 
-impl Shared {
+impl SearchServerState {
     fn kept(&self) -> MutexGuard<'_, SearchRecord> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -95,7 +95,7 @@ impl SearchServer {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?;
         let kept = Mutex::new(SearchRecord { answer, seen: Vec::new(), complaints: Vec::new() });
-        let shared = Arc::new(Shared { key: key.to_owned(), kept });
+        let shared = Arc::new(SearchServerState { key: key.to_owned(), kept });
         let router = Router::new()
             .route("/res/v1/web/search", get(brave))
             .route("/search", post(tavily))
@@ -136,7 +136,7 @@ impl Drop for SearchServer {
     }
 }
 
-async fn brave(State(shared): State<Arc<Shared>>, uri: Uri, headers: HeaderMap) -> Response {
+async fn brave(State(shared): State<Arc<SearchServerState>>, uri: Uri, headers: HeaderMap) -> Response {
     if headers.get("x-subscription-token").is_none_or(|token| *token != shared.key) {
         shared.complain("brave: a wrong token");
         return brave_error(422, "SUBSCRIPTION_TOKEN_INVALID");
@@ -192,7 +192,7 @@ struct TavilyRequest {
     _include_images: bool,
 }
 
-async fn tavily(State(shared): State<Arc<Shared>>, headers: HeaderMap, body: Bytes) -> Response {
+async fn tavily(State(shared): State<Arc<SearchServerState>>, headers: HeaderMap, body: Bytes) -> Response {
     let bearer = format!("Bearer {}", shared.key);
     if headers.get(header::AUTHORIZATION).is_none_or(|token| *token != bearer) {
         shared.complain("tavily: a wrong token");
@@ -228,7 +228,7 @@ fn tavily_error(status: u16) -> Response {
 
 /// Keeps a search and answers it as the script says.
 async fn say(
-    shared: &Shared,
+    shared: &SearchServerState,
     seen: SeenSearch,
     error: impl Fn(u16) -> Response,
     body: impl Fn(&str, &[(String, String, String)]) -> Value,

@@ -35,12 +35,12 @@ pub struct VaultScript {
 #[derive(Debug)]
 pub struct VaultServer {
     address: SocketAddr,
-    shared: Arc<Shared>,
+    shared: Arc<VaultServerState>,
     running: JoinHandle<()>,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct VaultServerState {
     script: VaultScript,
     seen: Mutex<Vec<String>>,
 }
@@ -54,7 +54,7 @@ impl VaultServer {
     pub async fn start(script: VaultScript) -> io::Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?;
-        let shared = Arc::new(Shared { script, seen: Mutex::default() });
+        let shared = Arc::new(VaultServerState { script, seen: Mutex::default() });
         let router = Router::new()
             .route("/v1/auth/token/lookup-self", get(lookup))
             .route("/v1/auth/approle/login", post(login))
@@ -85,7 +85,7 @@ impl Drop for VaultServer {
     }
 }
 
-impl Shared {
+impl VaultServerState {
     fn seen(&self) -> MutexGuard<'_, Vec<String>> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -112,12 +112,12 @@ fn errors(status: StatusCode, texts: &[&str]) -> Response {
     (status, axum::Json(json!({ "errors": texts }))).into_response()
 }
 
-async fn lookup(State(shared): State<Arc<Shared>>, headers: HeaderMap) -> Response {
+async fn lookup(State(shared): State<Arc<VaultServerState>>, headers: HeaderMap) -> Response {
     shared.note("lookup".to_owned());
     shared.refused(&headers).unwrap_or_else(|| axum::Json(json!({ "data": { "ttl": 3600 } })).into_response())
 }
 
-async fn login(State(shared): State<Arc<Shared>>, body: Bytes) -> Response {
+async fn login(State(shared): State<Arc<VaultServerState>>, body: Bytes) -> Response {
     shared.note("login".to_owned());
     if shared.script.sealed {
         return errors(StatusCode::SERVICE_UNAVAILABLE, &["Vault is sealed"]);
@@ -136,7 +136,7 @@ async fn login(State(shared): State<Arc<Shared>>, body: Bytes) -> Response {
 }
 
 async fn read(
-    State(shared): State<Arc<Shared>>,
+    State(shared): State<Arc<VaultServerState>>,
     Path((mount, path)): Path<(String, String)>,
     headers: HeaderMap,
 ) -> Response {

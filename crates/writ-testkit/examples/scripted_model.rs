@@ -14,14 +14,18 @@ use std::error::Error;
 use std::io::BufRead as _;
 
 use serde_json::{Value, json};
-use writ_testkit::model_server::{Fault, Gate, ModelServer, ParsedRequest, Reply};
+use writ_testkit::model_server::{ModelServer, ParsedRequest, Reply, ReplyFault, ReplyGate};
 use writ_types::chat::Role;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let path = std::env::args_os().nth(1).ok_or("usage: scripted_model SCRIPT.json")?;
     let rules: Vec<Value> = serde_json::from_str(&std::fs::read_to_string(path)?)?;
-    let gates: BTreeMap<String, Gate> =
-        rules.iter().flat_map(replies).filter_map(hold).map(|name| (name.to_owned(), Gate::new())).collect();
+    let gates: BTreeMap<String, ReplyGate> = rules
+        .iter()
+        .flat_map(replies)
+        .filter_map(hold)
+        .map(|name| (name.to_owned(), ReplyGate::new()))
+        .collect();
     let held = gates.clone();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
     let server = runtime
@@ -44,7 +48,7 @@ fn hold(reply: &Value) -> Option<&str> {
     reply["hold"].as_str()
 }
 
-fn answer(rules: &[Value], gates: &BTreeMap<String, Gate>, request: &ParsedRequest) -> Reply {
+fn answer(rules: &[Value], gates: &BTreeMap<String, ReplyGate>, request: &ParsedRequest) -> Reply {
     let said = request.last_user_text();
     let rule = rules.iter().find(|rule| rule["when"].as_str().is_some_and(|when| said.contains(when)));
     let after = request.messages.iter().rev().take_while(|m| m.role != Role::User || m.text != said);
@@ -64,11 +68,11 @@ fn answer(rules: &[Value], gates: &BTreeMap<String, Gate>, request: &ParsedReque
 }
 
 /// What goes wrong with a reply, or makes it wait.
-fn fault(reply: &Value, gates: &BTreeMap<String, Gate>) -> Option<Fault> {
+fn fault(reply: &Value, gates: &BTreeMap<String, ReplyGate>) -> Option<ReplyFault> {
     let frames = |name: &str| reply[name].as_u64().and_then(|count| usize::try_from(count).ok());
     let status = reply["status"].as_u64().and_then(|status| u16::try_from(status).ok());
-    let held = hold(reply).and_then(|name| gates.get(name)).cloned().map(Fault::SlowFirstByte);
-    held.or_else(|| frames("silent_after").map(Fault::SilenceAfter))
-        .or_else(|| frames("error_after").map(Fault::ErrorEventAfter))
-        .or_else(|| status.map(|status| Fault::Status { status, retry_after: None }))
+    let held = hold(reply).and_then(|name| gates.get(name)).cloned().map(ReplyFault::SlowFirstByte);
+    held.or_else(|| frames("silent_after").map(ReplyFault::SilenceAfter))
+        .or_else(|| frames("error_after").map(ReplyFault::ErrorEventAfter))
+        .or_else(|| status.map(|status| ReplyFault::Status { status, retry_after: None }))
 }

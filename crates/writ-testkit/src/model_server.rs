@@ -5,7 +5,7 @@
 //! (`POST /api/v1/chat/completions`), Gemini (`POST /v1beta/models/NAME:streamGenerateContent`), Ollama
 //! (`POST /api/chat`) and the lists of models that belong to them, streaming and not. Requests are checked as
 //! strictly as the providers do; what passes is handed to a [`Script`], which answers with a [`Reply`]. A reply
-//! may carry a [`Fault`]. Every request is recorded, without its secrets.
+//! may carry a [`ReplyFault`]. Every request is recorded, without its secrets.
 //!
 //! ```no_run
 //! # async fn demo() -> std::io::Result<()> {
@@ -42,7 +42,7 @@ mod http;
 
 pub use http::{ModelServer, ServerOptions};
 pub use parsed::{ParsedCall, ParsedMessage, ParsedRequest, ParsedResult, ParsedTool, Recorded, WireFormat};
-pub use reply::{Fault, Gate, Reply, Script, ScriptedCall, Stop, list_of_replies};
+pub use reply::{Reply, ReplyFault, ReplyGate, Script, ScriptedCall, Stop, list_of_replies};
 
 #[cfg(test)]
 mod tests;

@@ -24,7 +24,7 @@ mod evidence;
 mod candidates;
 
 use candidates::Edit;
-use evidence::{Evidence, Place};
+use evidence::{EditPlace, FailureEvidence};
 use replay::{Halt, Replay};
 use report::TestRun;
 
@@ -54,7 +54,7 @@ pub fn solve_next_step(request: &ParsedRequest) -> Reply {
 }
 
 /// Describes the change, its reason and its proof.
-pub(crate) fn summary(evidence: &Evidence, first: &TestRun, edit: &Edit) -> String {
+pub(crate) fn summary(evidence: &FailureEvidence, first: &TestRun, edit: &Edit) -> String {
     let failure = &evidence.failure;
     let changed = edit.changed_lines();
     format!(
@@ -98,7 +98,10 @@ pub(crate) fn test(replay: &mut Replay<'_>, project: &Project, say: &str) -> Res
 }
 
 /// Runs the tests and gathers what there is to know about the one that fails.
-pub(crate) fn investigate(replay: &mut Replay<'_>, project: &Project) -> Result<(TestRun, Evidence), Halt> {
+pub(crate) fn investigate(
+    replay: &mut Replay<'_>,
+    project: &Project,
+) -> Result<(TestRun, FailureEvidence), Halt> {
     let run = test(replay, project, "I run the tests to see what fails.")?;
     if run.total == 0 {
         return Err(Halt::stop(format!(
@@ -119,7 +122,7 @@ pub(crate) fn repair(
     replay: &mut Replay<'_>,
     project: &Project,
     first: &TestRun,
-    evidence: &Evidence,
+    evidence: &FailureEvidence,
 ) -> Result<Edit, Halt> {
     let mut standing: Option<Edit> = None;
     for edit in candidates::rank(evidence).into_iter().take(MAX_EDITS) {
@@ -168,7 +171,7 @@ pub(crate) fn repair(
     )))
 }
 
-fn patch(replay: &mut Replay<'_>, say: &str, place: &Place, old: &str, new: &str) -> Result<(), Halt> {
+fn patch(replay: &mut Replay<'_>, say: &str, place: &EditPlace, old: &str, new: &str) -> Result<(), Halt> {
     let answer = replay.call(say, "file_patch", &json!({"path": place.path, "old": old, "new": new}))?;
     if answer.starts_with("changed ") {
         return Ok(());

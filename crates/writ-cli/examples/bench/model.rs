@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use anyhow::Result;
 use serde_json::{Value, json};
 use writ_testkit::model_server::{
-    Fault, Gate, ModelServer, ParsedMessage, ParsedRequest, Reply, ServerOptions,
+    ModelServer, ParsedMessage, ParsedRequest, Reply, ReplyFault, ReplyGate, ServerOptions,
 };
 use writ_types::chat::Role;
 
@@ -29,7 +29,7 @@ type Requests = Arc<Mutex<VecDeque<Value>>>;
 /// Serves until standard input ends. The first line of output is where: `{"base_url": …}`.
 pub(crate) fn run() -> Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
-    let gate = Gate::new();
+    let gate = ReplyGate::new();
     let held = gate.clone();
     // Nobody asks for what was asked: it would take more memory than what is measured.
     let options = ServerOptions { recorded: Some(0), ..ServerOptions::default() };
@@ -64,7 +64,7 @@ fn keep(request: &ParsedRequest, requests: &Requests) {
     requests.push_back(request.raw.clone());
 }
 
-fn answer(request: &ParsedRequest, gate: &Gate) -> Reply {
+fn answer(request: &ParsedRequest, gate: &ReplyGate) -> Reply {
     if let Some(reply) = presence::answer(request).or_else(|| soak(request)) {
         return reply.with_usage(1, 1);
     }
@@ -75,7 +75,7 @@ fn answer(request: &ParsedRequest, gate: &Gate) -> Reply {
     let reply = match count {
         Some(count) if fresh && count > 0 => (0..count.min(MAX_CALLS))
             .fold(Reply::default(), |reply, n| reply.and_call(tool, arguments(tool, message, n))),
-        None if tool == "hold" => Reply::text("Done.").with_fault(Fault::SlowFirstByte(gate.clone())),
+        None if tool == "hold" => Reply::text("Done.").with_fault(ReplyFault::SlowFirstByte(gate.clone())),
         Some(_) | None => Reply::text("Done."),
     };
     reply.with_usage(1, 1)

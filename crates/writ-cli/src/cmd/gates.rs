@@ -19,7 +19,7 @@ const MAX_CASES: usize = 1_000;
 /// One case: a text, or an action as the ledger writes it, and what is expected of the gates.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct GateCase {
+struct GateTestCase {
     name: String,
     on: GatePoint,
     #[serde(default)]
@@ -45,7 +45,7 @@ pub(crate) fn run_gates(context: &Context, command: &GatesCommand) -> Result<(),
     context.load_ready_config()?;
     let GatesCommand::Test { file } = command;
     let cases = read_gate_cases(file)?;
-    let params = |case: &GateCase| {
+    let params = |case: &GateTestCase| {
         json!({
             "on": case.on, "text": case.text.as_deref().unwrap_or_default(), "action": case.action,
             "tool": case.tool, "arguments": case.arguments,
@@ -55,7 +55,7 @@ pub(crate) fn run_gates(context: &Context, command: &GatesCommand) -> Result<(),
 }
 
 /// Returns the expected and the actual verdict, and if they are equal.
-fn compare_case(case: &GateCase, judged: &Value) -> Value {
+fn compare_case(case: &GateTestCase, judged: &Value) -> Value {
     let said = |name: &str| judged.get(name).cloned().unwrap_or_default();
     let verdict = said("verdict");
     let all = said("gates");
@@ -99,8 +99,8 @@ fn describe_result(result: &Value) -> String {
     }
 }
 
-fn read_gate_cases(file: &Path) -> Result<Vec<GateCase>, Failure> {
-    let (shown, cases) = (file.display(), cases::read_cases::<GateCase>(file, MAX_CASES, case_failure)?);
+fn read_gate_cases(file: &Path) -> Result<Vec<GateTestCase>, Failure> {
+    let (shown, cases) = (file.display(), cases::read_cases::<GateTestCase>(file, MAX_CASES, case_failure)?);
     for case in &cases {
         // Texts are judged at input and output, actions elsewhere.
         let on_text = matches!(case.on, GatePoint::Input | GatePoint::Output);

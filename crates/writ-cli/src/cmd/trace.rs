@@ -6,7 +6,7 @@ use writ_inspect::show::escape_line;
 use writ_store::config::MAX_READ_ROWS;
 use writ_store::ledger::row::{LedgerQuery, LedgerRow};
 use writ_store::store::Store;
-use writ_store::turns::Turn;
+use writ_store::turns::TurnRow;
 use writ_types::error::Exit;
 use writ_types::id::EntrySeq;
 
@@ -60,7 +60,7 @@ pub(crate) fn run_trace(context: &Context, args: &TraceArgs) -> Result<(), Failu
     context.out.print_either(&trace, describe_trace)
 }
 
-fn read_trace(store: &Store, turn: &Turn) -> Result<Trace, Failure> {
+fn read_trace(store: &Store, turn: &TurnRow) -> Result<Trace, Failure> {
     let (rows, truncated) = turn_entries(store, turn)?;
     let events: Vec<StoredEvent> = store
         .turn_events(turn.id)?
@@ -95,7 +95,7 @@ fn read_trace(store: &Store, turn: &Turn) -> Result<Trace, Failure> {
 }
 
 /// The entries of a turn, oldest first, and whether there are more.
-fn turn_entries(store: &Store, turn: &Turn) -> Result<(Vec<LedgerRow>, bool), Failure> {
+fn turn_entries(store: &Store, turn: &TurnRow) -> Result<(Vec<LedgerRow>, bool), Failure> {
     let mut rows: Vec<LedgerRow> = Vec::new();
     let mut before: Option<EntrySeq> = None;
     // The newest entries are read first, page by page.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use secrecy::{ExposeSecret as _, SecretString};
 use serde::{Deserialize, Serialize};
 use writ_egress::trust::{ExtraRoots, MAX_PEM_BYTES, TrustError};
-use writ_egress::upstream::{DirectHosts, InvalidDirect, InvalidProxy, Routes, Upstream};
+use writ_egress::upstream::{DirectHosts, InvalidDirect, InvalidProxy, ProxyRoutes, Upstream};
 use writ_types::credential::CredentialRef;
 use writ_types::error::{Exit, Report, ToReport};
 
@@ -174,7 +174,7 @@ impl NetworkConfig {
         &self,
         env: &Env,
         password: impl Fn(&CredentialRef) -> Result<SecretString, String>,
-    ) -> Result<Routes, NetworkError> {
+    ) -> Result<ProxyRoutes, NetworkError> {
         self.check_settings()?;
         let (secure, plain) = match self.proxy.as_deref() {
             Some(DIRECT) => (None, None),
@@ -190,7 +190,7 @@ impl NetworkConfig {
         for wrong in wrong {
             tracing::warn!(%wrong, "NO_PROXY: left out");
         }
-        Ok(Routes { secure, plain, direct, unchecked_names: self.unchecked_names })
+        Ok(ProxyRoutes { secure, plain, direct, unchecked_names: self.unchecked_names })
     }
 
     fn with_login(
@@ -289,7 +289,7 @@ fn add_folder(roots: &mut ExtraRoots, folder: &Path) -> Result<(), NetworkError>
 mod tests {
     use super::*;
 
-    fn routes(config: &NetworkConfig, variables: &[(&str, &str)]) -> Result<Routes, NetworkError> {
+    fn routes(config: &NetworkConfig, variables: &[(&str, &str)]) -> Result<ProxyRoutes, NetworkError> {
         config.build_routes(&Env::from_pairs(variables), |_| Ok(SecretString::from("hunter2\n".to_owned())))
     }
 

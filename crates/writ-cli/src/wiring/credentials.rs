@@ -124,7 +124,7 @@ impl KnownSecrets {
 
 impl fmt::Debug for KnownSecrets {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Known").field("variables", &self.variables).finish_non_exhaustive()
+        f.debug_struct("KnownSecrets").field("variables", &self.variables).finish_non_exhaustive()
     }
 }
 

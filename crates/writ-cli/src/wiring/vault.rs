@@ -100,7 +100,7 @@ impl VaultWay for VaultConnection {
     fn ask<'a>(&'a self, path: &'a str, question: VaultQuestion) -> PendingAnswer<'a> {
         Box::pin(async move {
             let endpoint = self.endpoint_at(path).map_err(str::to_owned)?;
-            let mut asked = consult::Question::default();
+            let mut asked = consult::EngineRequest::default();
             if let Some(namespace) = &self.namespace {
                 asked.headers.push(("x-vault-namespace", namespace.clone()));
             }

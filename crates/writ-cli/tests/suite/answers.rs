@@ -2,7 +2,7 @@
 
 use nix::sys::signal::Signal;
 use serde_json::json;
-use writ_testkit::model_server::{Fault, Gate, ParsedRequest, Reply};
+use writ_testkit::model_server::{ParsedRequest, Reply, ReplyFault, ReplyGate};
 use writ_types::entry::Decision;
 use writ_types::error::Exit;
 use writ_types::frame::{ClientFrame, NEWS_ONLY, ServerFrame};
@@ -134,11 +134,11 @@ fn needs_userns_the_outcome_of_an_answer_is_announced_and_heard() {
 /// After a person has stopped the turn, an answer to what it had asked is carried out, and nothing goes on.
 #[test]
 fn needs_userns_a_stopped_turn_does_not_go_on() {
-    let gate = Gate::new();
+    let gate = ReplyGate::new();
     let held = gate.clone();
     let script = move |request: &ParsedRequest| match request.results().count() {
         0 => Reply::call("shell_exec", run("echo out").1),
-        _ => Reply::text("late").with_fault(Fault::SlowFirstByte(held.clone())),
+        _ => Reply::text("late").with_fault(ReplyFault::SlowFirstByte(held.clone())),
     };
     let bench = asking(script);
     let engine = Engine::start(&bench.home, &[]).expect("ready");
@@ -210,12 +210,12 @@ fn needs_userns_who_joins_is_given_the_open_cards_first() {
 /// What a person writes while a card is open is a message: never an answer, also where it says yes, and it outlives the engine.
 #[test]
 fn needs_userns_a_message_beside_an_open_card_is_no_answer_and_is_not_lost() {
-    let gate = Gate::new();
+    let gate = ReplyGate::new();
     let held = gate.clone();
     let script = move |request: &ParsedRequest| match (request.last_user_text(), request.results().count()) {
         ("run it", 0) => Reply::call("shell_exec", run("echo out").1),
         ("run it", _) => Reply::text("It waits."),
-        ("hold", _) => Reply::text("Held.").with_fault(Fault::SlowFirstByte(held.clone())),
+        ("hold", _) => Reply::text("Held.").with_fault(ReplyFault::SlowFirstByte(held.clone())),
         (said, _) => Reply::text(&format!("Heard {said}.")),
     };
     let bench = asking(script);

@@ -1,7 +1,7 @@
 //! Backups of a home: made while it works, put back with everything before them void.
 
 use serde_json::{Value, json};
-use writ_testkit::model_server::{Fault, Gate, ParsedRequest, Reply};
+use writ_testkit::model_server::{ParsedRequest, Reply, ReplyFault, ReplyGate};
 use writ_types::entry::Decision;
 use writ_types::id::AskId;
 
@@ -156,9 +156,10 @@ fn needs_git_needs_userns_two_restores_over_damaged_databases_have_two_epochs() 
 /// A message that was being worked on when the backup was made is not worked on again: it may have been done since.
 #[test]
 fn needs_git_a_turn_that_was_under_way_is_given_up_by_a_restore() {
-    let gate = Gate::new();
+    let gate = ReplyGate::new();
     let held = gate.clone();
-    let script = move |_: &ParsedRequest| Reply::text("Done.").with_fault(Fault::SlowFirstByte(held.clone()));
+    let script =
+        move |_: &ParsedRequest| Reply::text("Done.").with_fault(ReplyFault::SlowFirstByte(held.clone()));
     let bench = Bench::new("anthropic", script);
     let home = &bench.home;
     let engine = Engine::start(home, &[]).expect("ready");

@@ -3,7 +3,7 @@
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 
 use serde_json::json;
-use writ_testkit::model_server::{Fault, Gate, ParsedRequest, Reply};
+use writ_testkit::model_server::{ParsedRequest, Reply, ReplyFault, ReplyGate};
 use writ_types::error::Exit;
 use writ_types::frame::{ClientFrame, MAX_FRAME_BYTES, ServerFrame};
 
@@ -321,10 +321,10 @@ fn what_cannot_be_meant_is_told_with_a_hint() {
 /// Rows: SIL-033
 #[test]
 fn a_client_that_vanishes_loses_no_turn_and_others_hear_only_their_own() {
-    let gate = Gate::new();
+    let gate = ReplyGate::new();
     let held = gate.clone();
     let bench = Bench::new("anthropic", move |_: &ParsedRequest| {
-        Reply::text("Said to nobody.").with_fault(Fault::SlowFirstByte(held.clone()))
+        Reply::text("Said to nobody.").with_fault(ReplyFault::SlowFirstByte(held.clone()))
     });
     let engine = Engine::start(&bench.home, &[]).expect("ready");
     let mut link = Link::open(&bench.home).expect("connects");

@@ -4,7 +4,7 @@ use std::process::Output;
 
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
-use writ_testkit::model_server::{Fault, Gate, ParsedRequest, Reply};
+use writ_testkit::model_server::{ParsedRequest, Reply, ReplyFault, ReplyGate};
 use writ_types::error::Exit;
 use writ_types::frame::{ClientFrame, Numbered, ServerFrame};
 use writ_types::id::SessionId;
@@ -206,12 +206,12 @@ fn needs_userns_what_closing_has_cut_off_is_not_applied_without_a_question() {
 /// end with the next start, and nothing of them is done.
 #[test]
 fn needs_userns_what_a_crash_has_left_of_a_closed_session_ends_at_the_next_start() {
-    let gate = Gate::new();
+    let gate = ReplyGate::new();
     let held = gate.clone();
     let bench = Bench::new("openai", move |request: &ParsedRequest| {
         let fresh = request.messages.last().is_some_and(|message| message.results.is_empty());
         match request.last_user_text() {
-            "hold" => Reply::text("Late.").with_fault(Fault::SlowFirstByte(held.clone())),
+            "hold" => Reply::text("Late.").with_fault(ReplyFault::SlowFirstByte(held.clone())),
             _ if fresh => Reply::call("shell_exec", reaching()),
             _ => Reply::text("It waits."),
         }

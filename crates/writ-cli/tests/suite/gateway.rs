@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use tungstenite::client::IntoClientRequest as _;
 use tungstenite::protocol::frame::coding::CloseCode;
 use tungstenite::{Message, WebSocket};
-use writ_testkit::model_server::{Fault, Gate, ParsedRequest, Reply};
+use writ_testkit::model_server::{ParsedRequest, Reply, ReplyFault, ReplyGate};
 
 #[path = "gateway/signed.rs"]
 mod signed;
@@ -680,10 +680,11 @@ impl Asking {
 }
 
 /// An engine that is told to stop while a request waits for its model; it has closed the door to new ones.
-fn stopping(secs: &str) -> (Web, Gate, Asking, Instant) {
-    let gate = Gate::new();
+fn stopping(secs: &str) -> (Web, ReplyGate, Asking, Instant) {
+    let gate = ReplyGate::new();
     let held = gate.clone();
-    let script = move |_: &ParsedRequest| Reply::text("Late.").with_fault(Fault::SlowFirstByte(held.clone()));
+    let script =
+        move |_: &ParsedRequest| Reply::text("Late.").with_fault(ReplyFault::SlowFirstByte(held.clone()));
     let web = Web::with(script, &[("WRIT_SERVER__GRACEFUL_SHUTDOWN_SECS", secs)]);
     let asking = Asking::begin(&web);
     web.bench.held_back();
@@ -1337,11 +1338,11 @@ fn needs_openai_the_official_client_talks_and_streams() {
 
 #[test]
 fn a_client_that_vanishes_in_the_middle_costs_nobody_anything() {
-    let gate = Gate::new();
+    let gate = ReplyGate::new();
     let held = gate.clone();
     let web = Web::with(
         move |request: &ParsedRequest| match request.last_user_text().contains("slow") {
-            true => Reply::text("Late.").with_fault(Fault::SlowFirstByte(held.clone())),
+            true => Reply::text("Late.").with_fault(ReplyFault::SlowFirstByte(held.clone())),
             false => Reply::text("Soon."),
         },
         &[],

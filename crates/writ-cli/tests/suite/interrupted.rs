@@ -3,7 +3,7 @@
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
-use writ_testkit::model_server::{Fault, Gate, ParsedRequest, Reply};
+use writ_testkit::model_server::{ParsedRequest, Reply, ReplyFault, ReplyGate};
 use writ_types::error::Exit;
 use writ_types::frame::{ClientFrame, Numbered, ServerFrame};
 use writ_types::id::{SessionId, TurnId};
@@ -60,14 +60,14 @@ fn cancel(link: &mut Link, turn: TurnId) -> Answer {
 /// wait for it, and a person can end that.
 #[test]
 fn needs_userns_waiting_for_the_work_folder_ends_when_a_person_stops_the_turn() {
-    let gate = Gate::new();
+    let gate = ReplyGate::new();
     let held = gate.clone();
     let bench = Bench::new("openai", move |request: &ParsedRequest| {
         let fresh = request.messages.last().is_some_and(|message| message.results.is_empty());
         if fresh {
             return Reply::call("file_write", json!({"path": "a.txt", "content": "new\n"}));
         }
-        Reply::text("Written.").with_fault(Fault::SlowFirstByte(held.clone()))
+        Reply::text("Written.").with_fault(ReplyFault::SlowFirstByte(held.clone()))
     });
     let engine = Engine::start(&bench.home, &[]).expect("ready");
     let mut link = Link::open(&bench.home).expect("connects");

@@ -6,7 +6,7 @@ use std::process::Stdio;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
-use writ_testkit::model_server::{Fault, Gate, ParsedRequest, Reply};
+use writ_testkit::model_server::{ParsedRequest, Reply, ReplyFault, ReplyGate};
 use writ_types::frame::ServerFrame;
 
 use super::engine::{Engine, Link, runs};
@@ -182,10 +182,10 @@ fn interrupted(bench: &Bench, when: impl Fn(&Value) -> bool, ready: impl FnOnce(
 
 #[test]
 fn ctrl_c_stops_the_model_and_ends_with_130() {
-    let gate = Gate::new();
+    let gate = ReplyGate::new();
     let held = gate.clone();
     let bench = Bench::new("openai", move |_: &ParsedRequest| {
-        Reply::text("too late").with_fault(Fault::SlowFirstByte(held.clone()))
+        Reply::text("too late").with_fault(ReplyFault::SlowFirstByte(held.clone()))
     });
     let (code, said) = interrupted(&bench, |frame| frame["type"] == "delta", || bench.held_back());
     assert_eq!(code, Some(130), "{said}");
@@ -211,10 +211,10 @@ fn needs_userns_ctrl_c_stops_a_program_and_ends_with_130() {
 #[test]
 fn needs_userns_sigterm_lets_a_turn_end_and_stops_what_does_not() {
     let word = "86412.25";
-    let gate = Gate::new();
+    let gate = ReplyGate::new();
     let held = gate.clone();
     let bench = Bench::new("anthropic", move |request: &ParsedRequest| match request.last_user_text() {
-        "quick" => Reply::text("In time.").with_fault(Fault::SlowFirstByte(held.clone())),
+        "quick" => Reply::text("In time.").with_fault(ReplyFault::SlowFirstByte(held.clone())),
         _ if request.results().any(|result| result.name == "shell_exec") => Reply::text("Gone on."),
         _ => Reply::call("shell_exec", json!({ "argv": ["sleep", word] })),
     });

@@ -1,6 +1,6 @@
 //! Conversations that are longer than a model can read: the real binary against a model with a small window.
 
-use writ_testkit::model_server::{Fault, ParsedRequest, Reply};
+use writ_testkit::model_server::{ParsedRequest, Reply, ReplyFault};
 use writ_types::frame::ServerFrame;
 
 use super::engine::{Engine, Link};
@@ -13,7 +13,7 @@ fn small(window: u64) -> impl FnMut(&ParsedRequest) -> Reply + Send {
         let chars = u64::try_from(request.raw.to_string().chars().count()).expect("small");
         let sent = chars / 4 + request.max_output_tokens.unwrap_or(0);
         if sent > window {
-            return Reply::default().with_fault(Fault::ContextOver { window, sent });
+            return Reply::default().with_fault(ReplyFault::ContextOver { window, sent });
         }
         Reply::text(&format!(
             "I have read: {}",
@@ -137,7 +137,7 @@ fn an_answer_that_breaks_off_at_a_full_context_is_not_said_again() {
             r#"{"error":{"message":"Context size has been exceeded.","type":"invalid_request_error"}}"#;
         match asked {
             1 => Reply::text("some words of a long answer")
-                .with_fault(Fault::RawAfter(3, format!("data: {full}\n\n"))),
+                .with_fault(ReplyFault::RawAfter(3, format!("data: {full}\n\n"))),
             _more => Reply::text(&format!("I have read: {}", request.last_user_text())),
         }
     });

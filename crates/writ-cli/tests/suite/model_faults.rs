@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use serde_json::json;
-use writ_testkit::model_server::{Fault, Gate, ModelServer, ParsedRequest, Reply, list_of_replies};
+use writ_testkit::model_server::{ModelServer, ParsedRequest, Reply, ReplyFault, ReplyGate, list_of_replies};
 
 use super::turns::{Bench, calls};
 use super::{code, text};
@@ -133,13 +133,13 @@ fn needs_userns_a_model_that_repeats_itself_is_stopped_with_6() {
 fn a_stream_that_is_cut_or_garbled_ends_the_turn_with_7_and_the_next_one_works() {
     let long = || Reply::text("one two three four five six seven eight nine ten");
     let faults = [
-        Fault::CutAfter(7),
-        Fault::EndAfter(7),
-        Fault::GarbageAfter(7),
-        Fault::InvalidUtf8After(7),
-        Fault::ErrorEventAfter(7),
-        Fault::SilenceAfter(7),
-        Fault::MalformedCallAfter(7),
+        ReplyFault::CutAfter(7),
+        ReplyFault::EndAfter(7),
+        ReplyFault::GarbageAfter(7),
+        ReplyFault::InvalidUtf8After(7),
+        ReplyFault::ErrorEventAfter(7),
+        ReplyFault::SilenceAfter(7),
+        ReplyFault::MalformedCallAfter(7),
     ];
     for kind in ["anthropic", "openai"] {
         let mut replies: Vec<Reply> = faults.iter().map(|fault| long().with_fault(fault.clone())).collect();
@@ -168,7 +168,7 @@ fn a_stream_that_is_cut_or_garbled_ends_the_turn_with_7_and_the_next_one_works()
 #[test]
 fn an_answer_without_end_is_ended() {
     for kind in ["anthropic", "openai"] {
-        for fault in [Fault::EndlessText, Fault::EndlessErrorBody] {
+        for fault in [ReplyFault::EndlessText, ReplyFault::EndlessErrorBody] {
             let bench = listed(
                 kind,
                 vec![Reply::text("x").with_fault(fault.clone()), Reply::text("x").with_fault(fault.clone())],
@@ -218,8 +218,8 @@ fn what_passes_is_tried_again_and_what_does_not_is_not() {
 
 #[test]
 fn a_first_byte_that_does_not_come_ends_the_turn_with_7() {
-    let gate = Gate::new();
-    let slow = || Reply::text("late").with_fault(Fault::SlowFirstByte(gate.clone()));
+    let gate = ReplyGate::new();
+    let slow = || Reply::text("late").with_fault(ReplyFault::SlowFirstByte(gate.clone()));
     let mut bench = listed("anthropic", vec![slow(), slow()]);
     bench.home.env.push(("WRIT_MODELS__REQUEST_TIMEOUT_MS".to_owned(), "200".to_owned()));
     let done = bench.chat("tell me", &[]);

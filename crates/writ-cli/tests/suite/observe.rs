@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 use writ_testbed::trace_collector::{ReceivedSpan, TraceCollector, render_span_tree};
-use writ_testkit::model_server::{Fault, Gate, Reply};
+use writ_testkit::model_server::{Reply, ReplyFault, ReplyGate};
 use writ_types::frame::{ClientFrame, ServerFrame};
 use writ_types::id::TurnId;
 
@@ -56,7 +56,9 @@ fn busy() -> Bench {
         "model-words.",
     );
     let mut bench = Bench::new("openai", move |request| match std::mem::replace(&mut failed, true) {
-        false => Reply::text("").with_fault(Fault::Status { status: 503, retry_after: Some("0".into()) }),
+        false => {
+            Reply::text("").with_fault(ReplyFault::Status { status: 503, retry_after: Some("0".into()) })
+        }
         true => script(request),
     });
     std::fs::write(bench.project().join("a.txt"), "file-words\n").expect("written");
@@ -206,10 +208,11 @@ fn a_collector_that_is_gone_costs_no_turn() {
 /// An engine that is killed in the middle of a turn, and the one that takes it up, tell one tree.
 #[test]
 fn a_turn_that_a_crash_has_cut_in_two_is_one_tree() {
-    let gate = Gate::new();
+    let gate = ReplyGate::new();
     let held = gate.clone();
-    let bench =
-        Bench::new("openai", move |_| Reply::text("Yes.").with_fault(Fault::SlowFirstByte(held.clone())));
+    let bench = Bench::new("openai", move |_| {
+        Reply::text("Yes.").with_fault(ReplyFault::SlowFirstByte(held.clone()))
+    });
     let collector = collector(&bench);
     let endpoint = collector.endpoint();
     let more = [("WRIT_TELEMETRY__OTLP_ENDPOINT", endpoint.as_str())];
@@ -291,15 +294,17 @@ fn needs_userns_every_line_of_a_turn_has_its_ids_and_nothing_that_was_said() {
 /// Rows: SF-446
 #[test]
 fn the_log_says_how_a_turn_and_its_calls_have_ended() {
-    let (gate, mut requests) = (Gate::new(), 0);
+    let (gate, mut requests) = (ReplyGate::new(), 0);
     let held = gate.clone();
     let bench = Bench::new("openai", move |_| {
         requests += 1;
         match requests {
-            1 => Reply::text("").with_fault(Fault::Status { status: 503, retry_after: Some("0".into()) }),
+            1 => {
+                Reply::text("").with_fault(ReplyFault::Status { status: 503, retry_after: Some("0".into()) })
+            }
             2 => Reply::text("Yes."),
-            3 => Reply::text("").with_fault(Fault::Status { status: 400, retry_after: None }),
-            _ => Reply::text("Late.").with_fault(Fault::SlowFirstByte(held.clone())),
+            3 => Reply::text("").with_fault(ReplyFault::Status { status: 400, retry_after: None }),
+            _ => Reply::text("Late.").with_fault(ReplyFault::SlowFirstByte(held.clone())),
         }
     });
     let engine = Engine::start(&bench.home, &[]).expect("ready");

@@ -2,7 +2,7 @@
 //! and not at another provider's.
 
 use serde_json::{Value, json};
-use writ_testkit::model_server::{Fault, ParsedRequest, Reply};
+use writ_testkit::model_server::{ParsedRequest, Reply, ReplyFault};
 
 use super::engine::stop_engine_of;
 use super::turns::Bench;
@@ -47,7 +47,7 @@ fn signed(kind: &str) -> Reply {
         other => panic!("no reasoning of {other} is known"),
     };
     let reply = if kind == "gemini" { Reply::text(" ") } else { Reply::call("look", json!({})) };
-    reply.with_fault(Fault::RawAfter(1, raw))
+    reply.with_fault(ReplyFault::RawAfter(1, raw))
 }
 
 /// A provider that answers 400 to a call of its own without its reasoning.

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
-use writ_testkit::model_server::{Fault, Gate, ParsedRequest, Reply};
+use writ_testkit::model_server::{ParsedRequest, Reply, ReplyFault, ReplyGate};
 use writ_types::error::Exit;
 use writ_types::frame::{ClientFrame, ServerFrame};
 use writ_types::id::SessionId;
@@ -89,12 +89,12 @@ fn session_ids_are_unique_and_nothing_else_names_a_session() {
 /// Rows: SCL-175 (tool calls of a turn; there are no plan files yet)
 #[test]
 fn needs_userns_tools_of_a_turn_run_one_after_another_and_sessions_beside_each_other() {
-    let gate = Gate::new();
+    let gate = ReplyGate::new();
     let held = gate.clone();
     let step = |name: &str| json!({"argv": ["sh", "-c", format!("echo {name} begins >> log; sleep 0.2; echo {name} ends >> log")]});
     let (one, two) = (step("one"), step("two"));
     let bench = Bench::new("anthropic", move |request: &ParsedRequest| match request.last_user_text() {
-        "slow" => Reply::text("At last.").with_fault(Fault::SlowFirstByte(held.clone())),
+        "slow" => Reply::text("At last.").with_fault(ReplyFault::SlowFirstByte(held.clone())),
         "quick" => Reply::text("At once."),
         _ if request.results().next().is_none() => {
             Reply::call("shell_exec", one.clone()).and_call("shell_exec", two.clone())

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
-use writ_testkit::model_server::{Fault, Gate, ParsedRequest, Reply};
+use writ_testkit::model_server::{ParsedRequest, Reply, ReplyFault, ReplyGate};
 use writ_tools::def::AgentRole;
 use writ_tools::error::ToolError;
 use writ_tools::registry::{AllowList, Registry};
@@ -181,12 +181,12 @@ fn needs_userns_files_are_read_and_written_in_the_work_folder_and_nowhere_else()
 #[test]
 fn tell_user_is_heard_before_the_end_and_passes_the_output_gates() {
     assert_eq!(roles("tell_user"), [false, false, true, false]);
-    let gate = Gate::new();
+    let gate = ReplyGate::new();
     let held = gate.clone();
     let bench = Bench::new("openai", move |request: &ParsedRequest| match request.results().count() {
         0 => Reply::call("tell_user", json!({"text": "Half way with qqq."})),
         1 => Reply::call("tell_user", json!({"text": "The zzz is lost."})),
-        _ => Reply::text("At the end.").with_fault(Fault::SlowFirstByte(held.clone())),
+        _ => Reply::text("At the end.").with_fault(ReplyFault::SlowFirstByte(held.clone())),
     });
     write(
         bench.home.root().join("config.toml"),
@@ -460,10 +460,10 @@ fn connections(pid: u32) -> Vec<String> {
 /// Rows: SIL-008 (in a terminal)
 #[test]
 fn nobody_but_the_configured_provider_is_contacted() {
-    let gate = Gate::new();
+    let gate = ReplyGate::new();
     let held = gate.clone();
     let bench = Bench::new("openai", move |_: &ParsedRequest| {
-        Reply::text("Yes.").with_fault(Fault::SlowFirstByte(held.clone()))
+        Reply::text("Yes.").with_fault(ReplyFault::SlowFirstByte(held.clone()))
     });
     let engine = Engine::start(&bench.home, &[]).expect("ready");
     assert_eq!(connections(engine.pid()), [""; 0], "an engine that does nothing connects nowhere");

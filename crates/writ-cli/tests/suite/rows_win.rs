@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
-use writ_testkit::model_server::{Fault, ParsedRequest, Reply};
+use writ_testkit::model_server::{ParsedRequest, Reply, ReplyFault};
 use writ_tools::def::AgentRole;
 use writ_tools::registry::{AllowList, Registry};
 use writ_types::error::Exit;
@@ -427,7 +427,7 @@ fn the_days_counter_is_the_sum_of_all_calls_also_of_failed_ones() {
         Reply::text("First of all.").with_usage(10, 5),
         Reply::status(500),
         goes_on(100, 50),
-        Reply::text("one two three four five six").with_usage(1_000, 500).with_fault(Fault::CutAfter(4)),
+        Reply::text("one two three four five six").with_usage(1_000, 500).with_fault(ReplyFault::CutAfter(4)),
         Reply::text("Again.").with_usage(10_000, 5_000),
     ]
     .into_iter();

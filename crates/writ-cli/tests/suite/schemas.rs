@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 use writ_models::schema::Dialect;
-use writ_testbed::schema_rules::{Rules, broken_name, broken_rules};
+use writ_testbed::schema_rules::{ProviderRules, broken_name, broken_rules};
 use writ_testkit::model_server::{ParsedRequest, Reply};
 use writ_tools::def::AgentRole;
 use writ_tools::registry::{AllowList, Registry};
@@ -23,10 +23,10 @@ fn every_provider_takes_the_schema_of_every_tool_of_our_own() {
     assert!(specs.len() >= 17, "{}", specs.len());
     for dialect in Dialect::ALL {
         let rules = match dialect {
-            Dialect::OpenAi => Rules::OpenAi,
-            Dialect::OpenAiStrict => Rules::OpenAiStrict,
-            Dialect::Gemini => Rules::Gemini,
-            Dialect::Anthropic => Rules::Anthropic,
+            Dialect::OpenAi => ProviderRules::OpenAi,
+            Dialect::OpenAiStrict => ProviderRules::OpenAiStrict,
+            Dialect::Gemini => ProviderRules::Gemini,
+            Dialect::Anthropic => ProviderRules::Anthropic,
         };
         for tool in specs.iter() {
             let written =

@@ -1,7 +1,7 @@
 //! What a session keeps, what it takes in, and what it never shares.
 
 use serde_json::{Value, json};
-use writ_testkit::model_server::{Fault, Gate, ParsedRequest, Reply};
+use writ_testkit::model_server::{ParsedRequest, Reply, ReplyFault, ReplyGate};
 use writ_types::digest::canonical_json;
 use writ_types::entry::InboundRecord;
 use writ_types::frame::ServerFrame;
@@ -90,12 +90,12 @@ fn a_message_is_signed_with_its_taint_and_turn() {
 
 #[test]
 fn needs_userns_a_message_that_comes_during_a_turn_is_taken_in() {
-    let gate = Gate::new();
+    let gate = ReplyGate::new();
     let held = gate.clone();
     let bench = Bench::new("anthropic", move |request: &ParsedRequest| {
         if request.results().next().is_none() {
             return Reply::call("file_read", json!({"path": "."}))
-                .with_fault(Fault::SlowFirstByte(held.clone()));
+                .with_fault(ReplyFault::SlowFirstByte(held.clone()));
         }
         Reply::text("Both heard.")
     });

@@ -4,7 +4,7 @@ use std::sync::mpsc::sync_channel;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use writ_testkit::model_server::{Fault, Gate, ParsedRequest, Reply};
+use writ_testkit::model_server::{ParsedRequest, Reply, ReplyFault, ReplyGate};
 use writ_types::error::Exit;
 use writ_types::frame::{ClientFrame, ServerFrame};
 
@@ -14,8 +14,10 @@ use super::{code, text};
 
 /// Starts a turn from one client, lets `writ chat -m` speak in the same session meanwhile, and returns how that
 /// command ended and whose messages each turn has answered.
-fn two_speak(script: impl FnMut(&ParsedRequest, &Gate) -> Reply + Send + 'static) -> (String, i32, Value) {
-    let gate = Gate::new();
+fn two_speak(
+    script: impl FnMut(&ParsedRequest, &ReplyGate) -> Reply + Send + 'static,
+) -> (String, i32, Value) {
+    let gate = ReplyGate::new();
     let (held, mut script) = (gate.clone(), script);
     let bench = Bench::new("openai", move |request: &ParsedRequest| script(request, &held));
     let engine = Engine::start(&bench.home, &[]).expect("ready");
@@ -49,7 +51,7 @@ fn a_message_from_a_script_ends_with_its_own_answer_not_with_that_of_another_ter
     let (said, code, answered) = two_speak(|request, gate| {
         let heard = Reply::text(&format!("Heard {}.", request.last_user_text()));
         if request.last_user_text() == "first" {
-            heard.with_fault(Fault::SlowFirstByte(gate.clone()))
+            heard.with_fault(ReplyFault::SlowFirstByte(gate.clone()))
         } else {
             heard
         }
@@ -65,7 +67,8 @@ fn a_message_that_a_running_turn_takes_in_is_answered_with_it() {
         if request.results().next().is_some() {
             return Reply::text("Both heard.");
         }
-        Reply::call("memory_search", json!({"query": "tea"})).with_fault(Fault::SlowFirstByte(gate.clone()))
+        Reply::call("memory_search", json!({"query": "tea"}))
+            .with_fault(ReplyFault::SlowFirstByte(gate.clone()))
     });
     assert_eq!((code, answered), (0, json!([["one", "other"]])), "{said}");
     assert!(said.contains("Both heard."), "{said}");
@@ -74,10 +77,10 @@ fn a_message_that_a_running_turn_takes_in_is_answered_with_it() {
 /// Turns that are decided at the same moment do not pass the day's limit together.
 #[test]
 fn turns_at_the_same_moment_share_what_is_left_of_the_day() {
-    let gate = Gate::new();
+    let gate = ReplyGate::new();
     let held = gate.clone();
     let mut bench = Bench::new("openai", move |_: &ParsedRequest| {
-        Reply::text("The only one.").with_fault(Fault::SlowFirstByte(held.clone()))
+        Reply::text("The only one.").with_fault(ReplyFault::SlowFirstByte(held.clone()))
     });
     bench.home.env.push(("WRIT_BUDGET__MAX_TOKENS_PER_DAY".to_owned(), "1".to_owned()));
     let engine = Engine::start(&bench.home, &[]).expect("ready");

@@ -1,7 +1,7 @@
 //! Text that was shown stays part of the conversation, however the turn goes on.
 
 use serde_json::json;
-use writ_testkit::model_server::{Fault, ParsedRequest, Reply};
+use writ_testkit::model_server::{ParsedRequest, Reply, ReplyFault};
 use writ_types::error::Exit;
 use writ_types::frame::{ClientFrame, ServerFrame};
 
@@ -22,8 +22,8 @@ fn streamed_text_is_stored_before_a_call_at_a_stop_and_where_a_provider_breaks_o
     let script = |request: &ParsedRequest| match (request.last_user_text(), request.results().count()) {
         ("look", 0) => Reply::text("I look at it first. ").and_call("memory_search", json!({"query": "tea"})),
         ("look", _) => Reply::text("There is none."),
-        ("stop", _) => Reply::text(LONG).with_fault(Fault::SilenceAfter(FRAMES)),
-        _ => Reply::text(LONG).with_fault(Fault::ErrorEventAfter(FRAMES)),
+        ("stop", _) => Reply::text(LONG).with_fault(ReplyFault::SilenceAfter(FRAMES)),
+        _ => Reply::text(LONG).with_fault(ReplyFault::ErrorEventAfter(FRAMES)),
     };
     let bench = Bench::new("openai", script);
     let engine = Engine::start(&bench.home, &[]).expect("ready");

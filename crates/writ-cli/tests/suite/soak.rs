@@ -36,7 +36,9 @@ fn needs_userns_fifty_mixed_turns_end_without_a_crash() {
                 Reply::call("file_write", json!({"path": "a.txt", "content": request.last_user_text()}))
             }
             Some("error") => Reply::status(400),
-            Some("cut") => Reply::text("a b c d").with_fault(writ_testkit::model_server::Fault::CutAfter(3)),
+            Some("cut") => {
+                Reply::text("a b c d").with_fault(writ_testkit::model_server::ReplyFault::CutAfter(3))
+            }
             _ => Reply::text("Well."),
         }
     });

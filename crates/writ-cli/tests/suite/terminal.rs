@@ -12,7 +12,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::termios::{LocalFlags, tcgetattr};
 use nix::unistd::Pid;
 use serde_json::json;
-use writ_testkit::model_server::{Fault, ParsedRequest, Reply};
+use writ_testkit::model_server::{ParsedRequest, Reply, ReplyFault};
 
 use super::turns::Bench;
 
@@ -153,7 +153,7 @@ fn script(request: &ParsedRequest) -> Reply {
     }
     if asked.ends_with("for ever") {
         return Reply::text("One is here.\nTwo is here.\nThree is here.\n")
-            .with_fault(Fault::SilenceAfter(6));
+            .with_fault(ReplyFault::SilenceAfter(6));
     }
     Reply::text("Still here.\n")
 }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
-use writ_testkit::model_server::{Fault, ParsedRequest, Reply};
+use writ_testkit::model_server::{ParsedRequest, Reply, ReplyFault};
 
 use super::turns::Bench;
 
@@ -98,7 +98,7 @@ fn script(request: &ParsedRequest) -> Reply {
     }
     if asked.ends_with("half of it") {
         return Reply::text("One is said. This is half of what follows, and more.")
-            .with_fault(Fault::SilenceAfter(8));
+            .with_fault(ReplyFault::SilenceAfter(8));
     }
     if asked.ends_with("marks") { Reply::text(MARKED) } else { Reply::text("Still here.") }
 }

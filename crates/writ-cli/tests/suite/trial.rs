@@ -1,7 +1,7 @@
 //! `writ models`: what works with a model is found out with real requests, through the door.
 
 use serde_json::{Value, json};
-use writ_testkit::model_server::{Fault, ParsedRequest, Reply};
+use writ_testkit::model_server::{ParsedRequest, Reply, ReplyFault};
 
 use super::turns::Bench;
 use super::{code, text};
@@ -90,7 +90,7 @@ fn a_request_that_is_refused_is_told_in_the_providers_words() {
         if request.tools.is_empty() {
             return able(request);
         }
-        Reply::default().with_fault(Fault::ContextOver { window: 512, sent: 900 })
+        Reply::default().with_fault(ReplyFault::ContextOver { window: 512, sent: 900 })
     });
     let done = bench.home.run(&["models", "test", "--json"]);
     assert_eq!(code(&done), 7, "{}", text(&done));

@@ -10,7 +10,7 @@ use writ_inspect::egress::EgressScope;
 
 use super::*;
 use crate::EgressConfig;
-use crate::testing::{Keeper, Script, Server, pattern, pinned};
+use crate::testing::{Keeper, Script, TestServer, pattern, pinned};
 
 struct Fixture {
     egress: Egress,
@@ -63,8 +63,8 @@ impl Fixture {
 }
 
 /// A local server behind a pinned name.
-async fn served(name: &str, answer: impl Into<Vec<u8>>) -> (Server, Fixture, String) {
-    let server = Server::fixed("127.0.0.1:0", answer).await;
+async fn served(name: &str, answer: impl Into<Vec<u8>>) -> (TestServer, Fixture, String) {
+    let server = TestServer::fixed("127.0.0.1:0", answer).await;
     let fixture = fixture(pinned(name, server.address));
     let url = format!("http://{name}:{}", server.address.port());
     (server, fixture, url)
@@ -86,7 +86,7 @@ fn gzip(bytes: &[u8]) -> Vec<u8> {
 }
 
 /// Opens a second local server to the scope, under a name of its own.
-fn open(fixture: &Fixture, name: &str, server: &Server) {
+fn open(fixture: &Fixture, name: &str, server: &TestServer) {
     let more = pinned(name, server.address);
     fixture.keeper.change(|scope| {
         scope.allowed.extend(more.allowed);
@@ -164,7 +164,7 @@ async fn each_redirect_is_judged() {
     assert!(matches!(&error, FetchError::Refused(refusal) if refusal.rule() == "private"), "{error}");
 
     // A good one is followed, relative ones too.
-    let second = Server::fixed("127.0.0.1:0", answer("200 OK", b"there")).await;
+    let second = TestServer::fixed("127.0.0.1:0", answer("200 OK", b"there")).await;
     let to = format!("http://there.test:{}/", second.address.port());
     let (_server, fixture, url) = served("start.test", redirect(303, &to)).await;
     open(&fixture, "there.test", &second);
@@ -196,7 +196,7 @@ async fn loops_and_odd_redirects_end() {
 /// Rows: WIN-219
 #[tokio::test]
 async fn a_body_goes_to_the_permitted_host_only() {
-    let second = Server::fixed("127.0.0.1:0", answer("200 OK", b"there")).await;
+    let second = TestServer::fixed("127.0.0.1:0", answer("200 OK", b"there")).await;
     let to = format!("http://there.test:{}/", second.address.port());
     for (status, followed) in [(307, false), (308, false), (303, true), (302, true)] {
         let (_server, fixture, url) = served("start.test", redirect(status, &to)).await;
@@ -215,9 +215,9 @@ async fn a_body_goes_to_the_permitted_host_only() {
 
 #[tokio::test]
 async fn https_is_not_left_for_http() {
-    let second = Server::fixed("127.0.0.1:0", answer("200 OK", b"there")).await;
+    let second = TestServer::fixed("127.0.0.1:0", answer("200 OK", b"there")).await;
     let to = format!("http://there.test:{}/", second.address.port());
-    let (server, roots) = Server::tls_fixed("start.test", redirect(302, &to)).await;
+    let (server, roots) = TestServer::tls_fixed("start.test", redirect(302, &to)).await;
     let mut fixture = fixture(pinned("start.test", server.address));
     fixture.egress = fixture.egress.trusting_config(roots);
     open(&fixture, "there.test", &second);
@@ -263,7 +263,7 @@ async fn a_server_that_lies_or_drips_is_an_error() {
     let error = fixture.get(&url).await.expect_err("cut");
     assert!(matches!(error, FetchError::Answer { .. }), "{error}");
 
-    let silent = Server::echo().await;
+    let silent = TestServer::echo().await;
     let mut fixture = fixture_of(&silent);
     fixture.egress.fetch_timeout = Duration::from_millis(100);
     // It echoes the request, which is no answer; or says nothing in time.
@@ -274,8 +274,9 @@ async fn a_server_that_lies_or_drips_is_an_error() {
 /// What was asked for and never answered is a record, too: the request may have carried something out.
 #[tokio::test]
 async fn a_fetch_that_takes_too_long_is_recorded() {
-    let drips = Server::fixed("127.0.0.1:0", "HTTP/1.1 200 OK\r\ncontent-length: 50\r\n\r\nfar less").await;
-    let mute = Server::mute().await;
+    let drips =
+        TestServer::fixed("127.0.0.1:0", "HTTP/1.1 200 OK\r\ncontent-length: 50\r\n\r\nfar less").await;
+    let mute = TestServer::mute().await;
     for server in [&drips, &mute] {
         let mut fixture = fixture_of(server);
         fixture.egress.fetch_timeout = Duration::from_millis(200);
@@ -290,7 +291,7 @@ async fn a_fetch_that_takes_too_long_is_recorded() {
 /// Whoever stops a fetch need not wait for its time to be over, and what it may have carried out is a record.
 #[tokio::test]
 async fn a_fetch_that_is_stopped_ends_at_once_and_is_recorded() {
-    let mute = Server::mute().await;
+    let mute = TestServer::mute().await;
     let fixture = fixture_of(&mute);
     let url = format!("http://silent.test:{}/take?secret", mute.address.port());
     let stop = async {
@@ -328,7 +329,7 @@ fn a_permit_opens_its_own_port_and_no_other_that_is_to_be_asked_about() {
     assert_eq!(of("http://a.test:8080/"), ["a.test:8080"], "the permit is the answer");
 }
 
-fn fixture_of(server: &Server) -> Fixture {
+fn fixture_of(server: &TestServer) -> Fixture {
     fixture(pinned("silent.test", server.address))
 }
 

@@ -35,7 +35,7 @@ pub(crate) const HEADERS_MAX: usize = 100;
 
 /// One client connection.
 #[derive(Debug)]
-pub(crate) struct Connection {
+pub(crate) struct ProxyConnection {
     pub(crate) serving: Arc<Serving>,
     /// The place for the first request's record; later requests wait for one of their own.
     place: Mutex<Option<Place>>,
@@ -99,7 +99,7 @@ pub(crate) async fn serve_requests(
         }
     };
     let cut = serving.cut.clone();
-    let connection = Arc::new(Connection { serving, place: Mutex::new(Some(place)), _slot: slot });
+    let connection = Arc::new(ProxyConnection { serving, place: Mutex::new(Some(place)), _slot: slot });
     // The library reads the checked bytes again, then the rest of the stream.
     let whole = tokio::io::join(std::io::Cursor::new(first).chain(reader), writer);
     let service = service_fn(|request| {
@@ -127,7 +127,7 @@ pub(crate) async fn serve_requests(
     }
 }
 
-impl Connection {
+impl ProxyConnection {
     /// Answers one request.
     async fn handle_connection(self: Arc<Self>, request: Request<Incoming>) -> Response<Body> {
         let Some(flow) = self.begin_flow().await else { return answer::bad_gateway("proxy.stopped") };

@@ -26,11 +26,11 @@ pub(crate) struct Flow {
     received: AtomicU64,
     sent_max: u64,
     received_max: u64,
-    ending: Mutex<Ending>,
+    ending: Mutex<FlowEnd>,
 }
 
 #[derive(Debug)]
-struct Ending {
+struct FlowEnd {
     place: Option<Place>,
     host: String,
     port: u16,
@@ -43,7 +43,7 @@ struct Ending {
 impl Flow {
     /// Begins a connection. Until its end is set, it ended before a request was understood.
     pub(crate) fn begin_flow(place: Place, sent_max: u64, received_max: u64) -> Arc<Self> {
-        let ending = Ending {
+        let ending = FlowEnd {
             place: Some(place),
             host: String::new(),
             port: 0,

@@ -17,21 +17,21 @@ use writ_inspect::egress::host::Target;
 use writ_types::entry::Verdict;
 
 use super::answer::{self, Body};
-use super::exchange::{Connection, HEADERS_MAX, Looks};
+use super::exchange::{HEADERS_MAX, Looks, ProxyConnection};
 use super::flow::{Counted, Flow};
 use super::{hello, request};
-use crate::authority::Authority;
+use crate::authority::CertificateAuthority;
 use crate::connect::{self, Speech};
 use crate::credential::MisuseError;
 use crate::gatekeeper::Refusal;
 
-impl Connection {
+impl ProxyConnection {
     /// Begins a tunnel that is opened here, if its host may be reached at all. Nothing is connected to yet.
     pub(crate) async fn open_tunnel(
         self: &Arc<Self>,
         client: OnUpgrade,
         target: Target,
-        authority: Arc<Authority>,
+        authority: Arc<CertificateAuthority>,
         flow: Arc<Flow>,
     ) -> Response<Body> {
         let gatekeeper = &self.serving.gatekeeper;
@@ -61,7 +61,7 @@ impl Connection {
         self: &Arc<Self>,
         client: OnUpgrade,
         target: Target,
-        authority: &Arc<Authority>,
+        authority: &Arc<CertificateAuthority>,
     ) -> Result<(), &'static str> {
         let limits = self.serving.limits;
         let client = tokio::time::timeout(limits.head, client).await;
@@ -90,7 +90,7 @@ impl Connection {
     /// Speaks as the host, with a certificate that the sandbox trusts.
     async fn greet_as_host<S: AsyncRead + AsyncWrite + Unpin>(
         &self,
-        authority: &Authority,
+        authority: &CertificateAuthority,
         target: &Target,
         first: Vec<u8>,
         client: S,
@@ -114,7 +114,7 @@ impl Connection {
         self: Arc<Self>,
         request: Request<Incoming>,
         target: Target,
-        authority: &Authority,
+        authority: &CertificateAuthority,
     ) -> Response<Body> {
         let Some(flow) = self.begin_flow().await else { return answer::bad_gateway("proxy.stopped") };
         flow.set_name(&target);

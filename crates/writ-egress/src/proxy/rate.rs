@@ -14,7 +14,7 @@ const KEYS_MAX: usize = 4096;
 
 /// Counts by key in windows of a minute.
 #[derive(Debug, Default)]
-pub(crate) struct Windows(Mutex<BTreeMap<String, Window>>);
+pub(crate) struct RateWindows(Mutex<BTreeMap<String, Window>>);
 
 #[derive(Debug)]
 struct Window {
@@ -22,7 +22,7 @@ struct Window {
     count: u32,
 }
 
-impl Windows {
+impl RateWindows {
     /// Counts one, if `limit` is not reached in this window; else says how long to wait.
     pub(crate) fn admit_connection(&self, key: &str, limit: u32, now: Instant) -> Result<(), Duration> {
         let mut windows = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -53,7 +53,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_window_admits_so_many_and_the_next_one_again() {
-        let windows = Windows::default();
+        let windows = RateWindows::default();
         let start = Instant::now();
         for _ in 0..3 {
             assert_eq!(windows.admit_connection("a", 3, start), Ok(()));
@@ -69,7 +69,7 @@ mod tests {
 
     #[tokio::test]
     async fn made_up_keys_take_bounded_memory() {
-        let windows = Windows::default();
+        let windows = RateWindows::default();
         let start = Instant::now();
         for key in 0..KEYS_MAX {
             assert_eq!(windows.admit_connection(&key.to_string(), 1, start), Ok(()));

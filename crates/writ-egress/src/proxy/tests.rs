@@ -13,10 +13,10 @@ use tokio_util::sync::CancellationToken;
 use writ_inspect::egress::EgressScope;
 
 use super::{Proxy, ProxyConfig, ProxyError};
-use crate::authority::Authority;
+use crate::authority::CertificateAuthority;
 use crate::connect::Stream as TcpStream;
-use crate::testing::{Keeper, Script, Server, pattern, pinned, provider};
-use crate::upstream::Routes;
+use crate::testing::{Keeper, Script, TestServer, pattern, pinned, provider};
+use crate::upstream::ProxyRoutes;
 use writ_types::entry::Verdict;
 
 mod credentials;
@@ -46,15 +46,19 @@ impl Running {
         Self::opening(config, scope, None)
     }
 
-    fn opening(config: ProxyConfig, scope: EgressScope, authority: Option<Arc<Authority>>) -> Self {
-        Self::routed(config, scope, authority, Routes::default())
+    fn opening(
+        config: ProxyConfig,
+        scope: EgressScope,
+        authority: Option<Arc<CertificateAuthority>>,
+    ) -> Self {
+        Self::routed(config, scope, authority, ProxyRoutes::default())
     }
 
     fn routed(
         config: ProxyConfig,
         scope: EgressScope,
-        authority: Option<Arc<Authority>>,
-        routes: Routes,
+        authority: Option<Arc<CertificateAuthority>>,
+        routes: ProxyRoutes,
     ) -> Self {
         let script = Arc::new(Script::default());
         let keeper = Keeper::new(scope);
@@ -126,7 +130,7 @@ const PAGE: &str =
 /// Rows: WIN-169
 #[tokio::test]
 async fn an_allowed_host_is_reached_and_recorded() {
-    let server = Server::fixed("127.0.0.1:0", PAGE).await;
+    let server = TestServer::fixed("127.0.0.1:0", PAGE).await;
     let running = Running::new(pinned("pages.test", server.address));
     let answer = running.get(&format!("http://Pages.test:{}/x", server.address.port())).await;
     assert!(answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.ends_with("\r\n\r\nhello"), "{answer}");
@@ -144,7 +148,7 @@ async fn an_allowed_host_is_reached_and_recorded() {
 /// What concerns the client's own connection does not go on, and `Host` is the target's.
 #[tokio::test]
 async fn a_request_goes_on_without_what_was_meant_for_the_proxy() {
-    let server = Server::echo().await;
+    let server = TestServer::echo().await;
     let running = Running::new(pinned("pages.test", server.address));
     let host = format!("pages.test:{}", server.address.port());
     let mut stream = running.connect().await;
@@ -172,7 +176,7 @@ async fn a_request_goes_on_without_what_was_meant_for_the_proxy() {
 /// Rows: WIN-174 (in part: heads of requests)
 #[tokio::test]
 async fn requests_that_can_be_read_in_two_ways_are_refused() {
-    let server = Server::fixed("127.0.0.1:0", PAGE).await;
+    let server = TestServer::fixed("127.0.0.1:0", PAGE).await;
     let port = server.address.port();
     let mut scope = pinned("pages.test", server.address);
     scope.allowed.push(pattern("pages.test"));
@@ -236,7 +240,7 @@ async fn requests_that_can_be_read_in_two_ways_are_refused() {
 /// Rows: WIN-171 WIN-172
 #[tokio::test]
 async fn an_unknown_host_is_asked_about_once_and_reached_after_the_approval() {
-    let server = Server::fixed("127.0.0.1:0", PAGE).await;
+    let server = TestServer::fixed("127.0.0.1:0", PAGE).await;
     let running = Running::new(EgressScope { allowed: Vec::new(), ..pinned("new.test", server.address) });
     let answer = running.get("http://new.test/").await;
     let asks = running.keeper.asks();
@@ -271,7 +275,7 @@ async fn an_unknown_host_is_asked_about_once_and_reached_after_the_approval() {
 /// Rows: WIN-216 (in part: names that lead inside)
 #[tokio::test]
 async fn names_that_lead_inside_are_refused_before_any_connection() {
-    let server = Server::fixed("127.0.0.1:0", PAGE).await;
+    let server = TestServer::fixed("127.0.0.1:0", PAGE).await;
     let port = server.address.port();
     let scope =
         EgressScope { allowed: vec![pattern(format!("*.evil.test:{port}"))], ..EgressScope::default() };
@@ -316,9 +320,9 @@ async fn names_that_lead_inside_are_refused_before_any_connection() {
 /// Rows: WIN-216 (in part: a name that changes its address)
 #[tokio::test]
 async fn a_name_is_looked_up_once_for_each_connection() {
-    let first = Server::fixed("127.0.0.1:0", PAGE).await;
+    let first = TestServer::fixed("127.0.0.1:0", PAGE).await;
     let port = first.address.port();
-    let second = Server::fixed(&format!("127.0.0.2:{port}"), PAGE).await;
+    let second = TestServer::fixed(&format!("127.0.0.2:{port}"), PAGE).await;
     let host = format!("rebind.test:{port}");
     // The owner's provider may be in a network of one's own, so that both answers would be good ones.
     let scope = EgressScope {
@@ -367,7 +371,7 @@ async fn tls(stream: TcpStream, roots: rustls::RootCertStore, name: Option<&str>
 /// Rows: WIN-174 (in part: tunnels)
 #[tokio::test]
 async fn a_tunnel_carries_tls_for_its_own_host_only() {
-    let (server, roots) = Server::tls("pages.test").await;
+    let (server, roots) = TestServer::tls("pages.test").await;
     let to = format!("pages.test:{}", server.address.port());
     let running = Running::new(pinned("pages.test", server.address));
     let (head, stream) = running.tunnel(&to).await;
@@ -401,7 +405,7 @@ async fn a_tunnel_carries_tls_for_its_own_host_only() {
 /// A tunnel with another protocol goes where the owner listed it, and old clients are understood.
 #[tokio::test]
 async fn an_opaque_tunnel_carries_anything() {
-    let server = Server::echo().await;
+    let server = TestServer::echo().await;
     let to = format!("git.test:{}", server.address.port());
     let mut scope = pinned("git.test", server.address);
     scope.opaque = vec![pattern(&to)];
@@ -421,7 +425,7 @@ async fn an_opaque_tunnel_carries_anything() {
 async fn a_websocket_passes_over_plain_http() {
     let switch =
         "HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\nframes";
-    let server = Server::fixed("127.0.0.1:0", switch).await;
+    let server = TestServer::fixed("127.0.0.1:0", switch).await;
     let host = format!("ws.test:{}", server.address.port());
     let running = Running::new(pinned("ws.test", server.address));
     let request = format!(
@@ -453,7 +457,7 @@ async fn what_is_no_request_is_refused_and_recorded() {
 /// Several requests share a client's connection, to different hosts, and each is judged and recorded.
 #[tokio::test]
 async fn each_request_of_a_connection_is_judged() {
-    let server = Server::fixed("127.0.0.1:0", PAGE).await;
+    let server = TestServer::fixed("127.0.0.1:0", PAGE).await;
     let host = format!("pages.test:{}", server.address.port());
     let running = Running::new(pinned("pages.test", server.address));
     let one = |host: &str, more: &str| format!("GET http://{host}/ HTTP/1.1\r\nHost: {host}\r\n{more}\r\n");

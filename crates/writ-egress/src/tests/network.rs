@@ -13,7 +13,7 @@ use crate::connect::Stream;
 use crate::error::TunnelFault;
 use crate::testing::provider;
 use crate::trust::ExtraRoots;
-use crate::upstream::{DirectHosts, Routes, Upstream};
+use crate::upstream::{DirectHosts, ProxyRoutes, Upstream};
 
 /// What a proxy does with a request.
 #[derive(Clone)]
@@ -63,11 +63,11 @@ impl ScriptedProxy {
         self.heads.lock().expect("a lock").clone()
     }
 
-    pub(crate) fn routes(&self, login: &str, direct: &str) -> Routes {
+    pub(crate) fn routes(&self, login: &str, direct: &str) -> ProxyRoutes {
         let text = format!("http://{login}{}", self.address);
         let proxy = Arc::new(Upstream::parse(&text, "network.proxy").expect("a proxy"));
         let direct = DirectHosts::parse(direct).0;
-        Routes { secure: Some(Arc::clone(&proxy)), plain: Some(proxy), direct, unchecked_names: false }
+        ProxyRoutes { secure: Some(Arc::clone(&proxy)), plain: Some(proxy), direct, unchecked_names: false }
     }
 }
 
@@ -133,7 +133,7 @@ pub(crate) async fn corporate(name: &str) -> (SocketAddr, String, tokio::task::J
     (address, to_pem(root.der()), running)
 }
 
-fn networked(routes: Routes, pem: &str) -> (Egress, tempfile::TempDir) {
+fn networked(routes: ProxyRoutes, pem: &str) -> (Egress, tempfile::TempDir) {
     let mut roots = ExtraRoots::default();
     if !pem.is_empty() {
         roots.add_pem(pem.as_bytes()).expect("a root");
@@ -269,9 +269,9 @@ async fn a_proxy_that_wants_a_login_for_plain_http_or_is_not_there_is_a_typed_er
         assert!(is_named, "{error:?}");
         assert!(error.report().hint.contains("network.proxy"), "{error:?}");
     }
-    let routes = Routes {
+    let routes = ProxyRoutes {
         secure: Some(Arc::new(Upstream::parse("http://proxy.invalid:3128", "HTTPS_PROXY").expect("a proxy"))),
-        ..Routes::default()
+        ..ProxyRoutes::default()
     };
     let (egress, _runtime) = networked(routes, "");
     let error = get(&egress, "https://models.corp.example/").await.expect_err("no such proxy");
@@ -282,11 +282,11 @@ async fn a_proxy_that_wants_a_login_for_plain_http_or_is_not_there_is_a_typed_er
 async fn an_authority_of_ones_own_is_trusted_only_where_it_is_named_and_errors_name_the_setting() {
     let (inner, pem, running) = corporate("localhost").await;
     let url = format!("https://localhost:{}/", inner.port());
-    let (plain, _runtime) = networked(Routes::default(), "");
+    let (plain, _runtime) = networked(ProxyRoutes::default(), "");
     let error = get(&plain, &url).await.expect_err("not trusted");
     assert!(matches!(error, EgressError::Line(Fault::Certificate { .. })), "{error:?}");
     assert!(error.report().hint.contains("network.ca_file"), "{:?}", error.report());
-    let (trusting, _runtime) = networked(Routes::default(), &pem);
+    let (trusting, _runtime) = networked(ProxyRoutes::default(), &pem);
     assert_eq!(get(&trusting, &url).await.expect("trusted"), "inner");
     assert_eq!(trusting.extra_roots().len(), 1);
     // A name that the certificate is not for stays refused.

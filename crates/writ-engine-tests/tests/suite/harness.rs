@@ -24,7 +24,7 @@ use writ_runtime::engine::{Engine, Join};
 use writ_runtime::keys::EngineKeys;
 use writ_runtime::rules::RuleFiles;
 use writ_runtime::secret::SecretSource;
-use writ_runtime::services::Parts;
+use writ_runtime::services::EngineParts;
 use writ_sandbox::Sandbox;
 use writ_sandbox::config::SandboxConfig;
 use writ_store::approvals::ApproverKey;
@@ -116,7 +116,13 @@ fn rules(own: &str) -> RuleSet {
 }
 
 /// The parts of an engine in `dir`, without a model; `own` are the owner's rules.
-pub(crate) fn parts(dir: &Path, clock: Arc<dyn Clock>, store: &Store, sandbox: Sandbox, own: &str) -> Parts {
+pub(crate) fn parts(
+    dir: &Path,
+    clock: Arc<dyn Clock>,
+    store: &Store,
+    sandbox: Sandbox,
+    own: &str,
+) -> EngineParts {
     let [root, harness, _] = keys();
     let config = RuntimeConfig {
         agent: "handed".to_owned(),
@@ -149,7 +155,7 @@ pub(crate) fn parts(dir: &Path, clock: Arc<dyn Clock>, store: &Store, sandbox: S
     };
     let rules = rules(own);
     let keys = EngineKeys::mint(&config, &rules, &root, harness, clock.now()).expect("minted");
-    Parts {
+    EngineParts {
         models: None,
         egress: Arc::new(Egress::new(&EgressConfig::default(), dir).expect("egress")),
         config,

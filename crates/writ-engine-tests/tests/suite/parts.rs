@@ -13,7 +13,7 @@ use writ_types::taint::Taint;
 use crate::harness;
 
 /// An engine is handed its parts, so a test hands it others; a part that is missing is no program
-/// (`writ_runtime::services::Parts`).
+/// (`writ_runtime::services::EngineParts`).
 ///
 /// Rows: SIL-269
 #[test]

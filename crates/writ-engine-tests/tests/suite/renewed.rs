@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use writ_policy::order::{OrderClaims, OrderToken};
 use writ_store::batch::{Batch, Op};
 use writ_testbed::clock::Hand;
-use writ_testkit::model_server::{Fault, Gate, ParsedRequest, Reply};
+use writ_testkit::model_server::{ParsedRequest, Reply, ReplyFault, ReplyGate};
 use writ_types::entry::DenyReason;
 use writ_types::error::Exit;
 use writ_types::id::{KeyId, SessionId};
@@ -49,12 +49,12 @@ fn a_turn_that_outlives_its_task_key_gets_one_more() {
 /// Whoever revokes a key stops what runs under it. Here it does not hear of that: the door says so.
 #[test]
 fn a_revoked_task_key_is_not_renewed() {
-    let gate = Gate::new();
+    let gate = ReplyGate::new();
     let shut = gate.clone();
     let handed = TestEngine::new("", |_| {
         move |request: &ParsedRequest| match request.results().count() {
             0 => Reply::call("memory_store", json!({ "text": "A fact." }))
-                .with_fault(Fault::SlowFirstByte(shut.clone())),
+                .with_fault(ReplyFault::SlowFirstByte(shut.clone())),
             _ => Reply::text("Done."),
         }
     });

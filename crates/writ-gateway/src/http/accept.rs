@@ -33,17 +33,17 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Connections without proof, oldest first.
 #[derive(Debug, Default)]
 pub(super) struct UnprovenConnections {
-    places: Mutex<VecDeque<Place>>,
+    places: Mutex<VecDeque<UnprovenPlace>>,
 }
 
 /// A connection's place among those without proof.
 #[derive(Clone, Debug)]
-pub(super) struct Place {
+pub(super) struct UnprovenPlace {
     cut: CancellationToken,
     proven: CancellationToken,
 }
 
-impl Place {
+impl UnprovenPlace {
     /// The connection has proven who is at its other end.
     pub(super) fn set_proven(&self) {
         self.proven.cancel();
@@ -52,8 +52,8 @@ impl Place {
 
 impl UnprovenConnections {
     /// Gives a new connection a place; the oldest one loses its own if there are too many.
-    fn add_connection(&self) -> Place {
-        let place = Place { cut: CancellationToken::new(), proven: CancellationToken::new() };
+    fn add_connection(&self) -> UnprovenPlace {
+        let place = UnprovenPlace { cut: CancellationToken::new(), proven: CancellationToken::new() };
         // The list is whole after every step, so poison is ignored.
         let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
         // Proven connections leave here, so that proving needs no lock.
@@ -152,7 +152,7 @@ mod tests {
         let proven = waiting.add_connection();
         proven.set_proven();
         let first = waiting.add_connection();
-        let others: Vec<Place> = (1..MAX_UNPROVEN).map(|_| waiting.add_connection()).collect();
+        let others: Vec<UnprovenPlace> = (1..MAX_UNPROVEN).map(|_| waiting.add_connection()).collect();
         assert!(!first.cut.is_cancelled());
         let new = waiting.add_connection();
         assert!(first.cut.is_cancelled());

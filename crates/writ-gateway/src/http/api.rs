@@ -18,7 +18,7 @@ use writ_types::credential::Reference;
 use writ_types::digest::Digest;
 use writ_types::entry::{ApprovalScope, Decision};
 
-use super::Shared;
+use super::ServerState;
 use super::query::check_query;
 use super::reply::{Refusal, json_ok, read_bytes};
 use super::route::{ApiRequest, Needed, call_method, entry_seq, request_evidence};
@@ -27,7 +27,7 @@ use super::route::{ApiRequest, Needed, call_method, entry_seq, request_evidence}
 const MAX_SECRET_BYTES: usize = 64 * 1024;
 
 /// The state that raw handlers are given.
-pub(super) type App = State<Arc<Shared>>;
+pub(super) type App = State<Arc<ServerState>>;
 /// The response of a raw handler.
 pub(super) type Reply = Result<Response, Refusal>;
 

@@ -8,7 +8,7 @@ use axum::http::{HeaderMap, StatusCode, Uri, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 
-use super::{Peer, Shared};
+use super::{Peer, ServerState};
 
 /// The header in which a proxy says what it has taken off the path.
 const HEADER: &str = "x-forwarded-prefix";
@@ -71,7 +71,7 @@ fn forwarded_prefix(headers: &HeaderMap) -> Option<BasePath> {
 
 /// Takes the base path off a request, before it is judged and routed, and notes below which one it was made.
 pub(crate) async fn strip_prefix(
-    State(shared): State<Arc<Shared>>,
+    State(shared): State<Arc<ServerState>>,
     mut request: Request,
     next: Next,
 ) -> Response {

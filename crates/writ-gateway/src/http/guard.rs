@@ -15,7 +15,7 @@ use super::base::BasePath;
 use super::openai;
 use super::page;
 use super::reply::Refusal;
-use super::{Peer, Shared};
+use super::{Peer, ServerState};
 
 /// The cookie of a session of the page.
 pub(crate) const COOKIE: &str = "writ_session";
@@ -58,7 +58,7 @@ enum PresentedProof {
 
 /// Lets a request through, or answers it.
 pub(crate) async fn guard_request(
-    State(shared): State<Arc<Shared>>,
+    State(shared): State<Arc<ServerState>>,
     mut request: Request,
     next: Next,
 ) -> Response {
@@ -103,7 +103,7 @@ pub(crate) async fn guard_request(
 }
 
 /// Returns true if a browser asks which requests a page of a listed origin may send.
-fn is_preflight(hosts: &Hosts, request: &Request) -> bool {
+fn is_preflight(hosts: &HostNames, request: &Request) -> bool {
     let headers = request.headers();
     request.method() == Method::OPTIONS
         && headers.contains_key(header::ACCESS_CONTROL_REQUEST_METHOD)
@@ -120,7 +120,7 @@ fn answer_preflight() -> Response {
     (StatusCode::NO_CONTENT, fixed).into_response()
 }
 
-fn check_request(shared: &Shared, request: &Request) -> Result<Speaker, Refusal> {
+fn check_request(shared: &ServerState, request: &Request) -> Result<Speaker, Refusal> {
     let (headers, uri, method) = (request.headers(), request.uri(), request.method());
     let peer = request.extensions().get::<Peer>().map(|peer| peer.address);
     let (address, tls) = shared.hosts.client_address(peer, headers);
@@ -183,7 +183,7 @@ fn is_text(path: &str) -> bool {
 
 /// Reads the proof of a request: a token wins over a cookie.
 fn read_proof(
-    shared: &Shared,
+    shared: &ServerState,
     headers: &HeaderMap,
     method: &Method,
     foreign: bool,
@@ -246,7 +246,7 @@ fn crop_path(path: &str) -> String {
 
 /// Under which names the server may be reached.
 #[derive(Clone, Debug)]
-pub(crate) struct Hosts {
+pub(crate) struct HostNames {
     port: u16,
     bound: IpAddr,
     allowed: Vec<String>,
@@ -255,7 +255,7 @@ pub(crate) struct Hosts {
     base: Option<BasePath>,
 }
 
-impl Hosts {
+impl HostNames {
     pub(crate) fn new(config: &super::config::ServerConfig, port: u16) -> Self {
         let lower = |list: &[String]| list.iter().map(|one| one.trim().to_ascii_lowercase()).collect();
         Self {
@@ -355,14 +355,14 @@ mod tests {
     use super::super::config::ServerConfig;
     use super::*;
 
-    fn hosts() -> Hosts {
+    fn hosts() -> HostNames {
         let config = ServerConfig {
             allowed_hosts: vec!["Writ.example".to_owned(), "other.example:8443".to_owned()],
             allowed_origins: vec!["https://tool.example".to_owned()],
             trusted_proxies: vec![IpAddr::from([10, 0, 0, 1])],
             ..ServerConfig::default()
         };
-        Hosts::new(&config, 8420)
+        HostNames::new(&config, 8420)
     }
 
     #[test]

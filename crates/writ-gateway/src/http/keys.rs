@@ -40,13 +40,13 @@ struct PageSession {
 
 /// The secrets that count.
 #[derive(Debug)]
-pub(crate) struct Keys {
+pub(crate) struct GatewayKeys {
     token: BearerHash,
     file: PathBuf,
     sessions: Mutex<Vec<PageSession>>,
 }
 
-impl Keys {
+impl GatewayKeys {
     /// Reads the secrets of the runtime folder. A token that is configured counts alone; without one, that of
     /// the folder, which is made if it is missing.
     ///
@@ -187,31 +187,31 @@ mod tests {
     #[test]
     fn a_token_is_made_once_and_only_its_owner_reads_it() {
         let dir = tempfile::tempdir().expect("temp dir");
-        let keys = Keys::open(dir.path(), None).expect("opened");
+        let keys = GatewayKeys::open(dir.path(), None).expect("opened");
         let file = dir.path().join(TOKEN_FILE);
         let token = fs::read_to_string(&file).expect("reads");
         assert_eq!(token.len(), 64);
         assert_eq!(file.metadata().expect("there").permissions().mode() & 0o777, 0o600);
         assert!(keys.check_token(&token).is_some() && keys.check_token("").is_none());
-        let again = Keys::open(dir.path(), None).expect("opened");
+        let again = GatewayKeys::open(dir.path(), None).expect("opened");
         assert!(again.check_token(&token).is_some(), "it outlives a restart");
         let configured = SecretString::from("a configured token".to_owned());
-        let keys = Keys::open(dir.path(), Some(&configured)).expect("opened");
+        let keys = GatewayKeys::open(dir.path(), Some(&configured)).expect("opened");
         assert!(keys.check_token("a configured token").is_some());
         assert!(keys.check_token(&token).is_none(), "a configured token counts alone");
         let weak = SecretString::from("short".to_owned());
-        assert!(matches!(Keys::open(dir.path(), Some(&weak)), Err(HttpError::WeakToken(5))));
+        assert!(matches!(GatewayKeys::open(dir.path(), Some(&weak)), Err(HttpError::WeakToken(5))));
     }
 
     #[test]
     fn sessions_outlive_a_restart_end_in_time_and_are_bounded() {
         let dir = tempfile::tempdir().expect("temp dir");
-        let keys = Keys::open(dir.path(), None).expect("opened");
+        let keys = GatewayKeys::open(dir.path(), None).expect("opened");
         let first = keys.begin_session(NOW).expect("begun");
         let later = NOW.plus_duration(Duration::from_secs(1));
         let kept = fs::read_to_string(dir.path().join(SESSIONS_FILE)).expect("reads");
         assert!(!kept.contains(&first), "only its hash is kept");
-        let again = Keys::open(dir.path(), None).expect("opened");
+        let again = GatewayKeys::open(dir.path(), None).expect("opened");
         assert!(again.check_session(&first, later).is_some());
         assert!(again.check_session(&first, NOW.plus_duration(PAGE_SESSION_TTL)).is_none());
         assert!(again.check_token(&first).is_none(), "a session is no token");

@@ -10,29 +10,29 @@ use serde_json::{Value, json};
 use writ_runtime::methods::{Method, MethodRoute, PathSubject};
 use writ_types::id::AttemptId;
 
-use super::Shared;
-use super::query::{Field, check_query, fields_of};
+use super::ServerState;
+use super::query::{QueryField, check_query, fields_of};
 use super::reply::{Refusal, json_response};
-use super::route::{Route, Success, ask_id, entry_seq, method_filter, request_evidence, session_id};
+use super::route::{HttpRoute, Success, ask_id, entry_seq, method_filter, request_evidence, session_id};
 
 /// Returns the routes of all methods that have one.
-pub(super) fn method_routes() -> Vec<Route> {
+pub(super) fn method_routes() -> Vec<HttpRoute> {
     let methods = Method::ALL.iter().filter_map(|method| Some((*method, method.route()?)));
     let routes = methods.flat_map(|(method, route)| {
-        let fields: Arc<[Field]> = fields_of(&route).into();
+        let fields: Arc<[QueryField]> = fields_of(&route).into();
         route.paths.iter().map(move |path| route_of(method, route, path, &fields))
     });
     routes.collect()
 }
 
-fn route_of(method: Method, route: MethodRoute, path: &'static str, fields: &Arc<[Field]>) -> Route {
+fn route_of(method: Method, route: MethodRoute, path: &'static str, fields: &Arc<[QueryField]>) -> HttpRoute {
     let known = Arc::clone(fields);
-    let served = move |State(shared): State<Arc<Shared>>, path: RawPathParams, request: Request| {
+    let served = move |State(shared): State<Arc<ServerState>>, path: RawPathParams, request: Request| {
         let known = Arc::clone(&known);
         async move { serve_method(&shared, (method, route.subject), &path, &known, request).await }
     };
     let success = Success::json_body(route.answer);
-    let served = Route::from_router(
+    let served = HttpRoute::from_router(
         (route.verb, path),
         method.summary(),
         on(method_filter(route.verb), served),
@@ -42,10 +42,10 @@ fn route_of(method: Method, route: MethodRoute, path: &'static str, fields: &Arc
 }
 
 async fn serve_method(
-    shared: &Shared,
+    shared: &ServerState,
     (method, subject): (Method, Option<PathSubject>),
     path: &RawPathParams,
-    fields: &[Field],
+    fields: &[QueryField],
     request: Request,
 ) -> Result<Response, Refusal> {
     let subject = subject.map(|subject| path_subject(subject, path)).transpose()?;

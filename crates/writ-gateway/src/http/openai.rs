@@ -22,7 +22,7 @@ use writ_types::frame::ServerFrame;
 use writ_types::id::{EntrySeq, SessionId, TurnId};
 use writ_types::taint::Taint;
 
-use super::Shared;
+use super::ServerState;
 use super::api::{App, Reply};
 use super::reply::{Refusal, ResponseError, json_ok};
 use super::route::{call_method, request_evidence, session_id};
@@ -59,7 +59,7 @@ const CONVERSATION_HEADER: &str = "x-conversation-id";
 const MODEL: &str = "writ";
 
 /// The models that can be asked for: one agent under two names.
-async fn list_models(shared: &Shared, evidence: Evidence) -> Result<Vec<Value>, Refusal> {
+async fn list_models(shared: &ServerState, evidence: Evidence) -> Result<Vec<Value>, Refusal> {
     let agent = call_method::<Status>(shared, evidence, &NoParams {}).await?.agent;
     let model = |id: &str| json!({ "id": id, "object": "model", "created": 0, "owned_by": "writ" });
     Ok(vec![model(MODEL), model(&agent)])
@@ -178,7 +178,7 @@ enum News {
 
 /// Says the message in its session.
 async fn begin_turn(
-    shared: &Arc<Shared>,
+    shared: &Arc<ServerState>,
     evidence: Evidence,
     wanted: &ChatRequest,
 ) -> Result<PendingMessage, Refusal> {
@@ -325,7 +325,12 @@ fn check_end(text: String, exit: Exit) -> Result<(String, Exit), Refusal> {
 }
 
 /// Tokens of a message's turn: sent and answered.
-async fn token_usage(shared: &Shared, evidence: Evidence, session: SessionId, after: EntrySeq) -> (u64, u64) {
+async fn token_usage(
+    shared: &ServerState,
+    evidence: Evidence,
+    session: SessionId,
+    after: EntrySeq,
+) -> (u64, u64) {
     let wanted = LedgerFilter {
         event: Some("model_called".to_owned()),
         session: Some(session),

@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use writ_runtime::methods::Verb;
 
 use super::reply::{ErrorBody, json_ok};
-use super::route::{Body, Route};
+use super::route::{Body, HttpRoute};
 use super::routes;
 
 /// The place of the schemas in the document.
@@ -23,7 +23,7 @@ pub(super) async fn serve_document() -> Response {
     json_ok(&DOCUMENT)
 }
 
-fn write_document(routes: &[Route]) -> Value {
+fn write_document(routes: &[HttpRoute]) -> Value {
     let settings = SchemaSettings::draft2020_12().with(|settings| {
         settings.definitions_path = SCHEMAS.into();
         // The document itself names the dialect.
@@ -62,7 +62,7 @@ const fn verb_name(verb: Verb) -> &'static str {
     }
 }
 
-fn write_operation(route: &Route, error: &Schema, schemas: &mut SchemaGenerator) -> Value {
+fn write_operation(route: &HttpRoute, error: &Schema, schemas: &mut SchemaGenerator) -> Value {
     let refusal = json!({
         "description": "refused or failed",
         "content": { "application/json": { "schema": error } },
@@ -95,7 +95,7 @@ fn write_operation(route: &Route, error: &Schema, schemas: &mut SchemaGenerator)
     operation
 }
 
-fn write_parameters(route: &Route) -> Vec<Value> {
+fn write_parameters(route: &HttpRoute) -> Vec<Value> {
     let in_path = route.path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'));
     let path = in_path
         .map(|name| json!({ "name": name, "in": "path", "required": true, "schema": { "type": "string" } }));
@@ -106,7 +106,7 @@ fn write_parameters(route: &Route) -> Vec<Value> {
     path.chain(query).collect()
 }
 
-fn write_success(route: &Route, schemas: &mut SchemaGenerator) -> Value {
+fn write_success(route: &HttpRoute, schemas: &mut SchemaGenerator) -> Value {
     let mut success = json!({ "description": "done" });
     let schema = route.success.schema.map(|schema| schema(schemas));
     for kind in route.success.content {

@@ -13,13 +13,13 @@ const MAX_SHOWN_NAME: usize = 40;
 
 /// A field of a query.
 #[derive(Clone, Debug)]
-pub(super) struct Field {
+pub(super) struct QueryField {
     pub(super) name: String,
     /// The schema of its value, which is never null.
     pub(super) schema: Value,
 }
 
-impl Field {
+impl QueryField {
     /// Returns a field that is a whole number.
     pub(super) fn number_field(name: &str) -> Self {
         Self { name: name.to_owned(), schema: serde_json::json!({ "type": "integer", "minimum": 0 }) }
@@ -44,7 +44,7 @@ impl Field {
 }
 
 /// Returns the fields that the query of a method's route may have: its parameters, unless the path names a subject.
-pub(super) fn fields_of(route: &MethodRoute) -> Vec<Field> {
+pub(super) fn fields_of(route: &MethodRoute) -> Vec<QueryField> {
     if route.subject.is_some() {
         return Vec::new();
     }
@@ -54,7 +54,7 @@ pub(super) fn fields_of(route: &MethodRoute) -> Vec<Field> {
     let Some(Value::Object(properties)) = schema.get_mut("properties").map(Value::take) else {
         return Vec::new();
     };
-    properties.into_iter().map(|(name, schema)| Field { name, schema: without_null(schema) }).collect()
+    properties.into_iter().map(|(name, schema)| QueryField { name, schema: without_null(schema) }).collect()
 }
 
 /// Takes `null` out of a schema: a query has no word for it.
@@ -75,7 +75,7 @@ fn without_null(mut schema: Value) -> Value {
 }
 
 /// Reads a query into parameters. A name that is not listed is refused.
-pub(super) fn check_query(uri: &Uri, fields: &[Field]) -> Result<Map<String, Value>, Refusal> {
+pub(super) fn check_query(uri: &Uri, fields: &[QueryField]) -> Result<Map<String, Value>, Refusal> {
     let pairs = form_urlencoded::parse(uri.query().unwrap_or_default().as_bytes());
     pairs
         .map(|(name, value)| {
@@ -97,7 +97,7 @@ mod tests {
 
     use super::*;
 
-    fn read(query: &str, fields: &[Field]) -> Result<Value, String> {
+    fn read(query: &str, fields: &[QueryField]) -> Result<Value, String> {
         let uri: Uri = format!("/x?{query}").parse().expect("an address");
         check_query(&uri, fields).map(Value::Object).map_err(|refusal| refusal.report().outside.clone())
     }

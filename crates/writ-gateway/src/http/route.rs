@@ -17,9 +17,9 @@ use writ_runtime::methods::{EngineMethod, Method, Verb};
 use writ_types::error::{Exit, Report};
 use writ_types::id::{AskId, EntrySeq, SessionId};
 
-use super::Shared;
+use super::ServerState;
 use super::guard::Speaker;
-use super::query::{Field, check_query};
+use super::query::{QueryField, check_query};
 use super::reply::{Refusal, json_response, read_json, read_or_default};
 
 /// Writes the schema of a type, and of the types that it names.
@@ -35,14 +35,14 @@ const OF_BODY: [u16; 3] = [400, 408, 413];
 const MEDIA_TYPE: u16 = 415;
 
 /// A route, with the types of everything that goes in and out.
-pub(super) struct Route {
+pub(super) struct HttpRoute {
     pub(super) verb: Verb,
     pub(super) path: &'static str,
     pub(super) summary: &'static str,
     /// The name of the engine's method, if the route stands for one.
     pub(super) method: Option<&'static str>,
-    pub(super) served: MethodRouter<Arc<Shared>>,
-    pub(super) query: Vec<Field>,
+    pub(super) served: MethodRouter<Arc<ServerState>>,
+    pub(super) query: Vec<QueryField>,
     pub(super) body: Option<Body>,
     pub(super) success: Success,
     /// True if a request must show the token or the page's cookie.
@@ -80,7 +80,7 @@ impl Success {
     }
 }
 
-impl Route {
+impl HttpRoute {
     /// Makes a route from a handler, with the types of its body and its answer.
     pub(super) fn from_handler<B, A, F>(
         (verb, path): (Verb, &'static str),
@@ -93,7 +93,7 @@ impl Route {
         A: Serialize + JsonSchema,
         F: Future<Output = Result<A, Refusal>> + Send + 'static,
     {
-        let served = move |State(shared): State<Arc<Shared>>, path: RawPathParams, request: Request| async move {
+        let served = move |State(shared): State<Arc<ServerState>>, path: RawPathParams, request: Request| async move {
             // The status is that of the documentation.
             Ok::<Response, Refusal>(json_response(
                 status,
@@ -110,7 +110,7 @@ impl Route {
     pub(super) fn from_router(
         (verb, path): (Verb, &'static str),
         summary: &'static str,
-        served: MethodRouter<Arc<Shared>>,
+        served: MethodRouter<Arc<ServerState>>,
         success: Success,
     ) -> Self {
         Self {
@@ -148,7 +148,7 @@ impl Route {
         Self { method: Some(method.name()), ..self }
     }
 
-    pub(super) fn with_query(self, query: Vec<Field>) -> Self {
+    pub(super) fn with_query(self, query: Vec<QueryField>) -> Self {
         Self { query, ..self }
     }
 
@@ -234,14 +234,14 @@ impl<T: DeserializeOwned + Default + JsonSchema> ApiBody for Optional<T> {
 
 /// A request to a typed handler.
 pub(super) struct ApiRequest<B> {
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<ServerState>,
     path: Vec<(String, String)>,
     request: Request,
     body: PhantomData<fn() -> B>,
 }
 
 impl<B: ApiBody> ApiRequest<B> {
-    pub(super) fn new(shared: Arc<Shared>, path: &RawPathParams, request: Request) -> Self {
+    pub(super) fn new(shared: Arc<ServerState>, path: &RawPathParams, request: Request) -> Self {
         let path = path.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
         Self { shared, path, request, body: PhantomData }
     }
@@ -281,7 +281,7 @@ impl<B: ApiBody> ApiRequest<B> {
     /// Reads the query; a name that is not listed is refused.
     pub(super) fn read_query(
         &self,
-        fields: &[Field],
+        fields: &[QueryField],
     ) -> Result<serde_json::Map<String, serde_json::Value>, Refusal> {
         check_query(self.request.uri(), fields)
     }
@@ -299,7 +299,7 @@ pub(super) fn request_evidence(request: &Request) -> Evidence {
 
 /// Calls a method of the engine.
 pub(super) async fn call_method<M: EngineMethod>(
-    shared: &Shared,
+    shared: &ServerState,
     evidence: Evidence,
     params: &M::Params,
 ) -> Result<M::Answer, Refusal> {

@@ -9,8 +9,8 @@ use writ_types::api::ledger::EntryProof;
 use super::openai::schemas::{
     AgentModel, AgentModels, ChatAnswer, ChatCompletion, CreateResponse, ModelResponse,
 };
-use super::query::Field;
-use super::route::{Body, Route, SchemaOf, Success};
+use super::query::QueryField;
+use super::route::{Body, HttpRoute, SchemaOf, Success};
 use super::{api, methods, openai, openapi, passkeys, schema, sessions, show_health, show_metrics, socket};
 use super::{end_session, link_route};
 
@@ -23,7 +23,7 @@ const MISSING: &[u16] = &[404];
 const UNSUPPORTED: &[u16] = &[404, 422];
 
 /// Returns the routes.
-pub(super) fn all_routes() -> Vec<Route> {
+pub(super) fn all_routes() -> Vec<HttpRoute> {
     let groups = [
         server_routes(),
         session_routes(),
@@ -36,23 +36,23 @@ pub(super) fn all_routes() -> Vec<Route> {
 }
 
 /// Returns the routes of the server itself.
-fn server_routes() -> Vec<Route> {
+fn server_routes() -> Vec<HttpRoute> {
     vec![
-        Route::from_handler(
+        HttpRoute::from_handler(
             (Get, "/health"),
             "Says that the server is up, and how many WebSockets it serves.",
             StatusCode::OK,
             show_health,
         )
         .open_to_all(),
-        Route::from_router(
+        HttpRoute::from_router(
             (Get, "/openapi.json"),
             "Shows this document.",
             get(openapi::serve_document),
             Success::without_schema(200, JSON),
         )
         .open_to_all(),
-        Route::from_router(
+        HttpRoute::from_router(
             (Get, "/schemas/{name}"),
             "Shows the JSON Schema of frames: client-frame.json, server-frame.json.",
             get(schema::serve_schema),
@@ -60,7 +60,7 @@ fn server_routes() -> Vec<Route> {
         )
         .open_to_all()
         .or_refuses(&[400, 404]),
-        Route::from_router(
+        HttpRoute::from_router(
             (Get, "/link/{code}"),
             "Begins a session of the page, once; a used link answers 403 with a page.",
             link_route(),
@@ -68,14 +68,14 @@ fn server_routes() -> Vec<Route> {
         )
         .open_to_all()
         .or_refuses(&[400, 405, 503]),
-        Route::from_router(
+        HttpRoute::from_router(
             (Get, "/metrics"),
             "Shows measurements for Prometheus.",
             get(show_metrics),
             Success::without_schema(200, &["text/plain"]),
         )
         .without_engine(),
-        Route::from_router(
+        HttpRoute::from_router(
             (Get, "/ws"),
             "Opens a WebSocket of frames; the proof may come as the first frame.",
             get(socket::open_socket),
@@ -83,7 +83,7 @@ fn server_routes() -> Vec<Route> {
         )
         .open_to_all()
         .or_refuses(&[401, 426]),
-        Route::from_router(
+        HttpRoute::from_router(
             (Get, "/ws/{id}"),
             "Opens a WebSocket of the frames of one session.",
             get(socket::open_session),
@@ -94,28 +94,28 @@ fn server_routes() -> Vec<Route> {
 }
 
 /// Returns the routes that open sessions and send into them.
-fn session_routes() -> Vec<Route> {
+fn session_routes() -> Vec<HttpRoute> {
     vec![
-        Route::from_handler(
+        HttpRoute::from_handler(
             (Post, "/api/v1/sessions"),
             "Opens a session.",
             StatusCode::CREATED,
             sessions::open_for_page,
         ),
-        Route::from_handler(
+        HttpRoute::from_handler(
             (Post, "/sessions"),
             "Opens a session.",
             StatusCode::CREATED,
             sessions::open_for_program,
         ),
-        Route::from_handler(
+        HttpRoute::from_handler(
             (Post, "/api/v1/sessions/{id}/messages"),
             "Sends a message to a session.",
             StatusCode::ACCEPTED,
             sessions::send_message,
         )
         .or_refuses(MISSING),
-        Route::from_router(
+        HttpRoute::from_router(
             (Get, "/api/v1/sessions/{id}/files/{file}"),
             "Fetches a file that the agent has sent.",
             get(sessions::sent_file),
@@ -126,58 +126,58 @@ fn session_routes() -> Vec<Route> {
 }
 
 /// Returns the routes that show a session with its frames.
-fn history_routes() -> Vec<Route> {
+fn history_routes() -> Vec<HttpRoute> {
     let paths = ["/api/v1/sessions/{id}", "/sessions/{id}"];
     let routes = paths.map(|path| {
-        Route::from_handler(
+        HttpRoute::from_handler(
             (Get, path),
             "Shows a session and its frames.",
             StatusCode::OK,
             sessions::show_session,
         )
-        .with_query(vec![Field::number_field(sessions::AFTER)])
+        .with_query(vec![QueryField::number_field(sessions::AFTER)])
         .or_refuses(MISSING)
     });
     routes.into()
 }
 
 /// Returns the routes of people: answers to asks, passkeys, proofs.
-fn approval_routes() -> Vec<Route> {
+fn approval_routes() -> Vec<HttpRoute> {
     vec![
-        Route::from_handler(
+        HttpRoute::from_handler(
             (Post, "/api/v1/approvals/{id}"),
             "Answers an ask.",
             StatusCode::OK,
             api::answer_ask,
         )
         .or_refuses(&[404, 409, 422]),
-        Route::from_handler(
+        HttpRoute::from_handler(
             (Post, "/api/v1/approvals/{id}/challenge"),
             "Makes the challenge that a passkey signs to approve an ask.",
             StatusCode::OK,
             passkeys::make_challenge,
         )
         .or_refuses(&[404, 409]),
-        Route::from_handler(
+        HttpRoute::from_handler(
             (Post, "/api/v1/passkeys/begin"),
             "Begins to enrol a passkey, with a code from a terminal.",
             StatusCode::OK,
             passkeys::begin_passkey,
         ),
-        Route::from_handler(
+        HttpRoute::from_handler(
             (Post, "/api/v1/passkeys/finish"),
             "Takes in the passkey that was made.",
             StatusCode::OK,
             passkeys::finish_passkey,
         ),
-        Route::from_router(
+        HttpRoute::from_router(
             (Get, "/api/v1/ledger/{seq}/proof"),
             "Proves that an entry is in the ledger.",
             get(api::prove_entry),
             Success::json_body(SchemaGenerator::subschema_for::<EntryProof>),
         )
         .or_refuses(MISSING),
-        Route::from_router(
+        HttpRoute::from_router(
             (Post, "/api/v1/logout"),
             "Ends the session of the page.",
             post(end_session),
@@ -189,9 +189,9 @@ fn approval_routes() -> Vec<Route> {
 }
 
 /// Returns the routes of programs: secrets, and the agent as a model.
-fn program_routes() -> Vec<Route> {
+fn program_routes() -> Vec<HttpRoute> {
     vec![
-        Route::from_router(
+        HttpRoute::from_router(
             (Post, "/secrets/{ref}"),
             "Stores a secret; it is never shown again.",
             post(api::store_secret),
@@ -199,20 +199,20 @@ fn program_routes() -> Vec<Route> {
         )
         .with_body(Body::Text)
         .or_refuses(MISSING),
-        Route::from_router(
+        HttpRoute::from_router(
             (Get, "/v1/models"),
             "Lists the agent by its names as a model.",
             get(openai::answer_models),
             Success::json_body(SchemaGenerator::subschema_for::<AgentModels>),
         ),
-        Route::from_router(
+        HttpRoute::from_router(
             (Get, "/v1/models/{id}"),
             "Shows the agent by one of its names as a model.",
             get(openai::answer_model),
             Success::json_body(SchemaGenerator::subschema_for::<AgentModel>),
         )
         .or_refuses(MISSING),
-        Route::from_router(
+        HttpRoute::from_router(
             (Post, "/v1/chat/completions"),
             "Sends a message to the agent and answers with its reply.",
             post(openai::chat::serve_completion),
@@ -220,7 +220,7 @@ fn program_routes() -> Vec<Route> {
         )
         .with_body(needed_body(SchemaGenerator::subschema_for::<ChatCompletion>))
         .or_refuses(UNSUPPORTED),
-        Route::from_router(
+        HttpRoute::from_router(
             (Post, "/v1/responses"),
             "Sends a message to the agent and answers with its reply.",
             post(openai::responses::create_response),

@@ -14,7 +14,7 @@ use writ_types::id::{EntrySeq, SessionId};
 use writ_types::taint::Taint;
 
 use super::api::{App, Reply};
-use super::query::{Field, check_query};
+use super::query::{QueryField, check_query};
 use super::reply::Refusal;
 use super::route::{
     ApiRequest, Needed, NoBody, Optional, call_method, entry_seq, request_evidence, session_id,
@@ -87,7 +87,7 @@ pub(super) struct SessionHistory {
 /// `GET /api/v1/sessions/{id}` and `GET /sessions/{id}`
 pub(super) async fn show_session(request: ApiRequest<NoBody>) -> Result<SessionHistory, Refusal> {
     let session = request.session()?;
-    let query = request.read_query(&[Field::number_field(AFTER)])?;
+    let query = request.read_query(&[QueryField::number_field(AFTER)])?;
     let details =
         call_method::<SessionsShow>(&request.shared, request.evidence(), &SessionName { session }).await?;
     let after = match query.get(AFTER) {

@@ -16,11 +16,11 @@ use writ_runtime::engine::Surface;
 use writ_runtime::methods::SessionsShow;
 use writ_types::api::session::SessionName;
 
-use super::Shared;
+use super::ServerState;
 use super::guard::{PROTOCOL, Speaker};
 use super::reply::Refusal;
 use super::route::{call_method, request_evidence, session_id};
-use crate::connection::{self, ClientInput, ClientOutput, Close, Terms};
+use crate::connection::{self, ClientInput, ClientOutput, ClientTerms, Close};
 use crate::line::Shape;
 
 /// The most WebSockets that have not proven who is at their other end.
@@ -43,13 +43,13 @@ pub(super) const fn max_unproven() -> usize {
 }
 
 /// `GET /ws`.
-pub(super) async fn open_socket(State(shared): State<Arc<Shared>>, request: Request) -> Response {
+pub(super) async fn open_socket(State(shared): State<Arc<ServerState>>, request: Request) -> Response {
     upgrade_request(shared, request, None).await
 }
 
 /// `GET /ws/{id}`.
 pub(super) async fn open_session(
-    State(shared): State<Arc<Shared>>,
+    State(shared): State<Arc<ServerState>>,
     Path(id): Path<String>,
     request: Request,
 ) -> Result<Response, Refusal> {
@@ -63,7 +63,7 @@ pub(super) async fn open_session(
 }
 
 async fn upgrade_request(
-    shared: Arc<Shared>,
+    shared: Arc<ServerState>,
     request: Request,
     session: Option<writ_types::id::SessionId>,
 ) -> Response {
@@ -104,7 +104,7 @@ async fn upgrade_request(
 }
 
 async fn serve_socket(
-    shared: &Arc<Shared>,
+    shared: &Arc<ServerState>,
     socket: WebSocket,
     speaker: Speaker,
     session: Option<writ_types::id::SessionId>,
@@ -132,7 +132,7 @@ async fn serve_socket(
     });
     let (frames, name) = (Arc::clone(&shared.by_session), speaker.name.clone());
     let pace: connection::Pace = Arc::new(move || frames.take_token(&name, Instant::now()));
-    let terms = Terms {
+    let terms = ClientTerms {
         evidence: speaker.evidence,
         prove: Some(prove),
         surface: Surface::Page,

@@ -22,10 +22,10 @@ pub const MAX_URL_LEN: usize = 8 * 1024;
 /// A host in its one canonical form: lower case, A-labels, no trailing dot; or an address.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
-pub struct Host(Form);
+pub struct Host(HostForm);
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-enum Form {
+enum HostForm {
     Name(String),
     V4(Ipv4Addr),
     V6(Ipv6Addr),
@@ -58,26 +58,26 @@ impl Host {
     /// The host as a resolver wants it: a name, or an address without brackets.
     pub fn to_resolvable(&self) -> String {
         match &self.0 {
-            Form::Name(name) => name.clone(),
-            Form::V4(address) => address.to_string(),
-            Form::V6(address) => address.to_string(),
+            HostForm::Name(name) => name.clone(),
+            HostForm::V4(address) => address.to_string(),
+            HostForm::V6(address) => address.to_string(),
         }
     }
 
     /// The address, where the host is one.
     pub const fn literal_address(&self) -> Option<IpAddr> {
         match &self.0 {
-            Form::Name(_) => None,
-            Form::V4(address) => Some(IpAddr::V4(*address)),
-            Form::V6(address) => Some(IpAddr::V6(*address)),
+            HostForm::Name(_) => None,
+            HostForm::V4(address) => Some(IpAddr::V4(*address)),
+            HostForm::V6(address) => Some(IpAddr::V6(*address)),
         }
     }
 
     /// The name, where the host is one.
     pub fn domain_name(&self) -> Option<&str> {
         match &self.0 {
-            Form::Name(name) => Some(name),
-            Form::V4(_) | Form::V6(_) => None,
+            HostForm::Name(name) => Some(name),
+            HostForm::V4(_) | HostForm::V6(_) => None,
         }
     }
 }
@@ -85,8 +85,8 @@ impl Host {
 impl From<IpAddr> for Host {
     fn from(address: IpAddr) -> Self {
         match address {
-            IpAddr::V4(address) => Self(Form::V4(address)),
-            IpAddr::V6(address) => Self(Form::V6(address)),
+            IpAddr::V4(address) => Self(HostForm::V4(address)),
+            IpAddr::V6(address) => Self(HostForm::V6(address)),
         }
     }
 }
@@ -100,7 +100,10 @@ impl FromStr for Host {
         }
         if let Some(rest) = text.strip_prefix('[') {
             let inner = rest.strip_suffix(']').ok_or(InvalidHost::Bracket)?;
-            return inner.parse().map(|address| Self(Form::V6(address))).map_err(|_| InvalidHost::Bracket);
+            return inner
+                .parse()
+                .map(|address| Self(HostForm::V6(address)))
+                .map_err(|_| InvalidHost::Bracket);
         }
         if text.parse::<Ipv6Addr>().is_ok() {
             return Err(InvalidHost::Bracket);
@@ -115,11 +118,11 @@ impl FromStr for Host {
         let name = if text.is_ascii() { text.to_ascii_lowercase() } else { to_ascii(text)? };
         check_name(&name)?;
         if is_numeric(&name) {
-            let address = name.parse().map(|address| Self(Form::V4(address)));
+            let address = name.parse().map(|address| Self(HostForm::V4(address)));
             // Only the plain form, written as an address: digits of another script are none.
             return address.ok().filter(|_| text.is_ascii()).ok_or(InvalidHost::Numeric);
         }
-        Ok(Self(Form::Name(name)))
+        Ok(Self(HostForm::Name(name)))
     }
 }
 
@@ -185,9 +188,9 @@ fn is_numeric(name: &str) -> bool {
 impl fmt::Display for Host {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
-            Form::Name(name) => f.write_str(name),
-            Form::V4(address) => write!(f, "{address}"),
-            Form::V6(address) => write!(f, "[{address}]"),
+            HostForm::Name(name) => f.write_str(name),
+            HostForm::V4(address) => write!(f, "{address}"),
+            HostForm::V6(address) => write!(f, "[{address}]"),
         }
     }
 }

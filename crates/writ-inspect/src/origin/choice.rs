@@ -60,10 +60,10 @@ pub(super) const EXCLUDES: [&str; 22] = [
 
 /// The lists of records that the owner has asked for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Lists(Vec<List>);
+pub(super) struct Lists(Vec<RecordList>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct List {
+struct RecordList {
     giver: String,
     records: Vec<Record>,
     /// The records of each word; made when a request is first compared.
@@ -107,7 +107,7 @@ impl Lists {
             }
         }
         let lists = lists.into_values().filter(|records| records.len() > 1);
-        self.0.extend(lists.map(|records| List {
+        self.0.extend(lists.map(|records| RecordList {
             giver: giver.to_owned(),
             records: records.into_values().collect(),
             index: OnceLock::new(),
@@ -123,16 +123,17 @@ impl Lists {
         lists.peek()?;
         let asked = asked_for(&fold_text(request));
         let told: Vec<_> = lists.map(|list| list.choice_of(&asked, wanted)).collect();
-        if told.contains(&Choice::Meant) {
+        if told.contains(&RecordRelation::Meant) {
             return None;
         }
-        told.into_iter().find_map(|choice| if let Choice::Other(word) = choice { Some(word) } else { None })
+        told.into_iter()
+            .find_map(|choice| if let RecordRelation::Other(word) = choice { Some(word) } else { None })
     }
 }
 
 /// The relation of a request to a value among the records of a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Choice {
+enum RecordRelation {
     /// Nothing that would tell records apart.
     Open,
     /// It is among those that a word tells from the others.
@@ -141,19 +142,24 @@ enum Choice {
     Other(String),
 }
 
-impl List {
-    fn choice_of(&self, asked: &BTreeSet<String>, wanted: &WantedValue<'_>) -> Choice {
+impl RecordList {
+    fn choice_of(&self, asked: &BTreeSet<String>, wanted: &WantedValue<'_>) -> RecordRelation {
         let index = self.index.get_or_init(|| self.build_index());
         let told = self.choice_by(&index.words, asked, wanted);
         // Who names one record by its id, and others by a word («m-17 and the offers before it»), means both.
         let is_worded = asked.iter().any(|word| !places_of(&index.words, word).is_empty());
-        if told != Choice::Open || is_worded {
+        if told != RecordRelation::Open || is_worded {
             return told;
         }
         self.choice_by(&index.ids, asked, wanted)
     }
 
-    fn choice_by(&self, known: &Places, asked: &BTreeSet<String>, wanted: &WantedValue<'_>) -> Choice {
+    fn choice_by(
+        &self,
+        known: &Places,
+        asked: &BTreeSet<String>,
+        wanted: &WantedValue<'_>,
+    ) -> RecordRelation {
         let mut other = None;
         for word in asked {
             let with = places_of(known, word);
@@ -165,11 +171,11 @@ impl List {
                 .iter()
                 .any(|place| self.records.get(*place).is_some_and(|record| record.holds_value(wanted)))
             {
-                return Choice::Meant;
+                return RecordRelation::Meant;
             }
             other.get_or_insert_with(|| word.clone());
         }
-        other.map_or(Choice::Open, Choice::Other)
+        other.map_or(RecordRelation::Open, RecordRelation::Other)
     }
 
     fn build_index(&self) -> Index {

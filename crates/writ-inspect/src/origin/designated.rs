@@ -97,7 +97,7 @@ const IBAN_CHARS: RangeInclusive<usize> = 15..=34;
 
 /// A kind of value, with the words by which it is named: English, German, French, Spanish, Italian, Portuguese, Dutch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum DesignatedKind {
     Address,
     Link,
     Account,
@@ -204,17 +204,17 @@ impl DesignationSources {
         find_amounts(text).into_iter().for_each(|found| put_candidate(&mut self.amounts, found));
     }
 
-    fn candidates_of(&self, kind: Kind) -> &BTreeSet<String> {
+    fn candidates_of(&self, kind: DesignatedKind) -> &BTreeSet<String> {
         match kind {
-            Kind::Address => &self.addresses,
-            Kind::Link => &self.links,
-            Kind::Account => &self.accounts,
-            Kind::Amount => &self.amounts,
+            DesignatedKind::Address => &self.addresses,
+            DesignatedKind::Link => &self.links,
+            DesignatedKind::Account => &self.accounts,
+            DesignatedKind::Amount => &self.amounts,
         }
     }
 }
 
-impl Kind {
+impl DesignatedKind {
     const fn kind_words(self) -> &'static [&'static str] {
         match self {
             Self::Address => &ADDRESS,
@@ -432,7 +432,8 @@ fn words_of(text: &str) -> Vec<&str> {
 impl Origins {
     /// Returns true if the owner has designated a value by its source and its kind, as it is the only one.
     pub fn is_designated(&self, value: &str) -> bool {
-        let Some((kind, value)) = Kind::kind_of(value).filter(|_| !self.is_narrow && !self.sources.is_full)
+        let Some((kind, value)) =
+            DesignatedKind::kind_of(value).filter(|_| !self.is_narrow && !self.sources.is_full)
         else {
             return false;
         };

@@ -12,12 +12,12 @@ struct Format {
     /// The name in masks.
     name: &'static str,
     prefix: &'static str,
-    body: Body,
+    body: TokenBody,
 }
 
 /// The form of the text after a prefix.
 #[derive(Clone, Copy)]
-enum Body {
+enum TokenBody {
     /// At least so many characters of a class, and all that follow.
     From(Class, usize),
     /// Exactly so many characters of a class, and no other letter or digit.
@@ -43,44 +43,44 @@ enum Class {
     Hex,
 }
 
-const fn format(name: &'static str, prefix: &'static str, body: Body) -> Format {
+const fn format(name: &'static str, prefix: &'static str, body: TokenBody) -> Format {
     Format { name, prefix, body }
 }
 
 /// Every format that is looked for. A line here is all that another one needs.
 const FORMATS: &[Format] = &[
-    format("anthropic-key", "sk-ant-", Body::From(Class::Url, 20)),
-    format("api-key", "sk-", Body::From(Class::Word, 32)),
-    format("openai-key", "sk-proj-", Body::From(Class::Url, 32)),
-    format("openai-key", "sk-svcacct-", Body::From(Class::Url, 32)),
-    format("openai-key", "sk-admin-", Body::From(Class::Url, 32)),
-    format("openrouter-key", "sk-or-v1-", Body::From(Class::Hex, 64)),
-    format("github-token", "ghp_", Body::From(Class::Word, 36)),
-    format("github-token", "gho_", Body::From(Class::Word, 36)),
-    format("github-token", "ghu_", Body::From(Class::Word, 36)),
-    format("github-token", "ghs_", Body::From(Class::Word, 36)),
-    format("github-token", "ghr_", Body::From(Class::Word, 36)),
-    format("github-token", "github_pat_", Body::From(Class::Url, 40)),
-    format("gitlab-token", "glpat-", Body::From(Class::Url, 20)),
-    format("slack-token", "xoxb-", Body::From(Class::Url, 20)),
-    format("slack-token", "xoxa-", Body::From(Class::Url, 20)),
-    format("slack-token", "xoxp-", Body::From(Class::Url, 20)),
-    format("slack-token", "xoxr-", Body::From(Class::Url, 20)),
-    format("slack-token", "xoxs-", Body::From(Class::Url, 20)),
-    format("aws-access-key", "AKIA", Body::Exactly(Class::Capital, 16)),
-    format("aws-access-key", "ASIA", Body::Exactly(Class::Capital, 16)),
-    format("google-key", "AIza", Body::Exactly(Class::Url, 35)),
-    format("stripe-key", "sk_live_", Body::From(Class::Word, 24)),
-    format("stripe-key", "rk_live_", Body::From(Class::Word, 24)),
-    format("sendgrid-key", "SG.", Body::Dotted(&[22, 43])),
-    format("npm-token", "npm_", Body::Exactly(Class::Word, 36)),
-    format("pypi-token", "pypi-AgEIcHlwaS5vcmc", Body::From(Class::Url, 50)),
-    format("hugging-face-token", "hf_", Body::Exactly(Class::Word, 34)),
-    format("digitalocean-token", "dop_v1_", Body::Exactly(Class::Hex, 64)),
-    format("age-key", "AGE-SECRET-KEY-1", Body::Exactly(Class::Capital, 58)),
-    format("telegram-token", ":AA", Body::Bot),
-    format("jwt", "eyJ", Body::Dotted(&[7, 10, 20])),
-    format("private-key", "-----BEGIN ", Body::Pem),
+    format("anthropic-key", "sk-ant-", TokenBody::From(Class::Url, 20)),
+    format("api-key", "sk-", TokenBody::From(Class::Word, 32)),
+    format("openai-key", "sk-proj-", TokenBody::From(Class::Url, 32)),
+    format("openai-key", "sk-svcacct-", TokenBody::From(Class::Url, 32)),
+    format("openai-key", "sk-admin-", TokenBody::From(Class::Url, 32)),
+    format("openrouter-key", "sk-or-v1-", TokenBody::From(Class::Hex, 64)),
+    format("github-token", "ghp_", TokenBody::From(Class::Word, 36)),
+    format("github-token", "gho_", TokenBody::From(Class::Word, 36)),
+    format("github-token", "ghu_", TokenBody::From(Class::Word, 36)),
+    format("github-token", "ghs_", TokenBody::From(Class::Word, 36)),
+    format("github-token", "ghr_", TokenBody::From(Class::Word, 36)),
+    format("github-token", "github_pat_", TokenBody::From(Class::Url, 40)),
+    format("gitlab-token", "glpat-", TokenBody::From(Class::Url, 20)),
+    format("slack-token", "xoxb-", TokenBody::From(Class::Url, 20)),
+    format("slack-token", "xoxa-", TokenBody::From(Class::Url, 20)),
+    format("slack-token", "xoxp-", TokenBody::From(Class::Url, 20)),
+    format("slack-token", "xoxr-", TokenBody::From(Class::Url, 20)),
+    format("slack-token", "xoxs-", TokenBody::From(Class::Url, 20)),
+    format("aws-access-key", "AKIA", TokenBody::Exactly(Class::Capital, 16)),
+    format("aws-access-key", "ASIA", TokenBody::Exactly(Class::Capital, 16)),
+    format("google-key", "AIza", TokenBody::Exactly(Class::Url, 35)),
+    format("stripe-key", "sk_live_", TokenBody::From(Class::Word, 24)),
+    format("stripe-key", "rk_live_", TokenBody::From(Class::Word, 24)),
+    format("sendgrid-key", "SG.", TokenBody::Dotted(&[22, 43])),
+    format("npm-token", "npm_", TokenBody::Exactly(Class::Word, 36)),
+    format("pypi-token", "pypi-AgEIcHlwaS5vcmc", TokenBody::From(Class::Url, 50)),
+    format("hugging-face-token", "hf_", TokenBody::Exactly(Class::Word, 34)),
+    format("digitalocean-token", "dop_v1_", TokenBody::Exactly(Class::Hex, 64)),
+    format("age-key", "AGE-SECRET-KEY-1", TokenBody::Exactly(Class::Capital, 58)),
+    format("telegram-token", ":AA", TokenBody::Bot),
+    format("jwt", "eyJ", TokenBody::Dotted(&[7, 10, 20])),
+    format("private-key", "-----BEGIN ", TokenBody::Pem),
 ];
 
 /// The longest prefix of the table, in bytes; also how far back what stands before a credential is looked at.
@@ -125,16 +125,16 @@ pub(super) fn search_text(text: &str, read: &mut usize) -> Vec<MaskSpan> {
         }
         let rest = bytes.get(found.end()..).unwrap_or_default();
         let at = match format.body {
-            Body::Bot => bot_token(bytes, found.start(), rest, read),
+            TokenBody::Bot => bot_token(bytes, found.start(), rest, read),
             body if begins_token(bytes, found.start()) => match body {
-                Body::From(class, least) => run_length(class, rest, least, read),
-                Body::Exactly(class, count) => exact_length(class, rest, count, read),
-                Body::Dotted(groups) => dotted_length(format.prefix, groups, rest, read),
-                Body::Pem => pem_length(rest, read),
-                Body::Bot => None,
+                TokenBody::From(class, least) => run_length(class, rest, least, read),
+                TokenBody::Exactly(class, count) => exact_length(class, rest, count, read),
+                TokenBody::Dotted(groups) => dotted_length(format.prefix, groups, rest, read),
+                TokenBody::Pem => pem_length(rest, read),
+                TokenBody::Bot => None,
             }
             .map(|length| found.start()..found.end() + length),
-            Body::From(..) | Body::Exactly(..) | Body::Dotted(_) | Body::Pem => None,
+            TokenBody::From(..) | TokenBody::Exactly(..) | TokenBody::Dotted(_) | TokenBody::Pem => None,
         };
         if let Some(at) = at {
             free = at.end;
@@ -236,18 +236,18 @@ fn bot_token(text: &[u8], at: usize, rest: &[u8], read: &mut usize) -> Option<Ra
 /// The rest of a private key from its label on.
 fn pem_length(text: &[u8], read: &mut usize) -> Option<usize> {
     match block_kind(text, read) {
-        Block::Whole(length) | Block::Open(Some(length)) => Some(length),
-        Block::Open(None) | Block::Other => None,
+        KeyBlock::Whole(length) | KeyBlock::Open(Some(length)) => Some(length),
+        KeyBlock::Open(None) | KeyBlock::Other => None,
     }
 }
 
 /// Returns true if the text after `-----BEGIN ` may be a private key that goes on.
 pub(super) fn is_open_pem(text: &[u8]) -> bool {
-    matches!(block_kind(text, &mut 0), Block::Open(_))
+    matches!(block_kind(text, &mut 0), KeyBlock::Open(_))
 }
 
 /// The kind of block after `-----BEGIN `.
-enum Block {
+enum KeyBlock {
     /// A private key of this length.
     Whole(usize),
     /// The beginning of one, which is masked if nothing follows and there is enough of it.
@@ -258,18 +258,18 @@ enum Block {
 
 /// Lines of base64, with line ends as they are or escaped, and the two headers that old encrypted keys have. Nothing
 /// else, so that no other text can hide in a private key.
-fn block_kind(text: &[u8], read: &mut usize) -> Block {
+fn block_kind(text: &[u8], read: &mut usize) -> KeyBlock {
     let head = text.get(..text.len().min(MAX_LABEL)).unwrap_or_default();
     let label =
         head.iter().take_while(|b| b.is_ascii_uppercase() || b.is_ascii_digit() || **b == b' ').count();
     *read = read.saturating_add(label);
     let (label, after) = head.split_at_checked(label).unwrap_or((head, &[]));
     if after.len() < DASHES.len() && DASHES.starts_with(after) && head.len() == text.len() {
-        return Block::Open(None);
+        return KeyBlock::Open(None);
     }
     let is_private = label.ends_with(b"PRIVATE KEY") || label.ends_with(b"PRIVATE KEY BLOCK");
     if !is_private || !after.starts_with(DASHES) {
-        return Block::Other;
+        return KeyBlock::Other;
     }
     let begin = label.len() + DASHES.len();
     let most = text.len().min(begin.saturating_add(MAX_PEM));
@@ -278,18 +278,18 @@ fn block_kind(text: &[u8], read: &mut usize) -> Block {
     *read = read.saturating_add(end);
     let found = (held >= MIN_PEM).then_some(end);
     if rest.is_empty() || FOOT.starts_with(rest) {
-        return Block::Open(found);
+        return KeyBlock::Open(found);
     }
-    let Some(foot) = rest.strip_prefix(FOOT) else { return found.map_or(Block::Other, Block::Whole) };
+    let Some(foot) = rest.strip_prefix(FOOT) else { return found.map_or(KeyBlock::Other, KeyBlock::Whole) };
     let label = foot.iter().take(MAX_LABEL).take_while(|b| **b != b'-' && **b != b'\n').count();
     let closing = foot.get(label..).unwrap_or_default();
     match found {
         Some(_) if closing.starts_with(DASHES) => {
-            Block::Whole(end.saturating_add(FOOT.len()).saturating_add(label).saturating_add(DASHES.len()))
+            KeyBlock::Whole(end.saturating_add(FOOT.len()).saturating_add(label).saturating_add(DASHES.len()))
         }
-        found if DASHES.starts_with(closing) => Block::Open(found),
-        Some(end) => Block::Whole(end),
-        None => Block::Other,
+        found if DASHES.starts_with(closing) => KeyBlock::Open(found),
+        Some(end) => KeyBlock::Whole(end),
+        None => KeyBlock::Other,
     }
 }
 

@@ -24,17 +24,17 @@ pub(super) struct NotCbor;
 
 /// Reads one value; answers with it and with what follows it.
 pub(super) fn read_value(bytes: &[u8]) -> Result<(CborValue<'_>, &[u8]), NotCbor> {
-    let mut reader = Reader { rest: bytes, values: MAX_VALUES };
+    let mut reader = CborReader { rest: bytes, values: MAX_VALUES };
     let value = reader.read_value(MAX_DEPTH)?;
     Ok((value, reader.rest))
 }
 
-struct Reader<'a> {
+struct CborReader<'a> {
     rest: &'a [u8],
     values: usize,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> CborReader<'a> {
     fn take_bytes(&mut self, length: usize) -> Result<&'a [u8], NotCbor> {
         let (taken, rest) = self.rest.split_at_checked(length).ok_or(NotCbor)?;
         self.rest = rest;
@@ -185,8 +185,9 @@ mod tests {
     /// What a length promises is in the bytes, and is no more than may come.
     #[test]
     fn nothing_is_set_aside_for_more_than_could_come() {
-        let fits =
-            |length, values, bytes: usize| Reader { rest: &[0; 9][..bytes], values }.fitting_count(length);
+        let fits = |length, values, bytes: usize| {
+            CborReader { rest: &[0; 9][..bytes], values }.fitting_count(length)
+        };
         assert_eq!((fits(4, 4, 4), fits(0, 0, 0)), (Ok(4), Ok(0)));
         assert_eq!((fits(4, 3, 9), fits(4, 9, 3)), (Err(NotCbor), Err(NotCbor)));
     }

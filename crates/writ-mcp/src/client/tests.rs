@@ -206,7 +206,7 @@ async fn a_question_goes_to_who_listens_and_its_answer_gives_the_call_its_time_a
                     question = listening.next_question() => {
                         assert_eq!((question.message.as_str(), question.fields.len()), ("sure?", 0));
                         tokio::time::advance(Duration::from_secs(600)).await;
-                        listening.reply(&question, Reply::Decline);
+                        listening.reply(&question, ElicitationReply::Decline);
                     }
                 }
             }

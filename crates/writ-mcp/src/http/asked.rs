@@ -6,20 +6,20 @@ use serde_json::Value;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::client::MAX_QUESTIONS;
-use crate::elicitation::{Elicitation, Reply};
+use crate::elicitation::{Elicitation, ElicitationReply};
 use crate::message::{self, ELICITATION};
 
-/// A question for a person. Dropped without a reply, it is answered with [`Reply::Cancel`].
+/// A question for a person. Dropped without a reply, it is answered with [`ElicitationReply::Cancel`].
 #[derive(Debug)]
 pub struct Question {
     /// The form.
     pub form: Elicitation,
-    reply: oneshot::Sender<Reply>,
+    reply: oneshot::Sender<ElicitationReply>,
 }
 
 impl Question {
     /// Answers it. The visit sees if the answer is not wanted any more.
-    pub fn reply(self, reply: Reply) {
+    pub fn reply(self, reply: ElicitationReply) {
         let _told = self.reply.send(reply);
     }
 }
@@ -39,7 +39,7 @@ pub fn question_channel() -> (Person, mpsc::Receiver<Question>) {
 pub(super) struct OpenQuestions<'a> {
     /// `None`: no person can be asked.
     person: Option<&'a Person>,
-    open: VecDeque<(Value, oneshot::Receiver<Reply>)>,
+    open: VecDeque<(Value, oneshot::Receiver<ElicitationReply>)>,
 }
 
 impl<'a> OpenQuestions<'a> {
@@ -68,7 +68,7 @@ impl<'a> OpenQuestions<'a> {
     /// meanwhile loses nothing.
     pub(super) async fn take_reply(&mut self) -> Value {
         let Some((id, coming)) = self.open.front_mut() else { return std::future::pending().await };
-        let reply = coming.await.unwrap_or(Reply::Cancel);
+        let reply = coming.await.unwrap_or(ElicitationReply::Cancel);
         let answer = message::result_line(id, &reply.result());
         self.open.pop_front();
         answer
@@ -110,9 +110,9 @@ mod tests {
         let mut next = || questions.try_recv().expect("a question");
         let (first, second, third) = (next(), next(), next());
         assert_eq!(first.form.message, "question 1?");
-        second.reply(Reply::Decline);
+        second.reply(ElicitationReply::Decline);
         assert!(is_silent(&mut asked).await, "the first has none yet");
-        first.reply(Reply::Accept(Map::from_iter([("a".to_owned(), json!(1))])));
+        first.reply(ElicitationReply::Accept(Map::from_iter([("a".to_owned(), json!(1))])));
         assert_eq!(asked.take_reply().await, result(1, json!({ "action": "accept", "content": { "a": 1 } })));
         assert_eq!(asked.take_reply().await, result(2, json!({ "action": "decline" })));
         drop(third);
@@ -132,7 +132,7 @@ mod tests {
             Some(json!(message::METHOD_NOT_FOUND)),
             "one is with the person"
         );
-        first.reply(Reply::Decline);
+        first.reply(ElicitationReply::Decline);
         asked.take_reply().await;
         assert_eq!(ask(&mut asked, 100), None, "one was answered");
     }

@@ -9,7 +9,7 @@ fn tool(name: &str) -> Value {
 
 /// What comes of these pages, asked for one by one.
 fn listed(pages: impl IntoIterator<Item = Value>) -> Result<Listing, McpError> {
-    let (mut list, mut pages) = (List::default(), pages.into_iter());
+    let (mut list, mut pages) = (ToolPages::default(), pages.into_iter());
     while list.next_request().is_some() {
         match pages.next() {
             Some(page) => list.take_page(&page)?,
@@ -124,11 +124,11 @@ fn an_empty_cursor_is_tried_once_and_no_fault() {
 fn a_server_without_tools_may_not_know_how_to_list_them() {
     let refused = || McpError::Refused { method: METHOD, code: METHOD_NOT_FOUND, message: String::new() };
     let has = Has::of(&json!({"capabilities": {"prompts": {}}}));
-    let mut list = List::default();
+    let mut list = ToolPages::default();
     assert!(
         list.next_request().is_some() && list.fail(refused(), has).is_ok() && list.next_request().is_none()
     );
     assert_eq!(names(&list.into_listing(has)), ["prompts/get", "prompts/list"]);
-    assert_eq!(List::default().fail(refused(), Has::default()), Err(refused()));
-    assert_eq!(List::default().fail(McpError::Gone, has), Err(McpError::Gone));
+    assert_eq!(ToolPages::default().fail(refused(), Has::default()), Err(refused()));
+    assert_eq!(ToolPages::default().fail(McpError::Gone, has), Err(McpError::Gone));
 }

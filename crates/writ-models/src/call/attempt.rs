@@ -20,11 +20,11 @@ use writ_types::chat::ModelReply;
 use writ_types::digest::Digest;
 use writ_types::unit::ByteCount;
 
-use super::{Delta, Limits, failed};
+use super::{CallLimits, Delta, failed};
 use crate::config::ProviderKind;
 use crate::convert;
 use crate::error::{EndlessLimit, Failure, ModelError};
-use crate::fold::{Fold, Piece};
+use crate::fold::{AnswerPiece, Fold};
 use crate::plan::PlannedCall;
 use crate::provider::Provider;
 use crate::refusal::{error_in, provider_error};
@@ -53,7 +53,7 @@ const MAX_AFTER_STOP: Duration = Duration::from_secs(10);
 pub(crate) struct Attempt<'a> {
     pub(crate) planned: &'a PlannedCall,
     pub(crate) key: Option<SecretString>,
-    pub(crate) limits: Limits,
+    pub(crate) limits: CallLimits,
     pub(crate) deltas: mpsc::Sender<Delta>,
     pub(crate) cancel: CancellationToken,
 }
@@ -100,7 +100,7 @@ impl ChatFrameSink for Tap {
 }
 
 /// The result of one poll of the stream.
-enum Step {
+enum PollStep {
     /// Frames came.
     More,
     /// The stream is over, in good order or not.
@@ -145,16 +145,16 @@ impl Attempt<'_> {
                 () = self.cancel.cancelled() => return Err(Failure::Cancelled),
                 step = next => step,
             };
-            let is_over = !matches!(step, Ok(Step::More));
+            let is_over = !matches!(step, Ok(PollStep::More));
             if is_over {
                 tap.lock().fold.draft().flush_text();
             }
             self.pass_on(tap, begun).await?;
             match step {
-                Ok(Step::More) => {}
+                Ok(PollStep::More) => {}
                 // The answer is whole: only its counts or its end mark are missing.
                 Err(_) if has_stopped => return Ok(()),
-                Ok(Step::Over(failure)) => return stream_result(tap, failure),
+                Ok(PollStep::Over(failure)) => return stream_result(tap, failure),
                 Err(_) if Instant::now() >= answer_end => {
                     return Err(Failure::Endless { limit: EndlessLimit::Time(self.limits.answer) });
                 }
@@ -197,8 +197,8 @@ impl Attempt<'_> {
         for piece in pieces {
             *begun = true;
             let delta = match piece {
-                Piece::Text(text) => Delta::Text(text),
-                Piece::Call { id, name } => Delta::Call { id, name },
+                AnswerPiece::Text(text) => Delta::Text(text),
+                AnswerPiece::Call { id, name } => Delta::Call { id, name },
             };
             tokio::select! {
                 biased;
@@ -261,7 +261,7 @@ fn extra_headers(kind: ProviderKind, key: Option<&SecretString>) -> Headers {
 
 /// Polls until frames came or the stream is over. The tap is asked after every poll, so that a failure is
 /// seen even while the library has nothing to say.
-async fn next_step(stream: &mut ChatStream, tap: &Tap) -> Step {
+async fn next_step(stream: &mut ChatStream, tap: &Tap) -> PollStep {
     let mut joining = Duration::ZERO;
     std::future::poll_fn(|cx| {
         let before = tap.lock().frames;
@@ -270,24 +270,24 @@ async fn next_step(stream: &mut ChatStream, tap: &Tap) -> Step {
         joining += begun.elapsed();
         let tapped = tap.lock();
         if tapped.end.is_some() {
-            return Poll::Ready(Step::Over(None));
+            return Poll::Ready(PollStep::Over(None));
         }
         if tap.allowance.is_used_up() {
             let limit = EndlessLimit::Size(MAX_UNSEEN);
-            return Poll::Ready(Step::Over(Some(Failure::Endless { limit })));
+            return Poll::Ready(PollStep::Over(Some(Failure::Endless { limit })));
         }
         match polled {
-            Poll::Ready(None) => Poll::Ready(Step::Over(None)),
+            Poll::Ready(None) => Poll::Ready(PollStep::Over(None)),
             // The frames have been read already: what the library cannot make of one does not matter.
             Poll::Ready(Some(Err(error))) if tapped.frames > before && !is_of_the_line(&error) => {
-                Poll::Ready(Step::More)
+                Poll::Ready(PollStep::More)
             }
-            Poll::Ready(Some(Err(error))) => Poll::Ready(Step::Over(Some(classify_error(&error)))),
-            Poll::Ready(Some(Ok(_))) => Poll::Ready(Step::More),
-            Poll::Pending if tapped.frames > before => Poll::Ready(Step::More),
+            Poll::Ready(Some(Err(error))) => Poll::Ready(PollStep::Over(Some(classify_error(&error)))),
+            Poll::Ready(Some(Ok(_))) => Poll::Ready(PollStep::More),
+            Poll::Pending if tapped.frames > before => Poll::Ready(PollStep::More),
             Poll::Pending if joining > MAX_JOINING => {
                 let limit = EndlessLimit::Time(MAX_JOINING);
-                Poll::Ready(Step::Over(Some(Failure::Endless { limit })))
+                Poll::Ready(PollStep::Over(Some(Failure::Endless { limit })))
             }
             Poll::Pending => Poll::Pending,
         }

@@ -39,13 +39,13 @@ fn rejected() -> ModelError {
 /// A call with what is known of the routes.
 struct Bench {
     course: Course,
-    health: Health,
+    health: RouteExperience,
 }
 
 impl Bench {
     fn new(models: &[&str]) -> Self {
         let backoff = Backoff::new(&ModelsTable::default());
-        Self { course: Course::new(&chain(models), backoff), health: Health::default() }
+        Self { course: Course::new(&chain(models), backoff), health: RouteExperience::default() }
     }
 
     /// The next attempt: its model, and its wait in seconds.
@@ -122,7 +122,7 @@ fn a_429_is_not_a_fault_of_the_model() {
     let mut bench = Bench::new(&TWO);
     for seconds in 0..10 {
         bench.again(&TWO);
-        let step = bench.course.next_step(&Health::default(), at(seconds)).expect("an attempt");
+        let step = bench.course.next_step(&RouteExperience::default(), at(seconds)).expect("an attempt");
         bench.health.record_failure(&step.route, &limited(0), at(seconds));
         bench.health.record_failure(&step.route, &unavailable(), at(seconds));
     }

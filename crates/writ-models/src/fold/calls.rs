@@ -1,6 +1,6 @@
 //! Tool calls of Chat Completions, joined from their pieces.
 //!
-//! Servers differ in what a piece names: its index, its id, both in each piece, or neither. [`Slots`] decides whether a
+//! Servers differ in what a piece names: its index, its id, both in each piece, or neither. [`CallSlots`] decides whether a
 //! piece continues a call or begins another one, so that each call is made exactly once.
 
 use serde_json::Value;
@@ -10,14 +10,14 @@ use crate::error::Failure;
 
 /// The calls of an answer, in the order of their first pieces.
 #[derive(Debug, Default)]
-pub(crate) struct Slots {
-    slots: Vec<Slot>,
+pub(crate) struct CallSlots {
+    slots: Vec<CallSlot>,
     /// The number of the current frame.
     frame: u64,
 }
 
 #[derive(Debug)]
-struct Slot {
+struct CallSlot {
     /// The call's place in the draft.
     place: usize,
     index: Option<u64>,
@@ -26,7 +26,7 @@ struct Slot {
 }
 
 /// One piece of a call. Empty fields count as absent.
-struct Piece<'a> {
+struct CallPiece<'a> {
     index: Option<u64>,
     id: Option<String>,
     name: Option<&'a str>,
@@ -37,7 +37,7 @@ struct Piece<'a> {
     position: usize,
 }
 
-impl<'a> Piece<'a> {
+impl<'a> CallPiece<'a> {
     fn read(call: &'a Value, position: usize) -> Self {
         let function = call.get("function").filter(|function| function.is_object()).unwrap_or(call);
         let index = call.get("index");
@@ -68,18 +68,18 @@ impl<'a> Piece<'a> {
     }
 }
 
-impl Slots {
+impl CallSlots {
     /// Takes the calls of one frame: a list, one call alone, or nothing.
     pub(super) fn frame(&mut self, draft: &mut Draft, calls: &Value) -> Result<(), Failure> {
         self.frame = self.frame.saturating_add(1);
         match calls {
             Value::Array(calls) => {
                 for (position, call) in calls.iter().enumerate().filter(|(_, call)| call.is_object()) {
-                    self.piece(draft, &Piece::read(call, position))?;
+                    self.piece(draft, &CallPiece::read(call, position))?;
                 }
                 Ok(())
             }
-            Value::Object(_) => self.piece(draft, &Piece::read(calls, 0)),
+            Value::Object(_) => self.piece(draft, &CallPiece::read(calls, 0)),
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => Ok(()),
         }
     }
@@ -88,13 +88,13 @@ impl Slots {
         self.slots.is_empty()
     }
 
-    fn piece(&mut self, draft: &mut Draft, piece: &Piece<'_>) -> Result<(), Failure> {
+    fn piece(&mut self, draft: &mut Draft, piece: &CallPiece<'_>) -> Result<(), Failure> {
         let slot = self.candidate(draft, piece).filter(|slot| !self.begins_another(draft, *slot, piece));
         let slot = match slot {
             Some(slot) => slot,
             None => {
                 let place = draft.open_call()?;
-                self.slots.push(Slot { place, index: piece.index, frame: self.frame });
+                self.slots.push(CallSlot { place, index: piece.index, frame: self.frame });
                 self.slots.len() - 1
             }
         };
@@ -107,7 +107,7 @@ impl Slots {
     }
 
     /// The call that a piece may belong to: by its index, else by its id, else by its position, else the last one.
-    fn candidate(&self, draft: &Draft, piece: &Piece<'_>) -> Option<usize> {
+    fn candidate(&self, draft: &Draft, piece: &CallPiece<'_>) -> Option<usize> {
         let last = self.slots.len().checked_sub(1);
         let by_id = |id: &String| {
             self.slots.iter().rposition(|slot| draft.provider_id(slot.place) == Some(id.as_str()))
@@ -129,7 +129,7 @@ impl Slots {
     }
 
     /// Returns true if a piece begins another call than `slot`, which its index, id or position points to.
-    fn begins_another(&self, draft: &Draft, slot: usize, piece: &Piece<'_>) -> bool {
+    fn begins_another(&self, draft: &Draft, slot: usize, piece: &CallPiece<'_>) -> bool {
         let Some(slot) = self.slots.get(slot) else { return true };
         let place = slot.place;
         let has_other_id = match (draft.provider_id(place), &piece.id) {

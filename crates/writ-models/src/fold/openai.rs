@@ -4,7 +4,7 @@ use serde_json::Value;
 use writ_types::chat::StopReason;
 use writ_types::unit::Tokens;
 
-pub(crate) use super::calls::Slots;
+pub(crate) use super::calls::CallSlots;
 use super::{Draft, STREAM_ERROR, parse_frame, provider_error, read_tokens};
 use crate::error::Failure;
 
@@ -15,7 +15,7 @@ const DONE: &str = "[DONE]";
 const MAX_PART_DEPTH: usize = 4;
 
 /// Takes one frame. The one that says `[DONE]` is the last.
-pub(crate) fn fold_frame(slots: &mut Slots, draft: &mut Draft, data: &str) -> Result<bool, Failure> {
+pub(crate) fn fold_frame(slots: &mut CallSlots, draft: &mut Draft, data: &str) -> Result<bool, Failure> {
     if data.trim() == DONE {
         draft.mark_end();
         return Ok(true);

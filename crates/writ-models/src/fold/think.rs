@@ -10,14 +10,14 @@ const BLANKS_MAX: usize = 1024;
 /// Separates thinking at the beginning of an answer from its text. Tags elsewhere are text: an answer may be about them.
 #[derive(Debug, Default)]
 pub(crate) struct Thinking {
-    state: State,
+    state: ThinkState,
     /// Text that is not yet decided: shorter than the longest tag, apart from blanks before it, which count
     /// as sent.
     held: String,
 }
 
 #[derive(Debug, Default)]
-enum State {
+enum ThinkState {
     /// Nothing but blanks has come yet.
     #[default]
     Beginning,
@@ -31,53 +31,53 @@ enum State {
 impl Thinking {
     /// Takes more of the answer and returns what of it is text.
     pub(crate) fn visible(&mut self, more: &str) -> String {
-        if matches!(self.state, State::Text) {
+        if matches!(self.state, ThinkState::Text) {
             return more.to_owned();
         }
         self.held.push_str(more);
         loop {
             match self.state {
-                State::Beginning => {
+                ThinkState::Beginning => {
                     let said = self.held.trim_start();
                     if let Some((open, close)) = TAGS.iter().find(|(open, _)| said.starts_with(open)) {
                         self.held = said.get(open.len()..).unwrap_or_default().to_owned();
-                        self.state = State::Within(close);
+                        self.state = ThinkState::Within(close);
                     } else if self.held.len() <= BLANKS_MAX
                         && TAGS.iter().any(|(open, _)| open.starts_with(said))
                     {
                         // A tag may have begun. Blanks may come before one.
                         return String::new();
                     } else {
-                        self.state = State::Text;
+                        self.state = ThinkState::Text;
                     }
                 }
-                State::Within(close) => {
+                ThinkState::Within(close) => {
                     let Some(end) = self.held.find(close) else {
                         self.forget(close.len());
                         return String::new();
                     };
                     self.held.drain(..end + close.len());
-                    self.state = State::After;
+                    self.state = ThinkState::After;
                 }
-                State::After => {
+                ThinkState::After => {
                     let said = self.held.trim_start().to_owned();
                     self.held.clear();
                     if said.is_empty() {
                         return String::new();
                     }
-                    self.state = State::Text;
+                    self.state = ThinkState::Text;
                     return said;
                 }
-                State::Text => return std::mem::take(&mut self.held),
+                ThinkState::Text => return std::mem::take(&mut self.held),
             }
         }
     }
 
     /// Returns what was held back and turned out to be text, once the answer is over.
     pub(crate) fn rest(&mut self) -> String {
-        let is_text = matches!(self.state, State::Beginning | State::Text);
+        let is_text = matches!(self.state, ThinkState::Beginning | ThinkState::Text);
         let held = std::mem::take(&mut self.held);
-        self.state = State::Text;
+        self.state = ThinkState::Text;
         if is_text { held } else { String::new() }
     }
 

@@ -1,14 +1,14 @@
 use serde_json::json;
-use writ_testbed::schema_rules::{Rules, broken_rules};
+use writ_testbed::schema_rules::{ProviderRules, broken_rules};
 
 use super::*;
 
-const fn rules(dialect: Dialect) -> Rules {
+const fn rules(dialect: Dialect) -> ProviderRules {
     match dialect {
-        Dialect::OpenAi => Rules::OpenAi,
-        Dialect::OpenAiStrict => Rules::OpenAiStrict,
-        Dialect::Gemini => Rules::Gemini,
-        Dialect::Anthropic => Rules::Anthropic,
+        Dialect::OpenAi => ProviderRules::OpenAi,
+        Dialect::OpenAiStrict => ProviderRules::OpenAiStrict,
+        Dialect::Gemini => ProviderRules::Gemini,
+        Dialect::Anthropic => ProviderRules::Anthropic,
     }
 }
 

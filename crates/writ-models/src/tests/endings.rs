@@ -1,6 +1,6 @@
 //! Answers that end in other ways than their formats say.
 
-use writ_testkit::model_server::{Fault, Reply, list_of_replies};
+use writ_testkit::model_server::{Reply, ReplyFault, list_of_replies};
 use writ_types::chat::StopReason;
 
 use super::bench::{Bench, request, user};
@@ -15,7 +15,7 @@ use crate::error::Failure;
 async fn silence_after_the_stop_reason_ends_a_whole_answer_and_before_it_fails() {
     let (mut whole, mut failed) = (0, 0);
     for frames in 0..6 {
-        let reply = Reply::text("that is all").with_fault(Fault::SilenceAfter(frames));
+        let reply = Reply::text("that is all").with_fault(ReplyFault::SilenceAfter(frames));
         let bench = Bench::with(ProviderKind::OpenAi, list_of_replies([reply]), |config| {
             config.models.request_timeout_ms = 100;
         })

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
-use writ_testkit::model_server::{Fault, Gate, ModelServer, ParsedRequest, Reply, list_of_replies};
+use writ_testkit::model_server::{ModelServer, ParsedRequest, Reply, ReplyFault, ReplyGate, list_of_replies};
 use writ_types::chat::Usage;
 use writ_types::error::{Exit, ToReport as _};
 use writ_types::unit::Tokens;
@@ -13,7 +13,7 @@ use crate::config::ProviderKind;
 use crate::error::{EndlessLimit, Failure};
 use crate::fold::{MAX_ARGUMENT_BYTES, MAX_CALLS};
 
-fn faulty(fault: Fault) -> Reply {
+fn faulty(fault: ReplyFault) -> Reply {
     Reply::text("partial text that is never final").with_fault(fault)
 }
 
@@ -22,7 +22,12 @@ fn faulty(fault: Fault) -> Reply {
 #[tokio::test]
 async fn a_stream_that_ends_without_a_stop_reason_is_cut() {
     for kind in ALL {
-        for fault in [Fault::CutAfter(5), Fault::EndAfter(5), Fault::CutAfter(0), Fault::EndAfter(0)] {
+        for fault in [
+            ReplyFault::CutAfter(5),
+            ReplyFault::EndAfter(5),
+            ReplyFault::CutAfter(0),
+            ReplyFault::EndAfter(0),
+        ] {
             let bench = Bench::new(kind, list_of_replies([faulty(fault.clone())])).await;
             let (reply, deltas) = bench.ask(request(vec![user("hi")])).await;
             let error = reply.expect_err("cut");
@@ -39,10 +44,10 @@ async fn a_stream_that_ends_without_a_stop_reason_is_cut() {
 async fn garbage_in_the_stream_is_an_error_and_never_an_empty_call() {
     for kind in ALL {
         for fault in [
-            Fault::GarbageAfter(4),
-            Fault::InvalidUtf8After(4),
-            Fault::MalformedCallAfter(4),
-            Fault::GarbageAfter(0),
+            ReplyFault::GarbageAfter(4),
+            ReplyFault::InvalidUtf8After(4),
+            ReplyFault::MalformedCallAfter(4),
+            ReplyFault::GarbageAfter(0),
         ] {
             let bench = Bench::new(kind, list_of_replies([faulty(fault.clone())])).await;
             let error = bench.fail().await;
@@ -88,16 +93,20 @@ async fn http_errors_are_told_apart_and_say_when_to_try_again() {
         (Reply::status(403), Box::new(|f| matches!(f, Failure::Unauthorized { status: 403, .. })), false),
         (Reply::status(404), Box::new(|f| matches!(f, Failure::Rejected { status: 404, .. })), false),
         (
-            Reply::default().with_fault(Fault::ContextTooLong),
+            Reply::default().with_fault(ReplyFault::ContextTooLong),
             Box::new(|f| matches!(f, Failure::ContextLength { .. })),
             false,
         ),
         (
-            Reply::default().with_fault(Fault::Redirect("http://127.0.0.1:9/".into())),
+            Reply::default().with_fault(ReplyFault::Redirect("http://127.0.0.1:9/".into())),
             Box::new(|f| matches!(f, Failure::Rejected { status: 307, .. })),
             false,
         ),
-        (faulty(Fault::ErrorEventAfter(0)), Box::new(|f| matches!(f, Failure::Unavailable { .. })), true),
+        (
+            faulty(ReplyFault::ErrorEventAfter(0)),
+            Box::new(|f| matches!(f, Failure::Unavailable { .. })),
+            true,
+        ),
     ];
     for kind in ALL {
         for (reply, expected, transient) in &cases {
@@ -114,7 +123,7 @@ async fn http_errors_are_told_apart_and_say_when_to_try_again() {
 #[tokio::test]
 async fn an_error_within_a_stream_is_final_once_text_was_shown() {
     for kind in ALL {
-        let bench = Bench::new(kind, list_of_replies([faulty(Fault::ErrorEventAfter(5))])).await;
+        let bench = Bench::new(kind, list_of_replies([faulty(ReplyFault::ErrorEventAfter(5))])).await;
         let error = bench.fail().await;
         assert!(error.begun && error.failure.is_transient());
         assert_eq!(bench.models.backoff().wait_before(&error, 1), None);
@@ -152,7 +161,7 @@ async fn a_transient_failure_is_tried_again_under_a_new_permit() {
 #[tokio::test]
 async fn a_model_that_never_stops_is_stopped() {
     for kind in ALL {
-        let bench = Bench::new(kind, list_of_replies([faulty(Fault::EndlessText)])).await;
+        let bench = Bench::new(kind, list_of_replies([faulty(ReplyFault::EndlessText)])).await;
         let error = bench.fail().await;
         assert!(matches!(error.failure, Failure::Endless { limit: EndlessLimit::Size(_) }), "{error}");
         let report = error.report();
@@ -165,7 +174,7 @@ async fn a_model_that_never_stops_is_stopped() {
 #[tokio::test]
 async fn a_frame_or_an_error_body_without_end_is_stopped() {
     for kind in ALL {
-        for fault in [Fault::EndlessErrorBody, Fault::EndlessFrame { chunk: 8192 }] {
+        for fault in [ReplyFault::EndlessErrorBody, ReplyFault::EndlessFrame { chunk: 8192 }] {
             let bench = Bench::new(kind, list_of_replies([faulty(fault.clone())])).await;
             let error = bench.fail().await;
             assert!(matches!(error.failure, Failure::Endless { .. }), "{kind:?} {fault:?}: {error}");
@@ -210,7 +219,11 @@ async fn a_megabyte_of_arguments_and_ten_thousand_calls_are_refused() {
 #[tokio::test]
 async fn silence_ends_after_the_request_timeout_and_not_before() {
     for kind in ALL {
-        for fault in [Fault::SlowFirstByte(Gate::new()), Fault::SilenceAfter(0), Fault::SilenceAfter(5)] {
+        for fault in [
+            ReplyFault::SlowFirstByte(ReplyGate::new()),
+            ReplyFault::SilenceAfter(0),
+            ReplyFault::SilenceAfter(5),
+        ] {
             let bench = Bench::with(kind, list_of_replies([faulty(fault.clone())]), |config| {
                 config.models.request_timeout_ms = 100;
             })
@@ -219,10 +232,10 @@ async fn silence_ends_after_the_request_timeout_and_not_before() {
             assert!(matches!(error.failure, Failure::Timeout { .. }), "{kind:?} {fault:?}: {error}");
         }
         // The twin: an answer that takes its time is waited for.
-        let gate = Gate::new();
+        let gate = ReplyGate::new();
         let bench = Bench::new(
             kind,
-            list_of_replies([Reply::text("at last").with_fault(Fault::SlowFirstByte(gate.clone()))]),
+            list_of_replies([Reply::text("at last").with_fault(ReplyFault::SlowFirstByte(gate.clone()))]),
         )
         .await;
         let (asked, ()) = tokio::join!(bench.ask(request(vec![user("hi")])), async {
@@ -239,7 +252,7 @@ async fn silence_ends_after_the_request_timeout_and_not_before() {
 #[tokio::test]
 async fn an_answer_that_trickles_for_too_long_is_stopped() {
     for kind in ALL {
-        let bench = Bench::with(kind, list_of_replies([faulty(Fault::SilenceAfter(5))]), |config| {
+        let bench = Bench::with(kind, list_of_replies([faulty(ReplyFault::SilenceAfter(5))]), |config| {
             config.models.answer_timeout_ms = 100;
         })
         .await;
@@ -254,7 +267,7 @@ async fn a_cancelled_call_ends_at_once_and_is_counted_once() {
     for kind in ALL {
         let scripted = Reply::text("some words and then some more of them")
             .with_usage(40, 9)
-            .with_fault(Fault::SilenceAfter(5));
+            .with_fault(ReplyFault::SilenceAfter(5));
         let bench = Bench::new(kind, list_of_replies([scripted])).await;
         let planned = bench.plan(request(vec![user("hi")]));
         let cancel = CancellationToken::new();
@@ -295,7 +308,7 @@ async fn a_receiver_that_is_gone_does_not_lose_the_answer() {
 #[tokio::test]
 async fn a_server_that_does_not_count_is_estimated() {
     let bench = Bench::new(ProviderKind::OpenAi, |_: &ParsedRequest| {
-        Reply::text("12345678").with_fault(Fault::EndAfter(3))
+        Reply::text("12345678").with_fault(ReplyFault::EndAfter(3))
     })
     .await;
     // Role, text, finish reason; then the stream ends without usage and without [DONE].
@@ -366,11 +379,11 @@ async fn a_permit_for_another_call_is_refused() {
 async fn failures_are_logged_with_context_and_without_prompt_or_key() {
     for kind in ALL {
         for fault in [
-            Fault::Status { status: 401, retry_after: None },
-            Fault::ContextTooLong,
-            Fault::GarbageAfter(3),
-            Fault::ErrorEventAfter(3),
-            Fault::CutAfter(4),
+            ReplyFault::Status { status: 401, retry_after: None },
+            ReplyFault::ContextTooLong,
+            ReplyFault::GarbageAfter(3),
+            ReplyFault::ErrorEventAfter(3),
+            ReplyFault::CutAfter(4),
         ] {
             let log = super::log::Captured::default();
             let guard = tracing::subscriber::set_default(log.subscriber());
@@ -436,7 +449,7 @@ async fn absurd_numbers_do_no_harm() {
         ),
     ] {
         let raw: String = frames.iter().map(|data| frame(kind, data)).collect();
-        let bench = Bench::new(kind, list_of_replies([faulty(Fault::RawAfter(1, raw))])).await;
+        let bench = Bench::new(kind, list_of_replies([faulty(ReplyFault::RawAfter(1, raw))])).await;
         let reply = bench.ask(request(vec![user("hi")])).await.0.expect("an answer");
         let called = matches!(
             kind,
@@ -500,7 +513,7 @@ async fn failures_that_a_stream_names_by_code_are_told_apart() {
         }),
     ];
     for (kind, data, expected) in cases {
-        let reply = Reply::text("x").with_fault(Fault::RawAfter(0, frame(kind, &data)));
+        let reply = Reply::text("x").with_fault(ReplyFault::RawAfter(0, frame(kind, &data)));
         let error = Bench::new(kind, list_of_replies([reply])).await.fail().await;
         assert!(expected(&error.failure), "{kind:?} {data}: {error:?}");
     }
@@ -511,7 +524,8 @@ async fn failures_that_a_stream_names_by_code_are_told_apart() {
 async fn a_frame_without_end_fails_within_seconds_however_small_its_pieces() {
     for chunk in [8192, 64] {
         let bench =
-            Bench::new(ProviderKind::OpenAi, list_of_replies([faulty(Fault::EndlessFrame { chunk })])).await;
+            Bench::new(ProviderKind::OpenAi, list_of_replies([faulty(ReplyFault::EndlessFrame { chunk })]))
+                .await;
         let start = std::time::Instant::now();
         let error = bench.fail().await;
         let (took, limit) = (start.elapsed(), Duration::from_secs(30));

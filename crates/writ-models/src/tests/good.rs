@@ -1,7 +1,7 @@
 //! Calls that succeed, over all wire formats.
 
 use serde_json::json;
-use writ_testkit::model_server::{Fault, ParsedRequest, Recorded, Reply, Stop, list_of_replies};
+use writ_testkit::model_server::{ParsedRequest, Recorded, Reply, ReplyFault, Stop, list_of_replies};
 use writ_types::chat::{ChatMessage, Part, Role, StopReason, ToolCall, ToolSpecs, Usage};
 use writ_types::digest::Digest;
 use writ_types::unit::Tokens;
@@ -430,7 +430,7 @@ async fn thinking_comments_and_unknown_events_are_passed_over() {
         let frames: String = frames.iter().map(|data| frame(kind, data)).collect();
         let raw = format!("{comment}{frames}");
         let bench =
-            Bench::new(kind, list_of_replies([Reply::text("said").with_fault(Fault::RawAfter(1, raw))]))
+            Bench::new(kind, list_of_replies([Reply::text("said").with_fault(ReplyFault::RawAfter(1, raw))]))
                 .await;
         assert_eq!(bench.ask(request(vec![user("hi")])).await.0.expect("an answer").text, "said", "{kind:?}");
     }
@@ -441,7 +441,7 @@ async fn thinking_comments_and_unknown_events_are_passed_over() {
 async fn whole_calls_without_an_index_are_understood() {
     let call = |id: &str| json!({"id": id, "type": "function", "function": {"name": "search", "arguments": "{\"q\":1}"}});
     let frame = json!({"choices": [{"index": 0, "delta": {"tool_calls": [call("a"), call("b")]}, "finish_reason": null}]});
-    let reply = Reply::text("x").with_fault(Fault::RawAfter(1, format!("data: {frame}\n\n")));
+    let reply = Reply::text("x").with_fault(ReplyFault::RawAfter(1, format!("data: {frame}\n\n")));
     let bench = Bench::new(ProviderKind::OpenAi, list_of_replies([reply])).await;
     let reply = bench.ask(request(vec![user("hi")])).await.0.expect("an answer");
     let calls: Vec<(&str, &serde_json::Value)> =

@@ -1,7 +1,7 @@
 //! Reasoning goes back to the model that it came from, to no other one, and never in part.
 
 use serde_json::json;
-use writ_testkit::model_server::{Fault, Reply, list_of_replies};
+use writ_testkit::model_server::{Reply, ReplyFault, list_of_replies};
 use writ_types::chat::{
     ChatMessage, MAX_REASONING_BYTES, ModelRequest, Part, Reasoning, ReasoningForm, Role, ToolCall,
 };
@@ -69,7 +69,7 @@ async fn what_is_too_large_is_left_out_whole_and_the_answer_stands() {
     };
     for (times, kept) in [(1, 1), (2, 0)] {
         let raw = frame(&half).repeat(times);
-        let reply = Reply::call("file_read", json!({})).with_fault(Fault::RawAfter(1, raw));
+        let reply = Reply::call("file_read", json!({})).with_fault(ReplyFault::RawAfter(1, raw));
         let bench = Bench::new(ProviderKind::OpenAi, list_of_replies([reply])).await;
         let mut wanted = request(vec![user("hi")]);
         wanted.max_output_tokens = writ_types::unit::Tokens::new(100_000);

@@ -1,21 +1,21 @@
 //! Schemas of tools as they go over the wire, in every format.
 
 use serde_json::{Value, json};
-use writ_testbed::schema_rules::{Rules, broken_name, broken_rules};
+use writ_testbed::schema_rules::{ProviderRules, broken_name, broken_rules};
 use writ_testkit::model_server::{Reply, list_of_replies};
 use writ_types::chat::ToolSpec;
 
 use super::bench::{ALL, Bench, request, user};
 use crate::config::ProviderKind;
 
-const fn rules(kind: ProviderKind) -> Rules {
+const fn rules(kind: ProviderKind) -> ProviderRules {
     match kind {
-        ProviderKind::Anthropic => Rules::Anthropic,
-        ProviderKind::Gemini => Rules::Gemini,
+        ProviderKind::Anthropic => ProviderRules::Anthropic,
+        ProviderKind::Gemini => ProviderRules::Gemini,
         ProviderKind::OpenAi
         | ProviderKind::OpenAiResponses
         | ProviderKind::OpenRouter
-        | ProviderKind::Ollama => Rules::OpenAi,
+        | ProviderKind::Ollama => ProviderRules::OpenAi,
     }
 }
 

@@ -13,9 +13,9 @@ use writ_types::unit::{MicroUsd, Tokens};
 use super::*;
 use crate::approval::{ApprovalClaims, ApprovalError, ApprovalToken, verify_approval};
 use crate::fixture::{
-    MemoryJournal, NOW, PERMIT_ALL, Sample, Stop, World, all_grants, approved, approver, approvers, ask_all,
-    claims, exec, expected, fetch, forbid_all, home_rules, later, model_call, now, permit_all, prepared,
-    project_write, remember, rules, samples, search, session, shipped, signed, tainted,
+    DoorStop, NOW, NonceJournal, PERMIT_ALL, Sample, World, all_grants, approved, approver, approvers,
+    ask_all, claims, exec, expected, fetch, forbid_all, home_rules, later, model_call, now, permit_all,
+    prepared, project_write, remember, rules, samples, search, session, shipped, signed, tainted,
 };
 use crate::keys::grants::Grants;
 use crate::keys::{TASK_KEY_TTL, TaskClaims};
@@ -106,8 +106,8 @@ fn every_kind_needs_keys_that_are_good_now_and_here() {
             change(&mut world);
             match world.decide(wish.clone()) {
                 Ok(_) => None,
-                Err(Stop::Deny(denial)) => Some(denial.reason),
-                Err(Stop::Ask(ask)) => panic!("{kind:?}: {ask:?}"),
+                Err(DoorStop::Deny(denial)) => Some(denial.reason),
+                Err(DoorStop::Ask(ask)) => panic!("{kind:?}: {ask:?}"),
             }
         };
         let minutes_30 = NOW.plus_duration(TASK_KEY_TTL);
@@ -177,11 +177,11 @@ fn every_kind_is_stopped_by_each_later_stage() {
 
         match world().decide(external()) {
             Ok(_) => assert!(!sample.leaves, "{kind:?}"),
-            Err(Stop::Ask(ask)) => {
+            Err(DoorStop::Ask(ask)) => {
                 assert!(sample.leaves, "{kind:?}");
                 assert_eq!(ask.rules, BTreeSet::from(["taint".to_owned()]));
             }
-            Err(Stop::Deny(denial)) => panic!("{denial:?}"),
+            Err(DoorStop::Deny(denial)) => panic!("{denial:?}"),
         }
 
         let mut spent = world();
@@ -257,7 +257,7 @@ fn the_same_facts_give_the_same_decision() {
     }
     for _ in 0..100 {
         let said = world.decide_under(prepared(Action::Exec(exec())), &blocked);
-        assert!(matches!(said, Err(Stop::Deny(denial)) if denial.reason == DenyReason::Gate));
+        assert!(matches!(said, Err(DoorStop::Deny(denial)) if denial.reason == DenyReason::Gate));
     }
 }
 
@@ -418,13 +418,13 @@ fn what_was_approved_beforehand_is_not_asked_within_its_kind() {
     assert!(world.decide(write()).is_ok());
     let fetch = samples().remove(3).action;
     assert!(
-        matches!(world.decide(tainted(fetch, Taint::Owner)), Err(Stop::Ask(_))),
+        matches!(world.decide(tainted(fetch, Taint::Owner)), Err(DoorStop::Ask(_))),
         "another kind still asks"
     );
     // Only the task key, made when the owner spoke, says what was approved beforehand.
     world.task.grants = all_grants();
     world.base.grants = all_grants().preapprove_kind(ActionKind::WriteFile);
-    assert!(matches!(world.decide(write()), Err(Stop::Ask(_))));
+    assert!(matches!(world.decide(write()), Err(DoorStop::Ask(_))));
     // It opens nothing that is refused.
     world.task.grants = all_grants().preapprove_kind(ActionKind::Remember);
     let truth = tainted(Action::Remember(remember(MemoryTrust::Verified, Taint::External)), Taint::External);
@@ -564,7 +564,7 @@ fn redeeming_writes_the_intent_with_all_that_it_needs() {
         assert_eq!((grant.prepared(), grant.hash()), (&wish(), hash));
         assert_eq!(grant.approval().map(|used| &used.ask), Some(&ask_id()));
 
-        let journal = MemoryJournal::default();
+        let journal = NonceJournal::default();
         let attempt = AttemptId::from_parts(NOW, 5);
         let permit = now(grant.redeem(&journal, attempt, later(5))).expect("written");
         assert_eq!((permit.attempt(), permit.entry()), (attempt, EntrySeq(1)));
@@ -610,7 +610,7 @@ fn redeeming_writes_the_intent_with_all_that_it_needs() {
 
 #[test]
 fn if_the_ledger_cannot_be_written_there_is_no_permit() {
-    let journal = MemoryJournal { broken: true, ..MemoryJournal::default() };
+    let journal = NonceJournal { broken: true, ..NonceJournal::default() };
     let grant = world().decide(prepared(Action::Exec(exec()))).expect("permitted");
     let refused =
         now(grant.redeem(&journal, AttemptId::from_parts(NOW, 1), NOW)).map(|permit| permit.entry());
@@ -622,7 +622,7 @@ fn if_the_ledger_cannot_be_written_there_is_no_permit() {
 fn a_permit_ends_with_the_decision_and_with_its_keys() {
     let opened = |world: &World, redeemed, at| {
         let grant = world.decide(prepared(Action::Exec(exec()))).expect("permitted");
-        let journal = MemoryJournal::default();
+        let journal = NonceJournal::default();
         let permit = now(grant.redeem(&journal, AttemptId::from_parts(NOW, 1), redeemed)).expect("written");
         permit.open(at).map(|opened| (opened.prepared, opened.attempt)).map_err(|expired| expired.0)
     };

@@ -352,7 +352,7 @@ fn what_is_asked_before_the_first_yes_is_asked_and_what_outlasts_the_approval_to
     cards[4].asked_at = first.plus_duration(standing::MAX_TTL);
     assert_eq!(standing_of(&home.of_cards(&asked, &cards)), [(5, 2)], "it has ended by then");
     let offer = cards[0].standing.as_ref().expect("offered");
-    let mut group = Group::new(offer.pattern.clone(), None);
+    let mut group = QuestionGroup::new(offer.pattern.clone(), None);
     for _ in 0..standing::MAX_USES + 2 {
         group.add_answer(
             &EarlierQuestion { card: &cards[0], prepared: &asked[0].0, said: PersonAnswer::Yes },
@@ -362,7 +362,7 @@ fn what_is_asked_before_the_first_yes_is_asked_and_what_outlasts_the_approval_to
     assert_eq!(group.would_ask(group.count_uses(), group.sum_amounts()), 2, "it was used up");
     let millis = u64::try_from(standing::MAX_TTL.as_millis()).expect("small");
     for (after, expected) in [(millis - 1, 1), (millis, 2)] {
-        let mut group = Group::new(offer.pattern.clone(), None);
+        let mut group = QuestionGroup::new(offer.pattern.clone(), None);
         let later = first.plus_duration(std::time::Duration::from_millis(after));
         for asked_at in [first, later] {
             let card = Card { asked_at, ..cards[0].clone() };

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use tracing::Instrument as _;
+use writ_inspect::show::escape_line;
 use writ_policy::approval::{self, ApprovalError};
 use writ_policy::budget::Spent;
 use writ_policy::permit::Permit;
-use writ_policy::show::escape_line;
-use writ_store::approvals::{Ask as AskRow, AskState};
+use writ_store::approvals::{AskState, StoredAsk as AskRow};
 use writ_store::batch::{Batch, Op};
 use writ_tools::outcome::{ExecEnd, PerformedOutcome};
 use writ_tools::render::{Rendered, render_result, result_fields};
@@ -16,11 +16,11 @@ use writ_types::error::{Exit, ToReport as _};
 
 use crate::asks::outcome::AskOutcome;
 use crate::asks::tell::{self, exit_of, resolved};
-use crate::door::{Passage, Standing};
+use crate::door::{Passage, RequestContext};
 use crate::error::EngineError;
 use crate::interface::Answered;
 use crate::perform::{self, Performed};
-use crate::place::Place;
+use crate::place::CallPlace;
 use crate::services::Services;
 use crate::session::{APPLY, Session, UNDO, is_over, outlives};
 use crate::{closing, judging, passage, quarantine, settle, trace, way_back};
@@ -66,36 +66,36 @@ fn reason_of(performed: &PerformedOutcome, outcome: ToolOutcome) -> String {
 ///
 /// If the store or the sandbox cannot be used at all.
 pub(crate) async fn perform_ask(
-    core: &Arc<Services>,
+    services: &Arc<Services>,
     ask: &AskRow,
     approval: Result<approval::Approval, ApprovalError>,
 ) -> Result<Answered, EngineError> {
     let id = &ask.card.ask_id;
     // A stopping engine waits for it as for a turn.
-    let _running = core.life.turns.token();
-    core.approved.performing().insert(id.clone());
+    let _running = services.life.turns.token();
+    services.approved.performing().insert(id.clone());
     let done = match ask.card.session {
         Some(session) => {
             let span = trace::approved(id, session, ask.prepared.turn);
-            perform_now(core, ask, &approval).instrument(span).await
+            perform_now(services, ask, &approval).instrument(span).await
         }
-        None => perform_now(core, ask, &approval).await,
+        None => perform_now(services, ask, &approval).await,
     };
     if done.is_err()
-        && let Err(error) = settle::settle_ask(core, ask).await
+        && let Err(error) = settle::settle_ask(services, ask).await
     {
         tracing::error!(%error, "what was approved and has failed is settled at the next start");
     }
-    core.approved.performing().remove(id);
+    services.approved.performing().remove(id);
     if let Err(EngineError::SessionClosed(_)) = &done
-        && let Some(ask) = core.journal.store.ask(id)?
+        && let Some(ask) = services.journal.store.ask(id)?
     {
-        closing::end_closed_ask(core, &ask).await?;
+        closing::end_closed_ask(services, &ask).await?;
     }
     let outcome = match done {
         Ok(outcome) => outcome,
         Err(error) => {
-            tell_not_begun(core, ask, &error).await?;
+            tell_not_begun(services, ask, &error).await?;
             return Err(error);
         }
     };
@@ -106,22 +106,22 @@ pub(crate) async fn perform_ask(
 
 /// Announces that what was approved could not even be begun, so that no card stays at «approved». The approval stands:
 /// the next start tries it again until it expires.
-async fn tell_not_begun(core: &Services, ask: &AskRow, error: &EngineError) -> Result<(), EngineError> {
+async fn tell_not_begun(services: &Services, ask: &AskRow, error: &EngineError) -> Result<(), EngineError> {
     let id = &ask.card.ask_id;
-    let approved = core.journal.store.ask(id)?.is_some_and(|ask| ask.state == AskState::Approved);
+    let approved = services.journal.store.ask(id)?.is_some_and(|ask| ask.state == AskState::Approved);
     let Some(session) = ask.card.session.filter(|_| approved) else { return Ok(()) };
     let report = error.report();
-    let reason = core.journal.redactor.clean_text(short(&report.outside)).into_string();
+    let reason = services.journal.redactor.clean_text(short(&report.outside)).into_string();
     let text = format!("Not done: {reason} It is tried again when the engine starts next.");
     let exit = crate::asks::tell::failed(report.exit);
     let op = resolved(session, id, ("failed", &reason), &text, exit);
-    let session = core.sessions.get(session)?;
-    core.journal.commit_for(&session.hub, Batch::synced(vec![op])).await?;
+    let session = services.sessions.get(session)?;
+    services.journal.commit_for(&session.hub, Batch::synced(vec![op])).await?;
     Ok(())
 }
 
 async fn perform_now(
-    core: &Arc<Services>,
+    services: &Arc<Services>,
     ask: &AskRow,
     approval: &Result<approval::Approval, ApprovalError>,
 ) -> Result<AskOutcome, EngineError> {
@@ -130,26 +130,26 @@ async fn perform_now(
         ask: ask.card.ask_id.clone(),
         state: "belongs to no session".to_owned(),
     })?;
-    let session = core.sessions.get(session)?;
+    let session = services.sessions.get(session)?;
     // Nothing may change the folder's diff while what was approved of it is applied.
     let applies = [APPLY, UNDO].contains(&prepared.tool.as_str());
     let _held = if applies { Some(session.applying.lock().await) } else { None };
     let at = prepared.turn.map(|turn| (turn, prepared.turn_number));
-    let authority = Arc::new(core.keys.grant(&session, at).await?);
+    let authority = Arc::new(services.keys.grant(&session, at).await?);
     let label = prepared.label.clone();
-    let standing = Standing {
+    let standing = RequestContext {
         approval: Some(approval),
         mode: session.mode(),
-        ..Standing::of(&authority, Spent::default())
+        ..RequestContext::of(&authority, Spent::default())
     };
     let not_done = |text: String, reason: &str, outcome, exit| {
         let rendered =
-            Rendered { text: core.journal.redactor.clean_text(text), label: label.clone(), outcome };
-        let reason = core.journal.redactor.clean_text(short(reason)).into_string();
+            Rendered { text: services.journal.redactor.clean_text(text), label: label.clone(), outcome };
+        let reason = services.journal.redactor.clean_text(short(reason)).into_string();
         (AskOutcome { rendered, exit, reason, undo: None }, vec![tell::take_back(ask)])
     };
     let refused = |text: String, reason: &str| not_done(text, reason, ToolOutcome::Denied, Exit::Denied);
-    let (outcome, ops) = match pass_again(core, &session, ask, standing).await? {
+    let (outcome, ops) = match pass_again(services, &session, ask, standing).await? {
         None => refused(BEGUN_SINCE.to_owned(), "it was begun since this was asked"),
         Some(Passage::Denied(denial)) => refused(denial.outside_text(), &denial.text),
         Some(Passage::Ask(_)) => {
@@ -160,9 +160,9 @@ async fn perform_now(
             not_done(text, "this session only simulates", ToolOutcome::Simulated, Exit::Done)
         }
         Some(Passage::Permit(permit)) => {
-            let place = Place {
-                core: Arc::clone(core),
-                profile: Arc::clone(&core.executor),
+            let place = CallPlace {
+                services: Arc::clone(services),
+                profile: Arc::clone(&services.executor),
                 session: Arc::clone(&session),
                 turn: at.map(|(turn, _)| turn),
                 number: at.map_or(0, |(_, number)| number),
@@ -170,12 +170,12 @@ async fn perform_now(
                 origins: None,
                 spent: Spent::default(),
             };
-            performed(core, &place, *permit).await?
+            performed(services, &place, *permit).await?
         }
     };
-    tell::tell(core, ask, outcome.clone(), ops).await?;
+    tell::tell(services, ask, outcome.clone(), ops).await?;
     if outcome.undo.is_some() {
-        way_back::end_undos(core, Some(session.id)).await?;
+        way_back::end_undos(services, Some(session.id)).await?;
     }
     Ok(outcome)
 }
@@ -186,15 +186,16 @@ async fn perform_now(
 ///
 /// If the session was closed meanwhile, or the ledger cannot be written.
 async fn pass_again(
-    core: &Services,
+    services: &Services,
     session: &Session,
     ask: &AskRow,
-    standing: Standing<'_>,
+    standing: RequestContext<'_>,
 ) -> Result<Option<Passage>, EngineError> {
-    let passage = match core.journal.store.begun_since(session.id, &ask.prepared.action, &ask.card.ask_id)? {
-        true => None,
-        false => Some(passage::pass(core, ask.prepared.clone(), standing).await?),
-    };
+    let passage =
+        match services.journal.store.begun_since(session.id, &ask.prepared.action, &ask.card.ask_id)? {
+            true => None,
+            false => Some(passage::pass(services, ask.prepared.clone(), standing).await?),
+        };
     // Session closing takes precedence: an unperformed action is reported as closed, even if it was refused
     // for another reason.
     if !matches!(passage, Some(Passage::Permit(_))) && is_over(session, &ask.prepared) {
@@ -205,24 +206,26 @@ async fn pass_again(
 
 /// Performs what was permitted. Returns its outcome, and what is to be written with it.
 async fn performed(
-    core: &Services,
-    place: &Place,
+    services: &Services,
+    place: &CallPlace,
     permit: Permit,
 ) -> Result<(AskOutcome, Vec<Op>), EngineError> {
     let attempt = permit.attempt();
-    let (cancel, began) =
-        (closing::stopping(core, &place.session, outlives(permit.prepared())), core.journal.clock.now());
+    let (cancel, began) = (
+        closing::stopping(services, &place.session, outlives(permit.prepared())),
+        services.journal.clock.now(),
+    );
     let Performed { prepared, mut outcome, mut ops, undo } = perform::perform(place, permit, &cancel).await?;
-    let rendered = render_result(&prepared, &mut outcome, &core.journal.redactor);
+    let rendered = render_result(&prepared, &mut outcome, &services.journal.redactor);
     let exit = exit_of(&outcome, rendered.outcome);
     let reason =
-        core.journal.redactor.clean_text(short(&reason_of(&outcome, rendered.outcome))).into_string();
+        services.journal.redactor.clean_text(short(&reason_of(&outcome, rendered.outcome))).into_string();
     let (heard, _) = judging::told_after(place, (&prepared.tool, &rendered), began, &cancel).await?;
     ops.extend(place.leaked(&prepared.tool, rendered.text.masked_secrets()));
     let about = (&prepared, attempt, &prepared.label);
-    let fields = result_fields(&outcome, &core.journal.redactor);
-    let told = quarantine::told(core, &place.session, about, &outcome, (rendered, &fields))?;
-    ops.extend([core.journal.entry(place.session.id, place.at(), told.fact)].into_iter().chain(told.op));
+    let fields = result_fields(&outcome, &services.journal.redactor);
+    let told = quarantine::told(services, &place.session, about, &outcome, (rendered, &fields))?;
+    ops.extend([services.journal.entry(place.session.id, place.at(), told.fact)].into_iter().chain(told.op));
     ops.extend(heard);
     Ok((AskOutcome { rendered: told.rendered, exit, reason, undo }, ops))
 }

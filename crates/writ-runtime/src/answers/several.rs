@@ -1,7 +1,7 @@
 //! Asks that several people must approve.
 
 use writ_policy::approval::{self, Approval, ApprovalError, ApprovalToken, Approver};
-use writ_store::approvals::Ask as AskRow;
+use writ_store::approvals::StoredAsk as AskRow;
 use writ_store::batch::{Batch, NewPart, Op};
 use writ_types::entry::{ApprovalScope, Decision, Entry, Fact};
 use writ_types::error::Exit;
@@ -11,7 +11,7 @@ use crate::interface::Answered;
 use crate::services::Services;
 
 /// Result of checking one answer to an ask that may need several people.
-pub(super) enum Checked {
+pub(super) enum AnswerCheck {
     /// It is complete: what it answers can be settled.
     Whole(Box<Approval>),
     /// Answer that is complete together with those that other people gave meanwhile, and is stored already.
@@ -28,25 +28,25 @@ pub(super) enum Checked {
 ///
 /// The reason the answer does not count, or a store that cannot be used.
 pub(super) async fn checked(
-    core: &Services,
+    services: &Services,
     ask: &AskRow,
     token: &ApprovalToken,
     (decision, scope, reason): (Decision, ApprovalScope, &str),
-) -> Result<Checked, EngineError> {
+) -> Result<AnswerCheck, EngineError> {
     if token.claims.decision != decision || token.claims.answer_scope() != scope {
         return Err(ApprovalError::Mismatch("the signed answer is another one").into());
     }
-    match core.keys.approval_of(ask, token)? {
+    match services.keys.approval_of(ask, token)? {
         Err(ApprovalError::TooFew { .. }) => {}
         // Enough people have approved, but the last answer did not carry the ask through. Any of them can
         // resume it by approving again.
-        Err(ApprovalError::Twice) => return kept_whole(core, ask)?.ok_or(ApprovalError::Twice.into()),
-        whole => return Ok(Checked::Whole(Box::new(whole?))),
+        Err(ApprovalError::Twice) => return kept_whole(services, ask)?.ok_or(ApprovalError::Twice.into()),
+        whole => return Ok(AnswerCheck::Whole(Box::new(whole?))),
     }
-    let kept = keep_part(core, ask, token, reason).await?;
+    let kept = keep_part(services, ask, token, reason).await?;
     // Another person may have approved at the same moment. The call that sees both approvals continues for
     // both.
-    Ok(kept_whole(core, ask)?.unwrap_or(Checked::Part(kept)))
+    Ok(kept_whole(services, ask)?.unwrap_or(AnswerCheck::Part(kept)))
 }
 
 /// Returns the stored approvals of an ask as complete, or `None` while more people have to approve.
@@ -54,13 +54,13 @@ pub(super) async fn checked(
 /// # Errors
 ///
 /// If the store cannot be read.
-fn kept_whole(core: &Services, ask: &AskRow) -> Result<Option<Checked>, EngineError> {
-    let parts = core.journal.store.approval_parts(&ask.card.ask_id)?;
+fn kept_whole(services: &Services, ask: &AskRow) -> Result<Option<AnswerCheck>, EngineError> {
+    let parts = services.journal.store.approval_parts(&ask.card.ask_id)?;
     let last =
         parts.into_iter().filter_map(|part| serde_json::from_value::<ApprovalToken>(part).ok()).next_back();
     let Some(last) = last else { return Ok(None) };
-    let whole = core.keys.approval_of(ask, &last)?.ok();
-    Ok(whole.map(|whole| Checked::Joined(Box::new(last), Box::new(whole))))
+    let whole = services.keys.approval_of(ask, &last)?.ok();
+    Ok(whole.map(|whole| AnswerCheck::Joined(Box::new(last), Box::new(whole))))
 }
 
 /// Stores one person's signed approval until the other required people have approved.
@@ -69,17 +69,17 @@ fn kept_whole(core: &Services, ask: &AskRow) -> Result<Option<Checked>, EngineEr
 ///
 /// If the approval is not valid on its own, or the store cannot be written.
 pub(super) async fn keep_part(
-    core: &Services,
+    services: &Services,
     ask: &AskRow,
     token: &ApprovalToken,
     reason: &str,
 ) -> Result<Answered, EngineError> {
-    let (card, now) = (&ask.card, core.journal.clock.now());
+    let (card, now) = (&ask.card, services.journal.clock.now());
     let approval = approval::verify_approval(
         token,
-        &core.keys.expected(ask)?,
-        &core.keys.approvers()?,
-        core.journal.valid_now(),
+        &services.keys.expected(ask)?,
+        &services.keys.approvers()?,
+        services.journal.valid_now(),
     )?;
     let by = approval.signer_keys().iter().next().cloned().unwrap_or_default();
     let given = card.approved_by.len().saturating_add(1);
@@ -98,10 +98,10 @@ pub(super) async fn keep_part(
     let part = NewPart { ask: card.ask_id.clone(), by, token: token_json, at: now };
     let mut ops = vec![Op::Append(Box::new(entry)), Op::StorePart(part)];
     if let (Approver::Passkey { .. }, Some(used)) = (&token.claims.approver, approval.passkey_use()) {
-        let key = core.keys.passkey_row(&used.credential)?.ok_or(ApprovalError::UnknownApprover)?;
+        let key = services.keys.passkey_row(&used.credential)?.ok_or(ApprovalError::UnknownApprover)?;
         ops.push(Op::CountPasskey { key: key.id, sign_count: used.sign_count });
     }
-    core.journal.store.commit(Batch::synced(ops)).await?;
+    services.journal.store.commit(Batch::synced(ops)).await?;
     let text = format!("{covers}; it waits for the others.");
     Ok(Answered { state: "open".to_owned(), reason: String::new(), text, exit: Exit::Waiting })
 }

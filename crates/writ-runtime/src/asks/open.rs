@@ -17,12 +17,12 @@ use crate::session::Session;
 ///
 /// If the store cannot be read.
 pub(crate) fn open_cards(
-    core: &Services,
+    services: &Services,
     session: &Session,
 ) -> Result<Vec<(AskId, ServerFrame)>, EngineError> {
     let gates = session.state().gates.iter().map(|(id, gate)| (id.clone(), gate.frame.clone())).collect();
     let mut open: Vec<_> = gates;
-    let asks = core.journal.store.waiting_asks(session.id, MAX_READ_ROWS)?;
+    let asks = services.journal.store.waiting_asks(session.id, MAX_READ_ROWS)?;
     let asks = asks.into_iter().filter(|ask| ask.state == AskState::Open);
     open.extend(asks.map(|ask| (ask.card.ask_id.clone(), ServerFrame::ApprovalRequest(Box::new(ask.card)))));
     open.truncate(MAX_OPEN);
@@ -35,15 +35,15 @@ pub(crate) fn open_cards(
 ///
 /// If the store cannot be read.
 pub(crate) fn others_wait(
-    core: &Services,
+    services: &Services,
     session: &Session,
     turn: TurnId,
     answered: &AskId,
 ) -> Result<bool, EngineError> {
-    let asks = core.journal.store.waiting_asks(session.id, MAX_READ_ROWS)?;
+    let asks = services.journal.store.waiting_asks(session.id, MAX_READ_ROWS)?;
     Ok(asks.iter().any(|ask| {
         let id = &ask.card.ask_id;
-        let waits = ask.state == AskState::Open || core.approved.is_performing(id);
+        let waits = ask.state == AskState::Open || services.approved.is_performing(id);
         id != answered && waits && ask.prepared.turn == Some(turn) && ask.prepared.call.is_some()
     }))
 }

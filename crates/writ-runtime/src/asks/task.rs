@@ -1,10 +1,10 @@
 //! Approvals for the task, and standing ones: what is alike is not asked about again, for a while.
 
+use writ_inspect::reach;
 use writ_policy::approval::ApprovalClaims;
 use writ_policy::door::Ask;
 use writ_policy::pattern;
 use writ_policy::pattern::standing::{self, StandingLimits};
-use writ_policy::reach;
 use writ_policy::taint::describe_endorsement;
 use writ_types::entry::{ApprovalScope, Decision};
 use writ_types::frame::{Card, Choice, Pattern, StandingOffer, TaskOffer};

@@ -1,7 +1,7 @@
 //! Reports the outcome of asks to the ledger, to watching clients and to the agent.
 
 use writ_agent::notice;
-use writ_store::approvals::{Ask as AskRow, AskState};
+use writ_store::approvals::{AskState, StoredAsk as AskRow};
 use writ_store::batch::{Batch, NewChronicle, Op};
 use writ_store::error::{Conflict, StoreError};
 use writ_tools::outcome::PerformedOutcome;
@@ -23,14 +23,14 @@ use crate::session::{Interrupt, Session};
 const MAX_EXPIRED: usize = 1_000;
 
 /// Notifies the agent that a person denied the ask, with that person's own reason.
-pub(crate) async fn tell_denial(core: &Services, ask: &AskRow, reason: &str) -> Result<(), EngineError> {
+pub(crate) async fn tell_denial(services: &Services, ask: &AskRow, reason: &str) -> Result<(), EngineError> {
     let text = match reason.trim() {
         "" => "A person refused.".to_owned(),
         reason => format!("A person refused: {reason}"),
     };
     let label = Label::new(Taint::Owner);
-    let text = core.journal.redactor.clean_text(text);
-    pass_on(core, ask, Rendered { text, label, outcome: ToolOutcome::Denied }, Vec::new()).await
+    let text = services.journal.redactor.clean_text(text);
+    pass_on(services, ask, Rendered { text, label, outcome: ToolOutcome::Denied }, Vec::new()).await
 }
 
 /// Ends the asks that were not answered or performed before their deadline.
@@ -38,34 +38,34 @@ pub(crate) async fn tell_denial(core: &Services, ask: &AskRow, reason: &str) -> 
 /// # Errors
 ///
 /// If the store cannot be read or written.
-pub(crate) async fn expire_asks(core: &Services) -> Result<(), EngineError> {
+pub(crate) async fn expire_asks(services: &Services) -> Result<(), EngineError> {
     // Uses the current clock, so that timestamps written by a clock that ran ahead do not end an ask early.
     // If the clock is behind, an overdue ask is refused at once (`valid_now`) and ends when the clock reaches
     // its deadline.
-    for ask in core.journal.store.overdue_asks(core.journal.clock.now(), MAX_EXPIRED)? {
+    for ask in services.journal.store.overdue_asks(services.journal.clock.now(), MAX_EXPIRED)? {
         let id = &ask.card.ask_id;
         let why = match ask.state {
-            AskState::Approved if core.approved.is_performing(id) => continue,
+            AskState::Approved if services.approved.is_performing(id) => continue,
             // Clients were notified when the approval was revoked.
             AskState::Approved
-                if core.journal.store.approval(id)?.is_some_and(|approval| approval.revoked) =>
+                if services.journal.store.approval(id)?.is_some_and(|approval| approval.revoked) =>
             {
-                core.journal.store.commit(Batch::relaxed(vec![expire_op(core, &ask, "")])).await?;
+                services.journal.store.commit(Batch::relaxed(vec![expire_op(services, &ask, "")])).await?;
                 continue;
             }
             AskState::Approved => "It was approved, but could not be done in time.",
             AskState::Open | AskState::Denied | AskState::Expired | AskState::Used => "Not answered in time.",
         };
-        end_ask(core, &ask, why).await?;
+        end_ask(services, &ask, why).await?;
     }
     Ok(())
 }
 
-fn expire_op(core: &Services, ask: &AskRow, why: &str) -> Op {
+fn expire_op(services: &Services, ask: &AskRow, why: &str) -> Op {
     Op::ResolveAsk {
         ask: ask.card.ask_id.clone(),
         state: AskState::Expired,
-        at: core.journal.valid_now(),
+        at: services.journal.valid_now(),
         by: "harness".to_owned(),
         reason: why.to_owned(),
     }
@@ -77,19 +77,19 @@ fn expire_op(core: &Services, ask: &AskRow, why: &str) -> Op {
 /// # Errors
 ///
 /// If the store cannot be written.
-pub(crate) async fn end_ask(core: &Services, ask: &AskRow, why: &str) -> Result<(), EngineError> {
+pub(crate) async fn end_ask(services: &Services, ask: &AskRow, why: &str) -> Result<(), EngineError> {
     let id = &ask.card.ask_id;
-    let mut ops = vec![expire_op(core, ask, why), asks::refusal_of(core, ask, why)];
+    let mut ops = vec![expire_op(services, ask, why), asks::refusal_of(services, ask, why)];
     if ask.state == AskState::Approved {
         ops.insert(0, take_back(ask));
     }
     let Some(session) = ask.card.session else {
-        core.journal.store.commit(Batch::synced(ops)).await?;
+        services.journal.store.commit(Batch::synced(ops)).await?;
         return Ok(());
     };
     ops.push(resolved(session, id, (AskState::Expired.as_str(), why), why, Exit::Denied));
-    let session = core.sessions.get(session)?;
-    match core.journal.commit_for(&session.hub, Batch::synced(ops)).await {
+    let session = services.sessions.get(session)?;
+    match services.journal.commit_for(&session.hub, Batch::synced(ops)).await {
         Ok(_) => {}
         Err(EngineError::Store(StoreError::Conflict(Conflict::AskNotOpen(_)))) => return Ok(()),
         Err(error) => return Err(error),
@@ -100,8 +100,8 @@ pub(crate) async fn end_ask(core: &Services, ask: &AskRow, why: &str) -> Result<
     }
     let label = Label::new(Taint::Owner);
     let rendered =
-        Rendered { text: core.journal.redactor.clean_text(why), label, outcome: ToolOutcome::Denied };
-    pass_on(core, ask, rendered, Vec::new()).await
+        Rendered { text: services.journal.redactor.clean_text(why), label, outcome: ToolOutcome::Denied };
+    pass_on(services, ask, rendered, Vec::new()).await
 }
 
 /// Tells session, watchers and ledger what came of an approved ask.
@@ -110,7 +110,7 @@ pub(crate) async fn end_ask(core: &Services, ask: &AskRow, why: &str) -> Result<
 ///
 /// If the store cannot be written.
 pub(crate) async fn tell(
-    core: &Services,
+    services: &Services,
     ask: &AskRow,
     outcome: AskOutcome,
     mut ops: Vec<Op>,
@@ -122,18 +122,18 @@ pub(crate) async fn tell(
         let frame = ServerFrame::ApprovalResolved { ask_id, state, reason, text, exit, undo };
         ops.push(Op::Frame { session, frame: Box::new(frame) });
     }
-    pass_on(core, ask, rendered, ops).await
+    pass_on(services, ask, rendered, ops).await
 }
 
 /// Writes `ops`, and tells the agent what came of an ask: in its turn while that runs, else in the history.
 async fn pass_on(
-    core: &Services,
+    services: &Services,
     ask: &AskRow,
     rendered: Rendered,
     mut ops: Vec<Op>,
 ) -> Result<(), EngineError> {
     let Some(session) = ask.prepared.session else { return Ok(()) };
-    let session = core.sessions.get(session)?;
+    let session = services.sessions.get(session)?;
     let at = ask.prepared.turn.map(|turn| (turn, ask.prepared.turn_number));
     let id = &ask.card.ask_id;
     let result = ToolResult {
@@ -145,18 +145,18 @@ async fn pass_on(
         fields: Vec::new(),
         kept: None,
     };
-    let note = answered_note(&session, at, id, &result, core.journal.clock.now());
+    let note = answered_note(&session, at, id, &result, services.journal.clock.now());
     // The turn hears of it when it is written down: what it then says rests on something.
     if !session.runs(ask.prepared.turn) {
         ops.push(note);
-        core.journal.commit_for(&session.hub, Batch::synced(ops)).await?;
+        services.journal.commit_for(&session.hub, Batch::synced(ops)).await?;
         return Ok(());
     }
     if !ops.is_empty() {
-        core.journal.commit_for(&session.hub, Batch::synced(ops)).await?;
+        services.journal.commit_for(&session.hub, Batch::synced(ops)).await?;
     }
     if !session.interrupt(ask.prepared.turn, Interrupt::Answered(id.clone(), Box::new(result))) {
-        core.journal.commit_for(&session.hub, Batch::synced(vec![note])).await?;
+        services.journal.commit_for(&session.hub, Batch::synced(vec![note])).await?;
     }
     Ok(())
 }

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use writ_inspect::show;
 use writ_policy::principal::Authenticated;
 use writ_policy::review::{self, GroupMember, ReviewedAsk};
-use writ_policy::show;
-use writ_store::approvals::{Ask, AskState};
+use writ_store::approvals::{AskState, StoredAsk};
 use writ_types::api::approval::{AskFilter, AskGroup, AskList, AskName, AskReview, GroupedAsk};
 use writ_types::api::project::{
     AnswerOutcome, AttemptName, LatestUndo, SessionOrProject, UndoOffer, UndoOffers, UndoOutcome,
@@ -24,11 +24,11 @@ use crate::{undo, way_back};
 const MAX_COMPARED: usize = 1_000;
 
 /// Lists asks, and gates that ask about a text.
-pub(super) fn list_asks(core: &Services, filter: AskFilter) -> Result<AskList, EngineError> {
+pub(super) fn list_asks(services: &Services, filter: AskFilter) -> Result<AskList, EngineError> {
     let state = if filter.all { None } else { Some(AskState::Open) };
-    let asks = core.journal.store.asks(state, MAX_LISTED)?;
+    let asks = services.journal.store.asks(state, MAX_LISTED)?;
     let (asks, more) = fit_cards(asks.into_iter().map(|ask| ask.card).collect(), MAX_LISTED_BYTES);
-    Ok(AskList { asks, more, gates: gates::waiting_gates(core) })
+    Ok(AskList { asks, more, gates: gates::waiting_gates(services) })
 }
 
 /// The first cards that fit into `most` bytes of JSON, and how many are left out.
@@ -46,15 +46,15 @@ fn fit_cards(mut cards: Vec<Card>, most: usize) -> (Vec<Card>, usize) {
 }
 
 /// Shows the complete card of an ask.
-pub(super) fn show_ask(core: &Services, AskName { ask: id }: AskName) -> Result<Card, EngineError> {
-    let ask = core.journal.store.ask(&id)?;
+pub(super) fn show_ask(services: &Services, AskName { ask: id }: AskName) -> Result<Card, EngineError> {
+    let ask = services.journal.store.ask(&id)?;
     Ok(ask.ok_or(EngineError::NoAsk(id))?.card)
 }
 
 /// Groups open asks by likeness, and marks what is unusual about each.
-pub(super) fn review_asks(core: &Services) -> Result<AskReview, EngineError> {
-    let waiting = core.journal.store.asks(Some(AskState::Open), MAX_LISTED)?;
-    let latest = core.journal.store.latest_asks(MAX_COMPARED)?;
+pub(super) fn review_asks(services: &Services) -> Result<AskReview, EngineError> {
+    let waiting = services.journal.store.asks(Some(AskState::Open), MAX_LISTED)?;
+    let latest = services.journal.store.latest_asks(MAX_COMPARED)?;
     let approved: Vec<ReviewedAsk<'_>> =
         latest.iter().filter(|ask| ask.state == AskState::Used).map(as_compared).collect();
     let groups = review::review_asks(&waiting.iter().map(as_compared).collect::<Vec<_>>(), &approved);
@@ -77,7 +77,7 @@ pub(super) fn review_asks(core: &Services) -> Result<AskReview, EngineError> {
     Ok(AskReview { groups: groups.collect() })
 }
 
-fn as_compared(ask: &Ask) -> ReviewedAsk<'_> {
+fn as_compared(ask: &StoredAsk) -> ReviewedAsk<'_> {
     ReviewedAsk {
         ask: &ask.card.ask_id,
         prepared: &ask.prepared,
@@ -90,13 +90,13 @@ fn as_compared(ask: &Ask) -> ReviewedAsk<'_> {
 
 /// Undoes what an attempt has done, or asks a person first.
 pub(super) async fn undo_attempt(
-    core: &Arc<Services>,
+    services: &Arc<Services>,
     who: &Authenticated<()>,
     AttemptName { attempt }: AttemptName,
 ) -> Result<UndoOutcome, EngineError> {
-    let (doing, who) = (Arc::clone(core), who.clone());
+    let (doing, who) = (Arc::clone(services), who.clone());
     // A task of its own, as for an answer to an ask: it ends even if the caller disconnects.
-    let undone = core.life.turns.spawn(async move { undo::undo(&doing, &who, attempt).await }).await;
+    let undone = services.life.turns.spawn(async move { undo::undo(&doing, &who, attempt).await }).await;
     let undone = undone.unwrap_or_else(|error| Err(EngineError::Machine(error.to_string())));
     Ok(match undone? {
         Undone::Asked(ask_id) => UndoOutcome::Asked { state: "asked".to_owned(), ask_id },
@@ -107,8 +107,8 @@ pub(super) async fn undo_attempt(
 }
 
 /// Lists what one tap undoes now, in every session.
-pub(super) fn list_undos(core: &Services) -> Result<UndoOffers, EngineError> {
-    let ways = core.journal.store.undos_until(core.journal.valid_now(), MAX_LISTED)?;
+pub(super) fn list_undos(services: &Services) -> Result<UndoOffers, EngineError> {
+    let ways = services.journal.store.undos_until(services.journal.valid_now(), MAX_LISTED)?;
     let undos = ways.iter().map(|way| UndoOffer {
         attempt: way.attempt,
         session: way.session,
@@ -122,12 +122,12 @@ pub(super) fn list_undos(core: &Services) -> Result<UndoOffers, EngineError> {
 
 /// Finds the latest change of a session's project that can be undone.
 pub(super) fn latest_undo(
-    core: &Services,
+    services: &Services,
     joined: Option<SessionId>,
     which: &SessionOrProject,
 ) -> Result<LatestUndo, EngineError> {
-    let session = find_session(which, core, joined)?;
-    Ok(LatestUndo { session: session.id, attempt: way_back::last_way_back(core, session.id)? })
+    let session = find_session(which, services, joined)?;
+    Ok(LatestUndo { session: session.id, attempt: way_back::last_way_back(services, session.id)? })
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use writ_policy::prepared::Prepared;
+use writ_inspect::prepared::Prepared;
 use writ_store::batch::Batch;
 use writ_types::api::approval::{AskName, GateAsk};
 use writ_types::api::gate::{CaseVerdict, GateCase, GateDecision, GateReceipt, OneVerdict};
@@ -16,8 +16,8 @@ use crate::services::Services;
 use crate::{answers, judging, opening, place};
 
 /// Returns the frame of a gate that asks; none if none asks under this id.
-pub(super) fn show_gate(core: &Services, name: &AskName) -> Option<ServerFrame> {
-    let sessions = core.sessions.loaded();
+pub(super) fn show_gate(services: &Services, name: &AskName) -> Option<ServerFrame> {
+    let sessions = services.sessions.loaded();
     sessions.values().find_map(|session| {
         let state = session.state();
         state.gates.get(&name.ask).map(|waiting| waiting.frame.clone())
@@ -25,9 +25,9 @@ pub(super) fn show_gate(core: &Services, name: &AskName) -> Option<ServerFrame> 
 }
 
 /// Lists the gates that ask about a text now, at most one for each turn that runs; [`show_gate`] returns the text of each.
-pub(super) fn waiting_gates(core: &Services) -> Vec<GateAsk> {
+pub(super) fn waiting_gates(services: &Services) -> Vec<GateAsk> {
     let mut waiting = Vec::new();
-    for session in core.sessions.loaded().values() {
+    for session in services.sessions.loaded().values() {
         for one in session.state().gates.values() {
             if let ServerFrame::GateApproval { ask_id, gate, point, reason, .. } = &one.frame {
                 waiting.push(GateAsk {
@@ -48,33 +48,33 @@ pub(super) fn waiting_gates(core: &Services) -> Vec<GateAsk> {
 /// # Errors
 ///
 /// If what was filled in does not fit.
-pub(super) fn answer_gate(core: &Services, answer: GateDecision) -> Result<GateReceipt, EngineError> {
+pub(super) fn answer_gate(services: &Services, answer: GateDecision) -> Result<GateReceipt, EngineError> {
     let GateDecision { ask, decision, reason, answers } = answer;
     let said = GateSaid { decision, reason, answers };
-    Ok(GateReceipt { answered: answers::answer_gate(core, &ask, "owner".to_owned(), said)? })
+    Ok(GateReceipt { answered: answers::answer_gate(services, &ask, "owner".to_owned(), said)? })
 }
 
 /// Lets the gates judge a case, scripts and models too. Nothing is performed, and nothing follows a block.
-pub(super) async fn judge_case(core: &Arc<Services>, case: GateCase) -> Result<CaseVerdict, EngineError> {
+pub(super) async fn judge_case(services: &Arc<Services>, case: GateCase) -> Result<CaseVerdict, EngineError> {
     let session = match case.session {
-        Some(id) => core.sessions.get(id)?,
-        None => opening::open_session(core, None, false, true, Surface::Local).await?,
+        Some(id) => services.sessions.get(id)?,
+        None => opening::open_session(services, None, false, true, Surface::Local).await?,
     };
-    let place = place::outside_turn(core, session).await?;
+    let place = place::outside_turn(services, session).await?;
     // A stopping engine waits for it as for a turn.
-    let _running = core.life.turns.token();
-    let cancel = core.life.stop_now.child_token();
+    let _running = services.life.turns.token();
+    let cancel = services.life.stop_now.child_token();
     let judged = match case.action {
         None => {
             let ruled = judging::judge_text(&place, case.on, &case.text, &cancel).await?;
-            core.journal.commit_for(&place.session.hub, Batch::relaxed(ruled.ops)).await?;
+            services.journal.commit_for(&place.session.hub, Batch::relaxed(ruled.ops)).await?;
             ruled.judged
         }
         Some(action) => {
             let kind = action.kind().as_str();
             let prepared = Prepared {
                 action,
-                agent: core.config.agent.clone(),
+                agent: services.config.agent.clone(),
                 session: Some(place.session.id),
                 turn: None,
                 turn_number: 0,

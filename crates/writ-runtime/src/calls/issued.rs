@@ -72,12 +72,12 @@ fn expired_key(what: &str) -> Refused {
 ///
 /// If it is none of this installation, or has ended.
 pub(super) async fn note_base_key(
-    core: &Services,
+    services: &Services,
     BaseKeyNote { token }: BaseKeyNote,
 ) -> Result<NotedKey, EngineError> {
-    let now = core.journal.valid_now();
-    let checked = base_in_force(core, &token, now)?;
-    let base = record_refusal(core, "base key", checked).await?;
+    let now = services.journal.valid_now();
+    let checked = base_in_force(services, &token, now)?;
+    let base = record_refusal(services, "base key", checked).await?;
     let about = base.grants.limits.keys().cloned().collect::<Vec<_>>().join(", ");
     let key = IssuedKey {
         id: base.key,
@@ -88,7 +88,7 @@ pub(super) async fn note_base_key(
         issued_at: now,
         expires_at: base.expires_at,
     };
-    note_key(core, key, "issued").await?;
+    note_key(services, key, "issued").await?;
     Ok(NotedKey { key: base.key, agent: base.agent, expires_at: base.expires_at.to_string() })
 }
 
@@ -98,22 +98,22 @@ pub(super) async fn note_base_key(
 ///
 /// If the base key is not in force, or the document says what no task key may.
 pub(super) async fn mint_key(
-    core: &Services,
+    services: &Services,
     MintRequest { base, document }: MintRequest,
 ) -> Result<IssuedTaskKey, EngineError> {
-    let now = core.journal.valid_now();
-    let checked = base_in_force(core, &base, now)?.and_then(|claims| {
+    let now = services.journal.valid_now();
+    let checked = base_in_force(services, &base, now)?.and_then(|claims| {
         let task = document::read_task(document).map_err(Refused::from);
         match task.and_then(|task| in_time(task.expires, now).map(|()| task)) {
             Ok(task) => Ok((claims, task)),
             Err(refused) => Err(refused.for_agent(&claims.agent)),
         }
     });
-    let (claims, task) = record_refusal(core, "task key", checked).await?;
+    let (claims, task) = record_refusal(services, "task key", checked).await?;
     let minted = TaskClaims {
-        key: core.journal.ids.key(now),
+        key: services.journal.ids.key(now),
         base: claims.key,
-        session: core.journal.ids.session(now),
+        session: services.journal.ids.session(now),
         not_before: now,
         expires_at: task.expires.min(claims.expires_at),
         grants: claims.grants,
@@ -121,7 +121,7 @@ pub(super) async fn mint_key(
         under: BTreeSet::new(),
         plan: None,
     };
-    hand_out(core, &base, minted, &claims.agent, "minted").await
+    hand_out(services, &base, minted, &claims.agent, "minted").await
 }
 
 /// Makes a narrower copy of a task key.
@@ -129,17 +129,20 @@ pub(super) async fn mint_key(
 /// # Errors
 ///
 /// If the keys are not in force, or the copy would be more than they are.
-pub(super) async fn narrow_key(core: &Services, wanted: NarrowRequest) -> Result<IssuedTaskKey, EngineError> {
-    let now = core.journal.valid_now();
-    let checked = pair_in_force(core, &wanted.base, &wanted.token, now)?;
+pub(super) async fn narrow_key(
+    services: &Services,
+    wanted: NarrowRequest,
+) -> Result<IssuedTaskKey, EngineError> {
+    let now = services.journal.valid_now();
+    let checked = pair_in_force(services, &wanted.base, &wanted.token, now)?;
     let narrowed = checked.and_then(|authority| {
-        match narrowed_claims(authority.task(), wanted.document, core.journal.ids.key(now), now) {
+        match narrowed_claims(authority.task(), wanted.document, services.journal.ids.key(now), now) {
             Ok(copy) => Ok((authority.agent().to_owned(), copy)),
             Err(refused) => Err(refused.for_agent(authority.agent())),
         }
     });
-    let (agent, copy) = record_refusal(core, "narrower task key", narrowed).await?;
-    hand_out(core, &wanted.base, copy, &agent, "narrowed").await
+    let (agent, copy) = record_refusal(services, "narrower task key", narrowed).await?;
+    hand_out(services, &wanted.base, copy, &agent, "narrowed").await
 }
 
 /// Builds the claims of a narrower copy of a task key.
@@ -160,11 +163,11 @@ fn narrowed_claims(task: &TaskClaims, document: Value, key: KeyId, now: Timestam
 ///
 /// If the keys are not in force, or it is a copy: that goes no further than what it is a copy of.
 pub(super) async fn renew_key(
-    core: &Services,
+    services: &Services,
     KeyPair { base, token }: KeyPair,
 ) -> Result<IssuedTaskKey, EngineError> {
-    let now = core.journal.valid_now();
-    let checked = pair_in_force(core, &base, &token, now)?;
+    let now = services.journal.valid_now();
+    let checked = pair_in_force(services, &base, &token, now)?;
     let renewed = checked.and_then(|authority| {
         let task = authority.task();
         if !task.under.is_empty() {
@@ -174,11 +177,11 @@ pub(super) async fn renew_key(
         let lifetime = task.expires_at.time_since(task.not_before).min(TASK_KEY_TTL);
         let expires_at = now.plus_duration(lifetime).min(authority.base().expires_at);
         let renewed =
-            TaskClaims { key: core.journal.ids.key(now), not_before: now, expires_at, ..task.clone() };
+            TaskClaims { key: services.journal.ids.key(now), not_before: now, expires_at, ..task.clone() };
         Ok((authority.agent().to_owned(), renewed))
     });
-    let (agent, renewed) = record_refusal(core, "renewed task key", renewed).await?;
-    hand_out(core, &base, renewed, &agent, "renewed").await
+    let (agent, renewed) = record_refusal(services, "renewed task key", renewed).await?;
+    hand_out(services, &base, renewed, &agent, "renewed").await
 }
 
 /// The keys that were given out and have not ended.
@@ -186,10 +189,10 @@ pub(super) async fn renew_key(
 /// # Errors
 ///
 /// If the store cannot be read.
-pub(super) fn list_issued(core: &Services, limit: usize) -> Result<Vec<GivenKey>, EngineError> {
+pub(super) fn list_issued(services: &Services, limit: usize) -> Result<Vec<GivenKey>, EngineError> {
     let mut listed = Vec::new();
-    for key in core.journal.store.issued_keys(core.journal.valid_now(), limit)? {
-        let revoked = core.journal.store.is_revoked(&key.id.to_string())?;
+    for key in services.journal.store.issued_keys(services.journal.valid_now(), limit)? {
+        let revoked = services.journal.store.is_revoked(&key.id.to_string())?;
         let IssuedKey { id, role, agent, about, expires_at, .. } = key;
         listed.push(GivenKey { key: id, role, agent, about, expires_at, revoked });
     }
@@ -199,15 +202,15 @@ pub(super) fn list_issued(core: &Services, limit: usize) -> Result<Vec<GivenKey>
 type Checked<T> = Result<T, Refused>;
 
 fn base_in_force(
-    core: &Services,
+    services: &Services,
     token: &KeyToken,
     now: Timestamp,
 ) -> Result<Checked<BaseClaims>, EngineError> {
-    let (base, ids) = match core.keys.verifier.verify_base(token) {
+    let (base, ids) = match services.keys.verifier.verify_base(token) {
         Ok(verified) => verified,
         Err(error) => return Ok(Err(error.into())),
     };
-    Ok(match (any_revoked(core, &ids)?, now >= base.expires_at) {
+    Ok(match (any_revoked(services, &ids)?, now >= base.expires_at) {
         (true, _) => {
             let text = "the base key was revoked".to_owned();
             Err(Refused::new(DenyReason::Revoked, text).for_agent(&base.agent))
@@ -218,16 +221,16 @@ fn base_in_force(
 }
 
 fn pair_in_force(
-    core: &Services,
+    services: &Services,
     base: &KeyToken,
     token: &KeyToken,
     now: Timestamp,
 ) -> Result<Checked<Authority>, EngineError> {
-    let authority = match core.keys.verifier.verify_pair(base, token) {
+    let authority = match services.keys.verifier.verify_pair(base, token) {
         Ok(verified) => verified,
         Err(error) => {
             // The agent of the base key can often be read even if the pair does not verify.
-            let (refused, base) = (Refused::from(error), core.keys.verifier.verify_base(base));
+            let (refused, base) = (Refused::from(error), services.keys.verifier.verify_base(base));
             return Ok(Err(match base {
                 Ok((base, _)) => refused.for_agent(&base.agent),
                 Err(_) => refused,
@@ -235,7 +238,7 @@ fn pair_in_force(
         }
     };
     let ends = authority.task().expires_at.min(authority.base().expires_at);
-    Ok(match (any_revoked(core, authority.revocation_ids())?, now >= ends) {
+    Ok(match (any_revoked(services, authority.revocation_ids())?, now >= ends) {
         (true, _) => {
             let text = "the key was revoked".to_owned();
             Err(Refused::new(DenyReason::Revoked, text).for_agent(authority.agent()))
@@ -245,9 +248,9 @@ fn pair_in_force(
     })
 }
 
-fn any_revoked(core: &Services, ids: &BTreeSet<String>) -> Result<bool, EngineError> {
+fn any_revoked(services: &Services, ids: &BTreeSet<String>) -> Result<bool, EngineError> {
     for id in ids {
-        if core.journal.store.is_revoked(id)? {
+        if services.journal.store.is_revoked(id)? {
             return Ok(true);
         }
     }
@@ -267,7 +270,7 @@ fn in_time(expires: Timestamp, now: Timestamp) -> Checked<()> {
 
 /// Returns the checked value. A refusal is recorded in the ledger, with the agent of the keys that were
 /// handed in, if it could be read.
-async fn record_refusal<T>(core: &Services, what: &str, checked: Checked<T>) -> Result<T, EngineError> {
+async fn record_refusal<T>(services: &Services, what: &str, checked: Checked<T>) -> Result<T, EngineError> {
     let Refused { reason, text, agent } = match checked {
         Ok(checked) => return Ok(checked),
         Err(refused) => refused,
@@ -280,21 +283,21 @@ async fn record_refusal<T>(core: &Services, what: &str, checked: Checked<T>) -> 
         text: agent.map_or_else(|| text.clone(), |agent| format!("agent {agent}: {text}")),
         outside: "the key is not valid here".to_owned(),
     };
-    core.journal.store.commit(Batch::relaxed(vec![core.journal.own_entry(fact)])).await?;
+    services.journal.store.commit(Batch::relaxed(vec![services.journal.own_entry(fact)])).await?;
     Err(KeysError::Refused { what: what.to_owned(), why: text }.into())
 }
 
 /// Signs a task key, notes it, and hands it out.
 async fn hand_out(
-    core: &Services,
+    services: &Services,
     base: &KeyToken,
     claims: TaskClaims,
     agent: &str,
     change: &str,
 ) -> Result<IssuedTaskKey, EngineError> {
-    let token = keys::mint_task(base, &claims, &core.keys.held.root, &core.keys.held.harness)?;
+    let token = keys::mint_task(base, &claims, &services.keys.held.root, &services.keys.held.harness)?;
     // What cannot be verified here is not handed out.
-    core.keys.verifier.verify_task(&token)?;
+    services.keys.verifier.verify_task(&token)?;
     let about = claims.case.as_ref().map_or_else(String::new, |case| {
         format!("task {} for {} of {} by {}", case.task, case.case, case.customer, case.granted_by)
     });
@@ -307,7 +310,7 @@ async fn hand_out(
         issued_at: claims.not_before,
         expires_at: claims.expires_at,
     };
-    note_key(core, key, change).await?;
+    note_key(services, key, change).await?;
     Ok(IssuedTaskKey {
         key: claims.key,
         base: claims.base,
@@ -319,12 +322,13 @@ async fn hand_out(
 
 /// Records that a key is given out: its agent, its purpose, its expiry and its hash, but never the key
 /// itself.
-async fn note_key(core: &Services, key: IssuedKey, change: &str) -> Result<(), EngineError> {
+async fn note_key(services: &Services, key: IssuedKey, change: &str) -> Result<(), EngineError> {
     let grants = format!("agent {}: {}; until {}; sha256 {}", key.agent, key.about, key.expires_at, key.hash);
     let fact = Fact::Keyed { key: key.id, role: key.role.clone(), change: change.to_owned(), grants };
-    core.journal
+    services
+        .journal
         .store
-        .commit(Batch::synced(vec![core.journal.own_entry(fact), Op::Keys(KeyOp::Issue(key))]))
+        .commit(Batch::synced(vec![services.journal.own_entry(fact), Op::Keys(KeyOp::Issue(key))]))
         .await?;
     Ok(())
 }

@@ -27,14 +27,14 @@ const CLOSED: &str = "its session was closed";
 /// # Errors
 ///
 /// If the store cannot be read.
-pub(super) fn list_keys(core: &Services) -> Result<KeyList, EngineError> {
-    let now = core.journal.valid_now();
-    let base = &core.keys.held.base_claims;
+pub(super) fn list_keys(services: &Services) -> Result<KeyList, EngineError> {
+    let now = services.journal.valid_now();
+    let base = &services.keys.held.base_claims;
     let mut tasks = Vec::new();
-    for (session, task) in held_keys(core) {
+    for (session, task) in held_keys(services) {
         if tasks.len() < MAX_LISTED
             && now < task.expires_at
-            && !core.journal.store.is_revoked(&task.key.to_string())?
+            && !services.journal.store.is_revoked(&task.key.to_string())?
         {
             tasks.push(TaskKey {
                 key: task.key,
@@ -45,18 +45,18 @@ pub(super) fn list_keys(core: &Services) -> Result<KeyList, EngineError> {
             });
         }
     }
-    for plan in core.journal.store.plans(None, now, MAX_LISTED)? {
+    for plan in services.journal.store.plans(None, now, MAX_LISTED)? {
         tasks.push(TaskKey {
             key: plan.key,
             session: plan.session,
             expires_at: plan.ends_at,
             grants: format!("the steps of plan {}", plan.ask),
-            running: core.approved.acting.is_on(&plan.ask),
+            running: services.approved.acting.is_on(&plan.ask),
         });
     }
-    let revoked = core.journal.store.is_revoked(&base.key.to_string())?;
+    let revoked = services.journal.store.is_revoked(&base.key.to_string())?;
     let base = BaseKey { key: base.key, agent: base.agent.clone(), expires_at: base.expires_at, revoked };
-    Ok(KeyList { base, tasks, issued: issued::list_issued(core, MAX_LISTED)? })
+    Ok(KeyList { base, tasks, issued: issued::list_issued(services, MAX_LISTED)? })
 }
 
 /// Revokes a key: from now on the door refuses what rests on it. What runs under it is stopped. A session gets a new
@@ -66,22 +66,22 @@ pub(super) fn list_keys(core: &Services) -> Result<KeyList, EngineError> {
 ///
 /// If it is no key that is known, or was revoked, or the store cannot be written.
 pub(super) async fn revoke_key(
-    core: &Services,
+    services: &Services,
     who: &Authenticated<()>,
     RevocationRequest { key, reason }: RevocationRequest,
 ) -> Result<Revocation, EngineError> {
-    let at = core.journal.clock.now();
-    if core.journal.store.is_revoked(&key.to_string())? {
+    let at = services.journal.clock.now();
+    if services.journal.store.is_revoked(&key.to_string())? {
         return Err(KeysError::Unknown(key).into());
     }
-    let (base, held) = (&core.keys.held.base_claims, held_keys(core));
+    let (base, held) = (&services.keys.held.base_claims, held_keys(services));
     let task = held.iter().find(|(_, task)| task.key == key);
     let (role, expires_at) = if key == base.key {
         ("base".to_owned(), base.expires_at)
     } else if let Some((_, task)) = task {
         ("task".to_owned(), task.expires_at)
     } else {
-        given_out(core, key)?.ok_or(KeysError::Unknown(key))?
+        given_out(services, key)?.ok_or(KeysError::Unknown(key))?
     };
     let affected = |held: Vec<(Arc<Session>, TaskClaims)>| {
         let rests = held
@@ -92,7 +92,7 @@ pub(super) async fn revoke_key(
         affected.dedup_by_key(|session| session.id);
         affected
     };
-    let plan = core.journal.store.plan_under(key)?;
+    let plan = services.journal.store.plan_under(key)?;
     let first = affected(held).first().map(|session| session.id);
     let reason: String = reason.chars().take(MAX_REASON_CHARS).collect();
     let grants = format!("by {}: {reason}", who.principal());
@@ -100,34 +100,34 @@ pub(super) async fn revoke_key(
     let session = if role == "task" { first } else { None };
     let entry = Entry { at, session, turn: None, turn_number: 0, fact };
     let revoke = Op::Revoke { id: key.to_string(), at, expires_at: Some(expires_at) };
-    core.journal.store.commit(Batch::synced(vec![Op::Append(Box::new(entry)), revoke])).await?;
+    services.journal.store.commit(Batch::synced(vec![Op::Append(Box::new(entry)), revoke])).await?;
     // The revocation is written first, so that new actions are refused before running ones are stopped.
     if let Some(plan) = &plan {
-        core.approved.acting.stop(&plan.ask);
+        services.approved.acting.stop(&plan.ask);
     }
-    let affected = affected(self::held_keys(core));
+    let affected = affected(self::held_keys(services));
     let stopped = affected.iter().filter(|session| session.interrupt(None, Interrupt::Cancel));
     let stopped = stopped.map(|session| session.id).collect();
-    affected.iter().for_each(|session| core.servers.stop_session(session.id));
+    affected.iter().for_each(|session| services.servers.stop_session(session.id));
     Ok(Revocation { key, role, state: "revoked".to_owned(), stopped })
 }
 
 /// The role of a key that was given out or of a standing order, and when it ends, if it is known. Whether it is over is not
 /// asked: a clock can be wrong, and what was revoked stays so.
-fn given_out(core: &Services, key: KeyId) -> Result<Option<(String, Timestamp)>, EngineError> {
-    if let Some(order) = core.journal.store.standing_order(key)? {
+fn given_out(services: &Services, key: KeyId) -> Result<Option<(String, Timestamp)>, EngineError> {
+    if let Some(order) = services.journal.store.standing_order(key)? {
         return Ok(Some(("order".to_owned(), order.expires_at)));
     }
-    if let Some(plan) = core.journal.store.plan_under(key)? {
+    if let Some(plan) = services.journal.store.plan_under(key)? {
         return Ok(Some(("plan".to_owned(), plan.ends_at)));
     }
-    let issued = core.journal.store.issued_key(key)?;
+    let issued = services.journal.store.issued_key(key)?;
     Ok(issued.map(|issued| (issued.role, issued.expires_at)))
 }
 
 /// The task keys that sessions hold.
-fn held_keys(core: &Services) -> Vec<(Arc<Session>, TaskClaims)> {
-    let sessions: Vec<Arc<Session>> = core.sessions.loaded().values().cloned().collect();
+fn held_keys(services: &Services) -> Vec<(Arc<Session>, TaskClaims)> {
+    let sessions: Vec<Arc<Session>> = services.sessions.loaded().values().cloned().collect();
     let tasks = |session: Arc<Session>| {
         held_by(&session).into_iter().map(move |task| (Arc::clone(&session), task)).collect::<Vec<_>>()
     };
@@ -151,21 +151,21 @@ fn held_by(session: &Session) -> Vec<TaskClaims> {
 ///
 /// If the store cannot be read.
 pub(super) fn ends_of_keys(
-    core: &Services,
+    services: &Services,
     session: &Session,
     now: Timestamp,
 ) -> Result<(Vec<Op>, Vec<PlanRow>), EngineError> {
-    let plans = core.journal.store.plans(Some(session.id), now, MAX_READ_ROWS)?;
+    let plans = services.journal.store.plans(Some(session.id), now, MAX_READ_ROWS)?;
     let tasks = held_by(session).into_iter().map(|task| ("task", task.key, task.expires_at));
     let planned = plans.iter().map(|plan| ("plan", plan.key, plan.ends_at));
     let mut ops = Vec::new();
     for (role, key, expires_at) in tasks.chain(planned) {
         let id = key.to_string();
-        if now >= expires_at || core.journal.store.is_revoked(&id)? {
+        if now >= expires_at || services.journal.store.is_revoked(&id)? {
             continue;
         }
         let (role, change, grants) = (role.to_owned(), "revoked".to_owned(), CLOSED.to_owned());
-        ops.push(core.journal.entry(session.id, None, Fact::Keyed { key, role, change, grants }));
+        ops.push(services.journal.entry(session.id, None, Fact::Keyed { key, role, change, grants }));
         ops.push(Op::Revoke { id, at: now, expires_at: Some(expires_at) });
     }
     Ok((ops, plans))

@@ -1,7 +1,7 @@
 //! Reading the ledger, for surfaces: pages of entries, and proofs.
 
 use serde_json::Value;
-use writ_policy::show;
+use writ_inspect::show;
 use writ_store::ledger::rests_on::RestsOn;
 use writ_store::ledger::row::{LedgerQuery, LedgerRow};
 use writ_types::action::Action;
@@ -29,7 +29,7 @@ const MAX_KIND_CHARS: usize = 64;
 const TELLING: [&str; 9] = ["argv", "path", "url", "model", "query", "text", "to", "name", "tool"];
 
 /// Lists a page of entries, newest first.
-pub(super) fn list_entries(core: &Services, wanted: LedgerFilter) -> Result<LedgerPage, EngineError> {
+pub(super) fn list_entries(services: &Services, wanted: LedgerFilter) -> Result<LedgerPage, EngineError> {
     if let Some(event) = wanted.event.as_deref().filter(|event| !Fact::EVENTS.contains(event)) {
         return Err(EngineError::NoEvent(event.chars().take(MAX_KIND_CHARS).collect()));
     }
@@ -44,7 +44,7 @@ pub(super) fn list_entries(core: &Services, wanted: LedgerFilter) -> Result<Ledg
     };
     let mut bytes = 0_usize;
     let mut entries = Vec::new();
-    for row in core.journal.store.ledger_search(&query)? {
+    for row in services.journal.store.ledger_search(&query)? {
         let entry = ledger_entry(&row);
         bytes = bytes.saturating_add(to_json(&entry)?.to_string().len());
         // At least one, so that a reader who continues from the last one advances.
@@ -53,12 +53,12 @@ pub(super) fn list_entries(core: &Services, wanted: LedgerFilter) -> Result<Ledg
         }
         entries.push(entry);
     }
-    Ok(LedgerPage { entries, size: core.journal.store.ledger_size()? })
+    Ok(LedgerPage { entries, size: services.journal.store.ledger_size()? })
 }
 
 /// Proves that an entry is in the ledger.
-pub(super) fn prove_entry(core: &Services, name: EntryName) -> Result<EntryProof, EngineError> {
-    let proof = core.journal.store.ledger_proof(check_entry(core, name)?)?;
+pub(super) fn prove_entry(services: &Services, name: EntryName) -> Result<EntryProof, EngineError> {
+    let proof = services.journal.store.ledger_proof(check_entry(services, name)?)?;
     Ok(EntryProof {
         seq: proof.seq,
         at: proof.at,
@@ -76,13 +76,13 @@ pub(super) fn prove_entry(core: &Services, name: EntryName) -> Result<EntryProof
 }
 
 /// Shows what an entry rests on; nothing if it has no label.
-pub(super) fn rests_on(core: &Services, name: EntryName) -> Result<Provenance, EngineError> {
-    Ok(provenance(core.journal.store.entry_rests_on(check_entry(core, name)?)?))
+pub(super) fn rests_on(services: &Services, name: EntryName) -> Result<Provenance, EngineError> {
+    Ok(provenance(services.journal.store.entry_rests_on(check_entry(services, name)?)?))
 }
 
 /// Shows what an ask rests on.
-pub(super) fn ask_rests_on(core: &Services, ask: AskId) -> Result<Provenance, EngineError> {
-    Ok(provenance(core.journal.store.ask_rests_on(&ask)?.ok_or(EngineError::NoAsk(ask))?))
+pub(super) fn ask_rests_on(services: &Services, ask: AskId) -> Result<Provenance, EngineError> {
+    Ok(provenance(services.journal.store.ask_rests_on(&ask)?.ok_or(EngineError::NoAsk(ask))?))
 }
 
 /// Escapes the names of sources: what was read may have any name.
@@ -105,16 +105,19 @@ fn provenance(found: RestsOn) -> Provenance {
     Provenance { rests_on: rests_on.collect(), more: found.more }
 }
 
-fn check_entry(core: &Services, EntryName { seq }: EntryName) -> Result<EntrySeq, EngineError> {
-    if seq.0 >= core.journal.store.ledger_size()? {
+fn check_entry(services: &Services, EntryName { seq }: EntryName) -> Result<EntrySeq, EngineError> {
+    if seq.0 >= services.journal.store.ledger_size()? {
         return Err(EngineError::NoEntry(seq));
     }
     Ok(seq)
 }
 
 /// Erases payloads of entries for the owner.
-pub(super) async fn erase_payloads(core: &Services, wanted: ErasureRequest) -> Result<Erasure, EngineError> {
-    Ok(Erasure { erased: erase::erase(core, wanted.entries, "owner", &wanted.reason).await? })
+pub(super) async fn erase_payloads(
+    services: &Services,
+    wanted: ErasureRequest,
+) -> Result<Erasure, EngineError> {
+    Ok(Erasure { erased: erase::erase(services, wanted.entries, "owner", &wanted.reason).await? })
 }
 
 fn ledger_entry(row: &LedgerRow) -> LedgerEntry {

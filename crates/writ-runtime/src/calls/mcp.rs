@@ -22,17 +22,17 @@ const MAX_REMARKS: usize = 1_000;
 
 /// Starts a server in a session of its own, lists its tools as it describes them, and ends it.
 pub(super) async fn probe_server(
-    core: &Arc<Services>,
+    services: &Arc<Services>,
     wanted: ProbeRequest,
 ) -> Result<ProbedServer, EngineError> {
     let wrong = |why: String| EngineError::Params { method: "mcp.probe".to_owned(), why };
     wanted.spec.check_settings().map_err(|error| wrong(error.to_string()))?;
-    let session = opening::open_session(core, None, false, false, Surface::Local).await?;
-    let place = place::outside_turn(core, session).await?;
+    let session = opening::open_session(services, None, false, false, Surface::Local).await?;
+    let place = place::outside_turn(services, session).await?;
     // A stopping engine waits for it as for a turn.
-    let _running = core.life.turns.token();
+    let _running = services.life.turns.token();
     let server = Server { name: wanted.name, spec: wanted.spec, pins: Pins::default() };
-    let listing = start::try_server(core, &place, &server)
+    let listing = start::try_server(services, &place, &server)
         .await?
         .map_err(|report| EngineError::Server(Box::new(report)))?;
     let listed = serde_json::to_string(&listing.tools).map_err(|error| wrong(error.to_string()))?;
@@ -44,17 +44,17 @@ pub(super) async fn probe_server(
 
 /// Reads the owner's files again, and records the servers in force if they have changed. The answer names what is not offered.
 pub(super) async fn reload_servers(
-    core: &Services,
+    services: &Services,
     wanted: &ReloadRequest,
 ) -> Result<ReloadedServers, EngineError> {
     let failed = |report| EngineError::Server(Box::new(report));
-    let is_changed = core.servers.reload().map_err(failed)?;
+    let is_changed = services.servers.reload().map_err(failed)?;
     if let Some(name) = &wanted.trusted {
-        core.servers.trust(name).map_err(failed)?;
+        services.servers.trust(name).map_err(failed)?;
     }
     let mut listed = Vec::new();
     let mut summary = Vec::new();
-    for server in core.servers.all() {
+    for server in services.servers.all() {
         let pins = server.pins.to_text().map(|text| Digest::of_bytes(text.as_bytes()));
         let pins = pins.map_err(|error| EngineError::Machine(error.to_string()))?;
         summary.push(format!("{} ({} tools, pins {pins})", server.name, server.pins.tools.len()));
@@ -66,22 +66,23 @@ pub(super) async fn reload_servers(
         format!("servers of tools: {}", summary.join(", "))
     };
     if is_changed {
-        let fact = Fact::PolicyChanged { policy: core.rules.in_force.digest(), summary };
-        core.journal
+        let fact = Fact::PolicyChanged { policy: services.rules.in_force.digest(), summary };
+        services
+            .journal
             .store
-            .commit(writ_store::batch::Batch::synced(vec![core.journal.own_entry(fact)]))
+            .commit(writ_store::batch::Batch::synced(vec![services.journal.own_entry(fact)]))
             .await?;
     }
-    Ok(ReloadedServers { servers: listed, left_out: left_out(core) })
+    Ok(ReloadedServers { servers: listed, left_out: left_out(services) })
 }
 
 /// Lists the trusted tools that models are not shown, each with the reason.
-fn left_out(core: &Services) -> Vec<String> {
-    let registry = core.servers.registry();
-    let allow = registry.allow_list(&core.config.tools, EmptyMeans::All);
+fn left_out(services: &Services) -> Vec<String> {
+    let registry = services.servers.registry();
+    let allow = registry.allow_list(&services.config.tools, EmptyMeans::All);
     let no_room = allow.map(|allow| registry.without_room(&allow).into_iter().map(str::to_owned).collect());
     let no_room: Vec<String> = no_room.unwrap_or_default();
-    let unusable = core.servers.left_out();
+    let unusable = services.servers.left_out();
     let unusable = unusable.into_iter().map(|one| format!("{}: {}", one.server, one.why));
     let no_room = no_room.into_iter().map(|name| {
         format!("'{name}' is left out: models get at most {MAX_TOLD_BYTES} bytes about foreign tools; allow fewer of them")

@@ -13,9 +13,9 @@ use super::MAX_LISTED;
 use crate::error::EngineError;
 use crate::services::Services;
 
-pub(super) fn search_memories(core: &Services, search: &MemoryQuery) -> Result<MemoryHits, EngineError> {
+pub(super) fn search_memories(services: &Services, search: &MemoryQuery) -> Result<MemoryHits, EngineError> {
     let limit = search.limit.min(MAX_LISTED);
-    let hits = core.journal.store.search_memory(&search.query, None, Secrets::Told, limit)?;
+    let hits = services.journal.store.search_memory(&search.query, None, Secrets::Told, limit)?;
     let hits = hits.into_iter().map(|hit| FoundMemory {
         id: hit.memory.id,
         text: hit.memory.item.text,
@@ -31,15 +31,15 @@ pub(super) fn search_memories(core: &Services, search: &MemoryQuery) -> Result<M
 }
 
 /// Stores a memory of the owner, which is verified from the start.
-pub(super) async fn add_memory(core: &Services, add: NewFact) -> Result<MemoryName, EngineError> {
+pub(super) async fn add_memory(services: &Services, add: NewFact) -> Result<MemoryName, EngineError> {
     if add.text.trim().is_empty() {
         let why = "the text is empty".to_owned();
         return Err(EngineError::Params { method: "memory.add".to_owned(), why });
     }
-    let now = core.journal.clock.now();
-    let id = core.journal.ids.memory(now);
+    let now = services.journal.clock.now();
+    let id = services.journal.ids.memory(now);
     let item = Remember {
-        text: core.journal.redactor.mask_text(&add.text).into_owned(),
+        text: services.journal.redactor.mask_text(&add.text).into_owned(),
         memory_kind: add.kind,
         trust: MemoryTrust::Verified,
         taint: Taint::Owner,
@@ -53,13 +53,16 @@ pub(super) async fn add_memory(core: &Services, add: NewFact) -> Result<MemoryNa
         taint: item.taint,
         text: Digest::of_bytes(item.text.as_bytes()),
     };
-    let ops = vec![core.journal.own_entry(fact), Op::Remember(Box::new(NewMemory { id, item, at: now }))];
-    core.journal.store.commit(Batch::synced(ops)).await?;
+    let ops = vec![services.journal.own_entry(fact), Op::Remember(Box::new(NewMemory { id, item, at: now }))];
+    services.journal.store.commit(Batch::synced(ops)).await?;
     Ok(MemoryName { id })
 }
 
-pub(super) async fn forget_memory(core: &Services, forget: MemoryName) -> Result<MemoryName, EngineError> {
-    let Some(memory) = core.journal.store.memory(forget.id)? else {
+pub(super) async fn forget_memory(
+    services: &Services,
+    forget: MemoryName,
+) -> Result<MemoryName, EngineError> {
+    let Some(memory) = services.journal.store.memory(forget.id)? else {
         let why = format!("there is no memory {}", forget.id);
         return Err(EngineError::Params { method: "memory.forget".to_owned(), why });
     };
@@ -70,7 +73,7 @@ pub(super) async fn forget_memory(core: &Services, forget: MemoryName) -> Result
         taint: memory.item.taint,
         text: Digest::of_bytes(memory.item.text.as_bytes()),
     };
-    let ops = vec![core.journal.own_entry(fact), Op::Forget { memory: forget.id }];
-    core.journal.store.commit(Batch::synced(ops)).await?;
+    let ops = vec![services.journal.own_entry(fact), Op::Forget { memory: forget.id }];
+    services.journal.store.commit(Batch::synced(ops)).await?;
     Ok(forget)
 }

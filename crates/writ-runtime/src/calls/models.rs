@@ -15,13 +15,13 @@ use crate::model::try_model;
 use crate::services::Services;
 use crate::{opening, place};
 
-fn configured_models(core: &Services) -> Result<&Models, EngineError> {
-    core.outside.models.as_ref().ok_or(EngineError::NoModel)
+fn configured_models(services: &Services) -> Result<&Models, EngineError> {
+    services.outside.models.as_ref().ok_or(EngineError::NoModel)
 }
 
 /// Lists the models of the configuration.
-pub(super) fn list_models(core: &Services) -> Result<ModelList, EngineError> {
-    let (models, now) = (configured_models(core)?, core.journal.clock.now());
+pub(super) fn list_models(services: &Services) -> Result<ModelList, EngineError> {
+    let (models, now) = (configured_models(services)?, services.journal.clock.now());
     let listed = models
         .routes()
         .all()
@@ -44,8 +44,8 @@ pub(super) fn list_models(core: &Services) -> Result<ModelList, EngineError> {
 }
 
 /// Tries a model in a session of its own, which is closed afterwards.
-pub(super) async fn test_model(core: &Arc<Services>, wanted: ModelName) -> Result<Value, EngineError> {
-    let models = configured_models(core)?;
+pub(super) async fn test_model(services: &Arc<Services>, wanted: ModelName) -> Result<Value, EngineError> {
+    let models = configured_models(services)?;
     let route = match &wanted.model {
         Some(name) => models.routes().find(name).map_err(|error| {
             let Report { code, outside, hint, .. } = error.report();
@@ -53,14 +53,14 @@ pub(super) async fn test_model(core: &Arc<Services>, wanted: ModelName) -> Resul
         })?,
         None => models.routes().route(ModelRole::Executor).clone(),
     };
-    let session = opening::open_session(core, None, false, true, Surface::Local).await?;
+    let session = opening::open_session(services, None, false, true, Surface::Local).await?;
     let id = session.id;
-    let place = place::outside_turn(core, Arc::clone(&session)).await?;
+    let place = place::outside_turn(services, Arc::clone(&session)).await?;
     // A stopping engine waits for it as for a turn.
-    let running = core.life.turns.token();
-    let cancel = core.life.stop_now.child_token();
+    let running = services.life.turns.token();
+    let cancel = services.life.stop_now.child_token();
     let trial = try_model(place, models, &route, &cancel).await;
     drop(running);
-    sessions::close_session(core, SessionName { session: id }).await?;
+    sessions::close_session(services, SessionName { session: id }).await?;
     super::to_json(&trial?)
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use writ_policy::order::{self, OrderFacts, OrderToken};
 use writ_store::batch::{Batch, Op};
-use writ_store::keys::{KeyOp, StandingOrder};
+use writ_store::keys::{KeyOp, OrderRow};
 use writ_types::api::key::{OrderList, OrderName, OrderSession, OrderSummary, StoredOrder};
 use writ_types::digest::Digest;
 use writ_types::entry::Fact;
@@ -22,18 +22,18 @@ use crate::services::Services;
 ///
 /// If it is not in force, grants more than a session does, or there is one with its id.
 pub(super) async fn store_order(
-    core: &Services,
+    services: &Services,
     OrderRequest { token }: OrderRequest,
 ) -> Result<StoredOrder, EngineError> {
-    let (at, now) = (core.journal.clock.now(), core.journal.valid_now());
+    let (at, now) = (services.journal.clock.now(), services.journal.valid_now());
     let id = token.claims.order;
     let facts = OrderFacts {
-        installation: core.config.installation,
-        epoch: core.config.epoch,
+        installation: services.config.installation,
+        epoch: services.config.epoch,
         seen_at: now,
-        revoked: core.journal.store.is_revoked(&id.to_string())?,
+        revoked: services.journal.store.is_revoked(&id.to_string())?,
     };
-    let order = order::verify_order(&token, &facts, &core.keys.approvers()?, now)?;
+    let order = order::verify_order(&token, &facts, &services.keys.approvers()?, now)?;
     let claims = order.claims();
     order::narrow_grants(&claims.capabilities, &crate::session::widest(claims.project.as_deref()))?;
     let text = serde_json::to_string(&token)
@@ -48,10 +48,11 @@ pub(super) async fn store_order(
             Digest::of_bytes(text.as_bytes())
         ),
     };
-    let kept = StandingOrder { id, token: text, expires_at: claims.expires_at, seen_at: at };
-    core.journal
+    let kept = OrderRow { id, token: text, expires_at: claims.expires_at, seen_at: at };
+    services
+        .journal
         .store
-        .commit(Batch::synced(vec![core.journal.own_entry(fact), Op::Keys(KeyOp::Keep(kept))]))
+        .commit(Batch::synced(vec![services.journal.own_entry(fact), Op::Keys(KeyOp::Keep(kept))]))
         .await?;
     Ok(StoredOrder { order: id, name: claims.name.clone(), expires_at: claims.expires_at.to_string() })
 }
@@ -62,16 +63,16 @@ pub(super) async fn store_order(
 ///
 /// If the order is not in force, its session was closed, or its folder cannot be used.
 pub(super) async fn open_order(
-    core: &Arc<Services>,
+    services: &Arc<Services>,
     OrderName { order: id }: OrderName,
 ) -> Result<OrderSession, EngineError> {
-    let order = core.keys.order_in_force(id)?;
+    let order = services.keys.order_in_force(id)?;
     // Two that begin at once mean the same session.
-    let _opening = core.sessions.opening.lock().await;
+    let _opening = services.sessions.opening.lock().await;
     let session = session_of(id)?;
-    let session = match core.journal.store.session(session)? {
-        Some(_) => core.sessions.open_one(session)?,
-        None => opening::open_under(core, &order).await?,
+    let session = match services.journal.store.session(session)? {
+        Some(_) => services.sessions.open_one(session)?,
+        None => opening::open_under(services, &order).await?,
     };
     Ok(OrderSession { session: session.id, order: id })
 }
@@ -81,16 +82,16 @@ pub(super) async fn open_order(
 /// # Errors
 ///
 /// If the store cannot be read.
-pub(super) fn list_orders(core: &Services) -> Result<OrderList, EngineError> {
+pub(super) fn list_orders(services: &Services) -> Result<OrderList, EngineError> {
     let mut listed = Vec::new();
-    for kept in core.journal.store.standing_orders(MAX_LISTED)? {
-        let state = match core.keys.order_in_force(kept.id) {
+    for kept in services.journal.store.standing_orders(MAX_LISTED)? {
+        let state = match services.keys.order_in_force(kept.id) {
             Ok(_) => "in force".to_owned(),
             Err(EngineError::Keys(KeysError::Order(why))) => why.to_string(),
             Err(other) => return Err(other),
         };
         let Ok(OrderToken { claims, .. }) = serde_json::from_str(&kept.token) else { continue };
-        let turns = core.journal.store.session(session_of(kept.id)?)?.map_or(0, |row| row.turn_number);
+        let turns = services.journal.store.session(session_of(kept.id)?)?.map_or(0, |row| row.turn_number);
         listed.push(OrderSummary {
             order: kept.id,
             name: claims.name,

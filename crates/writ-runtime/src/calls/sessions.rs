@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::Value;
 use writ_store::approvals::PlanRow;
 use writ_store::batch::{Batch, Op};
-use writ_store::sessions::Session as Row;
+use writ_store::sessions::SessionRow as Row;
 use writ_types::api::session::{SessionClosing, SessionDetails, SessionList, SessionName, SessionSummary};
 use writ_types::entry::HookEvent;
 use writ_types::id::SessionId;
@@ -21,20 +21,21 @@ use crate::{budget, closing};
 const MAX_WAITING: usize = 1_000;
 
 /// Lists all sessions, the one that was used last first.
-pub(super) fn list_sessions(core: &Services) -> Result<SessionList, EngineError> {
-    let rows = core.journal.store.sessions(MAX_LISTED)?;
-    let sessions: Result<Vec<_>, EngineError> = rows.iter().map(|row| session_summary(core, row)).collect();
+pub(super) fn list_sessions(services: &Services) -> Result<SessionList, EngineError> {
+    let rows = services.journal.store.sessions(MAX_LISTED)?;
+    let sessions: Result<Vec<_>, EngineError> =
+        rows.iter().map(|row| session_summary(services, row)).collect();
     Ok(SessionList { sessions: sessions? })
 }
 
 /// Shows one session, with the entries of its messages that wait for a turn.
 pub(super) fn show_session(
-    core: &Services,
+    services: &Services,
     SessionName { session }: SessionName,
 ) -> Result<SessionDetails, EngineError> {
-    let row = core.journal.store.session(session)?.ok_or(EngineError::NoSession(session))?;
-    let summary = session_summary(core, &row)?;
-    let waiting = core.journal.store.pending_for_session(session)?;
+    let row = services.journal.store.session(session)?.ok_or(EngineError::NoSession(session))?;
+    let summary = session_summary(services, &row)?;
+    let waiting = services.journal.store.pending_for_session(session)?;
     let waiting = waiting.iter().take(MAX_WAITING).map(|message| message.entry).collect();
     Ok(SessionDetails { summary, waiting })
 }
@@ -42,34 +43,34 @@ pub(super) fn show_session(
 /// Closes a session. Its history stays, but it cannot be joined. Its turn is stopped, its waiting messages end, and its task
 /// keys are revoked. A closed session of which something is left is closed again.
 pub(super) async fn close_session(
-    core: &Arc<Services>,
+    services: &Arc<Services>,
     SessionName { session }: SessionName,
 ) -> Result<SessionClosing, EngineError> {
-    let closing = Arc::clone(core);
+    let closing = Arc::clone(services);
     // A task of its own: the session is closed completely even if the caller disconnects.
-    let closed = core.life.turns.spawn(async move { close_now(&closing, session).await });
+    let closed = services.life.turns.spawn(async move { close_now(&closing, session).await });
     closed.await.unwrap_or_else(|error| Err(EngineError::Machine(error.to_string())))
 }
 
-async fn close_now(core: &Services, id: SessionId) -> Result<SessionClosing, EngineError> {
-    let session = core.sessions.get(id)?;
+async fn close_now(services: &Services, id: SessionId) -> Result<SessionClosing, EngineError> {
+    let session = services.sessions.get(id)?;
     let again = std::mem::replace(&mut session.state().closed, true);
-    let written = record_closing(core, &session, again).await;
+    let written = record_closing(services, &session, again).await;
     if written.is_err() {
         session.state().closed = again;
     }
     let (closed_at, plans) = written?;
-    core.servers.stop_session(session.id);
+    services.servers.stop_session(session.id);
     // Cancels work in progress in this session, and servers that are still starting.
     let over = session.state().over.clone();
     over.cancel();
     for plan in &plans {
-        core.approved.acting.stop(&plan.ask);
+        services.approved.acting.stop(&plan.ask);
     }
     session.stop_turn().await;
-    closing::end_rest(core, &session).await?;
+    closing::end_rest(services, &session).await?;
     if !again {
-        core.gates.tell_of_session(&session, HookEvent::SessionClosed).await?;
+        services.gates.tell_of_session(&session, HookEvent::SessionClosed).await?;
     }
     Ok(SessionClosing { session: session.id, closed_at: closed_at.as_str().unwrap_or_default().to_owned() })
 }
@@ -81,29 +82,29 @@ async fn close_now(core: &Services, id: SessionId) -> Result<SessionClosing, Eng
 ///
 /// If it was closed before and nothing is left of it, or the store cannot be read or written.
 async fn record_closing(
-    core: &Services,
+    services: &Services,
     session: &Session,
     again: bool,
 ) -> Result<(Value, Vec<PlanRow>), EngineError> {
-    let now = core.journal.clock.now();
-    let (mut ops, plans) = keys::ends_of_keys(core, session, now)?;
-    if again && ops.is_empty() && !closing::waits(core, session)? {
+    let now = services.journal.clock.now();
+    let (mut ops, plans) = keys::ends_of_keys(services, session, now)?;
+    if again && ops.is_empty() && !closing::waits(services, session)? {
         return Err(EngineError::SessionClosed(session.id));
     }
-    let row = core.journal.store.session(session.id)?.ok_or(EngineError::NoSession(session.id))?;
+    let row = services.journal.store.session(session.id)?.ok_or(EngineError::NoSession(session.id))?;
     let before = row.metadata.get(CLOSED_AT).cloned();
     let closed_at = before.unwrap_or_else(|| Value::from(now.to_string()));
     let value = Some(closed_at.clone());
     ops.push(Op::SetSessionMetadata { session: session.id, key: CLOSED_AT.to_owned(), value });
     ops.push(Op::DropResults(session.id));
     ops.push(Op::RevokeUnused(session.id));
-    core.journal.store.commit(Batch::synced(ops)).await?;
+    services.journal.store.commit(Batch::synced(ops)).await?;
     Ok((closed_at, plans))
 }
 
-fn session_summary(core: &Services, row: &Row) -> Result<SessionSummary, EngineError> {
-    let session = core.sessions.get(row.id)?;
-    let spent = budget::read_spent(core, &session, MicroUsd::ZERO, &[])?;
+fn session_summary(services: &Services, row: &Row) -> Result<SessionSummary, EngineError> {
+    let session = services.sessions.get(row.id)?;
+    let spent = budget::read_spent(services, &session, MicroUsd::ZERO, &[])?;
     let running = session.state().running.as_ref().map(|running| running.turn);
     Ok(SessionSummary {
         session: row.id,
@@ -118,7 +119,7 @@ fn session_summary(core: &Services, row: &Row) -> Result<SessionSummary, EngineE
         updated_at: row.updated_at.to_string(),
         closed_at: row.metadata.get(CLOSED_AT).and_then(Value::as_str).map(str::to_owned),
         tokens: spent.session_tokens,
-        limit: core.keys.limits_of(Some(&session)).max_tokens_per_session,
+        limit: services.keys.limits_of(Some(&session)).max_tokens_per_session,
         order: session.terms.order.as_ref().map(|order| order.id),
     })
 }

@@ -20,7 +20,7 @@ use writ_types::unit::MicroUsd;
 use crate::error::EngineError;
 use crate::history::read_history;
 use crate::model::secrets;
-use crate::place::Place;
+use crate::place::CallPlace;
 use crate::services::Services;
 use crate::session::{Interrupt, MAX_INTERRUPTS, Session};
 use crate::{budget, subscriptions};
@@ -31,10 +31,10 @@ const PROFILE_LIMIT: usize = 8;
 /// Returns the settings of a turn, narrowed to the limits of its model if they are known. If the system texts
 /// do not fit those limits, the full settings are used, because the model's server may have restarted with
 /// more room.
-pub(super) fn settings(core: &Services, seed: &ContextSeed) -> AgentConfig {
-    let config = &core.config.agent_config;
-    let room = core.outside.models.as_ref().and_then(|models| {
-        models.context_room(models.routes().route(core.executor.model), core.journal.clock.now())
+pub(super) fn settings(services: &Services, seed: &ContextSeed) -> AgentConfig {
+    let config = &services.config.agent_config;
+    let room = services.outside.models.as_ref().and_then(|models| {
+        models.context_room(models.routes().route(services.executor.model), services.journal.clock.now())
     });
     let narrowed = room.map(|room| config.narrow_to(room));
     let fits = |narrow: &AgentConfig| context::system_tokens(seed) <= narrow.context.system_max;
@@ -44,7 +44,7 @@ pub(super) fn settings(core: &Services, seed: &ContextSeed) -> AgentConfig {
 /// Reads the current content of the session's subscriptions. Also returns the interrupts that arrived
 /// meanwhile, for the turn to handle.
 pub(super) async fn kept(
-    core: &Arc<Services>,
+    services: &Arc<Services>,
     session: &Arc<Session>,
     (turn, number): (TurnId, u64),
     authority: &Arc<Authority>,
@@ -56,18 +56,18 @@ pub(super) async fn kept(
         return Ok((Vec::new(), heard));
     }
     // They are read with the turn's key.
-    core.journal.store.commit(Batch::relaxed(std::mem::take(keyed))).await?;
-    let place = Place {
-        core: Arc::clone(core),
-        profile: Arc::clone(&core.executor),
+    services.journal.store.commit(Batch::relaxed(std::mem::take(keyed))).await?;
+    let place = CallPlace {
+        services: Arc::clone(services),
+        profile: Arc::clone(&services.executor),
         session: Arc::clone(session),
         turn: Some(turn),
         number,
         authority: Arc::clone(authority),
         origins: None,
-        spent: budget::read_spent(core, session, MicroUsd::ZERO, &[])?,
+        spent: budget::read_spent(services, session, MicroUsd::ZERO, &[])?,
     };
-    let cancel = core.life.stop_now.child_token();
+    let cancel = services.life.stop_now.child_token();
     let mut reading = pin!(subscriptions::materialize(&place, &cancel));
     loop {
         tokio::select! {
@@ -85,21 +85,21 @@ pub(super) async fn kept(
 
 /// Collects the model's context apart from the message, and the history separately.
 pub(super) fn seed(
-    core: &Services,
+    services: &Services,
     session: &Session,
     spent: &Spent,
 ) -> Result<(ContextSeed, Vec<Arc<ChatMessage>>), EngineError> {
-    let (tools, profile) = (core.servers.registry(), &core.executor);
-    let allow = core.gates.offered(session, profile.allow_list(&tools));
+    let (tools, profile) = (services.servers.registry(), &services.executor);
+    let allow = services.gates.offered(session, profile.allow_list(&tools));
     let (history, history_rows) = read_history(
-        (&core.journal.store, &core.life.histories),
+        (&services.journal.store, &services.life.histories),
         session.id,
-        core.config.max_chronicle_entries,
+        services.config.max_chronicle_entries,
     )?;
     // Pinned memories count as recall too, so they need the grant for it.
     let recalls = session.grants().kinds.contains_key(&ActionKind::Recall);
     let limit = if recalls { PROFILE_LIMIT } else { 0 };
-    let known = core.journal.store.memories_of_kind(MemoryKind::Profile, secrets(core), limit)?;
+    let known = services.journal.store.memories_of_kind(MemoryKind::Profile, secrets(services), limit)?;
     let state = session.state();
     let seed = ContextSeed {
         system: profile.system.clone(),
@@ -116,12 +116,12 @@ pub(super) fn seed(
         history: Vec::new(),
         history_rows,
         workspace: Vec::new(),
-        setting: Some(setting(core, session)),
+        setting: Some(setting(services, session)),
         rehydrated: state.rehydrated,
         profile: profile.context.clone(),
         budget: BudgetSeed {
             used: spent.session_tokens,
-            limit: core.keys.limits_of(Some(session)).max_tokens_per_session,
+            limit: services.keys.limits_of(Some(session)).max_tokens_per_session,
             given: state.budget_note,
         },
     };
@@ -129,20 +129,20 @@ pub(super) fn seed(
 }
 
 /// When and where a turn takes place: the date, the time zone and the work folder.
-fn setting(core: &Services, session: &Session) -> String {
-    let now = core.config.time_zone.format_moment(core.journal.clock.now());
+fn setting(services: &Services, session: &Session) -> String {
+    let now = services.config.time_zone.format_moment(services.journal.clock.now());
     let folder = session
         .project()
-        .map(writ_policy::show::escape_line)
+        .map(writ_inspect::show::escape_line)
         .map(|path| format!(" The project is the folder \"{path}\"."));
     format!("[Now] {now}.{}", folder.unwrap_or_default())
 }
 
 /// A session that has used up its tokens gets a fresh allocation with its owner's next message, unless the day's
 /// tokens are used up too. What was spent by now.
-pub(super) async fn renew_budget(core: &Services, session: &Session) -> Result<Spent, EngineError> {
-    let spent = budget::read_spent(core, session, MicroUsd::ZERO, &[])?;
-    let limits = &core.config.budget;
+pub(super) async fn renew_budget(services: &Services, session: &Session) -> Result<Spent, EngineError> {
+    let spent = budget::read_spent(services, session, MicroUsd::ZERO, &[])?;
+    let limits = &services.config.budget;
     // An order's tokens are for all of its turns.
     let renewed = session.terms.order.is_none();
     if !renewed
@@ -151,16 +151,16 @@ pub(super) async fn renew_budget(core: &Services, session: &Session) -> Result<S
     {
         return Ok(spent);
     }
-    let base = core.journal.store.session_usage(session.id)?.usage.total_tokens();
+    let base = services.journal.store.session_usage(session.id)?.usage.total_tokens();
     let op = Op::SetSessionMetadata {
         session: session.id,
         key: "budget_base".to_owned(),
         value: Some(base.get().into()),
     };
-    core.journal.store.commit(Batch::relaxed(vec![op])).await?;
+    services.journal.store.commit(Batch::relaxed(vec![op])).await?;
     let mut state = session.state();
     state.budget_base = base;
     state.budget_note = None;
     drop(state);
-    budget::read_spent(core, session, MicroUsd::ZERO, &[])
+    budget::read_spent(services, session, MicroUsd::ZERO, &[])
 }

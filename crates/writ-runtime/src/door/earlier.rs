@@ -2,12 +2,12 @@
 
 use std::collections::BTreeSet;
 
+use writ_inspect::prepared::Prepared;
 use writ_policy::approval::{self, Approval, ApprovalError, ApprovalToken};
 use writ_policy::door::{Ask, Facts};
 use writ_policy::keys::{Authority, KeyToken};
 use writ_policy::pattern::{self, standing};
 use writ_policy::plan::ApprovedPlan;
-use writ_policy::prepared::Prepared;
 use writ_store::approvals::PlanRow;
 use writ_types::digest::Digest;
 use writ_types::id::AskId;

@@ -35,7 +35,7 @@ impl Drive {
     /// not wait any longer for others who use the folder. `None`: the engine stops.
     async fn bring_out(&mut self, finish: &FinishedTurn) -> Result<Option<(Exit, Vec<String>)>, EngineError> {
         let (cancel, place) = (CancellationToken::new(), self.place().await?);
-        let stop = self.core.life.stop_now.clone();
+        let stop = self.services.life.stop_now.clone();
         if finish.status == TurnStatus::Cancelled || self.stop_wanted {
             // A person who stopped the turn does not wait for others who use the folder.
             cancel.cancel();
@@ -78,13 +78,13 @@ impl Drive {
             }
             false => (finish.exit, Vec::new()),
         };
-        let now = self.core.journal.clock.now();
+        let now = self.services.journal.clock.now();
         let (text, label) = self.reply.take().unwrap_or_else(|| (String::new(), finish.label.clone()));
         let (leased, fence) = (self.lease.message.record.message, self.lease.fence);
         let (phase, state) = phase_of(finish.status);
         let absorbed: Vec<MessageId> = finish.answers.iter().copied().filter(|id| *id != leased).collect();
         let mut answers = vec![self.lease.message.client_id.clone()];
-        answers.extend(self.core.journal.store.client_ids(&absorbed)?);
+        answers.extend(self.services.journal.store.client_ids(&absorbed)?);
         let held = std::mem::take(&mut self.held);
         let mut ops = held.clone();
         ops.extend(said.into_iter().map(|text| project::status(self.session.id, text)));
@@ -112,7 +112,7 @@ impl Drive {
         ops.push(Op::AckMessage { message: leased, fence });
         ops.push(Op::CloseTurn { turn: self.turn, at: now, state: state.to_owned() });
         self.session.state().budget_note = finish.budget_note;
-        let done = self.core.journal.commit_for(&self.session.hub, Batch::synced(ops)).await;
+        let done = self.services.journal.commit_for(&self.session.hub, Batch::synced(ops)).await;
         if let Err(error) = done {
             // Restores the pending writes of the turn, with its costs, so that they are written after this
             // error is reported.
@@ -132,7 +132,7 @@ impl Drive {
         let from = self.lease.message.entry;
         let taint = label.taint;
         let entry = Entry {
-            at: self.core.journal.clock.now(),
+            at: self.services.journal.clock.now(),
             session: Some(self.session.id),
             turn: Some(self.turn),
             turn_number: self.number,

@@ -3,8 +3,8 @@
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 use writ_agent::event::{Event, TextVerdict};
-use writ_policy::gate::{Escalation, Judgement};
-use writ_policy::show::{MAX_SHOWN_BYTES, escape_text};
+use writ_inspect::gate::{Escalation, Judgement};
+use writ_inspect::show::{MAX_SHOWN_BYTES, escape_text};
 use writ_store::batch::Op;
 use writ_types::digest::Digest;
 use writ_types::entry::{ApprovalScope, Decision, Fact, GatePoint};
@@ -14,12 +14,12 @@ use writ_types::unit::MicroUsd;
 
 use super::{Drive, Watched};
 use crate::error::EngineError;
-use crate::judging::{self, Ruled};
+use crate::judging::{self, JudgementRecord};
 use crate::session::{GateAnswer, WaitingGate, resolved};
 use crate::trace;
 
 /// Outcome of a gate that asks a person.
-enum Asked {
+enum GateOutcome {
     /// A person has answered.
     Answered(GateAnswer),
     /// The text cannot be shown to a person, so no answer is possible.
@@ -42,24 +42,28 @@ impl Drive {
             self.hold(event, Vec::new())?;
             return Ok(true);
         }
-        let Some(Ruled { judged, mut ops, cost }) = self.ruled(point, &text).await? else {
-            return Ok(!self.core.life.stop_now.is_cancelled());
+        let Some(JudgementRecord { judged, mut ops, cost }) = self.ruled(point, &text).await? else {
+            return Ok(!self.services.life.stop_now.is_cancelled());
         };
         self.cost = self.cost.saturating_add(cost);
         let after = match (judged.first_question(), judged.held.as_deref()) {
             (Some((gate, reason)), Some(held)) => {
                 let asked = self.ask_person(point, (gate, reason), held, std::mem::take(&mut ops)).await?;
                 match asked {
-                    Asked::Answered(answer) if answer.decision == Decision::Approve => Ok(held.to_owned()),
-                    Asked::Answered(GateAnswer { reason, .. }) if reason.is_empty() => {
+                    GateOutcome::Answered(answer) if answer.decision == Decision::Approve => {
+                        Ok(held.to_owned())
+                    }
+                    GateOutcome::Answered(GateAnswer { reason, .. }) if reason.is_empty() => {
                         Err(format!("a person refused (gate '{gate}')"))
                     }
-                    Asked::Answered(GateAnswer { reason, .. }) => {
+                    GateOutcome::Answered(GateAnswer { reason, .. }) => {
                         Err(format!("a person refused (gate '{gate}'): {reason}"))
                     }
-                    Asked::Unshowable => Err(format!("it is too long to be asked about (gate '{gate}')")),
-                    Asked::Moot => return Ok(true),
-                    Asked::Stopping => return Ok(false),
+                    GateOutcome::Unshowable => {
+                        Err(format!("it is too long to be asked about (gate '{gate}')"))
+                    }
+                    GateOutcome::Moot => return Ok(true),
+                    GateOutcome::Stopping => return Ok(false),
                 }
             }
             (_, _) => match (judged.blocked_reason(), &judged.text) {
@@ -72,7 +76,7 @@ impl Drive {
             Ok(after) if after != text => TextVerdict::Transform { text: after },
             Ok(_) => TextVerdict::Pass,
         };
-        ops.extend(self.core.gates.follow(Some(self.session.id), self.at(), point, &judged));
+        ops.extend(self.services.gates.follow(Some(self.session.id), self.at(), point, &judged));
         let event = match point {
             GatePoint::Output => Event::OutputJudged { verdict },
             GatePoint::Input | GatePoint::Execution | GatePoint::Access => Event::InputJudged { verdict },
@@ -84,15 +88,15 @@ impl Drive {
 
     /// Returns the verdict of the gates at a point; `None` if the turn continued without them or the engine
     /// stops.
-    async fn ruled(&mut self, point: GatePoint, text: &str) -> Result<Option<Ruled>, EngineError> {
-        if !self.core.gates.set.has_outside(point) {
+    async fn ruled(&mut self, point: GatePoint, text: &str) -> Result<Option<JudgementRecord>, EngineError> {
+        if !self.services.gates.set.has_outside(point) {
             // What needs nothing outside leaves no trace but its verdicts: nothing has to be written before it.
             let span = trace::gate(point);
-            let judged = self.core.gates.set.judge_text(point, text);
+            let judged = self.services.gates.set.judge_text(point, text);
             trace::gate_ended(&span, &judged);
-            let mut ops = self.core.gates.gated(Some(self.session.id), self.at(), point, &judged);
-            ops.extend(self.core.gates.verified(&self.session, self.at(), &judged));
-            return Ok(Some(Ruled { judged, ops, cost: MicroUsd::default() }));
+            let mut ops = self.services.gates.gated(Some(self.session.id), self.at(), point, &judged);
+            ops.extend(self.services.gates.verified(&self.session, self.at(), &judged));
+            return Ok(Some(JudgementRecord { judged, ops, cost: MicroUsd::default() }));
         }
         self.write_held().await?;
         let (cancel, place) = (CancellationToken::new(), self.place().await?);
@@ -135,11 +139,11 @@ impl Drive {
         (gate, reason): (&str, &str),
         text: &str,
         ops: Vec<Op>,
-    ) -> Result<Asked, EngineError> {
+    ) -> Result<GateOutcome, EngineError> {
         self.held.extend(ops);
         let shown = escape_text(text);
         if shown.len() > MAX_SHOWN_BYTES {
-            return Ok(Asked::Unshowable);
+            return Ok(GateOutcome::Unshowable);
         }
         let ask = self.gate_ask(point, text);
         let (point, [yes, no]) = match point {
@@ -173,7 +177,7 @@ impl Drive {
         self.session.state().gates.remove(&ask);
         let asked = done?;
         match &asked {
-            Asked::Answered(GateAnswer { decision, by, reason, .. }) => {
+            GateOutcome::Answered(GateAnswer { decision, by, reason, .. }) => {
                 let (decision, by, reason) = (*decision, by.clone(), reason.clone());
                 let fact = Fact::Answered {
                     ask: ask.clone(),
@@ -187,33 +191,36 @@ impl Drive {
                 let state = if decision == Decision::Approve { "approved" } else { "denied" };
                 self.tell(resolved(ask, state, String::new()));
             }
-            Asked::Moot => {
+            GateOutcome::Moot => {
                 let text = "The turn went on without the answer.".to_owned();
                 self.tell(resolved(ask, "expired", text));
             }
-            Asked::Unshowable | Asked::Stopping => {}
+            GateOutcome::Unshowable | GateOutcome::Stopping => {}
         }
         Ok(asked)
     }
 
-    async fn wait_for(&mut self, receiver: oneshot::Receiver<GateAnswer>) -> Result<Asked, EngineError> {
+    async fn wait_for(
+        &mut self,
+        receiver: oneshot::Receiver<GateAnswer>,
+    ) -> Result<GateOutcome, EngineError> {
         self.write_held().await?;
         let cancel = CancellationToken::new();
-        let (cancelled, draining) = (cancel.clone(), self.core.life.draining.clone());
+        let (cancelled, draining) = (cancel.clone(), self.services.life.draining.clone());
         let waiting = async move {
             tokio::select! {
                 // An answer that was taken counts.
                 biased;
-                answer = receiver => answer.map_or(Asked::Moot, Asked::Answered),
-                () = cancelled.cancelled() => Asked::Moot,
+                answer = receiver => answer.map_or(GateOutcome::Moot, GateOutcome::Answered),
+                () = cancelled.cancelled() => GateOutcome::Moot,
                 // Nothing is under way that an engine which is to stop would have to wait for.
-                () = draining.cancelled() => Asked::Stopping,
+                () = draining.cancelled() => GateOutcome::Stopping,
             }
         };
         Ok(match self.watch(cancel, waiting).await {
             Watched::Done(asked) => asked,
-            Watched::Unwanted(_) => Asked::Moot,
-            Watched::Stopping => Asked::Stopping,
+            Watched::Unwanted(_) => GateOutcome::Moot,
+            Watched::Stopping => GateOutcome::Stopping,
         })
     }
 

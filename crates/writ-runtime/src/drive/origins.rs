@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use writ_policy::origin::Origins;
+use writ_inspect::origin::Origins;
 use writ_types::chat::ToolCall;
 use writ_types::taint::{Label, Taint};
 
@@ -16,13 +16,13 @@ pub(super) fn origins(
     call: &ToolCall,
     label: &Label,
 ) -> Result<Option<Arc<Origins>>, EngineError> {
-    let tools = drive.core.servers.registry();
+    let tools = drive.services.servers.registry();
     // A tool of another program always does.
     if tools.find_tool(&call.name).is_some_and(|tool| !tool.can_leave()) {
         return Ok(None);
     }
-    let mut origins = drive.core.reach.owner_origins(drive.session.id)?;
-    if drive.core.config.strict {
+    let mut origins = drive.services.reach.owner_origins(drive.session.id)?;
+    if drive.services.config.strict {
         origins.restrict_freedoms();
     }
     tools.describing_servers().for_each(|server| origins.add_unvouched_server(server));
@@ -36,7 +36,7 @@ pub(super) fn origins(
     origins.note_external(drive.machine.foreign_texts());
     origins.read_messages(drive.machine.context_messages());
     if label.outside {
-        for tool in drive.core.journal.store.approved_tools(drive.session.id)? {
+        for tool in drive.services.journal.store.approved_tools(drive.session.id)? {
             origins.approve_tool(tool);
         }
     }

@@ -1,8 +1,8 @@
 //! Answers of people, and what begins with them.
 
+use writ_inspect::show::is_plain;
+use writ_inspect::webauthn::Registration;
 use writ_policy::principal::{Evidence, Inbound, Principal};
-use writ_policy::show::is_plain;
-use writ_policy::webauthn::Registration;
 use writ_store::approvals::AskState;
 use writ_store::batch::{Batch, Op};
 use writ_types::digest::Digest;
@@ -52,13 +52,13 @@ impl Engine {
     ///
     /// A caller that may not approve, a closed ask, or an approval that does not count.
     pub async fn answer(&self, evidence: Evidence, ask: AskId, answer: Answer) -> Result<Answered, Report> {
-        let who = self.may_approve(evidence).map_err(|e| self.core.journal.report(&e))?;
+        let who = self.may_approve(evidence).map_err(|e| self.services.journal.report(&e))?;
         let engine = self.clone();
         // Runs as a task of its own, so that the approved action is done and recorded even if the caller
         // disconnects.
-        let answered = self.core.life.turns.spawn(async move {
-            let answered = answers::answer(&engine.core, &who, ask.clone(), answer).await?;
-            if engine.core.config.continue_after_answer
+        let answered = self.services.life.turns.spawn(async move {
+            let answered = answers::answer(&engine.services, &who, ask.clone(), answer).await?;
+            if engine.services.config.continue_after_answer
                 && let Err(error) = engine.go_on(evidence, ask, &answered).await
             {
                 tracing::warn!(%error, "the agent does not continue after an answer");
@@ -67,7 +67,7 @@ impl Engine {
         });
         let answered = answered.await;
         let answered = answered.unwrap_or_else(|error| Err(EngineError::Machine(error.to_string())));
-        answered.map_err(|e| self.core.journal.report(&e))
+        answered.map_err(|e| self.services.journal.report(&e))
     }
 
     /// Continues the agent after an answer to an ask of its turn: a message in the name of the person who
@@ -75,8 +75,8 @@ impl Engine {
     /// after a person stopped it. A program that relays for others, or that calls over HTTP, continues on its
     /// own.
     async fn go_on(&self, evidence: Evidence, ask: AskId, answered: &Answered) -> Result<(), EngineError> {
-        let core = &self.core;
-        let row = core.journal.store.ask(&ask)?.ok_or_else(|| EngineError::NoAsk(ask.clone()))?;
+        let services = &self.services;
+        let row = services.journal.store.ask(&ask)?.ok_or_else(|| EngineError::NoAsk(ask.clone()))?;
         let (Some(session), Some(turn)) = (row.prepared.session, row.prepared.turn) else { return Ok(()) };
         // Another person has to answer too.
         if row.state == AskState::Open {
@@ -92,16 +92,17 @@ impl Engine {
         if !is_own_request && !leaves_work {
             return Ok(());
         }
-        let asking = core.sessions.get(session)?;
+        let asking = services.sessions.get(session)?;
         let is_guests = matches!(asking.state().speaker, Some(Principal::Guest { .. }));
         if asking.terms.relayed || is_guests || asking.state().closed || asking.runs(Some(turn)) {
             return Ok(());
         }
-        let opened = core.journal.store.session(session)?;
+        let opened = services.journal.store.session(session)?;
         let is_programs =
             opened.is_some_and(|row| row.metadata.get(SURFACE) == Some(&Surface::Api.as_str().into()));
-        let is_stopped = core.journal.store.turn(turn)?.is_some_and(|turn| turn.state == STOPPED);
-        if is_programs || is_stopped || (is_own_request && open::others_wait(core, &asking, turn, &ask)?) {
+        let is_stopped = services.journal.store.turn(turn)?.is_some_and(|turn| turn.state == STOPPED);
+        if is_programs || is_stopped || (is_own_request && open::others_wait(services, &asking, turn, &ask)?)
+        {
             return Ok(());
         }
         let text = match answered.state.as_str() {
@@ -133,8 +134,8 @@ impl Engine {
     ) -> Result<serde_json::Value, Report> {
         let given = self
             .may_approve(evidence)
-            .and_then(|_| self.core.passkeys.challenge((ask, scope), shown, origin));
-        given.map_err(|e| self.core.journal.report(&e))
+            .and_then(|_| self.services.passkeys.challenge((ask, scope), shown, origin));
+        given.map_err(|e| self.services.journal.report(&e))
     }
 
     /// Begins to enrol a passkey in a page with this origin, for a person who shows the code of a leave.
@@ -148,8 +149,9 @@ impl Engine {
         code: &str,
         origin: &str,
     ) -> Result<serde_json::Value, Report> {
-        let begun = self.may_approve(evidence).and_then(|_| self.core.passkeys.begin_passkey(code, origin));
-        begun.map_err(|e| self.core.journal.report(&e))
+        let begun =
+            self.may_approve(evidence).and_then(|_| self.services.passkeys.begin_passkey(code, origin));
+        begun.map_err(|e| self.services.journal.report(&e))
     }
 
     /// Takes in the passkey that a page with this origin has made.
@@ -163,8 +165,12 @@ impl Engine {
         made: &Registration,
         origin: &str,
     ) -> Result<serde_json::Value, Report> {
-        self.may_approve(evidence).map_err(|e| self.core.journal.report(&e))?;
-        self.core.passkeys.finish_passkey(made, origin).await.map_err(|e| self.core.journal.report(&e))
+        self.may_approve(evidence).map_err(|e| self.services.journal.report(&e))?;
+        self.services
+            .passkeys
+            .finish_passkey(made, origin)
+            .await
+            .map_err(|e| self.services.journal.report(&e))
     }
 
     /// A file that a session has sent, for its owner.
@@ -179,7 +185,7 @@ impl Engine {
         file: EntrySeq,
     ) -> Result<SentFile, Report> {
         self.identify(evidence).map_err(|e| e.report())?;
-        send::sent_file(&self.core, session, file).await
+        send::sent_file(&self.services, session, file).await
     }
 
     /// Answers a gate that asks a person; the waiting turn continues.
@@ -189,7 +195,7 @@ impl Engine {
     /// A caller that may not approve, or no such gate that asks now.
     pub fn answer_gate(&self, evidence: Evidence, ask: AskId, said: GateSaid) -> Result<(), Report> {
         let who = self.may_approve(evidence).map_err(|e| e.report())?;
-        match answers::answer_gate(&self.core, &ask, who.principal().to_string(), said) {
+        match answers::answer_gate(&self.services, &ask, who.principal().to_string(), said) {
             Ok(true) => Ok(()),
             Ok(false) => Err(EngineError::NoAsk(ask).report()),
             Err(error) => Err(EngineError::from(error).report()),
@@ -215,19 +221,19 @@ impl Engine {
             return Err(Report::new(Exit::Usage, "checkpoint.name", text).with_hint("choose another name"));
         }
         let marked = async {
-            let session = self.core.sessions.open_one(session)?;
-            let turn = self.core.journal.store.next_turn_number(session.id)?.saturating_sub(1);
+            let session = self.services.sessions.open_one(session)?;
+            let turn = self.services.journal.store.next_turn_number(session.id)?.saturating_sub(1);
             let frame = ServerFrame::Checkpoint {
                 name: name.clone(),
                 turn,
-                at: self.core.journal.clock.now(),
+                at: self.services.journal.clock.now(),
                 undo: None,
             };
             let ops = vec![
-                self.core.journal.entry(session.id, None, Fact::Checkpoint { name }),
+                self.services.journal.entry(session.id, None, Fact::Checkpoint { name }),
                 Op::Frame { session: session.id, frame: Box::new(frame) },
             ];
-            self.core.journal.commit_for(&session.hub, Batch::synced(ops)).await.map(|_| ())
+            self.services.journal.commit_for(&session.hub, Batch::synced(ops)).await.map(|_| ())
         };
         marked.await.map_err(|e: EngineError| e.report())
     }

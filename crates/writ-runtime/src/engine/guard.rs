@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 
 use serde_json::Value;
+use writ_inspect::show::is_plain;
 use writ_policy::inbound::{self, Came, MessageError, MessageToken, NONCE_NAMESPACE, SignedMessage};
 use writ_policy::principal::{
     self, AuthError, Authenticated, Directory, Evidence, Inbound, MAX_SENDER_BYTES,
 };
-use writ_policy::show::is_plain;
 use writ_store::batch::{Batch, Op};
 use writ_types::digest::Digest;
 use writ_types::entry::{Fact, GatePoint, GateVerdict};
@@ -55,13 +55,13 @@ impl Engine {
         // Runs as a task of its own, so that a message stored with a lease starts its turn even if the sender
         // disconnects.
         let taken = self
-            .core
+            .services
             .life
             .turns
             .spawn(async move { engine.take_in(evidence, inbound, along, Arrival::JoinsTurn).await })
             .await;
         let taken = taken.unwrap_or_else(|error| Err(EngineError::Machine(error.to_string())));
-        taken.map_err(|e| self.core.journal.report(&e))
+        taken.map_err(|e| self.services.journal.report(&e))
     }
 
     /// Authenticates a message as it counts in its session, with what makes its signature count once.
@@ -81,8 +81,8 @@ impl Engine {
         let text = Digest::of_bytes(inbound.text.as_bytes());
         let inbound = self.guarded(evidence, inbound, directory, now).await?;
         let came = Came {
-            installation: self.core.config.installation,
-            epoch: self.core.config.epoch,
+            installation: self.services.config.installation,
+            epoch: self.services.config.epoch,
             session,
             client_id: &client_id,
             text,
@@ -100,7 +100,7 @@ impl Engine {
             let (nonce, expires_at) = signed.nonce();
             Op::RecordNonce { namespace: NONCE_NAMESPACE.to_owned(), nonce: nonce.to_owned(), expires_at }
         });
-        let relayed = self.core.sessions.open_one(session)?.terms.relayed || along.sender.is_some();
+        let relayed = self.services.sessions.open_one(session)?.terms.relayed || along.sender.is_some();
         let inbound =
             if relayed { inbound.relayed_by(signed.as_ref(), along.sender.as_deref()) } else { inbound };
         Ok((inbound, nonce))
@@ -118,7 +118,7 @@ impl Engine {
         let Ok(token) = serde_json::from_value::<MessageToken>(token) else {
             return Ok(Err(MessageError::Signature));
         };
-        Ok(inbound::verify_message(&token, came, &self.core.keys.approvers()?, now))
+        Ok(inbound::verify_message(&token, came, &self.services.keys.approvers()?, now))
     }
 
     /// Notes that a message was refused for its signature, without anything of it.
@@ -130,8 +130,8 @@ impl Engine {
             verdict: GateVerdict::Block,
             reason,
         };
-        let entry = self.core.journal.entry(session, None, fact);
-        match self.core.journal.store.commit(Batch::relaxed(vec![entry])).await {
+        let entry = self.services.journal.entry(session, None, fact);
+        match self.services.journal.store.commit(Batch::relaxed(vec![entry])).await {
             Ok(_) => KeysError::Message(error).into(),
             Err(error) => error.into(),
         }
@@ -150,7 +150,8 @@ impl Engine {
         now: Timestamp,
     ) -> Result<Authenticated<Inbound>, EngineError> {
         let session = inbound.session;
-        let judged = principal::authenticate(evidence, inbound, directory, &self.core.journal.redactor, now);
+        let judged =
+            principal::authenticate(evidence, inbound, directory, &self.services.journal.redactor, now);
         if let Err(AuthError::Credential(names)) = &judged {
             self.note_blocked(session, names).await?;
         }
@@ -159,10 +160,10 @@ impl Engine {
 
     /// Notes that a message was not taken in, without anything of it.
     async fn note_blocked(&self, session: SessionId, names: &[String]) -> Result<(), EngineError> {
-        let session = self.core.sessions.open_one(session)?;
+        let session = self.services.sessions.open_one(session)?;
         let reason = format!("the message was mostly {}: it was not stored", names.join(", "));
-        let entry = self.core.journal.entry(session.id, None, inbound_fact(GateVerdict::Block, reason));
-        self.core.journal.store.commit(Batch::relaxed(vec![entry])).await?;
+        let entry = self.services.journal.entry(session.id, None, inbound_fact(GateVerdict::Block, reason));
+        self.services.journal.store.commit(Batch::relaxed(vec![entry])).await?;
         Ok(())
     }
 }
@@ -183,7 +184,7 @@ fn inbound_fact(verdict: GateVerdict, reason: String) -> Fact {
 }
 
 /// Builds the ledger entry and the notice to the sender about credentials that were masked in a message.
-pub(super) fn note_masked(core: &Services, session: SessionId, names: &BTreeSet<String>) -> Vec<Op> {
+pub(super) fn note_masked(services: &Services, session: SessionId, names: &BTreeSet<String>) -> Vec<Op> {
     if names.is_empty() {
         return Vec::new();
     }
@@ -194,7 +195,7 @@ pub(super) fn note_masked(core: &Services, session: SessionId, names: &BTreeSet<
          where others saw it, change it."
     );
     vec![
-        core.journal.entry(session, None, inbound_fact(GateVerdict::Transform, reason)),
+        services.journal.entry(session, None, inbound_fact(GateVerdict::Transform, reason)),
         Op::Frame { session, frame: Box::new(ServerFrame::Status { text }) },
     ]
 }

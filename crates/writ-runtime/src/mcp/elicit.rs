@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
-use writ_mcp::elicitation::{Elicitation, Reply};
-use writ_policy::redact::Redactor;
+use writ_inspect::redact::Redactor;
+use writ_mcp::elicitation::{Elicitation, ElicitationReply};
 use writ_store::batch::{Batch, Op};
 use writ_types::entry::{ApprovalScope, Decision, Fact};
 use writ_types::form::{FormField, FormValue};
@@ -17,7 +17,7 @@ use writ_types::frame::{Choice, ServerFrame};
 use writ_types::id::{AskId, TurnId};
 
 use crate::error::EngineError;
-use crate::place::Place;
+use crate::place::CallPlace;
 use crate::servers::{STARTER, Server};
 use crate::session::{GateAnswer, WaitingGate, resolved};
 
@@ -35,21 +35,21 @@ const POINT: &str = "server";
 ///
 /// If the store cannot be written.
 pub(crate) async fn elicit(
-    place: &Place,
+    place: &CallPlace,
     server: &Server,
     question: &Elicitation,
     over: impl Future<Output = ()> + Send,
     cancel: &CancellationToken,
-) -> Result<Reply, EngineError> {
-    let asked = masked(question, &place.core.journal.redactor);
-    let (Some(turn), Some(question)) = (place.turn, asked) else { return Ok(Reply::Cancel) };
-    let ask = place.core.journal.ids.ask();
+) -> Result<ElicitationReply, EngineError> {
+    let asked = masked(question, &place.services.journal.redactor);
+    let (Some(turn), Some(question)) = (place.turn, asked) else { return Ok(ElicitationReply::Cancel) };
+    let ask = place.services.journal.ids.ask();
     let frame = frame(turn, &ask, server, &question);
     let (answer, receiver) = oneshot::channel();
     // Before anybody can read of it.
     let waiting = WaitingGate { frame: frame.clone(), answer };
     place.session.state().gates.insert(ask.clone(), waiting);
-    let _gone = Gone { place, ask: &ask };
+    let _gone = QuestionGuard { place, ask: &ask };
     show(place, vec![], frame).await?;
     let answered = tokio::select! {
         // An answer that was taken counts.
@@ -57,13 +57,13 @@ pub(crate) async fn elicit(
         answer = receiver => answer.ok(),
         () = cancel.cancelled() => None,
         () = over => None,
-        () = place.core.life.draining.cancelled() => None,
+        () = place.services.life.draining.cancelled() => None,
         () = tokio::time::sleep(ANSWER_TIME) => None,
     };
     let Some(GateAnswer { decision, by, reason, content }) = answered else {
         let text = "The server's question is moot.".to_owned();
         show(place, vec![], resolved(ask.clone(), "expired", text)).await?;
-        return Ok(Reply::Cancel);
+        return Ok(ElicitationReply::Cancel);
     };
     let named = content.keys().cloned().collect::<Vec<_>>().join(", ");
     let told = if named.is_empty() { "nothing".to_owned() } else { named };
@@ -71,26 +71,26 @@ pub(crate) async fn elicit(
     let scope = ApprovalScope::Once;
     let fact = Fact::Answered { ask: ask.clone(), decision, scope, covers, by, reason };
     let (state, reply) = match decision {
-        Decision::Approve => ("approved", Reply::Accept(content)),
-        Decision::Deny => ("denied", Reply::Decline),
+        Decision::Approve => ("approved", ElicitationReply::Accept(content)),
+        Decision::Deny => ("denied", ElicitationReply::Decline),
     };
-    let entry = place.core.journal.entry(place.session.id, place.at(), fact);
+    let entry = place.services.journal.entry(place.session.id, place.at(), fact);
     show(place, vec![entry], resolved(ask.clone(), state, String::new())).await?;
     Ok(reply)
 }
 
-async fn show(place: &Place, mut ops: Vec<Op>, frame: ServerFrame) -> Result<(), EngineError> {
+async fn show(place: &CallPlace, mut ops: Vec<Op>, frame: ServerFrame) -> Result<(), EngineError> {
     ops.push(Op::Frame { session: place.session.id, frame: Box::new(frame) });
-    place.core.journal.commit_for(&place.session.hub, Batch::synced(ops)).await.map(drop)
+    place.services.journal.commit_for(&place.session.hub, Batch::synced(ops)).await.map(drop)
 }
 
 /// Removes a question on drop, so that it is removed even if the call was dropped.
-struct Gone<'a> {
-    place: &'a Place,
+struct QuestionGuard<'a> {
+    place: &'a CallPlace,
     ask: &'a AskId,
 }
 
-impl Drop for Gone<'_> {
+impl Drop for QuestionGuard<'_> {
     fn drop(&mut self) {
         self.place.session.state().gates.remove(self.ask);
     }

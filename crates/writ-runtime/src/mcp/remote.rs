@@ -10,15 +10,15 @@ use secrecy::SecretString;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use writ_egress::error::EgressError;
+use writ_inspect::egress::host::{Scheme, Target};
+use writ_inspect::prepared::Prepared;
 use writ_mcp::definition::Definition;
 use writ_mcp::error::McpError;
 use writ_mcp::http::Visit;
 use writ_mcp::http::asked::{self, Person, Question};
 use writ_mcp::listing::Listing;
 use writ_mcp::result::CallResult;
-use writ_policy::egress::host::{Scheme, Target};
 use writ_policy::permit::Permit;
-use writ_policy::prepared::Prepared;
 use writ_tools::foreign::PIN;
 use writ_tools::outcome::PerformedOutcome;
 use writ_tools::render::render_result;
@@ -29,12 +29,12 @@ use writ_types::error::{Exit, Report, ToReport as _};
 use writ_types::taint::{Label, Taint};
 
 use super::elicit::MAX_QUESTIONS;
-use crate::door::{Passage, Standing};
+use crate::door::{Passage, RequestContext};
 use crate::error::EngineError;
 use crate::mcp::elicit;
 use crate::outcome::outcome_entry;
 use crate::passage;
-use crate::place::Place;
+use crate::place::CallPlace;
 use crate::servers::{STARTER, Server};
 use crate::services::Services;
 
@@ -42,7 +42,7 @@ use crate::services::Services;
 const LOOK: &str = "*";
 
 /// Result of a visit, with the number of bytes received.
-type Went = Result<Result<(Visited, u64), McpError>, EgressError>;
+type VisitResult = Result<Result<(Visited, u64), McpError>, EgressError>;
 
 /// Result of a visit to a server: its tools, and the answer to the call.
 pub(crate) struct Visited {
@@ -71,17 +71,17 @@ impl From<Report> for Unvisited {
 ///
 /// If the ledger cannot be written. The inner error says why it could not be visited.
 pub(crate) async fn visit(
-    core: &Services,
-    place: &Place,
+    services: &Services,
+    place: &CallPlace,
     server: &Server,
     permit: Permit,
     cancel: &CancellationToken,
 ) -> Result<Result<Visited, Unvisited>, EngineError> {
-    let token = match server.spec.token_reference().map(|name| core.servers.source.secret(&name)).transpose()
-    {
-        Ok(token) => token,
-        Err(report) => return Ok(Err(report.into())),
-    };
+    let token =
+        match server.spec.token_reference().map(|name| services.servers.source.secret(&name)).transpose() {
+            Ok(token) => token,
+            Err(report) => return Ok(Err(report.into())),
+        };
     let (began, prepared) = (Instant::now(), permit.prepared().clone());
     let (Action::CallTool(call), Some(url)) = (&prepared.action, &server.spec.url) else {
         return Err(EngineError::Machine("a visit for something else".to_owned()));
@@ -96,13 +96,14 @@ pub(crate) async fn visit(
     let person = place.turn.is_some().then_some(&person);
     let called = AtomicBool::new(false);
     let wish = Wish { url, token: token.as_ref(), call, pin, person, called: &called };
-    let visiting = core.outside.egress.perform_permit(permit, core.journal.clock.now(), |lent| async move {
-        let visited = wish.visit(&lent).await;
-        visited.map(|visited| (visited, lent.received_bytes()))
-    });
+    let visiting =
+        services.outside.egress.perform_permit(permit, services.journal.clock.now(), |lent| async move {
+            let visited = wish.visit(&lent).await;
+            visited.map(|visited| (visited, lent.received_bytes()))
+        });
     let visited = attend(place, server, visiting, questions, cancel).await?;
     let received = visited.as_ref().ok().and_then(|visited| visited.as_ref().ok()).map(|(_, bytes)| *bytes);
-    note_visit(core, place, call, received, began).await?;
+    note_visit(services, place, call, received, began).await?;
     let unvisited = |report| Err(Unvisited { report, called: called.load(Ordering::Acquire) });
     Ok(match visited {
         Ok(Ok((visited, _))) => Ok(visited),
@@ -113,8 +114,8 @@ pub(crate) async fn visit(
 
 /// Writes a connection to a server down. `received`: what came, if it went well.
 async fn note_visit(
-    core: &Services,
-    place: &Place,
+    services: &Services,
+    place: &CallPlace,
     call: &CallTool,
     received: Option<u64>,
     began: Instant,
@@ -133,7 +134,7 @@ async fn note_visit(
         credential: None,
     };
     let fact = Fact::Connected { connections: vec![record] };
-    core.journal.append(place.session.id, place.at(), fact).await
+    services.journal.append(place.session.id, place.at(), fact).await
 }
 
 /// Looks at a server for its owner: what tools it describes.
@@ -142,19 +143,20 @@ async fn note_visit(
 ///
 /// As [`visit`].
 pub(super) async fn look_at(
-    core: &Arc<Services>,
-    place: &Place,
+    services: &Arc<Services>,
+    place: &CallPlace,
     server: &Server,
 ) -> Result<Result<Listing, Report>, EngineError> {
-    let standing = Standing { mode: place.session.mode(), ..Standing::of(&place.authority, place.spent) };
-    let permit = match passage::pass(core, look(core, place, server)?, standing).await? {
+    let standing =
+        RequestContext { mode: place.session.mode(), ..RequestContext::of(&place.authority, place.spent) };
+    let permit = match passage::pass(services, look(services, place, server)?, standing).await? {
         Passage::Permit(permit) => *permit,
         Passage::Denied(denial) => return Err(EngineError::Denied(denial.text)),
         Passage::Ask(ask) => return Err(EngineError::Denied(ask.reason)),
         Passage::Simulated(_) => return Ok(Ok(Listing::default())),
     };
     let (attempt, prepared) = (permit.attempt(), permit.prepared().clone());
-    let visited = visit(core, place, server, permit, &core.life.stop_now.child_token()).await?;
+    let visited = visit(services, place, server, permit, &services.life.stop_now.child_token()).await?;
     let mut outcome = match &visited {
         Ok(visited) => PerformedOutcome::Called {
             server: server.name.to_string(),
@@ -169,13 +171,13 @@ pub(super) async fn look_at(
         },
         Err(unvisited) => PerformedOutcome::Failed { report: unvisited.report.clone() },
     };
-    let entry = outcome_entry(attempt, &render_result(&prepared, &mut outcome, &core.journal.redactor));
-    core.journal.append(place.session.id, place.at(), entry).await?;
+    let entry = outcome_entry(attempt, &render_result(&prepared, &mut outcome, &services.journal.redactor));
+    services.journal.append(place.session.id, place.at(), entry).await?;
     Ok(visited.map(|visited| visited.live).map_err(|unvisited| unvisited.report))
 }
 
 /// Builds the prepared action for inspecting a server.
-fn look(core: &Services, place: &Place, server: &Server) -> Result<Prepared, EngineError> {
+fn look(services: &Services, place: &CallPlace, server: &Server) -> Result<Prepared, EngineError> {
     let file = Digest::of_canonical(&server.spec)?;
     Ok(Prepared {
         action: Action::CallTool(CallTool {
@@ -191,7 +193,7 @@ fn look(core: &Services, place: &Place, server: &Server) -> Result<Prepared, Eng
             named: Vec::new(),
             risk: Risk::Low,
         }),
-        agent: core.config.agent.clone(),
+        agent: services.config.agent.clone(),
         session: Some(place.session.id),
         turn: place.turn,
         turn_number: place.number,
@@ -212,12 +214,12 @@ fn look(core: &Services, place: &Place, server: &Server) -> Result<Prepared, Eng
 ///
 /// If the store cannot be written.
 async fn attend(
-    place: &Place,
+    place: &CallPlace,
     server: &Server,
-    visiting: impl Future<Output = Went> + Send,
+    visiting: impl Future<Output = VisitResult> + Send,
     questions: mpsc::Receiver<Question>,
     cancel: &CancellationToken,
-) -> Result<Went, EngineError> {
+) -> Result<VisitResult, EngineError> {
     let ask = |question: Question, over: CancellationToken| async move {
         let reply = elicit::elicit(place, server, &question.form, over.cancelled(), cancel).await?;
         question.reply(reply);
@@ -231,11 +233,11 @@ async fn attend(
 /// cancelled; a question that is dropped gets a reply that there is no answer.
 async fn attended<Q, F: Future<Output = Result<(), EngineError>>>(
     (start, each): (Duration, Duration),
-    visiting: impl Future<Output = Went>,
+    visiting: impl Future<Output = VisitResult>,
     mut questions: mpsc::Receiver<Q>,
     cancel: &CancellationToken,
     mut ask: impl FnMut(Q, CancellationToken) -> F,
-) -> Result<Went, EngineError> {
+) -> Result<VisitResult, EngineError> {
     tokio::pin!(visiting);
     let mut time = start.saturating_add(each);
     let mut deadline = tokio::time::Instant::now() + time;
@@ -326,12 +328,12 @@ mod tests {
         let _late = tokio::time::timeout(time, std::future::pending::<()>()).await;
     }
 
-    fn done(bytes: u64) -> Went {
+    fn done(bytes: u64) -> VisitResult {
         Ok(Ok((Visited { live: Listing::default(), answer: None }, bytes)))
     }
 
     /// How it went, in a word or a number.
-    fn word(went: Result<Went, EngineError>) -> String {
+    fn word(went: Result<VisitResult, EngineError>) -> String {
         match went {
             Ok(Ok(Ok((_, bytes)))) => bytes.to_string(),
             Ok(Ok(Err(McpError::Timeout { secs, .. }))) => format!("late after {secs}"),

@@ -9,12 +9,12 @@ use std::time::{Duration, Instant};
 use secrecy::{ExposeSecret as _, SecretString};
 use tokio::sync::{Notify, mpsc};
 use tokio_util::sync::CancellationToken;
+use writ_inspect::prepared::Prepared;
 use writ_mcp::client::Client;
 use writ_mcp::config::ServerSpec;
 use writ_mcp::error::McpError;
 use writ_mcp::listing::Listing;
 use writ_policy::permit::Permit;
-use writ_policy::prepared::Prepared;
 use writ_sandbox::config::WorkspaceConfig;
 use writ_sandbox::exec::{Ending, ExecResult, Listener};
 use writ_sandbox::serve::{RunningServer, ServeOptions, ServerHandle};
@@ -26,13 +26,13 @@ use writ_types::error::{Exit, Report, ToReport as _};
 use writ_types::frame::ServerFrame;
 use writ_types::taint::{Label, Taint};
 
-use crate::door::{Passage, Standing};
+use crate::door::{Passage, RequestContext};
 use crate::error::EngineError;
-use crate::gatekeeper::Gate;
+use crate::gatekeeper::WorkGatekeeper;
 use crate::mcp::{self, remote};
 use crate::outcome::outcome_entry;
-use crate::place::Place;
-use crate::servers::{Running, SERVER_IDLE, STARTER, Server, hold};
+use crate::place::CallPlace;
+use crate::servers::{LiveServer, SERVER_IDLE, STARTER, Server, hold};
 use crate::services::Services;
 use crate::{asks, passage};
 
@@ -46,13 +46,13 @@ const TELL_EVERY: Duration = Duration::from_secs(5);
 const REDACTED: &str = "[secret]";
 
 /// A server that was started, and its end.
-type Started = (Arc<Running>, ServerHandle);
+type Started = (Arc<LiveServer>, ServerHandle);
 
 /// Builds the start command of a server from its owner's configuration.
 fn command(spec: &ServerSpec) -> Exec {
     Exec {
         argv: [&spec.command].into_iter().chain(&spec.args).cloned().collect(),
-        cwd: writ_policy::scope::WORK.to_owned(),
+        cwd: writ_inspect::scope::WORK.to_owned(),
         // References stay references: values are put in where it is started, and written nowhere.
         env: spec.env.clone(),
         stdin: None,
@@ -68,33 +68,36 @@ fn command(spec: &ServerSpec) -> Exec {
 ///
 /// If the ledger cannot be written, or the sandbox cannot be used at all. The inner error says why there is none.
 pub(super) async fn start_server(
-    core: &Arc<Services>,
-    place: &Place,
+    services: &Arc<Services>,
+    place: &CallPlace,
     server: &Server,
     cancel: &CancellationToken,
 ) -> Result<Result<Started, Report>, EngineError> {
-    let prepared = wish_for(core, place, server)?;
-    let standing =
-        Standing { task: true, mode: place.session.mode(), ..Standing::of(&place.authority, place.spent) };
+    let prepared = wish_for(services, place, server)?;
+    let standing = RequestContext {
+        task: true,
+        mode: place.session.mode(),
+        ..RequestContext::of(&place.authority, place.spent)
+    };
     let hint = "approve the request, or see `writ policy` for the rule that decided";
     let refused =
         |text: String| Ok(Err(Report::new(Exit::Denied, "mcp.start_refused", text).with_hint(hint)));
-    match passage::pass(core, prepared, standing).await? {
+    match passage::pass(services, prepared, standing).await? {
         Passage::Denied(denial) => {
             refused(format!("the server may not be started. {}", denial.outside_text()))
         }
         Passage::Simulated(_) => refused("the server is not started: this session only simulates".into()),
-        Passage::Ask(ask) => match asks::open_ask(core, &place.session, *ask, "").await? {
+        Passage::Ask(ask) => match asks::open_ask(services, &place.session, *ask, "").await? {
             Ok(ask) => refused(format!("a person must approve first that the server is started (ask {ask})")),
             Err(why) => refused(format!("the server may not be started: {why}")),
         },
         Passage::Permit(permit) => {
             let (attempt, prepared) = (permit.attempt(), permit.prepared().clone());
-            let started = launch(core, place, server, *permit, cancel).await?;
+            let started = launch(services, place, server, *permit, cancel).await?;
             let mut outcome = outcome_of(server, started.as_ref().map(|_| ()));
             let entry =
-                outcome_entry(attempt, &render_result(&prepared, &mut outcome, &core.journal.redactor));
-            core.journal.append(place.session.id, place.at(), entry).await?;
+                outcome_entry(attempt, &render_result(&prepared, &mut outcome, &services.journal.redactor));
+            services.journal.append(place.session.id, place.at(), entry).await?;
             Ok(started)
         }
     }
@@ -106,14 +109,14 @@ pub(super) async fn start_server(
 ///
 /// As [`start_server`].
 pub(crate) async fn start_approved(
-    core: &Arc<Services>,
-    place: &Place,
+    services: &Arc<Services>,
+    place: &CallPlace,
     permit: Permit,
     exec: &Exec,
     cancel: &CancellationToken,
 ) -> Result<PerformedOutcome, EngineError> {
     let name = permit.prepared().tool.strip_prefix(STARTER).map(str::to_owned).unwrap_or_default();
-    let server = core.servers.known(&name).filter(|server| command(&server.spec) == *exec);
+    let server = services.servers.known(&name).filter(|server| command(&server.spec) == *exec);
     let Some(server) = server else {
         let text = "the file of this server says something else now".to_owned();
         let report =
@@ -121,7 +124,7 @@ pub(crate) async fn start_approved(
         return Ok(PerformedOutcome::Failed { report });
     };
     let key = (place.session.id, server.name.clone());
-    let Some(slot) = core.servers.slot(&key) else {
+    let Some(slot) = services.servers.slot(&key) else {
         let text = "too many servers work at once".to_owned();
         let report = Report::new(Exit::Budget, "mcp.too_many", text).with_hint("try again in a moment");
         return Ok(PerformedOutcome::Failed { report });
@@ -130,14 +133,14 @@ pub(crate) async fn start_approved(
     if let Some(other) = held.take() {
         other.stop.cancel();
     }
-    let started = launch(core, place, &server, permit, cancel).await?;
+    let started = launch(services, place, &server, permit, cancel).await?;
     let outcome = outcome_of(&server, started.as_ref().map(|_| ()));
     match started {
         Ok((running, ended)) => {
             *held = Some(Arc::clone(&running));
-            mcp::keep_server(core, key, Arc::clone(&slot), running, ended);
+            mcp::keep_server(services, key, Arc::clone(&slot), running, ended);
         }
-        Err(_) => core.servers.vacate(&key, &slot),
+        Err(_) => services.servers.vacate(&key, &slot),
     }
     Ok(outcome)
 }
@@ -148,17 +151,18 @@ pub(crate) async fn start_approved(
 ///
 /// As [`start_server`].
 pub(crate) async fn try_server(
-    core: &Arc<Services>,
-    place: &Place,
+    services: &Arc<Services>,
+    place: &CallPlace,
     server: &Server,
 ) -> Result<Result<Listing, Report>, EngineError> {
     if server.spec.url.is_some() {
-        return remote::look_at(core, place, server).await;
+        return remote::look_at(services, place, server).await;
     }
-    let (running, ended) = match start_server(core, place, server, &core.life.stop_now.child_token()).await? {
-        Ok(started) => started,
-        Err(report) => return Ok(Err(report)),
-    };
+    let (running, ended) =
+        match start_server(services, place, server, &services.life.stop_now.child_token()).await? {
+            Ok(started) => started,
+            Err(report) => return Ok(Err(report)),
+        };
     let tools = std::mem::take(&mut *hold(&running.live));
     // How it ends does not matter any more.
     let _ended = ended.kill().await;
@@ -166,10 +170,10 @@ pub(crate) async fn try_server(
 }
 
 /// Builds the prepared action for starting a server.
-fn wish_for(core: &Services, place: &Place, server: &Server) -> Result<Prepared, EngineError> {
+fn wish_for(services: &Services, place: &CallPlace, server: &Server) -> Result<Prepared, EngineError> {
     let file = Digest::of_canonical(&server.spec)?;
     Ok(Prepared {
-        agent: core.config.agent.clone(),
+        agent: services.config.agent.clone(),
         session: Some(place.session.id),
         turn: place.turn,
         turn_number: place.number,
@@ -187,29 +191,30 @@ fn wish_for(core: &Services, place: &Place, server: &Server) -> Result<Prepared,
 
 /// Starts what a permit allows, greets it, and lists its tools.
 async fn launch(
-    core: &Arc<Services>,
-    place: &Place,
+    services: &Arc<Services>,
+    place: &CallPlace,
     server: &Server,
     permit: Permit,
     cancel: &CancellationToken,
 ) -> Result<Result<Started, Report>, EngineError> {
-    let secrets = match secrets_of(core, &server.spec) {
+    let secrets = match secrets_of(services, &server.spec) {
         Ok(secrets) => secrets,
         Err(report) => return Ok(Err(report)),
     };
     let words = secrets.values().cloned().collect::<Vec<_>>();
-    let data_dir = core.config.servers.join(place.session.id.to_string()).join(server.name.as_str());
-    let folder = core.outside.sandbox.open(WorkspaceConfig { data_dir, project: None }).await?;
+    let data_dir = services.config.servers.join(place.session.id.to_string()).join(server.name.as_str());
+    let folder = services.outside.sandbox.open(WorkspaceConfig { data_dir, project: None }).await?;
     // The start ends when its session closes, even before the server is registered, and when the approval it
     // was started on is revoked.
     let stop = place.session.state().over.child_token();
     let approval = permit.approval().cloned();
-    let begun = approval.map(|ask| core.approved.begin_on(&ask, &stop)).transpose()?;
-    let network = if server.spec.hosts.is_empty() { None } else { Some(way_out(core, place, server)) };
+    let begun = approval.map(|ask| services.approved.begin_on(&ask, &stop)).transpose()?;
+    let network = if server.spec.hosts.is_empty() { None } else { Some(way_out(services, place, server)) };
     let certificate =
-        Some(place.core.outside.egress.extra_roots().to_pem()).filter(|roots| !roots.is_empty());
-    let served =
-        folder.serve(permit, core.journal.clock.now(), ServeOptions { network, secrets, certificate }).await;
+        Some(place.services.outside.egress.extra_roots().to_pem()).filter(|roots| !roots.is_empty());
+    let served = folder
+        .serve(permit, services.journal.clock.now(), ServeOptions { network, secrets, certificate })
+        .await;
     let RunningServer { input, output, ended } = match served {
         Ok(served) => served,
         Err(error) => return Ok(Err(error.report())),
@@ -223,7 +228,7 @@ async fn launch(
         Ok(greeted) => greeted,
         Err(error) => return Ok(Err(last_words(error.report(), ended, &words).await)),
     };
-    let running = Running {
+    let running = LiveServer {
         client,
         spec: server.spec.clone(),
         live: Mutex::new(listing.tools),
@@ -238,17 +243,17 @@ async fn launch(
 }
 
 /// The values of the variables that name secrets.
-fn secrets_of(core: &Services, spec: &ServerSpec) -> Result<BTreeMap<String, SecretString>, Report> {
-    let value = |name: &str, secret| Ok((name.to_owned(), core.servers.source.secret(&secret)?));
+fn secrets_of(services: &Services, spec: &ServerSpec) -> Result<BTreeMap<String, SecretString>, Report> {
+    let value = |name: &str, secret| Ok((name.to_owned(), services.servers.source.secret(&secret)?));
     spec.secret_names().map(|(name, secret)| value(name, secret)).collect()
 }
 
 /// Serves the network proxy of a server until the server ends.
-fn way_out(core: &Arc<Services>, place: &Place, server: &Server) -> mpsc::Sender<Listener> {
+fn way_out(services: &Arc<Services>, place: &CallPlace, server: &Server) -> mpsc::Sender<Listener> {
     let (sender, mut listeners) = mpsc::channel::<Listener>(1);
-    let gate = Arc::new(Gate::for_server(place.clone(), &server.spec.hosts));
-    let (proxy, tool) = (core.outside.proxy.clone(), format!("{STARTER}{}", server.name));
-    let stop = core.life.stop_now.child_token();
+    let gate = Arc::new(WorkGatekeeper::for_server(place.clone(), &server.spec.hosts));
+    let (proxy, tool) = (services.outside.proxy.clone(), format!("{STARTER}{}", server.name));
+    let stop = services.life.stop_now.child_token();
     tokio::spawn(async move {
         let Some(listener) = listeners.recv().await else { return };
         // The channel closes when the server ends, because the server holds its sender.
@@ -284,7 +289,7 @@ async fn last_words(report: Report, mut ended: ServerHandle, secrets: &[SecretSt
 
 /// Waits for a server to answer its greeting, and tells those who watch the session how long that takes.
 async fn told_of_start<T>(
-    place: &Place,
+    place: &CallPlace,
     server: &Server,
     greeting: impl Future<Output = Result<T, McpError>>,
     cancel: &CancellationToken,

@@ -2,15 +2,15 @@
 
 use std::collections::BTreeSet;
 
+use writ_inspect::withhold;
 use writ_models::failover::Course;
 use writ_models::{ModelRole, Models};
-use writ_policy::withhold;
 use writ_store::memory::Secrets;
 use writ_types::chat::ModelRequest;
 use writ_types::error::{Exit, Report};
 use writ_types::taint::{Clearance, Label};
 
-use crate::place::Place;
+use crate::place::CallPlace;
 use crate::services::Services;
 
 /// Clearance result of a request: its label, the reason for the choice of models, and the withheld parts.
@@ -27,12 +27,12 @@ pub(super) struct Cleared {
 /// Decides if secret memories are recalled automatically. They are not if no model that answers the owner is
 /// cleared for them: they would be withheld, and all other content beside them would count as secret from
 /// then on.
-pub(crate) fn secrets(core: &Services) -> Secrets {
+pub(crate) fn secrets(services: &Services) -> Secrets {
     let hears = |models: &Models| {
         let mut routes = models.routes().chain(ModelRole::Executor).all();
         routes.any(|route| route.provider.clearance >= Clearance::Secret)
     };
-    if core.outside.models.as_ref().is_some_and(hears) { Secrets::Told } else { Secrets::Kept }
+    if services.outside.models.as_ref().is_some_and(hears) { Secrets::Told } else { Secrets::Kept }
 }
 
 /// Leaves in a course only the routes that are cleared for the request. If there are none, it leaves those
@@ -42,7 +42,7 @@ pub(crate) fn secrets(core: &Services) -> Secrets {
 ///
 /// If too much would have to be removed. Then no model may be asked.
 pub(super) fn clear(
-    place: &Place,
+    place: &CallPlace,
     (models, role): (&Models, ModelRole),
     (request, label): (&mut ModelRequest, &Label),
     course: &mut Course,

@@ -26,7 +26,7 @@ use super::{Account, Tried, attempt};
 use crate::budget;
 use crate::error::EngineError;
 use crate::outcome::fixed_result;
-use crate::place::Place;
+use crate::place::CallPlace;
 
 /// The most tokens of one answer. Models that reason spend most of them unseen.
 const MAX_OUTPUT: Tokens = Tokens::new(2_048);
@@ -40,7 +40,7 @@ const SYSTEM: &str =
 /// Result of one test request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Verdict {
+pub(crate) enum TrialVerdict {
     /// As turns need it.
     Works,
     /// Turns go on, and with less.
@@ -54,7 +54,7 @@ pub(crate) enum Verdict {
 pub(crate) struct Check {
     /// `plain`, `streaming`, `tools`, `results` or `structured`.
     check: &'static str,
-    verdict: Verdict,
+    verdict: TrialVerdict,
     text: String,
     #[serde(skip_serializing_if = "String::is_empty")]
     hint: String,
@@ -75,7 +75,7 @@ pub(crate) struct Trial {
 }
 
 /// Severity of a wrong answer, its description and a hint.
-type Fault = (Verdict, &'static str, &'static str);
+type Fault = (TrialVerdict, &'static str, &'static str);
 
 /// Tries the model of a route. After a plain request that got no answer nothing more is sent.
 ///
@@ -83,7 +83,7 @@ type Fault = (Verdict, &'static str, &'static str);
 ///
 /// If the store cannot be used.
 pub(crate) async fn try_model(
-    place: Place,
+    place: CallPlace,
     models: &Models,
     route: &Route,
     cancel: &CancellationToken,
@@ -95,7 +95,7 @@ pub(crate) async fn try_model(
             checks: Vec::new(),
             input_tokens: Tokens::ZERO,
             output_tokens: Tokens::ZERO,
-            cost_micro_usd: models.cost_over(route, &Usage::default(), place.core.journal.clock.now()),
+            cost_micro_usd: models.cost_over(route, &Usage::default(), place.services.journal.clock.now()),
         },
         place,
         models,
@@ -124,7 +124,7 @@ pub(crate) async fn try_model(
 
 struct Trying<'a> {
     trial: Trial,
-    place: Place,
+    place: CallPlace,
     models: &'a Models,
     route: &'a Route,
     cancel: &'a CancellationToken,
@@ -138,35 +138,37 @@ impl Trying<'_> {
         request: ModelRequest,
         judge: fn(&ModelReply, usize) -> Result<String, Fault>,
     ) -> Result<Option<ModelReply>, EngineError> {
-        let core = Arc::clone(&self.place.core);
-        let began = core.journal.clock.now();
+        let services = Arc::clone(&self.place.services);
+        let began = services.journal.clock.now();
         let planned = match self.models.plan_over(self.route, Arc::new(request), began) {
             Ok(planned) => planned.reason_for_route("its owner tries it"),
             Err(error) => {
-                let report = core.journal.redactor.mask_report(error.report());
+                let report = services.journal.redactor.mask_report(error.report());
                 let (text, hint, exit) = (report.outside, report.hint, report.exit);
-                self.note(Check { check, verdict: Verdict::Fails, text, hint, exit });
+                self.note(Check { check, verdict: TrialVerdict::Fails, text, hint, exit });
                 return Ok(None);
             }
         };
         let so_far = self.trial.cost_micro_usd.unwrap_or_default();
         self.place.spent =
-            Spent { turn_cost: so_far, ..budget::read_spent(&core, &self.place.session, so_far, &[])? };
+            Spent { turn_cost: so_far, ..budget::read_spent(&services, &self.place.session, so_far, &[])? };
         let mut account = Account::default();
         let cleared =
             Cleared { label: Label::new(Taint::Owner), why: String::new(), hidden: Default::default() };
         // Output of any role but the executor is not shown to clients.
         let asked = (&planned, ModelRole::Proxy);
         let tried = attempt(&self.place, self.models, asked, &cleared, self.cancel, &mut account).await?;
-        core.journal.commit_for(&self.place.session.hub, Batch::relaxed(account.ops)).await?;
+        services.journal.commit_for(&self.place.session.hub, Batch::relaxed(account.ops)).await?;
         self.count(account.cost, account.usage);
-        let seconds = core.journal.clock.now().time_since(began).as_secs_f64();
+        let seconds = services.journal.clock.now().time_since(began).as_secs_f64();
         match tried {
             Tried::Over(Event::ModelReplied { reply }) => {
                 let noted = match judge(&reply, account.pieces) {
-                    Ok(text) => (Verdict::Works, format!("{text}, after {seconds:.1} s"), "", Exit::Done),
+                    Ok(text) => {
+                        (TrialVerdict::Works, format!("{text}, after {seconds:.1} s"), "", Exit::Done)
+                    }
                     Err((verdict, text, hint)) => {
-                        let exit = if verdict == Verdict::Fails { Exit::Model } else { Exit::Done };
+                        let exit = if verdict == TrialVerdict::Fails { Exit::Model } else { Exit::Done };
                         (verdict, text.to_owned(), hint, exit)
                     }
                 };
@@ -176,16 +178,16 @@ impl Trying<'_> {
             }
             Tried::Over(event) => {
                 let (exit, text, hint) = refusal(event);
-                self.note(Check { check, verdict: Verdict::Fails, text, hint, exit });
+                self.note(Check { check, verdict: TrialVerdict::Fails, text, hint, exit });
                 Ok(None)
             }
             Tried::Failed(error) => {
-                let report = core.journal.redactor.mask_report(error.report());
+                let report = services.journal.redactor.mask_report(error.report());
                 // Where the provider says what is wrong, a hint to try the model leads back here.
                 let is_told = matches!(error.failure, Failure::Rejected { .. });
                 let hint = if is_told { String::new() } else { report.hint };
                 let (text, exit) = (report.outside, report.exit);
-                self.note(Check { check, verdict: Verdict::Fails, text, hint, exit });
+                self.note(Check { check, verdict: TrialVerdict::Fails, text, hint, exit });
                 Ok(None)
             }
         }
@@ -257,24 +259,24 @@ fn is_answered(reply: &ModelReply, _pieces: usize) -> Result<String, Fault> {
     if reply.text.trim().is_empty() {
         let hint =
             "the server may not apply the model's chat template, or the model reasons beyond the limit";
-        return Err((Verdict::Fails, "the answer was empty", hint));
+        return Err((TrialVerdict::Fails, "the answer was empty", hint));
     }
     if reply.stop == StopReason::MaxTokens {
-        return Err((Verdict::Limited, "it answers, and does not stop", ""));
+        return Err((TrialVerdict::Limited, "it answers, and does not stop", ""));
     }
     Ok("it answers".to_owned())
 }
 
 fn comes_in_pieces(reply: &ModelReply, pieces: usize) -> Result<String, Fault> {
     match pieces {
-        0 => Err((Verdict::Fails, "the answer was empty", "")),
+        0 => Err((TrialVerdict::Fails, "the answer was empty", "")),
         1 => Err((
-            Verdict::Limited,
+            TrialVerdict::Limited,
             "the answer comes in one piece",
             "something between here and the model may collect the stream; text is shown when it is complete",
         )),
         _ if reply.stop == StopReason::MaxTokens => {
-            Err((Verdict::Limited, "it streams, and does not stop", ""))
+            Err((TrialVerdict::Limited, "it streams, and does not stop", ""))
         }
         pieces => Ok(format!("the answer comes in {pieces} pieces")),
     }
@@ -283,26 +285,26 @@ fn comes_in_pieces(reply: &ModelReply, pieces: usize) -> Result<String, Fault> {
 fn calls_the_tool(reply: &ModelReply, _pieces: usize) -> Result<String, Fault> {
     let hint = "without tools the agent can only talk; use a model or a server that supports tool calls";
     let call = match reply.calls.as_slice() {
-        [] => return Err((Verdict::Fails, "it answered with text instead of calling the tool", hint)),
+        [] => return Err((TrialVerdict::Fails, "it answered with text instead of calling the tool", hint)),
         [call] => call,
-        [..] => return Err((Verdict::Limited, "it called the tool more than once", "")),
+        [..] => return Err((TrialVerdict::Limited, "it called the tool more than once", "")),
     };
     let number = |key: &str| call.arguments.get(key).and_then(Value::as_i64);
     if call.name != TOOL {
-        return Err((Verdict::Fails, "it called a tool that it was not offered", hint));
+        return Err((TrialVerdict::Fails, "it called a tool that it was not offered", hint));
     }
     if (number("a"), number("b")) != (Some(17), Some(25)) {
-        return Err((Verdict::Limited, "it called the tool with other arguments than requested", ""));
+        return Err((TrialVerdict::Limited, "it called the tool with other arguments than requested", ""));
     }
     Ok("it calls a tool".to_owned())
 }
 
 fn reads_the_result(reply: &ModelReply, _pieces: usize) -> Result<String, Fault> {
     if !reply.calls.is_empty() {
-        return Err((Verdict::Limited, "it called the tool again after it had the result", ""));
+        return Err((TrialVerdict::Limited, "it called the tool again after it had the result", ""));
     }
     if !reply.text.contains("42") {
-        return Err((Verdict::Limited, "its answer does not name the result of the tool", ""));
+        return Err((TrialVerdict::Limited, "its answer does not name the result of the tool", ""));
     }
     Ok("it reads the result of a tool".to_owned())
 }
@@ -315,7 +317,7 @@ fn is_of_the_form(reply: &ModelReply, _pieces: usize) -> Result<String, Fault> {
     match read_structured::<Value>(&reply.text, is_right) {
         Ok(_) => Ok("it answers in a given form".to_owned()),
         Err(_) => Err((
-            Verdict::Limited,
+            TrialVerdict::Limited,
             "its answer was not the JSON that was asked for",
             "gates and questions that need a form fall back to their default with this model",
         )),

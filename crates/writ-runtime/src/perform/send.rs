@@ -18,7 +18,7 @@ use writ_types::taint::Taint;
 use super::settle;
 use crate::error::EngineError;
 use crate::judging;
-use crate::place::Place;
+use crate::place::CallPlace;
 use crate::services::Services;
 
 /// Sends a file: takes it out of the work folder, checks it with the output gates, stores it in the home, and
@@ -28,7 +28,7 @@ use crate::services::Services;
 ///
 /// If the sandbox cannot be used at all.
 pub(super) async fn send(
-    place: &Place,
+    place: &CallPlace,
     permit: Permit,
     cancel: &CancellationToken,
     ops: &mut Vec<Op>,
@@ -47,13 +47,13 @@ pub(super) async fn send(
         let text = "a file is sent in a turn only";
         return Ok(PerformedOutcome::Failed { report: Report::new(Exit::Usage, "send.no_turn", text) });
     };
-    let workspace = place.core.workspace(&place.session).await?;
-    let taken = match workspace.take_file(permit, place.core.journal.clock.now()).await {
+    let workspace = place.services.workspace(&place.session).await?;
+    let taken = match workspace.take_file(permit, place.services.journal.clock.now()).await {
         Ok(taken) => taken,
         Err(error) => return settle(Err(error)),
     };
     // A file of another kind is judged by what can be read of it.
-    let secrets = place.core.journal.redactor.secrets_in(&String::from_utf8_lossy(taken.file_content()));
+    let secrets = place.services.journal.redactor.secrets_in(&String::from_utf8_lossy(taken.file_content()));
     if !secrets.is_empty() {
         let names = secrets.into_iter().collect::<Vec<_>>().join(", ");
         let text = format!("not sent: the file holds {names}");
@@ -63,7 +63,7 @@ pub(super) async fn send(
     if let Some(stopped) = stopped(place, &text, cancel, ops).await? {
         return Ok(PerformedOutcome::Failed { report: stopped });
     }
-    let folder = sent_folder(&place.core, place.session.id);
+    let folder = sent_folder(&place.services, place.session.id);
     let kept = tokio::task::spawn_blocking(move || taken.store_file(&folder, entry.0)).await;
     let kept = match kept.map_err(|error| EngineError::Machine(error.to_string()))? {
         Ok(kept) => kept,
@@ -84,7 +84,7 @@ pub(super) async fn send(
 
 /// Returns the report if the output gates stop a text; `None` if it may go out unchanged.
 async fn stopped(
-    place: &Place,
+    place: &CallPlace,
     text: &str,
     cancel: &CancellationToken,
     ops: &mut Vec<Op>,
@@ -108,8 +108,8 @@ pub struct SentFile {
 }
 
 /// Folder of the files that a session has sent.
-fn sent_folder(core: &Services, session: SessionId) -> PathBuf {
-    core.config.sent.join(session.to_string())
+fn sent_folder(services: &Services, session: SessionId) -> PathBuf {
+    services.config.sent.join(session.to_string())
 }
 
 /// A file that a session has sent.
@@ -118,17 +118,17 @@ fn sent_folder(core: &Services, session: SessionId) -> PathBuf {
 ///
 /// If there is none, it cannot be read, or it is not what was sent.
 pub(crate) async fn sent_file(
-    core: &Services,
+    services: &Services,
     session: SessionId,
     file: EntrySeq,
 ) -> Result<SentFile, Report> {
     let missing = || OutboxError::Missing.report();
-    let entry = core.journal.store.ledger_row(file).ok().flatten().and_then(|row| row.entry());
+    let entry = services.journal.store.ledger_row(file).ok().flatten().and_then(|row| row.entry());
     let Some(entry) = entry.filter(|entry| entry.session == Some(session)) else {
         return Err(missing());
     };
     let Fact::Intent { action: Action::SendFile(sent), .. } = entry.fact else { return Err(missing()) };
-    let folder = sent_folder(core, session);
+    let folder = sent_folder(services, session);
     let read = tokio::task::spawn_blocking(move || outbox::read_stored(&folder, file.0)).await;
     let read = read.map_err(|error| {
         Report::new(Exit::Bug, "outbox.read", error.to_string()).with_hint(Exit::Bug.advice())

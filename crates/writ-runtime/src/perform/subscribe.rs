@@ -1,6 +1,6 @@
 //! Begins and ends subscriptions.
 
-use writ_policy::prepared::Prepared;
+use writ_inspect::prepared::Prepared;
 use writ_store::batch::{Batch, Op};
 use writ_tools::outcome::PerformedOutcome;
 use writ_types::action::Subscribe;
@@ -8,7 +8,7 @@ use writ_types::error::{Exit, Report};
 use writ_types::taint::Taint;
 
 use crate::error::EngineError;
-use crate::place::Place;
+use crate::place::CallPlace;
 use crate::services::Services;
 use crate::session::{SUBSCRIPTIONS, Session};
 use crate::subscription::{MAX_SUBSCRIPTIONS, Subscription};
@@ -19,8 +19,8 @@ use crate::subscriptions::newest_turn;
 ///
 /// If the store cannot be written.
 pub(crate) async fn subscribe(
-    core: &Services,
-    place: &Place,
+    services: &Services,
+    place: &CallPlace,
     prepared: &Prepared,
     wish: &Subscribe,
 ) -> Result<PerformedOutcome, EngineError> {
@@ -35,16 +35,17 @@ pub(crate) async fn subscribe(
         if list.len() == before {
             return failed(format!("there is no subscription '{}'", wish.target));
         }
-        keep_subscriptions(core, &place.session, list).await?;
+        keep_subscriptions(services, &place.session, list).await?;
         return Ok(PerformedOutcome::Unsubscribed { id: wish.target.clone() });
     }
     let running = place.session.state().running.as_ref().map(|running| running.number);
-    let next = core.journal.store.next_turn_number(place.session.id)?;
+    let next = services.journal.store.next_turn_number(place.session.id)?;
     let (last_turn, turns) = (newest_turn(running, next).saturating_add(wish.turns), wish.turns);
     // Such a URL comes through the door with its owner's word only: written, or given to this ask.
     let taint = prepared.label.taint;
-    let approved =
-        taint == Taint::External && wish.url().is_some() && !core.reach.is_owned(prepared, &place.session)?;
+    let approved = taint == Taint::External
+        && wish.url().is_some()
+        && !services.reach.is_owned(prepared, &place.session)?;
     let same = list.iter_mut().find(|one| one.target == wish.target && one.lines == wish.lines);
     let id = if let Some(same) = same {
         same.last_turn = last_turn;
@@ -63,22 +64,23 @@ pub(crate) async fn subscribe(
         list.push(Subscription { id: id.clone(), target, lines, last_turn, turns, taint, approved });
         id
     };
-    keep_subscriptions(core, &place.session, list).await?;
+    keep_subscriptions(services, &place.session, list).await?;
     Ok(PerformedOutcome::Subscribed { id, turns })
 }
 
 pub(crate) async fn keep_subscriptions(
-    core: &Services,
+    services: &Services,
     session: &Session,
     list: Vec<Subscription>,
 ) -> Result<(), EngineError> {
     let value = serde_json::to_value(&list).map_err(|why| EngineError::Machine(why.to_string()))?;
     let (key, value) = (SUBSCRIPTIONS.to_owned(), Some(value));
-    core.journal
+    services
+        .journal
         .store
         .commit(Batch::relaxed(vec![Op::SetSessionMetadata { session: session.id, key, value }]))
         .await?;
     session.state().subscriptions = list;
-    core.count_subscriptions();
+    services.count_subscriptions();
     Ok(())
 }

@@ -4,7 +4,7 @@ use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 use writ_mcp::client::Client;
 use writ_mcp::config::Readers;
-use writ_mcp::elicitation::Reply;
+use writ_mcp::elicitation::ElicitationReply;
 use writ_mcp::error::McpError;
 use writ_mcp::readers;
 use writ_mcp::result::CallResult;
@@ -20,7 +20,7 @@ use crate::error::EngineError;
 use crate::mcp;
 use crate::mcp::elicit::{self, MAX_QUESTIONS};
 use crate::mcp::remote::{self, not_trusted};
-use crate::place::Place;
+use crate::place::CallPlace;
 use crate::servers::Server;
 
 /// Calls a tool of a server, which is started if it does not run. What is called is what was pinned when the call was
@@ -30,13 +30,13 @@ use crate::servers::Server;
 ///
 /// If the ledger cannot be written, or the sandbox cannot be used at all.
 pub(super) async fn call(
-    place: &Place,
+    place: &CallPlace,
     permit: Permit,
     call: &CallTool,
     cancel: &CancellationToken,
 ) -> Result<PerformedOutcome, EngineError> {
     let failed = |report| Ok(PerformedOutcome::Failed { report });
-    let Some(server) = place.core.servers.known(&call.server) else {
+    let Some(server) = place.services.servers.known(&call.server) else {
         let text = format!("there is no server '{}' any more", call.server);
         return failed(Report::new(Exit::Usage, "mcp.unknown", text));
     };
@@ -44,18 +44,18 @@ pub(super) async fn call(
         return failed(not_trusted());
     }
     if server.spec.url.is_some() {
-        let visited = match remote::visit(&place.core, place, &server, permit, cancel).await? {
+        let visited = match remote::visit(&place.services, place, &server, permit, cancel).await? {
             Ok(visited) => visited,
             Err(unvisited) if unvisited.called => return Ok(broken(unvisited.report, call)),
             Err(unvisited) => return failed(unvisited.report),
         };
-        mcp::note_tools(&place.core, place, &server, &visited.live.tools).await?;
+        mcp::note_tools(&place.services, place, &server, &visited.live.tools).await?;
         return match visited.answer {
             Some(answer) => Ok(told(&server, call, answer)),
             None => failed(not_trusted()),
         };
     }
-    let busy = match mcp::server(&place.core, place, &server, cancel).await? {
+    let busy = match mcp::server(&place.services, place, &server, cancel).await? {
         Ok(busy) => busy,
         // The hint has a server's own words, which are for its owner.
         Err(report) => return failed(Report { hint: String::new(), ..report }),
@@ -63,7 +63,7 @@ pub(super) async fn call(
     if !busy.0.is_pinned(&call.tool, permit.prepared().bindings.get(PIN)) {
         return failed(not_trusted());
     }
-    if permit.open(place.core.journal.clock.now()).is_err() {
+    if permit.open(place.services.journal.clock.now()).is_err() {
         return failed(started_late(&server));
     }
     let answer = ask_and_call(place, &server, &busy.0.client, call, cancel).await?;
@@ -88,7 +88,7 @@ fn started_late(server: &Server) -> Report {
 ///
 /// If the store cannot be written.
 async fn ask_and_call(
-    place: &Place,
+    place: &CallPlace,
     server: &Server,
     client: &Client,
     call: &CallTool,
@@ -106,7 +106,7 @@ async fn ask_and_call(
         };
         asked += 1;
         let reply = if asked > MAX_QUESTIONS {
-            Reply::Cancel
+            ElicitationReply::Cancel
         } else {
             elicit::elicit(place, server, &question, client.connect_over(), cancel).await?
         };

@@ -10,9 +10,9 @@ use writ_egress::credential::Credentials;
 use writ_egress::fetch::{FetchError, FetchedPage};
 use writ_egress::gatekeeper::Gatekeeper;
 use writ_egress::proxy::ProxyError;
-use writ_policy::egress::host::{Scheme, Target};
+use writ_inspect::egress::host::{Scheme, Target};
+use writ_inspect::reach::{self, Reach};
 use writ_policy::permit::{Permit, Saving};
-use writ_policy::reach::{self, Reach};
 use writ_sandbox::exec::{ExecOptions, Listener, WayOut};
 use writ_sandbox::file::{LARGE_MAX, SAVE_MAX};
 use writ_search::error::SearchError;
@@ -24,8 +24,8 @@ use writ_types::error::{Exit, Report, ToReport as _};
 
 use super::settle;
 use crate::error::EngineError;
-use crate::gatekeeper::Gate;
-use crate::place::{Place, opened};
+use crate::gatekeeper::WorkGatekeeper;
+use crate::place::{CallPlace, opened};
 
 /// The most bytes of an answer that are stored: many times more than fits in a context.
 const BODY_MAX: u64 = 1024 * 1024;
@@ -37,7 +37,7 @@ const BODY_MAX: u64 = 1024 * 1024;
 ///
 /// If connections, or what was granted, could not be written down: then nothing more passed.
 pub(super) async fn beside_proxy<T, F: Future<Output = T>>(
-    place: &Place,
+    place: &CallPlace,
     hosts: &[String],
     tool: &str,
     options: ExecOptions,
@@ -45,9 +45,9 @@ pub(super) async fn beside_proxy<T, F: Future<Output = T>>(
 ) -> Result<T, EngineError> {
     let (sender, mut listeners) = mpsc::channel::<Listener>(1);
     let stop = CancellationToken::new();
-    let gate = Arc::new(Gate::for_program(place.clone(), hosts).await?);
+    let gate = Arc::new(WorkGatekeeper::for_program(place.clone(), hosts).await?);
     let way_out = way_out(place, &gate.credentials());
-    let proxy = place.core.outside.proxy.clone();
+    let proxy = place.services.outside.proxy.clone();
     let serving = async {
         match listeners.recv().await {
             Some(listener) => proxy.serve(listener.into(), gate, tool, stop.clone()).await,
@@ -74,10 +74,10 @@ pub(super) async fn beside_proxy<T, F: Future<Output = T>>(
 
 /// Returns the network settings of a program: the certificate authorities to trust besides the system's (the
 /// owner's, and ours if there are credentials), and the placeholder for each credential.
-fn way_out(place: &Place, credentials: &Credentials) -> WayOut {
+fn way_out(place: &CallPlace, credentials: &Credentials) -> WayOut {
     let variables: Vec<(String, String)> =
         credentials.program_variables().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
-    let egress = &place.core.outside.egress;
+    let egress = &place.services.outside.egress;
     let own = (!variables.is_empty()).then(|| egress.authority_certificate()).flatten();
     let all = own.unwrap_or_default() + &egress.extra_roots().to_pem();
     WayOut { certificate: (!all.is_empty()).then_some(all), variables }
@@ -89,7 +89,7 @@ fn way_out(place: &Place, credentials: &Credentials) -> WayOut {
 ///
 /// If the connections could not be written down, or the sandbox cannot be used at all.
 pub(super) async fn fetch(
-    place: &Place,
+    place: &CallPlace,
     mut permit: Permit,
     fetch: &Fetch,
     cancel: &CancellationToken,
@@ -97,12 +97,12 @@ pub(super) async fn fetch(
     note_host(place, fetch).await?;
     let saving = permit.take_saving();
     let body_max = saving.as_ref().map_or(BODY_MAX, most);
-    let gate = Gate::for_fetch(place.clone()).await;
+    let gate = WorkGatekeeper::for_fetch(place.clone()).await;
     match place
-        .core
+        .services
         .outside
         .egress
-        .fetch(permit, place.core.journal.clock.now(), body_max, &gate, cancel)
+        .fetch(permit, place.services.journal.clock.now(), body_max, &gate, cancel)
         .await
     {
         Ok(fetched) => match (saving, &fetch.save_to) {
@@ -165,7 +165,7 @@ const fn most(saving: &Saving) -> u64 {
 
 /// Saves a whole answer to the file that the permit names.
 async fn save(
-    place: &Place,
+    place: &CallPlace,
     saving: Saving,
     path: &str,
     fetched: FetchedPage,
@@ -181,7 +181,7 @@ async fn save(
         return Ok(PerformedOutcome::Failed { report });
     }
     let (status, url, media) = (fetched.status, fetched.url.clone(), media(&fetched));
-    let workspace = place.core.workspace(&place.session).await?;
+    let workspace = place.services.workspace(&place.session).await?;
     settle(workspace.save_file(saving, fetched.body).await.map(|written| PerformedOutcome::Saved {
         status,
         url,
@@ -196,12 +196,12 @@ async fn save(
 /// # Errors
 ///
 /// If the store cannot be written.
-async fn note_host(place: &Place, fetch: &Fetch) -> Result<(), EngineError> {
-    let scope = place.core.reach.scope_of(&place.session);
+async fn note_host(place: &CallPlace, fetch: &Fetch) -> Result<(), EngineError> {
+    let scope = place.services.reach.scope_of(&place.session);
     let unlisted = reach::reach_of(&Action::Fetch(fetch.clone()), &scope) == Reach::Unknown;
     match Target::from_url(&fetch.url) {
         Ok(target) if unlisted => {
-            place.core.reach.note_new_host(&place.session, target.host.to_string()).await
+            place.services.reach.note_new_host(&place.session, target.host.to_string()).await
         }
         Ok(_) | Err(_) => Ok(()),
     }
@@ -213,14 +213,14 @@ async fn note_host(place: &Place, fetch: &Fetch) -> Result<(), EngineError> {
 ///
 /// If the connection could not be written down.
 pub(super) async fn search(
-    place: &Place,
+    place: &CallPlace,
     permit: Permit,
     wished: &Search,
     cancel: &CancellationToken,
 ) -> Result<PerformedOutcome, EngineError> {
     let began = Instant::now();
-    let now = place.core.journal.clock.now();
-    let searched = match &place.core.outside.search {
+    let now = place.services.journal.clock.now();
+    let searched = match &place.services.outside.search {
         Some(search) => search.run_search(permit, now, cancel).await,
         None => Err(SearchError::NotConfigured),
     };
@@ -238,7 +238,7 @@ pub(super) async fn search(
             credential: None,
         };
         let fact = Fact::Connected { connections: vec![record] };
-        place.core.journal.append(place.session.id, place.at(), fact).await?;
+        place.services.journal.append(place.session.id, place.at(), fact).await?;
     }
     Ok(match searched {
         Ok(found) => {
@@ -255,12 +255,12 @@ pub(super) async fn search(
 ///
 /// If the store cannot be written.
 pub(super) async fn connect(
-    place: &Place,
+    place: &CallPlace,
     permit: Permit,
     connect: &Connect,
 ) -> Result<PerformedOutcome, EngineError> {
     opened(place, permit)?;
-    match place.core.reach.grant_host(&place.session, connect).await? {
+    match place.services.reach.grant_host(&place.session, connect).await? {
         Ok(()) => Ok(PerformedOutcome::Reachable { host: connect.host.clone(), port: connect.port }),
         Err(why) => Ok(PerformedOutcome::Failed { report: Report::new(Exit::Usage, "connect.host", why) }),
     }

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use serde::Deserialize;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
+use writ_inspect::redact::Clean;
 use writ_models::ModelRole;
 use writ_models::structured::{self, MAX_REQUESTS};
 use writ_policy::budget::Spent;
-use writ_policy::redact::Clean;
 use writ_store::batch::{Batch, Op};
 use writ_store::kept::WithheldResult;
 use writ_tools::question::{About, AnswerType, ResultQuestion, TOOL};
@@ -21,7 +21,7 @@ use writ_types::unit::{MicroUsd, Tokens};
 
 use crate::error::EngineError;
 use crate::outcome::Acted;
-use crate::place::Place;
+use crate::place::CallPlace;
 use crate::{budget, model};
 
 /// The most tokens of an answer: the longest is a choice of 80 characters, and models think aloud.
@@ -35,7 +35,7 @@ const SYSTEM: &str = "You answer one question about a text that somebody else ha
 /// JSON that the model must return.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Said {
+struct TypedAnswer {
     answer: Value,
 }
 
@@ -49,18 +49,18 @@ const NONE: &str =
 ///
 /// If the store cannot be used.
 pub(crate) async fn asked(
-    place: &Place,
+    place: &CallPlace,
     first: &mut Vec<Op>,
     (call, label): (&ToolCall, &Label),
     cancel: &CancellationToken,
 ) -> Result<Option<Acted>, EngineError> {
-    let tools = place.core.servers.registry();
+    let tools = place.services.servers.registry();
     let toolset = tools.toolset_of(&place.profile.roles, &place.profile.allow_list(&tools));
     let question = match toolset.read_question(call) {
         Ok(None) => return Ok(None),
         Ok(Some(question)) => question,
         Err(error) => {
-            let refused = toolset.render_refusal(&error, label, &place.core.journal.redactor);
+            let refused = toolset.render_refusal(&error, label, &place.services.journal.redactor);
             first.push(place.malformed(&call.name, &refused));
             return Ok(Some(place.result(call, refused, "wrong arguments", std::mem::take(first))));
         }
@@ -71,11 +71,11 @@ pub(crate) async fn asked(
         let failed = Rendered { text, label: label.clone(), outcome: ToolOutcome::Failed };
         return Ok(Some(place.result(call, failed, &purpose, std::mem::take(first))));
     };
-    place.core.journal.commit_for(&place.session.hub, Batch::relaxed(std::mem::take(first))).await?;
+    place.services.journal.commit_for(&place.session.hub, Batch::relaxed(std::mem::take(first))).await?;
     if let Some(started) = place.step(call, "started", &purpose, "") {
         place.session.hub.pass(started);
     }
-    place.core.life.metrics.tool(&call.name);
+    place.services.life.metrics.tool(&call.name);
     let mut rests_on = label.clone();
     rests_on.join(&kept.label);
     let detail = question.handle.to_string();
@@ -89,18 +89,20 @@ pub(crate) async fn asked(
         Ok(answer) => (ToolOutcome::Done, answer),
         Err(why) => (ToolOutcome::Failed, why.to_owned()),
     };
-    let rendered = Rendered { text: place.core.journal.redactor.clean_text(text), label: rests_on, outcome };
+    let rendered =
+        Rendered { text: place.services.journal.redactor.clean_text(text), label: rests_on, outcome };
     let fact = answered(place, &question, &kept, &rendered);
-    let ops = vec![place.core.journal.entry(place.session.id, place.at(), fact)];
+    let ops = vec![place.services.journal.entry(place.session.id, place.at(), fact)];
     let mut acted = place.result(call, rendered, &purpose, ops);
     acted.cost = cost;
     Ok(Some(acted))
 }
 
 /// Returns the content that the question is about; for a field, only its value.
-fn about(place: &Place, question: &ResultQuestion) -> Result<Option<WithheldResult>, EngineError> {
+fn about(place: &CallPlace, question: &ResultQuestion) -> Result<Option<WithheldResult>, EngineError> {
     let handle = question.handle;
-    let Some(mut kept) = place.core.journal.store.withheld_result(place.session.id, handle.result)? else {
+    let Some(mut kept) = place.services.journal.store.withheld_result(place.session.id, handle.result)?
+    else {
         return Ok(None);
     };
     if let Some(place) = handle.field {
@@ -112,23 +114,23 @@ fn about(place: &Place, question: &ResultQuestion) -> Result<Option<WithheldResu
 
 /// Asks, and once more where the answer is of another type.
 async fn answer(
-    place: &Place,
+    place: &CallPlace,
     question: &ResultQuestion,
     kept: &WithheldResult,
     label: &Label,
     (cancel, cost): (&CancellationToken, &mut MicroUsd),
 ) -> Result<Result<String, &'static str>, EngineError> {
     let about = About { text: &kept.text, fields: &kept.fields, handle: question.handle };
-    let check = |said: &Said| question.wanted.read_answer(&said.answer, about).map(drop);
+    let check = |said: &TypedAnswer| question.wanted.read_answer(&said.answer, about).map(drop);
     let mut wanted = Arc::new(request(question, kept, label));
     for _ in 0..MAX_REQUESTS {
         let mut place = place.clone();
         let turn_cost = place.spent.turn_cost.saturating_add(*cost);
-        let spent = budget::read_spent(&place.core, &place.session, turn_cost, &[])?;
+        let spent = budget::read_spent(&place.services, &place.session, turn_cost, &[])?;
         place.spent = Spent { turn_tool_calls: place.spent.turn_tool_calls, ..spent };
         let asked = model::ask(&place, ModelRole::Quarantine, (Arc::clone(&wanted), label), cancel).await?;
         *cost = cost.saturating_add(asked.cost);
-        place.core.journal.commit_for(&place.session.hub, Batch::relaxed(asked.ops)).await?;
+        place.services.journal.commit_for(&place.session.hub, Batch::relaxed(asked.ops)).await?;
         // Why is in the ledger; a provider's words are not for who asks.
         let Ok(reply) = asked.reply else { return Ok(Err("No answer: no model could be asked.")) };
         match structured::read_structured(&reply.text, check) {
@@ -139,10 +141,15 @@ async fn answer(
     Ok(Err(NONE))
 }
 
-fn answered(place: &Place, question: &ResultQuestion, kept: &WithheldResult, rendered: &Rendered) -> Fact {
+fn answered(
+    place: &CallPlace,
+    question: &ResultQuestion,
+    kept: &WithheldResult,
+    rendered: &Rendered,
+) -> Fact {
     let handle = question.handle;
     Fact::Outcome {
-        attempt: place.core.journal.ids.attempt(place.core.journal.clock.now()),
+        attempt: place.services.journal.ids.attempt(place.services.journal.clock.now()),
         outcome: rendered.outcome,
         summary: format!("asked about {handle} ({}): {}", kept.digest(), &*rendered.text),
         result: Digest::of_bytes(rendered.text.as_bytes()),

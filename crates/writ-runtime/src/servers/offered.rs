@@ -15,7 +15,7 @@ use super::{Server, ServerSource};
 
 /// A trusted tool that cannot be offered.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct LeftOut {
+pub(crate) struct UnofferedTool {
     pub(crate) server: ServerName,
     /// Its name with the server.
     pub(crate) tool: String,
@@ -37,7 +37,7 @@ pub(super) fn registry(
     own: &Registry,
     servers: &BTreeMap<ServerName, Arc<Server>>,
     drifted: &BTreeSet<(ServerName, String)>,
-) -> Result<(Registry, Vec<LeftOut>), Report> {
+) -> Result<(Registry, Vec<UnofferedTool>), Report> {
     let (mut rows, mut left_out) = (Vec::new(), Vec::new());
     for server in servers.values() {
         for tool in server.pins.tools.values() {
@@ -53,7 +53,7 @@ pub(super) fn registry(
                 Err(error @ ForeignError::Declared { .. }) => return Err(unusable(&error)),
                 Err(
                     error @ (ForeignError::Unpinned(_) | ForeignError::Schema { .. } | ForeignError::Then(_)),
-                ) => left_out.push(LeftOut {
+                ) => left_out.push(UnofferedTool {
                     server: server.name.clone(),
                     tool: tool.name.clone(),
                     why: error.to_string(),
@@ -65,7 +65,7 @@ pub(super) fn registry(
 }
 
 /// The providers that a tool cannot be sent to, each with why; all others are.
-fn unsent(server: &Server, tool: &Definition) -> Vec<LeftOut> {
+fn unsent(server: &Server, tool: &Definition) -> Vec<UnofferedTool> {
     let providers = [
         (Dialect::OpenAi, "OpenAI's format"),
         (Dialect::Gemini, "Gemini"),
@@ -75,7 +75,7 @@ fn unsent(server: &Server, tool: &Definition) -> Vec<LeftOut> {
         let error = dialect.adapt_schema(&tool.schema).err()?;
         let name = writ_types::visible::escape_line(&tool.name).into_owned();
         let why = format!("'{name}' is not offered to models of {provider}: {error}");
-        Some(LeftOut { server: server.name.clone(), tool: tool.name.clone(), why })
+        Some(UnofferedTool { server: server.name.clone(), tool: tool.name.clone(), why })
     });
     failed.collect()
 }

@@ -5,20 +5,20 @@ use std::sync::Arc;
 
 use ed25519_dalek::SigningKey;
 use tempfile::TempDir;
+use writ_inspect::egress::EgressScope;
+use writ_inspect::origin::Origins;
+use writ_inspect::prepared::Prepared;
+use writ_inspect::redact::Redactor;
+use writ_inspect::scope::{Dimension, WORK};
 use writ_policy::budget::{BudgetConfig, Spent};
 use writ_policy::door::Mode;
-use writ_policy::egress::EgressScope;
 use writ_policy::keys::grants::Grants;
 use writ_policy::keys::{
     Authority, BaseClaims, KeyToken, TASK_KEY_TTL, TaskClaims, Verifier, mint_base, mint_task,
 };
-use writ_policy::origin::Origins;
-use writ_policy::prepared::Prepared;
-use writ_policy::redact::Redactor;
 use writ_policy::rules::{Authorship, RuleSet, RuleSource, Shadow};
-use writ_policy::scope::{Dimension, WORK};
 use writ_runtime::clock::{Clock, Ids, SystemClock};
-use writ_runtime::door::{Circumstances, Door, DoorConfig, Passage, Standing};
+use writ_runtime::door::{Circumstances, Door, DoorConfig, Passage, RequestContext};
 use writ_runtime::journal::Journal;
 use writ_runtime::keys::{EngineKeys, Keys};
 use writ_store::batch::{Batch, Op};
@@ -107,7 +107,7 @@ impl Installation {
     }
 
     async fn pass(&self, prepared: Prepared, authority: &Authority) -> Passage {
-        let standing = Standing {
+        let standing = RequestContext {
             authority,
             spent: Spent::default(),
             approval: None,

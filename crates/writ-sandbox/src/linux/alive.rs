@@ -15,7 +15,7 @@ use tokio::sync::OwnedMutexGuard;
 
 use super::pool::RefillOrder;
 use super::slot::{Slot, Slots};
-use super::spec::{self, Event, InitMessage, LENGTH, SandboxBase, Spec, Walls};
+use super::spec::{self, InitMessage, JobEnd, LENGTH, SandboxBase, Spec, Walls};
 use super::zygote::{self, helper_error};
 use super::{sys, tree};
 use crate::error::SandboxError;
@@ -91,8 +91,8 @@ impl LiveSandbox {
     }
 
     /// Gives back what it holds, if nothing was begun in it and so nothing of the folder is mounted for long.
-    pub(crate) fn let_go(&mut self, event: &Event) -> Option<OwnedMutexGuard<()>> {
-        let moved = matches!(event, Event::SetupFailed(fault) if fault.stage == spec::Fault::MOVED);
+    pub(crate) fn let_go(&mut self, event: &JobEnd) -> Option<OwnedMutexGuard<()>> {
+        let moved = matches!(event, JobEnd::SetupFailed(fault) if fault.stage == spec::SetupFault::MOVED);
         if moved { self.hold.take() } else { None }
     }
 
@@ -156,8 +156,8 @@ impl LiveSandbox {
     }
 
     /// Returns a handle for waiting until the first process has ended.
-    pub(crate) fn exit_handle(&self) -> Handle {
-        Handle(Arc::clone(&self.pidfd))
+    pub(crate) fn exit_handle(&self) -> ProcessHandle {
+        ProcessHandle(Arc::clone(&self.pidfd))
     }
 
     /// Kills everything inside.
@@ -224,9 +224,9 @@ impl JobFrames {
 
 /// A first process, watched.
 #[derive(Clone, Debug)]
-pub(crate) struct Handle(Arc<AsyncFd<OwnedFd>>);
+pub(crate) struct ProcessHandle(Arc<AsyncFd<OwnedFd>>);
 
-impl Handle {
+impl ProcessHandle {
     /// Waits for its end.
     pub(crate) async fn gone(&self) {
         // An error means that the descriptor is unusable: then nothing can be waited for.
@@ -240,12 +240,12 @@ fn encode_frame<T: Serialize>(message: &T) -> Result<Vec<u8>, SandboxError> {
 
 /// The messages of a first process so far.
 #[derive(Debug, Default)]
-pub(crate) struct Report {
+pub(crate) struct ProcessReport {
     bytes: Vec<u8>,
     descriptor: Option<OwnedFd>,
 }
 
-impl Report {
+impl ProcessReport {
     /// Makes a report of bytes that were read.
     pub(crate) const fn of(bytes: Vec<u8>) -> Self {
         Self { bytes, descriptor: None }

@@ -10,7 +10,7 @@ use super::spec::{Spec, Walls};
 use crate::config::has_time_zone;
 use crate::inside::INNER_HOME;
 use crate::project::git;
-use crate::runner::{Access, RunRequest};
+use crate::runner::{FolderAccess, RunRequest};
 
 /// Returns the environment of a program.
 pub(super) fn program_variables(
@@ -30,7 +30,7 @@ pub(super) fn program_variables(
         env.insert("TMPDIR".to_owned(), tmp.clone());
     }
     let own = request.variables.clone();
-    if request.access == Access::Scratch {
+    if request.access == FolderAccess::Scratch {
         // Only a gate has variables of its own, the text that it judges; a verification gets none.
         env.extend(own);
         return env;

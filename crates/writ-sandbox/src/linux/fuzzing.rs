@@ -5,8 +5,8 @@ use serde::de::DeserializeOwned;
 use writ_types::action::{ChangeKind, FileChange};
 use writ_types::digest::Digest;
 
-use super::alive::Report;
-use super::spec::{self, Fault, Order, SandboxBase, Setup};
+use super::alive::ProcessReport;
+use super::spec::{self, JobOrder, SandboxBase, Setup, SetupFault};
 use crate::file_request::FileReply;
 use crate::name;
 use crate::project::upper::text;
@@ -19,7 +19,7 @@ pub fn frame(bytes: &[u8]) {
     let Some((kind, rest)) = bytes.split_first() else { return };
     match kind % 8 {
         0 => {
-            let mut report = Report::of(rest.to_vec());
+            let mut report = ProcessReport::of(rest.to_vec());
             while let Some(Some(said)) = report.split_message() {
                 again(&said);
             }
@@ -32,8 +32,8 @@ pub fn frame(bytes: &[u8]) {
         }
         2 => message::<SandboxBase>(rest),
         3 => message::<Setup>(rest),
-        4 => message::<Order>(rest),
-        _ => message::<Fault>(rest),
+        4 => message::<JobOrder>(rest),
+        _ => message::<SetupFault>(rest),
     }
 }
 

@@ -16,7 +16,9 @@ use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
 use super::seccomp::Filters;
-use super::spec::{self, Event, Fault, InitMessage, Order, SandboxBase, SandboxJob, Setup, Stage, Walls};
+use super::spec::{
+    self, InitMessage, JobEnd, JobOrder, SandboxBase, SandboxJob, Setup, SetupFault, Stage, Walls,
+};
 use super::sys::{self, Forked};
 use super::{lockdown, mounts, network, own, worker};
 
@@ -39,7 +41,7 @@ pub(crate) fn main(control: OwnedFd, zygote_alive: BorrowedFd<'_>, walls: Walls,
         Ok(Some(event)) => event,
         // It ends unused.
         Ok(None) => return 0,
-        Err(fault) => Event::SetupFailed(fault),
+        Err(fault) => JobEnd::SetupFailed(fault),
     };
     // When the other end is closed, the engine has ended and this process is about to be killed.
     let _ = spec::write_message(&mut control, &InitMessage::Done(event));
@@ -48,7 +50,7 @@ pub(crate) fn main(control: OwnedFd, zygote_alive: BorrowedFd<'_>, walls: Walls,
 
 /// Ties this process to the zygote, which is tied to the engine. On the second rung nothing would end with it: there
 /// it waits for the engine to hang up, and sweeps.
-fn die_with(zygote_alive: BorrowedFd<'_>, walls: Walls) -> Result<(), Fault> {
+fn die_with(zygote_alive: BorrowedFd<'_>, walls: Walls) -> Result<(), SetupFault> {
     if walls == Walls::Reduced {
         return Ok(());
     }
@@ -57,16 +59,23 @@ fn die_with(zygote_alive: BorrowedFd<'_>, walls: Walls) -> Result<(), Fault> {
     let mut watch = [PollFd::new(zygote_alive, PollFlags::POLLIN)];
     poll(&mut watch, PollTimeout::ZERO).stage("zygote")?;
     if watch.iter().any(|fd| fd.any() == Some(true)) {
-        return Err(Fault::new("zygote", "it is gone"));
+        return Err(SetupFault::new("zygote", "it is gone"));
     }
     Ok(())
 }
 
 /// Builds the sandbox, waits until there is something to do, and does it. `None`: the engine hung up before.
-fn serve_control(control: &mut UnixStream, walls: Walls, filters: &Filters) -> Result<Option<Event>, Fault> {
+fn serve_control(
+    control: &mut UnixStream,
+    walls: Walls,
+    filters: &Filters,
+) -> Result<Option<JobEnd>, SetupFault> {
     let base: SandboxBase = spec::read_message(control).stage("read the specification")?;
     if base.walls != walls {
-        return Err(Fault::new("read the specification", "it asks for other walls than the zygote made"));
+        return Err(SetupFault::new(
+            "read the specification",
+            "it asks for other walls than the zygote made",
+        ));
     }
     begin(&base)?;
     // The job's process locks itself down while this one builds.
@@ -90,14 +99,14 @@ fn serve_control(control: &mut UnixStream, walls: Walls, filters: &Filters) -> R
 }
 
 /// Returns true if something has come already, or the other end is closed.
-fn is_readable(control: &UnixStream) -> Result<bool, Fault> {
+fn is_readable(control: &UnixStream) -> Result<bool, SetupFault> {
     let mut watch = [PollFd::new(control.as_fd(), PollFlags::POLLIN)];
     poll(&mut watch, PollTimeout::ZERO).stage("poll")?;
     Ok(watch.iter().any(|fd| fd.any() == Some(true)))
 }
 
 /// Everything that is done before a second process exists.
-fn begin(base: &SandboxBase) -> Result<(), Fault> {
+fn begin(base: &SandboxBase) -> Result<(), SetupFault> {
     if base.walls == Walls::Full {
         map_ids(base)?;
         nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWCGROUP).stage("control group namespace")?;
@@ -112,14 +121,14 @@ fn begin(base: &SandboxBase) -> Result<(), Fault> {
 }
 
 /// Maps the one user inside to the one outside.
-fn map_ids(base: &SandboxBase) -> Result<(), Fault> {
+fn map_ids(base: &SandboxBase) -> Result<(), SetupFault> {
     std::fs::write("/proc/self/setgroups", "deny").stage("groups")?;
     std::fs::write("/proc/self/uid_map", format!("{INNER_ID} {} 1", base.uid)).stage("user map")?;
     std::fs::write("/proc/self/gid_map", format!("{INNER_ID} {} 1", base.gid)).stage("group map")
 }
 
 /// Sets the limits of every process of the job.
-fn set_limits(base: &SandboxBase) -> Result<(), Fault> {
+fn set_limits(base: &SandboxBase) -> Result<(), SetupFault> {
     let limits = &base.limits;
     let mut all = vec![
         (Resource::RLIMIT_CORE, 0),
@@ -149,14 +158,14 @@ struct Started {
 
 impl Started {
     /// Lets it read what it has to do, in the root that this process is in.
-    fn begin(&self) -> Result<(), Fault> {
+    fn begin(&self) -> Result<(), SetupFault> {
         let (device, inode) = mounts::root_id().stage("root")?;
         (&self.go).write_all(&[device.to_le_bytes(), inode.to_le_bytes()].concat()).stage("begin")
     }
 }
 
 /// Starts the job's process.
-fn start_job(base: &SandboxBase, control: &UnixStream, filters: &Filters) -> Result<Started, Fault> {
+fn start_job(base: &SandboxBase, control: &UnixStream, filters: &Filters) -> Result<Started, SetupFault> {
     let (faults, mut tell) = io::pipe().stage("pipe")?;
     let (wait, go) = io::pipe().stage("pipe")?;
     match sys::fork_with(0).stage("fork")? {
@@ -177,14 +186,14 @@ fn start_job(base: &SandboxBase, control: &UnixStream, filters: &Filters) -> Res
 
 /// Waits for the job and for everything that it started, reaping other processes meanwhile. When the engine
 /// hangs up, the job is over.
-fn wait_for(walls: Walls, job: &Started, control: &UnixStream) -> Event {
+fn wait_for(walls: Walls, job: &Started, control: &UnixStream) -> JobEnd {
     // End of file: the program was executed, or the worker has begun.
-    if let Ok(fault) = spec::read_message::<Fault>(&mut &job.faults) {
+    if let Ok(fault) = spec::read_message::<SetupFault>(&mut &job.faults) {
         let _ = waitpid(job.pid, None);
         return if fault.stage == EXECUTE {
-            Event::ExecFailed(fault.errno)
+            JobEnd::ExecFailed(fault.errno)
         } else {
-            Event::SetupFailed(fault)
+            JobEnd::SetupFailed(fault)
         };
     }
     let ending = loop {
@@ -198,7 +207,7 @@ fn wait_for(walls: Walls, job: &Started, control: &UnixStream) -> Event {
             break event;
         }
         if hung_up || polled.is_err_and(|why| why != Errno::EINTR) {
-            break Event::Signalled(libc::SIGKILL);
+            break JobEnd::Signalled(libc::SIGKILL);
         }
         if ended && let Some(event) = waitpid(job.pid, None).ok().and_then(ending_of) {
             // A debugger of the host may have let us see its end late.
@@ -224,13 +233,13 @@ fn end_everyone() {
 }
 
 /// Reaps every process that has ended. Returns how the job did, when it is among them.
-fn reap_children(job: Pid) -> Option<Event> {
+fn reap_children(job: Pid) -> Option<JobEnd> {
     let mut event = None;
     loop {
         match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
-            Ok(WaitStatus::Exited(pid, code)) if pid == job => event = Some(Event::Exited(code)),
+            Ok(WaitStatus::Exited(pid, code)) if pid == job => event = Some(JobEnd::Exited(code)),
             Ok(WaitStatus::Signaled(pid, signal, _)) if pid == job => {
-                event = Some(Event::Signalled(signal as i32))
+                event = Some(JobEnd::Signalled(signal as i32))
             }
             Ok(WaitStatus::StillAlive) | Err(_) => return event,
             Ok(_) => {}
@@ -239,11 +248,11 @@ fn reap_children(job: Pid) -> Option<Event> {
 }
 
 /// Returns the end of a process, if it has ended.
-fn ending_of(status: WaitStatus) -> Option<Event> {
+fn ending_of(status: WaitStatus) -> Option<JobEnd> {
     if let WaitStatus::Exited(_, code) = status {
-        Some(Event::Exited(code))
+        Some(JobEnd::Exited(code))
     } else if let WaitStatus::Signaled(_, signal, _) = status {
-        Some(Event::Signalled(signal as i32))
+        Some(JobEnd::Signalled(signal as i32))
     } else {
         None
     }
@@ -273,7 +282,7 @@ fn become_job(
     control: &UnixStream,
     mut wait: io::PipeReader,
     filters: &Filters,
-) -> Result<i32, Fault> {
+) -> Result<i32, SetupFault> {
     nix::unistd::setsid().stage("session")?;
     nix::sys::prctl::set_pdeathsig(Signal::SIGKILL).stage("parent death signal")?;
     sys::reset_signals();
@@ -288,7 +297,7 @@ fn become_job(
     // Entering the new root took this process along.
     let (device, inode) = mounts::root_id().stage("root")?;
     if root != *[device.to_le_bytes(), inode.to_le_bytes()].concat() {
-        return Err(Fault::new("root", "this process is not in it"));
+        return Err(SetupFault::new("root", "this process is not in it"));
     }
     lockdown::finish_lockdown(walls, &order)?;
     std::env::set_current_dir(own::start_directory(&order)).stage("working directory")?;
@@ -304,20 +313,24 @@ fn become_job(
 }
 
 /// Receives what to do and the three streams, which come with the first bytes of it.
-fn receive_order(mut control: &UnixStream) -> Result<(Order, [OwnedFd; 3]), Fault> {
+fn receive_order(mut control: &UnixStream) -> Result<(JobOrder, [OwnedFd; 3]), SetupFault> {
     const STAGE: &str = "read the order";
     let mut length = [0; spec::LENGTH];
     let (read, streams) = sys::receive_descriptors(control.as_fd(), &mut length).stage(STAGE)?;
     let rest = length.get_mut(read..).unwrap_or_default();
     control.read_exact(rest).stage(STAGE)?;
     let streams =
-        <[OwnedFd; 3]>::try_from(streams).map_err(|_| Fault::new(STAGE, "it has not three streams"))?;
+        <[OwnedFd; 3]>::try_from(streams).map_err(|_| SetupFault::new(STAGE, "it has not three streams"))?;
     Ok((spec::read_body(&mut control, length).stage(STAGE)?, streams))
 }
 
 /// Executes a program, found along the `PATH` that it is given.
-fn execute_program(argv: &[String], env: &[(String, String)]) -> Result<std::convert::Infallible, Fault> {
-    let text = |text: &str| CString::new(text).map_err(|_| Fault::new("arguments", "they hold a zero byte"));
+fn execute_program(
+    argv: &[String],
+    env: &[(String, String)],
+) -> Result<std::convert::Infallible, SetupFault> {
+    let text =
+        |text: &str| CString::new(text).map_err(|_| SetupFault::new("arguments", "they hold a zero byte"));
     let args: Vec<CString> = argv.iter().map(|arg| text(arg)).collect::<Result<_, _>>()?;
     let vars: Vec<CString> =
         env.iter().map(|(name, value)| text(&format!("{name}={value}"))).collect::<Result<_, _>>()?;
@@ -326,14 +339,14 @@ fn execute_program(argv: &[String], env: &[(String, String)]) -> Result<std::con
     // The loop is that of `execvp`, with the `PATH` that the program is given.
     for program in program_candidates(name, env) {
         let program = CString::new(program.as_os_str().as_bytes())
-            .map_err(|_| Fault::new("arguments", "they hold a zero byte"))?;
+            .map_err(|_| SetupFault::new("arguments", "they hold a zero byte"))?;
         let Err(why) = nix::unistd::execve(&program, &args, &vars);
         // «Not permitted» is remembered while the search goes on, as every shell does.
         if last == Errno::ENOENT || (why != Errno::ENOENT && why != Errno::ENOTDIR) {
             last = why;
         }
     }
-    Err(Fault { stage: EXECUTE.into(), why: last.to_string(), errno: last as i32 })
+    Err(SetupFault { stage: EXECUTE.into(), why: last.to_string(), errno: last as i32 })
 }
 
 /// The files that a program's name may stand for.

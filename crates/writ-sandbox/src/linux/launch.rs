@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use super::places::Places;
 use super::run::{JobResult, Launch};
-use super::spec::{Environment, Event, GitOverlay, SandboxJob as SpecJob, Spec, Walls, Work};
+use super::spec::{Environment, GitOverlay, JobEnd, SandboxJob as SpecJob, Spec, Walls, WorkMount};
 use super::toolchain::REGISTRY;
 use super::{NativeRunner, env, folder};
 use crate::blocking::run_blocking;
@@ -12,7 +12,7 @@ use crate::error::SandboxError;
 use crate::exec::{Ending, WayOut};
 use crate::project::copy;
 use crate::project::view::{FOLDERS, Layout};
-use crate::runner::{Access, Folders, GitMount, Job, RunRequest, RunResult};
+use crate::runner::{FolderAccess, Folders, GitMount, RunJob, RunRequest, RunResult};
 
 /// Returns the launch of a run. The second rung has no layers: for a run without lasting changes the work
 /// is copied first.
@@ -23,7 +23,7 @@ pub(super) async fn launch_of(
 ) -> Result<Launch, SandboxError> {
     let config = &native.config;
     let session = request.folders.session.clone();
-    let scratch = request.access == Access::Scratch;
+    let scratch = request.access == FolderAccess::Scratch;
     if scratch && walls == Walls::Reduced {
         let (tree, fresh) = (session.join("tree"), session.join("verify"));
         run_blocking("copy the work", move || copy::refresh_copy(&tree, &fresh)).await?;
@@ -31,12 +31,12 @@ pub(super) async fn launch_of(
     let places = Places::of(&session, walls, scratch);
     let work = work_of(&request.folders, request.access, &places)?;
     // Taken out, since the rest of the request is still read below.
-    let job = std::mem::replace(&mut request.job, Job::Program(Vec::new()));
+    let job = std::mem::replace(&mut request.job, RunJob::Program(Vec::new()));
     let spec = match job {
-        Job::Program(argv) => {
+        RunJob::Program(argv) => {
             program_spec(native, native.spec(walls, SpecJob::Exec(argv), work), &request, &places)?
         }
-        Job::File(file) => {
+        RunJob::File(file) => {
             let mut spec = native.spec(walls, SpecJob::Worker(file), work);
             // The worker is our own binary and needs no toolchain.
             spec.base.binds.clear();
@@ -72,7 +72,7 @@ fn program_spec(
     places: &Places,
 ) -> Result<Spec, SandboxError> {
     let walls = spec.base.walls;
-    let scratch = request.access == Access::Scratch;
+    let scratch = request.access == FolderAccess::Scratch;
     spec.base.empty_home = scratch;
     spec.order.cwd = places.resolve_path(walls, &request.cwd);
     if walls == Walls::Full {
@@ -106,7 +106,7 @@ fn program_spec(
 }
 
 /// Returns the overlay of a git directory. A run without it is better than none: git finds no repository then.
-fn git_overlay(git: &GitMount, access: Access) -> Option<GitOverlay> {
+fn git_overlay(git: &GitMount, access: FolderAccess) -> Option<GitOverlay> {
     let lower = folder(&git.lower).and_then(|lower| Ok((lower, folder(&git.layers)?)));
     match lower {
         Ok((lower, layers)) => {
@@ -121,15 +121,15 @@ fn git_overlay(git: &GitMount, access: Access) -> Option<GitOverlay> {
 }
 
 /// Returns what is seen at `/work`.
-fn work_of(folders: &Folders, access: Access, places: &Places) -> Result<Work, SandboxError> {
+fn work_of(folders: &Folders, access: FolderAccess, places: &Places) -> Result<WorkMount, SandboxError> {
     Ok(match (folders.layout, &folders.project) {
         (Layout::Overlay, Some(project)) => {
-            Work::Overlay { project: folder(project)?, layers: folder(&folders.session)?, access }
+            WorkMount::Overlay { project: folder(project)?, layers: folder(&folders.session)?, access }
         }
         (Layout::Overlay | Layout::Copy | Layout::Empty, _) => {
             // Without mounts there is no scratch layer: the folder is a fresh copy instead.
-            let access = if places.fresh { Access::Write } else { access };
-            Work::Folder { path: folder(&places.work)?, access }
+            let access = if places.fresh { FolderAccess::Write } else { access };
+            WorkMount::Folder { path: folder(&places.work)?, access }
         }
     })
 }
@@ -138,14 +138,14 @@ fn work_of(folders: &Folders, access: Access, places: &Places) -> Result<Work, S
 pub(super) fn run_result(done: JobResult, is_program: bool) -> Result<RunResult, SandboxError> {
     let ending = match (done.limit, done.event) {
         (Some(limit), _) => Ending::Killed { limit },
-        (None, Event::Exited(code)) => Ending::Exited { code },
-        (None, Event::Signalled(signal)) => Ending::Signalled { signal },
-        (None, Event::ExecFailed(libc::ENOENT | libc::ENOTDIR)) => Ending::NotFound,
-        (None, Event::ExecFailed(_)) => Ending::NotExecutable,
-        (None, Event::SetupFailed(fault)) if is_program && fault.stage == "working directory" => {
+        (None, JobEnd::Exited(code)) => Ending::Exited { code },
+        (None, JobEnd::Signalled(signal)) => Ending::Signalled { signal },
+        (None, JobEnd::ExecFailed(libc::ENOENT | libc::ENOTDIR)) => Ending::NotFound,
+        (None, JobEnd::ExecFailed(_)) => Ending::NotExecutable,
+        (None, JobEnd::SetupFailed(fault)) if is_program && fault.stage == "working directory" => {
             return Err(SandboxError::BadCommand { why: format!("working directory: {}", fault.why) });
         }
-        (None, Event::SetupFailed(fault)) => {
+        (None, JobEnd::SetupFailed(fault)) => {
             return Err(SandboxError::Setup { stage: fault.stage, why: fault.why });
         }
     };

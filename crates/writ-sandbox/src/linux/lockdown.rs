@@ -9,7 +9,7 @@ use landlock::{
 };
 
 use super::seccomp::Filters;
-use super::spec::{Fault, Order, Stage, Walls};
+use super::spec::{JobOrder, SetupFault, Stage, Walls};
 use crate::inside::{INNER_HOME, WORK};
 
 /// The newest Landlock interface that is used; older kernels give what they have.
@@ -36,21 +36,21 @@ const WRITABLE_DEVICES: [&str; 6] =
     ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty"];
 
 /// Takes what can be taken before anything is known of the job: capabilities, new privileges, system calls.
-pub(crate) fn begin_lockdown(walls: Walls, filters: &Filters) -> Result<(), Fault> {
+pub(crate) fn begin_lockdown(walls: Walls, filters: &Filters) -> Result<(), SetupFault> {
     drop_capabilities()?;
     nix::sys::prctl::set_no_new_privs().stage("no new privileges")?;
     filters.install_filters(walls)
 }
 
 /// Restricts files, which are in their places now, and looks whether the process is really locked down.
-pub(crate) fn finish_lockdown(walls: Walls, order: &Order) -> Result<(), Fault> {
-    restrict_paths(walls, order).map_err(|why| Fault::new("landlock", why.to_string()))?;
+pub(crate) fn finish_lockdown(walls: Walls, order: &JobOrder) -> Result<(), SetupFault> {
+    restrict_paths(walls, order).map_err(|why| SetupFault::new("landlock", why.to_string()))?;
     verify_rights(&std::fs::read_to_string("/proc/self/status").stage("read own status")?, walls)
 }
 
 /// Empties all five sets. The bounding set first: emptying it needs a capability.
-fn drop_capabilities() -> Result<(), Fault> {
-    let fault = |why: caps::errors::CapsError| Fault::new("capabilities", why.to_string());
+fn drop_capabilities() -> Result<(), SetupFault> {
+    let fault = |why: caps::errors::CapsError| SetupFault::new("capabilities", why.to_string());
     // Where none is held, none can be regained: `no_new_privs` follows.
     if caps::has_cap(None, CapSet::Effective, caps::Capability::CAP_SETPCAP).map_err(fault)? {
         for capability in caps::runtime::thread_all_supported() {
@@ -64,7 +64,7 @@ fn drop_capabilities() -> Result<(), Fault> {
 }
 
 /// Restricts the file system and, on the second rung, the network and signals.
-fn restrict_paths(walls: Walls, order: &Order) -> Result<(), landlock::RulesetError> {
+fn restrict_paths(walls: Walls, order: &JobOrder) -> Result<(), landlock::RulesetError> {
     let everything = AccessFs::from_all(LANDLOCK);
     let mut ruleset =
         Ruleset::default().set_compatibility(CompatLevel::BestEffort).handle_access(everything)?;
@@ -96,7 +96,7 @@ fn restrict_paths(walls: Walls, order: &Order) -> Result<(), landlock::RulesetEr
 }
 
 /// Looks into the kernel's own record of this process: no capability in any set, no way back, filters on.
-fn verify_rights(status: &str, walls: Walls) -> Result<(), Fault> {
+fn verify_rights(status: &str, walls: Walls) -> Result<(), SetupFault> {
     let field = |name: &str| {
         status
             .lines()
@@ -106,17 +106,17 @@ fn verify_rights(status: &str, walls: Walls) -> Result<(), Fault> {
     };
     for set in ["CapInh", "CapPrm", "CapEff", "CapAmb"] {
         if u64::from_str_radix(field(set), 16) != Ok(0) {
-            return Err(Fault::new("verify", format!("{set} is not empty")));
+            return Err(SetupFault::new("verify", format!("{set} is not empty")));
         }
     }
     for (name, wanted) in [("NoNewPrivs", "1"), ("Seccomp", "2")] {
         if field(name) != wanted {
-            return Err(Fault::new("verify", format!("{name} is not {wanted}")));
+            return Err(SetupFault::new("verify", format!("{name} is not {wanted}")));
         }
     }
     // Without a user namespace an ordinary user cannot empty this set, and cannot use it either.
     if walls == Walls::Full && u64::from_str_radix(field("CapBnd"), 16) != Ok(0) {
-        return Err(Fault::new("verify", "CapBnd is not empty"));
+        return Err(SetupFault::new("verify", "CapBnd is not empty"));
     }
     Ok(())
 }

@@ -12,11 +12,11 @@ use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sys::stat::{Mode, SFlag, fstat, mkdirat};
 
 use super::init::INNER_ID;
-use super::spec::{Fault, GitOverlay, HostFolder, SandboxBase, Setup, Stage, Work};
+use super::spec::{GitOverlay, HostFolder, SandboxBase, Setup, SetupFault, Stage, WorkMount};
 use super::{own, sys};
 use crate::inside::{INNER_HOME, WORK};
 use crate::project::beneath;
-use crate::runner::Access;
+use crate::runner::FolderAccess;
 
 /// The folder in which the new root is put together: every system has it.
 const BASE: &str = "/tmp";
@@ -80,7 +80,7 @@ struct MountPiece {
 
 /// Builds the root and moves into it; nothing runs in it before [`furnish_root`] has made it read-only. The host's root stays attached over it, and is reached by the returned handle
 /// alone, until [`furnish_root`] has taken from it what the session adds.
-pub(crate) fn build_root(base: &SandboxBase) -> Result<OwnedFd, Fault> {
+pub(crate) fn build_root(base: &SandboxBase) -> Result<OwnedFd, SetupFault> {
     // What the host unmounts is not held here; what it mounts comes no further than its own root.
     mount(None::<&str>, "/", None::<&str>, MsFlags::MS_REC | MsFlags::MS_SLAVE, None::<&str>)
         .stage("mounts of its own")?;
@@ -112,7 +112,7 @@ pub(crate) fn build_root(base: &SandboxBase) -> Result<OwnedFd, Fault> {
 }
 
 /// Adds what is the session's, and lets go of the host.
-pub(crate) fn furnish_root(base: &SandboxBase, setup: &Setup, host: OwnedFd) -> Result<(), Fault> {
+pub(crate) fn furnish_root(base: &SandboxBase, setup: &Setup, host: OwnedFd) -> Result<(), SetupFault> {
     let mut pieces = Vec::new();
     match (&setup.home, base.empty_home) {
         (Some(home), false) => {
@@ -120,7 +120,9 @@ pub(crate) fn furnish_root(base: &SandboxBase, setup: &Setup, host: OwnedFd) -> 
             pieces.push(MountPiece::clone_of(folder, Path::new(INNER_HOME), NO_SUID | NO_DEV)?);
         }
         (None, true) => {}
-        (Some(_), true) | (None, false) => return Err(Fault::new("home", "it is another than was made")),
+        (Some(_), true) | (None, false) => {
+            return Err(SetupFault::new("home", "it is another than was made"));
+        }
     }
     for (from, to) in &setup.home_binds {
         let at = Path::new(INNER_HOME).join(to);
@@ -128,8 +130,8 @@ pub(crate) fn furnish_root(base: &SandboxBase, setup: &Setup, host: OwnedFd) -> 
         let piece = MountPiece::clone_of(folder, &at, READ_ONLY | NO_SUID | NO_DEV)?;
         pieces.push(MountPiece { optional: true, ..piece });
     }
-    let work = Source::open(setup, &host)?;
-    let git = setup.git.as_ref().map(|git| Source::of_git(git, &host)).transpose()?;
+    let work = WorkSource::open(setup, &host)?;
+    let git = setup.git.as_ref().map(|git| WorkSource::of_git(git, &host)).transpose()?;
     let root = open_folder(Path::new("/")).stage("root")?;
     for piece in &pieces {
         piece.attach(&root)?;
@@ -161,7 +163,7 @@ pub(crate) fn furnish_root(base: &SandboxBase, setup: &Setup, host: OwnedFd) -> 
     if (above.st_dev, above.st_ino) == (below.st_dev, below.st_ino) {
         Ok(())
     } else {
-        Err(Fault::new("leave the host", "it is still in sight"))
+        Err(SetupFault::new("leave the host", "it is still in sight"))
     }
 }
 
@@ -182,18 +184,18 @@ fn open_below(host: &OwnedFd, path: &Path) -> io::Result<OwnedFd> {
 }
 
 /// Opens a folder of the host, if it is the one that was meant.
-fn open_host(host: &OwnedFd, folder: &HostFolder) -> Result<OwnedFd, Fault> {
-    let found = open_below(host, &folder.path).stage(Fault::MOVED)?;
-    let stat = fstat(&found).stage(Fault::MOVED)?;
+fn open_host(host: &OwnedFd, folder: &HostFolder) -> Result<OwnedFd, SetupFault> {
+    let found = open_below(host, &folder.path).stage(SetupFault::MOVED)?;
+    let stat = fstat(&found).stage(SetupFault::MOVED)?;
     if (stat.st_dev, stat.st_ino) == (folder.device, folder.inode) {
         Ok(found)
     } else {
-        Err(Fault::new(Fault::MOVED, "another one is there now"))
+        Err(SetupFault::new(SetupFault::MOVED, "another one is there now"))
     }
 }
 
 /// Clones every piece of the host that is seen inside by every command.
-fn take(base: &SandboxBase) -> Result<Vec<MountPiece>, Fault> {
+fn take(base: &SandboxBase) -> Result<Vec<MountPiece>, SetupFault> {
     let mut pieces = Vec::new();
     for path in seen_paths(base) {
         let Ok(found) = open(path, OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC, Mode::empty())
@@ -223,7 +225,7 @@ fn is_kind(found: &OwnedFd, kind: SFlag) -> io::Result<bool> {
 }
 
 impl MountPiece {
-    fn clone_of(found: OwnedFd, at: &Path, attributes: u64) -> Result<Self, Fault> {
+    fn clone_of(found: OwnedFd, at: &Path, attributes: u64) -> Result<Self, SetupFault> {
         let tree = sys::clone_mount(found.as_fd()).stage(&format!("take {}", at.display()))?;
         sys::set_mount(tree.as_fd(), attributes, true).stage(&format!("guard {}", at.display()))?;
         let folder = is_kind(&found, SFlag::S_IFDIR).stage(&format!("look at {}", at.display()))?;
@@ -232,7 +234,7 @@ impl MountPiece {
 
     /// Attaches it below the new root. The way there may lie in a home that an earlier program could write: links on
     /// it are not followed, and what belongs behind one is not attached.
-    fn attach(&self, root: &OwnedFd) -> Result<(), Fault> {
+    fn attach(&self, root: &OwnedFd) -> Result<(), SetupFault> {
         let stage = format!("attach {}", self.at.display());
         let at = self.at.strip_prefix("/").unwrap_or(&self.at);
         let parent = match beneath::open_parent(root, at, true) {
@@ -259,7 +261,7 @@ impl MountPiece {
 }
 
 /// Folders, links, `/etc`, and the parts that lie in memory.
-fn make_skeleton(base: &SandboxBase) -> Result<(), Fault> {
+fn make_skeleton(base: &SandboxBase) -> Result<(), SetupFault> {
     for path in SYSTEM {
         if let Ok(target) = fs::read_link(path) {
             std::os::unix::fs::symlink(target, path_inside(path)).stage("links")?;
@@ -285,7 +287,7 @@ fn make_skeleton(base: &SandboxBase) -> Result<(), Fault> {
 }
 
 /// Lays out the certificates that programs are to trust.
-fn lay_trust(certificate: &str) -> Result<(), Fault> {
+fn lay_trust(certificate: &str) -> Result<(), SetupFault> {
     mount(Some("writ"), TRUST, Some("tmpfs"), QUIET, Some(TRUST_OPTIONS)).stage("trust")?;
     let mut all = Vec::new();
     for path in SYSTEM_TRUST {
@@ -322,7 +324,7 @@ fn write_etc() -> [(&'static str, String); 7] {
 }
 
 /// Shared memory, terminals of its own, and links.
-fn mount_devices() -> Result<(), Fault> {
+fn mount_devices() -> Result<(), SetupFault> {
     mount(Some("writ"), &path_inside("/dev/shm"), Some("tmpfs"), QUIET, Some(SHM_OPTIONS))
         .stage("/dev/shm")?;
     let options = "newinstance,ptmxmode=0666,mode=0620";
@@ -335,20 +337,20 @@ fn mount_devices() -> Result<(), Fault> {
 }
 
 /// The work folder's parts on the host, opened before the host is out of sight.
-enum Source {
-    Layers { project: OwnedFd, layers: OwnedFd, access: Access },
-    Folder { tree: OwnedFd, path: OwnedFd, access: Access },
+enum WorkSource {
+    Layers { project: OwnedFd, layers: OwnedFd, access: FolderAccess },
+    Folder { tree: OwnedFd, path: OwnedFd, access: FolderAccess },
 }
 
-impl Source {
-    fn open(setup: &Setup, host: &OwnedFd) -> Result<Self, Fault> {
+impl WorkSource {
+    fn open(setup: &Setup, host: &OwnedFd) -> Result<Self, SetupFault> {
         match &setup.work {
-            Work::Overlay { project, layers, access } => Ok(Self::Layers {
+            WorkMount::Overlay { project, layers, access } => Ok(Self::Layers {
                 project: open_host(host, project)?,
                 layers: open_host(host, layers)?,
                 access: *access,
             }),
-            Work::Folder { path, access } => {
+            WorkMount::Folder { path, access } => {
                 let path = open_host(host, path)?;
                 let tree = sys::clone_mount(path.as_fd()).stage("take the work folder")?;
                 Ok(Self::Folder { tree, path, access: *access })
@@ -356,7 +358,7 @@ impl Source {
         }
     }
 
-    fn of_git(git: &GitOverlay, host: &OwnedFd) -> Result<Self, Fault> {
+    fn of_git(git: &GitOverlay, host: &OwnedFd) -> Result<Self, SetupFault> {
         Ok(Self::Layers {
             project: open_host(host, &git.lower)?,
             layers: open_host(host, &git.layers)?,
@@ -365,23 +367,23 @@ impl Source {
     }
 
     /// Mounts it.
-    fn mount(&self, at: &Path, base: &SandboxBase) -> Result<(), Fault> {
+    fn mount(&self, at: &Path, base: &SandboxBase) -> Result<(), SetupFault> {
         match self {
             Self::Layers { project, layers, access } => {
                 let project = format!("/proc/self/fd/{}", project.as_raw_fd());
                 let upper = format!("/proc/self/fd/{}/upper", layers.as_raw_fd());
                 let work = format!("/proc/self/fd/{}/work", layers.as_raw_fd());
                 match access {
-                    Access::Write => mount_overlay(at, &project, Some((&upper, &work))),
-                    Access::Read => mount_overlay(at, &format!("{upper}:{project}"), None),
-                    Access::Scratch => mount_scratch(at, &format!("{upper}:{project}"), base),
+                    FolderAccess::Write => mount_overlay(at, &project, Some((&upper, &work))),
+                    FolderAccess::Read => mount_overlay(at, &format!("{upper}:{project}"), None),
+                    FolderAccess::Scratch => mount_scratch(at, &format!("{upper}:{project}"), base),
                 }
             }
             Self::Folder { tree, path, access } => {
-                if *access == Access::Scratch {
+                if *access == FolderAccess::Scratch {
                     return mount_scratch(at, &format!("/proc/self/fd/{}", path.as_raw_fd()), base);
                 }
-                let read_only = if *access == Access::Read { READ_ONLY } else { 0 };
+                let read_only = if *access == FolderAccess::Read { READ_ONLY } else { 0 };
                 sys::set_mount(tree.as_fd(), NO_SUID | NO_DEV | read_only, true)
                     .stage("guard the work folder")?;
                 let on = open_folder(at).stage("attach the work folder")?;
@@ -392,7 +394,7 @@ impl Source {
 }
 
 /// Mounts an overlay with its changes in memory.
-fn mount_scratch(at: &Path, lower: &str, base: &SandboxBase) -> Result<(), Fault> {
+fn mount_scratch(at: &Path, lower: &str, base: &SandboxBase) -> Result<(), SetupFault> {
     // Made in the overlay's own place, which it then covers.
     let size = format!("mode=0755,size={}", base.limits.tmp_bytes);
     mount(Some("writ"), at, Some("tmpfs"), QUIET, Some(size.as_str())).stage("scratch")?;
@@ -405,7 +407,7 @@ fn mount_scratch(at: &Path, lower: &str, base: &SandboxBase) -> Result<(), Fault
 }
 
 /// Mounts one overlay.
-fn mount_overlay(at: &Path, lower: &str, upper: Option<(&str, &str)>) -> Result<(), Fault> {
+fn mount_overlay(at: &Path, lower: &str, upper: Option<(&str, &str)>) -> Result<(), SetupFault> {
     let mut options = format!("userxattr,index=off,lowerdir={lower}");
     if let Some((upper, work)) = upper {
         options.push_str(&format!(",upperdir={upper},workdir={work}"));
@@ -414,7 +416,7 @@ fn mount_overlay(at: &Path, lower: &str, upper: Option<(&str, &str)>) -> Result<
 }
 
 /// Adds attributes to the mount at a path.
-fn freeze_mount(path: &Path, attributes: u64) -> Result<(), Fault> {
+fn freeze_mount(path: &Path, attributes: u64) -> Result<(), SetupFault> {
     let folder = open_folder(path).stage("guard")?;
     sys::set_mount(folder.as_fd(), attributes, false).stage("guard")
 }

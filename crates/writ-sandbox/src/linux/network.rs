@@ -11,7 +11,7 @@ use nix::sys::socket::{
 use tokio::sync::mpsc;
 
 use super::mounts::{TRUST_ALL, TRUST_MORE};
-use super::spec::{self, Fault, InitMessage, Stage};
+use super::spec::{self, InitMessage, SetupFault, Stage};
 use super::zygote;
 use crate::exec::{Listener, PROXY_PORT};
 
@@ -23,7 +23,7 @@ const STAGE: &str = "network listener";
 // === inside ===
 
 /// Binds the listener and passes it out over the control socket. No process inside keeps it.
-pub(crate) fn offer_listener(control: BorrowedFd<'_>) -> Result<(), Fault> {
+pub(crate) fn offer_listener(control: BorrowedFd<'_>) -> Result<(), SetupFault> {
     let listener =
         socket(AddressFamily::Inet, SockType::Stream, SockFlag::SOCK_CLOEXEC, None).stage(STAGE)?;
     bind(listener.as_raw_fd(), &SockaddrIn::new(127, 0, 0, 1, PROXY_PORT)).stage(STAGE)?;

@@ -11,7 +11,7 @@ use nix::errno::Errno;
 use nix::fcntl::OFlag;
 use nix::sys::stat::{Mode, mkdirat};
 
-use super::spec::Order;
+use super::spec::JobOrder;
 use super::{mounts, sys};
 use crate::inside::{RESERVED, WORK};
 use crate::project::beneath;
@@ -82,7 +82,7 @@ pub(crate) fn attach_work(own: &Path, root: &OwnedFd) -> io::Result<()> {
 
 /// Returns the directory in which a program begins: the project's own path, if the work folder could be
 /// attached there.
-pub(crate) fn start_directory(order: &Order) -> PathBuf {
+pub(crate) fn start_directory(order: &JobOrder) -> PathBuf {
     let below = order.own.as_deref().zip(order.cwd.strip_prefix(WORK).ok());
     match below {
         Some((own, below)) if is_same(own, Path::new(WORK)) => own.join(below),

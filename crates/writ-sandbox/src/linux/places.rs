@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use super::spec::{Spec, Walls};
 use crate::inside::WORK;
-use crate::runner::Access;
+use crate::runner::FolderAccess;
 
 /// A job's folders on the host. On the second rung programs see them where they are.
 pub(crate) struct Places {
@@ -41,11 +41,14 @@ impl Places {
     }
 
     /// Names what a job of the second rung may use of the host.
-    pub(crate) fn open_up(&self, access: Access, spec: &mut Spec) {
+    pub(crate) fn open_up(&self, access: FolderAccess, spec: &mut Spec) {
         let order = &mut spec.order;
         order.readable.extend(spec.base.binds.iter().cloned());
-        let list =
-            if access == Access::Read && !self.fresh { &mut order.readable } else { &mut order.writable };
+        let list = if access == FolderAccess::Read && !self.fresh {
+            &mut order.readable
+        } else {
+            &mut order.writable
+        };
         list.push(self.work.clone());
         order.writable.push(self.scratch.clone());
     }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-use super::alive::{LiveSandbox, Report};
+use super::alive::{LiveSandbox, ProcessReport};
 use super::mounts;
 use super::slot::Slots;
 use super::spec::{InitMessage, SandboxBase, Walls};
@@ -22,19 +22,19 @@ const MAKE: Duration = Duration::from_secs(10);
 
 /// The sandboxes that wait.
 #[derive(Debug)]
-pub(crate) struct Pool {
+pub(crate) struct SandboxPool {
     slots: Arc<Slots>,
     /// The most that wait of one kind; 0: none ever does.
     most: usize,
     /// The time that one waits.
     idle: Duration,
-    state: Mutex<State>,
+    state: Mutex<WaitingSandboxes>,
     /// The number of those that wait.
     number: watch::Sender<usize>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct WaitingSandboxes {
     next: u64,
     waiting: BTreeMap<u64, Ready>,
     /// Kinds of which some are being made, and how many.
@@ -57,7 +57,7 @@ type Mark = (u64, u64, Option<(i64, i64)>);
 /// The order to make another sandbox when one has ended.
 #[derive(Debug)]
 pub(crate) struct RefillOrder {
-    pool: Weak<Pool>,
+    pool: Weak<SandboxPool>,
     base: SandboxBase,
 }
 
@@ -70,7 +70,7 @@ impl RefillOrder {
     }
 }
 
-impl Pool {
+impl SandboxPool {
     /// Makes an empty pool.
     pub(crate) fn new(slots: Arc<Slots>, most: usize, idle: Duration) -> Arc<Self> {
         Arc::new(Self { slots, most, idle, state: Mutex::default(), number: watch::Sender::new(0) })
@@ -161,22 +161,22 @@ impl Pool {
     }
 
     /// Says how many wait, now that this is known.
-    fn update_count(&self, state: MutexGuard<'_, State>) {
+    fn update_count(&self, state: MutexGuard<'_, WaitingSandboxes>) {
         self.number.send_replace(state.waiting.len());
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, WaitingSandboxes> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Makes one, lets it wait, and ends it when it was not taken.
-async fn make(pool: Weak<Pool>, slots: Arc<Slots>, base: SandboxBase) {
+async fn make(pool: Weak<SandboxPool>, slots: Arc<Slots>, base: SandboxBase) {
     // Before it is made: a change in between makes it stale instead of wrong.
     let taken = path_marks(&base);
     let made = tokio::time::timeout(MAKE, async {
         let alive = LiveSandbox::make_aside(&slots, &base).await.ok()?;
-        (Report::default().next_message(alive.control_socket()).await == Some(InitMessage::Ready))
+        (ProcessReport::default().next_message(alive.control_socket()).await == Some(InitMessage::Ready))
             .then_some(alive)
     });
     let alive = made.await.ok().flatten();
@@ -204,7 +204,7 @@ fn path_marks(base: &SandboxBase) -> Vec<Option<Mark>> {
 }
 
 #[cfg(test)]
-impl Pool {
+impl SandboxPool {
     /// Returns the number of those that were made.
     pub(crate) fn made_so_far(&self) -> u64 {
         self.state().next

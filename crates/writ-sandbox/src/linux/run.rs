@@ -13,9 +13,9 @@ use tokio::sync::{Notify, OwnedMutexGuard, mpsc, oneshot};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::alive::{JobFrames, LiveSandbox, Report};
-use super::pool::Pool;
-use super::spec::{Event, Fault, InitMessage, Spec};
+use super::alive::{JobFrames, LiveSandbox, ProcessReport};
+use super::pool::SandboxPool;
+use super::spec::{InitMessage, JobEnd, SetupFault, Spec};
 use super::zygote::helper_error;
 use super::{disk, network, tree};
 use crate::error::SandboxError;
@@ -57,7 +57,7 @@ pub(crate) struct Launch {
 /// The end of a job.
 #[derive(Debug)]
 pub(crate) struct JobResult {
-    pub(crate) event: Event,
+    pub(crate) event: JobEnd,
     pub(crate) limit: Option<Limit>,
     pub(crate) stdout: StreamCapture,
     pub(crate) stderr: StreamCapture,
@@ -65,7 +65,7 @@ pub(crate) struct JobResult {
 }
 
 /// Runs a job to its end: in a sandbox that is ready, else in one that is made for it.
-pub(crate) async fn run_job(pool: &Arc<Pool>, mut launch: Launch) -> Result<JobResult, SandboxError> {
+pub(crate) async fn run_job(pool: &Arc<SandboxPool>, mut launch: Launch) -> Result<JobResult, SandboxError> {
     let began = Instant::now();
     // A client gets the streams once: there is no second try for a sandbox with moved folders.
     let ready = if launch.talk.is_some() { None } else { pool.take_ready(&launch.spec.base) };
@@ -75,7 +75,7 @@ pub(crate) async fn run_job(pool: &Arc<Pool>, mut launch: Launch) -> Result<JobR
         None => LiveSandbox::start_sandbox(pool.zygote_slots(), &launch.spec.base).await?,
     };
     let finished = drive_job(alive, &mut launch, pool, began).await?;
-    let moved = matches!(&finished.event, Event::SetupFailed(fault) if fault.stage == Fault::MOVED);
+    let moved = matches!(&finished.event, JobEnd::SetupFailed(fault) if fault.stage == SetupFault::MOVED);
     if !(was_ready && moved) {
         return Ok(finished);
     }
@@ -88,7 +88,7 @@ pub(crate) async fn run_job(pool: &Arc<Pool>, mut launch: Launch) -> Result<JobR
 async fn drive_job(
     mut alive: LiveSandbox,
     launch: &mut Launch,
-    pool: &Arc<Pool>,
+    pool: &Arc<SandboxPool>,
     began: Instant,
 ) -> Result<JobResult, SandboxError> {
     let input = launch.stdin.is_some() || launch.talk.is_some();
@@ -133,9 +133,9 @@ async fn drive_job(
         feed_stdin(stdin, launch.stdin.as_deref(), &done),
     );
     // The kernel kills one process for want of memory; its parent may then end with any code.
-    let starved = event != Some(Event::Exited(0)) && alive.out_of_memory();
+    let starved = event != Some(JobEnd::Exited(0)) && alive.out_of_memory();
     let limit = limit.or(starved.then_some(Limit::Memory));
-    let event = event.or(limit.map(|_| Event::Signalled(libc::SIGKILL)));
+    let event = event.or(limit.map(|_| JobEnd::Signalled(libc::SIGKILL)));
     let event = event.ok_or_else(|| helper_error("report", &io::ErrorKind::UnexpectedEof.into()))?;
     launch.hold = alive.let_go(&event);
     Ok(JobResult { event, limit, stdout, stderr, duration: began.elapsed() })
@@ -143,8 +143,8 @@ async fn drive_job(
 
 /// Returns the first process's report of the job, after which no process is left in it. `None`: it ended
 /// without one.
-async fn last_word(alive: &LiveSandbox, listener: Option<&mpsc::Sender<Listener>>) -> Option<Event> {
-    let mut report = Report::default();
+async fn last_word(alive: &LiveSandbox, listener: Option<&mpsc::Sender<Listener>>) -> Option<JobEnd> {
+    let mut report = ProcessReport::default();
     loop {
         match report.next_message(alive.control_socket()).await {
             Some(InitMessage::Ready) => {}

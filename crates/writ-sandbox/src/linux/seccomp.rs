@@ -7,7 +7,7 @@ use seccompiler::{
     TargetArch, sock_filter,
 };
 
-use super::spec::{Fault, Walls};
+use super::spec::{SetupFault, Walls};
 
 /// Calls that no confined program needs: other processes' memory, kernel keys, mounts, modules, namespaces.
 const FORBIDDEN: &[i64] = &[
@@ -108,7 +108,7 @@ pub(crate) struct Filters {
 
 impl Filters {
     /// Compiles them.
-    pub(crate) fn compile_filters() -> Result<Self, Fault> {
+    pub(crate) fn compile_filters() -> Result<Self, SetupFault> {
         Ok(Self {
             full: build_filter(forbidden_calls(Walls::Full)?, libc::EPERM)?,
             reduced: build_filter(forbidden_calls(Walls::Reduced)?, libc::EPERM)?,
@@ -118,14 +118,15 @@ impl Filters {
     }
 
     /// Installs them in the calling thread; they cannot be removed.
-    pub(crate) fn install_filters(&self, walls: Walls) -> Result<(), Fault> {
+    pub(crate) fn install_filters(&self, walls: Walls) -> Result<(), SetupFault> {
         let forbidden = match walls {
             Walls::Full => &self.full,
             Walls::Reduced => &self.reduced,
         };
         for program in [&self.tables, &self.absent, forbidden] {
             if !program.is_empty() {
-                seccompiler::apply_filter(program).map_err(|why| Fault::new("seccomp", why.to_string()))?;
+                seccompiler::apply_filter(program)
+                    .map_err(|why| SetupFault::new("seccomp", why.to_string()))?;
             }
         }
         Ok(())
@@ -133,7 +134,7 @@ impl Filters {
 }
 
 /// Compiles one filter. A call of the 32-bit table ends the program: it has no business there.
-fn build_filter(rules: BTreeMap<i64, Vec<SeccompRule>>, errno: i32) -> Result<BpfProgram, Fault> {
+fn build_filter(rules: BTreeMap<i64, Vec<SeccompRule>>, errno: i32) -> Result<BpfProgram, SetupFault> {
     let arch = TargetArch::try_from(std::env::consts::ARCH).map_err(filter_fault)?;
     let errno = SeccompAction::Errno(u32::try_from(errno).unwrap_or_default());
     let filter = SeccompFilter::new(rules, SeccompAction::Allow, errno, arch).map_err(filter_fault)?;
@@ -141,7 +142,7 @@ fn build_filter(rules: BTreeMap<i64, Vec<SeccompRule>>, errno: i32) -> Result<Bp
 }
 
 /// The rules of what is not permitted.
-fn forbidden_calls(walls: Walls) -> Result<BTreeMap<i64, Vec<SeccompRule>>, Fault> {
+fn forbidden_calls(walls: Walls) -> Result<BTreeMap<i64, Vec<SeccompRule>>, SetupFault> {
     let mut rules: BTreeMap<i64, Vec<SeccompRule>> =
         FORBIDDEN.iter().map(|call| (*call, Vec::new())).collect();
     let any_namespace: Vec<SeccompRule> = NAMESPACE_FLAGS
@@ -172,7 +173,7 @@ fn forbidden_calls(walls: Walls) -> Result<BTreeMap<i64, Vec<SeccompRule>>, Faul
 }
 
 /// A rule that matches when all of its conditions do; each is an argument, a comparison and a 32-bit value.
-fn build_rule(conditions: &[(u8, SeccompCmpOp, u64)]) -> Result<SeccompRule, Fault> {
+fn build_rule(conditions: &[(u8, SeccompCmpOp, u64)]) -> Result<SeccompRule, SetupFault> {
     let conditions = conditions
         .iter()
         .map(|(argument, op, value)| {
@@ -206,6 +207,6 @@ fn tables() -> BpfProgram {
     Vec::new()
 }
 
-fn filter_fault(why: seccompiler::BackendError) -> Fault {
-    Fault::new("seccomp", why.to_string())
+fn filter_fault(why: seccompiler::BackendError) -> SetupFault {
+    SetupFault::new("seccomp", why.to_string())
 }

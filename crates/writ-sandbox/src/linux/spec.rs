@@ -8,7 +8,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::file_request::FileRequest;
-use crate::runner::Access;
+use crate::runner::FolderAccess;
 
 /// The largest message in either direction: a file of [`FILE_MAX`](crate::file::FILE_MAX) bytes as JSON text.
 pub(crate) const MESSAGE_MAX: u32 = 64 * 1024 * 1024;
@@ -45,7 +45,7 @@ pub(crate) struct SandboxBase {
 /// The part that a session adds. Read by the first process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Setup {
-    pub(crate) work: Work,
+    pub(crate) work: WorkMount,
     /// The path at which the work folder is seen besides `/work`.
     pub(crate) own: Option<PathBuf>,
     /// The owner's git directory, where it does not lie in the project.
@@ -62,7 +62,7 @@ pub(crate) struct Setup {
 
 /// The one job. Read by the job's process when the first process says that everything is in its place.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Order {
+pub(crate) struct JobOrder {
     pub(crate) job: SandboxJob,
     pub(crate) cwd: PathBuf,
     /// The path besides `/work` at which it begins, where that is the same folder.
@@ -90,7 +90,7 @@ impl std::fmt::Debug for Environment {
 pub(crate) struct Spec {
     pub(crate) base: SandboxBase,
     pub(crate) setup: Setup,
-    pub(crate) order: Order,
+    pub(crate) order: JobOrder,
 }
 
 /// A folder of the host, and which one it is: a sandbox that was made earlier may see something else at its path.
@@ -123,11 +123,11 @@ pub(crate) enum SandboxJob {
 
 /// The folder at `/work`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) enum Work {
+pub(crate) enum WorkMount {
     /// An overlay of a project; `layers` has `upper` and `work`.
-    Overlay { project: HostFolder, layers: HostFolder, access: Access },
+    Overlay { project: HostFolder, layers: HostFolder, access: FolderAccess },
     /// A plain folder.
-    Folder { path: HostFolder, access: Access },
+    Folder { path: HostFolder, access: FolderAccess },
 }
 
 /// A git directory of the host with what the session's programs write there; `layers` has `upper` and `work`.
@@ -141,7 +141,7 @@ pub(crate) struct GitOverlay {
     pub(crate) dot: Option<(PathBuf, String)>,
     pub(crate) lower: HostFolder,
     pub(crate) layers: HostFolder,
-    pub(crate) access: Access,
+    pub(crate) access: FolderAccess,
 }
 
 /// The limits of one job.
@@ -163,14 +163,14 @@ pub(crate) enum InitMessage {
     /// Here is the listener for the way out: it travels with this message.
     Listener,
     /// The job is over, and every process of it has ended.
-    Done(Event),
+    Done(JobEnd),
 }
 
 /// The end of a job.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Event {
+pub(crate) enum JobEnd {
     /// It could not be made.
-    SetupFailed(Fault),
+    SetupFailed(SetupFault),
     /// It was made and the program could not be executed.
     ExecFailed(i32),
     /// The program ended on its own.
@@ -181,7 +181,7 @@ pub(crate) enum Event {
 
 /// A step of the recipe that failed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Fault {
+pub(crate) struct SetupFault {
     /// The step.
     pub(crate) stage: String,
     /// The error of the system.
@@ -190,7 +190,7 @@ pub(crate) struct Fault {
     pub(crate) errno: i32,
 }
 
-impl Fault {
+impl SetupFault {
     /// The step that finds other folders on the host than those that were meant: nothing was begun.
     pub(crate) const MOVED: &str = "find the folders";
 
@@ -201,12 +201,12 @@ impl Fault {
 
 /// Names the step in which something failed.
 pub(crate) trait Stage<T> {
-    fn stage(self, stage: &str) -> Result<T, Fault>;
+    fn stage(self, stage: &str) -> Result<T, SetupFault>;
 }
 
 impl<T> Stage<T> for io::Result<T> {
-    fn stage(self, stage: &str) -> Result<T, Fault> {
-        self.map_err(|error| Fault {
+    fn stage(self, stage: &str) -> Result<T, SetupFault> {
+        self.map_err(|error| SetupFault {
             stage: stage.to_owned(),
             why: error.to_string(),
             errno: error.raw_os_error().unwrap_or(0),
@@ -215,7 +215,7 @@ impl<T> Stage<T> for io::Result<T> {
 }
 
 impl<T> Stage<T> for nix::Result<T> {
-    fn stage(self, stage: &str) -> Result<T, Fault> {
+    fn stage(self, stage: &str) -> Result<T, SetupFault> {
         self.map_err(io::Error::from).stage(stage)
     }
 }

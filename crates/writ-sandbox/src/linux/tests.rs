@@ -19,7 +19,7 @@ use crate::error::SandboxError;
 use crate::exec::{Ending, ExecOptions, ExecResult, Limit, Output};
 use crate::file::{FileFault, ReadResult, WrittenFile};
 use crate::file_request::{FileReply, FileRequest};
-use crate::runner::Access;
+use crate::runner::FolderAccess;
 use crate::sandbox::owner_home;
 use crate::{Sandbox, Workspace};
 

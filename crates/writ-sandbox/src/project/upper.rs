@@ -35,7 +35,7 @@ const IGNORE_BYTES_MAX: u64 = 256 * 1024;
 pub(crate) fn read_changes(view: &View) -> io::Result<ChangeSet> {
     let lower = Comparison::open_base(view)?;
     let root = beneath::open_root(&view.written_folder())?;
-    let mut walk = Walk {
+    let mut walk = DiffWalk {
         lower: &lower,
         set: ChangeSet::default(),
         seen: BTreeSet::new(),
@@ -60,7 +60,7 @@ pub(crate) fn read_changes(view: &View) -> io::Result<ChangeSet> {
 }
 
 /// A diff under way.
-struct Walk<'a> {
+struct DiffWalk<'a> {
     lower: &'a Comparison,
     set: ChangeSet,
     /// Paths of the copy that are still there, or that are listed already.
@@ -72,7 +72,7 @@ struct Walk<'a> {
     ignores: Vec<(PathBuf, Gitignore)>,
 }
 
-impl Walk<'_> {
+impl DiffWalk<'_> {
     fn walk_folder(&mut self, folder: &OwnedFd, path: &Path, depth: usize) -> io::Result<()> {
         let ignores = self.ignores.len();
         self.ignores.extend(

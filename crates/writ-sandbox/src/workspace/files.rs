@@ -16,7 +16,7 @@ use crate::file::{FILE_TIME_MAX_MS, FileFault, FileSnapshot, LARGE_MAX, ReadResu
 use crate::file_request::{FileReply, FileRequest, REPLY_MAX, cut_text};
 use crate::inside::WORK;
 use crate::outbox::OutgoingFile;
-use crate::runner::{Access, Job, RunLimits, RunRequest};
+use crate::runner::{FolderAccess, RunJob, RunLimits, RunRequest};
 
 impl Workspace {
     /// Reads, lists or searches: [`Action::ReadFile`].
@@ -144,9 +144,9 @@ impl Workspace {
         let hold: Option<OwnedMutexGuard<()>> =
             if writes { Some(self.lock_folder().await.ok_or(SandboxError::Cancelled)?) } else { None };
         let run = RunRequest {
-            job: Job::File(request),
+            job: RunJob::File(request),
             folders: self.run_folders(None),
-            access: if writes { Access::Write } else { Access::Read },
+            access: if writes { FolderAccess::Write } else { FolderAccess::Read },
             cwd: WORK.to_owned(),
             variables: BTreeMap::new(),
             network: false,

@@ -14,7 +14,7 @@ use super::{Workspace, repository};
 use crate::command::{check_command, check_network, is_scratch, never_run};
 use crate::error::SandboxError;
 use crate::exec::{ExecOptions, ExecResult, WayOut};
-use crate::runner::{Access, GitMount, Job, RunLimits, RunRequest};
+use crate::runner::{FolderAccess, GitMount, RunJob, RunLimits, RunRequest};
 use crate::serve::{RunningServer, ServeOptions, ServerHandle};
 use crate::status::Rung;
 
@@ -131,9 +131,9 @@ impl Workspace {
     /// Returns the run of a command in this folder.
     fn run_request_of(&self, exec: Exec, options: ExecOptions, git: Option<GitMount>) -> RunRequest {
         let config = &self.shared.config;
-        let access = if is_scratch(exec.profile) { Access::Scratch } else { Access::Write };
+        let access = if is_scratch(exec.profile) { FolderAccess::Scratch } else { FolderAccess::Write };
         RunRequest {
-            job: Job::Program(exec.argv),
+            job: RunJob::Program(exec.argv),
             folders: self.run_folders(git),
             access,
             cwd: exec.cwd,
@@ -147,7 +147,7 @@ impl Workspace {
                 disk: true,
             },
             options,
-            expect_more: access == Access::Write,
+            expect_more: access == FolderAccess::Write,
             hold: None,
             talk: None,
         }

@@ -3,7 +3,7 @@
 use rusqlite::{Connection, params};
 use writ_types::id::{AskId, SessionId};
 
-use super::{Ask, decode_ask};
+use super::{StoredAsk, decode_ask};
 use crate::codec::{self, execute, query};
 use crate::error::{Conflict, StoreError};
 
@@ -26,7 +26,7 @@ pub(crate) fn waiting_asks(
     conn: &Connection,
     session: SessionId,
     limit: usize,
-) -> Result<Vec<Ask>, StoreError> {
+) -> Result<Vec<StoredAsk>, StoreError> {
     let sql = "SELECT * FROM ask WHERE state IN ('open', 'approved') AND session = ?1
                ORDER BY asked_at, id LIMIT ?2";
     let params = params![session.to_string(), codec::limit(limit)];

@@ -6,15 +6,15 @@ use rusqlite::Connection;
 use writ_types::id::{AskId, SessionId};
 use writ_types::unit::Timestamp;
 
-use super::{Approval, Ask, AskState, PlanRow, plans};
+use super::{AskState, PlanRow, StoredApproval, StoredAsk, plans};
 use crate::codec;
 use crate::error::StoreError;
 
 /// An ask, and its approval if it has one.
-pub(crate) type AskWithApproval = (Ask, Option<Approval>);
+pub(crate) type AskWithApproval = (StoredAsk, Option<StoredApproval>);
 
-fn with_approvals(conn: &Connection, asks: Vec<Ask>) -> Result<Vec<AskWithApproval>, StoreError> {
-    let with_approval = |ask: Ask| {
+fn with_approvals(conn: &Connection, asks: Vec<StoredAsk>) -> Result<Vec<AskWithApproval>, StoreError> {
+    let with_approval = |ask: StoredAsk| {
         // An open ask cannot have one, and most that are listed are open.
         let approval = match ask.state {
             AskState::Open => None,
@@ -66,7 +66,7 @@ pub(crate) fn plans_left_with_approvals(
     session: Option<SessionId>,
     now: Timestamp,
     limit: usize,
-) -> Result<Vec<(PlanRow, Ask, Approval)>, StoreError> {
+) -> Result<Vec<(PlanRow, StoredAsk, StoredApproval)>, StoreError> {
     codec::snapshot(conn, |conn| {
         let mut found = Vec::new();
         for plan in plans::plans_left(conn, session, now, limit)? {

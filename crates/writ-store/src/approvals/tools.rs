@@ -4,7 +4,7 @@ use rusqlite::{Connection, Row, params};
 use serde_json::Value;
 use writ_types::id::SessionId;
 
-use super::{Ask, decode_ask};
+use super::{StoredAsk, decode_ask};
 use crate::codec::{self, query};
 use crate::error::StoreError;
 
@@ -25,7 +25,7 @@ pub(crate) fn approved_tools(conn: &Connection, session: SessionId) -> Result<Ve
 pub(crate) fn read_endorsements(
     conn: &Connection,
     session: Option<SessionId>,
-) -> Result<Vec<(Ask, Value)>, StoreError> {
+) -> Result<Vec<(StoredAsk, Value)>, StoreError> {
     let sql = "SELECT ask.*, approval.token FROM ask JOIN approval ON approval.ask = ask.id
                WHERE (?1 IS NULL OR session = ?1) AND state = 'used' AND revoked = 0
                AND json_extract(token, '$.claims.values') ORDER BY asked_at DESC LIMIT ?2";
@@ -34,7 +34,7 @@ pub(crate) fn read_endorsements(
     query(conn, sql, params![session, most], with_token)
 }
 
-pub(crate) fn trusted_hosts(conn: &Connection) -> Result<Vec<(Ask, Value)>, StoreError> {
+pub(crate) fn trusted_hosts(conn: &Connection) -> Result<Vec<(StoredAsk, Value)>, StoreError> {
     // The index serves exactly this condition; an inner join could be turned round.
     let sql = "SELECT ask.*, approval.token FROM approval CROSS JOIN ask ON ask.id = approval.ask
                WHERE approval.revoked = 0 AND json_extract(approval.token, '$.claims.host') IS NOT NULL AND ask.state = 'used'
@@ -42,6 +42,6 @@ pub(crate) fn trusted_hosts(conn: &Connection) -> Result<Vec<(Ask, Value)>, Stor
     query(conn, sql, [codec::limit(MAX_TRUSTING)], with_token)
 }
 
-fn with_token(row: &Row<'_>) -> Result<(Ask, Value), StoreError> {
+fn with_token(row: &Row<'_>) -> Result<(StoredAsk, Value), StoreError> {
     Ok((decode_ask(row)?, codec::from_json("approval", &row.get::<_, String>("token")?)?))
 }

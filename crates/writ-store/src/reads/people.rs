@@ -10,12 +10,12 @@ use writ_types::unit::Timestamp;
 use crate::approvals::{self, ApproverKey};
 use crate::batch::{Op, pending_usage};
 use crate::error::StoreError;
-use crate::keys::{self, IssuedKey, StandingOrder};
+use crate::keys::{self, IssuedKey, OrderRow};
 use crate::memory::{self, Memory, MemoryHit, Secrets};
 use crate::readers::BlockingReads;
 use crate::settings;
 use crate::store::Store;
-use crate::undo::{self, Undo};
+use crate::undo::{self, StoredUndo};
 use crate::usage::{self, BudgetState, Reservations, UsageTotals};
 
 reads! {
@@ -32,10 +32,10 @@ reads! {
             |db| keys::issued_keys(&db.conn, now, limit);
 
         /// Returns a standing order, unless it ended and was forgotten.
-        fn standing_order(id: KeyId) -> Option<StandingOrder> = |db| keys::standing_order(&db.conn, id);
+        fn standing_order(id: KeyId) -> Option<OrderRow> = |db| keys::standing_order(&db.conn, id);
 
         /// Returns the standing orders, newest first; revoked and ended ones too.
-        fn standing_orders(limit: usize) -> Vec<StandingOrder> = |db| keys::standing_orders(&db.conn, limit);
+        fn standing_orders(limit: usize) -> Vec<OrderRow> = |db| keys::standing_orders(&db.conn, limit);
     }
 }
 
@@ -61,16 +61,16 @@ reads! {
     /// Reads of undo records.
     UndoReads {
         /// Returns the undo record of an attempt.
-        fn undo(attempt: AttemptId) -> Option<Undo> = |db| undo::read_undo(&db.conn, attempt);
+        fn undo(attempt: AttemptId) -> Option<StoredUndo> = |db| undo::read_undo(&db.conn, attempt);
 
         /// Returns the undo records of a session, newest first.
-        fn undos(session: SessionId, limit: usize) -> Vec<Undo> = |db| undo::read_undos(&db.conn, session, limit);
+        fn undos(session: SessionId, limit: usize) -> Vec<StoredUndo> = |db| undo::read_undos(&db.conn, session, limit);
 
         /// Returns the undo records for which one tap is enough at `now`, newest first.
-        fn undos_until(now: Timestamp, limit: usize) -> Vec<Undo> = |db| undo::undos_until(&db.conn, now, limit);
+        fn undos_until(now: Timestamp, limit: usize) -> Vec<StoredUndo> = |db| undo::undos_until(&db.conn, now, limit);
 
         /// Returns the undo records of attempts before `before`, oldest first.
-        fn old_undos(before: Timestamp, limit: usize) -> Vec<Undo> = |db| undo::old_undos(&db.conn, before, limit);
+        fn old_undos(before: Timestamp, limit: usize) -> Vec<StoredUndo> = |db| undo::old_undos(&db.conn, before, limit);
     }
 }
 

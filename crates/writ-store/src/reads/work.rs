@@ -12,18 +12,18 @@ use crate::kept::{self, WithheldResult};
 use crate::outbox::{self, OutboxPage};
 use crate::queue::{self, QueueDepth, QueuedMessage};
 use crate::readers::BlockingReads;
-use crate::sessions::{self, ChronicleRow, Session};
+use crate::sessions::{self, ChronicleRow, SessionRow};
 use crate::store::Store;
-use crate::turns::{self, Turn};
+use crate::turns::{self, TurnRow};
 
 reads! {
     /// Reads of sessions, their frames and their history.
     SessionReads {
         /// Returns a session.
-        fn session(session: SessionId) -> Option<Session> = |db| sessions::read_session(&db.conn, session);
+        fn session(session: SessionId) -> Option<SessionRow> = |db| sessions::read_session(&db.conn, session);
 
         /// Returns the sessions in the order of their last change, newest first.
-        fn sessions(limit: usize) -> Vec<Session> = |db| sessions::read_sessions(&db.conn, limit);
+        fn sessions(limit: usize) -> Vec<SessionRow> = |db| sessions::read_sessions(&db.conn, limit);
 
         /// Returns the stored frames of a session after number `after`, in order.
         fn frames_after(session: SessionId, after: u64, limit: usize) -> Vec<Numbered> =
@@ -51,24 +51,24 @@ reads! {
         fn next_message_turn(session: SessionId) -> u64 = |db| turns::next_message_turn(&db.conn, session);
 
         /// Returns a turn.
-        fn turn(turn: TurnId) -> Option<Turn> = |db| turns::read_turn(&db.conn, turn);
+        fn turn(turn: TurnId) -> Option<TurnRow> = |db| turns::read_turn(&db.conn, turn);
 
         /// Returns the turn that began last, of one session or of all.
-        fn newest_turn(session: Option<SessionId>) -> Option<Turn> = |db| turns::newest_turn(&db.conn, session);
+        fn newest_turn(session: Option<SessionId>) -> Option<TurnRow> = |db| turns::newest_turn(&db.conn, session);
 
         /// Returns the turns that have not ended, oldest first.
-        fn unfinished_turns() -> Vec<Turn> = |db| turns::unfinished_turns(&db.conn);
+        fn unfinished_turns() -> Vec<TurnRow> = |db| turns::unfinished_turns(&db.conn);
 
         /// Returns the turns of a session that have not ended, in their order: more than one where several consumers work.
-        fn open_turns(session: SessionId) -> Vec<Turn> = |db| turns::open_turns(&db.conn, session);
+        fn open_turns(session: SessionId) -> Vec<TurnRow> = |db| turns::open_turns(&db.conn, session);
 
         /// Returns the unfinished turn that a message has opened.
-        fn unfinished_turn_of(message: MessageId) -> Option<Turn> =
+        fn unfinished_turn_of(message: MessageId) -> Option<TurnRow> =
             |db| turns::unfinished_turn_of(&db.conn, message);
 
         /// Returns the unfinished turn that a message has opened, and the number of the session's next turn, which the
         /// message opens if it has none. A missing session is an error.
-        fn turn_of_message(session: SessionId, message: MessageId) -> (Option<Turn>, u64) =
+        fn turn_of_message(session: SessionId, message: MessageId) -> (Option<TurnRow>, u64) =
             |db| turns::turn_of_message(&db.conn, session, message);
 
         /// Returns the events of a turn, in order, as JSON.

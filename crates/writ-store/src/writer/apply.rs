@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// A batch on its way: what it has got so far.
-struct Progress<'a> {
+struct BatchProgress<'a> {
     conn: &'a Connection,
     tail: &'a mut Tail,
     receipt: Receipt,
@@ -30,7 +30,7 @@ struct Progress<'a> {
 ///
 /// The first one's that fails; the caller rolls back.
 pub(super) fn apply(conn: &Connection, tail: &mut Tail, ops: &[Op]) -> Result<Receipt, StoreError> {
-    let mut progress = Progress { conn, tail, receipt: Receipt::default(), counted: None };
+    let mut progress = BatchProgress { conn, tail, receipt: Receipt::default(), counted: None };
     let mut rest = ops;
     while let [op, after @ ..] = rest {
         progress.op(op, after)?;
@@ -39,7 +39,7 @@ pub(super) fn apply(conn: &Connection, tail: &mut Tail, ops: &[Op]) -> Result<Re
     Ok(progress.receipt)
 }
 
-impl Progress<'_> {
+impl BatchProgress<'_> {
     // tidy: table
     fn op(&mut self, op: &Op, after: &[Op]) -> Result<(), StoreError> {
         let conn = self.conn;

@@ -22,8 +22,8 @@ use writ_types::digest::Digest;
 
 use super::gemini;
 use super::parsed::{ParsedRequest, Recorded, WireFormat};
-use super::reply::{Fault, Reply, Script};
-use super::wire::Incoming;
+use super::reply::{Reply, ReplyFault, Script};
+use super::wire::IncomingRequest;
 
 /// The most requests in the record, unless fewer are asked for; older ones are dropped first.
 const MAX_RECORDED: usize = 4096;
@@ -46,21 +46,21 @@ pub struct ServerOptions {
 #[derive(Debug)]
 pub struct ModelServer {
     address: SocketAddr,
-    shared: Arc<Shared>,
+    shared: Arc<ModelServerState>,
     stop: Option<oneshot::Sender<()>>,
     running: JoinHandle<()>,
 }
 
-struct Shared {
+struct ModelServerState {
     options: ServerOptions,
     script: Mutex<Box<dyn Script>>,
     recorded: Mutex<Vec<Recorded>>,
     waiting: AtomicUsize,
 }
 
-impl std::fmt::Debug for Shared {
+impl std::fmt::Debug for ModelServerState {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Shared").field("models", &self.options.models).finish_non_exhaustive()
+        f.debug_struct("ModelServerState").field("models", &self.options.models).finish_non_exhaustive()
     }
 }
 
@@ -104,7 +104,7 @@ impl ModelServer {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?;
         let script: Box<dyn Script> = Box::new(script);
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(ModelServerState {
             options,
             script: Mutex::new(script),
             recorded: Mutex::default(),
@@ -156,7 +156,7 @@ impl ModelServer {
         self.shared.recorded.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Returns the number of requests that wait at a [`Gate`](super::Gate) now.
+    /// Returns the number of requests that wait at a [`ReplyGate`](super::ReplyGate) now.
     pub fn connections_waiting(&self) -> usize {
         self.shared.waiting.load(Ordering::SeqCst)
     }
@@ -177,25 +177,32 @@ impl Drop for ModelServer {
 }
 
 /// The route on which a format is answered.
-fn answering(format: WireFormat) -> MethodRouter<Arc<Shared>> {
-    post(async move |State(shared): State<Arc<Shared>>, uri: Uri, headers: HeaderMap, body: Bytes| {
-        let sent = Incoming { uri: &uri, headers: &headers, body: &body };
-        handle(&shared, format, &sent).await
-    })
+fn answering(format: WireFormat) -> MethodRouter<Arc<ModelServerState>> {
+    post(
+        async move |State(shared): State<Arc<ModelServerState>>,
+                    uri: Uri,
+                    headers: HeaderMap,
+                    body: Bytes| {
+            let sent = IncomingRequest { uri: &uri, headers: &headers, body: &body };
+            handle(&shared, format, &sent).await
+        },
+    )
 }
 
 /// The route on which a format's models are listed.
-fn listing(format: WireFormat) -> MethodRouter<Arc<Shared>> {
-    get(async move |State(shared): State<Arc<Shared>>| axum::Json(format.models(&shared.options.models)))
+fn listing(format: WireFormat) -> MethodRouter<Arc<ModelServerState>> {
+    get(async move |State(shared): State<Arc<ModelServerState>>| {
+        axum::Json(format.models(&shared.options.models))
+    })
 }
 
-async fn handle(shared: &Shared, format: WireFormat, sent: &Incoming<'_>) -> Response {
+async fn handle(shared: &ModelServerState, format: WireFormat, sent: &IncomingRequest<'_>) -> Response {
     let parsed = check(shared, format, sent);
     let response = match &parsed {
         Err(refusal) => refuse(format, refusal, None),
         Ok(request) => {
             let reply = shared.script.lock().unwrap_or_else(PoisonError::into_inner).reply(request);
-            if let Some(Fault::SlowFirstByte(gate)) = &reply.fault {
+            if let Some(ReplyFault::SlowFirstByte(gate)) = &reply.fault {
                 shared.waiting.fetch_add(1, Ordering::SeqCst);
                 gate.wait_until_open().await;
                 shared.waiting.fetch_sub(1, Ordering::SeqCst);
@@ -207,7 +214,11 @@ async fn handle(shared: &Shared, format: WireFormat, sent: &Incoming<'_>) -> Res
     response
 }
 
-fn check(shared: &Shared, format: WireFormat, sent: &Incoming<'_>) -> Result<ParsedRequest, Refusal> {
+fn check(
+    shared: &ModelServerState,
+    format: WireFormat,
+    sent: &IncomingRequest<'_>,
+) -> Result<ParsedRequest, Refusal> {
     let parsed = format.parse(sent, shared.options.key.as_deref())?;
     let models = &shared.options.models;
     if !models.is_empty() && !models.contains(&parsed.model) {
@@ -216,8 +227,8 @@ fn check(shared: &Shared, format: WireFormat, sent: &Incoming<'_>) -> Result<Par
     Ok(parsed)
 }
 
-impl Shared {
-    fn record(&self, sent: &Incoming<'_>, status: u16) {
+impl ModelServerState {
+    fn record(&self, sent: &IncomingRequest<'_>, status: u16) {
         let most = self.options.recorded.unwrap_or(MAX_RECORDED);
         if most == 0 {
             return;
@@ -257,34 +268,34 @@ fn refuse(format: WireFormat, refusal: &Refusal, retry_after: Option<&str>) -> R
 fn answer(request: &ParsedRequest, reply: &Reply) -> Response {
     let format = request.format;
     match &reply.fault {
-        Some(Fault::Status { status, retry_after }) => {
+        Some(ReplyFault::Status { status, retry_after }) => {
             return refuse(format, &format.status_refusal(*status), retry_after.as_deref());
         }
-        Some(Fault::ContextTooLong) => {
+        Some(ReplyFault::ContextTooLong) => {
             return refuse(format, &format.context_too_long(128_000, 130_000), None);
         }
-        Some(Fault::ContextOver { window, sent }) => {
+        Some(ReplyFault::ContextOver { window, sent }) => {
             return refuse(format, &format.context_too_long(*window, *sent), None);
         }
-        Some(Fault::Redirect(url)) => {
+        Some(ReplyFault::Redirect(url)) => {
             return (StatusCode::TEMPORARY_REDIRECT, [(header::LOCATION, url.clone())]).into_response();
         }
-        Some(Fault::EndlessErrorBody) => {
+        Some(ReplyFault::EndlessErrorBody) => {
             let body = Body::from_stream(stream::repeat_with(|| Ok::<_, Infallible>(vec![b'x'; 8192])));
             return (StatusCode::INTERNAL_SERVER_ERROR, body).into_response();
         }
         Some(
-            Fault::SlowFirstByte(_)
-            | Fault::CutAfter(_)
-            | Fault::EndAfter(_)
-            | Fault::GarbageAfter(_)
-            | Fault::InvalidUtf8After(_)
-            | Fault::ErrorEventAfter(_)
-            | Fault::SilenceAfter(_)
-            | Fault::MalformedCallAfter(_)
-            | Fault::RawAfter(..)
-            | Fault::EndlessText
-            | Fault::EndlessFrame { .. },
+            ReplyFault::SlowFirstByte(_)
+            | ReplyFault::CutAfter(_)
+            | ReplyFault::EndAfter(_)
+            | ReplyFault::GarbageAfter(_)
+            | ReplyFault::InvalidUtf8After(_)
+            | ReplyFault::ErrorEventAfter(_)
+            | ReplyFault::SilenceAfter(_)
+            | ReplyFault::MalformedCallAfter(_)
+            | ReplyFault::RawAfter(..)
+            | ReplyFault::EndlessText
+            | ReplyFault::EndlessFrame { .. },
         )
         | None => {}
     }
@@ -315,33 +326,33 @@ fn faulty(request: &ParsedRequest, reply: &Reply) -> stream::BoxStream<'static, 
         [before.as_bytes(), data, after.as_bytes()].concat()
     };
     match &reply.fault {
-        Some(Fault::CutAfter(count)) => {
+        Some(ReplyFault::CutAfter(count)) => {
             first(*count).chain(stream::iter([Err(io::ErrorKind::ConnectionReset.into())])).boxed()
         }
-        Some(Fault::EndAfter(count)) => first(*count).boxed(),
-        Some(Fault::GarbageAfter(count)) => {
+        Some(ReplyFault::EndAfter(count)) => first(*count).boxed(),
+        Some(ReplyFault::GarbageAfter(count)) => {
             first(*count).chain(one(&around(b"{\"ty\x01pe: garbage"))).boxed()
         }
-        Some(Fault::InvalidUtf8After(count)) => {
+        Some(ReplyFault::InvalidUtf8After(count)) => {
             first(*count).chain(one(&around(b"{\"text\": \"\xc3\x28\"}"))).boxed()
         }
-        Some(Fault::ErrorEventAfter(count)) => {
+        Some(ReplyFault::ErrorEventAfter(count)) => {
             first(*count).chain(one(format.error_frame().as_bytes())).boxed()
         }
-        Some(Fault::SilenceAfter(count)) => first(*count).chain(stream::pending()).boxed(),
-        Some(Fault::MalformedCallAfter(count)) => {
+        Some(ReplyFault::SilenceAfter(count)) => first(*count).chain(stream::pending()).boxed(),
+        Some(ReplyFault::MalformedCallAfter(count)) => {
             first(*count).chain(one(format.malformed_call().as_bytes())).chain(rest(*count)).boxed()
         }
-        Some(Fault::RawAfter(count, raw)) => {
+        Some(ReplyFault::RawAfter(count, raw)) => {
             first(*count).chain(one(raw.as_bytes())).chain(rest(*count)).boxed()
         }
-        Some(Fault::EndlessText) => {
+        Some(ReplyFault::EndlessText) => {
             let more = Bytes::from(format.more_text());
             // Everything before the text ends, then more of it.
             let start = format.frames_before_text();
             first(start).chain(stream::repeat_with(move || Ok(more.clone()))).boxed()
         }
-        Some(Fault::EndlessFrame { chunk }) => {
+        Some(ReplyFault::EndlessFrame { chunk }) => {
             let more = Bytes::from(vec![b'x'; *chunk]);
             let (before, _) = format.around("message");
             one(format!("{before}{{\"text\": \"").as_bytes())
@@ -349,12 +360,12 @@ fn faulty(request: &ParsedRequest, reply: &Reply) -> stream::BoxStream<'static, 
                 .boxed()
         }
         Some(
-            Fault::Status { .. }
-            | Fault::ContextTooLong
-            | Fault::ContextOver { .. }
-            | Fault::Redirect(_)
-            | Fault::SlowFirstByte(_)
-            | Fault::EndlessErrorBody,
+            ReplyFault::Status { .. }
+            | ReplyFault::ContextTooLong
+            | ReplyFault::ContextOver { .. }
+            | ReplyFault::Redirect(_)
+            | ReplyFault::SlowFirstByte(_)
+            | ReplyFault::EndlessErrorBody,
         )
         | None => stream::iter(frames.into_iter().map(frame)).boxed(),
     }

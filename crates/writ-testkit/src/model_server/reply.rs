@@ -37,15 +37,15 @@ pub struct ScriptedCall {
 
 /// A gate that a test opens.
 #[derive(Clone, Debug)]
-pub struct Gate(Arc<Semaphore>);
+pub struct ReplyGate(Arc<Semaphore>);
 
-impl Default for Gate {
+impl Default for ReplyGate {
     fn default() -> Self {
         Self(Arc::new(Semaphore::new(0)))
     }
 }
 
-impl Gate {
+impl ReplyGate {
     /// Makes a closed gate.
     pub fn new() -> Self {
         Self::default()
@@ -65,7 +65,7 @@ impl Gate {
 
 /// A fault of an answer.
 #[derive(Clone, Debug)]
-pub enum Fault {
+pub enum ReplyFault {
     /// An HTTP error instead of an answer.
     Status {
         /// The status.
@@ -101,7 +101,7 @@ pub enum Fault {
     /// After this many frames, this text as it is; then the rest.
     RawAfter(usize, String),
     /// The first byte comes when the gate is opened.
-    SlowFirstByte(Gate),
+    SlowFirstByte(ReplyGate),
     /// Text without end.
     EndlessText,
     /// One stream frame without end.
@@ -131,7 +131,7 @@ pub struct Reply {
     /// Tokens of the answer; `None`: a quarter of its characters.
     pub output_tokens: Option<u64>,
     /// The fault, if there is one.
-    pub fault: Option<Fault>,
+    pub fault: Option<ReplyFault>,
     /// The pause of the server before each frame of a stream; `None`: none.
     pub pace: Option<Duration>,
 }
@@ -184,19 +184,20 @@ impl Reply {
 
     /// Goes wrong.
     #[must_use]
-    pub fn with_fault(mut self, fault: Fault) -> Self {
+    pub fn with_fault(mut self, fault: ReplyFault) -> Self {
         self.fault = Some(fault);
         self
     }
 
     /// An HTTP error.
     pub fn status(status: u16) -> Self {
-        Self::default().with_fault(Fault::Status { status, retry_after: None })
+        Self::default().with_fault(ReplyFault::Status { status, retry_after: None })
     }
 
     /// Too many requests, with the time after which to try again.
     pub fn too_many_requests(retry_after: &str) -> Self {
-        Self::default().with_fault(Fault::Status { status: 429, retry_after: Some(retry_after.to_owned()) })
+        Self::default()
+            .with_fault(ReplyFault::Status { status: 429, retry_after: Some(retry_after.to_owned()) })
     }
 
     /// Many tool calls at once.

@@ -3,7 +3,7 @@
 use reqwest::Client;
 use serde_json::{Value, json};
 
-use super::{Fault, ModelServer, Reply, ServerOptions, WireFormat, list_of_replies};
+use super::{ModelServer, Reply, ReplyFault, ServerOptions, WireFormat, list_of_replies};
 
 async fn post(server: &ModelServer, path: &str, body: &Value) -> (u16, Value) {
     let client = client();
@@ -270,7 +270,7 @@ async fn a_script_sees_what_the_model_sees() {
 #[tokio::test]
 async fn a_dropped_server_is_gone() {
     let gone =
-        list_of_replies([Reply::text("").with_fault(Fault::Status { status: 418, retry_after: None })]);
+        list_of_replies([Reply::text("").with_fault(ReplyFault::Status { status: 418, retry_after: None })]);
     let server = ModelServer::start(gone).await.expect("a server");
     let hi = json!([{"role": "user", "content": "hi"}]);
     assert_eq!(post(&server, "messages", &anthropic(&hi)).await.0, 418);

@@ -9,7 +9,7 @@ use super::reply::Reply;
 use super::{anthropic, gemini, ollama, openai, responses};
 
 /// A request as it came in.
-pub(crate) struct Incoming<'a> {
+pub(crate) struct IncomingRequest<'a> {
     pub(crate) uri: &'a Uri,
     pub(crate) headers: &'a HeaderMap,
     pub(crate) body: &'a [u8],
@@ -30,7 +30,11 @@ impl WireFormat {
         }
     }
 
-    pub(crate) fn parse(self, sent: &Incoming<'_>, key: Option<&str>) -> Result<ParsedRequest, Refusal> {
+    pub(crate) fn parse(
+        self,
+        sent: &IncomingRequest<'_>,
+        key: Option<&str>,
+    ) -> Result<ParsedRequest, Refusal> {
         match self {
             Self::Anthropic => anthropic::parse::parse(sent.headers, sent.body, key),
             Self::OpenAi | Self::OpenRouter => openai::parse::parse(self, sent.headers, sent.body, key),

@@ -1,7 +1,7 @@
 //! Every way to make one small mistake in a unit.
 
 use super::BugFamily;
-use super::code::{Cmp, Expr, Extreme, Op, Stmt, Unit};
+use super::code::{BinaryOp, Cmp, Expr, Extreme, Stmt, Unit};
 
 /// Wrong keys that are easily written for right ones.
 const NEAR_KEYS: &[(&str, &str)] = &[
@@ -116,9 +116,9 @@ fn expressions(expr: &Expr) -> Vec<(BugFamily, Expr)> {
         }
         Expr::Bin(op, left, right) => {
             let wrong = match op {
-                Op::Add => Some(Op::Sub),
-                Op::Sub | Op::Mul => Some(Op::Add),
-                Op::Div => None,
+                BinaryOp::Add => Some(BinaryOp::Sub),
+                BinaryOp::Sub | BinaryOp::Mul => Some(BinaryOp::Add),
+                BinaryOp::Div => None,
             };
             out.extend(
                 wrong.map(|op| (BugFamily::WrongOperator, Expr::Bin(op, left.clone(), right.clone()))),

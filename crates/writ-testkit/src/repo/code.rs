@@ -23,7 +23,7 @@ pub(super) enum Type {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Op {
+pub(super) enum BinaryOp {
     Add,
     Sub,
     Mul,
@@ -53,7 +53,7 @@ pub(super) enum Expr {
     Text(&'static str),
     Var(&'static str),
     Const(String),
-    Bin(Op, Box<Expr>, Box<Expr>),
+    Bin(BinaryOp, Box<Expr>, Box<Expr>),
     Call(String, Vec<Expr>),
     Pick(Extreme, Box<Expr>, Box<Expr>),
     /// The length of a list.
@@ -128,17 +128,17 @@ impl Unit {
 
     fn call(&self, function: &Function, arguments: Vec<Value>) -> Option<i64> {
         let names = function.params.iter().map(|(name, _)| *name);
-        let mut scope = Scope { unit: self, vars: names.zip(arguments).collect() };
+        let mut scope = VariableScope { unit: self, vars: names.zip(arguments).collect() };
         scope.run(&function.body).and_then(|returned| returned)
     }
 }
 
-struct Scope<'a> {
+struct VariableScope<'a> {
     unit: &'a Unit,
     vars: BTreeMap<&'static str, Value>,
 }
 
-impl Scope<'_> {
+impl VariableScope<'_> {
     /// `None`: it cannot be computed; `Some(None)`: it did not return.
     fn run(&mut self, body: &[Stmt]) -> Option<Option<i64>> {
         for stmt in body {
@@ -219,10 +219,10 @@ impl Scope<'_> {
             Expr::Bin(op, left, right) => {
                 let (left, right) = (self.int(left)?, self.int(right)?);
                 Value::Int(match op {
-                    Op::Add => left.checked_add(right)?,
-                    Op::Sub => left.checked_sub(right)?,
-                    Op::Mul => left.checked_mul(right)?,
-                    Op::Div => left.checked_div(right)?,
+                    BinaryOp::Add => left.checked_add(right)?,
+                    BinaryOp::Sub => left.checked_sub(right)?,
+                    BinaryOp::Mul => left.checked_mul(right)?,
+                    BinaryOp::Div => left.checked_div(right)?,
                 })
             }
             Expr::Pick(extreme, left, right) => {

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::code::{Constant, Type, Unit, Value};
-use super::plan::{Area, Module, Plan, Tested};
+use super::plan::{Area, Module, RepoPlan, Tested};
 use super::render::capital;
 use super::{ExpectedFix, Language, MIN_FILES};
 
@@ -13,7 +13,7 @@ const ROWS: usize = 8;
 /// Files by path.
 type Files = BTreeMap<String, String>;
 
-pub(super) struct Project {
+pub(super) struct GeneratedProject {
     pub(super) files: Files,
     pub(super) fix: ExpectedFix,
 }
@@ -33,7 +33,7 @@ fn form(tested: &Tested, form: Form) -> &Unit {
 }
 
 /// Writes a project. `None` where right and wrong do not differ in one file.
-pub(super) fn lay_out(plan: &Plan, language: Language) -> Option<Project> {
+pub(super) fn lay_out(plan: &RepoPlan, language: Language) -> Option<GeneratedProject> {
     let right = sources(plan, language, Form::Right);
     let is = sources(plan, language, Form::Is);
     let mut wrong = is.iter().filter(|(path, content)| right.get(*path) != Some(*content));
@@ -52,7 +52,7 @@ pub(super) fn lay_out(plan: &Plan, language: Language) -> Option<Project> {
     manifests(plan, language, &mut files);
     docs(plan, language, &mut files);
     data(plan, &mut files);
-    Some(Project { files, fix })
+    Some(GeneratedProject { files, fix })
 }
 
 fn module_title(area: &Area, module: &Module) -> String {
@@ -62,7 +62,7 @@ fn module_title(area: &Area, module: &Module) -> String {
 // === sources ===
 
 /// The folder of the sources.
-fn root(plan: &Plan, language: Language) -> &'static str {
+fn root(plan: &RepoPlan, language: Language) -> &'static str {
     match language {
         Language::Rust => "src",
         Language::Python => plan.name,
@@ -71,7 +71,7 @@ fn root(plan: &Plan, language: Language) -> &'static str {
     }
 }
 
-fn sources(plan: &Plan, language: Language, which: Form) -> Files {
+fn sources(plan: &RepoPlan, language: Language, which: Form) -> Files {
     let mut files = Files::new();
     let (root, end) = (root(plan, language), extension(language));
     for area in &plan.areas {
@@ -95,7 +95,7 @@ fn sources(plan: &Plan, language: Language, which: Form) -> Files {
 }
 
 /// The files that only name others.
-fn indexes(plan: &Plan, language: Language, files: &mut Files) {
+fn indexes(plan: &RepoPlan, language: Language, files: &mut Files) {
     let root = root(plan, language);
     let areas = plan.areas.iter();
     match language {
@@ -151,7 +151,7 @@ fn comment(language: Language, text: &str) -> String {
     }
 }
 
-fn source(plan: &Plan, language: Language, area: &Area, module: &Module, which: Form) -> String {
+fn source(plan: &RepoPlan, language: Language, area: &Area, module: &Module, which: Form) -> String {
     let units: Vec<&Unit> = module.units.iter().map(|tested| form(tested, which)).collect();
     let mut imports = String::new();
     if language == Language::Rust && units.iter().any(|unit| takes(unit, Type::Record)) {
@@ -196,7 +196,7 @@ fn used(unit: &Unit) -> impl Iterator<Item = &str> {
 
 // === tests ===
 
-fn tests(plan: &Plan, language: Language, files: &mut Files) {
+fn tests(plan: &RepoPlan, language: Language, files: &mut Files) {
     match language {
         Language::Rust => {
             let mut modules = Vec::new();
@@ -229,7 +229,7 @@ fn tests(plan: &Plan, language: Language, files: &mut Files) {
     }
 }
 
-fn modules_of(plan: &Plan) -> impl Iterator<Item = (&Area, &Module)> {
+fn modules_of(plan: &RepoPlan) -> impl Iterator<Item = (&Area, &Module)> {
     plan.areas.iter().flat_map(|area| area.modules.iter().map(move |module| (area, module)))
 }
 
@@ -239,7 +239,7 @@ fn tested_names(language: Language, module: &Module) -> Vec<String> {
     functions.map(|function| language.name(&function.name)).collect()
 }
 
-fn rust_test(plan: &Plan, area: &Area, module: &Module) -> String {
+fn rust_test(plan: &RepoPlan, area: &Area, module: &Module) -> String {
     let names = tested_names(Language::Rust, module);
     let records = module.units.iter().any(|tested| takes(&tested.right, Type::Record));
     let map = if records { "use std::collections::BTreeMap;\n\n" } else { "" };
@@ -253,7 +253,7 @@ fn rust_test(plan: &Plan, area: &Area, module: &Module) -> String {
     text
 }
 
-fn python_test(plan: &Plan, area: &Area, module: &Module) -> String {
+fn python_test(plan: &RepoPlan, area: &Area, module: &Module) -> String {
     let names = tested_names(Language::Python, module);
     let (project, area, module_name, list) = (plan.name, area.name, module.name, names.join(", "));
     let class = format!("{}{}Test", capital(area), capital(module_name));
@@ -272,7 +272,7 @@ fn python_test(plan: &Plan, area: &Area, module: &Module) -> String {
     )
 }
 
-fn javascript_test(plan: &Plan, area: &Area) -> String {
+fn javascript_test(plan: &RepoPlan, area: &Area) -> String {
     let up = if plan.nested_tests { "../.." } else { ".." };
     let (root, area_name) = (root(plan, Language::JavaScript), area.name);
     let mut text =
@@ -300,7 +300,7 @@ fn assertions(language: Language, tested: &Tested, pad: &str) -> String {
 
 // === everything else ===
 
-fn manifests(plan: &Plan, language: Language, files: &mut Files) {
+fn manifests(plan: &RepoPlan, language: Language, files: &mut Files) {
     let name = plan.name;
     let ignored = match language {
         Language::Rust => {
@@ -348,7 +348,7 @@ fn manifests(plan: &Plan, language: Language, files: &mut Files) {
     );
 }
 
-fn docs(plan: &Plan, language: Language, files: &mut Files) {
+fn docs(plan: &RepoPlan, language: Language, files: &mut Files) {
     for area in &plan.areas {
         for module in &area.modules {
             let mut text = format!("# {}\n", module_title(area, module));
@@ -369,7 +369,7 @@ fn docs(plan: &Plan, language: Language, files: &mut Files) {
 }
 
 /// Data files until there are enough files, one for each area at least.
-fn data(plan: &Plan, files: &mut Files) {
+fn data(plan: &RepoPlan, files: &mut Files) {
     let mut rng = plan.rng.clone();
     let mut year = 2015;
     loop {

@@ -24,7 +24,7 @@ const ASSERTIONS: usize = 3;
 const TRIES: usize = 6;
 
 #[derive(Clone, Debug)]
-pub(super) struct Plan {
+pub(super) struct RepoPlan {
     pub(super) name: &'static str,
     pub(super) areas: Vec<Area>,
     /// True if the constants of an area lie in a module of their own.
@@ -60,7 +60,7 @@ pub(super) struct Tested {
 }
 
 /// Plans a project. `None` where no bug is shown by a test.
-pub(super) fn plan(seed: u64) -> Option<Plan> {
+pub(super) fn plan(seed: u64) -> Option<RepoPlan> {
     let mut rng = Rng::new(seed);
     let mut units = units(&mut rng);
     let family = place_bug(&mut units, &mut rng)?;
@@ -79,7 +79,7 @@ pub(super) fn plan(seed: u64) -> Option<Plan> {
             Some(_) | None => areas.push(Area { name: rng.take(&mut areas_left)?, modules: vec![module] }),
         }
     }
-    Some(Plan {
+    Some(RepoPlan {
         name: rng.word(PROJECTS),
         areas,
         shared_constants: rng.chance(50),

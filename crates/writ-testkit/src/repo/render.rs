@@ -1,7 +1,7 @@
 //! The small language as Rust, Python and JavaScript.
 
 use super::Language;
-use super::code::{Cmp, Cond, Constant, Expr, Extreme, Function, Op, Stmt, Type, Value};
+use super::code::{BinaryOp, Cmp, Cond, Constant, Expr, Extreme, Function, Stmt, Type, Value};
 
 impl Language {
     /// A function's or variable's name as this language writes it.
@@ -144,14 +144,14 @@ impl Language {
             Expr::Const(name) => name.clone(),
             Expr::Bin(op, left, right) => {
                 let (sign, own) = match op {
-                    Op::Add => ("+", 1),
-                    Op::Sub => ("-", 1),
-                    Op::Mul => ("*", 2),
-                    Op::Div if self == Self::JavaScript => {
+                    BinaryOp::Add => ("+", 1),
+                    BinaryOp::Sub => ("-", 1),
+                    BinaryOp::Mul => ("*", 2),
+                    BinaryOp::Div if self == Self::JavaScript => {
                         return format!("Math.floor({} / {})", self.expr(left, 2), self.expr(right, 2));
                     }
-                    Op::Div if self == Self::Python => ("//", 2),
-                    Op::Div => ("/", 2),
+                    BinaryOp::Div if self == Self::Python => ("//", 2),
+                    BinaryOp::Div => ("/", 2),
                 };
                 let text = format!("{} {sign} {}", self.expr(left, own), self.expr(right, own));
                 if tight >= own { format!("({text})") } else { text }

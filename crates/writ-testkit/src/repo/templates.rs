@@ -1,6 +1,6 @@
 //! The functions that generated projects are made of.
 
-use super::code::{Cmp, Cond, Constant, Expr, Extreme, Function, Op, Stmt, Type, Unit, Value};
+use super::code::{BinaryOp, Cmp, Cond, Constant, Expr, Extreme, Function, Stmt, Type, Unit, Value};
 use super::rng::Rng;
 
 /// Makes a unit under one of its names.
@@ -30,7 +30,7 @@ fn constant(name: &str) -> Expr {
     Expr::Const(name.to_owned())
 }
 
-fn bin(op: Op, left: Expr, right: Expr) -> Expr {
+fn bin(op: BinaryOp, left: Expr, right: Expr) -> Expr {
     Expr::Bin(op, Box::new(left), Box::new(right))
 }
 
@@ -68,9 +68,9 @@ fn surcharge(rng: &mut Rng) -> Unit {
     let name = rng.word(&["shipping_fee", "baggage_fee", "water_bill", "parking_price", "storage_charge"]);
     let upper = name.to_uppercase();
     let (base, limit, rate) = (format!("{upper}_BASE"), format!("{upper}_LIMIT"), format!("{upper}_RATE"));
-    let above = bin(Op::Mul, bin(Op::Sub, var("amount"), constant(&limit)), constant(&rate));
+    let above = bin(BinaryOp::Mul, bin(BinaryOp::Sub, var("amount"), constant(&limit)), constant(&rate));
     let body = vec![
-        when(var("amount"), Cmp::More, constant(&limit), bin(Op::Add, constant(&base), above)),
+        when(var("amount"), Cmp::More, constant(&limit), bin(BinaryOp::Add, constant(&base), above)),
         Stmt::Return(constant(&base)),
     ];
     let doc = "The base, and the rate for each unit above the limit.".to_owned();
@@ -119,7 +119,7 @@ fn rising_sum(rng: &mut Rng) -> Unit {
             var: "day",
             to: var("days"),
             inclusive: true,
-            body: vec![Stmt::Add("total", bin(Op::Mul, var("day"), var("step")))],
+            body: vec![Stmt::Add("total", bin(BinaryOp::Mul, var("day"), var("step")))],
         },
         Stmt::Return(var("total")),
     ];
@@ -130,19 +130,19 @@ fn rising_sum(rng: &mut Rng) -> Unit {
 
 /// Makes the product of the three fields of a record.
 fn volume(rng: &mut Rng) -> Unit {
-    let (name, keys, extra): (_, [&'static str; 3], Op) = match rng.below(4) {
-        0 => ("parcel_volume", ["width", "height", "depth"], Op::Mul),
-        1 => ("crate_volume", ["width", "height", "depth"], Op::Mul),
-        2 => ("order_total", ["price", "quantity", "deposit"], Op::Add),
-        _ => ("rental_total", ["price", "quantity", "deposit"], Op::Sub),
+    let (name, keys, extra): (_, [&'static str; 3], BinaryOp) = match rng.below(4) {
+        0 => ("parcel_volume", ["width", "height", "depth"], BinaryOp::Mul),
+        1 => ("crate_volume", ["width", "height", "depth"], BinaryOp::Mul),
+        2 => ("order_total", ["price", "quantity", "deposit"], BinaryOp::Add),
+        _ => ("rental_total", ["price", "quantity", "deposit"], BinaryOp::Sub),
     };
     let [first, second, third] = keys;
-    let product = bin(Op::Mul, Expr::Key("record", first), Expr::Key("record", second));
+    let product = bin(BinaryOp::Mul, Expr::Key("record", first), Expr::Key("record", second));
     let body = vec![Stmt::Return(bin(extra, product, Expr::Key("record", third)))];
     let how = match extra {
-        Op::Add => "and then added",
-        Op::Sub => "and then taken off",
-        Op::Mul | Op::Div => "and multiplied again",
+        BinaryOp::Add => "and then added",
+        BinaryOp::Sub => "and then taken off",
+        BinaryOp::Mul | BinaryOp::Div => "and multiplied again",
     };
     let doc = format!("From the fields of a record: {first} times {second}, {how}: {third}.");
     unit(name, doc, &[("record", Type::Record)], body).samples(3, |_| {
@@ -159,7 +159,8 @@ fn share(rng: &mut Rng) -> Unit {
         2 => ("attendance_rate", "proportion"),
         _ => ("recycling_rate", "portion_of"),
     };
-    let call = Expr::Call(helper.to_owned(), vec![bin(Op::Sub, var("whole"), var("missing")), var("whole")]);
+    let call =
+        Expr::Call(helper.to_owned(), vec![bin(BinaryOp::Sub, var("whole"), var("missing")), var("whole")]);
     let body = vec![
         when(var("whole"), Cmp::Equal, Expr::Int(0), Expr::Int(0)),
         Stmt::Return(pick(Extreme::Least, call, Expr::Int(100))),
@@ -170,7 +171,11 @@ fn share(rng: &mut Rng) -> Unit {
         name: helper.to_owned(),
         doc: "A part of a whole in per cent, rounded down.".to_owned(),
         params: vec![("part", Type::Int), ("whole", Type::Int)],
-        body: vec![Stmt::Return(bin(Op::Div, bin(Op::Mul, var("part"), Expr::Int(100)), var("whole")))],
+        body: vec![Stmt::Return(bin(
+            BinaryOp::Div,
+            bin(BinaryOp::Mul, var("part"), Expr::Int(100)),
+            var("whole"),
+        ))],
     });
     made.samples(4, |_| ints([rng.range(3, 30), rng.range(40, 90)]))
 }
@@ -220,10 +225,14 @@ fn duration(rng: &mut Rng) -> Unit {
         1 => ("total_ounces", "POUNDS_PER_STONE", 14, "OUNCES_PER_POUND", 16),
         _ => ("total_inches", "YARDS_PER_MILE", 1760, "INCHES_PER_YARD", 36),
     };
-    let middle = bin(Op::Add, bin(Op::Mul, var("large"), constant(per_big)), var("medium"));
+    let middle = bin(BinaryOp::Add, bin(BinaryOp::Mul, var("large"), constant(per_big)), var("medium"));
     let body = vec![
         Stmt::Let("medium_total", middle),
-        Stmt::Return(bin(Op::Add, bin(Op::Mul, var("medium_total"), constant(per_small)), var("little"))),
+        Stmt::Return(bin(
+            BinaryOp::Add,
+            bin(BinaryOp::Mul, var("medium_total"), constant(per_small)),
+            var("little"),
+        )),
     ];
     let doc = "Large, medium and little units in little ones.".to_owned();
     let params = [("large", Type::Int), ("medium", Type::Int), ("little", Type::Int)];
@@ -238,7 +247,7 @@ fn late_fee(rng: &mut Rng) -> Unit {
     let name = rng.word(&["late_fee", "overdue_fine", "demurrage", "delay_penalty"]);
     let upper = name.to_uppercase();
     let (grace, rate) = (format!("{upper}_GRACE"), format!("{upper}_RATE"));
-    let charged = bin(Op::Mul, bin(Op::Sub, var("days"), constant(&grace)), constant(&rate));
+    let charged = bin(BinaryOp::Mul, bin(BinaryOp::Sub, var("days"), constant(&grace)), constant(&rate));
     let body = vec![
         when(var("days"), Cmp::AtMost, constant(&grace), Expr::Int(0)),
         Stmt::Let("fee", charged),
@@ -265,9 +274,9 @@ fn weighted(rng: &mut Rng) -> Unit {
         Stmt::Each {
             var: "item",
             list: "items",
-            body: vec![Stmt::Add("total", bin(Op::Mul, var("item"), var("factor")))],
+            body: vec![Stmt::Add("total", bin(BinaryOp::Mul, var("item"), var("factor")))],
         },
-        Stmt::Return(bin(Op::Add, var("total"), bin(Op::Mul, Expr::Len("items"), var("extra")))),
+        Stmt::Return(bin(BinaryOp::Add, var("total"), bin(BinaryOp::Mul, Expr::Len("items"), var("extra")))),
     ];
     let doc = "The items times the factor, and the extra for each of them.".to_owned();
     let params = [("items", Type::List), ("factor", Type::Int), ("extra", Type::Int)];
@@ -280,10 +289,10 @@ fn weighted(rng: &mut Rng) -> Unit {
 /// Counts the containers that are needed.
 fn pages(rng: &mut Rng) -> Unit {
     let name = rng.word(&["page_count", "pallet_count", "batch_count", "bus_count", "shelf_count"]);
-    let filled = bin(Op::Sub, bin(Op::Add, var("things"), var("room")), Expr::Int(1));
+    let filled = bin(BinaryOp::Sub, bin(BinaryOp::Add, var("things"), var("room")), Expr::Int(1));
     let body = vec![
         when(var("room"), Cmp::Equal, Expr::Int(0), Expr::Int(0)),
-        Stmt::Return(bin(Op::Div, filled, var("room"))),
+        Stmt::Return(bin(BinaryOp::Div, filled, var("room"))),
     ];
     let doc = "How many of this room hold all things; the last may be partly empty.".to_owned();
     let rooms = [rng.range(6, 9), rng.range(10, 14), rng.range(15, 20)];
@@ -299,7 +308,7 @@ fn left_over(rng: &mut Rng) -> Unit {
     let helper = format!("{name}_taken");
     let body = vec![
         Stmt::Let("taken", Expr::Call(helper.clone(), vec![var("groups"), var("reserve")])),
-        Stmt::Return(pick(Extreme::Greatest, bin(Op::Sub, var("all"), var("taken")), Expr::Int(0))),
+        Stmt::Return(pick(Extreme::Greatest, bin(BinaryOp::Sub, var("all"), var("taken")), Expr::Int(0))),
     ];
     let doc = "Of all, what the groups and the reserve leave; never less than nothing.".to_owned();
     let mut made =
@@ -308,7 +317,11 @@ fn left_over(rng: &mut Rng) -> Unit {
         name: helper,
         doc: "Groups have four members; the reserve is counted as it is.".to_owned(),
         params: vec![("groups", Type::Int), ("reserve", Type::Int)],
-        body: vec![Stmt::Return(bin(Op::Add, bin(Op::Mul, var("groups"), Expr::Int(4)), var("reserve")))],
+        body: vec![Stmt::Return(bin(
+            BinaryOp::Add,
+            bin(BinaryOp::Mul, var("groups"), Expr::Int(4)),
+            var("reserve"),
+        ))],
     });
     made.samples(3, |n| {
         ints([rng.range(60, 90) - if n == 2 { 55 } else { 0 }, rng.range(5, 9), rng.range(2, 4)])

@@ -8,7 +8,7 @@ use super::*;
 /// As many as the real job has.
 const SEEDS: u64 = 20;
 
-fn project(seed: u64, language: Language) -> layout::Project {
+fn project(seed: u64, language: Language) -> layout::GeneratedProject {
     let plan = plan::plan(seed).expect("a plan");
     layout::lay_out(&plan, language).expect("a project")
 }

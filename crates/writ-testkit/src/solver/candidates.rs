@@ -2,13 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use super::evidence::{Constant, Evidence, Function, Place, number};
-use super::text::{Kind, Token, indent, joined, tokens};
+use super::evidence::{EditPlace, FailureEvidence, NamedConstant, ReadFunction, number};
+use super::text::{Token, TokenKind, indent, joined, tokens};
 
 /// A change of one place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Edit {
-    pub(crate) place: Place,
+    pub(crate) place: EditPlace,
     pub(crate) new: String,
 }
 
@@ -50,7 +50,7 @@ impl Edit {
 }
 
 /// Every edit that is worth trying.
-pub(super) fn rank(evidence: &Evidence) -> Vec<Edit> {
+pub(super) fn rank(evidence: &FailureEvidence) -> Vec<Edit> {
     let mut ranked: Vec<(Rank, Edit)> = Vec::new();
     for constant in &evidence.constants {
         ranked.extend(documented(constant));
@@ -74,7 +74,7 @@ pub(super) fn rank(evidence: &Evidence) -> Vec<Edit> {
 }
 
 /// A constant that is not what the documents say.
-fn documented(constant: &Constant) -> Option<(Rank, Edit)> {
+fn documented(constant: &NamedConstant) -> Option<(Rank, Edit)> {
     let right = constant.documented.filter(|right| *right != constant.value)?;
     let mut line = tokens(&constant.place.old);
     let value = line.iter_mut().find(|token| number(token) == Some(constant.value))?;
@@ -84,8 +84,8 @@ fn documented(constant: &Constant) -> Option<(Rank, Edit)> {
 
 /// Looks for edits of one function.
 struct Finder<'a> {
-    evidence: &'a Evidence,
-    function: &'a Function,
+    evidence: &'a FailureEvidence,
+    function: &'a ReadFunction,
     lines: Vec<Vec<Token>>,
     /// The strings among the arguments.
     asked: BTreeSet<&'a str>,
@@ -93,7 +93,7 @@ struct Finder<'a> {
 }
 
 impl<'a> Finder<'a> {
-    fn new(evidence: &'a Evidence, function: &'a Function) -> Self {
+    fn new(evidence: &'a FailureEvidence, function: &'a ReadFunction) -> Self {
         let lines = function.place.old.lines().map(tokens).collect();
         let asked = evidence.asked.iter().filter_map(Token::quoted).collect();
         Self { evidence, function, lines, asked, found: Vec::new() }
@@ -223,7 +223,7 @@ impl<'a> Finder<'a> {
                 continue;
             }
             for (at, token) in line.iter().enumerate() {
-                let spaced = at > 0 && line.get(at + 1).is_some_and(|next| next.kind == Kind::Space);
+                let spaced = at > 0 && line.get(at + 1).is_some_and(|next| next.kind == TokenKind::Space);
                 match token.text.as_str() {
                     "<" | "<=" | ">" | ">=" => {
                         let rank = if self.touches(&line, at) { Rank::Pointed } else { Rank::Unlikely };
@@ -248,7 +248,7 @@ impl<'a> Finder<'a> {
 
     /// Returns true if an argument equals the other side of a comparison.
     fn touches(&self, line: &[Token], at: usize) -> bool {
-        let mut after = line.iter().skip(at + 1).filter(|token| token.kind != Kind::Space);
+        let mut after = line.iter().skip(at + 1).filter(|token| token.kind != TokenKind::Space);
         let Some(bound) = after.next() else { return false };
         let constant = || self.evidence.constants.iter().find(|constant| bound.is(&constant.name));
         let value = number(bound).or_else(|| constant().map(|constant| constant.value));
@@ -288,7 +288,7 @@ fn other_bound(sign: &str) -> &'static str {
 
 /// A call of a function, not a method, with two arguments: its name and where its signs are.
 fn two_arguments(line: &[Token], at: usize) -> Option<(&str, usize, usize, usize)> {
-    let name = line.get(at).filter(|token| token.kind == Kind::Name)?;
+    let name = line.get(at).filter(|token| token.kind == TokenKind::Name)?;
     let method = at > 0 && line.get(at - 1).is_some_and(|before| before.is("."));
     if method || matches!(name.text.as_str(), "min" | "max" | "range") || !line.get(at + 1)?.is("(") {
         return None;

@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::replay::{Halt, Replay};
 use super::report::Failure;
-use super::text::{self, Kind, Numbered, Token, after, first_line, indent, tokens};
+use super::text::{self, NumberedLines, Token, TokenKind, after, first_line, indent, tokens};
 
 /// The beginnings of assertions in the three languages.
 const ASSERTIONS: [&str; 3] = ["assert_eq!(", "assertEqual(", "strictEqual("];
@@ -14,40 +14,40 @@ const DEFINITIONS: [&str; 3] = ["fn", "def", "function"];
 
 /// A piece of a file that may be replaced.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct EditPlace {
     pub(crate) path: String,
     pub(crate) old: String,
 }
 
 /// A function as it was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Function {
+pub(crate) struct ReadFunction {
     pub(crate) name: String,
     pub(crate) params: Vec<String>,
-    pub(crate) place: Place,
+    pub(crate) place: EditPlace,
 }
 
 /// A constant that the function names.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Constant {
+pub(crate) struct NamedConstant {
     pub(crate) name: String,
     pub(crate) value: i64,
     /// The value in the project's documents.
     pub(crate) documented: Option<i64>,
-    pub(crate) place: Place,
+    pub(crate) place: EditPlace,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Evidence {
+pub(crate) struct FailureEvidence {
     pub(crate) failure: Failure,
     /// The arguments of the call that gave the wrong value.
     pub(crate) asked: Vec<Token>,
     /// The function that was called, then those of its file that it calls.
-    pub(crate) functions: Vec<Function>,
-    pub(crate) constants: Vec<Constant>,
+    pub(crate) functions: Vec<ReadFunction>,
+    pub(crate) constants: Vec<NamedConstant>,
 }
 
-impl Evidence {
+impl FailureEvidence {
     /// The file of the function.
     pub(crate) fn path(&self) -> &str {
         self.functions.first().map_or("", |function| function.place.path.as_str())
@@ -55,7 +55,7 @@ impl Evidence {
 }
 
 /// Reads the test, the function and what it rests on.
-pub(super) fn gather(replay: &mut Replay<'_>, failure: Failure) -> Result<Evidence, Halt> {
+pub(super) fn gather(replay: &mut Replay<'_>, failure: Failure) -> Result<FailureEvidence, Halt> {
     let test_file = replay.read(&failure.path)?;
     let line = test_file.line(failure.line).unwrap_or_default();
     let (name, asked, expected) = assertion(line).ok_or_else(|| {
@@ -87,7 +87,7 @@ pub(super) fn gather(replay: &mut Replay<'_>, failure: Failure) -> Result<Eviden
         return Err(Halt::stop(format!("`{name}` is not to be found in {}.", hit.path)));
     }
     let constants = constants(replay, &functions)?;
-    Ok(Evidence { failure, asked, functions, constants })
+    Ok(FailureEvidence { failure, asked, functions, constants })
 }
 
 /// The call of an assertion, its arguments and the expected value.
@@ -124,13 +124,13 @@ fn hits(found: &str) -> impl Iterator<Item = Hit> {
 }
 
 /// The function of a name and those of the same file that it calls.
-fn functions(file: &Numbered, path: &str, name: &str) -> Vec<Function> {
+fn functions(file: &NumberedLines, path: &str, name: &str) -> Vec<ReadFunction> {
     let Some(first) = function(file, path, name) else { return Vec::new() };
     let mut names: Vec<String> = Vec::new();
     let body = tokens(&first.place.old);
     for pair in body.windows(2) {
         if let [called, open] = pair
-            && called.kind == Kind::Name
+            && called.kind == TokenKind::Name
             && open.is("(")
             && called.text != name
             && !names.contains(&called.text)
@@ -142,7 +142,7 @@ fn functions(file: &Numbered, path: &str, name: &str) -> Vec<Function> {
     std::iter::once(first.clone()).chain(helpers).collect()
 }
 
-fn function(file: &Numbered, path: &str, name: &str) -> Option<Function> {
+fn function(file: &NumberedLines, path: &str, name: &str) -> Option<ReadFunction> {
     let defines =
         |line: &&String| DEFINITIONS.iter().any(|word| after(line, &format!("{word} {name}(")).is_some());
     let lines: Vec<&String> = file.0.values().collect();
@@ -163,17 +163,17 @@ fn function(file: &Numbered, path: &str, name: &str) -> Option<Function> {
     }
     let params = after(head, "(")?.split([')']).next()?;
     let params = params.split(',').map(|param| param.split(':').next().unwrap_or_default().trim().to_owned());
-    let place = Place { path: path.to_owned(), old: block.join("\n") };
-    Some(Function { name: name.to_owned(), params: params.collect(), place })
+    let place = EditPlace { path: path.to_owned(), old: block.join("\n") };
+    Some(ReadFunction { name: name.to_owned(), params: params.collect(), place })
 }
 
 /// The constants that functions name: how they are defined, and what documents say of them.
-fn constants(replay: &mut Replay<'_>, functions: &[Function]) -> Result<Vec<Constant>, Halt> {
+fn constants(replay: &mut Replay<'_>, functions: &[ReadFunction]) -> Result<Vec<NamedConstant>, Halt> {
     let mut names: Vec<String> = Vec::new();
     for token in functions.iter().flat_map(|function| tokens(&function.place.old)) {
         let capital =
             token.text.contains('_') && token.text.chars().all(|c| c.is_ascii_uppercase() || c == '_');
-        if token.kind == Kind::Name && capital && !names.contains(&token.text) {
+        if token.kind == TokenKind::Name && capital && !names.contains(&token.text) {
             names.push(token.text);
         }
     }
@@ -196,15 +196,16 @@ fn constants(replay: &mut Replay<'_>, functions: &[Function]) -> Result<Vec<Cons
             )));
         };
         let documented = found.iter().find_map(|hit| row(&hit.text, &name));
-        let place = Place { path: hit.path.clone(), old: hit.text.clone() };
-        out.push(Constant { name, value: *value, documented, place });
+        let place = EditPlace { path: hit.path.clone(), old: hit.text.clone() };
+        out.push(NamedConstant { name, value: *value, documented, place });
     }
     Ok(out)
 }
 
 /// The value of a constant in the line that defines it.
 fn definition(line: &str, name: &str) -> Option<i64> {
-    let tokens: Vec<Token> = tokens(line).into_iter().filter(|token| token.kind != Kind::Space).collect();
+    let tokens: Vec<Token> =
+        tokens(line).into_iter().filter(|token| token.kind != TokenKind::Space).collect();
     let at = tokens.iter().position(|token| token.is(name))?;
     if !tokens.get(at + 1).is_some_and(|next| next.is(":") || next.is("=")) {
         return None;
@@ -221,5 +222,5 @@ fn row(line: &str, name: &str) -> Option<i64> {
 
 /// A number's value.
 pub(super) fn number(token: &text::Token) -> Option<i64> {
-    if token.kind == Kind::Number { token.text.replace('_', "").parse().ok() } else { None }
+    if token.kind == TokenKind::Number { token.text.replace('_', "").parse().ok() } else { None }
 }

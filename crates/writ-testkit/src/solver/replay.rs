@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use writ_types::chat::Role;
 
 use super::NOT_FIXED;
-use super::text::{Numbered, first_line};
+use super::text::{NumberedLines, first_line};
 use crate::model_server::{ParsedCall, ParsedRequest, Reply};
 
 /// The beginning of results that the harness marks as data.
@@ -76,9 +76,9 @@ impl<'a> Replay<'a> {
     }
 
     /// Reads a file as numbered lines.
-    pub(crate) fn read(&mut self, path: &str) -> Result<Numbered, Halt> {
+    pub(crate) fn read(&mut self, path: &str) -> Result<NumberedLines, Halt> {
         let shown = self.call(&format!("I read {path}."), "file_read", &json!({"path": path}))?;
-        Numbered::parse(&shown)
+        NumberedLines::parse(&shown)
             .ok_or_else(|| Halt::stop(format!("{path} could not be read: {}", first_line(&shown))))
     }
 }

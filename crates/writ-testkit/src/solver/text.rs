@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 /// Lines of a file with their numbers, as `file_read` shows them.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Numbered(pub(crate) BTreeMap<usize, String>);
+pub(crate) struct NumberedLines(pub(crate) BTreeMap<usize, String>);
 
-impl Numbered {
+impl NumberedLines {
     /// Reads what `file_read` shows. `None` where it shows no lines.
     pub(crate) fn parse(shown: &str) -> Option<Self> {
         let line = |line: &str| {
@@ -55,7 +55,7 @@ pub(crate) fn indent(line: &str) -> usize {
 
 /// A piece of source code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum TokenKind {
     Name,
     Number,
     /// A string, with its quotes.
@@ -67,7 +67,7 @@ pub(crate) enum Kind {
 /// A piece of source code with its text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Token {
-    pub(crate) kind: Kind,
+    pub(crate) kind: TokenKind,
     pub(crate) text: String,
 }
 
@@ -78,7 +78,7 @@ impl Token {
 
     /// A string without its quotes.
     pub(crate) fn quoted(&self) -> Option<&str> {
-        (self.kind == Kind::Text).then(|| self.text.trim_matches(|c| c == '"' || c == '\''))
+        (self.kind == TokenKind::Text).then(|| self.text.trim_matches(|c| c == '"' || c == '\''))
     }
 }
 
@@ -93,17 +93,17 @@ pub(crate) fn tokens(line: &str) -> Vec<Token> {
     while let Some(first) = rest.chars().next() {
         let run = |of: fn(char) -> bool| rest.find(|c| !of(c)).unwrap_or(rest.len());
         let (kind, length) = if first.is_whitespace() {
-            (Kind::Space, run(char::is_whitespace))
+            (TokenKind::Space, run(char::is_whitespace))
         } else if first.is_ascii_digit() {
-            (Kind::Number, run(|c| c.is_ascii_alphanumeric() || c == '_'))
+            (TokenKind::Number, run(|c| c.is_ascii_alphanumeric() || c == '_'))
         } else if first.is_alphabetic() || first == '_' {
-            (Kind::Name, run(|c| c.is_alphanumeric() || c == '_'))
+            (TokenKind::Name, run(|c| c.is_alphanumeric() || c == '_'))
         } else if first == '"' {
             let end = rest.char_indices().skip(1).find(|(_, c)| *c == '"');
-            (Kind::Text, end.map_or(rest.len(), |(at, _)| at + 1))
+            (TokenKind::Text, end.map_or(rest.len(), |(at, _)| at + 1))
         } else {
             let sign = SIGNS.iter().find(|sign| rest.starts_with(**sign));
-            (Kind::Sign, sign.map_or(first.len_utf8(), |sign| sign.len()))
+            (TokenKind::Sign, sign.map_or(first.len_utf8(), |sign| sign.len()))
         };
         let (token, tail) = rest.split_at_checked(length).unwrap_or((rest, ""));
         out.push(Token { kind, text: token.to_owned() });

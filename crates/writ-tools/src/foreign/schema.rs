@@ -41,7 +41,7 @@ pub(crate) struct ArgumentSchema {
 
 impl std::fmt::Debug for ArgumentSchema {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Checked").field("expanded", &self.expanded).finish_non_exhaustive()
+        f.debug_struct("ArgumentSchema").field("expanded", &self.expanded).finish_non_exhaustive()
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use secrecy::SecretString;
 use writ_egress::Egress;
 use writ_egress::deliver::{DeliverError, Endpoint};
-use writ_egress::upstream::{Routes, Upstream};
+use writ_egress::upstream::{ProxyRoutes, Upstream};
 use writ_models::provider::Routes as ModelRoutes;
 use writ_secrets::backend::Backend;
 use writ_secrets::record::recorded_backend;
@@ -63,7 +63,7 @@ pub(super) fn run_network_checks(context: &Context, config: &Config) -> Vec<Doct
     checks
 }
 
-fn check_proxies(routes: &Routes) -> Vec<DoctorCheck> {
+fn check_proxies(routes: &ProxyRoutes) -> Vec<DoctorCheck> {
     let named = |what: &str, proxy: &Arc<Upstream>| {
         let login = if proxy.has_login() { ", with user name and password ****" } else { "" };
         DoctorCheck::passed_check("proxy", format!("{what}: {proxy}{login}"))

@@ -10,7 +10,7 @@ use writ_policy::pattern::standing::MAX_TTL;
 use writ_policy::suggest::{
     Advice, CurrentSettings, EarlierQuestion, MIN_APPROVED, PersonAnswer, Suggestion,
 };
-use writ_store::approvals::{Ask, AskState};
+use writ_store::approvals::{AskState, StoredAsk};
 use writ_store::ledger::row::LedgerQuery;
 use writ_store::store::Store;
 use writ_types::entry::{Decision, Fact};
@@ -115,7 +115,7 @@ fn past_answers(store: &Store) -> Result<BTreeMap<AskId, Decision>, Failure> {
 
 /// Returns the answer to an ask: by the ledger, and by the state of the ask where the answer was erased, or
 /// where one of several people has given one.
-fn answer_to(ask: &Ask, answers: &BTreeMap<AskId, Decision>) -> PersonAnswer {
+fn answer_to(ask: &StoredAsk, answers: &BTreeMap<AskId, Decision>) -> PersonAnswer {
     let answer = answers.get(&ask.card.ask_id);
     match (answer, ask.state) {
         (Some(Decision::Deny), _) | (_, AskState::Denied) => PersonAnswer::No,

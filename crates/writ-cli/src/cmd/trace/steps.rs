@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::Serialize;
 use writ_agent::event::{Event, StoredEvent};
 use writ_store::ledger::row::LedgerRow;
-use writ_store::turns::Turn;
+use writ_store::turns::TurnRow;
 use writ_types::action::{Action, ReadMode};
 use writ_types::entry::{Entry, Fact};
 use writ_types::id::{AttemptId, EntrySeq};
@@ -47,7 +47,11 @@ pub(super) struct Totals {
 }
 
 /// The steps of a turn in the order in which they began, and what they took.
-pub(super) fn steps_of(turn: &Turn, rows: &[LedgerRow], events: &[StoredEvent]) -> (Vec<TraceStep>, Totals) {
+pub(super) fn steps_of(
+    turn: &TurnRow,
+    rows: &[LedgerRow],
+    events: &[StoredEvent],
+) -> (Vec<TraceStep>, Totals) {
     let mut made = StepBuilder {
         begin: turn.started_at,
         steps: Vec::new(),

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use serde_json::{Value, json};
 use writ_runtime::config::MAX_RUNNING_TURNS;
-use writ_testkit::model_server::{Fault, Gate, ParsedRequest, Reply};
+use writ_testkit::model_server::{ParsedRequest, Reply, ReplyFault, ReplyGate};
 
 use super::super::turns::{Bench, calls};
 use super::super::{code, text};
@@ -272,11 +272,11 @@ fn every_frame_is_refused_from_who_has_not_proven_who_they_are() {
 #[test]
 fn a_hundred_sessions_at_once_over_websockets_are_each_answered_with_their_own_words() {
     const SESSIONS: usize = 100;
-    let gate = Gate::new();
+    let gate = ReplyGate::new();
     let held = gate.clone();
     let script = move |request: &ParsedRequest| {
         let reply = Reply::text(&format!("Heard {}.", request.last_user_text()));
-        reply.with_fault(Fault::SlowFirstByte(held.clone()))
+        reply.with_fault(ReplyFault::SlowFirstByte(held.clone()))
     };
     let env = [("WRIT_SERVER__REQUESTS_PER_SEC", "100000"), ("WRIT_SERVER__BURST", "100000")];
     let web = Web::with(script, &env);

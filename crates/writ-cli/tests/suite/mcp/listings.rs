@@ -2,7 +2,7 @@
 //! while an engine runs.
 
 use serde_json::{Value, json};
-use writ_testbed::schema_rules::{Rules, broken_name, broken_rules};
+use writ_testbed::schema_rules::{ProviderRules, broken_name, broken_rules};
 
 use super::super::{code, text};
 use super::{Desk, READ_ONLY};
@@ -91,8 +91,8 @@ fn needs_userns_needs_python_odd_tools_are_adapted_or_left_out_one_by_one() {
     let body = desk.bench.server.recorded_requests().pop().expect("a request").body;
     for tool in body["tools"].as_array().expect("tools") {
         let name = tool["function"]["name"].as_str().expect("a name");
-        assert_eq!(broken_rules(Rules::OpenAi, &tool["function"]["parameters"]), [""; 0], "{tool:#}");
-        assert_eq!(broken_name(Rules::OpenAi, name), None);
+        assert_eq!(broken_rules(ProviderRules::OpenAi, &tool["function"]["parameters"]), [""; 0], "{tool:#}");
+        assert_eq!(broken_name(ProviderRules::OpenAi, name), None);
     }
 }
 

@@ -23,7 +23,7 @@ const MASK: &str = "[masked:secret:git]";
 /// A proxy that opens tunnels to `pages.test`, and a server there that says what it was told.
 struct Stage {
     running: Running,
-    server: Server,
+    server: TestServer,
     /// The heads of what the server was asked.
     heads: Arc<Mutex<Vec<String>>>,
     /// Whom programs trust.
@@ -51,7 +51,7 @@ impl Stage {
     async fn new(answer: impl Fn(&str) -> Vec<u8> + Send + Sync + 'static, trusted: bool) -> Self {
         let heads = Arc::new(Mutex::new(Vec::new()));
         let noted = Arc::clone(&heads);
-        let (server, roots) = Server::tls_answering("pages.test", move |head| {
+        let (server, roots) = TestServer::tls_answering("pages.test", move |head| {
             noted.lock().expect("a lock").push(head.to_owned());
             answer(head)
         })
@@ -60,7 +60,7 @@ impl Stage {
         let roots = if trusted { roots } else { rustls::RootCertStore::empty() };
         let egress =
             Egress::new(&EgressConfig::default(), folder.path()).expect("a way out").trusting_config(roots);
-        let key = Authority::generate_key().expect("a key");
+        let key = CertificateAuthority::generate_key().expect("a key");
         let authority = egress.with_authority(&key).expect("an authority").get_authority().expect("it");
         let mut trust = rustls::RootCertStore::empty();
         let certificate = CertificateDer::from_pem_slice(authority.certificate_pem().as_bytes());
@@ -324,7 +324,7 @@ async fn a_secret_that_cannot_be_used_is_not() {
 /// Over plain HTTP where the owner says so, to an address that the owner names; and the same mask.
 #[tokio::test]
 async fn a_plain_host_gets_it_where_its_owner_says_so() {
-    let server = Server::fixed(
+    let server = TestServer::fixed(
         "127.0.0.1:0",
         format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{SECRET}", SECRET.len()),
     )

@@ -5,8 +5,8 @@ use std::sync::atomic::Ordering;
 use super::*;
 
 /// Opens a tunnel to a server that echoes.
-async fn echoing(config: ProxyConfig) -> (Server, Running, String) {
-    let server = Server::echo().await;
+async fn echoing(config: ProxyConfig) -> (TestServer, Running, String) {
+    let server = TestServer::echo().await;
     let to = format!("echo.test:{}", server.address.port());
     let mut scope = pinned("echo.test", server.address);
     scope.opaque = vec![pattern(&to)];
@@ -114,7 +114,7 @@ async fn slow_and_long_heads_are_refused() {
     assert_eq!(told(&answer), (431, "proxy.long_head".to_owned()), "{answer}");
 
     // The same within a tunnel: whoever says nothing holds no connection to a host.
-    let (server, _) = Server::tls("pages.test").await;
+    let (server, _) = TestServer::tls("pages.test").await;
     running.keeper.change(|scope| *scope = pinned("pages.test", server.address));
     let (_, mut stream) = running.tunnel(&format!("pages.test:{}", server.address.port())).await;
     assert_eq!(stream.read_to_end(&mut Vec::new()).await.unwrap_or(0), 0);

@@ -7,15 +7,17 @@ fn allowing(names: &[&str]) -> EgressScope {
     EgressScope { allowed: names.iter().map(pattern).collect(), ..EgressScope::default() }
 }
 
-fn routed(scope: EgressScope, routes: Routes) -> Running {
+fn routed(scope: EgressScope, routes: ProxyRoutes) -> Running {
     Running::routed(ProxyConfig::default(), scope, None, routes)
 }
 
 #[tokio::test]
 async fn plain_requests_and_tunnels_of_a_sandbox_go_through_the_networks_proxy() {
-    let inner =
-        Server::fixed("127.0.0.1:0", "HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\nhi")
-            .await;
+    let inner = TestServer::fixed(
+        "127.0.0.1:0",
+        "HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\nhi",
+    )
+    .await;
     let upstream = ScriptedProxy::serving(inner.address).await;
     let running = routed(allowing(&["docs.example", "*.corp.example"]), upstream.routes("ann:secret@", ""));
     running.script.answer("docs.example", &["93.184.216.34"]);
@@ -74,7 +76,7 @@ async fn behind_a_proxy_names_and_addresses_are_judged_as_without_one() {
     }
     assert_eq!(upstream.heads(), Vec::<String>::new(), "the proxy was asked for none of them");
 
-    let routes = Routes { unchecked_names: true, ..upstream.routes("", "") };
+    let routes = ProxyRoutes { unchecked_names: true, ..upstream.routes("", "") };
     let trusting = routed(allowing(&["inside.example", "outside.example"]), routes);
     trusting.script.answer("inside.example", &["10.0.0.5"]);
     assert!(trusting.get("http://outside.example/").await.starts_with("HTTP/1.1 200"));
@@ -88,9 +90,11 @@ async fn behind_a_proxy_names_and_addresses_are_judged_as_without_one() {
 
 #[tokio::test]
 async fn a_pinned_host_never_goes_through_the_proxy_and_a_refusal_names_it() {
-    let inner =
-        Server::fixed("127.0.0.1:0", "HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\nhi")
-            .await;
+    let inner = TestServer::fixed(
+        "127.0.0.1:0",
+        "HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\nhi",
+    )
+    .await;
     let upstream =
         ScriptedProxy::saying("HTTP/1.1 407 No\r\nProxy-Authenticate: Basic\r\ncontent-length: 0\r\n\r\n")
             .await;

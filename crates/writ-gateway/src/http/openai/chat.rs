@@ -13,13 +13,13 @@ use writ_runtime::clock::{Clock as _, SystemClock};
 use writ_types::error::Exit;
 
 use super::fields::{CHAT, Fields, invalid_field};
-use super::limit::{Cut, Limit};
+use super::limit::{Cut, TextLimit};
 use super::messages::read_messages;
 use super::{
     ChatRequest, MAX_BODY_BYTES, News, PendingMessage, begin_turn, check_end, follow_turn, token_usage,
     unsent_rest, whole_answer,
 };
-use crate::http::Shared;
+use crate::http::ServerState;
 use crate::http::api::App;
 use crate::http::reply::{Refusal, json_ok, read_json};
 use crate::http::route::request_evidence;
@@ -29,7 +29,7 @@ pub(in crate::http) async fn serve_completion(State(shared): App, request: Reque
     complete_chat(&shared, request).await.unwrap_or_else(Refusal::into_response)
 }
 
-async fn complete_chat(shared: &Arc<Shared>, request: Request) -> Result<Response, Refusal> {
+async fn complete_chat(shared: &Arc<ServerState>, request: Request) -> Result<Response, Refusal> {
     let evidence = request_evidence(&request);
     let headers = request.headers().clone();
     let mut fields = Fields::check(read_json(request, MAX_BODY_BYTES).await?, CHAT)?;
@@ -37,14 +37,14 @@ async fn complete_chat(shared: &Arc<Shared>, request: Request) -> Result<Respons
     let list = fields.take_field("messages").ok_or_else(|| invalid_field("messages", "is missing"))?;
     let (user, stream, with_usage) =
         (fields.take_text("user")?, fields.take_flag("stream")?, fields.include_usage()?);
-    let mut limit = Limit::read(&mut fields, &["max_tokens", "max_completion_tokens"])?;
+    let mut limit = TextLimit::read(&mut fields, &["max_tokens", "max_completion_tokens"])?;
     let messages = read_messages(list, "messages")?;
     let mut wanted = ChatRequest { model, messages, session: None, conversation: None };
     wanted.read_place(&headers, user)?;
     let asked = begin_turn(shared, evidence, &wanted).await?;
-    let head = Head::of(&asked, wanted.model);
+    let head = ChunkHead::of(&asked, wanted.model);
     if stream {
-        let head = Head { with_usage, ..head };
+        let head = ChunkHead { with_usage, ..head };
         return Ok(stream_answer(Arc::clone(shared), evidence, asked, head, limit));
     }
     let (session, entry) = (asked.session, asked.entry);
@@ -60,7 +60,7 @@ async fn complete_chat(shared: &Arc<Shared>, request: Request) -> Result<Respons
 
 /// The fields that every chunk of an answer has.
 #[derive(Clone, Debug)]
-struct Head {
+struct ChunkHead {
     id: String,
     created: i64,
     model: String,
@@ -68,7 +68,7 @@ struct Head {
     with_usage: bool,
 }
 
-impl Head {
+impl ChunkHead {
     fn of(asked: &PendingMessage, model: String) -> Self {
         let created = SystemClock.now().as_millis() / 1000;
         Self { id: format!("chatcmpl-{}-{}", asked.session, asked.entry), created, model, with_usage: false }
@@ -124,26 +124,26 @@ fn usage_object((input, output): (u64, u64)) -> Value {
 }
 
 /// The progress of a stream.
-struct Progress {
+struct ChunkProgress {
     pieces: tokio::sync::mpsc::Receiver<News>,
     /// The text that came, before any cut.
     said: String,
-    limit: Limit,
+    limit: TextLimit,
     opening: Option<Value>,
 }
 
 /// The answer as it comes.
 fn stream_answer(
-    shared: Arc<Shared>,
+    shared: Arc<ServerState>,
     evidence: Evidence,
     asked: PendingMessage,
-    head: Head,
-    limit: Limit,
+    head: ChunkHead,
+    limit: TextLimit,
 ) -> Response {
     let (session, entry) = (asked.session, asked.entry);
     let pieces = follow_turn(shared.engine.clone(), asked);
     let opening = Some(head.make_chunk(&json!({ "role": "assistant", "content": "" }), None));
-    let start = Progress { pieces, said: String::new(), limit, opening };
+    let start = ChunkProgress { pieces, said: String::new(), limit, opening };
     let chunks = stream::unfold(start, move |mut at| {
         let (head, shared) = (head.clone(), Arc::clone(&shared));
         async move {

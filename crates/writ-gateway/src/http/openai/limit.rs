@@ -22,7 +22,7 @@ pub(super) enum Cut {
 
 /// Cuts the text of an answer, whole or in pieces. It cuts what a client reads; the agent's turn goes on to its end.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Limit {
+pub(super) struct TextLimit {
     stops: Vec<String>,
     max_tokens: Option<u64>,
     /// Text that may be the beginning of a word to stop at.
@@ -31,7 +31,7 @@ pub(super) struct Limit {
     cut: Option<Cut>,
 }
 
-impl Limit {
+impl TextLimit {
     /// Reads the limits of a request. The lowest number of tokens counts.
     ///
     /// # Errors
@@ -140,12 +140,12 @@ mod tests {
     use super::super::fields::CHAT;
     use super::*;
 
-    fn limit(fields: Value) -> Limit {
+    fn limit(fields: Value) -> TextLimit {
         let mut fields = Fields::check(fields, CHAT).expect("fields");
-        Limit::read(&mut fields, &["max_tokens", "max_completion_tokens"]).expect("a limit")
+        TextLimit::read(&mut fields, &["max_tokens", "max_completion_tokens"]).expect("a limit")
     }
 
-    fn in_pieces(mut limit: Limit, text: &str) -> (String, Option<Cut>) {
+    fn in_pieces(mut limit: TextLimit, text: &str) -> (String, Option<Cut>) {
         let mut shown: String = text.chars().map(|letter| limit.push_text(&letter.to_string())).collect();
         shown.push_str(&limit.finish_text());
         (shown, limit.cut())
@@ -190,7 +190,7 @@ mod tests {
             (json!({ "max_completion_tokens": "many" }), "max_completion_tokens"),
         ] {
             let mut fields = Fields::check(fields, CHAT).expect("fields");
-            let read = Limit::read(&mut fields, &["max_tokens", "max_completion_tokens"]);
+            let read = TextLimit::read(&mut fields, &["max_tokens", "max_completion_tokens"]);
             assert_eq!(read.expect_err("refused").param(), Some(name));
         }
     }

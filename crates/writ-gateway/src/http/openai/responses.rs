@@ -12,13 +12,13 @@ use writ_policy::principal::Evidence;
 use writ_runtime::clock::{Clock as _, SystemClock};
 
 use super::fields::{Fields, RESPONSES, invalid_field};
-use super::limit::{Cut, Limit};
+use super::limit::{Cut, TextLimit};
 use super::messages::read_messages;
 use super::{
     ChatRequest, MAX_BODY_BYTES, News, PendingMessage, begin_turn, check_end, follow_turn, token_usage,
     unsent_rest, whole_answer,
 };
-use crate::http::Shared;
+use crate::http::ServerState;
 use crate::http::api::App;
 use crate::http::reply::{Refusal, json_ok, read_json};
 use crate::http::route::{request_evidence, session_id};
@@ -28,7 +28,7 @@ pub(in crate::http) async fn create_response(State(shared): App, request: Reques
     respond_to(&shared, request).await.unwrap_or_else(Refusal::into_response)
 }
 
-async fn respond_to(shared: &Arc<Shared>, request: Request) -> Result<Response, Refusal> {
+async fn respond_to(shared: &Arc<ServerState>, request: Request) -> Result<Response, Refusal> {
     let evidence = request_evidence(&request);
     let headers = request.headers().clone();
     let mut fields = Fields::check(read_json(request, MAX_BODY_BYTES).await?, RESPONSES)?;
@@ -43,7 +43,7 @@ async fn respond_to(shared: &Arc<Shared>, request: Request) -> Result<Response, 
     }
     let (user, stream) = (fields.take_text("user")?, fields.take_flag("stream")?);
     let previous = fields.take_text("previous_response_id")?;
-    let mut limit = Limit::read(&mut fields, &["max_output_tokens"])?;
+    let mut limit = TextLimit::read(&mut fields, &["max_output_tokens"])?;
     let mut wanted = ChatRequest { model, messages, session: None, conversation: None };
     wanted.read_place(&headers, user)?;
     if let Some(previous) = &previous {
@@ -170,18 +170,18 @@ fn with_field(kind: &str, place: &Value, name: &str, value: Value) -> Value {
 }
 
 /// The progress of a stream.
-struct Progress {
+struct ResponseProgress {
     pieces: tokio::sync::mpsc::Receiver<News>,
     /// The text that came, before any cut.
     said: String,
     /// The text that was shown.
     shown: String,
-    limit: Limit,
+    limit: TextLimit,
     number: u64,
     opening: Option<Vec<Value>>,
 }
 
-impl Progress {
+impl ResponseProgress {
     /// An event with more text, if there is any.
     fn show_news(&mut self, head: &Head, text: &str) -> Option<Value> {
         self.shown.push_str(text);
@@ -191,16 +191,16 @@ impl Progress {
 
 /// The answer as it comes.
 fn stream_response(
-    shared: Arc<Shared>,
+    shared: Arc<ServerState>,
     evidence: Evidence,
     asked: PendingMessage,
     head: Head,
-    limit: Limit,
+    limit: TextLimit,
 ) -> Response {
     let (session, entry) = (asked.session, asked.entry);
     let pieces = follow_turn(shared.engine.clone(), asked);
     let (said, shown, opening) = (String::new(), String::new(), Some(head.opening_events()));
-    let start = Progress { pieces, said, shown, limit, number: 0, opening };
+    let start = ResponseProgress { pieces, said, shown, limit, number: 0, opening };
     let events = stream::unfold(start, move |mut at| {
         let (head, shared) = (head.clone(), Arc::clone(&shared));
         async move {

@@ -28,7 +28,7 @@ fn without_a_good_signature_there_is_no_permit_and_with_it_there_is_one() {
     assert!(matches!(denial.denial_fact(), Fact::Denied { reason: DenyReason::Approval, .. }));
 
     world.approval = Some(verify_approval(&signed(claims(ask.hash)), &expected, &approvers(), NOW));
-    let journal = MemoryJournal::default();
+    let journal = NonceJournal::default();
     let redeem = |n| {
         let grant = world.decide(wish()).expect("approved");
         now(grant.redeem(&journal, AttemptId::from_parts(NOW, n), NOW))
@@ -75,7 +75,7 @@ fn signature_content_time_and_reuse_are_checked_each_for_itself() {
     }
     assert_eq!(texts.len(), 3, "{texts:?}");
     world.approval = Some(verify_approval(&signed(good), &expected, &approvers(), NOW));
-    let journal = MemoryJournal::default();
+    let journal = NonceJournal::default();
     let redeem = |n| {
         let grant = world.decide(wish()).expect("approved");
         now(grant.redeem(&journal, AttemptId::from_parts(NOW, n), NOW)).map(drop)
@@ -147,12 +147,12 @@ fn what_may_have_been_done_already_asks_before_it_is_done_again() {
         assert!(world.decide_under(own, &authority).is_ok(), "no model wishes it: {:?}", wish.action.kind());
         match world.decide_under(wish.clone(), &authority) {
             Ok(_) => assert!(leaves_nothing(&wish.action), "{:?}", wish.action.kind()),
-            Err(Stop::Ask(ask)) => {
+            Err(DoorStop::Ask(ask)) => {
                 assert_eq!(ask.rules, [LOST_RULE.to_owned()].into(), "{:?}", wish.action.kind());
                 assert_eq!((ask.pattern, ask.recurring), (None, Vec::new()), "nothing is like it");
                 asked += 1;
             }
-            Err(Stop::Deny(denial)) => panic!("{denial:?}"),
+            Err(DoorStop::Deny(denial)) => panic!("{denial:?}"),
         }
     }
     assert_eq!(asked, 18);

@@ -5,7 +5,7 @@ use writ_types::entry::{DenyReason, GateVerdict};
 
 use crate::door::Verdicts;
 use crate::fixture::{
-    Stop, World, all_grants, exec, forbid_all, permit_all, prepared, project_write, shipped,
+    DoorStop, World, all_grants, exec, forbid_all, permit_all, prepared, project_write, shipped,
 };
 
 /// What a hook says, against what rules, keys and approvals say beforehand: deny and halt are final; a yes opens nothing.
@@ -40,10 +40,10 @@ fn a_no_of_a_hook_is_final_and_a_yes_opens_nothing() {
             world.verdicts = Verdicts { gates: vec![("hook h".into(), verdict, word.into())] };
             let found = match world.decide(prepared(action)) {
                 Ok(_) => "permit",
-                Err(Stop::Ask(_)) => "ask",
-                Err(Stop::Deny(denial)) if denial.reason == DenyReason::Gate => "denied by the hook",
-                Err(Stop::Deny(denial)) if denial.reason == DenyReason::Halt => "halted by the hook",
-                Err(Stop::Deny(_)) => "denied by others",
+                Err(DoorStop::Ask(_)) => "ask",
+                Err(DoorStop::Deny(denial)) if denial.reason == DenyReason::Gate => "denied by the hook",
+                Err(DoorStop::Deny(denial)) if denial.reason == DenyReason::Halt => "halted by the hook",
+                Err(DoorStop::Deny(_)) => "denied by others",
             };
             let expected = match (word, standing) {
                 ("deny", _) => "denied by the hook",

@@ -768,8 +768,8 @@ fn answered(world: &World, answer: Answer, prepared: &Prepared) -> Option<Result
         Answer::Task { alike, low, ends } => {
             // What a card would have offered for one that is alike.
             let own = match world.decide(prepared.clone()) {
-                Err(Stop::Ask(ask)) => ask.pattern.filter(|_| alike),
-                Ok(_) | Err(Stop::Deny(_)) => None,
+                Err(DoorStop::Ask(ask)) => ask.pattern.filter(|_| alike),
+                Ok(_) | Err(DoorStop::Deny(_)) => None,
             };
             let own = own.map(|pattern| pattern::pattern_digest(&pattern).expect("canonical"));
             let pattern = own.unwrap_or_else(|| Digest::of_bytes(b"another pattern"));
@@ -780,8 +780,8 @@ fn answered(world: &World, answer: Answer, prepared: &Prepared) -> Option<Result
         }
         Answer::Standing { alike, low, total, ends } => {
             let own = match world.decide(prepared.clone()) {
-                Err(Stop::Ask(ask)) => ask.recurring.into_iter().next().filter(|_| alike),
-                Ok(_) | Err(Stop::Deny(_)) => None,
+                Err(DoorStop::Ask(ask)) => ask.recurring.into_iter().next().filter(|_| alike),
+                Ok(_) | Err(DoorStop::Deny(_)) => None,
             };
             let own = own.map(|recurring| pattern::pattern_digest(&recurring.pattern).expect("canonical"));
             let pattern = own.unwrap_or_else(|| Digest::of_bytes(b"another pattern"));
@@ -917,8 +917,8 @@ fn door(case: &Case) -> Outcome {
     world.approval = answered(&world, case.answer, &prepared);
     match world.decide(prepared) {
         Ok(grant) => Outcome::Grant { with_approval: grant.approval().is_some() },
-        Err(Stop::Ask(_)) => Outcome::Ask,
-        Err(Stop::Deny(_)) => Outcome::Deny,
+        Err(DoorStop::Ask(_)) => Outcome::Ask,
+        Err(DoorStop::Deny(_)) => Outcome::Deny,
     }
 }
 

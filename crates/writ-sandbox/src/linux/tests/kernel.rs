@@ -1,6 +1,6 @@
 //! Threat 20: system calls. The probes run inside, in our own code, so that no program's manners hide the answer.
 
-use super::super::spec::{Event, HostFolder, SandboxJob, Walls, Work};
+use super::super::spec::{HostFolder, JobEnd, SandboxJob, Walls, WorkMount};
 use super::super::sys::raw;
 use super::*;
 
@@ -95,7 +95,8 @@ async fn forbidden_calls_have_exactly_the_errors_that_are_promised() {
     // In one that is made for it, and in one that waited: two for files are there already.
     for waiting in [2, 4] {
         inner.pool.filled(waiting).await;
-        let work = Work::Folder { path: HostFolder::of(&fixture.project).unwrap(), access: Access::Read };
+        let work =
+            WorkMount::Folder { path: HostFolder::of(&fixture.project).unwrap(), access: FolderAccess::Read };
         let launch = super::super::run::Launch {
             spec: inner.spec(Walls::Full, SandboxJob::Probe("calls".into()), work),
             stdin: None,
@@ -111,7 +112,7 @@ async fn forbidden_calls_have_exactly_the_errors_that_are_promised() {
         };
         let finished = inner.run_launch(launch).await.unwrap();
         assert_eq!(finished.stdout.text_output().text, "");
-        assert_eq!(finished.event, Event::Exited(0));
+        assert_eq!(finished.event, JobEnd::Exited(0));
     }
 }
 

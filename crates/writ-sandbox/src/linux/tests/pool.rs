@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::super::pool::{IDLE, Pool};
-use super::super::spec::{Event, Fault, HostFolder, SandboxBase, SandboxJob, Walls, Work};
+use super::super::pool::{IDLE, SandboxPool};
+use super::super::spec::{HostFolder, JobEnd, SandboxBase, SandboxJob, SetupFault, Walls, WorkMount};
 use super::*;
 
 /// A fixture with so many of each kind.
@@ -13,7 +13,7 @@ async fn with(ready_max: usize) -> Fixture {
 }
 
 impl Fixture {
-    fn pool(&self) -> &Arc<Pool> {
+    fn pool(&self) -> &Arc<SandboxPool> {
         &self.native.pool
     }
 
@@ -117,8 +117,11 @@ async fn a_folder_that_is_another_than_was_meant_is_not_used() {
         fixture.ready().await;
         let folder = HostFolder { path: project, ..HostFolder::of(&fixture.dir).unwrap() };
         let job = SandboxJob::Exec(vec!["/bin/sh".into(), "-c".into(), "echo ran".into()]);
-        let mut spec =
-            fixture.native.spec(Walls::Full, job, Work::Folder { path: folder, access: Access::Write });
+        let mut spec = fixture.native.spec(
+            Walls::Full,
+            job,
+            WorkMount::Folder { path: folder, access: FolderAccess::Write },
+        );
         spec.base.empty_home = false;
         spec.setup.home = Some(HostFolder::of(&fixture.dir.join("data/home")).unwrap());
         let finished = fixture
@@ -139,7 +142,7 @@ async fn a_folder_that_is_another_than_was_meant_is_not_used() {
             .await
             .unwrap();
         assert!(
-            matches!(&finished.event, Event::SetupFailed(fault) if fault.stage == Fault::MOVED),
+            matches!(&finished.event, JobEnd::SetupFailed(fault) if fault.stage == SetupFault::MOVED),
             "{finished:?}"
         );
         assert!(finished.stdout.bytes.is_empty());
@@ -152,7 +155,7 @@ async fn one_that_nobody_wants_ends() {
     let fixture = with(0).await;
     let slots = Arc::clone(fixture.pool().zygote_slots());
     let (short, long) =
-        (Pool::new(Arc::clone(&slots), 2, Duration::from_millis(1)), Pool::new(slots, 2, IDLE));
+        (SandboxPool::new(Arc::clone(&slots), 2, Duration::from_millis(1)), SandboxPool::new(slots, 2, IDLE));
     let base = fixture.base();
     for (pool, waiting) in [(&long, 2), (&short, 0)] {
         pool.again(&base).fill_pool();
@@ -168,7 +171,8 @@ async fn one_that_nobody_wants_ends() {
 
 impl Fixture {
     fn base(&self) -> SandboxBase {
-        let work = Work::Folder { path: HostFolder::of(&self.project).unwrap(), access: Access::Read };
+        let work =
+            WorkMount::Folder { path: HostFolder::of(&self.project).unwrap(), access: FolderAccess::Read };
         self.native.spec(Walls::Full, SandboxJob::Exec(Vec::new()), work).base
     }
 }

@@ -11,7 +11,7 @@ use grep_searcher::{BinaryDetection, SearcherBuilder};
 use ignore::{DirEntry, WalkBuilder};
 
 use crate::file::{
-    FILE_MAX, FileFault, LINE_MAX, LineWindow, MATCHES_MAX, PLACES_MAX, ReadResult, SearchMatch,
+    FILE_MAX, FileFault, LINE_MAX, MATCHES_MAX, MatchWindow, PLACES_MAX, ReadResult, SearchMatch,
 };
 use crate::file_request::cut_text;
 
@@ -37,7 +37,7 @@ pub(super) fn search_folder(
     let matcher =
         compiled(&format!("(?mR){pattern}")).map_err(|why| FileFault::Pattern { why: why.to_string() })?;
     let glob = compile_pattern(glob)?;
-    let mut search = Search {
+    let mut search = FileSearch {
         work,
         max: max.clamp(1, MATCHES_MAX),
         until: Instant::now() + TIME_MAX,
@@ -70,7 +70,7 @@ pub(super) fn search_folder(
 
 /// Returns the shown parts of a line that matches: all of it, or of a long one the surroundings of each
 /// match.
-fn shown_parts(matcher: &RegexMatcher, line: &str) -> Vec<(String, Option<LineWindow>)> {
+fn shown_parts(matcher: &RegexMatcher, line: &str) -> Vec<(String, Option<MatchWindow>)> {
     if line.len() <= LINE_MAX {
         return vec![(line.to_owned(), None)];
     }
@@ -82,7 +82,7 @@ fn shown_parts(matcher: &RegexMatcher, line: &str) -> Vec<(String, Option<LineWi
             let (from, text) = text_around(line, found.start(), found.end());
             shown = from + text.len();
             let before = line.get(..found.start()).unwrap_or_default().chars().count();
-            let window = LineWindow {
+            let window = MatchWindow {
                 column: u64::try_from(before).unwrap_or(u64::MAX).saturating_add(1),
                 cut_before: from > 0,
                 cut_after: shown < line.len(),
@@ -93,7 +93,7 @@ fn shown_parts(matcher: &RegexMatcher, line: &str) -> Vec<(String, Option<LineWi
     });
     if parts.is_empty() {
         let text = cut_text(line, LINE_MAX);
-        parts.push((text.to_owned(), Some(LineWindow { column: 1, cut_before: false, cut_after: true })));
+        parts.push((text.to_owned(), Some(MatchWindow { column: 1, cut_before: false, cut_after: true })));
     }
     parts
 }
@@ -125,7 +125,7 @@ fn compile_pattern(glob: &str) -> Result<Option<GlobMatcher>, FileFault> {
 }
 
 /// A search under way.
-struct Search<'a> {
+struct FileSearch<'a> {
     work: &'a Path,
     max: u64,
     until: Instant,
@@ -134,7 +134,7 @@ struct Search<'a> {
     truncated: bool,
 }
 
-impl Search<'_> {
+impl FileSearch<'_> {
     fn is_full(&self) -> bool {
         u64::try_from(self.matches.len()).unwrap_or(u64::MAX) >= self.max
             || self.files >= FILES_MAX

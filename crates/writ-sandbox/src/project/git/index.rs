@@ -59,7 +59,7 @@ pub(crate) enum IndexError {
 pub(crate) fn narrow_index(index: &[u8], path: &[u8], hash: Hash) -> Result<Vec<u8>, IndexError> {
     let body_end = index.len().checked_sub(hash.take_bytes()).ok_or(IndexError::Malformed)?;
     let (body, checksum) = index.split_at(body_end);
-    let mut from = Reader { rest: body };
+    let mut from = IndexReader { rest: body };
     if from.take_part(4)? != b"DIRC" {
         return Err(IndexError::Malformed);
     }
@@ -89,7 +89,7 @@ pub(crate) fn narrow_index(index: &[u8], path: &[u8], hash: Hash) -> Result<Vec<
 
 /// Copies one entry, with the mark if it lies outside `path`. `name` is that of the entry before.
 fn read_entry(
-    from: &mut Reader<'_>,
+    from: &mut IndexReader<'_>,
     to: &mut Vec<u8>,
     version: u32,
     path: &[u8],
@@ -130,7 +130,7 @@ const fn padding(fixed: usize, is_long: bool, name: usize) -> usize {
 }
 
 /// Copies the extensions that still hold. Caches of the host's file system, and tables of places in the file, do not.
-fn read_extensions(from: &mut Reader<'_>, to: &mut Vec<u8>) -> Result<(), IndexError> {
+fn read_extensions(from: &mut IndexReader<'_>, to: &mut Vec<u8>) -> Result<(), IndexError> {
     while !from.rest.is_empty() {
         let signature = from.take_part(4)?;
         let bytes = from.read_u32()?;
@@ -150,11 +150,11 @@ fn read_extensions(from: &mut Reader<'_>, to: &mut Vec<u8>) -> Result<(), IndexE
 }
 
 /// The bytes that are not read yet.
-struct Reader<'a> {
+struct IndexReader<'a> {
     rest: &'a [u8],
 }
 
-impl<'a> Reader<'a> {
+impl<'a> IndexReader<'a> {
     fn take_part(&mut self, bytes: usize) -> Result<&'a [u8], IndexError> {
         let (taken, rest) = self.rest.split_at_checked(bytes).ok_or(IndexError::Malformed)?;
         self.rest = rest;
@@ -248,7 +248,7 @@ mod tests {
     fn entries_outside_a_folder_are_marked_and_a_second_time_changes_nothing() {
         for version in [2, 4] {
             let narrowed = narrow_index(&index(version, &NAMES, b""), b"a/b", Hash::Sha1).unwrap();
-            let mut from = Reader { rest: &narrowed[12..] };
+            let mut from = IndexReader { rest: &narrowed[12..] };
             let (mut name, mut marked) = (Vec::new(), Vec::new());
             for _ in NAMES {
                 let mut copied = Vec::new();

@@ -16,14 +16,14 @@ const RESTORED: &[u8] = b"restored";
 /// The event of rows that tell of keys.
 const KEYED: &[u8] = b"keyed";
 
-/// The columns that [`Checked::read`] expects, in order.
+/// The columns that [`CheckedRow::read`] expects, in order.
 pub(super) const SQL: &str = "SELECT l.seq, l.leaf, l.at, l.session, l.turn, l.turn_number, l.event,
      l.commitment, l.signature, p.salt, p.payload, e.at, e.signature
      FROM ledger l LEFT JOIN ledger_payload p ON p.seq = l.seq LEFT JOIN ledger_erasure e ON e.seq = l.seq
      WHERE l.seq >= ?1 ORDER BY l.seq";
 
 /// A row that fits itself.
-pub(super) struct Checked {
+pub(super) struct CheckedRow {
     pub(super) leaf: Hash,
     pub(super) erased: bool,
     /// The restore that the row tells of, if it is about one.
@@ -37,7 +37,7 @@ pub(super) struct Checked {
 /// The problem of a row.
 pub(super) struct BadRow(pub(super) ProblemKind, pub(super) &'static str);
 
-impl Checked {
+impl CheckedRow {
     /// Checks what needs no other row: columns against leaf, payload against commitment.
     pub(super) fn read(
         row: &Row<'_>,

@@ -7,7 +7,7 @@ use rusqlite::types::ValueRef;
 use writ_types::id::EntrySeq;
 
 use super::nodes::{self, Cursors};
-use super::rows::{self, Checked};
+use super::rows::{self, CheckedRow};
 use super::{Problem, ProblemKind, VerifyOptions, VerifyReport};
 use crate::codec::{self, int};
 use crate::error::StoreError;
@@ -42,12 +42,12 @@ struct Walk<'a> {
 }
 
 /// The next step failed: what is wrong, or why it cannot be known.
-enum Stop {
+enum WalkStop {
     Bad(Problem),
     Error(StoreError),
 }
 
-impl<E: Into<StoreError>> From<E> for Stop {
+impl<E: Into<StoreError>> From<E> for WalkStop {
     fn from(error: E) -> Self {
         Self::Error(error.into())
     }
@@ -81,14 +81,14 @@ pub(super) fn verify(conn: &Connection, options: &VerifyOptions) -> Result<Verif
     };
     match walk.run() {
         Ok(()) => {}
-        Err(Stop::Bad(problem)) => walk.report.problem = Some(problem),
+        Err(WalkStop::Bad(problem)) => walk.report.problem = Some(problem),
         // A damaged page is a finding, not a failure to look.
-        Err(Stop::Error(StoreError::Corrupt(error))) => {
+        Err(WalkStop::Error(StoreError::Corrupt(error))) => {
             let leaf = EntrySeq(walk.frontier.size());
             let text = format!("entry {leaf} cannot be read: {error}");
             walk.report.problem = Some(Problem { leaf, kind: ProblemKind::Unreadable, text });
         }
-        Err(Stop::Error(error)) => return Err(error),
+        Err(WalkStop::Error(error)) => return Err(error),
     }
     Ok(walk.report)
 }
@@ -108,7 +108,7 @@ fn stored_heads(conn: &Connection) -> Result<Vec<StoredHead>, StoreError> {
 }
 
 impl Walk<'_> {
-    fn run(&mut self) -> Result<(), Stop> {
+    fn run(&mut self) -> Result<(), WalkStop> {
         self.check_owner()?;
         self.check_held_empty()?;
         let conn = self.conn;
@@ -122,7 +122,7 @@ impl Walk<'_> {
             if row.get_ref(0)? != ValueRef::Integer(int(seq)) {
                 return Err(bad(seq, ProblemKind::Gap, format!("entry {seq} is missing")));
             }
-            let checked = match Checked::read(row, seq, &self.options.keys)? {
+            let checked = match CheckedRow::read(row, seq, &self.options.keys)? {
                 Ok(checked) => checked,
                 Err(rows::BadRow(kind, text)) => return Err(bad(seq, kind, format!("entry {seq}: {text}"))),
             };
@@ -143,7 +143,7 @@ impl Walk<'_> {
     }
 
     /// Checks that the ledger is this home's: of another one nothing fits, which is reported as such.
-    fn check_owner(&self) -> Result<(), Stop> {
+    fn check_owner(&self) -> Result<(), WalkStop> {
         let own = |head: &StoredHead| Checkpoint::verify(&head.note, &self.options.keys).is_ok();
         if self.heads.is_empty() || self.heads.iter().any(own) {
             return Ok(());
@@ -152,11 +152,11 @@ impl Walk<'_> {
     }
 
     /// A held head of an empty ledger is good in every ledger.
-    fn check_held_empty(&mut self) -> Result<(), Stop> {
+    fn check_held_empty(&mut self) -> Result<(), WalkStop> {
         if self.held.last().is_some_and(|head| head.size == 0) { self.check_held() } else { Ok(()) }
     }
 
-    fn check_signature(&mut self, seq: u64, row: &Checked) -> Result<(), Stop> {
+    fn check_signature(&mut self, seq: u64, row: &CheckedRow) -> Result<(), WalkStop> {
         let Some(signer) = row.signer(&self.options.keys) else {
             let text = format!("entry {seq} is not signed by a known key");
             return Err(bad(seq, ProblemKind::Signature, text));
@@ -165,7 +165,7 @@ impl Walk<'_> {
         self.check_signer(signer, seq)
     }
 
-    fn grow(&mut self, leaf: Hash, cursors: &mut Cursors<'_>) -> Result<(), Stop> {
+    fn grow(&mut self, leaf: Hash, cursors: &mut Cursors<'_>) -> Result<(), WalkStop> {
         let mut completed = Vec::new();
         self.frontier.push(leaf, |level, index, hash| completed.push((level, index, *hash)));
         for (level, index, hash) in completed {
@@ -178,7 +178,7 @@ impl Walk<'_> {
     }
 
     /// Checks the heads, stored and held, that end at the present size.
-    fn check_heads(&mut self) -> Result<(), Stop> {
+    fn check_heads(&mut self) -> Result<(), WalkStop> {
         let size = self.frontier.size();
         let due = self.heads.last().is_some_and(|head| head.size <= size);
         match self.heads.pop_if(|_| due) {
@@ -192,7 +192,7 @@ impl Walk<'_> {
         self.check_held()
     }
 
-    fn check_stored(&mut self, stored: &StoredHead) -> Result<(), Stop> {
+    fn check_stored(&mut self, stored: &StoredHead) -> Result<(), WalkStop> {
         let size = self.frontier.size();
         let verified = Checkpoint::verify_by(&stored.note, &self.options.keys);
         if let Ok((_, signer)) = &verified {
@@ -219,7 +219,7 @@ impl Walk<'_> {
     }
 
     /// Checks that a key follows another only where that one has signed for it, and does not come back.
-    fn check_signer(&mut self, signer: [u8; 32], leaf: u64) -> Result<(), Stop> {
+    fn check_signer(&mut self, signer: [u8; 32], leaf: u64) -> Result<(), WalkStop> {
         self.signers.insert(signer);
         let before = self.signer.replace(signer).unwrap_or(signer);
         if rotation::rotation_path(&before, &signer, &self.rotations).is_some() {
@@ -230,7 +230,7 @@ impl Walk<'_> {
         Err(bad(leaf, ProblemKind::KeyExchanged, text))
     }
 
-    fn check_held(&mut self) -> Result<(), Stop> {
+    fn check_held(&mut self) -> Result<(), WalkStop> {
         let size = self.frontier.size();
         while let Some(head) = self.held.pop_if(|head| head.size == size) {
             if self.origin.as_ref().is_some_and(|origin| *origin != head.origin) {
@@ -254,7 +254,7 @@ impl Walk<'_> {
         self.report.restores.iter().any(|restore| restore.explains(size))
     }
 
-    fn check_end(&mut self, cursors: &mut Cursors<'_>) -> Result<(), Stop> {
+    fn check_end(&mut self, cursors: &mut Cursors<'_>) -> Result<(), WalkStop> {
         let size = self.frontier.size();
         if let Some(head) = self.heads.pop() {
             let text = format!("a signed head covers {} entries, there are {size}", head.size);
@@ -284,7 +284,7 @@ impl Walk<'_> {
     }
 
     /// The database names the keys that have signed, and an engine appends only where it finds its own among them.
-    fn check_keys(&self, size: u64) -> Result<(), Stop> {
+    fn check_keys(&self, size: u64) -> Result<(), WalkStop> {
         // The cast lets a damaged row hold anything: a value that is no key is none of this home's.
         let sql = "SELECT CAST(public_key AS BLOB) FROM ledger_key";
         let named: Vec<Vec<u8>> = codec::query(self.conn, sql, [], |row| Ok(row.get(0)?))?;
@@ -302,17 +302,17 @@ impl Walk<'_> {
 
     /// A head does not fit though each row fits itself: the first row since the last good head that
     /// the harness has not signed is the culprit, else the first after that head.
-    fn unexplained(&mut self, kind: ProblemKind, text: String) -> Result<Stop, StoreError> {
+    fn unexplained(&mut self, kind: ProblemKind, text: String) -> Result<WalkStop, StoreError> {
         self.culprit(self.report.covered, kind, text)
     }
 
     /// The first row from `first` on that is not signed, else `first` itself.
-    fn culprit(&mut self, first: u64, kind: ProblemKind, text: String) -> Result<Stop, StoreError> {
+    fn culprit(&mut self, first: u64, kind: ProblemKind, text: String) -> Result<WalkStop, StoreError> {
         let mut statement = self.conn.prepare(rows::SQL)?;
         let mut found = statement.query([int(first)])?;
         for seq in first..self.frontier.size() {
             let Some(row) = found.next()? else { break };
-            if let Ok(row) = Checked::read(row, seq, &self.options.keys)?
+            if let Ok(row) = CheckedRow::read(row, seq, &self.options.keys)?
                 && !row.is_signed(&self.options.keys)
             {
                 return Ok(bad(seq, kind, format!("{text}; entry {seq} is not signed by a known key")));
@@ -323,6 +323,6 @@ impl Walk<'_> {
     }
 }
 
-fn bad(leaf: u64, kind: ProblemKind, text: String) -> Stop {
-    Stop::Bad(Problem { leaf: EntrySeq(leaf), kind, text })
+fn bad(leaf: u64, kind: ProblemKind, text: String) -> WalkStop {
+    WalkStop::Bad(Problem { leaf: EntrySeq(leaf), kind, text })
 }

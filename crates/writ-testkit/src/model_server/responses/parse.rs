@@ -109,7 +109,7 @@ fn input(fields: &Map<String, Value>) -> Result<(Vec<String>, Vec<ParsedMessage>
     if let Some(text) = input.as_str() {
         return Ok((Vec::new(), vec![spoken(Role::User, text.to_owned())]));
     }
-    let mut reader = Reader::default();
+    let mut reader = ItemReader::default();
     for (index, item) in array(input, "input")?.iter().enumerate() {
         reader.item(item, &format!("input[{index}]"))?;
     }
@@ -118,14 +118,14 @@ fn input(fields: &Map<String, Value>) -> Result<(Vec<String>, Vec<ParsedMessage>
 
 /// The items read so far.
 #[derive(Default)]
-struct Reader {
+struct ItemReader {
     system: Vec<String>,
     messages: Vec<ParsedMessage>,
     open: BTreeMap<String, String>,
     seen: BTreeSet<String>,
 }
 
-impl Reader {
+impl ItemReader {
     fn item(&mut self, item: &Value, at: &str) -> Result<(), Refusal> {
         let fields = object(item, at)?;
         match fields.get("type").and_then(Value::as_str).unwrap_or("message") {

@@ -79,9 +79,9 @@ pub(crate) fn whole(request: &ParsedRequest, reply: &Reply) -> Value {
 
 /// Numbers events as they are made.
 #[derive(Default)]
-struct Events(Vec<String>);
+struct EventLines(Vec<String>);
 
-impl Events {
+impl EventLines {
     fn push(&mut self, kind: &str, mut data: Value) {
         data["type"] = json!(kind);
         data["sequence_number"] = json!(self.0.len());
@@ -91,7 +91,7 @@ impl Events {
 
 /// The answer as server-sent events.
 pub(crate) fn frames(request: &ParsedRequest, reply: &Reply) -> Vec<String> {
-    let mut events = Events::default();
+    let mut events = EventLines::default();
     let begun = response(request, "in_progress", &[], Value::Null);
     events.push("response.created", json!({ "response": begun }));
     events.push("response.in_progress", json!({ "response": begun }));
@@ -114,7 +114,7 @@ pub(crate) fn frames(request: &ParsedRequest, reply: &Reply) -> Vec<String> {
     events.0
 }
 
-fn text(events: &mut Events, index: usize, item: &Value, texts: &[String]) {
+fn text(events: &mut EventLines, index: usize, item: &Value, texts: &[String]) {
     let id = &item["id"];
     let at = json!({"item_id": id, "output_index": index, "content_index": 0});
     let with = |key: &str, value: Value| {
@@ -131,7 +131,7 @@ fn text(events: &mut Events, index: usize, item: &Value, texts: &[String]) {
     events.push("response.content_part.done", with("part", item["content"][0].clone()));
 }
 
-fn arguments(events: &mut Events, index: usize, item: &Value) {
+fn arguments(events: &mut EventLines, index: usize, item: &Value) {
     let all = item["arguments"].as_str().unwrap_or_default();
     for piece in pieces(all, ARGUMENT_PIECES) {
         let data = json!({"item_id": item["id"], "output_index": index, "delta": piece});
