@@ -64,41 +64,13 @@ impl UnfinishedAttempt {
         let Fact::Intent { call, action, approval, prepared, label, .. } = fact else {
             return Self { session, turn, turn_number, ..nothing };
         };
-        let model = match &action {
-            Action::ModelCall(model) => Some(ModelUse {
-                requested: format!("{}/{}", model.provider, model.model),
-                usage: Usage {
-                    input: model.input_tokens,
-                    output: model.max_output_tokens,
-                    ..Usage::default()
-                },
-                cost: model.ceiling,
-            }),
-            Action::Exec(_)
-            | Action::ReadFile(_)
-            | Action::WriteFile(_)
-            | Action::Fetch(_)
-            | Action::Browse(_)
-            | Action::Recall(_)
-            | Action::Remember(_)
-            | Action::Forget(_)
-            | Action::Say(_)
-            | Action::SendFile(_)
-            | Action::CallTool(_)
-            | Action::CreateTool(_)
-            | Action::InstallSkill(_)
-            | Action::Docker(_)
-            | Action::Subscribe(_)
-            | Action::Message(_)
-            | Action::Handoff(_)
-            | Action::Spawn(_)
-            | Action::Escalate(_)
-            | Action::Vcs(_)
-            | Action::ModifySelf(_)
-            | Action::Operate(_)
-            | Action::Connect(_)
-            | Action::Search(_)
-            | Action::Plan(_) => None,
+        let model = if let Action::ModelCall(model) = &action {
+            let usage =
+                Usage { input: model.input_tokens, output: model.max_output_tokens, ..Usage::default() };
+            let requested = format!("{}/{}", model.provider, model.model);
+            Some(ModelUse { requested, usage, cost: model.ceiling })
+        } else {
+            None
         };
         let prepared = Some(prepared);
         Self { attempt, session, turn, turn_number, call, approval, prepared, label, model }
