@@ -10,30 +10,28 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-use writ_types::chat::{ChatMessage, ModelReply, Part, Role, StopReason, ToolSpecs, Usage};
+use writ_types::chat::{ChatMessage, ModelReply, Part, Role, StopReason, Usage};
 use writ_types::error::{Exit, Report, ToReport};
 use writ_types::id::{AskId, MessageId, SessionId, TurnId};
 use writ_types::taint::{Label, Taint};
-use writ_types::unit::{Timestamp, Tokens};
+use writ_types::unit::Timestamp;
 
 use crate::config::AgentConfig;
 use crate::context::{self, Assembled, ContextError};
 use crate::effect::{Effect, TurnStatus};
-use crate::event::{
-    BudgetSeed, ContextSeed, Event, MemoryItem, ModelFailure, OpenedTurn, StoredEvent, TextVerdict,
-    TurnMessage,
-};
+use crate::event::{Event, MemoryItem, ModelFailure, OpenedTurn, StoredEvent, TextVerdict, TurnMessage};
 use crate::notice::{self, BudgetNote};
 use crate::repeat::Repeats;
 use crate::text;
 
 mod ending;
+mod parts;
 mod phase;
 mod shorten;
-mod told;
 mod tools;
 
 use ending::TurnEnding;
+pub use parts::ContextParts;
 pub use phase::{Illegal, Phase, RecoverError, Why};
 use shorten::Shortening;
 use tools::CallWork;
@@ -57,17 +55,11 @@ pub struct Turn {
     number: u64,
     started: Timestamp,
     config: AgentConfig,
-    seed: ContextSeed,
+    context: ContextParts,
     /// Messages that are not yet taken in; the first is the one that is being judged or recorded.
     inbox: VecDeque<TurnMessage>,
     answers: Vec<MessageId>,
     absorbed: u32,
-    hits: Vec<MemoryItem>,
-    conversation: Vec<ChatMessage>,
-    /// Places in the conversation of notes that end with the turn.
-    passing: BTreeSet<usize>,
-    /// Notes about answered asks that the model has not been given yet.
-    news: Vec<ChatMessage>,
     label: Label,
     work: CallWork,
     call_ids: BTreeSet<String>,
@@ -98,19 +90,6 @@ impl Default for Turn {
 impl Turn {
     /// A turn to which nothing has happened yet.
     pub fn new() -> Self {
-        let budget = BudgetSeed { used: Tokens::ZERO, limit: Tokens::MAX, given: None };
-        let seed = ContextSeed {
-            system: Vec::new(),
-            tools: ToolSpecs::default(),
-            owner_profile: Vec::new(),
-            history: Vec::new(),
-            history_rows: None,
-            workspace: Vec::new(),
-            setting: None,
-            rehydrated: false,
-            profile: String::new(),
-            budget,
-        };
         Self {
             phase: Phase::New,
             session: None,
@@ -118,14 +97,10 @@ impl Turn {
             number: 0,
             started: Timestamp::default(),
             config: AgentConfig::default(),
-            seed,
+            context: ContextParts::empty(),
             inbox: VecDeque::new(),
             answers: Vec::new(),
             absorbed: 0,
-            hits: Vec::new(),
-            conversation: Vec::new(),
-            passing: BTreeSet::new(),
-            news: Vec::new(),
             label: Label::new(Taint::Owner),
             work: CallWork::default(),
             call_ids: BTreeSet::new(),
@@ -309,11 +284,14 @@ impl Turn {
     ///
     /// # Errors
     ///
-    /// If the context does not fit; see `assemble_now::assemble`.
+    /// If the context does not fit; see [`context::assemble_context`].
     pub fn assemble_now(&self) -> Result<Assembled, ContextError> {
-        let most = self.config.limits.max_output_tokens;
-        let all = (&self.seed, self.hits.as_slice(), self.conversation.as_slice());
-        context::assemble_showing(self.shortening.results, &self.config.context, all, most)
+        self.context.assemble_request(self.shortening.results, &self.config)
+    }
+
+    /// Returns the texts of the context, for judging the actions that follow from them.
+    pub const fn context_parts(&self) -> &ContextParts {
+        &self.context
     }
 
     // --- before the model ---
@@ -343,7 +321,7 @@ impl Turn {
             number,
             started: now,
             config,
-            seed,
+            context: ContextParts::new(seed),
             answers: messages.iter().map(|message| message.id).collect(),
             inbox: messages.into(),
             ..Self::new()
@@ -358,7 +336,7 @@ impl Turn {
             self.phase = Phase::JudgingInput;
             out.push(Effect::JudgeInput { message: message.clone() });
         // All messages of the turn were blocked, so there is nothing for the model to answer.
-        } else if self.conversation.is_empty() {
+        } else if self.context.conversation.is_empty() {
             let reason = std::mem::take(&mut self.remarks).join("\n\n");
             self.ending = TurnEnding {
                 status: TurnStatus::Blocked,
@@ -398,7 +376,11 @@ impl Turn {
             return self.proceed_turn(out);
         };
         let query = text.chars().take(MAX_QUERY_CHARS).collect();
-        self.conversation.push(ChatMessage { role: Role::User, parts: vec![Part::Text { text }], label });
+        self.context.conversation.push(ChatMessage {
+            role: Role::User,
+            parts: vec![Part::Text { text }],
+            label,
+        });
         self.phase = Phase::Recalling;
         out.push(Effect::Recall { query });
     }
@@ -406,8 +388,10 @@ impl Turn {
     fn take_hits(&mut self, hits: Vec<MemoryItem>, out: &mut Vec<Effect>) {
         for hit in hits {
             // Memories that an earlier message of this turn recalled are already in the context.
-            if self.hits.len() < MAX_RECALLED && !self.hits.iter().any(|known| known.id == hit.id) {
-                self.hits.push(hit);
+            if self.context.hits.len() < MAX_RECALLED
+                && !self.context.hits.iter().any(|known| known.id == hit.id)
+            {
+                self.context.hits.push(hit);
             }
         }
         self.proceed_turn(out);
@@ -420,12 +404,11 @@ impl Turn {
         if self.model_calls >= most {
             return self.stop_at_limit(notice::model_cap(most), out);
         }
-        self.conversation.append(&mut self.news);
-        if let Some(note) = BudgetNote::due_note(&self.seed.budget) {
-            self.seed.budget.given = Some(note);
+        self.context.append_news();
+        if let Some(note) = BudgetNote::due_note(&self.context.seed.budget) {
+            self.context.seed.budget.given = Some(note);
             // The note is for this turn only and does not become part of the history.
-            self.passing.insert(self.conversation.len());
-            self.conversation.push(context::system_message(note.note_text()));
+            self.context.push_passing(context::system_message(note.note_text()));
         }
         match self.assemble_now() {
             Ok(assembled) => {
@@ -447,7 +430,7 @@ impl Turn {
         // A reply proves that the request fitted: the next one may be shortened again.
         self.shortening.tries = 0;
         self.usage += reply.usage;
-        self.seed.budget.used += reply.usage.total_tokens();
+        self.context.seed.budget.used += reply.usage.total_tokens();
         let has_calls = !reply.calls.is_empty();
         match reply.stop {
             // Some servers report a normal end beside tool calls: the calls say what is meant.

@@ -71,6 +71,7 @@ pub(crate) const EXAMPLE: &str = include_str!("../../../config.example.toml");
 /// The most findings in one report; further ones are only counted.
 const MAX_TOLD: usize = 100;
 
+// tidy: plain state
 /// The whole configuration, as each crate wants it.
 #[derive(Clone, Debug)]
 pub(crate) struct Config {

@@ -12,6 +12,7 @@
 
 mod choice;
 mod designated;
+mod fields;
 mod given;
 mod link;
 mod made;
@@ -24,25 +25,24 @@ mod words;
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
-use unicode_normalization::UnicodeNormalization as _;
 use writ_types::chat::{Field, ToolCall};
 
-use crate::owner;
 use crate::prepared::Sink;
 use choice::Lists;
 use designated::DesignationSources;
+use fields::KnownFields;
+pub use fields::MAX_KNOWN_FIELDS;
 use given::GivenTexts;
 use made::CallHistory;
 pub use mention::MAX_TOLD_BYTES;
 use mention::{ExternalTexts, WantedValue};
-use text::fold_text;
+use secret::SecretValues;
+use words::OwnerTexts;
 
 /// The argument in which a call names the tools that come after it.
 pub const THEN: &str = "then";
 /// The most tools that one call names in [`THEN`].
 pub const MAX_THEN: usize = 16;
-/// The most field values that are known at once; what comes later is unknown, so it asks.
-pub const MAX_KNOWN_FIELDS: usize = 20_000;
 /// The largest whole number that says too little to direct anything: a page, a count.
 const MAX_PLAIN_NUMBER: u64 = 1_000;
 /// The most values of a call that are looked up to see whether it was composed; one with more counts as composed.
@@ -53,15 +53,8 @@ const MAX_PLAIN: usize = 4;
 /// The possible origins of arguments, and the tools that may be used.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Origins {
-    /// The owner's texts, in NFC, newest first.
-    words: Vec<String>,
-    /// The same, folded.
-    folded: Vec<String>,
-    /// Values that the owner has accepted as their own.
-    endorsed: BTreeSet<String>,
-    /// Other texts without external content, in NFC: memories.
-    trusted: Vec<String>,
-    fields: BTreeMap<String, BTreeSet<FieldSource>>,
+    owner: OwnerTexts,
+    fields: KnownFields,
     /// The lists of records among the results that the owner asked for.
     lists: Lists,
     tools: BTreeSet<String>,
@@ -73,12 +66,9 @@ pub struct Origins {
     effects: BTreeSet<String>,
     /// The texts that the owner has named as the source of a value, of this request.
     sources: DesignationSources,
-    /// Values in results under the name of a secret.
-    secrets: BTreeSet<String>,
+    secrets: SecretValues,
     /// The calls made for this request.
     done: CallHistory,
-    /// Only exact owner values and field values count.
-    is_narrow: bool,
     /// The servers with descriptions of tools that the model reads and the owner does not vouch for.
     tellers: BTreeSet<String>,
     /// The external texts: they may point at values.
@@ -91,35 +81,20 @@ pub struct Origins {
 /// The fields that the owner lets arguments be taken from, by dotted path.
 pub type Takes = BTreeMap<String, Vec<String>>;
 
-/// The field of a value.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct FieldSource {
-    /// The last name of its path.
-    name: String,
-    /// The server, or the tool, that returned it.
-    giver: String,
-    /// Only the owner may be assumed to read it.
-    private: bool,
-}
-
 impl Origins {
     /// Nothing.
     pub const fn nothing() -> Self {
         Self {
-            words: Vec::new(),
-            folded: Vec::new(),
-            endorsed: BTreeSet::new(),
-            trusted: Vec::new(),
-            fields: BTreeMap::new(),
+            owner: OwnerTexts::nothing(),
+            fields: KnownFields::nothing(),
             lists: Lists::nothing(),
             tools: BTreeSet::new(),
             spoiled: BTreeSet::new(),
             given: GivenTexts::nothing(),
             effects: BTreeSet::new(),
             sources: DesignationSources::nothing(),
-            secrets: BTreeSet::new(),
+            secrets: SecretValues::nothing(),
             done: CallHistory::nothing(),
-            is_narrow: false,
             tellers: BTreeSet::new(),
             told: ExternalTexts::nothing(),
             confided: false,
@@ -128,14 +103,12 @@ impl Origins {
 
     /// Starts with the owner's texts, newest first.
     pub fn new(words: impl IntoIterator<Item = String>) -> Self {
-        let words: Vec<String> = words.into_iter().map(|text| text.nfc().collect()).collect();
-        let folded = words.iter().map(|text| fold_text(text)).collect();
-        Self { words, folded, ..Self::default() }
+        Self { owner: OwnerTexts::new(words), ..Self::default() }
     }
 
     /// Takes back the freedoms that a strict home does not have.
     pub fn restrict_freedoms(&mut self) {
-        self.is_narrow = true;
+        self.owner.is_narrow = true;
     }
 
     /// Adds a tool of which the owner has declared that it changes something.
@@ -145,12 +118,12 @@ impl Origins {
 
     /// Adds values that the owner has endorsed: from then on they are as good as written.
     pub fn endorse_values(&mut self, values: impl IntoIterator<Item = String>) {
-        self.endorsed.extend(values);
+        self.owner.endorse_values(values);
     }
 
     /// Adds texts without external content that are not the owner's exact words.
     pub fn trust_texts(&mut self, texts: impl IntoIterator<Item = String>) {
-        self.trusted.extend(texts.into_iter().map(|text| text.nfc().collect::<String>()));
+        self.owner.trust_texts(texts);
     }
 
     /// Notes that the model has read texts with unknown readers: memories, rules, notes.
@@ -164,21 +137,10 @@ impl Origins {
     }
 
     fn note_fields(&mut self, giver: &str, private: bool, fields: &[Field]) {
-        if self.fields.len() < MAX_KNOWN_FIELDS {
+        if !self.fields.is_full() {
             self.lists.add_result(giver, fields);
         }
-        self.know_fields(giver, private, fields);
-    }
-
-    fn know_fields(&mut self, giver: &str, private: bool, fields: &[Field]) {
-        for field in fields.iter().filter(|field| !self.given.has_value(giver, &field.value)) {
-            if self.fields.len() >= MAX_KNOWN_FIELDS {
-                return;
-            }
-            let known =
-                FieldSource { name: name_of(&field.path).to_owned(), giver: giver.to_owned(), private };
-            self.fields.entry(field.value.clone()).or_default().insert(known);
-        }
+        self.fields.add_fields(giver, private, fields, &self.given);
     }
 
     /// Adds a tool that the owner has approved a call of in this session.
@@ -193,12 +155,7 @@ impl Origins {
 
     /// Returns true if a value stands in the owner's own words, or was endorsed.
     pub fn is_owners(&self, value: &str) -> bool {
-        self.endorsed.contains(value)
-            || self
-                .words
-                .iter()
-                .any(|text| owner::holds_value(text, value) || owner::holds_number(text, value))
-            || self.is_phrase(value)
+        self.owner.has_value(value)
     }
 
     /// Adds a server with descriptions of tools that the model reads and the owner does not vouch for.
@@ -211,43 +168,62 @@ impl Origins {
         self.tellers.iter().any(|server| server != giver_of(tool))
     }
 
-    /// Returns true if a value is that of a field that may go to `tool` as the argument `name`: it stood
-    /// under the same name, or both are ids, or the owner has configured so. A private value goes back only
-    /// to its own server, or where the owner lets it go by name.
-    fn is_field(&self, tool: &str, name: &str, value: &str, from: &[&String]) -> bool {
-        self.fields.get(value).into_iter().flatten().any(|known| {
-            let is_own = known.giver == giver_of(tool);
-            let is_taken = from.iter().any(|field| match field.split_once('.') {
-                Some((server, field)) => known.giver == server && known.name == field,
-                None => is_own && known.name == **field,
-            });
-            let fits = known.name == name || (is_id(&known.name) && is_id(name));
-            // A configuration that names another server's field also permits to pass it on.
-            is_taken || (fits && (!known.private || is_own))
-        })
-    }
-
     /// Returns true if there are sinks, and every one is the owner's or a field's.
     pub fn knows_sinks(&self, tool: &str, sinks: &[Sink]) -> bool {
         let is_known = |sink: &Sink| {
             self.is_owners(&sink.value)
-                || self.is_field(tool, name_of(&sink.argument), &sink.value, &[])
+                || self.fields.may_go(tool, name_of(&sink.argument), &sink.value, &[])
                 || self.is_designated(&sink.value)
         };
         !sinks.is_empty() && sinks.iter().all(is_known)
     }
 
-    /// Returns true if a value stands in a text without external content.
-    fn is_trusted(&self, value: &str) -> bool {
-        self.is_owners(value) || self.trusted.iter().any(|text| owner::holds_value(text, value))
+    /// Returns true if the owner has designated a value by its source and its kind, as it is the only one.
+    pub fn is_designated(&self, value: &str) -> bool {
+        self.sources.designate(&self.owner, &self.given, value)
+    }
+
+    /// Returns true if a tool was used for this request with the same recipients, places and objects, and
+    /// with other content. An identical call is handled elsewhere (`docs/guides/mcp.md`).
+    pub fn repeats_call(&self, tool: &str, arguments: &Value, sinks: &[Sink]) -> bool {
+        self.done.repeats_call(tool, arguments, sinks)
+    }
+
+    /// Returns true if a call contains a secret of a result.
+    pub fn tells_secret(&self, arguments: &Value) -> bool {
+        self.secrets.stand_in(arguments)
+    }
+
+    /// Finds the first link in a call that is neither the owner's, nor of an untainted source, nor a whole
+    /// value that the owner asked for and no other text points at. Values of sinks are judged as sinks.
+    pub fn strange_link(&self, arguments: &Value, sinks: &[Sink]) -> Option<String> {
+        link::first_strange(arguments, sinks, |link| {
+            self.owner.is_trusted(link) || self.is_designated(link) || self.is_whole_value(link)
+        })
+    }
+
+    /// Returns true if a text is a whole value that the owner asked for, and no other text points at it.
+    fn is_whole_value(&self, value: &str) -> bool {
+        let is_free = |wanted: &WantedValue<'_>| {
+            !self.told.points_at(wanted) && self.lists.leaves_out(self.owner.request(), wanted).is_none()
+        };
+        self.fields.with_known(value, is_free).unwrap_or(false)
+    }
+
+    /// Returns true if every text in a call is a time, has only words of the owner's newest text besides those too short to say anything, or is
+    /// a whole value that they asked for.
+    pub fn asks_for(&self, arguments: &Value) -> bool {
+        words::every_text(arguments, &|text| {
+            words::is_time(text) || self.owner.is_in_request(text) || self.is_whole_value(text)
+        })
     }
 
     /// The first sink that is neither the owner's, nor of an untainted source, nor a field value.
     pub fn composed_sink<'a>(&self, tool: &str, sinks: &'a [Sink], takes: &Takes) -> Option<&'a Sink> {
         sinks.iter().find(|sink| {
             let from = taken_from(takes, &sink.argument);
-            !self.is_trusted(&sink.value)
-                && !self.is_field(tool, name_of(&sink.argument), &sink.value, &from)
+            !self.owner.is_trusted(&sink.value)
+                && !self.fields.may_go(tool, name_of(&sink.argument), &sink.value, &from)
                 && !self.is_designated(&sink.value)
         })
     }
@@ -257,7 +233,7 @@ impl Origins {
     pub fn sink_pointed_at<'a>(&self, sinks: &'a [Sink], takes: &Takes) -> Option<&'a Sink> {
         sinks.iter().find(|sink| {
             // A designated value stands in an external text by the owner's own words.
-            let is_owners = self.is_trusted(&sink.value) || self.is_designated(&sink.value);
+            let is_owners = self.owner.is_trusted(&sink.value) || self.is_designated(&sink.value);
             !is_owners && self.with_wanted(sink, takes, |wanted| self.told.points_at(wanted))
         })
     }
@@ -270,9 +246,9 @@ impl Origins {
         takes: &Takes,
         named: &[String],
     ) -> Option<(&'a Sink, String)> {
-        let request = self.words.first()?;
+        let request = self.owner.request();
         let counts = |sink: &&Sink| named.iter().any(|path| is_within(&sink.argument, path));
-        sinks.iter().filter(counts).filter(|sink| !self.is_trusted(&sink.value)).find_map(|sink| {
+        sinks.iter().filter(counts).filter(|sink| !self.owner.is_trusted(&sink.value)).find_map(|sink| {
             let word = self.with_wanted(sink, takes, |wanted| self.lists.leaves_out(request, wanted))?;
             Some((sink, word))
         })
@@ -286,9 +262,7 @@ impl Origins {
             let is_taken = from.iter().any(|field| field.rsplit('.').next() == Some(name));
             is_taken || name == argument || (is_id(name) && is_id(argument))
         };
-        let is_of = |giver: &str| {
-            self.fields.get(&sink.value).into_iter().flatten().any(|known| known.giver == giver)
-        };
+        let is_of = |giver: &str| self.fields.is_from(&sink.value, giver);
         look(&WantedValue { value: &sink.value, fits: &fits, is_of: &is_of })
     }
 
@@ -297,7 +271,7 @@ impl Origins {
     pub fn foreign_sink<'a>(&self, sinks: &'a [Sink], whom: &[String]) -> Option<&'a Sink> {
         let counts =
             |sink: &&Sink| whom.is_empty() || whom.iter().any(|path| is_within(&sink.argument, path));
-        sinks.iter().filter(counts).find(|sink| !self.is_trusted(&sink.value))
+        sinks.iter().filter(counts).find(|sink| !self.owner.is_trusted(&sink.value))
     }
 
     /// As [`Self::foreign_sink`], except for `readers`: those who can read everything that the model has read
@@ -308,10 +282,10 @@ impl Origins {
         whom: &[String],
         readers: &BTreeSet<String>,
     ) -> Option<&'a Sink> {
-        let knows = self.words.len() <= 1 && !self.confided;
+        let knows = !self.owner.has_earlier() && !self.confided;
         let counts =
             |sink: &&Sink| whom.is_empty() || whom.iter().any(|path| is_within(&sink.argument, path));
-        let others = sinks.iter().filter(counts).filter(|sink| !self.is_trusted(&sink.value));
+        let others = sinks.iter().filter(counts).filter(|sink| !self.owner.is_trusted(&sink.value));
         // A recipient whom a source names may read that source, if nothing else was read.
         let may_be_told =
             |value: &str| readers.contains(value) || (!self.sources.has_others && self.is_designated(value));
@@ -330,8 +304,8 @@ impl Origins {
     fn is_known_value(&self, tool: &str, name: &str, value: &Value, left: &mut LookupBudget) -> bool {
         let is_known = |text: &str| {
             self.is_owners(text)
-                || self.is_of_owners_words(text)
-                || self.is_field(tool, name, text, &[])
+                || self.owner.is_of_owners_words(text)
+                || self.fields.may_go(tool, name, text, &[])
                 || self.is_designated(text)
         };
         match value {

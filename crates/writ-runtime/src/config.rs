@@ -64,6 +64,7 @@ pub struct LedgerConfig {
     pub heads_repository: Option<PathBuf>,
 }
 
+// tidy: plain state
 /// Settings of the runtime.
 #[derive(Clone, Debug)]
 pub struct RuntimeConfig {

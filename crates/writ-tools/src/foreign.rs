@@ -40,6 +40,7 @@ const MAX_SINKS: usize = 1_000;
 /// The longest statement of what a call is for, in characters.
 const MAX_INTENT_CHARS: usize = 120;
 
+// tidy: plain state
 /// A foreign tool: its server's description and its owner's declarations.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ForeignTool {

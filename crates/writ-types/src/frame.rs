@@ -326,6 +326,7 @@ pub struct Numbered {
     pub frame: ServerFrame,
 }
 
+// tidy: plain state
 /// Everything that a person must see to answer an ask.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Card {

@@ -192,7 +192,8 @@ fn tightened(mut ceilings: Ceilings, figures: &[Figure]) -> (Ceilings, usize) {
         if !figure.measure.is_worse(figure.value, aim, 0.0) {
             rows.remove(name);
             changed += 1;
-        } else if figure.measure.is_worse(*ceiling, value, 0.01) {
+        // A ceiling that meets the aim by rounding alone would excuse nothing, and the next check would fail.
+        } else if figure.measure.is_worse(value, aim, 0.0) && figure.measure.is_worse(*ceiling, value, 0.01) {
             *ceiling = value;
             changed += 1;
         }
@@ -222,6 +223,14 @@ mod tests {
         let some = ceilings("[writ-a]\ncircle = 9.0\n");
         assert_eq!(compare(&some, &[one(Measure::Circle, 9.0)]), []);
         assert_eq!(compare(&some, &[one(Measure::Circle, 10.0)]).len(), 1);
+    }
+
+    #[test]
+    fn a_figure_that_meets_its_aim_by_rounding_alone_keeps_its_ceiling() {
+        let before = ceilings("[writ-a]\ninline-comments = 2.9\n");
+        let (after, changed) = tightened(before.clone(), &[one(Measure::InlineComments, 2.97)]);
+        assert_eq!((&after, changed), (&before, 0));
+        assert_eq!(compare(&after, &[one(Measure::InlineComments, 2.97)]), []);
     }
 
     #[test]

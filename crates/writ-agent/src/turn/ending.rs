@@ -55,6 +55,21 @@ impl Turn {
         if text.trim().is_empty() { self.deliver_answer("", out) } else { self.judge_output(text, out) }
     }
 
+    /// Sends a shorter request where one was too long; else ends the turn, since the model gave no answer.
+    pub(super) fn take_failure(&mut self, failure: ModelFailure, out: &mut Vec<Effect>) {
+        match failure {
+            ModelFailure::TooLong { room, text, noted } => {
+                match self.shortening.shorten_request(&self.context, &mut self.config, room) {
+                    Ok(()) => self.call_model(out),
+                    Err(too_large) => self.fail_turn(too_large.explain_failure(text, noted), out),
+                }
+            }
+            ModelFailure::SessionExhausted | ModelFailure::DailyExhausted | ModelFailure::Failed { .. } => {
+                self.fail_turn(failure, out);
+            }
+        }
+    }
+
     /// There is no output of the model.
     pub(super) fn fail_turn(&mut self, failure: ModelFailure, out: &mut Vec<Effect>) {
         let hinted =
@@ -87,8 +102,8 @@ impl Turn {
 
     pub(super) fn cancel_turn(&mut self, out: &mut Vec<Effect>) {
         self.stop_what_runs(out);
-        self.conversation.append(&mut self.news);
-        self.conversation.push(context::system_message(notice::CANCELLED));
+        self.context.append_news();
+        self.context.conversation.push(context::system_message(notice::CANCELLED));
         self.ending = TurnEnding {
             status: TurnStatus::Cancelled,
             exit: Exit::Interrupted,
@@ -155,8 +170,7 @@ impl Turn {
         let parts = vec![Part::Text { text: draft }];
         let said = ChatMessage { role: Role::Assistant, parts, label: self.label.clone() };
         for message in [said, context::system_message(&notice::withheld_note(why))] {
-            self.passing.insert(self.conversation.len());
-            self.conversation.push(message);
+            self.context.push_passing(message);
         }
     }
 
@@ -172,8 +186,8 @@ impl Turn {
         };
         let text = with(incomplete.as_deref());
         let kept = self.ending.noted.as_deref().map_or_else(|| text.clone(), |noted| with(Some(noted)));
-        self.conversation.append(&mut self.news);
-        self.conversation.push(ChatMessage {
+        self.context.append_news();
+        self.context.conversation.push(ChatMessage {
             role: Role::Assistant,
             parts: vec![Part::Text { text: kept }],
             label: self.label.clone(),
@@ -185,7 +199,7 @@ impl Turn {
     /// Exit 5 while an ask is open; exit 4 if the last tool call that was
     /// decided was denied and none succeeded after it; else as the ending says.
     pub(super) fn finish_turn(&mut self, out: &mut Vec<Effect>) {
-        self.conversation.append(&mut self.news);
+        self.context.append_news();
         let (status, exit) = match self.ending.status {
             // Open questions weigh more than a denial: the turn can still continue after the answer.
             TurnStatus::Done if !self.open_asks.is_empty() => (TurnStatus::Waiting, Exit::Waiting),
@@ -198,9 +212,6 @@ impl Turn {
             | TurnStatus::Failed
             | TurnStatus::Cancelled => (self.ending.status, self.ending.exit),
         };
-        let kept = |(place, message): (usize, &ChatMessage)| {
-            if self.passing.contains(&place) { None } else { Some(message.clone()) }
-        };
         self.phase = Phase::Finished;
         out.push(Effect::Finish(Box::new(FinishedTurn {
             status,
@@ -208,10 +219,10 @@ impl Turn {
             answers: self.answers.clone(),
             label: self.label.clone(),
             open_asks: self.open_asks.keys().cloned().collect(),
-            transcript: self.conversation.iter().enumerate().filter_map(kept).collect(),
+            transcript: self.context.transcript(),
             usage: self.usage,
-            budget_used: self.seed.budget.used,
-            budget_note: self.seed.budget.given,
+            budget_used: self.context.seed.budget.used,
+            budget_note: self.context.seed.budget.given,
             model_calls: self.model_calls,
             tool_calls: self.tool_calls,
         })));

@@ -4,9 +4,9 @@ use writ_types::chat::{ChatMessage, Part, estimate_tokens};
 use writ_types::error::Exit;
 use writ_types::unit::Tokens;
 
-use super::Turn;
+use super::ContextParts;
+use crate::config::AgentConfig;
 use crate::context::{self, Assembled, ContextError, ItemUse, Results, Zone};
-use crate::effect::Effect;
 use crate::event::ModelFailure;
 use crate::text;
 
@@ -41,84 +41,92 @@ impl Default for Shortening {
     }
 }
 
-impl Turn {
-    /// The model gave no answer.
-    pub(super) fn take_failure(&mut self, failure: ModelFailure, out: &mut Vec<Effect>) {
-        match failure {
-            ModelFailure::TooLong { room, text, noted } => self.shorten_request(room, (text, noted), out),
-            ModelFailure::SessionExhausted | ModelFailure::DailyExhausted | ModelFailure::Failed { .. } => {
-                self.fail_turn(failure, out)
-            }
+/// The reason that no shorter request fits, with advice.
+#[derive(Debug)]
+pub(super) struct TooLarge {
+    /// Names the largest parts.
+    explained: String,
+    hint: String,
+}
+
+impl TooLarge {
+    /// Adds the explanation to the provider's own text, and to the form of it that is stored.
+    pub(super) fn explain_failure(self, text: String, noted: Option<String>) -> ModelFailure {
+        let Self { explained, hint } = self;
+        ModelFailure::Failed {
+            exit: Exit::Model,
+            text: format!("{text}\n{explained}"),
+            hint,
+            noted: noted.map(|noted| format!("{noted}\n{explained}")),
         }
     }
+}
 
-    /// Sends a shorter request, if there is one.
-    fn shorten_request(&mut self, room: Tokens, why: (String, Option<String>), out: &mut Vec<Effect>) {
+impl Shortening {
+    /// Narrows the limits until the next request is shorter than the last one.
+    ///
+    /// # Errors
+    ///
+    /// If no request is: the tries are used up, or the texts that stand in every request leave no room.
+    pub(super) fn shorten_request(
+        &mut self,
+        parts: &ContextParts,
+        config: &mut AgentConfig,
+        room: Tokens,
+    ) -> Result<(), TooLarge> {
         // The full context is assembled first, to name its largest parts if shortening fails.
-        let whole = self.assemble_now();
-        let answer = self.config.limits.max_output_tokens;
-        while self.shortening.tries < MAX_TRIES {
-            self.shortening.tries += 1;
-            self.shortening.results = Results::OfTheLastStep;
-            let half = Tokens::new(self.shortening.sent.get() / 2);
+        let whole = parts.assemble_request(self.results, config);
+        let answer = config.limits.max_output_tokens;
+        while self.tries < MAX_TRIES {
+            self.tries += 1;
+            self.results = Results::OfTheLastStep;
+            let half = Tokens::new(self.sent.get() / 2);
             // The reported limit comes first; where that does not help, half of the last request.
-            let room = if self.shortening.tries == 1 { room } else { room.min(half) };
-            self.config = self.config.narrow_to(room);
+            let room = if self.tries == 1 { room } else { room.min(half) };
+            *config = config.narrow_to(room);
             let is_shorter = |next: &Assembled| {
-                next.total_tokens() < self.shortening.sent || self.config.limits.max_output_tokens < answer
+                next.total_tokens() < self.sent || config.limits.max_output_tokens < answer
             };
-            match self.assemble_now() {
+            match parts.assemble_request(self.results, config) {
                 // A request that is not smaller would be refused again.
-                Ok(next) if is_shorter(&next) => return self.call_model(out),
+                Ok(next) if is_shorter(&next) => return Ok(()),
                 Ok(_) => {}
                 Err(_) => break,
             }
         }
-        let explained = self.explain_size(room, &whole);
-        let (text, noted) = why;
-        let failure = ModelFailure::Failed {
-            exit: Exit::Model,
-            text: format!("{text}\n{explained}"),
-            hint: if self.has_room() { format!("{HINT}{GOES_ON}") } else { HINT.to_owned() },
-            noted: noted.map(|noted| format!("{noted}\n{explained}")),
-        };
-        self.fail_turn(failure, out);
+        // A conversation needs room beside the system texts and the descriptions of tools.
+        let has_room = context::system_tokens(&parts.seed) <= config.context.system_max;
+        let hint = if has_room { format!("{HINT}{GOES_ON}") } else { HINT.to_owned() };
+        Err(TooLarge { explained: explain_size(parts, room, &whole), hint })
     }
+}
 
-    /// Returns true if the system texts and tool descriptions leave room for a conversation.
-    fn has_room(&self) -> bool {
-        context::system_tokens(&self.seed) <= self.config.context.system_max
+/// The largest parts of the request, and the room that there is for them.
+fn explain_size(parts: &ContextParts, room: Tokens, whole: &Result<Assembled, ContextError>) -> String {
+    let mut named = match whole {
+        Ok(assembled) => request_parts(&assembled.items),
+        Err(_) => Vec::new(),
+    };
+    if named.is_empty() {
+        let system = context::system_tokens(&parts.seed);
+        let text = format!("the system text and the descriptions of {} tools", parts.seed.tools.len());
+        named.push((text, system));
     }
-
-    /// The largest parts of the request, and the room that there is for them.
-    fn explain_size(&self, room: Tokens, whole: &Result<Assembled, ContextError>) -> String {
-        let mut parts = match whole {
-            Ok(assembled) => request_parts(&assembled.items),
-            Err(_) => Vec::new(),
-        };
-        let system = context::system_tokens(&self.seed);
-        if parts.is_empty() {
-            parts.push((
-                format!("the system text and the descriptions of {} tools", self.seed.tools.len()),
-                system,
-            ));
-        }
-        if let Some(result) = largest_result(&self.conversation) {
-            parts.push(result);
-        }
-        parts.sort_by_key(|(_, tokens)| std::cmp::Reverse(*tokens));
-        let named: Vec<String> = parts
-            .iter()
-            .filter(|(_, tokens)| *tokens > Tokens::ZERO)
-            .take(MAX_NAMED)
-            .map(|(what, tokens)| format!("{what} (about {tokens})"))
-            .collect();
-        let largest = named.join(", ");
-        format!(
-            "It still does not fit without old results and older messages. The model seems to take about {room} together \
-             with its answer. The largest parts are {largest}."
-        )
+    if let Some(result) = largest_result(&parts.conversation) {
+        named.push(result);
     }
+    named.sort_by_key(|(_, tokens)| std::cmp::Reverse(*tokens));
+    let named: Vec<String> = named
+        .iter()
+        .filter(|(_, tokens)| *tokens > Tokens::ZERO)
+        .take(MAX_NAMED)
+        .map(|(part, tokens)| format!("{part} (about {tokens})"))
+        .collect();
+    let largest = named.join(", ");
+    format!(
+        "It still does not fit without old results and older messages. The model seems to take about {room} together \
+         with its answer. The largest parts are {largest}."
+    )
 }
 
 /// The parts of a request as a person knows them, with their estimated tokens.

@@ -58,7 +58,11 @@ impl Turn {
         let waiting: VecDeque<Queued> = calls.into_iter().map(|call| self.admit_call(call)).collect();
         let admitted = waiting.iter().map(|queued| queued.call.clone());
         let parts = assistant_parts(reasoning, text, admitted);
-        self.conversation.push(ChatMessage { role: Role::Assistant, parts, label: self.label.clone() });
+        self.context.conversation.push(ChatMessage {
+            role: Role::Assistant,
+            parts,
+            label: self.label.clone(),
+        });
         self.work = CallWork { waiting, running: None, results: Vec::new(), left_out };
         self.run_next(out);
     }
@@ -67,7 +71,7 @@ impl Turn {
     /// name, an object as arguments.
     fn admit_call(&mut self, call: ToolCall) -> Queued {
         let ToolCall { id, name, arguments } = call;
-        let offered: Vec<&str> = self.seed.tools.iter().map(|tool| tool.name.as_str()).collect();
+        let offered: Vec<&str> = self.context.seed.tools.iter().map(|tool| tool.name.as_str()).collect();
         let known = offered.contains(&name.as_str());
         // A name that no tool has is reduced to plain characters before it is stored or sent back.
         let name = if known { name } else { plain_name(&name) };
@@ -82,7 +86,7 @@ impl Turn {
                 Value::Null => (json!({}), None),
                 Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
                     let shown = text::cut_text(&arguments.to_string(), INVALID_SHOWN_CHARS);
-                    let spec = self.seed.tools.iter().find(|tool| tool.name == name);
+                    let spec = self.context.seed.tools.iter().find(|tool| tool.name == name);
                     (json!({ "invalid": shown }), Some(notice::arguments_not_an_object(spec)))
                 }
             }
@@ -206,7 +210,7 @@ impl Turn {
         result.name = tool;
         let text = notice::answered_note(ask, &result);
         let parts = vec![Part::Text { text }];
-        self.news.push(ChatMessage { role: Role::System, parts, label: result.label });
+        self.context.news.push(ChatMessage { role: Role::System, parts, label: result.label });
         Ok(())
     }
 
@@ -244,10 +248,10 @@ impl Turn {
         }
         // A call and its result leave the context together, so all results stand in one message.
         let parts = results.into_iter().map(Part::Result).collect();
-        self.conversation.push(ChatMessage { role: Role::Tool, parts, label });
+        self.context.conversation.push(ChatMessage { role: Role::Tool, parts, label });
         if left_out > 0 {
             let most = self.config.limits.max_calls_per_reply;
-            self.conversation.push(context::system_message(&notice::too_many_calls(left_out, most)));
+            self.context.conversation.push(context::system_message(&notice::too_many_calls(left_out, most)));
         }
     }
 

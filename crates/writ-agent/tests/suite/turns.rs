@@ -372,12 +372,14 @@ fn a_turn_tells_what_was_seen_and_which_memories_can_be_trusted() {
         ..seed()
     };
     let mut driver = Driver::calling(seed, AgentConfig::default());
-    let trusted = |driver: &Driver| driver.turn.trusted_memories().map(str::to_owned).collect::<Vec<_>>();
+    let trusted = |driver: &Driver| {
+        driver.turn.context_parts().trusted_memories().map(str::to_owned).collect::<Vec<_>>()
+    };
     assert_eq!(trusted(&driver), ["lives in Ghent"]);
     driver.call("shell_exec", json!({}));
     driver.act(ToolOutcome::Done, Taint::External, "a result");
-    assert_eq!(driver.turn.context_messages().next().map(text_of).as_deref(), Some("earlier"));
-    let seen = format!("{:?}", driver.turn.context_messages().collect::<Vec<_>>());
+    assert_eq!(driver.turn.context_parts().messages().next().map(text_of).as_deref(), Some("earlier"));
+    let seen = format!("{:?}", driver.turn.context_parts().messages().collect::<Vec<_>>());
     assert!(seen.contains("a result"), "{seen}");
 
     let mut driver = Driver::opened("what do you know?");
@@ -395,7 +397,8 @@ fn a_turn_tells_whether_the_model_knows_more_than_was_asked() {
     let bare =
         || ContextSeed { system: vec![text(SystemSource::Constitution)], workspace: Vec::new(), ..seed() };
     let said = Arc::new(ChatMessage { role: Role::User, parts: Vec::new(), label: Label::new(Taint::Owner) });
-    let confides = |seed| Driver::calling(seed, AgentConfig::default()).turn.holds_private_text();
+    let confides =
+        |seed| Driver::calling(seed, AgentConfig::default()).turn.context_parts().holds_private_text();
     assert!(!confides(bare()));
     assert!(confides(ContextSeed { history: vec![said], ..bare() }), "earlier turns");
     assert!(confides(ContextSeed { owner_profile: vec![memory(1, "x", Taint::Auth)], ..bare() }), "memories");

@@ -20,6 +20,7 @@ pub const MAX_ATTEMPTS: u32 = 3;
 /// The default number of repetitions.
 pub const ATTEMPTS: u32 = 2;
 
+// tidy: plain state
 /// One gate of the configuration: `[[gates]]`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -16,10 +16,11 @@ use std::ops::{Range, RangeInclusive};
 
 use serde_json::{Deserializer, Value};
 
-use super::Origins;
 use super::choice::EXCLUDES;
+use super::given::GivenTexts;
 use super::link::{find_links, gather_texts, is_host, is_link};
 use super::text::{fold_text, mentions};
+use super::words::OwnerTexts;
 
 /// The largest source that is looked through, in bytes: in a larger one there may be more values than one.
 const MAX_SOURCE_BYTES: usize = 256 * 1024;
@@ -202,6 +203,44 @@ impl DesignationSources {
         find_links(text).into_iter().for_each(|found| put_candidate(&mut self.links, found.to_owned()));
         find_accounts(text).into_iter().for_each(|found| put_candidate(&mut self.accounts, found));
         find_amounts(text).into_iter().for_each(|found| put_candidate(&mut self.amounts, found));
+    }
+
+    /// Notes an answer that a call of known values has brought: a source, if one of them is the owner's own word.
+    pub(super) fn note_answer(&mut self, owner: &OwnerTexts, arguments: &Value, texts: &[&str]) {
+        let mut values = Vec::new();
+        if let Value::Object(fields) = arguments {
+            fields
+                .iter()
+                .filter(|(name, _)| *name != super::THEN)
+                .for_each(|(_, value)| gather_texts(value, &mut values));
+        }
+        let is_named =
+            |value: &&str| crate::owner::holds_value(owner.request(), value) || owner.is_phrase(value);
+        if values.iter().any(is_named) {
+            texts.iter().for_each(|text| self.add_source(text));
+        } else {
+            self.has_others = true;
+        }
+    }
+
+    /// Returns true if the owner has designated a value by its source and its kind, as it is the only one.
+    pub(super) fn designate(&self, owner: &OwnerTexts, given: &GivenTexts, value: &str) -> bool {
+        if owner.is_narrow || self.is_full {
+            return false;
+        }
+        let Some((kind, value)) = DesignatedKind::kind_of(value) else { return false };
+        let request = owner.folded_request();
+        if !kind.kind_words().iter().any(|word| names_kind(request, word)) {
+            return false;
+        }
+        // Where the request has a value of the kind itself, the owner means that one.
+        let mut own = Self::nothing();
+        own.add_prose(owner.request());
+        let found = self.candidates_of(kind);
+        own.candidates_of(kind).is_empty()
+            && found.len() == 1
+            && found.contains(&value)
+            && !given.any_has_value(&value)
     }
 
     fn candidates_of(&self, kind: DesignatedKind) -> &BTreeSet<String> {
@@ -427,46 +466,6 @@ fn split_sentences(text: &str) -> Vec<&str> {
 
 fn words_of(text: &str) -> Vec<&str> {
     text.split(|c: char| !c.is_alphanumeric() && c != '\'').filter(|word| !word.is_empty()).collect()
-}
-
-impl Origins {
-    /// Returns true if the owner has designated a value by its source and its kind, as it is the only one.
-    pub fn is_designated(&self, value: &str) -> bool {
-        let Some((kind, value)) =
-            DesignatedKind::kind_of(value).filter(|_| !self.is_narrow && !self.sources.is_full)
-        else {
-            return false;
-        };
-        let (Some(request), Some(words)) = (self.folded.first(), self.words.first()) else { return false };
-        if !kind.kind_words().iter().any(|word| names_kind(request, word)) {
-            return false;
-        }
-        let mut own = DesignationSources::nothing();
-        own.add_prose(words);
-        let found = self.sources.candidates_of(kind);
-        own.candidates_of(kind).is_empty()
-            && found.len() == 1
-            && found.contains(&value)
-            && !self.was_given_any(&value)
-    }
-
-    /// Notes an answer that a call of known values has brought: a source, if one of them is the owner's own word.
-    pub(super) fn note_source(&mut self, arguments: &Value, said: &[&str]) {
-        let mut texts = Vec::new();
-        if let Value::Object(fields) = arguments {
-            fields
-                .iter()
-                .filter(|(name, _)| *name != super::THEN)
-                .for_each(|(_, value)| gather_texts(value, &mut texts));
-        }
-        let request = self.words.first().map_or("", String::as_str);
-        let is_named = |text: &&str| crate::owner::holds_value(request, text) || self.is_phrase(text);
-        if texts.iter().any(is_named) {
-            said.iter().for_each(|text| self.sources.add_source(text));
-        } else {
-            self.sources.has_others = true;
-        }
-    }
 }
 
 #[cfg(test)]

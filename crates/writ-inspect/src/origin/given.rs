@@ -14,7 +14,7 @@ use writ_types::chat::Field;
 
 use super::link::find_links;
 use super::text::fold_text;
-use super::{Origins, is_id, name_of};
+use super::{is_id, name_of};
 use crate::owner::MIN_TOKEN_CHARS;
 
 /// The most different words stored per server: with more, none of its values counts.
@@ -61,6 +61,18 @@ impl GivenTexts {
         given.is_opaque |= is_encoded || !find_links(text).is_empty();
     }
 
+    /// Notes the values of a call that the model has composed: those that `is_known` refuses.
+    pub(super) fn add_call(&mut self, giver: &str, arguments: &Value, is_known: impl Fn(&str) -> bool) {
+        let mut texts = Vec::new();
+        collect_leaves(arguments, &mut texts);
+        texts.iter().filter(|text| !is_known(text)).for_each(|text| self.add_text(giver, text));
+    }
+
+    /// Returns true if any server may have taken a value from the agent's texts.
+    pub(super) fn any_has_value(&self, value: &str) -> bool {
+        self.0.values().any(|given| given.has_word_of(value))
+    }
+
     /// Returns true if a server may have taken a value from the texts that it was given.
     pub(super) fn has_value(&self, giver: &str, value: &str) -> bool {
         self.0.get(giver).is_some_and(|given| given.has_word_of(value))
@@ -90,38 +102,21 @@ fn split_words(text: &str) -> impl Iterator<Item = &str> {
     text.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty())
 }
 
-impl Origins {
-    /// Notes the values of a call that the model has composed.
-    pub(super) fn note_given(&mut self, giver: &str, arguments: &Value) {
-        let mut texts = Vec::new();
-        collect_leaves(arguments, &mut texts);
-        texts.retain(|text| !self.is_owners(text) && !self.fields.contains_key(text));
-        texts.iter().for_each(|text| self.given.add_text(giver, text));
+/// Returns the ids of what a call has made: those of its answer that stand in no list, and in nothing that it
+/// was given.
+pub(super) fn ids_made(giver: &str, arguments: &Value, fields: &[Field]) -> Vec<Field> {
+    let mut given = GivenTexts::nothing();
+    let mut texts = Vec::new();
+    collect_leaves(arguments, &mut texts);
+    texts.iter().for_each(|text| given.add_text(giver, text));
+    // What was handed over in a code says nothing of an id; an id in it does.
+    if let Some(words) = given.0.get_mut(giver) {
+        words.is_opaque = false;
     }
-
-    /// Returns true if any server may have taken a value from the agent's texts.
-    pub(super) fn was_given_any(&self, value: &str) -> bool {
-        self.given.0.values().any(|given| given.has_word_of(value))
-    }
-
-    /// Takes in the ids of what an own call has made: those of its answer that stand in no list, and in nothing that it was given.
-    pub(super) fn note_made(&mut self, giver: &str, arguments: &Value, fields: &[Field]) {
-        let mut said = GivenTexts::nothing();
-        let mut texts = Vec::new();
-        collect_leaves(arguments, &mut texts);
-        texts.iter().for_each(|text| said.add_text(giver, text));
-        // What was handed over in a code says nothing of an id; an id in it does.
-        if let Some(words) = said.0.get_mut(giver) {
-            words.is_opaque = false;
-        }
-        let in_list = |path: &str| {
-            path.split('/').any(|name| !name.is_empty() && name.bytes().all(|b| b.is_ascii_digit()))
-        };
-        let made = fields.iter().filter(|field| is_id(name_of(&field.path)) && !in_list(&field.path));
-        let made: Vec<Field> =
-            made.take(MAX_MADE).filter(|field| !said.has_value(giver, &field.value)).cloned().collect();
-        self.know_fields(giver, true, &made);
-    }
+    let in_list =
+        |path: &str| path.split('/').any(|name| !name.is_empty() && name.bytes().all(|b| b.is_ascii_digit()));
+    let made = fields.iter().filter(|field| is_id(name_of(&field.path)) && !in_list(&field.path));
+    made.take(MAX_MADE).filter(|field| !given.has_value(giver, &field.value)).cloned().collect()
 }
 
 /// Every text and number in a value, and its names.

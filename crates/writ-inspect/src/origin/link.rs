@@ -8,8 +8,6 @@
 
 use serde_json::Value;
 
-use super::Origins;
-use super::mention::WantedValue;
 use super::text::fold_text;
 use crate::prepared::Sink;
 
@@ -87,33 +85,17 @@ pub(super) fn is_host(name: &str, is_opened: bool) -> bool {
     is_name && !is_file
 }
 
-impl Origins {
-    /// Finds the first link in a call that is neither the owner's, nor of an untainted source, nor a whole
-    /// value that the owner asked for and no other text points at. Values of sinks are judged as sinks.
-    pub fn strange_link(&self, arguments: &Value, sinks: &[Sink]) -> Option<String> {
-        let mut texts = Vec::new();
-        gather_texts(arguments, &mut texts);
-        texts.retain(|text| !sinks.iter().any(|sink| sink.value == *text));
-        let found = texts.into_iter().flat_map(find_links);
-        let mut found = found.enumerate();
-        found
-            .find(|(number, link)| *number >= MAX_LINKS || !self.knows_link(link))
-            .map(|(_, link)| link.to_owned())
-    }
-
-    fn knows_link(&self, link: &str) -> bool {
-        self.is_trusted(link) || self.is_designated(link) || self.is_whole_value(link)
-    }
-
-    /// Returns true if a text is a whole value that the owner asked for, and no other text points at it.
-    pub(super) fn is_whole_value(&self, value: &str) -> bool {
-        let Some(known) = self.fields.get(value) else { return false };
-        let fits = |name: &str| known.iter().any(|known| known.name == name);
-        let is_of = |giver: &str| known.iter().any(|known| known.giver == giver);
-        let wanted = WantedValue { value, fits: &fits, is_of: &is_of };
-        let request = self.words.first().map_or("", String::as_str);
-        !self.told.points_at(&wanted) && self.lists.leaves_out(request, &wanted).is_none()
-    }
+/// Finds the first link in a call that `knows_link` refuses. Values of sinks are judged as sinks.
+pub(super) fn first_strange(
+    arguments: &Value,
+    sinks: &[Sink],
+    knows_link: impl Fn(&str) -> bool,
+) -> Option<String> {
+    let mut texts = Vec::new();
+    gather_texts(arguments, &mut texts);
+    texts.retain(|text| !sinks.iter().any(|sink| sink.value == *text));
+    let mut found = texts.into_iter().flat_map(find_links).enumerate();
+    found.find(|(number, link)| *number >= MAX_LINKS || !knows_link(link)).map(|(_, link)| link.to_owned())
 }
 
 /// Every text in a value, names included.
@@ -131,6 +113,7 @@ pub(super) fn gather_texts<'a>(value: &'a Value, texts: &mut Vec<&'a str>) {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Origins;
     use super::*;
 
     #[test]

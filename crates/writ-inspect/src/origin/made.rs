@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::{Origins, THEN};
+use super::THEN;
 use crate::prepared::Sink;
 
 /// The most calls of a request that are compared; with more, each further one counts as another of its tool's.
@@ -35,14 +35,12 @@ impl CallHistory {
             self.0.push((tool.to_owned(), arguments));
         }
     }
-}
 
-impl Origins {
     /// Returns true if a tool was used for this request with the same recipients, places and objects, and
     /// with other content. Of several values of one argument, as recipients are, one is enough; an argument
     /// that was not given then distinguishes nothing. An identical call is handled elsewhere
     /// (`docs/guides/mcp.md`).
-    pub fn repeats_call(&self, tool: &str, arguments: &Value, sinks: &[Sink]) -> bool {
+    pub(super) fn repeats_call(&self, tool: &str, arguments: &Value, sinks: &[Sink]) -> bool {
         let mut groups: BTreeMap<String, Vec<&str>> = BTreeMap::new();
         for sink in sinks {
             groups.entry(argument_group(&sink.argument)).or_default().push(&sink.value);
@@ -56,8 +54,8 @@ impl Origins {
             });
             shared.all(|is_shared| is_shared)
         };
-        self.done.0.len() > MAX_DONE
-            || self.done.0.iter().any(|(name, done)| name == tool && done != arguments && is_same(done))
+        self.0.len() > MAX_DONE
+            || self.0.iter().any(|(name, done)| name == tool && done != arguments && is_same(done))
     }
 }
 
@@ -94,15 +92,15 @@ mod tests {
 
     #[test]
     fn another_message_to_the_same_person_is_another_call_of_its_tool() {
-        let mut origins = Origins::default();
-        origins.done.add_call("mail__send", &json!({ "to": ["ann"], "body": "On Sunday.", "then": ["x"] }));
+        let mut history = CallHistory::nothing();
+        history.add_call("mail__send", &json!({ "to": ["ann"], "body": "On Sunday.", "then": ["x"] }));
         let repeats = |tool: &str, to: &[&str], body: &str| {
             let sinks: Vec<Sink> = to
                 .iter()
                 .enumerate()
                 .map(|(n, to)| Sink { argument: format!("to.{n}"), value: (*to).to_owned() })
                 .collect();
-            origins.repeats_call(tool, &json!({ "to": to, "body": body }), &sinks)
+            history.repeats_call(tool, &json!({ "to": to, "body": body }), &sinks)
         };
         assert!(repeats("mail__send", &["ann"], "The code is 5512."));
         assert!(!repeats("mail__send", &["ann"], "On Sunday."), "the very same");
@@ -114,7 +112,7 @@ mod tests {
                 .iter()
                 .map(|(argument, value)| Sink { argument: (*argument).into(), value: (*value).into() })
                 .collect();
-            origins.repeats_call("mail__send", arguments, &sinks)
+            history.repeats_call("mail__send", arguments, &sinks)
         };
         assert!(sinks(&json!({ "to": "ann", "body": "x" }), &[("to", "ann")]), "a list of one is the same");
         let copied = json!({ "to": ["ann"], "cc": ["bob"], "body": "x" });
@@ -126,8 +124,8 @@ mod tests {
 
     #[test]
     fn of_too_many_calls_each_is_another_one() {
-        let mut origins = Origins::default();
-        (0..=MAX_DONE).for_each(|n| origins.done.add_call("a", &json!({ "id": n })));
-        assert!(origins.repeats_call("b", &json!({}), &[]));
+        let mut history = CallHistory::nothing();
+        (0..=MAX_DONE).for_each(|n| history.add_call("a", &json!({ "id": n })));
+        assert!(history.repeats_call("b", &json!({}), &[]));
     }
 }

@@ -8,6 +8,7 @@ use writ_types::quarantine::Handle;
 use writ_types::taint::{Label, Taint};
 
 use super::designated::DesignationSources;
+use super::given::ids_made;
 use super::made::CallHistory;
 use super::mention::SourceAnswer;
 use super::{MAX_THEN, Origins, THEN, giver_of};
@@ -60,7 +61,7 @@ impl Origins {
         let is_composed = !asked;
         let asked = asked && !self.spoiled.contains(giver_of(&call.name));
         // The content behind a handle was not examined, so the result is not one that the owner asked for.
-        let spoils = (is_composed && self.is_narrow) || passed_on == Some(PassedOn::Text);
+        let spoils = (is_composed && self.owner.is_narrow) || passed_on == Some(PassedOn::Text);
         let asked = asked && passed_on.is_none();
         if spoils {
             self.spoiled.insert(giver_of(&call.name).to_owned());
@@ -79,7 +80,7 @@ impl Origins {
             // A structured result is read as records, also where a text stands before it.
             result.all_texts().for_each(|text| self.told.add_text(text, Some(answer)));
         }
-        self.note_secrets(&result.fields);
+        self.secrets.add_fields(&result.fields, |value| self.owner.has_value(value));
         let (Some(made), Some(arguments)) = (calls.made.get(result.call_id.as_str()), arguments) else {
             self.sources.has_others = true;
             return;
@@ -92,16 +93,18 @@ impl Origins {
             self.done.add_call(&result.name, arguments);
         }
         // Composed text may come back, unchanged or in an unrecognisable form.
-        if performed && made.is_composed && !self.is_narrow {
-            self.note_given(from, arguments);
+        if performed && made.is_composed && !self.owner.is_narrow {
+            let is_known = |text: &str| self.owner.has_value(text) || self.fields.has_value(text);
+            self.given.add_call(from, arguments, is_known);
         }
         if made.asked {
             self.note_fields(from, result.field_label().private, &result.fields);
         }
         let is_done = result.outcome == ToolOutcome::Done;
         let is_effect = self.effects.contains(&result.name);
-        if is_effect && is_done && !self.is_narrow && !self.spoiled.contains(from) {
-            self.note_made(from, arguments, &result.fields);
+        if is_effect && is_done && !self.owner.is_narrow && !self.spoiled.contains(from) {
+            let made = ids_made(from, arguments, &result.fields);
+            self.fields.add_fields(from, true, &made, &self.given);
         } else if !is_effect && performed {
             let said: Vec<&str> = result.all_texts().collect();
             self.read_source(made.asked, arguments, &said);
@@ -111,7 +114,7 @@ impl Origins {
     /// Takes in what a reading has brought: a source of values, or something else.
     fn read_source(&mut self, asked: bool, arguments: &Value, said: &[&str]) {
         if asked {
-            self.note_source(arguments, said);
+            self.sources.note_answer(&self.owner, arguments, said);
         } else {
             self.sources.has_others = true;
         }

@@ -10,7 +10,6 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 use writ_types::chat::Field;
 
-use super::Origins;
 use super::link::gather_texts;
 use super::name_of;
 use super::text::fold_text;
@@ -74,21 +73,29 @@ fn bare_text(text: &str) -> String {
     fold_text(text).chars().filter(|c| c.is_alphanumeric()).collect()
 }
 
-impl Origins {
-    /// Notes the secrets among the values of a result, for any requester.
-    pub(super) fn note_secrets(&mut self, fields: &[Field]) {
+/// The values in results that stood under the name of a secret, as letters and digits alone.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct SecretValues(BTreeSet<String>);
+
+impl SecretValues {
+    pub(super) const fn nothing() -> Self {
+        Self(BTreeSet::new())
+    }
+
+    /// Notes the secrets among the values of a result, for any requester. What the owner has written themselves is none.
+    pub(super) fn add_fields(&mut self, fields: &[Field], is_owners: impl Fn(&str) -> bool) {
         for field in fields.iter().filter(|field| is_secret(name_of(&field.path))) {
             let secret = bare_text(&field.value);
             let counts = field.value.len() <= MAX_SECRET_BYTES && secret.chars().count() >= MIN_SECRET_CHARS;
-            if counts && self.secrets.len() <= MAX_SECRETS && !self.is_owners(&field.value) {
-                self.secrets.insert(secret);
+            if counts && self.0.len() <= MAX_SECRETS && !is_owners(&field.value) {
+                self.0.insert(secret);
             }
         }
     }
 
-    /// Returns true if a call contains a secret of a result.
-    pub fn tells_secret(&self, arguments: &Value) -> bool {
-        if self.secrets.is_empty() {
+    /// Returns true if the arguments of a call contain a secret.
+    pub(super) fn stand_in(&self, arguments: &Value) -> bool {
+        if self.0.is_empty() {
             return false;
         }
         let mut texts = Vec::new();
@@ -96,7 +103,7 @@ impl Origins {
         let numbers = collect_numbers(arguments);
         let texts: BTreeSet<String> = texts.into_iter().map(bare_text).chain(numbers).collect();
         let has = |secret: &String| texts.iter().any(|text| text.contains(secret.as_str()));
-        self.secrets.len() > MAX_SECRETS || self.secrets.iter().any(has)
+        self.0.len() > MAX_SECRETS || self.0.iter().any(has)
     }
 }
 
@@ -138,10 +145,10 @@ mod tests {
 
     #[test]
     fn a_secret_is_found_whatever_stands_between_its_characters() {
-        let mut origins = Origins::new(["my code is Oak-7741".to_owned()]);
+        let mut secrets = SecretValues::nothing();
         let profile = json!({ "name": "Pat Doe", "password": "plum-tree-9041", "pin": 482_913, "otp": "12", "token": "Oak-7741" });
-        origins.note_secrets(&Field::fields_of(&profile));
-        let tells = |body: Value| origins.tells_secret(&json!({ "to": "Ann", "body": body }));
+        secrets.add_fields(&Field::fields_of(&profile), |value| value == "Oak-7741");
+        let tells = |body: Value| secrets.stand_in(&json!({ "to": "Ann", "body": body }));
         for body in
             ["it is plum-tree-9041", "PLUM TREE 9041", "p.l.u.m.t.r.e.e.9.0.4.1", "pin 482 913", "482913"]
         {
@@ -155,9 +162,9 @@ mod tests {
 
     #[test]
     fn of_too_many_secrets_anything_may_be_one() {
-        let mut origins = Origins::default();
+        let mut secrets = SecretValues::nothing();
         let many: Vec<Value> = (0..=MAX_SECRETS).map(|n| json!({ "token": format!("token-{n}") })).collect();
-        origins.note_secrets(&Field::fields_of(&json!(many)));
-        assert!(origins.tells_secret(&json!("hello")));
+        secrets.add_fields(&Field::fields_of(&json!(many)), |_| false);
+        assert!(secrets.stand_in(&json!("hello")));
     }
 }

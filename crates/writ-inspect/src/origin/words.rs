@@ -8,12 +8,15 @@
 //! Looser is what a call that reads may be made of: words of the owner's in any order. Each of them alone is an owner value
 //! already; their order tells the server of the tool nothing that was read.
 
-use serde_json::Value;
+use std::collections::BTreeSet;
 
+use serde_json::Value;
+use unicode_normalization::UnicodeNormalization as _;
+
+use super::MAX_PLAIN_NUMBER;
 use super::choice::is_common;
 use super::text::{fold_text, mentions};
-use super::{MAX_PLAIN_NUMBER, Origins};
-use crate::owner::MIN_TOKEN_CHARS;
+use crate::owner::{self, MIN_TOKEN_CHARS};
 
 /// The most words of a value that are compared with the owner's.
 const MAX_WORDS: usize = 12;
@@ -51,7 +54,78 @@ fn has_word(text: &str, word: &str) -> bool {
     mentions(text, word).next().is_some()
 }
 
-impl Origins {
+/// The owner's own texts, and those that count like them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct OwnerTexts {
+    /// In NFC, newest first.
+    texts: Vec<String>,
+    /// The same, folded.
+    folded: Vec<String>,
+    /// Values that the owner has accepted as their own.
+    endorsed: BTreeSet<String>,
+    /// Other texts without external content, in NFC: memories.
+    trusted: Vec<String>,
+    /// Only exact owner values count, as in a strict home.
+    pub(super) is_narrow: bool,
+}
+
+impl OwnerTexts {
+    pub(super) const fn nothing() -> Self {
+        Self {
+            texts: Vec::new(),
+            folded: Vec::new(),
+            endorsed: BTreeSet::new(),
+            trusted: Vec::new(),
+            is_narrow: false,
+        }
+    }
+
+    /// Starts with texts, newest first.
+    pub(super) fn new(texts: impl IntoIterator<Item = String>) -> Self {
+        // Clients spell one letter in different ways; a value is compared in the same form.
+        let texts: Vec<String> = texts.into_iter().map(|text| text.nfc().collect()).collect();
+        let folded = texts.iter().map(|text| fold_text(text)).collect();
+        Self { texts, folded, ..Self::default() }
+    }
+
+    pub(super) fn endorse_values(&mut self, values: impl IntoIterator<Item = String>) {
+        self.endorsed.extend(values);
+    }
+
+    pub(super) fn trust_texts(&mut self, texts: impl IntoIterator<Item = String>) {
+        self.trusted.extend(texts.into_iter().map(|text| text.nfc().collect::<String>()));
+    }
+
+    /// Returns the newest text; an empty one if there is none.
+    pub(super) fn request(&self) -> &str {
+        self.texts.first().map_or("", String::as_str)
+    }
+
+    /// Returns the newest text, folded.
+    pub(super) fn folded_request(&self) -> &str {
+        self.folded.first().map_or("", String::as_str)
+    }
+
+    /// Returns true if there are texts older than the request.
+    pub(super) const fn has_earlier(&self) -> bool {
+        self.texts.len() > 1
+    }
+
+    /// Returns true if a value stands in the owner's own words, or was endorsed.
+    pub(super) fn has_value(&self, value: &str) -> bool {
+        self.endorsed.contains(value)
+            || self
+                .texts
+                .iter()
+                .any(|text| owner::holds_value(text, value) || owner::holds_number(text, value))
+            || self.is_phrase(value)
+    }
+
+    /// Returns true if a value stands in a text without external content.
+    pub(super) fn is_trusted(&self, value: &str) -> bool {
+        self.has_value(value) || self.trusted.iter().any(|text| owner::holds_value(text, value))
+    }
+
     /// Returns true if a value is two or more words that follow one another in the owner's own text.
     pub(super) fn is_phrase(&self, value: &str) -> bool {
         if self.is_narrow {
@@ -74,38 +148,36 @@ impl Origins {
             && self.folded.iter().any(|text| words.iter().all(|word| has_word(text, word)))
     }
 
-    /// Returns true if every text in a call is a time, has only words of the owner's newest text besides those too short to say anything, or is
-    /// a whole value that they asked for.
-    pub fn asks_for(&self, arguments: &Value) -> bool {
-        match arguments {
-            Value::String(text) => self.asks_for_text(text),
-            Value::Array(items) => items.iter().all(|item| self.asks_for(item)),
-            // Names of arguments are the server's; what is no name is a text in its place.
-            Value::Object(fields) => fields
-                .iter()
-                .all(|(name, field)| (is_name(name) || self.asks_for_text(name)) && self.asks_for(field)),
-            Value::Number(number) => {
-                let is_plain = number.as_u64().is_some_and(|number| number <= MAX_PLAIN_NUMBER);
-                is_plain || self.asks_for_text(&number.to_string())
-            }
-            Value::Null | Value::Bool(_) => true,
-        }
-    }
-
-    fn asks_for_text(&self, text: &str) -> bool {
-        is_time(text) || self.is_in_request(text) || self.is_whole_value(text)
-    }
-
     /// Returns true if each word of a text stands in the owner's newest words, or is too short to say anything. The list of common words
     /// is not asked here: it may only add questions.
     pub(super) fn is_in_request(&self, text: &str) -> bool {
-        let Some(request) = self.folded.first().filter(|_| text.len() <= MAX_BYTES) else { return false };
+        if self.folded.is_empty() || text.len() > MAX_BYTES {
+            return false;
+        }
+        let request = self.folded_request();
         let text = fold_text(text);
         let words: Vec<&str> =
             text.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty()).collect();
         let says_nothing =
             |word: &str| !word.contains(char::is_numeric) && word.chars().count() < MIN_TOKEN_CHARS;
         words.len() <= MAX_WORDS && words.iter().all(|word| says_nothing(word) || has_word(request, word))
+    }
+}
+
+/// Returns true if `asks_for` accepts every text in a call. A small number says too little to direct anything.
+pub(super) fn every_text(arguments: &Value, asks_for: &dyn Fn(&str) -> bool) -> bool {
+    match arguments {
+        Value::String(text) => asks_for(text),
+        Value::Array(items) => items.iter().all(|item| every_text(item, asks_for)),
+        // Names of arguments are the server's; what is no name is a text in its place.
+        Value::Object(fields) => fields
+            .iter()
+            .all(|(name, field)| (is_name(name) || asks_for(name)) && every_text(field, asks_for)),
+        Value::Number(number) => {
+            let is_plain = number.as_u64().is_some_and(|number| number <= MAX_PLAIN_NUMBER);
+            is_plain || asks_for(&number.to_string())
+        }
+        Value::Null | Value::Bool(_) => true,
     }
 }
 
@@ -119,7 +191,7 @@ fn is_name(text: &str) -> bool {
 
 /// Tells if a text is a date, a time, or both with an offset from UTC, as RFC 3339 writes them, and nothing else; seconds and their
 /// parts may be left out.
-fn is_time(text: &str) -> bool {
+pub(super) fn is_time(text: &str) -> bool {
     let dated = text.split_at_checked(10).filter(|(date, _)| is_date(date));
     let Some((_, rest)) = dated else { return is_clock(text) };
     let Some(rest) = rest.strip_prefix(['T', 't', ' ']) else { return rest.is_empty() };
@@ -163,10 +235,11 @@ fn parse_number(text: &str, digits: usize) -> Option<u32> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Origins;
     use super::*;
 
-    fn owner(text: &str) -> Origins {
-        Origins::new([text.to_owned()])
+    fn owner(text: &str) -> OwnerTexts {
+        OwnerTexts::new([text.to_owned()])
     }
 
     #[test]
@@ -212,7 +285,8 @@ mod tests {
 
     #[test]
     fn a_reading_may_be_made_of_the_owners_words_in_any_order() {
-        let origins = Origins::new(["the invoice of the garden firm".to_owned(), "and Tuesday".to_owned()]);
+        let origins =
+            OwnerTexts::new(["the invoice of the garden firm".to_owned(), "and Tuesday".to_owned()]);
         for query in ["garden invoice", "Invoice garden firm", "invoice", "the invoice"] {
             assert!(origins.is_of_owners_words(query), "{query}");
         }
@@ -228,7 +302,7 @@ mod tests {
             "Raffle".to_owned(),
         ]);
         for text in ["Night train to Vienna", "night train, Vienna!", "Calendar", "to the", ""] {
-            assert!(origins.is_in_request(text), "{text}");
+            assert!(origins.owner.is_in_request(text), "{text}");
         }
         for text in [
             "Raffle",
@@ -238,7 +312,7 @@ mod tests {
             "the raffle",
             "On the way",
         ] {
-            assert!(!origins.is_in_request(text), "{text}");
+            assert!(!origins.owner.is_in_request(text), "{text}");
         }
         let asks = |title: &str, notes: &str| {
             origins.asks_for(&serde_json::json!({ "title": title, "notes": notes, "start": "2026-12-05T14:00+01:00", "all": true }))
@@ -283,8 +357,8 @@ mod tests {
     #[test]
     fn a_strict_home_knows_no_phrases() {
         let mut origins = owner("the team dinner 'next week'");
-        origins.restrict_freedoms();
+        origins.is_narrow = true;
         assert!(!origins.is_phrase("team dinner") && !origins.is_of_owners_words("dinner team"));
-        assert!(origins.is_owners("next week") && !origins.is_owners("team dinner"));
+        assert!(origins.has_value("next week") && !origins.has_value("team dinner"));
     }
 }

@@ -28,13 +28,13 @@ pub(super) fn origins(
     tools.describing_servers().for_each(|server| origins.add_unvouched_server(server));
     tools.effect_tools().for_each(|tool| origins.declare_effect(tool.to_owned()));
     if label.taint == Taint::External {
-        origins.trust_texts(drive.machine.trusted_memories().map(str::to_owned));
+        origins.trust_texts(drive.machine.context_parts().trusted_memories().map(str::to_owned));
     }
-    if drive.machine.holds_private_text() {
+    if drive.machine.context_parts().holds_private_text() {
         origins.note_private_reading();
     }
-    origins.note_external(drive.machine.foreign_texts());
-    origins.read_messages(drive.machine.context_messages());
+    origins.note_external(drive.machine.context_parts().foreign_texts());
+    origins.read_messages(drive.machine.context_parts().messages());
     if label.outside {
         for tool in drive.services.journal.store.approved_tools(drive.session.id)? {
             origins.approve_tool(tool);

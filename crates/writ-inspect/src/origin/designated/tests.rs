@@ -2,6 +2,7 @@ use serde_json::json;
 use writ_types::chat::{ChatMessage, Field, Part, Role, ToolCall, ToolOutcome, ToolResult};
 use writ_types::taint::{Label, Taint};
 
+use super::super::Origins;
 use super::*;
 
 const HONEST: &str = "We liked hello@soups.test best; account DE02 1203 0000 0000 2020 51, see https://soups.test/menu, 64.20 EUR.";
