@@ -14,6 +14,8 @@ mod keys;
 
 mod mcp;
 
+mod jobs;
+
 mod memory;
 
 mod models;
@@ -28,6 +30,7 @@ pub(crate) use approvals::ApprovalsCommand;
 pub(crate) use audit::AuditCommand;
 pub(crate) use gates::GatesCommand;
 pub(crate) use hooks::HooksCommand;
+pub(crate) use jobs::JobsCommand;
 pub(crate) use keys::{
     ApproverCommand, BaseCommand, CheckArgs, KeyOut, KeysCommand, OrderCommand, RotateCommand, SignArgs,
     TaskCommand,
@@ -128,6 +131,9 @@ pub(crate) enum Command {
     /// Search and change what is remembered
     #[command(subcommand)]
     Memory(MemoryCommand),
+    /// List what the engine does again and again
+    #[command(subcommand)]
+    Jobs(JobsCommand),
     /// Look at the sandbox, or run a command in it
     #[command(subcommand)]
     Sandbox(SandboxCommand),

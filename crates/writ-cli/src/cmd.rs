@@ -33,6 +33,8 @@ mod taint;
 
 mod secrets;
 
+mod jobs;
+
 mod memory;
 
 mod models;
@@ -81,6 +83,7 @@ pub(crate) fn run_command(context: Context, cli: Cli) -> Result<(), Failure> {
         Command::Secrets(command) => or_done(move || secrets::run_secrets(&context, &command)),
         Command::Mcp(command) => or_done(move || mcp::run_mcp(&context, &command)),
         Command::Memory(command) => or_done(move || memory::run_memory(&context, &command)),
+        Command::Jobs(command) => or_done(move || jobs::run_jobs(&context, command)),
         Command::Backup(args) => or_done(move || backup::run_backup(&context, &args)),
         Command::Trace(args) => or_done(move || trace::run_trace(&context, &args)),
         Command::Service(command) => or_done(move || service::run_service(&context, &command)),

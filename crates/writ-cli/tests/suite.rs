@@ -708,6 +708,25 @@ fn commands_that_begin_together_share_one_engine() {
 }
 
 #[test]
+fn jobs_are_listed_with_their_next_run_and_doctor_counts_them() {
+    let home = Home::ready();
+    let listed = home.json(&["jobs", "list"]);
+    let jobs = listed["jobs"].as_array().expect("a list");
+    let names: Vec<&str> = jobs.iter().filter_map(|job| job["name"].as_str()).collect();
+    assert_eq!(names, ["asks.expire", "ledger.copy_heads", "ledger.erase", "undo.end"]);
+    assert!(jobs.iter().all(|job| job["next_run"].is_string()), "{listed}");
+    let output = home.run(&["jobs", "list"]);
+    let lines: Vec<String> = text(&output).lines().map(str::to_owned).collect();
+    assert_eq!(lines.len(), names.len(), "{lines:?}");
+    assert!(lines[2].starts_with("ledger.erase         every 1 h    next 2"), "{lines:?}");
+    let report = home.run(&["doctor", "--json"]);
+    let report: Value = serde_json::from_slice(&report.stdout).expect("JSON");
+    let checks = report["checks"].as_array().expect("checks");
+    let check = checks.iter().find(|check| check["name"] == "jobs").expect("a check of jobs");
+    assert_eq!((check["verdict"].as_str(), check["text"].as_str()), (Some("good"), Some("4 of the engine")));
+}
+
+#[test]
 fn an_engine_that_cannot_start_tells_why_through_the_command() {
     let home = Home::ready();
     std::fs::remove_file(home.root().join("keys/secrets.json")).expect("removed");

@@ -6,6 +6,9 @@
 #[path = "suite/harness.rs"]
 mod harness;
 
+#[path = "suite/jobs.rs"]
+mod jobs;
+
 #[path = "suite/parts.rs"]
 mod parts;
 

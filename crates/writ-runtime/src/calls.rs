@@ -47,6 +47,8 @@ mod gates;
 
 mod issued;
 
+mod jobs;
+
 mod keys;
 
 mod ledger;
@@ -201,6 +203,7 @@ async fn dispatch_call(
         MethodCall::MemoryForget(name) => {
             as_json::<m::MemoryForget>(memory::forget_memory(services, name).await)
         }
+        MethodCall::JobsList(NoParams {}) => as_json::<m::JobsList>(jobs::list_jobs(services).await),
         MethodCall::ModelsList(NoParams {}) => as_json::<m::ModelsList>(models::list_models(services)),
         MethodCall::ModelsTest(name) => as_json::<m::ModelsTest>(models::test_model(services, name).await),
         MethodCall::McpProbe(request) => as_json::<m::McpProbe>(mcp::probe_server(services, request).await),

@@ -1,5 +1,6 @@
 //! Time and randomness, as ports: everything below the shell gets them as arguments.
 
+use std::pin::Pin;
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant};
@@ -19,7 +20,17 @@ pub trait Clock: Send + Sync + std::fmt::Debug {
     /// Returns the time that has passed since some fixed earlier moment. It never decreases, even if the
     /// clock is set back.
     fn elapsed(&self) -> Duration;
+
+    /// Returns after about `time` has passed, or as soon as the clock is seen to be moved; the caller looks at the time again.
+    /// `now` is the time that the caller has read: a clock that was moved since then returns at once.
+    fn wait(&self, now: Timestamp, time: Duration) -> ClockWait<'_> {
+        let _ = now;
+        Box::pin(tokio::time::sleep(time))
+    }
 }
+
+/// The future of a wait.
+pub type ClockWait<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
 
 /// The moment when the system clock's `elapsed` was first used; it counts from there.
 static FIRST: LazyLock<Instant> = LazyLock::new(Instant::now);

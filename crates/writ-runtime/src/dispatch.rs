@@ -22,14 +22,13 @@ use writ_types::taint::{Label, Source, Taint};
 use writ_types::unit::{MicroUsd, Timestamp};
 
 use crate::access::speaker;
-use crate::asks::tell;
-use crate::config::{EXPIRY_EVERY, LEASE_TTL};
+use crate::config::LEASE_TTL;
 use crate::drive::{Drive, stored_event};
 use crate::error::EngineError;
 use crate::services::Services;
 use crate::session::Session;
 use crate::settle::{self, UnfinishedAttempt};
-use crate::{budget, closing, erase, trace, way_back};
+use crate::{budget, closing, trace};
 
 mod seed;
 
@@ -40,21 +39,7 @@ const LONGEST_WAIT: Duration = Duration::from_secs(30);
 
 /// Runs until the engine drains.
 pub(crate) async fn run(services: Arc<Services>) {
-    let mut looked = services.journal.clock.now();
-    let mut old_looked = None;
     loop {
-        let now = services.journal.clock.now();
-        if now.time_since(looked) >= EXPIRY_EVERY {
-            looked = now;
-            if let Err(error) = tell::expire_asks(&services).await {
-                tracing::error!(%error, "expired asks could not be ended");
-            }
-            if let Err(error) = way_back::end_undos(&services, None).await {
-                tracing::error!(%error, "what is too old to be undone could not be forgotten");
-            }
-            erase::forget_old(&services, &mut old_looked).await;
-            services.heads.copy_heads_aside();
-        }
         let woken = services.life.wake.notified();
         let place = tokio::select! {
             () = services.life.draining.cancelled() => return,

@@ -20,12 +20,12 @@ use crate::error::EngineError;
 use crate::metrics::MetricsFormat;
 pub use crate::perform::send::SentFile;
 use crate::secrets;
-use crate::services::{EngineParts, Services};
+use crate::services::{EngineParts, Life, Services};
 use crate::session::{Interrupt, Session};
 use crate::settle;
 pub(crate) use crate::undo::Undone;
 use crate::way_back;
-use crate::{calls, closing, recover};
+use crate::{calls, chores, closing, recover};
 use crate::{dispatch, erase, opening};
 
 pub use crate::interface::{Answer, Answered, Cancelled, GateSaid, Join, Joined, MAX_OPEN};
@@ -80,14 +80,20 @@ impl Engine {
         tell::expire_asks(&services).await?;
         way_back::end_undos(&services, None).await?;
         let engine = Self { services };
+        let table = chores::engine_chores(&engine.services);
+        engine.services.life.jobs.schedule_chores(&table).await?;
         let dispatcher = tokio::spawn(dispatch::run(Arc::clone(&engine.services)));
         *engine.services.life.dispatcher() = Some(dispatcher);
         recover::perform_approved(&engine.services).await?;
-        // The first periodic look would come too late: this erases payloads that were already old at the
+        let Life { jobs, draining, stop_now, .. } = &engine.services.life;
+        // The first run of the job may come late: this erases payloads that were already old at the
         // start, and the next step copies heads that a sudden end left uncopied.
-        if let Err(error) = erase::erase_old(&engine.services).await {
-            tracing::error!(%error, "old payloads of the ledger could not be erased");
+        match erase::erase_old(&engine.services).await {
+            Ok(0) => {}
+            Ok(_) => jobs.continue_soon(chores::ERASE).await?,
+            Err(error) => tracing::error!(%error, "old payloads of the ledger could not be erased"),
         }
+        jobs.start(table, (draining.clone(), stop_now.clone()));
         engine.services.heads.copy_last_heads().await;
         Ok(engine)
     }
@@ -139,6 +145,9 @@ impl Engine {
         self.services.life.stop_now.cancel();
         if tokio::time::timeout(STOP_DEADLINE, self.services.life.turns.wait()).await.is_err() {
             tracing::error!("turns did not stop in time; the process ends without them");
+        }
+        if tokio::time::timeout(STOP_DEADLINE, self.services.life.jobs.ended()).await.is_err() {
+            tracing::error!("jobs did not stop in time; the process ends without them");
         }
         if tokio::time::timeout(STOP_DEADLINE, self.services.servers.ended()).await.is_err() {
             tracing::error!("servers of tools did not end in time; they end with the process");

@@ -81,23 +81,6 @@ fn runs(entries: &[EntrySeq]) -> Vec<(EntrySeq, EntrySeq)> {
     runs
 }
 
-/// Erases some of the payloads past their retention; skips the look if one within the last [`LOOK_EVERY`]
-/// found none or failed.
-pub(crate) async fn forget_old(services: &Services, looked: &mut Option<Timestamp>) {
-    let now = services.journal.clock.now();
-    if looked.is_some_and(|looked| now.time_since(looked) < LOOK_EVERY) {
-        return;
-    }
-    match erase_old(services).await {
-        Ok(0) => *looked = Some(now),
-        Ok(erased) => tracing::info!(erased, "old payloads of the ledger were erased"),
-        Err(error) => {
-            *looked = Some(now);
-            tracing::error!(%error, "old payloads of the ledger could not be erased");
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

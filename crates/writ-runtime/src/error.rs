@@ -55,6 +55,9 @@ pub enum EngineError {
     /// No such entry.
     #[error("the ledger has no entry {0}")]
     NoEntry(EntrySeq),
+    /// A head of the ledger was not copied to its places.
+    #[error(transparent)]
+    Heads(#[from] HeadsError),
     /// No such kind of entries.
     #[error("there are no entries of the kind '{0}'")]
     NoEvent(String),
@@ -181,6 +184,7 @@ impl ToReport for EngineError {
             Self::SessionClosed(_) => told(Exit::Usage, "session.closed", "open a new one"),
             Self::NoTurn(_) => told(Exit::Usage, "turn.unknown", "`writ status --json` names those that run"),
             Self::NoEntry(_) => told(Exit::Usage, "ledger.no_entry", "entries are counted from 0"),
+            Self::Heads(error) => error.report(),
             Self::NoEvent(_) => plain(Exit::Usage, "ledger.no_event")
                 .with_hint(format!("the kinds are: {}", Fact::EVENTS.join(", "))),
             Self::NoWork => plain(Exit::Usage, "project.no_session")
@@ -195,9 +199,7 @@ impl ToReport for EngineError {
             Self::Keys(error) => error.report(),
             Self::NoUndo(_) => told(Exit::Usage, "undo.unknown", "copies older than a day are not stored"),
             Self::UndoneBefore(_) => told(Exit::Denied, "undo.done", "see `writ audit tail`"),
-            Self::Approval(
-                error @ (ApprovalError::Passkey(_) | ApprovalError::Challenge | ApprovalError::Copied),
-            ) => error.report(),
+            Self::Approval(error) => approval(error),
             Self::Passkey(_) => told(Exit::Denied, "passkey.invalid", "try again, or use another one"),
             Self::Enrolment(_) => plain(Exit::Denied, "passkey.not_enrolled")
                 .with_hint("`writ keys approver enrol` in a terminal gives a new code"),
@@ -211,8 +213,6 @@ impl ToReport for EngineError {
             ),
             Self::TerminalOnly(_) => plain(Exit::Denied, "auth.terminal_only")
                 .with_hint("run the command in a terminal, as the user who owns the home"),
-            Self::Approval(_) => plain(Exit::Denied, "approval.invalid")
-                .with_hint("look at what is asked now with 'writ approvals show', and approve that"),
             Self::Project(_) => plain(Exit::Usage, "project.unusable")
                 .with_hint("name a project's own folder, below your home and not the home of Writ"),
             Self::ProjectRules(report) => plain(report.exit, "project.rules").with_hint(
@@ -233,6 +233,14 @@ impl ToReport for EngineError {
                 .with_hint("correct what is named; /openapi.json and the schemas of the frames say the form"),
         }
     }
+}
+
+fn approval(error: &ApprovalError) -> Report {
+    if matches!(error, ApprovalError::Passkey(_) | ApprovalError::Challenge | ApprovalError::Copied) {
+        return error.report();
+    }
+    Report::new(Exit::Denied, "approval.invalid", error.to_string())
+        .with_hint("look at what is asked now with 'writ approvals show', and approve that")
 }
 
 fn scope(error: &ScopeError, told: impl Fn(Exit, &str, &str) -> Report) -> Report {
@@ -267,6 +275,31 @@ pub enum KeysError {
     /// A message's signature does not count.
     #[error(transparent)]
     Message(#[from] MessageError),
+}
+
+/// Reason for which a head of the ledger was not copied.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum HeadsError {
+    /// A place refused it; the text, with its path, is for the log.
+    #[error("a head of the ledger could not be copied: {0}")]
+    Refused(String),
+    /// An earlier copy is still under way.
+    #[error("an earlier copy of a head of the ledger is still under way")]
+    UnderWay,
+}
+
+impl ToReport for HeadsError {
+    fn report(&self) -> Report {
+        match self {
+            Self::Refused(_) => {
+                Report::new(Exit::Blocked, "ledger.heads", "a head of the ledger could not be copied")
+                    .with_inside(self.to_string())
+                    .with_hint("see ledger.heads_file and ledger.heads_repository; the log names the reason")
+            }
+            Self::UnderWay => Report::new(Exit::Blocked, "ledger.heads_slow", self.to_string())
+                .with_hint("see whether the places of ledger.heads_file and ledger.heads_repository answer"),
+        }
+    }
 }
 
 impl From<OrderError> for EngineError {

@@ -13,6 +13,7 @@ use writ_store::ledger::export::size_of_line;
 use writ_types::unit::Timestamp;
 
 use crate::config::LedgerConfig;
+use crate::error::{EngineError, HeadsError};
 use crate::journal::Journal;
 
 /// After so many entries a head is copied, whenever that is.
@@ -63,70 +64,66 @@ impl Heads {
         Self { journal, config, last: Arc::default(), copying: Arc::default() }
     }
 
-    /// Copies the newest head in a task of its own, as [`Self::copy_heads`]; at most one is under way.
-    pub(crate) fn copy_heads_aside(&self) {
+    /// Copies the newest head as [`Self::copy_heads`], in a task of its own: a caller that no longer waits leaves the
+    /// copy under way, so that a mount that has disappeared holds up one copy and not one more at each try.
+    ///
+    /// # Errors
+    ///
+    /// If a head cannot be copied, or an earlier copy is still under way.
+    pub(crate) async fn copy_heads_aside(&self) -> Result<(), EngineError> {
         let heads = self.clone();
-        drop(tokio::spawn(async move { heads.copy_heads(false).await }));
+        let copied = tokio::spawn(async move { heads.copy_heads(false).await }).await;
+        copied.unwrap_or_else(|error| Err(HeadsError::Refused(error.to_string()).into()))
     }
 
     /// As [`Self::copy_heads`] for anything new, and not waited for without end.
     pub(crate) async fn copy_last_heads(&self) {
-        if tokio::time::timeout(COPY_TIME, self.copy_heads(true)).await.is_err() {
-            tracing::error!(
+        match tokio::time::timeout(COPY_TIME, self.copy_heads(true)).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::error!(%error, "see ledger.heads_file and ledger.heads_repository"),
+            Err(_) => tracing::error!(
                 "a head of the ledger could not be copied in time; see ledger.heads_file and ledger.heads_repository"
-            );
+            ),
         }
     }
 
     /// Copies the newest head to the configured places, if enough is new since the last copy; with `anyway`,
-    /// if anything is new. A failure is logged, and the copy is tried again later.
-    async fn copy_heads(&self, anyway: bool) {
+    /// if anything is new. After a failure the next call tries again.
+    async fn copy_heads(&self, anyway: bool) -> Result<(), EngineError> {
         let (file, repository) = (&self.config.heads_file, &self.config.heads_repository);
         if file.is_none() && repository.is_none() {
-            return;
+            return Ok(());
         }
         let copying = if anyway { Ok(self.copying.lock().await) } else { self.copying.try_lock() };
-        // The copy that is under way takes the new entries, or the next check does.
-        let Ok(_copying) = copying else { return };
-        let newest = match self.journal.store.newest_head() {
-            Ok(newest) => newest,
-            Err(error) => {
-                tracing::error!(%error, "the newest head cannot be read");
-                return;
-            }
-        };
-        let Some((size, line)) = newest else { return };
+        // The copy that is under way takes the new entries, or the next call does.
+        let Ok(_copying) = copying else { return Err(HeadsError::UnderWay.into()) };
+        let Some((size, line)) = self.journal.store.newest_head()? else { return Ok(()) };
         let now = self.journal.clock.now();
         let due = self.copied().is_none_or(|last| {
             let more = size.saturating_sub(last.size);
             size != last.size && (anyway || more >= AFTER_ENTRIES || now.time_since(last.at) >= AFTER_TIME)
         });
         if !due {
-            return;
+            return Ok(());
         }
-        let mut copied = true;
+        let mut failures = Vec::new();
         if let Some(file) = file.clone() {
-            copied &= told(added(file, size, line.clone()).await);
+            failures.extend(added(file, size, line.clone()).await.err());
         }
         if let Some(repository) = repository {
-            copied &= told(committed(repository, size, line).await);
+            failures.extend(committed(repository, size, line).await.err());
         }
-        if copied {
+        if failures.is_empty() {
             *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(Copied { size, at: now });
+            return Ok(());
         }
+        let failures: Vec<String> = failures.iter().map(ToString::to_string).collect();
+        Err(HeadsError::Refused(failures.join("; ")).into())
     }
 
     fn copied(&self) -> Option<Copied> {
         *self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// Returns true if the copy succeeded; else logs the error.
-fn told(done: Result<(), CopyError>) -> bool {
-    if let Err(error) = &done {
-        tracing::error!(%error, "a head of the ledger could not be copied; see ledger.heads_file and ledger.heads_repository");
-    }
-    done.is_ok()
 }
 
 async fn added(path: PathBuf, size: u64, line: String) -> Result<(), CopyError> {

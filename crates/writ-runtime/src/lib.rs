@@ -9,6 +9,7 @@
 //! - `model` and `act` are the two kinds of a turn's step, `perform` performs what is permitted, `servers` are other
 //!   programs' tools;
 //! - `asks`, `passkeys`, `project` and `undo` bring people in;
+//! - `jobs` runs what is done again and again, `chores` is the table of it;
 //! - `drive` runs a turn, `dispatch` takes messages from the queue, `recover` and `settle` are the restart;
 //! - [`engine`] is the interface of surfaces, `calls` its methods.
 
@@ -28,6 +29,7 @@ mod trace;
 
 pub mod door;
 pub mod interface;
+mod jobs;
 pub mod journal;
 pub mod keys;
 
@@ -72,6 +74,7 @@ mod undo;
 mod way_back;
 
 mod calls;
+mod chores;
 mod dispatch;
 mod drive;
 pub mod engine;

@@ -13,6 +13,7 @@ use writ_types::api::approval::{
     EnrolmentPermission, HostList, PasskeyList,
 };
 use writ_types::api::gate::{CaseVerdict, GateCase, GateDecision, GateReceipt};
+use writ_types::api::job::JobList;
 use writ_types::api::key::{
     KeyList, NotedKey, OrderList, OrderName, OrderSession, Revocation, RevocationRequest, StoredOrder,
 };
@@ -308,6 +309,9 @@ methods! {
     /// Forgets a memory.
     MemoryForget = "memory.forget", MemoryName => MemoryName, Terminal;
 
+    /// Lists the jobs, with the next run and the last result of each.
+    JobsList = "jobs.list", NoParams => JobList, Read, Get ["/api/v1/jobs"];
+
     /// Lists the configured models.
     ModelsList = "models.list", NoParams => ModelList, Terminal;
     /// Tries a model with one small request of each kind.
@@ -347,7 +351,7 @@ mod tests {
     ];
 
     /// The methods that only read and are called from every surface.
-    const READS: [&str; 20] = [
+    const READS: [&str; 21] = [
         "approvals.hosts",
         "approvals.in_force",
         "approvals.list",
@@ -356,6 +360,7 @@ mod tests {
         "approvals.show",
         "approvers.list",
         "gates.show",
+        "jobs.list",
         "keys.list",
         "ledger.list",
         "ledger.proof",

@@ -28,6 +28,7 @@ use crate::error::EngineError;
 use crate::gates::{Gates, GatesConfig};
 use crate::heads::Heads;
 use crate::history::Histories;
+use crate::jobs::Jobs;
 use crate::journal::Journal;
 use crate::keys::{EngineKeys, Keys};
 use crate::metrics::Metrics;
@@ -122,7 +123,7 @@ pub(crate) struct Outside {
     pub(crate) secrets: Arc<dyn SecretSource>,
 }
 
-/// The life of an engine: its turns, its clients and its end.
+/// The life of an engine: its turns, its jobs, its clients and its end.
 #[derive(Debug)]
 pub(crate) struct Life {
     pub(crate) started_at: Timestamp,
@@ -138,6 +139,8 @@ pub(crate) struct Life {
     pub(crate) turns_finished: AtomicU64,
     /// The task that takes messages from the queue, until the engine drains.
     dispatcher: Mutex<Option<JoinHandle<()>>>,
+    /// What is done again and again.
+    pub(crate) jobs: Arc<Jobs>,
     /// Connected clients; the engine is not idle while there are any.
     pub(crate) guests: watch::Sender<u64>,
     /// Histories of sessions that are in use.
@@ -146,7 +149,7 @@ pub(crate) struct Life {
 }
 
 impl Life {
-    fn new(now: Timestamp, stop_now: CancellationToken, metrics: Arc<Metrics>) -> Self {
+    fn new(now: Timestamp, (stop_now, metrics): (CancellationToken, Arc<Metrics>), jobs: Jobs) -> Self {
         Self {
             started_at: now,
             wake: Notify::new(),
@@ -156,6 +159,7 @@ impl Life {
             turns: TaskTracker::new(),
             turns_finished: AtomicU64::new(0),
             dispatcher: Mutex::default(),
+            jobs: Arc::new(jobs),
             guests: watch::Sender::new(0),
             histories: Mutex::default(),
             metrics,
@@ -230,7 +234,7 @@ impl Services {
             approved: Approved::new(Arc::clone(&journal)),
             heads: Heads::new(Arc::clone(&journal), config.ledger.clone()),
             outside: Outside { models, egress, proxy, search, sandbox, secrets },
-            life: Life::new(started_at, stop_now, metrics),
+            life: Life::new(started_at, (stop_now, metrics), Jobs::new(Arc::clone(&journal))),
             executor: Arc::new(AgentProfile::executor(&config)),
             config,
             journal,

@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
+use tokio::sync::Notify;
 use writ_types::unit::Timestamp;
 
 /// The hand of a clock. Tests of an engine make a `writ_runtime::clock::Clock` of it.
@@ -10,12 +11,13 @@ use writ_types::unit::Timestamp;
 pub struct Hand {
     now: AtomicI64,
     gone: AtomicU64,
+    moved: Notify,
 }
 
 impl Hand {
     /// A clock that says this time.
     pub const fn at(now: Timestamp) -> Self {
-        Self { now: AtomicI64::new(now.as_millis()), gone: AtomicU64::new(0) }
+        Self { now: AtomicI64::new(now.as_millis()), gone: AtomicU64::new(0), moved: Notify::const_new() }
     }
 
     /// Returns the time of this clock.
@@ -32,11 +34,23 @@ impl Hand {
     pub fn go_on(&self, by: Duration) {
         self.now.fetch_add(signed(by), Ordering::SeqCst);
         self.gone.fetch_add(millis(by), Ordering::SeqCst);
+        self.moved.notify_waiters();
     }
 
     /// Sets it back by so much, in whole milliseconds. The elapsed time stays.
     pub fn set_back(&self, by: Duration) {
         self.now.fetch_sub(signed(by), Ordering::SeqCst);
+        self.moved.notify_waiters();
+    }
+
+    /// Returns once the hand is moved; at once if it no longer shows `now`, which the caller has read.
+    pub async fn wait_until_moved(&self, now: Timestamp) {
+        let moved = self.moved.notified();
+        let mut moved = std::pin::pin!(moved);
+        moved.as_mut().enable();
+        if self.now() == now {
+            moved.await;
+        }
     }
 }
 

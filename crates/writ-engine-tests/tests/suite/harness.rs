@@ -18,7 +18,7 @@ use writ_models::config::{ModelsConfig, ProviderKind, ProviderTable};
 use writ_models::credential::{CredentialError, CredentialSource};
 use writ_policy::principal::Evidence;
 use writ_policy::rules::{RuleSet, RuleSource};
-use writ_runtime::clock::Clock;
+use writ_runtime::clock::{Clock, ClockWait};
 use writ_runtime::config::{APPROVAL_TTL, DRAIN_DEADLINE, RuntimeConfig};
 use writ_runtime::engine::{Engine, Join};
 use writ_runtime::keys::EngineKeys;
@@ -59,6 +59,10 @@ impl Clock for Moved {
 
     fn elapsed(&self) -> Duration {
         self.0.elapsed()
+    }
+
+    fn wait(&self, now: Timestamp, _: Duration) -> ClockWait<'_> {
+        Box::pin(self.0.wait_until_moved(now))
     }
 }
 
@@ -199,6 +203,26 @@ impl TestEngine {
     where
         S: FnMut(&ParsedRequest) -> Reply + Send + 'static,
     {
+        Self::build(earlier, rules, |_| {}, script)
+    }
+
+    /// The same, of parts that are changed first.
+    pub(crate) fn with<S>(change: impl FnOnce(&mut EngineParts), script: impl FnOnce(Arc<Hand>) -> S) -> Self
+    where
+        S: FnMut(&ParsedRequest) -> Reply + Send + 'static,
+    {
+        Self::build(&[], "", change, script)
+    }
+
+    fn build<S>(
+        earlier: &[Timestamp],
+        rules: &str,
+        change: impl FnOnce(&mut EngineParts),
+        script: impl FnOnce(Arc<Hand>) -> S,
+    ) -> Self
+    where
+        S: FnMut(&ParsedRequest) -> Reply + Send + 'static,
+    {
         let (dir, sandbox) = (tempfile::tempdir().expect("temp dir"), sandbox());
         let clock = Arc::new(Hand::at(BEGIN));
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("a runtime");
@@ -231,6 +255,7 @@ impl TestEngine {
             models.providers.insert("test".to_owned(), table);
             let models = Models::new(&models, Arc::new(NoSecrets), Arc::clone(&parts.egress));
             parts.models = Some(models.expect("models"));
+            change(&mut parts);
             (store, Engine::start(parts).await.expect("starts"), server)
         });
         Self { clock, store, engine, server, _dir: dir, runtime }

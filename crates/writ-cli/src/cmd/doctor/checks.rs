@@ -5,12 +5,14 @@ use std::path::Path;
 
 use writ_inspect::webauthn::Passkey;
 use writ_models::provider::{ModelsConfigError, Routes};
-use writ_runtime::methods::Method;
+use writ_runtime::methods::{JobsList, Method};
 use writ_sandbox::host::{HostError, host_git};
 use writ_sandbox::status::Rung;
 use writ_secrets::backend::Backend;
 use writ_secrets::record::recorded_backend;
 use writ_store::approvals::ApproverKey;
+use writ_types::api::NoParams;
+use writ_types::api::job::{JobList, JobSummary};
 use writ_types::credential::CredentialRef;
 use writ_types::error::ToReport as _;
 use writ_types::unit::Timestamp;
@@ -361,12 +363,16 @@ fn check_engine(context: &Context) -> Vec<DoctorCheck> {
     let asked = block_on(async {
         match EngineClient::connect(context).await? {
             // A socket that takes a connection is no proof that anybody serves it.
-            Some(mut client) => client.call_method(Method::Status, serde_json::json!({})).await.map(Some),
+            Some(mut client) => {
+                let status = client.call_method(Method::Status, serde_json::json!({})).await?;
+                // An engine of an older version does not know the method.
+                Ok(Some((status, client.ask::<JobsList>(&NoParams {}).await.ok())))
+            }
             None => Ok(None),
         }
     });
-    let status = match asked {
-        Ok(Some(status)) => status,
+    let (status, jobs) = match asked {
+        Ok(Some(answers)) => answers,
         Ok(None) => {
             return vec![DoctorCheck::passed_check("engine", "not running; it starts when it is needed")];
         }
@@ -386,5 +392,21 @@ fn check_engine(context: &Context) -> Vec<DoctorCheck> {
             "start the engine again once the clock is right",
         ));
     }
+    checks.extend(jobs.map(|listed| check_jobs(&listed)));
     checks
+}
+
+/// Names the jobs whose last run has failed.
+fn check_jobs(listed: &JobList) -> DoctorCheck {
+    let has_failed = |job: &&JobSummary| job.last_run.is_some() && !job.last_result.starts_with("ok");
+    let failed = listed.jobs.iter().filter(has_failed);
+    let failed: Vec<String> = failed.map(|job| format!("{}: {}", job.name, job.last_result)).collect();
+    match failed.as_slice() {
+        [] => DoctorCheck::passed_check("jobs", format!("{} of the engine", listed.jobs.len())),
+        failed => DoctorCheck::warning_check(
+            "jobs",
+            failed.join("; "),
+            "each is tried again at its time; `writ jobs list` shows when, the log names the reason",
+        ),
+    }
 }

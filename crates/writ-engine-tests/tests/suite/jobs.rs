@@ -1,0 +1,116 @@
+//! The chores of the engine as jobs: rows with the next run and the last result.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use writ_runtime::config::EXPIRY_EVERY;
+use writ_store::approvals::AskState;
+use writ_store::batch::{Batch, Op};
+use writ_store::jobs::{Job, JobOp};
+use writ_store::reads::{AskReads as _, JobReads as _};
+use writ_testkit::model_server::{ParsedRequest, Reply};
+use writ_types::error::Exit;
+use writ_types::unit::Timestamp;
+
+use crate::harness::{BEGIN, TestEngine};
+
+const HOUR: Duration = Duration::from_secs(60 * 60);
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// Every memory is asked for: the cheapest action to ask about.
+const ASK_REMEMBER: &str = r#"@id("ask-remember") @ask("Every memory is asked for.")
+forbid (principal, action == Action::"remember", resource);"#;
+
+fn remembering(request: &ParsedRequest) -> Reply {
+    match request.results().next() {
+        None => Reply::call("memory_store", json!({ "text": "A fact." })),
+        Some(_) => Reply::text("Done."),
+    }
+}
+
+async fn job(handed: &TestEngine, name: &str) -> Job {
+    handed.store.job(name).await.expect("reads").expect("is there")
+}
+
+/// Waits until a job has run at this time.
+async fn until_run(handed: &TestEngine, name: &str, at: Timestamp) -> Job {
+    loop {
+        let row = job(handed, name).await;
+        if row.last_run == Some(at) {
+            return row;
+        }
+        tokio::task::yield_now().await;
+    }
+}
+
+#[test]
+fn an_ask_ends_by_a_job_while_no_message_comes_and_a_clock_set_back_by_days_runs_it_once() {
+    let handed = TestEngine::new(ASK_REMEMBER, |_| remembering);
+    handed.runtime.block_on(async {
+        assert_eq!(handed.say(None, "remember it").await.0, Exit::Waiting);
+        let open = || async { handed.store.asks(Some(AskState::Open), 10).await.expect("reads").len() };
+        assert_eq!((open().await, job(&handed, "asks.expire").await.last_run), (1, None));
+        handed.clock.go_on(2 * DAY);
+        let late = handed.clock.now();
+        let row = until_run(&handed, "asks.expire", late).await;
+        assert_eq!((row.last_result.as_str(), row.next_run), ("ok", Some(late.plus_duration(EXPIRY_EVERY))));
+        assert_eq!(open().await, 0, "its time was over");
+        handed.clock.set_back(2 * DAY);
+        let row = until_run(&handed, "asks.expire", BEGIN).await;
+        assert_eq!(row.next_run, Some(BEGIN.plus_duration(EXPIRY_EVERY)));
+        // Nothing is made up for: the next run is the one of its interval.
+        handed.clock.go_on(EXPIRY_EVERY);
+        until_run(&handed, "asks.expire", BEGIN.plus_duration(EXPIRY_EVERY)).await;
+        let listed = handed.call("jobs.list", json!({})).await.expect("listed");
+        let jobs = listed["jobs"].as_array().expect("a list");
+        let names: Vec<&Value> = jobs.iter().map(|job| &job["name"]).collect();
+        assert_eq!(names, ["asks.expire", "ledger.copy_heads", "ledger.erase", "undo.end"]);
+        assert_eq!(
+            jobs[0],
+            json!({
+                "name": "asks.expire",
+                "schedule": "every 30 s",
+                "next_run": BEGIN.plus_duration(2 * EXPIRY_EVERY).to_string(),
+                "last_run": BEGIN.plus_duration(EXPIRY_EVERY).to_string(),
+                "last_result": "ok",
+            })
+        );
+    });
+    handed.end();
+}
+
+/// A later version of Writ has written the row, and this one does not know it.
+#[test]
+fn a_job_that_nothing_knows_stays_as_it_is_and_the_others_go_on() {
+    let handed = TestEngine::new("", |_| remembering);
+    handed.runtime.block_on(async {
+        let (name, schedule) = ("goals.review".to_owned(), "at dusk".to_owned());
+        let unknown = JobOp::Schedule { name, schedule, next_run: Some(BEGIN) };
+        handed.store.commit(Batch::relaxed(vec![Op::Jobs(unknown)])).await.expect("written");
+        let before = job(&handed, "goals.review").await;
+        handed.clock.go_on(HOUR);
+        for name in ["asks.expire", "ledger.copy_heads", "ledger.erase", "undo.end"] {
+            let row = until_run(&handed, name, BEGIN.plus_duration(HOUR)).await;
+            assert_eq!(row.last_result, "ok", "{name}");
+        }
+        assert_eq!(job(&handed, "goals.review").await, before);
+    });
+    handed.end();
+}
+
+/// The folder of the copies is a file.
+#[test]
+fn a_chore_that_fails_says_so_in_its_row_without_a_path_and_messages_are_answered() {
+    let place = tempfile::NamedTempFile::new().expect("a file");
+    let heads = place.path().join("heads.jsonl");
+    let handed =
+        TestEngine::with(|parts| parts.config.ledger.heads_file = Some(heads.clone()), |_| remembering);
+    handed.runtime.block_on(async {
+        assert_eq!(handed.say(None, "remember it").await, (Exit::Done, "Done.".to_owned()));
+        handed.clock.go_on(HOUR);
+        let row = until_run(&handed, "ledger.copy_heads", BEGIN.plus_duration(HOUR)).await;
+        assert_eq!(row.last_result, "ledger.heads: a head of the ledger could not be copied");
+        assert_eq!(until_run(&handed, "asks.expire", BEGIN.plus_duration(HOUR)).await.last_result, "ok");
+    });
+    handed.end();
+}
