@@ -62,6 +62,7 @@ pub struct Judgement {
 
 /// Returns the strictest verdict: a halt of the turn before a block.
 pub fn strictest_block(verdicts: &[(String, GateVerdict, String)]) -> Option<(&str, GateVerdict, &str)> {
+    // The order of the gates does not matter for this: a halt anywhere counts most.
     let find = |wanted| verdicts.iter().find(|(_, verdict, _)| *verdict == wanted);
     let block = find(GateVerdict::Halt).or_else(|| find(GateVerdict::Block));
     block.map(|(gate, verdict, reason)| (gate.as_str(), *verdict, reason.as_str()))
@@ -82,6 +83,7 @@ impl Judgement {
             GateVerdict::Transform,
             GateVerdict::Advise,
         ];
+        // The first of the order that occurs is the strictest, so a pass is what is left.
         let said = |wanted: &GateVerdict| self.verdicts.iter().any(|(_, verdict, _)| verdict == wanted);
         order.into_iter().find(said).unwrap_or(GateVerdict::Pass)
     }
@@ -93,6 +95,7 @@ impl Judgement {
 
     /// The first gate that asks and why, where none blocks.
     pub fn first_question(&self) -> Option<(&str, &str)> {
+        // Without a text that waits there is nothing that an answer could let go on.
         self.held.as_ref()?;
         let asks = self.verdicts.iter().find(|(_, verdict, _)| *verdict == GateVerdict::RequireApproval);
         asks.map(|(gate, _, reason)| (gate.as_str(), reason.as_str()))
@@ -192,11 +195,14 @@ impl GateSet {
                 return Err(GateError::TooMany(count));
             }
         }
+        // All of them, also those that no gate names: a mistake shows when the file is read and not when a
+        // gate blocks.
         for (key, config) in escalations {
             escalation::check_escalation(key, config)?;
         }
         let mut ready: Vec<Gate> = Vec::new();
         for config in gates {
+            // A name stands in verdicts, questions and records, so it must mean one gate.
             if config.name.is_empty() || ready.iter().any(|other| other.config.name == config.name) {
                 return Err(GateError::Name(config.name));
             }
@@ -221,6 +227,7 @@ impl GateSet {
 
     /// Returns true if a gate judges texts of people without a model.
     pub fn hears_people(&self, name: &str) -> bool {
+        // A hook and a model may be wrong about a person's text, so only the owner's own checks count here.
         let by_model = |gate: &Gate| gate.config.provider == GateProvider::Llm || gate.hook.is_some();
         let at_input = |gate: &Gate| GatePoint::from(gate.config.on) == GatePoint::Input;
         self.gates.iter().any(|gate| gate.config.name == name && at_input(gate) && !by_model(gate))
@@ -249,6 +256,7 @@ impl GateSet {
     /// Begins to judge at a point. `arguments`: what a tool was called with, for an action.
     pub fn begin_judging(&self, point: GatePoint, subject: Subject, arguments: Option<Value>) -> Judging<'_> {
         let here = |gate: &&Gate| {
+            // Texts have no tool, so a list of tools does not exclude them.
             let named = |tool: &String| gate.config.tools.is_empty() || gate.config.tools.contains(tool);
             gate.is_at(point) && subject.tool.as_ref().is_none_or(named)
         };
@@ -275,6 +283,7 @@ impl GateSet {
     /// The same text and gates always give the same verdicts.
     pub fn judge_text(&self, point: GatePoint, text: &str) -> Judgement {
         let mut judging = self.begin_judging(point, Subject::text(text), None);
+        // The loop ends, since each judge that is noted as unavailable moves on to the next gate.
         while judging.next_due().is_some() {
             judging.note_unavailable("it is not asked here");
         }

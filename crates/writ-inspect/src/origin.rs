@@ -137,6 +137,7 @@ impl Origins {
     }
 
     fn note_fields(&mut self, giver: &str, private: bool, fields: &[Field]) {
+        // Lists share the bound of fields, so that a long conversation cannot grow without end.
         if !self.fields.is_full() {
             self.lists.add_result(giver, fields);
         }
@@ -204,6 +205,7 @@ impl Origins {
 
     /// Returns true if a text is a whole value that the owner asked for, and no other text points at it.
     fn is_whole_value(&self, value: &str) -> bool {
+        // A value is one of many in a result; a text that names it may have chosen it.
         let is_free = |wanted: &WantedValue<'_>| {
             !self.told.points_at(wanted) && self.lists.leaves_out(self.owner.request(), wanted).is_none()
         };
@@ -247,6 +249,8 @@ impl Origins {
         named: &[String],
     ) -> Option<(&'a Sink, String)> {
         let request = self.owner.request();
+        // Only the arguments that the owner's file names are compared with records: others name something
+        // new.
         let counts = |sink: &&Sink| named.iter().any(|path| is_within(&sink.argument, path));
         sinks.iter().filter(counts).filter(|sink| !self.owner.is_trusted(&sink.value)).find_map(|sink| {
             let word = self.with_wanted(sink, takes, |wanted| self.lists.leaves_out(request, wanted))?;
@@ -282,6 +286,7 @@ impl Origins {
         whom: &[String],
         readers: &BTreeSet<String>,
     ) -> Option<&'a Sink> {
+        // Earlier texts may have been shared with others or not, so their readers are unknown.
         let knows = !self.owner.has_earlier() && !self.confided;
         let counts =
             |sink: &&Sink| whom.is_empty() || whom.iter().any(|path| is_within(&sink.argument, path));
@@ -294,6 +299,7 @@ impl Origins {
 
     /// Returns true if nothing in a call was composed, so that it returns content that the owner asked for.
     fn is_taken_over(&self, call: &ToolCall) -> bool {
+        // A call without an object as arguments is not one that a tool has declared.
         let Some(arguments) = call.arguments.as_object() else { return false };
         let mut left = LookupBudget { leaves: MAX_LEAVES, plain: MAX_PLAIN };
         arguments
@@ -331,6 +337,7 @@ struct LookupBudget {
 }
 
 impl LookupBudget {
+    // The model chooses the size of a call, so the lookups have a bound.
     const fn take_leaf(&mut self) -> bool {
         let is_left = self.leaves > 0;
         self.leaves = self.leaves.saturating_sub(1);
@@ -351,6 +358,7 @@ fn giver_of(tool: &str) -> &str {
 
 /// The last name of a path, of a field (`/a/0/b`) or of an argument (`a.0.b`); numbers of places are no names.
 fn name_of(path: &str) -> &str {
+    // A number is a place in a list, so `to.0` and `to.1` are the same argument.
     let mut names = path.rsplit(['/', '.']).filter(|name| !name.bytes().all(|byte| byte.is_ascii_digit()));
     names.next().unwrap_or(path)
 }
@@ -363,6 +371,7 @@ fn taken_from<'a>(takes: &'a Takes, argument: &str) -> Vec<&'a String> {
 /// Returns true if an argument is the one that a dotted path names, or lies below it; places in lists do not
 /// count.
 pub fn is_within(argument: &str, path: &str) -> bool {
+    // The first name counts also where it is a number: it is that of the argument itself.
     let mut names = argument.split('.');
     let first = names.next().into_iter();
     let mut names = first.chain(names.filter(|name| !name.bytes().all(|byte| byte.is_ascii_digit())));

@@ -27,10 +27,12 @@ pub fn holds_value(text: &str, value: &str) -> bool {
     if value.is_empty() || value.nfc().ne(value.chars()) {
         return false;
     }
+    // A value with a space would match across the owner's words by chance, so it counts in quotes alone.
     let is_token = value.chars().count() >= MIN_TOKEN_CHARS && !value.contains(char::is_whitespace);
     text.match_indices(value).any(|(at, _)| {
         let before = text.get(..at).and_then(|before| before.chars().next_back());
         let after = text.get(at + value.len()..).unwrap_or_default();
+        // Inside a longer word it is no value of the owner's: `example.org` in `notexample.org`.
         is_quoted(before, after) || (is_token && before.is_none_or(is_border) && ends_token(after))
     })
 }
@@ -38,6 +40,7 @@ pub fn holds_value(text: &str, value: &str) -> bool {
 /// Returns true if a text has a number, as a whole token of at least [`MIN_TOKEN_CHARS`], that equals a value
 /// except for zeros at its end: `120.50` is `120.5`.
 pub fn holds_number(text: &str, value: &str) -> bool {
+    // A short number such as `12` stands in any text for another reason.
     let Some(wanted) = plain_number(value).filter(|_| value.len() >= MIN_TOKEN_CHARS) else { return false };
     text.split(is_border).map(|token| token.trim_end_matches(|c| PUNCTUATION.contains(c))).any(|token| {
         token.len() >= MIN_TOKEN_CHARS && plain_number(token).is_some_and(|number| number == wanted)
@@ -47,6 +50,8 @@ pub fn holds_number(text: &str, value: &str) -> bool {
 /// A number of digits and at most one point, without zeros at its end.
 fn plain_number(text: &str) -> Option<&str> {
     let (whole, part) = text.split_once('.').unwrap_or((text, "0"));
+    // Digits and one point alone: signs, exponents and thousands separators mean different things to
+    // different readers.
     let is_digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     if !is_digits(whole) || !is_digits(part) {
         return None;

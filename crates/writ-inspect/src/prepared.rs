@@ -73,15 +73,18 @@ impl Prepared {
     /// If a value in the action has no canonical form.
     pub fn hash(&self, policy: Digest) -> Result<Digest, NotCanonical> {
         Digest::of_canonical(&Canonical {
+            // A version, so that a later form cannot have the hash of an older one.
             v: 1,
             action: &self.action,
             agent: &self.agent,
             session: self.session,
             tool: &self.tool,
             sinks: &self.sinks,
+            // Of the label only the taint: other parts of it may grow between the question and the answer.
             taint: self.label.taint.as_str(),
             bindings: &self.bindings,
             idempotent: self.idempotent,
+            // With the rules, so that an approval under other rules is no approval.
             policy,
         })
     }
@@ -95,9 +98,11 @@ impl Prepared {
 /// If a value in the action has no canonical form.
 pub fn request_digest(action: &Action) -> Result<Digest, NotCanonical> {
     if let Action::Exec(exec) = action {
+        // The model may guess another time limit for the same request, which is no other request.
         return Digest::of_canonical(&Action::Exec(Exec { timeout_ms: 0, ..exec.clone() }));
     }
     if let Action::CallTool(call) = action {
+        // Declarations of the owner may change between two attempts: the call itself is what is repeated.
         return Digest::of_canonical(&(&call.server, &call.tool, &call.arguments));
     }
     Digest::of_canonical(action)

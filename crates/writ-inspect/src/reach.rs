@@ -39,6 +39,7 @@ impl Reach {
 /// connection.
 pub fn reach_of(action: &Action, scope: &EgressScope) -> Reach {
     match action {
+        // The host that may do the most harm decides for the whole command.
         Action::Exec(exec) => exec.hosts.iter().map(|host| of_name(host, scope)).max().unwrap_or_default(),
         // A registry is known for what it gives: what is sent to it is sent to strangers.
         Action::Fetch(fetch) => {
@@ -51,6 +52,7 @@ pub fn reach_of(action: &Action, scope: &EgressScope) -> Reach {
         Action::Search(search) => of_provider(search, scope),
         Action::ReadFile(_)
         | Action::WriteFile(_)
+        // Their reach is not a host of the web: what they touch is limited by other dimensions of their key.
         | Action::Recall(_)
         | Action::Remember(_)
         | Action::Forget(_)
@@ -99,6 +101,7 @@ pub fn asks_each_time(scope: &EgressScope, target: &Target) -> bool {
 /// from then on. `None` where the owner wants a question each time, and for a registry, which is open to read
 /// from.
 pub fn trustable_host(action: &Action, scope: &EgressScope) -> Option<HostPattern> {
+    // Where no port is named, `Connect` has one of its own, and a URL has that of its scheme.
     let target = if let Action::Connect(connect) = action {
         Target::from_authority(Scheme::Https, &format!("{}:{}", connect.host, connect.port), None)
     } else if let Action::Fetch(fetch) = action {
@@ -109,6 +112,7 @@ pub fn trustable_host(action: &Action, scope: &EgressScope) -> Option<HostPatter
         return None;
     };
     let target = target.ok()?;
+    // A host that some list opens or blocks already gains nothing from trust.
     let is_asked = matches!(judge_connection(scope, &target, None), Judgement::Ask { .. });
     (is_asked && !asks_each_time(scope, &target))
         .then(|| HostPattern::exact_host(target.host.clone(), Some(target.port)))
@@ -126,6 +130,8 @@ pub fn describe_trust(host: &str) -> String {
 /// Returns true if a command would reach a host for which the owner wants a question each time.
 pub fn is_asked_each_time(exec: &Exec, scope: &EgressScope) -> bool {
     let target = |text: &str, port| Target::from_authority(Scheme::Https, text, Some(port)).ok();
+    // A host without a port can be reached on each port of the web, so a question for one of them counts. A
+    // text that is no host counts, too: it fails closed.
     let each_time = |text: &String| {
         WEB_PORTS
             .into_iter()
@@ -143,6 +149,8 @@ pub fn acts_as_owner(exec: &Exec, scope: &EgressScope) -> bool {
     };
     let any_port = |text: &String| {
         // A binding may name a port of its own.
+        // Ports of bindings are tried, too, since a binding on 8443 would be missed with the web's ports
+        // alone.
         let ports = scope.bound.iter().filter_map(HostPattern::port).chain(WEB_PORTS);
         ports.into_iter().any(|port| is_bound(text, port))
     };
@@ -158,6 +166,7 @@ fn of_name(text: &str, scope: &EgressScope) -> Reach {
 /// A search goes to the host that the owner's configuration names, wherever it lies, unless the owner wants to be asked.
 fn of_provider(search: &Search, scope: &EgressScope) -> Reach {
     match Target::from_authority(Scheme::Https, &search.host, None) {
+        // The owner's configuration names the provider, so no list has to; but a block of theirs counts more.
         Ok(target) if scope.blocked.iter().any(|pattern| means(pattern, &target)) => Reach::Blocked,
         Ok(target) if asks_each_time(scope, &target) => Reach::Unknown,
         Ok(_) => Reach::Granted,
@@ -170,6 +179,7 @@ fn of_url(url: &str, scope: &EgressScope) -> Reach {
 }
 
 fn reach_of_target(target: Option<Target>, scope: &EgressScope) -> Reach {
+    // What no reader takes for a host cannot be judged, so it is refused.
     let Some(target) = target else { return Reach::Blocked };
     match judge_connection(scope, &target, None) {
         Judgement::Allow { rule: Rule::Granted | Rule::Allowed | Rule::Trusted } => Reach::Granted,

@@ -65,7 +65,10 @@ pub struct Redactor {
 impl Redactor {
     /// Looks for these secrets from now on, and for no others; formats are always looked for.
     pub fn learn_secrets(&self, secrets: &[KnownSecret]) {
+        // The values are built outside the lock, since making all their forms takes time, and readers wait
+        // for the lock.
         let values = Arc::new(Values::new(secrets));
+        // A poisoned lock still guards a whole value: redaction goes on rather than stop.
         *self.known.write().unwrap_or_else(PoisonError::into_inner) = values;
     }
 
@@ -75,6 +78,7 @@ impl Redactor {
 
     /// Finds the spans to mask, in order, without overlaps.
     fn find_spans(&self, text: &str) -> Vec<MaskSpan> {
+        // Values of this home are found in any encoding, credentials of others by their published format.
         let mut spans = self.values().find_values(text.as_bytes());
         spans.extend(formats::find_credentials(text));
         mask::merge_spans(spans)
@@ -146,6 +150,7 @@ impl Redactor {
         match value {
             Value::Null | Value::Bool(_) | Value::Number(_) => {}
             Value::String(text) => {
+                // A borrowed text is the unchanged one: only a masked text is written back.
                 if let Cow::Owned(masked) = self.mask_values(text) {
                     *text = masked;
                 }
@@ -156,7 +161,10 @@ impl Redactor {
                 items.iter_mut().for_each(|item| self.mask_json_at(item, depth.saturating_add(1)))
             }
             Value::Object(fields) => {
+                // Keys are data of the model or of a server as well as values are, so a secret can stand in
+                // one.
                 if fields.keys().any(|key| matches!(self.mask_values(key), Cow::Owned(_))) {
+                    // Two keys may become the same by masking; the later one then replaces the earlier.
                     let old = std::mem::take(fields);
                     fields.extend(old.into_iter().map(|(key, v)| (self.mask_values(&key).into_owned(), v)));
                 }
@@ -192,6 +200,8 @@ impl Redactor {
     /// since.
     pub fn mask_request(&self, request: &mut ModelRequest) {
         self.scrub_text(&mut request.system);
+        // Most messages hold nothing to mask. They are shared with the history, and only a changed one is
+        // copied.
         for message in &mut request.messages {
             if self.is_unclean(message) {
                 self.mask_message(Arc::make_mut(message));
@@ -204,6 +214,7 @@ impl Redactor {
             Part::Text { text } => !self.find_spans(text).is_empty(),
             Part::Result(result) => !self.find_spans(&result.text).is_empty(),
             Part::Call(call) => {
+                // The masking of JSON rebuilds a value, so a copy is compared with the original.
                 let mut arguments = call.arguments.clone();
                 self.mask_json(&mut arguments);
                 arguments != call.arguments
@@ -214,6 +225,7 @@ impl Redactor {
 
     fn mask_message(&self, message: &mut ChatMessage) {
         let leaks = |part: &Part| matches!(part, Part::Reasoning(piece) if self.leaks_secret(piece));
+        // All reasoning of a message goes: a provider refuses one piece without its neighbours.
         if message.parts.iter().any(leaks) {
             message.parts.retain(|part| !matches!(part, Part::Reasoning(_)));
         }

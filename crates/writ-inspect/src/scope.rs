@@ -70,6 +70,7 @@ impl Dimension {
         }
         match self {
             Self::Path => {
+                // The `/` after the scope decides: `/work/a` must not cover `/work/ab`.
                 value == scope || value.strip_prefix(scope).is_some_and(|rest| rest.starts_with('/'))
             }
             Self::Host => scope.eq_ignore_ascii_case(value),
@@ -83,12 +84,14 @@ impl Dimension {
 /// Resolves a path against a folder without looking at the disk: `.` and `..` are worked out, an
 /// absolute path stays where it points, and nothing climbs above `/`.
 pub fn resolve_path(root: &str, path: &str) -> String {
+    // `/work/../etc` and `/etc` must be the same to a scope, or a key for `/work` would cover both.
     let joined = if path.starts_with('/') { path.to_owned() } else { format!("{root}/{path}") };
     let mut names: Vec<&str> = Vec::new();
     for name in joined.split('/') {
         match name {
             "" | "." => {}
             ".." => {
+                // At the root `..` stays there, as in a file system.
                 names.pop();
             }
             name => names.push(name),
@@ -105,11 +108,15 @@ pub fn host_of(url: &str) -> String {
     let Some((_, rest)) = url.split_once("://").filter(|(scheme, _)| is_scheme(scheme)) else {
         return url.to_owned();
     };
+    // A `\` ends the authority in browsers and none in RFC 3986: it ends it here, and the host is judged
+    // alone.
     let authority = rest.split(['/', '?', '#', '\\']).next().unwrap_or(rest);
     let host = match authority.rsplit_once(':') {
+        // A port that is no number belongs to a host that no scope knows.
         Some((host, port)) if port.bytes().all(|b| b.is_ascii_digit()) => host,
         Some(_) | None => authority,
     };
+    // `https://docs.rs@evil.example/` goes to evil.example: with user information the text counts as no host.
     if host.is_empty() || authority.contains('@') {
         return url.to_owned();
     }
@@ -127,10 +134,12 @@ pub fn attributes_of(action: &Action) -> Vec<(Dimension, String)> {
                 ExecProfile::Server => "server",
                 ExecProfile::Gate => "gate",
             };
+            // An exec without hosts has no value in the host dimension, so only its profile is limited.
             let hosts = exec.hosts.iter().map(|host| (Dimension::Host, host.clone()));
             [(Dimension::Profile, profile.to_owned())].into_iter().chain(hosts).collect()
         }
         Action::ReadFile(read) => vec![(Dimension::Path, resolve_path(WORK, &read.path))],
+        // Every changed path has to be covered, since a key is compared with each value of the list.
         Action::WriteFile(write) => {
             let place = match write.place {
                 Place::Overlay => "overlay",
@@ -139,6 +148,7 @@ pub fn attributes_of(action: &Action) -> Vec<(Dimension, String)> {
             let paths = write.changes.iter().map(|c| (Dimension::Path, resolve_path(&write.root, &c.path)));
             [(Dimension::Place, place.to_owned())].into_iter().chain(paths).collect()
         }
+        // A fetch that saves a file needs a key for both: the host that is read and the path that is written.
         Action::Fetch(fetch) => {
             let saved = fetch.save_to.as_ref().map(|path| (Dimension::Path, resolve_path(WORK, path)));
             [(Dimension::Host, host_of(&fetch.url))].into_iter().chain(saved).collect()
@@ -154,12 +164,14 @@ pub fn attributes_of(action: &Action) -> Vec<(Dimension, String)> {
             vec![(Dimension::Recipient, send.to.clone()), (Dimension::Path, resolve_path(WORK, &send.path))]
         }
         Action::CallTool(call) => {
+            // A remote server of tools is limited by its name and by its host; a local one has no host.
             let host = call.host.as_ref().map(|host| (Dimension::Host, host_of(&format!("https://{host}/"))));
             named(&format!("{}/{}", call.server, call.tool)).into_iter().chain(host).collect()
         }
         Action::CreateTool(create) => named(&create.name),
         Action::InstallSkill(install) => named(&install.name),
         Action::Docker(docker) => named(&docker.image),
+        // Ending a subscription reaches nothing, so it is limited by its id alone.
         Action::Subscribe(subscribe) if subscribe.stop => named(&subscribe.target),
         Action::Subscribe(subscribe) => vec![match subscribe.url() {
             Some(url) => (Dimension::Host, host_of(url)),

@@ -42,9 +42,11 @@ impl ShownText {
             text.push('\n');
             text.push_str(&escape_text(detail));
         }
+        // A cut text would hide what is approved, so there is none.
         if text.len() > MAX_SHOWN_BYTES {
             return Err(Unshowable { bytes: text.len() });
         }
+        // The hash is of what was shown, so that a signature covers exactly that text.
         let hash = Digest::of_bytes(text.as_bytes());
         Ok(Self { text, hash })
     }
@@ -66,6 +68,7 @@ fn can_deceive(c: char) -> bool {
     if matches!(c, '\n' | '\t') {
         return false;
     }
+    // Invisible characters of all kinds come from one list, which other checks use, too.
     acts_unseen(c)
         || (c.is_whitespace() && !c.is_ascii())
         // The last two code points of each plane are no characters.
@@ -102,6 +105,7 @@ fn escape_where(text: &str, hides: impl Fn(char) -> bool) -> String {
     let mut chars = text.chars().peekable();
     while let Some(c) = chars.next() {
         let hidden = hides(c);
+        // A text that already reads like an escape is escaped as well, or it could imitate one.
         if hidden || (c == 'u' && chars.peek() == Some(&'{')) {
             out.extend(std::iter::repeat_n('\\', backslashes));
         }
@@ -118,6 +122,8 @@ fn escape_where(text: &str, hides: impl Fn(char) -> bool) -> String {
 /// An argument as a person reads it, quoted as a shell would: bare where it is plain, `'…'` where spaces or
 /// nothing would hide its borders, `$'…'` with escapes where something in it cannot be seen.
 pub fn quote_argument(text: &str) -> String {
+    // Latin letters beside others may spell a familiar word; a text in one foreign alphabet alone resembles
+    // none.
     let resembles = text.chars().any(|c| c.is_ascii_alphanumeric()) && text.chars().any(is_foreign);
     with_letters_named(text, resembles)
 }
@@ -140,9 +146,11 @@ fn shell_quoted(text: &str) -> String {
         !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_./=:,+@%".contains(&b));
     if plain {
         text.to_owned()
+    // An unseen character in plain quotes would stay unseen.
     } else if text.chars().any(|c| can_deceive(c) || matches!(c, '\n' | '\t')) {
         ansi_quoted(text, can_deceive)
     } else {
+        // A quote inside is closed, escaped and opened again, as a shell needs it.
         format!("'{}'", text.replace('\'', "'\\''"))
     }
 }
@@ -180,6 +188,7 @@ impl Page {
 
     fn add_block(&mut self, name: &str, text: &str) {
         self.add_line(name, "");
+        // Each line begins with a mark, so that no line of a text looks like a named one of the page.
         for line in escape_text(text).split('\n') {
             let _ = writeln!(self.0, "  | {line}");
         }
@@ -192,6 +201,7 @@ fn describe_prepared(prepared: &Prepared) -> String {
     page.add_line("agent", &escape_line(&prepared.agent));
     page.add_line("tool", &escape_line(&prepared.tool));
     page.add_line("for", &escape_line(&prepared.intent));
+    // The taint is shown, since it says if an outsider can have chosen the arguments.
     page.add_line("rests on", prepared.label.taint.as_str());
     describe_action(&prepared.action, &mut page);
     for (name, digest) in &prepared.bindings {
@@ -234,6 +244,7 @@ fn describe_exec(exec: &Exec, page: &mut Page) {
     };
     page.add_line("where", profile);
     let hosts: Vec<String> = exec.hosts.iter().map(|name| quote_host(name)).collect();
+    // «none» is written out: an absent line could be overlooked.
     page.add_line("hosts", &if hosts.is_empty() { "none".to_owned() } else { hosts.join(" ") });
     page.add_line("at most", &format!("{} ms", exec.timeout_ms));
     if let Some(stdin) = &exec.stdin {
@@ -267,6 +278,7 @@ fn describe_write(write: &WriteFile, page: &mut Page) {
 /// Returns the harm that a wrong approval of this action can do (design 3.2, the risk ladder).
 pub fn risk_of(action: &Action) -> Risk {
     let of_kind = action.kind().row().risk;
+    // Network access decides, since a program that reaches no host can at most harm its own overlay.
     if let Action::Exec(exec) = action {
         // A program that reaches hosts can send out the files it works on.
         return if exec.hosts.is_empty() { of_kind } else { Risk::Medium };
@@ -286,6 +298,7 @@ pub fn risk_of(action: &Action) -> Risk {
         return if send.to == "owner" { Risk::Low } else { of_kind };
     }
     if let Action::Plan(plan) = action {
+        // A plan is as risky as its worst step.
         return plan.steps.iter().map(|step| risk_of(&step.action)).max().unwrap_or(of_kind);
     }
     of_kind

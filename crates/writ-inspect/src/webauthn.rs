@@ -185,6 +185,7 @@ pub fn site_of(origin: &str) -> Option<&str> {
         (None, None) => return None,
     };
     let (host, port) = host.split_once(':').map_or((host, None), |(host, port)| (host, Some(port)));
+    // Only the form of the port is checked: passkeys are bound to the host.
     let good_port = port.is_none_or(|port| port.parse::<u16>().is_ok());
     let label = |label: &str| {
         !label.is_empty() && label.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
@@ -192,6 +193,7 @@ pub fn site_of(origin: &str) -> Option<&str> {
     // An address is no name: the last label of a name has a letter.
     let named = host.split('.').all(label)
         && host.rsplit('.').next().is_some_and(|last| last.bytes().any(|b| b.is_ascii_alphabetic()));
+    // Browsers offer passkeys in secure contexts only, and of plain HTTP that is localhost.
     (good_port && named && (secure || host == "localhost")).then_some(host)
 }
 
@@ -206,6 +208,7 @@ pub fn verify_registration(
     origin: &str,
 ) -> Result<Enrolled, PasskeyError> {
     let site = site_of(origin).ok_or(PasskeyError::Origin)?;
+    // Cheap checks of form come first; signatures are verified last.
     let credential = credential_of(&made.kind, &made.id, &made.raw_id)?;
     let hash = client_data(&made.response.client_data, "webauthn.create", challenge, origin)?;
     let object = decode_base64(&made.response.attestation, MAX_AUTHENTICATOR_BYTES, "attestation")?;
@@ -218,6 +221,7 @@ pub fn verify_registration(
         return Err(PasskeyError::Unverified);
     }
     let (id, key) = data.new_key()?;
+    // The id stands in the browser's report and in the signed data: only the second one is proven.
     if id != credential {
         return Err(PasskeyError::Malformed("credential"));
     }
@@ -239,9 +243,11 @@ pub fn verify_assertion(
     origin: &str,
 ) -> Result<Asserted, PasskeyError> {
     let credential = credential_of(&signed.kind, &signed.id, &signed.raw_id)?;
+    // Before anything is verified: the answer must be that of the passkey that the question named.
     if URL_SAFE_NO_PAD.encode(credential) != passkey.credential {
         return Err(PasskeyError::Key);
     }
+    // A passkey of one site must not sign for a page of another one.
     if site_of(origin) != Some(passkey.site.as_str()) {
         return Err(PasskeyError::Site);
     }
@@ -249,11 +255,13 @@ pub fn verify_assertion(
     let bytes =
         decode_base64(&signed.response.authenticator_data, MAX_AUTHENTICATOR_BYTES, "authenticator data")?;
     let data = AuthenticatorData::read_data(&bytes, &passkey.site)?;
+    // A key in an assertion would be one that no one enrolled.
     data.has_no_key()?;
     if !data.has_flag(PRESENT) {
         return Err(PasskeyError::Absent);
     }
     let signature = decode_base64(&signed.response.signature, MAX_SIGNATURE_BYTES, "signature")?;
+    // The signature covers the data and the hash of the client data, in this order (level 2, section 7.2).
     passkey.key.check_signature(&[&bytes, hash.as_bytes().as_slice()].concat(), &signature)?;
     Ok(Asserted { user_verified: data.has_flag(VERIFIED), sign_count: data.sign_count })
 }
@@ -263,6 +271,7 @@ pub fn challenge_of(client_data: &str) -> Option<Digest> {
     let bytes = decode_base64(client_data, MAX_CLIENT_DATA_BYTES, "client data").ok()?;
     let said: ClientData = serde_json::from_slice(&bytes).ok()?;
     let challenge = URL_SAFE_NO_PAD.decode(said.challenge).ok()?;
+    // Another length is no challenge of ours, so no question is looked for.
     <[u8; 32]>::try_from(challenge).ok().map(Digest::from_bytes)
 }
 
@@ -328,9 +337,11 @@ fn client_data(text: &str, kind: &str, challenge: &Digest, origin: &str) -> Resu
     if said.kind != kind {
         return Err(PasskeyError::Kind);
     }
+    // The canonical encoding is compared: another spelling of the same bytes is none that a browser makes.
     if said.challenge != URL_SAFE_NO_PAD.encode(challenge.as_bytes()) {
         return Err(PasskeyError::Challenge);
     }
+    // Inside a frame of another page, a person sees that page and not the question.
     if said.origin != origin || said.cross_origin == Some(true) || said.top_origin.is_some() {
         return Err(PasskeyError::Origin);
     }
@@ -347,6 +358,7 @@ fn credential_of(kind: &str, id: &str, raw: &str) -> Result<Vec<u8>, PasskeyErro
 
 /// Bytes from base64url without padding, bounded before they are read.
 fn decode_base64(text: &str, limit: usize, what: &'static str) -> Result<Vec<u8>, PasskeyError> {
+    // The length of the text bounds that of the bytes before any of them is decoded.
     if text.len() > limit.div_ceil(3).saturating_mul(4) {
         return Err(PasskeyError::TooLong(what));
     }

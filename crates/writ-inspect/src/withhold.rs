@@ -41,6 +41,7 @@ pub struct Withheld {
 
 /// Returns true if a request names persons in a recognisable way.
 pub fn is_personal(request: &ModelRequest) -> bool {
+    // Numbers of persons stand in arguments and results as well as in texts.
     let is_personal = |text: &str| !gate::personal_in(text).is_empty();
     is_personal(&request.system)
         || request.messages.iter().flat_map(|message| &message.parts).any(|part| match part {
@@ -65,16 +66,19 @@ impl Withheld {
         request: &mut ModelRequest,
         clearance: Clearance,
     ) -> Result<BTreeSet<usize>, TooMuch> {
+        // Numbers stay the same for the session, but only those of this request may be restored in its reply.
         self.shown.clear();
         if clearance == Clearance::Public {
             self.hide_persons(&mut request.system)?;
         }
         for message in &mut request.messages {
             let whole = message.label.clearance() > clearance;
+            // A shared message is copied only where something of it is hidden.
             if whole || clearance == Clearance::Public {
                 self.hide_in(Arc::make_mut(message), whole)?;
             }
         }
+        // The note follows in any case, since an older message may already hold marks.
         request.system.push_str(NOTE);
         Ok(std::mem::take(&mut self.shown))
     }
@@ -86,6 +90,7 @@ impl Withheld {
             Part::Text { .. } | Part::Result(_) | Part::Call(_) => true,
         };
         if !message.parts.iter().all(is_shown) {
+            // All reasoning of a message goes: a provider refuses one piece without its neighbours.
             message.parts.retain(|part| !matches!(part, Part::Reasoning(_)));
         }
         let mut hide = |text: &mut String| match whole {
@@ -131,11 +136,13 @@ impl Withheld {
     }
 
     fn mark_for(&mut self, value: &str) -> Result<String, TooMuch> {
+        // One value has one mark in the whole session, so the model can see that two places mean the same.
         let number = match self.numbers.get(value) {
             Some(number) => *number,
             None => {
                 let bytes = self.bytes.saturating_add(value.len());
                 if self.values.len() >= MAX_VALUES || bytes > MAX_BYTES {
+                    // Nothing is left out silently: a request that cannot be hidden completely is not sent.
                     return Err(TooMuch);
                 }
                 let value: Arc<str> = value.into();
@@ -179,6 +186,7 @@ impl Withheld {
                     rest = after;
                 }
                 None => {
+                    // An unknown mark stays as it was written: it may be the model's own text.
                     out.push_str(MARK.0);
                     rest = after;
                 }

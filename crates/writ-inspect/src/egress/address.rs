@@ -150,6 +150,7 @@ const NAT64: (Ipv6Addr, u32) = (Ipv6Addr::new(0x64, 0xff9b, 0, 0, 0, 0, 0, 0), 9
 pub fn classify_address(address: IpAddr) -> AddressClass {
     match address {
         IpAddr::V4(address) => classify_v4(address),
+        // `::ffff:169.254.169.254` reaches the IPv4 address: judged as IPv6 it would be an unknown range.
         IpAddr::V6(address) => match embedded_ipv4(address) {
             Some(inner) => classify_v4(inner),
             None => classify_v6(address),
@@ -166,14 +167,17 @@ pub fn canonical_address(address: IpAddr) -> IpAddr {
 fn embedded_ipv4(address: Ipv6Addr) -> Option<Ipv4Addr> {
     let [.., a, b, c, d] = address.octets();
     let inner = Ipv4Addr::new(a, b, c, d);
+    // A NAT64 gateway sends `64:ff9b::a9fe:a9fe` to 169.254.169.254, so that address is judged.
     let translated = has_prefix(address.to_bits(), NAT64.0.to_bits(), NAT64.1, 128);
     address.to_ipv4_mapped().or(translated.then_some(inner))
 }
 
 fn classify_v4(address: Ipv4Addr) -> AddressClass {
+    // Before the ranges: two of these addresses lie in ranges that a home may open.
     if METADATA_V4.contains(&address) {
         return AddressClass::Metadata;
     }
+    // Before the ranges, since 255.255.255.255 is also in the reserved block.
     if address == Ipv4Addr::BROADCAST {
         return AddressClass::Broadcast;
     }
@@ -201,6 +205,7 @@ fn classify_v6(address: Ipv6Addr) -> AddressClass {
         .map(|(_, _, class)| *class);
     match found {
         Some(class) => class,
+        // Unassigned space is no host of the internet: a network may route it anywhere.
         None if has_prefix(bits, GLOBAL_V6.0.to_bits(), GLOBAL_V6.1, 128) => AddressClass::Public,
         None => AddressClass::Reserved,
     }
@@ -208,6 +213,7 @@ fn classify_v6(address: Ipv6Addr) -> AddressClass {
 
 /// Returns true if an address of `width` bits begins with a prefix.
 const fn has_prefix(address: u128, first: u128, prefix: u32, width: u32) -> bool {
+    // Both widths are shifted in 128 bits, so that one function serves IPv4 and IPv6.
     let shift = width - prefix;
     address >> shift == first >> shift
 }

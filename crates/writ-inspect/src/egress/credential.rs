@@ -166,12 +166,16 @@ pub fn check_bindings(bindings: &[Binding], pins: &[Pin]) -> Result<(), InvalidB
         if number >= MAX_BINDINGS {
             return wrong("there are too many before it");
         }
+        // The name stands in masks and records: under one name two secrets could not be distinguished there.
         if !names.insert(&binding.name) {
             return wrong("another one has this name");
         }
+        // Of two secrets under one variable a program would get the placeholder of one at random.
         if !variables.insert(&binding.env) {
             return wrong("another one has this variable");
         }
+        // Over plain HTTP the name alone proves nothing about the server. A pinned address at least fixes
+        // where the bytes go.
         let pinned = |pin: &Pin| binding.host.covers_host(&pin.host);
         if binding.plain && !pins.iter().any(pinned) {
             return wrong("over plain HTTP its host must be pinned to an address, [[egress.pin]]");
@@ -184,7 +188,9 @@ pub fn check_bindings(bindings: &[Binding], pins: &[Pin]) -> Result<(), InvalidB
 impl Binding {
     fn check_binding(&self) -> Result<(), &'static str> {
         let token = |text: &str| !text.is_empty() && text.len() <= MAX_TEXT && text.bytes().all(is_token);
+        // Printable ASCII alone: a line end in a format would add a header to the request.
         let shown = |text: &str| text.len() <= MAX_TEXT && text.bytes().all(|b| (b' '..0x7f).contains(&b));
+        // The name of a variable as a POSIX shell takes it; programs find the placeholder under it.
         let first = |b: u8| b.is_ascii_alphabetic() || b == b'_';
         let variable = self.env.bytes().next().is_some_and(first)
             && self.env.bytes().all(|b| first(b) || b.is_ascii_digit());
@@ -192,15 +198,19 @@ impl Binding {
         let upper = |method: &String| token(method) && !method.bytes().any(|b| b.is_ascii_lowercase());
         let path = |path: &String| path.starts_with('/') && shown(path) && !path.contains(['?', '#', ' ']);
         let rules: [(bool, &'static str); 8] = [
+            // A binding for all hosts below a name would send the secret to anyone who registers one of them.
             (!self.host.is_below(), "its host must be one name, without '*.'"),
             (bounded(&self.methods) && self.methods.iter().all(upper), "its methods are words such as GET"),
             (
+                // CONNECT opens a tunnel that nothing can look into, and TRACE returns the headers to the
+                // program.
                 !self.methods.iter().any(|method| method == "CONNECT" || method == "TRACE"),
                 "CONNECT and TRACE carry no credential",
             ),
             (bounded(&self.paths) && self.paths.iter().all(path), "its paths begin with '/'"),
             (variable && self.env.len() <= MAX_TEXT, "its variable is a name of letters, digits and '_'"),
             (
+                // A header that frames the message would let its value split the request into two.
                 token(&self.header) && !RESERVED.contains(&self.header.to_ascii_lowercase().as_str()),
                 "its header is none that can hold a credential",
             ),
@@ -209,10 +219,13 @@ impl Binding {
                 "its format holds '{}' once, where the secret stands",
             ),
             (
+                // In Basic credentials the first `:` ends the user: with another one a server would read
+                // another password.
                 self.user.as_deref().is_none_or(|user| shown(user) && !user.contains(':')),
                 "its user is a plain word without ':'",
             ),
         ];
+        // The first rule that fails is named; the order is that of the owner's file.
         rules.into_iter().find(|(holds, _)| !holds).map_or(Ok(()), |(_, why)| Err(why))
     }
 
@@ -242,12 +255,15 @@ impl Binding {
         if !self.is_for(target) {
             return Err(Misuse::Host);
         }
+        // Without TLS everyone on the way reads the secret, so the owner has to declare that.
         if !secure && !self.plain {
             return Err(Misuse::Plain);
         }
+        // Methods are case-sensitive (RFC 9110, section 9.1): `get` is another one than `GET`.
         if !self.methods.iter().any(|bound| bound == method) {
             return Err(Misuse::Method);
         }
+        // A path that servers read in different ways could pass a pattern here and mean another path there.
         if !is_plain(path) || !self.paths.iter().any(|pattern| matches_pattern(pattern, path)) {
             return Err(Misuse::Path);
         }
@@ -260,8 +276,11 @@ impl Binding {
             None => header == self.fill_format(value).as_bytes(),
             Some(user) => {
                 let (scheme, rest) = header.split_at_checked(BASIC.len()).unwrap_or_default();
+                // The scheme's name has no case (RFC 9110, section 11.1), so `basic` is the same.
                 scheme.eq_ignore_ascii_case(BASIC.as_bytes())
                     && BASE64_STANDARD
+                        // Base64 has more than one spelling of the same bytes, so the decoded pair is
+                        // compared.
                         .decode(rest)
                         .is_ok_and(|pair| pair == format!("{user}:{value}").into_bytes())
             }
@@ -273,6 +292,7 @@ impl Binding {
         match &self.user {
             None => Zeroizing::new(self.format.replacen(VALUE, value, 1)),
             Some(user) => {
+                // The pair is wiped when it is dropped, as every copy of a secret.
                 let pair = Zeroizing::new(format!("{user}:{value}"));
                 Zeroizing::new(format!("{BASIC}{}", BASE64_STANDARD.encode(pair.as_bytes())))
             }
@@ -282,6 +302,7 @@ impl Binding {
 
 /// Returns true if a value can be put into a header, and be recognised in an answer.
 pub fn is_usable(value: &str) -> bool {
+    // A shorter value could not be found again in an answer, so an echo of it would reach the program.
     (MIN_VALUE_BYTES..=MAX_VALUE).contains(&value.len()) && value.bytes().all(|b| (b'!'..0x7f).contains(&b))
 }
 
@@ -295,6 +316,8 @@ const fn is_token(byte: u8) -> bool {
 /// control character.
 fn is_plain(path: &str) -> bool {
     let mut encoded = path.split('%').skip(1).map(|after| {
+        // Two hexadecimal digits must follow each `%`: some servers pass a broken escape through, others
+        // refuse it.
         let digits = after.get(..2).filter(|digits| digits.bytes().all(|b| b.is_ascii_hexdigit()));
         digits.and_then(|digits| u8::from_str_radix(digits, 16).ok())
     });
@@ -302,7 +325,9 @@ fn is_plain(path: &str) -> bool {
         && path.starts_with('/')
         && !path.contains(['\\', '\0'])
         && encoded.all(|byte| byte.is_some_and(needs_encoding))
+        // `//` is merged by some servers and left by others.
         && !path.contains("//")
+        // `..` and its variants such as `..;` are resolved by some servers before they route.
         && !path.split('/').any(|part| part == "." || part.starts_with(".."))
 }
 
@@ -324,12 +349,16 @@ fn matches_pattern(pattern: &str, path: &str) -> bool {
     }
     let mut rest = pattern.as_bytes();
     while let [first, after @ ..] = rest {
+        // `**` crosses separators, `*` does not: one more look at the next byte tells them apart.
         let across = *first == b'*' && after.first() == Some(&b'*');
         rest = if across { after.get(1..).unwrap_or_default() } else { after };
         let mut next = Vec::with_capacity(reached.len());
         let mut before = false;
+        // A table of reachable beginnings instead of backtracking: `*a*a*a*` would take exponential time
+        // otherwise.
         for (at, here) in reached.iter().enumerate() {
             let byte = at.checked_sub(1).and_then(|at| path.get(at)).copied();
+            // A star may stand for nothing, which keeps what was reached, or for one more byte.
             let reaches = if *first == b'*' {
                 *here || (before && (across || byte != Some(b'/')))
             } else {

@@ -95,6 +95,7 @@ impl FromStr for Host {
     type Err = InvalidHost;
 
     fn from_str(text: &str) -> Result<Self, InvalidHost> {
+        // Before anything else, so that no later step has to handle a text of any length.
         if text.len() > MAX_TEXT_LEN {
             return Err(InvalidHost::TooLong);
         }
@@ -105,18 +106,23 @@ impl FromStr for Host {
                 .map(|address| Self(HostForm::V6(address)))
                 .map_err(|_| InvalidHost::Bracket);
         }
+        // `::1:80` could be read as a host with a port or without one; in brackets it cannot.
         if text.parse::<Ipv6Addr>().is_ok() {
             return Err(InvalidHost::Bracket);
         }
+        // The root's dot names the same host in DNS, so `evil.com.` must not differ from `evil.com`.
         let text = text.strip_suffix('.').unwrap_or(text);
         if text.is_empty() {
             return Err(InvalidHost::Empty);
         }
+        // A NUL in `evil.com\0.allowed.com` ends the name for a C library and not for a list.
         if text.chars().any(|c| if c.is_ascii() { !is_name_char(c) } else { c.is_control() }) {
             return Err(InvalidHost::Character);
         }
+        // A comparison without case is done once here, and all later ones are of bytes.
         let name = if text.is_ascii() { text.to_ascii_lowercase() } else { to_ascii(text)? };
         check_name(&name)?;
+        // `0x7f.1`, `127.1` and `2130706433` are 127.0.0.1 to many resolvers.
         if is_numeric(&name) {
             let address = name.parse().map(|address| Self(HostForm::V4(address)));
             // Only the plain form, written as an address: digits of another script are none.
@@ -133,6 +139,8 @@ const fn is_name_char(c: char) -> bool {
 
 /// The A-labels of an internationalised name that is written in its normal form.
 fn to_ascii(text: &str) -> Result<String, InvalidHost> {
+    // The comparison below needs a form of the input that differs from the result only if something was
+    // mapped away.
     let normal: String = text.to_lowercase().nfc().collect();
     let ascii = Uts46::new()
         .to_ascii(normal.as_bytes(), AsciiDenyList::STD3, Hyphens::CheckFirstLast, DnsLength::Verify)
@@ -161,9 +169,11 @@ fn check_name(name: &str) -> Result<(), InvalidHost> {
         if label.len() > MAX_LABEL_LEN {
             return Err(InvalidHost::TooLong);
         }
+        // RFC 1034 forbids a hyphen at either end, and programs could read such a name as an option.
         if label.starts_with('-') || label.ends_with('-') {
             return Err(InvalidHost::Character);
         }
+        // A name may come as A-labels, so its Unicode form is checked as if it had come that way.
         if label.starts_with("xn--") && !is_plain(&to_unicode(label)?) {
             return Err(InvalidHost::Idn);
         }
@@ -181,6 +191,7 @@ fn is_plain(label: &str) -> bool {
 /// standard.
 fn is_numeric(name: &str) -> bool {
     let last = name.rsplit('.').next().unwrap_or(name);
+    // A bare `0x` is a number to the URL standard, so no digits have to follow.
     let hexadecimal = last.strip_prefix("0x").is_some_and(|rest| rest.bytes().all(|b| b.is_ascii_hexdigit()));
     hexadecimal || last.bytes().all(|b| b.is_ascii_digit())
 }
@@ -276,6 +287,7 @@ impl Target {
         text: &str,
         default_port: Option<u16>,
     ) -> Result<Self, InvalidTarget> {
+        // `https://docs.rs@evil.example/` reads like docs.rs and goes to evil.example.
         if text.contains('@') {
             return Err(InvalidTarget::UserInfo);
         }
@@ -296,21 +308,26 @@ impl Target {
     ///
     /// If it is not a plain `http` or `https` URL that every reader takes for the same host.
     pub fn from_url(url: &str) -> Result<Self, InvalidTarget> {
+        // Browsers remove tabs and line ends and turn `\` into `/`; other readers do not.
         if url.len() > MAX_URL_LEN || !url.bytes().all(|b| b > b' ' && b != 0x7f && b != b'\\') {
             return Err(InvalidTarget::Url);
         }
         let (scheme, rest) = url.split_once("://").ok_or(InvalidTarget::Url)?;
         let scheme = match scheme {
+            // Another case of the scheme or another scheme is refused: only these two have a judged
+            // connection.
             "http" => Scheme::Http,
             "https" => Scheme::Https,
             _ => return Err(InvalidTarget::Url),
         };
+        // The end of the authority is the first of these three in every reader.
         let authority = rest.split(['/', '?', '#']).next().unwrap_or(rest);
         Self::from_authority(scheme, authority, Some(scheme.default_port()))
     }
 }
 
 fn read_port(text: &str) -> Option<u16> {
+    // `080` and `+80` are read differently by different parsers.
     let digits = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit()) && !text.starts_with('0');
     text.parse().ok().filter(|_| digits)
 }
@@ -350,9 +367,11 @@ impl HostPattern {
     /// Returns true if a host is covered on some port.
     pub fn covers_host(&self, host: &Host) -> bool {
         match (self.below, host.domain_name(), self.host.domain_name()) {
+            // The rest ends with a dot, so `evilexample.org` is not below `example.org`.
             (true, Some(name), Some(suffix)) => {
                 name.strip_suffix(suffix).is_some_and(|rest| rest.ends_with('.'))
             }
+            // A pattern for names covers no address, also not one that the name resolves to.
             (true, _, _) => false,
             (false, _, _) => self.host == *host,
         }
@@ -369,6 +388,7 @@ impl FromStr for HostPattern {
         };
         // A default that no text can name tells «no port» apart.
         let target = Target::from_authority(Scheme::Https, rest, Some(0))?;
+        // There is nothing below an address; `*.1.2.3.4` would look like a range.
         if below && target.host.literal_address().is_some() {
             return Err(InvalidHost::Numeric.into());
         }

@@ -45,6 +45,7 @@ pub(super) struct WordList {
 pub(super) fn compile_checks(gate: &GateConfig) -> Result<Vec<GateCheck>, GateError> {
     let (name, empty) = (gate.name.clone(), |needs| GateError::Empty { name: gate.name.clone(), needs });
     let mut checks = Vec::new();
+    // A blank text is found in every text, so it would block everything.
     if gate.contains.iter().any(|text| text.trim().is_empty()) {
         return Err(empty("no text of 'contains' may be blank"));
     }
@@ -79,6 +80,7 @@ pub(super) fn compile_checks(gate: &GateConfig) -> Result<Vec<GateCheck>, GateEr
         checks.push(GateCheck::Guard(found));
     }
     match gate.provider {
+        // A gate without a check would pass everything while its owner relies on it.
         GateProvider::Predicate if checks.is_empty() => {
             Err(empty("it needs 'contains', 'pattern', 'min', 'max', 'below', 'extensions' or 'max_bytes'"))
         }
@@ -100,6 +102,7 @@ pub(super) fn compile_checks(gate: &GateConfig) -> Result<Vec<GateCheck>, GateEr
 
 fn compile_pattern(gate: &GateConfig, pattern: &str) -> Result<Regex, GateError> {
     let wrong = |why: String| GateError::Pattern { name: gate.name.clone(), why };
+    // The engine matches in linear time; the size is bounded, since counted repetitions multiply it.
     let built = RegexBuilder::new(pattern)
         .case_insensitive(gate.ignore_case)
         .size_limit(MAX_PATTERN_BYTES)
@@ -133,6 +136,8 @@ impl GateCheck {
                 regex.is_match(&subject.seen_texts(field).join("\n")).then(|| hit("the pattern"))?
             }
             Self::Range { min, max } => {
+                // What is no number fails, as a missing one does: the gate stands for a bound that must be
+                // shown.
                 let seen = subject.seen_texts(field);
                 let outside = |text: &String| match text.trim().parse::<f64>() {
                     Ok(number) => !(*min..=*max).contains(&number),
@@ -145,6 +150,7 @@ impl GateCheck {
             }
             Self::Guard(check) => {
                 let found = check.describe_finding(&subject.seen_texts(field).join("\n"))?;
+                // With `promote_to_policy` the owner decides that a list of phrases may block.
                 Some(CheckHit {
                     why: format!("{}: {found}", check.as_str()),
                     advises: check.only_advises() && !promoted,
@@ -192,6 +198,7 @@ fn bad_file(
     (below, extensions, max_bytes): (&[String], &[String], u64),
 ) -> Option<CheckHit> {
     let hit = |why: &str| Some(CheckHit { why: why.to_owned(), advises: false });
+    // The comparison of scopes is used, so that `/work/a` does not cover `/work/ab`.
     let inside = |folder: &String| crate::scope::Dimension::Path.covers_value(folder, &file.path);
     if !below.is_empty() && !below.iter().any(inside) {
         return hit("a file outside the folders");
@@ -199,11 +206,13 @@ fn bad_file(
     let name = file.path.rsplit('/').next().unwrap_or_default().to_lowercase();
     let ends = |ending: &String| {
         let ending = ending.trim_start_matches('.');
+        // The dot before the ending is required, or `notes` would have the ending `es`.
         name.strip_suffix(ending).is_some_and(|stem| stem.ends_with('.'))
     };
     if !extensions.is_empty() && !extensions.iter().any(ends) {
         return hit("a file with another ending");
     }
+    // A file without a known size is not judged by it: its action is one that reads.
     if file.bytes.is_some_and(|bytes| bytes > max_bytes) {
         return hit("a file that is too large");
     }
@@ -227,6 +236,7 @@ fn replace_spans(text: &str, spans: &[Range<usize>], replacement: &str) -> Strin
 
 impl WordList {
     fn find_word(&self, text: &str) -> bool {
+        // White space is folded on both sides, since a line end between two words hides nothing.
         let folded = self.fold_case(text);
         self.needles.iter().any(|needle| folded.contains(&self.fold_case(needle)))
     }

@@ -63,6 +63,7 @@ pub(super) fn look_up(
     escalations: &EscalationConfigs,
 ) -> Result<Option<Escalation>, GateError> {
     let Some(key) = &gate.on_block else { return Ok(None) };
+    // The configuration comes first, so that an owner can give a built-in name other settings.
     if let Some(config) = escalations.get(key) {
         return check_escalation(key, config).map(Some);
     }
@@ -90,12 +91,14 @@ pub(super) fn check_escalation(key: &str, config: &EscalationConfig) -> Result<E
         return bad("'attempts' belongs to 'retry' and 'suppress_and_rephrase'");
     }
     let attempts = config.attempts.unwrap_or(ATTEMPTS);
+    // Without a bound a gate that always blocks would repeat a step for ever.
     if again && !(1..=MAX_ATTEMPTS).contains(&attempts) {
         return bad("'attempts' must be from 1 to 3");
     }
     Ok(match config.action {
         EscalationAction::Respond => {
             let text = config.text.clone().unwrap_or_else(|| RESPONSE.to_owned());
+            // An empty answer looks like a failure to the person who reads it.
             if text.trim().is_empty() {
                 return bad("'text' is empty");
             }

@@ -147,6 +147,7 @@ impl GuardCheck {
             Self::Pii => describe_spans(&find_pii(text)),
             Self::Secrets => describe_spans(&redact::formats_in(text)),
             Self::Jailbreak => find_phrase(JAILBREAK, text),
+            // The word itself is not repeated: the reason is shown to others.
             Self::Toxic => find_phrase(TOXIC, text).map(|_| "an insult or a threat".to_owned()),
         }
     }
@@ -172,6 +173,7 @@ fn describe_spans(spans: &[(Range<usize>, &'static str)]) -> Option<String> {
 
 /// The first phrase of a list that stands in a text, as whole words.
 fn find_phrase(list: &[&str], text: &str) -> Option<String> {
+    // Spaces around both make a whole word, so that a longer word which begins like a phrase is no match.
     let words = format!(" {} ", fold_words(text));
     list.iter().find(|phrase| words.contains(&format!(" {phrase} "))).map(|phrase| format!("'{phrase}'"))
 }
@@ -180,6 +182,8 @@ fn find_phrase(list: &[&str], text: &str) -> Option<String> {
 /// everything else is white space.
 fn fold_words(text: &str) -> String {
     let plain: String = text
+        // NFKC turns letters in circles and wide letters into plain ones, which would hide a phrase
+        // otherwise.
         .nfkc()
         .filter(|c| !matches!(c, '\u{200b}'..='\u{200f}' | '\u{2060}' | '\u{feff}' | '\u{ad}'))
         .map(|c| if c.is_alphanumeric() { c } else { ' ' })
@@ -189,14 +193,17 @@ fn fold_words(text: &str) -> String {
 
 /// Finds personal data in a text, with the kind of each.
 fn find_pii(text: &str) -> Vec<(Range<usize>, &'static str)> {
+    // Without its expressions the check cannot look, so everything counts as found.
     let Some(pii) = PII.as_ref() else { return vec![(0..text.len(), "unknown")] };
     let digits = |found: &str| found.chars().filter_map(|c| c.to_digit(10)).collect::<Vec<_>>();
     let mut spans: Vec<(Range<usize>, &'static str)> = Vec::new();
     spans.extend(pii.email.find_iter(text).map(|found| (found.range(), "email address")));
     spans.extend(pii.phone.find_iter(text).map(|found| (found.range(), "phone number")));
+    // Long numbers are common; the check digit leaves one in ten of them.
     let cards = pii.card.find_iter(text).filter(|found| passes_luhn(&digits(found.as_str())));
     spans.extend(cards.map(|found| (found.range(), "card number")));
     spans.extend(pii.iban.find_iter(text).filter_map(|found| {
+        // The match may run into the next words, so its end is where the check digits fit.
         let length = iban_length(found.as_str())?;
         Some((found.start()..found.start() + length, "bank account"))
     }));
@@ -208,6 +215,7 @@ fn find_pii(text: &str) -> Vec<(Range<usize>, &'static str)> {
 
 /// The check digit of card numbers.
 fn passes_luhn(digits: &[u32]) -> bool {
+    // Every second digit from the right is doubled, and its two digits are added (ISO/IEC 7812-1).
     let weighed = digits.iter().rev().enumerate().map(|(n, digit)| match (n % 2, digit * 2) {
         (0, _) => *digit,
         (_, double) if double > 9 => double - 9,
@@ -219,6 +227,7 @@ fn passes_luhn(digits: &[u32]) -> bool {
 /// Measures the account number at the beginning of a text: words may follow that look like more of it.
 fn iban_length(found: &str) -> Option<usize> {
     let ends = found.char_indices().map(|(at, c)| at + c.len_utf8()).rev();
+    // The longest account number counts, since a shorter prefix may fit by chance.
     ends.filter(|end| found.get(..*end).is_some_and(is_iban)).max()
 }
 
@@ -228,6 +237,8 @@ fn is_iban(text: &str) -> bool {
     if !(15..=34).contains(&plain.len()) || text.ends_with(' ') {
         return false;
     }
+    // The country and check digits go to the end, letters are numbers from 10 on, and the remainder is 1 (ISO
+    // 13616).
     let turned = plain.iter().skip(4).chain(plain.iter().take(4));
     let rest = turned.filter_map(|c| c.to_digit(36)).fold(0_u32, |rest, value| {
         if value > 9 { (rest * 100 + value) % 97 } else { (rest * 10 + value) % 97 }

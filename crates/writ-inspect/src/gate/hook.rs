@@ -114,14 +114,18 @@ impl Program {
     /// Builds the command: the shell, or the interpreter of its first line. The text is the one that was
     /// read, not a file that could change meanwhile.
     fn build_argv(&self) -> Vec<String> {
+        // The text comes as an argument and is written inside the sandbox: nothing on the host has to hold
+        // it.
         const PUT: &str = r#"printf '%s' "$1" > /tmp/hook && shift && exec "$@" /tmp/hook"#;
         let first = self.text.lines().next().unwrap_or_default();
         let interpreter = first.strip_prefix("#!").map(str::trim).unwrap_or_default();
         let (program, argument) = interpreter.split_once(char::is_whitespace).unwrap_or((interpreter, ""));
         let shell = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
+        // The usual case needs no file: the shell reads the text itself.
         if program.is_empty() || program == "/bin/sh" {
             return shell(&["/bin/sh", "-c", &self.text]);
         }
+        // The text is a word of the command and never a part of what the shell parses.
         let mut argv = shell(&["/bin/sh", "-c", PUT, "hook", &self.text, program]);
         argv.extend(Some(argument.trim()).filter(|argument| !argument.is_empty()).map(str::to_owned));
         argv
@@ -161,7 +165,9 @@ impl Hook {
             ("hook".to_owned(), name.into()),
         ]);
         let reads = self.config.has_permission(Permission::Read);
+        // Without the permission to read, a hook learns that something happened and with which tool.
         input.extend(about.into_iter().filter(|(key, _)| reads || key == "tool"));
+        // What is too long is a failure, since a hook that sees a part would judge a part.
         if Value::Object(input.clone()).to_string().len() > MAX_VALUE_BYTES {
             return Err("it is too long for a hook".to_owned());
         }
@@ -183,6 +189,7 @@ impl Hook {
 
     /// Reads its output. A denial counts after any exit; anything else must be complete.
     pub(super) fn judge_output(&self, end: &ScriptEnd, said: &str) -> GateOpinion {
+        // A program that was killed or timed out has not judged.
         let code = match end {
             ScriptEnd::Code(code) => *code,
             ScriptEnd::Broken(why) => return self.judge_failure(why),
@@ -196,6 +203,7 @@ impl Hook {
             (_, Err(_)) => return self.judge_failure("its output is no verdict"),
         };
         match self.read_fields(fields) {
+            // A failing program cannot allow anything, but its denial counts.
             Ok(said) if code == 0 || matches!(said.verdict, GateVerdict::Block | GateVerdict::Halt) => said,
             Ok(_) => self.judge_failure(&format!("it ended with code {code}")),
             Err(why) => self.judge_failure(why),
@@ -219,6 +227,7 @@ impl Hook {
             Some(_) | None => String::new(),
         };
         let mut said = GateOpinion::bare_opinion(verdict, reason);
+        // At each event one thing alone may change; after the event nothing.
         let changed = match self.config.on {
             HookEvent::MessageReceived => "message",
             HookEvent::ResponseGenerated => "response",
@@ -226,6 +235,7 @@ impl Hook {
             HookEvent::AfterToolCall | HookEvent::SessionCreated | HookEvent::SessionClosed => "",
         };
         for (key, value) in fields {
+            // A change without the permission is left out and named, but the verdict stands.
             let writes = self.config.has_permission(Permission::Write);
             match (key.as_str(), value) {
                 ("state", state) if writes && state.to_string().len() <= MAX_STATE_BYTES => {
@@ -235,11 +245,13 @@ impl Hook {
                 ("tool_args", args @ Value::Object(_)) if writes && changed == "tool_args" => {
                     said.arguments = Some(args);
                 }
+                // An empty text would erase the message, which is no change but a loss.
                 (key, Value::String(text))
                     if writes && key == changed && key != "tool_args" && !text.trim().is_empty() =>
                 {
                     said.text = Some(text);
                 }
+                // The right key with a value of another type: nothing sensible can go on.
                 (key, _) if writes && key == changed => {
                     return Err("it made something else of what it was told");
                 }
@@ -261,6 +273,7 @@ impl GateSet {
             return Err(GateError::TooMany(hooks.len()));
         }
         for (n, hook) in hooks.into_iter().enumerate() {
+            // Misplaced settings are refused, since an owner would rely on them.
             if let Some((key, why)) = misplaced_setting(&hook.config) {
                 return Err(GateError::Hook { name: hook.config.name, key, why });
             }
@@ -284,6 +297,7 @@ impl GateSet {
                 tools,
                 ..GateConfig::default()
             };
+            // Before the gates: what a hook changes is then judged by them.
             self.gates.insert(n, Gate { config, checks: Vec::new(), after: None, hook: Some(hook) });
         }
         Ok(self)
@@ -302,6 +316,7 @@ impl GateSet {
 
 /// A setting and what is wrong with it.
 fn misplaced_setting(config: &HookConfig) -> Option<(&'static str, &'static str)> {
+    // The name of one file in one folder, so that no hook runs a program from elsewhere.
     let plain = |text: &str| !text.is_empty() && !text.starts_with('.') && !text.contains(['/', '\0']);
     let of_tools = matches!(config.on, HookEvent::BeforeToolCall | HookEvent::AfterToolCall);
     let project = config.project.as_deref();
@@ -311,6 +326,7 @@ fn misplaced_setting(config: &HookConfig) -> Option<(&'static str, &'static str)
     if project.is_some_and(|folder| !folder.starts_with('/')) {
         return Some(("project", "is the absolute path of a folder"));
     }
+    // Anyone who can write into a project could change its hook; the digest binds it to what the owner has read.
     if project.is_some() && config.digest.is_none() {
         return Some(("digest", "must name the program that you have read: `writ hooks list` shows it"));
     }
@@ -320,6 +336,7 @@ fn misplaced_setting(config: &HookConfig) -> Option<(&'static str, &'static str)
     if config.timeout_ms.is_some_and(|ms| !(1..=MAX_SCRIPT_MS).contains(&ms)) {
         return Some(("timeout_ms", "must be from 1 to 60000"));
     }
+    // At these events nothing can be stopped any more.
     if config.critical == Some(true)
         && matches!(config.on, HookEvent::SessionCreated | HookEvent::SessionClosed)
     {
@@ -337,6 +354,7 @@ pub fn check_program(config: &HookConfig, text: String) -> Result<Program, Strin
     if text.len() > MAX_SCRIPT_BYTES {
         return Err(format!("'{}' is longer than {MAX_SCRIPT_BYTES} bytes", config.run));
     }
+    // A zero byte would end the argument that carries the program.
     if text.trim().is_empty() || text.contains('\0') {
         return Err(format!("'{}' holds no program", config.run));
     }

@@ -98,6 +98,7 @@ impl<'a> Judging<'a> {
     /// Judges on, until something outside is due or all is judged. What is due is answered by one of
     /// [`Self::script_said`], [`Self::model_said`] and [`Self::note_unavailable`].
     pub fn next_due(&mut self) -> Option<Due> {
+        // The gate is copied out, since the verdict changes the state that it was taken from.
         while let Some(gate) = self.gates.get(self.at).copied() {
             match gate.config.provider {
                 GateProvider::Predicate | GateProvider::Regex | GateProvider::Guard => {
@@ -107,6 +108,7 @@ impl<'a> Judging<'a> {
                 GateProvider::Script => match (self.script_due(gate), &gate.hook) {
                     (Ok(due), _) => return Some(Due::Script(due)),
                     (Err(why), Some(hook)) => self.take_opinion(gate, hook.judge_failure(&why)),
+                    // A script that cannot be given its subject has not judged, so its gate blocks.
                     (Err(why), None) => {
                         self.take_opinion(gate, GateOpinion::bare_opinion(GateVerdict::Block, why))
                     }
@@ -137,6 +139,7 @@ impl<'a> Judging<'a> {
     /// The model that was due has answered.
     pub fn model_said(&mut self, said: &ModelSaid) {
         let Some(gate) = self.gates.get(self.at).copied() else { return };
+        // A model alone only advises: its answer differs from call to call.
         let verdict = match (gate.config.promote_to_policy, said.pass) {
             (true, true) => GateVerdict::Pass,
             (true, false) => GateVerdict::Block,
@@ -162,6 +165,7 @@ impl<'a> Judging<'a> {
 
     /// Ends the judgement and returns the verdicts.
     pub fn end_judging(mut self) -> Judgement {
+        // After a block no text goes on, also where later gates have changed it.
         if self.judged.first_block().is_none() {
             let text = Some(self.subject.text);
             if self.asks { self.judged.held = text } else { self.judged.text = text }
@@ -179,6 +183,7 @@ impl<'a> Judging<'a> {
             let whys = hits.iter().filter(|hit| hit.advises == advice).map(|hit| hit.why.as_str());
             whys.collect::<Vec<_>>().join("; ")
         };
+        // Advice alone stops nothing, but it is recorded.
         if hits.iter().all(|hit| hit.advises) {
             let verdict = if hits.is_empty() { GateVerdict::Pass } else { GateVerdict::Advise };
             return GateOpinion::bare_opinion(verdict, whys(true));
@@ -224,6 +229,7 @@ impl<'a> Judging<'a> {
             GatePoint::Execution => "execution",
             GatePoint::Access => "access",
         };
+        // Variables and not arguments: other programs can read the arguments of a process.
         let mut env = BTreeMap::from([
             ("WRIT_GATE".to_owned(), gate.config.name.clone()),
             ("WRIT_POINT".to_owned(), point.to_owned()),
@@ -239,6 +245,7 @@ impl<'a> Judging<'a> {
                 ]);
             }
         }
+        // A variable ends at a zero byte, so a script would judge a shorter text.
         if env.values().any(|value| value.len() > MAX_VALUE_BYTES || value.contains('\0')) {
             return Err("it is too long for a script, or holds a zero byte".to_owned());
         }
@@ -273,19 +280,23 @@ impl<'a> Judging<'a> {
         let name = &gate.config.name;
         let GateOpinion { mut verdict, mut reason, mut text, mut arguments, state, stripped } = said;
         self.judged.states.extend(state.map(|state| (name.clone(), state)));
+        // Only gates of the policy lane may change what goes on.
         if gate.only_advises() && (text.is_some() || arguments.is_some()) {
             (text, arguments, verdict) = (None, None, GateVerdict::Advise);
             reason = "it wanted to change what it only advises about: left out".to_owned();
         }
+        // What was left out is recorded as advice, so that an owner sees why a change had no effect.
         for key in stripped {
             let why = format!("it wanted to change '{key}', which it may not change here: left out");
             self.judged.verdicts.push((name.clone(), GateVerdict::Advise, why));
         }
+        // The advice stays in the record with its reason.
         if gate.only_advises() && matches!(verdict, GateVerdict::Block | GateVerdict::RequireApproval) {
             verdict = GateVerdict::Advise;
         }
         if verdict == GateVerdict::Block {
             match &gate.after {
+                // The output point repeats the answer of the model, not the gate; that is done by the turn.
                 Some(Escalation::Retry { attempts })
                     if gate.is_outside() && self.point != GatePoint::Output && self.again < *attempts =>
                 {
@@ -299,9 +310,11 @@ impl<'a> Judging<'a> {
             }
         }
         let changes = text.is_some() || arguments.is_some();
+        // A changed text is never a plain pass: the record must show that something was changed.
         if verdict == GateVerdict::Pass && changes {
             verdict = GateVerdict::Transform;
         }
+        // The next gate judges what this one has made of it.
         if matches!(verdict, GateVerdict::Transform | GateVerdict::Pass | GateVerdict::RequireApproval) {
             self.subject.text = text.unwrap_or_else(|| std::mem::take(&mut self.subject.text));
             if let Some(arguments) = arguments {
@@ -309,10 +322,12 @@ impl<'a> Judging<'a> {
                 self.judged.arguments = Some(arguments);
             }
         }
+        // An empty reason would leave a person without an explanation.
         if reason.is_empty() && verdict != GateVerdict::Pass {
             reason = own_reason(gate, "");
         }
         self.asks |= verdict == GateVerdict::RequireApproval;
+        // All gates are recorded, also those that pass, so that a verdict can be reconstructed.
         self.judged.verdicts.push((name.clone(), verdict, reason));
         (self.at, self.again) = (self.at + 1, 0);
         if matches!(verdict, GateVerdict::Block | GateVerdict::Halt) {

@@ -12,6 +12,7 @@ use super::escalation::Escalation;
 ///
 /// The first setting that does not apply.
 pub(super) fn check_gate(gate: &Gate) -> Result<(), GateError> {
+    // The provider first: a setting of another provider explains most of the later findings.
     let found = of_provider(&gate.config)
         .or_else(|| of_point(gate))
         .or_else(|| of_action(gate))
@@ -35,6 +36,7 @@ fn of_provider(gate: &GateConfig) -> Wrong {
     let files = !gate.below.is_empty() || !gate.extensions.is_empty() || gate.max_bytes.is_some();
     let (script, prompt) = (gate.script.is_some() || gate.timeout_ms.is_some(), gate.prompt.is_some());
     only(!gate.contains.is_empty(), &predicate, "contains", "belongs to provider 'predicate'")
+        // One helper, so that each setting names all the providers that it may stand with.
         .or_else(|| only(ranges, &predicate, "min, max", "belong to provider 'predicate'"))
         .or_else(|| only(files, &predicate, "below, extensions, max_bytes", "belong to provider 'predicate'"))
         .or_else(|| {
@@ -67,6 +69,7 @@ fn of_point(gate: &Gate) -> Wrong {
     if on_text && !config.tools.is_empty() {
         return Some(("tools", "belongs to 'execution' and 'access'"));
     }
+    // A model would have to read the arguments of an action, which may be secret.
     if !on_text && config.provider == GateProvider::Llm {
         return Some(("on", "must be 'input' or 'output' for provider 'llm'"));
     }
@@ -93,6 +96,7 @@ fn of_action(gate: &Gate) -> Wrong {
 
 fn of_lane(gate: &Gate) -> Wrong {
     let config = &gate.config;
+    // This check is a list of phrases from honest texts, too, so it advises as a model does.
     let lists = config.checks.iter().any(|check| check == "detect_jailbreak");
     if config.provider == GateProvider::Llm && config.lane == Some(Lane::Policy) {
         return Some(("lane", "of a model is 'quality': set promote_to_policy to have it block"));
@@ -109,6 +113,7 @@ fn of_lane(gate: &Gate) -> Wrong {
 
 fn of_escalation(gate: &Gate) -> Wrong {
     let (config, after) = (&gate.config, gate.after.as_ref()?);
+    // A sequel needs a block, which these gates do not give.
     if gate.only_advises() || config.action != GateAction::Block {
         return Some(("on_block", "means nothing for a gate that does not block"));
     }

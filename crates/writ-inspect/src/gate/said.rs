@@ -48,9 +48,12 @@ impl ModelSaid {
     /// If it has another form.
     pub fn read_answer(answer: &str) -> Result<Self, String> {
         let answer = answer.trim();
+        // Many models put a fence around JSON although they are asked not to.
         let fenced = answer.strip_prefix("```json").or_else(|| answer.strip_prefix("```"));
         let inner = fenced.and_then(|rest| rest.strip_suffix("```")).unwrap_or(answer);
         match serde_json::from_str::<Self>(inner) {
+            // A score outside the range shows that the model did not follow the form, so its verdict is not
+            // used.
             Ok(said) if (0.0..=1.0).contains(&said.score) => Ok(said),
             Ok(_) | Err(_) => Err("its answer had another form".to_owned()),
         }
@@ -102,16 +105,19 @@ impl GateOpinion {
                 return block(&format!("the script {}", cut_text(why, MAX_REASON_CHARS)));
             }
         };
+        // The bound is checked before the text is parsed.
         if said.len() > MAX_SAID_BYTES {
             return block("the script's output is too long");
         }
         let fields = match (said.trim(), serde_json::from_str::<Map<String, Value>>(said)) {
             ("", _) => Map::new(),
             (_, Ok(fields)) => fields,
+            // With another exit code it blocks anyway, and its text may be an error message.
             (_, Err(_)) if code != 0 => Map::new(),
             (_, Err(_)) => return block("the script's output is no verdict"),
         };
         let mut read = Self::read(point, fields);
+        // The exit code counts even where the text says `pass`: the script may have failed after writing it.
         if code != 0 && read.verdict != GateVerdict::Block {
             read = block(&format!("the script ended with code {code}"));
         }
@@ -135,6 +141,7 @@ impl GateOpinion {
             Some(Value::String(word)) if word == "pass" => GateVerdict::Pass,
             Some(Value::String(word)) if word == "require_approval" => GateVerdict::RequireApproval,
             Some(Value::String(word)) if word == "block" => GateVerdict::Block,
+            // An unknown word is not taken for a pass: a misspelt `block` must not let anything through.
             Some(_) => {
                 return Self::bare_opinion(GateVerdict::Block, "the script gave a verdict that there is not");
             }
@@ -142,6 +149,7 @@ impl GateOpinion {
         let mut said = Self::bare_opinion(verdict, reason);
         for (key, value) in fields {
             match (ALLOWED_MUTATIONS.contains(&(key.as_str(), point)), value) {
+                // What may not change at this point is left out, and named in the record.
                 (false, _) => said.note_stripped(&key),
                 (true, Value::String(text)) if point != GatePoint::Execution && !text.trim().is_empty() => {
                     said.text = Some(text);
@@ -149,6 +157,7 @@ impl GateOpinion {
                 (true, value @ Value::Object(_)) if point == GatePoint::Execution => {
                     said.arguments = Some(value);
                 }
+                // The key is right and the value is not, so it is open what should go on.
                 (true, _) => {
                     return Self::bare_opinion(
                         GateVerdict::Block,

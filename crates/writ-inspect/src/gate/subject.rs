@@ -49,6 +49,7 @@ impl Subject {
     /// The texts that a gate looks at: those below a field, or all.
     pub(super) fn seen_texts(&self, field: Option<&str>) -> Vec<String> {
         match (&self.tool, field) {
+            // A text has no fields, so a gate for a field of actions sees all of it.
             (None, _) => vec![self.text.clone()],
             (Some(_), field) => collect_leaves(&self.value, field),
         }
@@ -64,6 +65,7 @@ impl Subject {
 fn touched_values(action: &Action) -> Value {
     let mut by_name: Map<String, Value> = Map::new();
     for (dimension, value) in scope::attributes_of(action) {
+        // A dimension may have several values, as a command has hosts.
         let list = by_name.entry(dimension.as_str()).or_insert_with(|| Value::Array(Vec::new()));
         if let Value::Array(list) = list {
             list.push(Value::String(value));
@@ -79,12 +81,14 @@ const FREE: [&str; 3] = ["arguments", "env", "headers"];
 fn collect_leaves(value: &Value, field: Option<&str>) -> Vec<String> {
     let mut at = (Some(value), false);
     for name in field.into_iter().flat_map(|field| field.split('.')) {
+        // In `arguments.0.to` a number is a place of a list, and a name of a field elsewhere.
         let below = at.0.and_then(|value| match name.parse::<usize>() {
             Ok(n) if value.is_array() => value.get(n),
             Ok(_) | Err(_) => value.get(name),
         });
         at = (below, at.1 || FREE.contains(&name));
     }
+    // A stack instead of recursion: the depth of a value is that of foreign JSON.
     let mut found = Vec::new();
     let mut stack: Vec<(&Value, bool)> = at.0.into_iter().map(|value| (value, at.1)).collect();
     while let Some((value, free)) = stack.pop() {
@@ -93,8 +97,10 @@ fn collect_leaves(value: &Value, field: Option<&str>) -> Vec<String> {
             Value::Bool(flag) => found.push(flag.to_string()),
             Value::Number(number) => found.push(number.to_string()),
             Value::String(text) => found.push(text.clone()),
+            // In reverse, since the last one that is pushed is visited first.
             Value::Array(items) => stack.extend(items.iter().rev().map(|item| (item, free))),
             Value::Object(fields) => {
+                // Elsewhere the names are those of our own types, which say nothing of the action.
                 found.extend(fields.keys().filter(|_| free).cloned());
                 let is_free = |name: &String| free || FREE.contains(&name.as_str());
                 stack.extend(fields.iter().rev().map(|(name, value)| (value, is_free(name))));

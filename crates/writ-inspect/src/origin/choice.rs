@@ -106,6 +106,7 @@ impl Lists {
                 record.leaves.push(leaf.clone());
             }
         }
+        // One record is no list: there is no other that could have been meant.
         let lists = lists.into_values().filter(|records| records.len() > 1);
         self.0.extend(lists.map(|records| RecordList {
             giver: giver.to_owned(),
@@ -117,12 +118,14 @@ impl Lists {
     /// Finds the word of a request that distinguishes other records from the one with this value; `None` if
     /// the request means that one, or distinguishes none.
     pub(super) fn leaves_out(&self, request: &str, wanted: &WantedValue<'_>) -> Option<String> {
+        // Only lists of servers that this value is known from: it may stand in another one by chance.
         let lists = self.0.iter().filter(|list| (wanted.is_of)(&list.giver));
         let mut lists =
             lists.filter(|list| list.records.iter().any(|record| record.holds_value(wanted))).peekable();
         lists.peek()?;
         let asked = asked_for(&fold_text(request));
         let told: Vec<_> = lists.map(|list| list.choice_of(&asked, wanted)).collect();
+        // One list in which it is meant is enough: the request may distinguish records of another one.
         if told.contains(&RecordRelation::Meant) {
             return None;
         }

@@ -171,6 +171,7 @@ impl DesignationSources {
             self.is_full = true;
             return;
         }
+        // A structured answer is read value by value: in its text a name and a value would run into one word.
         let pieces: Result<Vec<Value>, _> = Deserializer::from_str(text).into_iter::<Value>().collect();
         match pieces {
             Ok(pieces) if pieces.iter().all(|piece| piece.is_object() || piece.is_array()) => {
@@ -195,6 +196,7 @@ impl DesignationSources {
 
     fn add_prose(&mut self, text: &str) {
         fn put_candidate(set: &mut BTreeSet<String>, value: String) {
+            // Two are enough to know that a value is not the only one of its kind.
             if set.len() < MAX_CANDIDATES {
                 set.insert(value);
             }
@@ -208,6 +210,7 @@ impl DesignationSources {
     /// Notes an answer that a call of known values has brought: a source, if one of them is the owner's own word.
     pub(super) fn note_answer(&mut self, owner: &OwnerTexts, arguments: &Value, texts: &[&str]) {
         let mut values = Vec::new();
+        // The tools named for afterwards say nothing about the source.
         if let Value::Object(fields) = arguments {
             fields
                 .iter()
@@ -225,6 +228,7 @@ impl DesignationSources {
 
     /// Returns true if the owner has designated a value by its source and its kind, as it is the only one.
     pub(super) fn designate(&self, owner: &OwnerTexts, given: &GivenTexts, value: &str) -> bool {
+        // A source that was cut may hold a second value, so none of its kind is certain.
         if owner.is_narrow || self.is_full {
             return false;
         }
@@ -265,6 +269,7 @@ impl DesignatedKind {
 
     /// The kind of a value, and the value as candidates are written.
     fn kind_of(value: &str) -> Option<(Self, String)> {
+        // A value with other characters beside spaces could be read as two values.
         if value.contains(char::is_whitespace)
             && !value.bytes().all(|b| b.is_ascii_alphanumeric() || b == b' ')
         {
@@ -277,6 +282,7 @@ impl DesignatedKind {
         if is_link(value) {
             return value.contains("://").then(|| (Self::Link, value.to_owned()));
         }
+        // Exactly one account: `1234567 7654321` names two.
         if let [account] = find_accounts(value).as_slice() {
             return Some((Self::Account, account.clone()));
         }
@@ -288,6 +294,7 @@ impl DesignatedKind {
 /// example.org».
 fn find_addresses(text: &str) -> impl Iterator<Item = String> + '_ {
     let is_border = |c: char| c.is_whitespace() || "\"'`<>|«»“”„‚‘’,;".contains(c);
+    // Folded first, since wide letters and invisible characters would hide an at sign.
     let is_at = |word: &str| {
         let word = fold_text(word);
         AT.iter().any(|at| word.contains(at))
@@ -313,6 +320,8 @@ struct Run {
 
 /// The runs of groups in a text; a group has a digit and is no date. Anything but a blank between two of them ends a run.
 fn find_runs(text: &str) -> Vec<Run> {
+    // A number of an account may be written in groups, so neighbouring groups are one number until something
+    // else stands between.
     let (mut found, mut number, mut first) = (Vec::new(), String::new(), 0);
     let mut end = |number: &mut String, words: Range<usize>| {
         if !number.is_empty() {
@@ -368,6 +377,7 @@ fn is_iban(number: &str) -> bool {
     let has_country = head_of.by_ref().take(2).all(|c| c.is_ascii_uppercase());
     let has_check = head_of.all(|c| c.is_ascii_digit());
     let remainder = tail.chars().chain(head.chars()).try_fold(0_u32, |sum, c| {
+        // A letter counts as two digits, so A is 10 and Z is 35.
         let value = c.to_digit(36)?;
         Some((sum * if value < 10 { 10 } else { 100 } + value) % 97)
     });
@@ -407,6 +417,7 @@ fn parse_decimal(word: &str) -> Option<String> {
         return None;
     }
     let (whole, part) = match word.rfind(['.', ',']) {
+        // At most two digits after the last mark are a part; three are a group of thousands.
         Some(at) if word.len() - at - 1 <= 2 => (word.get(..at)?, word.get(at + 1..)?),
         Some(_) | None => (word, ""),
     };

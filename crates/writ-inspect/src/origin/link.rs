@@ -38,6 +38,7 @@ pub(super) fn is_link(token: &str) -> bool {
     if token.is_ascii() && !token.contains(['.', ':', '&']) && !token.starts_with("//") {
         return false;
     }
+    // The full stops of other scripts separate labels of a host, too.
     let token = fold_text(token).replace(['\u{3002}', '\u{ff61}'], ".");
     let has_scheme = token.contains("://")
         || (token.len() > 2 && token.starts_with("//"))
@@ -51,12 +52,14 @@ fn has_host(token: &str) -> bool {
     let is_inside = |c: char| c.is_alphanumeric() || matches!(c, '-' | '.' | '_');
     let mut rest = token;
     let mut before = None;
+    // All runs of a word are looked at, since `a@b,evil.test` has a host behind an address.
     while let Some(start) = rest.find(is_inside) {
         before = rest.get(..start).and_then(|skipped| skipped.chars().next_back()).or(before);
         let run = rest.get(start..).unwrap_or_default();
         let end = run.find(|c| !is_inside(c)).unwrap_or(run.len());
         let (name, after) = run.split_at_checked(end).unwrap_or((run, ""));
         let is_opened = after.starts_with(['/', ':', '?', '#', '\\']);
+        // `ann@example.org` is an address that nothing opens, and `eve@evil.test/x` is a link.
         let is_of_mail = (before == Some('@') || after.starts_with('@')) && !is_opened;
         if !is_of_mail && is_host(name.trim_matches('.'), is_opened) {
             return true;
@@ -72,15 +75,18 @@ pub(super) fn is_host(name: &str, is_opened: bool) -> bool {
     let Some((top, others)) = labels.split_last().filter(|(_, others)| !others.is_empty()) else {
         return false;
     };
+    // `one..two` is text.
     if labels.iter().any(|label| label.is_empty()) {
         return false;
     }
     let is_number = |label: &&str| label.len() <= 3 && label.bytes().all(|byte| byte.is_ascii_digit());
+    // Four small numbers are an address of IPv4.
     if labels.len() == 4 && labels.iter().all(is_number) {
         return true;
     }
     let is_name = top.starts_with("xn--")
         || (top.chars().count() >= MIN_TOP_LABEL && top.chars().all(char::is_alphabetic));
+    // `www.report.pdf` is opened as a link by its first label.
     let is_file = !is_opened && FILE_ENDINGS.contains(top) && !others.contains(&"www");
     is_name && !is_file
 }
@@ -93,6 +99,7 @@ pub(super) fn first_strange(
 ) -> Option<String> {
     let mut texts = Vec::new();
     gather_texts(arguments, &mut texts);
+    // A value of a sink is judged as a sink, by stricter rules.
     texts.retain(|text| !sinks.iter().any(|sink| sink.value == *text));
     let mut found = texts.into_iter().flat_map(find_links).enumerate();
     found.find(|(number, link)| *number >= MAX_LINKS || !knows_link(link)).map(|(_, link)| link.to_owned())

@@ -83,6 +83,7 @@ impl ExternalTexts {
         if asked.len() > 1 {
             asked.clear();
         }
+        // The names and values of the structured result are those that a worded text may repeat.
         let leaf = |field: &Field| (name_of(&field.path).to_owned(), fold_text(&field.value));
         self.texts.push(Text {
             raw: raw.to_owned(),
@@ -115,6 +116,7 @@ impl Text {
         }
         let read = self.read.get_or_init(|| read_json(&self.raw)).as_ref();
         if self.leaves.is_empty() || !(wanted.is_of)(&self.giver) {
+            // Without a structure of its own there is no record that could excuse a mention.
             let written = mentions(&self.folded, value).next().is_some();
             return written || read.is_some_and(|node| node.find_mentions(value));
         }
@@ -133,6 +135,7 @@ impl Text {
         let excused =
             mentions(&lines, value).filter(|(before, after)| is_leaf(before, after, is_json)).count();
         let named = mentions(&self.folded, value).count();
+        // More mentions than leaves, or more leaves in the text than in the result: others have added the rest.
         named > excused || excused > own
     }
 }

@@ -27,6 +27,7 @@ impl Origins {
         let mut calls = Calls::default();
         for message in messages {
             // A request begins.
+            // Sources and earlier calls belong to one request: a new one designates anew.
             if message.role == Role::User && message.label.taint == Taint::Owner {
                 (self.sources, self.done) = (DesignationSources::nothing(), CallHistory::nothing());
             }
@@ -52,6 +53,7 @@ impl Origins {
     }
 
     fn read_call(&mut self, call: &ToolCall, label: &Label) -> CallFacts {
+        // A tool that is named now was chosen before the model read anything from outside.
         let before = !label.outside;
         if before {
             self.tools.extend(named_tools(call));
@@ -59,6 +61,8 @@ impl Origins {
         let asked = label.taint != Taint::External || self.is_taken_over(call);
         let passed_on = passed_on(&call.arguments);
         let is_composed = !asked;
+        // A server that was given composed text may return it, so its results are no answers to the owner any
+        // longer.
         let asked = asked && !self.spoiled.contains(giver_of(&call.name));
         // The content behind a handle was not examined, so the result is not one that the owner asked for.
         let spoils = (is_composed && self.owner.is_narrow) || passed_on == Some(PassedOn::Text);
@@ -81,11 +85,13 @@ impl Origins {
             result.all_texts().for_each(|text| self.told.add_text(text, Some(answer)));
         }
         self.secrets.add_fields(&result.fields, |value| self.owner.has_value(value));
+        // A result without its call cannot be traced to a request.
         let (Some(made), Some(arguments)) = (calls.made.get(result.call_id.as_str()), arguments) else {
             self.sources.has_others = true;
             return;
         };
         let performed = was_performed(result.outcome);
+        // A refused call fixes no tool: the owner has not let it happen.
         if made.before && performed {
             self.tools.insert(result.name.clone());
         }
@@ -102,6 +108,7 @@ impl Origins {
         }
         let is_done = result.outcome == ToolOutcome::Done;
         let is_effect = self.effects.contains(&result.name);
+        // A server that was given composed text could return it as an id.
         if is_effect && is_done && !self.owner.is_narrow && !self.spoiled.contains(from) {
             let made = ids_made(from, arguments, &result.fields);
             self.fields.add_fields(from, true, &made, &self.given);
@@ -139,6 +146,7 @@ enum PassedOn {
 }
 
 fn passed_on(value: &Value) -> Option<PassedOn> {
+    // A handle stands for a text that was withheld, and so was examined by none of these checks.
     match value {
         Value::String(text) => {
             let handle: Handle = text.parse().ok()?;

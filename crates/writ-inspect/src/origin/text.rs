@@ -8,6 +8,7 @@ use unicode_normalization::UnicodeNormalization as _;
 pub(super) fn fold_text(text: &str) -> String {
     let mut folded = String::with_capacity(text.len());
     for c in text.nfkc().filter(|c| !is_invisible(*c)).map(plain_char).flat_map(char::to_lowercase) {
+        // A run of white space is one space, since a line may be wrapped at any place.
         if c != ' ' || !folded.ends_with(' ') {
             folded.push(c);
         }
@@ -79,6 +80,7 @@ pub(super) struct NodeField {
 
 /// Reads a text that is JSON, or several pieces of it one after the other; `None` if it is something else, or a single value.
 pub(super) fn read_json(text: &str) -> Option<TextNode> {
+    // Tools print several values one after the other, and a reader sees all of them.
     let pieces = Deserializer::from_str(text).into_iter::<Value>().collect::<Result<Vec<_>, _>>().ok()?;
     let is_structured = pieces.iter().all(|piece| piece.is_object() || piece.is_array());
     (is_structured && !pieces.is_empty())
@@ -88,6 +90,7 @@ pub(super) fn read_json(text: &str) -> Option<TextNode> {
 impl TextNode {
     fn node_of(value: Value) -> Self {
         match value {
+            // They name nothing.
             Value::Null | Value::Bool(_) => Self::List(Vec::new()),
             Value::Number(number) => Self::Leaf(number.to_string()),
             Value::String(text) => Self::Leaf(fold_text(&text)),
@@ -132,6 +135,7 @@ pub(super) fn mentions<'a>(text: &'a str, value: &'a str) -> impl Iterator<Item 
     text.match_indices(value).filter_map(move |(at, _)| {
         let before = text.get(..at)?;
         let after = text.get(at.checked_add(value.len())?..)?;
+        // Both ends are looked at: `id-7` stands neither in `xid-7` nor in `id-77`.
         let is_whole = is_border(before.chars().next_back(), first) && is_border(after.chars().next(), last);
         is_whole.then_some((before, after))
     })
@@ -141,6 +145,7 @@ pub(super) fn mentions<'a>(text: &'a str, value: &'a str) -> impl Iterator<Item 
 /// words without spaces, or glue particles to them, end them anywhere, and so does the change from Latin
 /// letters and digits to others.
 fn is_border(beside: Option<char>, end: Option<char>) -> bool {
+    // At the beginning and end of a text a word ends anyway.
     let (Some(beside), Some(end)) = (beside, end) else { return true };
     !beside.is_alphanumeric() || is_latin(beside) != is_latin(end) || is_glued(beside) || is_glued(end)
 }
@@ -162,6 +167,7 @@ const fn is_glued(c: char) -> bool {
 /// a number, in JSON; elsewhere all of a line but its name.
 pub(super) fn is_leaf(before: &str, after: &str, is_json: bool) -> bool {
     if is_json {
+        // An escaped quote belongs to a text around the value, which then is a part of that text.
         let is_open = before.strip_suffix('"').is_some_and(|before| !before.ends_with('\\'));
         let is_alone =
             before.trim_end().ends_with([':', ',', '[']) && after.trim_start().starts_with([',', '}', ']']);
@@ -172,9 +178,11 @@ pub(super) fn is_leaf(before: &str, after: &str, is_json: bool) -> bool {
         .next()
         .unwrap_or_default()
         .trim()
+        // Bullets of lists.
         .trim_start_matches(['-', '*', '\u{2022}'])
         .trim();
     let rest = after.split('\n').next().unwrap_or_default().trim();
+    // A name of several words would be a sentence that ends with a colon.
     let is_name = line.is_empty() || line.strip_suffix(':').is_some_and(|name| !name.contains(' '));
     is_name && rest.is_empty()
 }

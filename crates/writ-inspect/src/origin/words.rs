@@ -32,11 +32,13 @@ const MIN_PHRASE_WORDS: usize = 2;
 /// The folded words of a value that consists of words alone, one space between two of them.
 fn words_of(value: &str) -> Option<Vec<String>> {
     let is_plain = |c: char| c.is_alphanumeric() || matches!(c, ' ' | '-' | '\'' | '\u{2019}');
+    // A value with a mark of an address, a path or a query is none of words, however familiar they are.
     if value.len() > MAX_BYTES || !value.chars().all(is_plain) {
         return None;
     }
     let words: Vec<String> = value.split(' ').map(fold_text).collect();
     let is_word = |word: &String| {
+        // A word that begins or ends with a mark could hide more of it from a reader.
         word.starts_with(char::is_alphanumeric)
             && word.ends_with(char::is_alphanumeric)
             && !word.contains(' ')
@@ -133,6 +135,7 @@ impl OwnerTexts {
         }
         let Some(words) = words_of(value) else { return false };
         words.len() >= MIN_PHRASE_WORDS && words.iter().any(|word| is_telling(word)) && {
+            // One telling word at least: a phrase such as «of the other» stands in many texts.
             let phrase = words.join(" ");
             self.folded.iter().any(|text| has_word(text, &phrase))
         }
@@ -145,6 +148,8 @@ impl OwnerTexts {
         }
         let Some(words) = words_of(value) else { return false };
         words.iter().any(|word| is_telling(word))
+            // All words come from one text: across texts an attacker could choose a combination that no
+            // request has.
             && self.folded.iter().any(|text| words.iter().all(|word| has_word(text, word)))
     }
 
@@ -158,6 +163,7 @@ impl OwnerTexts {
         let text = fold_text(text);
         let words: Vec<&str> =
             text.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty()).collect();
+        // A short number says something, a short word does not.
         let says_nothing =
             |word: &str| !word.contains(char::is_numeric) && word.chars().count() < MIN_TOKEN_CHARS;
         words.len() <= MAX_WORDS && words.iter().all(|word| says_nothing(word) || has_word(request, word))
@@ -192,6 +198,7 @@ fn is_name(text: &str) -> bool {
 /// Tells if a text is a date, a time, or both with an offset from UTC, as RFC 3339 writes them, and nothing else; seconds and their
 /// parts may be left out.
 pub(super) fn is_time(text: &str) -> bool {
+    // Nothing may stand behind the time, since it would be sent as well.
     let dated = text.split_at_checked(10).filter(|(date, _)| is_date(date));
     let Some((_, rest)) = dated else { return is_clock(text) };
     let Some(rest) = rest.strip_prefix(['T', 't', ' ']) else { return rest.is_empty() };

@@ -119,12 +119,16 @@ pub(super) fn search_text(text: &str, read: &mut usize) -> Vec<MaskSpan> {
         return vec![MaskSpan { at: 0..text.len(), what: What::Format("unknown") }];
     };
     for found in prefixes.find_overlapping_iter(bytes) {
+        // Overlapping matches are needed, since one prefix is the beginning of another (`sk-` of `sk-ant-`).
         let Some(format) = FORMATS.get(found.pattern().as_usize()) else { continue };
+        // Inside a credential that was already found: no part of it is a credential of its own.
         if found.start() < free {
             continue;
         }
         let rest = bytes.get(found.end()..).unwrap_or_default();
         let at = match format.body {
+            // A bot's number stands before the prefix, so the beginning of the token is not that of the
+            // prefix.
             TokenBody::Bot => bot_token(bytes, found.start(), rest, read),
             body if begins_token(bytes, found.start()) => match body {
                 TokenBody::From(class, least) => run_length(class, rest, least, read),
@@ -137,6 +141,7 @@ pub(super) fn search_text(text: &str, read: &mut usize) -> Vec<MaskSpan> {
             TokenBody::From(..) | TokenBody::Exactly(..) | TokenBody::Dotted(_) | TokenBody::Pem => None,
         };
         if let Some(at) = at {
+            // From here on nothing is searched again, which bounds the work for a text made of prefixes.
             free = at.end;
             spans.push(MaskSpan { at, what: What::Format(format.name) });
         }
@@ -148,12 +153,15 @@ pub(super) fn search_text(text: &str, read: &mut usize) -> Vec<MaskSpan> {
 /// `\n`, the digits of `%20` and the end of a colour on a terminal are not part of a word.
 fn begins_token(text: &[u8], at: usize) -> bool {
     let before = text.get(at.saturating_sub(MAX_BEFORE)..at).unwrap_or_default();
+    // A text that begins here has no word before it.
     let Some((last, rest)) = before.split_last() else { return true };
     if !last.is_ascii_alphanumeric() && !matches!(last, b'_' | b'-') {
         return true;
     }
+    // In JSON inside a text `\n` is two characters, and the letter would hide the token behind it.
     let escape = rest.last() == Some(&b'\\') && matches!(last, b'n' | b't' | b'r' | b'b' | b'f' | b'0');
     let hexes = last.is_ascii_hexdigit() && rest.last().is_some_and(u8::is_ascii_hexdigit);
+    // `%2Fghp_…`: a token in a URL follows an encoded separator.
     let percent = hexes && rest.iter().rev().nth(1) == Some(&b'%');
     escape || percent || *last == b'm' && ends_colour(rest)
 }
@@ -179,6 +187,7 @@ impl Class {
     }
 
     fn run_of(self, text: &[u8], most: usize, read: &mut usize) -> usize {
+        // The length is bounded: one endless word must not make each prefix in it read to its end.
         let length = text.iter().take(most).take_while(|byte| self.has_byte(**byte)).count();
         *read = read.saturating_add(length);
         length
@@ -191,6 +200,7 @@ fn run_length(class: Class, text: &[u8], least: usize, read: &mut usize) -> Opti
 
 fn exact_length(class: Class, text: &[u8], count: usize, read: &mut usize) -> Option<usize> {
     let length = class.run_of(text, count, read);
+    // One more character would make it something else, such as a digest in which the prefix occurs by chance.
     let ends = !text.get(count).is_some_and(|next| next.is_ascii_alphanumeric() || *next == b'_');
     (length == count && ends).then_some(count)
 }
@@ -206,10 +216,12 @@ fn dotted_length(prefix: &str, groups: &[usize], text: &[u8], read: &mut usize) 
         let rest = text.get(length..)?;
         let rest = match n {
             0 => rest,
+            // The groups are joined by one dot each; a text that ends before them is no token.
             _ => rest.strip_prefix(b".")?,
         };
         length = text.len() - rest.len();
         // The payload of a JWT is an object, too.
+        // Only the JWT has three groups, and its second one is Base64 of `{"` as its first is.
         if n == 1 && groups.len() == 3 && !rest.starts_with(prefix.as_bytes()) {
             return None;
         }
@@ -228,6 +240,7 @@ fn bot_token(text: &[u8], at: usize, rest: &[u8], read: &mut usize) -> Option<Ra
     let digits = before.iter().rev().take(10).take_while(|b| b.is_ascii_digit()).count();
     *read = read.saturating_add(digits);
     let length = exact_length(Class::Url, rest, 33, read)?;
+    // The number may stand directly behind other digits, so the longest one that begins a token is taken.
     let mut starts = (8..=digits).rev().filter_map(|digits| at.checked_sub(digits));
     let start = starts.find(|start| begins_token(text, *start))?;
     Some(start..at + ":AA".len() + length)
@@ -259,28 +272,35 @@ enum KeyBlock {
 /// Lines of base64, with line ends as they are or escaped, and the two headers that old encrypted keys have. Nothing
 /// else, so that no other text can hide in a private key.
 fn block_kind(text: &[u8], read: &mut usize) -> KeyBlock {
+    // Only a bounded head is read for the label, also where no line ends.
     let head = text.get(..text.len().min(MAX_LABEL)).unwrap_or_default();
     let label =
         head.iter().take_while(|b| b.is_ascii_uppercase() || b.is_ascii_digit() || **b == b' ').count();
     *read = read.saturating_add(label);
     let (label, after) = head.split_at_checked(label).unwrap_or((head, &[]));
+    // In a stream the dashes may be cut between two pieces: it may still become a key.
     if after.len() < DASHES.len() && DASHES.starts_with(after) && head.len() == text.len() {
         return KeyBlock::Open(None);
     }
+    // A certificate or a public key has the same frame, and is no secret.
     let is_private = label.ends_with(b"PRIVATE KEY") || label.ends_with(b"PRIVATE KEY BLOCK");
     if !is_private || !after.starts_with(DASHES) {
         return KeyBlock::Other;
     }
     let begin = label.len() + DASHES.len();
+    // A key without an end is masked up to the bound: what follows is more than any key has.
     let most = text.len().min(begin.saturating_add(MAX_PEM));
     let (rest, held) = split_body(text.get(begin..most).unwrap_or_default());
     let end = most - rest.len();
     *read = read.saturating_add(end);
+    // A frame with an empty body stands in documentation, and hides nothing.
     let found = (held >= MIN_PEM).then_some(end);
+    // The last line may come with the next piece of a stream.
     if rest.is_empty() || FOOT.starts_with(rest) {
         return KeyBlock::Open(found);
     }
     let Some(foot) = rest.strip_prefix(FOOT) else { return found.map_or(KeyBlock::Other, KeyBlock::Whole) };
+    // The label of the last line is not compared: a wrong one does not make the key less secret.
     let label = foot.iter().take(MAX_LABEL).take_while(|b| **b != b'-' && **b != b'\n').count();
     let closing = foot.get(label..).unwrap_or_default();
     match found {
@@ -301,6 +321,7 @@ fn split_body(mut rest: &[u8]) -> (&[u8], usize) {
     let mut held = 0_usize;
     while let Some((first, after)) = rest.split_first() {
         rest = match first {
+            // A key as an element of a JSON array, or in a program, has quotes and commas between its lines.
             b'\n' | b'\r' | b' ' | b'\t' | b'"' | b',' => after,
             b'\\' if after.is_empty() => after,
             b'\\' if matches!(after.first(), Some(b'n' | b'r' | b't')) => after.get(1..).unwrap_or_default(),
@@ -316,6 +337,7 @@ fn split_body(mut rest: &[u8]) -> (&[u8], usize) {
                 held = held.saturating_add(1);
                 after
             }
+            // Any other byte ends the body, so that ordinary text after a key stays readable.
             _ => break,
         };
     }

@@ -28,10 +28,12 @@ pub(super) fn all_forms(value: &str) -> Vec<SecretForm> {
     for text in url_forms(value) {
         add(text, false);
     }
+    // Programs print bytes in either case, and a search must not depend on it.
     let digits = hex::encode(value);
     add(digits.to_ascii_uppercase(), false);
     add(digits, false);
     add(value.chars().rev().collect(), false);
+    // The place of a value in a longer text decides how its bytes fall into groups of three.
     for offset in 0..3 {
         for alphabet in [&STANDARD_NO_PAD, &URL_SAFE_NO_PAD] {
             let (text, ragged) = base64_at(value, offset, alphabet);
@@ -44,9 +46,11 @@ pub(super) fn all_forms(value: &str) -> Vec<SecretForm> {
 /// As JSON strings hold it: as most programs write it, with every character beyond ASCII escaped, and with `\/`.
 fn json_forms(value: &str) -> Vec<String> {
     let inner = |text: &str| -> Option<String> {
+        // The library's own escaping is taken, so that it is the same as that of the programs that use it.
         let quoted = serde_json::to_string(text).ok()?;
         Some(quoted.strip_prefix('"')?.strip_suffix('"')?.to_owned())
     };
+    // A text always has a JSON form; if the library refused it, there would be none to look for.
     let Some(plain) = inner(value) else { return Vec::new() };
     let mut ascii = String::new();
     let mut units = [0; 2];
@@ -55,6 +59,7 @@ fn json_forms(value: &str) -> Vec<String> {
             ascii.push(c);
             continue;
         }
+        // JSON escapes a character beyond the basic plane as two units.
         for unit in c.encode_utf16(&mut units) {
             // Writing to a string cannot fail.
             let _written = write!(ascii, "\\u{unit:04x}");
@@ -73,6 +78,7 @@ const CAUTIOUS_JSON: [(&str, bool); 3] = [("<>&", false), ("<>&='", false), ("\"
 /// A text as a library writes it that escapes these characters, too; `None` where it has none of them.
 fn cautious_form(value: &str, escaped: &str, upper: bool) -> Option<String> {
     let is_meant = |c: char| escaped.contains(c) || (upper && !c.is_ascii());
+    // Without such a character the form is the plain one, which is searched already.
     if !value.contains(is_meant) {
         return None;
     }
@@ -95,6 +101,7 @@ fn cautious_form(value: &str, escaped: &str, upper: bool) -> Option<String> {
 /// As URLs and forms hold it: what the common libraries leave as it is differs.
 fn url_forms(value: &str) -> Vec<String> {
     let mut out = Vec::new();
+    // The unreserved characters of RFC 3986, of JavaScript, of path encoders, of forms, and of whole URLs.
     for kept in ["-._~", "-._~!*'()", "-._~/", "-._*", "-._~!$&'()*+,;=:@/?"] {
         for (upper, plus) in [(true, false), (false, false), (true, true), (false, true)] {
             let mut text = String::new();
@@ -123,6 +130,7 @@ fn base64_at(value: &str, offset: usize, alphabet: &impl base64::Engine) -> (Str
     let mut bytes = Zeroizing::new(vec![0; offset]);
     bytes.extend_from_slice(value.as_bytes());
     let text = alphabet.encode(bytes.as_slice());
+    // Only characters with all six bits from the value: the bits of its neighbours change the others.
     let (first, last) = ((offset * 8).div_ceil(BITS), bytes.len() * 8 / BITS);
     let ragged = !(offset * 8).is_multiple_of(BITS) || !(bytes.len() * 8).is_multiple_of(BITS);
     (text.get(first..last).unwrap_or_default().to_owned(), ragged)

@@ -18,8 +18,10 @@ pub enum Guarded {
 /// be credentials.
 pub(super) fn judge_spans(text: &str, spans: &[MaskSpan]) -> Guarded {
     let names: BTreeSet<String> = spans.iter().map(|span| span.mask_name().to_owned()).collect();
+    // Characters are counted and not bytes, so that the share is the one that a person sees.
     let found = |span: &MaskSpan| text.get(span.at.clone()).map_or(0, |found| found.chars().count());
     let found: usize = spans.iter().map(found).sum();
+    // A message that is mostly a credential was sent by mistake: masked, it would say nothing.
     if found.saturating_mul(2) > text.trim().chars().count() {
         return Guarded::Blocked(names);
     }

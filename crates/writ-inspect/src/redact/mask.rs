@@ -51,9 +51,12 @@ pub(super) fn merge_spans(mut spans: Vec<MaskSpan>) -> Vec<MaskSpan> {
     spans.sort_by(|a, b| (a.at.start, &a.what).cmp(&(b.at.start, &b.what)));
     let mut out: Vec<MaskSpan> = Vec::new();
     for span in spans {
+        // A span that only touches the last one stays apart, so that both names are shown.
         match out.last_mut().filter(|last| span.at.start < last.at.end) {
             Some(last) => {
                 last.at.end = last.at.end.max(span.at.end);
+                // The smaller of two kinds is the secret, by the order of the enum: its name says more than a
+                // format's.
                 last.what = span.what.min(last.what.clone());
             }
             None => out.push(span),
@@ -67,6 +70,8 @@ pub(super) fn apply_masks<'text>(text: &'text str, spans: &[MaskSpan]) -> Cow<'t
     match applied_to_bytes(text.as_bytes(), spans) {
         Cow::Borrowed(_) => Cow::Borrowed(text),
         Cow::Owned(bytes) => Cow::Owned(
+            // Spans end between characters, so this cannot fail; if it did, a masked text with marks is safer
+            // than none.
             String::from_utf8(bytes)
                 .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()),
         ),
@@ -91,6 +96,7 @@ pub(super) fn applied_to_bytes<'bytes>(bytes: &'bytes [u8], spans: &[MaskSpan]) 
 
 /// Returns true if a mask stands in a text: writing such a text back would overwrite the masked value.
 pub fn has_mask(text: &str) -> bool {
+    // The characters of references and formats: other brackets after the same beginning are ordinary text.
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, ':' | '/' | '#' | '_' | '-' | '.');
     text.match_indices(BEGIN).any(|(at, _)| {
         let rest = text.get(at.saturating_add(BEGIN.len())..).unwrap_or_default();

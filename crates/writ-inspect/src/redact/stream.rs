@@ -49,11 +49,13 @@ impl MaskStream {
         // Of a word without end half is let out, so that one that begins late in it is still seen whole.
         let kept = if word < MAX_HELD_WORD { word } else { MAX_HELD_WORD / 2 };
         let mut end = bytes.len() - kept;
+        // A value may have begun in what waits, and end in the next piece.
         let values = self.redactor.values();
         // Line ends without end would be held for ever.
         let across = bytes.len().saturating_sub(MAX_HELD_LINES);
         let broken = values.earliest_begun_across_lines(bytes.get(across..).unwrap_or_default());
         let begun = [values.earliest_begun(bytes, 1), broken.map(|begun| across + begun)];
+        // The earliest of all beginnings decides, since everything after it may belong to a match.
         end = begun.into_iter().flatten().fold(end, usize::min);
         // A private key has several lines.
         let last = bytes.len().saturating_sub(MAX_PEM);
@@ -68,11 +70,14 @@ impl MaskStream {
 
     /// Releases the settled part, and all of any match that begins there.
     fn release_until(&mut self, end: usize) -> String {
+        // With what went out before, since a prefix is looked for only where a word begins.
         let whole = format!("{}{}", self.before, self.held);
         let (from, end) = (self.before.len(), self.before.len() + end);
         let mut spans = self.redactor.find_spans(&whole);
         // One that begins in what went out already may hold another one whole: the rest of it is masked.
         spans.retain(|span| span.at.end > from && span.at.start < end);
+        // A match that reaches beyond the settled part is complete, or it would have been held back: it goes
+        // out whole.
         let end = spans.last().map_or(end, |span| span.at.end.max(end));
         for span in &mut spans {
             span.at = span.at.start.max(from) - from..span.at.end - from;
@@ -80,6 +85,7 @@ impl MaskStream {
         let out = whole.get(from..end).unwrap_or_default();
         let masked = mask::apply_masks(out, &spans).into_owned();
         self.held = whole.get(end..).unwrap_or_default().to_owned();
+        // Only as much as the search looks back at: the whole past would grow without bound.
         let kept = whole.ceil_char_boundary(end.saturating_sub(MAX_BEFORE));
         self.before = whole.get(kept..end).unwrap_or_default().to_owned();
         masked

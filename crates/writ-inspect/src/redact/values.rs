@@ -44,6 +44,7 @@ impl Values {
         for secret in secrets {
             // A value that was piped in may have ended with a line.
             let value = secret.value.expose_secret().trim();
+            // The bound of the filter, too: it looks at the first eight bytes of every form.
             if value.len() < MIN_VALUE_BYTES {
                 continue;
             }
@@ -51,11 +52,15 @@ impl Values {
             let forms = forms::all_forms(value).into_iter();
             needles.extend(forms.map(|form| Needle { form, name: Arc::clone(&name), inner: None }));
         }
+        // Sorted, so that one binary search finds the only forms that a text can begin with.
         needles.sort_by(|a, b| a.form.bytes.cmp(&b.form.bytes));
+        // A value without special characters is its own JSON and URL form.
         needles.dedup_by(|a, b| a.form.bytes == b.form.bytes);
+        // Sparse enough that most places of a text are passed with one look at a bit.
         let bits = needles.len().saturating_mul(BITS_PER_FORM).next_power_of_two().clamp(MIN_BITS, MAX_BITS);
         let shift = u64::BITS.saturating_sub(bits.trailing_zeros());
         let mut values =
+            // The needles are added last, since the filter's methods borrow the whole.
             Self { needles: Vec::new(), filter: Zeroizing::new(vec![0; bits.div_ceil(64)]), shift };
         for needle in &needles {
             let key =
@@ -81,6 +86,7 @@ impl Values {
     }
 
     fn filter_place(&self, key: u64) -> (usize, u64) {
+        // The upper bits of the product depend on all bytes of the key, the lower ones do not.
         let hash = key.wrapping_mul(MIX) >> self.shift;
         (usize::try_from(hash / 64).unwrap_or(usize::MAX), 1 << (hash % 64))
     }
@@ -116,6 +122,7 @@ impl Values {
         if self.needles.is_empty() {
             return Vec::new();
         }
+        // The text itself first: most values stand on one line.
         let mut spans = self.scan_bytes(text, text, |at| at);
         if text.contains(&b'\n') {
             // Encoders break lines, and an attacker may break them to hide a value.
@@ -140,6 +147,7 @@ impl Values {
         let (mut key, mut free, mut spans) = (0, 0, Vec::new());
         for (last, byte) in bytes.iter().enumerate() {
             key = slide_key(key, *byte);
+            // Inside a value that was found, none is searched again: a match is masked as a whole.
             let Some(start) = (last + 1).checked_sub(MIN_VALUE_BYTES).filter(|start| *start >= free) else {
                 continue;
             };
@@ -149,6 +157,8 @@ impl Values {
             let Some(needle) = bytes.get(start..).and_then(|rest| self.at_start(rest)) else { continue };
             free = start + needle.form.bytes.len();
             let (mut from, mut to) = (place(start), place(free - 1) + 1);
+            // The neighbours hold bits of the value in base64: left alone, they would give away part of a
+            // byte.
             if needle.form.ragged {
                 let sextet = |at: Option<&u8>| at.is_some_and(|b| is_sextet(*b));
                 from -= usize::from(from > 0 && sextet(text.get(from.saturating_sub(1))));
@@ -160,6 +170,7 @@ impl Values {
     }
 
     /// Finds the beginning of a value at the end of a cut text: at least [`MIN_VALUE_BYTES`].
+    // Shorter beginnings stand anywhere, and masking them would make a cut text unreadable.
     pub(super) fn begun_at_end(&self, text: &str) -> Option<MaskSpan> {
         let from = self.earliest_begun(text.as_bytes(), MIN_VALUE_BYTES)?;
         let needle = self.begun_value(text.as_bytes().get(from..)?)?;
@@ -183,6 +194,7 @@ impl Values {
 
     /// The first place from which on the rest of a text, at least `least` bytes of it, may be the beginning of a value.
     pub(super) fn earliest_begun(&self, text: &[u8], least: usize) -> Option<usize> {
+        // No value that goes on can have begun before the length of the longest form.
         let longest = self.needles.iter().map(|needle| needle.form.bytes.len()).max()?;
         let first = text.len().saturating_sub(longest.saturating_sub(1));
         (first..(text.len() + 1).saturating_sub(least.max(1)))
@@ -207,18 +219,21 @@ impl Values {
         // As long as its hexadecimal digits or longer: base64 is shorter, also with what is masked beside it.
         let Some(kept) = longest else { return text.len() };
         let places: Vec<usize> = joined_places(text).collect();
+        // Measured in joined bytes, since line ends inside a value do not count towards its length.
         let across = places.len().checked_sub(kept).and_then(|at| places.get(at).copied());
         across.unwrap_or(0).min(text.len().saturating_sub(kept))
     }
 
     /// A form that begins with all of a text, and goes on.
     fn begun_value(&self, text: &[u8]) -> Option<&Needle> {
+        // All forms that begin with the text sort directly after it, so one look at the next is enough.
         let at = self.needles.partition_point(|needle| needle.form.bytes.as_slice() <= text);
         self.needles.get(at).filter(|needle| needle.form.bytes.starts_with(text))
     }
 }
 
 /// The key of the last eight bytes.
+// The oldest byte falls out at the lower end, so the key is that of the last eight bytes.
 const fn slide_key(key: u64, byte: u8) -> u64 {
     (key >> 8) | ((byte as u64) << 56)
 }

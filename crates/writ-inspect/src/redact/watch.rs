@@ -83,6 +83,7 @@ impl ByteStream {
         if self.held.len() > LITTLE_HELD && grown.saturating_mul(LOOK_AFTER) < self.held.len() {
             return Vec::new();
         }
+        // Beyond the bound bytes go out in any case: a value may be missed then, but memory stays bounded.
         let settled = self.watch.0.settled_length(&self.held);
         self.release_until(settled.max(self.held.len().saturating_sub(MAX_HELD)))
     }
@@ -105,8 +106,11 @@ impl ByteStream {
     /// Releases the bytes before a place, and all of any match that begins there.
     fn release_until(&mut self, end: usize) -> Vec<u8> {
         let mut spans = mask::merge_spans(self.watch.0.find_values(&self.held));
+        // One that begins later is not complete yet, and stays with the bytes that are held back.
         spans.retain(|span| span.at.start < end);
         self.found.extend(spans.iter().filter_map(MaskSpan::secret_name).map(ToString::to_string));
+        // A match that reaches over the settled part goes out whole: half of it would show the value's
+        // beginning.
         let end = spans.last().map_or(end, |span| span.at.end.max(end));
         let out = mask::applied_to_bytes(self.held.get(..end).unwrap_or_default(), &spans).into_owned();
         self.held.drain(..end.min(self.held.len()));

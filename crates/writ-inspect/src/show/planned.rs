@@ -10,6 +10,7 @@ pub(super) fn describe_plan(plan: &Plan, page: &mut Page) {
     page.add_line("plan", &escape_line(&plan.title));
     page.add_line(
         "how long",
+        // Both limits are named: the plan ends with whichever comes first.
         &format!("{} minutes from your yes; not beyond the end of this question", plan.minutes),
     );
     let money = match plan.max_cost {
@@ -37,6 +38,7 @@ fn describe_step((n, count): (u64, usize), step: &PlanStep, page: &mut Page) {
     for (name, value) in &step.sinks {
         page.add_line("fixed", &format!("{} = {}", quote_argument(name), quote_argument(value)));
     }
+    // Shown is what is fixed, and what is free is named as free: nothing else may be approved with it.
     match (step.free, &step.action) {
         (Free::Content, Action::WriteFile(write)) => {
             for change in &write.changes {
@@ -63,12 +65,14 @@ fn describe_step((n, count): (u64, usize), step: &PlanStep, page: &mut Page) {
         }
         (Free::Nothing, _) => describe_action(&step.action, page),
     }
+    // An approval of a plan does not cover what cannot be undone and was not shown word for word.
     if step.free != Free::Nothing && risk_of(&step.action) >= Risk::Irreversible {
         page.add_line("asks again", "each time: it cannot be undone, and is not shown exactly");
     }
     for (name, digest) in &step.bindings {
         page.add_line("bound to", &format!("{} {digest}", quote_argument(name)));
     }
+    // The owner sees which values an outsider can have chosen.
     for name in &step.external {
         page.add_line(
             "external",

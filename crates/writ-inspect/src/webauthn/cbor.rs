@@ -42,7 +42,9 @@ impl<'a> CborReader<'a> {
     }
 
     fn read_value(&mut self, depth: u8) -> Result<CborValue<'a>, NotCbor> {
+        // Each value counts against one budget, so nesting cannot multiply the work.
         self.values = self.values.checked_sub(1).ok_or(NotCbor)?;
+        // The depth is bounded as well, since reading is recursive.
         let depth = depth.checked_sub(1).ok_or(NotCbor)?;
         let [first] = self.take_bytes(1)? else { return Err(NotCbor) };
         let (major, low) = (first >> 5, first & 0x1f);
@@ -51,9 +53,11 @@ impl<'a> CborReader<'a> {
             return if low < 24 { Ok(CborValue::Simple(low)) } else { Err(NotCbor) };
         }
         let number = self.read_number(low)?;
+        // A length that no address can have is refused, and not truncated.
         let length = || usize::try_from(number).map_err(|_| NotCbor);
         match major {
             0 => i64::try_from(number).map(CborValue::Int).map_err(|_| NotCbor),
+            // A negative number is stored as -1 minus itself, so this cannot overflow.
             1 => i64::try_from(number).map(|number| CborValue::Int(-1 - number)).map_err(|_| NotCbor),
             2 => Ok(CborValue::Bytes(self.take_bytes(length()?)?)),
             3 => std::str::from_utf8(self.take_bytes(length()?)?).map(CborValue::Text).map_err(|_| NotCbor),
@@ -62,6 +66,7 @@ impl<'a> CborReader<'a> {
                 (0..length).map(|_| self.read_value(depth)).collect::<Result<_, _>>().map(CborValue::List)
             }
             5 => self.read_map(length()?, depth),
+            // Tags and other types have no place in an attestation.
             _ => Err(NotCbor),
         }
     }
@@ -84,6 +89,7 @@ impl<'a> CborReader<'a> {
             26 => 1 << 16,
             _ => 1 << 32,
         };
+        // Two encodings of one number would let two different byte strings mean the same.
         if number < least { Err(NotCbor) } else { Ok(number) }
     }
 
@@ -97,6 +103,7 @@ impl<'a> CborReader<'a> {
         let mut pairs: Vec<(CborValue<'a>, CborValue<'a>)> = Vec::with_capacity(length);
         for _ in 0..length {
             let key = self.read_value(depth)?;
+            // With a key twice, two readers could take different values.
             if pairs.iter().any(|(known, _)| *known == key) {
                 return Err(NotCbor);
             }

@@ -36,6 +36,8 @@ impl<'a> AuthenticatorData<'a> {
         let (hash, after) = fixed.split_at_checked(32).ok_or(malformed)?;
         let [flags, counter @ ..] = after else { return Err(malformed) };
         let sign_count = u32::from_be_bytes(counter.try_into().map_err(|_| malformed)?);
+        // The authenticator hashes the site that it signs for, so a signature for another one does not fit
+        // here.
         if hash != Digest::of_bytes(site.as_bytes()).as_bytes().as_slice() {
             return Err(PasskeyError::Site);
         }
@@ -61,11 +63,13 @@ impl<'a> AuthenticatorData<'a> {
         let (_, rest) = self.rest.split_at_checked(16).ok_or(malformed)?;
         let (length, rest) = rest.split_at_checked(2).ok_or(malformed)?;
         let length = usize::from(u16::from_be_bytes(length.try_into().map_err(|_| malformed)?));
+        // Zero is no id, and the length comes from outside, so it is bounded before it is used.
         if length == 0 || length > MAX_CREDENTIAL_BYTES {
             return Err(malformed);
         }
         let (id, rest) = rest.split_at_checked(length).ok_or(malformed)?;
         let (key, rest) = cbor::read_value(rest).map_err(|_| PasskeyError::Malformed("COSE key"))?;
+        // Nothing may follow that was not announced.
         self.check_extensions(rest)?;
         Ok((id, CredentialKey::read_key(&key)?))
     }
@@ -81,6 +85,7 @@ impl<'a> AuthenticatorData<'a> {
     fn check_extensions(&self, rest: &[u8]) -> Result<(), PasskeyError> {
         let malformed = PasskeyError::Malformed("extensions");
         if !self.has_flag(EXTENSIONS_FOLLOW) {
+            // Trailing bytes would be signed, and read by no one.
             return if rest.is_empty() { Ok(()) } else { Err(malformed) };
         }
         match cbor::read_value(rest) {
@@ -100,6 +105,7 @@ pub(super) struct Attestation<'a> {
 impl<'a> Attestation<'a> {
     pub(super) fn read_attestation(object: &'a [u8]) -> Result<Self, PasskeyError> {
         let malformed = PasskeyError::Malformed("attestation");
+        // The object must end where the bytes end.
         let Ok((CborValue::Map(members), [])) = cbor::read_value(object) else { return Err(malformed) };
         let member = |name: &str| {
             members.iter().find_map(|(key, value)| (*key == CborValue::Text(name)).then_some(value))
@@ -112,6 +118,7 @@ impl<'a> Attestation<'a> {
             }
             _ => return Err(PasskeyError::Attestation),
         };
+        // Exactly these three members: another one would be a form that is not known here.
         if members.len() == 3 { Ok(Self { data, own }) } else { Err(malformed) }
     }
 
@@ -121,6 +128,7 @@ impl<'a> Attestation<'a> {
         client_data: &Digest,
     ) -> Result<(), PasskeyError> {
         let Some((algorithm, signature)) = self.own else { return Ok(()) };
+        // The key signs for itself, so its algorithm is the key's own.
         if algorithm != key.algorithm() {
             return Err(PasskeyError::Attestation);
         }
@@ -133,6 +141,7 @@ fn own_signature<'a>(statement: &[(CborValue<'a>, CborValue<'a>)]) -> Result<(i6
     let member = |name: &str| {
         statement.iter().find_map(|(key, value)| (*key == CborValue::Text(name)).then_some(value))
     };
+    // A third member is a certificate chain, which would have to be verified.
     match (member("alg"), member("sig"), statement.len()) {
         (Some(CborValue::Int(algorithm)), Some(CborValue::Bytes(signature)), 2) => {
             Ok((*algorithm, signature))

@@ -24,11 +24,14 @@ impl CredentialKey {
         let (kind, algorithm, curve) = (member(1), member(3), member(-1));
         let is = |value: Option<&CborValue<'_>>, number: i64| value == Some(&CborValue::Int(number));
         let Some(CborValue::Bytes(x)) = member(-2) else { return Err(PasskeyError::Key) };
+        // Each combination stands for one algorithm: a key of one used with another is refused.
         if is(algorithm, ES256) && is(kind, 2) && is(curve, 1) && members.len() == 5 {
             let Some(CborValue::Bytes(y)) = member(-3) else { return Err(PasskeyError::Key) };
             if x.len() != 32 || y.len() != 32 {
                 return Err(PasskeyError::Key);
             }
+            // The prefix 4 says that both coordinates follow (SEC 1, section 2.3.3); the library checks that
+            // they lie on the curve.
             let point = [&[4][..], x, y].concat();
             return P256Key::from_sec1_bytes(&point).map(Self::P256).map_err(|_| PasskeyError::Key);
         }
@@ -78,6 +81,7 @@ impl CredentialKey {
             }
             Self::Ed25519(key) => {
                 let signature = ed25519_dalek::Signature::from_slice(signature).map_err(refused)?;
+                // The strict check refuses signatures that other libraries accept for other keys.
                 key.verify_strict(message, &signature).map_err(refused)
             }
         }
