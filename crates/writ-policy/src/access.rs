@@ -149,6 +149,8 @@ impl Access {
         for (name, level) in &config.levels {
             let bad = |why| Err(AccessError::Level { level: name.clone(), why });
             if name == PUBLIC {
+                // The tools of `public` are configured in their own place, and a second one would leave open
+                // which counts.
                 return bad("the level 'public' is there, with the tools of 'access.public'");
             }
             if level.requires.is_empty() {
@@ -157,12 +159,14 @@ impl Access {
             if level.expires_secs == 0 {
                 return bad("'expires_secs' must be at least 1");
             }
+            // With equal ranks the order of the levels would be that of their names.
             if !ranks.insert(level.rank) {
                 return bad("another level has this 'rank'");
             }
             if let Some(gate) = level.requires.iter().find(|gate| !gates.has_gate(gate)) {
                 return Err(AccessError::Gate { level: name.clone(), gate: gate.clone() });
             }
+            // A level must not be reached by the agent's own words, nor by the opinion of a model.
             if !level.requires.iter().all(|gate| gates.hears_people(gate)) {
                 return bad("'requires' names a gate that judges the agent, or that is a model's judgement");
             }
@@ -170,6 +174,7 @@ impl Access {
         }
         levels.sort_by_key(|level| level.config.rank);
         let access = Self { public: config.public.iter().cloned().collect(), levels };
+        // An empty section changes nothing, so that a home without levels needs none.
         Ok((!access.public.is_empty() || !access.levels.is_empty()).then_some(access))
     }
 
@@ -181,6 +186,7 @@ impl Access {
             return None;
         }
         let from = std::mem::replace(&mut state.level, PUBLIC.to_owned());
+        // The gates count anew, or the old ones would lift the conversation again at once.
         (state.verified, state.until) = (BTreeSet::new(), None);
         Some(Transition { from, to: PUBLIC.to_owned(), why: "its time is over".to_owned() })
     }
@@ -192,12 +198,14 @@ impl Access {
         gates: impl IntoIterator<Item = &'a str>,
         now: Timestamp,
     ) -> Vec<Transition> {
+        // First the expiry: gates that passed under an old level do not count for a new one.
         let mut transitions: Vec<Transition> = self.expire_level(state, now).into_iter().collect();
         let wanted =
             |gate: &str| self.levels.iter().any(|level| level.config.requires.iter().any(|g| g == gate));
         state.verified.extend(gates.into_iter().filter(|gate| wanted(gate)).map(str::to_owned));
         let mut next = self.rank_of(state).map_or(0, |place| place + 1);
         while let Some(level) = self.levels.get(next) {
+            // A level above is reached through the one below it alone.
             if !level.config.requires.iter().all(|gate| state.verified.contains(gate)) {
                 break;
             }
@@ -212,6 +220,7 @@ impl Access {
 
     /// Returns true if a turn may use a tool. `external`: something external has come into it.
     pub fn allows_tool(&self, state: &AccessState, who: &Principal, external: bool, tool: &str) -> bool {
+        // After external content the owner's turn may act for someone else, so the levels hold.
         let bypass = match who {
             Principal::Owner => !external,
             Principal::Member(_)

@@ -145,6 +145,7 @@ impl SignedAnswer {
         struct ByPasskey {
             passkey: Box<Assertion>,
         }
+        // A passkey's answer has no claims of its own: the engine stored them when it made the challenge.
         if value.get("passkey").is_some() && value.get("claims").is_none() {
             let ByPasskey { passkey } = serde_json::from_value(value)?;
             return Ok(Self::Passkey(passkey));
@@ -338,20 +339,25 @@ pub fn verify_approval(
     now: Timestamp,
 ) -> Result<Approval, ApprovalError> {
     let claims = &token.claims;
+    // A denial needs no strength: anyone who may answer may stop an action.
     if claims.decision == Decision::Approve && expected.risk > claims.approver.highest_risk() {
         return Err(ApprovalError::TooRisky(expected.risk));
     }
     let has_key = !matches!(claims.approver, Approver::Session { .. });
+    // They outlive the conversation, so the session of a browser is not enough.
     if matches!(claims.answer_scope(), ApprovalScope::Standing | ApprovalScope::Host) && !has_key {
         return Err(ApprovalError::NeedsKey);
     }
+    // The harness signs for all sessions with one key, so it cannot show that several people have answered.
     if claims.decision == Decision::Approve && expected.approvers > 1 && !has_key {
         return Err(ApprovalError::NeedsKeys);
     }
+    // From here on the claims are the signer's own words.
     let passkey = check_signature(token, expected.risk, approvers)?;
     if claims.installation != expected.installation || claims.epoch != expected.epoch {
         return Err(ApprovalError::Foreign);
     }
+    // The ask, the action and the shown text are compared one by one, so that the error names what differs.
     if claims.ask != expected.ask {
         return Err(ApprovalError::Mismatch("another ask"));
     }
@@ -361,6 +367,7 @@ pub fn verify_approval(
     if claims.shown != expected.shown {
         return Err(ApprovalError::Mismatch("another text was shown"));
     }
+    // Terms that no card offered would widen an approval beyond what its signer saw.
     if claims.task.is_some_and(|task| claims.decision == Decision::Deny || !expected.offers_terms(&task)) {
         return Err(ApprovalError::Mismatch("another scope was offered"));
     }
@@ -377,12 +384,14 @@ pub fn verify_approval(
     if !is_nonce(&claims.nonce) {
         return Err(ApprovalError::Nonce);
     }
+    // Clocks differ a little; a signature from a later time than that is not one that was made.
     let early = claims.issued_at.as_millis() > now.as_millis().saturating_add(MAX_SKEW_MS);
     // A standing approval outlives its ask, which must have been open when it was given: the store sees to that.
     let stands = claims.answer_scope() == ApprovalScope::Standing;
     if early || now >= claims.expires_at || (now >= expected.expires_at && !stands) {
         return Err(ApprovalError::Expired);
     }
+    // The claims could name a later end than their terms allow.
     let ends = claims.task.map(|task| claims.issued_at.plus_duration(task.ttl()));
     if ends.is_some_and(|ends| claims.expires_at > ends) {
         return Err(ApprovalError::Mismatch("it would be good for too long"));
@@ -390,6 +399,7 @@ pub fn verify_approval(
     let by = match (&claims.approver, &passkey) {
         (_, Some(used)) => format!("passkey {}", used.credential),
         (Approver::Key { public }, None) => format!("key {public}"),
+        // Not reached: without an assertion `check_signature` has refused it.
         (Approver::Session { principal }, None) => principal.clone(),
         (Approver::Passkey { .. }, None) => return Err(ApprovalError::Signature),
     };
@@ -410,6 +420,7 @@ pub fn verify_all(
 ) -> Result<Approval, ApprovalError> {
     let needed = expected.approvers;
     let mut whole: Option<Approval> = None;
+    // One person with two keys counts twice, which the owner decides by enrolling them.
     for token in tokens {
         let mut next = verify_approval(token, expected, approvers, now)?;
         if let Some(before) = whole {
@@ -420,6 +431,7 @@ pub fn verify_all(
         }
         whole = Some(next);
     }
+    // The count is made at the end, so that the error says how many are missing.
     let given = whole.as_ref().map_or(0, Approval::count_people);
     whole.filter(|_| given >= usize::from(needed)).ok_or(ApprovalError::TooFew { given, needed })
 }
@@ -432,6 +444,7 @@ fn check_signature(
 ) -> Result<Option<PasskeyUse>, ApprovalError> {
     let claims = &token.claims;
     let key = match (&claims.approver, &token.passkey) {
+        // The key is looked up by what the claims name, and only enrolled keys are found.
         (Approver::Key { public }, None) => {
             approvers.keys.get(public).ok_or(ApprovalError::UnknownApprover)?
         }
@@ -440,6 +453,7 @@ fn check_signature(
             let passkey = approvers.passkeys.get(&signed.id).ok_or(ApprovalError::UnknownApprover)?;
             let challenge = claims.challenge().map_err(|_| ApprovalError::Signature)?;
             let said = webauthn::verify_assertion(signed, passkey, &challenge, origin)?;
+            // What cannot be undone needs a person who was verified now, not one who touched a key.
             if risk == Risk::Irreversible && claims.decision == Decision::Approve && !said.user_verified {
                 return Err(PasskeyError::Unverified.into());
             }
@@ -452,7 +466,9 @@ fn check_signature(
     };
     let mut bytes = [0; 64];
     hex::decode_to_slice(&token.signature, &mut bytes).map_err(|_| ApprovalError::Signature)?;
+    // The bytes are written anew from the parsed claims, so a signature over another spelling is refused.
     let message = signed_bytes(claims).map_err(|_| ApprovalError::Signature)?;
+    // The strict check refuses signatures that would fit more than one key.
     key.verify_strict(&message, &Signature::from_bytes(&bytes)).map_err(|_| ApprovalError::Signature)?;
     Ok(None)
 }

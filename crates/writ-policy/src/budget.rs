@@ -72,6 +72,7 @@ impl BudgetConfig {
 }
 
 fn on_date(now: Timestamp, minute: u16) -> Timestamp {
+    // The date is moved back by the start of the day, so that the store can count by UTC dates.
     Timestamp::from_millis(now.as_millis().saturating_sub(i64::from(minute).saturating_mul(60_000)))
 }
 
@@ -182,11 +183,14 @@ pub struct Ceilings {
 impl Ceilings {
     /// Selects the ceilings of an action: only model calls take tokens and money.
     pub fn ceilings_of(action: &Action, facts: &BudgetFacts) -> Self {
+        // Other actions take no tokens and no money.
         if !matches!(action, Action::ModelCall(_)) {
             return Self::default();
         }
         let limits = &facts.limits;
         Self {
+            // The counter of the store never falls, so what was used before the renewal is added to the
+            // limit.
             session_tokens: Some(limits.max_tokens_per_session.saturating_add(facts.spent.session_base)),
             day_tokens: Some(limits.max_tokens_per_day),
             session_cost: limits.max_cost_per_session,
@@ -222,6 +226,8 @@ impl Ceilings {
     }
 
     fn admit_tokens(&self, session: UsedAmounts, day: UsedAmounts) -> Result<(), Exhausted> {
+        // The number of tokens of a call is known afterwards only, so the call that passes the limit is the
+        // last one.
         if self.day_tokens.is_some_and(|limit| day.tokens >= limit) {
             return Err(Exhausted::DayTokens);
         }
@@ -232,6 +238,7 @@ impl Ceilings {
     }
 
     fn admit_cost(&self, session: UsedAmounts, day: UsedAmounts, most: MicroUsd) -> Result<(), Exhausted> {
+        // Money is reserved at its upper bound, so it never passes the limit.
         if self.session_cost.is_some_and(|limit| session.cost.saturating_add(most) > limit) {
             return Err(Exhausted::SessionCost);
         }
@@ -250,6 +257,7 @@ impl Ceilings {
 pub fn judge_budget(prepared: &Prepared, facts: &BudgetFacts) -> Result<Reservation, Exhausted> {
     let Action::ModelCall(call) = &prepared.action else {
         let wished_by_model = prepared.call.is_some();
+        // Only calls of the model count: actions of people and of the harness are not the agent's.
         if wished_by_model && facts.spent.turn_tool_calls >= facts.limits.max_tool_calls_per_turn {
             return Err(Exhausted::ToolCalls);
         }
@@ -269,6 +277,7 @@ pub fn judge_budget(prepared: &Prepared, facts: &BudgetFacts) -> Result<Reservat
         limits.max_cost_per_session,
         limits.max_cost_per_day,
     ];
+    // Without a price a limit on money could not hold, so the call is refused.
     if call.ceiling.is_none() && money.iter().any(Option::is_some) {
         return Err(Exhausted::UnknownPrice);
     }

@@ -100,6 +100,7 @@ pub struct Verdicts {
 impl Verdicts {
     /// The strictest that blocks, and why.
     fn first_block(&self) -> Option<Refusal> {
+        // A halt ends the turn, a block ends the action: the turn needs to know which it was.
         let (gate, said, why) = gate::strictest_block(&self.gates)?;
         let reason = if said == GateVerdict::Halt { DenyReason::Halt } else { DenyReason::Gate };
         Some((reason, gate.to_owned(), why.to_owned()))
@@ -144,7 +145,9 @@ impl Denial {
             | DenyReason::Halt
             | DenyReason::Budget
             | DenyReason::Taint
+            // These texts are written for the model: they name no rule of the owner and no path.
             | DenyReason::Plan => self.text.clone(),
+            // The rule or scope that refused is not named, or the model could search for a way around it.
             DenyReason::Capability => format!("the key of this session does not grant '{kind}'"),
             DenyReason::Scope => format!("this is outside what the key of this session grants for '{kind}'"),
             DenyReason::Expired | DenyReason::Revoked | DenyReason::Binding => {
@@ -231,6 +234,7 @@ pub enum Decided {
 ///
 /// The first thing that refuses it.
 pub fn precheck(prepared: Prepared, facts: &Facts<'_>, now: Timestamp) -> Result<Checked, Box<Denial>> {
+    // The hash is made first, so that a refusal names the action, too.
     let hash = prepared.hash(facts.rules.digest()).ok();
     let kind = prepared.action.kind();
     let deny = |reason, rule: &str, text: String| {
@@ -240,6 +244,7 @@ pub fn precheck(prepared: Prepared, facts: &Facts<'_>, now: Timestamp) -> Result
     let Some(hash) = hash else {
         return Err(deny(DenyReason::Shape, "canonical form", "the action cannot be written down".into()));
     };
+    // Shape comes before keys: later stages may rely on the bounds.
     shape::check_shape(&prepared.action).map_err(|text| deny(DenyReason::Shape, "bounds", text))?;
     check_keys(&prepared, facts, now).map_err(|(reason, rule, text)| deny(reason, &rule, text))?;
     Ok(Checked { prepared, hash, policy: facts.rules.digest() })
@@ -295,12 +300,14 @@ pub fn decide(checked: Checked, verdicts: &Verdicts, facts: &Facts<'_>, now: Tim
         Ok(DoorJudgement::Grant { reservation, approval }) => {
             // A permit outlives neither the decision that it rests on nor its keys.
             let (base, task) = (facts.authority.base(), facts.authority.task());
+            // The earliest of the three ends it.
             let expires_at = now.plus_duration(PERMIT_TTL).min(base.expires_at).min(task.expires_at);
             let ceilings = Ceilings::ceilings_of(&checked.prepared.action, facts.budget);
             let keys = facts.authority.revocation_ids().clone();
             Decided::Grant(Box::new(Grant { checked, reservation, ceilings, approval, keys, expires_at }))
         }
         Ok(DoorJudgement::Ask { rules, reason, risk, approvers, alike: Alike { pattern, recurring } }) => {
+            // The hash names the rules, so the digest of the policy is not needed in the question.
             let Checked { prepared, hash, policy: _ } = checked;
             Decided::Ask(Box::new(Ask { prepared, hash, risk, approvers, rules, reason, pattern, recurring }))
         }
@@ -342,6 +349,7 @@ fn judge_action(
     now: Timestamp,
 ) -> Result<DoorJudgement, Refusal> {
     let prepared = &checked.prepared;
+    // Keys may have been revoked or expired while gates and hooks were judging.
     check_keys(prepared, facts, now)?;
     // The hash that a person signs names the rules, so an exchange of rules ends the decision.
     if checked.policy != facts.rules.digest() {
@@ -361,6 +369,7 @@ fn judge_action(
     let reservation = budget::judge_budget(prepared, facts.budget).map_err(exhausted_refusal)?;
     let must_be_planned = facts.plan.only && plan::is_needed(prepared);
     if rules.is_empty() && !must_be_planned {
+        // Nothing asks, so an approval that was handed along is not used up.
         return Ok(DoorJudgement::Grant { reservation, approval: None });
     }
     // An approved plan answers questions about its steps before a single approval is looked for.
@@ -372,6 +381,7 @@ fn judge_action(
         }
     }
     // What a plan means and something asks about beside it is asked about; what none means is not done.
+    // A plan that names the action makes a question about it possible; the absence of one is a refusal.
     let is_planned = facts.plan.in_force.is_some_and(|plan| plan.steps_for(prepared).next().is_some());
     let is_approved = matches!(facts.approval, Some(Ok(_)));
     if must_be_planned && !is_approved && (rules.is_empty() || !is_planned) {
@@ -386,6 +396,7 @@ fn judge_action(
         // A wrong signature is a denial, not another question: otherwise signatures could be tried without end.
         Some(Err(error)) => Err((DenyReason::Approval, "approval".to_owned(), error.to_string())),
         Some(Ok(approval)) => {
+            // The approval is checked against this action again, since it may be one for a pattern.
             let approval = use_of(approval, checked.hash, (&alike, risk, approvers), now)?;
             Ok(DoorJudgement::Grant { reservation, approval: Some(approval) })
         }
@@ -424,6 +435,7 @@ impl Grant {
         attempt: AttemptId,
         now: Timestamp,
     ) -> Result<Permit, RedeemError> {
+        // The permit takes the action over, so no second one can be made from the same grant.
         let Checked { prepared, hash, policy: _ } = self.checked;
         let intent = Entry {
             at: now,
@@ -440,6 +452,7 @@ impl Grant {
                 label: prepared.label.clone(),
             },
         };
+        // An effect outside must not be possible without its record, also after a loss of power.
         let durability = durability_of(&prepared.action);
         let redemption = Redemption {
             attempt,
@@ -451,6 +464,7 @@ impl Grant {
             durability,
         };
         // The journal consumes approval, nonce and limits in the transaction that writes the intent; if that fails there is no permit.
+        // The redemption is consumed by the journal, and the permit says how it was approved.
         let used = redemption.approval.clone();
         let entry = journal.redeem(redemption).await?;
         Ok(Permit::new(prepared, attempt, entry, (self.expires_at, used.as_ref())))

@@ -69,6 +69,7 @@ impl Enrolment {
 
     /// Returns true if this is the code and the leave has not expired.
     pub fn admits_code(&self, code: &str, now: Timestamp) -> bool {
+        // The code proves that the person who enrols was shown it by the owner.
         now < self.claims.expires_at && Digest::of_bytes(code.as_bytes()) == self.claims.code
     }
 }
@@ -101,12 +102,14 @@ pub fn verify_enrolment(
     now: Timestamp,
 ) -> Result<Enrolment, ApprovalError> {
     let claims = &grant.claims;
+    // A key that was revoked in the meantime is not found.
     let key = approvers.keys.get(&claims.approver).ok_or(ApprovalError::UnknownApprover)?;
     let mut bytes = [0; 64];
     hex::decode_to_slice(&grant.signature, &mut bytes).map_err(|_| ApprovalError::Signature)?;
     let message = signed_bytes(claims).map_err(|_| ApprovalError::Signature)?;
     key.verify_strict(&message, &Signature::from_bytes(&bytes)).map_err(|_| ApprovalError::Signature)?;
     if claims.installation != installation || claims.epoch != epoch {
+        // The name is shown in lists and on cards, so it must not contain what could deceive.
         return Err(ApprovalError::Foreign);
     }
     if !is_nonce(&claims.nonce) {
@@ -117,6 +120,7 @@ pub fn verify_enrolment(
         return Err(ApprovalError::Mismatch("the name of the passkey"));
     }
     let early = claims.issued_at.as_millis() > now.as_millis().saturating_add(MAX_SKEW_MS);
+    // A signer could write any end into the claims, so the lifetime is bounded here as well.
     if early || now >= claims.expires_at || claims.expires_at > claims.issued_at.plus_duration(ENROLMENT_TTL)
     {
         return Err(ApprovalError::Expired);

@@ -121,11 +121,13 @@ pub fn verify_message(
     now: Timestamp,
 ) -> Result<SignedMessage, MessageError> {
     let claims = &token.claims;
+    // The owner's key and not the relay's: a relay could change or invent messages.
     let key = approvers.keys.get(&claims.signer).ok_or(MessageError::Signature)?;
     let mut bytes = [0; 64];
     hex::decode_to_slice(&token.signature, &mut bytes).map_err(|_| MessageError::Signature)?;
     let message = signed_bytes(claims).map_err(|_| MessageError::Signature)?;
     key.verify_strict(&message, &Signature::from_bytes(&bytes)).map_err(|_| MessageError::Signature)?;
+    // Each part is compared, so that a signature for one message fits no other.
     let same = [
         (claims.installation == came.installation && claims.epoch == came.epoch, "installation"),
         (claims.session == came.session, "session"),
@@ -138,11 +140,13 @@ pub fn verify_message(
     if !is_nonce(&claims.nonce) {
         return Err(MessageError::Nonce);
     }
+    // A signer whose clock is a little ahead is accepted, within the same bound as for approvals.
     let early = claims.issued_at.as_millis() > now.as_millis().saturating_add(MAX_SKEW_MS);
     let ends = claims.issued_at.plus_duration(FRESH_FOR);
     if early || now >= ends {
         return Err(MessageError::Stale);
     }
+    // Hexadecimal digits in capitals are the same nonce, and must not count as a new one.
     Ok(SignedMessage { nonce: claims.nonce.to_ascii_lowercase(), ends })
 }
 

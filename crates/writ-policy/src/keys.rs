@@ -107,12 +107,15 @@ impl TaskClaims {
     ///
     /// If it would grant more, last longer, or be a copy of too many copies.
     pub fn narrow_to(&self, copy: KeyId, grants: Grants, expires_at: Timestamp) -> Result<Self, KeyError> {
+        // Each copy may be narrower than the one before, and never wider.
         if !grants.is_within(&self.grants) {
             return Err(KeyError::Wider("what it grants"));
         }
+        // A copy that outlives its original would be valid after the original has ended.
         if expires_at > self.expires_at {
             return Err(KeyError::Wider("its time"));
         }
+        // Revoking any of them must revoke the copy, so all ids are carried along.
         let mut under = self.under.clone();
         under.insert(self.key);
         // Bounds the chain of copies, and with it the ids to compare at each use.
@@ -241,6 +244,7 @@ fn biscuit_public(key: &VerifyingKey) -> Result<PublicKey, KeyError> {
 
 fn to_token(token: &Biscuit) -> Result<KeyToken, KeyError> {
     let bytes = token.to_vec().map_err(|e| KeyError::Build(e.to_string()))?;
+    // What is too large to be verified must not be written either.
     if bytes.len() > MAX_TOKEN_BYTES { Err(KeyError::TooLarge(bytes.len())) } else { Ok(KeyToken(bytes)) }
 }
 
@@ -287,6 +291,7 @@ pub fn mint_task(
     root: &VerifyingKey,
     router: &SigningKey,
 ) -> Result<KeyToken, KeyError> {
+    // The base key is verified before anything is signed on top of it.
     let base = Biscuit::from(base.as_bytes(), biscuit_public(root)?).map_err(|_| KeyError::Signature)?;
     let router = biscuit_key(router)?;
     let build = |e: biscuit_auth::error::Token| KeyError::Build(e.to_string());
@@ -326,6 +331,7 @@ fn task_block(claims: &TaskClaims) -> BlockBuilder {
 ///
 /// If it is not signed by `root`, or sealed already.
 pub fn seal_token(token: &KeyToken, root: &VerifyingKey) -> Result<KeyToken, KeyError> {
+    // The bound comes before parsing, as when a token is verified.
     if token.0.len() > MAX_TOKEN_BYTES {
         return Err(KeyError::TooLarge(token.0.len()));
     }
@@ -354,6 +360,7 @@ impl Verifier {
     /// If anything in it is not exactly as this installation writes it.
     pub fn verify_task(&self, token: &KeyToken) -> Result<Authority, KeyError> {
         let router = biscuit_public(&self.router)?;
+        // The scope of a block is its signer, so facts of one block cannot pass for those of another.
         let (biscuit, mut authorizer, facts) = self.open(token, &[None, Some(router)])?;
         let base = KeyFields::read_fields(&mut authorizer, Scope::Authority, &grants::BASE)?;
         let task = KeyFields::read_fields(&mut authorizer, Scope::PublicKey(router), &grants::TASK)?;
@@ -373,6 +380,7 @@ impl Verifier {
     pub fn verify_base(&self, token: &KeyToken) -> Result<(BaseClaims, BTreeSet<String>), KeyError> {
         let (biscuit, mut authorizer, facts) = self.open(token, &[None])?;
         let base = KeyFields::read_fields(&mut authorizer, Scope::Authority, &grants::BASE)?;
+        // Facts that are not read could mean something to a later version.
         if base.len() != facts.len() {
             return Err(KeyError::Content(grants::odd_one(&facts)));
         }
@@ -399,6 +407,7 @@ impl Verifier {
         token: &KeyToken,
         signers: &[Option<PublicKey>],
     ) -> Result<(Biscuit, Authorizer, Vec<Fact>), KeyError> {
+        // A token comes from outside, so its size is checked before any of it is parsed.
         if token.0.len() > MAX_TOKEN_BYTES {
             return Err(KeyError::TooLarge(token.0.len()));
         }
@@ -462,9 +471,11 @@ impl Verifier {
             under: task.take_under()?,
             plan: task.take_plan()?,
         };
+        // A block is bound to its base key by the signature; the claims must say the same.
         if task.base != base.key {
             return Err(KeyError::Mixed);
         }
+        // Every id of the chain, so that one revocation ends everything below it.
         let revocation_ids = biscuit
             .revocation_identifiers()
             .iter()

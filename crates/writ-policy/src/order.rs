@@ -152,6 +152,7 @@ pub fn verify_order(
     now: Timestamp,
 ) -> Result<StandingOrder, OrderError> {
     let claims = &token.claims;
+    // The key must be enrolled now: an order ends when its signer's key is revoked.
     let key = approvers.keys.get(&claims.approver).ok_or(OrderError::Signature)?;
     let mut bytes = [0; 64];
     hex::decode_to_slice(&token.signature, &mut bytes).map_err(|_| OrderError::Signature)?;
@@ -163,12 +164,14 @@ pub fn verify_order(
     if facts.revoked {
         return Err(OrderError::Revoked);
     }
+    // The last time of use is stored, so setting the clock back does not revive an order.
     let early = |since: Timestamp| since.as_millis() > now.as_millis().saturating_add(MAX_SKEW_MS);
     if early(facts.seen_at) {
         return Err(OrderError::ClockSetBack);
     }
     // If the clock was set back, the time of its last use counts.
     let latest = now.max(facts.seen_at);
+    // A signer could write any end into the claims, so the lifetime is bounded here as well.
     let too_long = claims.expires_at > claims.issued_at.plus_duration(MAX_LIFETIME);
     if early(claims.issued_at) || latest >= claims.expires_at || too_long {
         return Err(OrderError::Expired);
@@ -194,6 +197,7 @@ pub fn check_content(claims: &OrderClaims) -> Result<(), OrderError> {
         return wrong("max_turns and max_tokens must be at least 1".to_owned());
     }
     let mut scopes = 0_usize;
+    // A person signs this list: each entry must be something that exists and can be read.
     for (kind, narrowed) in &claims.capabilities {
         if ActionKind::from_name(kind).is_none() {
             return wrong(format!("there is no capability '{}'", kind.escape_debug()));
@@ -226,13 +230,16 @@ pub fn narrow_grants(capabilities: &Capabilities, widest: &Grants) -> Result<Gra
     for (name, narrowed) in capabilities {
         let wrong = || OrderError::Content(format!("a session does not grant all that '{name}' names"));
         let kind = ActionKind::from_name(name).ok_or_else(wrong)?;
+        // An order cannot grant more than its owner's session has.
         let wide = widest.kinds.get(&kind).ok_or_else(wrong)?;
         let is_named = |dimension: Dimension| narrowed.contains_key(dimension.as_str());
+        // A dimension that the order does not name stays as wide as in a session.
         let mut scopes: std::collections::BTreeSet<_> =
             wide.iter().filter(|(dimension, _)| !is_named(*dimension)).cloned().collect();
         for (dimension, values) in narrowed {
             let dimension = Dimension::from_name(dimension).ok_or_else(wrong)?;
             for value in values {
+                // A value outside the session's own scopes would widen it.
                 if !widest.covers_value(kind, dimension, value) {
                     return Err(wrong());
                 }
@@ -264,6 +271,7 @@ impl OrderClaims {
     /// The limits under it: never wider than the configuration's.
     #[must_use]
     pub fn budget_limits(&self, config: &BudgetConfig) -> BudgetConfig {
+        // The lower of both limits counts.
         let cost = match (self.max_cost, config.max_cost_per_session) {
             (Some(own), Some(other)) => Some(own.min(other)),
             (own, other) => own.or(other),

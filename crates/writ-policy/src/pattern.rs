@@ -33,6 +33,8 @@ pub fn pattern_of(
     let (mut taint, mut rules) = (prepared.label.taint, asking.clone());
     if prepared.action.kind() == ActionKind::Exec {
         // The very same command: what has been read meanwhile, its own output first of all, is in none of its words.
+        // The pattern is the command itself, which no external content has changed, so its label does not
+        // matter.
         taint = Taint::External;
         rules.remove(TAINT_RULE);
     }
@@ -105,6 +107,7 @@ fn pattern_parameters(action: &Action, egress: &EgressScope) -> Option<Parameter
         && write.place == Place::Project
         && write.content.is_none()
     {
+        // A diff is applied as a whole, and the pattern is its folder.
         return Some([(PROJECT, write.root.clone())].into());
     }
     if let Action::Exec(exec) = action
@@ -119,6 +122,7 @@ fn pattern_parameters(action: &Action, egress: &EgressScope) -> Option<Parameter
 
 /// The same command: only how long it may take can be another.
 fn of_exec(exec: &Exec) -> Option<Parameters> {
+    // Everything but the time limit: the model may guess another one for the same command.
     let given = (&exec.argv, &exec.cwd, &exec.env, exec.profile, &exec.stdin, &exec.hosts);
     let all = Digest::of_canonical(&given).ok()?;
     let argv: Vec<String> = exec.argv.iter().map(|argument| show::quote_argument(argument)).collect();

@@ -270,6 +270,7 @@ impl Permit {
         } else {
             None
         };
+        // An approval of a pattern or a plan was given before this action was known.
         let by_itself = used.is_some_and(|used| used.task.is_none() && used.plan.is_none());
         let approval = used.map(|used| used.ask.clone());
         Self { opened: Opened { prepared, attempt }, entry, expires_at, saving, approval, by_itself }
@@ -318,6 +319,7 @@ impl Permit {
     ///
     /// If the permit has expired.
     pub fn open(self, now: Timestamp) -> Result<Opened, PermitExpired> {
+        // Late performance could rest on keys and rules that are no longer in force.
         if now >= self.expires_at { Err(PermitExpired(self.expires_at)) } else { Ok(self.opened) }
     }
 }

@@ -53,6 +53,7 @@ const MAX_SCOPE_BYTES: usize = 12 * 1024;
 /// Says what is wrong with a plan, if anything is; its steps are looked at one by one besides.
 pub(crate) fn check_plan(plan: &Plan) -> Result<(), String> {
     let title = &plan.title;
+    // The title stands on one line of what a person approves, and must not look like two.
     if title.trim().is_empty() || title.chars().count() > MAX_TITLE_CHARS || !is_one_line(title) {
         return Err(format!("the title must be one plain line of 1 to {MAX_TITLE_CHARS} characters"));
     }
@@ -70,6 +71,7 @@ pub(crate) fn check_plan(plan: &Plan) -> Result<(), String> {
     for (n, step) in (1_u64..).zip(&plan.steps) {
         check_step(step).map_err(|problem| format!("step {n}: {problem}"))?;
     }
+    // The task key of the plan has to hold all of it, so its size is checked before anyone is asked.
     let granted = plan_grants(plan);
     let scopes = granted.kinds.values().flatten();
     let (count, bytes) = scopes.fold((0_usize, 0_usize), |(count, bytes), (_, value)| {
@@ -92,8 +94,10 @@ fn check_step(step: &PlanStep) -> Result<(), String> {
         return Err(format!("{} times; a step is done 1 to {MAX_TIMES} times", step.times));
     }
     match (&step.action, step.free) {
+        // A plan inside a plan would be approved without being shown.
         (Action::Plan(_), _) => Err("a plan cannot be a step of one".to_owned()),
         (_, Free::Nothing) => Ok(()),
+        // Inside the overlay a text changes nothing outside, so it may be left open.
         (Action::WriteFile(write), Free::Content) if write.place == Place::Overlay => Ok(()),
         (Action::CallTool(_), Free::Content) => Ok(()),
         (Action::Fetch(fetch), Free::Page) if is_page(fetch) => Ok(()),
@@ -107,6 +111,7 @@ fn check_step(step: &PlanStep) -> Result<(), String> {
 /// Returns true if a fetch only reads, from a host on which all readers of its URL agree.
 fn is_page(fetch: &Fetch) -> bool {
     let reads = matches!(fetch.method.as_str(), "GET" | "HEAD") && fetch.body.is_none();
+    // A page that is saved or sent has effects beyond being read.
     reads && fetch.save_to.is_none() && !fetch.large && Target::from_url(&fetch.url).is_ok()
 }
 
@@ -135,10 +140,12 @@ pub fn plan_grants(plan: &Plan) -> Grants {
 /// Marks the arguments of each step that rest on external content alone.
 pub fn mark_external(plan: &mut Plan, label: &Label, origins: Option<&Origins>) {
     for step in plan.steps.iter_mut().filter(|_| label.taint == Taint::External) {
+        // Without external content every argument is the owner's, so nothing has to be marked.
         let takes =
             if let Action::CallTool(call) = &step.action { call.takes.clone() } else { Default::default() };
         let is_foreign = |argument: &str, value: &str| {
             let sink = [Sink { argument: argument.to_owned(), value: value.to_owned() }];
+            // Without known origins nothing is excused, so everything is marked.
             origins.is_none_or(|origins| origins.composed_sink(&step.tool, &sink, &takes).is_some())
         };
         let foreign = step.sinks.iter().filter(|(argument, value)| is_foreign(argument, value));
@@ -154,6 +161,7 @@ pub fn is_needed(prepared: &Prepared) -> bool {
         PlanNeed::Always => true,
         PlanNeed::Sometimes => runs_or_writes(&prepared.action),
     };
+    // What people and the harness do has no call of a model, and needs no plan.
     is_of_kind && prepared.call.is_some()
 }
 
@@ -185,6 +193,7 @@ pub fn means_action(step: &PlanStep, prepared: &Prepared) -> bool {
     let sinks = prepared.sinks.iter().map(|sink| (&sink.argument, &sink.value));
     let is_bound = step.bindings == prepared.bindings;
     let is_exact = || {
+        // Bindings are compared in each case: another script under the same name is another step.
         is_bound
             && step.sinks.iter().map(|(argument, value)| (argument, value)).eq(sinks)
             && is_same(&step.action, &prepared.action)
@@ -206,13 +215,18 @@ pub fn means_action(step: &PlanStep, prepared: &Prepared) -> bool {
             }
             (Free::Content, Action::CallTool(planned), Action::CallTool(wished)) => {
                 let fixed = |call: &CallTool, sinks: &[Sink]| pattern::standing::of_call(call, sinks);
+                // Two calls are alike if their standing pattern is: recipients and places are fixed, content
+                // is not.
                 let planned_sinks = step_alone(prepared, step).sinks;
                 let (own, other) = (fixed(planned, &planned_sinks), fixed(wished, &prepared.sinks));
                 let words = |call: &CallTool| CallTool { arguments: serde_json::Value::Null, ..call.clone() };
+                // Everything about the call but its arguments must be the same, declarations of the owner
+                // among them.
                 is_bound && own.is_some() && own == other && words(planned) == words(wished)
             }
             (Free::Page, Action::Fetch(planned), Action::Fetch(wished)) => {
                 let target = |fetch: &Fetch| Target::from_url(&fetch.url).ok();
+                // Two URLs that cannot be read are not the same target.
                 is_page(wished) && target(planned).is_some() && target(planned) == target(wished)
             }
             (Free::Content | Free::Page, _, _) => false,
@@ -223,6 +237,7 @@ pub fn means_action(step: &PlanStep, prepared: &Prepared) -> bool {
 fn is_same(planned: &Action, wished: &Action) -> bool {
     match (planned, wished) {
         (Action::Exec(planned), Action::Exec(wished)) => {
+            // A program may be given more time without doing anything else.
             let wished = writ_types::action::Exec { timeout_ms: planned.timeout_ms, ..wished.clone() };
             *planned == wished
         }
@@ -280,6 +295,7 @@ impl ApprovedPlan {
     ) -> Option<Self> {
         let Action::Plan(plan) = &prepared.action else { return None };
         let (claims, hash) = (approval.claims(), prepared.hash(policy).ok()?);
+        // An approval for a task or a standing one was given for a pattern, not for this plan.
         let is_for_it =
             claims.decision == Decision::Approve && claims.prepared == hash && claims.task.is_none();
         is_for_it.then(|| Self {
@@ -302,6 +318,7 @@ impl ApprovedPlan {
     /// The steps that mean an action and have not been done as often as they may.
     pub fn steps_for(&self, prepared: &Prepared) -> impl Iterator<Item = (u32, &PlanStep)> {
         let steps = (0_u32..).zip(&self.plan.steps).zip(&self.left);
+        // A step that was done as often as it may is over, also while the plan lasts.
         let open = steps.filter(|(_, left)| **left > 0).map(|(step, _)| step);
         open.filter(|(_, step)| means_action(step, prepared))
     }
@@ -315,7 +332,9 @@ impl ApprovedPlan {
         now: Timestamp,
     ) -> Option<ApprovalUse> {
         let task = authority.task();
+        // The key of the plan and its approval end separately; both must be in force.
         let is_in_force = task.plan == Some(self.hash) && now < self.ends && now < task.expires_at;
+        // A plan answers no question that is riskier, or needs more people, than the one that was answered.
         let is_meant = asked.risk <= self.risk
             && usize::from(asked.approvers) <= self.people
             && !asks_about_this_time(asked.rules);

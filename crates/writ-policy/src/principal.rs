@@ -51,6 +51,7 @@ impl Principal {
     /// Returns the taint of this principal's own words.
     pub const fn taint(&self) -> Taint {
         match self {
+            // A standing order speaks with its owner's words, which they have signed.
             Self::Owner | Self::Harness { .. } => Taint::Owner,
             Self::Member(_) | Self::Approver(_) | Self::Viewer(_) => Taint::Auth,
             Self::Guest { .. } => Taint::External,
@@ -134,6 +135,7 @@ pub struct BearerProof {
 pub fn prove_bearer<'a>(shown: &str, known: impl IntoIterator<Item = &'a BearerHash>) -> Option<BearerProof> {
     let shown = BearerHash::hash_secret(shown);
     let same = |found: Choice, known: &BearerHash| found | shown.0.as_bytes().ct_eq(known.0.as_bytes());
+    // Every secret is compared, and all of each, so the time says nothing about how close a guess was.
     bool::from(known.into_iter().fold(Choice::from(0), same)).then_some(BearerProof { shown: () })
 }
 
@@ -170,6 +172,7 @@ impl<T> Authenticated<T> {
     #[must_use]
     pub fn relayed_by(self, signed: Option<&SignedMessage>, sender: Option<&str>) -> Self {
         let principal = match (signed, sender) {
+            // The owner's signature proves the sender, also where a relay has passed it on.
             (Some(_), _) => return self,
             (None, Some(sender)) => Principal::Guest { case: format!("{RELAYED}/{sender}") },
             (None, None) => Principal::Guest { case: RELAYED.to_owned() },
@@ -181,6 +184,7 @@ impl<T> Authenticated<T> {
     /// person.
     #[must_use]
     pub fn under_order(self, order: &StandingOrder) -> Self {
+        // The order has fewer rights than its owner, so the owner's process must not lend its own.
         let principal = match self.principal {
             Principal::Owner => Principal::Harness { order: order.claims().order.to_string() },
             other @ (Principal::Member(_)
@@ -250,6 +254,7 @@ pub fn identify(
     now: Timestamp,
 ) -> Result<Authenticated<()>, AuthError> {
     match evidence {
+        // The kernel's word about a user id cannot be forged by the other process.
         Evidence::PeerUid(uid) if uid == directory.home_uid => {
             Ok(Authenticated { principal: Principal::Owner, at: now, value: (), masked: BTreeSet::new() })
         }
@@ -281,18 +286,22 @@ pub fn authenticate(
     if inbound.text.len() > MAX_MESSAGE_BYTES {
         return Err(AuthError::TooLong { bytes: inbound.text.len() });
     }
+    // NFC first, so that two spellings of one letter are one, and no NUL ends a text early for some readers.
     let text: String = inbound.text.nfc().filter(|c| *c != '\0').collect();
     if text.trim().is_empty() {
         return Err(AuthError::Empty);
     }
     let id = &inbound.client_id;
+    // The id stands in frames and records, so it is short and visible.
     if id.is_empty() || id.len() > 128 || !id.bytes().all(|b| b.is_ascii_graphic()) {
         return Err(AuthError::ClientId);
     }
+    // Masked before it is stored: what the store never had it cannot give away.
     let (text, masked) = match redactor.judge_message(&text) {
         Guarded::Passed(clean, masked) => (clean.into_string(), masked),
         Guarded::Blocked(names) => return Err(AuthError::Credential(names.into_iter().collect())),
     };
+    // A client may put a credential into its id by mistake.
     let client_id = redactor.mask_text(&inbound.client_id).into_owned();
     let value = Inbound { text, client_id, ..inbound };
     Ok(Authenticated { principal: who.principal, at: now, value, masked })

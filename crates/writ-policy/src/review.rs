@@ -76,6 +76,7 @@ impl GroupMember {
 
 /// Groups what waits, and marks what is unlike `approved`.
 pub fn review_asks(waiting: &[ReviewedAsk<'_>], approved: &[ReviewedAsk<'_>]) -> Vec<AlikeAsks> {
+    // Compared are approvals of the same tool: another tool's values say nothing about this one.
     let mut known: BTreeMap<&str, ToolHistory> = BTreeMap::new();
     for asked in approved {
         known.entry(&asked.prepared.tool).or_default().take_in(asked);
@@ -96,6 +97,7 @@ pub fn review_asks(waiting: &[ReviewedAsk<'_>], approved: &[ReviewedAsk<'_>]) ->
 
 #[derive(Default)]
 struct ToolHistory {
+    // The maximum over all of them: what was approved once is known.
     places: BTreeSet<(String, String)>,
     /// The largest of each amount.
     amounts: BTreeMap<String, Amount>,
@@ -141,6 +143,7 @@ fn reason_alone(asked: &ReviewedAsk<'_>) -> Option<&'static str> {
 fn find_anomalies(asked: &ReviewedAsk<'_>, before: &ToolHistory) -> Vec<String> {
     let mut found = Vec::new();
     let own = named_places(asked.prepared);
+    // Bounded, since a call may name thousands of things; the rest counts as one anomaly.
     for (name, value) in own.iter().take(MAX_PLACES).filter(|place| !before.places.contains(*place)) {
         found.push(format!(
             "{} = {} was never approved before",
@@ -163,6 +166,7 @@ fn find_anomalies(asked: &ReviewedAsk<'_>, before: &ToolHistory) -> Vec<String> 
             Some(_) => {}
         }
     }
+    // An outsider may have chosen the values, and a group is read less closely.
     if asked.prepared.label.taint == Taint::External && !asked.prepared.sinks.is_empty() {
         found.push("what it names may come from outside".to_owned());
     }
@@ -211,9 +215,11 @@ const fn hour_of_day(at: Timestamp) -> i64 {
 /// Returns true if an hour of the day is far from those of all approvals.
 fn is_odd_hour(at: Timestamp, before: &[i64]) -> bool {
     let apart = |other: &i64| {
+        // Around midnight: 23 and 1 are two hours apart.
         let apart = (hour_of_day(at) - other).abs();
         apart.min(HOURS_OF_DAY - apart)
     };
+    // With few approvals every hour would be unusual.
     before.len() >= MIN_HOURS_KNOWN
         && before.iter().map(apart).min().is_some_and(|near| near >= UNUSUAL_HOURS)
 }

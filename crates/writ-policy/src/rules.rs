@@ -185,6 +185,7 @@ impl RuleSet {
     /// The first rule that cannot stand, with its origin.
     pub fn load_rules(sources: &[RuleSource]) -> Result<Self, RuleError> {
         let syntax = |text: String| RuleError::Syntax { origin: "schema".into(), text };
+        // The schema is a constant; an error in it would be found by the tests.
         let schema = Schema::from_str(SCHEMA).map_err(|e| syntax(e.to_string()))?;
         let (mut all, mut without_asks) = (PolicySet::new(), PolicySet::new());
         let (mut foreign, mut origins) = (BTreeSet::new(), BTreeMap::new());
@@ -195,12 +196,14 @@ impl RuleSet {
                 foreign.extend(ids);
             }
         }
+        // Strict validation refuses a rule that could fail when it is evaluated.
         let result = Validator::new(schema.clone()).validate(&all, ValidationMode::Strict);
         if let Some(error) = result.validation_errors().next() {
             let origin = origins.remove(AsRef::<str>::as_ref(error.policy_id())).unwrap_or_default();
             return Err(RuleError::Schema { origin, text: error.to_string() });
         }
         let digest = Self::digest_of(sources)?;
+        // Rules that are only tried are added later, and never decide.
         let (authorizer, shadows) = (Authorizer::new(), Vec::new());
         Ok(Self { schema, all, without_asks, foreign, digest, authorizer, shadows })
     }
@@ -211,6 +214,7 @@ impl RuleSet {
     ///
     /// If they have no canonical form.
     pub fn digest_of(sources: &[RuleSource]) -> Result<Digest, RuleError> {
+        // The digest is of the texts in their order, since a later file can add to an earlier one.
         let texts: Vec<&str> = sources.iter().map(|source| source.text.as_str()).collect();
         let syntax =
             |error: NotCanonical| RuleError::Syntax { origin: "rules".into(), text: error.to_string() };
@@ -243,6 +247,7 @@ impl RuleSet {
     /// An evaluation error is a refusal.
     pub fn judge_rules(&self, prepared: &Prepared, standing: RuleFacts) -> RuleVerdict {
         let (mut rules, mut reasons, mut risk, mut approvers) = (BTreeSet::new(), BTreeSet::new(), None, 1);
+        // Every touched thing must be permitted: one forbidden file forbids the whole change.
         for target in rule_targets(&prepared.action) {
             match self.judge_target(prepared, &target, standing) {
                 RuleVerdict::Permit => {}
@@ -274,6 +279,7 @@ impl RuleSet {
         };
         let entities = Entities::empty();
         let answer = self.authorizer.is_authorized(&request, &self.all, &entities);
+        // Cedar skips a rule that fails, so a failing `forbid` would let the action through.
         if answer.diagnostics().errors().next().is_some() {
             return refused("a rule could not be evaluated");
         }
@@ -287,6 +293,7 @@ impl RuleSet {
         }
         let (mut rules, mut reasons, mut risk, mut approvers) = (BTreeSet::new(), BTreeSet::new(), None, 1);
         for id in determining {
+            // One determining rule without `@ask` forbids, also where others only ask.
             let Some(reason) = self.all.annotation(id, "ask") else { return refused(id.as_ref()) };
             rules.insert(id.to_string());
             risk = risk.max(self.all.annotation(id, "risk").and_then(risk_named));
@@ -294,6 +301,7 @@ impl RuleSet {
                 approvers.max(self.all.annotation(id, "approvers").and_then(parse_people).unwrap_or(1));
             reasons.insert(self.reason_text(id, reason));
         }
+        // A yes lifts the rules that ask, and nothing else: without a permit the answer is still no.
         let then = self.authorizer.is_authorized(&request, &self.without_asks, &entities);
         if then.decision() == Decision::Deny || then.diagnostics().errors().next().is_some() {
             return refused("no rule permits it, even if approved");
@@ -303,6 +311,7 @@ impl RuleSet {
 
     /// A rule's reason, for people: that of a project is marked as such, and short.
     fn reason_text(&self, id: &PolicyId, reason: &str) -> String {
+        // The reason of a project is someone else's text, so it is cut and marked before a person reads it.
         if !self.foreign.contains(AsRef::<str>::as_ref(id)) {
             return reason.to_owned();
         }
@@ -315,6 +324,7 @@ impl RuleSet {
         let action = entity_uid("Action", kind.as_str())?;
         let string = |value: &str| RestrictedExpression::new_string(value.to_owned());
         let facts = RuleCircumstances::circumstances_of(&prepared.action);
+        // Only calls of foreign tools have declarations of the owner.
         let call = if let Action::CallTool(call) = &prepared.action { Some(call) } else { None };
         let context = Context::from_pairs([
             ("taint".to_owned(), string(prepared.label.taint.as_str())),
@@ -332,6 +342,7 @@ impl RuleSet {
             ("risk".to_owned(), string(name_of(show::risk_of(&prepared.action)))),
         ])
         .ok()?;
+        // The schema is passed along, so that a request that does not fit is refused and not evaluated.
         Request::new(
             entity_uid("Agent", &prepared.agent)?,
             action,
@@ -347,6 +358,7 @@ impl RuleSource {
     /// Adds its rules, and tells their names.
     fn add_to(&self, all: &mut PolicySet, without_asks: &mut PolicySet) -> Result<Vec<String>, RuleError> {
         let mut ids = Vec::new();
+        // The bound comes before parsing: a project's file comes from outside.
         if self.text.len() > MAX_RULES_BYTES {
             return Err(RuleError::TooLong { origin: self.origin.clone(), bytes: self.text.len() });
         }
@@ -359,9 +371,11 @@ impl RuleSource {
             let id = policy.annotation("id").unwrap_or_default().to_owned();
             let asks = policy.annotation("ask").is_some();
             match policy.effect() {
+                // A project that could permit would lift the owner's rules.
                 Effect::Permit if self.authorship == Authorship::Project => {
                     return Err(RuleError::Widens { origin: self.origin.clone(), id });
                 }
+                // `@ask` turns a `forbid` into a question; a `permit` has nothing to ask about.
                 Effect::Permit if asks => {
                     return Err(RuleError::AskingPermit { origin: self.origin.clone(), id });
                 }
@@ -372,6 +386,7 @@ impl RuleSource {
             {
                 return Err(RuleError::Risk { origin: self.origin.clone(), id });
             }
+            // A number of people on a rule that does not ask would be believed and never checked.
             if let Some(needed) = policy.annotation("approvers")
                 && (!asks || parse_people(needed).is_none())
             {
@@ -379,6 +394,7 @@ impl RuleSource {
             }
             let named = policy.new_id(PolicyId::new(&id));
             let taken = |_| RuleError::Id { origin: self.origin.clone(), id: id.clone() };
+            // Verdicts and records name a rule by its id, so each must have one.
             if id.is_empty() {
                 return Err(RuleError::Id { origin: self.origin.clone(), id });
             }
@@ -472,6 +488,7 @@ fn rule_targets(action: &Action) -> BTreeSet<String> {
         .filter(|(dimension, _)| !matches!(dimension, Dimension::Place | Dimension::Profile))
         .map(|(_, value)| value)
         .collect();
+    // An action that touches nothing by name is still judged once, by its kind.
     if touched.is_empty() { BTreeSet::from([action.kind().as_str().to_owned()]) } else { touched }
 }
 

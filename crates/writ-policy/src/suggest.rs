@@ -103,6 +103,7 @@ pub struct Suggestion {
 pub fn suggest_settings(asked: &[EarlierQuestion<'_>], in_force: &CurrentSettings<'_>) -> Vec<Suggestion> {
     let mut all = unlisted_hosts(asked, in_force);
     all.extend(suggest_approvals(asked, in_force));
+    // Those that save the most questions come first, since the rest is cut off.
     all.sort_by_key(|one| std::cmp::Reverse(one.asked.saturating_sub(one.would_ask)));
     all.truncate(MAX_SUGGESTIONS);
     all
@@ -127,6 +128,8 @@ impl CurrentSettings<'_> {
         if matches!(action, Action::Connect(_)) && matches!(reach, Reach::Granted | Reach::Known) {
             return Now::Passes;
         }
+        // The facts of the time are unknown now, so the strictest are assumed: a suggestion never promises
+        // too much.
         let standing = RuleFacts { preapproved: false, reach, owned: false };
         let labels = Labels { origins: &Origins::default(), strict: self.strict, egress };
         let Ok(asking) = judge_rules_and_taint(prepared, self.rules, standing, labels) else {
@@ -134,6 +137,7 @@ impl CurrentSettings<'_> {
         };
         let Asking { mut rules, reasons: _, risk, approvers } = asking;
         let is_call = matches!(action, Action::CallTool(_));
+        // Calls are asked about by taint for each value, which a list of hosts does not change.
         if is_call {
             rules.remove(TAINT_RULE);
         }
@@ -179,6 +183,7 @@ fn suggest_host(
     let speaks = |one: &&EarlierQuestion<'_>| one.said == PersonAnswer::Yes && is_for_the_host(one.prepared);
     let is_bound = in_force.egress.bound.iter().any(|pattern| pattern.covers_host(&host));
     let is_denied = asked.iter().any(|one| one.said == PersonAnswer::No);
+    // One denial shows that the owner does not want it in general.
     if is_bound || is_denied || asked.iter().filter(speaks).count() < MIN_APPROVED {
         return None;
     }
@@ -189,6 +194,7 @@ fn suggest_host(
         match in_force.judge_again(one, &egress) {
             Now::Asks(_) => would_ask = would_ask.saturating_add(1),
             Now::Passes
+                // Only a question that is asked today can be saved by a setting.
                 if speaks(&one) && matches!(in_force.judge_again(one, in_force.egress), Now::Asks(_)) =>
             {
                 saved = saved.saturating_add(1);
@@ -225,6 +231,7 @@ fn hosts_of(action: &Action) -> BTreeSet<Host> {
 /// Returns true if a yes to an action also concerns the one host that it would reach.
 fn is_for_the_host(prepared: &Prepared) -> bool {
     if let Action::Fetch(fetch) = &prepared.action {
+        // Uploads and large downloads are questions of their own, beside the one about the host.
         return fetch.method == "GET" && fetch.body.is_none() && !fetch.large;
     }
     let reaches = matches!(prepared.action, Action::Exec(_) | Action::Subscribe(_));
@@ -290,6 +297,7 @@ impl QuestionGroup {
         let (mut would_ask, mut stands) = (0_usize, None);
         for (at, said, amount) in &self.asked {
             if let Some((since, used, spent)) = &mut stands
+                // The approvals are replayed in the order of time, as they would have been used up.
                 && *at < Timestamp::plus_duration(*since, standing::MAX_TTL)
                 && *used < uses
                 && amount.saturating_add(*spent) <= sum
@@ -311,6 +319,7 @@ impl QuestionGroup {
 /// argument open is suggested only where the exact one covers less.
 fn suggest_approvals(asked: &[EarlierQuestion<'_>], in_force: &CurrentSettings<'_>) -> Vec<Suggestion> {
     let mut in_order: Vec<&EarlierQuestion<'_>> = asked.iter().collect();
+    // In the order of time, since uses and totals are used up in it.
     in_order.sort_by_key(|one| one.card.asked_at);
     let mut groups: BTreeMap<Digest, QuestionGroup> = BTreeMap::new();
     for one in in_order {
@@ -322,6 +331,7 @@ fn suggest_approvals(asked: &[EarlierQuestion<'_>], in_force: &CurrentSettings<'
         }
     }
     count_denial(&mut groups, asked, in_force);
+    // The exact pattern is suggested where it covers enough; an open argument is wider than needed there.
     let fixed = |tool: &str| {
         let says = |group: &&QuestionGroup| group.argument.is_none() && group.has_no_denial();
         groups.values().filter(says).any(|group| group.pattern.tool == tool)

@@ -71,7 +71,9 @@ pub struct Labels<'a> {
 
 /// Judges a prepared action by the label that its arguments rest on, by what these are made of, and by where it leads.
 pub fn judge_taint(prepared: &Prepared, standing: RuleFacts, labels: Labels<'_>) -> TaintVerdict {
+    // In a strict home no origin excuses an action.
     let owned = standing.owned && !labels.strict;
+    // A memory carries its own label into later sessions, so it is judged under any label.
     if let Action::Remember(remember) = &prepared.action {
         return judge_memory(remember, &prepared.label);
     }
@@ -79,6 +81,7 @@ pub fn judge_taint(prepared: &Prepared, standing: RuleFacts, labels: Labels<'_>)
         // A model reads only what its provider is cleared for, wherever it comes from.
         return if prepared.label.clearance() <= call.clearance { TaintVerdict::Pass } else { UNCLEARED };
     }
+    // Without external content the owner's own words have led here, unless a server's description has.
     if prepared.label.taint != Taint::External {
         if let Action::CallTool(call) = &prepared.action
             && labels.origins.reads_unvouched_server(&prepared.tool)
@@ -105,6 +108,7 @@ pub fn judge_taint(prepared: &Prepared, standing: RuleFacts, labels: Labels<'_>)
         Action::Search(_) if owned => TaintVerdict::Pass,
         Action::Search(_) => SEARCHED,
         Action::WriteFile(write) => match write.place {
+            // A change inside the overlay is seen before it is applied.
             Place::Overlay => TaintVerdict::Pass,
             Place::Project => LEAVES,
         },
@@ -140,10 +144,12 @@ pub fn judge_taint(prepared: &Prepared, standing: RuleFacts, labels: Labels<'_>)
 fn judge_call(prepared: &Prepared, call: &CallTool, origins: &Origins) -> TaintVerdict {
     let composed = origins.composed_sink(&prepared.tool, &prepared.sinks, &call.takes);
     // A call that only reads is judged by what its arguments reveal to the server.
+    // A tool that was fixed before anything external was read was not chosen by it.
     let is_new = call.effect && prepared.label.outside && !origins.offers_tool(&prepared.tool);
     let made_up = composed.map(|sink| {
         format!("'{}' is neither in your own words nor taken as it is from what you asked for", sink.argument)
     });
+    // The explanation names both reasons where both apply.
     let why = match (is_new, made_up) {
         (true, made_up) => {
             let rest =
@@ -181,6 +187,7 @@ fn judge_call(prepared: &Prepared, call: &CallTool, origins: &Origins) -> TaintV
         );
         return TaintVerdict::Ask(why.into());
     }
+    // A record beside the ones that the owner has named was perhaps chosen by a text in the list.
     if let Some((sink, word)) = origins.sink_beside(&prepared.sinks, &call.takes, &call.named) {
         let why = format!(
             "It depends on external content, and '{}' is of nothing that you have named, while '{word}', which you have, stands \
@@ -189,6 +196,7 @@ fn judge_call(prepared: &Prepared, call: &CallTool, origins: &Origins) -> TaintV
         );
         return TaintVerdict::Ask(why.into());
     }
+    // Content that only the owner may read goes to a recipient of theirs, or to a reader of that content.
     if call.sends
         && prepared.label.private
         && origins.unread_recipient(&prepared.sinks, &call.whom, &prepared.label.readers).is_some()
@@ -210,12 +218,14 @@ const MAX_ENDORSED_CHARS: usize = 300;
 pub fn endorsable_values(prepared: &Prepared, asking: &BTreeSet<String>) -> Vec<(String, String)> {
     let subscribes = matches!(&prepared.action, Action::Subscribe(subscribe) if subscribe.url().is_some());
     let leads = matches!(prepared.action, Action::CallTool(_) | Action::Fetch(_) | Action::Search(_));
+    // A person has to recognise the value as theirs, so it must be short and fully visible.
     let fits = |sink: &Sink| {
         let chars = sink.value.chars().count();
         (MIN_ENDORSED_CHARS..=MAX_ENDORSED_CHARS).contains(&chars) && show::is_plain(&sink.value)
     };
     let sinks = &prepared.sinks;
     let by_values = (leads || subscribes) && asking.contains(TAINT_RULE);
+    // All of them or none: a yes to a part would leave the rest unread.
     if !by_values || sinks.len() > MAX_ENDORSED || !sinks.iter().all(fits) {
         return Vec::new();
     }
@@ -239,6 +249,7 @@ pub fn describe_endorsement(values: &[(String, String)]) -> String {
 /// order, too. Tools are not fixed by it, or none could be used; and what only reads would ask all the time.
 fn judge_told(prepared: &Prepared, call: &CallTool, labels: Labels<'_>) -> TaintVerdict {
     if labels.strict {
+        // A strict home asks about any effect, and about any argument that is not the owner's.
         let tells = call.effect || labels.origins.foreign_sink(&prepared.sinks, &[]).is_some();
         return if tells { TOLD } else { TaintVerdict::Pass };
     }
@@ -259,6 +270,7 @@ fn judge_told(prepared: &Prepared, call: &CallTool, labels: Labels<'_>) -> Taint
 /// Returns true if an action changes the folder that holds a project's rules.
 pub(crate) fn changes_rules(action: &Action) -> bool {
     let Action::WriteFile(write) = action else { return false };
+    // The first real part of the path decides, so `./.writ/x` and `//.writ/x` are found, too.
     let is_kept = |path: &str| path.split('/').find(|name| !name.is_empty() && *name != ".") == Some(".writ");
     write.place == Place::Project && write.changes.iter().any(|change| is_kept(&change.path))
 }
@@ -266,9 +278,11 @@ pub(crate) fn changes_rules(action: &Action) -> bool {
 /// Judges a memory, which carries its taint with it: it may not be stored as more trusted than its sources,
 /// external content never becomes a truth, and no more models may read it than before.
 fn judge_memory(remember: &Remember, rests_on: &Label) -> TaintVerdict {
+    // A memory that claims to be more trusted than its sources would launder them.
     if remember.taint < rests_on.taint {
         return TaintVerdict::Deny("a memory cannot be more trusted than what it rests on");
     }
+    // The mark has to travel with the memory, or a model without clearance could read it later.
     if rests_on.secret && !remember.secret {
         return TaintVerdict::Deny("a memory that rests on what is secret is secret");
     }

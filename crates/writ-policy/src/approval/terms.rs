@@ -75,6 +75,7 @@ impl TaskTerms {
         now: Timestamp,
     ) -> Result<(Option<Self>, Timestamp), ScopeError> {
         match (scope, &card.task) {
+            // A standing approval names its own limits, within what the card offers.
             (ApprovalScope::Standing, _) => {
                 Ok((Some(standing::standing_terms(card, limits)?), now.plus_duration(limits.ttl)))
             }
@@ -87,6 +88,7 @@ impl TaskTerms {
             }
             (ApprovalScope::Task, None) => Err(ScopeError::OnceOnly(card.ask_id.clone())),
             (ApprovalScope::Task, Some(offer)) => {
+                // An approval for the task ends with its ask at the latest.
                 let ends = now.plus_duration(pattern::TASK_APPROVAL_TTL).min(card.expires_at);
                 Ok((Some(Self::offered_terms(offer, card.risk)?), ends))
             }

@@ -42,10 +42,12 @@ pub(super) fn gather_questions(
         of_steps(prepared, plan, facts, now, &mut asking)?;
     }
     // A person or the harness that repeats an action knows of the first attempt.
+    // Where a second performance could double an effect, a person decides about it.
     if facts.lost && prepared.call.is_some() && !prepared.idempotent && !leaves_nothing(&prepared.action) {
         asking.rules.insert(LOST_RULE.to_owned());
         asking.reasons.insert("It was begun before, and its outcome is unknown.".to_owned());
     }
+    // A gate that wants a person asks beside the rules, and its reason is shown with theirs.
     for (gate, _, why) in verdicts.gates.iter().filter(|(_, said, _)| *said == GateVerdict::RequireApproval) {
         asking.rules.insert(format!("{GATE_RULE}{gate}"));
         asking.reasons.insert(why.clone());
@@ -77,6 +79,7 @@ pub(crate) fn judge_rules_and_taint(
             return Err((DenyReason::Rule, rule.clone(), format!("the rules forbid it ({rule})")));
         }
     };
+    // The owner has preapproved this kind, so a question by taint is answered; a refusal by taint is not.
     match taint::judge_taint(prepared, standing, labels) {
         TaintVerdict::Pass => {}
         TaintVerdict::Ask(_) if standing.preapproved => {}
@@ -98,12 +101,15 @@ fn of_steps(
     plan: &Plan,
     facts: &Facts<'_>,
     now: Timestamp,
+    // No rule lifts it: a plan is read by a person each time.
     asking: &mut Asking,
 ) -> Result<(), Refusal> {
     asking.rules.insert(PLAN_RULE.to_owned());
     if asking.reasons.is_empty() {
         asking.reasons.insert("It is a plan.".to_owned());
     }
+    // Each step is judged as if it were requested alone, so a plan lets nothing through that its steps would
+    // not.
     for (n, step) in (1_u64..).zip(&plan.steps) {
         let of_step = |(reason, rule, text): Refusal| (reason, rule, format!("step {n}: {text}"));
         let wished = plan::step_alone(prepared, step);

@@ -43,12 +43,14 @@ impl Alike {
     fn covered_amount(&self, task: &TaskTerms) -> Option<Option<Amount>> {
         match task.standing {
             None => {
+                // The pattern is derived from this action, so that only its digest has to be compared.
                 let own = self.pattern.as_ref().and_then(|pattern| pattern::pattern_digest(pattern).ok());
                 (own == Some(task.pattern)).then_some(None)
             }
             Some(signed) => {
                 let own = standing::pattern_digests(&self.recurring).ok()?;
                 let (_, amount) = own.into_iter().find(|(pattern, _)| *pattern == task.pattern)?;
+                // The amount counts if a total was signed, and only then.
                 (amount.is_some() == signed.total.is_some() && amount <= signed.total).then_some(amount)
             }
         }
@@ -64,12 +66,14 @@ pub(super) fn use_of(
 ) -> Result<ApprovalUse, Refusal> {
     let claims = approval.claims();
     let refuse = |text: &str| Err((DenyReason::Approval, format!("ask {}", claims.ask), text.to_owned()));
+    // A signed no is final in every scope.
     if claims.decision == Decision::Deny {
         return Err((DenyReason::Person, format!("ask {}", claims.ask), "a person refused".to_owned()));
     }
     if approval.count_people() < usize::from(approvers) {
         return refuse("more people must say yes");
     }
+    // An action of a higher risk than the shown one is not what its signer agreed to.
     let terms = claims.task.filter(|task| risk <= task.risk);
     let covered = terms.and_then(|task| alike.covered_amount(&task));
     // The shown action is approved independently of its pattern, unless it counts against a total.

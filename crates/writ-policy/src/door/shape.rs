@@ -16,6 +16,7 @@ const MAX_NUMBER: u64 = (1 << 53) - 1;
 
 /// Says what is wrong with an action, if anything is.
 pub(super) fn check_shape(action: &Action) -> Result<(), String> {
+    // The bound is on the written form, which is what is hashed, shown and stored.
     let bytes = serde_json::to_vec(action).map_or(usize::MAX, |json| json.len());
     if bytes > MAX_ACTION_BYTES {
         return Err(format!("the action has {bytes} bytes; the limit is {MAX_ACTION_BYTES}"));
@@ -23,6 +24,7 @@ pub(super) fn check_shape(action: &Action) -> Result<(), String> {
     if serde_json::to_value(action).map_or(true, |value| holds_large_number(&value)) {
         return Err(format!("a number is larger than {MAX_NUMBER}"));
     }
+    // A NUL ends a path for the operating system, and not for the door.
     if paths_of(action).into_iter().any(|path| path.contains('\0')) {
         return Err("a path holds a NUL character".into());
     }
@@ -31,6 +33,7 @@ pub(super) fn check_shape(action: &Action) -> Result<(), String> {
         Action::WriteFile(write) => check_write(write),
         Action::Fetch(fetch) => match &fetch.save_to {
             Some(path) if path.is_empty() => Err("the file to save to has no proper name".into()),
+            // The answer to another method belongs to an effect, and saving it would join two effects.
             Some(_) if fetch.method != "GET" => Err("only what GET brings is saved".into()),
             None if fetch.large => Err("only what is saved can be large".into()),
             Some(_) | None => Ok(()),
@@ -69,6 +72,7 @@ fn check_plan(plan: &Plan) -> Result<(), String> {
 }
 
 fn check_exec(exec: &Exec) -> Result<(), String> {
+    // An empty program would be resolved by the shell or the search path.
     if exec.argv.first().is_none_or(String::is_empty) {
         return Err("there is no program to run".into());
     }
@@ -82,9 +86,11 @@ fn check_exec(exec: &Exec) -> Result<(), String> {
     if exec.hosts.len() > MAX_HOSTS {
         return Err(format!("{} hosts; the limit is {MAX_HOSTS}", exec.hosts.len()));
     }
+    // A relative folder would mean a different place in each sandbox.
     if !exec.cwd.starts_with('/') {
         return Err("the working directory is not absolute".into());
     }
+    // `A=B` as a name would set another variable than the one that is shown.
     if exec.env.keys().any(|name| name.is_empty() || name.contains('=')) {
         return Err("an environment variable has no proper name".into());
     }
@@ -98,6 +104,7 @@ fn check_subscribe(subscribe: &Subscribe) -> Result<(), String> {
     if subscribe.target.is_empty() {
         return Err("there is nothing to subscribe to".into());
     }
+    // The end of a subscription names an id, and has no lines and turns.
     if subscribe.stop {
         return Ok(());
     }
@@ -115,6 +122,7 @@ fn check_search(search: &Search) -> Result<(), String> {
     if search.query.trim().is_empty() || search.query.contains('\0') {
         return Err("there is nothing to search for".into());
     }
+    // The bound is in bytes, since a query in any script is sent to the provider as bytes.
     if search.query.len() > MAX_QUERY_BYTES {
         return Err(format!("{} bytes to search for; the limit is {MAX_QUERY_BYTES}", search.query.len()));
     }
@@ -128,6 +136,7 @@ fn check_write(write: &WriteFile) -> Result<(), String> {
     if write.changes.is_empty() {
         return Err("there is nothing to write".into());
     }
+    // More files cannot be shown completely, and so not be approved.
     if write.changes.len() > MAX_CHANGES {
         return Err(format!("{} files; the limit is {MAX_CHANGES}", write.changes.len()));
     }

@@ -100,6 +100,7 @@ pub fn read_base(document: Value) -> Result<BaseDocument, DocumentError> {
 /// What is missing, unknown or malformed in it, or that no known router grants it.
 pub fn read_task(document: Value) -> Result<TaskDocument, DocumentError> {
     let raw: RawTask = read_document(document)?;
+    // Another router would grant keys that this installation cannot verify.
     if raw.granted_by != ROUTER {
         return Err(DocumentError(format!("granted_by is no known router; the only one is '{ROUTER}'")));
     }
@@ -146,6 +147,7 @@ fn read_grants(capabilities: &BTreeMap<String, Value>) -> Result<Grants, Documen
     let mut grants = Grants::default();
     for (operation, limits) in capabilities {
         let operation = checked_name("the name of a capability", operation.clone())?;
+        // The one capability whose values are recipients instead of limits.
         if operation == ESCALATE {
             let targets = read_texts(ESCALATE, limits)?;
             let targets = targets.iter().map(|to| (Dimension::Recipient, to.as_str()));
@@ -154,6 +156,7 @@ fn read_grants(capabilities: &BTreeMap<String, Value>) -> Result<Grants, Documen
         }
         grants = grants.allow_kind(ActionKind::Operate, [(Dimension::Name, operation.as_str())]);
         let limits = limits_of(&operation, limits)?;
+        // Without an entry an operation is not limited, as the document says with `{}`.
         if !limits.is_empty() {
             grants.limits.insert(operation, limits);
         }
@@ -167,6 +170,7 @@ fn limits_of(operation: &str, limits: &Value) -> Result<OperationLimits, Documen
     let mut bounds: BTreeMap<String, [Option<i64>; 3]> = BTreeMap::new();
     let mut read = OperationLimits::default();
     for (key, value) in object {
+        // The prefix says which bound it is, and the rest is the parameter.
         if let Some((n, name)) = ["min_", "max_", "daily_"]
             .iter()
             .enumerate()
@@ -187,6 +191,7 @@ fn limits_of(operation: &str, limits: &Value) -> Result<OperationLimits, Documen
         }
     }
     for (name, [min, max, daily]) in bounds {
+        // A lower bound alone would leave the amount open upwards.
         let max = max.or(daily).ok_or_else(|| wrong(&format!("'{name}' has no upper bound")))?;
         // Zero and negative amounts are allowed only where the document names them.
         let min = min.unwrap_or(1);
@@ -200,6 +205,7 @@ fn limits_of(operation: &str, limits: &Value) -> Result<OperationLimits, Documen
 
 fn read_texts(what: &str, value: &Value) -> Result<Vec<String>, DocumentError> {
     let wrong = || DocumentError(format!("'{what}' must be a list of names"));
+    // An empty list would allow no value, which is written by leaving the operation out.
     let list = value.as_array().filter(|list| !list.is_empty()).ok_or_else(wrong)?;
     list.iter().map(|text| checked_name(what, text.as_str().ok_or_else(wrong)?.to_owned())).collect()
 }

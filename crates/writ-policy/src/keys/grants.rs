@@ -48,6 +48,7 @@ impl Grants {
     /// Returns true if a kind is granted with a scope that covers this value.
     pub fn covers_value(&self, kind: ActionKind, dimension: Dimension, value: &str) -> bool {
         self.kinds.get(&kind).is_some_and(|scopes| {
+            // The value must be covered in its own dimension: a path is no host.
             scopes.iter().any(|(held, scope)| *held == dimension && dimension.covers_value(scope, value))
         })
     }
@@ -59,6 +60,7 @@ impl Grants {
                 && scopes.iter().all(|(dimension, value)| wider.covers_value(*kind, *dimension, value))
         };
         let limited = |(operation, wide): (&String, &OperationLimits)| {
+            // An operation that is not granted here cannot exceed the wider limits.
             let granted = self.covers_value(ActionKind::Operate, Dimension::Name, operation);
             !granted || self.limits.get(operation).is_some_and(|own| own.is_within(wide))
         };
@@ -163,10 +165,12 @@ impl KeyFields {
         let mut fields = BTreeMap::new();
         for &(name, arity) in templates {
             let variables: Vec<Term> = (0..arity).map(|n| Term::Variable(format!("v{n}"))).collect();
+            // The authorizer only looks facts up: the rule joins nothing and derives nothing.
             let rule = Rule::new(
                 Predicate::new("found".to_owned(), variables.clone()),
                 vec![Predicate::new(name.to_owned(), variables)],
                 vec![],
+                // The scope confines the look-up to the facts that this block states itself.
                 vec![scope.clone()],
             );
             let found: Vec<Fact> =
@@ -184,6 +188,7 @@ impl KeyFields {
 
     fn take_only(&mut self, name: &'static str) -> Result<Term, KeyError> {
         match self.0.remove(name).unwrap_or_default().as_mut_slice() {
+            // A fact that stands twice could be read either way.
             [row] => row.pop().ok_or(KeyError::Missing(name)),
             _ => Err(KeyError::Missing(name)),
         }
@@ -218,6 +223,7 @@ impl KeyFields {
             };
             let dimension = Dimension::from_name(dimension).ok_or(KeyError::Missing("scope"))?;
             let scopes =
+                // A scope for a kind that is not granted shows that the document was not written here.
                 grants.kinds.get_mut(&read_kind(&row, "scope")?).ok_or(KeyError::Missing("capability"))?;
             scopes.insert((dimension, value.clone()));
         }
@@ -244,6 +250,7 @@ impl KeyFields {
             };
             let limits = grants.limits.get_mut(operation);
             let amount = limits.and_then(|limits| limits.amounts.get_mut(name));
+            // A limit for the day needs bounds for one use, and stands once.
             let amount = amount.filter(|amount| amount.daily.is_none()).ok_or(KeyError::Missing("daily"))?;
             amount.daily = Some(*most);
         }
@@ -260,6 +267,7 @@ impl KeyFields {
     /// The case that a task key is for: all of it or nothing.
     pub(super) fn take_case(&mut self) -> Result<Option<Case>, KeyError> {
         let names = ["task_id", "customer", "case", "granted_by"];
+        // A base key and a task key without a case have none of these facts.
         if names.iter().all(|name| self.0.get(name).is_none_or(Vec::is_empty)) {
             return Ok(None);
         }
@@ -287,12 +295,14 @@ impl KeyFields {
             _ => Err(KeyError::Missing("under")),
         });
         let ids: BTreeSet<KeyId> = ids.collect::<Result<_, _>>()?;
+        // The bound on the chain holds for keys that were minted elsewhere as well.
         if ids.len() > MAX_UNDER { Err(KeyError::Missing("under")) } else { Ok(ids) }
     }
 }
 
 /// The name of a fact that fits no template, or that stands in the wrong block.
 pub(super) fn odd_one(facts: &[Fact]) -> String {
+    // The name alone is not enough: a fact of a known name may have another number of terms.
     let known = |fact: &&Fact| {
         let shape = (fact.predicate.name.as_str(), fact.predicate.terms.len());
         BASE.iter().chain(&TASK).any(|template| *template == shape)

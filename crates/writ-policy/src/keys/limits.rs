@@ -54,6 +54,7 @@ impl OperationLimits {
             let value = operate.parameters.get(name);
             value.ok_or_else(|| format!("the key limits '{name}', and it is not given"))
         };
+        // A limited parameter that is missing is a refusal, since the operation might have a default for it.
         for (name, amount) in &self.amounts {
             let text = given(name)?;
             // As a machine writes it: ` 5`, `+5`, `5.0` and `05` can be read in more than one way.
@@ -65,6 +66,7 @@ impl OperationLimits {
                 return Err(format!("'{name}' is {value}; the key grants {} to {}", amount.min, amount.max));
             }
             let Some(most) = amount.daily else { continue };
+            // An unknown use is not taken for zero.
             let used = used.ok_or_else(|| format!("the use of '{name}' today is unknown"))?;
             let used = used.get(&(operate.operation.clone(), name.clone())).copied().unwrap_or(0);
             // Sums saturate: what is too large to count is too much.
@@ -91,6 +93,7 @@ impl OperationLimits {
         let values = |(name, wide): (&String, &BTreeSet<String>)| {
             self.values.get(name).is_some_and(|own| own.is_subset(wide))
         };
+        // Where the wider limits nothing, nothing has to be narrower.
         wider.amounts.iter().all(amount) && wider.values.iter().all(values)
     }
 
@@ -102,6 +105,7 @@ impl OperationLimits {
 
 /// Returns true if an operation belongs to this case: it names both tokens, exactly as the key does.
 pub fn is_of_case(operate: &Operate, customer: &str, case: &str) -> bool {
+    // Byte for byte: another case or a space could be another customer for the operation.
     let is = |name: &str, value: &str| operate.parameters.get(name).is_some_and(|given| given == value);
     is(CUSTOMER, customer) && is(CASE, case)
 }

@@ -89,8 +89,10 @@ pub fn standing_patterns(
         rules: rules.clone(),
         policy,
     };
+    // Besides the exact pattern one for each number, which is counted instead of fixed.
     let totals = free.into_iter().map(|(argument, amount)| {
         let mut parameters = parameters.clone();
+        // The argument is not fixed then; it must not stay in the pattern with its value of today.
         parameters.remove(&argument_name(&argument));
         parameters.insert(TOTAL.to_owned(), argument);
         Recurring { pattern: pattern(parameters), amount: Some(amount) }
@@ -131,6 +133,7 @@ pub fn standing_terms(card: &Card, limits: &StandingLimits) -> Result<TaskTerms,
         Some((argument, total)) => {
             let offered = offer.totals.iter().find(|offered| offered.argument == *argument);
             let offered = offered.ok_or_else(|| ScopeError::NoTotal(argument.clone()))?;
+            // A total below what is shown would end with the very action that is approved.
             if *total < offered.amount {
                 return Err(ScopeError::Limits(format!("what is asked about is {} already", offered.amount)));
             }
@@ -152,6 +155,7 @@ pub fn standing_terms(card: &Card, limits: &StandingLimits) -> Result<TaskTerms,
 
 /// Returns true if the limits of a standing approval are within bounds.
 pub(crate) fn is_bounded(terms: &TaskTerms) -> bool {
+    // Both bounds are signed, so both are checked where an answer is verified, too.
     let lasts = |standing: StandingTerms| (1..=MAX_TTL.as_secs()).contains(&standing.secs);
     (1..=MAX_USES).contains(&terms.uses)
         && terms.standing.is_some_and(lasts)
@@ -229,6 +233,7 @@ fn standing_parameters(
     // Without a digest of what it runs, the same words are another program as soon as its file is written again.
     if let Action::Exec(exec) = &prepared.action
         && !reach::is_asked_each_time(exec, egress)
+        // The binding of the script is the digest of what is run.
         && prepared.bindings.contains_key(SCRIPT)
     {
         let fixed: Parameters = of_exec(exec)?;
@@ -238,6 +243,7 @@ fn standing_parameters(
         return Some((fixed, Vec::new()));
     }
     if let Action::Fetch(fetch) = &prepared.action
+        // A page that is only read; where it is saved or sent, it has a second effect.
         && reach::only_reads(&prepared.action)
         && fetch.save_to.is_none()
     {
@@ -265,6 +271,7 @@ pub(crate) fn of_call(call: &CallTool, sinks: &[Sink]) -> Option<BTreeMap<String
     }
     let mut fixed: BTreeMap<String, String> = BTreeMap::new();
     for (argument, values) in values {
+        // Several values of one argument stand together, since their set is what is approved.
         let value = match values.as_slice() {
             [one] => (*one).to_owned(),
             several => serde_json::to_string(several).ok()?,
@@ -272,6 +279,7 @@ pub(crate) fn of_call(call: &CallTool, sinks: &[Sink]) -> Option<BTreeMap<String
         fixed.insert(argument_name(argument), value);
     }
     // A flag is no content: what is neither text nor number is no sink, and says how the rest is meant.
+    // A stack instead of recursion, since the depth of the arguments is the model's.
     let mut at: Vec<(String, &Value)> = vec![(String::new(), &call.arguments)];
     while let Some((path, value)) = at.pop() {
         match value {
@@ -285,6 +293,7 @@ pub(crate) fn of_call(call: &CallTool, sinks: &[Sink]) -> Option<BTreeMap<String
             Value::Number(_) | Value::String(_) => {}
         }
     }
+    // The owner's settings are part of the pattern: after a change of them the approval does not apply.
     fixed.insert("server".to_owned(), call.server.clone());
     fixed.extend(call.host.iter().map(|host| ("host".to_owned(), host.clone())));
     fixed.insert("declared".to_owned(), call.declared.to_string());
@@ -299,6 +308,7 @@ pub(crate) fn variable_amounts(call: &CallTool, sinks: &[Sink]) -> Free {
         let Value::Number(number) = value else { return None };
         is_sink.then(|| number.to_string().parse().ok().map(|amount| (name.clone(), amount)))?
     });
+    // Bounded, since each of them is one more choice on the card.
     numbers.take(MAX_TOTALS).collect()
 }
 

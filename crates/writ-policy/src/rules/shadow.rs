@@ -23,6 +23,7 @@ impl Shadow {
     ///
     /// If they cannot stand together.
     pub fn load_shadow(name: String, in_force: &[RuleSource], tried: RuleSource) -> Result<Self, RuleError> {
+        // With the rules in force, since a rule alone would permit or forbid less than it will.
         let mut all = in_force.to_vec();
         all.push(tried);
         Ok(Self { name, rules: RuleSet::load_rules(&all)? })
@@ -50,6 +51,7 @@ impl RuleSet {
         let (does, _) = leaning_of(self.judge_rules(prepared, standing));
         let differs = |shadow: &Shadow| {
             let (would, rules) = leaning_of(shadow.rules.judge_rules(prepared, standing));
+            // Only differences are recorded: all else is in the ledger already.
             (would != does).then(|| Fact::Shadowed {
                 set: shadow.name.clone(),
                 policy: shadow.rules.digest(),

@@ -26,6 +26,7 @@ const UNASKED: TaintVerdict = TaintVerdict::Ask(Cow::Borrowed(
 
 /// Judges the content of a call with recipients and places that have passed.
 pub(super) fn judge_content(prepared: &Prepared, call: &CallTool, origins: &Origins) -> TaintVerdict {
+    // Content that goes nowhere, or changes nothing, carries nothing out.
     if !(call.effect && call.sends) {
         return TaintVerdict::Pass;
     }
@@ -43,9 +44,11 @@ pub(super) fn judge_content(prepared: &Prepared, call: &CallTool, origins: &Orig
     if origins.tells_secret(&call.arguments) {
         return SECRET;
     }
+    // Without a recipient the content itself decides: it may say only what was asked for.
     if prepared.sinks.is_empty() {
         return if origins.asks_for(&call.arguments) { TaintVerdict::Pass } else { UNASKED };
     }
+    // The same recipient with other words: one call was asked for, and this is another one.
     if origins.repeats_call(&prepared.tool, &call.arguments, &prepared.sinks) {
         return TaintVerdict::Ask(AGAIN.into());
     }
