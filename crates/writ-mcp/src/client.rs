@@ -83,8 +83,10 @@ impl ClientState {
 
     /// Ends the connection for everybody who waits.
     fn end(&self, why: McpError) {
+        // The first reason counts: what fails afterwards is a consequence of it.
         let _first = self.ended.set(why);
         self.over.cancel();
+        // Dropping the senders wakes every call, which then reads the reason.
         self.waiting_calls().clear();
     }
 
@@ -96,6 +98,7 @@ impl ClientState {
         match Elicitation::read(id.clone(), params) {
             Err(why) => Some(message::invalid_params(&id, why)),
             Ok(question) => {
+                // A full queue means that the server asks faster than a person answers.
                 self.questions.try_send(question).err().map(|_full| message::answer_request(&id, method))
             }
         }
@@ -146,6 +149,8 @@ impl Client {
             changed: AtomicBool::new(false),
         });
         let (outbox, unread) = mpsc::channel(MAX_UNREAD);
+        // Reading and writing are separate tasks, so that a server which does not read cannot stop its own
+        // answers from being read.
         let tasks = [
             tokio::spawn(listen(Lines::new(read, MAX_MESSAGE_BYTES), Arc::clone(&shared), outbox.clone())),
             tokio::spawn(write_messages(write, unread)),
@@ -164,10 +169,13 @@ impl Client {
             .send_request("initialize", &message::greeting_params(), time, &CancellationToken::new())
             .await;
         let greeted = greeted.map_err(|error| {
+            // A greeting that times out has another remedy than a call that does: a longer time for the
+            // start.
             if let McpError::Timeout { secs, .. } = error { McpError::NotReady { secs } } else { error }
         })?;
         check_version(&greeted)?;
         client.has = Has::of(&greeted);
+        // The protocol wants this before the first request (MCP, lifecycle).
         client
             .send_message(&message::notification_line("notifications/initialized", &definition::empty()))?;
         Ok(client)
@@ -181,6 +189,7 @@ impl Client {
     pub async fn list_tools(&self) -> Result<Listing, McpError> {
         // Before it is asked: what changes while it answers is read again.
         self.shared.changed.store(false, Ordering::Release);
+        // One deadline for all pages: a server with many pages must not have the time of each.
         let deadline = tokio::time::Instant::now() + LIST_TIME;
         let mut list = ToolPages::default();
         while let Some(params) = list.next_request() {
@@ -205,6 +214,7 @@ impl Client {
         time: Duration,
         cancel: &CancellationToken,
     ) -> Result<CallResult, McpError> {
+        // A reading is one of our tools, so it is not called by its name.
         if let Some(reading) = Reading::of(tool) {
             return self.read_content(reading, arguments, time, cancel).await;
         }
@@ -274,6 +284,7 @@ impl Client {
     ) -> Result<Value, McpError> {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         let asking = async {
+            // The bound on calls under way is also the bound on the map of those that wait.
             let _place = self.room.acquire().await.map_err(|_closed| McpError::Gone)?;
             let (answer, waiting) = oneshot::channel();
             self.shared.waiting_calls().insert(id, answer);
@@ -291,6 +302,7 @@ impl Client {
         };
         tokio::pin!(asking);
         let in_time = async {
+            // A person may take longer than the server's time: each reply of theirs starts it anew.
             let mut seen = self.shared.replies.load(Ordering::Acquire);
             loop {
                 if let Ok(answer) = tokio::time::timeout(time, &mut asking).await {
@@ -302,6 +314,7 @@ impl Client {
                 }
             }
         };
+        // The answer comes first, since a call that was stopped in the same moment has been performed.
         let failed = tokio::select! {
             biased;
             answered = in_time => match answered {
@@ -320,6 +333,7 @@ impl Client {
     }
 
     fn send_message(&self, message: &Value) -> Result<(), McpError> {
+        // A full queue means that the server reads nothing; waiting for it would block every caller.
         self.outbox
             .try_send(message::message_line(message))
             .map_err(|_full| if self.is_over() { self.shared.end_reason() } else { McpError::Deaf })
@@ -345,6 +359,7 @@ impl Listening<'_> {
 
     /// Answers a question. That the server does not read it any more is seen at the call that waits.
     pub fn reply(&self, question: &Elicitation, reply: ElicitationReply) {
+        // Before the message is sent, so that the calls which wait see it in time.
         self.client.shared.replies.fetch_add(1, Ordering::AcqRel);
         let _told = self.client.send_message(&message::result_line(&question.id, &reply.result()));
     }
@@ -363,10 +378,12 @@ fn timed_out(error: McpError, time: Duration) -> McpError {
 
 /// The version that a greeting was answered with, if it is known here.
 pub(crate) fn check_version(greeted: &Value) -> Result<&'static str, McpError> {
+    // Only known versions are spoken, since a later one may give a field another meaning.
     let spoken = greeted.get("protocolVersion").and_then(Value::as_str);
     if let Some(known) = VERSIONS.into_iter().find(|known| spoken == Some(known)) {
         return Ok(known);
     }
+    // The server's word is cut and escaped before it stands in a message.
     let named: String = spoken.unwrap_or("none").chars().take(32).collect();
     let named = writ_types::visible::escape_line(&named).into_owned();
     let why = format!("it speaks version '{named}', which is not known here");
@@ -385,6 +402,7 @@ impl Stray {
     fn one_more(&mut self, bytes: usize) -> Result<(), McpError> {
         self.messages = self.messages.saturating_add(1);
         self.bytes = self.bytes.saturating_add(u64::try_from(bytes).unwrap_or(u64::MAX));
+        // The count starts again with each answer, so a useful server is not cut off.
         if self.messages > MAX_STRAY || self.bytes > MAX_STRAY_BYTES {
             return Err(McpError::Flooded { messages: self.messages });
         }
@@ -420,6 +438,7 @@ fn take_message(
     stray: &mut Stray,
 ) -> Result<(), McpError> {
     match Incoming::parse(line) {
+        // The sender is removed with the number, so a second answer to one request is stray.
         Incoming::Answer { id, result } => match shared.waiting_calls().remove(&id) {
             Some(answer) => {
                 *stray = Stray::default();
@@ -430,12 +449,14 @@ fn take_message(
             None => stray.one_more(line.len()),
         },
         Incoming::Request { id, method, params } => {
+            // Counted also where it is answered: a server could ask without end.
             stray.one_more(line.len())?;
             let Some(answer) = shared.immediate_answer(id, &method, &params) else { return Ok(()) };
             // Who asks and does not read the answers is not answered for ever.
             outbox.try_send(message::message_line(&answer)).map_err(|_full| McpError::Deaf)
         }
         Incoming::Notification { method } => {
+            // The list is not read here: the caller reads it before the next call.
             if method == LIST_CHANGED {
                 shared.changed.store(true, Ordering::Release);
             }

@@ -64,6 +64,7 @@ impl FromStr for ServerName {
 
     fn from_str(text: &str) -> Result<Self, InvalidName> {
         let alphanumeric = |b: &u8| b.is_ascii_lowercase() || b.is_ascii_digit();
+        // The name and the tool's name are joined by the separator, so it must not occur in the name itself.
         let bytes = text.as_bytes();
         let valid = text.len() <= MAX_SERVER_NAME
             && bytes.first().is_some_and(alphanumeric)
@@ -288,11 +289,13 @@ impl ServerSpec {
 
     fn check_url(&self, url: &str) -> Result<(), SpecError> {
         let wrong = |key: &str, why: &str| Err(SpecError { key: key.to_owned(), why: why.to_owned() });
+        // A program and a URL exclude each other, and settings of the one mean nothing for the other.
         if !self.command.is_empty() || !self.args.is_empty() || !self.env.is_empty() || !self.hosts.is_empty()
         {
             return wrong("url", "a server at a URL has no command, args, env and hosts");
         }
         match Endpoint::path_below(url, "") {
+            // Over plain HTTP the token and the arguments could be read on their way, except on this machine.
             Ok(endpoint) if endpoint.is_private() && url.len() <= MAX_WORD_BYTES => {}
             Ok(_) => return wrong("url", "what is sent there could be read on its way: use https"),
             Err(_) => {
@@ -323,6 +326,7 @@ impl ServerSpec {
         if self.args.len() > MAX_WORDS || self.env.len() > MAX_WORDS {
             return wrong("args", format!("there are more than {MAX_WORDS} of them, or of variables"));
         }
+        // A NUL would end the argument for the operating system.
         if !self.args.iter().chain([&self.command]).all(|word| is_word(word)) {
             return wrong("args", format!("one has a NUL character, or more than {MAX_WORD_BYTES} bytes"));
         }
@@ -332,6 +336,7 @@ impl ServerSpec {
         if self.hosts.len() > MAX_HOSTS {
             return wrong("hosts", format!("there are more than {MAX_HOSTS}"));
         }
+        // The text is escaped, since it goes to a terminal.
         if let Some(host) = self.hosts.iter().find(|host| host.parse::<HostPattern>().is_err()) {
             let host = writ_types::visible::escape_line(host);
             return wrong(
@@ -384,6 +389,7 @@ fn is_word(text: &str) -> bool {
 
 fn check_variable(name: &str, value: &str) -> Result<(), SpecError> {
     let key =
+        // The name is shown, the value never is: it may be a secret that was pasted in.
         || format!("env.{}", writ_types::visible::escape_line(name).chars().take(64).collect::<String>());
     let wrong = |why: &str| Err(SpecError { key: key(), why: why.to_owned() });
     let plain = name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
@@ -393,6 +399,7 @@ fn check_variable(name: &str, value: &str) -> Result<(), SpecError> {
     if !is_word(value) {
         return wrong("the value has a NUL character, or is too long");
     }
+    // Other prefixes look like references, and would be handed to the server as text.
     if value.starts_with("env:") || value.starts_with("vault:") {
         return wrong("only secret:NAME is put in here; `writ secrets set NAME` stores it");
     }
@@ -407,6 +414,7 @@ impl ToolRule {
         let name: String = writ_types::visible::escape_line(name).chars().take(64).collect();
         let (taken, from) = self.takes_argument();
         let readers = if let Readers::Named(fields) = &self.readers { Some(fields) } else { None };
+        // A field is looked up by its last name, so a dotted path would never be found.
         if readers.is_some_and(|fields| fields.iter().any(|field| field.contains('.'))) {
             let why = "a field of readers is one name, without dots: from".to_owned();
             return Err(SpecError { key: format!("tools.{name}.readers"), why });
@@ -426,6 +434,8 @@ impl ToolRule {
             if paths.len() > MAX_PATHS {
                 return wrong(format!("there are more than {MAX_PATHS}"));
             }
+            // An empty name between two dots matches nothing, so the owner would rely on a rule without
+            // effect.
             if paths.iter().any(|path| !is_word(path) || path.split('.').any(str::is_empty)) {
                 return wrong(
                     "a path is names of arguments with dots between them, like message.to".to_owned(),

@@ -43,6 +43,7 @@ impl Definition {
     /// The reason why it cannot be offered, in our own words.
     pub(crate) fn of(tool: &Value) -> Result<Self, String> {
         let name = tool.get("name").and_then(Value::as_str).unwrap_or_default();
+        // The name goes into messages before it is checked.
         let shown: String = writ_types::visible::escape_line(name).chars().take(MAX_SHOWN_CHARS).collect();
         if name.is_empty() || name.len() > MAX_NAME_BYTES {
             return Err(format!("a tool has no name of 1 to {MAX_NAME_BYTES} bytes: '{shown}'"));
@@ -59,6 +60,7 @@ impl Definition {
         let schema = match tool.get("inputSchema") {
             None | Some(Value::Null) => empty(),
             Some(Value::Array(items)) if items.is_empty() => empty(),
+            // The bound is on the written form: a schema can nest without having many fields.
             Some(schema @ Value::Object(_)) if schema.to_string().len() <= MAX_SCHEMA_BYTES => schema.clone(),
             Some(_) => {
                 return Err(format!(
@@ -78,6 +80,7 @@ impl Definition {
     pub fn hidden_characters(&self) -> Option<&'static str> {
         let unseen = |text: &str| text.contains(|c| c != '\n' && c != '\t' && acts_unseen(c));
         if unseen(&self.name) {
+            // Text that the owner cannot see must not be pinned: the model would read it.
             return Some("name");
         }
         if unseen(&self.description) {
@@ -163,6 +166,7 @@ impl Pins {
     /// If it is malformed, or a digest is not that of its tool.
     pub fn parse_pins(text: &str) -> Result<Self, PinsError> {
         let file: File = serde_json::from_str(text).map_err(|error| PinsError::Form(error.to_string()))?;
+        // A later version could mean something else by the same fields.
         if file.v != PINS_VERSION {
             return Err(PinsError::Form(format!("version {} of pins is not known here", file.v)));
         }
@@ -172,6 +176,8 @@ impl Pins {
         }
         let mut tools = BTreeMap::new();
         for Pin { digest, tool } in file.tools {
+            // The digest is compared, so that an edited file does not pass for one that the owner has looked
+            // at.
             if tool.digest() != Some(digest) {
                 return Err(PinsError::Digest(writ_types::visible::escape_line(&tool.name).into_owned()));
             }
@@ -201,6 +207,7 @@ impl Pins {
     /// Compares the offered tools with the pins, by name.
     pub fn compare_offer(&self, offered: &[Definition]) -> BTreeMap<String, Drift> {
         let mut found: BTreeMap<String, Drift> =
+            // A pin that is not found below is not offered any longer.
             self.tools.keys().map(|name| (name.clone(), Drift::Gone)).collect();
         for tool in offered {
             let drift = match self.tools.get(&tool.name) {

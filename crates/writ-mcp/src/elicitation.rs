@@ -53,10 +53,12 @@ impl Elicitation {
     ///
     /// If it is not a flat form of bounded size, in words for the server.
     pub fn read(id: Value, params: &Value) -> Result<Self, &'static str> {
+        // A link could lead a person to a page that asks for a password.
         if params.get("mode").is_some_and(|mode| mode != "form") {
             return Err("only forms are shown, and no links");
         }
         let message = params.get("message").and_then(|message| bound_text(message, MAX_QUESTION_CHARS));
+        // Escaped at once: a terminal or page shows it to a person.
         let message = escape_text(message.ok_or("the message is missing or too long")?);
         let schema = params.get("requestedSchema").and_then(Value::as_object);
         let fields = schema.map(read_form).transpose()?.unwrap_or_default();
@@ -73,11 +75,13 @@ fn bound_text(value: &Value, most: usize) -> Option<&str> {
 fn read_form(schema: &Map<String, Value>) -> Result<Vec<FormField>, &'static str> {
     let none = Map::new();
     let properties = schema.get("properties").and_then(Value::as_object).unwrap_or(&none);
+    // A person reads the whole form, so it is short.
     if properties.len() > MAX_FORM_FIELDS {
         return Err("the form has too many fields");
     }
     let required = schema.get("required").and_then(Value::as_array);
     let required: Vec<&str> = required.into_iter().flatten().filter_map(Value::as_str).collect();
+    // Such a form could never be answered.
     if required.iter().any(|name| !properties.contains_key(*name)) {
         return Err("a field is required that the form does not have");
     }
@@ -85,6 +89,7 @@ fn read_form(schema: &Map<String, Value>) -> Result<Vec<FormField>, &'static str
 }
 
 fn read_field(name: &str, property: &Value, required: &[&str]) -> Result<FormField, &'static str> {
+    // A plain name, since the answer is an object with it as key.
     let is_plain = name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-');
     if !is_plain || name.is_empty() || name.len() > MAX_NAME_CHARS {
         return Err("a field has no plain name");
@@ -123,6 +128,7 @@ fn accepted_value(property: &Value) -> Result<FormValue, &'static str> {
     };
     match property.get("type").and_then(Value::as_str) {
         Some("string") => {
+            // A longer bound of the server is cut to ours, so that a form cannot ask for a document.
             let (min, max) = (bound("minLength", 0), bound("maxLength", MAX_FORM_CHARS).min(MAX_FORM_CHARS));
             if min > max { Err("nothing fits into a field") } else { Ok(FormValue::Text { min, max }) }
         }

@@ -51,6 +51,7 @@ impl<'a> Visit<'a> {
         url: &'a str,
         token: Option<&SecretString>,
     ) -> Result<Self, McpError> {
+        // The header is built once: a token that cannot be sent is an error before the first request.
         let bearer = token.map(bearer_header).transpose()?;
         let mut visit =
             Self { lent, url, bearer, session: None, version: None, next: 1, has: Has::default() };
@@ -72,6 +73,7 @@ impl<'a> Visit<'a> {
         let began = tokio::time::Instant::now();
         let mut list = ToolPages::default();
         while let Some(params) = list.next_request() {
+            // One deadline for all pages, as over a stream.
             let left = LIST_TIME.saturating_sub(began.elapsed());
             let page = tokio::time::timeout(left, self.send_request("tools/list", &params)).await;
             match page.unwrap_or(Err(McpError::SlowList { secs: LIST_TIME.as_secs() })) {
@@ -116,6 +118,7 @@ impl<'a> Visit<'a> {
 
     /// Takes leave, so that the server may forget the session.
     pub async fn end_visit(self) {
+        // Without a session there is nothing to forget.
         if self.session.is_some() {
             let leaving = self.request_headers(self.lent.client.delete(self.url)).send();
             // What it says to that is of no interest.
@@ -131,6 +134,7 @@ impl<'a> Visit<'a> {
         if let Some(session) = &self.session {
             request = request.header("mcp-session-id", session.clone());
         }
+        // The protocol wants the agreed version in each later request.
         if let Some(version) = self.version {
             request = request.header("mcp-protocol-version", version);
         }
@@ -138,6 +142,7 @@ impl<'a> Visit<'a> {
     }
 
     fn post_message(&self, message: &Value) -> RequestBuilder {
+        // Each message is a request of its own; the answer comes in its body or as events.
         let request = self.lent.client.post(self.url).header("content-type", "application/json");
         self.request_headers(request).body(message.to_string())
     }
@@ -169,12 +174,14 @@ impl<'a> Visit<'a> {
             .await
             .map_err(|_| connection_error())?;
         check_status(answer.status().as_u16())?;
+        // The session is named in the answer to the greeting, and only there.
         if self.version.is_none() {
             let session = answer.headers().get("mcp-session-id");
             self.session = session.filter(|session| session.len() <= MAX_SESSION_BYTES).cloned();
         }
         let kind =
             answer.headers().get("content-type").and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+        // The server chooses the form of its answer for each request.
         let mut events = kind.starts_with("text/event-stream").then(Events::default);
         let (mut body, mut stray) = (Vec::new(), 0_u64);
         loop {
@@ -190,6 +197,7 @@ impl<'a> Visit<'a> {
             };
             let Some(chunk) = chunk else { break };
             body.extend_from_slice(&chunk);
+            // Without events the body is the answer, and is read to its end within the bound.
             let Some(events) = &mut events else {
                 if body.len() > MAX_MESSAGE_BYTES {
                     return Err(McpError::TooLarge { limit: MAX_MESSAGE_BYTES });
@@ -201,11 +209,13 @@ impl<'a> Visit<'a> {
                     Some(result) => return check_answer(method, result),
                     None => stray = stray.saturating_add(1),
                 }
+                // A stream may carry notifications without end beside the one answer.
                 if stray > MAX_STRAY {
                     return Err(McpError::Flooded { messages: stray });
                 }
             }
         }
+        // The body of an answer without events is one message.
         match Incoming::parse(&body) {
             Incoming::Answer { id: of, result } if of == id => check_answer(method, result),
             Incoming::Answer { .. }
@@ -250,6 +260,7 @@ fn connection_error() -> McpError {
 fn check_status(status: u16) -> Result<(), McpError> {
     match status {
         200..=299 => Ok(()),
+        // A redirect could lead to a host that the door has not judged.
         300..=399 => Err(McpError::Transport(format!("status {status}; redirects are not followed"))),
         401 | 403 => Err(McpError::Transport(format!("status {status}: it refuses the token, or wants one"))),
         _ => Err(McpError::Transport(format!("status {status}"))),
@@ -259,6 +270,7 @@ fn check_status(status: u16) -> Result<(), McpError> {
 fn bearer_header(token: &SecretString) -> Result<HeaderValue, McpError> {
     let value = HeaderValue::from_str(&format!("Bearer {}", token.expose_secret()));
     let mut value = value.map_err(|_| McpError::Transport("the token cannot be sent".to_owned()))?;
+    // The library leaves out sensitive headers where it logs.
     value.set_sensitive(true);
     Ok(value)
 }
@@ -277,6 +289,7 @@ impl Events {
         let too_large = McpError::TooLarge { limit: MAX_MESSAGE_BYTES };
         let mut whole = Vec::new();
         let (mut done, mut from) = (0_usize, self.searched);
+        // Only what is new is searched for a line end, so a long line is not read again with each piece.
         while let Some(at) = held.get(from..).and_then(|rest| rest.iter().position(|byte| *byte == b'\n')) {
             let end = from.saturating_add(at);
             let line = held.get(done..end).unwrap_or_default();
@@ -298,6 +311,7 @@ impl Events {
         }
         held.drain(..done);
         self.searched = held.len();
+        // A line without end is bounded as a message is.
         if held.len() > MAX_MESSAGE_BYTES { Err(too_large) } else { Ok(whole) }
     }
 }

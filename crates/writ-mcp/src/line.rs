@@ -34,6 +34,8 @@ impl<R: AsyncRead + Unpin> Lines<R> {
             let fresh = self.held.get(self.searched..).unwrap_or_default();
             if let Some(at) = fresh.iter().position(|byte| *byte == b'\n') {
                 let end = self.searched.saturating_add(at);
+                // The bound is checked where the line ends and where it does not, since a line may come in
+                // one piece.
                 if end > self.max {
                     return Err(McpError::TooLarge { limit: self.max });
                 }
@@ -41,6 +43,7 @@ impl<R: AsyncRead + Unpin> Lines<R> {
                 let mut line = std::mem::replace(&mut self.held, rest);
                 self.searched = 0;
                 line.truncate(end);
+                // Windows programs end lines with both characters.
                 if line.last() == Some(&b'\r') {
                     line.pop();
                 }
@@ -53,6 +56,7 @@ impl<R: AsyncRead + Unpin> Lines<R> {
             let mut block = [0; BLOCK];
             let read =
                 self.from.read(&mut block).await.map_err(|why| McpError::Transport(why.to_string()))?;
+            // The rest without a line end is no message.
             if read == 0 {
                 return Ok(None);
             }

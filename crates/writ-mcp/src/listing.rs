@@ -50,6 +50,7 @@ impl Pages {
         match (self.turned, self.cursor.take()) {
             (0, _) => Some(empty()),
             (_, None) => None,
+            // A server that always names a next page would be read for ever.
             (MAX_PAGES.., Some(_)) => {
                 self.end(format!("its list has more than {MAX_PAGES} pages; the rest is left out"));
                 None
@@ -69,6 +70,7 @@ impl Pages {
         match result.get("nextCursor") {
             None | Some(Value::Null) => {}
             Some(Value::String(cursor)) if cursor.len() <= MAX_CURSOR_BYTES => {
+                // A cursor that is new leads on; one that came before would lead in a circle.
                 if self.seen.insert(cursor.clone()) {
                     self.cursor = Some(cursor.clone());
                 } else if !cursor.is_empty() {
@@ -92,10 +94,11 @@ impl Pages {
     /// The failure itself, at the first page or where the connection cannot be used again. Later, the pages
     /// before it stand.
     pub(crate) fn take_failure(&mut self, error: McpError) -> Result<(), McpError> {
+        // A connection that is over cannot give the next page either.
         if self.turned == 0 || error.is_final() || error == McpError::Cancelled {
             return Err(error);
         }
-        // What an empty cursor leads to may be nothing at all.
+        // Many servers send an empty cursor for the end, and answer it with an error.
         if self.asked.as_deref() != Some("") {
             self.end(format!("its list broke off, and the rest is left out: {error}"));
         }
@@ -139,6 +142,7 @@ impl ToolPages {
     /// If the first page is no list of tools.
     pub(crate) fn take_page(&mut self, result: &Value) -> Result<(), McpError> {
         let Some(page) = result.get("tools").and_then(Value::as_array) else {
+            // The first page decides if there is a list; a later one that is none ends it.
             let why = "it lists no tools".to_owned();
             return self.pages.take_failure(McpError::Wrong { method: METHOD, why });
         };
@@ -162,6 +166,7 @@ impl ToolPages {
     ///
     /// The failure itself, if nothing of the list can be used.
     pub(crate) fn fail(&mut self, error: McpError, has: Has) -> Result<(), McpError> {
+        // A server with resources alone may not know the method for tools.
         let is_unknown = matches!(error, McpError::Refused { code: METHOD_NOT_FOUND, .. });
         if is_unknown && self.pages.is_at_start() && has != Has::default() {
             self.pages.turn_page(&Value::Null);
@@ -185,9 +190,11 @@ impl ToolPages {
 
     fn add_tool(&mut self, tool: Definition, is_repeated: bool) {
         let shown = show_name(&tool.name);
+        // A name that stands for two tools stays dropped, also if it comes again.
         if self.twice.contains(&tool.name) {
             return;
         }
+        // Servers repeat a tool on two pages; in the same words it is the same tool.
         match self.tools.get(&tool.name) {
             Some(other) if *other == tool => {
                 if is_repeated {
@@ -210,6 +217,7 @@ impl ToolPages {
             .len()
             .saturating_add(tool.description.len())
             .saturating_add(tool.schema.to_string().len());
+        // The bounds are on the whole list, which is shown to the owner in one frame.
         if self.tools.len() >= MAX_TOOLS {
             return self
                 .add_remark(format!("'{shown}' is left out: {MAX_TOOLS} tools of one server are used"));

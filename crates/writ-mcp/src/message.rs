@@ -49,7 +49,9 @@ impl Incoming {
     /// Reads a message from a JSON value.
     pub(crate) fn of(value: Value) -> Self {
         let Value::Object(mut fields) = value else { return Self::Stray };
+        // By JSON-RPC a null id is that of an error which belongs to no request.
         let id = fields.remove("id").filter(|id| !id.is_null());
+        // A method makes it a request or news, also with other fields beside it.
         if let Some(method) = fields.get("method") {
             let method = method.as_str().filter(|method| method.len() <= MAX_METHOD_BYTES).map(str::to_owned);
             return match (method, id) {
@@ -62,6 +64,7 @@ impl Incoming {
         }
         // Our ids are numbers; another one was never asked.
         let Some(id) = id.as_ref().and_then(Value::as_u64) else { return Self::Stray };
+        // An error counts more than a result that stands beside it.
         if let Some(error) = fields.get("error").filter(|error| !error.is_null()) {
             return Self::Answer { id, result: Err(RpcError::of(error)) };
         }
@@ -77,6 +80,7 @@ impl RpcError {
         let message = error.get("message").and_then(Value::as_str).unwrap_or_default();
         Self {
             code: error.get("code").and_then(Value::as_i64).unwrap_or_default(),
+            // The text is the server's, and goes into an error of ours.
             message: message.chars().take(MAX_ERROR_CHARS).collect(),
         }
     }
@@ -85,6 +89,7 @@ impl RpcError {
 fn is_answerable(id: &Value) -> bool {
     match id {
         Value::Number(_) => true,
+        // The id is sent back as it came, so its size is bounded.
         Value::String(text) => text.len() <= MAX_ID_BYTES,
         Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => false,
     }
@@ -117,6 +122,7 @@ pub(crate) fn answer_request(id: &Value, method: &str) -> Value {
     let why = match method {
         "ping" => return json!({ "jsonrpc": "2.0", "id": id, "result": {} }),
         "roots/list" => return json!({ "jsonrpc": "2.0", "id": id, "result": { "roots": [] } }),
+        // Sampling would let a server use the owner's model, and their money, without the door.
         "sampling/createMessage" => "sampling is refused: servers do not use the models of this client",
         ELICITATION => "elicitation is not available here: no person can be asked now",
         _ => "this client has no such method",

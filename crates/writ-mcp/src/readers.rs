@@ -17,6 +17,7 @@ pub fn of(rule: &Readers, text: &str, structured: Option<&Value>, is_error: bool
         return BTreeSet::new();
     };
     // Servers repeat a structured answer as a text; what stands only there has no readers.
+    // The text is compared as a value, since servers format it in different ways.
     let is_same = || serde_json::from_str::<Value>(text).is_ok_and(|said| said == *structured);
     if !text.trim().is_empty() && !is_same() {
         return BTreeSet::new();
@@ -48,6 +49,7 @@ impl<'a> Common<'a> {
             }
             Value::Object(map) if !map.is_empty() => {
                 let own = self.named_people(map);
+                // The nearest record that names readers decides for what is in it.
                 let named = if own.readers.is_empty() { around } else { &own };
                 // What says who can read it, they can read.
                 let others =
@@ -72,14 +74,17 @@ impl<'a> Common<'a> {
     fn named_people(&self, map: &'a Map<String, Value>) -> Named<'a> {
         let values =
             map.iter().filter(|(name, _)| self.record_names(name)).filter_map(|(_, value)| people_in(value));
+        // Bounded, since the list goes into a label that is stored.
         Named { readers: values.flatten().take(MAX_READERS).collect(), is_met: Cell::new(false) }
     }
 
     fn intersect_people(&mut self, named: &Named<'a>) {
+        // Each record counts once, also where it has many values.
         if named.is_met.replace(true) {
             return;
         }
         match &mut self.readers {
+            // Only those who can read everything remain.
             Some(readers) => readers.retain(|reader| named.readers.contains(reader)),
             None => self.readers = Some(named.readers.clone()),
         }

@@ -38,6 +38,7 @@ pub(crate) struct Has {
 
 impl Has {
     pub(crate) fn of(greeted: &Value) -> Self {
+        // An ability is an object by the protocol; another value is none.
         let has = |pointer| greeted.pointer(pointer).is_some_and(Value::is_object);
         Self { resources: has("/capabilities/resources"), prompts: has("/capabilities/prompts") }
     }
@@ -127,6 +128,7 @@ impl Reading {
             }
         };
         let mut schema = json!({ "type": "object", "properties": properties, "additionalProperties": false });
+        // Lists have no arguments, and a schema without any needs no `required`.
         if let (false, Some(schema)) = (self.lists(), schema.as_object_mut()) {
             schema.insert("required".to_owned(), required);
         }
@@ -135,6 +137,7 @@ impl Reading {
 
     /// Returns the parameters of the request for one item.
     pub(crate) fn request_params(self, arguments: &Value) -> Value {
+        // Only the declared fields are sent on: the model may have added others.
         let fields = if self == Self::Prompt { ["name", "arguments"].as_slice() } else { &["uri"] };
         let given = |name: &&str| Some(((*name).to_owned(), arguments.get(*name)?.clone()));
         Value::Object(fields.iter().filter_map(given).collect())
@@ -150,6 +153,7 @@ impl Reading {
         let field = if self == Self::Prompt { "messages" } else { "contents" };
         let parts = result.get(field).and_then(Value::as_array);
         let parts = parts.ok_or_else(|| wrong(format!("it has no {field}")))?;
+        // Each part becomes text for the model, so their number is bounded.
         if parts.len() > MAX_BLOCKS {
             return Err(wrong(format!("it has more than {MAX_BLOCKS} {field}")));
         }
@@ -173,6 +177,7 @@ pub(crate) fn add_readings(
     has: Has,
     left_out: &mut Vec<String>,
 ) -> Vec<Definition> {
+    // Our definitions must not be replaced by a tool of the server with the same name.
     tools.retain(|tool| {
         let is_own = Reading::of(&tool.name).is_none();
         if !is_own {
@@ -182,6 +187,7 @@ pub(crate) fn add_readings(
         is_own
     });
     tools.extend(Reading::ALL.into_iter().filter(|reading| reading.is_of(has)).map(Reading::definition));
+    // Sorted, so that the digest of the list does not depend on the server's order.
     tools.sort_by(|a, b| a.name.cmp(&b.name));
     tools
 }
@@ -218,6 +224,7 @@ impl List {
         };
         self.pages.turn_page(result);
         for one in page {
+            // The page is not read to its end, since the rest could not be used.
             if self.found.len() >= MAX_LISTED {
                 self.pages.end(format!("it lists more than {MAX_LISTED}; the rest is left out"));
                 break;
@@ -225,6 +232,7 @@ impl List {
             let told = if self.reading == Reading::Prompts { told_prompt(one) } else { told_resource(one) };
             match told {
                 Ok(told) => self.found.push(told),
+                // What is malformed is left out and named; the rest of the list is of use.
                 Err(why) if self.remarks.len() < MAX_REMARKS => self.remarks.push(why),
                 Err(_) => {}
             }
@@ -257,6 +265,7 @@ impl List {
 fn told_resource(one: &Value) -> Result<Value, String> {
     let uri = one.get("uri").or_else(|| one.get("uriTemplate")).and_then(Value::as_str);
     match uri {
+        // A cut URI would be another one, so it is shown whole or not at all.
         Some(uri) if (1..=MAX_URI_BYTES).contains(&uri.len()) => Ok(shown_fields(one).into()),
         Some(_) | None => Err(format!("one has no URI of 1 to {MAX_URI_BYTES} bytes")),
     }
@@ -294,6 +303,7 @@ fn shown_fields(one: &Value) -> Map<String, Value> {
     let mut fields = Map::new();
     for name in FIELDS {
         let Some(text) = one.get(name).and_then(Value::as_str) else { continue };
+        // Only texts of known fields, so that nothing else of a server's object reaches the model.
         let most = if name.starts_with("uri") { MAX_URI_BYTES } else { MAX_WORDS_CHARS };
         fields.insert(name.to_owned(), text.chars().take(most).collect::<String>().into());
     }

@@ -35,8 +35,10 @@ impl CallResult {
         let is_error = result.get("isError").and_then(Value::as_bool).unwrap_or(false);
         let mut taken =
             |name: &str| result.get_mut(name).map(Value::take).filter(|value: &Value| !value.is_null());
+        // The older field is read too: the first version of the protocol had no other.
         let structured = taken("structuredContent").or_else(|| taken("toolResult"));
         let blocks = match result.get("content") {
+            // The bound comes before the text is built.
             Some(Value::Array(blocks)) if blocks.len() <= MAX_BLOCKS => blocks.as_slice(),
             Some(Value::Array(_)) => return Err(wrong(format!("it has more than {MAX_BLOCKS} blocks"))),
             None | Some(Value::Null) => &[],
@@ -63,6 +65,7 @@ pub(crate) fn show_block(block: &Value) -> String {
         }
         "resource_link" => format!("[link to {} ({})]", cut_text(text("uri")), cut_text(text("name"))),
         "resource" => shown_resource(block.get("resource").unwrap_or(&Value::Null)),
+        // An unknown type is named and not passed on, since it may hold anything.
         other => format!("[a block of the unknown type '{}': not shown]", cut_text(other)),
     }
 }

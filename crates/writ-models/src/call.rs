@@ -86,6 +86,7 @@ impl Models {
         let named = |route: &Route| (route.provider.name.clone(), route.model.clone());
         let unknown = routes.all().map(|(_, route)| named(route));
         let unknown = unknown.filter(|(provider, model)| !catalogue.model_info(provider, model).known);
+        // One warning for each model, also where several roles use it.
         for (provider, model) in unknown.collect::<BTreeSet<_>>() {
             tracing::warn!(provider, model, "unknown model: cautious limits, price unknown");
         }
@@ -154,6 +155,7 @@ impl Models {
         let info = self.catalogue.model_info(provider, model);
         let known = info.known.then_some(info.context_window);
         let learned = self.learned_windows().learned_window(provider, model, now);
+        // Both are limits: the smaller one is the one that a request runs into.
         match (known, learned) {
             (Some(known), Some(learned)) => Some(known.min(learned)),
             (known, learned) => known.or(learned),
@@ -240,6 +242,7 @@ impl Models {
         cancel: CancellationToken,
         now: Timestamp,
     ) -> Result<ModelReply, ModelError> {
+        // A permit for one request must not carry another one.
         if *permit.action() != planned.action() {
             return Err(failed(planned, Failure::OtherPermit));
         }
@@ -250,10 +253,12 @@ impl Models {
             Ok(answer) => answer,
             Err(error) => Err(failed(planned, Failure::Egress(error))),
         };
+        // The provider may repeat the key in its message, so the message is cleaned with the key at hand.
         let answer = answer.map_err(|mut error| {
             error.failure.clean_words(key.as_ref());
             error
         });
+        // A cut request is noticed by its count of tokens; a refused one names sizes itself.
         let sizes = match &answer {
             Ok(reply) => planned.cut_to(&reply.usage).map(|read| ContextSizes {
                 window: Some(read.saturating_add(reply.usage.output)),
@@ -278,6 +283,7 @@ impl Models {
 /// Returns the identity that a connection is reused for: one provider with one key.
 fn connection_identity(planned: &PlannedCall, key: Option<&SecretString>) -> Digest {
     let Provider { name, base_url, .. } = planned.provider();
+    // Only a digest of the key: the identity is stored beside the connection.
     let key = key.map(|key| Digest::of_bytes(key.expose_secret().as_bytes()).to_string()).unwrap_or_default();
     Digest::of_bytes(format!("{name}\n{base_url}\n{key}").as_bytes())
 }

@@ -108,6 +108,7 @@ impl Catalogue {
     /// Returns the properties of a model of a provider. Little is assumed of an unknown one.
     pub fn model_info(&self, provider: &str, model: &str) -> ModelInfo {
         self.find_row(provider, model).map_or(UNKNOWN, |row| ModelInfo {
+            // Rows of the table are written for models that can call tools.
             context_window: Tokens::new(row.context_window),
             max_output: Tokens::new(row.max_output),
             tools: true,
@@ -119,6 +120,7 @@ impl Catalogue {
     /// The newest price that is not after `now`; `None`: it is not known.
     pub fn price_at(&self, provider: &str, model: &str, now: Timestamp) -> Option<&Price> {
         let prices = self.find_row(provider, model)?.price.iter();
+        // Prices change at a date; a call is billed by the one in force when it was made.
         prices.filter(|price| price.since <= now).max_by_key(|price| price.since)
     }
 
@@ -131,6 +133,7 @@ impl Catalogue {
 /// `gpt-5`.
 fn is_version_of(model: &str, name: &str) -> bool {
     let Some(rest) = model.strip_prefix(name) else { return false };
+    // A date or `latest`, and nothing else: `gpt-5-mini` is another model with another price.
     let version = |rest: &str| {
         rest == "latest" || (rest.starts_with("20") && rest.chars().all(|c| c.is_ascii_digit() || c == '-'))
     };
@@ -140,6 +143,7 @@ fn is_version_of(model: &str, name: &str) -> bool {
 impl Price {
     /// Returns the price of these tokens, rounded up.
     pub fn cost_of(&self, usage: &Usage) -> MicroUsd {
+        // The provider counts cached tokens within the input, at a price of their own.
         let cached = usage.cache_read.saturating_add(usage.cache_write);
         let parts = [
             (usage.input.saturating_sub(cached), self.input),
@@ -147,14 +151,17 @@ impl Price {
             (usage.cache_write, self.cache_write),
             (usage.output, self.output),
         ];
+        // In 128 bits, since tokens times price can exceed 64.
         let total = parts
             .iter()
             .map(|(tokens, price)| u128::from(tokens.get()).saturating_mul(u128::from(*price)))
             .fold(0, u128::saturating_add);
+        // Rounded up, so that many small calls are not free.
         MicroUsd::new(u64::try_from(total.div_ceil(PRICED_TOKENS)).unwrap_or(u64::MAX))
     }
 
     /// The most that a call of this size can cost: every token sent at the dearest input price.
+    // Before the call it is unknown how much of the input will come from the cache.
     pub fn cost_ceiling(&self, input: Tokens, output: Tokens) -> MicroUsd {
         let dearest = Self { input: self.input.max(self.cache_write).max(self.cache_read), ..self.clone() };
         dearest.cost_of(&Usage { input, output, ..Usage::default() })

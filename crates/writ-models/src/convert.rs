@@ -60,6 +60,7 @@ pub(crate) fn to_request(
     converted.messages.extend(said);
     let (tools, choice) = to_tools(kind, request);
     converted.tools = (!tools.is_empty()).then_some(tools);
+    // The library has no field for signatures, so signed messages are written here.
     let signed = signed::signed_messages(kind, &converted);
     (converted, to_options(kind, call, choice, signed))
 }
@@ -76,6 +77,7 @@ fn to_options(
 ) -> ChatOptions {
     let (model, max_output) = (call.model.as_str(), call.max_output_tokens);
     let least = if kind == ProviderKind::OpenAiResponses { MIN_RESPONSES_OUTPUT } else { Tokens::ZERO };
+    // This format refuses a smaller limit, and a longer answer costs little.
     let max_output = max_output.max(least);
     let mut options =
         ChatOptions::default().with_max_tokens(u32::try_from(max_output.get()).unwrap_or(u32::MAX));
@@ -131,6 +133,7 @@ fn to_tools(kind: ProviderKind, request: &ModelRequest) -> (Vec<Tool>, Option<To
         return (offered_name(kind, request), None);
     }
     let parts = request.messages.iter().flat_map(|message| &message.parts);
+    // Names of earlier calls, in the form in which they were sent.
     let called: BTreeSet<String> = parts
         .filter_map(|part| match part {
             Part::Call(call) => Some(safe_name(&call.name)),
@@ -157,6 +160,7 @@ fn offered_name(kind: ProviderKind, request: &ModelRequest) -> Vec<Tool> {
                 continue;
             }
         };
+        // Two names may become the same when they are reduced to the common alphabet.
         if !names.insert(name.clone()) {
             tracing::warn!(tool = name, "a tool is left out: another one is called the same");
             continue;
@@ -182,6 +186,7 @@ fn to_messages(kind: ProviderKind, call: &ModelCall, request: &ModelRequest) -> 
     let reasons_in_text = spoken::reasons_in_text(call, request);
     for message in &request.messages {
         for part in &message.parts {
+            // Results come before the next words, since providers want them directly behind their calls.
             if let Part::Result(result) = part {
                 waiting.result(safe_id(&result.call_id), &result.text);
             }
@@ -191,6 +196,7 @@ fn to_messages(kind: ProviderKind, call: &ModelCall, request: &ModelRequest) -> 
         waiting.calls.extend(spoken.calls.into_iter().map(|id| (id, None)));
         said.extend(spoken.messages);
     }
+    // A conversation may end with calls whose results are not there yet.
     said.extend(waiting.answers(kind));
     let begins_right = said.first().is_some_and(|first| first.role != genai::chat::ChatRole::Assistant);
     if !begins_right {
@@ -208,6 +214,7 @@ struct OpenCalls {
 impl OpenCalls {
     /// Takes a result; one without its call is left out.
     fn result(&mut self, id: String, text: &str) {
+        // Providers refuse a result whose call is not in the conversation.
         let open = self.calls.iter_mut().find(|(call, result)| *call == id && result.is_none());
         if let Some((_, result)) = open {
             *result = Some(ToolResponse::new(id, text));
@@ -240,6 +247,7 @@ fn safe_name(name: &str) -> String {
 
 /// A name or id in the alphabet that all providers accept.
 fn safe_id(name: &str) -> String {
+    // The common alphabet of all providers, with the shortest of their limits.
     let plain = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '_' | '-') { c } else { '_' };
     let name: String = name.chars().map(plain).take(MAX_NAME).collect();
     if name.is_empty() { "_".to_owned() } else { name }

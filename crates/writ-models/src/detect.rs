@@ -88,6 +88,7 @@ fn base_url(provider: &str, port: u16) -> String {
 
 /// Returns true if detection should look: nothing is configured, and looking is not forbidden.
 pub fn is_wanted(config: &ModelsConfig) -> bool {
+    // A configured role is a decision of the owner, and detection must not add another provider beside it.
     config.models.detect && config.models.default.is_none() && config.models.roles.is_empty()
 }
 
@@ -105,6 +106,7 @@ pub async fn detect_model(
     if !is_wanted(config) {
         return None;
     }
+    // A key is preferred: a local server may be there for another purpose.
     match with_key(config, credentials).await {
         Some(found) => Some(found),
         None => list_served_models(config, egress, &SERVERS).await,
@@ -120,6 +122,7 @@ fn is_free(config: &ModelsConfig, provider: &str) -> bool {
 /// case.
 async fn with_key(config: &ModelsConfig, credentials: &dyn CredentialSource) -> Option<DetectedModel> {
     for (provider, model, variable) in KEYED.into_iter().filter(|(provider, ..)| is_free(config, provider)) {
+        // The environment first, where the usual tools look for it.
         for text in [format!("env:{variable}"), format!("secret:{}", variable.to_ascii_lowercase())] {
             let Ok(key) = text.parse::<CredentialRef>() else { continue };
             if credentials.resolve(&key).await.is_ok() {
@@ -137,12 +140,14 @@ async fn list_served_models(
     egress: &Egress,
     servers: &[LocalServer],
 ) -> Option<DetectedModel> {
+    // A server under a name that the owner has configured may be elsewhere.
     let free = servers.iter().filter(|server| is_free(config, server.provider));
     let asked = free.map(|server| async move {
         let answer = egress.ask_loopback(server.port, server.list, LIMIT).await?;
         let model = format!("{}/{}", server.provider, first_model(&answer)?);
         Some(DetectedModel { model, provider: server.provider, place: ModelPlace::Port(server.port) })
     });
+    // All are asked at once, and the first in the order of the table counts, not the fastest.
     futures::future::join_all(asked).await.into_iter().flatten().next()
 }
 
@@ -154,6 +159,8 @@ pub(crate) fn first_model(answer: &[u8]) -> Option<String> {
     let names = models.iter().filter_map(|model| model.get("name").or_else(|| model.get("id"))?.as_str());
     let usable = |name: &&str| {
         let printable = |c: char| c.is_ascii_graphic();
+        // Names are shown and configured, so they must be short and printable; models for embeddings cannot
+        // converse.
         !name.is_empty() && name.len() <= 200 && name.chars().all(printable) && !name.contains("embed")
     };
     names.into_iter().find(usable).map(str::to_owned)

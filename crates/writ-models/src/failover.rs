@@ -56,10 +56,12 @@ impl RouteExperience {
     /// A route has failed.
     pub fn record_failure(&mut self, route: &Route, error: &ModelError, now: Timestamp) {
         let key = route_key(route);
+        // The map is bounded, since the model's name comes from the configuration of each home.
         if !error.failure.is_of_the_route() || (self.0.len() >= MAX_ROUTES && !self.0.contains_key(&key)) {
             return;
         }
         let known = self.0.entry(key).or_default();
+        // What the provider asks for counts for all of its models.
         if let Some(wait) = error.failure.retry_after() {
             known.held_until = Some(now.plus_duration(wait));
         }
@@ -134,6 +136,7 @@ impl Course {
             (health.is_open(&station.route, now), wait, station)
         });
         // Of equals, the first in the configured order.
+        // An open breaker comes last, but it is still asked when nothing else is left.
         let (_, wait, station) = possible.min_by_key(|(open, wait, _)| (*open, *wait))?;
         Some(NextAttempt { route: station.route.clone(), wait })
     }
@@ -142,6 +145,7 @@ impl Course {
     pub fn record_failure(&mut self, route: &Route, error: &ModelError, now: Timestamp) {
         // Text that was shown is not repeated by another model; a failure that is not the route's happens
         // everywhere.
+        // Text that was shown cannot be taken back, so no other route may answer again.
         let over = error.begun || !error.failure.is_of_the_route();
         let backoff = self.backoff;
         for station in &mut self.stations {
@@ -176,6 +180,7 @@ impl Course {
         let report = last.report();
         let causes: Vec<&(String, String)> =
             self.stations.iter().filter_map(|station| station.cause.as_ref()).collect();
+        // With one route there is nothing to compare.
         if causes.len() < 2 {
             return report;
         }

@@ -167,6 +167,7 @@ struct ArgumentScan {
 impl ArgumentScan {
     fn read(&mut self, more: &str) {
         for byte in more.bytes() {
+            // A bracket inside a string is text.
             if self.is_in_string {
                 match byte {
                     _ if self.is_escaped => self.is_escaped = false,
@@ -179,6 +180,7 @@ impl ArgumentScan {
             if byte.is_ascii_whitespace() {
                 continue;
             }
+            // An object must come first and alone: two in a row are two calls, or a mistake.
             self.is_broken |= self.is_closed || (!self.has_begun && byte != b'{');
             self.has_begun = true;
             match byte {
@@ -205,6 +207,7 @@ impl ArgumentScan {
 impl Draft {
     fn new(max_output: Tokens, call_prefix: String) -> Self {
         let by_tokens = max_output.get().saturating_mul(MAX_BYTES_PER_TOKEN);
+        // The bound follows the tokens that were asked for, so a short answer cannot become a long one.
         let limit = usize::try_from(by_tokens).unwrap_or(usize::MAX).clamp(MIN_REPLY_BYTES, MAX_REPLY_BYTES);
         Self {
             text: String::new(),
@@ -225,6 +228,7 @@ impl Draft {
     }
 
     /// Counts bytes that are stored or at least came.
+    // Counted before it is stored, so that the bound holds for memory, too.
     fn count_bytes(&mut self, bytes: usize) -> Result<(), Failure> {
         self.bytes = self.bytes.saturating_add(bytes);
         if self.bytes > self.limit {
@@ -294,14 +298,17 @@ impl Draft {
     /// where none came, or one that another call has.
     fn name_call(&mut self, place: usize, id: Option<&str>, name: Option<&str>) -> Result<(), Failure> {
         let (id, name) = (id.unwrap_or_default(), name.unwrap_or_default());
+        // Ids and names are part of the answer's size.
         self.count_bytes(id.len() + name.len())?;
         if name.len() > MAX_NAME_BYTES {
             return Err(Failure::Invalid { what: "a tool call with a name of absurd length" });
         }
         let Some(call) = self.calls.get(place) else { return Ok(()) };
+        // The first id counts: some servers send another one with each piece.
         let known = call.provider_id.is_some();
         let provider_id = (!known && !id.is_empty() && id.len() <= MAX_NAME_BYTES).then(|| id.to_owned());
         let announced = call.name.is_empty() && !name.is_empty();
+        // A call is shown when its name is known, and not before.
         let unique = announced.then(|| {
             let own = provider_id.clone().or_else(|| call.provider_id.clone());
             own.filter(|id| self.is_free(id)).unwrap_or_else(|| self.made_id(place))
@@ -326,6 +333,7 @@ impl Draft {
 
     /// An id that no other call has: there are fewer calls than numbers.
     fn made_id(&self, place: usize) -> String {
+        // There are more numbers than calls, so one of them is free.
         let numbers = place..place.saturating_add(MAX_CALLS + 1);
         let mut made = numbers.map(|number| format!("{}_{number}", self.call_prefix));
         made.find(|id| self.is_free(id)).unwrap_or_default()
@@ -353,6 +361,7 @@ impl Draft {
         };
         call.arguments.push_str(more);
         call.progress.read(more);
+        // Checked after appending, which is at most one frame beyond the bound.
         if call.arguments.len() > MAX_ARGUMENT_BYTES {
             let limit = ByteCount::new(u64::try_from(MAX_ARGUMENT_BYTES).unwrap_or(u64::MAX));
             return Err(Failure::ArgumentsTooLong { limit });
@@ -368,6 +377,7 @@ impl Draft {
             Some(value) => (value.to_string(), true),
         };
         let state = self.arguments_state(place);
+        // Only complete arguments can be a repetition; partial ones go on.
         let known = if state == Arguments::Complete { self.arguments_of(place).trim() } else { "" };
         if state != Arguments::Partial && (more.trim().is_empty() || known == more.trim()) {
             return self.count_bytes(more.len());
@@ -415,6 +425,7 @@ impl Draft {
     /// If there was no stop reason, or one that does not fit.
     pub(crate) fn finish_answer(&mut self, input_estimate: Tokens) -> Result<ModelReply, Failure> {
         self.flush_text();
+        // Without a stop reason the answer may be cut, except where the format leaves it out.
         let stop = self.stop.take().or_else(|| self.implied_stop()).ok_or(Failure::Cut)?;
         // What a server opened and never named nor filled is no call.
         self.calls.retain(|call| !call.name.is_empty() || call.progress.has_begun);
@@ -461,6 +472,7 @@ impl Draft {
         }
         let is_whole =
             |call: &DraftCall| !call.name.is_empty() && call.progress.state() == Arguments::Complete;
+        // Whole arguments show that nothing of the last call is missing.
         if !self.calls.is_empty() && self.calls.iter().all(is_whole) {
             return Some(StopReason::ToolUse);
         }
@@ -474,6 +486,7 @@ impl DraftCall {
         let arguments = if self.arguments.trim().is_empty() {
             Value::Object(serde_json::Map::new())
         } else {
+            // Arguments of another type stay text, so that the tool says what is wrong with them.
             match serde_json::from_str(&self.arguments) {
                 Ok(Value::Object(fields)) => Value::Object(fields),
                 Ok(Value::Null) => Value::Object(serde_json::Map::new()),
@@ -495,6 +508,7 @@ fn parse_frame(data: &str) -> Result<Value, Failure> {
 const MAX_COUNTED: u64 = 16 * 1024 * 1024;
 
 /// A count of tokens; anything else counts as none given, so that no provider's slip uses up the budget of a day.
+// A count beyond all windows is a mistake of the provider, and would use up the budget.
 fn read_tokens(usage: &Value, key: &str) -> Option<Tokens> {
     usage.get(key).and_then(Value::as_u64).filter(|count| *count <= MAX_COUNTED).map(Tokens::new)
 }

@@ -85,6 +85,7 @@ impl PlannedCall {
     ) -> Result<Self, PlanError> {
         let (provider, model) = (&route.provider, &route.model);
         let info = catalogue.model_info(&provider.name, model);
+        // Found out before the door is asked, since the provider would refuse it.
         if !info.tools && !request.tools.is_empty() {
             return Err(PlanError::NoTools(format!("{}/{model}", provider.name)));
         }
@@ -96,6 +97,7 @@ impl PlannedCall {
         };
         let size = Size::measure_request(&request);
         let price = catalogue.price_at(&provider.name, model, now);
+        // The digest covers everything that the provider reads, so a permit fits this request alone.
         let digested = Digested {
             provider: &provider.name,
             model,
@@ -111,6 +113,7 @@ impl PlannedCall {
             request: Digest::of_json(&digested)?,
             input_tokens: size.estimate,
             max_output_tokens,
+            // The ceiling uses the larger size: the reservation must hold for text that splits badly.
             ceiling: price.map(|price| price.cost_ceiling(size.at_most, max_output_tokens)),
             clearance: provider.clearance,
             why: String::new(),
@@ -157,6 +160,7 @@ impl PlannedCall {
     pub fn cut_to(&self, usage: &Usage) -> Option<Tokens> {
         let (sent, read) = (self.call.input_tokens.get(), usage.input.get());
         let is_cut = self.provider.kind == ProviderKind::Ollama
+            // A server that counts nothing reports zero, which is no cut.
             && read > 0
             && sent >= MIN_CUT
             && read.saturating_mul(CUT_FACTOR) < sent;
@@ -198,6 +202,7 @@ impl Size {
             size.add_item();
             size.add_text(&tool.name);
             size.add_text(&tool.description);
+            // The sizes of schemas are computed once for each set of tools.
             size.add(estimate_tokens_of_chars(schema.chars), schema.bytes);
         }
         size

@@ -188,10 +188,12 @@ impl Chain {
     fn new(first: Route, fallback: &[Route]) -> Self {
         let mut chain = Self { first, fallback: Vec::new() };
         for route in fallback {
+            // Content that the first provider may read must not reach one that is cleared for less.
             if route.provider.clearance < chain.first.provider.clearance {
                 let (provider, model, first) =
                     (&route.provider.name, &route.model, &chain.first.provider.name);
                 tracing::warn!(%provider, model, %first, "not a fallback: its clearance is lower");
+            // A route that is asked twice would fail twice in the same way.
             } else if chain.all().all(|other| other != route) {
                 chain.fallback.push(route.clone());
             }
@@ -245,9 +247,11 @@ impl Routes {
         let mut roles = BTreeMap::new();
         for (role, list) in &models.role_fallback {
             let list = all(&format!("models.role_fallback.{role}"), list)?;
+            // A role with a list of its own and no model begins with the default one.
             let first = firsts.remove(role).unwrap_or_else(|| default.clone());
             roles.insert(*role, Chain::new(first, &list));
         }
+        // Every other role uses the common list.
         roles.extend(firsts.into_iter().map(|(role, first)| (role, Chain::new(first, &fallback))));
         Ok(Self { default: Chain::new(default, &fallback), roles, providers })
     }
@@ -296,6 +300,7 @@ fn parse_route(
         setting: setting.to_owned(),
         value: value.chars().take(128).collect(),
     };
+    // A model's name may contain both characters, so only the first one separates.
     let (name, model) = value.split_once(['/', ':']).ok_or_else(bad)?;
     let printable = |c: char| !c.is_whitespace() && !c.is_control();
     if name.is_empty() || model.is_empty() || model.len() > 256 || !value.chars().all(printable) {
@@ -328,6 +333,7 @@ fn build_provider(name: &str, table: ProviderTable) -> Result<Provider, ModelsCo
         .ok_or_else(|| missing("base_url"))?;
     let (base_url, host) =
         usable_url(&url, kind).map_err(|why| ModelsConfigError::BadUrl { provider: name.to_owned(), why })?;
+    // The key of the well-known provider goes to its own URL alone, never to another one under its name.
     let default_key = known.filter(|_| own_url).and_then(|known| known.key_variable);
     let key = table.api_key.or_else(|| default_key.map(|variable| CredentialRef::Env(variable.to_owned())));
     Ok(Provider { name: name.to_owned(), kind, base_url, host, key, clearance: table.clearance })
@@ -347,6 +353,7 @@ const ROUTES: [(&str, &[ProviderKind]); 6] = [
 /// Removes the route from a path that has it, so that it is not appended twice.
 fn without_route(path: &str, kind: ProviderKind) -> Result<&str, &'static str> {
     let path = path.trim_end_matches('/');
+    // Documents show whole routes, so they are often copied into the URL.
     for (route, kinds) in ROUTES {
         if let Some(base) = path.strip_suffix(route) {
             let other = "it ends in the route of another kind: set the kind that fits, or remove the route";
@@ -362,12 +369,14 @@ fn usable_url(text: &str, kind: ProviderKind) -> Result<(String, String), &'stat
     if !matches!(url.scheme(), "http" | "https") {
         return Err("it is neither http nor https");
     }
+    // A password in a URL would be shown wherever the URL is.
     if !url.username().is_empty() || url.password().is_some() {
         return Err("it holds a user name or password: use api_key");
     }
     if url.query().is_some() || url.fragment().is_some() {
         return Err("it has a query or fragment");
     }
+    // The library appends its route, so the path must end with a slash.
     let path = format!("{}/", without_route(url.path(), kind)?);
     url.set_path(&path);
     let host = url.host_str().ok_or("it has no host")?.to_owned();

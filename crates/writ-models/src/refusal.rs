@@ -25,7 +25,7 @@ pub(crate) const USED_UP: [&str; 4] = [
 /// where it says so outside of the error.
 pub(crate) fn provider_error(error: &Value, status: u16, wait: Option<Duration>) -> Failure {
     let message = message::find_message(error);
-    // Some write the status where others write their word for the error.
+    // Some servers answer 200 or 500 and write the real status into the error.
     let code = error.get("code").and_then(read_number).filter(|code| (400..600).contains(code));
     let status = code.unwrap_or(status);
     let said = ProviderWords::raw(&message);
@@ -33,12 +33,14 @@ pub(crate) fn provider_error(error: &Value, status: u16, wait: Option<Duration>)
     let field = |key: &str| error.get(key).and_then(Value::as_str).unwrap_or_default();
     let words = [field("type"), field("code"), field("status"), read_reason(error)];
     let says = |known: &[&str]| words.iter().any(|word| known.contains(word));
+    // Before the rate limit: an account without balance comes with the same status.
     if let Some(word) = words.iter().find(|word| USED_UP.contains(word)) {
         return Failure::Rejected { status, code: read_identifier(word), said };
     }
     if says(&["rate_limit_error", "rate_limit_exceeded", "RESOURCE_EXHAUSTED"]) || status == 429 {
         return Failure::RateLimited { retry_after: wait, said };
     }
+    // Before `Unavailable`: some servers answer 500 for a conversation that is too long.
     if let Some(sizes) = too_long::recognise_size(error, &words, &message, status) {
         return Failure::ContextLength { sizes, said };
     }
@@ -82,6 +84,7 @@ fn retry_delay(error: &Value) -> Option<Duration> {
 /// A provider's word, where it is a plain one.
 fn read_identifier(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
+    // Shown in messages and counted, so only a plain word of bounded length.
     if !word.is_empty() && word.len() <= 64 && word.chars().all(plain) {
         word.to_owned()
     } else {

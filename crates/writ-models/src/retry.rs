@@ -27,10 +27,12 @@ impl Backoff {
     /// Returns the wait before the next try, after `tries` of them failed, the last with `error`; `None`: it
     /// is final. A provider's `Retry-After` counts where it is longer than the wait that is due.
     pub fn wait_before(&self, error: &ModelError, tries: u32) -> Option<Duration> {
+        // After the first text another try would show a second beginning.
         if error.begun || !error.failure.is_transient() || tries >= self.max_tries {
             return None;
         }
         let due = self.base.saturating_mul(FACTOR.saturating_pow(tries.saturating_sub(1)));
+        // The provider's wait is honoured up to a bound, since a person waits as well.
         Some(due.max(error.failure.retry_after().unwrap_or_default()).min(MAX_WAIT))
     }
 }

@@ -38,6 +38,7 @@ where
     T: DeserializeOwned,
 {
     let mut request = Arc::new(request);
+    // Two requests at most: a model that fails twice mostly fails again.
     for number in 1..=MAX_REQUESTS {
         let reply = call(Arc::clone(&request)).await?;
         match read_structured(&reply.text, &check) {
@@ -57,6 +58,7 @@ pub fn read_structured<T: DeserializeOwned>(
     text: &str,
     check: impl Fn(&T) -> Result<(), String>,
 ) -> Result<T, String> {
+    // Many models put a fence around JSON although they are asked not to.
     let text = text.trim();
     let inner = text
         .strip_prefix("```json")
@@ -70,6 +72,7 @@ pub fn read_structured<T: DeserializeOwned>(
 
 /// The same request with the answer and what is wrong with it.
 pub fn once_more(request: &ModelRequest, answer: String, error: &str) -> ModelRequest {
+    // The error may quote the model's answer, so it is bounded.
     let error: String = error.chars().take(MAX_ERROR_CHARS).collect();
     let asked = format!("That is not of the form that was asked for: {error}. Answer with the JSON alone.");
     // What the model made of the conversation is trusted as little as the conversation.

@@ -32,11 +32,13 @@ impl LearnedWindows {
     pub(crate) fn learn_window(&mut self, planned: &PlannedCall, sizes: ContextSizes, now: Timestamp) {
         let call = planned.model_call();
         let key = (call.provider.clone(), call.model.clone());
+        // Bounded; a model beyond the bound is learned anew with each refusal.
         if self.0.len() >= MAX_MODELS && !self.0.contains_key(&key) {
             return;
         }
         let (input, answer) = (call.input_tokens.get(), call.max_output_tokens.get());
         let mut room = estimate_tokens(sizes, input, answer);
+        // Without sizes each refusal only says that the request was too long, so the smallest of them counts.
         if let Some((known, until)) = self.0.get(&key)
             && now < *until
             && sizes.window.is_none()
@@ -48,6 +50,7 @@ impl LearnedWindows {
 
     /// The size that was learned of a model, if it still counts.
     pub(crate) fn learned_window(&self, provider: &str, model: &str, now: Timestamp) -> Option<Tokens> {
+        // A learned size ends after a while: a server may have been started again with more room.
         let (room, until) = self.0.get(&(provider.to_owned(), model.to_owned()))?;
         (now < *until).then_some(*room)
     }
@@ -57,6 +60,7 @@ impl LearnedWindows {
 fn estimate_tokens(sizes: ContextSizes, input: u64, answer: u64) -> Tokens {
     let percent = |tokens: u64, share: u64| tokens.saturating_mul(share) / 100;
     let Some(window) = sizes.window.map(Tokens::get) else {
+        // Without any size the next request is a fixed part of this one.
         return Tokens::new(percent(input, REFUSED_SHARE));
     };
     let whole = input.saturating_add(answer);

@@ -34,6 +34,7 @@ pub fn open_approver(
     config: &SecretsConfig,
 ) -> Result<ApproverStore, SecretsError> {
     let vault = Vault::open(dir, APPROVER, passphrase, config)?;
+    // Read once here, so that a wrong passphrase is an error of opening and not of the first signature.
     vault.read_document()?;
     Ok(ApproverStore { vault })
 }

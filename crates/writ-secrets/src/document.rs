@@ -68,6 +68,7 @@ impl SecretsDocument {
         let damaged = |reason| SecretsError::Damaged { name: name.to_owned(), reason };
         let document: Self =
             serde_json::from_slice(bytes).map_err(|_| damaged("it is cut or not a document of secrets"))?;
+        // A later version could hold something that this one would drop when it writes.
         if document.v == VERSION { Ok(document) } else { Err(damaged("it was written by another version")) }
     }
 
@@ -94,6 +95,7 @@ pub(crate) fn encrypt_document(
 ) -> Result<Vec<u8>, SecretsError> {
     let failed = |source| SecretsError::Io { name: name.to_owned(), action: "encrypted", source };
     let mut recipient = scrypt::Recipient::new(passphrase.clone());
+    // The work is fixed and not measured: on a fast machine a measured one would lock out a slower one.
     recipient.set_work_factor(WORK);
     let encryptor = Encryptor::with_recipients(std::iter::once(&recipient as &dyn age::Recipient))
         .map_err(|error| failed(std::io::Error::other(error)))?;
@@ -113,9 +115,11 @@ pub(crate) fn decrypt_document(
     let damaged = |reason| SecretsError::Damaged { name: name.to_owned(), reason };
     let decryptor = Decryptor::new_buffered(sealed).map_err(|_| damaged("it is cut or not an age file"))?;
     let mut identity = scrypt::Identity::new(passphrase.clone());
+    // The file says how much work it wants, so a forged one could keep the process busy.
     identity.set_max_work_factor(MAX_WORK);
     let reader = decryptor.decrypt(std::iter::once(&identity as &dyn age::Identity));
     let mut reader = reader.map_err(|error| match error {
+        // A wrong passphrase and a damaged header have different remedies.
         age::DecryptError::DecryptionFailed
         | age::DecryptError::KeyDecryptionFailed
         | age::DecryptError::NoMatchingKeys => SecretsError::WrongPassphrase(name.to_owned()),
@@ -124,6 +128,7 @@ pub(crate) fn decrypt_document(
         age::DecryptError::Io(_) => damaged("it is cut"),
         age::DecryptError::UnknownFormat => damaged("its form is unknown"),
     })?;
+    // The plain text is never longer than the sealed one, so the buffer does not grow and leave copies.
     let mut plain = Zeroizing::new(Vec::with_capacity(sealed.len()));
     reader.read_to_end(&mut plain).map_err(|_| damaged("it is cut or was changed"))?;
     Ok(plain)

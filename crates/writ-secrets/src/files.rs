@@ -27,11 +27,13 @@ const LOCK_FILE: &str = "lock";
 
 /// Makes the keys folder if it is not there, and checks it.
 pub(crate) fn ensure_folder(dir: &Path) -> Result<(), SecretsError> {
+    // The mode is given when the folder is made: set afterwards, others could enter in between.
     match DirBuilder::new().mode(FOLDER_MODE).create(dir) {
         Ok(()) => {}
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
         Err(error) => return Err(io_error(".", "created")(error)),
     }
+    // A folder that was there already is checked as well.
     if is_private_folder(dir)? { Ok(()) } else { Err(SecretsError::NotCreated) }
 }
 
@@ -41,6 +43,7 @@ pub(crate) fn ensure_folder(dir: &Path) -> Result<(), SecretsError> {
 ///
 /// If it is no folder, or open to others.
 pub(crate) fn is_private_folder(dir: &Path) -> Result<bool, SecretsError> {
+    // The link itself is looked at, since a link could lead to a folder of another user.
     let meta = match fs::symlink_metadata(dir) {
         Ok(meta) => meta,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
@@ -61,6 +64,7 @@ pub(crate) fn file_exists(dir: &Path, name: &str) -> bool {
 /// Reads a file; `None` when there is none.
 pub(crate) fn read_file(dir: &Path, name: &str) -> Result<Option<Zeroizing<Vec<u8>>>, SecretsError> {
     let file =
+        // Neither a link is followed, nor does a pipe in place of the file block the process.
         OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(dir.join(name));
     let file = match file {
         Ok(file) => file,
@@ -70,6 +74,7 @@ pub(crate) fn read_file(dir: &Path, name: &str) -> Result<Option<Zeroizing<Vec<u
         }
         Err(error) => return Err(io_error(name, "opened")(error)),
     };
+    // The opened file is examined, so that it cannot be exchanged between the check and the reading.
     let meta = file.metadata().map_err(io_error(name, "read"))?;
     if !meta.is_file() {
         return Err(SecretsError::NotAFile { name: shown_name(name) });
@@ -87,6 +92,7 @@ pub(crate) fn read_file(dir: &Path, name: &str) -> Result<Option<Zeroizing<Vec<u
 
 /// Replaces a file as a whole and waits until it is on disk. The caller holds the [`Lock`].
 pub(crate) fn replace_file(dir: &Path, name: &str, bytes: &[u8]) -> Result<(), SecretsError> {
+    // Beside the file, so that the rename stays within one file system and is atomic.
     let new = dir.join(format!(".{name}.new"));
     // It is left from a writer that was killed: nothing else writes while we hold the lock.
     match fs::remove_file(&new) {
@@ -96,11 +102,13 @@ pub(crate) fn replace_file(dir: &Path, name: &str, bytes: &[u8]) -> Result<(), S
     }
     let mut file = OpenOptions::new()
         .write(true)
+        // With `create_new` a link that someone has put there is not followed.
         .create_new(true)
         .mode(FILE_MODE)
         .custom_flags(libc::O_NOFOLLOW)
         .open(&new)
         .map_err(io_error(name, "written"))?;
+    // First the content, then the name, then the folder: after a crash there is the old file or the new one.
     file.write_all(bytes).and_then(|()| file.sync_all()).map_err(io_error(name, "written"))?;
     fs::rename(&new, dir.join(name)).map_err(io_error(name, "replaced"))?;
     File::open(dir).and_then(|folder| folder.sync_all()).map_err(io_error(name, "synced"))
@@ -128,6 +136,7 @@ impl Lock {
             .custom_flags(libc::O_NOFOLLOW)
             .open(dir.join(LOCK_FILE))
             .map_err(io_error(LOCK_FILE, "opened"))?;
+        // The kernel's lock ends with its process, so a crash leaves none behind.
         let locked = run_within(limit, move || file.lock().map(|()| file));
         let file = locked.ok_or(SecretsError::Busy)?.map_err(io_error(LOCK_FILE, "locked"))?;
         Ok(Self { _file: file })
@@ -136,6 +145,7 @@ impl Lock {
 
 /// Checks owner and mode.
 fn check_permissions(path: &Path, name: &str, meta: &fs::Metadata, wanted: u32) -> Result<(), SecretsError> {
+    // A file of another user could be changed by them at any time.
     if meta.uid() != nix::unistd::geteuid().as_raw() {
         return Err(SecretsError::WrongOwner {
             name: shown_name(name),

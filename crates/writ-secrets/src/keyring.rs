@@ -48,6 +48,7 @@ impl Keyring {
         config: &SecretsConfig,
         connector: impl FnOnce() -> keyring_core::Result<Arc<CredentialStore>> + Send + 'static,
     ) -> Result<Self, SecretsError> {
+        // A service that hangs would stop each command at its start.
         let Some(connected) = run_within(config.connect_timeout(), connector) else {
             return Err(SecretsError::KeyringUnavailable("the service does not answer"));
         };
@@ -58,6 +59,7 @@ impl Keyring {
     /// Reads an entry; `None` when there is none.
     pub(crate) fn read_entry(&self, user: &str) -> Result<Option<Zeroizing<Vec<u8>>>, SecretsError> {
         let read = self.call_service(user, |entry| entry.get_secret().map(Zeroizing::new));
+        // Only «no entry» means that there is none; every other error must not look like an empty store.
         match read? {
             Ok(bytes) => Ok(Some(bytes)),
             Err(Error::NoEntry) => Ok(None),
@@ -76,6 +78,7 @@ impl Keyring {
         user: &str,
         operation: impl FnOnce(&Entry) -> keyring_core::Result<T> + Send + 'static,
     ) -> Result<keyring_core::Result<T>, SecretsError> {
+        // A call that hangs has a thread of its own, and each further one would leave another behind.
         if self.stuck.load(Ordering::Acquire) {
             return Err(SecretsError::KeyringLocked);
         }

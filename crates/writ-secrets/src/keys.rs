@@ -16,6 +16,7 @@ pub(crate) fn generate_key(
     document: &mut SecretsDocument,
     role: &'static str,
 ) -> Result<VerifyingKey, SecretsError> {
+    // A key that is replaced by mistake makes everything that it has signed worthless.
     if document.keys.contains_key(role) {
         return Err(SecretsError::KeyExists(role));
     }
@@ -38,6 +39,7 @@ pub(crate) fn prepare_next(
     if !document.keys.contains_key(role) {
         return Err(SecretsError::NoSuchKey(role));
     }
+    // An interrupted change finds the key that it made before, whose public half may be recorded already.
     if let Entry::Vacant(next) = document.keys.entry(next_of(role)) {
         let mut seed = Zeroizing::new([0; 32]);
         OsRng.try_fill_bytes(seed.as_mut()).map_err(|_| SecretsError::NoRandomness)?;
@@ -48,6 +50,7 @@ pub(crate) fn prepare_next(
 
 /// Replaces a key by its prepared successor. The old one is deleted.
 pub(crate) fn promote_next(document: &mut SecretsDocument, role: &'static str) -> Result<(), SecretsError> {
+    // The document is written as a whole, so there is never a moment without a key.
     let next = document.keys.remove(&next_of(role)).ok_or(SecretsError::NoSuchKey(role))?;
     document.keys.insert(role.to_owned(), next);
     Ok(())

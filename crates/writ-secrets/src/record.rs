@@ -30,6 +30,7 @@ pub(crate) struct BackendRecord {
 impl BackendRecord {
     pub(crate) fn new(backend: Backend) -> Result<Self, SecretsError> {
         let mut id = [0; 16];
+        // Random, so that a copied home does not share its entries by a guessable name.
         OsRng.try_fill_bytes(&mut id).map_err(|_| SecretsError::NoRandomness)?;
         Ok(Self { v: RECORD_VERSION, backend, id: hex::encode(id) })
     }
@@ -42,6 +43,7 @@ impl BackendRecord {
         if record.v != RECORD_VERSION {
             return Err(damaged("it was written by another version"));
         }
+        // The id becomes part of the entry's name, so its form is checked.
         if record.id.len() != 32 || hex::decode(&record.id).is_err() {
             return Err(damaged("its id is not 32 hexadecimal digits"));
         }

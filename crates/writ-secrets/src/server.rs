@@ -179,24 +179,28 @@ pub async fn fetch_secrets(
     logins: Vec<Login>,
     wanted: &BTreeSet<CredentialRef>,
 ) -> Result<Fetched, VaultError> {
+    // Several fields of one path are read with one request.
     let mut paths: BTreeMap<(&str, &str), Vec<(&str, &CredentialRef)>> = BTreeMap::new();
     for reference in wanted {
         if let CredentialRef::Vault { mount, path, field } = reference {
             paths.entry((mount, path)).or_default().push((field, reference));
         }
     }
+    // Counted are references and not paths, since each becomes a value in memory.
     if wanted.len() > MAX_FETCHED {
         return Err(VaultError::TooMany);
     }
     if paths.is_empty() {
         return Ok(Fetched::default());
     }
+    // The login happens only if something is to be read.
     let token = log_in(way, logins).await?;
     let mut fetched = Fetched::default();
     for ((mount, path), fields) in paths {
         let Some((_, first)) = fields.first() else { continue };
         let answer =
             ask(way, &format!("/v1/{mount}/data/{path}"), VaultQuestion::Read(token.clone())).await?;
+        // 404 is also the answer for a version that was deleted.
         let secret = match answer.status {
             200 => read_secret(&answer)?,
             403 => return Err(VaultError::Forbidden((*first).clone())),
@@ -209,6 +213,7 @@ pub async fn fetch_secrets(
                 Some(Hidden::Text(value)) => value,
                 Some(Hidden::Other(_)) => return Err(VaultError::NotText(reference.clone())),
             };
+            // An empty value would be masked everywhere, and a long one fits nowhere.
             if value.expose_secret().is_empty() || value.expose_secret().len() > MAX_VALUE_BYTES {
                 return Err(VaultError::NotText(reference.clone()));
             }
@@ -227,6 +232,8 @@ async fn log_in(way: &dyn VaultWay, logins: Vec<Login>) -> Result<SecretString, 
                 let question = VaultQuestion::Read(token.clone());
                 match ask(way, "/v1/auth/token/lookup-self", question).await?.status {
                     200 => return Ok(token),
+                    // These are the answers to a login that is not valid; any other one is a fault of the
+                    // server.
                     400 | 401 | 403 => tried.push(from),
                     other => return Err(VaultError::Malformed(other)),
                 }
@@ -235,6 +242,7 @@ async fn log_in(way: &dyn VaultWay, logins: Vec<Login>) -> Result<SecretString, 
                 let body = serde_json::json!({
                     "role_id": role.expose_secret(), "secret_id": secret.expose_secret(),
                 });
+                // The body is wiped after it was sent, as it holds the secret.
                 let body = Zeroizing::new(body.to_string().into_bytes());
                 let answer = ask(way, "/v1/auth/approle/login", VaultQuestion::Post(body)).await?;
                 match answer.status {

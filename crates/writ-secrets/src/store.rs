@@ -77,6 +77,7 @@ impl SecretStore {
         config: &SecretsConfig,
     ) -> Result<Self, SecretsError> {
         let vault = Vault::open(dir, ENGINE, passphrase, config)?;
+        // Read once here, so that a wrong passphrase is an error of opening.
         vault.read_document()?;
         Ok(Self { vault })
     }
@@ -109,6 +110,7 @@ impl SecretStore {
             return Err(SecretsError::TooLarge { what: "the value", limit: MAX_VALUE_BYTES });
         }
         self.vault.change_document(|document| {
+            // Replacing a value does not count against the bound.
             if document.secrets.len() >= MAX_SECRETS && !document.secrets.contains_key(name) {
                 return Err(SecretsError::TooLarge { what: "the number of secrets", limit: MAX_SECRETS });
             }
@@ -170,8 +172,10 @@ impl SecretStore {
         if let Some(HiddenText(key)) = self.vault.read_document()?.keys.get(AUTHORITY) {
             return Ok(key.clone());
         }
+        // Made outside the lock: making a key takes time.
         let made = make()?;
         Ok(self.vault.change_document(|document| {
+            // Another process may have stored one meanwhile; then that one counts.
             let kept = document.keys.entry(AUTHORITY.to_owned()).or_insert(HiddenText(made));
             Ok(kept.0.clone())
         })?)

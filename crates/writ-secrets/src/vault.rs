@@ -70,6 +70,7 @@ impl Medium {
             Backend::Keyring => Ok(Self::Keyring(connect()?)),
             Backend::Age => {
                 let passphrase = passphrase.ok_or(SecretsError::PassphraseNeeded)?;
+                // An empty passphrase would encrypt nothing, but look as if it did.
                 if passphrase.expose_secret().is_empty() {
                     return Err(SecretsError::PassphraseEmpty);
                 }
@@ -100,10 +101,12 @@ impl Vault {
         connect: impl FnOnce() -> Result<Keyring, SecretsError>,
     ) -> Result<Self, SecretsError> {
         files::ensure_folder(dir)?;
+        // Two commands that set up the same home must not both succeed.
         let lock = Lock::take_lock(dir, config.operation_timeout())?;
         if let Some(record) = BackendRecord::read_record(dir)? {
             return Err(SecretsError::AlreadyCreated(record.backend));
         }
+        // Without its record an old file could be of another home, and is not overwritten.
         let names = [ENGINE.age, ENGINE.plain, APPROVER.age, APPROVER.plain];
         if let Some(name) = names.into_iter().find(|name| files::file_exists(dir, name)) {
             return Err(SecretsError::Leftover(name));
@@ -115,6 +118,7 @@ impl Vault {
         vault.read_document()?;
         vault.record.write_record(dir)?;
         if let Err(error) = vault.write_document(&SecretsDocument::default()) {
+            // Without a document the record would claim a store that is not there.
             files::remove_file(dir, RECORD_FILE)?;
             return Err(error);
         }
@@ -165,6 +169,7 @@ impl Vault {
                 };
                 let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
                 if let Some((bytes, document)) = &*last
+                    // Decrypting takes half a second by design; equal bytes hold the same document.
                     && *bytes == *sealed
                 {
                     return Ok(document.clone());
@@ -187,6 +192,7 @@ impl Vault {
         change: impl FnOnce(&mut SecretsDocument) -> Result<T, SecretsError>,
     ) -> Result<T, SecretsError> {
         let lock = Lock::take_lock(&self.dir, self.config.operation_timeout())?;
+        // Read under the lock: a change that another process has just made must not be undone.
         let mut document = self.read_document()?;
         let done = change(&mut document)?;
         self.write_document(&document)?;
@@ -202,6 +208,7 @@ impl Vault {
             Medium::Age { passphrase, last } => {
                 let sealed = document::encrypt_document(self.name.age, passphrase, &plain)?;
                 files::replace_file(&self.dir, self.name.age, &sealed)?;
+                // The cache is replaced with the file, so that the next reading does not decrypt again.
                 let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
                 *last = Some((sealed, document.clone()));
                 Ok(())

@@ -12,6 +12,7 @@ pub(crate) fn run_within<T: Send + 'static>(
     limit: Duration,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Option<T> {
+    // Room for one result, so that a late thread can end without a receiver.
     let (sender, receiver) = sync_channel(1);
     thread::Builder::new()
         .name("writ-secrets".into())

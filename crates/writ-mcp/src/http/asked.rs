@@ -49,6 +49,7 @@ impl<'a> OpenQuestions<'a> {
 
     /// Returns the immediate answer to a request of the server; `None` where the person is asked.
     pub(super) fn immediate_answer(&mut self, id: Value, method: &str, params: &Value) -> Option<Value> {
+        // Without a person, and for every other request, the answer is that of a client which offers nothing.
         let Some(Person(person)) = self.person.filter(|_| method == ELICITATION) else {
             return Some(message::answer_request(&id, method));
         };
@@ -57,6 +58,7 @@ impl<'a> OpenQuestions<'a> {
             Err(why) => return Some(message::invalid_params(&id, why)),
         };
         let (reply, coming) = oneshot::channel();
+        // Both bounds count: questions that wait here, and those that the person has not seen yet.
         if self.open.len() >= MAX_QUESTIONS || person.try_send(Question { form, reply }).is_err() {
             return Some(message::answer_request(&id, method));
         }
@@ -68,6 +70,8 @@ impl<'a> OpenQuestions<'a> {
     /// meanwhile loses nothing.
     pub(super) async fn take_reply(&mut self) -> Value {
         let Some((id, coming)) = self.open.front_mut() else { return std::future::pending().await };
+        // A question that was dropped without a reply is cancelled, so that the server does not wait for
+        // ever.
         let reply = coming.await.unwrap_or(ElicitationReply::Cancel);
         let answer = message::result_line(id, &reply.result());
         self.open.pop_front();

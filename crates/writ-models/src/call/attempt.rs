@@ -82,11 +82,13 @@ impl Tap {
 
 impl ChatFrameSink for Tap {
     fn on_frame(&self, _: &FrameCtx, frame: RawFrameRef<'_>) {
+        // A whole frame arrived, so the sender has the full allowance for the next one.
         self.allowance.renew_allowance(MAX_UNSEEN);
         let mut tapped = self.lock();
         tapped.frames = tapped.frames.saturating_add(1);
         // Comments and blank frames have no data. Lines may end with a carriage return, and a stream begin with a mark.
         let data = frame.data.trim_start_matches('\u{feff}').trim();
+        // After the end nothing counts any more.
         if tapped.end.is_some() || data.is_empty() {
             return;
         }
@@ -118,6 +120,7 @@ impl Attempt<'_> {
         let tapped = Mutex::new(Tapped { fold, frames: 0, has_data: false, end: None });
         let tap = Arc::new(Tap { tapped, allowance });
         let mut begun = false;
+        // Dropping the stream closes the connection, also when it fails.
         let answer = self.drive(lent.client, &tap, &mut begun).await;
         let mut tapped = tap.lock();
         let draft = tapped.fold.draft();
@@ -127,6 +130,7 @@ impl Attempt<'_> {
             }
             reply
         });
+        // Usage is reported with a failure as well, since the provider bills it.
         answer.map_err(|failure| ModelError { usage: draft.usage, begun, ..failed(self.planned, failure) })
     }
 
@@ -137,6 +141,7 @@ impl Attempt<'_> {
         loop {
             let has_stopped = tap.lock().fold.draft().has_stopped();
             let wait =
+                // After the stop reason only counts are missing, so the wait is short.
                 if has_stopped { MAX_AFTER_STOP.min(self.limits.request) } else { self.limits.request };
             let request_end = Instant::now() + wait;
             let next = timeout_at(request_end.min(answer_end), next_step(&mut stream, tap));
@@ -146,9 +151,11 @@ impl Attempt<'_> {
                 step = next => step,
             };
             let is_over = !matches!(step, Ok(PollStep::More));
+            // Text that was held back belongs to the answer, also where it ends early.
             if is_over {
                 tap.lock().fold.draft().flush_text();
             }
+            // Deltas are sent before the end is judged, so that no text is missing from what was shown.
             self.pass_on(tap, begun).await?;
             match step {
                 Ok(PollStep::More) => {}
@@ -214,6 +221,7 @@ impl Attempt<'_> {
 /// Returns the authentication for the library. Without a key it is given the whole request head, since it
 /// would send an empty key otherwise.
 fn auth_data(provider: &Provider, model: &str, key: Option<&SecretString>) -> AuthData {
+    // With a key the library builds the usual headers itself.
     if let Some(key) = key {
         return AuthData::from_single(key.expose_secret());
     }
@@ -331,6 +339,7 @@ fn classify_error(error: &genai::Error) -> Failure {
         if let Some(genai::Error::HttpError { status, body, headers, .. }) = error.downcast_ref() {
             let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
             let wait = header("retry-after").and_then(|value| retry_after(value, SystemTime::now()));
+            // The library follows no redirect; the target is named, so that an owner can correct the URL.
             if let Some(target) = header("location").filter(|_| status.is_redirection()) {
                 return provider_error(&format!("Moved to {target}").into(), status.as_u16(), None);
             }
@@ -345,9 +354,11 @@ fn classify_error(error: &genai::Error) -> Failure {
 }
 
 fn transport_failure(error: &http::Error) -> Failure {
+    // The body broke off in the middle: part of an answer may have come.
     if error.is_body() || error.is_decode() {
         return Failure::Cut;
     }
+    // The connection was there, so the server has ended it.
     if !error.is_connect() && !error.is_builder() {
         return Failure::Dropped;
     }

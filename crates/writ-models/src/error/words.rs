@@ -22,6 +22,7 @@ pub struct ProviderWords {
 impl ProviderWords {
     /// A message as it came.
     pub(crate) fn raw(message: &str) -> Self {
+        // Bounded when it comes in: an error body may be a whole page.
         Self { text: message.chars().take(MAX_RAW_CHARS).collect(), is_clean: false }
     }
 
@@ -29,6 +30,7 @@ impl ProviderWords {
     pub(crate) fn clean(&mut self, key: Option<&SecretString>) {
         let mut text = std::mem::take(&mut self.text);
         if let Some(key) = key {
+            // A key as short as this would be masked in ordinary words.
             if key.expose_secret().len() < MIN_VALUE_BYTES {
                 // The redactor does not look for values this short.
                 if !key.expose_secret().is_empty() && text.contains(key.expose_secret()) {
@@ -37,6 +39,7 @@ impl ProviderWords {
             } else {
                 let redactor = Redactor::default();
                 redactor.learn_secrets(&[KnownSecret { name: "the key".to_owned(), value: key.clone() }]);
+                // The text is cut, so the beginning of a key at its end is masked as well.
                 redactor.scrub_cut(&mut text);
                 // The redactor knows the escapes of programs; a sender may escape every character.
                 if !redactor.secrets_in(&percent_decoded(&text)).is_empty() {

@@ -64,6 +64,7 @@ impl Blocks {
             frame.get("content_block").ok_or(Failure::Invalid { what: "a content block without content" })?;
         let field = |key: &str| block.get(key).and_then(Value::as_str);
         let opened = match field("type").unwrap_or_default() {
+            // A block may already begin with text.
             "text" => {
                 draft.push_text(field("text").unwrap_or_default())?;
                 Block::Text
@@ -101,6 +102,7 @@ impl Blocks {
             }
             (Block::Given(place), "input_json_delta") => {
                 let whole = field("partial_json").unwrap_or_default();
+                // An empty repetition adds nothing to the arguments that came with the block.
                 if matches!(whole.trim(), "" | "{}") {
                     return draft.count_bytes(whole.len().max(1));
                 }
@@ -146,6 +148,7 @@ fn read_usage(draft: &mut Draft, usage: &Value) {
     if let Some(input) = read_tokens(usage, "input_tokens") {
         let read = read_tokens(usage, "cache_read_input_tokens").unwrap_or(Tokens::ZERO);
         let write = read_tokens(usage, "cache_creation_input_tokens").unwrap_or(Tokens::ZERO);
+        // The input is the sum of all three, since the provider counts them apart.
         draft.usage.input = input.saturating_add(read).saturating_add(write);
         draft.usage.cache_read = read;
         draft.usage.cache_write = write;

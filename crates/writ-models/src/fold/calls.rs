@@ -39,9 +39,11 @@ struct CallPiece<'a> {
 
 impl<'a> CallPiece<'a> {
     fn read(call: &'a Value, position: usize) -> Self {
+        // Some servers leave out the `function` level.
         let function = call.get("function").filter(|function| function.is_object()).unwrap_or(call);
         let index = call.get("index");
         let index = index
+            // Some write the index as text.
             .and_then(|index| index.as_u64().or_else(|| index.as_str().and_then(|text| text.parse().ok())));
         let id = match call.get("id") {
             Some(Value::String(id)) if !id.is_empty() => Some(id.clone()),
@@ -109,6 +111,7 @@ impl CallSlots {
     /// The call that a piece may belong to: by its index, else by its id, else by its position, else the last one.
     fn candidate(&self, draft: &Draft, piece: &CallPiece<'_>) -> Option<usize> {
         let last = self.slots.len().checked_sub(1);
+        // From the end, since a number is reused by some servers for a later call.
         let by_id = |id: &String| {
             self.slots.iter().rposition(|slot| draft.provider_id(slot.place) == Some(id.as_str()))
         };
@@ -121,6 +124,7 @@ impl CallSlots {
             };
             return by_index.or_else(|| piece.id.as_ref().and_then(by_id)).or_else(|| last.filter(bare));
         }
+        // A piece with an unknown id belongs to the last call, if no other rule says otherwise.
         if let Some(id) = &piece.id {
             return by_id(id).or(last);
         }

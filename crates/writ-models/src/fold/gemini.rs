@@ -16,6 +16,7 @@ pub(crate) fn fold_frame(draft: &mut Draft, data: &str) -> Result<bool, Failure>
     draft.count_bytes(1)?;
     draft.model(frame.get("modelVersion").unwrap_or(&Value::Null));
     read_usage(draft, frame.get("usageMetadata").unwrap_or(&Value::Null));
+    // A blocked prompt has no candidates and no finish reason.
     if let Some(reason) = frame.pointer("/promptFeedback/blockReason").and_then(Value::as_str) {
         tracing::debug!(reason, "the prompt was blocked");
         draft.stop = Some(StopReason::ContentFilter);
@@ -31,6 +32,7 @@ pub(crate) fn fold_frame(draft: &mut Draft, data: &str) -> Result<bool, Failure>
     }
     match candidate.get("finishReason").and_then(Value::as_str) {
         None => Ok(false),
+        // The server could not read the call that its model wrote, so there is nothing to perform.
         Some("MALFORMED_FUNCTION_CALL" | "UNEXPECTED_TOOL_CALL") => {
             Err(Failure::Invalid { what: "it stopped at a tool call that it could not make" })
         }
@@ -70,6 +72,7 @@ fn finish_reason(reason: &str) -> StopReason {
 /// Thinking is counted apart from the answer, and billed like it. Each frame says all that was used so far.
 fn read_usage(draft: &mut Draft, usage: &Value) {
     if let Some(input) = read_tokens(usage, "promptTokenCount") {
+        // A later frame without a cached count means that nothing was cached.
         draft.usage.input = input;
         draft.usage.cache_read = read_tokens(usage, "cachedContentTokenCount").unwrap_or(Tokens::ZERO);
     }

@@ -24,11 +24,13 @@ pub(crate) fn fold_frame(draft: &mut Draft, data: &str) -> Result<bool, Failure>
     draft.push_answer(field("content"))?;
     // Not stored, but counted, since it too could have no end.
     draft.count_bytes(field("thinking").len())?;
+    // Calls come whole in this format.
     for call in message.get("tool_calls").and_then(Value::as_array).into_iter().flatten() {
         let id = call.get("id").and_then(Value::as_str);
         let place = draft.call(id, call.pointer("/function/name").and_then(Value::as_str))?;
         draft.value_arguments(place, call.pointer("/function/arguments"))?;
     }
+    // Only the last line has counts and a reason.
     if done != Some(true) {
         return Ok(false);
     }

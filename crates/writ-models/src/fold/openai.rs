@@ -25,6 +25,7 @@ pub(crate) fn fold_frame(slots: &mut CallSlots, draft: &mut Draft, data: &str) -
     draft.model(frame.get("model").unwrap_or(&Value::Null));
     read_usage(draft, &frame);
     let choice = frame.pointer("/choices/0");
+    // An error may come within a stream that began with status 200.
     if let Some(error) = read_error(&frame, choice) {
         return Err(provider_error(error, STREAM_ERROR, None));
     }
@@ -47,6 +48,7 @@ pub(crate) fn fold_frame(slots: &mut CallSlots, draft: &mut Draft, data: &str) -
     for detail in delta.get("reasoning_details").and_then(Value::as_array).into_iter().flatten() {
         draft.detail(detail)?;
     }
+    // A refusal is text for the person, as content is.
     for key in ["content", "refusal"] {
         read_content(draft, delta.get(key).unwrap_or(&Value::Null), 0)?;
     }
@@ -59,6 +61,7 @@ pub(crate) fn fold_frame(slots: &mut CallSlots, draft: &mut Draft, data: &str) -
         slots.frame(draft, call)?;
     }
     let reason = choice.get("finish_reason").and_then(Value::as_str).unwrap_or_default();
+    // Some servers send an empty reason with each frame.
     if !matches!(reason, "" | "null") {
         draft.stop = Some(finish_reason(reason));
     }
@@ -69,6 +72,7 @@ pub(crate) fn fold_frame(slots: &mut CallSlots, draft: &mut Draft, data: &str) -
 fn read_error<'a>(frame: &'a Value, choice: Option<&'a Value>) -> Option<&'a Value> {
     let named = |value: &'a Value| value.get("error").filter(|error| !error.is_null());
     let is_error = frame.get("object").and_then(Value::as_str) == Some("error");
+    // A frame can be an error itself, as some servers send it.
     named(frame).or_else(|| choice.and_then(named)).or_else(|| is_error.then_some(frame))
 }
 
@@ -76,6 +80,7 @@ fn read_error<'a>(frame: &'a Value, choice: Option<&'a Value>) -> Option<&'a Val
 fn read_content(draft: &mut Draft, content: &Value, depth: usize) -> Result<(), Failure> {
     match content {
         Value::String(text) => draft.push_answer(text),
+        // Nested parts are bounded, so that an answer cannot exhaust the stack.
         Value::Array(parts) if depth < MAX_PART_DEPTH => {
             parts.iter().try_for_each(|part| self::read_content(draft, part, depth + 1))
         }

@@ -21,6 +21,7 @@ pub(super) struct Pieces {
 
 impl Pieces {
     fn push(&mut self, calls_before: usize, form: ReasoningForm) -> usize {
+        // Too many pieces make all of them unusable: a provider refuses a part.
         if self.pieces.len() >= MAX_PIECES {
             self.is_too_much = true;
         } else {
@@ -46,6 +47,7 @@ impl Pieces {
             ReasoningForm::Block(_) => true,
         };
         let mut pieces: Vec<Reasoning> = self.pieces.into_iter().filter(is_filled).collect();
+        // In the order of the calls that they stand before, as providers want them back.
         pieces.sort_by_key(|piece| piece.calls_before);
         pieces
     }
@@ -136,6 +138,7 @@ impl Draft {
         let Some(Reasoning { form: ReasoningForm::Block(block), .. }) = known else {
             return self.open_block(detail).map(|_| ());
         };
+        // The last piece brings the signature and other fields; texts are appended.
         for (field, value) in detail.as_object().into_iter().flatten() {
             match (field.as_str(), value.as_str()) {
                 ("text" | "summary" | "data", Some(more)) => extend(block, field, more),

@@ -25,6 +25,7 @@ impl Items {
                 draft.push_text(read_delta(&frame)?)?
             }
             "response.function_call_arguments.delta" => {
+                // Arguments belong to an item that was announced; anything else is another format.
                 let place = self.0.get(&read_index(&frame)?);
                 let what = "arguments without a tool call";
                 let place = place.ok_or(Failure::Invalid { what })?;
@@ -81,6 +82,7 @@ impl Items {
             }
             Some(_) | None => return Ok(()),
         }
+        // An item that is done without having been added is taken as a whole.
         let Some(place) = self.0.get(&read_index(frame)?).copied() else {
             return self.added(draft, frame);
         };

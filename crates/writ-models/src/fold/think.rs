@@ -31,10 +31,12 @@ enum ThinkState {
 impl Thinking {
     /// Takes more of the answer and returns what of it is text.
     pub(crate) fn visible(&mut self, more: &str) -> String {
+        // Tags after the beginning are text: an answer may be about them.
         if matches!(self.state, ThinkState::Text) {
             return more.to_owned();
         }
         self.held.push_str(more);
+        // One piece of text may pass through several states.
         loop {
             match self.state {
                 ThinkState::Beginning => {
@@ -53,6 +55,8 @@ impl Thinking {
                 }
                 ThinkState::Within(close) => {
                     let Some(end) = self.held.find(close) else {
+                        // Only an end as long as the closing tag has to wait; the rest of the thinking is
+                        // dropped.
                         self.forget(close.len());
                         return String::new();
                     };
@@ -78,6 +82,7 @@ impl Thinking {
         let is_text = matches!(self.state, ThinkState::Beginning | ThinkState::Text);
         let held = std::mem::take(&mut self.held);
         self.state = ThinkState::Text;
+        // Thinking without an end is no answer.
         if is_text { held } else { String::new() }
     }
 

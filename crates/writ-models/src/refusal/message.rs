@@ -48,6 +48,7 @@ pub(crate) fn find_message(error: &Value) -> String {
 }
 
 fn find_text(error: &Value, depth: usize) -> Option<Cow<'_, str>> {
+    // Bounded, since an error body may nest without end.
     if depth > MAX_DEPTH {
         return None;
     }
@@ -61,6 +62,7 @@ fn find_text(error: &Value, depth: usize) -> Option<Cow<'_, str>> {
             let passed_on = passed_on.and_then(Value::as_str).map(Cow::Borrowed);
             let message = passed_on.or_else(|| FIELDS.iter().find_map(inner))?;
             let place =
+                // A validating server names the place of the fault, which helps more than its message.
                 fields.get("loc").and_then(Value::as_array).map(|steps| at_path(steps)).unwrap_or_default();
             Some(if place.is_empty() { message } else { format!("{place}: {message}").into() })
         }
@@ -86,6 +88,7 @@ fn plain_text(body: &str) -> String {
     let title = lower.find("<title>").zip(lower.find("</title>"));
     match title.and_then(|(start, end)| body.get(start.saturating_add("<title>".len())..end)) {
         Some(title) => title.trim().to_owned(),
+        // A page without a title says nothing that helps.
         None if lower.trim_start().starts_with('<') => String::new(),
         None => body.trim().to_owned(),
     }

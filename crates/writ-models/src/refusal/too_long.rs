@@ -106,6 +106,7 @@ pub(super) fn recognise_size(
     status: u16,
 ) -> Option<ContextSizes> {
     let lower = message.to_ascii_lowercase();
+    // A limit on tokens per minute is no limit of the window, and waiting helps.
     if OF_A_TIME.iter().any(|phrase| lower.contains(phrase)) {
         return None;
     }
@@ -131,6 +132,7 @@ fn number_after(lower: &str, phrases: &[&str]) -> Option<u64> {
         let (_, rest) = lower.split_once(phrase)?;
         let digits: String =
             rest.chars().take_while(|c| c.is_ascii_digit() || *c == ',').filter(|c| *c != ',').collect();
+        // A number outside the sensible range is another one, such as a date or an id.
         digits.parse::<u64>().ok().filter(|size| SENSIBLE.contains(size))
     };
     phrases.iter().find_map(number)

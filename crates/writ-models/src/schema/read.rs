@@ -81,6 +81,7 @@ pub(super) fn read_arguments(schema: &Value) -> Option<Object> {
             let mut all = objects.next()??;
             for object in objects {
                 let object = object?;
+                // An argument is required if every branch requires it.
                 all.required.retain(|name| object.required.contains(name));
                 all.add(object.properties);
             }
@@ -103,6 +104,7 @@ impl Object {
 
 /// Reads a part.
 fn read_node(schema: &Value, depth: usize) -> Node {
+    // Below the bound anything is accepted; the tool itself still checks the arguments.
     let Some(fields) = schema.as_object().filter(|_| depth <= MAX_DEPTH) else { return Node::default() };
     let fields = with_all_of(fields);
     let mut node = Node {
@@ -115,9 +117,11 @@ fn read_node(schema: &Value, depth: usize) -> Node {
         Some(_) | None => Vec::new(),
     };
     let had_types = !types.is_empty();
+    // `null` is a type of its own in JSON Schema, and a flag in the dialects.
     types.retain(|kind| *kind != "null");
     node.nullable = had_types && types.len() < count_of(&fields);
     let named = fields.get("const").map(|value| vec![value.clone()]);
+    // `const` is an enum with one value.
     let values = named.or_else(|| fields.get("enum").and_then(Value::as_array).cloned());
     let branches = ["anyOf", "oneOf"].iter().find_map(|name| fields.get(*name)).and_then(Value::as_array);
     let is_object = types == ["object"] || fields.contains_key("properties");
@@ -129,6 +133,7 @@ fn read_node(schema: &Value, depth: usize) -> Node {
         node.nullable |= nullable;
         kind
     } else {
+        // Without a type it is inferred from the words that are used.
         match types.as_slice() {
             [] => of_type(infer_type(&fields), &fields, depth),
             [kind] => of_type(kind, &fields, depth),
@@ -185,6 +190,7 @@ fn with_all_of(fields: &Map<String, Value>) -> Map<String, Value> {
                     for (name, value) in value.as_object().into_iter().flatten() {
                         match properties.get(name) {
                             Some(own) => {
+                                // Both descriptions of one property hold, so they are joined in turn.
                                 let both = json!({ "allOf": [own, value] });
                                 properties.insert(name.clone(), both);
                             }
@@ -230,6 +236,8 @@ fn of_type(kind: &str, fields: &Map<String, Value>, depth: usize) -> Kind {
         "integer" | "number" => {
             let mut range = read_range(fields, "minimum", "maximum");
             let exclusive = self::read_range(fields, "exclusiveMinimum", "exclusiveMaximum");
+            // Dialects have no exclusive bounds; the inclusive one admits one value more, which the tool
+            // refuses.
             range.least = range.least.or(exclusive.least);
             range.most = range.most.or(exclusive.most);
             Kind::Number { is_integer: kind == "integer", values: Vec::new(), range }
@@ -252,12 +260,14 @@ fn read_items(fields: &Map<String, Value>, depth: usize) -> Node {
             let mut nodes: Vec<Node> = Vec::new();
             for place in places {
                 let node = read_node(place, depth + 1);
+                // Places of the same kind are one kind of item.
                 if !nodes.contains(&node) {
                     nodes.push(node);
                 }
             }
             match nodes.len() {
                 1 => nodes.remove(0),
+                // A list with different places takes any of them at each place.
                 _ => Node { kind: read_choice(nodes.into_iter()), ..Node::default() },
             }
         }
@@ -274,6 +284,7 @@ fn read_object(fields: &Map<String, Value>, depth: usize) -> Object {
         .map(|(name, part)| (name.clone(), read_node(part, depth + 1)))
         .collect();
     let required = fields.get("required").and_then(Value::as_array).into_iter().flatten();
+    // Some schemas require a name that they do not define.
     let is_named = |name: &&str| properties.iter().any(|(own, _)| own == name);
     let required = required.filter_map(Value::as_str).filter(is_named).map(str::to_owned).collect();
     let others = match fields.get("additionalProperties") {
@@ -318,6 +329,7 @@ fn one_of(branches: &[Value], description: &mut String, depth: usize) -> (Kind, 
             nodes.push(Node { nullable: false, ..node });
         }
     }
+    // A single branch is no choice.
     if let [only] = nodes.as_mut_slice() {
         if description.is_empty() {
             *description = std::mem::take(&mut only.description);

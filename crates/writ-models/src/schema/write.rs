@@ -34,6 +34,7 @@ fn with_names(dialect: Dialect, object: &Object) -> Result<Object, SchemaError> 
         Dialect::Anthropic => (1..=MAX_KEY).contains(&name.len()) && name.chars().all(is_plain),
         Dialect::OpenAi | Dialect::OpenAiStrict | Dialect::Gemini => true,
     };
+    // A required argument cannot be left out, so the tool cannot be offered at all.
     if let Some(name) = object.required.iter().find(|name| !is_taken(name)) {
         return Err(SchemaError::Name(
             writ_types::visible::escape_line(name).chars().take(MAX_KEY).collect(),
@@ -64,6 +65,7 @@ fn write_part(dialect: Dialect, node: &Node) -> Map<String, Value> {
         }
         Kind::Number { is_integer, values, range } => {
             written.insert("type".to_owned(), json!(if *is_integer { "integer" } else { "number" }));
+            // This dialect has enums of texts alone.
             if !values.is_empty() && dialect == Dialect::Gemini {
                 let values: Vec<String> = values.iter().map(Number::to_string).collect();
                 add_note(&mut description, &format!("one of {}", values.join(", ")));
@@ -145,6 +147,7 @@ fn write_text(
 }
 
 fn write_bounds(dialect: Dialect, range: &Range, names: [&str; 2], written: &mut Map<String, Value>) {
+    // Strict schemas have no bounds; the tool itself checks them.
     if dialect == Dialect::OpenAiStrict {
         return;
     }
@@ -159,6 +162,7 @@ fn write_bounds(dialect: Dialect, range: &Range, names: [&str; 2], written: &mut
 fn any_value(dialect: Dialect) -> Value {
     let simple = ["string", "number", "boolean"].map(|kind| json!({ "type": kind }));
     let mut all = simple.to_vec();
+    // Strict schemas would have to name every field.
     if dialect != Dialect::OpenAiStrict {
         all.push(json!({ "type": "array", "items": { "type": "string" } }));
         all.push(json!({ "type": "object", "properties": {} }));
@@ -187,6 +191,7 @@ fn write_record(dialect: Dialect, object: &Object) -> Map<String, Value> {
         written.insert("required".to_owned(), json!(required));
     }
     match (dialect, &object.others) {
+        // This dialect has no word for further fields.
         (Dialect::Gemini, _) => {}
         (Dialect::OpenAiStrict, _) | (Dialect::OpenAi | Dialect::Anthropic, Others::Closed) => {
             written.insert("additionalProperties".to_owned(), json!(false));
@@ -202,6 +207,7 @@ fn write_record(dialect: Dialect, object: &Object) -> Map<String, Value> {
 /// A part of a strict schema that may be null.
 fn or_null(mut written: Map<String, Value>) -> Value {
     let nothing = json!({ "type": "null" });
+    // A union takes one more branch; any other part becomes a union.
     if let Some(Value::Array(branches)) = written.get_mut("anyOf") {
         branches.push(nothing);
         return Value::Object(written);
