@@ -141,7 +141,7 @@ impl AgentConfig {
         self.limits.validate_limits()
     }
 
-    /// Returns these settings for a model that takes no more than `room` estimated tokens, request and answer
+    /// Returns these settings for a model that takes at most `room` estimated tokens, request and answer
     /// together: at least [`MIN_ROOM`], so that the remaining space is usable.
     #[must_use]
     pub fn narrow_to(&self, room: Tokens) -> Self {

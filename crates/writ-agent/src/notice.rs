@@ -52,7 +52,7 @@ Do something else, or tell the person what stops you. Repeating it again ends th
 /// For the model about a call that was open or outstanding when the turn was stopped.
 pub const STOPPED: &str = "Not finished: the turn was stopped.";
 
-/// For the model about a call whose outcome is unknown after a crash.
+/// For the model about a call with an unknown outcome after a crash.
 pub const UNKNOWN: &str = "It is not known whether this call took effect: the engine was restarted, or could not go on, while it ran. \
 Look before you do it again; doing it again asks the person first.";
 

@@ -33,9 +33,9 @@ use body::{Coding, Collector};
 
 /// The most redirects that are followed.
 pub const MAX_REDIRECTS: usize = 5;
-/// The most headers of an answer that are kept.
+/// The most headers of an answer that are returned.
 pub const MAX_HEADERS: usize = 64;
-/// The most bytes of one kept header.
+/// The most bytes of one of them.
 pub const MAX_HEADER_BYTES: usize = 2 * 1024;
 /// What heads, TLS and a little of a body that is too long may add to the bytes of a body.
 const OVERHEAD: u64 = 1024 * 1024;
@@ -116,7 +116,7 @@ pub enum FetchError {
     /// A person or the engine has stopped it.
     #[error("the fetch was stopped")]
     Cancelled,
-    /// The record was not kept.
+    /// The record could not be written.
     #[error(transparent)]
     NotRecorded(#[from] NotRecorded),
 }
@@ -155,7 +155,7 @@ impl ToReport for FetchError {
     }
 }
 
-/// One hop: what is asked of whom.
+/// One hop: a request, and the host that it goes to.
 struct Hop {
     url: Url,
     target: Target,
@@ -173,7 +173,7 @@ struct Answer {
 impl Egress {
     /// Performs [`Action::Fetch`]. The permit stands for the host that its URL names; every other host on the way is
     /// judged as the scope says, and every address of every host is. At most `body_max` bytes of the answer's body are
-    /// kept, after decompression.
+    /// returned, after decompression.
     ///
     /// No cookie, no credential and no referrer is sent, also not by redirects; `https` is never left for `http`; a
     /// body is sent on to the same host at most.
@@ -197,8 +197,8 @@ impl Egress {
         // Requests without a session share one window.
         let session = prepared.session.map(|session| session.to_string()).unwrap_or_default();
         let admitted = self.admit(&session, &fetch);
-        // What a person has said yes to, by itself, is counted and not refused: they will not say yes a hundred times. One
-        // yes to a plan's steps, or to what is alike, is good for many.
+        // A fetch that a person has approved alone is counted and not refused: people do not approve a hundred of them. An
+        // approval of a plan, or of a pattern, covers many.
         if !is_approved {
             admitted?;
         }
@@ -351,8 +351,8 @@ fn first(fetch: &Fetch) -> Result<Hop, FetchError> {
 }
 
 /// What a permit for a target opens: its host on its port, and on that of https where http sends on to it. A port that
-/// is not the web's must be listed, whoever permits the host; where it is, and is to be asked about each time, the permit
-/// is the answer.
+/// is not the web's must be listed, also if the host is permitted; where it is, and is to be asked about each time, the
+/// permit is the answer.
 fn permitted(scope: &EgressScope, target: &Target) -> Vec<HostPattern> {
     let on = |port| HostPattern::exact_host(target.host.clone(), Some(port));
     let web = WEB_PORTS.contains(&target.port);

@@ -73,7 +73,7 @@ pub const HEAD_MIN: usize = 8 * 1024;
 pub struct ProxyConfig {
     /// Connections of one sandbox at once; more wait to be accepted. Default 128: npm opens 50, cargo a few.
     pub connections: usize,
-    /// Records that may wait to be kept; when there are more, new connections wait. Default 1,024.
+    /// Records that may wait to be written; when there are more, new connections wait. Default 1,024.
     pub records: usize,
     /// Size of a request's or an answer's head, in bytes, at least 8 KiB. Default 32 KiB.
     pub head_bytes: usize,
@@ -84,7 +84,7 @@ pub struct ProxyConfig {
     /// How long a connection may be silent both ways, in milliseconds; it is cut after at most twice as long.
     /// Default 2 minutes: more than any registry thinks.
     pub idle_ms: u64,
-    /// How long a connection may last, in milliseconds. Default 1 hour: this bounds whoever drips bytes.
+    /// How long a connection may last, in milliseconds. Default 1 hour: this bounds a client that sends byte by byte.
     pub total_ms: u64,
     /// The most bytes that one connection may send. Default 256 MiB.
     pub sent_max: u64,
@@ -120,7 +120,7 @@ pub enum ProxyError {
     /// The socket is not one to accept on.
     #[error("the sandbox's listener cannot be used: {0}")]
     Listener(#[source] io::Error),
-    /// Records were not kept: nothing passes unrecorded.
+    /// Records could not be written: nothing passes unrecorded.
     #[error(transparent)]
     NotRecorded(#[from] NotRecorded),
 }
@@ -212,11 +212,11 @@ impl Proxy {
     }
 
     /// Accepts on a sandbox's listener until `stop`, in the name of `tool`. Returns when every connection has ended
-    /// and every record has been handed over. Whatever runs in the sandbox then has no network.
+    /// and every record has been handed over. Programs of the sandbox then have no network.
     ///
     /// # Errors
     ///
-    /// If the listener cannot be used, or records cannot be kept; then every connection is cut.
+    /// If the listener cannot be used, or records cannot be written; then every connection is cut.
     pub async fn serve(
         &self,
         listener: OwnedFd,
@@ -252,7 +252,7 @@ impl Proxy {
         // From here on nothing is accepted; the tasks hold what they need.
         drop((listener, serving));
         tasks.close();
-        // Where the sandbox is gone, its connections end by themselves, and in the order that they should.
+        // If the sandbox has ended, its connections end without help, in the right order.
         tokio::select! {
             () = tasks.wait() => {}
             () = tokio::time::sleep(GRACE) => {}
@@ -260,7 +260,7 @@ impl Proxy {
         }
         cut.cancel();
         tasks.wait().await;
-        // All senders are gone now, so the keeper ends after the last record.
+        // All senders are dropped now, so the task that writes records ends after the last one.
         keeping.await.unwrap_or_else(|why| Err(NotRecorded(why.to_string())))?;
         Ok(())
     }
@@ -299,7 +299,7 @@ async fn accept(listener: &TcpListener, serving: &Arc<Serving>, connections: usi
             Ok((client, _)) => {
                 serving.tasks.spawn(exchange::serve_requests(Arc::clone(serving), client, place, slot));
             }
-            // The client was gone already, or descriptors are short: what is open must end first.
+            // The client had left already, or descriptors are short: open connections must end first.
             Err(why) => {
                 tracing::warn!(%why, "a connection to the proxy could not be accepted");
                 tokio::time::sleep(Duration::from_millis(100)).await;
@@ -328,7 +328,7 @@ async fn keep(
 }
 
 impl Serving {
-    /// A place for a record. `None`: nobody keeps records any more.
+    /// A place for a record; `None` once records are not written any longer.
     async fn place(&self) -> Option<Place> {
         tokio::select! {
             place = self.places.clone().reserve_owned() => place.ok(),

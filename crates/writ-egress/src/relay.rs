@@ -45,7 +45,7 @@ pub(crate) fn address_request(
     head.headers.remove(PROXY_AUTHORIZATION);
     if let Some(value) = proxy.authorization_header() {
         let mut value = HeaderValue::from_str(value)?;
-        // Kept out of `Debug` texts.
+        // Left out of `Debug` texts.
         value.set_sensitive(true);
         head.headers.insert(PROXY_AUTHORIZATION, value);
     }

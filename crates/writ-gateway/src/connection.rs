@@ -1,13 +1,15 @@
 //! The protocol of one client: frames in, frames out, over any transport.
 
+mod writer;
+
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::{Sink, SinkExt as _, Stream, StreamExt as _};
+use futures::{Sink, Stream, StreamExt as _};
 use rand::Rng as _;
 use tokio::sync::{Semaphore, mpsc, oneshot};
-use tokio::time::{Instant, interval_at, timeout};
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use writ_policy::approval::SignedAnswer;
@@ -21,15 +23,12 @@ use crate::http::SHOW_PROOF;
 use crate::line::{Shape, error_frame};
 use crate::quoted::with_quoted;
 use crate::watch::Watch;
+use writer::FrameWriter;
 
 /// Frames that may wait for one client.
 const OUTBOX: usize = 512;
-/// The longest time that a client may refuse to read before its connection ends.
-const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 /// The longest time for the closing message.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
-/// The interval at which a writer without pings wakes and does nothing.
-const SELDOM: Duration = Duration::from_secs(24 * 60 * 60);
 /// Calls and answers of one client that are worked on at once.
 const MAX_CALLS: usize = 16;
 /// The time that a client has to prove who it is, if the connection does not prove it (SIL-229).
@@ -140,6 +139,7 @@ pub(crate) async fn run<H, S>(
     let (outbox, waiting) = mpsc::channel::<Numbered>(OUTBOX);
     let (closing, closed) = oneshot::channel();
     let gone = CancellationToken::new();
+    // The engine does not end for want of work while a client is connected.
     let guest = engine.guest();
     let writer = FrameWriter { said, shape: terms.shape, ping: terms.idle.map(|idle| idle / 3) };
     let writer = tokio::spawn(writer.serve_client(waiting, closed, gone.clone()));
@@ -153,11 +153,13 @@ pub(crate) async fn run<H, S>(
         gone: gone.clone(),
         watching: gone.child_token(),
     };
+    // Whichever comes first; the frame that is being read when the engine stops is not handled.
     let why = tokio::select! {
         () = stop.cancelled() => Close::Stopping,
         () = gone.cancelled() => Close::Left,
         why = connection.read_frames(&mut heard) => why,
     };
+    // No new task begins, so the wait below ends.
     connection.tasks.close();
     // Answers that are under way still go out; watches end.
     gone.cancel();
@@ -174,56 +176,17 @@ pub(crate) async fn run<H, S>(
         | Close::Malformed
         | Close::Unproven
         | Close::Idle => {
+            // The rest is read and dropped, within a bound.
             let _ = timeout(CLOSE_TIMEOUT, async { while heard.next().await.is_some() {} }).await;
         }
     }
     drop(guest);
 }
 
-/// Carries frames to the client.
-struct FrameWriter<S> {
-    said: S,
-    shape: Shape,
-    /// The interval of pings; none: there are no pings.
-    ping: Option<Duration>,
-}
-
-impl<S: Sink<ClientOutput> + Unpin> FrameWriter<S> {
-    async fn serve_client(
-        mut self,
-        mut waiting: mpsc::Receiver<Numbered>,
-        closed: oneshot::Receiver<Close>,
-        gone: CancellationToken,
-    ) {
-        let every = self.ping.unwrap_or(SELDOM);
-        let mut pings = interval_at(Instant::now() + every, every);
-        loop {
-            let next = tokio::select! {
-                frame = waiting.recv() => match frame {
-                    Some(frame) => self.shape.frame_line(&frame).map(ClientOutput::Frame),
-                    None => break,
-                },
-                _ = pings.tick() => self.ping.map(|_| ClientOutput::Ping),
-            };
-            let Some(next) = next else { continue };
-            match timeout(WRITE_TIMEOUT, self.said.send(next)).await {
-                Ok(Ok(())) => {}
-                Ok(Err(_)) | Err(_) => {
-                    gone.cancel();
-                    return;
-                }
-            }
-        }
-        if let Ok(why) = closed.await {
-            // A client that has disconnected needs no closing message.
-            let _ = timeout(CLOSE_TIMEOUT, self.said.send(ClientOutput::Close(why))).await;
-        }
-    }
-}
-
 impl Connection {
     /// Listens to the client until the connection has to end.
     async fn read_frames<H: Stream<Item = ClientInput> + Unpin>(&mut self, heard: &mut H) -> Close {
+        // A socket of the system has its proof already; a WebSocket may show it in its first frame.
         if self.terms.evidence == Evidence::None
             && let Some(prove) = self.terms.prove.clone()
         {
@@ -237,6 +200,7 @@ impl Connection {
                 Err(_) => return self.refuse_proof("no 'auth' frame came in time").await,
             }
         }
+        // A client of one session need not ask for it, and gets new frames alone.
         if let Some(session) = self.terms.session {
             let join = Join { session: Some(session), after_seq: u64::MAX, ..Join::default() };
             if let Err(report) = self.join_session(join).await {
@@ -304,6 +268,7 @@ impl Connection {
 
     /// Handles one frame; `false`: the client has shown a wrong token.
     async fn handle_frame(&mut self, text: &str) -> bool {
+        // Before parsing: a frame costs work also where it is refused.
         if let Some(Err(wait)) = self.terms.pace.as_ref().map(|pace| pace()) {
             let text = "too much at once";
             let hint = format!("wait {} ms", wait.as_millis());
@@ -377,6 +342,7 @@ impl Connection {
         let seen = join.after_seq;
         let joined = self.engine.join(self.terms.evidence, join).await?;
         // A client watches one session at a time: nothing of the former comes after the greeting.
+        // The old watch ends before the greeting, so that frames of two sessions are never mixed.
         self.watching.cancel();
         self.watching = self.gone.child_token();
         self.session = Some(joined.session);
@@ -407,6 +373,7 @@ impl Connection {
     }
 
     /// Answers an ask beside what else the client says: what was approved may take long, and can be stopped.
+    // A place is taken before the task is made, so that waiting calls are bounded by the reading of frames.
     async fn answer_ask(&self, ask_id: AskId, answer: Answer) {
         let Ok(place) = Arc::clone(&self.calls).acquire_owned().await else { return };
         let (engine, evidence, outbox) = (self.engine.clone(), self.terms.evidence, self.outbox.clone());
@@ -485,6 +452,7 @@ async fn read_token<H: Stream<Item = ClientInput> + Unpin>(heard: &mut H) -> Res
                 Ok(ClientFrame::Auth { token }) => Ok(token),
                 Ok(_) | Err(_) => Err(None),
             },
+            // Before the proof nothing of a frame counts but its size and form.
             Some(ClientInput::TooLarge(_)) => Err(Some(Close::TooLarge)),
             Some(ClientInput::NoText) => Err(Some(Close::NoText)),
             Some(ClientInput::NotUtf8) => Err(Some(Close::NotUtf8)),

@@ -72,6 +72,7 @@ impl Control {
     pub fn bind(path: &Path) -> Result<Self, ControlError> {
         let failed = |source| ControlError::Listen { path: path.to_owned(), source };
         let aside = path.with_extension("new");
+        // The caller holds the lock of the home, so what lies here is of an engine that has ended.
         for old in [path, &aside] {
             match std::fs::remove_file(old) {
                 Ok(()) => {}
@@ -107,6 +108,7 @@ pub struct OpenControl {
 impl OpenControl {
     /// Serves clients until `stop` is cancelled; then waits until every connection has ended.
     pub async fn serve_clients(self, engine: Engine, stop: CancellationToken) {
+        // The bound is taken before a client is accepted, so that others wait in the system's queue.
         let room = Arc::new(Semaphore::new(MAX_CONNECTIONS));
         let connections = TaskTracker::new();
         loop {
@@ -131,6 +133,7 @@ impl OpenControl {
 
 /// Serves one client. The kernel says who it is.
 async fn serve_stream(stream: UnixStream, engine: Engine, stop: CancellationToken) {
+    // Without the kernel's word a client is no one, and is refused with its first frame.
     let evidence = stream.peer_cred().map_or(Evidence::None, |cred| Evidence::PeerUid(cred.uid()));
     let (sink, lines) = Framed::new(stream, LinesCodec::new_with_max_length(MAX_FRAME_BYTES)).split();
     let heard = lines.take_while(|line| ready(!is_broken(line))).map(|line| match line {
@@ -149,6 +152,7 @@ async fn serve_stream(stream: UnixStream, engine: Engine, stop: CancellationToke
         prove: None,
         surface: Surface::Local,
         shape: Shape::Plain,
+        // Only its own process can open this socket, so there is no silence to guard against.
         session: None,
         idle: None,
         pace: None,

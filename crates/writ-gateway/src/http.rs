@@ -171,6 +171,7 @@ impl Http {
     /// folder cannot be used.
     pub fn bind(parts: ServerParts) -> Result<Self, HttpError> {
         let (host, port) = (parts.config.host, parts.config.port);
+        // Before listening: an unprotected port must not be reached even for a moment.
         may_serve(host, parts.token.is_some())?;
         parts.config.check_base_path()?;
         let keys = GatewayKeys::open(&parts.runtime, parts.token.as_ref())?;
@@ -193,6 +194,7 @@ impl Http {
             }
         }
         let port_file = parts.runtime.join(PORT_FILE);
+        // Commands find the server by this file, so it is written once the port is known.
         keys::write_private(&port_file, &address.port().to_string())
             .map_err(|source| HttpError::File { path: port_file, source })?;
         Ok(Self { listeners, address, keys, parts })
@@ -218,6 +220,7 @@ impl Http {
             runtime,
             keys: Arc::new(keys),
             secrets,
+            // An address may have several sessions, so it is allowed more.
             by_address: Limiter::new(many(rate), many(burst)),
             by_session: Arc::new(Limiter::new(rate, burst)),
             failures: Arc::new(Limiter::new(FAILURES_PER_SEC, FAILURES_BURST)),
@@ -234,6 +237,7 @@ impl Http {
             closing: stops.closing.clone(),
         };
         let (connections, sockets) = (acceptor.connections.clone(), shared.sockets.clone());
+        // The state must not be held here: its sockets' token would never be closed.
         drop(shared);
         let accepting: Vec<_> = listeners
             .into_iter()
@@ -241,6 +245,7 @@ impl Http {
             .collect();
         drop(acceptor);
         stops.stop.cancelled().await;
+        // New requests end first, then those under way have their time.
         stops.closing.cancel();
         for one in accepting {
             // A task that panicked has nothing more to serve.
@@ -285,6 +290,7 @@ fn make_router(shared: &Arc<ServerState>) -> Router {
         .layer(middleware::from_fn_with_state(Arc::clone(shared), guard::guard_request))
         .with_state(Arc::clone(shared));
     // A path must have its final form before it is routed.
+    // The layer stands around the router, since a router matches before its own layers run.
     let based = middleware::from_fn_with_state(Arc::clone(shared), base::strip_prefix);
     Router::new().fallback_service(served).layer(based)
 }
@@ -327,6 +333,7 @@ async fn use_link(
 ) -> Result<Response, Refusal> {
     let speaker = request.extensions().get::<Speaker>().cloned().ok_or_else(Refusal::unproven)?;
     let now = shared.now();
+    // A wrong code is counted as a failed proof, so that codes cannot be tried.
     if !link::redeem_link(&shared.runtime, &code, now) {
         shared.failures.take_token(&speaker.address, std::time::Instant::now()).map_err(Refusal::too_many)?;
         return Ok(page::used_link());
@@ -342,6 +349,7 @@ async fn use_link(
     let cookie =
         format!("{}={secret}; HttpOnly; SameSite=Strict; Path={at}; Max-Age={age}{secure}", guard::COOKIE);
     let cookie = HeaderValue::from_str(&cookie).map_err(|_| Refusal::not_found())?;
+    // The code is in the address of the page; leaving it at once leaves it out of the history.
     let mut response = (StatusCode::SEE_OTHER, [(header::LOCATION, "../")]).into_response();
     response.headers_mut().insert(header::SET_COOKIE, cookie);
     Ok(response)

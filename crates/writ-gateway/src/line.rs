@@ -19,6 +19,7 @@ impl Shape {
     /// A frame as its text, without line breaks. One that the client would refuse is replaced by an error.
     pub(crate) fn frame_line(self, frame: &Numbered) -> Option<String> {
         let line = self.text_line(frame)?;
+        // A frame that the client would refuse would end its connection.
         if line.len() <= MAX_FRAME_BYTES { Some(line) } else { self.text_line(&too_large(frame, line.len())) }
     }
 
@@ -47,6 +48,7 @@ fn too_large(frame: &Numbered, bytes: usize) -> Numbered {
 
 /// Makes a frame of an error; the part for the log alone goes there.
 pub(crate) fn error_frame(id: Option<u64>, report: Report) -> ServerFrame {
+    // The log gets what people outside must not read.
     if report.inside != report.outside {
         tracing::warn!(code = report.code, inside = report.inside, "refused");
     }

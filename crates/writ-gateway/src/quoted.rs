@@ -11,6 +11,7 @@ pub(crate) fn with_quoted(text: String, quoted: &str) -> (String, Taint) {
         return (text, Taint::Owner);
     }
     let lines: Vec<String> = quoted.lines().map(|line| format!("> {line}")).collect();
+    // Quoted text has an unknown author, so the message counts as external as a whole.
     (format!("{text}\n\n{HEADING}\n\n{}", lines.join("\n")), Taint::External)
 }
 

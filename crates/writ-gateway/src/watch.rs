@@ -39,6 +39,7 @@ enum FrameStep {
 }
 
 const fn next_step(last: u64, seq: u64) -> FrameStep {
+    // Frames without a number are not stored, so they cannot be missing.
     if seq == 0 || seq == last.saturating_add(1) {
         FrameStep::Send
     } else if seq <= last {
@@ -61,6 +62,7 @@ impl Watch {
     /// error.
     pub(crate) async fn watch_session(mut self) {
         match self.follow_live().await {
+            // Only at the end of the connection: the client sees how its turn ended.
             End::Left if self.gone.is_cancelled() => self.last_words(),
             End::Left => {}
             End::Broken(report) => {
@@ -72,6 +74,7 @@ impl Watch {
     }
 
     async fn follow_live(&mut self) -> End {
+        // First what the client has missed, since the live stream begins later.
         if let Err(end) = self.catch_up().await {
             return end;
         }
@@ -116,10 +119,12 @@ impl Watch {
     }
 
     async fn send_frame(&mut self, frame: Numbered) -> Result<(), End> {
+        // The number grows also if the frame is dropped: it must not be sent twice.
         self.last = self.last.max(frame.seq);
         tokio::select! {
             biased;
             () = self.stop.cancelled() => {}
+            // Room is reserved before the frame is given away, so that a cancelled send drops none.
             room = self.outbox.reserve() => {
                 room.map_err(|_| End::Left)?.send(frame);
                 return Ok(());

@@ -23,7 +23,7 @@ use host::{Host, HostPattern, Target};
 /// The ports of hosts that are listed without one.
 pub const WEB_PORTS: [u16; 2] = [80, 443];
 
-/// The most characters of a host that are told in a reason: a name is never longer than this.
+/// The most characters of a host that a reason shows: a name is never longer than this.
 const REASON_LEN: usize = host::MAX_NAME_LEN;
 
 /// Hosts that package managers need.
@@ -80,7 +80,7 @@ impl Registry {
 }
 
 /// A host that is at one address and nowhere else: no name is looked up, and the SSRF filter lets that address pass.
-/// It opens nothing by itself: the host must be listed, too.
+/// It opens nothing: the host must be listed, too.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Pin {
@@ -99,9 +99,9 @@ pub struct EgressScope {
     pub allowed: Vec<HostPattern>,
     /// Hosts that an approval opened for this work alone. Stronger than [`always_ask`](Self::always_ask).
     pub granted: Vec<HostPattern>,
-    /// The trust ledger: hosts that the owner approved for good.
+    /// The trust ledger: hosts that the owner approved permanently.
     pub trusted: Vec<HostPattern>,
-    /// Hosts that are refused without a question, whatever else is said.
+    /// Hosts that are refused without a question, also if another list has them.
     pub blocked: Vec<HostPattern>,
     /// Hosts that are asked about for each piece of work, even where allowed or trusted.
     pub always_ask: Vec<HostPattern>,
@@ -203,7 +203,7 @@ pub enum Judgement {
         /// The port.
         port: u16,
     },
-    /// It is refused, and nobody is asked.
+    /// It is refused without a question.
     Deny {
         /// Why, in words that may be shown to an agent.
         reason: String,
@@ -236,7 +236,7 @@ pub fn judge_connection(scope: &EgressScope, target: &Target, address: Option<Ip
         return Judgement::Ask { host: target.host.clone(), port: target.port };
     }
     match address.and_then(|address| scope.refuse_address(target, address)) {
-        // The address itself is not told: it may be a secret of the owner's network.
+        // The address itself is not named: it may be a secret of the owner's network.
         Some(refused) => {
             deny(refused, format!("the address of {host} may not be reached ({})", refused.as_str()))
         }

@@ -1,6 +1,6 @@
 //! Origins of the arguments of an action, as far as the harness can prove them (design 3.3).
 //!
-//! External content may have told a model which arguments to write. Two kinds of arguments are certainly not
+//! External content may have chosen the arguments that a model writes. Two kinds of arguments are certainly not
 //! invented: *owner values*, which stand in the owner's own words ([`crate::owner`]), and *field values*,
 //! which are leaves of a structured result that the owner asked for. And the tools of a request are fixed
 //! before it reads anything from outside: those used until then, and those that their calls name in `then`.
@@ -291,7 +291,7 @@ impl Origins {
         let counts =
             |sink: &&Sink| whom.is_empty() || whom.iter().any(|path| is_within(&sink.argument, path));
         let others = sinks.iter().filter(counts).filter(|sink| !self.owner.is_trusted(&sink.value));
-        // A recipient whom a source names may read that source, if nothing else was read.
+        // A recipient that a source names may read that source, if nothing else was read.
         let may_be_told =
             |value: &str| readers.contains(value) || (!self.sources.has_others && self.is_designated(value));
         others.into_iter().find(|sink| !(knows && may_be_told(&sink.value)))

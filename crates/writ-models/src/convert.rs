@@ -196,7 +196,7 @@ fn to_messages(kind: ProviderKind, call: &ModelCall, request: &ModelRequest) -> 
         waiting.calls.extend(spoken.calls.into_iter().map(|id| (id, None)));
         said.extend(spoken.messages);
     }
-    // A conversation may end with calls whose results are not there yet.
+    // The results of the last calls may not be there yet.
     said.extend(waiting.answers(kind));
     let begins_right = said.first().is_some_and(|first| first.role != genai::chat::ChatRole::Assistant);
     if !begins_right {
@@ -214,7 +214,7 @@ struct OpenCalls {
 impl OpenCalls {
     /// Takes a result; one without its call is left out.
     fn result(&mut self, id: String, text: &str) {
-        // Providers refuse a result whose call is not in the conversation.
+        // Providers refuse a result without its call in the conversation.
         let open = self.calls.iter_mut().find(|(call, result)| *call == id && result.is_none());
         if let Some((_, result)) = open {
             *result = Some(ToolResponse::new(id, text));

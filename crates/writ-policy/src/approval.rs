@@ -187,10 +187,10 @@ pub enum ApprovalError {
     /// The same key has signed before.
     #[error("this key has approved it before: another person must")]
     Twice,
-    /// Fewer people have said yes than must.
+    /// Fewer people have approved than must.
     #[error("{given} of {needed} people have approved it")]
     TooFew {
-        /// The number of people that have said yes.
+        /// The number of people that have approved.
         given: usize,
         /// The number that must say yes.
         needed: u8,
@@ -311,12 +311,12 @@ impl Approval {
         &self.claims
     }
 
-    /// Counts the people that have said yes. Two keys count as two people.
+    /// Counts the people that have approved. Two keys count as two people.
     pub fn count_people(&self) -> usize {
         self.by.len()
     }
 
-    /// Returns the keys of the people that have said yes.
+    /// Returns the keys of the people that have approved.
     pub const fn signer_keys(&self) -> &BTreeSet<String> {
         &self.by
     }
@@ -367,20 +367,7 @@ pub fn verify_approval(
     if claims.shown != expected.shown {
         return Err(ApprovalError::Mismatch("another text was shown"));
     }
-    // Terms that no card offered would widen an approval beyond what its signer saw.
-    if claims.task.is_some_and(|task| claims.decision == Decision::Deny || !expected.offers_terms(&task)) {
-        return Err(ApprovalError::Mismatch("another scope was offered"));
-    }
-    // One of them at a time, and none with a no.
-    let scopes = [claims.task.is_some(), claims.values, claims.host.is_some()]
-        .into_iter()
-        .filter(|scope| *scope)
-        .count();
-    let extra = scopes > 1 || (scopes > 0 && claims.decision == Decision::Deny);
-    if extra || (claims.values && !expected.values) || (claims.host.is_some() && claims.host != expected.host)
-    {
-        return Err(ApprovalError::Mismatch("another scope was offered"));
-    }
+    check_scope(claims, expected)?;
     if !is_nonce(&claims.nonce) {
         return Err(ApprovalError::Nonce);
     }
@@ -399,11 +386,30 @@ pub fn verify_approval(
     let by = match (&claims.approver, &passkey) {
         (_, Some(used)) => format!("passkey {}", used.credential),
         (Approver::Key { public }, None) => format!("key {public}"),
-        // Not reached: without an assertion `check_signature` has refused it.
         (Approver::Session { principal }, None) => principal.clone(),
+        // Not reached: `check_signature` has refused a passkey without an assertion.
         (Approver::Passkey { .. }, None) => return Err(ApprovalError::Signature),
     };
     Ok(Approval { claims: claims.clone(), passkey, by: [by].into() })
+}
+
+/// Checks that an answer has at most one scope, and one that its card has offered.
+fn check_scope(claims: &ApprovalClaims, expected: &Expected) -> Result<(), ApprovalError> {
+    // Terms that no card offered would widen an approval beyond what its signer saw.
+    if claims.task.is_some_and(|task| claims.decision == Decision::Deny || !expected.offers_terms(&task)) {
+        return Err(ApprovalError::Mismatch("another scope was offered"));
+    }
+    // One of them at a time, and none with a no: a denial has nothing to extend.
+    let scopes = [claims.task.is_some(), claims.values, claims.host.is_some()]
+        .into_iter()
+        .filter(|scope| *scope)
+        .count();
+    let extra = scopes > 1 || (scopes > 0 && claims.decision == Decision::Deny);
+    if extra || (claims.values && !expected.values) || (claims.host.is_some() && claims.host != expected.host)
+    {
+        return Err(ApprovalError::Mismatch("another scope was offered"));
+    }
+    Ok(())
 }
 
 /// Checks what several people have signed of the same ask: each as [`verify_approval`] does, no two by the same key, and as many

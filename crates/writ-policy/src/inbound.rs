@@ -140,7 +140,7 @@ pub fn verify_message(
     if !is_nonce(&claims.nonce) {
         return Err(MessageError::Nonce);
     }
-    // A signer whose clock is a little ahead is accepted, within the same bound as for approvals.
+    // A signer with a clock that is a little ahead is accepted, within the same bound as for approvals.
     let early = claims.issued_at.as_millis() > now.as_millis().saturating_add(MAX_SKEW_MS);
     let ends = claims.issued_at.plus_duration(FRESH_FOR);
     if early || now >= ends {

@@ -96,7 +96,7 @@ pub struct TaskClaims {
     /// The ids that it rests on besides its base key: a standing order, or the key that it is a narrower copy
     /// of. It ends when one of them is revoked.
     pub under: BTreeSet<KeyId>,
-    /// The hash of the approved plan whose steps it is for.
+    /// The hash of the approved plan with the steps that it is for.
     pub plan: Option<Digest>,
 }
 

@@ -276,7 +276,7 @@ pub(crate) fn changes_rules(action: &Action) -> bool {
 }
 
 /// Judges a memory, which carries its taint with it: it may not be stored as more trusted than its sources,
-/// external content never becomes a truth, and no more models may read it than before.
+/// external content never becomes a truth, and only models that could read it before may read it.
 fn judge_memory(remember: &Remember, rests_on: &Label) -> TaintVerdict {
     // A memory that claims to be more trusted than its sources would launder them.
     if remember.taint < rests_on.taint {

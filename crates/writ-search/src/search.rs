@@ -54,7 +54,7 @@ pub struct SearchHit {
 /// The result of a search.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SearchResults {
-    /// The hits, the best first; no more than were requested.
+    /// The hits, the best first; at most as many as were requested.
     pub hits: Vec<SearchHit>,
     /// The number of bytes received, heads and TLS included.
     pub received: u64,

@@ -39,7 +39,7 @@ pub(crate) fn prepare_next(
     if !document.keys.contains_key(role) {
         return Err(SecretsError::NoSuchKey(role));
     }
-    // An interrupted change finds the key that it made before, whose public half may be recorded already.
+    // An interrupted change finds the key that it made before: the public half may be recorded already.
     if let Entry::Vacant(next) = document.keys.entry(next_of(role)) {
         let mut seed = Zeroizing::new([0; 32]);
         OsRng.try_fill_bytes(seed.as_mut()).map_err(|_| SecretsError::NoRandomness)?;

@@ -167,7 +167,7 @@ impl Registry {
         self.foreign_tool(name).is_some() || self.find_tool(name).is_some_and(ToolDef::passes_on)
     }
 
-    /// Returns the servers whose own descriptions of their tools models read unverified.
+    /// Returns the servers with own descriptions of their tools that models read unverified.
     pub fn describing_servers(&self) -> impl Iterator<Item = &str> {
         let rows = self.foreign.values().filter(|row| row.known.taint == Taint::External);
         rows.map(|row| row.known.server.as_str())
@@ -190,7 +190,7 @@ impl Registry {
             || name == TOOL
     }
 
-    /// Returns true if a name is that of a tool of our own whose results can be withheld from models.
+    /// Returns true if a name is that of a tool of our own with results that can be withheld from models.
     pub fn can_be_kept(name: &str) -> bool {
         CORE.iter().chain(&OPTIONAL).any(|tool| tool.name == name && tool.can_be_kept())
     }

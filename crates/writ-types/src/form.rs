@@ -86,7 +86,7 @@ impl FormValue {
                 let chars = u32::try_from(text.chars().count()).unwrap_or(u32::MAX);
                 (*min..=*max).contains(&chars).then(|| text.into())
             }
-            // Kept as written: a number may exceed every machine type.
+            // As it is written: a number may exceed every machine type.
             Self::Number => text.trim().parse::<serde_json::Number>().ok().map(Value::Number),
             Self::Integer => text.trim().parse::<i64>().ok().map(Into::into),
             Self::Boolean => text.trim().parse::<bool>().ok().map(Into::into),

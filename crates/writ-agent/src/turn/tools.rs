@@ -214,7 +214,7 @@ impl Turn {
         Ok(())
     }
 
-    /// Returns the result of a call whose outcome is unknown after a crash, for
+    /// Returns the result of a call with an unknown outcome after a crash, for
     /// [`Event::Acted`](crate::event::Event::Acted). `label` covers its known effects; external, unless the
     /// caller knows better.
     pub fn unknown_result(call: &ToolCall, label: Label) -> ToolResult {

@@ -58,6 +58,7 @@ impl UnprovenConnections {
         let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
         // Proven connections leave here, so that proving needs no lock.
         places.retain(|place| !place.proven.is_cancelled());
+        // The oldest without proof ends, so that idle sockets cannot lock out the owner.
         while places.len() >= MAX_UNPROVEN
             && let Some(oldest) = places.pop_front()
         {
@@ -112,6 +113,7 @@ impl Acceptor {
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
+        // Each connection begins without proof, and has this place until a request shows one.
         let place = self.waiting.add_connection();
         let peer = Peer { address, place: place.clone() };
         let router = TowerToHyperService::new(self.router.clone());
@@ -121,6 +123,7 @@ impl Acceptor {
         });
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())
+            // A client that sends its head byte by byte is cut off.
             .header_read_timeout(HEAD_TIMEOUT)
             .max_buf_size(MAX_HEAD_BYTES)
             .serve_connection(TokioIo::new(stream), service)

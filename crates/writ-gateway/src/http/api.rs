@@ -54,6 +54,7 @@ pub(super) struct AskAnswer {
 /// `POST /api/v1/approvals/{id}`
 pub(super) async fn answer_ask(request: ApiRequest<Needed<AskAnswer>>) -> Result<AnswerOutcome, Refusal> {
     let (ask, shared, evidence) = (request.ask_id()?, request.shared.clone(), request.evidence());
+    // The body is read after the path was checked, so that a wrong address costs nothing.
     let AskAnswer { decision, scope, reason, signature, shown_hash } = request.into_body().await?;
     let signed = signature.map(SignedAnswer::read_signed).transpose();
     let signed = signed.map_err(|error| Refusal::malformed(&format!("not an approval: {error}")))?;
@@ -64,10 +65,12 @@ pub(super) async fn answer_ask(request: ApiRequest<Needed<AskAnswer>>) -> Result
 
 /// `GET /api/v1/ledger/{seq}/proof`
 pub(super) async fn prove_entry(State(shared): App, Path(seq): Path<String>, request: Request) -> Reply {
+    // The number is checked before the engine is asked.
     let seq = entry_seq(&seq)?;
     check_query(request.uri(), &[])?;
     let proof = call_method::<LedgerProof>(&shared, request_evidence(&request), &EntryName { seq }).await?;
     let mut response = json_ok(&json!(proof));
+    // Saved and not shown: a proof is a file to be verified elsewhere.
     let name = format!("attachment; filename=\"writ-proof-{seq}.json\"");
     if let Ok(name) = HeaderValue::from_str(&name) {
         response.headers_mut().insert(header::CONTENT_DISPOSITION, name);
@@ -81,6 +84,7 @@ pub(super) async fn store_secret(State(shared): App, Path(name): Path<String>, r
     let Some(secrets) = shared.secrets.clone() else { return Err(Refusal::not_found()) };
     // The engine alone knows whether the request comes from the owner.
     call_method::<Status>(&shared, request_evidence(&request), &NoParams {}).await?;
+    // Read after the proof: a stranger cannot make the server take in 64 KiB.
     let body = read_bytes(request.into_body(), MAX_SECRET_BYTES).await?;
     let value = match String::from_utf8(body.to_vec()) {
         Ok(value) if !value.is_empty() => value.into(),

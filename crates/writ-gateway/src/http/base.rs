@@ -48,6 +48,7 @@ impl BasePath {
             !matches!(segment, "" | "." | "..")
                 && segment.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '~'))
         };
+        // Otherwise the prefix would hide a path of this server.
         let is_foreign = segments.clone().next().is_some_and(|first| !OWN.contains(&first));
         (is_foreign && path.len() <= MAX_LEN && segments.all(is_plain)).then(|| Self(path.to_owned()))
     }
@@ -60,6 +61,7 @@ impl BasePath {
     /// A path without this one before it; `None`: it does not lie below.
     fn strip<'a>(&self, path: &'a str) -> Option<&'a str> {
         let rest = path.strip_prefix(self.0.as_str())?;
+        // `/writer` is not below `/writ`.
         (!self.0.is_empty() && (rest.is_empty() || rest.starts_with('/'))).then_some(rest)
     }
 }
@@ -100,6 +102,7 @@ pub(crate) async fn strip_prefix(
 
 /// An address with another path and the same query.
 fn strip_path(uri: &Uri, path: &str) -> Option<Uri> {
+    // Only the query stays as it is: it is no part of the path.
     let whole = match uri.query() {
         Some(query) => format!("{path}?{query}"),
         None => path.to_owned(),

@@ -73,6 +73,7 @@ impl ServerConfig {
 
 /// Checks that an address may be served: one that others can reach needs a token that the owner has chosen.
 pub(super) const fn may_serve(host: IpAddr, has_token: bool) -> Result<(), HttpError> {
+    // Addresses of this machine are reached by its users alone; any other needs a secret.
     if host.is_loopback() || has_token { Ok(()) } else { Err(HttpError::NoToken(host)) }
 }
 

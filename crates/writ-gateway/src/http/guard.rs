@@ -67,10 +67,12 @@ pub(crate) async fn guard_request(
     let checked = check_request(&shared, &request);
     let mut response = match checked {
         Err(refusal) => {
+            // The code of a link is a secret, and so cut from the log.
             tracing::info!(code = refusal.report().code, path = crop_path(&path), "request refused");
             refusal.into_response()
         }
         Ok(speaker) => {
+            // The proof of one request holds for its connection's place.
             if speaker.evidence != Evidence::None
                 && let Some(peer) = request.extensions().get::<Peer>()
             {
@@ -80,6 +82,7 @@ pub(crate) async fn guard_request(
             if is_preflight(&shared.hosts, &request) { answer_preflight() } else { next.run(request).await }
         }
     };
+    // The interface of models has errors in its own form, also those of this guard.
     if is_below(&path, openai::ROOT) {
         response = openai::shape_error(response);
     }
@@ -94,6 +97,7 @@ pub(crate) async fn guard_request(
     for (name, value) in fixed {
         headers.insert(name, HeaderValue::from_static(value));
     }
+    // Answers hold the owner's messages, so no proxy may store them.
     headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
     if let Some(origin) = origin.filter(|origin| shared.hosts.is_listed_origin(origin)) {
         headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin);
@@ -130,6 +134,7 @@ fn check_request(shared: &ServerState, request: &Request) -> Result<Speaker, Ref
     shared.hosts.check_host(uri, headers)?;
     let foreign = shared.hosts.check_origin(headers)?;
     let path = uri.path();
+    // A token in a query would stand in logs and histories.
     if uri.query().is_some() && NO_QUERY.iter().any(|bare| is_below(path, bare)) {
         let text = "this address takes no parameters";
         let hint = "leave out what follows the '?'; a token is shown in the header Authorization";
@@ -138,6 +143,7 @@ fn check_request(shared: &ServerState, request: &Request) -> Result<Speaker, Ref
     let own = headers.get(header::ORIGIN).and_then(|origin| origin.to_str().ok()).filter(|_| !foreign);
     let (evidence, origin) = (Evidence::None, own.map(str::to_owned));
     let mut speaker = Speaker { evidence, name: address.to_string(), address, origin, tls };
+    // The proof is read also where none is needed, since it decides about the limits.
     match read_proof(shared, headers, method, foreign)? {
         PresentedProof::Nothing => {}
         PresentedProof::Wrong => {
@@ -162,6 +168,7 @@ fn check_request(shared: &ServerState, request: &Request) -> Result<Speaker, Ref
     if speaker.evidence == Evidence::None && is_guarded(path) && !late && !local && !preflight {
         return Err(Refusal::unproven());
     }
+    // A path that is no text would be refused by the router in another form.
     if !is_text(path) {
         return Err(Refusal::malformed("the address is no text"));
     }
@@ -188,6 +195,7 @@ fn read_proof(
     method: &Method,
     foreign: bool,
 ) -> Result<PresentedProof, Refusal> {
+    // A header with another scheme is a wrong proof, not a missing one.
     let token = match headers.get(header::AUTHORIZATION) {
         Some(value) => {
             Some(value.to_str().ok().and_then(|value| value.strip_prefix("Bearer ")).unwrap_or(""))
@@ -203,6 +211,7 @@ fn read_proof(
     let own_site = matches!(site, None | Some("same-origin" | "none"));
     let changes = !matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS);
     let known = headers.contains_key(header::ORIGIN) || site == Some("same-origin");
+    // Another site can make a browser send the cookie, but cannot set these headers.
     if foreign || !own_site || (changes && !known) {
         let text = "the request does not come from the page of this server";
         let hint = "use the page of this server itself; programs show the token instead of the cookie";
@@ -284,6 +293,7 @@ impl HostNames {
         let host = named.next().and_then(|host| host.to_str().ok());
         let only = named.next().is_none();
         // A request line with a whole address names the host a second time.
+        // A second name would leave open which one was meant.
         let same = uri.authority().is_none_or(|authority| self.is_own(authority.as_str()));
         if only && same && host.is_some_and(|host| self.is_own(host)) {
             return Ok(());
@@ -299,6 +309,7 @@ impl HostNames {
         let Some(origin) = origins.next() else { return Ok(false) };
         let text = origin.to_str().unwrap_or_default();
         let authority = text.strip_prefix("http://").or_else(|| text.strip_prefix("https://"));
+        // Exactly one origin: two could be read in either order.
         if origins.next().is_none() {
             if authority.is_some_and(|authority| self.is_own(authority)) {
                 return Ok(false);
@@ -320,6 +331,7 @@ impl HostNames {
 
     fn is_own(&self, authority: &str) -> bool {
         let authority = authority.to_ascii_lowercase();
+        // The owner's list counts as it is written, with a port or without.
         if self.allowed.contains(&authority) {
             return true;
         }
@@ -340,10 +352,12 @@ impl HostNames {
     /// The client's address, and whether it came through TLS: the word of a proxy counts if it is trusted.
     fn client_address(&self, peer: Option<SocketAddr>, headers: &HeaderMap) -> (IpAddr, bool) {
         let peer = peer.map_or(IpAddr::from([0, 0, 0, 0]), |peer| peer.ip());
+        // Anyone could write these headers; only a trusted proxy is believed.
         if !self.proxies.contains(&peer) {
             return (peer, false);
         }
         let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+        // The last address that is no proxy's is the client's; those before it could be invented.
         let hops = text("x-forwarded-for").unwrap_or_default().rsplit(',').map(|hop| hop.trim().parse().ok());
         let client = hops.map_while(|hop| hop).find(|hop| !self.proxies.contains(hop));
         (client.unwrap_or(peer), text("x-forwarded-proto") == Some("https"))

@@ -54,6 +54,7 @@ impl GatewayKeys {
     ///
     /// If a file cannot be read or written, or the configured token is too short.
     pub(crate) fn open(runtime: &Path, configured: Option<&SecretString>) -> Result<Self, HttpError> {
+        // A configured token replaces the one of the folder, so that it can be revoked there.
         let token = match configured {
             Some(token) if token.expose_secret().len() < MIN_TOKEN_BYTES => {
                 return Err(HttpError::WeakToken(token.expose_secret().len()));
@@ -65,6 +66,7 @@ impl GatewayKeys {
         let failed = |source| HttpError::File { path: file.clone(), source };
         let kept = read_sessions(&file).map_err(failed)?;
         // Sessions that cannot be read are over: a new link opens a new one.
+        // The file is this server's own; damaged, it costs the sessions and nothing else.
         let sessions = kept.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default();
         Ok(Self { token, file, sessions: Mutex::new(sessions) })
     }
@@ -144,6 +146,7 @@ pub(crate) fn random_secret() -> String {
 fn own_token(path: &Path) -> Result<String, HttpError> {
     let failed = |source| HttpError::File { path: path.to_owned(), source };
     if let Some(token) = read_sessions(path).map_err(failed)?
+        // A token that was shortened by hand could be guessed, and is made anew.
         && token.trim().len() >= MIN_TOKEN_BYTES
     {
         return Ok(token.trim().to_owned());
@@ -168,6 +171,7 @@ pub(crate) fn write_private(path: &Path, text: &str) -> io::Result<()> {
     // A random name, so that two writers never share the temporary file.
     let beside = path.with_extension(format!("{:08x}.new", rand::rng().random::<u32>()));
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&beside)?;
+    // The rename puts the whole file in its place at once.
     let written = file.write_all(text.as_bytes()).and_then(|()| fs::rename(&beside, path));
     if written.is_err() {
         let _ = fs::remove_file(&beside);

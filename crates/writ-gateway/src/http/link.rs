@@ -27,6 +27,7 @@ const FOLDER: &str = "links";
 /// If it cannot be written.
 pub fn mint_link(runtime: &Path, now: Timestamp) -> io::Result<String> {
     use std::os::unix::fs::DirBuilderExt as _;
+    // Mode 0700, so that no other user can list the codes' hashes.
     let folder = runtime.join(FOLDER);
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
     // Old links are removed here, since no task does it.
@@ -46,6 +47,7 @@ pub(crate) fn redeem_link(runtime: &Path, code: &str, now: Timestamp) -> bool {
 }
 
 fn link_file(runtime: &Path, code: &str) -> PathBuf {
+    // The name of the file is a hash, so reading the folder gives no code away.
     runtime.join(FOLDER).join(BearerHash::hash_secret(code).digest().to_string())
 }
 
@@ -56,6 +58,7 @@ fn read_expiry(file: &Path) -> Option<Timestamp> {
 /// Removes what is over, and the oldest where there are too many.
 fn remove_expired(folder: &Path, now: Timestamp) -> io::Result<()> {
     let mut live = Vec::new();
+    // The folder holds links alone; anything else is out of date.
     for entry in std::fs::read_dir(folder)? {
         let path = entry?.path();
         match read_expiry(&path).filter(|ends| now < *ends) {

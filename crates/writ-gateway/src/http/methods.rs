@@ -19,6 +19,7 @@ use super::route::{HttpRoute, Success, ask_id, entry_seq, method_filter, request
 pub(super) fn method_routes() -> Vec<HttpRoute> {
     let methods = Method::ALL.iter().filter_map(|method| Some((*method, method.route()?)));
     let routes = methods.flat_map(|(method, route)| {
+        // The fields are read once for each route, and shared by its requests.
         let fields: Arc<[QueryField]> = fields_of(&route).into();
         route.paths.iter().map(move |path| route_of(method, route, path, &fields))
     });
@@ -49,6 +50,7 @@ async fn serve_method(
     request: Request,
 ) -> Result<Response, Refusal> {
     let subject = subject.map(|subject| path_subject(subject, path)).transpose()?;
+    // Parameters come from the query, and a name that is not known is refused.
     let mut params = check_query(request.uri(), fields)?;
     // The path wins over the query, which cannot have this name.
     params.extend(subject);

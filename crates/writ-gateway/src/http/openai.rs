@@ -101,6 +101,7 @@ impl ChatRequest {
     /// Reads where the answer belongs: a session, a named conversation, or a new session.
     fn read_place(&mut self, request: &axum::http::HeaderMap, user: Option<String>) -> Result<(), Refusal> {
         let header = |name: &str| request.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
+        // A session by its id counts before a name, since it is exact.
         if let Some(session) = header(SESSION_HEADER) {
             self.session = Some(session_id(&session)?);
         }
@@ -117,6 +118,7 @@ impl ChatRequest {
     /// Returns the message to the agent, and how far it may be trusted at most. A session that continues has
     /// the earlier messages.
     fn message_text(&self, is_new: bool) -> Result<(String, Taint), Refusal> {
+        // The last message that is no instruction must be the user's: it is what is asked.
         let last = self.messages.iter().rposition(|(role, _)| !is_instruction(role));
         let own = last.and_then(|last| self.messages.get(last)).filter(|(role, _)| role == "user");
         let Some(((_, own), last)) = own.zip(last) else {
@@ -126,6 +128,7 @@ impl ChatRequest {
             return Err(invalid_field("messages", "must end with a message that has text"));
         }
         let others = || self.messages.iter().enumerate().filter(|(n, _)| *n != last).map(|(_, one)| one);
+        // A session that goes on has the earlier messages itself.
         if self.messages.len() == 1 || !is_new {
             return Ok((own.to_owned(), Taint::Owner));
         }
@@ -133,6 +136,7 @@ impl ChatRequest {
             let lines: Vec<String> = text.lines().map(|line| format!("> {line}")).collect();
             format!("{role}:\n{}", lines.join("\n"))
         };
+        // The quoted messages limit the trust in the whole, since they stand in one text.
         let taint = others().map(|(role, _)| trust_of(role)).fold(Taint::Owner, Taint::join);
         let quoted: Vec<String> = others().map(quoted).collect();
         let text = format!(
@@ -183,6 +187,7 @@ async fn begin_turn(
     wanted: &ChatRequest,
 ) -> Result<PendingMessage, Refusal> {
     let agent = call_method::<Status>(shared, evidence, &NoParams {}).await?.agent;
+    // The agent's own name and the fixed one mean the same.
     if wanted.model != MODEL && wanted.model != agent {
         return Err(unknown_model());
     }
@@ -202,7 +207,7 @@ async fn begin_turn(
     let shown =
         call_method::<SessionsShow>(shared, evidence, &SessionName { session: joined.session }).await?;
     let other = shown.summary.running;
-    // A session without frames is new, whatever it was opened by.
+    // A session without frames is new, also where another client has opened it.
     let (text, taint) = wanted.message_text(joined.seq == 0)?;
     // The end of the turn names it, which tells this answer from others in the session.
     let own = named_or_new(String::new());
@@ -257,6 +262,7 @@ impl PendingMessage {
     /// Translates a frame of the session into news of the message.
     fn news_of(&self, frame: ServerFrame, streamed: &mut String) -> Option<News> {
         match frame {
+            // Text of a turn that ran before belongs to another program.
             ServerFrame::Delta { turn, text } if self.other != Some(turn) => {
                 streamed.push_str(&text);
                 Some(News::Text(text))
@@ -288,6 +294,7 @@ impl PendingMessage {
 
 /// Returns the part of a whole answer that a stream has not sent yet.
 fn unsent_rest(streamed: &str, whole: &str) -> String {
+    // A stream has sent the answer already; only what is new after it is sent.
     match streamed.trim_end().ends_with(whole.trim()) {
         true => String::new(),
         false if streamed.is_empty() => whole.to_owned(),
@@ -312,6 +319,7 @@ async fn whole_answer(mut pieces: mpsc::Receiver<News>) -> Result<(String, Exit)
 /// Translates the end of a turn: its text, or the reason why there is none.
 fn check_end(text: String, exit: Exit) -> Result<(String, Exit), Refusal> {
     match exit {
+        // A waiting or denied turn has a text that says so, which is an answer.
         Exit::Done | Exit::Waiting | Exit::Denied | Exit::Budget => Ok((text, exit)),
         Exit::Bug
         | Exit::Usage
@@ -350,6 +358,7 @@ async fn token_usage(
 
 /// Writes the error of a response, if it is one, in the form that clients of this interface read.
 pub(super) fn shape_error(response: Response) -> Response {
+    // Only responses of our own errors carry this note.
     let Some(ResponseError { report, param }) = response.extensions().get::<ResponseError>().cloned() else {
         return response;
     };
@@ -366,6 +375,7 @@ pub(super) fn shape_error(response: Response) -> Response {
         "text": report.outside, "hint": report.advice(),
     } });
     let (mut head, _) = response.into_parts();
+    // The length was that of the other body.
     head.headers.remove(header::CONTENT_LENGTH);
     Response::from_parts(head, Body::from(error.to_string()))
 }

@@ -32,6 +32,7 @@ fn write_document(routes: &[HttpRoute]) -> Value {
     let mut schemas = SchemaGenerator::new(settings);
     let error = schemas.subschema_for::<ErrorBody>();
     let mut paths: Map<String, Value> = Map::new();
+    // Routes with the same path share an entry, one verb each.
     for route in routes {
         let verbs = paths.entry(route.path).or_insert_with(|| json!({}));
         verbs[verb_name(route.verb)] = write_operation(route, &error, &mut schemas);
@@ -95,6 +96,7 @@ fn write_operation(route: &HttpRoute, error: &Schema, schemas: &mut SchemaGenera
     operation
 }
 
+// The names of the path are those of the router's pattern.
 fn write_parameters(route: &HttpRoute) -> Vec<Value> {
     let in_path = route.path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'));
     let path = in_path

@@ -17,12 +17,14 @@ struct Files;
 /// A file of the page, if it is one.
 pub(crate) fn serve_file(method: &Method, path: &str, headers: &HeaderMap) -> Option<Response> {
     let name = file_name(path);
+    // A file without a known type is not served, so that nothing is interpreted by guess.
     let kind = content_type(name)?;
     let file = Files::get(name)?;
     if method != Method::GET && method != Method::HEAD {
         let allow = [(header::ALLOW, "GET, HEAD")];
         return Some((StatusCode::METHOD_NOT_ALLOWED, allow).into_response());
     }
+    // The hash of the content: a rebuilt file gets another tag.
     let tag = format!("\"{}\"", hex::encode(&file.metadata.sha256_hash()[..16]));
     let known = headers.get_all(header::IF_NONE_MATCH).iter().any(|known| {
         known

@@ -32,6 +32,7 @@ impl QueryField {
     /// Reads a value. What does not fit the type is left as a text, which the reader of the parameters refuses.
     fn read_value(&self, text: &str) -> Value {
         if self.is_text() {
+            // Everything else is tried as a number and a truth value; the method's own types decide.
             return text.into();
         }
         match (text.parse::<u64>(), text) {
@@ -44,6 +45,7 @@ impl QueryField {
 }
 
 /// Returns the fields that the query of a method's route may have: its parameters, unless the path names a subject.
+// With a subject the path names what is asked for, so there is nothing left to choose.
 pub(super) fn fields_of(route: &MethodRoute) -> Vec<QueryField> {
     if route.subject.is_some() {
         return Vec::new();

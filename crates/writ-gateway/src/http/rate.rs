@@ -32,10 +32,12 @@ impl<K: Ord + Clone> Limiter<K> {
     pub(crate) fn take_token(&self, client: &K, now: Instant) -> Result<(), Duration> {
         // The map is whole after every step, so poison is ignored.
         let mut buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
+        // A full bucket is that of a client who has asked for nothing lately; without it nothing changes.
         if buckets.len() >= MAX_CLIENTS && !buckets.contains_key(client) {
             let full = |bucket: &Bucket| self.refill_bucket(*bucket, now) >= self.burst;
             buckets.retain(|_, bucket| !full(bucket));
             if buckets.len() >= MAX_CLIENTS {
+                // All are busy: the new client waits, so the map stays bounded.
                 return Err(Duration::from_secs(1));
             }
         }

@@ -130,6 +130,7 @@ impl IntoResponse for Refusal {
         };
         let error = serde_json::to_string(&error).unwrap_or_default();
         if report.inside != report.outside {
+            // The inside text may name paths, so it goes to the log alone.
             tracing::warn!(code = report.code, inside = report.inside, "refused");
         }
         let mut response = (self.status, json_type(), error).into_response();
@@ -147,6 +148,7 @@ impl IntoResponse for Refusal {
 
 /// The status of an error of the engine.
 fn status_of(report: &Report) -> StatusCode {
+    // Codes that have a meaning of their own in HTTP come first; all others follow the exit code.
     match report.code.as_str() {
         "session.unknown"
         | "session.closed"

@@ -158,6 +158,7 @@ impl HttpRoute {
 
     /// Returns every status of a refusal or failure.
     pub(super) fn error_statuses(&self) -> BTreeSet<u16> {
+        // The documentation is computed from the same facts as the checks.
         let mut errors: BTreeSet<u16> = ALWAYS.iter().chain(self.refusals).copied().collect();
         if self.is_guarded {
             errors.insert(401);
@@ -303,6 +304,7 @@ pub(super) async fn call_method<M: EngineMethod>(
     evidence: Evidence,
     params: &M::Params,
 ) -> Result<M::Answer, Refusal> {
+    // Types in and out are those of the method, so a change of it is found by the compiler.
     let params = serde_json::to_value(params).map_err(|error| unwritable_answer(&error))?;
     let answer = shared.engine.call(evidence, None, M::METHOD.name(), params).await?;
     serde_json::from_value(answer).map_err(|error| unwritable_answer(&error))

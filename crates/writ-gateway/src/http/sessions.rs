@@ -91,6 +91,7 @@ pub(super) async fn show_session(request: ApiRequest<NoBody>) -> Result<SessionH
     let details =
         call_method::<SessionsShow>(&request.shared, request.evidence(), &SessionName { session }).await?;
     let after = match query.get(AFTER) {
+        // Without a number the newest page is wanted, not the oldest.
         None => details.summary.seq.saturating_sub(u64::try_from(PAGE).unwrap_or(u64::MAX)),
         Some(after) => after.as_u64().ok_or_else(|| Refusal::malformed("'after' is a number"))?,
     };
@@ -130,6 +131,7 @@ pub(super) struct StoredMessage {
 pub(super) async fn send_message(request: ApiRequest<Needed<NewMessage>>) -> Result<StoredMessage, Refusal> {
     let (session, shared, evidence) = (request.session()?, request.shared.clone(), request.evidence());
     let NewMessage { text, client_id, signature, sender } = request.into_body().await?;
+    // Without an id of its own a message could not be recognised when it is sent twice.
     let client_id = named_or_new(client_id);
     let along = Along { text_taint: Taint::Owner, signature, sender };
     let entry = shared.engine.receive_with(evidence, session, client_id.clone(), text, along).await?;
@@ -147,6 +149,7 @@ pub(super) async fn sent_file(
     let file = entry_seq(&file)?;
     check_query(request.uri(), &[])?;
     let sent = shared.engine.sent_file(request_evidence(&request), session, file).await?;
+    // The name comes from the agent, so every special character is encoded.
     let name = form_urlencoded::byte_serialize(sent.name.as_bytes()).collect::<String>().replace('+', "%20");
     let disposition = format!("attachment; filename*=UTF-8''{name}");
     let headers = [

@@ -56,6 +56,7 @@ pub(super) async fn open_session(
     let session = session_id(&id)?;
     let shown =
         call_method::<SessionsShow>(&shared, request_evidence(&request), &SessionName { session }).await?;
+    // A closed session has no frames to come.
     if shown.summary.closed_at.is_some() {
         return Err(Refusal::not_found());
     }
@@ -110,6 +111,7 @@ async fn serve_socket(
     session: Option<writ_types::id::SessionId>,
     place: Option<tokio::sync::OwnedSemaphorePermit>,
 ) {
+    // Larger than a frame and still bounded: the client gets an error instead of a broken connection.
     let limit = shared.config.max_message_bytes;
     let (sink, stream) = socket.split();
     let heard = stream
@@ -125,12 +127,14 @@ async fn serve_socket(
     let prove: connection::Prove = Arc::new(move |token: &str| {
         let proof = keys.check_token(token);
         match proof {
+            // The place among the unproven is free for the next client at once.
             Some(_) => drop(place.lock().ok().and_then(|mut place| place.take())),
             None => drop(failures.take_token(&address, Instant::now())),
         }
         proof
     });
     let (frames, name) = (Arc::clone(&shared.by_session), speaker.name.clone());
+    // Frames count like requests, so a socket is no way around the limit.
     let pace: connection::Pace = Arc::new(move || frames.take_token(&name, Instant::now()));
     let terms = ClientTerms {
         evidence: speaker.evidence,
@@ -161,6 +165,7 @@ fn read_message(message: Result<Message, axum::Error>, limit: usize) -> Option<C
 fn input_of_error(error: &axum::Error, limit: usize) -> Option<ClientInput> {
     use tungstenite::Error;
     match error.source()?.downcast_ref::<Error>()? {
+        // The library has read too much; which frame it was is not known any longer.
         Error::Capacity(_) => Some(ClientInput::TooLarge(limit)),
         Error::Utf8(_) => Some(ClientInput::NotUtf8),
         // It has broken off.

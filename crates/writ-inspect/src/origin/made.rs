@@ -1,7 +1,7 @@
 //! Calls made earlier for a request.
 //!
 //! A tool that was named for one call is not free for another one: an injected order may want one more
-//! message to a recipient whom the owner has named, with other words, or one more event.
+//! message to a recipient that the owner has named, with other words, or one more event.
 
 use std::collections::BTreeMap;
 

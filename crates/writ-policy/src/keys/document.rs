@@ -147,7 +147,7 @@ fn read_grants(capabilities: &BTreeMap<String, Value>) -> Result<Grants, Documen
     let mut grants = Grants::default();
     for (operation, limits) in capabilities {
         let operation = checked_name("the name of a capability", operation.clone())?;
-        // The one capability whose values are recipients instead of limits.
+        // The one capability with recipients as values, and not limits.
         if operation == ESCALATE {
             let targets = read_texts(ESCALATE, limits)?;
             let targets = targets.iter().map(|to| (Dimension::Recipient, to.as_str()));

@@ -56,7 +56,7 @@ pub(crate) struct Search<'a> {
     pub(crate) data: &'a Path,
     /// Folders that the owner's configuration shows inside anyway.
     pub(crate) listed: &'a [PathBuf],
-    /// The user as whom the engine runs.
+    /// The user of the engine.
     pub(crate) user: u32,
 }
 
@@ -160,7 +160,7 @@ impl Search<'_> {
         };
         let common = one_path(&text).and_then(|path| dir.join(path).canonicalize().ok());
         let common = common.filter(|common| is_git(&dir, common)).ok_or_else(not_git)?;
-        // A linked work tree's own folder is `worktrees/NAME`, in whatever way the path to it is spelled.
+        // A linked work tree's own folder is `worktrees/NAME`, in any spelling of the path to it.
         let private = dir.strip_prefix(&common).map_err(|_| not_git())?.to_owned();
         let at = above_worktrees(&spelled).filter(|_| above_worktrees(&dir) == Some(&*common));
         let at = at.ok_or_else(not_git)?.to_owned();
@@ -175,7 +175,7 @@ impl Search<'_> {
         self.listed.iter().filter_map(|path| path.canonicalize().ok()).any(|path| dir.starts_with(path))
     }
 
-    /// Refuses what may not be shown, whatever names it.
+    /// Refuses what may not be shown, under each of its names.
     fn judge(&self, found: &Repository) -> Result<(), Refusal> {
         let common = &found.common;
         let private = [common, &found.top].iter().any(|path| !private::may_be_shown(path, self.home));

@@ -159,7 +159,7 @@ pub(super) fn rewrite_text(old: &str, encoding: TextEncoding, new: &str) -> File
     FileText { text, encoding }
 }
 
-/// Does the same for a file whose text is not available.
+/// Does the same for a file without an available text.
 pub(super) fn rewrite_large(form: Option<TextForm>, new: &str) -> FileText {
     let Some(form) = form else { return new.to_owned().into() };
     let new = new.strip_prefix(MARK).unwrap_or(new);

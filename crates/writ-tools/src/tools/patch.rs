@@ -160,7 +160,7 @@ fn line_number(text: &str, at: usize) -> u64 {
 }
 
 fn no_match(path: &WorkPath, text: &str, old: &str) -> ToolError {
-    // Told separately, since models often differ in white space only.
+    // Reported separately, since models often differ in white space only.
     let hint = if collapse_blanks(text).contains(&collapse_blanks(old)) {
         Some("it is there with other white space")
     } else {

@@ -67,7 +67,7 @@ pub struct KindRow {
     pub leaves_machine: bool,
     /// Its arguments go on as they are, and stand nowhere that the model reads or the sandbox runs.
     pub passes_on: bool,
-    /// Its result comes from outside: external, whoever asked for it.
+    /// Its result comes from outside, and is external also where the owner asked for it.
     pub returns_external: bool,
 }
 

@@ -32,6 +32,7 @@ pub(in crate::http) async fn serve_completion(State(shared): App, request: Reque
 async fn complete_chat(shared: &Arc<ServerState>, request: Request) -> Result<Response, Refusal> {
     let evidence = request_evidence(&request);
     let headers = request.headers().clone();
+    // Every field is checked first: what cannot be served is refused before the turn begins.
     let mut fields = Fields::check(read_json(request, MAX_BODY_BYTES).await?, CHAT)?;
     let model = fields.needed_text("model")?;
     let list = fields.take_field("messages").ok_or_else(|| invalid_field("messages", "is missing"))?;
@@ -42,6 +43,7 @@ async fn complete_chat(shared: &Arc<ServerState>, request: Request) -> Result<Re
     let mut wanted = ChatRequest { model, messages, session: None, conversation: None };
     wanted.read_place(&headers, user)?;
     let asked = begin_turn(shared, evidence, &wanted).await?;
+    // The head is made before the answer, so that all chunks have the same id and time.
     let head = ChunkHead::of(&asked, wanted.model);
     if stream {
         let head = ChunkHead { with_usage, ..head };
@@ -99,6 +101,7 @@ impl ChunkHead {
 const fn finish_reason(exit: Exit, cut: Option<Cut>) -> &'static str {
     match cut {
         Some(Cut::Stop) => return "stop",
+        // A cut of this interface counts before the turn's own end.
         Some(Cut::Length) => return "length",
         None => {}
     }
@@ -160,6 +163,7 @@ fn stream_answer(
                 }
                 News::End(text, exit) => match check_end(text, exit) {
                     Ok((text, exit)) => {
+                        // The end may bring text that no delta had.
                         let shown =
                             at.limit.push_text(&unsent_rest(&at.said, &text)) + &at.limit.finish_text();
                         out.extend(head.text_chunk(&shown));

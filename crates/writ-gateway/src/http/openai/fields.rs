@@ -160,9 +160,11 @@ impl Fields {
     ///
     /// If the body is no object, has a field that is unknown, or asks for something that is not supported.
     pub(super) fn check(body: Value, rules: &[(&str, Rule)]) -> Result<Self, Refusal> {
+        // Many libraries send null for what is left out.
         let Value::Object(fields) = without_nulls(body) else {
             return Err(Refusal::malformed("the body must be a JSON object"));
         };
+        // An unknown field could change the meaning of the request, so it is not passed over.
         for (name, value) in &fields {
             let rule = rules.iter().find(|(known, _)| known == name).map(|(_, rule)| *rule);
             let rule = rule.or_else(|| TUNING.contains(&name.as_str()).then_some(Ignored));
@@ -252,6 +254,7 @@ pub(super) fn unsupported_field(param: &str, why: &str) -> Refusal {
 }
 
 fn crop_name(name: &str) -> String {
+    // The name comes from the client and goes into messages and logs.
     let clean = |letter: char| if letter.is_control() { '?' } else { letter };
     name.chars().take(MAX_SHOWN_NAME).map(clean).collect()
 }

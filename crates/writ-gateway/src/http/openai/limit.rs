@@ -52,6 +52,7 @@ impl TextLimit {
                 .collect::<Result<_, _>>()?,
             Some(_) => return Err(invalid_field("stop", "must be a text or a list of texts")),
         };
+        // What is held back is bounded by the longest word to stop at.
         if stops.len() > MAX_STOPS || stops.iter().any(|stop| stop.len() > MAX_STOP_BYTES) {
             return Err(invalid_field(
                 "stop",
@@ -61,6 +62,7 @@ impl TextLimit {
         let mut max_tokens: Option<u64> = None;
         for name in counts {
             if let Some(count) = fields.take_count(name)? {
+                // The format has two names for the same limit.
                 max_tokens = Some(max_tokens.map_or(count, |max| max.min(count)));
             }
         }
@@ -119,6 +121,7 @@ impl TextLimit {
 
     fn shorten_text(&mut self, text: String) -> String {
         let Some(max) = self.max_tokens else { return text };
+        // The same estimate as everywhere else, so that the count fits the usage that is reported.
         let fits = |chars: usize| estimate_tokens_of_chars(chars).get() <= max;
         let mut shown = String::new();
         for letter in text.chars() {

@@ -18,6 +18,7 @@ pub(super) fn read_messages(list: Value, field: &str) -> Result<Vec<Message>, Re
     let Value::Array(list) = list else {
         return Err(invalid_field(field, "must be a list of messages"));
     };
+    // Bounded before any of them is read.
     if list.len() > MAX_MESSAGES {
         return Err(invalid_field(field, &format!("has more than {MAX_MESSAGES} messages")));
     }
@@ -40,6 +41,7 @@ fn read_message(message: &Value, place: &str) -> Result<Message, Refusal> {
     };
     let mut texts = read_content(message.get("content"), &format!("{place}.content"))?;
     texts.extend(message.get("refusal").and_then(Value::as_str).map(str::to_owned));
+    // Calls of a client's own tools are part of its history, and nothing to perform.
     texts.extend(called_tools(message));
     if message.get("audio").is_some() {
         return Err(unsupported_field(

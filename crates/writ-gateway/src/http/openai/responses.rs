@@ -38,6 +38,7 @@ async fn respond_to(shared: &Arc<ServerState>, request: Request) -> Result<Respo
         Some(Value::String(text)) => vec![("user".to_owned(), text)],
         Some(list) => read_messages(list, "input")?,
     };
+    // Instructions come first, as the format has them.
     if let Some(instructions) = fields.take_text("instructions")? {
         messages.insert(0, ("system".to_owned(), instructions));
     }
@@ -111,6 +112,7 @@ impl Head {
         let is_cut = cut.is_some();
         let status = if is_cut { "incomplete" } else { "completed" };
         let mut response = self.response_object(status, Some(text), Some(usage));
+        // The format has one word for both kinds of cuts.
         if is_cut {
             response["incomplete_details"] = json!({ "reason": "max_output_tokens" });
         }
@@ -139,6 +141,7 @@ impl Head {
     fn closing_events(&self, text: &str, usage: (u64, u64), cut: Option<Cut>) -> Vec<Value> {
         let place = json!({ "item_id": self.item, "output_index": 0, "content_index": 0 });
         let kind = if cut.is_some() { "response.incomplete" } else { "response.completed" };
+        // The order of the events is that of the format; clients rely on it.
         vec![
             with_field("response.output_text.done", &place, "text", text.into()),
             with_field("response.content_part.done", &place, "part", text_part(text)),
