@@ -1,11 +1,11 @@
 //! The door: every action of an agent is decided here.
 //!
 //! Pure: no I/O, no runtime, no clock, no randomness; all facts are arguments. Read in this order:
-//! [`principal`] authenticates the speaker, [`prepared`] is the requested action, [`keys`] hold the grants in
-//! dimensions of [`scope`], [`access`], [`rules`], [`taint`] and [`budget`] judge, [`show`] makes the text
-//! and [`approval`] checks the signature of a person, with a key or a passkey (enrolled by [`enrolment`]),
-//! [`door`] puts the stages in order, and [`permit`] is the result. The instruments of these stages are in
-//! `writ-inspect`.
+//! [`principal`] authenticates the speaker, [`prepared`](writ_inspect::prepared) is the requested action, [`keys`] hold the
+//! grants in dimensions of [`scope`](writ_inspect::scope), [`access`], [`rules`], [`taint`] and [`budget`] judge,
+//! [`show`](writ_inspect::show) makes the text and [`approval`] checks the signature of a person, with a key or a passkey
+//! (enrolled by [`enrolment`]), [`door`] puts the stages in order, and [`permit`] is the result. The instruments of these
+//! stages are in `writ-inspect`.
 
 pub mod principal;
 
