@@ -182,7 +182,8 @@ pub(crate) async fn build_engine(
     let exporter = build_exporter(config, &credentials, &egress, resource)?;
     let clock = Arc::new(SystemClock);
     // Never earlier than the ledger's last entry, even if the clock was set back.
-    let keys = EngineKeys::mint(&runtime, &rules, &root, harness, clock.now().max(store.not_before()?))?;
+    let keys =
+        EngineKeys::mint(&runtime, &rules, &root, harness, clock.now().max(store.blocking().not_before()?))?;
     drop(root);
     let search = build_search(config, &credentials, &egress).await?;
     let known = KnownSecrets::of_config(config, &credentials);
@@ -221,7 +222,7 @@ fn runtime_config(context: &Context, config: &Config, store: &Store) -> Result<R
     Ok(RuntimeConfig {
         agent: config.general.agent.clone(),
         installation: store.installation(),
-        epoch: store.epoch()?,
+        epoch: store.blocking().epoch()?,
         posture: config.describe_posture(),
         home_uid: nix::unistd::getuid().as_raw(),
         overlays: config.overlays(),

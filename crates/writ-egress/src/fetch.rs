@@ -245,7 +245,7 @@ impl Egress {
         for redirects in 0..=MAX_REDIRECTS {
             // The scope of now: an answer of a person while a fetch goes on counts from the
             // next hop.
-            let mut scope = EgressScope::clone(&gatekeeper.current_scope());
+            let mut scope = EgressScope::clone(&*gatekeeper.current_scope().await);
             let permitted = permitted(&scope, &target);
             scope.granted.extend(permitted);
             let answer = self.hop(&hop, &request, &scope, gatekeeper).await?;

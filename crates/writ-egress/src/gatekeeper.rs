@@ -17,7 +17,7 @@ use crate::tunnel::TunnelFault;
 pub trait Gatekeeper: fmt::Debug + Send + Sync {
     /// Returns the hosts that may be reached now. Called for each connection, so that an approval works at
     /// once.
-    fn current_scope(&self) -> Arc<EgressScope>;
+    fn current_scope(&self) -> Later<'_, Arc<EgressScope>>;
 
     /// Returns the credentials behind its placeholders. Called for each request.
     fn credentials(&self) -> Credentials {

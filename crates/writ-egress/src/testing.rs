@@ -108,8 +108,8 @@ impl Keeper {
 }
 
 impl Gatekeeper for Keeper {
-    fn current_scope(&self) -> Arc<EgressScope> {
-        Arc::clone(&self.scope.lock().expect("a lock"))
+    fn current_scope(&self) -> Later<'_, Arc<EgressScope>> {
+        Box::pin(async { Arc::clone(&self.scope.lock().expect("a lock")) })
     }
 
     fn credentials(&self) -> Credentials {

@@ -402,7 +402,7 @@ impl Connection {
 
     async fn cancel_turn(&self, turn: TurnId) -> Result<(), Report> {
         // No error: that could overtake the turn's own end, and would be taken for it.
-        if let Some(text) = self.engine.cancel(self.terms.evidence, turn)?.told(turn) {
+        if let Some(text) = self.engine.cancel(self.terms.evidence, turn).await?.told(turn) {
             self.send(ServerFrame::Status { text }).await;
         }
         Ok(())

@@ -108,7 +108,7 @@ impl Watch {
     /// Sends the stored frames that the client does not have, page by page.
     async fn catch_up(&mut self) -> Result<(), End> {
         loop {
-            let frames = self.engine.frames_after(self.session, self.last).map_err(End::Broken)?;
+            let frames = self.engine.frames_after(self.session, self.last).await.map_err(End::Broken)?;
             if frames.is_empty() {
                 return Ok(());
             }

@@ -128,7 +128,7 @@ impl CallPlace {
         put_in: &mut PutIn,
     ) -> Result<Result<(ToolCall, Prepared), Rendered>, EngineError> {
         let refused = |text| Ok(Err(Rendered { text, label: label.clone(), outcome: ToolOutcome::Failed }));
-        let filled = match quarantine::put_in(self, call, put_in)? {
+        let filled = match quarantine::put_in(self, call, put_in).await? {
             Ok(filled) => filled,
             Err(text) => return refused(text),
         };
@@ -162,7 +162,8 @@ impl CallPlace {
         ops.extend(self.leaked(&call.name, rendered.text.masked_secrets()));
         let fields = result_fields(&outcome, &self.services.journal.redactor);
         let about = (&prepared, attempt, read);
-        let told = quarantine::told(&self.services, &self.session, about, &outcome, (rendered, &fields))?;
+        let told =
+            quarantine::told(&self.services, &self.session, about, &outcome, (rendered, &fields)).await?;
         ops.push(self.services.journal.entry(self.session.id, self.at(), told.fact));
         ops.extend(told.op);
         ops.extend(heard);

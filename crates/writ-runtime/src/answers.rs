@@ -10,6 +10,8 @@ use writ_policy::principal::Authenticated;
 use writ_store::approvals::{AskState, StoredAsk as AskRow};
 use writ_store::batch::{Batch, NewApproval, Op};
 use writ_store::error::{Conflict, StoreError};
+use writ_store::reads::AskReads as _;
+use writ_types::digest::Digest;
 use writ_types::entry::{ApprovalScope, Decision, Entry, Fact};
 use writ_types::error::Exit;
 use writ_types::form::{FormError, filled_in};
@@ -42,24 +44,13 @@ pub(crate) async fn answer(
     let Answer { decision, scope, signed, shown, reason } = answer;
     let reason = services.journal.redactor.mask_text(&reason).into_owned();
     let unknown = || EngineError::NoAsk(id.clone());
-    let ask = services.journal.store.ask(&id)?.ok_or_else(unknown)?;
+    let ask = services.journal.store.ask(&id).await?.ok_or_else(unknown)?;
     let refused = |services: Arc<Services>, ask: AskRow, error: EngineError| async move {
         note_refusal(&services, &ask, &error).await?;
         Err(error)
     };
-    if ask.state != AskState::Open {
-        let state = format!("was answered before: {}", ask.state.as_str());
-        return refused(Arc::clone(services), ask, EngineError::AskClosed { ask: id, state }).await;
-    }
-    let closed = |id| services.sessions.get(id).is_ok_and(|session| is_over(&session, &ask.prepared));
-    if decision == Decision::Approve
-        && let Some(session) = ask.prepared.session.filter(|id| closed(*id))
-    {
-        return refused(Arc::clone(services), ask, EngineError::SessionClosed(session)).await;
-    }
-    // A denial needs no check of the text shown: it counts for any content.
-    if decision == Decision::Approve && shown.is_some_and(|shown| shown != ask.card.shown_hash) {
-        return refused(Arc::clone(services), ask, EngineError::AskChanged(id)).await;
+    if let Some(error) = closed_for(services, &ask, decision, shown).await {
+        return refused(Arc::clone(services), ask, error).await;
     }
     let token = match signed {
         None => session_token(services, who, &ask, decision, scope)?,
@@ -94,7 +85,10 @@ pub(crate) async fn answer(
         Decision::Deny => {
             if let Some(session) = ask.prepared.session.filter(|_| ask.prepared.tool == APPLY) {
                 // It stays in the work folder, and no approval for the task covers what a person has refused.
-                services.sessions.set_left_behind(services.sessions.get(session)?.as_ref(), true).await?;
+                services
+                    .sessions
+                    .set_left_behind(services.sessions.get(session).await?.as_ref(), true)
+                    .await?;
             }
             tell_denial(services, &ask, &reason).await?;
             let text = "It will not be done.".to_owned();
@@ -102,6 +96,31 @@ pub(crate) async fn answer(
         }
         Decision::Approve => performing::perform_ask(services, &ask, Ok(approval)).await,
     }
+}
+
+/// Returns the reason why an ask takes no such answer.
+async fn closed_for(
+    services: &Services,
+    ask: &AskRow,
+    decision: Decision,
+    shown: Option<Digest>,
+) -> Option<EngineError> {
+    let id = &ask.card.ask_id;
+    if ask.state != AskState::Open {
+        let state = format!("was answered before: {}", ask.state.as_str());
+        return Some(EngineError::AskClosed { ask: id.clone(), state });
+    }
+    if decision == Decision::Deny {
+        // It needs no check of the text shown: it counts for any content, and in a closed session too.
+        return None;
+    }
+    if let Some(session) = ask.prepared.session
+        && services.sessions.get(session).await.is_ok_and(|session| is_over(&session, &ask.prepared))
+    {
+        return Some(EngineError::SessionClosed(session));
+    }
+    let is_changed = shown.is_some_and(|shown| shown != ask.card.shown_hash);
+    is_changed.then(|| EngineError::AskChanged(id.clone()))
 }
 
 /// Returns the approval that a signature makes. A passkey must answer a challenge of this engine: claims sent
@@ -171,7 +190,8 @@ pub(crate) async fn write_answer(
         (Approver::Session { principal }, _) => principal.clone(),
         (Approver::Passkey { .. }, used) => {
             let used = used.ok_or(ApprovalError::UnknownApprover)?;
-            let key = services.keys.passkey_row(&used.credential)?.ok_or(ApprovalError::UnknownApprover)?;
+            let key =
+                services.keys.passkey_row(&used.credential).await?.ok_or(ApprovalError::UnknownApprover)?;
             // A passkey approval that was stored with other approvals had its use counted at that time.
             let count = Op::CountPasskey { key: key.id, sign_count: used.sign_count };
             counted = (!is_counted).then_some(count);
@@ -218,7 +238,7 @@ pub(crate) async fn write_answer(
         return Ok(());
     };
     ops.push(resolved(session, &claims.ask, (state.as_str(), &told), text, Exit::Done));
-    let session = services.sessions.get(session)?;
+    let session = services.sessions.get(session).await?;
     services.journal.commit_for(&session.hub, Batch::synced(ops)).await?;
     Ok(())
 }

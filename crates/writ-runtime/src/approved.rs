@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use writ_store::reads::ApprovalReads as _;
 
 use tokio_util::sync::CancellationToken;
 use writ_types::id::AskId;
@@ -98,9 +99,13 @@ impl Approved {
     /// # Errors
     ///
     /// If the store cannot be read.
-    pub(crate) fn begin_on(&self, ask: &AskId, cancel: &CancellationToken) -> Result<WorkGuard, EngineError> {
+    pub(crate) async fn begin_on(
+        &self,
+        ask: &AskId,
+        cancel: &CancellationToken,
+    ) -> Result<WorkGuard, EngineError> {
         let begun = self.acting.begin(ask, cancel);
-        if self.journal.store.approval(ask)?.is_some_and(|approval| approval.revoked) {
+        if self.journal.store.approval(ask).await?.is_some_and(|approval| approval.revoked) {
             begun.stop().cancel();
         }
         Ok(begun)

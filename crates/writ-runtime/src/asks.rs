@@ -43,7 +43,7 @@ pub(crate) async fn open_ask(
     let id = services.journal.ids.ask();
     let (task, standing) = (task::offer(&ask), task::standing_offer(&ask));
     let values = if ask.approvers > 1 { Vec::new() } else { endorsable_values(&ask.prepared, &ask.rules) };
-    let host = services.reach.trustable(session, &ask)?;
+    let host = services.reach.trustable(session, &ask).await?;
     let card = Card {
         ask_id: id.clone(),
         session: Some(session.id),

@@ -14,6 +14,9 @@ use writ_sandbox::changes::LeftOut;
 use writ_store::approvals::AskState;
 use writ_store::batch::Batch;
 use writ_store::ledger::row::LedgerQuery;
+use writ_store::reads::{
+    AskReads as _, LedgerReads as _, QueueReads as _, SessionReads as _, UsageReads as _,
+};
 use writ_tools::outcome::{ExecEnd, PerformedOutcome};
 use writ_tools::render::render_result;
 use writ_types::action::{Action, Exec, ExecProfile};
@@ -121,37 +124,41 @@ async fn dispatch_call(
 ) -> Result<Value, EngineError> {
     match call {
         MethodCall::Ping(NoParams {}) => as_json::<m::Ping>(Ok(Acknowledgement {})),
-        MethodCall::Status(NoParams {}) => as_json::<m::Status>(engine_status(services)),
+        MethodCall::Status(NoParams {}) => as_json::<m::Status>(engine_status(services).await),
         MethodCall::SessionsList(NoParams {}) => {
-            as_json::<m::SessionsList>(sessions::list_sessions(services))
+            as_json::<m::SessionsList>(sessions::list_sessions(services).await)
         }
-        MethodCall::SessionsShow(name) => as_json::<m::SessionsShow>(sessions::show_session(services, name)),
+        MethodCall::SessionsShow(name) => {
+            as_json::<m::SessionsShow>(sessions::show_session(services, name).await)
+        }
         MethodCall::SessionsClose(name) => {
             as_json::<m::SessionsClose>(sessions::close_session(services, name).await)
         }
         MethodCall::Diff(which) => as_json::<m::Diff>(show_diff(services, session, &which).await),
         MethodCall::Apply(which) => as_json::<m::Apply>(apply_changes(services, session, &which).await),
-        MethodCall::UndoList(NoParams {}) => as_json::<m::UndoList>(approvals::list_undos(services)),
+        MethodCall::UndoList(NoParams {}) => as_json::<m::UndoList>(approvals::list_undos(services).await),
         MethodCall::UndoLast(which) => {
-            as_json::<m::UndoLast>(approvals::latest_undo(services, session, &which))
+            as_json::<m::UndoLast>(approvals::latest_undo(services, session, &which).await)
         }
         MethodCall::Undo(name) => as_json::<m::Undo>(approvals::undo_attempt(services, who, name).await),
         MethodCall::SandboxExec(command) => as_json::<m::SandboxExec>(sandbox_exec(services, command).await),
         MethodCall::ApprovalsList(filter) => {
-            as_json::<m::ApprovalsList>(approvals::list_asks(services, filter))
+            as_json::<m::ApprovalsList>(approvals::list_asks(services, filter).await)
         }
-        MethodCall::ApprovalsShow(name) => as_json::<m::ApprovalsShow>(approvals::show_ask(services, name)),
+        MethodCall::ApprovalsShow(name) => {
+            as_json::<m::ApprovalsShow>(approvals::show_ask(services, name).await)
+        }
         MethodCall::ApprovalsReview(NoParams {}) => {
-            as_json::<m::ApprovalsReview>(approvals::review_asks(services))
+            as_json::<m::ApprovalsReview>(approvals::review_asks(services).await)
         }
         MethodCall::ApprovalsRestsOn(name) => {
-            as_json::<m::ApprovalsRestsOn>(ledger::ask_rests_on(services, name.ask))
+            as_json::<m::ApprovalsRestsOn>(ledger::ask_rests_on(services, name.ask).await)
         }
         MethodCall::ApprovalsInForce(NoParams {}) => {
-            as_json::<m::ApprovalsInForce>(in_force::approvals_in_force(services).and_then(from_json))
+            as_json::<m::ApprovalsInForce>(in_force::approvals_in_force(services).await.and_then(from_json))
         }
         MethodCall::ApprovalsHosts(NoParams {}) => {
-            as_json::<m::ApprovalsHosts>(services.reach.hosts().and_then(from_json))
+            as_json::<m::ApprovalsHosts>(services.reach.hosts().await.and_then(from_json))
         }
         MethodCall::ApprovalsRevoke(name) => {
             let revoked = in_force::revoke_approval(services, who, &name.ask).await;
@@ -163,23 +170,27 @@ async fn dispatch_call(
         }
         MethodCall::GatesJudge(case) => as_json::<m::GatesJudge>(gates::judge_case(services, case).await),
         MethodCall::ApproversList(NoParams {}) => {
-            as_json::<m::ApproversList>(services.passkeys.list_passkeys().and_then(from_json))
+            as_json::<m::ApproversList>(services.passkeys.list_passkeys().await.and_then(from_json))
         }
         MethodCall::ApproversPermit(request) => {
             let permitted = services.passkeys.permit_enrolment(&request.grant);
-            as_json::<m::ApproversPermit>(permitted.and_then(from_json))
+            as_json::<m::ApproversPermit>(permitted.await.and_then(from_json))
         }
         MethodCall::ApproversRemove(name) => {
             let removed = services.passkeys.remove_approver(name.key).await;
             as_json::<m::ApproversRemove>(removed.and_then(from_json))
         }
-        MethodCall::LedgerList(filter) => as_json::<m::LedgerList>(ledger::list_entries(services, filter)),
-        MethodCall::LedgerProof(name) => as_json::<m::LedgerProof>(ledger::prove_entry(services, name)),
-        MethodCall::LedgerRestsOn(name) => as_json::<m::LedgerRestsOn>(ledger::rests_on(services, name)),
+        MethodCall::LedgerList(filter) => {
+            as_json::<m::LedgerList>(ledger::list_entries(services, filter).await)
+        }
+        MethodCall::LedgerProof(name) => as_json::<m::LedgerProof>(ledger::prove_entry(services, name).await),
+        MethodCall::LedgerRestsOn(name) => {
+            as_json::<m::LedgerRestsOn>(ledger::rests_on(services, name).await)
+        }
         MethodCall::LedgerErase(request) => {
             as_json::<m::LedgerErase>(ledger::erase_payloads(services, request).await)
         }
-        MethodCall::KeysList(NoParams {}) => as_json::<m::KeysList>(keys::list_keys(services)),
+        MethodCall::KeysList(NoParams {}) => as_json::<m::KeysList>(keys::list_keys(services).await),
         MethodCall::KeysRevoke(request) => {
             as_json::<m::KeysRevoke>(keys::revoke_key(services, who, request).await)
         }
@@ -195,9 +206,9 @@ async fn dispatch_call(
             as_json::<m::OrdersIssue>(orders::store_order(services, request).await)
         }
         MethodCall::OrdersOpen(name) => as_json::<m::OrdersOpen>(orders::open_order(services, name).await),
-        MethodCall::OrdersList(NoParams {}) => as_json::<m::OrdersList>(orders::list_orders(services)),
+        MethodCall::OrdersList(NoParams {}) => as_json::<m::OrdersList>(orders::list_orders(services).await),
         MethodCall::MemorySearch(query) => {
-            as_json::<m::MemorySearch>(memory::search_memories(services, &query))
+            as_json::<m::MemorySearch>(memory::search_memories(services, &query).await)
         }
         MethodCall::MemoryAdd(fact) => as_json::<m::MemoryAdd>(memory::add_memory(services, fact).await),
         MethodCall::MemoryForget(name) => {
@@ -233,11 +244,11 @@ fn from_json<T: DeserializeOwned>(value: Value) -> Result<T, EngineError> {
         .map_err(|error| EngineError::Params { method: "result".to_owned(), why: error.to_string() })
 }
 
-fn engine_status(services: &Services) -> Result<EngineStatus, EngineError> {
+async fn engine_status(services: &Services) -> Result<EngineStatus, EngineError> {
     let now = services.journal.clock.now();
-    let day = services.journal.store.day_usage(services.journal.budget_day(now))?;
-    let queue = services.journal.store.queue_depth()?;
-    let open_intents = services.journal.store.open_intents()?;
+    let day = services.journal.store.day_usage(services.journal.budget_day(now)).await?;
+    let queue = services.journal.store.queue_depth().await?;
+    let open_intents = services.journal.store.open_intents().await?;
     let running: Vec<RunningTurn> = services
         .sessions
         .loaded()
@@ -266,35 +277,35 @@ fn engine_status(services: &Services) -> Result<EngineStatus, EngineError> {
         running,
         turns_finished: services.life.turns_finished.load(Ordering::Relaxed),
         queue: QueueCounts { ready: queue.ready, leased: queue.leased, dead: queue.dead },
-        open_asks: services.journal.store.asks(Some(AskState::Open), MAX_LISTED)?.len(),
+        open_asks: services.journal.store.asks(Some(AskState::Open), MAX_LISTED).await?.len(),
         sandboxes_ready: services.outside.sandbox.ready_count(),
         servers_running: services.servers.running(),
         open_intents: open_intents
             .iter()
             .map(|open| OpenAttempt { attempt: open.attempt, entry: open.seq })
             .collect(),
-        ledger: services.journal.store.ledger_size()?,
-        session: latest_session(services)?,
+        ledger: services.journal.store.ledger_size().await?,
+        session: latest_session(services).await?,
         today: DaySpending {
             tokens: day.usage.total_tokens(),
             limit,
             paused: day.usage.total_tokens() >= limit,
-            cost_micro_usd: all_priced(services, now)?.then_some(day.cost),
+            cost_micro_usd: all_priced(services, now).await?.then_some(day.cost),
         },
     })
 }
 
 /// Returns the spending of the session that was used last.
-fn latest_session(services: &Services) -> Result<Option<SessionSpending>, EngineError> {
-    let Some(row) = services.journal.store.sessions(1)?.pop() else { return Ok(None) };
-    let session = services.sessions.get(row.id)?;
-    let used = budget::read_spent(services, &session, MicroUsd::ZERO, &[])?.session_tokens;
+async fn latest_session(services: &Services) -> Result<Option<SessionSpending>, EngineError> {
+    let Some(row) = services.journal.store.sessions(1).await?.pop() else { return Ok(None) };
+    let session = services.sessions.get(row.id).await?;
+    let used = budget::read_spent(services, &session, MicroUsd::ZERO, &[]).await?.session_tokens;
     let limit = services.config.budget.max_tokens_per_session;
     Ok(Some(SessionSpending { session: row.id, tokens: used, limit, paused: used >= limit }))
 }
 
 /// Returns true if the price of every model call of this day is known: a sum without some of them would be too low.
-fn all_priced(services: &Services, now: Timestamp) -> Result<bool, EngineError> {
+async fn all_priced(services: &Services, now: Timestamp) -> Result<bool, EngineError> {
     let query = LedgerQuery {
         event: Some("model_called".to_owned()),
         text: Some("\"cost\":null".to_owned()),
@@ -302,17 +313,17 @@ fn all_priced(services: &Services, now: Timestamp) -> Result<bool, EngineError> 
         limit: 1,
         ..LedgerQuery::default()
     };
-    Ok(services.journal.store.ledger_search(&query)?.is_empty())
+    Ok(services.journal.store.ledger_search(&query).await?.is_empty())
 }
 
 /// Finds the session named; else the one that is joined; else the latest of the project; else the latest of all.
-fn find_session(
+async fn find_session(
     which: &SessionOrProject,
     services: &Services,
     joined: Option<SessionId>,
 ) -> Result<Arc<Session>, EngineError> {
     if let Some(id) = which.session.or(joined) {
-        return services.sessions.get(id);
+        return services.sessions.get(id).await;
     }
     let project = match &which.project {
         None => None,
@@ -322,12 +333,12 @@ fn find_session(
             Some(path.to_string_lossy().into_owned())
         }
     };
-    let rows = services.journal.store.sessions(MAX_LISTED)?;
+    let rows = services.journal.store.sessions(MAX_LISTED).await?;
     let found = rows.into_iter().find(|row| match &project {
         None => row.project.is_some(),
         Some(project) => row.project.as_ref() == Some(project),
     });
-    services.sessions.get(found.ok_or(EngineError::NoWork)?.id)
+    services.sessions.get(found.ok_or(EngineError::NoWork)?.id).await
 }
 
 async fn show_diff(
@@ -335,7 +346,7 @@ async fn show_diff(
     joined: Option<SessionId>,
     which: &SessionOrProject,
 ) -> Result<ProjectDiff, EngineError> {
-    let session = find_session(which, services, joined)?;
+    let session = find_session(which, services, joined).await?;
     let diff = project::diff(services, &session, &services.life.stop_now).await?;
     Ok(ProjectDiff {
         session: session.id,
@@ -355,7 +366,7 @@ async fn apply_changes(
     joined: Option<SessionId>,
     which: &SessionOrProject,
 ) -> Result<ApplyOutcome, EngineError> {
-    let session = services.sessions.get(find_session(which, services, joined)?.id)?;
+    let session = services.sessions.get(find_session(which, services, joined).await?.id).await?;
     let over = closing::stopping(services, &session, true);
     let place = place::outside_turn(services, session).await?;
     let (ask, applied) = match project::propose(&place, &over).await? {
@@ -377,7 +388,7 @@ async fn apply_changes(
 /// Runs a command of the owner in the sandbox of a session, through the door like any other.
 async fn sandbox_exec(services: &Arc<Services>, wanted: SandboxRun) -> Result<SandboxOutcome, EngineError> {
     let session = match (&wanted.session, &wanted.project) {
-        (Some(id), _) => services.sessions.open_one(*id)?,
+        (Some(id), _) => services.sessions.open_one(*id).await?,
         (None, project) => {
             opening::open_session(services, project.as_deref(), false, false, Surface::Local).await?
         }

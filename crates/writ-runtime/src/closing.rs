@@ -6,6 +6,7 @@ use writ_store::batch::{Batch, Op};
 use writ_store::config::MAX_READ_ROWS;
 use writ_store::error::{Conflict, StoreError};
 use writ_store::queue::{Leased, QueuedMessage};
+use writ_store::reads::{AskReads as _, QueueReads as _, SessionReads as _, TurnReads as _};
 use writ_types::entry::{Fact, TurnPhase};
 use writ_types::frame::ServerFrame;
 use writ_types::id::Fence;
@@ -31,18 +32,19 @@ pub(crate) fn stopping(services: &Services, session: &Session, outlives: bool) -
 /// # Errors
 ///
 /// If the store cannot be read.
-pub(crate) fn waits(services: &Services, session: &Session) -> Result<bool, EngineError> {
-    Ok(!list_ended(services, session)?.is_empty()
-        || !services.journal.store.pending_for_session(session.id)?.is_empty())
+pub(crate) async fn waits(services: &Services, session: &Session) -> Result<bool, EngineError> {
+    Ok(!list_ended(services, session).await?.is_empty()
+        || !services.journal.store.pending_for_session(session.id).await?.is_empty())
 }
 
 /// Lists the waiting questions that can be approved no longer because the session is closed, and those with
 /// an approval that was taken back.
-fn list_ended(services: &Services, session: &Session) -> Result<Vec<AskRow>, EngineError> {
+async fn list_ended(services: &Services, session: &Session) -> Result<Vec<AskRow>, EngineError> {
     let mut over = Vec::new();
-    for ask in services.journal.store.waiting_asks(session.id, MAX_READ_ROWS)? {
-        let taken_back =
-            services.journal.store.approval(&ask.card.ask_id)?.is_some_and(|approval| approval.revoked);
+    for (ask, approval) in
+        services.journal.store.waiting_asks_with_approvals(session.id, MAX_READ_ROWS).await?
+    {
+        let taken_back = approval.is_some_and(|approval| approval.revoked);
         if taken_back || is_over(session, &ask.prepared) {
             over.push(ask);
         }
@@ -56,7 +58,7 @@ fn list_ended(services: &Services, session: &Session) -> Result<Vec<AskRow>, Eng
 ///
 /// If the store cannot be read or written.
 pub(crate) async fn end_rest(services: &Services, session: &Session) -> Result<(), EngineError> {
-    for ask in list_ended(services, session)? {
+    for ask in list_ended(services, session).await? {
         // The task that performs it finds the session closed, and ends it.
         if !services.approved.is_performing(&ask.card.ask_id) {
             end_closed_ask(services, &ask).await?;
@@ -66,7 +68,7 @@ pub(crate) async fn end_rest(services: &Services, session: &Session) -> Result<(
     if session.runs(None) {
         return Ok(());
     }
-    for message in services.journal.store.pending_for_session(session.id)? {
+    for message in services.journal.store.pending_for_session(session.id).await? {
         match end_message(services, session, &message, None).await {
             // The dispatcher has it, and ends it.
             Ok(()) | Err(EngineError::Store(StoreError::Conflict(Conflict::Fence(_)))) => {}
@@ -122,7 +124,7 @@ async fn end_message(
     let (id, report) =
         (message.record.message, services.journal.report(&EngineError::SessionClosed(session.id)));
     let mut ops = vec![Op::EndMessage { message: id, fence, error: report.outside.clone() }];
-    if let Some(open) = services.journal.store.unfinished_turn_of(id)? {
+    if let Some(open) = services.journal.store.unfinished_turn_of(id).await? {
         settle::settle_turn(services, open.id).await?;
         let reason = report.outside.clone();
         let phase = Fact::Phase { phase: TurnPhase::Cancelled, reason };
@@ -149,11 +151,12 @@ async fn end_message(
 ///
 /// If the store cannot be read.
 pub(crate) async fn at_start(services: &Services) -> Result<(), EngineError> {
-    for id in services.journal.store.waiting_sessions()? {
-        if !services.journal.store.session(id)?.is_some_and(|row| row.metadata.contains_key(CLOSED_AT)) {
+    for id in services.journal.store.waiting_sessions().await? {
+        if !services.journal.store.session(id).await?.is_some_and(|row| row.metadata.contains_key(CLOSED_AT))
+        {
             continue;
         }
-        let ended = match services.sessions.get(id) {
+        let ended = match services.sessions.get(id).await {
             Ok(session) => end_rest(services, &session).await,
             Err(error) => Err(error),
         };

@@ -13,6 +13,7 @@ use writ_store::batch::{Batch, NewTurn, Op};
 use writ_store::error::StoreError;
 use writ_store::ledger::row::{LedgerQuery, LedgerRow};
 use writ_store::queue::Leased;
+use writ_store::reads::{LedgerReads as _, QueueReads as _, SessionReads as _, TurnReads as _};
 use writ_types::chat::ChatMessage;
 use writ_types::entry::{Entry, Fact, TurnPhase};
 use writ_types::error::Exit;
@@ -56,7 +57,7 @@ pub(crate) async fn run(services: Arc<Services>) {
             Ok(Next::Wait(wait)) => wait,
             Err(error) => {
                 tracing::error!(%error, "no message can be taken up");
-                tell_waiting(&services, &error.into());
+                tell_waiting(&services, &error.into()).await;
                 LONGEST_WAIT
             }
         };
@@ -81,7 +82,7 @@ enum Next {
 async fn take_up(services: &Services) -> Result<Next, StoreError> {
     let now = services.journal.clock.now();
     // Most looks find nothing: they do not wait for the writer.
-    match services.journal.store.next_due()? {
+    match services.journal.store.next_due().await? {
         Some(due) if due > now => Ok(Next::Wait(due.time_since(now).min(LONGEST_WAIT))),
         Some(_) => {
             let leased = services.journal.store.lease(now, OWNER, LEASE_TTL).await?;
@@ -114,11 +115,11 @@ pub(crate) fn start(services: &Arc<Services>, lease: Leased, place: OwnedSemapho
 
 /// Informs every session with waiting messages that none can be worked on now; the messages stay in the
 /// queue.
-fn tell_waiting(services: &Services, error: &EngineError) {
+async fn tell_waiting(services: &Services, error: &EngineError) {
     let report = services.journal.report(error);
     let sessions: Vec<Arc<Session>> = services.sessions.loaded().values().cloned().collect();
     for session in sessions {
-        let waiting = services.journal.store.pending_for_session(session.id);
+        let waiting = services.journal.store.pending_for_session(session.id).await;
         if waiting.as_ref().is_ok_and(Vec::is_empty) {
             continue;
         }
@@ -137,7 +138,7 @@ fn tell_waiting(services: &Services, error: &EngineError) {
 
 /// Runs one turn. If it fails, the error is reported and the message goes back to the queue.
 async fn turn(services: &Arc<Services>, lease: Leased) {
-    let session = match services.sessions.get(lease.message.record.session) {
+    let session = match services.sessions.get(lease.message.record.session).await {
         Ok(session) => session,
         Err(error) => return give_back(services, None, &lease, &error).await,
     };
@@ -202,7 +203,8 @@ async fn give_back(services: &Services, session: Option<&Session>, lease: &Lease
             hint: report.advice().to_owned(),
             answers: vec![lease.message.client_id.clone()],
         });
-        let open = services.journal.store.unfinished_turn_of(lease.message.record.message).ok().flatten();
+        let open =
+            services.journal.store.unfinished_turn_of(lease.message.record.message).await.ok().flatten();
         if let Some(open) = open.filter(|_| last) {
             let at = Some((open.id, open.number));
             let reason = report.outside;
@@ -236,29 +238,29 @@ async fn prepare(
     session: &Arc<Session>,
     lease: Leased,
 ) -> Result<Drive, EngineError> {
-    services.sessions.open_one(session.id)?;
+    services.sessions.open_one(session.id).await?;
     // What is leased for the first time has opened no turn yet.
     if lease.message.attempts > 1
-        && let Some(open) = services.journal.store.unfinished_turn_of(lease.message.record.message)?
+        && let Some(open) = services.journal.store.unfinished_turn_of(lease.message.record.message).await?
     {
         return resume(services, session, lease, open.id, open.number).await;
     }
     let (journal, now) = (&services.journal, services.journal.clock.now());
-    let (turn, number) = (journal.ids.turn(now), journal.store.next_turn_number(session.id)?);
+    let (turn, number) = (journal.ids.turn(now), journal.store.next_turn_number(session.id).await?);
     let mut interrupts = session.begin(turn, number);
     // Watchers learn which turn runs before anything is read for it, so that it can be stopped.
     session.hub.pass(ServerFrame::Delta { turn, text: String::new() });
     services.rules.refresh_rules(session).await?;
     let mut spent = seed::renew_budget(services, session).await?;
-    let (authority, keyed) = services.keys.authorise(session, Some((turn, number)))?;
+    let (authority, keyed) = services.keys.authorise(session, Some((turn, number))).await?;
     let mut held = Vec::from_iter(keyed);
     let seeding = seed::kept(services, session, (turn, number), &authority, &mut held, &mut interrupts);
     let (workspace, unheard) = seeding.await?;
     if !workspace.is_empty() {
         // Reading it may have taken long, and something.
-        spent = budget::read_spent(services, session, MicroUsd::ZERO, &[])?;
+        spent = budget::read_spent(services, session, MicroUsd::ZERO, &[]).await?;
     }
-    let (seed, history) = seed::seed(services, session, &spent)?;
+    let (seed, history) = seed::seed(services, session, &spent).await?;
     let config = seed::settings(services, &seed);
     let opened = OpenedTurn {
         session: session.id,
@@ -319,14 +321,14 @@ async fn resume(
     number: u64,
 ) -> Result<Drive, EngineError> {
     let mut stored = Vec::new();
-    for (n, json) in (0_u64..).zip(services.journal.store.turn_events(turn)?) {
+    for (n, json) in (0_u64..).zip(services.journal.store.turn_events(turn).await?) {
         let mut event = StoredEvent::decode_json(&json)
             .map_err(|error| EngineError::StoredEvent { n, why: error.to_string() })?;
         if let Event::Opened(opened) = &mut event.event
             && let Some(rows) = opened.seed.history_rows
         {
             let count = usize::try_from(rows.count).unwrap_or(usize::MAX);
-            let rows = services.journal.store.recent_until(session.id, rows.last, count)?;
+            let rows = services.journal.store.recent_until(session.id, rows.last, count).await?;
             opened.seed.history = rows.into_iter().map(|row| Arc::new(row.message)).collect();
         }
         stored.push(event);
@@ -350,7 +352,7 @@ async fn resume(
         touched: true,
         tool_calls: u64::try_from(acted).unwrap_or(u64::MAX),
         judged: u64::try_from(judged).unwrap_or(u64::MAX),
-        cost: cost_so_far(services, turn)?,
+        cost: cost_so_far(services, turn).await?,
         ..Drive::new(places, lease, (turn, number), (machine, due), authority)
     };
     if settle_open_intents(&mut drive).await? {
@@ -384,14 +386,14 @@ fn undelivered(stored: &[StoredEvent]) -> Option<(String, Label)> {
 }
 
 /// Returns the cost of the turn's model calls until now, read from the ledger.
-fn cost_so_far(services: &Services, turn: TurnId) -> Result<MicroUsd, EngineError> {
+async fn cost_so_far(services: &Services, turn: TurnId) -> Result<MicroUsd, EngineError> {
     let query = LedgerQuery {
         event: Some("model_called".to_owned()),
         turn: Some(turn),
         limit: writ_store::config::MAX_READ_ROWS,
         ..LedgerQuery::default()
     };
-    let rows = services.journal.store.ledger_search(&query)?;
+    let rows = services.journal.store.ledger_search(&query).await?;
     let cost = |entry: Entry| if let Fact::ModelCalled { cost, .. } = entry.fact { cost } else { None };
     let costs = rows.iter().filter_map(LedgerRow::entry).filter_map(cost);
     Ok(costs.fold(MicroUsd::ZERO, MicroUsd::saturating_add))
@@ -402,7 +404,7 @@ fn cost_so_far(services: &Services, turn: TurnId) -> Result<MicroUsd, EngineErro
 async fn settle_open_intents(drive: &mut Drive) -> Result<bool, EngineError> {
     let services = Arc::clone(&drive.services);
     let mut lost_step = false;
-    for open in services.journal.store.open_intents()? {
+    for open in services.journal.store.open_intents().await? {
         let lost = UnfinishedAttempt::new(open.attempt, open.entry);
         let alive = lost.approval.as_ref().is_some_and(|ask| services.approved.is_performing(ask));
         if lost.turn != Some(drive.turn) || alive {

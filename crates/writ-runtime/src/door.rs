@@ -22,6 +22,7 @@ use writ_policy::plan::{self, Planned};
 use writ_policy::rules::RuleSet;
 use writ_store::batch::{Batch, Op};
 use writ_store::journal::JournalWithOps;
+use writ_store::reads::LedgerReads as _;
 use writ_types::digest::Digest;
 use writ_types::entry::{DenyReason, Entry, Fact};
 use writ_types::frame::ServerFrame;
@@ -168,33 +169,35 @@ impl Door {
     /// # Errors
     ///
     /// If the store cannot be read. The inner error is the refusal.
-    pub(crate) fn precheck(
+    pub(crate) async fn precheck(
         &self,
         prepared: &Prepared,
         standing: RequestContext<'_>,
         circumstances: &Circumstances<'_>,
     ) -> Result<Result<(), Box<Denial>>, EngineError> {
-        let gathered = self.gather(prepared, &standing, circumstances)?;
+        let gathered = self.gather(prepared, &standing, circumstances).await?;
         let facts = self.facts(&gathered, standing);
         Ok(door::precheck(prepared.clone(), &facts, self.journal.valid_now()).map(drop))
     }
 
     /// Reads what store and keys say of an action.
-    fn gather<'a>(
+    async fn gather<'a>(
         &self,
         prepared: &Prepared,
         standing: &RequestContext<'_>,
         circumstances: &'a Circumstances<'a>,
     ) -> Result<DecisionFacts<'a>, EngineError> {
         let store = &self.journal.store;
-        let doubtful =
-            prepared.session.map(|session| store.unknown_outcome(session, &prepared.action)).transpose()?;
+        let doubtful = match prepared.session {
+            Some(session) => store.unknown_outcome(session, &prepared.action).await?,
+            None => None,
+        };
         let limits = circumstances.limits.clone();
         Ok(DecisionFacts {
             circumstances,
-            revoked: self.keys.revoked(standing.authority)?,
+            revoked: self.keys.revoked(standing.authority).await?,
             budget: BudgetFacts { limits, spent: standing.spent },
-            is_doubtful: doubtful.flatten().is_some(),
+            is_doubtful: doubtful.is_some(),
         })
     }
 
@@ -235,12 +238,12 @@ impl Door {
             let fact = self.journal.scrubbed(fact);
             Op::Append(Box::new(Entry { at, session, turn, turn_number, fact }))
         };
-        let gathered = self.gather(&prepared, &standing, circumstances)?;
+        let gathered = self.gather(&prepared, &standing, circumstances).await?;
         let (mut earlier, work) = (Earlier::default(), circumstances.work.as_deref());
         let policy = circumstances.rules.digest();
         let only = standing.task && self.config.planned_only;
         if only && plan::is_needed(&prepared) {
-            earlier.writ = self.writ_for(&prepared, policy, &mut earlier.tried)?;
+            earlier.writ = self.writ_for(&prepared, policy, &mut earlier.tried).await?;
             // The turn's own key counts as well: a plan gives nothing to a key that was revoked.
             if earlier.writ.is_some()
                 && let Err(denial) = door::precheck(prepared.clone(), &self.facts(&gathered, standing), now)
@@ -264,7 +267,7 @@ impl Door {
             match door::decide(checked, verdicts, &facts, now) {
                 Decided::Deny(denial) => break denial,
                 Decided::Ask(ask) => {
-                    if !standing.task || !self.find_earlier(&mut earlier, policy, &ask)? {
+                    if !standing.task || !self.find_earlier(&mut earlier, policy, &ask).await? {
                         self.metrics.asked();
                         self.write(work, first).await?;
                         return Ok(Passage::Ask(ask));
@@ -279,7 +282,7 @@ impl Door {
                         // it, or a person is asked after all.
                         (Err(denial), Some(again)) if is_of_what_was_tried(&denial) => {
                             if earlier.approval.take().is_none() {
-                                earlier.writ = self.writ_for(&again, policy, &mut earlier.tried)?;
+                                earlier.writ = self.writ_for(&again, policy, &mut earlier.tried).await?;
                             }
                             prepared = again;
                         }
@@ -307,11 +310,16 @@ impl Door {
 
     /// Searches for an earlier approval that may cover a request, then for plans, the newest first; returns true if there
     /// is one.
-    fn find_earlier(&self, earlier: &mut Earlier, policy: Digest, ask: &Ask) -> Result<bool, EngineError> {
+    async fn find_earlier(
+        &self,
+        earlier: &mut Earlier,
+        policy: Digest,
+        ask: &Ask,
+    ) -> Result<bool, EngineError> {
         let searched = std::mem::replace(&mut earlier.searched, true);
-        earlier.approval = if searched { None } else { self.task_approval(ask)?.map(Ok) };
+        earlier.approval = if searched { None } else { self.task_approval(ask).await?.map(Ok) };
         if earlier.approval.is_none() {
-            earlier.writ = self.writ_for(&ask.prepared, policy, &mut earlier.tried)?;
+            earlier.writ = self.writ_for(&ask.prepared, policy, &mut earlier.tried).await?;
         }
         Ok(earlier.is_any())
     }

@@ -10,6 +10,8 @@ mod judge;
 
 mod origins;
 
+mod recall;
+
 use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::pin;
@@ -20,17 +22,16 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
 use writ_agent::effect::Effect;
-use writ_agent::event::{Event, MemoryItem, StoredEvent, TurnMessage};
+use writ_agent::event::{Event, StoredEvent, TurnMessage};
 use writ_agent::turn::Turn;
 use writ_policy::budget::Spent;
 use writ_policy::keys::Authority;
 use writ_store::batch::{Batch, NewChronicle, Op};
 use writ_store::queue::Leased;
-use writ_types::action::ActionKind;
 use writ_types::chat::{ChatMessage, ModelRequest, Part, Role, ToolCall};
 use writ_types::entry::{Fact, GatePoint};
 use writ_types::id::TurnId;
-use writ_types::taint::{Label, Source};
+use writ_types::taint::Label;
 use writ_types::unit::{MicroUsd, Timestamp};
 
 use crate::asks::tell::answered_note;
@@ -41,9 +42,6 @@ use crate::profile::AgentProfile;
 use crate::services::Services;
 use crate::session::{Interrupt, MAX_INTERRUPTS, Session};
 use crate::{model, trace};
-
-/// The most memories that a turn is given.
-const RECALL_LIMIT: usize = 8;
 
 /// The wait before a failed write to the store is tried again.
 const TRY_AGAIN: Duration = Duration::from_secs(2);
@@ -179,7 +177,7 @@ impl Drive {
                         // So that it is found.
                         self.write_held().await?;
                     }
-                    let (event, ops) = self.answer(effect)?;
+                    let (event, ops) = self.answer(effect).await?;
                     self.hold(event, ops)?;
                 }
             }
@@ -211,7 +209,7 @@ impl Drive {
     /// Works on a tool call. Returns true if the turn goes on.
     async fn act(&mut self, call: ToolCall, label: Label) -> Result<bool, EngineError> {
         let (cancel, mut place) = (CancellationToken::new(), self.place().await?);
-        place.origins = origins::origins(self, &call, &label)?;
+        place.origins = origins::origins(self, &call, &label).await?;
         self.tool_calls = self.tool_calls.saturating_add(1);
         let first = std::mem::take(&mut self.held);
         let had = !first.is_empty();
@@ -271,7 +269,7 @@ impl Drive {
             origins: None,
             spent: Spent {
                 turn_tool_calls: self.tool_calls,
-                ..read_spent(&self.services, &self.session, self.cost, &self.held)?
+                ..read_spent(&self.services, &self.session, self.cost, &self.held).await?
             },
         })
     }
@@ -424,13 +422,16 @@ impl Drive {
     }
 
     /// Effects that need nothing but gates and store.
-    fn answer(&mut self, effect: Effect) -> Result<(Event, Vec<Op>), EngineError> {
+    async fn answer(&mut self, effect: Effect) -> Result<(Event, Vec<Op>), EngineError> {
         match effect {
             Effect::Record { turn_number, message } => {
                 let ops = vec![self.chronicle_user(turn_number, message)];
                 Ok((Event::Recorded, ops))
             }
-            Effect::Recall { query } => Ok((Event::Recalled { hits: self.recall(&query)? }, Vec::new())),
+            Effect::Recall { query } => Ok((
+                Event::Recalled { hits: recall::recall(&self.services, &self.session, &query).await? },
+                Vec::new(),
+            )),
             Effect::Deliver { text, label, .. } => {
                 self.reply = Some((text, label));
                 Ok((Event::Delivered, Vec::new()))
@@ -457,34 +458,6 @@ impl Drive {
                 label: message.label,
             },
         }))
-    }
-
-    fn recall(&self, query: &str) -> Result<Vec<MemoryItem>, EngineError> {
-        if !self.session.grants().kinds.contains_key(&ActionKind::Recall) {
-            return Ok(Vec::new());
-        }
-        let secrets = model::secrets(&self.services);
-        let hits = trace::memory_search(|| {
-            self.services.journal.store.search_memory(query, Some(self.session.id), secrets, RECALL_LIMIT)
-        })?;
-        self.services.life.metrics.memory("search");
-        Ok(hits
-            .into_iter()
-            .map(|hit| {
-                let source = Source {
-                    origin: "memory".to_owned(),
-                    detail: hit.memory.id.to_string(),
-                    entry: hit.memory.entry,
-                };
-                let item = hit.memory.item;
-                MemoryItem {
-                    id: hit.memory.id,
-                    kind: item.memory_kind,
-                    text: item.text,
-                    label: Label { secret: item.secret, ..Label::from_source(item.taint, source) },
-                }
-            })
-            .collect())
     }
 }
 

@@ -7,6 +7,7 @@ use writ_policy::inbound::MessageError;
 use writ_policy::principal::{self, AuthError, Authenticated, Directory, Evidence, Inbound, Principal};
 use writ_store::batch::{Batch, NewMessageRow, Op};
 use writ_store::error::{Conflict, StoreError};
+use writ_store::reads::{QueueReads as _, SessionReads as _, TurnReads as _};
 use writ_types::digest::Digest;
 use writ_types::entry::{Fact, InboundRecord};
 use writ_types::error::{Report, ToReport as _};
@@ -70,7 +71,7 @@ impl Engine {
     ///
     /// If the store cannot be read or written.
     pub async fn start(parts: EngineParts) -> Result<Self, EngineError> {
-        let services = Arc::new(Services::new(parts)?);
+        let services = Arc::new(Services::new(parts).await?);
         secrets::learn_secrets(&services).await?;
         recover::requeue(&services).await?;
         recover::note_surroundings(&services).await?;
@@ -121,7 +122,7 @@ impl Engine {
                 () = tokio::time::sleep(quiet) => {
                     // A message that waits for its next try keeps the engine up: no other process would try
                     // it.
-                    let nothing_waits = self.services.journal.store.queue_depth().is_ok_and(|depth| depth.ready == 0);
+                    let nothing_waits = self.services.journal.store.queue_depth().await.is_ok_and(|depth| depth.ready == 0);
                     if nothing_waits && self.services.life.turns.is_empty() {
                         return;
                     }
@@ -178,7 +179,7 @@ impl Engine {
         self.identify(evidence).map_err(|e| self.services.journal.report(&e))?;
         let joined = async {
             let session = match join.session {
-                Some(id) => self.services.sessions.open_one(id)?,
+                Some(id) => self.services.sessions.open_one(id).await?,
                 None => opening::find_or_open(&self.services, &join).await?,
             };
             if join.dry_run && !session.terms.dry_run {
@@ -188,11 +189,16 @@ impl Engine {
             // The live stream is opened first, then the stored frames are read, so that none is missed; a
             // frame in both has one number.
             let live = session.hub.watch();
-            let row =
-                self.services.journal.store.session(session.id)?.ok_or(EngineError::NoSession(session.id))?;
+            let row = self
+                .services
+                .journal
+                .store
+                .session(session.id)
+                .await?
+                .ok_or(EngineError::NoSession(session.id))?;
             let (turn, seq) = (row.turn_number, row.frame_seq);
             let after_seq = join.after_seq.min(seq);
-            let open = open::open_cards(&self.services, &session)?;
+            let open = open::open_cards(&self.services, &session).await?;
             Ok::<_, EngineError>(Joined { session: session.id, turn, seq, after_seq, open, live })
         };
         joined.await.map_err(|e| self.services.journal.report(&e))
@@ -218,11 +224,12 @@ impl Engine {
     /// # Errors
     ///
     /// If the store cannot be read.
-    pub fn frames_after(&self, session: SessionId, seq: u64) -> Result<Vec<Numbered>, Report> {
+    pub async fn frames_after(&self, session: SessionId, seq: u64) -> Result<Vec<Numbered>, Report> {
         self.services
             .journal
             .store
             .frames_after(session, seq, PAGE)
+            .await
             .map_err(|e| self.services.journal.report(&e))
     }
 
@@ -260,9 +267,9 @@ impl Engine {
         let now = self.services.journal.clock.now();
         let text_taint = along.text_taint;
         let (inbound, nonce) = self.spoken(evidence, inbound, &directory, now, along).await?;
-        let session = self.services.sessions.open_one(inbound.get_value().session)?;
-        let (inbound, seen) = self.services.keys.under_order(&session, inbound)?;
-        let record = record(&self.services, &session, &inbound, text_taint)?;
+        let session = self.services.sessions.open_one(inbound.get_value().session).await?;
+        let (inbound, seen) = self.services.keys.under_order(&session, inbound).await?;
+        let record = record(&self.services, &session, &inbound, text_taint).await?;
         let signature = principal::sign_record(&record, &self.services.keys.held.harness)?;
         let text = inbound.get_value().text.clone();
         let fact = Fact::Received { record: record.clone(), text: text.clone(), signature };
@@ -325,8 +332,9 @@ impl Engine {
     /// # Errors
     ///
     /// Not the owner, or no such turn.
-    pub fn cancel(&self, evidence: Evidence, turn: TurnId) -> Result<Cancelled, Report> {
-        let stopped = self.identify(evidence).and_then(|_| {
+    pub async fn cancel(&self, evidence: Evidence, turn: TurnId) -> Result<Cancelled, Report> {
+        let stopped = async {
+            self.identify(evidence)?;
             let sessions: Vec<Arc<Session>> = self.services.sessions.loaded().values().cloned().collect();
             for session in sessions {
                 // A turn that cannot take this interruption, because too many already wait, is stopped by
@@ -336,10 +344,10 @@ impl Engine {
                 }
             }
             // A client that sees the end too late is not wrong.
-            let found = self.services.journal.store.turn(turn)?.ok_or(EngineError::NoTurn(turn))?;
+            let found = self.services.journal.store.turn(turn).await?.ok_or(EngineError::NoTurn(turn))?;
             Ok(if found.ended_at.is_some() { Cancelled::Ended } else { Cancelled::NotRunning })
-        });
-        stopped.map_err(|e| self.services.journal.report(&e))
+        };
+        stopped.await.map_err(|e: EngineError| self.services.journal.report(&e))
     }
 
     /// Answers a call of a method, which is not part of a conversation.
@@ -379,7 +387,7 @@ impl Engine {
 }
 
 /// Returns the signed record of a message: with taint, and the number of the turn that it opens or joins.
-fn record(
+async fn record(
     services: &Services,
     session: &Session,
     inbound: &Authenticated<Inbound>,
@@ -388,7 +396,7 @@ fn record(
     let running = session.state().running.as_ref().map(|running| running.number);
     let turn_number = match running {
         Some(number) => number,
-        None => services.journal.store.next_message_turn(session.id)?,
+        None => services.journal.store.next_message_turn(session.id).await?,
     };
     Ok(InboundRecord {
         message: services.journal.ids.message(inbound.at()),

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use writ_store::batch::{Batch, Op};
 use writ_store::ledger::erase::MAX_ERASED_AT_ONCE;
+use writ_store::reads::LedgerReads as _;
 use writ_types::entry::Fact;
 use writ_types::id::EntrySeq;
 use writ_types::unit::Timestamp;
@@ -36,9 +37,8 @@ pub(crate) async fn erase(
     if reason.trim().is_empty() {
         return Err(wrong("say why: the reason stays in the ledger".to_owned()));
     }
-    if let Some(missing) =
-        entries.last().filter(|last| last.0 >= services.journal.store.ledger_size().unwrap_or(0))
-    {
+    let size = services.journal.store.ledger_size().await.unwrap_or(0);
+    if let Some(missing) = entries.last().filter(|last| last.0 >= size) {
         return Err(EngineError::NoEntry(*missing));
     }
     let at = services.journal.clock.now();
@@ -62,7 +62,7 @@ pub(crate) async fn erase_old(services: &Services) -> Result<usize, EngineError>
     let now = services.journal.clock.now();
     let kept = i64::try_from(DAY.saturating_mul(days).as_millis()).unwrap_or(i64::MAX);
     let before = Timestamp::from_millis(now.as_millis().saturating_sub(kept));
-    let old = services.journal.store.old_payloads(before, now)?;
+    let old = services.journal.store.old_payloads(before, now).await?;
     if old.is_empty() {
         return Ok(0);
     }

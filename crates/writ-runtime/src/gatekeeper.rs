@@ -12,6 +12,7 @@ use writ_inspect::prepared::{Prepared, Sink};
 use writ_inspect::reach::asks_each_time;
 use writ_store::approvals::AskState;
 use writ_store::batch::Batch;
+use writ_store::reads::AskReads as _;
 use writ_types::action::{Action, Connect};
 use writ_types::entry::{ConnectionRecord, Fact, MAX_CONNECTIONS};
 use writ_types::id::AskId;
@@ -56,7 +57,7 @@ impl WorkGatekeeper {
         let mut granted: Vec<HostPattern> = hosts.iter().filter_map(|host| host.parse().ok()).collect();
         // What is open for as long as it is trusted is looked up anew with each connection: trust can be taken back.
         let trusted: BTreeSet<String> =
-            place.services.reach.trusted()?.iter().map(|one| one.host.to_string()).collect();
+            place.services.reach.trusted().await?.iter().map(|one| one.host.to_string()).collect();
         granted.retain(|host| !is_trusted(host, &trusted));
         granted.extend(place.services.reach.take_once(&place.session).await?);
         let credentials = secrets::credentials_of(&place.services, &place.session).await;
@@ -107,7 +108,7 @@ impl WorkGatekeeper {
         let hash =
             prepared.hash(services.rules.rules_of(Some(session)).digest()).map_err(|error| broken(&error))?;
         for state in [AskState::Open, AskState::Approved, AskState::Denied] {
-            let asked = services.journal.store.ask_for(hash, state).map_err(|error| broken(&error))?;
+            let asked = services.journal.store.ask_for(hash, state).await.map_err(|error| broken(&error))?;
             match asked {
                 Some(_) if state == AskState::Denied => return Err(NotAsked("a person refused".to_owned())),
                 Some(ask) => return Ok(ask.card.ask_id),
@@ -118,6 +119,7 @@ impl WorkGatekeeper {
             .journal
             .store
             .asks(Some(AskState::Open), MAX_ASKS_READ)
+            .await
             .map_err(|error| broken(&error))?;
         let of_session = |ask: &&writ_store::approvals::StoredAsk| {
             ask.prepared.tool == PROXY && ask.prepared.session == Some(session.id)
@@ -179,17 +181,19 @@ fn is_trusted(host: &HostPattern, trusted: &BTreeSet<String>) -> bool {
 }
 
 impl Gatekeeper for WorkGatekeeper {
-    fn current_scope(&self) -> Arc<EgressScope> {
-        let mut scope = if self.alone {
-            let EgressScope { blocked, pins, opaque, own_addresses, .. } =
-                self.place.services.config.egress.clone();
-            let registries = BTreeSet::new();
-            EgressScope { blocked, pins, opaque, own_addresses, registries, ..EgressScope::default() }
-        } else {
-            self.place.services.reach.scope_of(&self.place.session)
-        };
-        scope.granted.extend(self.granted());
-        Arc::new(scope)
+    fn current_scope(&self) -> Later<'_, Arc<EgressScope>> {
+        Box::pin(async {
+            let mut scope = if self.alone {
+                let EgressScope { blocked, pins, opaque, own_addresses, .. } =
+                    self.place.services.config.egress.clone();
+                let registries = BTreeSet::new();
+                EgressScope { blocked, pins, opaque, own_addresses, registries, ..EgressScope::default() }
+            } else {
+                self.place.services.reach.scope_of(&self.place.session).await
+            };
+            scope.granted.extend(self.granted());
+            Arc::new(scope)
+        })
     }
 
     fn credentials(&self) -> Credentials {

@@ -120,7 +120,7 @@ impl Gates {
         };
         let (at, cancel) = (turn_of(prepared), self.stop_now.child_token());
         let wanted = For { session, at, authority };
-        let loaded = self.sessions.get(session)?;
+        let loaded = self.sessions.get(session).await?;
         let (beyond, ops) = self.beyond_level(&loaded, at, prepared);
         gathered.ops.extend(ops);
         if let Some(beyond) = beyond {
@@ -143,7 +143,7 @@ impl Gates {
                     judged.verdicts.push(("tool_args".to_owned(), GateVerdict::Block, why));
                 }
             }
-            gathered.ops.extend(self.gated(Some(session), at, point, &judged));
+            gathered.ops.extend(self.gated(Some(session), at, point, &judged).await);
             gathered.ops.extend(self.follow(Some(session), at, point, &judged));
             gathered.ops.extend(self.verified(&loaded, at, &judged));
             let blocked = judged.blocked_reason().is_some();
@@ -165,7 +165,7 @@ impl Gates {
         said: Option<&Value>,
         cancel: &CancellationToken,
     ) -> Result<Judgement, EngineError> {
-        let session = self.sessions.get(wanted.session)?;
+        let session = self.sessions.get(wanted.session).await?;
         let judging = self.set.begin_judging(point, Subject::action(point, prepared), said.cloned());
         self.heard_out(wanted, point, judging.of_project(session.project()), cancel).await
     }
@@ -194,7 +194,7 @@ impl Gates {
     }
 
     /// The ledger's record of a judgement.
-    pub(crate) fn gated(
+    pub(crate) async fn gated(
         &self,
         session: Option<SessionId>,
         at: Option<(TurnId, u64)>,
@@ -211,7 +211,9 @@ impl Gates {
             };
             ops.push(self.journal.noted(session, at, fact));
         }
-        ops.extend(session.into_iter().flat_map(|session| self.kept_by_hooks(session, judged)));
+        if let Some(session) = session {
+            ops.extend(self.kept_by_hooks(session, judged).await);
+        }
         ops
     }
 
@@ -278,7 +280,7 @@ impl Gates {
             mode: Mode::Execute,
             origins: None,
         };
-        let wish = self.wish_for_script(wanted, due)?;
+        let wish = self.wish_for_script(wanted, due).await?;
         let permit = match self.door.pass_ungated(Vec::new(), wish, standing).await? {
             Passage::Permit(permit) => permit,
             Passage::Denied(_) => return broken("may not be run: the rules or keys forbid it"),
@@ -313,12 +315,12 @@ impl Gates {
     }
 
     /// Prepares the sandboxed action that runs a gate's or a hook's script.
-    fn wish_for_script(&self, wanted: For<'_>, due: &ScriptDue) -> Result<Prepared, EngineError> {
+    async fn wish_for_script(&self, wanted: For<'_>, due: &ScriptDue) -> Result<Prepared, EngineError> {
         let exec = Exec {
             argv: due.argv.clone(),
             cwd: writ_inspect::scope::WORK.to_owned(),
             env: due.env.clone(),
-            stdin: self.told_to_hook(wanted, due)?,
+            stdin: self.told_to_hook(wanted, due).await?,
             timeout_ms: due.timeout_ms,
             profile: ExecProfile::Gate,
             hosts: Vec::new(),

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use writ_sandbox::host::{HostError, host_git};
 use writ_store::ledger::export::size_of_line;
+use writ_store::reads::LedgerReads as _;
 use writ_types::unit::Timestamp;
 
 use crate::config::LedgerConfig;
@@ -97,7 +98,7 @@ impl Heads {
         let copying = if anyway { Ok(self.copying.lock().await) } else { self.copying.try_lock() };
         // The copy that is under way takes the new entries, or the next call does.
         let Ok(_copying) = copying else { return Err(HeadsError::UnderWay.into()) };
-        let Some((size, line)) = self.journal.store.newest_head()? else { return Ok(()) };
+        let Some((size, line)) = self.journal.store.newest_head().await? else { return Ok(()) };
         let now = self.journal.clock.now();
         let due = self.copied().is_none_or(|last| {
             let more = size.saturating_sub(last.size);

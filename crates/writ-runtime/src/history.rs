@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use writ_agent::event::HistoryRows;
 use writ_store::error::StoreError;
+use writ_store::reads::SessionReads as _;
 use writ_store::sessions::ChronicleRow;
 use writ_store::store::Store;
 use writ_types::chat::{ChatMessage, Part};
@@ -75,14 +76,14 @@ impl Histories {
 /// # Errors
 ///
 /// If the store cannot be read.
-pub(crate) fn read_history(
+pub(crate) async fn read_history(
     (store, histories): (&Store, &Mutex<Histories>),
     session: SessionId,
     limit: usize,
 ) -> Result<(Vec<Arc<ChatMessage>>, Option<HistoryRows>), StoreError> {
     let mut messages = lock(histories).take(session);
     let after = messages.back().map_or(0, |row| row.n);
-    let new = store.recent_after(session, after, limit)?;
+    let new = store.recent_after(session, after, limit).await?;
     messages.extend(new.into_iter().map(|ChronicleRow { n, message, .. }| HistoryRow::new(n, message)));
     messages.drain(..messages.len().saturating_sub(limit));
     let rows = messages

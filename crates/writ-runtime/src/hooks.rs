@@ -26,8 +26,8 @@ impl Gates {
 
     /// Stores the state that hooks want to find again in this session: in memory now, and in the database
     /// with the returned operations.
-    pub(crate) fn kept_by_hooks(&self, session: SessionId, judged: &Judgement) -> Vec<Op> {
-        let Ok(held) = self.sessions.get(session) else { return Vec::new() };
+    pub(crate) async fn kept_by_hooks(&self, session: SessionId, judged: &Judgement) -> Vec<Op> {
+        let Ok(held) = self.sessions.get(session).await else { return Vec::new() };
         let keep = |(hook, state): &(String, Value)| {
             held.state().hooks.insert(hook.clone(), state.clone());
             let (key, value) =
@@ -43,7 +43,7 @@ impl Gates {
     /// # Errors
     ///
     /// If the session does not exist.
-    pub(crate) fn told_to_hook(
+    pub(crate) async fn told_to_hook(
         &self,
         wanted: For<'_>,
         due: &ScriptDue,
@@ -56,7 +56,7 @@ impl Gates {
         input.insert("turn_number".to_owned(), number.into());
         input.insert("at".to_owned(), self.journal.clock.now().to_string().into());
         if hook.config.permissions.contains(&Permission::Write) {
-            let state = self.sessions.get(wanted.session)?.state().hooks.get(&due.gate).cloned();
+            let state = self.sessions.get(wanted.session).await?.state().hooks.get(&due.gate).cloned();
             input.insert("state".to_owned(), state.unwrap_or_default());
         }
         Ok(Some(Value::Object(input).to_string()))
@@ -76,7 +76,7 @@ impl Gates {
         if !self.set.hooks().any(|hook| hook.config.on == event) {
             return Ok(());
         }
-        let (authority, keyed) = self.keys.authorise(session, None)?;
+        let (authority, keyed) = self.keys.authorise(session, None).await?;
         self.journal.store.commit(Batch::relaxed(keyed.into_iter().collect())).await?;
         let about = Map::from_iter([
             ("project".to_owned(), session.project().into()),
@@ -98,7 +98,7 @@ impl Gates {
     ) -> Result<(Judgement, Vec<Op>), EngineError> {
         let judging = self.set.notify_hooks(event, tool, about).of_project(session.project());
         let judged = Box::pin(self.heard_out(wanted, GatePoint::Execution, judging, cancel)).await?;
-        let ops = self.gated(Some(session.id), wanted.at, GatePoint::Execution, &judged);
+        let ops = self.gated(Some(session.id), wanted.at, GatePoint::Execution, &judged).await;
         Ok((judged, ops))
     }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use writ_inspect::redact::Redactor;
 use writ_policy::budget::BudgetConfig;
 use writ_store::batch::{Batch, Op, Receipt};
+use writ_store::reads::ApprovalReads as _;
 use writ_store::store::Store;
 use writ_types::entry::{Entry, Fact};
 use writ_types::error::{Report, ToReport};
@@ -35,13 +36,13 @@ impl Journal {
     /// # Errors
     ///
     /// If the store cannot be read.
-    pub fn new(
+    pub async fn new(
         store: Store,
         clock: Arc<dyn Clock>,
         redactor: Redactor,
         budget: BudgetConfig,
     ) -> Result<Self, EngineError> {
-        let floor = Floor::new(store.not_before()?, clock.as_ref());
+        let floor = Floor::new(store.not_before().await?, clock.as_ref());
         Ok(Self { store, clock, floor, ids: Ids, redactor, budget })
     }
 

@@ -62,7 +62,7 @@ pub(crate) async fn judge_text(
     }
     let judged = judging.end_judging();
     trace::gate_ended(&span, &judged);
-    ops.extend(place.services.gates.gated(Some(place.session.id), place.at(), point, &judged));
+    ops.extend(place.services.gates.gated(Some(place.session.id), place.at(), point, &judged).await);
     ops.extend(place.services.gates.verified(&place.session, place.at(), &judged));
     Ok(JudgementRecord { judged, ops, cost })
 }

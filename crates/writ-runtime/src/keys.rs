@@ -14,6 +14,7 @@ use writ_policy::pattern::standing;
 use writ_policy::rules::RuleSet;
 use writ_store::approvals::{ApproverKey, StoredAsk as AskRow};
 use writ_store::batch::{Batch, Op};
+use writ_store::reads::{ApprovalReads as _, KeyReads as _, RevocationReads as _};
 use writ_types::action::ActionKind;
 use writ_types::entry::{Decision, Fact};
 use writ_types::frame::TaskOffer;
@@ -145,17 +146,17 @@ impl Keys {
     /// # Errors
     ///
     /// If the store cannot be read, or the key cannot be made.
-    pub(crate) fn authorise(
+    pub(crate) async fn authorise(
         &self,
         session: &Session,
         turn: Option<(TurnId, u64)>,
     ) -> Result<(Arc<Authority>, Option<Op>), EngineError> {
-        let order = self.order_of(session, turn.map(|(_, number)| number))?;
+        let order = self.order_of(session, turn.map(|(_, number)| number)).await?;
         let held = session.state().authority.clone();
         if let Some(held) = held
             && held.task().grants == session.grants()
             && held.task().expires_at.time_since(self.journal.valid_now()) >= RENEW_BEFORE
-            && self.revoked(&held)?.is_empty()
+            && self.revoked(&held).await?.is_empty()
         {
             return Ok((held, None));
         }
@@ -189,10 +190,10 @@ impl Keys {
         authority: &Arc<Authority>,
     ) -> Result<Arc<Authority>, EngineError> {
         let left = authority.task().expires_at.time_since(self.journal.valid_now());
-        if left >= RENEW_BEFORE || !self.revoked(authority)?.is_empty() {
+        if left >= RENEW_BEFORE || !self.revoked(authority).await?.is_empty() {
             return Ok(Arc::clone(authority));
         }
-        let order = match self.order_of(session, None) {
+        let order = match self.order_of(session, None).await {
             // What an order that has ended would renew ends with it.
             Err(EngineError::Keys(KeysError::Order(_))) => return Ok(Arc::clone(authority)),
             in_force => in_force?,
@@ -210,7 +211,7 @@ impl Keys {
         turn: Option<(TurnId, u64)>,
         change: &str,
     ) -> Result<Authority, EngineError> {
-        let order = self.order_of(session, None)?;
+        let order = self.order_of(session, None).await?;
         let (authority, keyed) = self.minted(session, order.as_ref(), turn, change)?;
         self.journal.store.commit(Batch::relaxed(vec![keyed])).await?;
         Ok(authority)
@@ -264,16 +265,16 @@ impl Keys {
     /// # Errors
     ///
     /// If the enrolled keys cannot be read.
-    pub(crate) fn approvers(&self) -> Result<Approvers, EngineError> {
+    pub(crate) async fn approvers(&self) -> Result<Approvers, EngineError> {
         let mut enrolled = BTreeMap::new();
-        for key in self.journal.store.approver_keys()? {
+        for key in self.journal.store.approver_keys().await? {
             let public = <[u8; 32]>::try_from(key.public_key.as_slice()).ok();
             let public = public.and_then(|bytes| VerifyingKey::from_bytes(&bytes).ok());
             if let Some(public) = public.filter(|_| key.revoked_at.is_none()) {
                 enrolled.insert(hex::encode(public.as_bytes()), public);
             }
         }
-        let (passkeys, harness) = (self.by_credential()?, self.held.harness.verifying_key());
+        let (passkeys, harness) = (self.by_credential().await?, self.held.harness.verifying_key());
         Ok(Approvers { keys: enrolled, passkeys, harness })
     }
 
@@ -282,8 +283,8 @@ impl Keys {
     /// # Errors
     ///
     /// If the store cannot be read.
-    pub(crate) fn passkeys(&self) -> Result<Vec<(ApproverKey, Passkey)>, EngineError> {
-        let keys = self.journal.store.approver_keys()?.into_iter();
+    pub(crate) async fn passkeys(&self) -> Result<Vec<(ApproverKey, Passkey)>, EngineError> {
+        let keys = self.journal.store.approver_keys().await?.into_iter();
         let in_force = keys.filter(|key| key.kind == PASSKEY && key.revoked_at.is_none());
         Ok(in_force
             .filter_map(|key| Passkey::from_bytes(&key.public_key).map(|passkey| (key, passkey)))
@@ -291,22 +292,23 @@ impl Keys {
     }
 
     /// The passkeys in force by their credentials, as `writ_policy::approval::verify` wants them.
-    pub(crate) fn by_credential(&self) -> Result<BTreeMap<String, Passkey>, EngineError> {
-        let passkeys = self.passkeys()?.into_iter();
+    pub(crate) async fn by_credential(&self) -> Result<BTreeMap<String, Passkey>, EngineError> {
+        let passkeys = self.passkeys().await?.into_iter();
         Ok(passkeys.map(|(_, passkey)| (passkey.credential_id().to_owned(), passkey)).collect())
     }
 
     /// Returns the store's row for the passkey in force with this credential.
-    pub(crate) fn passkey_row(&self, credential: &str) -> Result<Option<ApproverKey>, EngineError> {
-        let found = self.passkeys()?.into_iter().find(|(_, passkey)| passkey.credential_id() == credential);
+    pub(crate) async fn passkey_row(&self, credential: &str) -> Result<Option<ApproverKey>, EngineError> {
+        let found =
+            self.passkeys().await?.into_iter().find(|(_, passkey)| passkey.credential_id() == credential);
         Ok(found.map(|(key, _)| key))
     }
 
     /// Returns the ids of an authority's keys that were revoked.
-    pub(crate) fn revoked(&self, authority: &Authority) -> Result<BTreeSet<String>, EngineError> {
+    pub(crate) async fn revoked(&self, authority: &Authority) -> Result<BTreeSet<String>, EngineError> {
         let mut revoked = BTreeSet::new();
         for id in authority.revocation_ids() {
-            if self.journal.store.is_revoked(id)? {
+            if self.journal.store.is_revoked(id).await? {
                 revoked.insert(id.clone());
             }
         }
@@ -318,8 +320,8 @@ impl Keys {
     /// # Errors
     ///
     /// If the store cannot be read.
-    fn signed_of(&self, ask: &AskRow, last: &ApprovalToken) -> Result<Vec<ApprovalToken>, EngineError> {
-        let parts = self.journal.store.approval_parts(&ask.card.ask_id)?;
+    async fn signed_of(&self, ask: &AskRow, last: &ApprovalToken) -> Result<Vec<ApprovalToken>, EngineError> {
+        let parts = self.journal.store.approval_parts(&ask.card.ask_id).await?;
         // Skips approvals that can no longer be parsed: they count for no approver.
         let parts = parts.into_iter().filter_map(|part| serde_json::from_value::<ApprovalToken>(part).ok());
         Ok(parts.filter(|part| part != last).chain([last.clone()]).collect())
@@ -330,18 +332,19 @@ impl Keys {
     /// # Errors
     ///
     /// Inside, what is wrong with one of them, or that they are too few; else, if the store cannot be read.
-    pub(crate) fn approval_of(
+    pub(crate) async fn approval_of(
         &self,
         ask: &AskRow,
         token: &ApprovalToken,
     ) -> Result<Result<Approval, ApprovalError>, EngineError> {
-        let (expected, approvers, now) = (self.expected(ask)?, self.approvers()?, self.journal.valid_now());
+        let (expected, approvers, now) =
+            (self.expected(ask)?, self.approvers().await?, self.journal.valid_now());
         // A single no is enough, without other approvers.
         if expected.approvers <= 1 || token.claims.decision == Decision::Deny {
             return Ok(approval::verify_approval(token, &expected, &approvers, now));
         }
         // Drops signatures by keys that no longer count.
-        let mut tokens = self.signed_of(ask, token)?;
+        let mut tokens = self.signed_of(ask, token).await?;
         tokens.retain(|part| {
             part == token || approval::verify_approval(part, &expected, &approvers, now).is_ok()
         });

@@ -138,7 +138,7 @@ pub(crate) async fn call(
 /// Reads the spent amounts anew, and renews the key of a turn before it asks its model again.
 async fn renew(place: &mut CallPlace, turn_cost: MicroUsd) -> Result<(), EngineError> {
     let turn_tool_calls = place.spent.turn_tool_calls;
-    let spent = budget::read_spent(&place.services, &place.session, turn_cost, &[])?;
+    let spent = budget::read_spent(&place.services, &place.session, turn_cost, &[]).await?;
     place.spent = Spent { turn_tool_calls, ..spent };
     place.authority = place.services.keys.renewed(&place.session, place.at(), &place.authority).await?;
     place.session.state().acting = Some(Arc::clone(&place.authority));

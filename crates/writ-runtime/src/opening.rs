@@ -35,14 +35,14 @@ pub(crate) async fn find_or_open(services: &Services, join: &Join) -> Result<Arc
     let shared = join.conversation.is_some() || (join.surface == Surface::Page && join.project.is_none());
     let _opening = if shared { Some(services.sessions.opening.lock().await) } else { None };
     let known = match (&join.conversation, join.surface) {
-        (Some(name), _) => services.sessions.newest_with(CONVERSATION, name)?,
+        (Some(name), _) => services.sessions.newest_with(CONVERSATION, name).await?,
         (None, Surface::Page) if join.project.is_none() => {
-            services.sessions.newest_with(SURFACE, Surface::Page.as_str())?
+            services.sessions.newest_with(SURFACE, Surface::Page.as_str()).await?
         }
         (None, Surface::Page | Surface::Local | Surface::Api) => None,
     };
     if let Some(id) = known {
-        return services.sessions.get(id);
+        return services.sessions.get(id).await;
     }
     let project = join.project.as_deref();
     let session = open_session(services, project, join.write, join.dry_run, join.surface).await?;

@@ -7,6 +7,7 @@ use writ_policy::order::{self, OrderFacts, OrderToken, StandingOrder};
 use writ_policy::principal::{Authenticated, Inbound};
 use writ_store::batch::Op;
 use writ_store::keys::KeyOp;
+use writ_store::reads::{KeyReads as _, RevocationReads as _, TurnReads as _};
 use writ_types::id::{KeyId, SessionId};
 
 use crate::error::{EngineError, KeysError};
@@ -24,10 +25,10 @@ pub(crate) fn session_of(order: KeyId) -> Result<SessionId, EngineError> {
 
 impl Keys {
     /// Reads the order that a session's metadata names.
-    pub(crate) fn ordered(&self, id: &serde_json::Value) -> Result<Option<Ordered>, EngineError> {
+    pub(crate) async fn ordered(&self, id: &serde_json::Value) -> Result<Option<Ordered>, EngineError> {
         let id = id.as_str().and_then(|id| id.parse().ok());
         let id = id.ok_or_else(|| EngineError::Machine("a session names its order wrongly".to_owned()))?;
-        let kept = self.journal.store.standing_order(id)?;
+        let kept = self.journal.store.standing_order(id).await?;
         let token = kept.and_then(|kept| serde_json::from_str::<OrderToken>(&kept.token).ok());
         Ok(Some(Ordered { id, claims: token.map(|token| Arc::new(token.claims)) }))
     }
@@ -37,16 +38,16 @@ impl Keys {
     /// # Errors
     ///
     /// If there is none, or it is over, revoked, or not signed by a key that still counts.
-    pub(crate) fn order_in_force(&self, id: KeyId) -> Result<StandingOrder, EngineError> {
-        let kept = self.journal.store.standing_order(id)?.ok_or(KeysError::Unknown(id))?;
+    pub(crate) async fn order_in_force(&self, id: KeyId) -> Result<StandingOrder, EngineError> {
+        let kept = self.journal.store.standing_order(id).await?.ok_or(KeysError::Unknown(id))?;
         let token: OrderToken = serde_json::from_str(&kept.token).map_err(|_| KeysError::Unknown(id))?;
         let facts = OrderFacts {
             installation: self.installation,
             epoch: self.epoch,
             seen_at: kept.seen_at,
-            revoked: self.journal.store.is_revoked(&id.to_string())?,
+            revoked: self.journal.store.is_revoked(&id.to_string()).await?,
         };
-        let approvers = self.approvers()?;
+        let approvers = self.approvers().await?;
         // Checks the order twice: by the clock, which may be behind the order's last use, and by the time
         // that has certainly passed, regardless of the clock.
         order::verify_order(&token, &facts, &approvers, self.journal.clock.now())?;
@@ -58,13 +59,13 @@ impl Keys {
     /// # Errors
     ///
     /// If it is not in force, or opens no such turn.
-    pub(crate) fn order_of(
+    pub(crate) async fn order_of(
         &self,
         session: &Session,
         number: Option<u64>,
     ) -> Result<Option<StandingOrder>, EngineError> {
         let Some(ordered) = &session.terms.order else { return Ok(None) };
-        let order = self.order_in_force(ordered.id)?;
+        let order = self.order_in_force(ordered.id).await?;
         if let Some(number) = number {
             order.opens_turn(number.saturating_sub(1))?;
         }
@@ -76,14 +77,17 @@ impl Keys {
     /// # Errors
     ///
     /// If the order is not in force, or opens no further turn.
-    pub(crate) fn under_order(
+    pub(crate) async fn under_order(
         &self,
         session: &Session,
         inbound: Authenticated<Inbound>,
     ) -> Result<(Authenticated<Inbound>, Option<Op>), EngineError> {
-        let next =
-            if session.runs(None) { None } else { Some(self.journal.store.next_turn_number(session.id)?) };
-        let Some(order) = self.order_of(session, next)? else { return Ok((inbound, None)) };
+        let next = if session.runs(None) {
+            None
+        } else {
+            Some(self.journal.store.next_turn_number(session.id).await?)
+        };
+        let Some(order) = self.order_of(session, next).await? else { return Ok((inbound, None)) };
         let seen = Op::Keys(KeyOp::See { order: order.claims().order, at: inbound.at() });
         Ok((inbound.under_order(&order), Some(seen)))
     }

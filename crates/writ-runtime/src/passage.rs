@@ -89,8 +89,8 @@ async fn heard(
     if !services.gates.judges_actions() {
         return Ok(ActionVerdicts::default());
     }
-    let circumstances = services.door.circumstances(prepared, standing.origins)?;
-    if let Err(denial) = services.door.door.precheck(prepared, standing, &circumstances)? {
+    let circumstances = services.door.circumstances(prepared, standing.origins).await?;
+    if let Err(denial) = services.door.door.precheck(prepared, standing, &circumstances).await? {
         // Blocks an action that no gate has judged, even if its keys become good a moment later.
         let mut gathered = ActionVerdicts::default();
         gathered.verdicts.gates.push((denial.rule, GateVerdict::Block, denial.text));

@@ -17,6 +17,7 @@ use writ_policy::enrolment::{self, Enrolment, EnrolmentGrant, NONCE_NAMESPACE};
 use writ_policy::pattern::standing::StandingLimits;
 use writ_store::approvals::{ApproverKey, AskState};
 use writ_store::batch::{Batch, Op};
+use writ_store::reads::{ApprovalReads as _, AskReads as _, KeyReads as _};
 use writ_types::digest::Digest;
 use writ_types::entry::{ApprovalScope, Decision, Fact, Risk};
 use writ_types::id::{AskId, KeyId};
@@ -90,14 +91,15 @@ impl Passkeys {
     /// # Errors
     ///
     /// If it does not count, or was used.
-    pub(crate) fn permit_enrolment(&self, grant: &EnrolmentGrant) -> Result<Value, EngineError> {
+    pub(crate) async fn permit_enrolment(&self, grant: &EnrolmentGrant) -> Result<Value, EngineError> {
         let now = self.journal.valid_now();
         let here = (self.keys.installation, self.keys.epoch);
-        let leave = enrolment::verify_enrolment(grant, here, &self.keys.approvers()?, now)?;
+        let leave = enrolment::verify_enrolment(grant, here, &self.keys.approvers().await?, now)?;
         let (nonce, expires_at) = (leave.claims().nonce.clone(), leave.claims().expires_at);
+        // The commit that ends an enrolment records the nonce, and is refused where it was recorded meanwhile.
+        let is_used = self.journal.store.is_used(NONCE_NAMESPACE, &nonce).await?;
         let mut waiting = self.waiting();
-        let known = waiting.leaves.iter().any(|other| other.claims().nonce == nonce);
-        if known || self.journal.store.is_used(NONCE_NAMESPACE, &nonce)? {
+        if is_used || waiting.leaves.iter().any(|other| other.claims().nonce == nonce) {
             return Err(EngineError::Enrolment("this leave to enrol was given before"));
         }
         keep(&mut waiting.leaves, leave, |leave| now < leave.claims().expires_at);
@@ -109,10 +111,10 @@ impl Passkeys {
     /// # Errors
     ///
     /// If there is no such leave, or passkeys cannot be used under the page's name.
-    pub(crate) fn begin_passkey(&self, code: &str, origin: &str) -> Result<Value, EngineError> {
+    pub(crate) async fn begin_passkey(&self, code: &str, origin: &str) -> Result<Value, EngineError> {
         let now = self.journal.valid_now();
         let site = site_of(origin).ok_or_else(|| EngineError::NoSite(origin.to_owned()))?;
-        let known = self.keys.passkeys()?;
+        let known = self.keys.passkeys().await?;
         let mut waiting = self.waiting();
         let leave = waiting.leaves.iter().find(|leave| leave.admits_code(code, now)).cloned();
         let leave = leave.ok_or(EngineError::Enrolment("this code is wrong, used or over"))?;
@@ -165,7 +167,7 @@ impl Passkeys {
         let claims = begun.what.claims();
         // One at a time: what is known is looked at and changed together.
         let _alone = self.enrolling.lock().await;
-        let keys = self.journal.store.approver_keys()?;
+        let keys = self.journal.store.approver_keys().await?;
         let same = |key: &ApproverKey| {
             Passkey::from_bytes(&key.public_key)
                 .is_some_and(|known| known.credential_id() == passkey.credential_id())
@@ -217,7 +219,7 @@ impl Passkeys {
     /// # Errors
     ///
     /// If the ask is not open, another text was shown, or no passkey could answer in this page.
-    pub(crate) fn challenge(
+    pub(crate) async fn challenge(
         &self,
         (id, scope): (&AskId, ApprovalScope),
         shown: Option<Digest>,
@@ -225,7 +227,7 @@ impl Passkeys {
     ) -> Result<Value, EngineError> {
         let now = self.journal.valid_now();
         let site = site_of(origin).ok_or_else(|| EngineError::NoSite(origin.to_owned()))?;
-        let ask = self.journal.store.ask(id)?.ok_or_else(|| EngineError::NoAsk(id.clone()))?;
+        let ask = self.journal.store.ask(id).await?.ok_or_else(|| EngineError::NoAsk(id.clone()))?;
         if ask.state != AskState::Open {
             let state = format!("was answered before: {}", ask.state.as_str());
             return Err(EngineError::AskClosed { ask: id.clone(), state });
@@ -233,7 +235,7 @@ impl Passkeys {
         if shown.is_some_and(|shown| shown != ask.card.shown_hash) {
             return Err(ApprovalError::Mismatch("another text was shown").into());
         }
-        let known = self.keys.passkeys()?;
+        let known = self.keys.passkeys().await?;
         let allowed: Vec<Value> =
             known.iter().filter(|(_, key)| key.site_id() == site).map(described).collect();
         if allowed.is_empty() {
@@ -296,8 +298,14 @@ impl Passkeys {
     /// If there is none that is in force, or it is the last.
     pub(crate) async fn remove_approver(&self, id: KeyId) -> Result<Value, EngineError> {
         let _alone = self.enrolling.lock().await;
-        let keys: Vec<ApproverKey> =
-            self.journal.store.approver_keys()?.into_iter().filter(|key| key.revoked_at.is_none()).collect();
+        let keys: Vec<ApproverKey> = self
+            .journal
+            .store
+            .approver_keys()
+            .await?
+            .into_iter()
+            .filter(|key| key.revoked_at.is_none())
+            .collect();
         let key = keys.iter().find(|key| key.id == id).ok_or(EngineError::NoApprover(id))?;
         if key.kind != PASSKEY && !keys.iter().any(|other| other.id != id && other.kind != PASSKEY) {
             return Err(EngineError::LastApprover);
@@ -319,10 +327,11 @@ impl Passkeys {
     /// # Errors
     ///
     /// If the store cannot be read.
-    pub(crate) fn list_passkeys(&self) -> Result<Value, EngineError> {
+    pub(crate) async fn list_passkeys(&self) -> Result<Value, EngineError> {
         let passkeys: Vec<Value> = self
             .keys
-            .passkeys()?
+            .passkeys()
+            .await?
             .iter()
             .map(|(key, passkey)| {
                 json!({

@@ -10,6 +10,7 @@ use writ_sandbox::exec::{Ending, ExecOptions, ExecResult, Limit};
 use writ_sandbox::file::{EntryKind, FileFault, ReadResult};
 use writ_store::batch::{Batch, NewMemory, Op};
 use writ_store::memory::Secrets;
+use writ_store::reads::{MemoryReads as _, UndoReads as _};
 use writ_store::store::Store;
 use writ_tools::def::PathState;
 use writ_tools::outcome::{
@@ -60,7 +61,10 @@ pub(crate) async fn perform(
     permit: Permit,
     cancel: &CancellationToken,
 ) -> Result<Performed, EngineError> {
-    let begun = permit.approval().map(|ask| place.services.approved.begin_on(ask, cancel)).transpose()?;
+    let begun = match permit.approval() {
+        Some(ask) => Some(place.services.approved.begin_on(ask, cancel).await?),
+        None => None,
+    };
     // Stops the action also when its approval is withdrawn; it is then cancelled as when the turn is stopped.
     by_kind(place, permit, begun.as_ref().map_or(cancel, |begun| begun.stop())).await
 }
@@ -98,7 +102,7 @@ async fn by_kind(
         Action::Recall(recall) => {
             let (query, limit) = (recall.query.clone(), usize::try_from(recall.limit).unwrap_or(usize::MAX));
             place::opened(place, permit)?;
-            search_memory(place, &query, limit)?
+            search_memory(place, &query, limit).await?
         }
         Action::Remember(_) => trace::memory_store().in_scope(|| remember(place, permit, &mut ops))?,
         Action::Say(_) => say(place, permit, cancel).await?,
@@ -106,7 +110,7 @@ async fn by_kind(
         Action::SendFile(_) => send::send(place, permit, cancel, &mut ops).await?,
         Action::Search(search) => web::search(place, permit, search, cancel).await?,
         Action::Connect(connect) => web::connect(place, permit, connect).await?,
-        Action::Plan(_) => plans::mint(place, permit, &mut ops)?,
+        Action::Plan(_) => plans::mint(place, permit, &mut ops).await?,
         Action::Subscribe(subscribe) => {
             let prepared = place::opened(place, permit)?;
             subscribe::subscribe(&place.services, place, &prepared, subscribe).await?
@@ -297,7 +301,7 @@ async fn revert(
     let lost = || EngineError::Machine("an undo names nothing that it undoes".to_owned());
     let of = way_back::undone_by(&prepared).ok_or_else(lost)?;
     // An earlier undo of the same attempt holds the session's lock until this is written down.
-    if place.services.journal.store.undo(of)?.is_none_or(|way| way.undone_at.is_some()) {
+    if place.services.journal.store.undo(of).await?.is_none_or(|way| way.undone_at.is_some()) {
         return Ok(PerformedOutcome::Failed { report: EngineError::UndoneBefore(of).report() });
     }
     let workspace = place.services.workspace(&place.session).await?.until(cancel);
@@ -328,10 +332,14 @@ fn applied_ops(place: &CallPlace, write: &WriteFile, name: &str, undo: Option<Un
     [place.services.journal.entry(session, place.at(), fact), Op::Frame { session, frame: Box::new(frame) }]
 }
 
-fn search_memory(place: &CallPlace, query: &str, limit: usize) -> Result<PerformedOutcome, EngineError> {
-    let hits = trace::memory_search(|| {
-        place.services.journal.store.search_memory(query, Some(place.session.id), Secrets::Told, limit)
-    })?;
+async fn search_memory(
+    place: &CallPlace,
+    query: &str,
+    limit: usize,
+) -> Result<PerformedOutcome, EngineError> {
+    let store = &place.services.journal.store;
+    let search = store.search_memory(query, Some(place.session.id), Secrets::Told, limit);
+    let hits = trace::memory_search(search).await?;
     place.services.life.metrics.memory("search");
     let note = Store::explain_search(query).map(|reason| reason.to_string());
     let hits = hits.into_iter().map(|hit| memory_hit(hit.memory)).collect();

@@ -87,7 +87,7 @@ pub(crate) async fn outside_turn(
     services: &Arc<Services>,
     session: Arc<Session>,
 ) -> Result<CallPlace, EngineError> {
-    let (authority, keyed) = services.keys.authorise(&session, None)?;
+    let (authority, keyed) = services.keys.authorise(&session, None).await?;
     if let Some(keyed) = keyed {
         services.journal.store.commit(Batch::relaxed(vec![keyed])).await?;
         session.state().authority = Some(Arc::clone(&authority));

@@ -7,6 +7,7 @@ use writ_policy::permit::Permit;
 use writ_policy::plan;
 use writ_store::approvals::NewPlan;
 use writ_store::batch::Op;
+use writ_store::reads::{ApprovalReads as _, PlanReads as _, UsageReads as _};
 use writ_tools::outcome::PerformedOutcome;
 use writ_types::action::{Action, Plan};
 use writ_types::entry::Fact;
@@ -24,7 +25,7 @@ const MAX_PLANS: usize = 64;
 /// # Errors
 ///
 /// If the store cannot be read, or the key cannot be made.
-pub(crate) fn mint(
+pub(crate) async fn mint(
     place: &CallPlace,
     permit: Permit,
     ops: &mut Vec<Op>,
@@ -36,7 +37,7 @@ pub(crate) fn mint(
         return Err(EngineError::Machine("a plan that was not approved".to_owned()));
     };
     let unapproved = || EngineError::Machine("a plan without a stored approval".to_owned());
-    let approved = services.journal.store.approval(&ask)?.ok_or_else(unapproved)?;
+    let approved = services.journal.store.approval(&ask).await?.ok_or_else(unapproved)?;
     let task = place.authority.task();
     let minutes = std::time::Duration::from_secs(plan.minutes.saturating_mul(60));
     let claims = TaskClaims {
@@ -81,7 +82,7 @@ pub(crate) fn mint(
         // As the clock says: the store compares it with that.
         begins_at: services.journal.clock.now(),
         ends_at: claims.expires_at,
-        cost_before: services.journal.store.session_usage(place.session.id)?.cost,
+        cost_before: services.journal.store.session_usage(place.session.id).await?.cost,
         max_cost: plan.max_cost,
         times: plan.steps.iter().map(|step| step.times).collect(),
     })));
@@ -93,17 +94,16 @@ pub(crate) fn mint(
 /// # Errors
 ///
 /// If the store cannot be read.
-pub(crate) fn plans_in_force(services: &Services) -> Result<Vec<Value>, EngineError> {
+pub(crate) async fn plans_in_force(services: &Services) -> Result<Vec<Value>, EngineError> {
     let now = services.journal.valid_now();
     let mut shown = Vec::new();
-    for row in services.journal.store.plans_left(None, now, MAX_PLANS)? {
-        let Some(ask) = services.journal.store.ask(&row.ask)? else { continue };
+    for (row, ask, stored) in services.journal.store.plans_left_with_approvals(None, now, MAX_PLANS).await? {
         let Action::Plan(plan) = &ask.prepared.action else { continue };
         // A plan covers nothing after its rules have changed or its key was removed.
-        let counts = match services.sessions.get(row.session) {
+        let counts = match services.sessions.get(row.session).await {
             Ok(session) => {
                 let policy = services.rules.rules_of(Some(session.as_ref())).digest();
-                services.door.door.writ(&row, policy)?.is_some()
+                services.door.door.writ(&row, (&ask, stored), policy).await?.is_some()
             }
             // The rules of its project cannot be read: it covers nothing now.
             Err(_) => false,

@@ -12,6 +12,7 @@ use writ_sandbox::changes::{ChangeSet, Diff};
 use writ_sandbox::error::SandboxError;
 use writ_store::approvals::AskState;
 use writ_store::batch::{Batch, Op};
+use writ_store::reads::AskReads as _;
 use writ_tools::outcome::PerformedOutcome;
 use writ_tools::render::render_result;
 use writ_types::action::{Action, Place as WritePlace, WriteFile};
@@ -331,7 +332,7 @@ async fn left(place: &CallPlace, cancel: &CancellationToken) -> Result<Option<us
 /// Closes the session's earlier question about an earlier state of the folder.
 async fn supersede(place: &CallPlace, hash: Option<Digest>) -> Result<(), EngineError> {
     for ask in
-        place.services.journal.store.waiting_asks(place.session.id, writ_store::config::MAX_READ_ROWS)?
+        place.services.journal.store.waiting_asks(place.session.id, writ_store::config::MAX_READ_ROWS).await?
     {
         let is_open = ask.state == AskState::Open;
         if is_open && ask.prepared.tool == APPLY && Some(ask.card.prepared) != hash {

@@ -11,6 +11,7 @@ use writ_inspect::prepared::Prepared;
 use writ_inspect::redact::Clean;
 use writ_store::batch::Op;
 use writ_store::kept::WithheldResult;
+use writ_store::reads::ResultReads as _;
 use writ_tools::outcome::PerformedOutcome;
 use writ_tools::question::TOOL;
 use writ_tools::render::Rendered;
@@ -91,7 +92,7 @@ pub(crate) struct ResultForms {
 
 /// Replaces handles in a call with the withheld values behind them. The inner error is the text that the
 /// model reads if the call is refused.
-pub(crate) fn put_in(
+pub(crate) async fn put_in(
     place: &CallPlace,
     call: &ToolCall,
     put_in: &mut PutIn,
@@ -113,7 +114,8 @@ pub(crate) fn put_in(
     }
     let mut values = BTreeMap::new();
     for handle in handles {
-        let Some(kept) = place.services.journal.store.withheld_result(place.session.id, handle.result)?
+        let Some(kept) =
+            place.services.journal.store.withheld_result(place.session.id, handle.result).await?
         else {
             return Ok(Err(Clean::fixed_text("Refused: there is no such handle here, or not any more.")));
         };
@@ -153,7 +155,7 @@ pub(crate) fn unfit(is_denied: bool) -> Clean {
 
 /// Withholds a result if the rules for its tool require it, or if withheld values were put into the call,
 /// since the result may quote them. `read` is the label of the call without those values.
-pub(crate) fn told(
+pub(crate) async fn told(
     services: &Services,
     session: &Session,
     (prepared, attempt, read): (&Prepared, AttemptId, &Label),
@@ -172,7 +174,7 @@ pub(crate) fn told(
     if !put_in && !quarantine.withholds_taint(rendered.label.taint) {
         return Ok(open(attempt, rendered));
     }
-    let handle = Handle { result: next_kept(services, session)?, field: None };
+    let handle = Handle { result: next_kept(services, session).await?, field: None };
     let label = rendered.label;
     let kept = WithheldResult {
         session: session.id,
@@ -209,10 +211,11 @@ pub(crate) fn told(
 }
 
 /// Returns the next number for a withheld result of a session.
-fn next_kept(services: &Services, session: &Session) -> Result<u64, EngineError> {
-    let stored = match session.state().last_kept {
+async fn next_kept(services: &Services, session: &Session) -> Result<u64, EngineError> {
+    let known = session.state().last_kept;
+    let stored = match known {
         Some(_) => 0,
-        None => services.journal.store.last_withheld(session.id)?,
+        None => services.journal.store.last_withheld(session.id).await?,
     };
     let mut state = session.state();
     let next = state.last_kept.unwrap_or(stored).max(stored).saturating_add(1);

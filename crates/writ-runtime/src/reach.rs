@@ -12,6 +12,7 @@ use writ_inspect::reach::{self, Reach, asks_each_time};
 use writ_policy::approval::{self, ApprovalToken};
 use writ_store::batch::{Batch, Op};
 use writ_store::ledger::row::LedgerQuery;
+use writ_store::reads::{AskReads as _, LedgerReads as _};
 use writ_types::action::{Action, Connect};
 use writ_types::entry::Fact;
 use writ_types::id::SessionId;
@@ -66,9 +67,9 @@ impl Hosts {
 
     /// Returns the owner's lists, the hosts that the owner trusts, and the hosts granted to the session for
     /// its lifetime.
-    pub(crate) fn scope_of(&self, session: &Session) -> EgressScope {
+    pub(crate) async fn scope_of(&self, session: &Session) -> EgressScope {
         let mut scope = self.egress.clone();
-        match self.trusted() {
+        match self.trusted().await {
             Ok(trusted) => scope.trusted.extend(trusted.iter().map(|trusted| trusted.host.clone())),
             Err(error) => tracing::warn!(%error, "the trusted hosts cannot be read: each is asked about"),
         }
@@ -95,7 +96,7 @@ impl Hosts {
         let _one_at_a_time = session.granting.lock().await;
         let host = HostPattern::exact_host(host, Some(connect.port));
         // Open everywhere for as long as it is trusted, and no longer here than there.
-        if self.trusted()?.iter().any(|trusted| trusted.host == host) {
+        if self.trusted().await?.iter().any(|trusted| trusted.host == host) {
             return Ok(Ok(()));
         }
         let mut granted = session.state().granted.clone();
@@ -157,8 +158,8 @@ impl Hosts {
 
     /// Reports whether a fetch would add an unlisted host beyond the limit of the session, for instance from
     /// a pasted list of links.
-    fn is_one_too_many(&self, action: &Action, session: &Session) -> bool {
-        let scope = self.scope_of(session);
+    async fn is_one_too_many(&self, action: &Action, session: &Session) -> bool {
+        let scope = self.scope_of(session).await;
         let unlisted = reach::reach_of(action, &scope) == Reach::Unknown;
         let state = session.state();
         let known = url_of(action)
@@ -173,7 +174,7 @@ impl Hosts {
     /// # Errors
     ///
     /// If the ledger cannot be read.
-    pub(crate) fn origins_of<'a>(
+    pub(crate) async fn origins_of<'a>(
         &self,
         prepared: &Prepared,
         session: Option<&Session>,
@@ -182,12 +183,12 @@ impl Hosts {
         let (reads, searches) =
             (url_of(&prepared.action).is_some(), matches!(prepared.action, Action::Search(_)));
         let Some(session) = session else { return Ok(Cow::default()) };
-        if reads && self.is_one_too_many(&prepared.action, session) {
+        if reads && self.is_one_too_many(&prepared.action, session).await {
             return Ok(Cow::default());
         }
         match known {
             Some(known) => Ok(Cow::Borrowed(known)),
-            None if reads || searches => Ok(Cow::Owned(self.owner_origins(session.id)?)),
+            None if reads || searches => Ok(Cow::Owned(self.owner_origins(session.id).await?)),
             None => Ok(Cow::default()),
         }
     }
@@ -198,8 +199,8 @@ impl Hosts {
     /// # Errors
     ///
     /// If the ledger cannot be read.
-    pub(crate) fn is_owned(&self, prepared: &Prepared, session: &Session) -> Result<bool, EngineError> {
-        let origins = self.origins_of(prepared, Some(session), None)?;
+    pub(crate) async fn is_owned(&self, prepared: &Prepared, session: &Session) -> Result<bool, EngineError> {
+        let origins = self.origins_of(prepared, Some(session), None).await?;
         Ok(!prepared.sinks.is_empty() && origins.foreign_sink(&prepared.sinks, &[]).is_none())
     }
 
@@ -208,10 +209,10 @@ impl Hosts {
     /// # Errors
     ///
     /// If the ledger cannot be read.
-    pub(crate) fn owner_origins(&self, session: SessionId) -> Result<Origins, EngineError> {
-        let mut origins = Origins::new(self.owner_texts(session)?);
-        let approvers = self.keys.approvers()?;
-        for (ask, token) in self.journal.store.endorsements(Some(session))? {
+    pub(crate) async fn owner_origins(&self, session: SessionId) -> Result<Origins, EngineError> {
+        let mut origins = Origins::new(self.owner_texts(session).await?);
+        let approvers = self.keys.approvers().await?;
+        for (ask, token) in self.journal.store.endorsements(Some(session)).await? {
             let Ok(token) = serde_json::from_value::<ApprovalToken>(token) else { continue };
             // As it was when it was given, by a key that still counts, in the present epoch.
             let checked = approval::verify_approval(
@@ -232,14 +233,14 @@ impl Hosts {
     /// # Errors
     ///
     /// If the ledger cannot be read.
-    pub(crate) fn owner_texts(&self, session: SessionId) -> Result<Vec<String>, EngineError> {
+    pub(crate) async fn owner_texts(&self, session: SessionId) -> Result<Vec<String>, EngineError> {
         let query = LedgerQuery {
             event: Some("received".to_owned()),
             session: Some(session),
             limit: MAX_OWNER_TEXTS,
             ..LedgerQuery::default()
         };
-        let texts = self.journal.store.ledger_search(&query)?.into_iter().filter_map(|row| {
+        let texts = self.journal.store.ledger_search(&query).await?.into_iter().filter_map(|row| {
             let Fact::Received { record, text, .. } = row.entry()?.fact else { return None };
             (record.taint == Taint::Owner).then_some(text)
         });

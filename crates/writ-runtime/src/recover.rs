@@ -7,6 +7,9 @@ use writ_policy::approval::ApprovalToken;
 use writ_sandbox::status::Rung;
 use writ_store::approvals::AskState;
 use writ_store::batch::{Batch, Op};
+use writ_store::reads::{
+    AskReads as _, LedgerReads as _, QueueReads as _, SettingReads as _, TurnReads as _,
+};
 use writ_types::entry::{Fact, TurnPhase};
 use writ_types::error::{Exit, ToReport as _};
 use writ_types::frame::ServerFrame;
@@ -30,8 +33,13 @@ const MAX_GIVEN_UP: usize = 1_000;
 ///
 /// If the store cannot be written.
 pub(crate) async fn requeue(services: &Services) -> Result<(), EngineError> {
-    let latest =
-        services.journal.store.ledger_tail(1)?.first().map_or(Timestamp::from_millis(i64::MIN), |row| row.at);
+    let latest = services
+        .journal
+        .store
+        .ledger_tail(1)
+        .await?
+        .first()
+        .map_or(Timestamp::from_millis(i64::MIN), |row| row.at);
     let ops =
         vec![Op::RequeueLeased, Op::PruneNonces { now: forgotten(services.journal.clock.now(), latest) }];
     let receipt = services.journal.store.commit(Batch::synced(ops)).await?;
@@ -54,8 +62,10 @@ fn forgotten(now: Timestamp, latest: Timestamp) -> Timestamp {
 ///
 /// If the store cannot be read or written.
 pub(crate) async fn give_up(services: &Services) -> Result<(), EngineError> {
-    for message in services.journal.store.dead_letters(MAX_GIVEN_UP)? {
-        let Some(turn) = services.journal.store.unfinished_turn_of(message.record.message)? else { continue };
+    for message in services.journal.store.dead_letters(MAX_GIVEN_UP).await? {
+        let Some(turn) = services.journal.store.unfinished_turn_of(message.record.message).await? else {
+            continue;
+        };
         let now = services.journal.clock.now();
         let reason = format!("given up after {} tries: {}", message.attempts, message.error);
         let at = Some((turn.id, turn.number));
@@ -83,13 +93,14 @@ pub(crate) async fn give_up(services: &Services) -> Result<(), EngineError> {
 ///
 /// If the store cannot be read or written.
 pub(crate) async fn perform_approved(services: &Arc<Services>) -> Result<(), EngineError> {
-    for ask in services.journal.store.asks(Some(AskState::Approved), MAX_APPROVED)? {
-        let Some(stored) = services.journal.store.approval(&ask.card.ask_id)? else { continue };
+    let approved = services.journal.store.asks_with_approvals(Some(AskState::Approved), MAX_APPROVED).await?;
+    for (ask, stored) in approved {
+        let Some(stored) = stored else { continue };
         if stored.executions_used > 0 || stored.revoked {
             continue;
         }
         let Ok(token) = serde_json::from_value::<ApprovalToken>(stored.token) else { continue };
-        let approval = services.keys.approval_of(&ask, &token)?;
+        let approval = services.keys.approval_of(&ask, &token).await?;
         // A failure here (a missing folder, a full disk) must not stop the engine from starting. Each later
         // start tries the action again until its approval expires.
         if let Err(error) = performing::perform_ask(services, &ask, approval).await {
@@ -110,7 +121,7 @@ const POLICY_SETTING: &str = "policy";
 /// If the store cannot be read or written.
 pub(crate) async fn note_surroundings(services: &Services) -> Result<(), EngineError> {
     let policy = services.rules.in_force.digest();
-    let known = services.journal.store.setting(POLICY_SETTING)?;
+    let known = services.journal.store.setting(POLICY_SETTING).await?;
     let now = serde_json::Value::String(policy.to_string());
     let mut ops = Vec::new();
     if known.as_ref() != Some(&now) {

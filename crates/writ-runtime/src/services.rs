@@ -179,7 +179,7 @@ impl Services {
     /// # Errors
     ///
     /// If the configuration of servers cannot stand, or the store cannot be read.
-    pub(crate) fn new(parts: EngineParts) -> Result<Self, EngineError> {
+    pub(crate) async fn new(parts: EngineParts) -> Result<Self, EngineError> {
         let EngineParts { config, clock, store, rules, files, gates, models, egress, search, .. } = parts;
         let EngineParts { tools, servers, sandbox, keys, secrets, redactor, .. } = parts;
         let (config, sandbox) = (Arc::new(config), Arc::new(sandbox));
@@ -189,7 +189,7 @@ impl Services {
         let servers = Servers::new(servers, tools, config.server_idle)
             .map_err(|report| EngineError::Server(Box::new(report)))?;
         let started_at = clock.now();
-        let journal = Arc::new(Journal::new(store, clock, redactor, config.budget.clone())?);
+        let journal = Arc::new(Journal::new(store, clock, redactor, config.budget.clone()).await?);
         let keys = Keys::new(Arc::clone(&journal), keys, config.installation, config.epoch);
         let keys = Arc::new(keys);
         let rules = Arc::new(Rules::new(Arc::clone(&journal), rules, files));

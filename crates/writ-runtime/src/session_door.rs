@@ -43,22 +43,27 @@ impl SessionDoor {
     /// # Errors
     ///
     /// If the store cannot be read, or its session is not there.
-    pub(crate) fn circumstances<'a>(
+    pub(crate) async fn circumstances<'a>(
         &self,
         prepared: &Prepared,
         origins: Option<&'a Origins>,
     ) -> Result<Circumstances<'a>, EngineError> {
-        let session = prepared.session.map(|session| self.sessions.get(session)).transpose()?;
+        let session = match prepared.session {
+            Some(session) => Some(self.sessions.get(session).await?),
+            None => None,
+        };
         let of_session = session.as_deref();
-        let mut egress =
-            of_session.map_or_else(|| self.reach.egress.clone(), |session| self.reach.scope_of(session));
+        let mut egress = match of_session {
+            Some(session) => self.reach.scope_of(session).await,
+            None => self.reach.egress.clone(),
+        };
         let listed = hosts_of_server(&prepared.action);
         egress.granted.extend(listed.iter().filter_map(|host| host.parse().ok()));
         Ok(Circumstances {
             rules: self.rules.rules_of(of_session),
             home_rules: Arc::clone(&self.rules.in_force),
             egress,
-            origins: self.reach.origins_of(prepared, of_session, origins)?,
+            origins: self.reach.origins_of(prepared, of_session, origins).await?,
             limits: self.keys.limits_of(of_session),
             work: session.map(|session| session as Arc<dyn Work>),
         })
@@ -90,7 +95,7 @@ impl SessionDoor {
         standing: RequestContext<'_>,
         verdicts: &Verdicts,
     ) -> Result<Passage, EngineError> {
-        let circumstances = self.circumstances(&prepared, standing.origins)?;
+        let circumstances = self.circumstances(&prepared, standing.origins).await?;
         Box::pin(self.door.decide(first, prepared, standing, &circumstances, verdicts)).await
     }
 }

@@ -9,6 +9,7 @@ use tokio_util::sync::CancellationToken;
 use writ_inspect::egress::host::HostPattern;
 use writ_sandbox::Sandbox;
 use writ_store::batch::{Batch, NewSessionRow, Op};
+use writ_store::reads::SessionReads as _;
 use writ_types::id::SessionId;
 
 use crate::config::{LEFT_BEHIND, MAX_LOADED_SESSIONS};
@@ -51,12 +52,13 @@ impl Sessions {
     }
 
     /// The newest session that was not closed and of which this is known.
-    pub(crate) fn newest_with(&self, key: &str, value: &str) -> Result<Option<SessionId>, EngineError> {
+    pub(crate) async fn newest_with(&self, key: &str, value: &str) -> Result<Option<SessionId>, EngineError> {
         let value = Value::from(value);
         let open = self
             .journal
             .store
-            .sessions(MAX_LOOKED_AT)?
+            .sessions(MAX_LOOKED_AT)
+            .await?
             .into_iter()
             .find(|row| row.metadata.get(key) == Some(&value) && !row.metadata.contains_key(CLOSED_AT));
         Ok(open.map(|row| row.id))
@@ -67,8 +69,8 @@ impl Sessions {
     /// # Errors
     ///
     /// If there is none, or it was closed.
-    pub(crate) fn open_one(&self, id: SessionId) -> Result<Arc<Session>, EngineError> {
-        let session = self.get(id)?;
+    pub(crate) async fn open_one(&self, id: SessionId) -> Result<Arc<Session>, EngineError> {
+        let session = self.get(id).await?;
         if session.state().closed {
             return Err(EngineError::SessionClosed(id));
         }
@@ -116,18 +118,21 @@ impl Sessions {
     /// # Errors
     ///
     /// If there is none.
-    pub(crate) fn get(&self, id: SessionId) -> Result<Arc<Session>, EngineError> {
+    pub(crate) async fn get(&self, id: SessionId) -> Result<Arc<Session>, EngineError> {
         if let Some(session) = self.loaded().get(&id) {
             return Ok(Arc::clone(session));
         }
-        let row = self.journal.store.session(id)?.ok_or(EngineError::NoSession(id))?;
+        let row = self.journal.store.session(id).await?.ok_or(EngineError::NoSession(id))?;
         let flag = |key: &str| row.metadata.get(key).and_then(serde_json::Value::as_bool).unwrap_or(false);
         let terms = SessionTerms {
             project: row.project.as_ref().map(PathBuf::from),
             write: flag("write"),
             dry_run: flag("dry_run"),
             relayed: flag(RELAYED),
-            order: row.metadata.get(ORDER).map(|id| self.keys.ordered(id)).transpose()?.flatten(),
+            order: match row.metadata.get(ORDER) {
+                Some(id) => self.keys.ordered(id).await?,
+                None => None,
+            },
         };
         let rules = self.rules.project_rules(terms.project.as_deref())?;
         let budget_base = row.metadata.get("budget_base").and_then(serde_json::Value::as_u64).unwrap_or(0);

@@ -4,6 +4,7 @@
 use writ_agent::notice;
 use writ_store::approvals::StoredAsk;
 use writ_store::batch::{Batch, Op, UsageDelta};
+use writ_store::reads::{AskReads as _, LedgerReads as _, TurnReads as _};
 use writ_tools::render::Rendered;
 use writ_types::action::Action;
 use writ_types::chat::{ToolOutcome, Usage};
@@ -125,11 +126,17 @@ impl UnfinishedAttempt {
 ///
 /// If the store cannot be read or written.
 pub(crate) async fn settle_abandoned(services: &Services) -> Result<(), EngineError> {
-    settle_those(services, |lost| {
-        let Some(turn) = lost.turn else { return Ok(true) };
-        Ok(services.journal.store.turn(turn)?.is_none_or(|turn| turn.ended_at.is_some()))
-    })
-    .await
+    for open in services.journal.store.open_intents().await? {
+        let lost = UnfinishedAttempt::new(open.attempt, open.entry);
+        let turn = match lost.turn {
+            Some(turn) => services.journal.store.turn(turn).await?,
+            None => None,
+        };
+        if turn.is_none_or(|turn| turn.ended_at.is_some()) {
+            settle(services, &lost).await?;
+        }
+    }
+    Ok(())
 }
 
 /// Closes the intents of a turn that is not tried again. Approved actions that are still running end on their
@@ -142,7 +149,7 @@ pub(crate) async fn settle_turn(services: &Services, turn: TurnId) -> Result<(),
     let runs = |lost: &UnfinishedAttempt| {
         lost.approval.as_ref().is_some_and(|ask| services.approved.is_performing(ask))
     };
-    settle_those(services, |lost| Ok(lost.turn == Some(turn) && !runs(lost))).await
+    settle_those(services, |lost| lost.turn == Some(turn) && !runs(lost)).await
 }
 
 /// Closes the intent of what was approved and could not be carried through. What an approval for the task has covered
@@ -156,16 +163,16 @@ pub(crate) async fn settle_ask(services: &Services, ask: &StoredAsk) -> Result<(
     let is_it = |lost: &UnfinishedAttempt| {
         lost.approval.as_ref() == id && (lost.turn, &lost.call) == (wished.turn, &wished.call)
     };
-    settle_those(services, |lost| Ok(is_it(lost))).await
+    settle_those(services, is_it).await
 }
 
 async fn settle_those(
     services: &Services,
-    which: impl Fn(&UnfinishedAttempt) -> Result<bool, EngineError>,
+    which: impl Fn(&UnfinishedAttempt) -> bool,
 ) -> Result<(), EngineError> {
-    for open in services.journal.store.open_intents()? {
+    for open in services.journal.store.open_intents().await? {
         let lost = UnfinishedAttempt::new(open.attempt, open.entry);
-        if which(&lost)? {
+        if which(&lost) {
             settle(services, &lost).await?;
         }
     }
@@ -182,7 +189,7 @@ pub(crate) async fn settle(services: &Services, lost: &UnfinishedAttempt) -> Res
     let now = services.journal.clock.now();
     let ops = lost.close(now, services.journal.budget_day(now));
     let asked = match &lost.approval {
-        Some(ask) => services.journal.store.ask(ask)?,
+        Some(ask) => services.journal.store.ask(ask).await?,
         None => None,
     };
     // What an approval for the task has covered is not what its card had shown: that was done before.

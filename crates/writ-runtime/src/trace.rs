@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use tracing::field::Empty;
-use tracing::{Span, info, info_span};
+use tracing::{Instrument as _, Span, info, info_span};
 use writ_inspect::gate::Judgement;
 use writ_models::config::ProviderKind;
 use writ_models::{ModelRole, PlannedCall};
@@ -175,9 +175,11 @@ pub(crate) enum SandboxWork {
 }
 
 /// A search of the memory.
-pub(crate) fn memory_search<T, E>(search: impl FnOnce() -> Result<Vec<T>, E>) -> Result<Vec<T>, E> {
+pub(crate) async fn memory_search<T, E>(
+    search: impl Future<Output = Result<Vec<T>, E>>,
+) -> Result<Vec<T>, E> {
     let span = info_span!("memory.search", writ.memory.hits = Empty);
-    let found = span.in_scope(search)?;
+    let found = search.instrument(span.clone()).await?;
     span.record("writ.memory.hits", u64::try_from(found.len()).unwrap_or(u64::MAX));
     Ok(found)
 }

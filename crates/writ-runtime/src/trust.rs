@@ -10,6 +10,7 @@ use writ_inspect::{reach, show};
 use writ_policy::approval::{self, ApprovalToken};
 use writ_policy::door::Ask;
 use writ_store::approvals::StoredAsk as AskRow;
+use writ_store::reads::AskReads as _;
 use writ_types::entry::{ApprovalScope, Risk};
 use writ_types::id::{AskId, SessionId};
 use writ_types::unit::Timestamp;
@@ -68,12 +69,12 @@ impl Hosts {
     /// # Errors
     ///
     /// If the store cannot be read.
-    pub(crate) fn trusted(&self) -> Result<Arc<Vec<TrustedHost>>, EngineError> {
-        let rows = self.journal.store.trusted_host_answers()?;
+    pub(crate) async fn trusted(&self) -> Result<Arc<Vec<TrustedHost>>, EngineError> {
+        let rows = self.journal.store.trusted_host_answers().await?;
         if rows.is_empty() {
             return Ok(Arc::default());
         }
-        let approvers = self.keys.approvers()?;
+        let approvers = self.keys.approvers().await?;
         let asks = rows.iter().map(|(ask, _)| ask.card.ask_id.clone()).collect();
         let keys = approvers.keys.keys().chain(approvers.passkeys.keys()).cloned().collect();
         let from = (asks, keys);
@@ -118,8 +119,8 @@ impl Hosts {
     /// # Errors
     ///
     /// If the store cannot be read.
-    pub(crate) fn trusted_by(&self, host: &str) -> Result<Vec<AskRow>, EngineError> {
-        let rows = self.journal.store.trusted_host_answers()?.into_iter();
+    pub(crate) async fn trusted_by(&self, host: &str) -> Result<Vec<AskRow>, EngineError> {
+        let rows = self.journal.store.trusted_host_answers().await?.into_iter();
         let named = |token: &Value| token.pointer("/claims/host").and_then(Value::as_str) == Some(host);
         Ok(rows.filter(|(_, token)| named(token)).map(|(ask, _)| ask).collect())
     }
@@ -130,10 +131,14 @@ impl Hosts {
     /// # Errors
     ///
     /// If the store cannot be read.
-    pub(crate) fn trustable(&self, session: &Session, ask: &Ask) -> Result<Option<String>, EngineError> {
-        let host = reach::trustable_host(&ask.prepared.action, &self.scope_of(session));
+    pub(crate) async fn trustable(
+        &self,
+        session: &Session,
+        ask: &Ask,
+    ) -> Result<Option<String>, EngineError> {
+        let host = reach::trustable_host(&ask.prepared.action, &self.scope_of(session).await);
         let Some(host) = host.filter(|_| ask.approvers == 1) else { return Ok(None) };
-        let has_room = self.trusted()?.len() < MAX_TRUSTED;
+        let has_room = self.trusted().await?.len() < MAX_TRUSTED;
         Ok(has_room.then(|| host.to_string()))
     }
 
@@ -143,8 +148,8 @@ impl Hosts {
     /// # Errors
     ///
     /// If the store cannot be read.
-    pub(crate) fn hosts(&self) -> Result<Value, EngineError> {
-        let (trusted, mut scope) = (self.trusted()?, self.egress.clone());
+    pub(crate) async fn hosts(&self) -> Result<Value, EngineError> {
+        let (trusted, mut scope) = (self.trusted().await?, self.egress.clone());
         scope.trusted.extend(trusted.iter().map(|one| one.host.clone()));
         let row = |host: &HostPattern, by: &str, trusted: Option<&TrustedHost>| {
             json!({

@@ -8,6 +8,7 @@ use writ_policy::budget::Spent;
 use writ_policy::permit::Permit;
 use writ_policy::principal::Authenticated;
 use writ_sandbox::changes::ChangeSet;
+use writ_store::reads::UndoReads as _;
 use writ_store::undo::StoredUndo as Way;
 use writ_types::action::Action;
 use writ_types::entry::{ApprovalScope, Decision, Risk};
@@ -69,14 +70,14 @@ pub(crate) async fn undo(
     who: &Authenticated<()>,
     attempt: AttemptId,
 ) -> Result<Undone, EngineError> {
-    let way = services.journal.store.undo(attempt)?.ok_or(EngineError::NoUndo(attempt))?;
+    let way = services.journal.store.undo(attempt).await?.ok_or(EngineError::NoUndo(attempt))?;
     if way.undone_at.is_some() {
         return Err(EngineError::UndoneBefore(attempt));
     }
     if way.way.changes.is_empty() {
         return Err(EngineError::NoUndo(attempt));
     }
-    let session = services.sessions.get(way.session)?;
+    let session = services.sessions.get(way.session).await?;
     let late = services.journal.valid_now() >= way.until;
     if late && session.terms.write {
         // A preapproval does not cover a late undo, so a person is asked.

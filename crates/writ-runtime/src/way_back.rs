@@ -5,6 +5,7 @@ use std::time::Duration;
 use writ_inspect::prepared::Prepared;
 use writ_sandbox::apply::AppliedChanges;
 use writ_store::batch::{Batch, NewUndo, Op};
+use writ_store::reads::UndoReads as _;
 use writ_types::action::WriteFile;
 use writ_types::frame::Undo;
 use writ_types::id::{AttemptId, SessionId};
@@ -57,11 +58,11 @@ pub(crate) fn undone_by(prepared: &Prepared) -> Option<AttemptId> {
 /// # Errors
 ///
 /// If the store cannot be read.
-pub(crate) fn last_way_back(
+pub(crate) async fn last_way_back(
     services: &Services,
     session: SessionId,
 ) -> Result<Option<AttemptId>, EngineError> {
-    let ways = services.journal.store.undos(session, MAX_KEPT)?;
+    let ways = services.journal.store.undos(session, MAX_KEPT).await?;
     Ok(ways.into_iter().find(|way| way.undone_at.is_none()).map(|way| way.attempt))
 }
 
@@ -73,12 +74,13 @@ pub(crate) fn last_way_back(
 pub(crate) async fn end_undos(services: &Services, session: Option<SessionId>) -> Result<(), EngineError> {
     let now = services.journal.clock.now();
     let before = now.minus_duration(UNDO_KEPT);
-    let mut over = services.journal.store.old_undos(before, MAX_ENDED)?;
+    let mut over = services.journal.store.old_undos(before, MAX_ENDED).await?;
     if let Some(session) = session {
-        over.extend(services.journal.store.undos(session, MAX_ENDED)?.into_iter().skip(MAX_KEPT));
+        over.extend(services.journal.store.undos(session, MAX_ENDED).await?.into_iter().skip(MAX_KEPT));
     }
     for way in over {
-        let kept = services.sessions.get(way.session)?.workspace_config(&services.config.overlays).data_dir;
+        let kept =
+            services.sessions.get(way.session).await?.workspace_config(&services.config.overlays).data_dir;
         if let Err(error) = writ_sandbox::forget_back(&kept, way.attempt).await {
             tracing::warn!(%error, attempt = %way.attempt, "the stored copies for undo were not removed");
         }

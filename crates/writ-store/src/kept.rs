@@ -140,16 +140,19 @@ mod tests {
         let home = Home::new().with_session(1).with_session(2);
         let first = kept(1, 1, "text".into());
         home.commit(vec![keep(first.clone())]);
-        assert_eq!(home.store.withheld_result(session(1), 1), Ok(Some(first)));
-        assert_eq!(home.store.withheld_result(session(2), 1), Ok(None), "not of another session");
+        assert_eq!(home.store.blocking().withheld_result(session(1), 1), Ok(Some(first)));
+        assert_eq!(home.store.blocking().withheld_result(session(2), 1), Ok(None), "not of another session");
         assert_eq!(
-            (home.store.last_withheld(session(1)), home.store.last_withheld(session(2))),
+            (
+                home.store.blocking().last_withheld(session(1)),
+                home.store.blocking().last_withheld(session(2))
+            ),
             (Ok(1), Ok(0))
         );
         assert!(home.try_commit(vec![keep(kept(1, 1, "other".into()))]).is_err(), "a number is used once");
         home.commit(vec![keep(kept(2, 1, "another".into())), Op::DropResults(session(1))]);
-        assert_eq!(home.store.withheld_result(session(1), 1), Ok(None));
-        assert!(home.store.withheld_result(session(2), 1).is_ok_and(|kept| kept.is_some()));
+        assert_eq!(home.store.blocking().withheld_result(session(1), 1), Ok(None));
+        assert!(home.store.blocking().withheld_result(session(2), 1).is_ok_and(|kept| kept.is_some()));
     }
 
     #[test]
@@ -157,8 +160,9 @@ mod tests {
         let home = Home::new().with_session(1);
         let many = (1..=MAX_KEPT_RESULTS + 2).map(|number| keep(kept(1, number, "x".into()))).collect();
         home.commit(many);
-        let is_there =
-            |number| home.store.withheld_result(session(1), number).is_ok_and(|kept| kept.is_some());
+        let is_there = |number| {
+            home.store.blocking().withheld_result(session(1), number).is_ok_and(|kept| kept.is_some())
+        };
         assert_eq!([1, 2, 3].map(is_there), [false, false, true]);
         let large = "y".repeat(usize::try_from(MAX_KEPT_BYTES / 2).expect("fits"));
         let next = MAX_KEPT_RESULTS + 3;

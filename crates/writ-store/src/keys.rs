@@ -197,12 +197,12 @@ mod tests {
         let home = Home::new();
         home.commit(vec![Op::Keys(KeyOp::Issue(key(1, 0, 10))), Op::Keys(KeyOp::Issue(key(2, 5, 20)))]);
         assert!(home.try_commit(vec![Op::Keys(KeyOp::Issue(key(1, 0, 10)))]).is_err(), "each once");
-        let ids = |now| home.store.issued_keys(at(now), 10).expect("reads").len();
+        let ids = |now| home.store.blocking().issued_keys(at(now), 10).expect("reads").len();
         assert_eq!((ids(9), ids(10), ids(20)), (2, 1, 0));
         // The next one makes room: what has ended is forgotten, and can be revoked by nobody any more.
         home.commit(vec![Op::Keys(KeyOp::Issue(key(3, 15, 30)))]);
-        assert_eq!(home.store.issued_key(key(1, 0, 10).id).expect("reads"), None);
-        assert_eq!(home.store.issued_key(key(2, 5, 20).id).expect("reads"), Some(key(2, 5, 20)));
+        assert_eq!(home.store.blocking().issued_key(key(1, 0, 10).id).expect("reads"), None);
+        assert_eq!(home.store.blocking().issued_key(key(2, 5, 20).id).expect("reads"), Some(key(2, 5, 20)));
     }
 
     #[test]
@@ -217,11 +217,11 @@ mod tests {
         home.commit(vec![Op::Keys(KeyOp::Keep(order.clone()))]);
         for (seen, latest) in [(50, 50), (20, 50), (60, 60)] {
             home.commit(vec![Op::Keys(KeyOp::See { order: order.id, at: at(seen) })]);
-            let kept = home.store.standing_order(order.id).expect("reads").expect("known");
+            let kept = home.store.blocking().standing_order(order.id).expect("reads").expect("known");
             assert_eq!(kept.seen_at, at(latest));
         }
         let home = home.reopened();
-        assert_eq!(home.store.standing_orders(10).expect("reads").len(), 1);
+        assert_eq!(home.store.blocking().standing_orders(10).expect("reads").len(), 1);
         let unknown = Op::Keys(KeyOp::See { order: KeyId::from_parts(at(0), 2), at: at(0) });
         assert!(home.try_commit(vec![unknown]).is_err());
     }

@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::future::Future;
-use std::ops::Deref;
 use std::path::Path;
 use std::pin::pin;
 use std::sync::Arc;
@@ -215,16 +214,6 @@ impl Store {
     /// Returns the reason why a search finds nothing, or not all, if there is one.
     pub fn explain_search(text: &str) -> Option<Unsearchable> {
         memory::explain_search(text)
-    }
-}
-
-/// Gives the blocking reads under the names of the async ones, for callers that have not changed yet: where a trait of reads
-/// is in scope, its methods come first.
-impl Deref for Store {
-    type Target = BlockingReads;
-
-    fn deref(&self) -> &BlockingReads {
-        self.blocking()
     }
 }
 

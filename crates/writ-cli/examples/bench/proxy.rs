@@ -83,9 +83,9 @@ fn hello(host: &str) -> Result<Vec<u8>> {
 }
 
 impl Gatekeeper for Keeper {
-    fn current_scope(&self) -> Arc<EgressScope> {
+    fn current_scope(&self) -> Later<'_, Arc<EgressScope>> {
         // The engine puts it together for each connection.
-        Arc::new(EgressScope::clone(&self.scope))
+        Box::pin(async { Arc::new(EgressScope::clone(&self.scope)) })
     }
 
     fn ask_person<'a>(&'a self, target: &'a Target) -> Later<'a, Result<AskId, NotAsked>> {

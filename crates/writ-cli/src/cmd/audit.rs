@@ -48,7 +48,7 @@ pub(crate) fn run_audit(context: &Context, command: &AuditCommand) -> Result<(),
             print_report(context, &verify_file(&path, &options)?)
         }
         AuditCommand::Tail { lines } => {
-            show_rows(context, &open_to_read(context, &config)?.ledger_tail(*lines)?)
+            show_rows(context, &open_to_read(context, &config)?.blocking().ledger_tail(*lines)?)
         }
         AuditCommand::Search { text, event, session, lines } => {
             search_ledger(context, &config, text, event.as_deref(), *session, *lines)
@@ -119,7 +119,7 @@ fn search_ledger(
         limit,
         ..LedgerQuery::default()
     };
-    show_rows(context, &open_to_read(context, config)?.ledger_search(&query)?)
+    show_rows(context, &open_to_read(context, config)?.blocking().ledger_search(&query)?)
 }
 
 fn show_rows(context: &Context, rows: &[LedgerRow]) -> Result<(), Failure> {
@@ -165,7 +165,10 @@ fn export_ledger(context: &Context, config: &Config, heads: Option<&Path>) -> Re
     // Without a file the entries go to standard output, for a pipe.
     let Some(file) = heads else {
         let mut out = BufWriter::new(io::stdout().lock());
-        store.export_entries(&mut out).map_err(|error| export_failure(error, "standard output"))?;
+        store
+            .blocking()
+            .export_entries(&mut out)
+            .map_err(|error| export_failure(error, "standard output"))?;
         return out.flush().map_err(|error| Failure::output_error(&error));
     };
     let name = file.display().to_string();
@@ -178,7 +181,7 @@ fn export_ledger(context: &Context, config: &Config, heads: Option<&Path>) -> Re
         .open(file)
         .map_err(|error| file_failure(error, &name))?;
     let mut out = BufWriter::new(file);
-    let written = store.export_heads(&mut out).map_err(|error| export_failure(error, &name))?;
+    let written = store.blocking().export_heads(&mut out).map_err(|error| export_failure(error, &name))?;
     let file = out.into_inner().map_err(|error| unwritable(error.into_error()))?;
     // Written to the disk before success is reported: the file may be the only proof later.
     file.sync_all().map_err(unwritable)?;
@@ -222,12 +225,12 @@ fn export_failure(error: ExportError, name: &str) -> Failure {
 
 fn print_proof(context: &Context, config: &Config, entry: EntrySeq) -> Result<(), Failure> {
     let store = open_to_read(context, config)?;
-    let size = store.ledger_size()?;
+    let size = store.blocking().ledger_size()?;
     if entry.0 >= size {
         let text = format!("there is no entry {entry}; the ledger has {size}");
         return Err(Failure::new(Exit::Usage, "ledger.no_entry", text, "entries are counted from 0"));
     }
-    context.out.print_json(&store.ledger_proof(entry)?)
+    context.out.print_json(&store.blocking().ledger_proof(entry)?)
 }
 
 fn read_text(path: &Path) -> Result<String, Failure> {

@@ -233,7 +233,7 @@ impl DemoRun<'_> {
         let store = open_to_read(self.context, self.config)?;
         let facts = |event: &str| -> Result<Vec<(EntrySeq, Fact)>, Failure> {
             let query = LedgerQuery { event: Some(event.to_owned()), limit: 1_000, ..LedgerQuery::default() };
-            let rows = store.ledger_search(&query)?;
+            let rows = store.blocking().ledger_search(&query)?;
             Ok(rows.iter().filter_map(|row| Some((row.seq, row.entry()?.fact))).collect())
         };
         let (seq, text, rule) = facts("denied")?

@@ -250,7 +250,7 @@ fn new_passphrase(context: &Context) -> Result<SecretString, Failure> {
 /// Makes the approver key's public half known to the engine; `false`: it is.
 fn enrol_key(store: &Store, public: &[u8]) -> Result<bool, Failure> {
     // Enrolling the same key twice would list it twice.
-    if store.approver_keys()?.iter().any(|key| key.public_key == public) {
+    if store.blocking().approver_keys()?.iter().any(|key| key.public_key == public) {
         return Ok(false);
     }
     let at = clock::now();

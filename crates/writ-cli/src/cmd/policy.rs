@@ -85,7 +85,7 @@ fn explain_entry(context: &Context, entry: EntrySeq) -> Result<(), Failure> {
         let text = format!("the ledger has no entry {entry}");
         Failure::new(Exit::Usage, "ledger.no_entry", text, "see `writ audit tail`")
     };
-    let row = store.ledger_row(entry)?.ok_or_else(unknown)?;
+    let row = store.blocking().ledger_row(entry)?.ok_or_else(unknown)?;
     let fact = row.entry().map(|entry| entry.fact).ok_or_else(|| {
         let hint = "its commitments are still there: see `writ audit proof`";
         Failure::new(Exit::Usage, "ledger.erased", format!("the payload of entry {entry} was erased"), hint)
@@ -121,7 +121,7 @@ fn past_decision(
         })));
     }
     if let Fact::Asked { ask, reason, risk, .. } = fact {
-        let asked = store.ask(ask)?;
+        let asked = store.blocking().ask(ask)?;
         return Ok(Some(json!({
             "decided": "asked", "ask": ask, "risk": risk, "why": reason,
             "action": asked.as_ref().map(|asked| asked.prepared.action.kind().as_str()),

@@ -14,11 +14,11 @@ use crate::ledger::open_to_read;
 pub(crate) fn run_taint(context: &Context, command: &TaintCommand) -> Result<(), Failure> {
     let TaintCommand::Explain { entry } = command;
     let store = open_to_read(context, &context.load_ready_config()?)?;
-    if store.ledger_row(*entry)?.is_none() {
+    if store.blocking().ledger_row(*entry)?.is_none() {
         let text = format!("the ledger has no entry {entry}");
         return Err(Failure::new(Exit::Usage, "ledger.no_entry", text, "see `writ audit tail`"));
     }
-    let RestsOn { steps, more } = store.entry_rests_on(*entry)?;
+    let RestsOn { steps, more } = store.blocking().entry_rests_on(*entry)?;
     if steps.is_empty() {
         let text = format!("entry {entry} has no label");
         let hint = "name one that was received, asked, intended, an outcome or a reply";

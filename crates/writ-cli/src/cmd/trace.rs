@@ -49,8 +49,8 @@ pub(crate) fn run_trace(context: &Context, args: &TraceArgs) -> Result<(), Failu
     let config = context.load_ready_config()?;
     let store = open_to_read(context, &config)?;
     let turn = match args.turn {
-        Some(id) => store.turn(id)?,
-        None => store.newest_turn(args.session)?,
+        Some(id) => store.blocking().turn(id)?,
+        None => store.blocking().newest_turn(args.session)?,
     };
     let Some(turn) = turn else {
         let hint = "`writ audit search --event phase --json` names the turns there are";
@@ -63,13 +63,14 @@ pub(crate) fn run_trace(context: &Context, args: &TraceArgs) -> Result<(), Failu
 fn read_trace(store: &Store, turn: &TurnRow) -> Result<Trace, Failure> {
     let (rows, truncated) = turn_entries(store, turn)?;
     let events: Vec<StoredEvent> = store
+        .blocking()
         .turn_events(turn.id)?
         .into_iter()
         // Events of a newer version are left out, and the rest is still shown.
         .filter_map(|event| StoredEvent::decode_json(&event).ok())
         .collect();
     let (steps, totals) = steps::steps_of(turn, &rows, &events);
-    let received = store.ledger_search(&LedgerQuery {
+    let received = store.blocking().ledger_search(&LedgerQuery {
         event: Some("received".to_owned()),
         session: Some(turn.session),
         text: Some(turn.message.to_string()),
@@ -102,7 +103,7 @@ fn turn_entries(store: &Store, turn: &TurnRow) -> Result<(Vec<LedgerRow>, bool),
     loop {
         let query =
             LedgerQuery { turn: Some(turn.id), before, limit: MAX_READ_ROWS, ..LedgerQuery::default() };
-        let page = store.ledger_search(&query)?;
+        let page = store.blocking().ledger_search(&query)?;
         let last = page.last().map(|row| row.seq);
         let full = page.len() >= MAX_READ_ROWS;
         rows.extend(page);

@@ -212,7 +212,7 @@ impl ProxyConnection {
         let serving = &self.serving;
         // Rates come before the judgement, which may ask a person.
         serving.admit(target)?;
-        let scope = serving.gatekeeper.current_scope();
+        let scope = serving.gatekeeper.current_scope().await;
         let rule = connect::judge_name(&*serving.gatekeeper, &scope, target).await?;
         let (resolver, limit) = (&serving.resolver, serving.limits.connect);
         let reached =
@@ -235,7 +235,7 @@ impl ProxyConnection {
         };
         let mut client = TokioIo::new(client);
         // The owner can let tunnels to a host carry another protocol than TLS.
-        if !self.serving.gatekeeper.current_scope().is_opaque(&target) {
+        if !self.serving.gatekeeper.current_scope().await.is_opaque(&target) {
             let first = tokio::select! {
                 first = hello::read_hello(&mut client, &target.host, limits.head) => first,
                 () = self.serving.cut.cancelled() => return flow.end_flow(Verdict::Cut, "limit.stopped"),

@@ -35,7 +35,8 @@ impl ProxyConnection {
         flow: Arc<Flow>,
     ) -> Response<Body> {
         let gatekeeper = &self.serving.gatekeeper;
-        if let Err(refusal) = connect::judge_name(&**gatekeeper, &gatekeeper.current_scope(), &target).await {
+        let scope = gatekeeper.current_scope().await;
+        if let Err(refusal) = connect::judge_name(&**gatekeeper, &scope, &target).await {
             flow.end_flow(refusal.record_verdict(), refusal.rule());
             return answer::refusal_answer(&refusal);
         }

@@ -131,7 +131,7 @@ pub(crate) fn parts(
     let config = RuntimeConfig {
         agent: "handed".to_owned(),
         installation: store.installation(),
-        epoch: store.epoch().expect("reads"),
+        epoch: store.blocking().epoch().expect("reads"),
         posture: json!({}),
         home_uid: 4_242,
         overlays: dir.join("overlays"),
@@ -286,7 +286,7 @@ impl TestEngine {
     /// The facts of a kind, oldest first.
     pub(crate) fn facts(&self, event: &str) -> Vec<Fact> {
         let query = LedgerQuery { event: Some(event.to_owned()), limit: 100, ..LedgerQuery::default() };
-        let mut rows = self.store.ledger_search(&query).expect("reads");
+        let mut rows = self.store.blocking().ledger_search(&query).expect("reads");
         rows.reverse();
         rows.iter().map(|row| row.entry().expect("kept").fact).collect()
     }

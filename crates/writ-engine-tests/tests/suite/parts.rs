@@ -42,7 +42,7 @@ fn an_engine_is_made_of_the_parts_that_it_is_handed() {
         assert!(text.contains("drop a database table"), "the gate that it was handed: {text}");
         assert!(engine.drain(DRAIN_DEADLINE).await);
         let query = LedgerQuery { event: Some("received".to_owned()), limit: 10, ..LedgerQuery::default() };
-        let rows = store.ledger_search(&query).expect("reads");
+        let rows = store.blocking().ledger_search(&query).expect("reads");
         assert_eq!(
             rows.iter().map(|row| row.at).collect::<Vec<_>>(),
             [harness::BEGIN],

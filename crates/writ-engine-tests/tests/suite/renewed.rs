@@ -87,7 +87,7 @@ pub(super) async fn ordered(handed: &TestEngine, lasts: u64) -> SessionId {
     let kinds = ["model_call", "say", "recall", "remember"];
     let claims = OrderClaims {
         installation: handed.store.installation(),
-        epoch: handed.store.epoch().expect("reads"),
+        epoch: handed.store.blocking().epoch().expect("reads"),
         order: KeyId::from_parts(BEGIN, 9),
         name: "nightly".to_owned(),
         project: None,

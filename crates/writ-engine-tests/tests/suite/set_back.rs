@@ -37,7 +37,7 @@ fn base(handed: &TestEngine, ends: Timestamp) -> KeyToken {
     let claims = BaseClaims {
         key: KeyId::from_parts(BEGIN, 7),
         installation: handed.store.installation(),
-        epoch: handed.store.epoch().expect("reads"),
+        epoch: handed.store.blocking().epoch().expect("reads"),
         agent: "refund-agent".to_owned(),
         policy: Digest::of_bytes(b"rules"),
         expires_at: ends,
@@ -161,7 +161,7 @@ fn signed(handed: &TestEngine, card: &Card, from: Timestamp) -> Answer {
     let [_, _, approver] = keys();
     let claims = ApprovalClaims {
         installation: handed.store.installation(),
-        epoch: handed.store.epoch().expect("reads"),
+        epoch: handed.store.blocking().epoch().expect("reads"),
         ask: card.ask_id.clone(),
         decision: Decision::Approve,
         prepared: card.prepared,

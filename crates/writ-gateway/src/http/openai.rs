@@ -232,7 +232,7 @@ fn follow_turn(engine: Engine, mut asked: PendingMessage) -> mpsc::Receiver<News
                 Ok(frame) => vec![Arc::unwrap_or_clone(frame)],
                 // Stored frames are in the store; deltas that were missed are not, but their whole text is.
                 Err(broadcast::error::RecvError::Lagged(_)) => {
-                    engine.frames_after(asked.session, last).unwrap_or_default()
+                    engine.frames_after(asked.session, last).await.unwrap_or_default()
                 }
                 Err(broadcast::error::RecvError::Closed) => {
                     let text = "the engine has put the session aside";

@@ -34,7 +34,7 @@ pub(super) async fn begin_passkey(
     request.read_query(&[])?;
     let (shared, evidence, origin) = (request.shared.clone(), request.evidence(), request.origin()?);
     let EnrolmentCode { code } = request.into_body().await?;
-    Ok(CredentialOptions { options: shared.engine.begin_passkey(evidence, &code, &origin)? })
+    Ok(CredentialOptions { options: shared.engine.begin_passkey(evidence, &code, &origin).await? })
 }
 
 /// Ends an enrolment.
@@ -84,5 +84,7 @@ pub(super) async fn make_challenge(
     request.read_query(&[])?;
     let (shared, evidence, origin) = (request.shared.clone(), request.evidence(), request.origin()?);
     let ChallengeRequest { shown_hash, scope } = request.into_body().await?;
-    Ok(CredentialOptions { options: shared.engine.challenge(evidence, (&ask, scope), shown_hash, &origin)? })
+    Ok(CredentialOptions {
+        options: shared.engine.challenge(evidence, (&ask, scope), shown_hash, &origin).await?,
+    })
 }

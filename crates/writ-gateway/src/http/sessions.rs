@@ -95,7 +95,7 @@ pub(super) async fn show_session(request: ApiRequest<NoBody>) -> Result<SessionH
         None => details.summary.seq.saturating_sub(u64::try_from(PAGE).unwrap_or(u64::MAX)),
         Some(after) => after.as_u64().ok_or_else(|| Refusal::malformed("'after' is a number"))?,
     };
-    let frames = request.shared.engine.frames_after(session, after)?;
+    let frames = request.shared.engine.frames_after(session, after).await?;
     Ok(SessionHistory { details, session_id: session, frames })
 }
 

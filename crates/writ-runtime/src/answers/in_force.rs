@@ -7,6 +7,7 @@ use writ_policy::principal::Authenticated;
 use writ_policy::taint::describe_endorsement;
 use writ_store::approvals::{StoredApproval as Stored, StoredAsk as AskRow};
 use writ_store::batch::{Batch, Op};
+use writ_store::reads::{ApprovalReads as _, AskReads as _, PlanReads as _};
 use writ_types::entry::{ApprovalScope, Decision, Entry, Fact};
 use writ_types::id::AskId;
 
@@ -22,12 +23,12 @@ const MAX_LISTED: usize = 500;
 /// # Errors
 ///
 /// If the store cannot be read.
-pub(crate) fn approvals_in_force(services: &Services) -> Result<Value, EngineError> {
-    let rows = services.journal.store.task_approvals(None, services.journal.valid_now(), MAX_LISTED)?;
+pub(crate) async fn approvals_in_force(services: &Services) -> Result<Value, EngineError> {
+    let rows = services.journal.store.task_approvals(None, services.journal.valid_now(), MAX_LISTED).await?;
     let mut shown: Vec<Value> = rows.iter().filter_map(|(ask, stored)| in_force(ask, stored)).collect();
-    shown.extend(plans::plans_in_force(services)?);
-    shown.extend(services.journal.store.endorsements(None)?.iter().map(|(ask, _)| endorsed(ask)));
-    shown.extend(services.reach.trusted()?.iter().map(|trusted| trusted.in_force()));
+    shown.extend(plans::plans_in_force(services).await?);
+    shown.extend(services.journal.store.endorsements(None).await?.iter().map(|(ask, _)| endorsed(ask)));
+    shown.extend(services.reach.trusted().await?.iter().map(|trusted| trusted.in_force()));
     Ok(json!({ "approvals": shown }))
 }
 
@@ -44,7 +45,7 @@ pub(crate) async fn revoke_approval(
 ) -> Result<Value, EngineError> {
     let now = services.journal.clock.now();
     let none = || EngineError::NotInForce(id.clone());
-    let stored = services.journal.store.approval(id)?.ok_or_else(none)?;
+    let stored = services.journal.store.approval(id).await?.ok_or_else(none)?;
     let lasts = stored.max_uses > 1 || stored.standing;
     let is_left =
         lasts && stored.executions_used < stored.max_uses && services.journal.valid_now() < stored.expires_at;
@@ -52,12 +53,12 @@ pub(crate) async fn revoke_approval(
     let in_force = is_left || services.approved.acting.is_on(id);
     // What was called the owner's is so for as long as its conversation.
     let values = stored.token.pointer("/claims/values").is_some_and(|values| *values == json!(true));
-    let plan = services.journal.store.plan_of(id, services.journal.valid_now())?;
+    let plan = services.journal.store.plan_of(id, services.journal.valid_now()).await?;
     let host = stored.token.pointer("/claims/host").and_then(Value::as_str);
     if stored.revoked || !(values || host.is_some() || plan.is_some() || in_force) {
         return Err(none());
     }
-    let ask = services.journal.store.ask(id)?.ok_or_else(none)?;
+    let ask = services.journal.store.ask(id).await?.ok_or_else(none)?;
     let scope = if stored.standing { ApprovalScope::Standing } else { ApprovalScope::Task };
     let fact = Fact::Answered {
         ask: id.clone(),
@@ -71,7 +72,10 @@ pub(crate) async fn revoke_approval(
     let entry = Entry { at: now, session, turn, turn_number, fact };
     let mut ops = vec![Op::Append(Box::new(entry)), Op::RevokeApproval { ask: id.clone() }];
     // A host may have been approved twice before it was trusted.
-    let twins = host.map(|host| services.reach.trusted_by(host)).transpose()?.unwrap_or_default();
+    let twins = match host {
+        Some(host) => services.reach.trusted_by(host).await?,
+        None => Vec::new(),
+    };
     let others = twins.iter().filter(|twin| twin.card.ask_id != *id);
     ops.extend(others.map(|twin| Op::RevokeApproval { ask: twin.card.ask_id.clone() }));
     // The key of a plan ends with its approval.

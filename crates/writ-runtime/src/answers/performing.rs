@@ -9,6 +9,7 @@ use writ_policy::budget::Spent;
 use writ_policy::permit::Permit;
 use writ_store::approvals::{AskState, StoredAsk as AskRow};
 use writ_store::batch::{Batch, Op};
+use writ_store::reads::{AskReads as _, LedgerReads as _};
 use writ_tools::outcome::{ExecEnd, PerformedOutcome};
 use writ_tools::render::{Rendered, render_result, result_fields};
 use writ_types::chat::ToolOutcome;
@@ -88,7 +89,7 @@ pub(crate) async fn perform_ask(
     }
     services.approved.performing().remove(id);
     if let Err(EngineError::SessionClosed(_)) = &done
-        && let Some(ask) = services.journal.store.ask(id)?
+        && let Some(ask) = services.journal.store.ask(id).await?
     {
         closing::end_closed_ask(services, &ask).await?;
     }
@@ -108,14 +109,14 @@ pub(crate) async fn perform_ask(
 /// the next start tries it again until it expires.
 async fn tell_not_begun(services: &Services, ask: &AskRow, error: &EngineError) -> Result<(), EngineError> {
     let id = &ask.card.ask_id;
-    let approved = services.journal.store.ask(id)?.is_some_and(|ask| ask.state == AskState::Approved);
+    let approved = services.journal.store.ask(id).await?.is_some_and(|ask| ask.state == AskState::Approved);
     let Some(session) = ask.card.session.filter(|_| approved) else { return Ok(()) };
     let report = error.report();
     let reason = services.journal.redactor.clean_text(short(&report.outside)).into_string();
     let text = format!("Not done: {reason} It is tried again when the engine starts next.");
     let exit = crate::asks::tell::failed(report.exit);
     let op = resolved(session, id, ("failed", &reason), &text, exit);
-    let session = services.sessions.get(session)?;
+    let session = services.sessions.get(session).await?;
     services.journal.commit_for(&session.hub, Batch::synced(vec![op])).await?;
     Ok(())
 }
@@ -130,7 +131,7 @@ async fn perform_now(
         ask: ask.card.ask_id.clone(),
         state: "belongs to no session".to_owned(),
     })?;
-    let session = services.sessions.get(session)?;
+    let session = services.sessions.get(session).await?;
     // Nothing may change the folder's diff while what was approved of it is applied.
     let applies = [APPLY, UNDO].contains(&prepared.tool.as_str());
     let _held = if applies { Some(session.applying.lock().await) } else { None };
@@ -192,7 +193,7 @@ async fn pass_again(
     standing: RequestContext<'_>,
 ) -> Result<Option<Passage>, EngineError> {
     let passage =
-        match services.journal.store.begun_since(session.id, &ask.prepared.action, &ask.card.ask_id)? {
+        match services.journal.store.begun_since(session.id, &ask.prepared.action, &ask.card.ask_id).await? {
             true => None,
             false => Some(passage::pass(services, ask.prepared.clone(), standing).await?),
         };
@@ -224,7 +225,7 @@ async fn performed(
     ops.extend(place.leaked(&prepared.tool, rendered.text.masked_secrets()));
     let about = (&prepared, attempt, &prepared.label);
     let fields = result_fields(&outcome, &services.journal.redactor);
-    let told = quarantine::told(services, &place.session, about, &outcome, (rendered, &fields))?;
+    let told = quarantine::told(services, &place.session, about, &outcome, (rendered, &fields)).await?;
     ops.extend([services.journal.entry(place.session.id, place.at(), told.fact)].into_iter().chain(told.op));
     ops.extend(heard);
     Ok((AskOutcome { rendered: told.rendered, exit, reason, undo }, ops))

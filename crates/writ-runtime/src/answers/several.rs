@@ -3,6 +3,7 @@
 use writ_policy::approval::{self, Approval, ApprovalError, ApprovalToken, Approver};
 use writ_store::approvals::StoredAsk as AskRow;
 use writ_store::batch::{Batch, NewPart, Op};
+use writ_store::reads::ApprovalReads as _;
 use writ_types::entry::{ApprovalScope, Decision, Entry, Fact};
 use writ_types::error::Exit;
 
@@ -36,17 +37,19 @@ pub(super) async fn checked(
     if token.claims.decision != decision || token.claims.answer_scope() != scope {
         return Err(ApprovalError::Mismatch("the signed answer is another one").into());
     }
-    match services.keys.approval_of(ask, token)? {
+    match services.keys.approval_of(ask, token).await? {
         Err(ApprovalError::TooFew { .. }) => {}
         // Enough people have approved, but the last answer did not carry the ask through. Any of them can
         // resume it by approving again.
-        Err(ApprovalError::Twice) => return kept_whole(services, ask)?.ok_or(ApprovalError::Twice.into()),
+        Err(ApprovalError::Twice) => {
+            return kept_whole(services, ask).await?.ok_or(ApprovalError::Twice.into());
+        }
         whole => return Ok(AnswerCheck::Whole(Box::new(whole?))),
     }
     let kept = keep_part(services, ask, token, reason).await?;
     // Another person may have approved at the same moment. The call that sees both approvals continues for
     // both.
-    Ok(kept_whole(services, ask)?.unwrap_or(AnswerCheck::Part(kept)))
+    Ok(kept_whole(services, ask).await?.unwrap_or(AnswerCheck::Part(kept)))
 }
 
 /// Returns the stored approvals of an ask as complete, or `None` while more people have to approve.
@@ -54,12 +57,12 @@ pub(super) async fn checked(
 /// # Errors
 ///
 /// If the store cannot be read.
-fn kept_whole(services: &Services, ask: &AskRow) -> Result<Option<AnswerCheck>, EngineError> {
-    let parts = services.journal.store.approval_parts(&ask.card.ask_id)?;
+async fn kept_whole(services: &Services, ask: &AskRow) -> Result<Option<AnswerCheck>, EngineError> {
+    let parts = services.journal.store.approval_parts(&ask.card.ask_id).await?;
     let last =
         parts.into_iter().filter_map(|part| serde_json::from_value::<ApprovalToken>(part).ok()).next_back();
     let Some(last) = last else { return Ok(None) };
-    let whole = services.keys.approval_of(ask, &last)?.ok();
+    let whole = services.keys.approval_of(ask, &last).await?.ok();
     Ok(whole.map(|whole| AnswerCheck::Joined(Box::new(last), Box::new(whole))))
 }
 
@@ -78,7 +81,7 @@ pub(super) async fn keep_part(
     let approval = approval::verify_approval(
         token,
         &services.keys.expected(ask)?,
-        &services.keys.approvers()?,
+        &services.keys.approvers().await?,
         services.journal.valid_now(),
     )?;
     let by = approval.signer_keys().iter().next().cloned().unwrap_or_default();
@@ -98,7 +101,7 @@ pub(super) async fn keep_part(
     let part = NewPart { ask: card.ask_id.clone(), by, token: token_json, at: now };
     let mut ops = vec![Op::Append(Box::new(entry)), Op::StorePart(part)];
     if let (Approver::Passkey { .. }, Some(used)) = (&token.claims.approver, approval.passkey_use()) {
-        let key = services.keys.passkey_row(&used.credential)?.ok_or(ApprovalError::UnknownApprover)?;
+        let key = services.keys.passkey_row(&used.credential).await?.ok_or(ApprovalError::UnknownApprover)?;
         ops.push(Op::CountPasskey { key: key.id, sign_count: used.sign_count });
     }
     services.journal.store.commit(Batch::synced(ops)).await?;

@@ -2,6 +2,7 @@
 
 use writ_store::approvals::AskState;
 use writ_store::config::MAX_READ_ROWS;
+use writ_store::reads::AskReads as _;
 use writ_types::frame::ServerFrame;
 use writ_types::id::{AskId, TurnId};
 
@@ -16,13 +17,13 @@ use crate::session::Session;
 /// # Errors
 ///
 /// If the store cannot be read.
-pub(crate) fn open_cards(
+pub(crate) async fn open_cards(
     services: &Services,
     session: &Session,
 ) -> Result<Vec<(AskId, ServerFrame)>, EngineError> {
     let gates = session.state().gates.iter().map(|(id, gate)| (id.clone(), gate.frame.clone())).collect();
     let mut open: Vec<_> = gates;
-    let asks = services.journal.store.waiting_asks(session.id, MAX_READ_ROWS)?;
+    let asks = services.journal.store.waiting_asks(session.id, MAX_READ_ROWS).await?;
     let asks = asks.into_iter().filter(|ask| ask.state == AskState::Open);
     open.extend(asks.map(|ask| (ask.card.ask_id.clone(), ServerFrame::ApprovalRequest(Box::new(ask.card)))));
     open.truncate(MAX_OPEN);
@@ -34,13 +35,13 @@ pub(crate) fn open_cards(
 /// # Errors
 ///
 /// If the store cannot be read.
-pub(crate) fn others_wait(
+pub(crate) async fn others_wait(
     services: &Services,
     session: &Session,
     turn: TurnId,
     answered: &AskId,
 ) -> Result<bool, EngineError> {
-    let asks = services.journal.store.waiting_asks(session.id, MAX_READ_ROWS)?;
+    let asks = services.journal.store.waiting_asks(session.id, MAX_READ_ROWS).await?;
     Ok(asks.iter().any(|ask| {
         let id = &ask.card.ask_id;
         let waits = ask.state == AskState::Open || services.approved.is_performing(id);

@@ -4,6 +4,7 @@ use writ_agent::notice;
 use writ_store::approvals::{AskState, StoredAsk as AskRow};
 use writ_store::batch::{Batch, NewChronicle, Op};
 use writ_store::error::{Conflict, StoreError};
+use writ_store::reads::AskReads as _;
 use writ_tools::outcome::PerformedOutcome;
 use writ_tools::render::Rendered;
 use writ_types::chat::{ChatMessage, Part, Role, ToolOutcome, ToolResult};
@@ -42,14 +43,13 @@ pub(crate) async fn expire_asks(services: &Services) -> Result<(), EngineError> 
     // Uses the current clock, so that timestamps written by a clock that ran ahead do not end an ask early.
     // If the clock is behind, an overdue ask is refused at once (`valid_now`) and ends when the clock reaches
     // its deadline.
-    for ask in services.journal.store.overdue_asks(services.journal.clock.now(), MAX_EXPIRED)? {
+    let now = services.journal.clock.now();
+    for (ask, approval) in services.journal.store.overdue_asks_with_approvals(now, MAX_EXPIRED).await? {
         let id = &ask.card.ask_id;
         let why = match ask.state {
             AskState::Approved if services.approved.is_performing(id) => continue,
             // Clients were notified when the approval was revoked.
-            AskState::Approved
-                if services.journal.store.approval(id)?.is_some_and(|approval| approval.revoked) =>
-            {
+            AskState::Approved if approval.is_some_and(|approval| approval.revoked) => {
                 services.journal.store.commit(Batch::relaxed(vec![expire_op(services, &ask, "")])).await?;
                 continue;
             }
@@ -88,7 +88,7 @@ pub(crate) async fn end_ask(services: &Services, ask: &AskRow, why: &str) -> Res
         return Ok(());
     };
     ops.push(resolved(session, id, (AskState::Expired.as_str(), why), why, Exit::Denied));
-    let session = services.sessions.get(session)?;
+    let session = services.sessions.get(session).await?;
     match services.journal.commit_for(&session.hub, Batch::synced(ops)).await {
         Ok(_) => {}
         Err(EngineError::Store(StoreError::Conflict(Conflict::AskNotOpen(_)))) => return Ok(()),
@@ -133,7 +133,7 @@ async fn pass_on(
     mut ops: Vec<Op>,
 ) -> Result<(), EngineError> {
     let Some(session) = ask.prepared.session else { return Ok(()) };
-    let session = services.sessions.get(session)?;
+    let session = services.sessions.get(session).await?;
     let at = ask.prepared.turn.map(|turn| (turn, ask.prepared.turn_number));
     let id = &ask.card.ask_id;
     let result = ToolResult {

@@ -7,6 +7,7 @@ use writ_inspect::show;
 use writ_policy::principal::Authenticated;
 use writ_policy::review::{self, GroupMember, ReviewedAsk};
 use writ_store::approvals::{AskState, StoredAsk};
+use writ_store::reads::{AskReads as _, UndoReads as _};
 use writ_types::api::approval::{AskFilter, AskGroup, AskList, AskName, AskReview, GroupedAsk};
 use writ_types::api::project::{
     AnswerOutcome, AttemptName, LatestUndo, SessionOrProject, UndoOffer, UndoOffers, UndoOutcome,
@@ -24,9 +25,9 @@ use crate::{undo, way_back};
 const MAX_COMPARED: usize = 1_000;
 
 /// Lists asks, and gates that ask about a text.
-pub(super) fn list_asks(services: &Services, filter: AskFilter) -> Result<AskList, EngineError> {
+pub(super) async fn list_asks(services: &Services, filter: AskFilter) -> Result<AskList, EngineError> {
     let state = if filter.all { None } else { Some(AskState::Open) };
-    let asks = services.journal.store.asks(state, MAX_LISTED)?;
+    let asks = services.journal.store.asks(state, MAX_LISTED).await?;
     let (asks, more) = fit_cards(asks.into_iter().map(|ask| ask.card).collect(), MAX_LISTED_BYTES);
     Ok(AskList { asks, more, gates: gates::waiting_gates(services) })
 }
@@ -46,15 +47,15 @@ fn fit_cards(mut cards: Vec<Card>, most: usize) -> (Vec<Card>, usize) {
 }
 
 /// Shows the complete card of an ask.
-pub(super) fn show_ask(services: &Services, AskName { ask: id }: AskName) -> Result<Card, EngineError> {
-    let ask = services.journal.store.ask(&id)?;
+pub(super) async fn show_ask(services: &Services, AskName { ask: id }: AskName) -> Result<Card, EngineError> {
+    let ask = services.journal.store.ask(&id).await?;
     Ok(ask.ok_or(EngineError::NoAsk(id))?.card)
 }
 
 /// Groups open asks by likeness, and marks what is unusual about each.
-pub(super) fn review_asks(services: &Services) -> Result<AskReview, EngineError> {
-    let waiting = services.journal.store.asks(Some(AskState::Open), MAX_LISTED)?;
-    let latest = services.journal.store.latest_asks(MAX_COMPARED)?;
+pub(super) async fn review_asks(services: &Services) -> Result<AskReview, EngineError> {
+    let waiting = services.journal.store.asks(Some(AskState::Open), MAX_LISTED).await?;
+    let latest = services.journal.store.latest_asks(MAX_COMPARED).await?;
     let approved: Vec<ReviewedAsk<'_>> =
         latest.iter().filter(|ask| ask.state == AskState::Used).map(as_compared).collect();
     let groups = review::review_asks(&waiting.iter().map(as_compared).collect::<Vec<_>>(), &approved);
@@ -107,8 +108,8 @@ pub(super) async fn undo_attempt(
 }
 
 /// Lists what one tap undoes now, in every session.
-pub(super) fn list_undos(services: &Services) -> Result<UndoOffers, EngineError> {
-    let ways = services.journal.store.undos_until(services.journal.valid_now(), MAX_LISTED)?;
+pub(super) async fn list_undos(services: &Services) -> Result<UndoOffers, EngineError> {
+    let ways = services.journal.store.undos_until(services.journal.valid_now(), MAX_LISTED).await?;
     let undos = ways.iter().map(|way| UndoOffer {
         attempt: way.attempt,
         session: way.session,
@@ -121,13 +122,13 @@ pub(super) fn list_undos(services: &Services) -> Result<UndoOffers, EngineError>
 }
 
 /// Finds the latest change of a session's project that can be undone.
-pub(super) fn latest_undo(
+pub(super) async fn latest_undo(
     services: &Services,
     joined: Option<SessionId>,
     which: &SessionOrProject,
 ) -> Result<LatestUndo, EngineError> {
-    let session = find_session(which, services, joined)?;
-    Ok(LatestUndo { session: session.id, attempt: way_back::last_way_back(services, session.id)? })
+    let session = find_session(which, services, joined).await?;
+    Ok(LatestUndo { session: session.id, attempt: way_back::last_way_back(services, session.id).await? })
 }
 
 #[cfg(test)]

@@ -57,7 +57,7 @@ pub(super) fn answer_gate(services: &Services, answer: GateDecision) -> Result<G
 /// Lets the gates judge a case, scripts and models too. Nothing is performed, and nothing follows a block.
 pub(super) async fn judge_case(services: &Arc<Services>, case: GateCase) -> Result<CaseVerdict, EngineError> {
     let session = match case.session {
-        Some(id) => services.sessions.get(id)?,
+        Some(id) => services.sessions.get(id).await?,
         None => opening::open_session(services, None, false, true, Surface::Local).await?,
     };
     let place = place::outside_turn(services, session).await?;

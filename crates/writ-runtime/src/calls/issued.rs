@@ -8,6 +8,7 @@ use writ_policy::keys::document::{self, DocumentError};
 use writ_policy::keys::{self, Authority, BaseClaims, KeyToken, TASK_KEY_TTL, TaskClaims};
 use writ_store::batch::{Batch, Op};
 use writ_store::keys::{IssuedKey, KeyOp};
+use writ_store::reads::{KeyReads as _, RevocationReads as _};
 use writ_types::action::ActionKind;
 use writ_types::api::key::{GivenKey, NotedKey};
 use writ_types::digest::Digest;
@@ -76,7 +77,7 @@ pub(super) async fn note_base_key(
     BaseKeyNote { token }: BaseKeyNote,
 ) -> Result<NotedKey, EngineError> {
     let now = services.journal.valid_now();
-    let checked = base_in_force(services, &token, now)?;
+    let checked = base_in_force(services, &token, now).await?;
     let base = record_refusal(services, "base key", checked).await?;
     let about = base.grants.limits.keys().cloned().collect::<Vec<_>>().join(", ");
     let key = IssuedKey {
@@ -102,7 +103,7 @@ pub(super) async fn mint_key(
     MintRequest { base, document }: MintRequest,
 ) -> Result<IssuedTaskKey, EngineError> {
     let now = services.journal.valid_now();
-    let checked = base_in_force(services, &base, now)?.and_then(|claims| {
+    let checked = base_in_force(services, &base, now).await?.and_then(|claims| {
         let task = document::read_task(document).map_err(Refused::from);
         match task.and_then(|task| in_time(task.expires, now).map(|()| task)) {
             Ok(task) => Ok((claims, task)),
@@ -134,7 +135,7 @@ pub(super) async fn narrow_key(
     wanted: NarrowRequest,
 ) -> Result<IssuedTaskKey, EngineError> {
     let now = services.journal.valid_now();
-    let checked = pair_in_force(services, &wanted.base, &wanted.token, now)?;
+    let checked = pair_in_force(services, &wanted.base, &wanted.token, now).await?;
     let narrowed = checked.and_then(|authority| {
         match narrowed_claims(authority.task(), wanted.document, services.journal.ids.key(now), now) {
             Ok(copy) => Ok((authority.agent().to_owned(), copy)),
@@ -167,7 +168,7 @@ pub(super) async fn renew_key(
     KeyPair { base, token }: KeyPair,
 ) -> Result<IssuedTaskKey, EngineError> {
     let now = services.journal.valid_now();
-    let checked = pair_in_force(services, &base, &token, now)?;
+    let checked = pair_in_force(services, &base, &token, now).await?;
     let renewed = checked.and_then(|authority| {
         let task = authority.task();
         if !task.under.is_empty() {
@@ -189,10 +190,10 @@ pub(super) async fn renew_key(
 /// # Errors
 ///
 /// If the store cannot be read.
-pub(super) fn list_issued(services: &Services, limit: usize) -> Result<Vec<GivenKey>, EngineError> {
+pub(super) async fn list_issued(services: &Services, limit: usize) -> Result<Vec<GivenKey>, EngineError> {
     let mut listed = Vec::new();
-    for key in services.journal.store.issued_keys(services.journal.valid_now(), limit)? {
-        let revoked = services.journal.store.is_revoked(&key.id.to_string())?;
+    for key in services.journal.store.issued_keys(services.journal.valid_now(), limit).await? {
+        let revoked = services.journal.store.is_revoked(&key.id.to_string()).await?;
         let IssuedKey { id, role, agent, about, expires_at, .. } = key;
         listed.push(GivenKey { key: id, role, agent, about, expires_at, revoked });
     }
@@ -201,7 +202,7 @@ pub(super) fn list_issued(services: &Services, limit: usize) -> Result<Vec<Given
 
 type Checked<T> = Result<T, Refused>;
 
-fn base_in_force(
+async fn base_in_force(
     services: &Services,
     token: &KeyToken,
     now: Timestamp,
@@ -210,7 +211,7 @@ fn base_in_force(
         Ok(verified) => verified,
         Err(error) => return Ok(Err(error.into())),
     };
-    Ok(match (any_revoked(services, &ids)?, now >= base.expires_at) {
+    Ok(match (any_revoked(services, &ids).await?, now >= base.expires_at) {
         (true, _) => {
             let text = "the base key was revoked".to_owned();
             Err(Refused::new(DenyReason::Revoked, text).for_agent(&base.agent))
@@ -220,7 +221,7 @@ fn base_in_force(
     })
 }
 
-fn pair_in_force(
+async fn pair_in_force(
     services: &Services,
     base: &KeyToken,
     token: &KeyToken,
@@ -238,7 +239,7 @@ fn pair_in_force(
         }
     };
     let ends = authority.task().expires_at.min(authority.base().expires_at);
-    Ok(match (any_revoked(services, authority.revocation_ids())?, now >= ends) {
+    Ok(match (any_revoked(services, authority.revocation_ids()).await?, now >= ends) {
         (true, _) => {
             let text = "the key was revoked".to_owned();
             Err(Refused::new(DenyReason::Revoked, text).for_agent(authority.agent()))
@@ -248,9 +249,9 @@ fn pair_in_force(
     })
 }
 
-fn any_revoked(services: &Services, ids: &BTreeSet<String>) -> Result<bool, EngineError> {
+async fn any_revoked(services: &Services, ids: &BTreeSet<String>) -> Result<bool, EngineError> {
     for id in ids {
-        if services.journal.store.is_revoked(id)? {
+        if services.journal.store.is_revoked(id).await? {
             return Ok(true);
         }
     }

@@ -7,6 +7,7 @@ use writ_policy::principal::Authenticated;
 use writ_store::approvals::PlanRow;
 use writ_store::batch::{Batch, Op};
 use writ_store::config::MAX_READ_ROWS;
+use writ_store::reads::{KeyReads as _, PlanReads as _, RevocationReads as _};
 use writ_types::api::key::{BaseKey, KeyList, Revocation, RevocationRequest, TaskKey};
 use writ_types::entry::{Entry, Fact};
 use writ_types::id::KeyId;
@@ -27,14 +28,14 @@ const CLOSED: &str = "its session was closed";
 /// # Errors
 ///
 /// If the store cannot be read.
-pub(super) fn list_keys(services: &Services) -> Result<KeyList, EngineError> {
+pub(super) async fn list_keys(services: &Services) -> Result<KeyList, EngineError> {
     let now = services.journal.valid_now();
     let base = &services.keys.held.base_claims;
     let mut tasks = Vec::new();
     for (session, task) in held_keys(services) {
         if tasks.len() < MAX_LISTED
             && now < task.expires_at
-            && !services.journal.store.is_revoked(&task.key.to_string())?
+            && !services.journal.store.is_revoked(&task.key.to_string()).await?
         {
             tasks.push(TaskKey {
                 key: task.key,
@@ -45,7 +46,7 @@ pub(super) fn list_keys(services: &Services) -> Result<KeyList, EngineError> {
             });
         }
     }
-    for plan in services.journal.store.plans(None, now, MAX_LISTED)? {
+    for plan in services.journal.store.plans(None, now, MAX_LISTED).await? {
         tasks.push(TaskKey {
             key: plan.key,
             session: plan.session,
@@ -54,9 +55,9 @@ pub(super) fn list_keys(services: &Services) -> Result<KeyList, EngineError> {
             running: services.approved.acting.is_on(&plan.ask),
         });
     }
-    let revoked = services.journal.store.is_revoked(&base.key.to_string())?;
+    let revoked = services.journal.store.is_revoked(&base.key.to_string()).await?;
     let base = BaseKey { key: base.key, agent: base.agent.clone(), expires_at: base.expires_at, revoked };
-    Ok(KeyList { base, tasks, issued: issued::list_issued(services, MAX_LISTED)? })
+    Ok(KeyList { base, tasks, issued: issued::list_issued(services, MAX_LISTED).await? })
 }
 
 /// Revokes a key: from now on the door refuses what rests on it. What runs under it is stopped. A session gets a new
@@ -71,7 +72,7 @@ pub(super) async fn revoke_key(
     RevocationRequest { key, reason }: RevocationRequest,
 ) -> Result<Revocation, EngineError> {
     let at = services.journal.clock.now();
-    if services.journal.store.is_revoked(&key.to_string())? {
+    if services.journal.store.is_revoked(&key.to_string()).await? {
         return Err(KeysError::Unknown(key).into());
     }
     let (base, held) = (&services.keys.held.base_claims, held_keys(services));
@@ -81,7 +82,7 @@ pub(super) async fn revoke_key(
     } else if let Some((_, task)) = task {
         ("task".to_owned(), task.expires_at)
     } else {
-        given_out(services, key)?.ok_or(KeysError::Unknown(key))?
+        given_out(services, key).await?.ok_or(KeysError::Unknown(key))?
     };
     let affected = |held: Vec<(Arc<Session>, TaskClaims)>| {
         let rests = held
@@ -92,7 +93,7 @@ pub(super) async fn revoke_key(
         affected.dedup_by_key(|session| session.id);
         affected
     };
-    let plan = services.journal.store.plan_under(key)?;
+    let plan = services.journal.store.plan_under(key).await?;
     let first = affected(held).first().map(|session| session.id);
     let reason: String = reason.chars().take(MAX_REASON_CHARS).collect();
     let grants = format!("by {}: {reason}", who.principal());
@@ -114,14 +115,14 @@ pub(super) async fn revoke_key(
 
 /// The role of a key that was given out or of a standing order, and when it ends, if it is known. Whether it is over is not
 /// asked: a clock can be wrong, and what was revoked stays so.
-fn given_out(services: &Services, key: KeyId) -> Result<Option<(String, Timestamp)>, EngineError> {
-    if let Some(order) = services.journal.store.standing_order(key)? {
+async fn given_out(services: &Services, key: KeyId) -> Result<Option<(String, Timestamp)>, EngineError> {
+    if let Some(order) = services.journal.store.standing_order(key).await? {
         return Ok(Some(("order".to_owned(), order.expires_at)));
     }
-    if let Some(plan) = services.journal.store.plan_under(key)? {
+    if let Some(plan) = services.journal.store.plan_under(key).await? {
         return Ok(Some(("plan".to_owned(), plan.ends_at)));
     }
-    let issued = services.journal.store.issued_key(key)?;
+    let issued = services.journal.store.issued_key(key).await?;
     Ok(issued.map(|issued| (issued.role, issued.expires_at)))
 }
 
@@ -150,18 +151,18 @@ fn held_by(session: &Session) -> Vec<TaskClaims> {
 /// # Errors
 ///
 /// If the store cannot be read.
-pub(super) fn ends_of_keys(
+pub(super) async fn ends_of_keys(
     services: &Services,
     session: &Session,
     now: Timestamp,
 ) -> Result<(Vec<Op>, Vec<PlanRow>), EngineError> {
-    let plans = services.journal.store.plans(Some(session.id), now, MAX_READ_ROWS)?;
+    let plans = services.journal.store.plans(Some(session.id), now, MAX_READ_ROWS).await?;
     let tasks = held_by(session).into_iter().map(|task| ("task", task.key, task.expires_at));
     let planned = plans.iter().map(|plan| ("plan", plan.key, plan.ends_at));
     let mut ops = Vec::new();
     for (role, key, expires_at) in tasks.chain(planned) {
         let id = key.to_string();
-        if now >= expires_at || services.journal.store.is_revoked(&id)? {
+        if now >= expires_at || services.journal.store.is_revoked(&id).await? {
             continue;
         }
         let (role, change, grants) = (role.to_owned(), "revoked".to_owned(), CLOSED.to_owned());

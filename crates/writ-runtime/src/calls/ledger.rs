@@ -4,6 +4,7 @@ use serde_json::Value;
 use writ_inspect::show;
 use writ_store::ledger::rests_on::RestsOn;
 use writ_store::ledger::row::{LedgerQuery, LedgerRow};
+use writ_store::reads::LedgerReads as _;
 use writ_types::action::Action;
 use writ_types::api::ledger::{
     EntryName, EntryProof, Erasure, ErasureRequest, LedgerEntry, LedgerFilter, LedgerPage, Provenance,
@@ -29,7 +30,10 @@ const MAX_KIND_CHARS: usize = 64;
 const TELLING: [&str; 9] = ["argv", "path", "url", "model", "query", "text", "to", "name", "tool"];
 
 /// Lists a page of entries, newest first.
-pub(super) fn list_entries(services: &Services, wanted: LedgerFilter) -> Result<LedgerPage, EngineError> {
+pub(super) async fn list_entries(
+    services: &Services,
+    wanted: LedgerFilter,
+) -> Result<LedgerPage, EngineError> {
     if let Some(event) = wanted.event.as_deref().filter(|event| !Fact::EVENTS.contains(event)) {
         return Err(EngineError::NoEvent(event.chars().take(MAX_KIND_CHARS).collect()));
     }
@@ -44,7 +48,7 @@ pub(super) fn list_entries(services: &Services, wanted: LedgerFilter) -> Result<
     };
     let mut bytes = 0_usize;
     let mut entries = Vec::new();
-    for row in services.journal.store.ledger_search(&query)? {
+    for row in services.journal.store.ledger_search(&query).await? {
         let entry = ledger_entry(&row);
         bytes = bytes.saturating_add(to_json(&entry)?.to_string().len());
         // At least one, so that a reader who continues from the last one advances.
@@ -53,12 +57,12 @@ pub(super) fn list_entries(services: &Services, wanted: LedgerFilter) -> Result<
         }
         entries.push(entry);
     }
-    Ok(LedgerPage { entries, size: services.journal.store.ledger_size()? })
+    Ok(LedgerPage { entries, size: services.journal.store.ledger_size().await? })
 }
 
 /// Proves that an entry is in the ledger.
-pub(super) fn prove_entry(services: &Services, name: EntryName) -> Result<EntryProof, EngineError> {
-    let proof = services.journal.store.ledger_proof(check_entry(services, name)?)?;
+pub(super) async fn prove_entry(services: &Services, name: EntryName) -> Result<EntryProof, EngineError> {
+    let proof = services.journal.store.ledger_proof(check_entry(services, name).await?).await?;
     Ok(EntryProof {
         seq: proof.seq,
         at: proof.at,
@@ -76,13 +80,13 @@ pub(super) fn prove_entry(services: &Services, name: EntryName) -> Result<EntryP
 }
 
 /// Shows what an entry rests on; nothing if it has no label.
-pub(super) fn rests_on(services: &Services, name: EntryName) -> Result<Provenance, EngineError> {
-    Ok(provenance(services.journal.store.entry_rests_on(check_entry(services, name)?)?))
+pub(super) async fn rests_on(services: &Services, name: EntryName) -> Result<Provenance, EngineError> {
+    Ok(provenance(services.journal.store.entry_rests_on(check_entry(services, name).await?).await?))
 }
 
 /// Shows what an ask rests on.
-pub(super) fn ask_rests_on(services: &Services, ask: AskId) -> Result<Provenance, EngineError> {
-    Ok(provenance(services.journal.store.ask_rests_on(&ask)?.ok_or(EngineError::NoAsk(ask))?))
+pub(super) async fn ask_rests_on(services: &Services, ask: AskId) -> Result<Provenance, EngineError> {
+    Ok(provenance(services.journal.store.ask_rests_on(&ask).await?.ok_or(EngineError::NoAsk(ask))?))
 }
 
 /// Escapes the names of sources: what was read may have any name.
@@ -105,8 +109,8 @@ fn provenance(found: RestsOn) -> Provenance {
     Provenance { rests_on: rests_on.collect(), more: found.more }
 }
 
-fn check_entry(services: &Services, EntryName { seq }: EntryName) -> Result<EntrySeq, EngineError> {
-    if seq.0 >= services.journal.store.ledger_size()? {
+async fn check_entry(services: &Services, EntryName { seq }: EntryName) -> Result<EntrySeq, EngineError> {
+    if seq.0 >= services.journal.store.ledger_size().await? {
         return Err(EngineError::NoEntry(seq));
     }
     Ok(seq)

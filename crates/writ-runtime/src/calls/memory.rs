@@ -2,6 +2,7 @@
 
 use writ_store::batch::{Batch, NewMemory, Op};
 use writ_store::memory::Secrets;
+use writ_store::reads::MemoryReads as _;
 use writ_store::store::Store;
 use writ_types::action::{MemoryTrust, Remember};
 use writ_types::api::memory::{FoundMemory, MemoryHits, MemoryName, MemoryQuery, NewFact};
@@ -13,9 +14,12 @@ use super::MAX_LISTED;
 use crate::error::EngineError;
 use crate::services::Services;
 
-pub(super) fn search_memories(services: &Services, search: &MemoryQuery) -> Result<MemoryHits, EngineError> {
+pub(super) async fn search_memories(
+    services: &Services,
+    search: &MemoryQuery,
+) -> Result<MemoryHits, EngineError> {
     let limit = search.limit.min(MAX_LISTED);
-    let hits = services.journal.store.search_memory(&search.query, None, Secrets::Told, limit)?;
+    let hits = services.journal.store.search_memory(&search.query, None, Secrets::Told, limit).await?;
     let hits = hits.into_iter().map(|hit| FoundMemory {
         id: hit.memory.id,
         text: hit.memory.item.text,
@@ -62,7 +66,7 @@ pub(super) async fn forget_memory(
     services: &Services,
     forget: MemoryName,
 ) -> Result<MemoryName, EngineError> {
-    let Some(memory) = services.journal.store.memory(forget.id)? else {
+    let Some(memory) = services.journal.store.memory(forget.id).await? else {
         let why = format!("there is no memory {}", forget.id);
         return Err(EngineError::Params { method: "memory.forget".to_owned(), why });
     };

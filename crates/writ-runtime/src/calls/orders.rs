@@ -5,6 +5,7 @@ use std::sync::Arc;
 use writ_policy::order::{self, OrderFacts, OrderToken};
 use writ_store::batch::{Batch, Op};
 use writ_store::keys::{KeyOp, OrderRow};
+use writ_store::reads::{KeyReads as _, RevocationReads as _, SessionReads as _};
 use writ_types::api::key::{OrderList, OrderName, OrderSession, OrderSummary, StoredOrder};
 use writ_types::digest::Digest;
 use writ_types::entry::Fact;
@@ -31,9 +32,9 @@ pub(super) async fn store_order(
         installation: services.config.installation,
         epoch: services.config.epoch,
         seen_at: now,
-        revoked: services.journal.store.is_revoked(&id.to_string())?,
+        revoked: services.journal.store.is_revoked(&id.to_string()).await?,
     };
-    let order = order::verify_order(&token, &facts, &services.keys.approvers()?, now)?;
+    let order = order::verify_order(&token, &facts, &services.keys.approvers().await?, now)?;
     let claims = order.claims();
     order::narrow_grants(&claims.capabilities, &crate::session::widest(claims.project.as_deref()))?;
     let text = serde_json::to_string(&token)
@@ -66,12 +67,12 @@ pub(super) async fn open_order(
     services: &Arc<Services>,
     OrderName { order: id }: OrderName,
 ) -> Result<OrderSession, EngineError> {
-    let order = services.keys.order_in_force(id)?;
+    let order = services.keys.order_in_force(id).await?;
     // Two that begin at once mean the same session.
     let _opening = services.sessions.opening.lock().await;
     let session = session_of(id)?;
-    let session = match services.journal.store.session(session)? {
-        Some(_) => services.sessions.open_one(session)?,
+    let session = match services.journal.store.session(session).await? {
+        Some(_) => services.sessions.open_one(session).await?,
         None => opening::open_under(services, &order).await?,
     };
     Ok(OrderSession { session: session.id, order: id })
@@ -82,16 +83,17 @@ pub(super) async fn open_order(
 /// # Errors
 ///
 /// If the store cannot be read.
-pub(super) fn list_orders(services: &Services) -> Result<OrderList, EngineError> {
+pub(super) async fn list_orders(services: &Services) -> Result<OrderList, EngineError> {
     let mut listed = Vec::new();
-    for kept in services.journal.store.standing_orders(MAX_LISTED)? {
-        let state = match services.keys.order_in_force(kept.id) {
+    for kept in services.journal.store.standing_orders(MAX_LISTED).await? {
+        let state = match services.keys.order_in_force(kept.id).await {
             Ok(_) => "in force".to_owned(),
             Err(EngineError::Keys(KeysError::Order(why))) => why.to_string(),
             Err(other) => return Err(other),
         };
         let Ok(OrderToken { claims, .. }) = serde_json::from_str(&kept.token) else { continue };
-        let turns = services.journal.store.session(session_of(kept.id)?)?.map_or(0, |row| row.turn_number);
+        let turns =
+            services.journal.store.session(session_of(kept.id)?).await?.map_or(0, |row| row.turn_number);
         listed.push(OrderSummary {
             order: kept.id,
             name: claims.name,

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use serde_json::Value;
 use writ_store::approvals::PlanRow;
 use writ_store::batch::{Batch, Op};
+use writ_store::reads::{QueueReads as _, SessionReads as _};
 use writ_store::sessions::SessionRow as Row;
 use writ_types::api::session::{SessionClosing, SessionDetails, SessionList, SessionName, SessionSummary};
 use writ_types::entry::HookEvent;
@@ -21,21 +22,23 @@ use crate::{budget, closing};
 const MAX_WAITING: usize = 1_000;
 
 /// Lists all sessions, the one that was used last first.
-pub(super) fn list_sessions(services: &Services) -> Result<SessionList, EngineError> {
-    let rows = services.journal.store.sessions(MAX_LISTED)?;
-    let sessions: Result<Vec<_>, EngineError> =
-        rows.iter().map(|row| session_summary(services, row)).collect();
-    Ok(SessionList { sessions: sessions? })
+pub(super) async fn list_sessions(services: &Services) -> Result<SessionList, EngineError> {
+    let rows = services.journal.store.sessions(MAX_LISTED).await?;
+    let mut sessions = Vec::with_capacity(rows.len());
+    for row in &rows {
+        sessions.push(session_summary(services, row).await?);
+    }
+    Ok(SessionList { sessions })
 }
 
 /// Shows one session, with the entries of its messages that wait for a turn.
-pub(super) fn show_session(
+pub(super) async fn show_session(
     services: &Services,
     SessionName { session }: SessionName,
 ) -> Result<SessionDetails, EngineError> {
-    let row = services.journal.store.session(session)?.ok_or(EngineError::NoSession(session))?;
-    let summary = session_summary(services, &row)?;
-    let waiting = services.journal.store.pending_for_session(session)?;
+    let row = services.journal.store.session(session).await?.ok_or(EngineError::NoSession(session))?;
+    let summary = session_summary(services, &row).await?;
+    let waiting = services.journal.store.pending_for_session(session).await?;
     let waiting = waiting.iter().take(MAX_WAITING).map(|message| message.entry).collect();
     Ok(SessionDetails { summary, waiting })
 }
@@ -53,7 +56,7 @@ pub(super) async fn close_session(
 }
 
 async fn close_now(services: &Services, id: SessionId) -> Result<SessionClosing, EngineError> {
-    let session = services.sessions.get(id)?;
+    let session = services.sessions.get(id).await?;
     let again = std::mem::replace(&mut session.state().closed, true);
     let written = record_closing(services, &session, again).await;
     if written.is_err() {
@@ -87,11 +90,11 @@ async fn record_closing(
     again: bool,
 ) -> Result<(Value, Vec<PlanRow>), EngineError> {
     let now = services.journal.clock.now();
-    let (mut ops, plans) = keys::ends_of_keys(services, session, now)?;
-    if again && ops.is_empty() && !closing::waits(services, session)? {
+    let (mut ops, plans) = keys::ends_of_keys(services, session, now).await?;
+    if again && ops.is_empty() && !closing::waits(services, session).await? {
         return Err(EngineError::SessionClosed(session.id));
     }
-    let row = services.journal.store.session(session.id)?.ok_or(EngineError::NoSession(session.id))?;
+    let row = services.journal.store.session(session.id).await?.ok_or(EngineError::NoSession(session.id))?;
     let before = row.metadata.get(CLOSED_AT).cloned();
     let closed_at = before.unwrap_or_else(|| Value::from(now.to_string()));
     let value = Some(closed_at.clone());
@@ -102,9 +105,9 @@ async fn record_closing(
     Ok((closed_at, plans))
 }
 
-fn session_summary(services: &Services, row: &Row) -> Result<SessionSummary, EngineError> {
-    let session = services.sessions.get(row.id)?;
-    let spent = budget::read_spent(services, &session, MicroUsd::ZERO, &[])?;
+async fn session_summary(services: &Services, row: &Row) -> Result<SessionSummary, EngineError> {
+    let session = services.sessions.get(row.id).await?;
+    let spent = budget::read_spent(services, &session, MicroUsd::ZERO, &[]).await?;
     let running = session.state().running.as_ref().map(|running| running.turn);
     Ok(SessionSummary {
         session: row.id,

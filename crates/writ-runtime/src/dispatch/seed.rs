@@ -11,6 +11,7 @@ use writ_agent::event::{BudgetSeed, ContextSeed, MemoryItem, WorkspaceItem};
 use writ_policy::budget::Spent;
 use writ_policy::keys::Authority;
 use writ_store::batch::{Batch, Op};
+use writ_store::reads::{MemoryReads as _, UsageReads as _};
 use writ_types::action::{ActionKind, MemoryKind};
 use writ_types::chat::ChatMessage;
 use writ_types::id::TurnId;
@@ -65,7 +66,7 @@ pub(super) async fn kept(
         number,
         authority: Arc::clone(authority),
         origins: None,
-        spent: budget::read_spent(services, session, MicroUsd::ZERO, &[])?,
+        spent: budget::read_spent(services, session, MicroUsd::ZERO, &[]).await?,
     };
     let cancel = services.life.stop_now.child_token();
     let mut reading = pin!(subscriptions::materialize(&place, &cancel));
@@ -84,7 +85,7 @@ pub(super) async fn kept(
 }
 
 /// Collects the model's context apart from the message, and the history separately.
-pub(super) fn seed(
+pub(super) async fn seed(
     services: &Services,
     session: &Session,
     spent: &Spent,
@@ -95,11 +96,13 @@ pub(super) fn seed(
         (&services.journal.store, &services.life.histories),
         session.id,
         services.config.max_chronicle_entries,
-    )?;
+    )
+    .await?;
     // Pinned memories count as recall too, so they need the grant for it.
     let recalls = session.grants().kinds.contains_key(&ActionKind::Recall);
     let limit = if recalls { PROFILE_LIMIT } else { 0 };
-    let known = services.journal.store.memories_of_kind(MemoryKind::Profile, secrets(services), limit)?;
+    let known =
+        services.journal.store.memories_of_kind(MemoryKind::Profile, secrets(services), limit).await?;
     let state = session.state();
     let seed = ContextSeed {
         system: profile.system.clone(),
@@ -141,7 +144,7 @@ fn setting(services: &Services, session: &Session) -> String {
 /// A session that has used up its tokens gets a fresh allocation with its owner's next message, unless the day's
 /// tokens are used up too. What was spent by now.
 pub(super) async fn renew_budget(services: &Services, session: &Session) -> Result<Spent, EngineError> {
-    let spent = budget::read_spent(services, session, MicroUsd::ZERO, &[])?;
+    let spent = budget::read_spent(services, session, MicroUsd::ZERO, &[]).await?;
     let limits = &services.config.budget;
     // An order's tokens are for all of its turns.
     let renewed = session.terms.order.is_none();
@@ -151,16 +154,17 @@ pub(super) async fn renew_budget(services: &Services, session: &Session) -> Resu
     {
         return Ok(spent);
     }
-    let base = services.journal.store.session_usage(session.id)?.usage.total_tokens();
+    let base = services.journal.store.session_usage(session.id).await?.usage.total_tokens();
     let op = Op::SetSessionMetadata {
         session: session.id,
         key: "budget_base".to_owned(),
         value: Some(base.get().into()),
     };
     services.journal.store.commit(Batch::relaxed(vec![op])).await?;
-    let mut state = session.state();
-    state.budget_base = base;
-    state.budget_note = None;
-    drop(state);
-    budget::read_spent(services, session, MicroUsd::ZERO, &[])
+    {
+        let mut state = session.state();
+        state.budget_base = base;
+        state.budget_note = None;
+    }
+    budget::read_spent(services, session, MicroUsd::ZERO, &[]).await
 }

@@ -8,7 +8,8 @@ use writ_policy::door::{Ask, Facts};
 use writ_policy::keys::{Authority, KeyToken};
 use writ_policy::pattern::{self, standing};
 use writ_policy::plan::ApprovedPlan;
-use writ_store::approvals::PlanRow;
+use writ_store::approvals::{PlanRow, StoredApproval, StoredAsk};
+use writ_store::reads::{ApprovalReads as _, PlanReads as _};
 use writ_types::digest::Digest;
 use writ_types::id::AskId;
 
@@ -70,18 +71,20 @@ impl Door {
     /// # Errors
     ///
     /// If the store cannot be read.
-    pub(super) fn writ_for(
+    pub(super) async fn writ_for(
         &self,
         prepared: &Prepared,
         policy: Digest,
         tried: &mut BTreeSet<AskId>,
     ) -> Result<Option<Box<Writ>>, EngineError> {
         let (Some(session), now) = (prepared.session, self.journal.valid_now()) else { return Ok(None) };
-        for row in self.journal.store.plans_left(Some(session), now, MAX_PLANS)? {
+        for (row, ask, stored) in
+            self.journal.store.plans_left_with_approvals(Some(session), now, MAX_PLANS).await?
+        {
             if !tried.insert(row.ask.clone()) {
                 continue;
             }
-            let Some(writ) = self.writ(&row, policy)? else { continue };
+            let Some(writ) = self.writ(&row, (&ask, stored), policy).await? else { continue };
             if writ.plan.steps_for(prepared).next().is_some() {
                 return Ok(Some(Box::new(writ)));
             }
@@ -90,18 +93,18 @@ impl Door {
     }
 
     /// A plan as it was approved, if all of that still counts: signature, key, rules, epoch, time, money.
-    pub(crate) fn writ(&self, row: &PlanRow, policy: Digest) -> Result<Option<Writ>, EngineError> {
-        let (Some(ask), Some(stored)) =
-            (self.journal.store.ask(&row.ask)?, self.journal.store.approval(&row.ask)?)
-        else {
-            return Ok(None);
-        };
+    pub(crate) async fn writ(
+        &self,
+        row: &PlanRow,
+        (ask, stored): (&StoredAsk, StoredApproval),
+        policy: Digest,
+    ) -> Result<Option<Writ>, EngineError> {
         let Ok(token) = serde_json::from_value::<ApprovalToken>(stored.token) else { return Ok(None) };
-        let Ok(approval) = self.keys.approval_of(&ask, &token)? else { return Ok(None) };
+        let Ok(approval) = self.keys.approval_of(ask, &token).await? else { return Ok(None) };
         let Ok(key) = KeyToken::try_from(row.token.clone()) else { return Ok(None) };
         let Ok(authority) = self.keys.verifier.verify_task(&key) else { return Ok(None) };
         // The key of its agent may have been taken back after it was minted.
-        if !self.keys.revoked(&authority)?.is_empty() {
+        if !self.keys.revoked(&authority).await?.is_empty() {
             return Ok(None);
         }
         let plan = ApprovedPlan::new(&ask.prepared, &approval, (ask.card.risk, policy), row.left.clone());
@@ -114,12 +117,12 @@ impl Door {
     /// # Errors
     ///
     /// If the store cannot be read.
-    pub(super) fn task_approval(&self, ask: &Ask) -> Result<Option<Approval>, EngineError> {
+    pub(super) async fn task_approval(&self, ask: &Ask) -> Result<Option<Approval>, EngineError> {
         let own = ask.pattern.as_ref().map(pattern::pattern_digest).transpose()?;
         let recurring = standing::pattern_digests(&ask.recurring)?;
         let now = self.journal.valid_now();
         for (pattern, amount) in own.map(|own| (own, None)).into_iter().chain(recurring) {
-            for (asked, stored) in self.journal.store.task_approvals(Some(pattern), now, MAX_LISTED)? {
+            for (asked, stored) in self.journal.store.task_approvals(Some(pattern), now, MAX_LISTED).await? {
                 let Ok(token) = serde_json::from_value::<ApprovalToken>(stored.token) else { continue };
                 let covers = token.claims.task.is_some_and(|task| ask.risk <= task.risk);
                 let suffices = stored
@@ -131,7 +134,7 @@ impl Door {
                 let checked = approval::verify_approval(
                     &token,
                     &self.keys.expected(&asked)?,
-                    &self.keys.approvers()?,
+                    &self.keys.approvers().await?,
                     now,
                 );
                 if let Ok(approval) = checked {

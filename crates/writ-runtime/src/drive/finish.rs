@@ -6,6 +6,7 @@ use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 use writ_agent::effect::{FinishedTurn, TurnStatus};
 use writ_store::batch::{Batch, NewChronicle, Op};
+use writ_store::reads::QueueReads as _;
 use writ_types::chat::Role;
 use writ_types::digest::Digest;
 use writ_types::entry::{Entry, Fact, TurnPhase};
@@ -84,7 +85,7 @@ impl Drive {
         let (phase, state) = phase_of(finish.status);
         let absorbed: Vec<MessageId> = finish.answers.iter().copied().filter(|id| *id != leased).collect();
         let mut answers = vec![self.lease.message.client_id.clone()];
-        answers.extend(self.services.journal.store.client_ids(&absorbed)?);
+        answers.extend(self.services.journal.store.client_ids(&absorbed).await?);
         let held = std::mem::take(&mut self.held);
         let mut ops = held.clone();
         ops.extend(said.into_iter().map(|text| project::status(self.session.id, text)));

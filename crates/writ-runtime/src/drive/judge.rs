@@ -94,7 +94,7 @@ impl Drive {
             let span = trace::gate(point);
             let judged = self.services.gates.set.judge_text(point, text);
             trace::gate_ended(&span, &judged);
-            let mut ops = self.services.gates.gated(Some(self.session.id), self.at(), point, &judged);
+            let mut ops = self.services.gates.gated(Some(self.session.id), self.at(), point, &judged).await;
             ops.extend(self.services.gates.verified(&self.session, self.at(), &judged));
             return Ok(Some(JudgementRecord { judged, ops, cost: MicroUsd::default() }));
         }

@@ -1,6 +1,7 @@
 //! Determines the allowed origins of a call's arguments.
 
 use std::sync::Arc;
+use writ_store::reads::AskReads as _;
 
 use writ_inspect::origin::Origins;
 use writ_types::chat::ToolCall;
@@ -11,7 +12,7 @@ use crate::error::EngineError;
 
 /// Returns the values from which the arguments of a call may be made; `None` if its tool cannot send data
 /// out.
-pub(super) fn origins(
+pub(super) async fn origins(
     drive: &Drive,
     call: &ToolCall,
     label: &Label,
@@ -21,7 +22,7 @@ pub(super) fn origins(
     if tools.find_tool(&call.name).is_some_and(|tool| !tool.can_leave()) {
         return Ok(None);
     }
-    let mut origins = drive.services.reach.owner_origins(drive.session.id)?;
+    let mut origins = drive.services.reach.owner_origins(drive.session.id).await?;
     if drive.services.config.strict {
         origins.restrict_freedoms();
     }
@@ -36,7 +37,7 @@ pub(super) fn origins(
     origins.note_external(drive.machine.context_parts().foreign_texts());
     origins.read_messages(drive.machine.context_parts().messages());
     if label.outside {
-        for tool in drive.services.journal.store.approved_tools(drive.session.id)? {
+        for tool in drive.services.journal.store.approved_tools(drive.session.id).await? {
             origins.approve_tool(tool);
         }
     }

@@ -5,6 +5,7 @@ use writ_inspect::webauthn::Registration;
 use writ_policy::principal::{Evidence, Inbound, Principal};
 use writ_store::approvals::AskState;
 use writ_store::batch::{Batch, Op};
+use writ_store::reads::{AskReads as _, SessionReads as _, TurnReads as _};
 use writ_types::digest::Digest;
 use writ_types::entry::{ApprovalScope, Fact};
 use writ_types::error::{Exit, Report, ToReport as _};
@@ -76,7 +77,7 @@ impl Engine {
     /// own.
     async fn go_on(&self, evidence: Evidence, ask: AskId, answered: &Answered) -> Result<(), EngineError> {
         let services = &self.services;
-        let row = services.journal.store.ask(&ask)?.ok_or_else(|| EngineError::NoAsk(ask.clone()))?;
+        let row = services.journal.store.ask(&ask).await?.ok_or_else(|| EngineError::NoAsk(ask.clone()))?;
         let (Some(session), Some(turn)) = (row.prepared.session, row.prepared.turn) else { return Ok(()) };
         // Another person has to answer too.
         if row.state == AskState::Open {
@@ -92,16 +93,18 @@ impl Engine {
         if !is_own_request && !leaves_work {
             return Ok(());
         }
-        let asking = services.sessions.get(session)?;
+        let asking = services.sessions.get(session).await?;
         let is_guests = matches!(asking.state().speaker, Some(Principal::Guest { .. }));
         if asking.terms.relayed || is_guests || asking.state().closed || asking.runs(Some(turn)) {
             return Ok(());
         }
-        let opened = services.journal.store.session(session)?;
+        let opened = services.journal.store.session(session).await?;
         let is_programs =
             opened.is_some_and(|row| row.metadata.get(SURFACE) == Some(&Surface::Api.as_str().into()));
-        let is_stopped = services.journal.store.turn(turn)?.is_some_and(|turn| turn.state == STOPPED);
-        if is_programs || is_stopped || (is_own_request && open::others_wait(services, &asking, turn, &ask)?)
+        let is_stopped = services.journal.store.turn(turn).await?.is_some_and(|turn| turn.state == STOPPED);
+        if is_programs
+            || is_stopped
+            || (is_own_request && open::others_wait(services, &asking, turn, &ask).await?)
         {
             return Ok(());
         }
@@ -125,16 +128,17 @@ impl Engine {
     /// # Errors
     ///
     /// A caller that may not approve, a closed ask, another text, or no passkey that could answer there.
-    pub fn challenge(
+    pub async fn challenge(
         &self,
         evidence: Evidence,
         (ask, scope): (&AskId, ApprovalScope),
         shown: Option<Digest>,
         origin: &str,
     ) -> Result<serde_json::Value, Report> {
-        let given = self
-            .may_approve(evidence)
-            .and_then(|_| self.services.passkeys.challenge((ask, scope), shown, origin));
+        let given = match self.may_approve(evidence) {
+            Ok(_) => self.services.passkeys.challenge((ask, scope), shown, origin).await,
+            Err(error) => Err(error),
+        };
         given.map_err(|e| self.services.journal.report(&e))
     }
 
@@ -143,14 +147,16 @@ impl Engine {
     /// # Errors
     ///
     /// A caller that is not the owner, an unknown leave, or an origin where passkeys cannot be used.
-    pub fn begin_passkey(
+    pub async fn begin_passkey(
         &self,
         evidence: Evidence,
         code: &str,
         origin: &str,
     ) -> Result<serde_json::Value, Report> {
-        let begun =
-            self.may_approve(evidence).and_then(|_| self.services.passkeys.begin_passkey(code, origin));
+        let begun = match self.may_approve(evidence) {
+            Ok(_) => self.services.passkeys.begin_passkey(code, origin).await,
+            Err(error) => Err(error),
+        };
         begun.map_err(|e| self.services.journal.report(&e))
     }
 
@@ -221,8 +227,8 @@ impl Engine {
             return Err(Report::new(Exit::Usage, "checkpoint.name", text).with_hint("choose another name"));
         }
         let marked = async {
-            let session = self.services.sessions.open_one(session)?;
-            let turn = self.services.journal.store.next_turn_number(session.id)?.saturating_sub(1);
+            let session = self.services.sessions.open_one(session).await?;
+            let turn = self.services.journal.store.next_turn_number(session.id).await?.saturating_sub(1);
             let frame = ServerFrame::Checkpoint {
                 name: name.clone(),
                 turn,

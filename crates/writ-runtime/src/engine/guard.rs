@@ -87,9 +87,11 @@ impl Engine {
             client_id: &client_id,
             text,
         };
-        let signed = match along.signature.map(|token| self.signed(token, &came, now)).transpose()? {
-            Some(Err(error)) => return Err(self.unsigned(session, error).await),
-            Some(Ok(signed)) => Some(signed),
+        let signed = match along.signature {
+            Some(token) => match self.signed(token, &came, now).await? {
+                Err(error) => return Err(self.unsigned(session, error).await),
+                Ok(signed) => Some(signed),
+            },
             None => None,
         };
         if along.sender.as_ref().is_some_and(|sender| !is_sender(sender)) {
@@ -100,13 +102,13 @@ impl Engine {
             let (nonce, expires_at) = signed.nonce();
             Op::RecordNonce { namespace: NONCE_NAMESPACE.to_owned(), nonce: nonce.to_owned(), expires_at }
         });
-        let relayed = self.services.sessions.open_one(session)?.terms.relayed || along.sender.is_some();
+        let relayed = self.services.sessions.open_one(session).await?.terms.relayed || along.sender.is_some();
         let inbound =
             if relayed { inbound.relayed_by(signed.as_ref(), along.sender.as_deref()) } else { inbound };
         Ok((inbound, nonce))
     }
 
-    fn signed(
+    async fn signed(
         &self,
         token: Value,
         came: &Came<'_>,
@@ -118,7 +120,7 @@ impl Engine {
         let Ok(token) = serde_json::from_value::<MessageToken>(token) else {
             return Ok(Err(MessageError::Signature));
         };
-        Ok(inbound::verify_message(&token, came, &self.services.keys.approvers()?, now))
+        Ok(inbound::verify_message(&token, came, &self.services.keys.approvers().await?, now))
     }
 
     /// Notes that a message was refused for its signature, without anything of it.
@@ -160,7 +162,7 @@ impl Engine {
 
     /// Notes that a message was not taken in, without anything of it.
     async fn note_blocked(&self, session: SessionId, names: &[String]) -> Result<(), EngineError> {
-        let session = self.services.sessions.open_one(session)?;
+        let session = self.services.sessions.open_one(session).await?;
         let reason = format!("the message was mostly {}: it was not stored", names.join(", "));
         let entry = self.services.journal.entry(session.id, None, inbound_fact(GateVerdict::Block, reason));
         self.services.journal.store.commit(Batch::relaxed(vec![entry])).await?;

@@ -208,7 +208,10 @@ async fn launch(
     // was started on is revoked.
     let stop = place.session.state().over.child_token();
     let approval = permit.approval().cloned();
-    let begun = approval.map(|ask| services.approved.begin_on(&ask, &stop)).transpose()?;
+    let begun = match approval {
+        Some(ask) => Some(services.approved.begin_on(&ask, &stop).await?),
+        None => None,
+    };
     let network = if server.spec.hosts.is_empty() { None } else { Some(way_out(services, place, server)) };
     let certificate =
         Some(place.services.outside.egress.extra_roots().to_pem()).filter(|roots| !roots.is_empty());

@@ -150,8 +150,10 @@ impl Trying<'_> {
             }
         };
         let so_far = self.trial.cost_micro_usd.unwrap_or_default();
-        self.place.spent =
-            Spent { turn_cost: so_far, ..budget::read_spent(&services, &self.place.session, so_far, &[])? };
+        self.place.spent = Spent {
+            turn_cost: so_far,
+            ..budget::read_spent(&services, &self.place.session, so_far, &[]).await?
+        };
         let mut account = Account::default();
         let cleared =
             Cleared { label: Label::new(Taint::Owner), why: String::new(), hidden: Default::default() };

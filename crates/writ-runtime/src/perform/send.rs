@@ -6,6 +6,7 @@ use tokio_util::sync::CancellationToken;
 use writ_policy::permit::Permit;
 use writ_sandbox::outbox::{self, OutboxError};
 use writ_store::batch::Op;
+use writ_store::reads::LedgerReads as _;
 use writ_tools::outcome::PerformedOutcome;
 use writ_types::action::Action;
 use writ_types::digest::Digest;
@@ -123,7 +124,7 @@ pub(crate) async fn sent_file(
     file: EntrySeq,
 ) -> Result<SentFile, Report> {
     let missing = || OutboxError::Missing.report();
-    let entry = services.journal.store.ledger_row(file).ok().flatten().and_then(|row| row.entry());
+    let entry = services.journal.store.ledger_row(file).await.ok().flatten().and_then(|row| row.entry());
     let Some(entry) = entry.filter(|entry| entry.session == Some(session)) else {
         return Err(missing());
     };

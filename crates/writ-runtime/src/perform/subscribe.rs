@@ -2,6 +2,7 @@
 
 use writ_inspect::prepared::Prepared;
 use writ_store::batch::{Batch, Op};
+use writ_store::reads::TurnReads as _;
 use writ_tools::outcome::PerformedOutcome;
 use writ_types::action::Subscribe;
 use writ_types::error::{Exit, Report};
@@ -39,13 +40,13 @@ pub(crate) async fn subscribe(
         return Ok(PerformedOutcome::Unsubscribed { id: wish.target.clone() });
     }
     let running = place.session.state().running.as_ref().map(|running| running.number);
-    let next = services.journal.store.next_turn_number(place.session.id)?;
+    let next = services.journal.store.next_turn_number(place.session.id).await?;
     let (last_turn, turns) = (newest_turn(running, next).saturating_add(wish.turns), wish.turns);
     // Such a URL comes through the door with its owner's word only: written, or given to this ask.
     let taint = prepared.label.taint;
     let approved = taint == Taint::External
         && wish.url().is_some()
-        && !services.reach.is_owned(prepared, &place.session)?;
+        && !services.reach.is_owned(prepared, &place.session).await?;
     let same = list.iter_mut().find(|one| one.target == wish.target && one.lines == wish.lines);
     let id = if let Some(same) = same {
         same.last_turn = last_turn;

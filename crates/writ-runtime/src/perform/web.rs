@@ -197,7 +197,7 @@ async fn save(
 ///
 /// If the store cannot be written.
 async fn note_host(place: &CallPlace, fetch: &Fetch) -> Result<(), EngineError> {
-    let scope = place.services.reach.scope_of(&place.session);
+    let scope = place.services.reach.scope_of(&place.session).await;
     let unlisted = reach::reach_of(&Action::Fetch(fetch.clone()), &scope) == Reach::Unknown;
     match Target::from_url(&fetch.url) {
         Ok(target) if unlisted => {

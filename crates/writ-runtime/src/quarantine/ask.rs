@@ -11,6 +11,7 @@ use writ_models::structured::{self, MAX_REQUESTS};
 use writ_policy::budget::Spent;
 use writ_store::batch::{Batch, Op};
 use writ_store::kept::WithheldResult;
+use writ_store::reads::ResultReads as _;
 use writ_tools::question::{About, AnswerType, ResultQuestion, TOOL};
 use writ_tools::render::Rendered;
 use writ_types::chat::{ChatMessage, ModelRequest, Part, Role, ToolCall, ToolOutcome, ToolSpecs};
@@ -66,7 +67,7 @@ pub(crate) async fn asked(
         }
     };
     let purpose = format!("ask about {}: {}", question.handle, question.text);
-    let Some(kept) = about(place, &question)? else {
+    let Some(kept) = about(place, &question).await? else {
         let text = Clean::fixed_text("There is no such handle here, or not any more.");
         let failed = Rendered { text, label: label.clone(), outcome: ToolOutcome::Failed };
         return Ok(Some(place.result(call, failed, &purpose, std::mem::take(first))));
@@ -99,9 +100,10 @@ pub(crate) async fn asked(
 }
 
 /// Returns the content that the question is about; for a field, only its value.
-fn about(place: &CallPlace, question: &ResultQuestion) -> Result<Option<WithheldResult>, EngineError> {
+async fn about(place: &CallPlace, question: &ResultQuestion) -> Result<Option<WithheldResult>, EngineError> {
     let handle = question.handle;
-    let Some(mut kept) = place.services.journal.store.withheld_result(place.session.id, handle.result)?
+    let Some(mut kept) =
+        place.services.journal.store.withheld_result(place.session.id, handle.result).await?
     else {
         return Ok(None);
     };
@@ -126,7 +128,7 @@ async fn answer(
     for _ in 0..MAX_REQUESTS {
         let mut place = place.clone();
         let turn_cost = place.spent.turn_cost.saturating_add(*cost);
-        let spent = budget::read_spent(&place.services, &place.session, turn_cost, &[])?;
+        let spent = budget::read_spent(&place.services, &place.session, turn_cost, &[]).await?;
         place.spent = Spent { turn_tool_calls: place.spent.turn_tool_calls, ..spent };
         let asked = model::ask(&place, ModelRole::Quarantine, (Arc::clone(&wanted), label), cancel).await?;
         *cost = cost.saturating_add(asked.cost);

@@ -44,7 +44,7 @@ struct Installation {
 }
 
 impl Installation {
-    fn new() -> Self {
+    async fn new() -> Self {
         let (root, harness) = (SigningKey::from_bytes(&[1; 32]), SigningKey::from_bytes(&[2; 32]));
         let folder = tempfile::tempdir().expect("a folder");
         let signer = Arc::new(harness.clone());
@@ -69,7 +69,7 @@ impl Installation {
             root: root.verifying_key(),
         };
         let (clock, budget) = (Arc::new(SystemClock), BudgetConfig::default());
-        let journal = Journal::new(store.clone(), clock, Redactor::default(), budget).expect("reads");
+        let journal = Journal::new(store.clone(), clock, Redactor::default(), budget).await.expect("reads");
         let journal = Arc::new(journal);
         let keys = Keys::new(Arc::clone(&journal), held, base_claims.installation, base_claims.epoch);
         let door = Door::alone(journal, Arc::new(keys), DoorConfig::default());
@@ -160,7 +160,7 @@ fn reading(path: &str, authority: &Authority) -> Prepared {
 /// What is granted gets a permit, and its intent is in the ledger before the permit is returned.
 #[tokio::test]
 async fn the_door_permits_with_a_store_and_keys_alone() {
-    let here = Installation::new();
+    let here = Installation::new().await;
     let authority = here.authority();
     let passage = here.pass(reading("/work/a.txt", &authority), &authority).await;
     let Passage::Permit(permit) = passage else { panic!("{passage:?}") };
@@ -174,7 +174,7 @@ async fn the_door_permits_with_a_store_and_keys_alone() {
 /// What the key does not reach is refused, and the refusal is in the ledger.
 #[tokio::test]
 async fn the_door_refuses_with_a_store_and_keys_alone() {
-    let here = Installation::new();
+    let here = Installation::new().await;
     let authority = here.authority();
     let passage = here.pass(reading("/etc/shadow", &authority), &authority).await;
     assert!(matches!(passage, Passage::Denied(_)), "{passage:?}");
@@ -184,7 +184,7 @@ async fn the_door_refuses_with_a_store_and_keys_alone() {
 /// A key that was revoked counts from the next request on.
 #[tokio::test]
 async fn a_revoked_key_is_refused_with_the_next_request() {
-    let here = Installation::new();
+    let here = Installation::new().await;
     let authority = here.authority();
     assert!(
         matches!(here.pass(reading("/work/a.txt", &authority), &authority).await, Passage::Permit(_)),
@@ -201,7 +201,7 @@ async fn a_revoked_key_is_refused_with_the_next_request() {
 /// Rules that are tried beside those of the home are compared with an action also where a project has rules of its own.
 #[tokio::test]
 async fn tried_rules_of_the_home_are_compared_in_every_project() {
-    let mut here = Installation::new();
+    let mut here = Installation::new().await;
     let tried = r#"@id("tried") forbid (principal, action == Action::"read_file", resource);"#;
     let tried =
         RuleSource { origin: "tried.cedar".to_owned(), authorship: Authorship::Home, text: tried.to_owned() };

@@ -41,14 +41,14 @@ fn equal_open_asks_are_one() {
     assert!(second.asks[0].merged && !second.asks[1].merged);
     assert_eq!(second.entries.len(), 1, "a merged ask leaves no entry");
     let home = home.reopened();
-    let found = home.store.ask(&ask_id(1)).expect("reads").expect("there");
+    let found = home.store.blocking().ask(&ask_id(1)).expect("reads").expect("there");
     assert_eq!((found.prepared, found.state), (ask(1, "q").prepared, AskState::Open));
     home.commit(vec![resolve(1, AskState::Denied, 5)]);
     assert!(!home.commit(vec![open(4, "q")]).asks[0].merged, "an answered one is not open");
-    assert_eq!(home.store.asks(Some(AskState::Open), 10).expect("reads").len(), 2);
-    assert_eq!(home.store.asks(None, 10).expect("reads").len(), 3);
+    assert_eq!(home.store.blocking().asks(Some(AskState::Open), 10).expect("reads").len(), 2);
+    assert_eq!(home.store.blocking().asks(None, 10).expect("reads").len(), 3);
     let hash = Digest::of_bytes(b"q");
-    let denied = home.store.ask_for(hash, AskState::Denied).expect("reads").expect("there");
+    let denied = home.store.blocking().ask_for(hash, AskState::Denied).expect("reads").expect("there");
     assert_eq!((denied.card.state.as_str(), denied.reason.as_str()), ("denied", "r"));
 }
 
@@ -57,7 +57,7 @@ fn a_tool_counts_as_approved_once_an_approval_of_it_was_used_in_that_session() {
     let home = Home::new().with_session(1);
     home.commit(vec![open(1, "a"), open(2, "b")]);
     home.commit(vec![resolve(1, AskState::Denied, 1), resolve(2, AskState::Approved, 1)]);
-    let approved = |n| home.store.approved_tools(session(n)).expect("reads");
+    let approved = |n| home.store.blocking().approved_tools(session(n)).expect("reads");
     assert_eq!(approved(1), [""; 0], "neither denied nor only approved");
     let approval = approval(2, "b");
     home.commit(vec![Op::StoreApproval(approval.clone()), used(&approval, "b")]);
@@ -105,7 +105,10 @@ fn an_ask_is_answered_once_and_in_time() {
     assert_eq!(home.commit(vec![Op::ExpireAsks { now: at(59_999) }]).changed, 0);
     let expired = home.commit(vec![Op::ExpireAsks { now: at(60_000) }]).changed;
     assert_eq!(expired, 2, "the approved one ends, too: it was not performed");
-    assert_eq!(home.store.ask(&ask_id(2)).expect("reads").map(|ask| ask.state), Some(AskState::Expired));
+    assert_eq!(
+        home.store.blocking().ask(&ask_id(2)).expect("reads").map(|ask| ask.state),
+        Some(AskState::Expired)
+    );
     assert!(home.try_commit(vec![resolve(9, AskState::Used, 1)]).is_err());
 }
 
@@ -114,7 +117,7 @@ fn an_approval_that_was_not_used_ends_with_its_ask() {
     let home = Home::new().with_session(1);
     home.commit(vec![open(1, "a"), open(2, "b"), resolve(1, AskState::Approved, 5)]);
     let overdue = |millis| {
-        let asks = home.store.overdue_asks(at(millis), 10).expect("reads");
+        let asks = home.store.blocking().overdue_asks(at(millis), 10).expect("reads");
         asks.into_iter().map(|ask| ask.card.ask_id).collect::<Vec<_>>()
     };
     assert_eq!(overdue(59_999), []);
@@ -136,9 +139,9 @@ fn an_approved_ask_ends_with_its_approval() {
         Op::OpenAsk(Box::new(NewAsk { card, prepared, entry }))
     };
     let home = Home::new().with_session(1).with_session(2);
-    let state = |n| home.store.ask(&ask_id(n)).expect("reads").expect("there").state;
+    let state = |n| home.store.blocking().ask(&ask_id(n)).expect("reads").expect("there").state;
     let waiting = |n| {
-        let asks = home.store.waiting_asks(session(n), 10).expect("reads");
+        let asks = home.store.blocking().waiting_asks(session(n), 10).expect("reads");
         asks.into_iter().map(|ask| ask.card.ask_id).collect::<Vec<_>>()
     };
     for (n, query, session) in [(1, "a", 1), (2, "b", 1), (3, "c", 2), (4, "d", 1), (5, "e", 1)] {
@@ -149,10 +152,10 @@ fn an_approved_ask_ends_with_its_approval() {
     }
     home.commit(vec![resolve(4, AskState::Denied, 5), used(&approval(2, "b"), "b")]);
     assert_eq!((waiting(1), waiting(2)), (vec![ask_id(1), ask_id(5)], vec![ask_id(3)]));
-    assert_eq!(home.store.waiting_sessions(), Ok(vec![session(1), session(2)]));
+    assert_eq!(home.store.blocking().waiting_sessions(), Ok(vec![session(1), session(2)]));
 
     home.commit(vec![Op::RevokeUnused(session(1))]);
-    let revoked = |n| home.store.approval(&ask_id(n)).expect("reads").expect("there").revoked;
+    let revoked = |n| home.store.blocking().approval(&ask_id(n)).expect("reads").expect("there").revoked;
     assert_eq!(
         [revoked(1), revoked(2), revoked(3)],
         [true, false, false],
@@ -165,7 +168,7 @@ fn an_approved_ask_ends_with_its_approval() {
     let early = home.try_commit(vec![resolve(3, AskState::Expired, 6)]).map(drop);
     assert_eq!(early, Err(Conflict::AskNotOpen(ask_id(3)).into()), "the twin may still be performed");
     assert_eq!((waiting(1), waiting(2)), (Vec::new(), vec![ask_id(3)]));
-    assert_eq!(home.store.waiting_sessions(), Ok(vec![session(2)]));
+    assert_eq!(home.store.blocking().waiting_sessions(), Ok(vec![session(2)]));
 }
 
 /// Rows: SIL-162
@@ -178,7 +181,7 @@ fn looking_at_an_approval_does_not_use_it() {
     assert!(home.try_commit(vec![Op::StoreApproval(approval(1, "other"))]).is_err(), "for something else");
     home.commit(vec![Op::StoreApproval(approval(1, "q"))]);
     for _ in 0..10 {
-        let found = home.store.approval(&ask_id(1)).expect("reads").expect("there");
+        let found = home.store.blocking().approval(&ask_id(1)).expect("reads").expect("there");
         assert_eq!((found.executions_used, found.token), (0, json!({ "signed": true })));
     }
     let approval = ApprovalUse {
@@ -194,7 +197,7 @@ fn looking_at_an_approval_does_not_use_it() {
     assert_eq!(home.try_commit(vec![consume(60_000)]), spent, "too late");
     home.commit(vec![consume(10)]);
     assert_eq!(home.try_commit(vec![phase("x"), consume(11)]), spent, "used");
-    assert_eq!(home.store.is_used(NONCE_NAMESPACE, "nonce 1"), Ok(true));
+    assert_eq!(home.store.blocking().is_used(NONCE_NAMESPACE, "nonce 1"), Ok(true));
 }
 
 /// Threat 5: the ledger has seen its end, and the clock was set back since.
@@ -207,7 +210,7 @@ fn an_approval_that_has_ended_does_not_begin_again_when_the_clock_is_set_back() 
     let use_after = |seen: i64, millis: i64| {
         let home = given(approval(1, "q"), "q");
         home.commit(vec![entry(seen), entry(3)]);
-        assert_eq!(home.store.not_before(), Ok(at(seen - MAX_CLOCK_BACK_MS)));
+        assert_eq!(home.store.blocking().not_before(), Ok(at(seen - MAX_CLOCK_BACK_MS)));
         home.try_commit(vec![counted(&approval(1, "q"), "q", None, at(millis))]).map(drop)
     };
     let spent = Err(StoreError::Conflict(Conflict::ApprovalSpent(ask_id(1))));
@@ -244,18 +247,21 @@ fn nonces_are_seen_once_per_namespace_and_kept_until_they_expire() {
         nonce: "n".to_owned(),
         expires_at: at(expires),
     };
-    assert_eq!(home.store.is_used("a", "n"), Ok(false));
+    assert_eq!(home.store.blocking().is_used("a", "n"), Ok(false));
     home.commit(vec![record("a", 100)]);
-    assert_eq!(home.store.is_used("a", "n"), Ok(true));
-    assert_eq!(home.store.is_used("b", "n"), Ok(false));
+    assert_eq!(home.store.blocking().is_used("a", "n"), Ok(true));
+    assert_eq!(home.store.blocking().is_used("b", "n"), Ok(false));
     let seen = home.try_commit(vec![phase("x"), record("a", 200)]);
     assert_eq!(seen, Err(Conflict::NonceSeen { namespace: "a".to_owned() }.into()));
     home.commit(vec![record("b", 300)]);
     let home = home.reopened();
-    assert_eq!(home.store.is_used("a", "n"), Ok(true), "survives a restart");
+    assert_eq!(home.store.blocking().is_used("a", "n"), Ok(true), "survives a restart");
     assert_eq!(home.commit(vec![Op::PruneNonces { now: at(99) }]).changed, 0, "not before its time");
     assert_eq!(home.commit(vec![Op::PruneNonces { now: at(100) }]).changed, 1);
-    assert_eq!((home.store.is_used("a", "n"), home.store.is_used("b", "n")), (Ok(false), Ok(true)));
+    assert_eq!(
+        (home.store.blocking().is_used("a", "n"), home.store.blocking().is_used("b", "n")),
+        (Ok(false), Ok(true))
+    );
 }
 
 #[test]
@@ -276,7 +282,7 @@ fn approver_keys_and_revocations_are_kept() {
     assert!(home.try_commit(vec![revoke]).is_err(), "not in force");
     let expected = ApproverKey { revoked_at: Some(at(9)), ..key(1, 1) };
     let home = home.reopened();
-    assert_eq!(home.store.approver_keys(), Ok(vec![expected]));
+    assert_eq!(home.store.blocking().approver_keys(), Ok(vec![expected]));
 
     // A passkey's counter grows, also across a restart, or does not count.
     let count = |sign_count| Op::CountPasskey { key: key(1, 1).id, sign_count };
@@ -290,7 +296,10 @@ fn approver_keys_and_revocations_are_kept() {
 
     let op = Op::Revoke { id: "abc".to_owned(), at: at(1), expires_at: None };
     home.commit(vec![op.clone(), op]);
-    assert_eq!((home.store.is_revoked("abc"), home.store.is_revoked("abd")), (Ok(true), Ok(false)));
+    assert_eq!(
+        (home.store.blocking().is_revoked("abc"), home.store.blocking().is_revoked("abd")),
+        (Ok(true), Ok(false))
+    );
 }
 
 fn for_task(n: u64, query: &str, uses: u32) -> NewApproval {
@@ -323,8 +332,8 @@ fn an_approval_for_the_task_is_used_as_often_as_was_signed() {
     let approval = for_task(1, "q", 3);
     let home = given(approval.clone(), "q");
     let spent = Err(StoreError::Conflict(Conflict::ApprovalSpent(ask_id(1))));
-    let live = || home.store.task_approvals(None, at(3), 10).expect("reads").len();
-    let uses = || home.store.approval(&ask_id(1)).expect("reads").expect("there").executions_used;
+    let live = || home.store.blocking().task_approvals(None, at(3), 10).expect("reads").len();
+    let uses = || home.store.blocking().approval(&ask_id(1)).expect("reads").expect("there").executions_used;
     assert_eq!(live(), 0, "nothing is alike before what was shown is done");
     assert_eq!(home.try_commit(vec![used(&approval, "other")]).map(drop), spent);
     for (n, query) in ["q", "other", "q"].into_iter().enumerate() {
@@ -333,8 +342,8 @@ fn an_approval_for_the_task_is_used_as_often_as_was_signed() {
     }
     assert_eq!(home.try_commit(vec![used(&approval, "other")]).map(drop), spent);
     let nonces = ["nonce 1", "nonce 1/2", "nonce 1/3"];
-    assert!(nonces.iter().all(|nonce| home.store.is_used(NONCE_NAMESPACE, nonce).expect("reads")));
-    let asked = home.store.ask(&ask_id(1)).expect("reads").expect("there");
+    assert!(nonces.iter().all(|nonce| home.store.blocking().is_used(NONCE_NAMESPACE, nonce).expect("reads")));
+    let asked = home.store.blocking().ask(&ask_id(1)).expect("reads").expect("there");
     assert_eq!(asked.state, AskState::Used);
 }
 
@@ -344,7 +353,7 @@ fn an_approval_for_the_task_ends_with_its_time_its_pattern_and_when_it_is_taken_
     let home = given(approval.clone(), "q");
     home.commit(vec![used(&approval, "q")]);
     let pattern = approval.task.map(|task| task.pattern);
-    let live = |pattern, now| home.store.task_approvals(pattern, now, 10).expect("reads").len();
+    let live = |pattern, now| home.store.blocking().task_approvals(pattern, now, 10).expect("reads").len();
     assert_eq!((live(pattern, at(59_999)), live(pattern, at(60_000))), (1, 0));
     assert_eq!(live(Some(Digest::of_bytes(b"another")), at(3)), 0);
     let spent = Err(StoreError::Conflict(Conflict::ApprovalSpent(ask_id(1))));
@@ -418,7 +427,7 @@ fn a_standing_approval_ends_with_its_uses_its_total_its_time_and_when_it_is_take
     refused("q", amount("10.000001"), at(3));
     refused("q", None, at(3));
     home.commit(vec![counted(&approval, "q", amount("6"), at(3))]);
-    let left = || home.store.approval(&ask_id(1)).expect("reads").expect("there").total_left;
+    let left = || home.store.blocking().approval(&ask_id(1)).expect("reads").expect("there").total_left;
     assert_eq!(left(), amount("4").map(Amount::millionths));
     refused("other", amount("4.000001"), at(3));
     refused("other", amount("1"), at(60_000));
@@ -457,9 +466,9 @@ fn what_several_people_sign_is_kept_apart_and_shown_on_the_card() {
     let again = home.try_commit(vec![part("key a", 2)]).map(drop);
     assert!(matches!(again, Err(StoreError::Conflict(Conflict::Exists { .. }))), "{again:?}");
     home.commit(vec![part("key b", 3)]);
-    let parts = home.store.approval_parts(&ask_id(1)).expect("reads");
+    let parts = home.store.blocking().approval_parts(&ask_id(1)).expect("reads");
     assert_eq!(parts, [json!({"by": "key a"}), json!({"by": "key b"})]);
-    let card = home.store.ask(&ask_id(1)).expect("reads").expect("there").card;
+    let card = home.store.blocking().ask(&ask_id(1)).expect("reads").expect("there").card;
     assert_eq!(card.approved_by, ["key a", "key b"]);
     home.commit(vec![resolve(1, AskState::Denied, 4)]);
     let late = home.try_commit(vec![part("key c", 5)]).map(drop);
@@ -509,12 +518,13 @@ fn a_step_of_a_plan_is_used_as_often_as_it_says_while_its_plan_is_in_force() {
     let begin = |home: &Home| home.commit(vec![used(&approval(1, "q"), "q")]);
     let home = planned(None);
     begin(&home);
-    let left = || home.store.plans(None, at(4), 9).expect("reads").first().map(|plan| plan.left.clone());
+    let left =
+        || home.store.blocking().plans(None, at(4), 9).expect("reads").first().map(|plan| plan.left.clone());
     assert_eq!(left(), Some(vec![2, 1]));
     let other = KeyId::from_parts(at(0), 8);
     let found = |ask, key, millis| {
-        let by_ask = home.store.plan_of(&ask_id(ask), at(millis)).expect("reads").is_some();
-        (by_ask, home.store.plan_under(key).expect("reads").is_some())
+        let by_ask = home.store.blocking().plan_of(&ask_id(ask), at(millis)).expect("reads").is_some();
+        (by_ask, home.store.blocking().plan_under(key).expect("reads").is_some())
     };
     assert_eq!(found(1, key, 4), (true, true));
     assert_eq!(found(2, other, 4), (false, false), "another one");
@@ -531,7 +541,7 @@ fn a_step_of_a_plan_is_used_as_often_as_it_says_while_its_plan_is_in_force() {
     home.commit(vec![use_of(0, 2, key, 5)]);
     assert_eq!(home.try_commit(vec![use_of(0, 2, key, 6)]).map(drop), spent(), "twice was planned");
     assert_eq!(left(), Some(vec![0, 1]));
-    let seen = |nonce| home.store.is_used(NONCE_NAMESPACE, nonce).expect("reads");
+    let seen = |nonce| home.store.blocking().is_used(NONCE_NAMESPACE, nonce).expect("reads");
     assert!(seen("nonce 1/step/0/1") && seen("nonce 1/step/0/2") && !seen("nonce 1/step/1/1"));
     home.commit(vec![Op::Revoke { id: key.to_string(), at: at(6), expires_at: None }]);
     assert_eq!(home.try_commit(vec![use_of(1, 1, key, 7)]).map(drop), spent(), "its key was revoked");
@@ -582,7 +592,7 @@ fn plans_of_which_nothing_is_left_hide_no_older_one() {
         home.commit(vec![Op::KeepPlan(Box::new(plan))]);
     }
     let asks = |plans: Vec<PlanRow>| plans.into_iter().map(|plan| plan.ask).collect::<Vec<_>>();
-    let left = |limit| asks(home.store.plans_left(Some(session(1)), at(9), limit).expect("reads"));
+    let left = |limit| asks(home.store.blocking().plans_left(Some(session(1)), at(9), limit).expect("reads"));
     assert_eq!(left(9), [4, 3, 2, 1].map(ask_id));
     let cost = UsageDelta {
         session: Some(session(1)),
@@ -609,11 +619,11 @@ fn plans_of_which_nothing_is_left_hide_no_older_one() {
         (vec![ask_id(1)], vec![ask_id(1)]),
         "the others are used up, or their money"
     );
-    let all = asks(home.store.plans(Some(session(1)), at(9), 9).expect("reads"));
+    let all = asks(home.store.blocking().plans(Some(session(1)), at(9), 9).expect("reads"));
     assert_eq!(all, [4, 3, 2, 1].map(ask_id), "their keys are in force");
-    assert_eq!(home.store.plans_left(Some(session(2)), at(9), 9), Ok(Vec::new()));
-    let whole = home.store.plans_left_with_approvals(None, at(9), 9).expect("reads");
-    let plans = home.store.plans_left(None, at(9), 9).expect("reads");
+    assert_eq!(home.store.blocking().plans_left(Some(session(2)), at(9), 9), Ok(Vec::new()));
+    let whole = home.store.blocking().plans_left_with_approvals(None, at(9), 9).expect("reads");
+    let plans = home.store.blocking().plans_left(None, at(9), 9).expect("reads");
     assert_eq!(whole.iter().map(|(plan, ..)| plan.clone()).collect::<Vec<_>>(), plans);
     for (plan, ask, approval) in whole {
         assert_eq!((&ask.card.ask_id, &approval.ask), (&plan.ask, &plan.ask));

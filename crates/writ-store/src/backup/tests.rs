@@ -13,7 +13,7 @@ use super::*;
 
 fn heads(home: &Home) -> Vec<Checkpoint> {
     let mut out = Vec::new();
-    home.store.export_heads(&mut out).expect("exports");
+    home.store.blocking().export_heads(&mut out).expect("exports");
     read_heads(&String::from_utf8(out).expect("text"), &keys()).expect("reads")
 }
 
@@ -77,20 +77,20 @@ fn a_known_restore_explains_the_heads_that_it_gave_up_and_no_others() {
     let copied = copy_database(&home.path(), &copy).expect("copies");
     phases(&home, &["four", "five"]);
     let held = heads(&home);
-    let before = home.store.ledger_size().expect("reads");
+    let before = home.store.blocking().ledger_size().expect("reads");
     let home = put_back(home, &copy);
 
     let options = VerifyOptions { keys: keys(), held, every_signature: false };
-    let report = home.store.verify_ledger(&options).expect("reads");
+    let report = home.store.blocking().verify_ledger(&options).expect("reads");
     assert_eq!(report.problem.map(|problem| problem.kind), Some(ProblemKind::OlderCopy), "not told of");
 
     let lost = before - copied.entries;
     let none = WithdrawnKeys::default();
     let RestoreMark { from, .. } =
         mark_restored(&home.store, Some(lost), copied.epoch + 1, "mark", &none, at(9)).expect("marks");
-    assert_eq!((from.0, home.store.epoch()), (copied.entries, Ok(copied.epoch + 1)));
+    assert_eq!((from.0, home.store.blocking().epoch()), (copied.entries, Ok(copied.epoch + 1)));
     for more in ["six", "seven", "eight"] {
-        let report = home.store.verify_ledger(&options).expect("reads");
+        let report = home.store.blocking().verify_ledger(&options).expect("reads");
         assert_eq!(report.problem, None, "before {more}");
         assert!(report.given_up > 0, "before {more}: {report:?}");
         assert_eq!(report.restores.len(), 1);
@@ -101,7 +101,7 @@ fn a_known_restore_explains_the_heads_that_it_gave_up_and_no_others() {
     let RestoreMark { from: less, .. } =
         mark_restored(&home.store, Some(1), copied.epoch + 2, "mark", &none, at(10)).expect("marks");
     assert_eq!(less.0, copied.entries);
-    let report = home.store.verify_ledger(&VerifyOptions { held, ..options }).expect("reads");
+    let report = home.store.blocking().verify_ledger(&VerifyOptions { held, ..options }).expect("reads");
     let kind = report.problem.map(|problem| problem.kind);
     assert_eq!(kind, Some(ProblemKind::OlderCopy), "it gave up one entry, not four");
 }
@@ -122,7 +122,7 @@ fn a_restore_from_before_a_rotation_explains_one_entry_less() {
     let next = Arc::new(SigningKey::from_bytes(&[7; 32]));
     let rotation = Rotation::sign(signer().as_ref(), next.public_key());
     home.commit(vec![Op::Append(Box::new(rotation.entry(KeyId::from_parts(at(1), 1), at(1))))]);
-    let lost = home.store.ledger_size().expect("reads") - copied.entries;
+    let lost = home.store.blocking().ledger_size().expect("reads") - copied.entries;
     let Home { dir, store } = home;
     drop(store);
     let path = dir.path().join("data/writ.db");
@@ -134,7 +134,7 @@ fn a_restore_from_before_a_rotation_explains_one_entry_less() {
     assert_eq!(marked.expect("marks").from.0, copied.entries + 1);
     let found = |head: &Checkpoint| {
         let options = VerifyOptions { keys: keys(), held: vec![head.clone()], every_signature: false };
-        let report = store.verify_ledger(&options).expect("reads");
+        let report = store.blocking().verify_ledger(&options).expect("reads");
         (report.given_up, report.problem.map(|problem| problem.kind))
     };
     assert_eq!(held.each_ref().map(found), [(0, Some(ProblemKind::Rewritten)), (1, None)]);
@@ -160,7 +160,7 @@ fn remove(key: &ApproverKey) -> Vec<Op> {
 }
 
 fn in_force(home: &Home) -> Vec<KeyId> {
-    let keys = home.store.approver_keys().expect("reads").into_iter();
+    let keys = home.store.blocking().approver_keys().expect("reads").into_iter();
     keys.filter(|key| key.revoked_at.is_none()).map(|key| key.id).collect()
 }
 
@@ -188,8 +188,11 @@ fn a_removed_key_stays_removed_and_counters_go_on_after_a_restore() {
     assert_eq!(in_force(&home), [terminal.id, kept.id], "the last key of a terminal stays");
     assert!(home.try_commit(vec![counted(9)]).is_err(), "it has counted so far");
     home.commit(vec![counted(10)]);
-    let report =
-        home.store.verify_ledger(&VerifyOptions { keys: keys(), ..Default::default() }).expect("reads");
+    let report = home
+        .store
+        .blocking()
+        .verify_ledger(&VerifyOptions { keys: keys(), ..Default::default() })
+        .expect("reads");
     assert_eq!(report.problem, None);
     assert_eq!(marked(&home, &withdrawn, copied.epoch + 3), [""; 0], "nothing is left to be done");
 }

@@ -166,8 +166,9 @@ mod tests {
     #[test]
     fn a_lost_wish_is_known_until_it_is_known_what_came_of_it() {
         let home = Home::new().with_session(1);
-        let lost =
-            |home: &Home, action: &Action| home.store.unknown_outcome(session(1), action).expect("reads");
+        let lost = |home: &Home, action: &Action| {
+            home.store.blocking().unknown_outcome(session(1), action).expect("reads")
+        };
         home.commit(vec![begun(1, forget(1), false), ended(1, ToolOutcome::Failed)]);
         assert_eq!(lost(&home, &forget(1)), None);
         home.commit(vec![begun(2, forget(1), false), ended(2, ToolOutcome::Unknown)]);
@@ -176,7 +177,11 @@ mod tests {
         let home = home.reopened();
         let begun_at = EntrySeq(2);
         assert_eq!(lost(&home, &forget(1)), Some(begun_at));
-        assert_eq!(home.store.unknown_outcome(session(2), &forget(1)), Ok(None), "another session");
+        assert_eq!(
+            home.store.blocking().unknown_outcome(session(2), &forget(1)),
+            Ok(None),
+            "another session"
+        );
         assert_eq!(
             (lost(&home, &forget(2)), lost(&home, &forget(3))),
             (None, None),
@@ -199,7 +204,7 @@ mod tests {
     fn a_question_knows_of_what_was_begun_before_it() {
         let home = Home::new().with_session(1);
         let asked = |n: u64| home.commit(vec![Op::OpenAsk(Box::new(ask(n, &n.to_string())))]);
-        let since = |n| home.store.begun_since(session(1), &forget(1), &ask_id(n)).expect("reads");
+        let since = |n| home.store.blocking().begun_since(session(1), &forget(1), &ask_id(n)).expect("reads");
         asked(1);
         assert!(!since(1), "nothing was begun");
         home.commit(vec![begun(1, forget(1), false), ended(1, ToolOutcome::Unknown)]);
@@ -217,10 +222,14 @@ mod tests {
     #[test]
     fn a_wish_that_has_no_end_yet_is_lost() {
         let home = Home::new().with_session(1);
-        let lost = |n| home.store.unknown_outcome(session(1), &forget(n)).expect("reads");
+        let lost = |n| home.store.blocking().unknown_outcome(session(1), &forget(n)).expect("reads");
         home.commit(vec![begun(1, forget(1), false), begun(2, forget(2), true)]);
         assert_eq!((lost(1), lost(2), lost(3)), (Some(EntrySeq(0)), None, None), "one may be repeated");
-        assert_eq!(home.store.unknown_outcome(session(2), &forget(1)), Ok(None), "another session");
+        assert_eq!(
+            home.store.blocking().unknown_outcome(session(2), &forget(1)),
+            Ok(None),
+            "another session"
+        );
         home.commit(vec![ended(1, ToolOutcome::Failed)]);
         assert_eq!(lost(1), None, "it is known what came of it");
     }
@@ -233,15 +242,24 @@ mod tests {
             let ops = range.flat_map(|n| [begun(n, forget(n), false), ended(n, ToolOutcome::Unknown)]);
             home.commit(ops.collect());
         };
-        let (most, lost) =
-            (MAX_LOST as u128, |n| home.store.unknown_outcome(session(1), &forget(n)).expect("reads"));
+        let (most, lost) = (MAX_LOST as u128, |n| {
+            home.store.blocking().unknown_outcome(session(1), &forget(n)).expect("reads")
+        });
         all(1..=most - 1);
         assert_eq!((lost(1), lost(most)), (Some(EntrySeq(0)), None));
         all(most..=most + 2);
         let another = most + 7;
         assert!([1, most, most + 2, another].into_iter().all(|n| lost(n).is_some()));
-        assert_eq!(home.store.unknown_outcome(session(1), &action("x")), Ok(None), "reading leaves nothing");
-        assert_eq!(home.store.unknown_outcome(session(2), &forget(1)), Ok(None), "another session");
+        assert_eq!(
+            home.store.blocking().unknown_outcome(session(1), &action("x")),
+            Ok(None),
+            "reading leaves nothing"
+        );
+        assert_eq!(
+            home.store.blocking().unknown_outcome(session(2), &forget(1)),
+            Ok(None),
+            "another session"
+        );
         home.commit(vec![begun(another, forget(1), false), ended(another, ToolOutcome::Done)]);
         assert!(lost(most + 2).is_some(), "it stands in no row");
     }
@@ -254,10 +272,14 @@ mod tests {
         let erase = || home.try_commit(vec![Op::ErasePayload { entry: EntrySeq(0), at: at(9) }]).map(|_| ());
         let refused = erase().expect_err("it would be done again without a question");
         assert!(refused.to_string().contains("repeating it would not ask"), "{refused}");
-        assert_eq!(home.store.old_payloads(at(1_000), at(1_000)), Ok(vec![EntrySeq(1)]));
+        assert_eq!(home.store.blocking().old_payloads(at(1_000), at(1_000)), Ok(vec![EntrySeq(1)]));
         let value = Some("now".into());
         home.commit(vec![Op::SetSessionMetadata { session: session(1), key: CLOSED_AT.to_owned(), value }]);
         assert_eq!(erase(), Ok(()));
-        assert_eq!(home.store.unknown_outcome(session(1), &forget(1)), Ok(None), "nothing is left of it");
+        assert_eq!(
+            home.store.blocking().unknown_outcome(session(1), &forget(1)),
+            Ok(None),
+            "nothing is left of it"
+        );
     }
 }

@@ -11,7 +11,7 @@ fn remember(n: u128, text: &str, scope: Option<SessionId>) -> Op {
 }
 
 fn found(home: &Home, text: &str, scope: Option<SessionId>) -> Vec<String> {
-    let hits = home.store.search_memory(text, scope, Secrets::Told, 10).expect("searches");
+    let hits = home.store.blocking().search_memory(text, scope, Secrets::Told, 10).expect("searches");
     hits.into_iter().map(|hit| hit.memory.item.text).collect()
 }
 
@@ -27,10 +27,13 @@ fn words_are_found_by_stem_and_ranked() {
     ]);
     assert_eq!(found(&home, "What about DOG?", None), ["dogs dogs dogs", "the dog is called Rex"]);
     assert_eq!(found(&home, "äpfel", None), ["Müller likes ÄPFEL"]);
-    let hits = home.store.search_memory("dog", None, Secrets::Told, 10).expect("searches");
+    let hits = home.store.blocking().search_memory("dog", None, Secrets::Told, 10).expect("searches");
     assert!(hits[0].score > hits[1].score && hits[1].score > 0.0);
     assert_eq!(found(&home, "zebra", None), Vec::<String>::new());
-    assert_eq!(home.store.search_memory("dog", None, Secrets::Told, 1).expect("searches").len(), 1);
+    assert_eq!(
+        home.store.blocking().search_memory("dog", None, Secrets::Told, 1).expect("searches").len(),
+        1
+    );
 }
 
 /// Rows: SIL-043 (what a session remembers for itself)
@@ -61,9 +64,9 @@ fn external_content_is_never_verified() {
     for trust in [MemoryTrust::Verified, MemoryTrust::Constitutional] {
         assert_eq!(home.try_commit(vec![phase("x"), item(trust)]), Err(StoreError::TaintedTrust));
     }
-    assert_eq!(home.store.ledger_size(), Ok(0));
+    assert_eq!(home.store.blocking().ledger_size(), Ok(0));
     home.commit(vec![item(MemoryTrust::Working)]);
-    let kept = home.store.memory(memory(1, "", None).id).expect("reads").expect("there");
+    let kept = home.store.blocking().memory(memory(1, "", None).id).expect("reads").expect("there");
     assert_eq!((kept.item.taint, kept.item.trust), (Taint::External, MemoryTrust::Working));
     let conn = Connection::open(home.path()).expect("opens");
     let sql = "INSERT INTO memory (id, kind, trust, taint, at, text) VALUES ('x', 'fact', 'verified', 'external', 0, '')";
@@ -77,7 +80,7 @@ fn what_is_secret_stays_secret_and_older_memories_are_read_as_they_were() {
     let mut secret = memory(1, "the diagnosis is known", None);
     secret.item.secret = true;
     home.commit(vec![Op::Remember(Box::new(secret)), remember(2, "the doctor is known", None)]);
-    let hits = home.store.search_memory("known", None, Secrets::Told, 10).expect("searches");
+    let hits = home.store.blocking().search_memory("known", None, Secrets::Told, 10).expect("searches");
     let mut found: Vec<(String, bool)> =
         hits.into_iter().map(|hit| (hit.memory.item.text, hit.memory.item.secret)).collect();
     found.sort();
@@ -85,16 +88,18 @@ fn what_is_secret_stays_secret_and_older_memories_are_read_as_they_were() {
         found,
         [("the diagnosis is known".to_owned(), true), ("the doctor is known".to_owned(), false)]
     );
-    let kept = home.store.memory(memory(1, "", None).id).expect("reads").expect("there");
+    let kept = home.store.blocking().memory(memory(1, "", None).id).expect("reads").expect("there");
     assert!(kept.item.secret);
-    let facts = home.store.memories_of_kind(MemoryKind::Fact, Secrets::Told, 5).expect("reads");
+    let facts = home.store.blocking().memories_of_kind(MemoryKind::Fact, Secrets::Told, 5).expect("reads");
     assert_eq!(facts.iter().map(|row| row.item.secret).collect::<Vec<_>>(), [false, true], "newest first");
     let mut newer = memory(3, "the address is known known", None);
     newer.item.secret = true;
     home.commit(vec![Op::Remember(Box::new(newer))]);
     let kept = |limit| {
-        let hits = home.store.search_memory("known", None, Secrets::Kept, limit).expect("searches");
-        let facts = home.store.memories_of_kind(MemoryKind::Fact, Secrets::Kept, limit).expect("reads");
+        let hits =
+            home.store.blocking().search_memory("known", None, Secrets::Kept, limit).expect("searches");
+        let facts =
+            home.store.blocking().memories_of_kind(MemoryKind::Fact, Secrets::Kept, limit).expect("reads");
         assert_eq!(hits.len(), facts.len());
         hits.into_iter().map(|hit| hit.memory.item.text).collect::<Vec<_>>()
     };
@@ -227,7 +232,7 @@ fn the_profile_is_found_by_kind() {
     let mut profile = memory(1, "the owner is called Ann", None);
     profile.item.memory_kind = MemoryKind::Profile;
     home.commit(vec![Op::Remember(Box::new(profile)), remember(2, "a fact", None)]);
-    let rows = home.store.memories_of_kind(MemoryKind::Profile, Secrets::Told, 5).expect("reads");
+    let rows = home.store.blocking().memories_of_kind(MemoryKind::Profile, Secrets::Told, 5).expect("reads");
     assert_eq!(
         rows.iter().map(|row| row.item.text.as_str()).collect::<Vec<_>>(),
         ["the owner is called Ann"]
@@ -270,7 +275,7 @@ proptest! {
         thread_local! {
             static HOME: Home = Home::new();
         }
-        let result = HOME.with(|home| home.store.search_memory(&text, None, Secrets::Told, 5));
+        let result = HOME.with(|home| home.store.blocking().search_memory(&text, None, Secrets::Told, 5));
         prop_assert!(result.is_ok(), "{:?}", result);
     }
 }

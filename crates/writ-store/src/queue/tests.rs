@@ -50,7 +50,7 @@ fn an_old_fence_changes_nothing() {
     for op in late {
         assert_eq!(home.try_commit(vec![phase("with it"), op]), stale);
     }
-    assert_eq!(home.store.ledger_size(), Ok(1), "nothing of those batches was written");
+    assert_eq!(home.store.blocking().ledger_size(), Ok(1), "nothing of those batches was written");
     home.commit(vec![Op::AckMessage { message, fence: second.fence }]);
     assert_eq!(home.try_commit(vec![Op::AckMessage { message, fence: second.fence }]), stale, "once");
 }
@@ -83,8 +83,8 @@ fn a_failing_message_backs_off_and_is_set_aside_at_last() {
         now += i64::try_from(backoff(attempt).as_millis()).expect("small");
     }
     assert_eq!(lease_at(&home, now + 1_000_000), None);
-    assert_eq!(home.store.queue_depth(), Ok(QueueDepth { ready: 0, leased: 0, dead: 1 }));
-    let dead = home.store.dead_letters(10).expect("reads");
+    assert_eq!(home.store.blocking().queue_depth(), Ok(QueueDepth { ready: 0, leased: 0, dead: 1 }));
+    let dead = home.store.blocking().dead_letters(10).expect("reads");
     assert_eq!(dead[0].error, "failure 5");
     assert_eq!(backoff(1), BACKOFF_FIRST);
     assert_eq!(backoff(u64::MAX), BACKOFF_MAX);
@@ -96,7 +96,7 @@ fn a_message_that_waits_is_set_aside_for_good_and_a_leased_one_by_its_holder() {
     home.commit(receive(1, 1, "a"));
     home.commit(receive(1, 2, "b"));
     home.commit(receive(2, 3, "c"));
-    assert_eq!(home.store.waiting_sessions(), Ok(vec![session(1), session(2)]));
+    assert_eq!(home.store.blocking().waiting_sessions(), Ok(vec![session(1), session(2)]));
     let held = lease_at(&home, 0).expect("due");
     let end = |n, fence| {
         let error = "its session was closed".to_owned();
@@ -107,14 +107,14 @@ fn a_message_that_waits_is_set_aside_for_good_and_a_leased_one_by_its_holder() {
     assert_eq!(end(1, Some(Fence(held.fence.0 + 1))), stale(1));
     assert_eq!(end(2, Some(held.fence)), stale(2), "nobody holds it");
     assert_eq!(end(2, None), Ok(()));
-    assert_eq!(home.store.pending_for_session(session(1)), Ok(Vec::new()));
-    assert_eq!(home.store.waiting_sessions(), Ok(vec![session(1), session(2)]), "one is leased");
+    assert_eq!(home.store.blocking().pending_for_session(session(1)), Ok(Vec::new()));
+    assert_eq!(home.store.blocking().waiting_sessions(), Ok(vec![session(1), session(2)]), "one is leased");
     assert_eq!(end(1, Some(held.fence)), Ok(()));
     assert_eq!(end(1, Some(held.fence)), stale(1), "once");
-    assert_eq!(home.store.waiting_sessions(), Ok(vec![session(2)]));
+    assert_eq!(home.store.blocking().waiting_sessions(), Ok(vec![session(2)]));
     assert_eq!(lease_at(&home, 1_000_000).map(|next| id(&next)), Some(message(3)), "the twin waits");
     assert_eq!(lease_at(&home, 1_000_000), None);
-    let dead = home.store.dead_letters(10).expect("reads");
+    let dead = home.store.blocking().dead_letters(10).expect("reads");
     let dead: Vec<_> = dead.iter().map(|found| (found.record.message, found.error.as_str())).collect();
     assert_eq!(dead, [(message(2), "its session was closed"), (message(1), "its session was closed")]);
 }
@@ -141,7 +141,7 @@ fn a_message_that_ends_every_engine_is_set_aside() {
         home.commit(vec![Op::RequeueLeased]);
     }
     assert_eq!(lease_at(&home, 0), None);
-    assert_eq!(home.store.queue_depth().expect("reads").dead, 1);
+    assert_eq!(home.store.blocking().queue_depth().expect("reads").dead, 1);
 }
 
 /// Rows: SIL-205 (ids of one session)
@@ -151,9 +151,9 @@ fn a_duplicate_client_id_returns_the_first_entry_and_writes_nothing() {
     let first = home.commit(receive(1, 1, "a")).entries[0];
     let again = home.try_commit(receive(1, 2, "a"));
     assert_eq!(again, Err(StoreError::Conflict(Conflict::DuplicateMessage { entry: first })));
-    assert_eq!(home.store.ledger_size(), Ok(1));
+    assert_eq!(home.store.blocking().ledger_size(), Ok(1));
     home.commit(receive(2, 3, "a"));
-    let found = home.store.message_by_client_id(session(1), "a").expect("reads").expect("there");
+    let found = home.store.blocking().message_by_client_id(session(1), "a").expect("reads").expect("there");
     assert_eq!((found.entry, found.record.message), (first, message(1)));
 }
 
@@ -165,14 +165,14 @@ fn what_comes_in_during_a_turn_is_absorbed_with_its_lease() {
     home.commit(vec![open_turn(1, 1, 1)]);
     home.commit(receive(1, 2, "b"));
     home.commit(receive(2, 3, "c"));
-    let pending = home.store.pending_for_session(session(1)).expect("reads");
+    let pending = home.store.blocking().pending_for_session(session(1)).expect("reads");
     assert_eq!(pending.iter().map(|found| found.record.message).collect::<Vec<_>>(), [message(2)]);
-    assert_eq!([1, 2].map(|of| home.store.next_message_turn(session(of))), [Ok(3), Ok(2)]);
-    assert!(home.store.next_message_turn(session(3)).is_err(), "no such session");
+    assert_eq!([1, 2].map(|of| home.store.blocking().next_message_turn(session(of))), [Ok(3), Ok(2)]);
+    assert!(home.store.blocking().next_message_turn(session(3)).is_err(), "no such session");
     let absorb = |message| Op::AbsorbMessage { message, turn: turn(1), lease: id(&held), fence: held.fence };
     assert!(home.try_commit(vec![absorb(message(3))]).is_err(), "another session's message");
     home.commit(vec![absorb(message(2)), Op::AckMessage { message: message(1), fence: held.fence }]);
-    assert_eq!(home.store.pending_for_session(session(1)), Ok(Vec::new()));
+    assert_eq!(home.store.blocking().pending_for_session(session(1)), Ok(Vec::new()));
     assert_eq!(lease_at(&home, 0).map(|next| id(&next)), Some(message(3)));
 }
 
@@ -231,13 +231,13 @@ fn no_query_reads_what_is_done() {
 fn a_leased_message_waits_until_its_turn_is_open() {
     let home = Home::new().with_session(1);
     home.commit(receive(1, 1, "a"));
-    assert_eq!(home.store.next_message_turn(session(1)), Ok(2), "behind the one that waits");
+    assert_eq!(home.store.blocking().next_message_turn(session(1)), Ok(2), "behind the one that waits");
     let receipt = home.commit(vec![Op::lease(at(1), "engine", Duration::from_secs(60))]);
     assert!(receipt.leased[0].is_some());
     home.commit(receive(1, 2, "b"));
-    assert_eq!(home.store.next_message_turn(session(1)), Ok(3), "one is leased");
+    assert_eq!(home.store.blocking().next_message_turn(session(1)), Ok(3), "one is leased");
     home.commit(vec![open_turn(1, 1, 1)]);
-    assert_eq!(home.store.next_message_turn(session(1)), Ok(3), "its turn is counted as such");
+    assert_eq!(home.store.blocking().next_message_turn(session(1)), Ok(3), "its turn is counted as such");
 }
 
 /// A message for another consumer, with the entry that records it.

@@ -41,14 +41,14 @@ fn the_newest_messages_of_one_session_come_back_in_order() {
     home.commit((0..80).map(|n| said(1, n)).collect());
     home.commit(vec![said(2, 1_000)]);
     let home = home.reopened();
-    let newest = |limit| texts(&home.store.recent_after(session(1), 0, limit).expect("reads"));
+    let newest = |limit| texts(&home.store.blocking().recent_after(session(1), 0, limit).expect("reads"));
     let expected: Vec<String> = (30..80).map(|n| format!("message {n}")).collect();
     assert_eq!(newest(50), expected);
     assert_eq!(newest(10), expected[40..]);
-    let before = home.store.recent_after(session(1), 0, 80).expect("reads");
+    let before = home.store.blocking().recent_after(session(1), 0, 80).expect("reads");
     home.commit(vec![said(1, 81)]);
     assert_eq!(
-        home.store.recent_after(session(1), 0, 81).expect("reads")[..80],
+        home.store.blocking().recent_after(session(1), 0, 81).expect("reads")[..80],
         before[..],
         "the prefix stays"
     );
@@ -67,10 +67,10 @@ fn a_session_is_made_once_and_knows_when_something_happened() {
     ));
     home.commit(vec![said(1, 7)]);
     home.commit(vec![said(1, 3)]);
-    let found = home.store.session(session(1)).expect("reads").expect("there");
+    let found = home.store.blocking().session(session(1)).expect("reads").expect("there");
     assert_eq!((found.created_at, found.updated_at), (at(0), at(7)), "time does not go back");
-    assert_eq!(home.store.session(session(9)), Ok(None));
-    assert_eq!(home.store.sessions(10).expect("reads").len(), 1);
+    assert_eq!(home.store.blocking().session(session(9)), Ok(None));
+    assert_eq!(home.store.blocking().sessions(10).expect("reads").len(), 1);
     assert!(home.try_commit(vec![said(9, 1)]).is_err());
 }
 
@@ -81,7 +81,7 @@ fn metadata_is_kept_key_by_key() {
     let set = |key: &str, value| Op::SetSessionMetadata { session: session(1), key: key.to_owned(), value };
     home.commit(vec![set("a", Some(json!(1))), set("b", Some(json!([true])))]);
     home.commit(vec![set("a", None)]);
-    let found = home.reopened().store.session(session(1)).expect("reads").expect("there");
+    let found = home.reopened().store.blocking().session(session(1)).expect("reads").expect("there");
     assert_eq!(found.metadata, BTreeMap::from([("b".to_owned(), json!([true]))]));
 }
 
@@ -96,7 +96,7 @@ fn frames_are_numbered_per_session_for_resuming() {
     assert_eq!(receipt.frames.iter().map(|frame| frame.seq).collect::<Vec<_>>(), [1, 1, 2]);
     let home = home.reopened();
     assert_eq!(home.commit(vec![frame(1, "d")]).frames[0].seq, 3);
-    let missed = home.store.frames_after(session(1), 1, 10).expect("reads");
+    let missed = home.store.blocking().frames_after(session(1), 1, 10).expect("reads");
     assert_eq!(missed.iter().map(|frame| frame.seq).collect::<Vec<_>>(), [2, 3]);
     assert_eq!(missed[0].frame, ServerFrame::Status { text: "c".to_owned() });
 }
@@ -120,16 +120,16 @@ fn usage_adds_up_per_session_and_day_and_goes_on_after_a_restart() {
     home.commit(vec![used(1, 100, 0), used(2, 50, 0)]);
     let home = home.reopened();
     home.commit(vec![used(1, 1, 0), used(1, 1_000, DAY)]);
-    let own = home.store.session_usage(session(1)).expect("reads");
+    let own = home.store.blocking().session_usage(session(1)).expect("reads");
     assert_eq!(
         (own.usage.input, own.usage.output, own.cost),
         (Tokens::new(1_101), Tokens::new(3), MicroUsd::new(30))
     );
     assert_eq!((own.tool_calls, own.model_calls), (6, 3));
-    assert_eq!(home.store.day_usage(at(0)).expect("reads").usage.input, Tokens::new(151));
-    assert_eq!(home.store.day_usage(at(DAY)).expect("reads").usage.input, Tokens::new(1_000));
+    assert_eq!(home.store.blocking().day_usage(at(0)).expect("reads").usage.input, Tokens::new(151));
+    assert_eq!(home.store.blocking().day_usage(at(DAY)).expect("reads").usage.input, Tokens::new(1_000));
     home.commit(vec![used(1, u64::MAX, 0), used(1, u64::MAX, 0)]);
-    let full = home.store.session_usage(session(1)).expect("reads").usage.input;
+    let full = home.store.blocking().session_usage(session(1)).expect("reads").usage.input;
     assert_eq!(full, Tokens::new(i64::MAX.unsigned_abs()), "saturates");
 }
 
@@ -151,8 +151,9 @@ fn the_days_counter_begins_anew_at_the_time_that_is_set_and_not_at_midnight() {
         tool_calls: 0,
         model_calls: 1,
     })]);
-    let tokens =
-        |now| home.store.day_usage(five.start_of_day(now)).expect("reads").usage.total_tokens().get();
+    let tokens = |now| {
+        home.store.blocking().day_usage(five.start_of_day(now)).expect("reads").usage.total_tokens().get()
+    };
     let evening_and_night = [time(1, 23, 59), time(2, 0, 0), time(2, 4, 59)];
     assert_eq!(evening_and_night.map(tokens), [100; 3], "midnight changes nothing");
     assert_eq!(tokens(time(2, 5, 0)), 0);
@@ -166,21 +167,21 @@ fn counters_saturate_and_are_found_by_prefix() {
     let add = |name: &str, by| Op::AddCounter { name: name.to_owned(), by };
     assert_eq!(home.commit(vec![add("limit:a", 2), add("limit:a", 3), add("other", 1)]).counters, [2, 5, 1]);
     assert_eq!(home.commit(vec![add("limit:b", u64::MAX)]).counters, [i64::MAX.unsigned_abs()]);
-    assert_eq!(home.store.counter("limit:a"), Ok(5));
-    assert_eq!(home.store.counter("none"), Ok(0));
+    assert_eq!(home.store.blocking().counter("limit:a"), Ok(5));
+    assert_eq!(home.store.blocking().counter("none"), Ok(0));
     let names: Vec<String> =
-        home.store.counters("limit:").expect("reads").into_iter().map(|(name, _)| name).collect();
+        home.store.blocking().counters("limit:").expect("reads").into_iter().map(|(name, _)| name).collect();
     assert_eq!(names, ["limit:a", "limit:b"]);
 }
 
 #[test]
 fn settings_and_the_epoch_are_kept() {
     let home = Home::new();
-    assert_eq!(home.store.epoch(), Ok(crate::settings::FIRST_EPOCH));
+    assert_eq!(home.store.blocking().epoch(), Ok(crate::settings::FIRST_EPOCH));
     home.commit(vec![Op::Set { key: crate::settings::EPOCH.to_owned(), value: json!(4) }]);
     let home = home.reopened();
-    assert_eq!(home.store.epoch(), Ok(4));
-    assert_eq!(home.store.setting("none"), Ok(None));
+    assert_eq!(home.store.blocking().epoch(), Ok(4));
+    assert_eq!(home.store.blocking().setting("none"), Ok(None));
 }
 
 /// What is written beside a reply, by other turns too, stands before it or after it; the reply names the one before.
@@ -206,10 +207,11 @@ fn a_reply_rests_on_what_stands_before_it() {
     let receipt = home.commit(vec![phase("a"), phase("b"), reply, phase("c")]);
     assert_eq!(receipt.rests_on, Some(EntrySeq(4)));
     assert_eq!(receipt.entries, [3, 4, 5, 6].map(EntrySeq));
-    let row = home.store.ledger_tail(2).expect("reads").into_iter().find(|row| row.seq == EntrySeq(5));
+    let row =
+        home.store.blocking().ledger_tail(2).expect("reads").into_iter().find(|row| row.seq == EntrySeq(5));
     let replied = row.and_then(|row| row.entry()).map(|entry| entry.fact);
     assert_eq!(replied, Some(Fact::Replied { from, to: EntrySeq(4), text, label }));
-    let frames = home.store.frames_after(session(1), 0, 10).expect("reads");
+    let frames = home.store.blocking().frames_after(session(1), 0, 10).expect("reads");
     let ServerFrame::Message { entries, .. } = &frames[0].frame else { panic!("a message") };
     assert_eq!(*entries, (from, EntrySeq(4)));
 }

@@ -32,8 +32,8 @@ fn a_new_home_gets_one_database_that_survives() {
     let installation = home.store.installation();
     let home = home.reopened();
     assert_eq!(home.store.installation(), installation);
-    assert_eq!(home.store.ledger_size(), Ok(3));
-    assert!(home.store.session(session(1)).expect("reads").is_some());
+    assert_eq!(home.store.blocking().ledger_size(), Ok(3));
+    assert!(home.store.blocking().session(session(1)).expect("reads").is_some());
     let files: Vec<String> = std::fs::read_dir(home.dir.path().join("data"))
         .expect("lists")
         .map(|entry| entry.expect("entry").file_name().to_string_lossy().into_owned())
@@ -54,9 +54,9 @@ fn a_failing_operation_undoes_its_batch_and_no_other() {
     let home = Home::new().with_session(1);
     let error = home.try_commit(vec![phase("lost"), Op::Forget { memory: memory(9, "", None).id }]);
     assert!(matches!(error, Err(StoreError::Conflict(Conflict::Missing { what: "memory", .. }))));
-    assert_eq!(home.store.ledger_size(), Ok(0), "nothing of it was written");
+    assert_eq!(home.store.blocking().ledger_size(), Ok(0), "nothing of it was written");
     assert_eq!(home.commit(vec![phase("kept"), phase("too")]).entries.len(), 2);
-    assert!(home.store.verify_ledger(&Default::default()).expect("reads").is_good());
+    assert!(home.store.blocking().verify_ledger(&Default::default()).expect("reads").is_good());
 }
 
 /// Rows: WIN-207 (in part: two hundred writers at once lose nothing)
@@ -90,7 +90,7 @@ async fn waiting_batches_share_a_transaction_and_fail_alone() {
     assert!(transactions.len() < 90, "{} transactions for 180 batches", transactions.len());
     entries.sort_unstable();
     assert_eq!(entries, (0..180).collect::<Vec<u64>>(), "no gap, no double");
-    assert!(home.store.verify_ledger(&Default::default()).expect("reads").is_good());
+    assert!(home.store.blocking().verify_ledger(&Default::default()).expect("reads").is_good());
 }
 
 #[tokio::test]
@@ -112,12 +112,12 @@ async fn what_is_written_first_stays_whatever_becomes_of_the_batch_and_carries_i
         .expect("the first is written");
     assert!(matches!(refused.batch, Err(StoreError::Conflict(_))), "{refused:?}");
     assert_eq!(refused.first.frames, [FrameNumber { session: session(1), seq: 1 }]);
-    assert_eq!(home.store.ledger_size(), Ok(3), "the first is written, the batch is not");
+    assert_eq!(home.store.blocking().ledger_size(), Ok(3), "the first is written, the batch is not");
     let neither =
         home.store.commit_after(vec![phase("x"), conflict()], Batch::synced(vec![phase("x")])).await;
     assert!(matches!(neither, Err(StoreError::Conflict(_))), "{neither:?}");
-    assert_eq!(home.store.ledger_size(), Ok(3));
-    assert!(home.store.verify_ledger(&Default::default()).expect("reads").is_good());
+    assert_eq!(home.store.blocking().ledger_size(), Ok(3));
+    assert!(home.store.blocking().verify_ledger(&Default::default()).expect("reads").is_good());
 }
 
 #[tokio::test]
@@ -134,7 +134,7 @@ fn bounds_are_kept() {
     assert_eq!(home.try_commit(many), Err(StoreError::TooLarge { what: "batch", limit: MAX_BATCH_OPS }));
     let long = "x".repeat(crate::config::MAX_TEXT_BYTES);
     assert!(matches!(home.try_commit(vec![phase(&long)]), Err(StoreError::TooLarge { what: "entry", .. })));
-    assert_eq!(home.store.ledger_size(), Ok(0));
+    assert_eq!(home.store.blocking().ledger_size(), Ok(0));
 }
 
 #[test]
@@ -153,12 +153,12 @@ fn a_full_disk_is_told_and_nothing_is_lost() {
     };
     assert_eq!(error, StoreError::DiskFull);
     assert!(written > 0);
-    assert_eq!(store.ledger_size(), Ok(written));
-    assert!(store.verify_ledger(&Default::default()).expect("reads").is_good());
+    assert_eq!(store.blocking().ledger_size(), Ok(written));
+    assert!(store.blocking().verify_ledger(&Default::default()).expect("reads").is_good());
     drop(store);
     let store = open_store(path).expect("opens with more room");
     store.commit_blocking(Batch::synced(vec![phase("goes on")])).expect("writes");
-    assert_eq!(store.ledger_size(), Ok(written + 1));
+    assert_eq!(store.blocking().ledger_size(), Ok(written + 1));
 }
 
 #[test]
@@ -188,9 +188,12 @@ fn another_key_is_refused_unless_the_one_before_has_signed_for_it() {
     drop(Store::open(&with(vec![rotation]), other.clone()).expect("opens"));
     let store = Store::open(&config, other).expect("known from then on");
     store.commit_blocking(Batch::synced(vec![phase("new key")])).expect("writes");
-    assert_eq!(store.ledger_size(), Ok(2 + 1 + 1));
+    assert_eq!(store.blocking().ledger_size(), Ok(2 + 1 + 1));
     let options = crate::ledger::verify::VerifyOptions { keys: keys(), ..Default::default() };
-    assert!(store.verify_ledger(&options).expect("reads").is_good(), "old rows count under the old key");
+    assert!(
+        store.blocking().verify_ledger(&options).expect("reads").is_good(),
+        "old rows count under the old key"
+    );
     drop(dir);
 }
 
@@ -216,7 +219,7 @@ fn a_key_that_was_exchanged_without_an_entry_is_noticed() {
     let (_dir, path) = rotated();
     let store = Store::open(&StoreConfig::new(&path), second.clone()).expect("follows");
     store.commit_blocking(Batch::synced(vec![phase("new key")])).expect("writes");
-    let report = store.verify_ledger(&options).expect("reads");
+    let report = store.blocking().verify_ledger(&options).expect("reads");
     assert!(report.is_good(), "{report:?}");
     let erase = Op::ErasePayload { entry: EntrySeq(300), at: at(9) };
     assert!(store.commit_blocking(Batch::synced(vec![erase])).is_err(), "its entry is kept");
@@ -261,7 +264,7 @@ fn an_older_ledger_that_an_old_key_went_on_with_is_noticed_by_a_held_head_alone(
     let config = StoreConfig { rotations: vec![rotation], ..StoreConfig::new(&path) };
     let store = Store::open(&config, next.clone()).expect("follows");
     let mut heads = Vec::new();
-    store.export_heads(&mut heads).expect("exports");
+    store.blocking().export_heads(&mut heads).expect("exports");
     drop(store);
 
     std::fs::copy(&older, &path).expect("copies");
@@ -273,7 +276,7 @@ fn an_older_ledger_that_an_old_key_went_on_with_is_noticed_by_a_held_head_alone(
     let held = crate::ledger::export::read_heads(&heads, &[next.public_key()]).expect("reads");
     let found = |held| {
         let options = crate::ledger::verify::VerifyOptions { keys: keys(), held, every_signature: true };
-        store.verify_ledger(&options).expect("reads").problem.map(|problem| problem.kind)
+        store.blocking().verify_ledger(&options).expect("reads").problem.map(|problem| problem.kind)
     };
     assert_eq!((found(Vec::new()), found(held)), (None, Some(ProblemKind::OlderCopy)));
     drop(dir);
@@ -384,7 +387,7 @@ fn an_approval_for_the_task_is_redeemed_as_often_as_was_signed() {
         racers.into_iter().map(|racer| racer.join().expect("no panic")).sum()
     });
     assert_eq!(wins + 1, usize::try_from(USES).expect("few"), "what was shown is one of them");
-    let used = home.store.approval(&ask_id(1)).expect("reads").expect("there").executions_used;
+    let used = home.store.blocking().approval(&ask_id(1)).expect("reads").expect("there").executions_used;
     assert_eq!(used, u64::from(USES));
 }
 
@@ -399,11 +402,11 @@ fn an_approval_is_redeemed_exactly_once() {
     home.commit((0..APPROVALS).flat_map(approve).collect());
     for n in 0..APPROVALS {
         assert_eq!(
-            home.store.approval(&ask_id(n)).expect("reads").map(|found| found.executions_used),
+            home.store.blocking().approval(&ask_id(n)).expect("reads").map(|found| found.executions_used),
             Some(0)
         );
     }
-    let before = home.store.ledger_size().expect("reads");
+    let before = home.store.blocking().ledger_size().expect("reads");
     let start = Barrier::new(usize::try_from(THREADS).expect("few"));
     let wins: usize = std::thread::scope(|scope| {
         let race = |thread: u64| {
@@ -426,11 +429,14 @@ fn an_approval_is_redeemed_exactly_once() {
         racers.into_iter().map(|racer| racer.join().expect("no panic")).sum()
     });
     assert_eq!(wins, 200);
-    assert_eq!(home.store.ledger_size(), Ok(before + APPROVALS), "one intent each");
+    assert_eq!(home.store.blocking().ledger_size(), Ok(before + APPROVALS), "one intent each");
     for n in 0..APPROVALS {
-        let approval = home.store.approval(&ask_id(n)).expect("reads").expect("there");
+        let approval = home.store.blocking().approval(&ask_id(n)).expect("reads").expect("there");
         assert_eq!(approval.executions_used, 1);
-        assert_eq!(home.store.ask(&ask_id(n)).expect("reads").expect("there").state, AskState::Used);
+        assert_eq!(
+            home.store.blocking().ask(&ask_id(n)).expect("reads").expect("there").state,
+            AskState::Used
+        );
     }
 }
 
@@ -459,7 +465,7 @@ fn race_for(set: impl FnOnce(&mut BudgetFacts), used: u64) -> (usize, Vec<Redeem
         tool_calls: 0,
         model_calls: 1,
     })]);
-    let before = home.store.ledger_size().expect("reads");
+    let before = home.store.blocking().ledger_size().expect("reads");
     let start = Barrier::new(8);
     let told: Vec<_> = std::thread::scope(|scope| {
         let race = |n: u64| {
@@ -480,7 +486,7 @@ fn race_for(set: impl FnOnce(&mut BudgetFacts), used: u64) -> (usize, Vec<Redeem
         racers.into_iter().map(|racer| racer.join().expect("no panic")).collect()
     });
     let (won, lost): (Vec<_>, Vec<_>) = told.into_iter().partition(Result::is_ok);
-    let size = home.store.ledger_size().expect("reads");
+    let size = home.store.blocking().ledger_size().expect("reads");
     assert_eq!(usize::try_from(size - before), Ok(won.len()), "a refusal leaves no intent");
     (won.len(), lost.into_iter().filter_map(Result::err).collect())
 }
@@ -511,9 +517,9 @@ async fn a_redemption_sets_aside_what_its_outcome_frees() {
     let home = Home::new().with_session(1);
     home.store.commit(Batch::synced(approve(1))).await.expect("commits");
     home.store.redeem(redemption(1)).await.expect("redeemed");
-    let reserved = home.store.session_reserved(session(1)).expect("reads");
+    let reserved = home.store.blocking().session_reserved(session(1)).expect("reads");
     assert_eq!((reserved.tokens, reserved.cost, reserved.tool_calls), (Tokens::new(7), MicroUsd::new(5), 1));
-    assert_eq!(home.store.day_reserved(at(0)).expect("reads"), reserved);
+    assert_eq!(home.store.blocking().day_reserved(at(0)).expect("reads"), reserved);
     // What is about to be written counts as if it were: the outcome frees, and what it has used is used.
     let used = UsageDelta {
         session: Some(session(1)),
@@ -523,15 +529,15 @@ async fn a_redemption_sets_aside_what_its_outcome_frees() {
         tool_calls: 0,
         model_calls: 1,
     };
-    let now = home.store.standing(session(1), at(0), &[]).expect("reads");
+    let now = home.store.blocking().standing(session(1), at(0), &[]).expect("reads");
     assert_eq!((now.session_reserved, now.reserved, now.session.cost), (reserved, reserved, MicroUsd::ZERO));
     let ops = vec![outcome(1), Op::AddUsage(used)];
-    let then = home.store.standing(session(1), at(0), &ops).expect("reads");
+    let then = home.store.blocking().standing(session(1), at(0), &ops).expect("reads");
     home.store.commit(Batch::synced(ops)).await.expect("commits");
-    assert_eq!(home.store.standing(session(1), at(0), &[]), Ok(then));
+    assert_eq!(home.store.blocking().standing(session(1), at(0), &[]), Ok(then));
     assert_eq!((then.session.cost, then.day.cost), (MicroUsd::new(2), MicroUsd::new(2)));
     assert_eq!((then.session_reserved, then.reserved), Default::default());
-    assert_eq!(home.store.session_reserved(session(1)), Ok(Default::default()));
+    assert_eq!(home.store.blocking().session_reserved(session(1)), Ok(Default::default()));
 }
 
 /// Rows: SIL-161
@@ -539,7 +545,7 @@ async fn a_redemption_sets_aside_what_its_outcome_frees() {
 async fn a_redemption_that_names_something_else_is_refused() {
     let home = Home::new().with_session(1);
     home.store.commit(Batch::synced(approve(1))).await.expect("commits");
-    let before = home.store.ledger_size();
+    let before = home.store.blocking().ledger_size();
     let mut wrong_hash = redemption(1);
     let mut wrong_nonce = redemption(1);
     let mut wrong_attempt = redemption(1);
@@ -554,8 +560,9 @@ async fn a_redemption_that_names_something_else_is_refused() {
         assert_eq!(home.store.redeem(wrong).await, Err(RedeemError::ApprovalSpent(ask_id(1))));
     }
     assert!(matches!(home.store.redeem(wrong_attempt).await, Err(RedeemError::Unwritable(_))));
-    assert_eq!(home.store.ledger_size(), before, "nothing was written");
-    let used = home.store.approval(&ask_id(1)).expect("reads").map(|approval| approval.executions_used);
+    assert_eq!(home.store.blocking().ledger_size(), before, "nothing was written");
+    let used =
+        home.store.blocking().approval(&ask_id(1)).expect("reads").map(|approval| approval.executions_used);
     assert_eq!(used, Some(0));
     home.store.redeem(redemption(1)).await.expect("the right one still passes");
 }
@@ -567,10 +574,10 @@ fn what_rests_on_a_key_that_was_revoked_meanwhile_is_not_redeemed() {
     let keys: std::collections::BTreeSet<String> = ["key a".to_owned(), "key b".to_owned()].into();
     let wish = |n| Redemption { approval: None, keys: keys.clone(), ..redemption(n) };
     block_on(home.store.redeem(wish(1))).expect("nothing is revoked");
-    let size = home.store.ledger_size().expect("reads");
+    let size = home.store.blocking().ledger_size().expect("reads");
     home.commit(vec![Op::Revoke { id: "key b".to_owned(), at: at(1), expires_at: None }]);
     assert_eq!(block_on(home.store.redeem(wish(2))), Err(RedeemError::Revoked));
-    assert_eq!(home.store.ledger_size(), Ok(size), "no intent");
+    assert_eq!(home.store.blocking().ledger_size(), Ok(size), "no intent");
     let others = Redemption { approval: None, keys: ["key c".to_owned()].into(), ..redemption(3) };
     block_on(home.store.redeem(others)).expect("another key");
 }

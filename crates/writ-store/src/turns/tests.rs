@@ -14,11 +14,11 @@ fn turn_numbers_go_on_after_a_restart() {
     let home = Home::new().with_session(1);
     home.append(1);
     for n in 1..=5 {
-        assert_eq!(home.store.next_turn_number(session(1)), Ok(n));
+        assert_eq!(home.store.blocking().next_turn_number(session(1)), Ok(n));
         home.commit(vec![open_turn(1, u128::from(n), n), close(u128::from(n))]);
     }
     let home = home.reopened();
-    assert_eq!(home.store.next_turn_number(session(1)), Ok(6));
+    assert_eq!(home.store.blocking().next_turn_number(session(1)), Ok(6));
     let error = home.try_commit(vec![open_turn(1, 9, 1)]);
     assert_eq!(error, Err(Conflict::TurnNumber { session: session(1), expected: 6 }.into()));
     home.commit(vec![open_turn(1, 6, 6)]);
@@ -39,15 +39,24 @@ fn events_are_numbered_without_gaps_and_survive() {
     let late = home.try_commit(vec![event(2), close(1), event(3)]);
     assert_eq!(late, Err(Conflict::TurnClosed(turn(1)).into()));
     let home = home.reopened();
-    let open = home.store.unfinished_turns().expect("reads");
+    let open = home.store.blocking().unfinished_turns().expect("reads");
     assert_eq!(open.iter().map(|found| (found.id, found.events)).collect::<Vec<_>>(), [(turn(1), 2)]);
-    assert_eq!(home.store.unfinished_turn_of(message(1)).expect("reads").map(|t| t.id), Some(turn(1)));
-    assert_eq!(home.store.turn_events(turn(1)), Ok(vec![r#"{"n":0}"#.to_owned(), r#"{"n":1}"#.to_owned()]));
+    assert_eq!(
+        home.store.blocking().unfinished_turn_of(message(1)).expect("reads").map(|t| t.id),
+        Some(turn(1))
+    );
+    assert_eq!(
+        home.store.blocking().turn_events(turn(1)),
+        Ok(vec![r#"{"n":0}"#.to_owned(), r#"{"n":1}"#.to_owned()])
+    );
     home.commit(vec![close(1)]);
     assert_eq!(home.try_commit(vec![event(2)]), Err(Conflict::TurnClosed(turn(1)).into()));
     assert_eq!(home.try_commit(vec![close(1)]), Err(Conflict::TurnClosed(turn(1)).into()));
-    assert_eq!(home.store.unfinished_turns(), Ok(Vec::new()));
-    assert_eq!(home.store.turn(turn(1)).expect("reads").map(|t| t.state), Some("finished".to_owned()));
+    assert_eq!(home.store.blocking().unfinished_turns(), Ok(Vec::new()));
+    assert_eq!(
+        home.store.blocking().turn(turn(1)).expect("reads").map(|t| t.state),
+        Some("finished".to_owned())
+    );
 }
 
 #[test]
@@ -56,11 +65,11 @@ fn an_intent_is_open_until_its_outcome() {
     home.commit(vec![Op::Append(Box::new(intent(1))), Op::Append(Box::new(intent(2)))]);
     home.commit(vec![outcome(1)]);
     let home = home.reopened();
-    let open = home.store.open_intents().expect("reads");
+    let open = home.store.blocking().open_intents().expect("reads");
     let expected = OpenIntent { attempt: attempt(2), seq: EntrySeq(1), entry: Some(intent(2)) };
     assert_eq!(open, [expected]);
     assert_eq!(home.try_commit(vec![outcome(1)]), Err(Conflict::IntentClosed(attempt(1)).into()));
     assert!(home.try_commit(vec![Op::Append(Box::new(intent(1)))]).is_err(), "an attempt is begun once");
     home.commit(vec![outcome(99)]);
-    assert_eq!(home.store.ledger_size(), Ok(4), "a simulated outcome has no intent");
+    assert_eq!(home.store.blocking().ledger_size(), Ok(4), "a simulated outcome has no intent");
 }

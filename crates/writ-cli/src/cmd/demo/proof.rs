@@ -64,7 +64,7 @@ fn print_verified(context: &Context, report: &VerifyReport) -> Result<(), Failur
 fn signature_of_message(context: &Context, config: &Config) -> Result<String, Failure> {
     let store = open_to_read(context, config)?;
     let query = LedgerQuery { event: Some("received".to_owned()), limit: 1, ..LedgerQuery::default() };
-    let rows = store.ledger_search(&query)?;
+    let rows = store.blocking().ledger_search(&query)?;
     match rows.first().and_then(LedgerRow::entry).map(|entry| entry.fact) {
         Some(Fact::Received { signature, .. }) => Ok(signature),
         _ => Err(not_so("the ledger does not hold the message")),

@@ -183,7 +183,7 @@ fn check_database(context: &Context, config: &Config) -> Vec<DoctorCheck> {
         Err(failure) => return vec![DoctorCheck::check_of_failure("database", failure)],
     };
     let mut checks = Vec::new();
-    match (store.ledger_size(), store.not_before()) {
+    match (store.blocking().ledger_size(), store.blocking().not_before()) {
         (Ok(size), Ok(not_before)) => {
             checks
                 .push(DoctorCheck::passed_check("database", format!("opens; {size} entries in the ledger")));
@@ -199,7 +199,7 @@ fn check_database(context: &Context, config: &Config) -> Vec<DoctorCheck> {
             checks.push(DoctorCheck::check_of_failure("database", error.into()))
         }
     }
-    match store.approver_keys() {
+    match store.blocking().approver_keys() {
         Ok(keys) => checks.extend(check_approvers(context, &keys)),
         Err(error) => checks.push(DoctorCheck::check_of_failure("approver", error.into())),
     }

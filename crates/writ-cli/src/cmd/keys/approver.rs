@@ -31,7 +31,7 @@ pub(crate) fn run_approver(context: &Context, command: &ApproverCommand) -> Resu
 }
 
 fn list_approvers(context: &Context) -> Result<(), Failure> {
-    let keys = open_to_read(context, &context.load_ready_config()?)?.approver_keys()?;
+    let keys = open_to_read(context, &context.load_ready_config()?)?.blocking().approver_keys()?;
     let rows: Vec<Value> = keys.iter().map(approver_value).collect();
     context.out.print_either(&json!({ "approvers": rows }), |_| keys.iter().map(describe_approver).collect())
 }

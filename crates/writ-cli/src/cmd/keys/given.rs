@@ -56,7 +56,7 @@ pub(super) fn issue_base_key(context: &Context, file: &Path, out: &KeyOut) -> Re
     let claims = BaseClaims {
         key: KeyId::from_parts(now, clock::random()),
         installation: store.installation(),
-        epoch: store.epoch()?,
+        epoch: store.blocking().epoch()?,
         agent: said.agent,
         policy: policies::load_rules(&context.home, None)?.digest(),
         expires_at: said.expires,
@@ -153,7 +153,7 @@ pub(super) fn check_key(context: &Context, args: &CheckArgs) -> Result<(), Failu
         args.used.iter().map(|(name, used)| ((args.operation.clone(), name.clone()), *used)).collect();
     let mut revoked = std::collections::BTreeSet::new();
     for id in authority.revocation_ids() {
-        if store.is_revoked(id)? {
+        if store.blocking().is_revoked(id)? {
             revoked.insert(id.clone());
         }
     }
@@ -172,7 +172,7 @@ pub(super) fn check_key(context: &Context, args: &CheckArgs) -> Result<(), Failu
         used: Some(&used),
     };
     // A clock that was set back lets nothing begin again, here as in the engine.
-    let now = clock::now().max(store.not_before()?);
+    let now = clock::now().max(store.blocking().not_before()?);
     if let Err(denial) = precheck(prepare_action(&authority, action), &facts, now) {
         let hint = format!("decided by the {}", denial.rule);
         return Err(Failure::new(Exit::Denied, "key.denied", denial.text, hint));
@@ -207,7 +207,8 @@ fn open_verifier(context: &Context) -> Result<(Store, Verifier), Failure> {
         public_keys(&context.home, role)?.first().copied().ok_or_else(|| key_failure(&KeyError::Signature))
     };
     let (root, router) = (newest(KeyRole::Root)?, newest(KeyRole::Harness)?);
-    let verifier = Verifier { root, router, installation: store.installation(), epoch: store.epoch()? };
+    let verifier =
+        Verifier { root, router, installation: store.installation(), epoch: store.blocking().epoch()? };
     Ok((store, verifier))
 }
 
@@ -219,7 +220,7 @@ fn verify_both(verifier: &Verifier, base: Option<&KeyToken>, task: &KeyToken) ->
 
 fn is_revoked(store: &Store, ids: &std::collections::BTreeSet<String>) -> Result<bool, Failure> {
     for id in ids {
-        if store.is_revoked(id)? {
+        if store.blocking().is_revoked(id)? {
             return Ok(true);
         }
     }

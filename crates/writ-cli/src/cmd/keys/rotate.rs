@@ -96,7 +96,7 @@ fn rotate_approver(
     let (locks, store) = open_store(context, config, secrets)?;
     let old = keys.signing_key()?.verifying_key();
     let next = keys.prepare_next()?;
-    let enrolled = store.approver_keys()?;
+    let enrolled = store.blocking().approver_keys()?;
     let known = |public: &VerifyingKey| enrolled.iter().find(|key| key.public_key == public.as_bytes());
     let now = clock::now();
     let mut ops = Vec::new();
@@ -139,7 +139,7 @@ fn rotation_entry(role: KeyRole, next: &VerifyingKey) -> Op {
 /// Revokes the keys that were issued by the old key: they fail to verify from now on, and lists show it.
 fn revoke_issued(store: &Store, made: impl Fn(&str) -> bool) -> Result<(), Failure> {
     let at = clock::now();
-    let given = store.issued_keys(at, MAX_ISSUED_KEYS)?;
+    let given = store.blocking().issued_keys(at, MAX_ISSUED_KEYS)?;
     let revoke: Vec<Op> = given
         .into_iter()
         .filter(|key| made(&key.role))

@@ -43,7 +43,7 @@ pub(super) fn show_shadow(context: &Context, days: u32) -> Result<(), Failure> {
         limit: MAX_DIFFERENCES,
         ..LedgerQuery::default()
     };
-    let rows = open_to_read(context, &config)?.ledger_search(&query)?;
+    let rows = open_to_read(context, &config)?.blocking().ledger_search(&query)?;
     let mut changes: BTreeMap<Change, BTreeSet<Digest>> = BTreeMap::new();
     for fact in rows.iter().filter_map(|row| row.entry()).map(|entry| entry.fact) {
         if let Fact::Shadowed { set, prepared, kind, does, would, rules, .. } = fact {

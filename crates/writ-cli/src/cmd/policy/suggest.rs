@@ -43,7 +43,7 @@ pub(super) fn run_suggest(context: &Context, days: u32) -> Result<(), Failure> {
     egress.trusted.extend(trusted_hosts(&store)?);
     let since = days_ago(days);
     let answers = past_answers(&store)?;
-    let asks = store.latest_asks(MAX_ASKS)?;
+    let asks = store.blocking().latest_asks(MAX_ASKS)?;
     let is_recent = |card: &Card| card.asked_at >= since;
     let recent = asks.iter().filter(|ask| is_recent(&ask.card)).count();
     // A no counts however old it is.
@@ -88,7 +88,7 @@ fn days_ago(days: u32) -> Timestamp {
 /// The hosts that answers have made trusted ones. Whether each signature still counts is not looked at: what does not is
 /// asked about, and here it is only not suggested.
 fn trusted_hosts(store: &Store) -> Result<Vec<HostPattern>, Failure> {
-    let rows = store.trusted_host_answers()?;
+    let rows = store.blocking().trusted_host_answers()?;
     let host = |token: &Value| token.pointer("/claims/host")?.as_str()?.parse::<HostPattern>().ok();
     Ok(rows.iter().filter_map(|(_, token)| host(token)).collect())
 }
@@ -101,7 +101,9 @@ fn trusted_hosts(store: &Store) -> Result<Vec<HostPattern>, Failure> {
 fn past_answers(store: &Store) -> Result<BTreeMap<AskId, Decision>, Failure> {
     let query = LedgerQuery { event: Some("answered".to_owned()), limit: MAX_ASKS, ..LedgerQuery::default() };
     let mut answers = BTreeMap::new();
-    for fact in store.ledger_search(&query)?.iter().filter_map(|row| row.entry()).map(|entry| entry.fact) {
+    for fact in
+        store.blocking().ledger_search(&query)?.iter().filter_map(|row| row.entry()).map(|entry| entry.fact)
+    {
         if let Fact::Answered { ask, decision, .. } = fact {
             let known = answers.entry(ask).or_insert(decision);
             // A denial after an approval is the later decision.

@@ -261,7 +261,7 @@ fn damaged(sealed: &Sealed, damage: &dyn Fn(&Connection)) -> (Vec<u8>, (i32, Opt
     drop(conn);
     let mut export = Vec::new();
     let store = Store::open_read_only(&copy, sealed.key.public_key()).expect("opens");
-    store.export_entries(&mut export).expect("exports");
+    store.blocking().export_entries(&mut export).expect("exports");
     drop(store);
     (export, own(sealed, &copy))
 }

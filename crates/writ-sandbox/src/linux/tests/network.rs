@@ -27,8 +27,8 @@ struct Keeper {
 }
 
 impl Gatekeeper for Keeper {
-    fn current_scope(&self) -> Arc<EgressScope> {
-        Arc::clone(&self.scope)
+    fn current_scope(&self) -> Later<'_, Arc<EgressScope>> {
+        Box::pin(async { Arc::clone(&self.scope) })
     }
 
     fn ask_person<'a>(&'a self, _: &'a Target) -> Later<'a, Result<AskId, NotAsked>> {

@@ -74,7 +74,7 @@ fn what_explains_the_ledger_itself_and_what_a_turn_is_at_are_kept() {
     assert_eq!(why(&home, 3), "its turn is not over");
     home.commit(vec![Op::CloseTurn { turn: turn(1), at: at(5), state: "finished".to_owned() }]);
     assert_eq!(erase(&home, 3), Ok(()));
-    let report = home.store.verify_ledger(&Default::default()).expect("reads");
+    let report = home.store.blocking().verify_ledger(&Default::default()).expect("reads");
     assert_eq!((report.problem, report.erased), (None, 1));
 }
 
@@ -91,7 +91,7 @@ fn old_payloads_are_named_in_bounded_portions_without_what_is_needed() {
     home.commit(vec![checkpoint(1_000), phase("its clock was set back")]);
     home.commit((0..MAX_YOUNG).map(|_| checkpoint(1_001)).collect());
     home.commit(vec![phase("too far on")]);
-    let old = |home: &Home| home.store.old_payloads(at(1_000), at(2_000)).expect("reads");
+    let old = |home: &Home| home.store.blocking().old_payloads(at(1_000), at(2_000)).expect("reads");
     let first = old(&home);
     assert_eq!(
         (first.len(), first.first()),

@@ -11,21 +11,21 @@ fn a_stranger_can_check_every_entry() {
     let home = Home::new().with_session(1);
     home.append(11);
     for seq in 0..11 {
-        let proof = home.store.ledger_proof(EntrySeq(seq)).expect("proves");
+        let proof = home.store.blocking().ledger_proof(EntrySeq(seq)).expect("proves");
         let text = serde_json::to_string(&proof).expect("JSON");
         let proof: Proof = serde_json::from_str(&text).expect("JSON");
         let proven = check_proof(&proof, &keys()).expect("holds");
         assert_eq!((proven.head.size, proven.payload), (11, true));
         assert_eq!(check_proof(&proof, &[[3; 32]]), Err(ProofError::Checkpoint(NoteError::Unsigned)));
     }
-    assert!(home.store.ledger_proof(EntrySeq(11)).is_err());
+    assert!(home.store.blocking().ledger_proof(EntrySeq(11)).is_err());
 }
 
 #[test]
 fn every_changed_field_breaks_a_proof() {
     let home = Home::new().with_session(1);
     home.append(6);
-    let good = home.store.ledger_proof(EntrySeq(3)).expect("proves");
+    let good = home.store.blocking().ledger_proof(EntrySeq(3)).expect("proves");
     let changes: [fn(&mut Proof); 11] = [
         |proof| proof.seq = 2,
         |proof| proof.at += 1,
@@ -53,11 +53,11 @@ fn erasing_a_payload_keeps_the_proof_and_removes_the_text() {
     home.commit(vec![phase("quince marmalade")]);
     home.append(3);
     home.commit(vec![Op::ErasePayload { entry: EntrySeq(3), at: at(9) }]);
-    let proven = check_proof(&home.store.ledger_proof(EntrySeq(3)).expect("proves"), &keys());
+    let proven = check_proof(&home.store.blocking().ledger_proof(EntrySeq(3)).expect("proves"), &keys());
     assert!(!proven.expect("holds").payload);
-    let report = home.store.verify_ledger(&Default::default()).expect("reads");
+    let report = home.store.blocking().verify_ledger(&Default::default()).expect("reads");
     assert_eq!((report.problem, report.erased, report.rows), (None, 1, 7));
-    let row = home.store.ledger_row(EntrySeq(3)).expect("reads").expect("there");
+    let row = home.store.blocking().ledger_row(EntrySeq(3)).expect("reads").expect("there");
     assert_eq!((row.payload, row.intact), (None, true));
     let again = home.try_commit(vec![Op::ErasePayload { entry: EntrySeq(3), at: at(9) }]);
     assert!(matches!(again, Err(StoreError::Conflict(Conflict::Missing { .. }))));
@@ -75,7 +75,7 @@ fn erasing_a_payload_keeps_the_proof_and_removes_the_text() {
 fn every_row_has_its_five_fields_and_a_signature_that_verifies() {
     let home = Home::new().with_session(1);
     home.commit(vec![phase("a"), Op::Append(Box::new(intent(1)))]);
-    for row in home.store.ledger_tail(10).expect("reads") {
+    for row in home.store.blocking().ledger_tail(10).expect("reads") {
         assert!(row.intact);
         assert_eq!(row.signature.len(), 2 * 64);
         assert!(!row.event.is_empty() && row.payload.is_some());
@@ -94,9 +94,9 @@ fn every_row_has_its_five_fields_and_a_signature_that_verifies() {
          UPDATE ledger_payload SET payload = replace(payload, 'a', 'b') WHERE seq = 0",
     ] {
         conn.execute_batch(change).expect("changes");
-        let row = home.store.ledger_row(EntrySeq(0)).expect("reads").expect("there");
+        let row = home.store.blocking().ledger_row(EntrySeq(0)).expect("reads").expect("there");
         assert!(!row.intact, "{change}");
-        assert!(home.store.ledger_row(EntrySeq(1)).expect("reads").expect("there").intact);
+        assert!(home.store.blocking().ledger_row(EntrySeq(1)).expect("reads").expect("there").intact);
     }
 }
 
@@ -112,7 +112,7 @@ fn every_turn_leaves_entries_that_verify_when_they_are_asked_for() {
     }
     let of_turn = |number| {
         let query = LedgerQuery { turn_number: Some(number), limit: 10, ..LedgerQuery::default() };
-        home.store.ledger_search(&query).expect("reads")
+        home.store.blocking().ledger_search(&query).expect("reads")
     };
     assert!((1..=3).all(|number| of_turn(number).len() == 1 && of_turn(number)[0].intact));
     let conn = rusqlite::Connection::open(home.path()).expect("opens");
@@ -135,7 +135,7 @@ fn the_ledger_is_searched_by_everything_it_knows() {
     home.commit(vec![phase("Needle one"), phase("hay"), Op::Append(Box::new(other))]);
     let seqs = |query: LedgerQuery| -> Vec<u64> {
         let query = LedgerQuery { limit: 10, ..query };
-        home.store.ledger_search(&query).expect("reads").iter().map(|row| row.seq.0).collect()
+        home.store.blocking().ledger_search(&query).expect("reads").iter().map(|row| row.seq.0).collect()
     };
     let all = LedgerQuery::default();
     assert_eq!(seqs(all.clone()), [2, 1, 0]);
@@ -148,7 +148,7 @@ fn the_ledger_is_searched_by_everything_it_knows() {
     assert_eq!(seqs(LedgerQuery { since: Some(at(1)), ..all.clone() }), [2]);
     assert_eq!(seqs(LedgerQuery { until: Some(at(1)), ..all.clone() }), [1, 0]);
     assert_eq!(seqs(LedgerQuery { before: Some(EntrySeq(1)), ..all.clone() }), [0]);
-    let tail = home.store.ledger_tail(2).expect("reads");
+    let tail = home.store.blocking().ledger_tail(2).expect("reads");
     assert_eq!(tail.iter().map(|row| row.seq.0).collect::<Vec<_>>(), [1, 2]);
 }
 
@@ -159,14 +159,14 @@ fn exports_are_json_lines_and_heads_can_be_read_back() {
     home.commit(ops);
     home.append(2);
     let mut heads = Vec::new();
-    assert_eq!(home.store.export_heads(&mut heads).expect("exports"), 2);
+    assert_eq!(home.store.blocking().export_heads(&mut heads).expect("exports"), 2);
     let text = String::from_utf8(heads).expect("text");
     let held = read_heads(&text, &keys()).expect("reads");
     assert_eq!(held.iter().map(|head| head.size).collect::<Vec<_>>(), [256, 302]);
     assert_eq!(read_heads(&text, &[[1; 32]]).expect_err("another key").line, 1);
     assert!(read_heads("{}", &keys()).is_err());
     let mut entries = Vec::new();
-    assert_eq!(home.store.export_entries(&mut entries).expect("exports"), 302);
+    assert_eq!(home.store.blocking().export_entries(&mut entries).expect("exports"), 302);
     let lines: Vec<serde_json::Value> = String::from_utf8(entries)
         .expect("text")
         .lines()
@@ -178,7 +178,7 @@ fn exports_are_json_lines_and_heads_can_be_read_back() {
 
 fn exported(home: &Home) -> Vec<String> {
     let mut entries = Vec::new();
-    home.store.export_entries(&mut entries).expect("exports");
+    home.store.blocking().export_entries(&mut entries).expect("exports");
     String::from_utf8(entries).expect("text").lines().map(str::to_owned).collect()
 }
 
@@ -220,6 +220,8 @@ fn a_damaged_payload_breaks_no_line_of_an_export() {
         assert_eq!(lines.len(), 2, "{damage:?}");
         let row: serde_json::Value = serde_json::from_str(&lines[0]).expect("JSON");
         assert_eq!((row["payload"].as_str(), &row["erased"]), (Some(damage), &serde_json::Value::Null));
-        assert!(!home.store.ledger_row(EntrySeq(0)).is_ok_and(|row| row.is_some_and(|row| row.intact)));
+        assert!(
+            !home.store.blocking().ledger_row(EntrySeq(0)).is_ok_and(|row| row.is_some_and(|row| row.intact))
+        );
     }
 }

@@ -31,16 +31,19 @@ fn an_ask_and_an_entry_are_followed_to_what_they_rest_on_each_once() {
     let mut asked = ask(1, "x");
     asked.prepared.label.sources = Arc::new([source("b.txt", Some(2)), source("c", None)].into());
     home.commit(vec![Op::OpenAsk(Box::new(asked))]);
-    let found = home.store.ask_rests_on(&ask_id(1)).expect("reads").expect("there");
+    let found = home.store.blocking().ask_rests_on(&ask_id(1)).expect("reads").expect("there");
     assert_eq!(entries(&found), [None, Some(2), Some(0), Some(1)]);
     assert_eq!((found.steps[0].event, found.steps[0].sources.len(), found.more), ("asked", 2, false));
     // Its entry says the same, and one without a label says nothing.
-    assert_eq!(entries(&home.store.entry_rests_on(EntrySeq(3)).expect("reads"))[1..], entries(&found)[1..]);
+    assert_eq!(
+        entries(&home.store.blocking().entry_rests_on(EntrySeq(3)).expect("reads"))[1..],
+        entries(&found)[1..]
+    );
     home.append(1);
     for seq in [4, 99] {
-        assert_eq!(home.store.entry_rests_on(EntrySeq(seq)).expect("reads"), RestsOn::default());
+        assert_eq!(home.store.blocking().entry_rests_on(EntrySeq(seq)).expect("reads"), RestsOn::default());
     }
-    assert_eq!(home.store.ask_rests_on(&ask_id(9)).expect("reads"), None);
+    assert_eq!(home.store.blocking().ask_rests_on(&ask_id(9)).expect("reads"), None);
 }
 
 #[test]
@@ -48,7 +51,7 @@ fn a_long_chain_is_cut_and_says_so() {
     let home = Home::new().with_session(1);
     let most = u64::try_from(MAX_FOLLOWED).expect("fits");
     home.commit((0..=most).map(|n| intended(n.into(), n.checked_sub(1))).collect());
-    let walk = |from: u64| home.store.entry_rests_on(EntrySeq(from)).expect("reads");
+    let walk = |from: u64| home.store.blocking().entry_rests_on(EntrySeq(from)).expect("reads");
     assert_eq!((walk(most - 1).steps.len(), walk(most - 1).more), (MAX_FOLLOWED, false));
     assert_eq!((walk(most).steps.len(), walk(most).more), (MAX_FOLLOWED, true));
 }

@@ -62,7 +62,7 @@ impl Sealed {
 
 fn heads(home: &Home) -> Vec<Checkpoint> {
     let mut out = Vec::new();
-    home.store.export_heads(&mut out).expect("exports");
+    home.store.blocking().export_heads(&mut out).expect("exports");
     read_heads(&String::from_utf8(out).expect("text"), &keys()).expect("reads")
 }
 
@@ -77,7 +77,7 @@ fn an_untouched_ledger_is_good() {
     let report = verify_file(&sealed.path(), &options).expect("readable");
     assert_eq!((report.problem, report.signatures), (None, 600));
     let empty = Home::new();
-    assert!(empty.store.verify_ledger(&Default::default()).expect("reads").is_good());
+    assert!(empty.store.blocking().verify_ledger(&Default::default()).expect("reads").is_good());
 }
 
 /// Changes one byte (or the lowest bit of a number) of a value.
