@@ -12,6 +12,7 @@ use writ_types::id::TurnId;
 use writ_types::taint::Taint;
 
 use crate::gates::Gates;
+use crate::pending::Pending;
 use crate::session::{ACCESS, Session};
 
 /// The name of levels in entries of the ledger.
@@ -25,8 +26,8 @@ impl Gates {
         session: &Session,
         at: Option<(TurnId, u64)>,
         judged: &Judgement,
-    ) -> Vec<Op> {
-        let Some(access) = &self.config.access else { return Vec::new() };
+    ) -> Pending {
+        let Some(access) = &self.config.access else { return Pending::new() };
         let mut state = session.state();
         let before = state.access.clone();
         let transitions =
@@ -43,10 +44,10 @@ impl Gates {
         session: &Session,
         at: Option<(TurnId, u64)>,
         prepared: &Prepared,
-    ) -> (Option<(String, GateVerdict, String)>, Vec<Op>) {
+    ) -> (Option<(String, GateVerdict, String)>, Pending) {
         // What no model wished is the harness's own.
         let Some(access) = self.config.access.as_ref().filter(|_| prepared.call.is_some()) else {
-            return (None, Vec::new());
+            return (None, Pending::new());
         };
         let mut state = session.state();
         let before = state.access.clone();
@@ -90,16 +91,16 @@ impl Gates {
         at: Option<(TurnId, u64)>,
         (before, after): (&AccessState, &AccessState),
         transitions: impl IntoIterator<Item = Transition>,
-    ) -> Vec<Op> {
+    ) -> Pending {
         if before == after {
-            return Vec::new();
+            return Pending::new();
         }
         let entries = transitions.into_iter().map(|Transition { from, to, why }| {
             let reason = format!("from '{from}' to '{to}': {why}");
             let (point, gate, verdict) = (GatePoint::Access, LEVEL.to_owned(), GateVerdict::Pass);
             self.journal.entry(session.id, at, Fact::Gated { point, gate, verdict, reason })
         });
-        let mut ops: Vec<Op> = entries.collect();
+        let mut ops: Pending = entries.collect();
         let value = serde_json::to_value(after).ok();
         ops.push(Op::SetSessionMetadata { session: session.id, key: ACCESS.to_owned(), value });
         ops

@@ -12,7 +12,7 @@ use writ_inspect::show::ShownText;
 use writ_policy::door::{Ask, Denial};
 use writ_policy::permit::Permit;
 use writ_policy::plan;
-use writ_store::batch::{Batch, Op};
+use writ_store::batch::Op;
 use writ_tools::def::{PathState, SearchTarget, ToolContext};
 use writ_tools::render::{Rendered, render_result, result_fields};
 use writ_types::action::{Action, ActionKind};
@@ -27,6 +27,7 @@ use crate::error::EngineError;
 use crate::gates::Wording;
 use crate::outcome::{Acted, MAX_SUMMARY, REDACTOR, halted, outcome_entry, outcome_name};
 use crate::passage::{self, PassageResult};
+use crate::pending::Pending;
 use crate::perform::{self, Performed};
 use crate::place::CallPlace;
 use crate::quarantine::{self, PutIn, unfit};
@@ -45,7 +46,7 @@ impl CallPlace {
     /// If the store or the sandbox cannot be used at all; what a tool cannot do is a result.
     pub(crate) async fn act(
         self,
-        first: Vec<Op>,
+        first: Pending,
         call: ToolCall,
         label: Label,
         cancel: CancellationToken,
@@ -68,7 +69,7 @@ impl CallPlace {
 
     async fn act_now(
         self,
-        mut first: Vec<Op>,
+        mut first: Pending,
         mut call: ToolCall,
         label: Label,
         cancel: CancellationToken,
@@ -122,7 +123,7 @@ impl CallPlace {
     /// model instead, which quotes none of those values.
     async fn filled(
         &self,
-        first: &mut Vec<Op>,
+        first: &mut Pending,
         call: &ToolCall,
         label: &Label,
         put_in: &mut PutIn,
@@ -197,7 +198,7 @@ impl CallPlace {
         });
         let planned = plan.map(|shown| Fact::Planned { plan: hash, text: shown.text().to_owned() });
         let facts = refused.into_iter().chain(planned.filter(|_| opened.is_ok()));
-        let ops: Vec<Op> =
+        let ops: Pending =
             facts.map(|fact| self.services.journal.entry(self.session.id, self.at(), fact)).collect();
         let rendered = Rendered { text: self.services.journal.redactor.clean_text(text), label, outcome };
         let mut acted = self.result(call, rendered, &intent, ops);
@@ -207,7 +208,7 @@ impl CallPlace {
 
     async fn prepare(
         &self,
-        first: &mut Vec<Op>,
+        first: &mut Pending,
         call: &ToolCall,
         label: &Label,
     ) -> Result<Result<Prepared, Rendered>, EngineError> {
@@ -223,10 +224,7 @@ impl CallPlace {
             None => None,
             Some(path) => {
                 // The sandbox may take long.
-                self.services
-                    .journal
-                    .commit_for(&self.session.hub, Batch::relaxed(std::mem::take(first)))
-                    .await?;
+                self.services.journal.commit_for(&self.session.hub, first.take().into_relaxed()).await?;
                 Some(self.peek(path.as_str()).await?)
             }
         };
@@ -275,9 +273,9 @@ impl CallPlace {
 
     /// Returns the ledger entry and the status frame for secrets of this home that a program or file has put
     /// out.
-    pub(crate) fn leaked(&self, tool: &str, secrets: &BTreeSet<String>) -> Vec<Op> {
+    pub(crate) fn leaked(&self, tool: &str, secrets: &BTreeSet<String>) -> Pending {
         if secrets.is_empty() {
-            return Vec::new();
+            return Pending::new();
         }
         let names = secrets.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
         let (point, gate, verdict) = (GatePoint::Execution, REDACTOR.to_owned(), GateVerdict::Transform);
@@ -286,10 +284,10 @@ impl CallPlace {
             "{reason}. Programs that read it there know it: change it, and store it where no program sees it."
         );
         let fact = Fact::Gated { point, gate, verdict, reason };
-        vec![
+        Pending::from([
             self.services.journal.entry(self.session.id, self.at(), fact),
             Op::Frame { session: self.session.id, frame: Box::new(ServerFrame::Status { text }) },
-        ]
+        ])
     }
 
     /// Returns the ledger entry for a call that could not become an action. Such calls include hosts and
@@ -313,7 +311,7 @@ impl CallPlace {
         let text = self.services.journal.redactor.clean_text(denial.outside_text());
         let text = if put_in.is_empty() { text } else { unfit(true) };
         let rendered = Rendered { text, label, outcome: ToolOutcome::Denied };
-        let mut acted = self.result(call, rendered, &denial.text, Vec::new());
+        let mut acted = self.result(call, rendered, &denial.text, Pending::new());
         acted.ends = match self.followed(denial) {
             Some(Escalation::Respond { text }) => Some(text.clone()),
             _ if denial.reason == DenyReason::Halt => Some(halted(&denial.text)),
@@ -337,7 +335,7 @@ impl CallPlace {
         let rendered = Rendered { text, label, outcome: ToolOutcome::Simulated };
         let fact =
             outcome_entry(self.services.journal.ids.attempt(self.services.journal.clock.now()), &rendered);
-        let ops = vec![self.services.journal.entry(self.session.id, self.at(), fact)];
+        let ops = Pending::from([self.services.journal.entry(self.session.id, self.at(), fact)]);
         self.result(call, rendered, &prepared.intent, ops)
     }
 
@@ -346,7 +344,7 @@ impl CallPlace {
         call: &ToolCall,
         rendered: Rendered,
         summary: &str,
-        mut ops: Vec<Op>,
+        mut ops: Pending,
     ) -> Acted {
         let output: &str = &rendered.text;
         if let Some(frame) = self.step(call, outcome_name(rendered.outcome), summary, output) {

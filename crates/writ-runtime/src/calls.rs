@@ -12,7 +12,6 @@ use writ_policy::budget::Spent;
 use writ_policy::principal::Authenticated;
 use writ_sandbox::changes::LeftOut;
 use writ_store::approvals::AskState;
-use writ_store::batch::Batch;
 use writ_store::ledger::row::LedgerQuery;
 use writ_store::reads::{
     AskReads as _, LedgerReads as _, QueueReads as _, SessionReads as _, UsageReads as _,
@@ -434,7 +433,7 @@ async fn sandbox_exec(services: &Arc<Services>, wanted: SandboxRun) -> Result<Sa
     let Performed { prepared, mut outcome, mut ops, .. } = perform::perform(&place, *permit, &over).await?;
     let rendered = render_result(&prepared, &mut outcome, &services.journal.redactor);
     ops.push(services.journal.entry(place.session.id, None, outcome_entry(attempt, &rendered)));
-    services.journal.store.commit(Batch::relaxed(ops)).await?;
+    services.journal.store.commit(ops.into_relaxed()).await?;
     let PerformedOutcome::Exec { end, stdout, stderr, dropped_bytes } = outcome else {
         return Err(EngineError::Denied(rendered.text.into_string()));
     };

@@ -26,6 +26,7 @@ use crate::access::speaker;
 use crate::config::LEASE_TTL;
 use crate::drive::{Drive, stored_event};
 use crate::error::EngineError;
+use crate::pending::Pending;
 use crate::services::Services;
 use crate::session::Session;
 use crate::settle::{self, UnfinishedAttempt};
@@ -253,7 +254,7 @@ async fn prepare(
     services.rules.refresh_rules(session).await?;
     let mut spent = seed::renew_budget(services, session).await?;
     let (authority, keyed) = services.keys.authorise(session, Some((turn, number))).await?;
-    let mut held = Vec::from_iter(keyed);
+    let mut held = Pending::from_iter(keyed);
     let seeding = seed::kept(services, session, (turn, number), &authority, &mut held, &mut interrupts);
     let (workspace, unheard) = seeding.await?;
     if !workspace.is_empty() {

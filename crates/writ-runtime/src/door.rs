@@ -20,7 +20,7 @@ use writ_policy::keys::Authority;
 use writ_policy::permit::{Permit, RedeemError};
 use writ_policy::plan::{self, Planned};
 use writ_policy::rules::RuleSet;
-use writ_store::batch::{Batch, Op};
+use writ_store::batch::Op;
 use writ_store::journal::JournalWithOps;
 use writ_store::reads::LedgerReads as _;
 use writ_types::digest::Digest;
@@ -31,6 +31,7 @@ use crate::error::EngineError;
 use crate::journal::{Journal, frames};
 use crate::keys::Keys;
 use crate::metrics::Metrics;
+use crate::pending::Pending;
 
 use earlier::Earlier;
 
@@ -161,7 +162,7 @@ impl Door {
         standing: RequestContext<'_>,
         circumstances: &Circumstances<'_>,
     ) -> Result<Passage, EngineError> {
-        self.decide(Vec::new(), prepared, standing, circumstances, &Verdicts::default()).await
+        self.decide(Pending::new(), prepared, standing, circumstances, &Verdicts::default()).await
     }
 
     /// Checks an action's keys, scope, limits and revocation, before anything else is asked about it.
@@ -226,7 +227,7 @@ impl Door {
     /// If the ledger cannot be written; then nothing may be performed.
     pub(crate) async fn decide(
         &self,
-        mut first: Vec<Op>,
+        mut first: Pending,
         mut prepared: Prepared,
         standing: RequestContext<'_>,
         circumstances: &Circumstances<'_>,
@@ -298,7 +299,7 @@ impl Door {
     async fn refuse(
         &self,
         work: Option<&dyn Work>,
-        mut first: Vec<Op>,
+        mut first: Pending,
         denial: Box<Denial>,
         entry: impl Fn(Fact) -> Op,
     ) -> Result<Passage, EngineError> {
@@ -324,14 +325,14 @@ impl Door {
         Ok(earlier.is_any())
     }
 
-    async fn write(&self, work: Option<&dyn Work>, ops: Vec<Op>) -> Result<(), EngineError> {
+    async fn write(&self, work: Option<&dyn Work>, ops: Pending) -> Result<(), EngineError> {
         match work {
             _ if ops.is_empty() => {}
             Some(work) => {
                 let show = |seq, frame| work.show(seq, frame);
-                drop(self.journal.commit_shown(Batch::relaxed(ops), show).await?);
+                drop(self.journal.commit_shown(ops.into_relaxed(), show).await?);
             }
-            None => drop(self.journal.store.commit(Batch::relaxed(ops)).await?),
+            None => drop(self.journal.store.commit(ops.into_relaxed()).await?),
         }
         Ok(())
     }
@@ -339,7 +340,7 @@ impl Door {
     async fn redeem(
         &self,
         work: Option<&dyn Work>,
-        first: Vec<Op>,
+        first: Pending,
         grant: Grant,
         standing: RequestContext<'_>,
     ) -> Result<Result<Passage, Box<Denial>>, EngineError> {
@@ -363,8 +364,8 @@ impl Door {
             return Ok(Ok(Passage::Simulated(Box::new(grant.prepared().clone()))));
         }
         let now = self.journal.clock.now();
-        let shown = frames(&first);
-        let journal = JournalWithOps::new(&self.journal.store, first);
+        let shown = frames(first.as_slice());
+        let journal = JournalWithOps::new(&self.journal.store, first.into_ops());
         let redeemed = grant.redeem(&journal, self.journal.ids.attempt(now), now).await;
         // These frames were written even if the redemption failed.
         for (number, frame) in journal.into_frames().into_iter().zip(shown) {

@@ -26,7 +26,7 @@ use writ_agent::event::{Event, StoredEvent, TurnMessage};
 use writ_agent::turn::Turn;
 use writ_policy::budget::Spent;
 use writ_policy::keys::Authority;
-use writ_store::batch::{Batch, NewChronicle, Op};
+use writ_store::batch::{NewChronicle, Op};
 use writ_store::queue::Leased;
 use writ_types::chat::{ChatMessage, ModelRequest, Part, Role, ToolCall};
 use writ_types::entry::{Fact, GatePoint};
@@ -37,6 +37,7 @@ use writ_types::unit::{MicroUsd, Timestamp};
 use crate::asks::tell::answered_note;
 use crate::budget::read_spent;
 use crate::error::EngineError;
+use crate::pending::Pending;
 use crate::place::CallPlace;
 use crate::profile::AgentProfile;
 use crate::services::Services;
@@ -72,7 +73,7 @@ pub(crate) struct Drive {
     /// Events that need not be stored before what follows from them: what leaves no trace (gates judge, memory is
     /// searched), which happens again after a crash, and what was done in the store alone, by operations that stand
     /// here too. They are written with the next thing that is, before anything else is done.
-    pub(crate) held: Vec<Op>,
+    pub(crate) held: Pending,
     /// The final state; `None` while it runs.
     pub(crate) state: Option<&'static str>,
     /// The machine has taken an event that could not be stored: it may not take another.
@@ -118,7 +119,7 @@ impl Drive {
             judged: 0,
             cost: MicroUsd::ZERO,
             unheard: VecDeque::new(),
-            held: Vec::new(),
+            held: Pending::new(),
             state: None,
             torn: false,
             stop_wanted: false,
@@ -173,7 +174,7 @@ impl Drive {
                     }
                 }
                 effect @ (Effect::Record { .. } | Effect::Recall { .. } | Effect::Deliver { .. }) => {
-                    if self.held.iter().any(|op| matches!(op, Op::Remember(_))) {
+                    if self.held.as_slice().iter().any(|op| matches!(op, Op::Remember(_))) {
                         // So that it is found.
                         self.write_held().await?;
                     }
@@ -269,19 +270,19 @@ impl Drive {
             origins: None,
             spent: Spent {
                 turn_tool_calls: self.tool_calls,
-                ..read_spent(&self.services, &self.session, self.cost, &self.held).await?
+                ..read_spent(&self.services, &self.session, self.cost, self.held.as_slice()).await?
             },
         })
     }
 
     /// Feeds an event: the machine takes it, it is stored with its facts, then its effects are due.
-    pub(crate) async fn feed(&mut self, event: Event, ops: Vec<Op>) -> Result<(), EngineError> {
+    pub(crate) async fn feed(&mut self, event: Event, ops: Pending) -> Result<(), EngineError> {
         self.hold(event, ops)?;
         self.write_held().await
     }
 
     /// Feeds an event; its effects may come before it is stored: see [`Self::held`].
-    fn hold(&mut self, event: Event, ops: Vec<Op>) -> Result<(), EngineError> {
+    fn hold(&mut self, event: Event, ops: Pending) -> Result<(), EngineError> {
         let stored = StoredEvent::new(event, self.services.journal.clock.now());
         let op = stored_event(self.turn, self.events, &stored)?;
         let phase = self.machine.phase();
@@ -305,16 +306,16 @@ impl Drive {
         if self.held.is_empty() {
             return Ok(());
         }
-        let batch = Batch::relaxed(std::mem::take(&mut self.held));
+        let batch = self.held.take().into_relaxed();
         let done = self.services.journal.commit_for(&self.session.hub, batch).await;
         self.torn |= done.is_err();
         done.map(|_| ())
     }
 
     /// Writes down what an unwanted step has done.
-    async fn note(&self, ops: Vec<Op>) -> Result<(), EngineError> {
+    async fn note(&self, ops: Pending) -> Result<(), EngineError> {
         if !ops.is_empty() {
-            self.services.journal.commit_for(&self.session.hub, Batch::relaxed(ops)).await?;
+            self.services.journal.commit_for(&self.session.hub, ops.into_relaxed()).await?;
         }
         Ok(())
     }
@@ -363,7 +364,7 @@ impl Drive {
     async fn interject(&mut self, event: Event) -> Result<(), EngineError> {
         let (machine, due, held, events) =
             (self.machine.clone(), self.due.clone(), self.held.clone(), self.events);
-        let done = self.feed(event, Vec::new()).await;
+        let done = self.feed(event, Pending::new()).await;
         if done.is_err() {
             (self.machine, self.due, self.held, self.events) = (machine, due, held, events);
             self.torn = false;
@@ -422,19 +423,19 @@ impl Drive {
     }
 
     /// Effects that need nothing but gates and store.
-    async fn answer(&mut self, effect: Effect) -> Result<(Event, Vec<Op>), EngineError> {
+    async fn answer(&mut self, effect: Effect) -> Result<(Event, Pending), EngineError> {
         match effect {
             Effect::Record { turn_number, message } => {
-                let ops = vec![self.chronicle_user(turn_number, message)];
+                let ops = Pending::from([self.chronicle_user(turn_number, message)]);
                 Ok((Event::Recorded, ops))
             }
             Effect::Recall { query } => Ok((
                 Event::Recalled { hits: recall::recall(&self.services, &self.session, &query).await? },
-                Vec::new(),
+                Pending::new(),
             )),
             Effect::Deliver { text, label, .. } => {
                 self.reply = Some((text, label));
-                Ok((Event::Delivered, Vec::new()))
+                Ok((Event::Delivered, Pending::new()))
             }
             Effect::JudgeInput { .. }
             | Effect::JudgeOutput { .. }

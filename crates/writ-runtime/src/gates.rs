@@ -35,6 +35,7 @@ use crate::error::EngineError;
 use crate::journal::Journal;
 use crate::keys::Keys;
 use crate::metrics::{Metrics, point_name};
+use crate::pending::Pending;
 use crate::session_door::SessionDoor;
 use crate::sessions::Sessions;
 use crate::trace;
@@ -47,7 +48,7 @@ const FOLDERS: u8 = 8;
 pub(crate) struct ActionVerdicts {
     pub(crate) verdicts: Verdicts,
     /// Operations that record the verdicts in the ledger.
-    pub(crate) ops: Vec<Op>,
+    pub(crate) ops: Pending,
     /// Replacement arguments for the tool call, if a gate rewrote it.
     pub(crate) arguments: Option<Value>,
 }
@@ -200,8 +201,8 @@ impl Gates {
         at: Option<(TurnId, u64)>,
         point: GatePoint,
         judged: &Judgement,
-    ) -> Vec<Op> {
-        let mut ops = Vec::new();
+    ) -> Pending {
+        let mut ops = Pending::new();
         for (gate, verdict, reason) in &judged.verdicts {
             self.metrics.gate(point, *verdict);
             let (gate, verdict, reason) = (gate.clone(), *verdict, reason.clone());
@@ -225,9 +226,9 @@ impl Gates {
         at: Option<(TurnId, u64)>,
         point: GatePoint,
         judged: &Judgement,
-    ) -> Vec<Op> {
+    ) -> Pending {
         let (Some((gate, reason)), Some(after)) = (judged.first_block(), &judged.after) else {
-            return Vec::new();
+            return Pending::new();
         };
         let to = match after {
             Escalation::Report => "owner".to_owned(),
@@ -236,7 +237,7 @@ impl Gates {
             Escalation::Respond { .. }
             | Escalation::EscalateHuman
             | Escalation::SuppressAndRephrase { .. }
-            | Escalation::Retry { .. } => return Vec::new(),
+            | Escalation::Retry { .. } => return Pending::new(),
         };
         let reason = format!("gate '{gate}' at {} has blocked: {reason}", point_name(point));
         let text = match after {
@@ -248,7 +249,7 @@ impl Gates {
             | Escalation::SuppressAndRephrase { .. }
             | Escalation::Retry { .. } => format!("{reason}."),
         };
-        let mut ops = vec![self.journal.noted(session, at, Fact::Escalated { to, reason })];
+        let mut ops = Pending::from([self.journal.noted(session, at, Fact::Escalated { to, reason })]);
         let frame = Box::new(ServerFrame::Status { text });
         ops.extend(session.map(|session| Op::Frame { session, frame }));
         ops
@@ -281,7 +282,7 @@ impl Gates {
             origins: None,
         };
         let wish = self.wish_for_script(wanted, due).await?;
-        let permit = match self.door.pass_ungated(Vec::new(), wish, standing).await? {
+        let permit = match self.door.pass_ungated(Pending::new(), wish, standing).await? {
             Passage::Permit(permit) => permit,
             Passage::Denied(_) => return broken("may not be run: the rules or keys forbid it"),
             Passage::Ask(_) | Passage::Simulated(_) => {

@@ -10,6 +10,7 @@ use writ_types::id::SessionId;
 
 use crate::error::EngineError;
 use crate::gates::{For, Gates};
+use crate::pending::Pending;
 use crate::session::{HOOK_STATE, Session};
 
 impl Gates {
@@ -26,8 +27,8 @@ impl Gates {
 
     /// Stores the state that hooks want to find again in this session: in memory now, and in the database
     /// with the returned operations.
-    pub(crate) async fn kept_by_hooks(&self, session: SessionId, judged: &Judgement) -> Vec<Op> {
-        let Ok(held) = self.sessions.get(session).await else { return Vec::new() };
+    pub(crate) async fn kept_by_hooks(&self, session: SessionId, judged: &Judgement) -> Pending {
+        let Ok(held) = self.sessions.get(session).await else { return Pending::new() };
         let keep = |(hook, state): &(String, Value)| {
             held.state().hooks.insert(hook.clone(), state.clone());
             let (key, value) =
@@ -85,7 +86,7 @@ impl Gates {
         ]);
         let wanted = For { session: session.id, at: None, authority: &authority };
         let (_, ops) = self.tell_hooks(wanted, (event, None), (session, about), &self.stop_now).await?;
-        self.journal.store.commit(Batch::relaxed(ops)).await?;
+        self.journal.store.commit(ops.into_relaxed()).await?;
         Ok(())
     }
 
@@ -95,7 +96,7 @@ impl Gates {
         (event, tool): (HookEvent, Option<&str>),
         (session, about): (&Session, Map<String, Value>),
         cancel: &CancellationToken,
-    ) -> Result<(Judgement, Vec<Op>), EngineError> {
+    ) -> Result<(Judgement, Pending), EngineError> {
         let judging = self.set.notify_hooks(event, tool, about).of_project(session.project());
         let judged = Box::pin(self.heard_out(wanted, GatePoint::Execution, judging, cancel)).await?;
         let ops = self.gated(Some(session.id), wanted.at, GatePoint::Execution, &judged).await;

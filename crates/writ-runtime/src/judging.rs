@@ -7,7 +7,6 @@ use tokio_util::sync::CancellationToken;
 use writ_inspect::gate::{Due, Judgement, ModelDue, ModelSaid, Subject};
 use writ_inspect::prepared::Prepared;
 use writ_models::ModelRole;
-use writ_store::batch::Op;
 use writ_tools::render::Rendered;
 use writ_types::chat::{ChatMessage, ModelRequest, Part, Role, ToolSpecs};
 use writ_types::entry::{GatePoint, GateVerdict, HookEvent};
@@ -17,6 +16,7 @@ use writ_types::unit::{MicroUsd, Timestamp, Tokens};
 use crate::error::EngineError;
 use crate::gates::For;
 use crate::outcome::{halted, outcome_name};
+use crate::pending::Pending;
 use crate::place::CallPlace;
 use crate::{model, trace};
 /// The most that a model says of a text: a verdict is short.
@@ -26,7 +26,7 @@ pub(crate) const MAX_VERDICT_TOKENS: u64 = 300;
 #[derive(Debug)]
 pub(crate) struct JudgementRecord {
     pub(crate) judged: Judgement,
-    pub(crate) ops: Vec<Op>,
+    pub(crate) ops: Pending,
     /// The cost of the models that judged.
     pub(crate) cost: MicroUsd,
 }
@@ -43,7 +43,7 @@ pub(crate) async fn judge_text(
     cancel: &CancellationToken,
 ) -> Result<JudgementRecord, EngineError> {
     let span = trace::gate(point);
-    let (mut ops, mut cost) = (Vec::new(), MicroUsd::default());
+    let (mut ops, mut cost) = (Pending::new(), MicroUsd::default());
     let project = place.session.project();
     let mut judging =
         place.services.gates.set.begin_judging(point, Subject::text(text), None).of_project(project);
@@ -105,7 +105,7 @@ pub(crate) async fn ask_model(
     place: &CallPlace,
     due: &ModelDue,
     cancel: &CancellationToken,
-    (ops, cost): (&mut Vec<Op>, &mut MicroUsd),
+    (ops, cost): (&mut Pending, &mut MicroUsd),
 ) -> Result<Result<ModelSaid, String>, EngineError> {
     // The origin of the text is not known here: it may contain anything that the session has read.
     let label = Label { secret: place.session.state().hears_secrets(false), ..Label::new(Taint::External) };
@@ -142,10 +142,10 @@ pub(crate) async fn told_after(
     (tool, rendered): (&str, &Rendered),
     began: Timestamp,
     cancel: &CancellationToken,
-) -> Result<(Vec<Op>, Option<String>), EngineError> {
+) -> Result<(Pending, Option<String>), EngineError> {
     let took = place.services.journal.clock.now().time_since(began);
     if !place.services.gates.set.hooks().any(|hook| hook.config.on == HookEvent::AfterToolCall) {
-        return Ok((Vec::new(), None));
+        return Ok((Pending::new(), None));
     }
     let text: String = rendered.text.chars().take(MAX_RESULT_CHARS).collect();
     let about = Map::from_iter([

@@ -22,6 +22,7 @@ pub mod secret;
 
 mod hub;
 mod outcome;
+pub mod pending;
 mod profile;
 mod segment;
 mod subscription;

@@ -31,6 +31,7 @@ use writ_types::taint::Label;
 use writ_types::unit::{MicroUsd, Tokens};
 
 use crate::budget;
+use crate::pending::Pending;
 use crate::place::CallPlace;
 
 pub(crate) use self::clearance::secrets;
@@ -55,7 +56,7 @@ const WINDOW_NOTED_PCT: u128 = 80;
 pub(crate) struct ModelCallResult {
     pub(crate) event: Event,
     /// The operations to write to the ledger together with the turn's event.
-    pub(crate) ops: Vec<Op>,
+    pub(crate) ops: Pending,
     pub(crate) cost: MicroUsd,
 }
 
@@ -68,7 +69,7 @@ pub(crate) struct ModelCallResult {
 pub(crate) async fn call(
     mut place: CallPlace,
     spent_in_turn: MicroUsd,
-    first: Vec<Op>,
+    first: Pending,
     (mut request, label): (ModelRequest, Label),
     cancel: CancellationToken,
 ) -> Result<ModelCallResult, EngineError> {
@@ -167,7 +168,7 @@ pub(crate) struct HarnessAnswer {
     /// The answer, or in words why there is none.
     pub(crate) reply: Result<ModelReply, String>,
     /// The operations that the caller must still write to the ledger.
-    pub(crate) ops: Vec<Op>,
+    pub(crate) ops: Pending,
     pub(crate) cost: MicroUsd,
 }
 
@@ -219,7 +220,7 @@ pub(crate) async fn ask(
 #[derive(Debug, Default)]
 struct Account {
     /// The operations that are still to be written.
-    ops: Vec<Op>,
+    ops: Pending,
     cost: MicroUsd,
     /// The usage of the last attempt.
     usage: Usage,
@@ -456,7 +457,7 @@ fn record(
     planned: &PlannedCall,
     attempt: AttemptId,
     answer: Result<&ModelReply, (&Usage, &str)>,
-    ops: &mut Vec<Op>,
+    ops: &mut Pending,
 ) -> MicroUsd {
     let now = place.services.journal.clock.now();
     let usage = match answer {

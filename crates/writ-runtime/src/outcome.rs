@@ -1,6 +1,5 @@
 //! Results of calls, as models, watchers and the ledger are given them.
 
-use writ_store::batch::Op;
 use writ_tools::render::Rendered;
 use writ_types::chat::{ToolCall, ToolOutcome, ToolResult};
 use writ_types::digest::Digest;
@@ -8,6 +7,8 @@ use writ_types::entry::Fact;
 use writ_types::id::{AskId, AttemptId};
 use writ_types::taint::{Label, Taint};
 use writ_types::unit::MicroUsd;
+
+use crate::pending::Pending;
 
 /// The name of the redactor in entries of the ledger.
 pub(crate) const REDACTOR: &str = "redactor";
@@ -64,7 +65,7 @@ pub(crate) struct Acted {
     pub(crate) result: ToolResult,
     pub(crate) ask: Option<AskId>,
     /// The operations for the ledger and the watchers, to be written together with the turn's event.
-    pub(crate) ops: Vec<Op>,
+    pub(crate) ops: Pending,
     /// True if the work folder may have changed.
     pub(crate) touched: bool,
     /// True if all effects of the call are in the operations: then they may be written with the next ones.

@@ -1,12 +1,12 @@
 //! The way through the door for the actions of agents and their owner: gates judge first, then the door decides.
 
 use writ_inspect::prepared::Prepared;
-use writ_store::batch::Op;
 use writ_types::entry::GateVerdict;
 
 use crate::door::{Passage, RequestContext};
 use crate::error::EngineError;
 use crate::gates::{ActionVerdicts, Wording};
+use crate::pending::Pending;
 use crate::services::Services;
 
 /// The result of passing a model's call to the door.
@@ -16,7 +16,7 @@ pub(crate) enum PassageResult {
     Passed(Passage),
     /// Nothing was decided: a gate wants the tool to be called with these arguments. What was to be written first is
     /// handed back.
-    Rewritten(serde_json::Value, Vec<Op>),
+    Rewritten(serde_json::Value, Pending),
 }
 
 /// Puts a prepared action before the door.
@@ -29,7 +29,7 @@ pub(crate) async fn pass(
     prepared: Prepared,
     standing: RequestContext<'_>,
 ) -> Result<Passage, EngineError> {
-    pass_after(services, Vec::new(), prepared, standing).await
+    pass_after(services, Pending::new(), prepared, standing).await
 }
 
 /// Writes `first` and puts a prepared action before the door: in one transaction, if it is permitted. `first`
@@ -40,7 +40,7 @@ pub(crate) async fn pass(
 /// As [`pass`].
 pub(crate) async fn pass_after(
     services: &Services,
-    first: Vec<Op>,
+    first: Pending,
     prepared: Prepared,
     standing: RequestContext<'_>,
 ) -> Result<Passage, EngineError> {
@@ -59,7 +59,7 @@ pub(crate) async fn pass_after(
 /// As [`pass`].
 pub(crate) async fn pass_call(
     services: &Services,
-    mut first: Vec<Op>,
+    mut first: Pending,
     prepared: Prepared,
     standing: RequestContext<'_>,
     wording: Option<Wording<'_>>,

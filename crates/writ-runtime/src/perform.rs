@@ -8,7 +8,7 @@ use writ_sandbox::Workspace;
 use writ_sandbox::error::SandboxError;
 use writ_sandbox::exec::{Ending, ExecOptions, ExecResult, Limit};
 use writ_sandbox::file::{EntryKind, FileFault, ReadResult};
-use writ_store::batch::{Batch, NewMemory, Op};
+use writ_store::batch::{NewMemory, Op};
 use writ_store::memory::Secrets;
 use writ_store::reads::{MemoryReads as _, UndoReads as _};
 use writ_store::store::Store;
@@ -26,6 +26,7 @@ use writ_types::frame::{ServerFrame, Undo};
 use crate::error::EngineError;
 use crate::judging::{self, JudgementRecord};
 use crate::mcp::start;
+use crate::pending::Pending;
 use crate::place::{self, CallPlace};
 use crate::session::UNDO;
 use crate::trace::{self, SandboxWork};
@@ -38,7 +39,7 @@ pub(crate) struct Performed {
     pub(crate) outcome: PerformedOutcome,
     /// The part of the action that happens in the store: written in one transaction with the outcome, so that
     /// the outcome is never in doubt.
-    pub(crate) ops: Vec<Op>,
+    pub(crate) ops: Pending,
     /// The data for undoing it; `None` if it cannot be undone.
     pub(crate) undo: Option<Undo>,
 }
@@ -75,7 +76,7 @@ async fn by_kind(
     cancel: &CancellationToken,
 ) -> Result<Performed, EngineError> {
     let prepared = permit.prepared().clone();
-    let (mut ops, mut undo) = (Vec::new(), None);
+    let (mut ops, mut undo) = (Pending::new(), None);
     let outcome = match &prepared.action {
         Action::Exec(exec) if exec.profile == ExecProfile::Server => {
             start::start_approved(&place.services, place, permit, exec, cancel).await?
@@ -268,7 +269,7 @@ async fn apply(
     place: &CallPlace,
     permit: Permit,
     cancel: &CancellationToken,
-    (ops, undo): (&mut Vec<Op>, &mut Option<Undo>),
+    (ops, undo): (&mut Pending, &mut Option<Undo>),
 ) -> Result<PerformedOutcome, EngineError> {
     let workspace = place.services.workspace(&place.session).await?;
     let (prepared, attempt) = (permit.prepared().clone(), permit.attempt());
@@ -295,7 +296,7 @@ async fn revert(
     place: &CallPlace,
     permit: Permit,
     cancel: &CancellationToken,
-    ops: &mut Vec<Op>,
+    ops: &mut Pending,
 ) -> Result<PerformedOutcome, EngineError> {
     let prepared = permit.prepared().clone();
     let lost = || EngineError::Machine("an undo names nothing that it undoes".to_owned());
@@ -357,7 +358,7 @@ fn memory_hit(memory: writ_store::memory::Memory) -> RecalledMemory {
     }
 }
 
-fn remember(place: &CallPlace, permit: Permit, ops: &mut Vec<Op>) -> Result<PerformedOutcome, EngineError> {
+fn remember(place: &CallPlace, permit: Permit, ops: &mut Pending) -> Result<PerformedOutcome, EngineError> {
     let prepared = place::opened(place, permit)?;
     let now = place.services.journal.clock.now();
     let id = place.services.journal.ids.memory(now);
@@ -402,7 +403,7 @@ async fn say(
         };
         ops.push(Op::Frame { session: place.session.id, frame: Box::new(frame) });
     }
-    place.services.journal.commit_for(&place.session.hub, Batch::relaxed(ops)).await?;
+    place.services.journal.commit_for(&place.session.hub, ops.into_relaxed()).await?;
     Ok(match blocked {
         None => PerformedOutcome::Said,
         Some(reason) => PerformedOutcome::Failed {

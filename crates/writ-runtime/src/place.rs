@@ -8,7 +8,7 @@ use writ_policy::budget::Spent;
 use writ_policy::keys::Authority;
 use writ_policy::permit::Permit;
 use writ_sandbox::error::SandboxError;
-use writ_store::batch::{Batch, Op};
+use writ_store::batch::Batch;
 use writ_tools::text::cut_middle;
 use writ_types::chat::ToolCall;
 use writ_types::frame::ServerFrame;
@@ -17,6 +17,7 @@ use writ_types::visible::escape_text;
 
 use crate::error::EngineError;
 use crate::outcome::MAX_SUMMARY;
+use crate::pending::Pending;
 use crate::profile::AgentProfile;
 use crate::services::Services;
 use crate::session::Session;
@@ -49,8 +50,8 @@ impl CallPlace {
     /// # Errors
     ///
     /// If the database cannot be written.
-    pub(crate) async fn commit(&self, ops: Vec<Op>) -> Result<(), EngineError> {
-        self.services.journal.commit_for(&self.session.hub, Batch::relaxed(ops)).await.map(drop)
+    pub(crate) async fn commit(&self, ops: Pending) -> Result<(), EngineError> {
+        self.services.journal.commit_for(&self.session.hub, ops.into_relaxed()).await.map(drop)
     }
 
     pub(crate) fn at(&self) -> Option<(TurnId, u64)> {

@@ -14,6 +14,7 @@ use writ_types::entry::Fact;
 use writ_types::error::{Exit, Report};
 
 use crate::error::EngineError;
+use crate::pending::Pending;
 use crate::place::CallPlace;
 use crate::services::Services;
 
@@ -28,7 +29,7 @@ const MAX_PLANS: usize = 64;
 pub(crate) async fn mint(
     place: &CallPlace,
     permit: Permit,
-    ops: &mut Vec<Op>,
+    ops: &mut Pending,
 ) -> Result<PerformedOutcome, EngineError> {
     let (services, now) = (&place.services, place.services.journal.valid_now());
     let ask = permit.approval().cloned();

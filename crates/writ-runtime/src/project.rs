@@ -11,7 +11,7 @@ use writ_policy::permit::Permit;
 use writ_sandbox::changes::{ChangeSet, Diff};
 use writ_sandbox::error::SandboxError;
 use writ_store::approvals::AskState;
-use writ_store::batch::{Batch, Op};
+use writ_store::batch::Op;
 use writ_store::reads::AskReads as _;
 use writ_tools::outcome::PerformedOutcome;
 use writ_tools::render::render_result;
@@ -217,7 +217,7 @@ pub(crate) async fn carry_out(
             said.push(obeyed);
         }
     }
-    place.services.journal.commit_for(&place.session.hub, Batch::relaxed(ops)).await?;
+    place.services.journal.commit_for(&place.session.hub, ops.into_relaxed()).await?;
     if undo.is_some() {
         way_back::end_undos(&place.services, Some(place.session.id)).await?;
     }

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use writ_inspect::origin::Origins;
 use writ_inspect::prepared::Prepared;
 use writ_policy::door::Verdicts;
-use writ_store::batch::Op;
 use writ_types::action::{Action, ExecProfile};
 use writ_types::frame::ServerFrame;
 
 use crate::door::{Circumstances, Door, Passage, RequestContext, Work};
 use crate::error::EngineError;
 use crate::keys::Keys;
+use crate::pending::Pending;
 use crate::reach::Hosts;
 use crate::rules::Rules;
 use crate::session::{Session, is_over};
@@ -76,7 +76,7 @@ impl SessionDoor {
     /// If the ledger cannot be written; then nothing may be performed.
     pub(crate) async fn pass_ungated(
         &self,
-        first: Vec<Op>,
+        first: Pending,
         prepared: Prepared,
         standing: RequestContext<'_>,
     ) -> Result<Passage, EngineError> {
@@ -90,7 +90,7 @@ impl SessionDoor {
     /// As [`Self::pass_ungated`].
     pub(crate) async fn decide(
         &self,
-        first: Vec<Op>,
+        first: Pending,
         prepared: Prepared,
         standing: RequestContext<'_>,
         verdicts: &Verdicts,

@@ -3,7 +3,7 @@
 
 use writ_agent::notice;
 use writ_store::approvals::StoredAsk;
-use writ_store::batch::{Batch, Op, UsageDelta};
+use writ_store::batch::{Op, UsageDelta};
 use writ_store::reads::{AskReads as _, LedgerReads as _, TurnReads as _};
 use writ_tools::render::Rendered;
 use writ_types::action::Action;
@@ -18,6 +18,7 @@ use writ_types::unit::{MicroUsd, Timestamp};
 use crate::asks::outcome::AskOutcome;
 use crate::asks::tell;
 use crate::error::EngineError;
+use crate::pending::Pending;
 use crate::services::Services;
 
 /// The reason given for an attempt that was under way.
@@ -83,20 +84,20 @@ impl UnfinishedAttempt {
     }
 
     /// The operations that close it; `day` is on the date that its usage is booked on.
-    pub(crate) fn close(&self, now: Timestamp, day: Timestamp) -> Vec<Op> {
+    pub(crate) fn close(&self, now: Timestamp, day: Timestamp) -> Pending {
         let attempt = self.attempt;
         let entry = |fact| {
             let (session, turn, turn_number) = (self.session, self.turn, self.turn_number);
             Op::Append(Box::new(Entry { at: now, session, turn, turn_number, fact }))
         };
         let Some(ModelUse { requested, usage, cost }) = &self.model else {
-            return vec![entry(Fact::Outcome {
+            return Pending::from([entry(Fact::Outcome {
                 attempt,
                 outcome: ToolOutcome::Unknown,
                 summary: LOST.to_owned(),
                 result: Digest::of_bytes(b""),
                 label: self.label.clone(),
-            })];
+            })]);
         };
         let called = Fact::ModelCalled {
             attempt,
@@ -115,7 +116,7 @@ impl UnfinishedAttempt {
             tool_calls: 0,
             model_calls: 1,
         };
-        vec![entry(called), Op::AddUsage(delta)]
+        Pending::from([entry(called), Op::AddUsage(delta)])
     }
 }
 
@@ -196,7 +197,7 @@ pub(crate) async fn settle(services: &Services, lost: &UnfinishedAttempt) -> Res
     let its_own =
         |ask: &StoredAsk| ask.prepared.session.is_some() && Some(ask.card.prepared) == lost.prepared;
     let Some(ask) = asked.filter(its_own) else {
-        services.journal.store.commit(Batch::synced(ops)).await?;
+        services.journal.store.commit(ops.into_synced()).await?;
         return Ok(());
     };
     let text = notice::UNKNOWN.to_owned();
@@ -245,12 +246,12 @@ mod tests {
         let lost = UnfinishedAttempt::new(attempt, Some(intent(Action::ModelCall(call))));
         assert_eq!(lost.cost(), MicroUsd::new(7));
         let ops = lost.close(Timestamp::from_millis(5), Timestamp::from_millis(5));
-        let Some(Op::AddUsage(delta)) = ops.last() else { panic!("{ops:?}") };
+        let Some(Op::AddUsage(delta)) = ops.as_slice().last() else { panic!("{ops:?}") };
         assert_eq!((delta.usage.total_tokens(), delta.cost), (Tokens::new(120), MicroUsd::new(7)));
         let erased =
             UnfinishedAttempt::new(attempt, None).close(Timestamp::from_millis(5), Timestamp::from_millis(5));
         assert!(
-            matches!(&erased[..], [Op::Append(entry)]
+            matches!(erased.as_slice(), [Op::Append(entry)]
                 if matches!(entry.fact, Fact::Outcome { outcome: ToolOutcome::Unknown, .. })),
             "{erased:?}"
         );

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 use writ_agent::event::WorkspaceItem;
 use writ_inspect::prepared::{Prepared, Sink};
-use writ_store::batch::{Batch, Op};
+use writ_store::batch::Op;
 use writ_tools::outcome::PerformedOutcome;
 use writ_tools::render::render_result;
 use writ_types::chat::{CHARS_PER_TOKEN, estimate_tokens};
@@ -20,6 +20,7 @@ use crate::door::{Passage, RequestContext};
 use crate::error::EngineError;
 use crate::outcome::outcome_entry;
 use crate::passage;
+use crate::pending::Pending;
 use crate::perform::{self, subscribe};
 use crate::place::CallPlace;
 use crate::session::{SUBSCRIPTIONS, Session};
@@ -170,12 +171,14 @@ async fn look(
     let (mut outcome, mut ops) = match read {
         Ok(performed) => (performed.outcome, performed.ops),
         // A turn can go on without what it is subscribed to.
-        Err(EngineError::Sandbox(error)) => (PerformedOutcome::Failed { report: error.report() }, Vec::new()),
+        Err(EngineError::Sandbox(error)) => {
+            (PerformedOutcome::Failed { report: error.report() }, Pending::new())
+        }
         Err(error) => return Err(error),
     };
     let rendered = render_result(&prepared, &mut outcome, &place.services.journal.redactor);
     ops.push(place.services.journal.entry(place.session.id, place.at(), outcome_entry(attempt, &rendered)));
-    place.services.journal.store.commit(Batch::relaxed(ops)).await?;
+    place.services.journal.store.commit(ops.into_relaxed()).await?;
     let mut label = rendered.label;
     label.join(&own);
     Ok((rendered.text.into_string(), label))

@@ -11,6 +11,7 @@ use writ_types::frame::Undo;
 use writ_types::id::{AttemptId, SessionId};
 
 use crate::error::EngineError;
+use crate::pending::Pending;
 use crate::place::CallPlace;
 use crate::services::Services;
 /// For how long one tap undoes what was done (SIL-328).
@@ -35,7 +36,7 @@ pub(crate) fn keep(
     attempt: AttemptId,
     write: &WriteFile,
     applied: AppliedChanges,
-    ops: &mut Vec<Op>,
+    ops: &mut Pending,
 ) -> Option<Undo> {
     let (at, until) =
         (place.services.journal.clock.now(), place.services.journal.valid_now().plus_duration(UNDO_WINDOW));

@@ -8,7 +8,7 @@ use writ_policy::approval::{self, ApprovalError};
 use writ_policy::budget::Spent;
 use writ_policy::permit::Permit;
 use writ_store::approvals::{AskState, StoredAsk as AskRow};
-use writ_store::batch::{Batch, Op};
+use writ_store::batch::Batch;
 use writ_store::reads::{AskReads as _, LedgerReads as _};
 use writ_tools::outcome::{ExecEnd, PerformedOutcome};
 use writ_tools::render::{Rendered, render_result, result_fields};
@@ -20,6 +20,7 @@ use crate::asks::tell::{self, exit_of, resolved};
 use crate::door::{Passage, RequestContext};
 use crate::error::EngineError;
 use crate::interface::Answered;
+use crate::pending::Pending;
 use crate::perform::{self, Performed};
 use crate::place::CallPlace;
 use crate::services::Services;
@@ -147,7 +148,7 @@ async fn perform_now(
         let rendered =
             Rendered { text: services.journal.redactor.clean_text(text), label: label.clone(), outcome };
         let reason = services.journal.redactor.clean_text(short(reason)).into_string();
-        (AskOutcome { rendered, exit, reason, undo: None }, vec![tell::take_back(ask)])
+        (AskOutcome { rendered, exit, reason, undo: None }, Pending::from([tell::take_back(ask)]))
     };
     let refused = |text: String, reason: &str| not_done(text, reason, ToolOutcome::Denied, Exit::Denied);
     let (outcome, ops) = match pass_again(services, &session, ask, standing).await? {
@@ -210,7 +211,7 @@ async fn performed(
     services: &Services,
     place: &CallPlace,
     permit: Permit,
-) -> Result<(AskOutcome, Vec<Op>), EngineError> {
+) -> Result<(AskOutcome, Pending), EngineError> {
     let attempt = permit.attempt();
     let (cancel, began) = (
         closing::stopping(services, &place.session, outlives(permit.prepared())),

@@ -17,6 +17,7 @@ use writ_types::unit::Timestamp;
 use crate::asks;
 use crate::asks::outcome::AskOutcome;
 use crate::error::EngineError;
+use crate::pending::Pending;
 use crate::services::Services;
 use crate::session::{Interrupt, Session};
 
@@ -31,7 +32,7 @@ pub(crate) async fn tell_denial(services: &Services, ask: &AskRow, reason: &str)
     };
     let label = Label::new(Taint::Owner);
     let text = services.journal.redactor.clean_text(text);
-    pass_on(services, ask, Rendered { text, label, outcome: ToolOutcome::Denied }, Vec::new()).await
+    pass_on(services, ask, Rendered { text, label, outcome: ToolOutcome::Denied }, Pending::new()).await
 }
 
 /// Ends the asks that were not answered or performed before their deadline.
@@ -101,7 +102,7 @@ pub(crate) async fn end_ask(services: &Services, ask: &AskRow, why: &str) -> Res
     let label = Label::new(Taint::Owner);
     let rendered =
         Rendered { text: services.journal.redactor.clean_text(why), label, outcome: ToolOutcome::Denied };
-    pass_on(services, ask, rendered, Vec::new()).await
+    pass_on(services, ask, rendered, Pending::new()).await
 }
 
 /// Tells session, watchers and ledger what came of an approved ask.
@@ -113,7 +114,7 @@ pub(crate) async fn tell(
     services: &Services,
     ask: &AskRow,
     outcome: AskOutcome,
-    mut ops: Vec<Op>,
+    mut ops: Pending,
 ) -> Result<(), EngineError> {
     let state = outcome.state().to_owned();
     let AskOutcome { rendered, exit, reason, undo } = outcome;
@@ -130,9 +131,12 @@ async fn pass_on(
     services: &Services,
     ask: &AskRow,
     rendered: Rendered,
-    mut ops: Vec<Op>,
+    mut ops: Pending,
 ) -> Result<(), EngineError> {
-    let Some(session) = ask.prepared.session else { return Ok(()) };
+    let Some(session) = ask.prepared.session else {
+        services.journal.store.commit(ops.into_synced()).await?;
+        return Ok(());
+    };
     let session = services.sessions.get(session).await?;
     let at = ask.prepared.turn.map(|turn| (turn, ask.prepared.turn_number));
     let id = &ask.card.ask_id;
@@ -149,11 +153,11 @@ async fn pass_on(
     // The turn hears of it when it is written down: what it then says rests on something.
     if !session.runs(ask.prepared.turn) {
         ops.push(note);
-        services.journal.commit_for(&session.hub, Batch::synced(ops)).await?;
+        services.journal.commit_for(&session.hub, ops.into_synced()).await?;
         return Ok(());
     }
     if !ops.is_empty() {
-        services.journal.commit_for(&session.hub, Batch::synced(ops)).await?;
+        services.journal.commit_for(&session.hub, ops.into_synced()).await?;
     }
     if !session.interrupt(ask.prepared.turn, Interrupt::Answered(id.clone(), Box::new(result))) {
         services.journal.commit_for(&session.hub, Batch::synced(vec![note])).await?;

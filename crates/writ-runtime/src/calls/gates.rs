@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use writ_inspect::prepared::Prepared;
-use writ_store::batch::Batch;
 use writ_types::api::approval::{AskName, GateAsk};
 use writ_types::api::gate::{CaseVerdict, GateCase, GateDecision, GateReceipt, OneVerdict};
 use writ_types::frame::ServerFrame;
@@ -67,7 +66,7 @@ pub(super) async fn judge_case(services: &Arc<Services>, case: GateCase) -> Resu
     let judged = match case.action {
         None => {
             let ruled = judging::judge_text(&place, case.on, &case.text, &cancel).await?;
-            services.journal.commit_for(&place.session.hub, Batch::relaxed(ruled.ops)).await?;
+            services.journal.commit_for(&place.session.hub, ruled.ops.into_relaxed()).await?;
             ruled.judged
         }
         Some(action) => {

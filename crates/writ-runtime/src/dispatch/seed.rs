@@ -21,6 +21,7 @@ use writ_types::unit::MicroUsd;
 use crate::error::EngineError;
 use crate::history::read_history;
 use crate::model::secrets;
+use crate::pending::Pending;
 use crate::place::CallPlace;
 use crate::services::Services;
 use crate::session::{Interrupt, MAX_INTERRUPTS, Session};
@@ -49,7 +50,7 @@ pub(super) async fn kept(
     session: &Arc<Session>,
     (turn, number): (TurnId, u64),
     authority: &Arc<Authority>,
-    keyed: &mut Vec<Op>,
+    keyed: &mut Pending,
     interrupts: &mut mpsc::Receiver<Interrupt>,
 ) -> Result<(Vec<WorkspaceItem>, VecDeque<Interrupt>), EngineError> {
     let mut heard = VecDeque::new();
@@ -57,7 +58,7 @@ pub(super) async fn kept(
         return Ok((Vec::new(), heard));
     }
     // They are read with the turn's key.
-    services.journal.store.commit(Batch::relaxed(std::mem::take(keyed))).await?;
+    services.journal.store.commit(keyed.take().into_relaxed()).await?;
     let place = CallPlace {
         services: Arc::clone(services),
         profile: Arc::clone(&services.executor),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 use writ_agent::effect::{FinishedTurn, TurnStatus};
-use writ_store::batch::{Batch, NewChronicle, Op};
+use writ_store::batch::{NewChronicle, Op};
 use writ_store::reads::QueueReads as _;
 use writ_types::chat::Role;
 use writ_types::digest::Digest;
@@ -113,7 +113,7 @@ impl Drive {
         ops.push(Op::AckMessage { message: leased, fence });
         ops.push(Op::CloseTurn { turn: self.turn, at: now, state: state.to_owned() });
         self.session.state().budget_note = finish.budget_note;
-        let done = self.services.journal.commit_for(&self.session.hub, Batch::synced(ops)).await;
+        let done = self.services.journal.commit_for(&self.session.hub, ops.into_synced()).await;
         if let Err(error) = done {
             // Restores the pending writes of the turn, with its costs, so that they are written after this
             // error is reported.

@@ -15,6 +15,7 @@ use writ_types::unit::MicroUsd;
 use super::{Drive, Watched};
 use crate::error::EngineError;
 use crate::judging::{self, JudgementRecord};
+use crate::pending::Pending;
 use crate::session::{GateAnswer, WaitingGate, resolved};
 use crate::trace;
 
@@ -39,7 +40,7 @@ impl Drive {
                 GatePoint::Output => Event::OutputJudged { verdict },
                 GatePoint::Input | GatePoint::Execution | GatePoint::Access => Event::InputJudged { verdict },
             };
-            self.hold(event, Vec::new())?;
+            self.hold(event, Pending::new())?;
             return Ok(true);
         }
         let Some(JudgementRecord { judged, mut ops, cost }) = self.ruled(point, &text).await? else {
@@ -138,7 +139,7 @@ impl Drive {
         point: GatePoint,
         (gate, reason): (&str, &str),
         text: &str,
-        ops: Vec<Op>,
+        ops: Pending,
     ) -> Result<GateOutcome, EngineError> {
         self.held.extend(ops);
         let shown = escape_text(text);

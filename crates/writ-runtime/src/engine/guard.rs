@@ -20,6 +20,7 @@ use writ_types::unit::Timestamp;
 use crate::engine::{Arrival, Engine};
 use crate::error::{EngineError, KeysError};
 use crate::outcome::REDACTOR;
+use crate::pending::Pending;
 use crate::services::Services;
 
 /// Attributes that come with a message: taint, signature and sender.
@@ -186,9 +187,9 @@ fn inbound_fact(verdict: GateVerdict, reason: String) -> Fact {
 }
 
 /// Builds the ledger entry and the notice to the sender about credentials that were masked in a message.
-pub(super) fn note_masked(services: &Services, session: SessionId, names: &BTreeSet<String>) -> Vec<Op> {
+pub(super) fn note_masked(services: &Services, session: SessionId, names: &BTreeSet<String>) -> Pending {
     if names.is_empty() {
-        return Vec::new();
+        return Pending::new();
     }
     let names = names.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
     let reason = format!("{names} in the message was masked before it was stored");
@@ -196,8 +197,8 @@ pub(super) fn note_masked(services: &Services, session: SessionId, names: &BTree
         "{reason}. To have a secret used, store it with `writ secrets set NAME` and speak of it as secret:NAME; \
          where others saw it, change it."
     );
-    vec![
+    Pending::from([
         services.journal.entry(session, None, inbound_fact(GateVerdict::Transform, reason)),
         Op::Frame { session, frame: Box::new(ServerFrame::Status { text }) },
-    ]
+    ])
 }

@@ -82,14 +82,15 @@ struct Bench {
 }
 
 impl Bench {
-    fn new() -> Self {
+    async fn new() -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let signer = Arc::new(SigningKey::from_bytes(&[2; 32]));
         let store = Store::open(&StoreConfig::new(folder.path().join("writ.db")), signer).expect("opens");
         let clock = Arc::new(Hand::default());
         let redactor = Redactor::default();
         let source: Arc<dyn Clock> = Arc::<Hand>::clone(&clock);
-        let journal = Journal::new(store.clone(), source, redactor, BudgetConfig::default()).expect("reads");
+        let journal =
+            Journal::new(store.clone(), source, redactor, BudgetConfig::default()).await.expect("reads");
         let (begins, begun) = mpsc::channel(32);
         Self {
             clock,
@@ -155,7 +156,7 @@ impl Bench {
 
 #[tokio::test]
 async fn a_job_runs_after_its_interval_and_its_row_names_result_and_next_run() {
-    let mut bench = Bench::new();
+    let mut bench = Bench::new().await;
     bench.start(&[("a", MINUTE)]).await;
     let new = bench.row("a").await;
     let begin = bench.clock.now();
@@ -182,7 +183,7 @@ async fn a_job_runs_after_its_interval_and_its_row_names_result_and_next_run() {
 
 #[tokio::test]
 async fn a_job_that_fails_panics_or_hangs_holds_up_no_other_and_runs_once_at_a_time() {
-    let mut bench = Bench::new();
+    let mut bench = Bench::new().await;
     let mut chores = vec![bench.chore("hangs", MINUTE), bench.chore("works", MINUTE)];
     let panics = || -> JobRun { Box::pin(async { panic!("a bug") }) };
     chores.push(Chore { name: "panics", interval: MINUTE, run: Box::new(panics) });
@@ -214,7 +215,7 @@ async fn a_job_that_fails_panics_or_hangs_holds_up_no_other_and_runs_once_at_a_t
 /// The machine slept, or the clock was set.
 #[tokio::test]
 async fn a_clock_that_jumps_by_days_runs_a_missed_job_once() {
-    let mut bench = Bench::new();
+    let mut bench = Bench::new().await;
     bench.start(&[("a", MINUTE)]).await;
     let days = i64::try_from(9 * DAY.as_millis()).expect("short");
     for by in [days, -days, -days, 2 * days] {
@@ -233,7 +234,7 @@ async fn a_clock_that_jumps_by_days_runs_a_missed_job_once() {
 
 #[tokio::test]
 async fn rows_of_unknown_jobs_are_left_alone_and_reported_once() {
-    let mut bench = Bench::new();
+    let mut bench = Bench::new().await;
     let soon = bench.clock.now();
     let unknown = JobOp::Schedule { name: "later".into(), schedule: "daily".into(), next_run: Some(soon) };
     bench.store.commit(Batch::relaxed(vec![Op::Jobs(unknown)])).await.expect("written");
@@ -256,7 +257,7 @@ async fn rows_of_unknown_jobs_are_left_alone_and_reported_once() {
 
 #[tokio::test]
 async fn draining_starts_no_run_and_waits_for_those_under_way() {
-    let mut bench = Bench::new();
+    let mut bench = Bench::new().await;
     bench.start(&[("a", MINUTE), ("b", MINUTE)]).await;
     bench.clock.advance(MINUTE);
     let (a, b) = (bench.next().await, bench.next().await);
@@ -273,7 +274,7 @@ async fn draining_starts_no_run_and_waits_for_those_under_way() {
 
 #[tokio::test]
 async fn what_fell_due_while_no_engine_ran_is_made_up_for_once() {
-    let mut bench = Bench::new();
+    let mut bench = Bench::new().await;
     bench.start(&[("a", MINUTE)]).await;
     bench.draining.cancel();
     bench.jobs.ended().await;
@@ -290,7 +291,7 @@ async fn what_fell_due_while_no_engine_ran_is_made_up_for_once() {
 
 #[tokio::test]
 async fn a_job_that_is_brought_forward_or_removed_is_noticed() {
-    let mut bench = Bench::new();
+    let mut bench = Bench::new().await;
     bench.start(&[("a", DAY)]).await;
     bench.jobs.continue_soon("a").await.expect("written");
     bench.jobs.continue_soon("missing").await.expect("nothing to do");
@@ -307,7 +308,7 @@ async fn a_job_that_is_brought_forward_or_removed_is_noticed() {
 #[tokio::test]
 async fn of_many_jobs_that_are_due_together_a_few_run_at_once_and_all_get_their_turn() {
     const NAMES: [&str; MAX_RUNNING_JOBS + 2] = ["0", "1", "2", "3", "4", "5", "6", "7", "8", "9"];
-    let mut bench = Bench::new();
+    let mut bench = Bench::new().await;
     bench.start(&NAMES.map(|name| (name, MINUTE))).await;
     bench.clock.advance(9 * DAY);
     let mut begun = Vec::new();
@@ -327,7 +328,7 @@ async fn of_many_jobs_that_are_due_together_a_few_run_at_once_and_all_get_their_
 /// Otherwise a full disk would have a job run again and again without a pause.
 #[tokio::test]
 async fn a_job_whose_result_is_not_written_does_not_run_again() {
-    let mut bench = Bench::new();
+    let mut bench = Bench::new().await;
     let chores = vec![bench.chore("a", MINUTE)];
     bench.jobs.schedule_chores(&chores).await.expect("scheduled");
     let mut runner = Runner::new(&bench.jobs, chores);

@@ -10,13 +10,14 @@ use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 use writ_inspect::redact::Redactor;
 use writ_mcp::elicitation::{Elicitation, ElicitationReply};
-use writ_store::batch::{Batch, Op};
+use writ_store::batch::Op;
 use writ_types::entry::{ApprovalScope, Decision, Fact};
 use writ_types::form::{FormField, FormValue};
 use writ_types::frame::{Choice, ServerFrame};
 use writ_types::id::{AskId, TurnId};
 
 use crate::error::EngineError;
+use crate::pending::Pending;
 use crate::place::CallPlace;
 use crate::servers::{STARTER, Server};
 use crate::session::{GateAnswer, WaitingGate, resolved};
@@ -50,7 +51,7 @@ pub(crate) async fn elicit(
     let waiting = WaitingGate { frame: frame.clone(), answer };
     place.session.state().gates.insert(ask.clone(), waiting);
     let _gone = QuestionGuard { place, ask: &ask };
-    show(place, vec![], frame).await?;
+    show(place, Pending::new(), frame).await?;
     let answered = tokio::select! {
         // An answer that was taken counts.
         biased;
@@ -62,7 +63,7 @@ pub(crate) async fn elicit(
     };
     let Some(GateAnswer { decision, by, reason, content }) = answered else {
         let text = "The server's question is moot.".to_owned();
-        show(place, vec![], resolved(ask.clone(), "expired", text)).await?;
+        show(place, Pending::new(), resolved(ask.clone(), "expired", text)).await?;
         return Ok(ElicitationReply::Cancel);
     };
     let named = content.keys().cloned().collect::<Vec<_>>().join(", ");
@@ -75,13 +76,13 @@ pub(crate) async fn elicit(
         Decision::Deny => ("denied", ElicitationReply::Decline),
     };
     let entry = place.services.journal.entry(place.session.id, place.at(), fact);
-    show(place, vec![entry], resolved(ask.clone(), state, String::new())).await?;
+    show(place, Pending::from([entry]), resolved(ask.clone(), state, String::new())).await?;
     Ok(reply)
 }
 
-async fn show(place: &CallPlace, mut ops: Vec<Op>, frame: ServerFrame) -> Result<(), EngineError> {
+async fn show(place: &CallPlace, mut ops: Pending, frame: ServerFrame) -> Result<(), EngineError> {
     ops.push(Op::Frame { session: place.session.id, frame: Box::new(frame) });
-    place.services.journal.commit_for(&place.session.hub, Batch::synced(ops)).await.map(drop)
+    place.services.journal.commit_for(&place.session.hub, ops.into_synced()).await.map(drop)
 }
 
 /// Removes a question on drop, so that it is removed even if the call was dropped.

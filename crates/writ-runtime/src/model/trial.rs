@@ -12,7 +12,6 @@ use writ_models::provider::Route;
 use writ_models::structured::read_structured;
 use writ_models::{ModelRole, Models};
 use writ_policy::budget::Spent;
-use writ_store::batch::Batch;
 use writ_types::chat::{
     ChatMessage, ModelReply, ModelRequest, Part, Reasoning, Role, StopReason, ToolCall, ToolSpec, ToolSpecs,
     Usage, assistant_parts,
@@ -160,7 +159,7 @@ impl Trying<'_> {
         // Output of any role but the executor is not shown to clients.
         let asked = (&planned, ModelRole::Proxy);
         let tried = attempt(&self.place, self.models, asked, &cleared, self.cancel, &mut account).await?;
-        services.journal.commit_for(&self.place.session.hub, Batch::relaxed(account.ops)).await?;
+        services.journal.commit_for(&self.place.session.hub, account.ops.into_relaxed()).await?;
         self.count(account.cost, account.usage);
         let seconds = services.journal.clock.now().time_since(began).as_secs_f64();
         match tried {

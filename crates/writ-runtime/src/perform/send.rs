@@ -19,6 +19,7 @@ use writ_types::taint::Taint;
 use super::settle;
 use crate::error::EngineError;
 use crate::judging;
+use crate::pending::Pending;
 use crate::place::CallPlace;
 use crate::services::Services;
 
@@ -32,7 +33,7 @@ pub(super) async fn send(
     place: &CallPlace,
     permit: Permit,
     cancel: &CancellationToken,
-    ops: &mut Vec<Op>,
+    ops: &mut Pending,
 ) -> Result<PerformedOutcome, EngineError> {
     let entry = permit.entry();
     // Files of a project count as external, regardless of the permit's own label.
@@ -88,7 +89,7 @@ async fn stopped(
     place: &CallPlace,
     text: &str,
     cancel: &CancellationToken,
-    ops: &mut Vec<Op>,
+    ops: &mut Pending,
 ) -> Result<Option<Report>, EngineError> {
     let ruled = judging::judge_said(place, text, cancel).await?;
     ops.extend(ruled.ops);

@@ -9,7 +9,6 @@ use writ_inspect::redact::Clean;
 use writ_models::ModelRole;
 use writ_models::structured::{self, MAX_REQUESTS};
 use writ_policy::budget::Spent;
-use writ_store::batch::{Batch, Op};
 use writ_store::kept::WithheldResult;
 use writ_store::reads::ResultReads as _;
 use writ_tools::question::{About, AnswerType, ResultQuestion, TOOL};
@@ -22,6 +21,7 @@ use writ_types::unit::{MicroUsd, Tokens};
 
 use crate::error::EngineError;
 use crate::outcome::Acted;
+use crate::pending::Pending;
 use crate::place::CallPlace;
 use crate::{budget, model};
 
@@ -51,7 +51,7 @@ const NONE: &str =
 /// If the store cannot be used.
 pub(crate) async fn asked(
     place: &CallPlace,
-    first: &mut Vec<Op>,
+    first: &mut Pending,
     (call, label): (&ToolCall, &Label),
     cancel: &CancellationToken,
 ) -> Result<Option<Acted>, EngineError> {
@@ -72,7 +72,7 @@ pub(crate) async fn asked(
         let failed = Rendered { text, label: label.clone(), outcome: ToolOutcome::Failed };
         return Ok(Some(place.result(call, failed, &purpose, std::mem::take(first))));
     };
-    place.services.journal.commit_for(&place.session.hub, Batch::relaxed(std::mem::take(first))).await?;
+    place.services.journal.commit_for(&place.session.hub, first.take().into_relaxed()).await?;
     if let Some(started) = place.step(call, "started", &purpose, "") {
         place.session.hub.pass(started);
     }
@@ -93,7 +93,7 @@ pub(crate) async fn asked(
     let rendered =
         Rendered { text: place.services.journal.redactor.clean_text(text), label: rests_on, outcome };
     let fact = answered(place, &question, &kept, &rendered);
-    let ops = vec![place.services.journal.entry(place.session.id, place.at(), fact)];
+    let ops = Pending::from([place.services.journal.entry(place.session.id, place.at(), fact)]);
     let mut acted = place.result(call, rendered, &purpose, ops);
     acted.cost = cost;
     Ok(Some(acted))
@@ -132,7 +132,7 @@ async fn answer(
         place.spent = Spent { turn_tool_calls: place.spent.turn_tool_calls, ..spent };
         let asked = model::ask(&place, ModelRole::Quarantine, (Arc::clone(&wanted), label), cancel).await?;
         *cost = cost.saturating_add(asked.cost);
-        place.services.journal.commit_for(&place.session.hub, Batch::relaxed(asked.ops)).await?;
+        place.services.journal.commit_for(&place.session.hub, asked.ops.into_relaxed()).await?;
         // Why is in the ledger; a provider's words are not for who asks.
         let Ok(reply) = asked.reply else { return Ok(Err("No answer: no model could be asked.")) };
         match structured::read_structured(&reply.text, check) {
