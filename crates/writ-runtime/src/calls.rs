@@ -154,14 +154,12 @@ async fn dispatch_call(
             as_json::<m::ApprovalsRestsOn>(ledger::ask_rests_on(services, name.ask).await)
         }
         MethodCall::ApprovalsInForce(NoParams {}) => {
-            as_json::<m::ApprovalsInForce>(in_force::approvals_in_force(services).await.and_then(from_json))
+            as_json::<m::ApprovalsInForce>(in_force::approvals_in_force(services).await)
         }
-        MethodCall::ApprovalsHosts(NoParams {}) => {
-            as_json::<m::ApprovalsHosts>(services.reach.hosts().await.and_then(from_json))
-        }
+        MethodCall::ApprovalsHosts(NoParams {}) => as_json::<m::ApprovalsHosts>(services.reach.hosts().await),
         MethodCall::ApprovalsRevoke(name) => {
             let revoked = in_force::revoke_approval(services, who, &name.ask).await;
-            as_json::<m::ApprovalsRevoke>(revoked.and_then(from_json))
+            as_json::<m::ApprovalsRevoke>(revoked)
         }
         MethodCall::GatesShow(name) => as_json::<m::GatesShow>(Ok(gates::show_gate(services, &name))),
         MethodCall::GatesAnswer(decision) => {
@@ -169,15 +167,15 @@ async fn dispatch_call(
         }
         MethodCall::GatesJudge(case) => as_json::<m::GatesJudge>(gates::judge_case(services, case).await),
         MethodCall::ApproversList(NoParams {}) => {
-            as_json::<m::ApproversList>(services.passkeys.list_passkeys().await.and_then(from_json))
+            as_json::<m::ApproversList>(services.passkeys.list_passkeys().await)
         }
         MethodCall::ApproversPermit(request) => {
             let permitted = services.passkeys.permit_enrolment(&request.grant);
-            as_json::<m::ApproversPermit>(permitted.await.and_then(from_json))
+            as_json::<m::ApproversPermit>(permitted.await)
         }
         MethodCall::ApproversRemove(name) => {
             let removed = services.passkeys.remove_approver(name.key).await;
-            as_json::<m::ApproversRemove>(removed.and_then(from_json))
+            as_json::<m::ApproversRemove>(removed)
         }
         MethodCall::LedgerList(filter) => {
             as_json::<m::LedgerList>(ledger::list_entries(services, filter).await)

@@ -18,6 +18,7 @@ use writ_policy::pattern::standing::StandingLimits;
 use writ_store::approvals::{ApproverKey, AskState};
 use writ_store::batch::{Batch, Op};
 use writ_store::reads::{ApprovalReads as _, AskReads as _, KeyReads as _};
+use writ_types::api::approval::{ApproverRemoval, EnrolmentPermission, PasskeyList, PasskeySummary};
 use writ_types::digest::Digest;
 use writ_types::entry::{ApprovalScope, Decision, Fact, Risk};
 use writ_types::id::{AskId, KeyId};
@@ -91,7 +92,10 @@ impl Passkeys {
     /// # Errors
     ///
     /// If it does not count, or was used.
-    pub(crate) async fn permit_enrolment(&self, grant: &EnrolmentGrant) -> Result<Value, EngineError> {
+    pub(crate) async fn permit_enrolment(
+        &self,
+        grant: &EnrolmentGrant,
+    ) -> Result<EnrolmentPermission, EngineError> {
         let now = self.journal.valid_now();
         let here = (self.keys.installation, self.keys.epoch);
         let leave = enrolment::verify_enrolment(grant, here, &self.keys.approvers().await?, now)?;
@@ -103,7 +107,7 @@ impl Passkeys {
             return Err(EngineError::Enrolment("this leave to enrol was given before"));
         }
         keep(&mut waiting.leaves, leave, |leave| now < leave.claims().expires_at);
-        Ok(json!({ "expires_at": expires_at.to_string() }))
+        Ok(EnrolmentPermission { expires_at: expires_at.to_string() })
     }
 
     /// Begins to enrol a passkey in a page that shows the code of a leave.
@@ -296,7 +300,7 @@ impl Passkeys {
     /// # Errors
     ///
     /// If there is none that is in force, or it is the last.
-    pub(crate) async fn remove_approver(&self, id: KeyId) -> Result<Value, EngineError> {
+    pub(crate) async fn remove_approver(&self, id: KeyId) -> Result<ApproverRemoval, EngineError> {
         let _alone = self.enrolling.lock().await;
         let keys: Vec<ApproverKey> = self
             .journal
@@ -319,7 +323,7 @@ impl Passkeys {
         let mut waiting = self.waiting();
         waiting.leaves.clear();
         waiting.enrolments.clear();
-        Ok(json!({ "id": id, "name": key.label }))
+        Ok(ApproverRemoval { id, name: key.label.clone() })
     }
 
     /// The approver keys in force, for people.
@@ -327,20 +331,20 @@ impl Passkeys {
     /// # Errors
     ///
     /// If the store cannot be read.
-    pub(crate) async fn list_passkeys(&self) -> Result<Value, EngineError> {
-        let passkeys: Vec<Value> = self
+    pub(crate) async fn list_passkeys(&self) -> Result<PasskeyList, EngineError> {
+        let passkeys = self
             .keys
             .passkeys()
             .await?
             .iter()
-            .map(|(key, passkey)| {
-                json!({
-                    "id": key.id, "name": key.label, "site": passkey.site_id(),
-                    "created_at": key.enrolled_at.as_millis(),
-                })
+            .map(|(key, passkey)| PasskeySummary {
+                id: key.id,
+                name: key.label.clone(),
+                site: passkey.site_id().to_owned(),
+                created_at: key.enrolled_at.as_millis(),
             })
             .collect();
-        Ok(json!({ "passkeys": passkeys }))
+        Ok(PasskeyList { passkeys })
     }
 }
 

@@ -1,6 +1,5 @@
 //! Approved plans: the key that the approval of one mints, and finding those that may cover an action.
 
-use serde_json::{Value, json};
 use writ_inspect::show;
 use writ_policy::keys::{self, TaskClaims};
 use writ_policy::permit::Permit;
@@ -10,6 +9,7 @@ use writ_store::batch::Op;
 use writ_store::reads::{ApprovalReads as _, PlanReads as _, UsageReads as _};
 use writ_tools::outcome::PerformedOutcome;
 use writ_types::action::{Action, Plan};
+use writ_types::api::approval::ApprovalInForce;
 use writ_types::entry::Fact;
 use writ_types::error::{Exit, Report};
 
@@ -95,7 +95,7 @@ pub(crate) async fn mint(
 /// # Errors
 ///
 /// If the store cannot be read.
-pub(crate) async fn plans_in_force(services: &Services) -> Result<Vec<Value>, EngineError> {
+pub(crate) async fn plans_in_force(services: &Services) -> Result<Vec<ApprovalInForce>, EngineError> {
     let now = services.journal.valid_now();
     let mut shown = Vec::new();
     for (row, ask, stored) in services.journal.store.plans_left_with_approvals(None, now, MAX_PLANS).await? {
@@ -109,13 +109,20 @@ pub(crate) async fn plans_in_force(services: &Services) -> Result<Vec<Value>, En
             // The rules of its project cannot be read: it covers nothing now.
             Err(_) => false,
         };
-        shown.push(json!({
-            "ask_id": row.ask, "session": row.session, "scope": "plan", "covers": words(plan, &row.left),
-            "intent": show::escape_line(&ask.card.intent), "risk": ask.card.risk, "by": ask.resolved_by,
-            "uses_left": row.left.iter().map(|left| u64::from(*left)).sum::<u64>(),
-            "total_left": row.cost_left.map(|left| left.to_string()), "expires_at": row.ends_at,
-            "key": row.key, "counts": counts,
-        }));
+        shown.push(ApprovalInForce {
+            ask_id: row.ask.clone(),
+            session: Some(row.session),
+            scope: "plan".to_owned(),
+            covers: words(plan, &row.left),
+            intent: show::escape_line(&ask.card.intent),
+            risk: ask.card.risk,
+            by: ask.resolved_by.clone(),
+            uses_left: Some(row.left.iter().map(|left| u64::from(*left)).sum()),
+            total_left: row.cost_left.map(|left| left.to_string()),
+            expires_at: Some(row.ends_at),
+            key: Some(row.key),
+            counts: Some(counts),
+        });
     }
     Ok(shown)
 }

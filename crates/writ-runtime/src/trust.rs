@@ -3,7 +3,7 @@
 
 use std::sync::{Arc, PoisonError};
 
-use serde_json::{Value, json};
+use serde_json::Value;
 use writ_inspect::egress::host::{HostPattern, Scheme, Target};
 use writ_inspect::egress::{EgressScope, Judgement, WEB_PORTS, judge_connection};
 use writ_inspect::{reach, show};
@@ -11,6 +11,7 @@ use writ_policy::approval::{self, ApprovalToken};
 use writ_policy::door::Ask;
 use writ_store::approvals::StoredAsk as AskRow;
 use writ_store::reads::AskReads as _;
+use writ_types::api::approval::{ApprovalInForce, HostApproval, HostList};
 use writ_types::entry::{ApprovalScope, Risk};
 use writ_types::id::{AskId, SessionId};
 use writ_types::unit::Timestamp;
@@ -37,19 +38,21 @@ pub(crate) struct TrustedHost {
 
 impl TrustedHost {
     /// As an approval that is in force, for people.
-    pub(crate) fn in_force(&self) -> Value {
-        json!({
-            "ask_id": self.ask,
-            "session": self.session,
-            "scope": ApprovalScope::Host,
-            "covers": reach::describe_trust(&self.host.to_string()),
-            "intent": show::escape_line(&self.intent),
-            "risk": self.risk,
-            "by": self.by,
-            "uses_left": null,
-            "total_left": null,
-            "expires_at": null,
-        })
+    pub(crate) fn in_force(&self) -> ApprovalInForce {
+        ApprovalInForce {
+            ask_id: self.ask.clone(),
+            session: self.session,
+            scope: ApprovalScope::Host.as_str().to_owned(),
+            covers: reach::describe_trust(&self.host.to_string()),
+            intent: show::escape_line(&self.intent),
+            risk: self.risk,
+            by: self.by.clone(),
+            uses_left: None,
+            total_left: None,
+            expires_at: None,
+            key: None,
+            counts: None,
+        }
     }
 }
 
@@ -148,21 +151,22 @@ impl Hosts {
     /// # Errors
     ///
     /// If the store cannot be read.
-    pub(crate) async fn hosts(&self) -> Result<Value, EngineError> {
+    pub(crate) async fn hosts(&self) -> Result<HostList, EngineError> {
         let (trusted, mut scope) = (self.trusted().await?, self.egress.clone());
         scope.trusted.extend(trusted.iter().map(|one| one.host.clone()));
-        let row = |host: &HostPattern, by: &str, trusted: Option<&TrustedHost>| {
-            json!({
-                "domain": host.to_string(), "approved_by": by, "state": state(host, &scope),
-                "approved_at": trusted.map(|one| one.at), "by": trusted.map(|one| one.by.as_str()),
-                "ask_id": trusted.map(|one| &one.ask),
-            })
+        let row = |host: &HostPattern, by: &str, trusted: Option<&TrustedHost>| HostApproval {
+            domain: host.to_string(),
+            approved_by: by.to_owned(),
+            state: state(host, &scope).to_owned(),
+            approved_at: trusted.map(|one| one.at),
+            by: trusted.map(|one| one.by.clone()),
+            ask_id: trusted.map(|one| one.ask.clone()),
         };
         let listed = self.egress.allowed.iter();
-        let mut hosts: Vec<Value> = listed.clone().map(|host| row(host, "config", None)).collect();
+        let mut hosts: Vec<_> = listed.clone().map(|host| row(host, "config", None)).collect();
         let others = trusted.iter().filter(|one| listed.clone().all(|host| *host != one.host));
         hosts.extend(others.map(|one| row(&one.host, "user", Some(one))));
-        Ok(json!({ "hosts": hosts }))
+        Ok(HostList { hosts })
     }
 }
 

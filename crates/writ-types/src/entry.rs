@@ -131,6 +131,17 @@ impl ApprovalScope {
     pub const fn is_once(&self) -> bool {
         matches!(self, Self::Once)
     }
+
+    /// Returns the name that stands in answers and rows.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Once => "once",
+            Self::Task => "task",
+            Self::Standing => "standing",
+            Self::Values => "values",
+            Self::Host => "host",
+        }
+    }
 }
 
 /// The answer to an ask.

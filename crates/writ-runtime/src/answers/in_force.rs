@@ -8,6 +8,7 @@ use writ_policy::taint::describe_endorsement;
 use writ_store::approvals::{StoredApproval as Stored, StoredAsk as AskRow};
 use writ_store::batch::{Batch, Op};
 use writ_store::reads::{ApprovalReads as _, AskReads as _, PlanReads as _};
+use writ_types::api::approval::{ApprovalInForce, ApprovalList, ApprovalRevocation};
 use writ_types::entry::{ApprovalScope, Decision, Entry, Fact};
 use writ_types::id::AskId;
 
@@ -23,13 +24,13 @@ const MAX_LISTED: usize = 500;
 /// # Errors
 ///
 /// If the store cannot be read.
-pub(crate) async fn approvals_in_force(services: &Services) -> Result<Value, EngineError> {
+pub(crate) async fn approvals_in_force(services: &Services) -> Result<ApprovalList, EngineError> {
     let rows = services.journal.store.task_approvals(None, services.journal.valid_now(), MAX_LISTED).await?;
-    let mut shown: Vec<Value> = rows.iter().filter_map(|(ask, stored)| in_force(ask, stored)).collect();
-    shown.extend(plans::plans_in_force(services).await?);
-    shown.extend(services.journal.store.endorsements(None).await?.iter().map(|(ask, _)| endorsed(ask)));
-    shown.extend(services.reach.trusted().await?.iter().map(|trusted| trusted.in_force()));
-    Ok(json!({ "approvals": shown }))
+    let mut approvals: Vec<_> = rows.iter().filter_map(|(ask, stored)| in_force(ask, stored)).collect();
+    approvals.extend(plans::plans_in_force(services).await?);
+    approvals.extend(services.journal.store.endorsements(None).await?.iter().map(|(ask, _)| endorsed(ask)));
+    approvals.extend(services.reach.trusted().await?.iter().map(|trusted| trusted.in_force()));
+    Ok(ApprovalList { approvals })
 }
 
 /// Takes an approval for a task, or a standing one, back: the next use of it is refused, and what runs on it is
@@ -42,7 +43,7 @@ pub(crate) async fn revoke_approval(
     services: &Services,
     who: &Authenticated<()>,
     id: &AskId,
-) -> Result<Value, EngineError> {
+) -> Result<ApprovalRevocation, EngineError> {
     let now = services.journal.clock.now();
     let none = || EngineError::NotInForce(id.clone());
     let stored = services.journal.store.approval(id).await?.ok_or_else(none)?;
@@ -87,42 +88,46 @@ pub(crate) async fn revoke_approval(
     services.journal.store.commit(Batch::synced(ops)).await?;
     // The store is written first: later uses are refused, and running ones are then stopped.
     let stopped = services.approved.acting.stop(id);
-    Ok(json!({ "ask_id": id, "state": "revoked", "stopped": stopped }))
+    Ok(ApprovalRevocation { ask_id: id.clone(), state: "revoked".to_owned(), stopped })
 }
 
 /// Describes values that a person endorsed as their own; the endorsement lasts as long as the conversation.
-pub(crate) fn endorsed(ask: &AskRow) -> Value {
-    json!({
-        "ask_id": ask.card.ask_id,
-        "session": ask.card.session,
-        "scope": ApprovalScope::Values,
-        "covers": describe_endorsement(&ask.card.values),
-        "intent": show::escape_line(&ask.card.intent),
-        "risk": ask.card.risk,
-        "by": ask.resolved_by,
-        "uses_left": null,
-        "total_left": null,
-        "expires_at": null,
-    })
+fn endorsed(ask: &AskRow) -> ApprovalInForce {
+    ApprovalInForce {
+        ask_id: ask.card.ask_id.clone(),
+        session: ask.card.session,
+        scope: ApprovalScope::Values.as_str().to_owned(),
+        covers: describe_endorsement(&ask.card.values),
+        intent: show::escape_line(&ask.card.intent),
+        risk: ask.card.risk,
+        by: ask.resolved_by.clone(),
+        uses_left: None,
+        total_left: None,
+        expires_at: None,
+        key: None,
+        counts: None,
+    }
 }
 
-pub(crate) fn in_force(ask: &AskRow, stored: &Stored) -> Option<Value> {
+fn in_force(ask: &AskRow, stored: &Stored) -> Option<ApprovalInForce> {
     let token: ApprovalToken = serde_json::from_value(stored.token.clone()).ok()?;
     let pattern = meant(&ask.card, &token.claims)?;
     let total_left = stored.total_left.and_then(|left| match left {
         0 => Some("0".to_owned()),
         left => writ_types::unit::Amount::from_millionths(left).ok().map(|left| left.to_string()),
     });
-    Some(json!({
-        "ask_id": ask.card.ask_id,
-        "session": pattern.session,
-        "scope": token.claims.answer_scope(),
-        "covers": words(pattern),
-        "intent": show::escape_line(&ask.card.intent),
-        "risk": ask.card.risk,
-        "by": ask.resolved_by,
-        "uses_left": stored.max_uses.saturating_sub(stored.executions_used),
-        "total_left": total_left,
-        "expires_at": stored.expires_at,
-    }))
+    Some(ApprovalInForce {
+        ask_id: ask.card.ask_id.clone(),
+        session: pattern.session,
+        scope: token.claims.answer_scope().as_str().to_owned(),
+        covers: words(pattern),
+        intent: show::escape_line(&ask.card.intent),
+        risk: ask.card.risk,
+        by: ask.resolved_by.clone(),
+        uses_left: Some(stored.max_uses.saturating_sub(stored.executions_used)),
+        total_left,
+        expires_at: Some(stored.expires_at),
+        key: None,
+        counts: None,
+    })
 }
