@@ -4,6 +4,7 @@ use writ_types::action::{Action, Exec, Fetch, Search};
 
 use crate::egress::host::{HostPattern, Scheme, Target};
 use crate::egress::{EgressScope, Judgement, Rule, WEB_PORTS, judge_connection, means};
+use crate::scope::{Dimension, attributes_of};
 use crate::show;
 
 /// The reach of an action: the worst over the hosts that it names.
@@ -38,42 +39,30 @@ impl Reach {
 /// Judges the reach of an action under `scope`. Only names are judged here; addresses are judged at the
 /// connection.
 pub fn reach_of(action: &Action, scope: &EgressScope) -> Reach {
-    match action {
-        // The host that may do the most harm decides for the whole command.
-        Action::Exec(exec) => exec.hosts.iter().map(|host| of_name(host, scope)).max().unwrap_or_default(),
-        // A registry is known for what it gives: what is sent to it is sent to strangers.
-        Action::Fetch(fetch) => {
-            let reach = of_url(&fetch.url, scope);
-            if reach == Reach::Known && !is_read(fetch) { Reach::Unknown } else { reach }
-        }
-        Action::Browse(browse) => of_url(&browse.url, scope),
-        Action::Subscribe(subscribe) => subscribe.url().map_or(Reach::None, |url| of_url(url, scope)),
-        Action::Connect(connect) => of_name(&format!("{}:{}", connect.host, connect.port), scope),
-        Action::Search(search) => of_provider(search, scope),
-        Action::ReadFile(_)
-        | Action::WriteFile(_)
-        // Their reach is not a host of the web: what they touch is limited by other dimensions of their key.
-        | Action::Recall(_)
-        | Action::Remember(_)
-        | Action::Forget(_)
-        | Action::Say(_)
-        | Action::SendFile(_)
-        | Action::CallTool(_)
-        | Action::CreateTool(_)
-        | Action::InstallSkill(_)
-        | Action::Docker(_)
-        | Action::Message(_)
-        | Action::Handoff(_)
-        | Action::Spawn(_)
-        | Action::Escalate(_)
-        // Its host comes from the owner's table of providers.
-        | Action::ModelCall(_)
-        | Action::Vcs(_)
-        | Action::ModifySelf(_)
-        | Action::Operate(_)
-        // Each of its steps is judged separately.
-        | Action::Plan(_) => Reach::None,
+    // A registry is known for what it gives: what is sent to it is sent to strangers.
+    if let Action::Fetch(fetch) = action {
+        let reach = of_url(&fetch.url, scope);
+        return if reach == Reach::Known && !is_read(fetch) { Reach::Unknown } else { reach };
     }
+    if let Action::Browse(browse) = action {
+        return of_url(&browse.url, scope);
+    }
+    if let Action::Subscribe(subscribe) = action {
+        return subscribe.url().map_or(Reach::None, |url| of_url(url, scope));
+    }
+    if let Action::Connect(connect) = action {
+        return of_name(&format!("{}:{}", connect.host, connect.port), scope);
+    }
+    if let Action::Search(search) = action {
+        return of_provider(search, scope);
+    }
+    // The host of a server of tools comes from the owner's configuration, so its key is the only limit.
+    if matches!(action, Action::CallTool(_)) {
+        return Reach::None;
+    }
+    // Any other action reaches the hosts by which its key is limited. The one that may do the most harm decides.
+    let hosts = attributes_of(action).into_iter().filter(|(dimension, _)| *dimension == Dimension::Host);
+    hosts.map(|(_, host)| of_name(&host, scope)).max().unwrap_or_default()
 }
 
 /// Returns true if an action reads from a URL, now or turn by turn, or searches, and sends nothing else

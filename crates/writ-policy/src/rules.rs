@@ -17,11 +17,11 @@ use writ_inspect::reach::Reach;
 use writ_inspect::scope::{self, Dimension};
 use writ_inspect::show;
 
+mod schema;
 mod shadow;
 
 pub use shadow::{MAX_SHADOWS, Shadow};
 
-const SCHEMA: &str = include_str!("rules/schema.cedarschema");
 /// The rules that are in force unless the home holds others.
 pub const SHIPPED: &str = include_str!("rules/default.cedar");
 /// The longest text of rules accepted, in bytes.
@@ -185,8 +185,8 @@ impl RuleSet {
     /// The first rule that cannot stand, with its origin.
     pub fn load_rules(sources: &[RuleSource]) -> Result<Self, RuleError> {
         let syntax = |text: String| RuleError::Syntax { origin: "schema".into(), text };
-        // The schema is a constant; an error in it would be found by the tests.
-        let schema = Schema::from_str(SCHEMA).map_err(|e| syntax(e.to_string()))?;
+        // The schema is always the same, so the tests would find an error in it.
+        let schema = Schema::from_str(&schema::schema_text()).map_err(|e| syntax(e.to_string()))?;
         let (mut all, mut without_asks) = (PolicySet::new(), PolicySet::new());
         let (mut foreign, mut origins) = (BTreeSet::new(), BTreeMap::new());
         for source in sources {

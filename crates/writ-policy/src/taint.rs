@@ -5,7 +5,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 
-use writ_types::action::{Action, CallTool, MemoryTrust, Place, Remember};
+use writ_types::action::{Action, CallTool, Exec, MemoryTrust, Place, Remember};
 use writ_types::entry::Risk;
 use writ_types::taint::{Label, Taint};
 
@@ -90,54 +90,52 @@ pub fn judge_taint(prepared: &Prepared, standing: RuleFacts, labels: Labels<'_>)
         }
         return TaintVerdict::Pass;
     }
-    match &prepared.action {
-        Action::Exec(exec) if exec.hosts.is_empty() => TaintVerdict::Pass,
-        // What external content has asked for could be done there in the owner's name.
-        Action::Exec(exec) if reach::acts_as_owner(exec, labels.egress) => ACTS,
-        // A listed host may receive what a program works on. Registries are needed for work that rests on
-        // project files, which are external themselves.
-        Action::Exec(_) if matches!(standing.reach, Reach::Granted | Reach::Known) => TaintVerdict::Pass,
-        Action::Exec(_) => LEAVES,
-        // Any part of a URL can carry something out, so a listed host is no excuse.
-        Action::Fetch(_) if owned => TaintVerdict::Pass,
-        Action::Fetch(_) => COMPOSED,
-        // Files of the work folder, and the end of a subscription, send nothing out.
-        Action::Subscribe(subscribe) if subscribe.url().is_none() || owned => TaintVerdict::Pass,
-        Action::Subscribe(_) => COMPOSED,
-        // The words go to the search provider, which is a way out as any other.
-        Action::Search(_) if owned => TaintVerdict::Pass,
-        Action::Search(_) => SEARCHED,
-        Action::WriteFile(write) => match write.place {
-            // A change inside the overlay is seen before it is applied.
-            Place::Overlay => TaintVerdict::Pass,
-            Place::Project => LEAVES,
-        },
-        // Reads stay inside; the owner's own screen is inside.
-        Action::ReadFile(_) | Action::Recall(_) | Action::Say(_) => TaintVerdict::Pass,
-        // A plan is always asked about, and says what in it comes from outside.
-        Action::Plan(_) => TaintVerdict::Pass,
-        // Judged above, under any label.
-        Action::Remember(_) | Action::ModelCall(_) => TaintVerdict::Pass,
-        // As with `Say`: a file that rests on external content is marked, and waits until the owner fetches
-        // it.
-        Action::SendFile(send) if send.to == "owner" => TaintVerdict::Pass,
-        Action::CallTool(_) if labels.strict => LEAVES,
-        Action::CallTool(call) => judge_call(prepared, call, labels.origins),
-        Action::Browse(_)
-        | Action::Forget(_)
-        | Action::SendFile(_)
-        | Action::CreateTool(_)
-        | Action::InstallSkill(_)
-        | Action::Docker(_)
-        | Action::Message(_)
-        | Action::Handoff(_)
-        | Action::Spawn(_)
-        | Action::Escalate(_)
-        | Action::Vcs(_)
-        | Action::ModifySelf(_)
-        | Action::Operate(_)
-        | Action::Connect(_) => LEAVES,
+    let action = &prepared.action;
+    if let Action::Exec(exec) = action {
+        return judge_exec(exec, standing.reach, labels);
     }
+    if let Action::CallTool(call) = action {
+        return if labels.strict { LEAVES } else { judge_call(prepared, call, labels.origins) };
+    }
+    if matches!(action, Action::Fetch(_)) {
+        // Any part of a URL can carry something out, so a listed host is no excuse.
+        return if owned { TaintVerdict::Pass } else { COMPOSED };
+    }
+    if let Action::Subscribe(subscribe) = action {
+        // Files of the work folder, and the end of a subscription, send nothing out.
+        return if subscribe.url().is_none() || owned { TaintVerdict::Pass } else { COMPOSED };
+    }
+    if matches!(action, Action::Search(_)) {
+        // The words go to the search provider, which is a way out as any other.
+        return if owned { TaintVerdict::Pass } else { SEARCHED };
+    }
+    // Whatever is not named here leaves, a new kind of action too.
+    if stays_inside(action) { TaintVerdict::Pass } else { LEAVES }
+}
+
+/// Returns true if nothing that rests on external content leaves by an action, or if its owner sees it first.
+fn stays_inside(action: &Action) -> bool {
+    // A change inside the overlay is seen before it is applied.
+    let in_overlay = matches!(action, Action::WriteFile(write) if write.place == Place::Overlay);
+    // As with `Say`: a file that rests on external content is marked, and waits until the owner fetches it.
+    let to_owner = matches!(action, Action::SendFile(send) if send.to == "owner");
+    // Reads stay inside, and so does the owner's own screen. A plan is always asked about, and says what in it comes
+    // from outside.
+    let inside = matches!(action, Action::ReadFile(_) | Action::Recall(_) | Action::Say(_) | Action::Plan(_));
+    in_overlay || to_owner || inside
+}
+
+fn judge_exec(exec: &Exec, reach: Reach, labels: Labels<'_>) -> TaintVerdict {
+    if exec.hosts.is_empty() {
+        return TaintVerdict::Pass;
+    }
+    // What external content has asked for could be done there in the owner's name.
+    if reach::acts_as_owner(exec, labels.egress) {
+        return ACTS;
+    }
+    // A listed host may receive what a program works on. Registries are needed for work that rests on project files,
+    // which are external themselves.
+    if matches!(reach, Reach::Granted | Reach::Known) { TaintVerdict::Pass } else { LEAVES }
 }
 
 /// Judges a call of a foreign tool: it must be one of the fixed tools, with arguments that were not composed.

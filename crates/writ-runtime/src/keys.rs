@@ -75,7 +75,7 @@ const BASE_KEY_TTL: std::time::Duration = std::time::Duration::from_secs(365 * 2
 
 /// Returns the kinds of action that the owner's own agent may do at all. Each session's task key limits their
 /// places.
-fn base_grants() -> Grants {
+pub(crate) fn base_grants() -> Grants {
     Grants::default()
         .allow_kind(ActionKind::Exec, [(Dimension::Profile, ANY), (Dimension::Host, ANY)])
         .allow_kind(ActionKind::Fetch, [(Dimension::Host, ANY), (Dimension::Path, WORK)])

@@ -10,7 +10,7 @@ use writ_agent::event::TurnMessage;
 use writ_agent::notice::BudgetNote;
 use writ_inspect::egress::host::HostPattern;
 use writ_inspect::prepared::Prepared;
-use writ_inspect::scope::{ANY, Dimension, WORK};
+use writ_inspect::scope::{Dimension, WORK};
 use writ_inspect::withhold::Withheld;
 use writ_policy::access::AccessState;
 use writ_policy::door::Mode;
@@ -31,6 +31,7 @@ use writ_types::unit::Tokens;
 
 use crate::error::EngineError;
 use crate::hub::Hub;
+use crate::keys::base_grants;
 use crate::subscription::Subscription;
 
 /// The key of a session's metadata that says when it was closed.
@@ -384,24 +385,11 @@ pub(crate) fn widest(project: Option<&str>) -> Grants {
     if let Some(project) = project {
         write.extend([(Dimension::Place, "project"), (Dimension::Path, project)]);
     }
-    Grants::default()
-        .allow_kind(ActionKind::Exec, [(Dimension::Profile, ANY), (Dimension::Host, ANY)])
-        .allow_kind(ActionKind::Fetch, [(Dimension::Host, ANY), (Dimension::Path, WORK)])
-        .allow_kind(ActionKind::Connect, [(Dimension::Host, ANY)])
-        .allow_kind(ActionKind::Search, [(Dimension::Host, ANY)])
-        .allow_kind(ActionKind::Plan, [])
-        .allow_kind(
-            ActionKind::Subscribe,
-            [(Dimension::Host, ANY), (Dimension::Path, WORK), (Dimension::Name, ANY)],
-        )
-        .allow_kind(ActionKind::ReadFile, [(Dimension::Path, WORK)])
-        .allow_kind(ActionKind::WriteFile, write)
-        .allow_kind(ActionKind::Recall, [(Dimension::Memory, ANY)])
-        .allow_kind(ActionKind::Remember, [(Dimension::Memory, ANY)])
-        .allow_kind(ActionKind::Say, [(Dimension::Recipient, "owner")])
-        .allow_kind(ActionKind::SendFile, [(Dimension::Recipient, "owner"), (Dimension::Path, WORK)])
-        .allow_kind(ActionKind::ModelCall, [(Dimension::Provider, ANY)])
-        .allow_kind(ActionKind::CallTool, [(Dimension::Name, ANY), (Dimension::Host, ANY)])
+    let mut grants = base_grants();
+    // No session may forget memories, and its writes are limited to its own folder.
+    grants.kinds.remove(&ActionKind::Forget);
+    grants.kinds.remove(&ActionKind::WriteFile);
+    grants.allow_kind(ActionKind::WriteFile, write)
 }
 
 #[cfg(test)]

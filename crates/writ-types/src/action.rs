@@ -1,7 +1,7 @@
 //! The actions that an agent can request.
 //!
-//! [`Action`] is closed: policy, performers and ledger match every variant, so a new one cannot compile until
-//! each has decided about it.
+//! [`Action`] is closed. What it touches, its shape and its performer match every variant, so a new one cannot compile until
+//! each has decided about it; the rest of the policy treats a kind that it does not name as one that leaves the machine.
 
 use std::collections::BTreeMap;
 

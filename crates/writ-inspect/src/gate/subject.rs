@@ -5,7 +5,7 @@ use writ_types::action::Action;
 use writ_types::entry::GatePoint;
 
 use crate::prepared::Prepared;
-use crate::scope::{self, WORK, resolve_path};
+use crate::scope::{self, Dimension, resolve_path};
 
 /// A file that an action names.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -110,46 +110,26 @@ fn collect_leaves(value: &Value, field: Option<&str>) -> Vec<String> {
     found
 }
 
-/// The files that an action names.
+/// The files that an action names: the paths by which its key is limited.
 fn files_of(action: &Action) -> Vec<FileSeen> {
-    let one = |path: String| vec![FileSeen { path, bytes: None }];
-    match action {
-        Action::ReadFile(read) => one(resolve_path(WORK, &read.path)),
-        Action::WriteFile(write) => {
-            let seen = write.changes.iter().map(|change| FileSeen {
-                path: resolve_path(&write.root, &change.path),
-                bytes: Some(change.bytes),
-            });
-            seen.collect()
-        }
-        Action::Fetch(fetch) => fetch.save_to.iter().flat_map(|path| one(resolve_path(WORK, path))).collect(),
-        Action::SendFile(send) => one(resolve_path(WORK, &send.path)),
-        Action::Subscribe(subscribe) if !subscribe.stop && subscribe.url().is_none() => {
-            one(resolve_path(WORK, &subscribe.target))
-        }
-        Action::ModifySelf(modify) => one(resolve_path("/agent", &modify.path)),
-        Action::Exec(_)
-        | Action::Subscribe(_)
-        | Action::Browse(_)
-        | Action::Recall(_)
-        | Action::Remember(_)
-        | Action::Forget(_)
-        | Action::Say(_)
-        | Action::CallTool(_)
-        | Action::CreateTool(_)
-        | Action::InstallSkill(_)
-        | Action::Docker(_)
-        | Action::Message(_)
-        | Action::Handoff(_)
-        | Action::Spawn(_)
-        | Action::Escalate(_)
-        | Action::ModelCall(_)
-        | Action::Vcs(_)
-        | Action::Operate(_)
-        | Action::Connect(_)
-        | Action::Search(_) => Vec::new(),
-        Action::Plan(plan) => plan.steps.iter().flat_map(|step| files_of(&step.action)).collect(),
+    if let Action::WriteFile(write) = action {
+        let seen = write.changes.iter().map(|change| FileSeen {
+            path: resolve_path(&write.root, &change.path),
+            bytes: Some(change.bytes),
+        });
+        return seen.collect();
     }
+    // A plan touches nothing itself; a gate about files must see what its steps will touch.
+    if let Action::Plan(plan) = action {
+        return plan.steps.iter().flat_map(|step| files_of(&step.action)).collect();
+    }
+    // The path of version control is a whole repository and no file.
+    if matches!(action, Action::Vcs(_)) {
+        return Vec::new();
+    }
+    let paths =
+        scope::attributes_of(action).into_iter().filter(|(dimension, _)| *dimension == Dimension::Path);
+    paths.map(|(_, path)| FileSeen { path, bytes: None }).collect()
 }
 
 #[cfg(test)]

@@ -242,39 +242,37 @@ fn shipped_rules(seen: &Seen<'_>) -> RuleSays {
     if seen.reach == Reach::Blocked {
         return RuleSays::Forbid;
     }
-    match &seen.wish.action {
-        Action::Exec(_) => unless(!seen.wish.network || is_listed),
-        Action::Fetch(_) | Action::Search(_) => unless(seen.owned || is_listed),
-        // Nobody can be asked about it turn by turn.
-        Action::Subscribe(_) if seen.owned || is_listed || seen.reach == Reach::None => RuleSays::Permit,
-        Action::Subscribe(_) => RuleSays::Forbid,
-        Action::WriteFile(write) => unless(write.place == Place::Overlay || seen.preapproved),
-        Action::CallTool(call) => unless((!call.effect || call.declared) && call.risk != Risk::Irreversible),
-        Action::Remember(remember) if seen.external && remember.trust != MemoryTrust::Working => {
-            RuleSays::Forbid
-        }
-        Action::Say(say) if say.to != "owner" => RuleSays::Forbid,
-        Action::SendFile(send) => unless(send.to == "owner"),
-        Action::ReadFile(_)
-        | Action::Recall(_)
-        | Action::Remember(_)
-        | Action::Say(_)
-        | Action::ModelCall(_) => RuleSays::Permit,
-        Action::Browse(_)
-        | Action::Forget(_)
-        | Action::CreateTool(_)
-        | Action::InstallSkill(_)
-        | Action::Docker(_)
-        | Action::Message(_)
-        | Action::Handoff(_)
-        | Action::Spawn(_)
-        | Action::Escalate(_)
-        | Action::Vcs(_)
-        | Action::ModifySelf(_)
-        | Action::Operate(_)
-        | Action::Connect(_)
-        | Action::Plan(_) => RuleSays::Ask,
+    let action = &seen.wish.action;
+    let is_of = |kinds: &[ActionKind]| kinds.contains(&action.kind());
+    if is_of(&[ActionKind::Exec]) {
+        return unless(!seen.wish.network || is_listed);
     }
+    if is_of(&[ActionKind::Fetch, ActionKind::Search]) {
+        return unless(seen.owned || is_listed);
+    }
+    if is_of(&[ActionKind::Subscribe]) {
+        // Nobody can be asked about it turn by turn.
+        let free = seen.owned || is_listed || seen.reach == Reach::None;
+        return if free { RuleSays::Permit } else { RuleSays::Forbid };
+    }
+    if let Action::WriteFile(write) = action {
+        return unless(write.place == Place::Overlay || seen.preapproved);
+    }
+    if let Action::CallTool(call) = action {
+        return unless((!call.effect || call.declared) && call.risk != Risk::Irreversible);
+    }
+    if let Action::SendFile(send) = action {
+        return unless(send.to == "owner");
+    }
+    if let Action::Remember(remember) = action {
+        let lasts = seen.external && remember.trust != MemoryTrust::Working;
+        return if lasts { RuleSays::Forbid } else { RuleSays::Permit };
+    }
+    if let Action::Say(say) = action {
+        return if say.to == "owner" { RuleSays::Permit } else { RuleSays::Forbid };
+    }
+    // Whatever else the rules do not name is asked about, a new kind too.
+    unless(is_of(&[ActionKind::ReadFile, ActionKind::Recall, ActionKind::ModelCall]))
 }
 
 /// What is wrong with one key, if anything.
