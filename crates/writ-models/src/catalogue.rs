@@ -32,7 +32,7 @@ pub struct ModelInfo {
     pub tools: bool,
     /// True if it can see images.
     pub vision: bool,
-    /// True if it is in the table; else these are cautious guesses, and worth a warning.
+    /// True if the model is in the table. Else its limits are cautious guesses, and the owner is warned.
     pub known: bool,
 }
 
@@ -40,18 +40,18 @@ pub struct ModelInfo {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Price {
-    /// From when on, as `YYYY-MM-DD`, UTC.
+    /// The first day of the price, as `YYYY-MM-DD` in UTC.
     #[serde(deserialize_with = "parse_date")]
     pub since: Timestamp,
     /// The source of the price.
     pub source: String,
-    /// A token sent.
+    /// The price of input.
     pub input: u64,
-    /// A token of the answer.
+    /// The price of output.
     pub output: u64,
-    /// A token sent that the provider had cached.
+    /// The price of input that the provider read from its cache.
     pub cache_read: u64,
-    /// A token sent that the provider wrote to its cache.
+    /// The price of input that the provider wrote to its cache.
     pub cache_write: u64,
 }
 
@@ -105,7 +105,7 @@ impl Catalogue {
         Ok(Self { rows: toml::from_str::<Table>(text)?.model })
     }
 
-    /// Returns the properties of a model of a provider. Little is assumed of an unknown one.
+    /// Returns the limits and abilities of a model. For an unknown model they are cautious guesses.
     pub fn model_info(&self, provider: &str, model: &str) -> ModelInfo {
         self.find_row(provider, model).map_or(UNKNOWN, |row| ModelInfo {
             // Rows of the table are written for models that can call tools.

@@ -10,12 +10,12 @@ pub enum CredentialError {
     /// There is no such key.
     #[error("it is not set")]
     Missing,
-    /// It may be there, but cannot be read now.
+    /// The place of the key (a locked keyring, a Vault that is down) cannot be read now.
     #[error("it cannot be read: {0}")]
     Unreadable(String),
 }
 
-/// Resolves keys. Implemented where keyring, environment and Vault are known.
+/// Resolves keys. Implemented by the program `writ`, which knows the keyring, the environment and Vault.
 pub trait CredentialSource: Send + Sync + 'static {
     /// The key behind a reference.
     ///

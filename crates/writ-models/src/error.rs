@@ -23,7 +23,7 @@ const CHECK_BALANCE: &str = "Check the account's balance with the provider.";
 /// The failure of a call.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
-    /// The key could not be had.
+    /// The key of the provider is not set or cannot be read.
     #[error("the key {key} could not be had: {cause}")]
     NoCredential {
         /// The reference that should name it.
@@ -34,7 +34,7 @@ pub enum Failure {
     /// The permit is for another action.
     #[error("the permit is for another action")]
     OtherPermit,
-    /// The way out was closed.
+    /// The way out of the machine (`writ-egress`) refused the connection or has none.
     #[error(transparent)]
     Egress(#[from] EgressError),
     /// The request could not be made or sent.
@@ -49,10 +49,10 @@ pub enum Failure {
         /// The limit.
         limit: Duration,
     },
-    /// Too many requests. Not a fault of the model.
+    /// Too many requests were sent, so the provider takes none for a while. The model itself works.
     #[error("too many requests")]
     RateLimited {
-        /// When to try again at the earliest, by the provider; already capped.
+        /// The provider's earliest time for another try, as a wait from now; longer ones are capped already.
         retry_after: Option<Duration>,
         /// The provider's message.
         said: ProviderWords,
@@ -60,7 +60,7 @@ pub enum Failure {
     /// The provider has a problem of its own.
     #[error("the provider has a problem (status {status})")]
     Unavailable {
-        /// The HTTP status, or the one that fits the provider's word.
+        /// The HTTP status, or the one that fits the provider's error code.
         status: u16,
         /// When to try again at the earliest, by the provider; already capped.
         retry_after: Option<Duration>,
@@ -80,7 +80,7 @@ pub enum Failure {
     Rejected {
         /// The HTTP status.
         status: u16,
-        /// The provider's word for it: a plain identifier.
+        /// The provider's error code: a plain identifier.
         code: String,
         /// The provider's message.
         said: ProviderWords,
@@ -96,7 +96,7 @@ pub enum Failure {
     /// The answer broke off: it ended without a stop reason. Nothing of it is final.
     #[error("the answer broke off")]
     Cut,
-    /// The answer had no end.
+    /// The answer did not end within a bound of size or time.
     #[error("the answer had no end within {limit}")]
     Endless {
         /// The limit that was reached.
@@ -162,9 +162,9 @@ pub struct ModelError {
     pub model: String,
     /// The failure.
     pub failure: Failure,
-    /// The usage that the provider had counted by then: to be billed once, here.
+    /// The usage that the provider had counted by then. It is billed from here, and nowhere else.
     pub usage: Usage,
-    /// True if text had been sent on already. Then the call is not repeated automatically.
+    /// True if a part of the answer had been shown already. Then the call is not repeated automatically.
     pub begun: bool,
 }
 
@@ -198,8 +198,8 @@ impl Failure {
         }
     }
 
-    /// Returns true if it says something about the route: other failures do not count against the route, and
-    /// another route would fail in the same way.
+    /// Returns true if the failure belongs to the route: to its provider, model, key or line. Any other failure would
+    /// happen on every route, so it does not count against this one.
     pub const fn is_of_the_route(&self) -> bool {
         match self {
             Self::OtherPermit | Self::Cancelled => false,
@@ -379,7 +379,8 @@ impl ModelError {
 impl ToReport for ModelError {
     fn report(&self) -> Report {
         let exit = match &self.failure {
-            // What the way out says of itself is a report already; a permit that came too late is a denial.
+            // An error of the way out has a report of its own, whose exit code and code are kept: a permit that
+            // came too late, for example, is a denial and no failure of the model.
             Failure::Egress(error) => {
                 let inner = error.report();
                 let outside = format!("{}/{}: {}", self.provider, self.model, inner.outside);

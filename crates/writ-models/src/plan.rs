@@ -23,10 +23,10 @@ const MIN_CUT: u64 = 2_048;
 /// By how much a request must be longer than what was read of it. An estimate alone is rarely wrong by as much.
 const CUT_FACTOR: u64 = 2;
 
-/// Tokens that every message and tool costs beside its text: role marks and separators.
+/// Tokens that every message and tool costs besides its text: role marks and separators.
 const TOKENS_PER_ITEM: u64 = 8;
 
-/// A call that could be made: what the door judges, and all that performing it needs.
+/// A call that is ready to be made: the action that the door judges, and everything that is needed to perform it.
 #[derive(Clone, Debug)]
 pub struct PlannedCall {
     call: ModelCall,
@@ -35,10 +35,10 @@ pub struct PlannedCall {
     info: ModelInfo,
 }
 
-/// A request that cannot be described.
+/// The reason why no call can be planned for a request.
 #[derive(Debug, thiserror::Error)]
 pub enum PlanError {
-    /// It has no digest.
+    /// The request has no canonical JSON, so no digest can name it in a permit.
     #[error("the request cannot be digested: {0}")]
     NoDigest(#[from] NotCanonical),
     /// The model cannot call tools, and the request offers some.
@@ -66,7 +66,7 @@ struct Digested<'a> {
     model: &'a str,
     system: &'a str,
     messages: &'a [Arc<ChatMessage>],
-    /// Their digest: they are the same from call to call, and digested once.
+    /// The digest of the tools instead of the tools: they rarely change, and their digest is cached.
     tools: Digest,
     max_output_tokens: Tokens,
 }
@@ -89,7 +89,7 @@ impl PlannedCall {
         if !info.tools && !request.tools.is_empty() {
             return Err(PlanError::NoTools(format!("{}/{model}", provider.name)));
         }
-        // Of a model that is not known, the caller knows better.
+        // For an unknown model the catalogue only guesses, so the caller's limit counts.
         let max_output_tokens = if info.known {
             request.max_output_tokens.min(info.max_output)
         } else {
@@ -121,7 +121,7 @@ impl PlannedCall {
         Ok(Self { call, provider: Arc::clone(provider), request, info })
     }
 
-    /// The same with a word on why this model is asked.
+    /// Returns the call with the reason why this model was chosen, for the ledger.
     #[must_use]
     pub fn reason_for_route(mut self, why: &str) -> Self {
         why.clone_into(&mut self.call.why);
@@ -167,7 +167,7 @@ impl PlannedCall {
         is_cut.then_some(usage.input)
     }
 
-    /// `provider/model`, as asked for.
+    /// The model that was asked for, as `provider/model`.
     pub fn requested_size(&self) -> String {
         format!("{}/{}", self.call.provider, self.call.model)
     }

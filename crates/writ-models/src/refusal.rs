@@ -13,7 +13,8 @@ use crate::retry::retry_after;
 
 pub(crate) use message::error_in;
 
-/// Words for an account without balance, which waiting does not mend, though they come with status 429.
+/// Words that mean an account without balance. Waiting does not help then, though the status is 429, as for a rate
+/// limit.
 pub(crate) const USED_UP: [&str; 4] = [
     "insufficient_quota",
     "billing_not_active",
@@ -21,8 +22,8 @@ pub(crate) const USED_UP: [&str; 4] = [
     "exceeded_current_quota_error",
 ];
 
-/// The failure that a provider's error stands for: an object, or a text alone. `wait` is what the provider asks to wait,
-/// where it says so outside of the error.
+/// Returns the failure that a provider's error means. The error is an object, or a text alone; `wait` is the wait from
+/// the headers of the response, if they have one.
 pub(crate) fn provider_error(error: &Value, status: u16, wait: Option<Duration>) -> Failure {
     let message = message::find_message(error);
     // Some servers answer 200 or 500 and write the real status into the error.
@@ -59,7 +60,7 @@ pub(crate) fn provider_error(error: &Value, status: u16, wait: Option<Duration>)
     Failure::Rejected { status, code: read_identifier(word.unwrap_or_default()), said }
 }
 
-/// A number, also one that is written as a text.
+/// Reads a number, which some servers write as a text.
 fn read_number(value: &Value) -> Option<u16> {
     let number = value.as_u64().or_else(|| value.as_str()?.parse().ok())?;
     u16::try_from(number).ok()
@@ -81,7 +82,7 @@ fn retry_delay(error: &Value) -> Option<Duration> {
     retry_after(delay.strip_suffix('s')?, SystemTime::UNIX_EPOCH)
 }
 
-/// A provider's word, where it is a plain one.
+/// Returns the provider's error code if it is a plain identifier; else a fixed one.
 fn read_identifier(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
     // Shown in messages and counted, so only a plain word of bounded length.

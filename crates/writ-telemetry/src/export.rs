@@ -1,4 +1,4 @@
-//! Delivering spans: in batches, again where that may help, and never at the cost of a turn.
+//! Delivering spans in batches. A delivery is repeated where that may help, and never delays a turn.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -36,7 +36,7 @@ pub struct Exporter {
     pub endpoint: Endpoint,
     /// The bearer token that the endpoint expects, if any.
     pub bearer: Option<SecretString>,
-    /// The sender.
+    /// The engine's description of itself, which each request names as the sender of its spans.
     pub resource: TraceSource,
 }
 
@@ -119,7 +119,7 @@ impl Exporter {
     }
 }
 
-/// The next spans; none: the engine has ended.
+/// Waits for the next batch of spans. An empty batch: the engine has ended.
 async fn next_batch(collected: &mut Collected, stop: &CancellationToken) -> Vec<TraceSpan> {
     let mut batch = Vec::new();
     let first = tokio::select! {

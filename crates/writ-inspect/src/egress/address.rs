@@ -22,15 +22,15 @@ pub enum AddressClass {
     LinkLocal,
     /// A cloud's service of metadata and credentials.
     Metadata,
-    /// Many hosts.
+    /// A multicast address, which reaches many hosts.
     Multicast,
-    /// No host.
+    /// The unspecified address (`0.0.0.0`, `::`), which names no host but reaches this machine on some systems.
     Unspecified,
-    /// Every host of the link.
+    /// The broadcast address, which reaches every host of the link.
     Broadcast,
-    /// Measurements between networks.
+    /// Addresses that are reserved for benchmarks of network devices.
     Benchmark,
-    /// Examples in books.
+    /// Addresses that are reserved for examples in documentation.
     Documentation,
     /// A tunnel that embeds an IPv4 address: 6to4 or Teredo.
     Tunnelled,
@@ -76,7 +76,7 @@ impl AddressClass {
         }
     }
 
-    /// Returns true if a single host can be behind it.
+    /// Returns true if the address names a single host, so that a connection to it can have a meaning.
     pub const fn is_one_host(self) -> bool {
         match self {
             Self::Multicast | Self::Unspecified | Self::Broadcast => false,
@@ -103,7 +103,7 @@ const METADATA_V4: [Ipv4Addr; 5] = [
     Ipv4Addr::new(100, 100, 100, 200),
     Ipv4Addr::new(192, 0, 0, 192),
 ];
-/// The same of AWS, over IPv6.
+/// The metadata service of AWS over IPv6.
 const METADATA_V6: [Ipv6Addr; 2] =
     [Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254), Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x23)];
 
@@ -127,7 +127,7 @@ const RANGES_V4: [(Ipv4Addr, u32, AddressClass); 16] = [
     (Ipv4Addr::new(255, 255, 255, 255), 32, AddressClass::Broadcast),
 ];
 
-/// Ranges of IPv6. What is in none of them is public only below 2000::/3.
+/// Ranges of IPv6. An address in none of them is public only within 2000::/3.
 const RANGES_V6: [(Ipv6Addr, u32, AddressClass); 11] = [
     (Ipv6Addr::UNSPECIFIED, 128, AddressClass::Unspecified),
     (Ipv6Addr::LOCALHOST, 128, AddressClass::Loopback),

@@ -14,6 +14,7 @@ struct Server {
 }
 
 impl Server {
+    /// Reads the client's next message.
     async fn heard(&mut self) -> Value {
         serde_json::from_str(&self.from.next_line().await.unwrap().unwrap()).unwrap()
     }
@@ -28,12 +29,12 @@ impl Server {
         self.say(&line).await;
     }
 
-    /// Answers the greeting.
+    /// Answers the client's `initialize`, without offering anything.
     async fn greet(&mut self) {
         self.greet_with(json!({})).await;
     }
 
-    /// Answers the greeting, and says what it has.
+    /// Answers the client's `initialize` and offers these capabilities.
     async fn greet_with(&mut self, capabilities: Value) {
         let hello = self.heard().await;
         assert_eq!(hello["method"], "initialize");
@@ -178,7 +179,7 @@ async fn requests_of_the_server_are_answered_with_no() {
     assert_eq!(answer.unwrap().text, "done");
 }
 
-/// A person may take longer than a call; where they were asked, its time begins anew.
+/// A person may take longer to answer than a call may last, so its time begins anew after the server has asked them.
 #[tokio::test(start_paused = true)]
 async fn a_question_goes_to_who_listens_and_its_answer_gives_the_call_its_time_anew() {
     for (pause, in_time) in [(9, true), (11, false)] {
@@ -273,7 +274,8 @@ async fn a_list_that_takes_too_long_ends_with_its_reason_and_keeps_what_came() {
     }
 }
 
-/// Cold starts by npx take 42 to 77 seconds in public reports.
+/// A server that `npx` downloads first takes 42 to 77 seconds to start in public reports, so the time for the start is
+/// a setting apart from the time of a call.
 #[tokio::test(start_paused = true)]
 async fn a_slow_start_has_a_time_of_its_own_and_its_failure_names_the_setting() {
     for (takes, limit) in [(77, 120), (77, 60)] {

@@ -9,7 +9,7 @@ use writ_types::unit::Tokens;
 use super::{Draft, STREAM_ERROR, parse_frame, provider_error, read_tokens};
 use crate::error::Failure;
 
-/// The places of calls, by the provider's index of the item.
+/// The calls of an answer: the place in the draft for each item's index in the stream.
 #[derive(Debug, Default)]
 pub(crate) struct Items(BTreeMap<u64, usize>);
 
@@ -72,7 +72,7 @@ impl Items {
         draft.arguments(place, field("arguments").unwrap_or_default())
     }
 
-    /// Takes the whole arguments of a finished call: they count, in case pieces of them are missing.
+    /// Takes the whole arguments of a finished call. They replace the streamed pieces, of which some may be missing.
     fn done(&mut self, draft: &mut Draft, frame: &Value) -> Result<(), Failure> {
         let item = frame.get("item").unwrap_or(&Value::Null);
         match item.get("type").and_then(Value::as_str) {

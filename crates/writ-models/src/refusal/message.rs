@@ -1,4 +1,4 @@
-//! The place of the message in the body of an error.
+//! Finding the message in the body of an error: each server puts it somewhere else.
 
 use std::borrow::Cow;
 
@@ -28,7 +28,7 @@ pub(crate) fn error_in(body: &str) -> Value {
 fn unwrap_message(value: Value) -> Value {
     match value {
         Value::Object(mut fields) => match fields.remove("error") {
-            // A text beside other fields that say more of it.
+            // `error` is only a text; the fields beside it have the code and the status.
             Some(Value::String(text)) if !fields.contains_key("message") => {
                 fields.insert("message".to_owned(), Value::String(text));
                 Value::Object(fields)
@@ -88,7 +88,7 @@ fn plain_text(body: &str) -> String {
     let title = lower.find("<title>").zip(lower.find("</title>"));
     match title.and_then(|(start, end)| body.get(start.saturating_add("<title>".len())..end)) {
         Some(title) => title.trim().to_owned(),
-        // A page without a title says nothing that helps.
+        // Of a page of HTML without a title, the markup would not help anybody.
         None if lower.trim_start().starts_with('<') => String::new(),
         None => body.trim().to_owned(),
     }

@@ -24,10 +24,10 @@ use crate::credential::{CredentialError, CredentialSource};
 use crate::error::ModelError;
 use crate::plan::PlannedCall;
 
-/// The key that the scripted provider is sent.
+/// The key that the scripted provider expects.
 pub(crate) const KEY: &str = "test-key-c0ffee";
 
-/// The prompt's secret, which no log and no error may hold.
+/// A secret within prompts, which must not appear in a log or an error.
 pub(crate) const PROMPT: &str = "the prompt that nobody else may read";
 
 pub(crate) const ALL: [ProviderKind; 6] = ProviderKind::ALL;
@@ -93,7 +93,7 @@ impl Bench {
         Self::with(kind, script, |_| {}).await
     }
 
-    /// With some of the settings changed.
+    /// A bench whose provider has some settings changed.
     pub(crate) async fn with(
         kind: ProviderKind,
         script: impl Script,
@@ -112,7 +112,7 @@ impl Bench {
         self.models.plan(ModelRole::Proxy, Arc::new(request), NOW).expect("a plan")
     }
 
-    /// One attempt; all deltas are collected.
+    /// Makes one attempt and collects all of its deltas.
     pub(crate) async fn ask(&self, request: ModelRequest) -> (Result<ModelReply, ModelError>, Vec<Delta>) {
         self.attempt(&self.plan(request), CancellationToken::new()).await
     }
@@ -135,7 +135,7 @@ impl Bench {
         tokio::join!(call, collect)
     }
 
-    /// One attempt that must fail.
+    /// Makes one attempt, which must fail, and returns its error.
     pub(crate) async fn fail(&self) -> ModelError {
         self.ask(request(vec![user(PROMPT)])).await.0.expect_err("this must fail")
     }

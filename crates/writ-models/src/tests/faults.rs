@@ -59,7 +59,7 @@ async fn garbage_in_the_stream_is_an_error_and_never_an_empty_call() {
 
 #[tokio::test]
 async fn a_stop_for_tools_that_names_none_is_an_error_unless_there_is_text() {
-    // The other formats have no word for it.
+    // Only these formats have a stop reason for tool calls.
     for kind in
         [ProviderKind::Anthropic, ProviderKind::OpenAi, ProviderKind::OpenRouter, ProviderKind::Gemini]
     {
@@ -67,7 +67,7 @@ async fn a_stop_for_tools_that_names_none_is_an_error_unless_there_is_text() {
         let bench = Bench::new(kind, list_of_replies([Reply::text("").with_stop(stop.clone())])).await;
         assert!(matches!(bench.fail().await.failure, Failure::Invalid { .. }));
         if kind == ProviderKind::Gemini {
-            // Here the reason says that the model wrote a call that cannot be read.
+            // Gemini's only such reason means that its model wrote an unreadable call: an error, also beside text.
             continue;
         }
         let bench = Bench::new(kind, list_of_replies([Reply::text("so").with_stop(stop)])).await;
@@ -130,7 +130,7 @@ async fn an_error_within_a_stream_is_final_once_text_was_shown() {
     }
 }
 
-/// A second permit, a second attempt: the same plan succeeds when the provider has recovered.
+/// A call is repeated under a permit of its own, and succeeds when the provider has recovered.
 ///
 /// Rows: SCL-021
 #[tokio::test]
@@ -170,7 +170,7 @@ async fn a_model_that_never_stops_is_stopped() {
     }
 }
 
-/// What no frame shows is bounded by the bytes on the line.
+/// Bytes that never become a frame are bounded too: a frame without an end, and the body of an error.
 #[tokio::test]
 async fn a_frame_or_an_error_body_without_end_is_stopped() {
     for kind in ALL {
@@ -231,7 +231,7 @@ async fn silence_ends_after_the_request_timeout_and_not_before() {
             let error = bench.fail().await;
             assert!(matches!(error.failure, Failure::Timeout { .. }), "{kind:?} {fault:?}: {error}");
         }
-        // The twin: an answer that takes its time is waited for.
+        // An answer whose first byte comes late, but within the limit, is waited for.
         let gate = ReplyGate::new();
         let bench = Bench::new(
             kind,
@@ -282,11 +282,11 @@ async fn a_cancelled_call_ends_at_once_and_is_counted_once() {
         let error = reply.expect_err("cancelled");
         assert!(matches!(error.failure, Failure::Cancelled) && error.begun);
         assert_eq!(error.report().exit, Exit::Interrupted);
-        // Some have counted the request by then, the others count at the end.
+        // Some formats report the size of the request at the start of the answer, the others at its end.
         let early = matches!(kind, ProviderKind::Anthropic | ProviderKind::Gemini);
         let counted = if early { Tokens::new(40) } else { Tokens::ZERO };
         assert_eq!(error.usage.input, counted);
-        // The connection is closed: the server can stop, and nothing of the call is left.
+        // The connection is closed, so the server can stop computing an answer that nobody reads.
         bench.server.stop().await;
     }
 }
@@ -388,7 +388,7 @@ async fn failures_are_logged_with_context_and_without_prompt_or_key() {
             let log = super::log::Captured::default();
             let guard = tracing::subscriber::set_default(log.subscriber());
             let bench = Bench::new(kind, |request: &ParsedRequest| {
-                // The worst provider repeats what it was sent.
+                // The worst case: a provider whose error repeats the prompt and the key.
                 Reply::text(&format!("{KEY} {}", request.last_user_text()))
             })
             .await;
@@ -412,7 +412,7 @@ async fn failures_are_logged_with_context_and_without_prompt_or_key() {
     }
 }
 
-/// Numbers that would overflow or allocate without end, were they believed.
+/// Token counts and waits of a hostile or broken provider, which would overflow sums or exhaust budgets.
 #[tokio::test]
 async fn absurd_numbers_do_no_harm() {
     let usage = r#"{"input_tokens":2147483647,"cache_read_input_tokens":2147483647,"cache_creation_input_tokens":2147483647,"output_tokens":18446744073709551615}"#;
@@ -456,14 +456,14 @@ async fn absurd_numbers_do_no_harm() {
             ProviderKind::OpenAi | ProviderKind::OpenRouter | ProviderKind::OpenAiResponses
         );
         assert_eq!(reply.calls.len(), usize::from(called), "{kind:?}");
-        // What nobody can believe does not use up a budget.
+        // An impossible token count does not use up the budget.
         let told = [reply.usage.input, reply.usage.output, reply.usage.cache_read, reply.usage.cache_write];
         assert!(told.iter().all(|count| *count < Tokens::new(1_000)), "{kind:?}: {:?}", reply.usage);
         assert!(reply.usage.total_tokens() > Tokens::ZERO);
     }
 }
 
-/// What Google says in its errors alone: the wait, and that a key is wrong.
+/// Google writes the wait into the body of its errors, and reports a wrong key with a status of bad requests.
 ///
 /// Rows: SCL-022
 #[tokio::test]
@@ -485,7 +485,7 @@ async fn errors_in_googles_form_are_understood() {
     assert!(matches!(bench.fail().await.failure, Failure::Unauthorized { status: 400, .. }));
 }
 
-/// OpenRouter and OpenAI Responses say what failed in the middle of a stream by a code.
+/// OpenRouter and OpenAI Responses name a failure in the middle of a stream by a code in the frame.
 #[tokio::test]
 async fn failures_that_a_stream_names_by_code_are_told_apart() {
     let router = |code: &str| {
@@ -519,7 +519,8 @@ async fn failures_that_a_stream_names_by_code_are_told_apart() {
     }
 }
 
-/// A frame without end is joined anew with each piece, so that its bound is one of time as well.
+/// The pieces of a frame are joined again with each new one, so a frame without an end costs time as well as memory: it
+/// must fail within seconds.
 #[tokio::test]
 async fn a_frame_without_end_fails_within_seconds_however_small_its_pieces() {
     for chunk in [8192, 64] {

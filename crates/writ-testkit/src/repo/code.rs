@@ -1,7 +1,7 @@
 //! The small language that generated functions are made of: its forms and their meaning.
 //!
-//! It is rendered into each real language, and run here: so the expected values of tests come from the right
-//! function, and a bug is only used where a test shows it.
+//! A function in it is rendered into each real language, and evaluated here. So the expected values of the generated
+//! tests come from the correct function, and a bug is planted only where one of these tests fails because of it.
 
 use std::collections::BTreeMap;
 
@@ -27,7 +27,7 @@ pub(super) enum BinaryOp {
     Add,
     Sub,
     Mul,
-    /// Of integers; the generated tests divide no negative ones.
+    /// Integer division. The generated tests divide no negative numbers, since languages round those differently.
     Div,
 }
 
@@ -71,12 +71,12 @@ pub(super) struct Cond {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Stmt {
-    /// A variable that is added to later.
+    /// Declares a variable that `Add` changes later, so languages with constants declare it as mutable.
     Start(&'static str, Expr),
     Let(&'static str, Expr),
     Add(&'static str, Expr),
     If(Cond, Vec<Stmt>),
-    /// From 1 to a bound.
+    /// A loop over the integers from 1 to a bound.
     Count {
         var: &'static str,
         to: Expr,
@@ -106,7 +106,7 @@ pub(super) struct Constant {
     pub(super) value: i64,
 }
 
-/// A tested function with what belongs to it.
+/// A tested function with its helpers, its constants, and arguments to test it with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Unit {
     /// The tested function first, then its helpers.
@@ -139,7 +139,7 @@ struct VariableScope<'a> {
 }
 
 impl VariableScope<'_> {
-    /// `None`: it cannot be computed; `Some(None)`: it did not return.
+    /// Runs statements. `None`: one cannot be computed; `Some(None)`: none of them returned.
     fn run(&mut self, body: &[Stmt]) -> Option<Option<i64>> {
         for stmt in body {
             let returned = match stmt {

@@ -10,7 +10,8 @@ fn lists(giver: &str, results: &[Value]) -> Lists {
     lists
 }
 
-/// The word by which a request leaves the record of a value out.
+/// The word of a request that other records of the list have and the record with this id has not; `None`: the request
+/// leaves this record in.
 fn left_out(lists: &Lists, request: &str, value: &str) -> Option<String> {
     let fits = |name: &str| name == "id";
     let is_of = |giver: &str| giver == "mail";
@@ -42,7 +43,7 @@ fn records_without_a_word_of_the_request_are_left_out_where_others_have_one() {
             assert_eq!(left_out(&mails, request, id), expected, "{request} {id}");
         }
     }
-    // By its id, and no word of others: these others were not meant.
+    // A request that names one record by its id means no other record.
     assert_eq!(left_out(&mails, "away with m-1", "m-1"), None);
     assert_eq!(left_out(&mails, "away with m-1", "m-2").as_deref(), Some("m-1"));
     assert_eq!(left_out(&mails, "m-1 and the invoices", "m-3"), None);
@@ -70,13 +71,13 @@ fn a_request_that_tells_no_record_from_another_leaves_the_choice_open() {
     ] {
         assert_eq!(left_out(&mails, request, "m-2"), None, "{request}");
     }
-    // What is excluded tells nothing, up to the end of its sentence.
+    // Words after "not" or "except" pick no record, up to the end of their sentence.
     for request in ["all but not the gym, please", "alles außer gym", "Do not touch (gym)! Thanks."] {
         assert_eq!(left_out(&mails, request, "m-2"), None, "{request}");
     }
     let two = "Go on without the club. The gym away.";
     assert_eq!(left_out(&mails, two, "m-2").as_deref(), Some("gym"));
-    // What all have tells nothing, and what stands alone is no choice.
+    // A word that all records have picks none, and a list of one record offers no choice.
     let alike = json!([{ "id": "m-1", "tag": "gym" }, { "id": "m-2", "tag": "gyms" }]);
     assert_eq!(
         left_out(&lists("mail", &[alike]), "gym", "m-2").as_deref(),
@@ -88,7 +89,7 @@ fn a_request_that_tells_no_record_from_another_leaves_the_choice_open() {
     let alone =
         lists("mail", &[json!({ "mails": [{ "id": "m-1", "from": "gym" }] }), json!({ "id": "m-2" })]);
     assert_eq!(left_out(&alone, "gym", "m-2"), None);
-    // Long texts have too many words, and another server's lists are others.
+    // A long text has too many words to be compared, and the list of another server does not count.
     let long = json!([{ "id": "m-1", "body": format!("gym {}", "x ".repeat(100)) }, { "id": "m-2" }]);
     assert_eq!(left_out(&lists("mail", &[long]), "gym", "m-2"), None);
     assert_eq!(
@@ -99,10 +100,10 @@ fn a_request_that_tells_no_record_from_another_leaves_the_choice_open() {
 
 #[test]
 fn a_value_is_that_of_its_record_wherever_that_stands() {
-    // A record that has another's id under a name that does not fit is not that one.
+    // A record that has another's id in a field of another name is not that record.
     let forged = json!([{ "id": "m-1", "from": "gym", "subject": "m-2" }, { "id": "m-2", "from": "tax" }]);
     assert_eq!(left_out(&lists("mail", &[forged]), "gym", "m-2").as_deref(), Some("gym"));
-    // Lists in lists: the thread is that of the gym, whatever its mails say.
+    // A list within a list: the words of the mails do not count for the thread that they are in.
     let threads = json!({ "threads": [
         { "subject": "gym", "mails": [{ "id": "m-1", "from": "ann" }, { "id": "m-2", "from": "bob" }] },
         { "subject": "tax", "mails": [{ "id": "m-3", "from": "ann" }, { "id": "m-4", "from": "bob" }] },
@@ -112,23 +113,23 @@ fn a_value_is_that_of_its_record_wherever_that_stands() {
     assert_eq!(left_out(&threads, "gym", "m-4").as_deref(), Some("gym"));
     assert_eq!(left_out(&threads, "ann", "m-3"), None);
     assert_eq!(left_out(&threads, "ann", "m-4").as_deref(), Some("ann"));
-    // A record with an id is that of its id, and one that refers to another does not speak for it.
+    // A record that has an id of its own is not taken for the record that it refers to.
     let refers = json!([
         { "id": "m-1", "from": "gym", "reply_to_id": "m-2", "refs": [{ "id": "m-2" }] },
         { "id": "m-2", "from": "tax" },
     ]);
     assert_eq!(left_out(&lists("mail", &[refers]), "gym", "m-2").as_deref(), Some("gym"));
-    // What one list leaves open another one tells; what one means is meant.
+    // Where one list leaves the choice open, another one may decide it; a record that any list picks is picked.
     let twice = [json!([{ "id": "m-2", "from": "tax" }, { "id": "m-5", "from": "tax" }]), mails()];
     assert_eq!(left_out(&lists("mail", &twice), "gym", "m-2").as_deref(), Some("gym"));
     let meant = [json!([{ "id": "m-2", "label": "gym" }, { "id": "m-5" }]), mails()];
     assert_eq!(left_out(&lists("mail", &meant), "gym", "m-2"), None);
-    // Letters are read, not written.
+    // Fullwidth letters count as the plain ones that a person reads.
     let other = json!([{ "id": "m-1", "from": "ＧＹＭ" }, { "id": "m-2", "from": "tax" }]);
     assert_eq!(left_out(&lists("mail", &[other]), "gym", "m-2").as_deref(), Some("gym"));
 }
 
-/// Words that all records have tell none from another, and a word of four letters is no year.
+/// Words that all records have pick none of them, and a word of four letters is not taken for a year.
 #[test]
 fn words_that_all_have_leave_the_choice_open_whatever_ids_say() {
     let offers = lists(

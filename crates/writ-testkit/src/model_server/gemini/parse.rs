@@ -98,13 +98,13 @@ fn authenticated(headers: &HeaderMap, key: Option<&str>) -> Result<(), Refusal> 
     }
     if key.is_some_and(|key| key != given) {
         let message = "API key not valid. Please pass a valid API key.".to_owned();
-        // Of all providers, this one calls a wrong key a bad argument.
+        // Unlike every other provider, this one answers a wrong key with 400, as if an argument were bad.
         return Err(Refusal { code: Some("API_KEY_INVALID"), ..invalid(message) });
     }
     Ok(())
 }
 
-/// The model and whether to stream: both stand in the URL.
+/// Reads from the URL which model is asked, and whether its answer is streamed.
 fn asked(uri: &Uri) -> Result<(String, bool), Refusal> {
     let rest = uri.path().strip_prefix(MODELS).unwrap_or_default();
     let (model, method) = rest.split_once(':').unwrap_or((rest, ""));
@@ -173,7 +173,7 @@ fn texts(content: &Value) -> Result<String, Refusal> {
     })
 }
 
-/// A call that waits for its response: id, as the conversation has it or made here, and name.
+/// A call that has no response yet. Its id is the one of the conversation (`given`), or made here.
 struct PendingCalls {
     id: String,
     given: bool,
@@ -278,7 +278,7 @@ fn function_call(
     Ok(PendingCalls { id, given: given.is_some(), name })
 }
 
-/// A response answers the call with its id, or the one in its place. Its name must be the call's.
+/// Matches a response with its call: by the id, or without one by the order of the calls. The names must be equal.
 fn function_response(
     turn: &mut ParsedMessage,
     response: &Value,
@@ -300,7 +300,7 @@ fn function_response(
         .get("response")
         .and_then(Value::as_object)
         .ok_or_else(|| invalid("Invalid value at 'contents.parts.function_response.response'"))?;
-    // The clients' habit: the text lies in `content`, `output` or `result`; else the whole object counts.
+    // Clients put the text into `content`, `output` or `result`; without any of them the whole object is the text.
     let text = ["content", "output", "result"].iter().find_map(|key| response.get(*key)?.as_str());
     let text = text.map_or_else(|| Value::Object(response.clone()).to_string(), str::to_owned);
     turn.results.push(ParsedResult { call_id: call.id.clone(), name: name.to_owned(), text });
