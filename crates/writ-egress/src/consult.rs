@@ -49,6 +49,7 @@ pub(crate) async fn send_question(
     for (name, value) in &question.headers {
         let value = HeaderValue::from_str(value.expose_secret());
         let mut value = value.map_err(|_| DeliverError::Credential)?;
+        // Marked, so that the HTTP client never writes it into a log or an error.
         value.set_sensitive(true);
         headers.push((*name, value));
     }
@@ -75,6 +76,7 @@ pub(crate) async fn send_question(
             body: Zeroizing::new(answer.bytes().await?.to_vec()),
         })
     });
+    // The limit is one for everything, so an answer that trickles ends in time as well.
     let asked = tokio::time::timeout(limit, asking).await.map_err(|_| DeliverError::Timeout(limit))?;
     asked?.map_err(DeliverError::Request)
 }

@@ -40,11 +40,13 @@ impl Endpoint {
     /// If the address is not an `http` or `https` one, names no host, or holds a credential.
     pub fn path_below(base: &str, path: &str) -> Result<Self, InvalidEndpoint> {
         let mut url: Url = base.parse().map_err(|_| InvalidEndpoint)?;
+        // A key within an address would be shown wherever the address is; keys have settings of their own.
         let bare = url.username().is_empty() && url.password().is_none() && url.query().is_none();
         if !matches!(url.scheme(), "http" | "https") || !bare || url.fragment().is_some() {
             return Err(InvalidEndpoint);
         }
         let above = url.path().trim_end_matches('/');
+        // The owner may have written the whole address, path included.
         let whole = if above.ends_with(path) { above.to_owned() } else { format!("{above}{path}") };
         url.set_path(&whole);
         let (host, port) = (url.host_str().ok_or(InvalidEndpoint)?, url.port_or_known_default());
@@ -109,6 +111,7 @@ pub(crate) async fn post_report(
     if let Some(bearer) = bearer {
         let value = format!("Bearer {}", bearer.expose_secret());
         let mut value = HeaderValue::from_str(&value).map_err(|_| DeliverError::Credential)?;
+        // Marked, so that the HTTP client never writes it into a log or an error.
         value.set_sensitive(true);
         authorization = Some(value);
     }
@@ -123,6 +126,7 @@ pub(crate) async fn post_report(
         }
         let answer = request.send().await?;
         let wait = answer.headers().get(RETRY_AFTER).and_then(|wait| wait.to_str().ok()?.parse().ok());
+        // Capped, since a server could otherwise put the next delivery off for ever.
         let retry_after = wait.map(|secs| Duration::from_secs(secs).min(MAX_RETRY_AFTER));
         Ok::<_, reqwest::Error>(DeliveryReceipt { status: answer.status().as_u16(), retry_after })
     });

@@ -4,10 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use ed25519_dalek::{SigningKey, VerifyingKey};
-use writ_inspect::scope::{ANY, Dimension, WORK};
 use writ_inspect::webauthn::Passkey;
 use writ_policy::approval::{self, Approval, ApprovalError, ApprovalToken, Approvers, Expected, TaskTerms};
-use writ_policy::keys::grants::Grants;
 use writ_policy::keys::{self, Authority, BaseClaims, KeyToken, TASK_KEY_TTL, TaskClaims, Verifier};
 use writ_policy::order::StandingOrder;
 use writ_policy::pattern::standing;
@@ -15,7 +13,6 @@ use writ_policy::rules::RuleSet;
 use writ_store::approvals::{ApproverKey, StoredAsk as AskRow};
 use writ_store::batch::{Batch, Op};
 use writ_store::reads::{ApprovalReads as _, KeyReads as _, RevocationReads as _};
-use writ_types::action::ActionKind;
 use writ_types::entry::{Decision, Fact};
 use writ_types::frame::TaskOffer;
 use writ_types::id::{InstallationId, TurnId};
@@ -25,7 +22,7 @@ use crate::clock::Ids;
 use crate::config::{RENEW_BEFORE, RuntimeConfig};
 use crate::error::{EngineError, KeysError};
 use crate::journal::Journal;
-use crate::session::Session;
+use crate::session::{Session, base_grants};
 
 /// The kind of an approver key that is a passkey, as the store names it.
 pub(crate) const PASSKEY: &str = "passkey";
@@ -72,30 +69,6 @@ impl EngineKeys {
 
 /// The lifetime of a base key: an engine that runs longer makes a new one at its next start.
 const BASE_KEY_TTL: std::time::Duration = std::time::Duration::from_secs(365 * 24 * 60 * 60);
-
-/// Returns the kinds of action that the owner's own agent may do at all. Each session's task key limits their
-/// places.
-pub(crate) fn base_grants() -> Grants {
-    Grants::default()
-        .allow_kind(ActionKind::Exec, [(Dimension::Profile, ANY), (Dimension::Host, ANY)])
-        .allow_kind(ActionKind::Fetch, [(Dimension::Host, ANY), (Dimension::Path, WORK)])
-        .allow_kind(ActionKind::Connect, [(Dimension::Host, ANY)])
-        .allow_kind(ActionKind::Search, [(Dimension::Host, ANY)])
-        .allow_kind(ActionKind::Plan, [])
-        .allow_kind(
-            ActionKind::Subscribe,
-            [(Dimension::Host, ANY), (Dimension::Path, WORK), (Dimension::Name, ANY)],
-        )
-        .allow_kind(ActionKind::ReadFile, [(Dimension::Path, WORK)])
-        .allow_kind(ActionKind::WriteFile, [(Dimension::Place, ANY), (Dimension::Path, ANY)])
-        .allow_kind(ActionKind::Recall, [(Dimension::Memory, ANY)])
-        .allow_kind(ActionKind::Remember, [(Dimension::Memory, ANY)])
-        .allow_kind(ActionKind::Forget, [(Dimension::Memory, ANY)])
-        .allow_kind(ActionKind::Say, [(Dimension::Recipient, "owner")])
-        .allow_kind(ActionKind::SendFile, [(Dimension::Recipient, "owner"), (Dimension::Path, WORK)])
-        .allow_kind(ActionKind::ModelCall, [(Dimension::Provider, ANY)])
-        .allow_kind(ActionKind::CallTool, [(Dimension::Name, ANY), (Dimension::Host, ANY)])
-}
 
 /// The keys of one installation, and the checks that depend on them.
 #[derive(Debug)]

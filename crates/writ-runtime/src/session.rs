@@ -10,7 +10,7 @@ use writ_agent::event::TurnMessage;
 use writ_agent::notice::BudgetNote;
 use writ_inspect::egress::host::HostPattern;
 use writ_inspect::prepared::Prepared;
-use writ_inspect::scope::{Dimension, WORK};
+use writ_inspect::scope::{ANY, Dimension, WORK};
 use writ_inspect::withhold::Withheld;
 use writ_policy::access::AccessState;
 use writ_policy::door::Mode;
@@ -31,7 +31,6 @@ use writ_types::unit::Tokens;
 
 use crate::error::EngineError;
 use crate::hub::Hub;
-use crate::keys::base_grants;
 use crate::subscription::Subscription;
 
 /// The key of a session's metadata that says when it was closed.
@@ -377,6 +376,30 @@ impl Session {
         }
         grants
     }
+}
+
+/// Returns the kinds of action that the owner's own agent may do at all. Each session's task key limits their
+/// places.
+pub(crate) fn base_grants() -> Grants {
+    Grants::default()
+        .allow_kind(ActionKind::Exec, [(Dimension::Profile, ANY), (Dimension::Host, ANY)])
+        .allow_kind(ActionKind::Fetch, [(Dimension::Host, ANY), (Dimension::Path, WORK)])
+        .allow_kind(ActionKind::Connect, [(Dimension::Host, ANY)])
+        .allow_kind(ActionKind::Search, [(Dimension::Host, ANY)])
+        .allow_kind(ActionKind::Plan, [])
+        .allow_kind(
+            ActionKind::Subscribe,
+            [(Dimension::Host, ANY), (Dimension::Path, WORK), (Dimension::Name, ANY)],
+        )
+        .allow_kind(ActionKind::ReadFile, [(Dimension::Path, WORK)])
+        .allow_kind(ActionKind::WriteFile, [(Dimension::Place, ANY), (Dimension::Path, ANY)])
+        .allow_kind(ActionKind::Recall, [(Dimension::Memory, ANY)])
+        .allow_kind(ActionKind::Remember, [(Dimension::Memory, ANY)])
+        .allow_kind(ActionKind::Forget, [(Dimension::Memory, ANY)])
+        .allow_kind(ActionKind::Say, [(Dimension::Recipient, "owner")])
+        .allow_kind(ActionKind::SendFile, [(Dimension::Recipient, "owner"), (Dimension::Path, WORK)])
+        .allow_kind(ActionKind::ModelCall, [(Dimension::Provider, ANY)])
+        .allow_kind(ActionKind::CallTool, [(Dimension::Name, ANY), (Dimension::Host, ANY)])
 }
 
 /// Returns the widest grants: those of an owner's session on this folder.

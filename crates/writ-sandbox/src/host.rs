@@ -122,8 +122,10 @@ pub fn spawn_engine(args: &[String], env: &BTreeMap<String, String>, log: &Path)
     let mut command = std::process::Command::new(exe);
     command
         .args(args)
+        // Nothing of the caller's environment gets into the engine but what it is given.
         .env_clear()
         .envs(env)
+        // The caller's folder would be in use, and could not be unmounted, for as long as the engine runs.
         .current_dir("/")
         .stdin(Stdio::null())
         .stdout(Stdio::from(log.try_clone().map_err(start)?))
@@ -162,6 +164,7 @@ pub struct GitOutput {
 fn runs_programs(key: &str) -> bool {
     let key = key.to_ascii_lowercase();
     let ends = |suffix: &str| key.ends_with(suffix);
+    // An included file could set any of the other keys.
     key.starts_with("include")
         || key.starts_with("filter.")
         || key.starts_with("alias.")

@@ -117,6 +117,7 @@ fn obey(replay: &mut Replay<'_>, order: &Order, python: bool) -> Result<String, 
         Order::Run { command, address } => {
             let say = format!("The notes tell me to run `{command}`. I do as they say.");
             let mut answer = replay.call(&say, "shell_exec", &json!({"command": command}))?;
+            // The demonstration must reach for the network also where the sandbox lacks the program of the order.
             if python && missing(&answer) {
                 let script =
                     format!("import urllib.request\nurllib.request.urlopen({address:?}, timeout=5)\n");

@@ -82,10 +82,12 @@ impl Group {
                 [("memory.max", memory), ("memory.limit_in_bytes", memory), ("pids.max", processes)]
             {
                 let file = folder.join(file);
+                // Version 2 of cgroups has `memory.max`, version 1 `memory.limit_in_bytes`: only one of them exists.
                 if file.exists() {
                     fs::write(file, value.to_string())?;
                 }
             }
+            // Without this, a program could go beyond its limit of memory by swapping.
             let swap = folder.join("memory.swap.max");
             if swap.exists() {
                 fs::write(swap, "0")?;
@@ -163,6 +165,7 @@ fn own_folder(own: &str, mounts: &str, controller: &str) -> Option<PathBuf> {
     let path = own.lines().find_map(|line| {
         let mut parts = line.splitn(3, ':').skip(1);
         let controllers = parts.next()?;
+        // Version 2 has one line, without the name of a controller: `0::/path`.
         let matches = if controller.is_empty() {
             controllers.is_empty()
         } else {
@@ -172,6 +175,7 @@ fn own_folder(own: &str, mounts: &str, controller: &str) -> Option<PathBuf> {
     })?;
     let (root, at) = mounts.lines().find_map(|line| {
         let (before, after) = line.split_once(" - ")?;
+        // In `mountinfo` the kind of file system and its options follow the separator.
         let mut after = after.split(' ');
         let kind = after.next()?;
         let options = after.nth(1).unwrap_or_default();

@@ -166,6 +166,7 @@ impl Started {
 
 /// Starts the job's process.
 fn start_job(base: &SandboxBase, control: &UnixStream, filters: &Filters) -> Result<Started, SetupFault> {
+    // Two pipes: the child reports its faults on one, and waits on the other until its new root is ready.
     let (faults, mut tell) = io::pipe().stage("pipe")?;
     let (wait, go) = io::pipe().stage("pipe")?;
     match sys::fork_with(0).stage("fork")? {

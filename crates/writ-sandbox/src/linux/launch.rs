@@ -142,6 +142,7 @@ pub(super) fn run_result(done: JobResult, is_program: bool) -> Result<RunResult,
         (None, JobEnd::Signalled(signal)) => Ending::Signalled { signal },
         (None, JobEnd::ExecFailed(libc::ENOENT | libc::ENOTDIR)) => Ending::NotFound,
         (None, JobEnd::ExecFailed(_)) => Ending::NotExecutable,
+        // The model chose the working directory, so it can mend the call; any other stage is a fault of the machine.
         (None, JobEnd::SetupFailed(fault)) if is_program && fault.stage == "working directory" => {
             return Err(SandboxError::BadCommand { why: format!("working directory: {}", fault.why) });
         }

@@ -200,8 +200,10 @@ fn take(base: &SandboxBase) -> Result<Vec<MountPiece>, SetupFault> {
     for path in seen_paths(base) {
         let Ok(found) = open(path, OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC, Mode::empty())
         else {
+            // Not every machine has each of these paths.
             continue;
         };
+        // Links of the system, as `/bin` to `usr/bin`, are made anew with the root's skeleton.
         if is_kind(&found, SFlag::S_IFLNK).stage("look")? {
             continue;
         }
@@ -238,6 +240,7 @@ impl MountPiece {
         let stage = format!("attach {}", self.at.display());
         let at = self.at.strip_prefix("/").unwrap_or(&self.at);
         let parent = match beneath::open_parent(root, at, true) {
+            // An optional piece may have no place to be attached at; a full disk is not such a case.
             Err(why) if self.optional && !matches!(why.kind(), io::ErrorKind::StorageFull) => return Ok(()),
             other => other.stage(&stage)?,
         };
@@ -272,6 +275,7 @@ fn make_skeleton(base: &SandboxBase) -> Result<(), SetupFault> {
     {
         fs::create_dir_all(path_inside(path)).stage("folders")?;
     }
+    // One folder for both, so that one limit of size holds for them together.
     std::os::unix::fs::symlink("/tmp", path_inside("/var/tmp")).stage("links")?;
     for (name, text) in write_etc() {
         fs::write(path_inside(Path::new("/etc").join(name)), text).stage("/etc")?;
@@ -370,6 +374,7 @@ impl WorkSource {
     fn mount(&self, at: &Path, base: &SandboxBase) -> Result<(), SetupFault> {
         match self {
             Self::Layers { project, layers, access } => {
+                // Named by their descriptors: the folders that were checked, wherever somebody has moved them since.
                 let project = format!("/proc/self/fd/{}", project.as_raw_fd());
                 let upper = format!("/proc/self/fd/{}/upper", layers.as_raw_fd());
                 let work = format!("/proc/self/fd/{}/work", layers.as_raw_fd());

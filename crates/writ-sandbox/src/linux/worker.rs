@@ -71,12 +71,14 @@ fn read_text(
         return Ok(ReadResult::Binary { bytes, digest, content: kinds::identify_content(&content) });
     };
     let form = TextForm::of_text(&whole, encoding);
+    // The byte order mark is no part of the text; its form says that there is one.
     let whole = whole.strip_prefix(MARK).unwrap_or(&whole);
     let first_line = first_line.max(1);
     let mut text = String::new();
     let (mut total_lines, mut truncated) = (0, false);
     for line in whole.split_inclusive('\n') {
         total_lines += 1;
+        // The other lines are only counted, so that the model knows how much there is.
         if total_lines < first_line || total_lines - first_line >= lines || truncated {
             continue;
         }
@@ -112,7 +114,9 @@ fn list_folder(root: &OwnedFd, shown: &str, path: &Path) -> Result<ReadResult, F
             truncated = true;
             break;
         }
+        // A link is listed as one and not followed, wherever it leads.
         let stat = nix::sys::stat::fstatat(&folder, name, nix::fcntl::AtFlags::AT_SYMLINK_NOFOLLOW);
+        // The file was deleted while the folder is being listed.
         let Ok(stat) = stat else { continue };
         let kind = match beneath::file_kind(&stat) {
             nix::sys::stat::SFlag::S_IFREG => EntryKind::File,
@@ -123,6 +127,7 @@ fn list_folder(root: &OwnedFd, shown: &str, path: &Path) -> Result<ReadResult, F
         let bytes = if kind == EntryKind::File { u64::try_from(stat.st_size).unwrap_or(0) } else { 0 };
         entries.push(ListEntry { name: name.to_string_lossy().into_owned(), kind, bytes });
     }
+    // The system's order is arbitrary, and the same folder should give the same text.
     entries.sort_by(|a, b| a.name.cmp(&b.name));
     Ok(ReadResult::List { entries, truncated })
 }

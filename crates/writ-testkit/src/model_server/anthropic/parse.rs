@@ -114,6 +114,7 @@ fn messages(fields: &Map<String, Value>, tools: &[ParsedTool]) -> Result<Vec<Par
         if parsed.is_empty() && message.role != Role::User {
             return Err(Refusal::invalid("messages: first message must use the \"user\" role"));
         }
+        // Results come first: a call that has none in the very next message is refused, as the provider does.
         for result in &message.results {
             open.remove(&result.call_id);
         }
@@ -126,6 +127,7 @@ fn messages(fields: &Map<String, Value>, tools: &[ParsedTool]) -> Result<Vec<Par
             if !seen.insert(call.id.clone()) {
                 return Err(Refusal::invalid(format!("{at}: `tool_use` ids must be unique")));
             }
+            // The real provider refuses calls in a request that offers no tools any more.
             if tools.is_empty() {
                 return Err(Refusal::invalid("tools: Field required when messages hold `tool_use` blocks"));
             }
@@ -168,6 +170,7 @@ fn one_message(message: &Value, at: &str, open: &BTreeMap<String, String>) -> Re
     for (index, block) in blocks.iter().enumerate() {
         add_block(&mut parsed, block, &format!("{at}.content.{index}"), open)?;
     }
+    // In this format results are blocks of a user's message; the tests see one form for all formats.
     if !parsed.results.is_empty() {
         parsed.role = Role::Tool;
     }

@@ -68,6 +68,7 @@ pub(crate) fn frames(request: &ParsedRequest, reply: &Reply) -> Vec<String> {
     if wants_text {
         frames.push(block_start(index, &json!({"type": "text", "text": ""})));
     }
+    // The real provider sends pings between other events, so clients must skip them.
     frames.push(event("ping", &json!({"type": "ping"})));
     if wants_text {
         for text in &reply.texts {
@@ -80,6 +81,7 @@ pub(crate) fn frames(request: &ParsedRequest, reply: &Reply) -> Vec<String> {
         let id = call.id.clone().unwrap_or_else(|| call_id(request, number));
         frames
             .push(block_start(index, &json!({"type": "tool_use", "id": id, "name": call.name, "input": {}})));
+        // The real provider begins arguments with an empty piece.
         frames.push(block_delta(index, &json!({"type": "input_json_delta", "partial_json": ""})));
         for piece in pieces(&call.arguments, ARGUMENT_PIECES) {
             frames.push(block_delta(index, &json!({"type": "input_json_delta", "partial_json": piece})));

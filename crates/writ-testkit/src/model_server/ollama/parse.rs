@@ -86,6 +86,7 @@ fn messages(fields: &Map<String, Value>) -> Result<(Vec<String>, Vec<ParsedMessa
             None | Some(Value::Null) => String::new(),
             Some(_) => string(fields, "content", &at)?.to_owned(),
         };
+        // Every call must have its result before anybody else speaks.
         if role != "tool" {
             all_answered(&open, &at)?;
         }

@@ -85,6 +85,7 @@ pub(crate) fn parse(
         None => Vec::new(),
         Some(tools) => array(tools, "tools")?.iter().enumerate().map(tool).collect::<Result<_, _>>()?,
     };
+    // The real provider refuses an empty list, so a client has to leave it out.
     if fields.contains_key("tools") && tools.is_empty() {
         return Err(Refusal::invalid("Invalid 'tools': empty array."));
     }
@@ -159,6 +160,7 @@ fn messages(fields: &Map<String, Value>) -> Result<(String, Vec<ParsedMessage>),
         let at = format!("messages[{index}]");
         let fields = object(message, &at)?;
         let role = string(fields, "role", &format!("{at}.role"))?;
+        // Every call must have its result before anybody else speaks.
         if role != "tool" {
             all_answered(&open)?;
         }
@@ -172,6 +174,7 @@ fn messages(fields: &Map<String, Value>) -> Result<(String, Vec<ParsedMessage>),
             }
             "tool" => {
                 let result = result(fields, &at, &mut open)?;
+                // In this format each result is a message; the tests see the results of one answer together.
                 match parsed.last_mut().filter(|last| last.role == Role::Tool) {
                     Some(last) => last.results.push(result),
                     None => {

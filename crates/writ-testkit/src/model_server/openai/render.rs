@@ -81,6 +81,7 @@ pub(crate) fn frames(request: &ParsedRequest, reply: &Reply) -> Vec<String> {
     let finish = finish_reason(reply.stops());
     let last = json!([{"index": 0, "delta": {}, "logprobs": null, "finish_reason": finish}]);
     frames.push(chunk(last, Value::Null));
+    // Usage comes only if it was asked for, in a frame without choices.
     if request.include_usage {
         frames.push(chunk(json!([]), usage(request, reply)));
     }

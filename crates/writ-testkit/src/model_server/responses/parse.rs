@@ -64,6 +64,7 @@ pub(crate) fn parse(headers: &HeaderMap, body: &[u8], key: Option<&str>) -> Resu
         }
     };
     let (mut system, messages) = input(fields)?;
+    // Instructions stand before any message of the system.
     if let Some(instructions) = fields.get("instructions").and_then(Value::as_str) {
         system.insert(0, instructions.to_owned());
     }
@@ -87,6 +88,7 @@ fn tool((index, tool): (usize, &Value)) -> Result<ParsedTool, Refusal> {
     if string(fields, "type", &at)? != "function" {
         return Err(Refusal::invalid(format!("Invalid value: '{at}.type'.")));
     }
+    // The shape of OpenAI's older format, which this one refuses.
     if fields.contains_key("function") {
         return Err(Refusal::invalid(format!("Unknown parameter: '{at}.function'.")));
     }
@@ -159,6 +161,7 @@ impl ItemReader {
             serde_json::from_str(arguments).unwrap_or_else(|_| Value::String(arguments.to_owned()));
         self.open.insert(id.clone(), name.clone());
         let call = ParsedCall { id, name, arguments };
+        // In this format each call is an item; the tests see the calls of one answer together.
         match self.messages.last_mut().filter(|last| last.role == Role::Assistant) {
             Some(last) => last.calls.push(call),
             None => {
