@@ -80,12 +80,16 @@ pub(crate) fn read_file(dir: &Path, name: &str) -> Result<Option<Zeroizing<Vec<u
         return Err(SecretsError::NotAFile { name: shown_name(name) });
     }
     check_permissions(&dir.join(name), name, &meta, FILE_MODE)?;
-    // The whole capacity at once: a growing buffer would leave copies behind that are not wiped.
-    let mut bytes = Zeroizing::new(Vec::with_capacity(MAX_FILE_BYTES + 1));
-    let limit = u64::try_from(MAX_FILE_BYTES).unwrap_or(u64::MAX);
-    file.take(limit + 1).read_to_end(&mut bytes).map_err(io_error(name, "read"))?;
-    if bytes.len() > MAX_FILE_BYTES {
-        return Err(SecretsError::TooLarge { what: "a file of the keys folder", limit: MAX_FILE_BYTES });
+    let too_large = || SecretsError::TooLarge { what: "a file of the keys folder", limit: MAX_FILE_BYTES };
+    let size =
+        usize::try_from(meta.len()).ok().filter(|size| *size <= MAX_FILE_BYTES).ok_or_else(too_large)?;
+    // The whole capacity at once: a growing buffer would leave copies behind that are not wiped. No more than the file needs:
+    // each byte of it is wiped in the end.
+    let mut bytes = Zeroizing::new(Vec::with_capacity(size + 1));
+    file.take(meta.len().saturating_add(1)).read_to_end(&mut bytes).map_err(io_error(name, "read"))?;
+    if bytes.len() > size {
+        // Files are replaced as a whole, so an open one does not grow.
+        return Err(io_error(name, "read")(io::Error::other("it grew while it was read")));
     }
     Ok(Some(bytes))
 }
