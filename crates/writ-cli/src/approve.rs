@@ -24,6 +24,7 @@ use crate::clock;
 use crate::config::Config;
 use crate::context::Context;
 use crate::failure::Failure;
+use crate::host::Streams;
 use crate::keyring::open_approver_key;
 use crate::terminal;
 
@@ -297,9 +298,9 @@ pub(crate) async fn send_answer(
 /// # Errors
 ///
 /// If no person can be asked, or the answer is no.
-pub(crate) fn confirm_ask(ask: &AskId, question: &str) -> Result<(), Failure> {
+pub(crate) fn confirm_ask(streams: &Streams, ask: &AskId, question: &str) -> Result<(), Failure> {
     // Without a terminal the ask stays open, and the exit code shows it.
-    if !terminal::is_interactive() {
+    if !streams.is_interactive() {
         return Err(Failure::new(
             Exit::Waiting,
             "approval.waiting",
@@ -307,7 +308,7 @@ pub(crate) fn confirm_ask(ask: &AskId, question: &str) -> Result<(), Failure> {
             format!("writ approvals approve {ask}"),
         ));
     }
-    if !terminal::confirm_yes(question)? {
+    if !terminal::confirm_yes(streams, question)? {
         return Err(Failure::new(
             Exit::Denied,
             "approval.not_given",
@@ -343,6 +344,7 @@ pub(crate) async fn approve_ask(
     }
     if !yes {
         confirm_ask(
+            &context.host.streams,
             &card.ask_id,
             match given {
                 ApprovalChoice::Once => "Approve exactly this?",

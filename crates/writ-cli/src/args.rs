@@ -24,6 +24,8 @@ mod gates;
 
 mod hooks;
 
+mod paths;
+
 mod policy;
 
 pub(crate) use approvals::ApprovalsCommand;

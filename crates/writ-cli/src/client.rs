@@ -6,16 +6,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use futures::{SinkExt as _, StreamExt as _};
-use nix::errno::Errno;
-use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
-use nix::unistd::Pid;
 use serde_json::Value;
 use tokio::net::UnixStream;
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tokio_util::codec::{Framed, LinesCodec};
 use writ_runtime::methods::{EngineMethod, Method};
-use writ_sandbox::host::spawn_engine;
 use writ_store::error::StoreError;
 use writ_types::error::{Exit, Report};
 use writ_types::frame::{ClientFrame, MAX_FRAME_BYTES, Numbered, ServerFrame};
@@ -23,6 +18,7 @@ use writ_types::frame::{ClientFrame, MAX_FRAME_BYTES, Numbered, ServerFrame};
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::home::free_bytes;
+use crate::host::{EngineStart, LaunchedEngine};
 use crate::wiring::engine_environment;
 
 /// The time limit for a started engine's first answer. It recovers before it listens, so this is generous.
@@ -316,9 +312,8 @@ fn ended_failure() -> Failure {
 
 /// An engine that was started and does not answer yet.
 struct Starting {
-    process: Pid,
+    engine: Box<dyn LaunchedEngine>,
     output: PathBuf,
-    ended: Signal,
 }
 
 impl Drop for Starting {
@@ -334,13 +329,9 @@ impl Starting {
         let args = ["start", "--quiet", "--json", "--idle-exit", IDLE_EXIT_SECS, "--home", &home];
         let env = engine_environment(context, &context.load_config(None)?);
         let output = context.home.runtime().join(format!("start.{}.log", std::process::id()));
-        // Watched from before the start, so that no end of it is missed.
-        let ended = signal(SignalKind::child())
-            .map_err(|error| Failure::internal_error("watching processes", error))?;
-        let process = spawn_engine(&args.map(str::to_owned), &env, &output)?;
-        let process =
-            i32::try_from(process).map_err(|error| Failure::internal_error("starting the engine", error))?;
-        Ok(Self { process: Pid::from_raw(process), output, ended })
+        let start = EngineStart { args: &args.map(str::to_owned), env: &env, output: &output };
+        let engine = context.host.engines.launch(&start).map_err(Failure::Report)?;
+        Ok(Self { engine, output })
     }
 
     /// Waits until the socket answers or the process ends, whichever is first.
@@ -352,21 +343,14 @@ impl Starting {
                 return Ok(client);
             }
             // The engine's end is checked after the connection, which another engine may have answered.
-            if running && let Some(code) = self.exit_code() {
+            if running && let Some(code) = self.engine.exit_code() {
                 // Another command was quicker: its engine holds the home and will answer.
                 if code != i32::from(Exit::Blocked.code()) || !self.lost_the_race() {
                     return Err(self.start_failure(context, code));
                 }
                 running = false;
             }
-            let next = async {
-                tokio::select! {
-                    () = sleep(TRY_EVERY) => {}
-                    // Wakes at the end of the child, so that a failed start is reported at once.
-                    _ = self.ended.recv() => {}
-                }
-            };
-            if timeout_at(deadline, next).await.is_err() {
+            if timeout_at(deadline, sleep(TRY_EVERY)).await.is_err() {
                 return Err(Failure::new(
                     Exit::Blocked,
                     "client.start_timeout",
@@ -374,16 +358,6 @@ impl Starting {
                     "`writ start -v` in another terminal shows what it waits for",
                 ));
             }
-        }
-    }
-
-    /// Returns the exit code of the process; `None`: it runs.
-    fn exit_code(&self) -> Option<i32> {
-        match waitpid(self.process, Some(WaitPidFlag::WNOHANG)) {
-            Ok(WaitStatus::Exited(_, code)) => Some(code),
-            Ok(WaitStatus::Signaled(_, signal, _)) => Some(128 + signal as i32),
-            Err(Errno::ECHILD) => Some(i32::from(Exit::Bug.code())),
-            Ok(_) | Err(_) => None,
         }
     }
 

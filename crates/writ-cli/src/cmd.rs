@@ -59,6 +59,7 @@ mod start;
 
 /// Runs the command. `chat`, `demo` and `start` handle Ctrl-C themselves.
 pub(crate) fn run_command(context: Context, cli: Cli) -> Result<(), Failure> {
+    let stops = context.host.stops.clone();
     match cli.command {
         Command::Demo(args) => demo::run_demo(&context, &args),
         Command::Chat(args) => chat::run_chat(&context, &args),
@@ -66,29 +67,29 @@ pub(crate) fn run_command(context: Context, cli: Cli) -> Result<(), Failure> {
             let context = context.with_flags(args.flag_settings());
             start::run_start(&context, &args, &cli.global)
         }
-        Command::Status(args) => or_done(move || status::run_status(&context, &args)),
-        Command::Approvals(command) => or_done(move || approvals::run_approvals(&context, &command)),
-        Command::Audit(command) => or_done(move || audit::run_audit(&context, &command)),
-        Command::Policy(command) => or_done(move || policy::run_policy(&context, &command)),
-        Command::Gates(command) => or_done(move || gates::run_gates(&context, &command)),
-        Command::Hooks(command) => or_done(move || hooks::run_hooks(&context, &command)),
-        Command::Taint(command) => or_done(move || taint::run_taint(&context, &command)),
-        Command::Doctor(args) => or_done(move || doctor::run_doctor(&context, &args)),
-        Command::Init(args) => or_done(move || init::run_init(&context, &args)),
-        Command::Diff(args) => or_done(move || project::show_diff(&context, &args)),
-        Command::Apply(args) => or_done(move || project::apply_diff(&context, &args)),
-        Command::Config(command) => or_done(move || config::run_config(&context, &command)),
-        Command::Keys(command) => or_done(move || keys::run_keys(&context, &command)),
-        Command::Models(command) => or_done(move || models::run_models(&context, &command)),
-        Command::Secrets(command) => or_done(move || secrets::run_secrets(&context, &command)),
-        Command::Mcp(command) => or_done(move || mcp::run_mcp(&context, &command)),
-        Command::Memory(command) => or_done(move || memory::run_memory(&context, &command)),
-        Command::Jobs(command) => or_done(move || jobs::run_jobs(&context, command)),
-        Command::Backup(args) => or_done(move || backup::run_backup(&context, &args)),
-        Command::Trace(args) => or_done(move || trace::run_trace(&context, &args)),
-        Command::Service(command) => or_done(move || service::run_service(&context, &command)),
+        Command::Status(args) => or_done(&stops, move || status::run_status(&context, &args)),
+        Command::Approvals(command) => or_done(&stops, move || approvals::run_approvals(&context, &command)),
+        Command::Audit(command) => or_done(&stops, move || audit::run_audit(&context, &command)),
+        Command::Policy(command) => or_done(&stops, move || policy::run_policy(&context, &command)),
+        Command::Gates(command) => or_done(&stops, move || gates::run_gates(&context, &command)),
+        Command::Hooks(command) => or_done(&stops, move || hooks::run_hooks(&context, &command)),
+        Command::Taint(command) => or_done(&stops, move || taint::run_taint(&context, &command)),
+        Command::Doctor(args) => or_done(&stops, move || doctor::run_doctor(&context, &args)),
+        Command::Init(args) => or_done(&stops, move || init::run_init(&context, &args)),
+        Command::Diff(args) => or_done(&stops, move || project::show_diff(&context, &args)),
+        Command::Apply(args) => or_done(&stops, move || project::apply_diff(&context, &args)),
+        Command::Config(command) => or_done(&stops, move || config::run_config(&context, &command)),
+        Command::Keys(command) => or_done(&stops, move || keys::run_keys(&context, &command)),
+        Command::Models(command) => or_done(&stops, move || models::run_models(&context, &command)),
+        Command::Secrets(command) => or_done(&stops, move || secrets::run_secrets(&context, &command)),
+        Command::Mcp(command) => or_done(&stops, move || mcp::run_mcp(&context, &command)),
+        Command::Memory(command) => or_done(&stops, move || memory::run_memory(&context, &command)),
+        Command::Jobs(command) => or_done(&stops, move || jobs::run_jobs(&context, command)),
+        Command::Backup(args) => or_done(&stops, move || backup::run_backup(&context, &args)),
+        Command::Trace(args) => or_done(&stops, move || trace::run_trace(&context, &args)),
+        Command::Service(command) => or_done(&stops, move || service::run_service(&context, &command)),
         Command::Completions { shell } => manual::print_completions(&context, shell),
         Command::Man { dir } => manual::write_pages(&context, dir.as_deref()),
-        Command::Sandbox(command) => or_done(move || sandbox::run_sandbox(&context, &command)),
+        Command::Sandbox(command) => or_done(&stops, move || sandbox::run_sandbox(&context, &command)),
     }
 }

@@ -1,6 +1,6 @@
 //! The context of every command: the home, the environment, the output.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use toml::Value;
 
@@ -9,6 +9,7 @@ use crate::config::{self, Config, ConfigSources};
 use crate::env::Env;
 use crate::failure::Failure;
 use crate::home::Home;
+use crate::host::CommandHost;
 use crate::out::CommandOutput;
 
 /// The context of every command.
@@ -18,6 +19,8 @@ pub(crate) struct Context {
     pub(crate) home: Home,
     /// The environment.
     pub(crate) env: Env,
+    /// The surroundings that the command was started in.
+    pub(crate) host: CommandHost,
     /// The output.
     pub(crate) out: CommandOutput,
     /// Settings from flags.
@@ -26,15 +29,17 @@ pub(crate) struct Context {
 
 impl Context {
     /// Finds the home; touches nothing.
-    pub(crate) fn new(global: &Global, env: Env) -> Result<Self, Failure> {
+    pub(crate) fn new(global: &Global, host: CommandHost) -> Result<Self, Failure> {
+        let env = host.env.clone();
         // `-q` is about standard error; a quiet engine still logs to its file.
         let flags = match global.verbose {
             0 => Vec::new(),
             _ => vec![("log.level", Value::String("debug".to_owned()))],
         };
         // Every command needs a home's path; only some need an existing home.
-        let home = Home::find_home(global.home.as_deref(), &env)?;
-        Ok(Self { home, env, out: CommandOutput { json: global.json, quiet: global.quiet }, flags })
+        let home = Home::find_home_from(&host.folder, global.home.as_deref(), &env)?;
+        let out = CommandOutput { json: global.json, quiet: global.quiet, streams: host.streams.clone() };
+        Ok(Self { home, env, host, out, flags })
     }
 
     /// The same, with what flags of a command set of the configuration.
@@ -51,7 +56,14 @@ impl Context {
     pub(crate) fn with_home(home: &Path, other: &Self) -> Result<Self, Failure> {
         // The demo's own home must not read this user's environment.
         let env = Env::default();
-        Ok(Self { home: Home::find_home(Some(home), &env)?, env, out: other.out, flags: other.flags.clone() })
+        let host = CommandHost { env: env.clone(), ..other.host.clone() };
+        let home = Home::find_home_from(&host.folder, Some(home), &env)?;
+        Ok(Self { home, env, host, out: other.out.clone(), flags: other.flags.clone() })
+    }
+
+    /// Returns a path that was given as an argument, from the current folder of the command.
+    pub(crate) fn locate_path(&self, path: &Path) -> PathBuf {
+        self.host.folder.join(path)
     }
 
     /// The configuration, with that of a project.

@@ -8,7 +8,7 @@ use secrecy::SecretString;
 
 /// The variables of the process as they were when it began.
 #[derive(Clone, Default)]
-pub(crate) struct Env {
+pub struct Env {
     variables: BTreeMap<OsString, OsString>,
 }
 
@@ -21,13 +21,12 @@ impl std::fmt::Debug for Env {
 
 impl Env {
     /// Reads the environment.
-    pub(crate) fn read_process() -> Self {
+    pub fn read_process() -> Self {
         Self { variables: std::env::vars_os().collect() }
     }
 
     /// An environment of these variables alone.
-    #[cfg(test)]
-    pub(crate) fn from_pairs(variables: &[(&str, &str)]) -> Self {
+    pub fn from_pairs(variables: &[(&str, &str)]) -> Self {
         Self { variables: variables.iter().map(|(name, value)| (name.into(), value.into())).collect() }
     }
 

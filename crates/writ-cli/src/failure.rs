@@ -1,8 +1,7 @@
 //! Failures of commands: one report, one exit code.
 
 use std::fmt;
-use std::io::{self, Write as _};
-use std::process::ExitCode;
+use std::io;
 
 use serde_json::{Value, json};
 use writ_types::error::{Exit, Report, ToReport};
@@ -82,12 +81,11 @@ impl Failure {
     }
 
     /// Tells it on standard error; as JSON where the command was asked for JSON.
-    pub(crate) fn print_failure(&self, json: bool, verbose: bool) {
-        let mut err = io::stderr().lock();
+    pub(crate) fn print_failure(&self, err: &mut impl io::Write, json: bool, verbose: bool) {
         // When standard error itself is closed, there is no place for a report.
         let _told = match self {
             Self::Report(_) if json => writeln!(err, "{}", json!({ "error": self.as_json() })),
-            Self::Report(report) => tell_report(&mut err, report, verbose),
+            Self::Report(report) => tell_report(err, report, verbose),
             Self::Interrupted => writeln!(err, "{self}"),
             Self::ReaderGone | Self::Code(_) => Ok(()),
         };
@@ -115,13 +113,18 @@ fn tell_report(err: &mut impl io::Write, report: &Report, verbose: bool) -> io::
     writeln!(err, "hint: {}", report.advice())
 }
 
-/// The end of the process for a command's result.
-pub(crate) fn finish_process(result: Result<(), Failure>, json: bool, verbose: bool) -> ExitCode {
+/// Prints why a command failed, if it did, and returns the exit code.
+pub(crate) fn finish_command(
+    result: Result<(), Failure>,
+    err: &mut impl io::Write,
+    json: bool,
+    verbose: bool,
+) -> u8 {
     match result {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(()) => Exit::Done.code(),
         Err(failure) => {
-            failure.print_failure(json, verbose);
-            ExitCode::from(failure.code())
+            failure.print_failure(err, json, verbose);
+            failure.code()
         }
     }
 }

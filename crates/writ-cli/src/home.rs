@@ -125,8 +125,8 @@ impl ToReport for HomeError {
 }
 
 impl Home {
-    /// Finds the home: `--home`, else `WRIT_HOME`, else `~/.writ`. Touches nothing.
-    pub(crate) fn find_home(flag: Option<&Path>, env: &Env) -> Result<Self, HomeError> {
+    /// Finds the home: `--home`, else `WRIT_HOME`, else `~/.writ`, from `folder` on if it is relative. Touches nothing.
+    pub(crate) fn find_home_from(folder: &Path, flag: Option<&Path>, env: &Env) -> Result<Self, HomeError> {
         // The flag overrides the variable.
         let given = flag.map(Path::to_owned).or_else(|| env.path_of("WRIT_HOME"));
         let root = match given {
@@ -134,7 +134,13 @@ impl Home {
             None => user_home(env).ok_or(HomeError::Unknown)?.join(".writ"),
         };
         // Made absolute at once, since the engine changes its folder.
-        Ok(Self { root: std::path::absolute(root).map_err(HomeError::NoCurrentFolder)? })
+        Ok(Self { root: std::path::absolute(folder.join(root)).map_err(HomeError::NoCurrentFolder)? })
+    }
+
+    /// The same from the current folder of the process.
+    #[cfg(test)]
+    pub(crate) fn find_home(flag: Option<&Path>, env: &Env) -> Result<Self, HomeError> {
+        Self::find_home_from(Path::new(""), flag, env)
     }
 
     /// Checks the home folder itself: there, ours, closed to others, readable, writable.

@@ -218,7 +218,7 @@ pub(crate) fn ask_passphrase(context: &Context, prompt: &str) -> Result<Option<S
         Some(Backend::Age) => match passphrase_credential(context) {
             // A service manager hands the passphrase over; a person is asked only at a terminal.
             Some(passphrase) => Ok(Some(passphrase)),
-            None if terminal::is_interactive() => terminal::prompt_hidden(prompt).map(Some),
+            None if context.host.streams.is_interactive() => terminal::prompt_hidden(prompt).map(Some),
             None => Err(SecretsError::PassphraseNeeded.into()),
         },
     }

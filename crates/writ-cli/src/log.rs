@@ -3,18 +3,21 @@
 //!
 //! Nothing of a prompt, a reply or a key is logged above `debug`: every caller of the log must ensure this.
 
-use std::io::{self, IsTerminal as _};
+use std::cell::RefCell;
+use std::io;
 use std::path::Path;
 
+use tracing::Dispatch;
+use tracing::subscriber::DefaultGuard;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt as _;
-use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{Layer, fmt};
 use writ_inspect::redact::Redactor;
 use writ_telemetry::collect::SpanCollector;
 
 use crate::args::Global;
 use crate::config::LogConfig;
+use crate::host::CommandHost;
 use bystander::Bystander;
 use lines::LogLines;
 use rotate::Rotating;
@@ -38,11 +41,80 @@ pub(crate) const fn stderr_level(global: &Global) -> LevelFilter {
     }
 }
 
+/// The threads whose events a command logs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogScope {
+    /// All threads of the process, which runs this command alone.
+    Process,
+    /// The thread that runs the command, and those that it starts: other commands run in the same process.
+    OwnThreads,
+}
+
+impl LogScope {
+    /// Begins the log of a run; it ends when the value is dropped.
+    pub(crate) fn begin_run(self) -> LogEnd {
+        LogEnd(self)
+    }
+
+    fn begin_log(self, log: Dispatch) {
+        match self {
+            // Fails only where a subscriber is set already, as by a test.
+            Self::Process => drop(tracing::dispatcher::set_global_default(log)),
+            Self::OwnThreads => enter_thread(Some(log)),
+        }
+    }
+}
+
+/// Ends the log of a run on this thread.
+#[derive(Debug)]
+pub(crate) struct LogEnd(LogScope);
+
+impl Drop for LogEnd {
+    fn drop(&mut self) {
+        match self.0 {
+            LogScope::Process => {}
+            LogScope::OwnThreads => drop(OWN_LOG.take()),
+        }
+    }
+}
+
+thread_local! {
+    /// The log of this thread, if it is not that of the process.
+    static OWN_LOG: RefCell<Option<(Dispatch, DefaultGuard)>> = const { RefCell::new(None) };
+}
+
+/// Returns the log of this thread, for threads that it starts; `None`: it is that of the process.
+pub(crate) fn thread_log() -> Option<Dispatch> {
+    OWN_LOG.with_borrow(|own| own.as_ref().map(|(log, _)| log.clone()))
+}
+
+/// Makes this thread log there, until it ends.
+pub(crate) fn enter_thread(log: Option<Dispatch>) {
+    // The former one is ended first: guards are dropped in the reverse order in which they were made.
+    drop(OWN_LOG.take());
+    if let Some(log) = log {
+        let guard = tracing::dispatcher::set_default(&log);
+        OWN_LOG.set(Some((log, guard)));
+    }
+}
+
 /// Logs to standard error. Libraries stay at `warn`: their debug output may hold what is private.
-pub(crate) fn to_stderr(level: LevelFilter) {
-    let layer = fmt::layer().with_writer(io::stderr).without_time().with_filter(own_targets(level));
-    // Fails only where a subscriber is set already, as by a test.
-    let _set = tracing_subscriber::registry().with(layer).try_init();
+pub(crate) fn to_stderr(level: LevelFilter, host: &CommandHost) {
+    let stream = host.streams.errors.clone();
+    let layer = fmt::layer().with_writer(move || stream.clone()).without_time();
+    let log = tracing_subscriber::registry().with(layer.with_filter(own_targets(level)));
+    host.log.begin_log(Dispatch::new(log));
+}
+
+/// The log file of an engine.
+#[derive(Debug)]
+pub(crate) struct LogTarget<'a> {
+    /// Its folder.
+    pub(crate) folder: &'a Path,
+    /// Its level and size.
+    pub(crate) config: &'a LogConfig,
+    /// The id of the run, which each line names.
+    pub(crate) run: String,
 }
 
 /// Logs to standard error and, as JSON lines in UTC, to the engine's file; `spans` takes the spans of turns.
@@ -53,21 +125,22 @@ pub(crate) fn to_stderr(level: LevelFilter) {
 /// If the file cannot be opened.
 pub(crate) fn to_file(
     level: LevelFilter,
-    folder: &Path,
-    config: &LogConfig,
-    run: String,
+    target: LogTarget<'_>,
     spans: Option<SpanCollector>,
-    redactor: &Redactor,
+    (redactor, host): (&Redactor, &CommandHost),
 ) -> io::Result<Bystander> {
-    let file = Rotating::open_log(folder, FILE, config.max_bytes, config.keep)?;
+    let config = target.config;
+    let file = Rotating::open_log(target.folder, FILE, config.max_bytes, config.keep)?;
     let in_file = config.level.parse().unwrap_or(LevelFilter::INFO);
     // The file gets JSON at its own level, standard error plain lines at the level of the flags.
-    let json = LogLines::new(file, run, redactor.clone()).with_filter(own_targets(in_file));
-    let bystander = Bystander::start_writer(Masked { stream: io::stderr(), redactor: redactor.clone() });
+    let json = LogLines::new(file, target.run, redactor.clone()).with_filter(own_targets(in_file));
+    let stream = host.streams.errors.clone();
+    let is_terminal = stream.is_terminal();
+    let bystander = Bystander::start_writer(Masked { stream, redactor: redactor.clone() });
     let plain = fmt::layer().with_writer(bystander.clone()).without_time();
-    let plain = plain.with_ansi(io::stderr().is_terminal()).with_filter(own_targets(level));
+    let plain = plain.with_ansi(is_terminal).with_filter(own_targets(level));
     let spans = spans.map(SpanCollector::layer);
-    let _set = tracing_subscriber::registry().with(json).with(plain).with(spans).try_init();
+    host.log.begin_log(Dispatch::new(tracing_subscriber::registry().with(json).with(plain).with(spans)));
     Ok(bystander)
 }
 

@@ -1,6 +1,6 @@
 //! Questions to the person at the terminal, and secrets that are typed or piped in.
 
-use std::io::{self, BufRead as _, IsTerminal as _, Read as _, Write as _};
+use std::io::{self, BufRead as _, Read as _, Write as _};
 use std::os::fd::AsFd as _;
 
 use nix::sys::termios::{SetArg, Termios, tcgetattr, tcsetattr};
@@ -10,19 +10,14 @@ use writ_types::error::Exit;
 use zeroize::Zeroizing;
 
 use crate::failure::Failure;
+use crate::host::Streams;
 
 /// The longest answer that is read, in bytes: a line that a person types.
 const MAX_ANSWER_BYTES: u64 = 4096;
 
-/// Returns true if a person uses standard input and standard error.
-pub(crate) fn is_interactive() -> bool {
-    // Questions go to standard error, so that output can be redirected.
-    io::stdin().is_terminal() && io::stderr().is_terminal()
-}
-
 /// Asks a question that is answered with y or n; anything but yes is no.
-pub(crate) fn confirm_yes(question: &str) -> Result<bool, Failure> {
-    if !is_interactive() {
+pub(crate) fn confirm_yes(streams: &Streams, question: &str) -> Result<bool, Failure> {
+    if !streams.is_interactive() {
         return Err(Failure::new(
             Exit::Usage,
             "cli.no_terminal",
@@ -41,16 +36,16 @@ pub(crate) fn confirm_yes(question: &str) -> Result<bool, Failure> {
 }
 
 /// Reads a secret's value: typed without echo at a terminal, else from the pipe. One line ending is dropped.
-pub(crate) fn read_value(prompt: &str) -> Result<SecretString, Failure> {
+pub(crate) fn read_value(streams: &Streams, prompt: &str) -> Result<SecretString, Failure> {
     // A piped value is read as it is, without a prompt.
-    if io::stdin().is_terminal() {
+    if streams.input.is_terminal() {
         return prompt_hidden(prompt);
     }
     let limit = MAX_VALUE_BYTES + 3;
     // The whole capacity at once: a growing buffer would leave copies behind that are not wiped.
     let mut bytes = Zeroizing::new(Vec::with_capacity(limit));
     let most = u64::try_from(limit).unwrap_or(u64::MAX);
-    let read = io::stdin().lock().take(most).read_to_end(&mut bytes);
+    let read = streams.input.clone().take(most).read_to_end(&mut bytes);
     read.map_err(|error| Failure::internal_error("reading the value", error))?;
     let text = str::from_utf8(&bytes).map_err(|_| {
         Failure::new(

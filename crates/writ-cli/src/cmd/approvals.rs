@@ -112,6 +112,7 @@ async fn answer_gate(
     }
     if !yes {
         approve::confirm_ask(
+            &context.host.streams,
             ask,
             if server_of(&shown).is_some() { "Tell it this?" } else { "Let it pass?" },
         )?;

@@ -164,7 +164,7 @@ fn export_ledger(context: &Context, config: &Config, heads: Option<&Path>) -> Re
     let store = open_to_read(context, config)?;
     // Without a file the entries go to standard output, for a pipe.
     let Some(file) = heads else {
-        let mut out = BufWriter::new(io::stdout().lock());
+        let mut out = BufWriter::new(context.host.streams.output.clone());
         store
             .blocking()
             .export_entries(&mut out)

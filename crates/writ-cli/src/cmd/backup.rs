@@ -149,7 +149,7 @@ fn restore_backup(context: &Context, config: &Config, number: usize) -> Result<(
     if present.is_some()
         && let (_, Some(missing)) = make_backup(context, config, "before a restore")?
     {
-        missing.print_failure(false, false);
+        context.out.print_failure(&missing);
     }
     staged.swap_database(context, config, present.is_none())?;
     drop(locks);

@@ -7,7 +7,6 @@ mod piped;
 
 mod talk;
 
-use std::io::{self, IsTerminal as _};
 use std::path::Path;
 
 use serde_json::{Value, json};
@@ -49,7 +48,7 @@ pub(crate) fn run_chat(context: &Context, args: &ChatArgs) -> Result<(), Failure
     if config.models.models.default.is_none() && config.models.models.roles.is_empty() && !wanted {
         return Err(ModelsConfigError::MissingDefault.into());
     }
-    let project = project_folder(args)?;
+    let project = project_folder(context, args)?;
     block_on(async {
         let mut client = EngineClient::ensure(context).await?;
         if wanted {
@@ -91,28 +90,31 @@ fn output_mode(context: &Context) -> RenderMode {
         return RenderMode::Json;
     }
     let no_color = context.env.text_of("NO_COLOR").is_some() || context.env.text_of("TERM") == Some("dumb");
-    RenderMode::text_mode(Color::Auto, Surroundings { terminal: io::stdout().is_terminal(), no_color })
+    RenderMode::text_mode(
+        Color::Auto,
+        Surroundings { terminal: context.host.streams.output.is_terminal(), no_color },
+    )
 }
 
 /// The folder to work in, asked for once unless it was named or a message was given (`-m` counts as consent).
-fn project_folder(args: &ChatArgs) -> Result<Option<String>, Failure> {
+fn project_folder(context: &Context, args: &ChatArgs) -> Result<Option<String>, Failure> {
     // A named folder must exist; the current one is only a suggestion.
     if let Some(named) = &args.project {
-        return project_path(named).map(Some);
+        return project_path(context, named).map(Some);
     }
     if args.session.is_some() || args.order.is_some() {
         return Ok(None);
     }
-    let here = project_path(Path::new("."))?;
+    let here = project_path(context, Path::new("."))?;
     if args.message.is_some() || args.write {
         return Ok(Some(here));
     }
-    if !terminal::is_interactive() {
+    if !context.host.streams.is_interactive() {
         return Ok(None);
     }
     let question =
         format!("Work on {here}? The agent sees its files; nothing in it changes before you approve.");
-    Ok(terminal::confirm_yes(&question)?.then_some(here))
+    Ok(terminal::confirm_yes(&context.host.streams, &question)?.then_some(here))
 }
 
 /// Joins the session named, or the latest one of this folder, or opens a new one.

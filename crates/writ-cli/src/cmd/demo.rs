@@ -3,7 +3,6 @@
 
 mod proof;
 
-use std::io::{self, IsTerminal as _};
 use std::path::{Path, PathBuf};
 
 use secrecy::SecretString;
@@ -32,6 +31,7 @@ use crate::clock;
 use crate::config::Config;
 use crate::context::Context;
 use crate::failure::Failure;
+use crate::interrupt::threaded_runtime;
 use crate::keyring::open_secrets;
 use crate::ledger::open_to_read;
 use crate::terminal;
@@ -64,11 +64,7 @@ pub(crate) fn run_demo(context: &Context, args: &DemoArgs) -> Result<(), Failure
     init::init_quietly(&context, &InitArgs { yes: true })?;
     // The sandbox starts before any thread, since it forks.
     let sandbox = wiring::build_sandbox(&context.load_config(None)?)?;
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .thread_stack_size(crate::interrupt::STACK_BYTES)
-        .enable_all()
-        .build()
-        .map_err(|error| Failure::internal_error("starting the async runtime", error))?;
+    let runtime = threaded_runtime()?;
     runtime.block_on(async {
         check_cargo(&sandbox.status().await)?;
         demo::demo_repository(&place.project)
@@ -189,12 +185,11 @@ impl DemoRun<'_> {
                 sender: None,
             })
             .await?;
-        let terminal = io::stdout().is_terminal();
+        let output = self.context.host.streams.output.clone();
+        let terminal = output.is_terminal();
         let no_color = self.context.env.text_of("NO_COLOR").is_some();
-        let mut renderer = Renderer::new(
-            io::stdout(),
-            RenderMode::text_mode(Color::Auto, Surroundings { terminal, no_color }),
-        );
+        let mut renderer =
+            Renderer::new(output, RenderMode::text_mode(Color::Auto, Surroundings { terminal, no_color }));
         let mut asked = None;
         loop {
             // The frames are those that `writ chat` shows.
@@ -279,7 +274,9 @@ impl DemoRun<'_> {
 
     /// The one approval, and its replay.
     async fn approve_card(&self, client: &mut EngineClient, card: &Card) -> Result<(), Failure> {
-        if !self.yes && !terminal::confirm_yes("\nApprove exactly the diff above?")? {
+        if !self.yes
+            && !terminal::confirm_yes(&self.context.host.streams, "\nApprove exactly the diff above?")?
+        {
             return Err(Failure::new(
                 Exit::Denied,
                 "demo.not_approved",

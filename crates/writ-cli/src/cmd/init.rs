@@ -230,7 +230,7 @@ fn new_passphrase(context: &Context) -> Result<SecretString, Failure> {
     if let Some(passphrase) = passphrase_credential(context) {
         return Ok(passphrase);
     }
-    if !terminal::is_interactive() {
+    if !context.host.streams.is_interactive() {
         return Err(Failure::new(
             Exit::Blocked,
             "init.no_terminal",

@@ -1,6 +1,5 @@
 //! `writ completions` and `writ man`: made from the command line itself, so that they cannot say anything else.
 
-use std::io::{self, Write as _};
 use std::path::Path;
 
 use clap::CommandFactory as _;
@@ -13,8 +12,8 @@ use crate::context::Context;
 use crate::failure::Failure;
 
 /// Prints the completions for a shell.
-pub(crate) fn print_completions(_: &Context, shell: Shell) -> Result<(), Failure> {
-    print_bytes(&completion_script(shell))
+pub(crate) fn print_completions(context: &Context, shell: Shell) -> Result<(), Failure> {
+    context.out.print_bytes(&completion_script(shell))
 }
 
 fn completion_script(shell: Shell) -> Vec<u8> {
@@ -30,7 +29,7 @@ pub(crate) fn write_pages(context: &Context, folder: Option<&Path>) -> Result<()
         Man::new(Cli::command())
             .render(&mut page)
             .map_err(|error| Failure::internal_error("writing the page", error))?;
-        return print_bytes(&page);
+        return context.out.print_bytes(&page);
     };
     clap_mangen::generate_to(Cli::command(), folder).map_err(|error| {
         let text = format!("the pages cannot be written to {}: {error}", folder.display());
@@ -38,12 +37,6 @@ pub(crate) fn write_pages(context: &Context, folder: Option<&Path>) -> Result<()
     })?;
     context.out.print_remark(format!("pages written to {}", folder.display()));
     Ok(())
-}
-
-fn print_bytes(bytes: &[u8]) -> Result<(), Failure> {
-    let mut out = io::stdout().lock();
-    // Flushed here, since a broken pipe must show as one.
-    out.write_all(bytes).and_then(|()| out.flush()).map_err(|error| Failure::output_error(&error))
 }
 
 #[cfg(test)]

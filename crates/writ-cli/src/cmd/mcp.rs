@@ -215,7 +215,7 @@ fn confirm_trust(context: &Context, yes: bool, question: &str) -> Result<(), Fai
         let text = "with --json nothing is shown that could be approved";
         return Err(Failure::new(Exit::Usage, "mcp.json", text, "look at it without --json, or give --yes"));
     }
-    if yes || terminal::confirm_yes(question)? {
+    if yes || terminal::confirm_yes(&context.host.streams, question)? {
         return Ok(());
     }
     let hint = "what is not trusted is not used; `writ mcp trust NAME` asks again";

@@ -20,7 +20,7 @@ use crate::interrupt::block_on;
 /// Runs `writ diff`.
 pub(crate) fn show_diff(context: &Context, args: &DiffArgs) -> Result<(), Failure> {
     context.load_ready_config()?;
-    let which = session_or_project(args.session, args.project.as_deref())?;
+    let which = session_or_project(context, args.session, args.project.as_deref())?;
     block_on(async {
         let diff = EngineClient::ensure(context).await?.call_method(Method::Diff, which).await?;
         context.out.print_either(&diff, describe_diff)
@@ -49,7 +49,7 @@ pub(crate) fn describe_diff(diff: &Value) -> Vec<String> {
 /// Runs `writ apply`.
 pub(crate) fn apply_diff(context: &Context, args: &ApplyArgs) -> Result<(), Failure> {
     let config = context.load_ready_config()?;
-    let which = session_or_project(args.session, args.project.as_deref())?;
+    let which = session_or_project(context, args.session, args.project.as_deref())?;
     block_on(async {
         let mut client = EngineClient::ensure(context).await?;
         let answer = if args.undo {
@@ -96,21 +96,25 @@ pub(crate) async fn undo_change(client: &mut EngineClient, which: Value) -> Resu
 }
 
 /// The session named, else the project named, else the current folder.
-fn session_or_project(session: Option<SessionId>, project: Option<&Path>) -> Result<Value, Failure> {
+fn session_or_project(
+    context: &Context,
+    session: Option<SessionId>,
+    project: Option<&Path>,
+) -> Result<Value, Failure> {
     if let Some(session) = session {
         return Ok(json!({ "session": session }));
     }
-    Ok(json!({ "project": project_path(project.unwrap_or(Path::new(".")))? }))
+    Ok(json!({ "project": project_path(context, project.unwrap_or(Path::new(".")))? }))
 }
 
 /// A folder's real path, as text.
-pub(crate) fn project_path(path: &Path) -> Result<String, Failure> {
+pub(crate) fn project_path(context: &Context, path: &Path) -> Result<String, Failure> {
     let unusable = |why: String| {
         let text = format!("{} cannot be worked on: {why}", path.display());
         Failure::new(Exit::Usage, "cli.project", text, "name a folder with --project DIR")
     };
     // The engine works on real paths, and a link may change its target.
-    let real = path.canonicalize().map_err(|error| unusable(error.to_string()))?;
+    let real = context.locate_path(path).canonicalize().map_err(|error| unusable(error.to_string()))?;
     if !real.is_dir() {
         return Err(unusable("it is not a folder".into()));
     }

@@ -1,6 +1,6 @@
 //! `writ sandbox`: how commands are confined here, and running one.
 
-use std::io::{self, IsTerminal};
+use std::io::Write as _;
 
 use serde_json::{Value, json};
 use writ_inspect::show::escape_text;
@@ -17,6 +17,7 @@ use crate::client::EngineClient;
 use crate::cmd::project::project_path;
 use crate::context::Context;
 use crate::failure::Failure;
+use crate::host::OutputStream;
 use crate::interrupt::block_on;
 
 /// Runs `writ sandbox …`.
@@ -36,7 +37,7 @@ pub(crate) fn run_sandbox(context: &Context, command: &SandboxCommand) -> Result
         }
         SandboxCommand::Exec { project, verification, argv } => {
             context.load_ready_config()?;
-            let project = project.as_deref().map(project_path).transpose()?;
+            let project = project.as_deref().map(|path| project_path(context, path)).transpose()?;
             let mut params = json!({ "argv": argv, "verification": verification });
             if let (Some(project), Value::Object(params)) = (project, &mut params) {
                 params.insert("project".into(), project.into());
@@ -109,7 +110,7 @@ fn describe_status(status: &SandboxStatus, ready: Option<u64>) -> Vec<String> {
 }
 
 /// Prints output of the sandbox; on a terminal without what could deceive or command it.
-fn print_output<W: io::Write + IsTerminal>(out: &mut W, text: &str) -> Result<(), Failure> {
+fn print_output(out: &mut OutputStream, text: &str) -> Result<(), Failure> {
     // On a terminal the output is escaped; in a pipe it is passed on byte for byte.
     let written = if out.is_terminal() {
         out.write_all(escape_text(text).as_bytes())
@@ -125,8 +126,8 @@ fn finish_with(context: &Context, result: &Value) -> Result<(), Failure> {
     if context.out.json {
         context.out.print_json(result)?;
     } else {
-        print_output(&mut io::stdout().lock(), text("stdout"))?;
-        print_output(&mut io::stderr().lock(), text("stderr"))?;
+        print_output(&mut context.host.streams.output.clone(), text("stdout"))?;
+        print_output(&mut context.host.streams.errors.clone(), text("stderr"))?;
         match text("ended") {
             "" | "exited" => {}
             ended => context.out.print_remark(format!("ended by: {ended}")),

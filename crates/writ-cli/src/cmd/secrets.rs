@@ -21,7 +21,10 @@ pub(crate) fn run_secrets(context: &Context, command: &SecretsCommand) -> Result
         SecretsCommand::Set { name } => {
             let name: Reference = name.parse::<Reference>()?;
             let store = open_secrets(context, &config)?;
-            store.set_secret(&name, terminal::read_value(&format!("Value of '{name}': "))?)?;
+            store.set_secret(
+                &name,
+                terminal::read_value(&context.host.streams, &format!("Value of '{name}': "))?,
+            )?;
             // A running engine must mask the new value from now on.
             reload_secrets(context)?;
             context.out.print_either(&json!({ "stored": name, "use": format!("secret:{name}") }), |_| {

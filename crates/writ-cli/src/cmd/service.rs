@@ -310,11 +310,12 @@ mod tests {
     use super::*;
     use crate::args::Global;
     use crate::env::Env;
+    use crate::host::CommandHost;
 
     fn context(folder: &Path) -> Context {
         let text = folder.to_str().expect("UTF-8");
         let global = Global { home: Some(folder.join("home")), json: false, quiet: true, verbose: 0 };
-        Context::new(&global, Env::from_pairs(&[("HOME", text)])).expect("a context")
+        Context::new(&global, CommandHost::with_env(Env::from_pairs(&[("HOME", text)]))).expect("a context")
     }
 
     #[test]

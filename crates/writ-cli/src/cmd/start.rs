@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use writ_gateway::http::Stops;
 use writ_inspect::redact::Redactor;
@@ -16,6 +15,8 @@ use crate::args::{Global, StartArgs};
 use crate::cmd::status;
 use crate::context::Context;
 use crate::failure::Failure;
+use crate::host::EngineStops;
+use crate::interrupt::threaded_runtime;
 use crate::log;
 use crate::page;
 use crate::wiring::{self, Wired};
@@ -42,8 +43,8 @@ pub(crate) fn run_start(context: &Context, args: &StartArgs, global: &Global) ->
         None => (None, None),
     };
     let logs = context.home.logs();
-    let told =
-        log::to_file(log::stderr_level(global), &logs, &config.log, run.to_string(), collector, &redactor);
+    let target = log::LogTarget { folder: &logs, config: &config.log, run: run.to_string() };
+    let told = log::to_file(log::stderr_level(global), target, collector, (&redactor, &context.host));
     let told = told.map_err(|error| {
         Failure::new(
             Exit::Config,
@@ -56,14 +57,10 @@ pub(crate) fn run_start(context: &Context, args: &StartArgs, global: &Global) ->
         tracing::warn!("{advice}");
     }
     let sandbox = wiring::build_sandbox(&config)?;
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .thread_stack_size(crate::interrupt::STACK_BYTES)
-        .enable_all()
-        .build()
-        .map_err(|error| Failure::internal_error("starting the async runtime", error))?;
+    let runtime = threaded_runtime()?;
     let served = runtime.block_on(async {
         // Before anything runs that a signal could end half-way.
-        let stops = (listen_for(SignalKind::terminate())?, listen_for(SignalKind::interrupt())?);
+        let stops = context.host.stops.listen_engine()?;
         let wired = wiring::build_engine(context, &config, sandbox, serves, telling, redactor).await?;
         if let Some(http) = &wired.http {
             let link = page::create_link(context, config.server.host, http.address().port())?;
@@ -89,7 +86,7 @@ pub(crate) fn run_start(context: &Context, args: &StartArgs, global: &Global) ->
 
 async fn serve_engine(
     wired: Wired,
-    (mut terminate, mut interrupt): (Signal, Signal),
+    mut stops: EngineStops,
     (idle_exit, drain): (Option<Duration>, Duration),
 ) -> Result<(), Failure> {
     let Wired { engine, control, http, locks, traces } = wired;
@@ -97,8 +94,8 @@ async fn serve_engine(
     let closing = CancellationToken::new();
     let serving = tokio::spawn(control.serve_clients(engine.clone(), stop.clone()));
     // Both ends of the server can stop the engine.
-    let stops = Stops { closing: closing.clone(), stop: stop.clone() };
-    let page = http.map(|http| tokio::spawn(http.serve(engine.clone(), stops)));
+    let ends = Stops { closing: closing.clone(), stop: stop.clone() };
+    let page = http.map(|http| tokio::spawn(http.serve(engine.clone(), ends)));
     let idle = async {
         match idle_exit {
             Some(quiet) => engine.idle(quiet).await,
@@ -107,8 +104,7 @@ async fn serve_engine(
     };
     tokio::select! {
         () = idle => tracing::info!("idle: ending"),
-        _ = terminate.recv() => tracing::info!("stopped by a signal"),
-        _ = interrupt.recv() => tracing::info!("stopped by a signal"),
+        () = stops.stopped() => tracing::info!("stopped by a signal"),
     }
     closing.cancel();
     // Turns end first, so that clients that wait for an answer still get it.
@@ -139,8 +135,4 @@ pub(super) async fn serve_until(wired: Wired, stop: CancellationToken) {
     // The engine goes before the locks, so that no other one starts beside it.
     drop(engine);
     drop(locks);
-}
-
-fn listen_for(kind: SignalKind) -> Result<Signal, Failure> {
-    signal(kind).map_err(|error| Failure::internal_error("listening for signals", error))
 }

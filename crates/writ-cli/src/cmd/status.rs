@@ -1,6 +1,5 @@
 //! `writ status`: what the engine does. It is asked, not started.
 
-use std::io::IsTerminal as _;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -53,7 +52,7 @@ pub(super) fn in_words(posture: &Value) -> Option<String> {
 /// Prints the status again when it has changed. The connection is closed in between, so that watching does
 /// not keep an engine from ending, and an engine that comes and goes can be watched.
 async fn watch_status(context: &Context, config: &Config, every: Duration) -> Result<(), Failure> {
-    let terminal = std::io::stdout().is_terminal();
+    let terminal = context.host.streams.output.is_terminal();
     let mut shown = Value::Null;
     loop {
         let status = match current_status(context, config).await {

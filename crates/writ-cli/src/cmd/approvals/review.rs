@@ -77,7 +77,11 @@ pub(super) async fn approve_group(
         return Err(none(format!("each ask of group {number} must be answered separately")));
     };
     if !yes {
-        approve::confirm_ask(&first.ask_id, &format!("Approve exactly these {}?", cards.len()))?;
+        approve::confirm_ask(
+            &context.host.streams,
+            &first.ask_id,
+            &format!("Approve exactly these {}?", cards.len()),
+        )?;
     }
     let ends = approve_each(&cards, async |card: &Card| {
         let token = approve::sign_approval(context, config, client, (card, &ApprovalChoice::Once)).await?;

@@ -1,6 +1,6 @@
 //! A message that comes from a pipe or a file, or text beside one.
 
-use std::io::{self, IsTerminal as _, Read as _};
+use std::io::Read as _;
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
@@ -24,7 +24,7 @@ const PATIENCE: Duration = Duration::from_secs(3);
 pub(super) fn take_piped(context: &Context, args: &ChatArgs) -> Result<(ChatArgs, String), Failure> {
     let (args, nothing) = (args.clone(), String::new());
     // A standing order runs unattended, where the input may be a pipe that is never closed.
-    if io::stdin().is_terminal() || args.order.is_some() {
+    if context.host.streams.input.is_terminal() || args.order.is_some() {
         return Ok((args, nothing));
     }
     let text = read_input(context)?;
@@ -46,12 +46,13 @@ pub(super) fn take_piped(context: &Context, args: &ChatArgs) -> Result<(ChatArgs
 /// Reads all of standard input. Where nothing comes for a while, the person is shown why nothing happens.
 fn read_input(context: &Context) -> Result<String, Failure> {
     let (sender, receiver) = mpsc::sync_channel(1);
+    let input = context.host.streams.input.clone();
     thread::spawn(move || {
         // One byte more than the limit shows that the text is too long.
         let most = u64::try_from(MAX_MESSAGE_BYTES).unwrap_or(u64::MAX).saturating_add(1);
         let mut bytes = Vec::new();
         // An input that cannot be read has nothing to say, as one that was closed.
-        let _read = io::stdin().lock().take(most).read_to_end(&mut bytes);
+        let _read = input.take(most).read_to_end(&mut bytes);
         // The receiver waits for this alone.
         let _sent = sender.send(bytes);
     });

@@ -1,10 +1,9 @@
 //! The conversation itself: frames to the screen, lines to the engine, approvals in between.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::io::{self, IsTerminal as _, Write};
+use std::io::{self, Write};
 use std::time::Duration;
 
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval};
 use writ_policy::approval::ApprovalToken;
 use writ_tui::editor::{Input, LineEditor};
@@ -129,10 +128,6 @@ fn output_failure(error: &io::Error) -> Failure {
     Failure::output_error(error)
 }
 
-fn listen_interrupts() -> Result<Signal, Failure> {
-    signal(SignalKind::interrupt()).map_err(|error| Failure::internal_error("listening for Ctrl-C", error))
-}
-
 /// The columns that the terminal has now.
 fn terminal_columns() -> usize {
     terminal_size::terminal_size().map_or(USUAL_COLUMNS, |(width, _)| usize::from(width.0))
@@ -141,7 +136,11 @@ fn terminal_columns() -> usize {
 impl Conversation<'_> {
     fn renderer<W: Write>(&self, out: W) -> Renderer<W> {
         let renderer = Renderer::new(out, self.mode);
-        if io::stdout().is_terminal() { renderer.on_screen(terminal_columns) } else { renderer }
+        if self.context.host.streams.output.is_terminal() {
+            renderer.on_screen(terminal_columns)
+        } else {
+            renderer
+        }
     }
 
     /// Sends a message; returns the id that its answer will name.
@@ -161,8 +160,8 @@ impl Conversation<'_> {
     /// One message, one answer; ends as the turn does that has taken the message in. Others may speak in the
     /// same session: what they are answered is shown, and does not end it.
     pub(super) async fn run_once(mut self, text: &str, quoted: String) -> Result<(), Failure> {
-        let mut renderer = self.renderer(io::stdout());
-        let mut pressed = listen_interrupts()?;
+        let mut renderer = self.renderer(self.context.host.streams.output.clone());
+        let mut pressed = self.context.host.stops.listen_interrupts()?;
         let mut running = None;
         let own = self.send_message(text, quoted).await?;
         let (mut ticks, mut quiet) = (start_ticks(), Instant::now());
@@ -174,7 +173,7 @@ impl Conversation<'_> {
                     show_wait(quiet, &mut renderer)?;
                     continue;
                 }
-                _ = pressed.recv() => {
+                () = pressed.pressed() => {
                     self.cancel_turn(running).await?;
                     continue;
                 }
@@ -221,7 +220,7 @@ impl Conversation<'_> {
         let history = self.context.home.runtime().join("chat_history");
         let (mut editor, printer) = LineEditor::start_editor(&config, Some(history))?;
         let mut renderer = self.renderer(printer);
-        let mut pressed = listen_interrupts()?;
+        let mut pressed = self.context.host.stops.listen_interrupts()?;
         let mut running = None;
         let mut asked: VecDeque<ChatQuestion> = VecDeque::new();
         // Since when nothing has come in a turn, or after a message.
@@ -258,7 +257,7 @@ impl Conversation<'_> {
                         FrameNews::Nothing => {}
                     }
                 }
-                _ = pressed.recv() => self.cancel_turn(running.take()).await?,
+                () = pressed.pressed() => self.cancel_turn(running.take()).await?,
                 _ = ticks.tick(), if asked.is_empty() => {
                     if let Some(since) = quiet {
                         show_wait(since, &mut renderer)?;
@@ -325,7 +324,7 @@ impl Conversation<'_> {
         match commands::run_chat_command(self.context, self.session, command).await {
             Ok(lines) => lines.iter().try_for_each(|line| print_note(line, renderer)),
             Err(failure) => {
-                failure.print_failure(false, false);
+                self.context.out.print_failure(&failure);
                 Ok(())
             }
         }
@@ -366,7 +365,7 @@ impl Conversation<'_> {
                         self.answer_card(card, (Decision::Approve, scope), Some(signature)).await?;
                     }
                     // A locked keyring is no reason to lose the conversation: the question stays.
-                    Err(failure) => failure.print_failure(false, false),
+                    Err(failure) => self.context.out.print_failure(&failure),
                 }
             }
             "n" | "no" => {

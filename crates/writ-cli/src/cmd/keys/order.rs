@@ -55,7 +55,8 @@ async fn issue_order(context: &Context, file: &Path, yes: bool) -> Result<(), Fa
     let expires = Timestamp::from_rfc_3339(&document.expires)
         .ok_or_else(|| wrong("expires must be a time such as 2026-12-31T00:00:00Z".to_owned()))?;
     // Orders are bound to the real path of a project.
-    let project = document.project.as_deref().map(|path| project_path(Path::new(path))).transpose()?;
+    let project =
+        document.project.as_deref().map(|path| project_path(context, Path::new(path))).transpose()?;
     let mut client = EngineClient::ensure(context).await?;
     let (installation, epoch) = approve::load_installation(&mut client).await?;
     let key = open_approver_key(context, &config)?.signing_key()?;
@@ -78,7 +79,7 @@ async fn issue_order(context: &Context, file: &Path, yes: bool) -> Result<(), Fa
     check_content(&claims).map_err(|error| wrong(error.to_string()))?;
     claims.describe_lines().iter().for_each(|line| context.out.print_remark(line));
     if !yes {
-        ask_yes()?;
+        ask_yes(context)?;
     }
     let token = OrderToken::sign_claims(claims, &key)
         .map_err(|error| Failure::internal_error("signing the order", error))?;
@@ -89,12 +90,12 @@ async fn issue_order(context: &Context, file: &Path, yes: bool) -> Result<(), Fa
     })
 }
 
-fn ask_yes() -> Result<(), Failure> {
-    if !terminal::is_interactive() {
+fn ask_yes(context: &Context) -> Result<(), Failure> {
+    if !context.host.streams.is_interactive() {
         let hint = "look at what is printed, then run it again with --yes";
         return Err(Failure::new(Exit::Blocked, "order.no_terminal", "no person can be asked here", hint));
     }
-    if terminal::confirm_yes("Sign this standing order?")? {
+    if terminal::confirm_yes(&context.host.streams, "Sign this standing order?")? {
         return Ok(());
     }
     let hint = "nothing is in force; run it again to sign it";

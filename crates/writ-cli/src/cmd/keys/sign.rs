@@ -16,13 +16,14 @@ use crate::client::EngineClient;
 use crate::clock;
 use crate::context::Context;
 use crate::failure::Failure;
+use crate::host::InputStream;
 use crate::interrupt::block_on;
 use crate::keyring::open_approver_key;
 
 /// Runs `writ keys sign`.
 pub(super) fn sign_message(context: &Context, args: &SignArgs) -> Result<(), Failure> {
     let config = context.load_ready_config()?;
-    let text = args.text.clone().map_or_else(read_message, Ok)?;
+    let text = args.text.clone().map_or_else(|| read_message(context.host.streams.input.clone()), Ok)?;
     let (installation, epoch) = block_on(async {
         let mut client = EngineClient::ensure(context).await?;
         // An unknown session is reported now, before the message is passed on.
@@ -54,10 +55,10 @@ pub(super) fn sign_message(context: &Context, args: &SignArgs) -> Result<(), Fai
     })
 }
 
-fn read_message() -> Result<String, Failure> {
+fn read_message(input: InputStream) -> Result<String, Failure> {
     let mut text = String::new();
     let most = u64::try_from(MAX_MESSAGE_BYTES).unwrap_or(u64::MAX).saturating_add(1);
-    let read = std::io::stdin().lock().take(most).read_to_string(&mut text);
+    let read = input.take(most).read_to_string(&mut text);
     let wrong =
         |why: String| Failure::new(Exit::Usage, "message.invalid", why, "give it with --text or as input");
     read.map_err(|error| wrong(format!("the text cannot be read: {error}")))?;
