@@ -7,6 +7,9 @@
 #[path = "suite/engine.rs"]
 mod engine;
 
+#[path = "suite/within.rs"]
+mod within;
+
 #[path = "suite/shown.rs"]
 mod shown;
 
@@ -144,13 +147,18 @@ use std::io::Write as _;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
+use std::sync::Arc;
 
 use serde_json::Value;
+use within::StartedEngines;
 
-/// A home in a temporary folder, and what is in its environment.
+/// A home in a temporary folder, and what is in its environment. Its commands and engines run in the process of the test, unless
+/// the test needs [processes](Home::in_processes).
 struct Home {
     dir: tempfile::TempDir,
     env: Vec<(String, String)>,
+    /// The engines that commands have started in this process; `None`: commands and engines are processes.
+    within: Option<Arc<StartedEngines>>,
 }
 
 /// Ends the engine that a command has started.
@@ -172,7 +180,14 @@ impl Home {
         env.push(("WRIT_MODELS__DETECT".to_owned(), "false".to_owned()));
         // A test says itself when an answer begins a turn: its model follows a script of requests.
         env.push(("WRIT_CONTINUE_AFTER_ANSWER".to_owned(), "false".to_owned()));
-        Self { dir, env }
+        Self { dir, env, within: Some(Arc::default()) }
+    }
+
+    /// Runs commands and engines as processes from now on: for tests of what only a process has, such as signals, its arguments,
+    /// what it inherits, or its end at a moment of the test's choice.
+    fn in_processes(mut self) -> Self {
+        self.within = None;
+        self
     }
 
     /// The home as it is shipped: a turn goes on once its requests are answered.
@@ -201,15 +216,36 @@ impl Home {
         self.root().join("data/writ.db")
     }
 
-    #[expect(clippy::disallowed_types, reason = "the test starts the binary that it tests")]
+    /// The variables of commands and engines: these alone.
+    fn variables(&self, more: &[(&str, &str)]) -> Vec<(String, String)> {
+        let path = |path: &Path| path.to_str().expect("UTF-8").to_owned();
+        let mut all = vec![
+            ("PATH".to_owned(), "/usr/local/bin:/usr/bin:/bin".to_owned()),
+            ("HOME".to_owned(), path(self.dir.path())),
+            ("WRIT_HOME".to_owned(), path(&self.root())),
+        ];
+        if self.within.is_some() {
+            // The program of the tests cannot be the sandbox's helper.
+            all.push(("WRIT_SANDBOX__EXE".to_owned(), env!("CARGO_BIN_EXE_writ").to_owned()));
+        }
+        all.extend(self.env.iter().cloned());
+        all.extend(more.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
+        all
+    }
+
     fn run_with(&self, args: &[&str], input: &[u8]) -> Output {
+        match &self.within {
+            Some(engines) => within::run(self, engines, args, input),
+            None => self.run_process(args, input),
+        }
+    }
+
+    #[expect(clippy::disallowed_types, reason = "the test starts the binary that it tests")]
+    fn run_process(&self, args: &[&str], input: &[u8]) -> Output {
         let mut child = std::process::Command::new(env!("CARGO_BIN_EXE_writ"))
             .args(args)
             .env_clear()
-            .env("PATH", "/usr/local/bin:/usr/bin:/bin")
-            .env("HOME", self.dir.path())
-            .env("WRIT_HOME", self.root())
-            .envs(self.env.iter().map(|(name, value)| (name, value)))
+            .envs(self.variables(&[]))
             .current_dir(self.dir.path())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -265,7 +301,7 @@ fn mode(path: &Path) -> u32 {
 
 #[test]
 fn help_and_version_end_with_0_and_wrong_usage_with_2() {
-    let home = Home::new();
+    let home = Home::new().in_processes();
     for (args, expected) in [
         (&["--help"][..], 0),
         (&["--version"], 0),
@@ -292,7 +328,7 @@ fn help_and_version_end_with_0_and_wrong_usage_with_2() {
 /// Rows: SIL-268 (without a home, a clear error) SIL-272 (without a home, it fails clearly)
 #[test]
 fn without_init_every_command_says_so_and_ends_with_3() {
-    let home = Home::new();
+    let home = Home::new().in_processes();
     for args in [
         &["status"][..],
         &["start"],
@@ -322,7 +358,7 @@ fn without_init_every_command_says_so_and_ends_with_3() {
 /// Rows: SCL-130 (in part: nothing is overwritten)
 #[test]
 fn init_makes_everything_once_and_a_second_run_changes_nothing() {
-    let home = Home::new();
+    let home = Home::new().in_processes();
     let first = home.json(&["init", "--yes"]);
     assert_eq!(first.get("backend").and_then(Value::as_str), Some("plain"));
     let root = home.root();
@@ -366,13 +402,13 @@ fn init_makes_everything_once_and_a_second_run_changes_nothing() {
 /// Rows: SCL-137 (in part: another folder moves the database, and one that cannot be used is an error)
 #[test]
 fn init_names_what_is_in_its_way() {
-    let home = Home::new();
+    let home = Home::new().in_processes();
     std::fs::write(home.root(), "").expect("written");
     let output = home.run(&["init", "--yes"]);
     assert_eq!(code(&output), 3, "{}", text(&output));
     assert!(text(&output).contains("is not a folder"));
     for (variable, name) in [("WRIT_VERIFY_DIR", "verify"), ("WRIT_DATA_DIR", "elsewhere")] {
-        let home = Home::new().with(variable, name);
+        let home = Home::new().in_processes().with(variable, name);
         std::fs::create_dir(home.root()).expect("made");
         std::fs::set_permissions(home.root(), std::fs::Permissions::from_mode(0o700)).expect("closed");
         std::fs::write(home.root().join(name), "").expect("written");
@@ -381,14 +417,14 @@ fn init_names_what_is_in_its_way() {
         assert!(text(&output).contains("is not a folder"), "{variable}: {}", text(&output));
     }
     // Another data folder moves the database.
-    let home = Home::new().with("WRIT_DATA_DIR", "elsewhere");
+    let home = Home::new().in_processes().with("WRIT_DATA_DIR", "elsewhere");
     assert_eq!(code(&home.run(&["init", "--yes"])), 0);
     assert!(home.root().join("elsewhere/writ.db").exists() && !home.database().exists());
 }
 
 #[test]
 fn a_home_that_others_can_read_is_refused() {
-    let home = Home::ready();
+    let home = Home::ready().in_processes();
     std::fs::set_permissions(home.root(), std::fs::Permissions::from_mode(0o755)).expect("opened");
     let output = home.run(&["status"]);
     assert_eq!(code(&output), 3);
@@ -400,7 +436,7 @@ fn a_home_that_others_can_read_is_refused() {
 /// Rows: SF-326 (in part: a wrong value and a wrong key, at the start)
 #[test]
 fn a_broken_configuration_ends_with_3_and_names_file_line_and_key() {
-    let home = Home::ready();
+    let home = Home::ready().in_processes();
     std::fs::write(
         home.root().join("config.toml"),
         "[budget]\nmax_token_per_day = 1\nday_starts_at_minute = \"x\"\n",
@@ -429,7 +465,7 @@ fn a_broken_configuration_ends_with_3_and_names_file_line_and_key() {
 /// Rows: SF-329
 #[test]
 fn doctor_says_of_a_configuration_what_the_start_says() {
-    let home = Home::ready();
+    let home = Home::ready().in_processes();
     let config = home.root().join("config.toml");
     let verdict = || {
         let report = home.json(&["doctor"]);
@@ -452,7 +488,7 @@ fn doctor_says_of_a_configuration_what_the_start_says() {
 /// Rows: SIL-253
 #[test]
 fn the_effective_configuration_is_shown_with_origins() {
-    let home = Home::ready().with("WRIT_BUDGET__MAX_TOKENS_PER_DAY", "7");
+    let home = Home::ready().in_processes().with("WRIT_BUDGET__MAX_TOKENS_PER_DAY", "7");
     std::fs::write(home.root().join("config.toml"), "agent = \"ada\"\n[budget]\nmax_tokens_per_day = 5\n")
         .expect("written");
     let shown = home.json(&["config", "show"]);
@@ -467,7 +503,7 @@ fn the_effective_configuration_is_shown_with_origins() {
 
 #[test]
 fn a_fresh_ledger_verifies_exports_and_proves_its_entries() {
-    let home = Home::ready();
+    let home = Home::ready().in_processes();
     let verified = home.json(&["audit", "verify", "--every-signature"]);
     assert_eq!((verified["rows"].as_u64(), &verified["problem"]), (Some(1), &Value::Null));
     let heads = home.dir.path().join("heads.jsonl");
@@ -509,7 +545,7 @@ fn a_fresh_ledger_verifies_exports_and_proves_its_entries() {
 /// The same mistake ends with the same code, whatever it is that is not there.
 #[test]
 fn what_is_not_there_is_wrong_usage() {
-    let home = Home::ready();
+    let home = Home::ready().in_processes();
     for args in [
         &["audit", "proof", "99"][..],
         &["approvals", "show", "AAAAAAAA"],
@@ -524,7 +560,7 @@ fn what_is_not_there_is_wrong_usage() {
 
 #[test]
 fn one_changed_byte_ends_with_9_and_names_the_leaf() {
-    let home = Home::ready();
+    let home = Home::ready().in_processes();
     // Whatever lies in the write-ahead log goes into the file, where a byte can be changed.
     let conn = rusqlite::Connection::open(home.database()).expect("opens");
     conn.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())).expect("written back");
@@ -547,7 +583,7 @@ fn one_changed_byte_ends_with_9_and_names_the_leaf() {
 
 #[test]
 fn a_missing_or_foreign_database_ends_with_3() {
-    let home = Home::ready();
+    let home = Home::ready().in_processes();
     for file in std::fs::read_dir(home.root().join("data"))
         .expect("reads")
         .map(|entry| entry.expect("an entry").path())
@@ -567,7 +603,7 @@ fn a_missing_or_foreign_database_ends_with_3() {
 
 #[test]
 fn secrets_go_in_by_pipe_and_never_come_out() {
-    let home = Home::ready();
+    let home = Home::ready().in_processes();
     let value = "correct-horse-battery-staple";
     let set = home.run_with(&["secrets", "set", "openai"], format!("{value}\n").as_bytes());
     assert_eq!(code(&set), 0, "{}", text(&set));
@@ -610,7 +646,7 @@ fn secrets_go_in_by_pipe_and_never_come_out() {
 
 #[test]
 fn an_encrypted_home_without_a_passphrase_ends_with_10() {
-    let mut home = Home::new();
+    let mut home = Home::new().in_processes();
     home.env = vec![("WRIT_SECRETS__BACKEND".into(), "age".into())];
     let output = home.run(&["init"]);
     assert_eq!(code(&output), 10, "{}", text(&output));
@@ -637,7 +673,7 @@ fn an_encrypted_home_without_a_passphrase_ends_with_10() {
 
 #[test]
 fn doctor_ends_with_0_or_1_and_names_what_is_wrong() {
-    let home = Home::ready();
+    let home = Home::ready().in_processes();
     let output = home.run(&["doctor", "--json"]);
     let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     let checks = report["checks"].as_array().expect("checks");
@@ -665,7 +701,7 @@ fn doctor_ends_with_0_or_1_and_names_what_is_wrong() {
 
 #[test]
 fn keys_are_shown_by_their_public_halves() {
-    let home = Home::ready();
+    let home = Home::ready().in_processes();
     let root = home.json(&["keys", "root"]);
     let key = root["public_key"].as_str().expect("a key").to_owned();
     assert_eq!(key.len(), 64);
@@ -678,14 +714,14 @@ fn keys_are_shown_by_their_public_halves() {
 
 #[test]
 fn status_says_that_no_engine_runs_and_starts_none() {
-    let home = Home::ready();
+    let home = Home::ready().in_processes();
     assert_eq!(home.json(&["status"])["engine"], "not running");
     assert!(!home.root().join("runtime/control.sock").exists());
 }
 
 #[test]
 fn commands_that_begin_together_share_one_engine() {
-    let home = Home::ready();
+    let home = Home::ready().in_processes();
     assert_eq!(code(&home.run(&["memory", "add", "the sky is blue"])), 0);
     std::thread::scope(|scope| {
         let searches: Vec<_> =
@@ -728,7 +764,7 @@ fn jobs_are_listed_with_their_next_run_and_doctor_counts_them() {
 
 #[test]
 fn an_engine_that_cannot_start_tells_why_through_the_command() {
-    let home = Home::ready();
+    let home = Home::ready().in_processes();
     std::fs::remove_file(home.root().join("keys/secrets.json")).expect("removed");
     let output = home.run(&["memory", "search", "x", "--json"]);
     let told: Value = serde_json::from_slice(&output.stderr).expect("JSON on standard error");
@@ -741,7 +777,7 @@ fn an_engine_that_cannot_start_tells_why_through_the_command() {
 
 #[test]
 fn needs_userns_a_command_in_the_sandbox_ends_as_it_ended() {
-    let home = Home::ready();
+    let home = Home::ready().in_processes();
     let output = home.run(&["sandbox", "exec", "--", "sh", "-c", "echo out; echo err >&2; exit 41"]);
     let said = (
         String::from_utf8_lossy(&output.stdout).into_owned(),
@@ -752,7 +788,7 @@ fn needs_userns_a_command_in_the_sandbox_ends_as_it_ended() {
 
 #[test]
 fn a_reader_that_has_enough_is_no_error() {
-    let home = Home::ready();
+    let home = Home::ready().in_processes();
     #[expect(clippy::disallowed_types, reason = "the test starts the binary that it tests")]
     let mut child = std::process::Command::new(env!("CARGO_BIN_EXE_writ"))
         .args(["config", "show"])

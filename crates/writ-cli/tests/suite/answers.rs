@@ -219,6 +219,7 @@ fn needs_userns_a_message_beside_an_open_card_is_no_answer_and_is_not_lost() {
         (said, _) => Reply::text(&format!("Heard {said}.")),
     };
     let bench = asking(script);
+    let bench = bench.in_processes();
     let mut engine = Engine::start(&bench.home, &[]).expect("ready");
     let mut link = Link::open(&bench.home).expect("connects");
     let session = link.join(None, Some(&bench.project())).expect("joined");

@@ -32,7 +32,7 @@ fn newest(home: &Home) -> std::path::PathBuf {
 #[test]
 fn needs_userns_needs_git_a_restore_brings_the_state_back_and_voids_what_came_before() {
     let script = calls(vec![("file_write", json!({"path": "b.txt", "content": "new\n"}))], "Done.");
-    let bench = Bench::new("anthropic", script);
+    let bench = Bench::new("anthropic", script).in_processes();
     let home = &bench.home;
     let engine = Engine::start(home, &[]).expect("ready");
     assert_eq!(code(&bench.chat("please work", &[])), 5);
@@ -74,7 +74,7 @@ fn needs_userns_needs_git_a_restore_brings_the_state_back_and_voids_what_came_be
 /// Rows: WIN-408
 #[test]
 fn needs_git_a_damaged_or_newer_backup_changes_nothing() {
-    let home = Home::ready();
+    let home = Home::ready().in_processes();
     assert_eq!(code(&home.run(&["backup"])), 0);
     let folder = newest(&home);
     let bundle = folder.join("agent.bundle");
@@ -101,7 +101,7 @@ fn needs_git_a_damaged_or_newer_backup_changes_nothing() {
 /// Whoever reads the database meanwhile is no damage: nothing is exchanged, and nothing is lost.
 #[test]
 fn needs_git_a_restore_beside_a_reader_touches_nothing() {
-    let home = Home::ready();
+    let home = Home::ready().in_processes();
     assert_eq!(code(&home.run(&["backup"])), 0);
     assert_eq!(code(&home.run(&["memory", "add", "the heron is kept"])), 0);
     let reader = rusqlite::Connection::open(home.database()).expect("opens");
@@ -121,7 +121,7 @@ fn needs_git_a_restore_beside_a_reader_touches_nothing() {
 #[test]
 fn needs_git_needs_userns_two_restores_over_damaged_databases_have_two_epochs() {
     let script = calls(vec![("file_write", json!({"path": "b.txt", "content": "new\n"}))], "Done.");
-    let bench = Bench::new("anthropic", script);
+    let bench = Bench::new("anthropic", script).in_processes();
     let home = &bench.home;
     let damage = || {
         super::engine::stop_engine_of(home);
@@ -160,7 +160,7 @@ fn needs_git_a_turn_that_was_under_way_is_given_up_by_a_restore() {
     let held = gate.clone();
     let script =
         move |_: &ParsedRequest| Reply::text("Done.").with_fault(ReplyFault::SlowFirstByte(held.clone()));
-    let bench = Bench::new("anthropic", script);
+    let bench = Bench::new("anthropic", script).in_processes();
     let home = &bench.home;
     let engine = Engine::start(home, &[]).expect("ready");
     let mut link = Link::open(home).expect("connects");
@@ -186,7 +186,7 @@ fn needs_git_a_turn_that_was_under_way_is_given_up_by_a_restore() {
 /// A home that has lost its database does not quietly begin a new one.
 #[test]
 fn a_home_without_its_database_says_so() {
-    let home = Home::ready();
+    let home = Home::ready().in_processes();
     std::fs::remove_file(home.database()).expect("removes");
     let searched = home.run(&["memory", "search", "heron"]);
     assert_eq!(code(&searched), 3, "{}", text(&searched));
@@ -196,7 +196,7 @@ fn a_home_without_its_database_says_so() {
 /// A broken repository of the agent, or a damaged backup, keeps nobody from saving and bringing back the rest.
 #[test]
 fn needs_git_what_is_broken_beside_the_database_is_told_and_in_nobodys_way() {
-    let home = Home::ready();
+    let home = Home::ready().in_processes();
     assert_eq!(code(&home.run(&["backup"])), 0);
     assert_eq!(code(&home.run(&["memory", "add", "the heron is kept"])), 0);
     super::engine::stop_engine_of(&home);
@@ -223,7 +223,7 @@ fn needs_git_what_is_broken_beside_the_database_is_told_and_in_nobodys_way() {
 /// Rows: WIN-432
 #[test]
 fn needs_git_the_agents_files_come_back() {
-    let home = Home::ready();
+    let home = Home::ready().in_processes();
     let notes = home.root().join("agent/AGENTS.md");
     let before = std::fs::read_to_string(&notes).expect("reads");
     assert_eq!(code(&home.run(&["backup"])), 0);
@@ -239,7 +239,7 @@ fn needs_git_the_agents_files_come_back() {
 /// Old backups go only when newer ones are whole.
 #[test]
 fn needs_git_only_the_newest_backups_are_kept() {
-    let home = Home::ready();
+    let home = Home::ready().in_processes();
     for _ in 0..3 {
         assert_eq!(code(&home.run(&["backup", "--keep", "2"])), 0);
     }

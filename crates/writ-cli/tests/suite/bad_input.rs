@@ -19,7 +19,8 @@ fn needs_userns_a_full_disk_ends_with_10_and_loses_nothing() {
     let bench = Bench::new("openai", |request: &ParsedRequest| match request.results().count() {
         n @ 0..=9 => Reply::call("file_read", json!({ "path": format!("{n}.txt") })),
         _ => Reply::text("All read."),
-    });
+    })
+    .in_processes();
     for n in 0..10 {
         // Text that does not repeat, so that nothing is shortened.
         let lines: Vec<String> = (0..2_000).map(|line| format!("file {n} line {line}")).collect();
@@ -82,7 +83,7 @@ echo "found: $("$WRIT" memory search kept)"
 #[test]
 #[expect(clippy::disallowed_types, reason = "the test makes a disk of its own")]
 fn needs_userns_a_disk_that_is_really_full_is_named_by_whoever_meets_it() {
-    let home = Home::new();
+    let home = Home::new().in_processes();
     let output = std::process::Command::new("unshare")
         .args(["--user", "--map-root-user", "--mount", "--pid", "--mount-proc", "--fork", "--kill-child"])
         .args(["bash", "-c", FULL_DISK])
@@ -113,7 +114,7 @@ fn a_changed_or_newer_migration_ends_with_3() {
         ("INSERT INTO migration VALUES (99, 'later', '')", "newer"),
     ];
     for (change, said) in changes {
-        let home = Home::ready();
+        let home = Home::ready().in_processes();
         let conn = rusqlite::Connection::open(home.database()).expect("opens");
         conn.execute(change, []).expect("changed");
         drop(conn);
@@ -139,7 +140,8 @@ fn needs_userns_links_hooks_special_files_and_hostile_names_are_not_carried_out(
         printf good > plain.txt
     "#;
     let bench =
-        Bench::new("anthropic", calls(vec![("shell_exec", json!({"argv": ["sh", "-c", script]}))], "Done."));
+        Bench::new("anthropic", calls(vec![("shell_exec", json!({"argv": ["sh", "-c", script]}))], "Done."))
+            .in_processes();
     let project = bench.project();
     std::fs::create_dir_all(project.join(".git/hooks")).expect("made");
     std::fs::write(project.join(".git/config"), "[core]\n").expect("written");
@@ -186,7 +188,7 @@ fn needs_userns_a_program_can_write_nowhere_but_its_work_folder() {
          cat /proc/1/environ 2>/dev/null | tr '\\0' '\\n' | grep -c WRIT_; ls -A /root /home 2>/dev/null | head; echo end"
     );
     let argv = json!({"argv": ["sh", "-c", script]});
-    let bench = Bench::new("openai", calls(vec![("shell_exec", argv)], "Done."));
+    let bench = Bench::new("openai", calls(vec![("shell_exec", argv)], "Done.")).in_processes();
     let private = bench.home.dir.path().join("private.txt");
     std::fs::write(&private, "mine").expect("written");
     std::fs::set_permissions(&private, std::fs::Permissions::from_mode(0o644)).expect("readable");
@@ -200,7 +202,7 @@ fn needs_userns_a_program_can_write_nowhere_but_its_work_folder() {
 
 #[test]
 fn frames_that_break_the_protocol_are_refused_and_the_engine_goes_on() {
-    let bench = Bench::new("openai", calls(Vec::new(), "Still here."));
+    let bench = Bench::new("openai", calls(Vec::new(), "Still here.")).in_processes();
     let engine = Engine::start(&bench.home, &[]).expect("ready");
     let open = || Link::open(&bench.home).expect("connects");
     let refused = |code: &str| Some((code.to_owned(), Exit::Usage));
@@ -273,7 +275,7 @@ fn frames_that_break_the_protocol_are_refused_and_the_engine_goes_on() {
 /// What cannot be meant is told with what, where, and what to do instead, and ends with the code of wrong usage.
 #[test]
 fn what_cannot_be_meant_is_told_with_a_hint() {
-    let bench = Bench::new("openai", calls(Vec::new(), "Hello."));
+    let bench = Bench::new("openai", calls(Vec::new(), "Hello.")).in_processes();
     let home = &bench.home;
     let told = |args: &[&str]| {
         let output = home.run(&[args, &["--json"]].concat());
@@ -325,7 +327,8 @@ fn a_client_that_vanishes_loses_no_turn_and_others_hear_only_their_own() {
     let held = gate.clone();
     let bench = Bench::new("anthropic", move |_: &ParsedRequest| {
         Reply::text("Said to nobody.").with_fault(ReplyFault::SlowFirstByte(held.clone()))
-    });
+    })
+    .in_processes();
     let engine = Engine::start(&bench.home, &[]).expect("ready");
     let mut link = Link::open(&bench.home).expect("connects");
     let session = link.join(None, None).expect("joined");

@@ -216,6 +216,7 @@ fn needs_userns_what_a_crash_has_left_of_a_closed_session_ends_at_the_next_start
             _ => Reply::text("It waits."),
         }
     });
+    let bench = bench.in_processes();
     let mut engine = Engine::start(&bench.home, &[]).expect("ready");
     let mut link = Link::open(&bench.home).expect("connects");
     let session = link.join(None, Some(&bench.project())).expect("joined");

@@ -87,7 +87,7 @@ struct Shown {
 
 /// One home whose engine is killed at `point`.
 fn killed_at(template: &Home, point: &str) -> Shown {
-    let home = Home { dir: tempfile::tempdir().expect("temp dir"), env: template.env.clone() };
+    let home = Home { dir: tempfile::tempdir().expect("temp dir"), env: template.env.clone(), within: None };
     copy(&template.root(), &home.root());
     std::fs::create_dir(home.dir.path().join("project")).expect("made");
     let (mut client, mut shown) = (Client::default(), Shown::default());
@@ -233,7 +233,8 @@ fn a_turn_that_is_taken_up_again_knows_its_history() {
     assert_eq!(engine.stop().code, Some(0));
     let mut asked_again = 0;
     for n in 1..=MOST_COMMITS {
-        let home = Home { dir: tempfile::tempdir().expect("temp dir"), env: bench.home.env.clone() };
+        let home =
+            Home { dir: tempfile::tempdir().expect("temp dir"), env: bench.home.env.clone(), within: None };
         copy(&bench.home.root(), &home.root());
         let point = format!("store.after_commit:{n}");
         let mut killed = true;
@@ -276,6 +277,7 @@ fn a_turn_that_is_taken_up_again_knows_its_history() {
 #[test]
 fn a_killed_engine_leaves_what_was_said() {
     let bench = Bench::new("openai", calls(Vec::new(), "Heard."));
+    let bench = bench.in_processes();
     let engine = Engine::start(&bench.home, &[]).expect("ready");
     let mut link = Link::open(&bench.home).expect("connects");
     let session = link.join(None, None).expect("joined");

@@ -17,15 +17,19 @@ use writ_types::frame::{Card, ClientFrame, Numbered, ServerFrame};
 use writ_types::id::{AskId, SessionId, TurnId};
 
 use super::Home;
+use super::within::WithinEngine;
 
+/// The line that an engine prints when it is ready.
+pub(super) const READY: &str = "engine ready";
 /// Longer than anything here may take: a test that hangs fails instead.
-const PATIENCE: Duration = Duration::from_secs(120);
+pub(super) const PATIENCE: Duration = Duration::from_secs(120);
 
 /// An engine in the foreground. It is ended when it is dropped.
-pub(super) struct Engine {
-    child: Child,
-    said: Option<std::thread::JoinHandle<String>>,
-    ended: Option<ExitStatus>,
+pub(super) enum Engine {
+    /// In the test's own process.
+    Within(WithinEngine),
+    /// In one of its own.
+    Process(EngineProcess),
 }
 
 /// How an engine ended.
@@ -38,16 +42,59 @@ pub(super) struct Ended {
 
 impl Engine {
     /// Starts an engine and waits until it is ready; if it ends before, how it did.
-    #[expect(clippy::disallowed_types, reason = "the test starts the binary that it tests")]
     pub(super) fn start(home: &Home, more: &[(&str, &str)]) -> Result<Self, Ended> {
+        match &home.within {
+            Some(engines) => WithinEngine::start(home, engines, more).map(Self::Within),
+            None => EngineProcess::start(home, more).map(Self::Process),
+        }
+    }
+
+    pub(super) fn pid(&self) -> u32 {
+        match self {
+            Self::Within(_) => panic!("this engine is no process: the test needs `in_processes`"),
+            Self::Process(engine) => engine.child.id(),
+        }
+    }
+
+    pub(super) fn signal(&self, signal: Signal) {
+        match self {
+            Self::Within(_) => panic!("this engine is no process: the test needs `in_processes`"),
+            Self::Process(engine) => engine.signal(signal),
+        }
+    }
+
+    /// Waits for its end.
+    pub(super) fn wait(&mut self) -> Ended {
+        match self {
+            Self::Within(engine) => engine.wait(),
+            Self::Process(engine) => engine.wait(),
+        }
+    }
+
+    /// Tells it to end, and waits for it.
+    pub(super) fn stop(mut self) -> Ended {
+        match &self {
+            Self::Within(engine) => engine.stop(),
+            Self::Process(engine) => engine.signal(Signal::SIGTERM),
+        }
+        self.wait()
+    }
+}
+
+/// An engine in a process of its own.
+pub(super) struct EngineProcess {
+    child: Child,
+    said: Option<std::thread::JoinHandle<String>>,
+    ended: Option<ExitStatus>,
+}
+
+impl EngineProcess {
+    #[expect(clippy::disallowed_types, reason = "the test starts the binary that it tests")]
+    fn start(home: &Home, more: &[(&str, &str)]) -> Result<Self, Ended> {
         let mut child = std::process::Command::new(env!("CARGO_BIN_EXE_writ"))
             .arg("start")
             .env_clear()
-            .env("PATH", "/usr/local/bin:/usr/bin:/bin")
-            .env("HOME", home.dir.path())
-            .env("WRIT_HOME", home.root())
-            .envs(home.env.iter().map(|(name, value)| (name, value)))
-            .envs(more.iter().copied())
+            .envs(home.variables(more))
             .current_dir(home.dir.path())
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -56,8 +103,8 @@ impl Engine {
             .expect("the binary starts");
         let mut lines = BufReader::new(child.stderr.take().expect("a pipe"));
         let mut said = String::new();
-        while !said.contains("engine ready") && lines.read_line(&mut said).expect("reads") > 0 {}
-        let ready = said.contains("engine ready");
+        while !said.contains(READY) && lines.read_line(&mut said).expect("reads") > 0 {}
+        let ready = said.contains(READY);
         let rest = std::thread::spawn(move || {
             // What is no text is of no interest here.
             let _read = lines.read_to_string(&mut said);
@@ -67,19 +114,14 @@ impl Engine {
         if ready { Ok(engine) } else { Err(engine.wait()) }
     }
 
-    pub(super) fn pid(&self) -> u32 {
-        self.child.id()
-    }
-
-    pub(super) fn signal(&self, signal: Signal) {
+    fn signal(&self, signal: Signal) {
         if self.ended.is_none() {
             let pid = i32::try_from(self.child.id()).expect("a process id");
             kill(Pid::from_raw(pid), signal).expect("it is there");
         }
     }
 
-    /// Waits for its end.
-    pub(super) fn wait(&mut self) -> Ended {
+    fn wait(&mut self) -> Ended {
         let status = match self.ended {
             Some(status) => status,
             None => self.child.wait().expect("waits"),
@@ -88,15 +130,9 @@ impl Engine {
         let said = self.said.take().map(|said| said.join().expect("reads")).unwrap_or_default();
         Ended { code: status.code(), signal: status.signal(), said }
     }
-
-    /// Tells it to end, and waits for it.
-    pub(super) fn stop(mut self) -> Ended {
-        self.signal(Signal::SIGTERM);
-        self.wait()
-    }
 }
 
-impl Drop for Engine {
+impl Drop for EngineProcess {
     fn drop(&mut self) {
         if self.ended.is_some() {
             return;
@@ -118,6 +154,9 @@ impl Drop for Engine {
 
 /// Ends the engine that a command has started in this home, if one runs, and waits for its end.
 pub(super) fn stop_engine_of(home: &Home) {
+    if let Some(engines) = &home.within {
+        engines.stop_all();
+    }
     let Ok(lock) = std::fs::File::options().read(true).write(true).open(home.root().join("runtime/lock"))
     else {
         return;
@@ -125,6 +164,8 @@ pub(super) fn stop_engine_of(home: &Home) {
     let Err((lock, _)) = Flock::lock(lock, FlockArg::LockExclusiveNonblock) else { return };
     let pid = std::fs::read_to_string(home.root().join("runtime/lock")).unwrap_or_default();
     if let Ok(pid) = pid.trim().parse::<i32>() {
+        // An engine of this process is ended by who started it.
+        assert_ne!(u32::try_from(pid), Ok(std::process::id()), "an engine of this process still runs");
         let _gone = kill(Pid::from_raw(pid), Signal::SIGTERM);
         // The system gives the lock away when the process has ended.
         drop(Flock::lock(lock, FlockArg::LockExclusive));

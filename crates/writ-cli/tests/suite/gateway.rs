@@ -685,7 +685,10 @@ fn stopping(secs: &str) -> (Web, ReplyGate, Asking, Instant) {
     let held = gate.clone();
     let script =
         move |_: &ParsedRequest| Reply::text("Late.").with_fault(ReplyFault::SlowFirstByte(held.clone()));
-    let web = Web::with(script, &[("WRIT_SERVER__GRACEFUL_SHUTDOWN_SECS", secs)]);
+    let web = Web::over(
+        Bench::new("openai", script).in_processes(),
+        &[("WRIT_SERVER__GRACEFUL_SHUTDOWN_SECS", secs)],
+    );
     let asking = Asking::begin(&web);
     web.bench.held_back();
     let told = Instant::now();
@@ -771,7 +774,7 @@ fn pages_of_listed_origins_may_ask_with_the_token_and_no_others() {
 /// Rows: SCL-085
 #[test]
 fn a_socket_is_told_that_the_engine_stops() {
-    let web = Web::new();
+    let web = Web::over(Bench::new("openai", calls(Vec::new(), "Yes.")).in_processes(), &[]);
     let mut socket = web.own_socket("/ws");
     socket.join(None, 0);
     web.engine.signal(nix::sys::signal::Signal::SIGTERM);

@@ -68,7 +68,8 @@ fn needs_userns_waiting_for_the_work_folder_ends_when_a_person_stops_the_turn() 
             return Reply::call("file_write", json!({"path": "a.txt", "content": "new\n"}));
         }
         Reply::text("Written.").with_fault(ReplyFault::SlowFirstByte(held.clone()))
-    });
+    })
+    .in_processes();
     let engine = Engine::start(&bench.home, &[]).expect("ready");
     let mut link = Link::open(&bench.home).expect("connects");
     let session = link.join(None, Some(&bench.project())).expect("joined");
@@ -121,7 +122,8 @@ fn needs_userns_what_an_interrupted_step_has_left_is_applied_after_a_question_on
             ),
             name => Reply::call("file_write", json!({"path": name, "content": "whole\n"})),
         }
-    });
+    })
+    .in_processes();
     let there = |name: &str| bench.project().join(name).exists();
     let engine = Engine::start(&bench.home, &[]).expect("ready");
     let mut link = Link::open(&bench.home).expect("connects");
@@ -194,7 +196,7 @@ pub(super) fn sleeps(word: &'static str) -> impl FnMut(&ParsedRequest) -> Reply 
 /// Rows: SLO-018
 #[test]
 fn needs_userns_a_revoked_key_ends_what_runs_and_what_comes() {
-    let bench = Bench::new("openai", sleeps("987654"));
+    let bench = Bench::new("openai", sleeps("987654")).in_processes();
     let keys = || bench.home.json(&["keys", "list"]);
     let engine = Engine::start(&bench.home, &[]).expect("ready");
     let mut link = Link::open(&bench.home).expect("connects");
@@ -239,7 +241,7 @@ fn needs_userns_a_revoked_key_ends_what_runs_and_what_comes() {
 /// Rows: SLO-016 (in part: closing; that its time ends it is shown at the door)
 #[test]
 fn needs_userns_closing_a_session_ends_its_key_and_what_runs_under_it() {
-    let bench = Bench::new("openai", sleeps("987655"));
+    let bench = Bench::new("openai", sleeps("987655")).in_processes();
     let tasks = || bench.home.json(&["keys", "list"])["tasks"].as_array().expect("a list").clone();
     let of = |session: SessionId| tasks().into_iter().find(|task| task["session"] == json!(session));
     let engine = Engine::start(&bench.home, &[]).expect("ready");
@@ -286,7 +288,7 @@ fn needs_userns_closing_a_session_ends_its_key_and_what_runs_under_it() {
 #[test]
 fn needs_userns_what_a_closed_session_has_asked_is_over() {
     let reaching = json!({ "argv": ["true"], "hosts": ["unlisted.example"] });
-    let bench = Bench::new("openai", calls(vec![("shell_exec", reaching)], "It waits."));
+    let bench = Bench::new("openai", calls(vec![("shell_exec", reaching)], "It waits.")).in_processes();
     let engine = Engine::start(&bench.home, &[]).expect("ready");
     let mut link = Link::open(&bench.home).expect("connects");
     let session = link.join(None, Some(&bench.project())).expect("joined");

@@ -218,6 +218,7 @@ fn needs_userns_sigterm_lets_a_turn_end_and_stops_what_does_not() {
         _ if request.results().any(|result| result.name == "shell_exec") => Reply::text("Gone on."),
         _ => Reply::call("shell_exec", json!({ "argv": ["sleep", word] })),
     });
+    let bench = bench.in_processes();
     let mut engine = Engine::start(&bench.home, &[]).expect("ready");
     let mut link = Link::open(&bench.home).expect("connects");
     link.join(None, None).expect("joined");

@@ -75,6 +75,11 @@ impl Desk {
         Self { bench, tools }
     }
 
+    /// See [`Home::in_processes`](crate::Home::in_processes).
+    fn in_processes(self) -> Self {
+        Self { bench: self.bench.in_processes(), ..self }
+    }
+
     /// With the server added, and what its owner says of its tools.
     fn with(words: &str) -> Self {
         let desk = Self::new();

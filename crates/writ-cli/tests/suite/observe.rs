@@ -216,6 +216,7 @@ fn a_turn_that_a_crash_has_cut_in_two_is_one_tree() {
     let collector = collector(&bench);
     let endpoint = collector.endpoint();
     let more = [("WRIT_TELEMETRY__OTLP_ENDPOINT", endpoint.as_str())];
+    let bench = bench.in_processes();
     let mut engine = Engine::start(&bench.home, &more).expect("ready");
     let mut link = Link::open(&bench.home).expect("connects");
     let session = link.join(None, None);

@@ -7,7 +7,7 @@ use super::turns::Bench;
 use super::{code, text};
 
 fn answering() -> Bench {
-    Bench::new("openai", |_: &ParsedRequest| Reply::text("Heard, **all** of it."))
+    Bench::new("openai", |_: &ParsedRequest| Reply::text("Heard, **all** of it.")).in_processes()
 }
 
 /// What `writ chat` does with this input.
@@ -61,7 +61,7 @@ fn a_pipe_without_a_usable_message_says_what_is_wrong() {
 
 #[test]
 fn the_command_ends_with_the_code_of_the_turn() {
-    let failing = Bench::new("openai", |_: &ParsedRequest| Reply::status(400));
+    let failing = Bench::new("openai", |_: &ParsedRequest| Reply::status(400)).in_processes();
     let done = piped(&failing, &[], b"hello");
     assert_eq!(code(&done), 7, "{}", text(&done));
 }
@@ -75,7 +75,7 @@ fn needs_userns_a_question_is_not_answered_by_what_is_piped() {
         }
         Reply::call("shell_exec", json!({ "argv": ["touch", "made.txt"] }))
     };
-    let bench = Bench::new("openai", script);
+    let bench = Bench::new("openai", script).in_processes();
     let rule = r#"@id("ask-exec") @ask("Every program is asked for.")
 forbid (principal, action == Action::"exec", resource) when { context.profile == "task" };"#;
     std::fs::write(bench.home.root().join("policies/ask.cedar"), rule).expect("written");

@@ -42,7 +42,7 @@ fn remembers(request: &ParsedRequest) -> Reply {
 }
 
 fn bench() -> Bench {
-    let bench = Bench::new("openai", remembers);
+    let bench = Bench::new("openai", remembers).in_processes();
     std::fs::write(bench.home.root().join("policies/ask.cedar"), ASK_REMEMBER).expect("written");
     bench
 }
@@ -245,7 +245,7 @@ fn eight_processes_approve_one_ask_and_one_of_them_wins() {
 /// Rows: WIN-429 (a second one is refused)
 #[test]
 fn a_second_engine_on_the_same_home_ends_with_10_and_names_the_first() {
-    let home = Home::ready();
+    let home = Home::ready().in_processes();
     let engine = Engine::start(&home, &[]).expect("ready");
     let second = Engine::start(&home, &[]).err().expect("it does not start");
     assert_eq!(second.code, Some(10), "{}", second.said);

@@ -302,6 +302,7 @@ fn a_turn_goes_through_its_steps_in_order() {
 #[test]
 fn a_session_goes_on_with_the_newest_entries_of_its_history() {
     let bench = Bench::new("openai", calls(Vec::new(), "Heard."));
+    let bench = bench.in_processes();
     let mut engine = Engine::start(&bench.home, &[]).expect("ready");
     let mut link = Link::open(&bench.home).expect("connects");
     let session = link.join(None, None).expect("joined");
@@ -375,6 +376,7 @@ fn one_engine_outlives_its_connections_and_shares_its_data_with_no_other() {
     let mut other = Home::new().with("WRIT_DATA_DIR", &data);
     other.env.extend(bench.home.env.clone());
     copy(&bench.home.root(), &other.root());
+    let (bench, other) = (bench.in_processes(), other.in_processes());
     let engine = Engine::start(&bench.home, &[]).expect("ready");
     let mut link = Link::open(&bench.home).expect("connects");
     let session = link.join(None, None).expect("joined");
@@ -427,6 +429,7 @@ fn processes(home: &Home, engine: u32) -> Vec<u32> {
 #[test]
 fn one_process_is_the_whole_service() {
     let bench = Bench::new("openai", calls(Vec::new(), "Yes."));
+    let bench = bench.in_processes();
     let mut engine = Engine::start(&bench.home, &[]).expect("ready");
     assert_eq!(code(&bench.chat("hello", &[])), 0);
     assert_eq!(processes(&bench.home, engine.pid()), [engine.pid()], "commands have ended");
@@ -465,6 +468,7 @@ fn nobody_but_the_configured_provider_is_contacted() {
     let bench = Bench::new("openai", move |_: &ParsedRequest| {
         Reply::text("Yes.").with_fault(ReplyFault::SlowFirstByte(held.clone()))
     });
+    let bench = bench.in_processes();
     let engine = Engine::start(&bench.home, &[]).expect("ready");
     assert_eq!(connections(engine.pid()), [""; 0], "an engine that does nothing connects nowhere");
     let mut link = Link::open(&bench.home).expect("connects");

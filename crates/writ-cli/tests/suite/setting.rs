@@ -33,7 +33,7 @@ fn needs_userns_needs_python_what_names_the_projects_own_path_works_inside() {
             _ => Reply::text("Done."),
         }
     };
-    let bench = Bench::new("openai", script);
+    let bench = Bench::new("openai", script).in_processes();
     let project = bench.project().canonicalize().expect("is there");
     PROJECT.set(project.display().to_string()).expect("once");
     let made = std::process::Command::new("python3")
@@ -84,7 +84,8 @@ fn needs_userns_the_model_is_told_the_date_behind_what_stays_and_programs_have_t
                 0 => Reply::call("shell_exec", json!({"argv": ["date", "+%Z %z"]})),
                 _ => Reply::text("Done."),
             }
-        });
+        })
+        .in_processes();
         bench.home = bench.home.with("WRIT_TIME_ZONE", "Asia/Kolkata");
         for message in ["first", "second"] {
             let done = bench.chat(message, &[]);
@@ -127,7 +128,7 @@ fn needs_userns_what_was_read_of_a_windows_file_can_be_patched() {
         }
         _ => Reply::text("Done."),
     };
-    let bench = Bench::new("openai", script);
+    let bench = Bench::new("openai", script).in_processes();
     std::fs::write(bench.project().join("a.ini"), "\u{feff}[one]\r\na=1\r\n[two]\r\nc=1").expect("written");
     let done = bench.chat("please", &[]);
     assert_eq!(code(&done), 5, "{}", text(&done));
@@ -140,14 +141,14 @@ fn needs_userns_what_was_read_of_a_windows_file_can_be_patched() {
 /// A time zone that is none is named with the setting and a hint; one in the variable of the shell is a warning.
 #[test]
 fn a_time_zone_that_is_none_is_named() {
-    let home = Home::ready().with("WRIT_TIME_ZONE", "Europe/Berlim");
+    let home = Home::ready().in_processes().with("WRIT_TIME_ZONE", "Europe/Berlim");
     let refused = home.run(&["config", "check"]);
     let said = text(&refused);
     assert_eq!(code(&refused), 3, "{said}");
     assert!(said.contains("'Europe/Berlim' is no time zone") && said.contains("Europe/Berlin"), "{said}");
-    let home = Home::ready().with("TZ", "Europe/Berlim");
+    let home = Home::ready().in_processes().with("TZ", "Europe/Berlim");
     let checked = text(&home.run(&["doctor"]));
     assert!(checked.contains("the variable TZ: 'Europe/Berlim' is no time zone; UTC is used"), "{checked}");
-    let home = Home::ready().with("TZ", "Asia/Kolkata");
+    let home = Home::ready().in_processes().with("TZ", "Asia/Kolkata");
     assert!(text(&home.run(&["doctor"])).contains("(+05:30, Asia/Kolkata)"));
 }

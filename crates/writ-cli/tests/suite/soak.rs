@@ -42,6 +42,7 @@ fn needs_userns_fifty_mixed_turns_end_without_a_crash() {
             _ => Reply::text("Well."),
         }
     });
+    let bench = bench.in_processes();
     let engine = Engine::start(&bench.home, &[("WRIT_MODELS__BACKOFF_BASE_MS", "1")]).expect("ready");
     let mut link = Link::open(&bench.home).expect("connects");
     link.join(None, Some(&bench.project())).expect("joined");
@@ -80,6 +81,7 @@ fn needs_userns_a_hundred_turns_do_not_make_the_engine_grow() {
         }
     });
     // It is about memory, not about what the turns cost.
+    let bench = bench.in_processes();
     let engine =
         Engine::start(&bench.home, &[("WRIT_BUDGET__MAX_TOKENS_PER_SESSION", "5000000")]).expect("ready");
     let mut link = Link::open(&bench.home).expect("connects");

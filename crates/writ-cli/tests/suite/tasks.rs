@@ -184,6 +184,7 @@ fn needs_userns_a_covered_command_that_a_crash_cuts_off_is_not_repeated() {
         let (said, results) = last(request);
         if said == "cut" && results == 0 { Reply::call("shell_exec", run()) } else { Reply::text("Done.") }
     });
+    let bench = bench.in_processes();
     let mut engine = Engine::start(&bench.home, &[]).expect("ready");
     assert_eq!(code(&bench.chat("cut", &[])), 5, "its host is not listed");
     let (session, ask) = (bench.session(), bench.asks_for("exec"));

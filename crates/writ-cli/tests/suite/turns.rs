@@ -48,6 +48,11 @@ impl Bench {
         Self { home, server, runtime }
     }
 
+    /// See [`Home::in_processes`].
+    pub(super) fn in_processes(self) -> Self {
+        Self { home: self.home.in_processes(), ..self }
+    }
+
     pub(super) fn project(&self) -> PathBuf {
         self.home.dir.path().join("project")
     }

@@ -79,6 +79,7 @@ fn needs_userns_needs_python_a_call_that_may_have_been_done_asks_before_it_is_ma
 fn needs_userns_needs_python_a_call_that_a_kill_cuts_off_asks_before_it_is_made_again() {
     let wish = r#"crm__behave {"how": "hang"}"#;
     let desk = Desk::with(DECLARED);
+    let desk = desk.in_processes();
     let mut engine = Engine::start(&desk.bench.home, &[]).expect("ready");
     std::thread::scope(|scope| {
         let cut = scope.spawn(|| desk.chat(wish));

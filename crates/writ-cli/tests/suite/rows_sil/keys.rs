@@ -83,6 +83,7 @@ fn private_keys_are_in_no_prompt_log_database_or_environment() {
     let mut bench = Bench::new("openai", calls(vec![("memory_store", json!({"text": "A fact."}))], "Kept."));
     bench.home.env.push(("WRIT_LOG__LEVEL".to_owned(), "trace".to_owned()));
     write(bench.home.root().join("policies/ask.cedar"), ASK_REMEMBER);
+    let bench = bench.in_processes();
     let engine = Engine::start(&bench.home, &[]).expect("ready");
     let said = bench.chat("remember it", &["-v"]);
     assert_eq!(code(&said), 5, "{}", text(&said));
