@@ -224,6 +224,7 @@ fn test_workspace(root: &Path, missing: &[needs::Need]) -> Result<Counted> {
     }
     let mut count = Count::default();
     let success = Program::cargo(&arguments)
+        .env("RUST_TEST_THREADS", test_threads())
         .directory(root)
         .lines(|line| {
             println!("{line}");
@@ -231,6 +232,17 @@ fn test_workspace(root: &Path, missing: &[needs::Need]) -> Result<Counted> {
         })
         .context("cargo test")?;
     Ok(Counted { count, success })
+}
+
+/// Threads of tests for each core: most tests wait for the disk, for a process or for a model much of their time.
+const THREADS_PER_CORE: usize = 2;
+
+/// Returns the number of tests that run at once: that of the environment if it has one.
+fn test_threads() -> String {
+    task_process::variable("RUST_TEST_THREADS").unwrap_or_else(|| {
+        let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        (cores * THREADS_PER_CORE).to_string()
+    })
 }
 
 #[cfg(test)]
