@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use anyhow::Result;
+use regex::Regex;
 
 use super::Finding;
 use crate::source;
@@ -18,6 +19,9 @@ const HOMES: &str = concat!("/ho", "me/");
 const EXAMPLES: [&str; 6] = ["agent", "ann", "me", "owner", "user", "you"];
 /// Parts of a host's name that make it a registry of packages.
 const REGISTRY_WORDS: [&str; 6] = ["registry", "artifactory", "nexus", "mirror", "crates", "pypi"];
+/// Texts of an error or a report, on which no code may branch: it branches on types and codes, so that a sentence can be
+/// put better without a change of behaviour.
+const MESSAGES: &str = r"\b(?:e|err|error|failure|report)(?:\.report\(\))?\.(?:(?:to_string\(\)|text|outside|inside|hint)\s*\.(?:as_str\(\)\.)?(?:contains|starts_with|ends_with|eq|find|matches)\(|(?:to_string\(\)|text|outside|hint)\s*(?:==|!=))";
 /// Written by cargo; its sources are checked by `cargo deny`.
 const LOCK: &str = "Cargo.lock";
 /// Larger files are data, not text.
@@ -28,6 +32,7 @@ pub(super) fn check(root: &Path) -> Result<Vec<Finding>> {
     let lock = std::fs::read_to_string(root.join(LOCK))?;
     let mut known: BTreeSet<&str> = hosts(&lock).map(|(_, host)| host).collect();
     known.insert("crates.io");
+    let messages = Regex::new(MESSAGES)?;
     let mut findings = Vec::new();
     for path in source::files(root)?.into_iter().filter(|path| path != LOCK) {
         let full = root.join(&path);
@@ -36,6 +41,7 @@ pub(super) fn check(root: &Path) -> Result<Vec<Finding>> {
         }
         if let Ok(text) = String::from_utf8(std::fs::read(&full)?) {
             findings.extend(check_text(&path, &text, &known));
+            findings.extend(compared_messages(&path, &text, &messages));
         }
     }
     Ok(findings)
@@ -67,6 +73,23 @@ fn check_text(path: &str, text: &str, known: &BTreeSet<&str>) -> Vec<Finding> {
         }
     }
     findings
+}
+
+/// Finds code of the product, not of its tests, that compares the message of an error.
+fn compared_messages(path: &str, text: &str, messages: &Regex) -> Vec<Finding> {
+    let is_product = path.starts_with("crates/") && path.contains("/src/") && path.ends_with(".rs");
+    if !is_product || path.contains("/tests") {
+        return Vec::new();
+    }
+    let product = text.split_once("#[cfg(test)]\nmod tests {").map_or(text, |(product, _)| product);
+    let line_of = |at: usize| product[..at].matches('\n').count() + 1;
+    messages
+        .find_iter(product)
+        .map(|found| {
+            let why = format!("compares a message, `{}`: branch on the type or the code", found.as_str());
+            Finding::new("compared-message", path, why).at(line_of(found.start()))
+        })
+        .collect()
 }
 
 /// Returns true if `word` stands alone in `line`.
@@ -135,5 +158,26 @@ mod tests {
             ["registry"]
         );
         assert_eq!(checks("https://crates.io/crates/serde and https://example.org/a"), [""; 0]);
+    }
+
+    /// Rows: SF-484
+    #[test]
+    fn code_that_compares_the_message_of_an_error_is_found() {
+        let messages = Regex::new(MESSAGES).unwrap();
+        let found = |path: &str, text: &str| compared_messages(path, text, &messages).len();
+        for line in [
+            "if error.to_string().contains(\"busy\") {",
+            "error.to_string() == \"busy\"",
+            "if report.text.as_str().starts_with(\"The\") {",
+            "err.report().outside != text",
+        ] {
+            assert_eq!(found("crates/writ-a/src/a.rs", line), 1, "{line}");
+            assert_eq!(found("crates/writ-a/src/a/tests.rs", line), 0, "{line}");
+            assert_eq!(
+                found("crates/writ-a/src/a.rs", &format!("#[cfg(test)]\nmod tests {{\n{line}\n}}")),
+                0
+            );
+        }
+        assert_eq!(found("crates/writ-a/src/a.rs", "if report.code == CODE { error.to_string() }"), 0);
     }
 }
