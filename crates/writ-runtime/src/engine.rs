@@ -85,16 +85,21 @@ impl Engine {
         engine.services.life.jobs.schedule_chores(&table).await?;
         let dispatcher = tokio::spawn(dispatch::run(Arc::clone(&engine.services)));
         *engine.services.life.dispatcher() = Some(dispatcher);
-        recover::perform_approved(&engine.services).await?;
         let Life { jobs, draining, stop_now, .. } = &engine.services.life;
+        jobs.start(table, (draining.clone(), stop_now.clone()));
+        // It may take long: turns and jobs go on meanwhile.
+        recover::perform_approved(&engine.services).await?;
         // The first run of the job may come late: this erases payloads that were already old at the
         // start, and the next step copies heads that a sudden end left uncopied.
         match erase::erase_old(&engine.services).await {
             Ok(0) => {}
-            Ok(_) => jobs.continue_soon(chores::ERASE).await?,
+            Ok(_) => {
+                if let Err(error) = jobs.continue_soon(chores::ERASE).await {
+                    tracing::error!(%error, "the rest of the old payloads is erased at the next run of the job");
+                }
+            }
             Err(error) => tracing::error!(%error, "old payloads of the ledger could not be erased"),
         }
-        jobs.start(table, (draining.clone(), stop_now.clone()));
         engine.services.heads.copy_last_heads().await;
         Ok(engine)
     }
@@ -123,7 +128,9 @@ impl Engine {
                     // A message that waits for its next try keeps the engine up: no other process would try
                     // it.
                     let nothing_waits = self.services.journal.store.queue_depth().await.is_ok_and(|depth| depth.ready == 0);
-                    if nothing_waits && self.services.life.turns.is_empty() {
+                    // A client may have come while the queue was read.
+                    let none_came = *guests.borrow() == 0;
+                    if nothing_waits && none_came && self.services.life.turns.is_empty() {
                         return;
                     }
                 }
@@ -143,6 +150,11 @@ impl Engine {
         }
         self.services.life.turns.close();
         let in_time = tokio::time::timeout(deadline, self.services.life.turns.wait()).await.is_ok();
+        // A job that is under way ends what it has begun, such as an ask whose end the agent is still to learn.
+        let jobs = self.services.life.jobs.ended();
+        if tokio::time::timeout(deadline.min(STOP_DEADLINE), jobs).await.is_err() {
+            tracing::warn!("jobs that take long are stopped; the next start runs them again");
+        }
         self.services.life.stop_now.cancel();
         if tokio::time::timeout(STOP_DEADLINE, self.services.life.turns.wait()).await.is_err() {
             tracing::error!("turns did not stop in time; the process ends without them");

@@ -96,6 +96,8 @@ impl Passkeys {
         &self,
         grant: &EnrolmentGrant,
     ) -> Result<EnrolmentPermission, EngineError> {
+        // A key that is being removed signs no leave that outlives it.
+        let _alone = self.enrolling.lock().await;
         let now = self.journal.valid_now();
         let here = (self.keys.installation, self.keys.epoch);
         let leave = enrolment::verify_enrolment(grant, here, &self.keys.approvers().await?, now)?;

@@ -353,3 +353,26 @@ fn a_client_that_vanishes_loses_no_turn_and_others_hear_only_their_own() {
     assert!(matches!(next, ServerFrame::Answer { id: 77, .. }), "{next:?}");
     assert_eq!(engine.stop().code, Some(0));
 }
+
+/// Work comes from the store of the home alone: there is no tracker to name, neither as a table nor as a kind of plugin, and a
+/// turn needs no host but the model's.
+///
+/// Rows: SF-575
+#[test]
+fn needs_userns_a_tracker_is_refused_and_a_turn_connects_to_nothing_but_its_model() {
+    let bench = Bench::new("openai", calls(vec![("shell_exec", json!({ "argv": ["true"] }))], "Done."));
+    let config = bench.home.root().join("config.toml");
+    let before = std::fs::read(&config).unwrap_or_default();
+    for (tracker, key) in
+        [("[tracker]\nkind = \"linear\"\n", "'tracker'"), ("[plugins.a]\nkind = \"tracker\"\n", "'plugins'")]
+    {
+        std::fs::write(&config, [before.as_slice(), tracker.as_bytes()].concat()).expect("written");
+        let checked = bench.home.run(&["config", "check"]);
+        assert_eq!(code(&checked), 3, "{}", text(&checked));
+        assert!(text(&checked).contains(key), "{}", text(&checked));
+    }
+    std::fs::write(&config, before).expect("written");
+    let done = bench.chat("run true", &[]);
+    assert_eq!(code(&done), 0, "{}", text(&done));
+    assert_eq!(bench.count("connected"), 0);
+}

@@ -4,7 +4,7 @@ use writ_agent::notice;
 use writ_store::approvals::{AskState, StoredAsk as AskRow};
 use writ_store::batch::{Batch, NewChronicle, Op};
 use writ_store::error::{Conflict, StoreError};
-use writ_store::reads::AskReads as _;
+use writ_store::reads::{ApprovalReads as _, AskReads as _};
 use writ_tools::outcome::PerformedOutcome;
 use writ_tools::render::Rendered;
 use writ_types::chat::{ChatMessage, Part, Role, ToolOutcome, ToolResult};
@@ -45,12 +45,13 @@ pub(crate) async fn expire_asks(services: &Services) -> Result<(), EngineError> 
     // If the clock is behind, an overdue ask is refused at once (`valid_now`) and ends when the clock reaches
     // its deadline.
     let now = services.journal.clock.now();
-    for (ask, approval) in services.journal.store.overdue_asks_with_approvals(now, MAX_EXPIRED).await? {
+    for ask in services.journal.store.overdue_asks(now, MAX_EXPIRED).await? {
         let id = &ask.card.ask_id;
         let why = match ask.state {
             AskState::Approved if services.approved.is_performing(id) => continue,
             // Clients were notified when the approval was revoked.
-            AskState::Approved if approval.is_some_and(|approval| approval.revoked) => {
+            // Read now and not with the list: it may have been revoked while those before it were ended.
+            AskState::Approved if is_revoked(services, id).await? => {
                 services.journal.store.commit(Batch::relaxed(vec![expire_op(services, &ask, "")])).await?;
                 continue;
             }
@@ -60,6 +61,10 @@ pub(crate) async fn expire_asks(services: &Services) -> Result<(), EngineError> 
         end_ask(services, &ask, why).await?;
     }
     Ok(())
+}
+
+async fn is_revoked(services: &Services, ask: &AskId) -> Result<bool, EngineError> {
+    Ok(services.journal.store.approval(ask).await?.is_some_and(|approval| approval.revoked))
 }
 
 fn expire_op(services: &Services, ask: &AskRow, why: &str) -> Op {

@@ -221,3 +221,31 @@ fn the_limit_of_fetches_is_a_setting_and_a_persons_yes_is_not_refused_for_it() {
     assert_eq!(code(&approved), 0, "{}", text(&approved));
     assert_eq!(mirror.asked().last().map(String::as_str), Some("GET /composed HTTP/1.1"));
 }
+
+/// The variables that HTTP clients commonly obey name a proxy that must not be asked: neither by the call of the model nor by
+/// the fetch, whose hosts are judged by the addresses that they have.
+///
+/// Rows: WIN-218
+#[test]
+fn needs_userns_proxies_of_the_environment_get_no_connection() {
+    let folder = tempfile::tempdir().expect("a folder");
+    write(folder.path(), "page.txt", b"plain words");
+    let mirror = Mirror::of(folder.path());
+    let url = mirror.url("depot", "/page.txt");
+    let list = vec![("web_fetch", json!({ "url": url }))];
+    let mut bench = Bench::new("openai", calls(list, "Done."));
+    mirror.list_in(&bench);
+    // Clients read these variables of their own process.
+    bench.home = bench.home.in_processes();
+    let trap = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    trap.set_nonblocking(true).expect("set");
+    let proxy = format!("http://{}", trap.local_addr().expect("bound"));
+    for name in ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"] {
+        bench.home.env.push((name.to_owned(), proxy.clone()));
+    }
+    let done = bench.chat(&format!("read {url}"), &[]);
+    assert_eq!(code(&done), 0, "{}", text(&done));
+    assert!(last_request(&bench).contains("plain words"), "{}", last_request(&bench));
+    let asked = trap.accept().map(|(_, address)| address);
+    assert!(asked.as_ref().is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock), "{asked:?}");
+}
