@@ -37,7 +37,7 @@ impl Runner {
     /// Node with these files of tests; none: with all.
     pub(crate) fn command(&self, files: &[&str]) -> Program {
         let mut arguments =
-            vec!["--test", "--test-reporter=tap", "--test-concurrency=1", "--test-timeout=600000"];
+            vec!["--test", "--test-reporter=tap", "--test-concurrency=2", "--test-timeout=600000"];
         arguments.extend(files);
         Program::new("node", &arguments)
             .directory(&self.folder)
