@@ -229,7 +229,7 @@ fn heard(mut judging: Judging<'_>, end: &ScriptEnd, said: &str) -> Judgement {
 
 fn action() -> Prepared {
     Prepared {
-        action: Action::Say(Say { to: "owner".into(), text: SAID.into() }),
+        action: Action::Say(Say { to: writ_types::recipient::Recipient::Owner, text: SAID.into() }),
         agent: "main".into(),
         session: None,
         turn: None,

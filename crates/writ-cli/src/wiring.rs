@@ -192,6 +192,8 @@ pub(crate) async fn build_engine(
     writ_runtime::servers::check(servers.as_ref(), &Registry::core_tools())
         .map_err(|report| Failure::Report(Box::new(report)))?;
     let parts = EngineParts {
+        agents: Vec::new(),
+        channels: Vec::new(),
         secrets: Arc::new(known),
         redactor,
         models: build_models(config, credentials, Arc::clone(&egress)).await?,

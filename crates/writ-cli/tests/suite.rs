@@ -749,7 +749,7 @@ fn jobs_are_listed_with_their_next_run_and_doctor_counts_them() {
     let listed = home.json(&["jobs", "list"]);
     let jobs = listed["jobs"].as_array().expect("a list");
     let names: Vec<&str> = jobs.iter().filter_map(|job| job["name"].as_str()).collect();
-    assert_eq!(names, ["asks.expire", "ledger.copy_heads", "ledger.erase", "undo.end"]);
+    assert_eq!(names, ["asks.expire", "ledger.copy_heads", "ledger.erase", "outbox.prune", "undo.end"]);
     assert!(jobs.iter().all(|job| job["next_run"].is_string()), "{listed}");
     let output = home.run(&["jobs", "list"]);
     let lines: Vec<String> = text(&output).lines().map(str::to_owned).collect();
@@ -759,7 +759,7 @@ fn jobs_are_listed_with_their_next_run_and_doctor_counts_them() {
     let report: Value = serde_json::from_slice(&report.stdout).expect("JSON");
     let checks = report["checks"].as_array().expect("checks");
     let check = checks.iter().find(|check| check["name"] == "jobs").expect("a check of jobs");
-    assert_eq!((check["verdict"].as_str(), check["text"].as_str()), (Some("good"), Some("4 of the engine")));
+    assert_eq!((check["verdict"].as_str(), check["text"].as_str()), (Some("good"), Some("5 of the engine")));
 }
 
 #[test]

@@ -3,11 +3,17 @@
 
 #![expect(clippy::expect_used, clippy::panic, reason = "a test that cannot go on ends")]
 
+#[path = "suite/agents.rs"]
+mod agents;
+
 #[path = "suite/harness.rs"]
 mod harness;
 
 #[path = "suite/jobs.rs"]
 mod jobs;
+
+#[path = "suite/outbox.rs"]
+mod outbox;
 
 #[path = "suite/parts.rs"]
 mod parts;

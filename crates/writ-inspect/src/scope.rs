@@ -159,9 +159,10 @@ pub fn attributes_of(action: &Action) -> Vec<(Dimension, String)> {
             let bank = if remember.session.is_some() { "session" } else { "global" };
             vec![(Dimension::Memory, bank.to_owned())]
         }
-        Action::Say(say) => vec![(Dimension::Recipient, say.to.clone())],
+        Action::Say(say) => vec![(Dimension::Recipient, say.to.to_string())],
         Action::SendFile(send) => {
-            vec![(Dimension::Recipient, send.to.clone()), (Dimension::Path, resolve_path(WORK, &send.path))]
+            let path = resolve_path(WORK, &send.path);
+            vec![(Dimension::Recipient, send.to.to_string()), (Dimension::Path, path)]
         }
         Action::CallTool(call) => {
             // A remote server of tools is limited by its name and by its host; a local one has no host.

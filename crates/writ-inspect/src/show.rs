@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use writ_types::action::{Action, ChangeKind, Exec, ExecProfile, Place, WriteFile};
 use writ_types::digest::Digest;
 use writ_types::entry::Risk;
+use writ_types::recipient::Recipient;
 use writ_types::visible::acts_unseen;
 
 use crate::prepared::Prepared;
@@ -295,7 +296,7 @@ pub fn risk_of(action: &Action) -> Risk {
     }
     // What the owner is sent stays on this machine until the owner fetches it; from others it cannot be had back.
     if let Action::SendFile(send) = action {
-        return if send.to == "owner" { Risk::Low } else { of_kind };
+        return if send.to == Recipient::Owner { Risk::Low } else { of_kind };
     }
     if let Action::Plan(plan) = action {
         // A plan is as risky as its worst step.

@@ -11,6 +11,7 @@ use cedar_policy::{
 use writ_types::action::{Action, ExecProfile, MemoryTrust, Place};
 use writ_types::digest::{Digest, NotCanonical};
 use writ_types::entry::Risk;
+use writ_types::recipient::Recipient;
 
 use writ_inspect::prepared::Prepared;
 use writ_inspect::reach::Reach;
@@ -476,7 +477,7 @@ impl RuleCircumstances {
             };
             return Self { trust, ..none };
         }
-        let is_to_owner = matches!(action, Action::SendFile(send) if send.to == "owner");
+        let is_to_owner = matches!(action, Action::SendFile(send) if send.to == Recipient::Owner);
         if is_to_owner { Self { place: "owner", ..none } } else { none }
     }
 }

@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 
 use writ_types::action::{Action, CallTool, Exec, MemoryTrust, Place, Remember};
 use writ_types::entry::Risk;
+use writ_types::recipient::Recipient;
 use writ_types::taint::{Label, Taint};
 
 use crate::reasons::TAINT_RULE;
@@ -118,10 +119,10 @@ fn stays_inside(action: &Action) -> bool {
     // A change inside the overlay is seen before it is applied.
     let in_overlay = matches!(action, Action::WriteFile(write) if write.place == Place::Overlay);
     // As with `Say`: a file that rests on external content is marked, and waits until the owner fetches it.
-    let to_owner = matches!(action, Action::SendFile(send) if send.to == "owner");
+    let to_owner = Recipient::of_action(action) == Some(&Recipient::Owner);
     // Reads stay inside, and so does the owner's own screen. A plan is always asked about, and says what in it comes
     // from outside.
-    let inside = matches!(action, Action::ReadFile(_) | Action::Recall(_) | Action::Say(_) | Action::Plan(_));
+    let inside = matches!(action, Action::ReadFile(_) | Action::Recall(_) | Action::Plan(_));
     in_overlay || to_owner || inside
 }
 

@@ -6,6 +6,7 @@ use writ_inspect::prepared::Prepared;
 use writ_policy::access::{AccessState, Transition};
 use writ_policy::principal::Principal;
 use writ_store::batch::Op;
+use writ_store::queue::Leased;
 use writ_tools::registry::AllowList;
 use writ_types::entry::{Fact, GatePoint, GateVerdict};
 use writ_types::id::TurnId;
@@ -53,7 +54,7 @@ impl Gates {
         let before = state.access.clone();
         let transitions = access.expire_level(&mut state.access, self.journal.valid_now());
         let after = state.access.clone();
-        let who = state.speaker.clone().unwrap_or(Principal::Owner);
+        let who = state.speaker_of(at.map(|(turn, _)| turn)).cloned().unwrap_or(Principal::Owner);
         drop(state);
         let mut ops = self.moved(session, at, (&before, &after), transitions);
         // Anything that another person contributed to the owner's turn is external, too.
@@ -70,9 +71,9 @@ impl Gates {
 
     /// Returns the tools that a model is offered: anyone but the owner gets only those of the current level.
     /// An expired level offers nothing; its end is recorded when the message is judged.
-    pub(crate) fn offered(&self, session: &Session, allow: AllowList) -> AllowList {
+    pub(crate) fn offered(&self, session: &Session, turn: TurnId, allow: AllowList) -> AllowList {
         let (Some(access), state) = (&self.config.access, session.state()) else { return allow };
-        if state.speaker.as_ref().is_none_or(|who| *who == Principal::Owner) {
+        if state.speaker_of(Some(turn)).is_none_or(|who| *who == Principal::Owner) {
             return allow;
         }
         let mut level = state.access.clone();
@@ -109,7 +110,8 @@ impl Gates {
 
 /// Returns the sender of a message, read from its record. A name other than the owner's becomes a guest with
 /// that name as its case.
-pub(crate) fn speaker(record: &str) -> Principal {
+pub(crate) fn speaker(lease: &Leased) -> Principal {
+    let record = lease.message.record.principal.as_str();
     if record == Principal::Owner.to_string() {
         Principal::Owner
     } else {

@@ -250,9 +250,10 @@ async fn engine_status(services: &Services) -> Result<EngineStatus, EngineError>
         .sessions
         .loaded()
         .values()
-        .filter_map(|session| {
-            let running = session.state().running.clone()?;
-            Some(RunningTurn { session: session.id, turn: running.turn, number: running.number })
+        .flat_map(|session| {
+            let turns = session.state().turns.clone().into_iter();
+            let session = session.id;
+            turns.map(move |running| RunningTurn { session, turn: running.turn, number: running.number })
         })
         .collect();
     let limit = services.config.budget.max_tokens_per_day;

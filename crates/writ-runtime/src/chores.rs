@@ -3,18 +3,43 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use writ_store::batch::{Batch, Op};
+use writ_store::outbox::OutboxOp;
+
 use crate::asks::tell;
 use crate::config::EXPIRY_EVERY;
+use crate::deliveries::deliver_messages;
 use crate::error::EngineError;
 use crate::jobs::{Chore, Progress};
+use crate::outbox::delivery_job;
 use crate::services::Services;
 use crate::{erase, way_back};
 
 /// The job that erases old payloads of the ledger.
 pub(crate) const ERASE: &str = "ledger.erase";
 
+/// The interval of deliveries to a channel. A new message brings the next one forward; a channel that is down is tried again
+/// after it.
+pub(crate) const DELIVER_EVERY: Duration = Duration::from_secs(30);
+/// The interval at which old messages of the outbox are deleted.
+const PRUNE_EVERY: Duration = Duration::from_secs(24 * 60 * 60);
+/// The longest time that a message stays in the outbox, delivered or not.
+const MESSAGE_AGE: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+
 /// Returns the chores of an engine.
 pub(crate) fn engine_chores(services: &Arc<Services>) -> Vec<Chore> {
+    let mut chores = own_chores(services);
+    chores.extend(services.journal.outbox.channels().iter().map(|channel| {
+        let (name, channel) = (delivery_job(channel.name()), Arc::clone(channel));
+        chore(services, &name, DELIVER_EVERY, move |services| {
+            let channel = Arc::clone(&channel);
+            async move { deliver_messages(&services.journal, channel.as_ref()).await }
+        })
+    }));
+    chores
+}
+
+fn own_chores(services: &Arc<Services>) -> Vec<Chore> {
     vec![
         chore(services, "asks.expire", EXPIRY_EVERY, |services| async move {
             tell::expire_asks(&services).await.map(|()| Progress::Complete)
@@ -34,13 +59,19 @@ pub(crate) fn engine_chores(services: &Arc<Services>) -> Vec<Chore> {
         chore(services, "ledger.copy_heads", EXPIRY_EVERY, |services| async move {
             services.heads.copy_heads_aside().await.map(|()| Progress::Complete)
         }),
+        chore(services, "outbox.prune", PRUNE_EVERY, |services| async move {
+            let before = services.journal.clock.now().minus_duration(MESSAGE_AGE);
+            let prune = Op::Outbox(OutboxOp::Prune { before });
+            services.journal.store.commit(Batch::relaxed(vec![prune])).await?;
+            Ok(Progress::Complete)
+        }),
     ]
 }
 
 /// Makes a row of the table from an async function over the services.
 fn chore<F>(
     services: &Arc<Services>,
-    name: &'static str,
+    name: &str,
     interval: Duration,
     run: impl Fn(Arc<Services>) -> F + Send + Sync + 'static,
 ) -> Chore
@@ -48,5 +79,6 @@ where
     F: Future<Output = Result<Progress, EngineError>> + Send + 'static,
 {
     let services = Arc::clone(services);
+    let name = name.to_owned();
     Chore { name, interval, run: Box::new(move || Box::pin(run(Arc::clone(&services)))) }
 }

@@ -34,7 +34,23 @@ pub(crate) fn stopping(services: &Services, session: &Session, outlives: bool) -
 /// If the store cannot be read.
 pub(crate) async fn waits(services: &Services, session: &Session) -> Result<bool, EngineError> {
     Ok(!list_ended(services, session).await?.is_empty()
-        || !services.journal.store.pending_for_session(session.id).await?.is_empty())
+        || !waiting_messages(services, session).await?.is_empty())
+}
+
+/// Lists the messages of a session that wait, for whichever agent.
+///
+/// # Errors
+///
+/// If the store cannot be read.
+pub(crate) async fn waiting_messages(
+    services: &Services,
+    session: &Session,
+) -> Result<Vec<QueuedMessage>, EngineError> {
+    let mut waiting = Vec::new();
+    for profile in services.profiles.iter() {
+        waiting.extend(services.journal.store.pending_for(&profile.consumer, session.id).await?);
+    }
+    Ok(waiting)
 }
 
 /// Lists the waiting questions that can be approved no longer because the session is closed, and those with
@@ -68,7 +84,7 @@ pub(crate) async fn end_rest(services: &Services, session: &Session) -> Result<(
     if session.runs(None) {
         return Ok(());
     }
-    for message in services.journal.store.pending_for_session(session.id).await? {
+    for message in waiting_messages(services, session).await? {
         match end_message(services, session, &message, None).await {
             // The dispatcher has it, and ends it.
             Ok(()) | Err(EngineError::Store(StoreError::Conflict(Conflict::Fence(_)))) => {}

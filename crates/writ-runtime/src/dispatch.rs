@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use tokio::sync::OwnedSemaphorePermit;
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tracing::Instrument as _;
 use writ_agent::effect::Effect;
 use writ_agent::event::{ContextSeed, Event, OpenedTurn, StoredEvent, TurnMessage};
@@ -27,8 +27,9 @@ use crate::config::LEASE_TTL;
 use crate::drive::{Drive, stored_event};
 use crate::error::EngineError;
 use crate::pending::Pending;
+use crate::profile::AgentProfile;
 use crate::services::Services;
-use crate::session::Session;
+use crate::session::{Interrupt, Session};
 use crate::settle::{self, UnfinishedAttempt};
 use crate::{budget, closing, trace};
 
@@ -82,25 +83,40 @@ enum Next {
 /// Leases the next message that is due.
 async fn take_up(services: &Services) -> Result<Next, StoreError> {
     let now = services.journal.clock.now();
-    // Most looks find nothing: they do not wait for the writer.
-    match services.journal.store.next_due().await? {
-        Some(due) if due > now => Ok(Next::Wait(due.time_since(now).min(LONGEST_WAIT))),
-        Some(_) => {
-            let leased = services.journal.store.lease(now, OWNER, LEASE_TTL).await?;
-            Ok(leased.map_or(Next::Wait(LONGEST_WAIT), |leased| Next::Leased(Box::new(leased))))
-        }
-        None => Ok(Next::Wait(LONGEST_WAIT)),
+    let mut due = Vec::new();
+    for profile in services.profiles.iter() {
+        let next = services.journal.store.next_due_for(&profile.consumer).await?;
+        due.extend(next.map(|at| (at, profile)));
     }
+    // No agent waits behind another that has more messages.
+    due.sort_by_key(|(at, _)| *at);
+    for (at, profile) in due {
+        // Most looks find nothing: they do not wait for the writer.
+        if at > now {
+            return Ok(Next::Wait(at.time_since(now).min(LONGEST_WAIT)));
+        }
+        let leased = services.journal.store.lease_for(&profile.consumer, now, OWNER, LEASE_TTL).await?;
+        if let Some(leased) = leased {
+            return Ok(Next::Leased(Box::new(leased)));
+        }
+    }
+    Ok(Next::Wait(LONGEST_WAIT))
 }
 
 /// A place for the turn of a message that is about to be stored, and what leases it in the same commit. `None` if its
-/// session has a turn already, or too many run: it waits for its turn then.
-pub(crate) fn at_once(services: &Services, session: &Session) -> Option<(OwnedSemaphorePermit, Op)> {
-    if session.runs(None) {
+/// session has a turn for this consumer already, or too many run: it waits for its turn then.
+pub(crate) fn at_once(
+    services: &Services,
+    session: &Session,
+    consumer: &str,
+) -> Option<(OwnedSemaphorePermit, Op)> {
+    if session.state().turn_for(consumer).is_some() {
         return None;
     }
     let place = Arc::clone(&services.life.room).try_acquire_owned().ok()?;
-    Some((place, Op::lease(services.journal.clock.now(), OWNER, LEASE_TTL)))
+    let (now, owner) = (services.journal.clock.now(), OWNER.to_owned());
+    let ttl_ms = u64::try_from(LEASE_TTL.as_millis()).unwrap_or(u64::MAX);
+    Some((place, Op::LeaseFor { consumer: consumer.to_owned(), now, owner, ttl_ms }))
 }
 
 /// Starts the turn of a leased message.
@@ -120,7 +136,7 @@ async fn tell_waiting(services: &Services, error: &EngineError) {
     let report = services.journal.report(error);
     let sessions: Vec<Arc<Session>> = services.sessions.loaded().values().cloned().collect();
     for session in sessions {
-        let waiting = services.journal.store.pending_for_session(session.id).await;
+        let waiting = closing::waiting_messages(services, &session).await;
         if waiting.as_ref().is_ok_and(Vec::is_empty) {
             continue;
         }
@@ -143,7 +159,6 @@ async fn turn(services: &Arc<Services>, lease: Leased) {
         Ok(session) => session,
         Err(error) => return give_back(services, None, &lease, &error).await,
     };
-    session.state().speaker = Some(speaker(&lease.message.record.principal));
     let outcome = match prepare(services, &session, lease.clone()).await {
         Ok(mut drive) => {
             let span = trace::turn(&drive.profile.agent, session.id, drive.turn, drive.number);
@@ -161,10 +176,7 @@ async fn turn(services: &Arc<Services>, lease: Leased) {
             };
             running.instrument(span).await
         }
-        Err(error) => {
-            session.give_up();
-            Err(error)
-        }
+        Err(error) => Err(error),
     };
     match outcome {
         // Nothing has failed: its lease stays, and the next start takes it up.
@@ -246,23 +258,50 @@ async fn prepare(
     {
         return resume(services, session, lease, open.id, open.number).await;
     }
+    let profile = Arc::clone(services.profiles.find_consumer(&lease.message.consumer)?);
+    // A number is taken once the turn is written, so those of turns that begin together are given out one by one.
+    let several = services.profiles.are_several();
+    let numbering = if several { Some(session.numbering.lock().await) } else { None };
     let (journal, now) = (&services.journal, services.journal.clock.now());
     let (turn, number) = (journal.ids.turn(now), journal.store.next_turn_number(session.id).await?);
-    let mut interrupts = session.begin(turn, number);
+    let interrupts = session.begin((turn, number), &profile.consumer, speaker(&lease));
+    let opening = open_turn(services, session, lease, profile, (turn, number), interrupts);
+    let opened = async {
+        let mut drive = opening.await?;
+        if numbering.is_some() {
+            drive.write_held().await?;
+        }
+        Ok(drive)
+    };
+    // A turn that is not to begin does not run.
+    opened.await.inspect_err(|_| session.end(turn))
+}
+
+/// Opens a new turn, which is noted as running.
+async fn open_turn(
+    services: &Arc<Services>,
+    session: &Arc<Session>,
+    lease: Leased,
+    profile: Arc<AgentProfile>,
+    (turn, number): (TurnId, u64),
+    mut interrupts: mpsc::Receiver<Interrupt>,
+) -> Result<Drive, EngineError> {
+    let now = services.journal.clock.now();
     // Watchers learn which turn runs before anything is read for it, so that it can be stopped.
     session.hub.pass(ServerFrame::Delta { turn, text: String::new() });
     services.rules.refresh_rules(session).await?;
     let mut spent = seed::renew_budget(services, session).await?;
     let (authority, keyed) = services.keys.authorise(session, Some((turn, number))).await?;
     let mut held = Pending::from_iter(keyed);
-    let seeding = seed::kept(services, session, (turn, number), &authority, &mut held, &mut interrupts);
+    let seeding =
+        seed::kept((services, session, &profile), (turn, number), &authority, &mut held, &mut interrupts);
     let (workspace, unheard) = seeding.await?;
     if !workspace.is_empty() {
         // Reading it may have taken long, and something.
         spent = budget::read_spent(services, session, MicroUsd::ZERO, &[]).await?;
     }
-    let (seed, history) = seed::seed(services, session, &spent).await?;
-    let config = seed::settings(services, &seed);
+    let (seed, history) = seed::seed((services, session, &profile), turn, &spent).await?;
+    let config = seed::settings(services, &profile, &seed);
     let opened = OpenedTurn {
         session: session.id,
         turn,
@@ -285,7 +324,7 @@ async fn prepare(
     ]);
     session.state().rehydrated = false;
     let places = (Arc::clone(services), Arc::clone(session), interrupts);
-    let drive = Drive::new(places, lease, (turn, number), (machine, due), authority);
+    let drive = Drive::new(profile, places, lease, (turn, number), (machine, due), authority);
     Ok(Drive { events: 1, unheard, held, ..drive })
 }
 
@@ -341,28 +380,33 @@ async fn resume(
     let judged = stored.iter().filter(|stored| is_verdict(&stored.event)).count();
     let (machine, due) =
         Turn::recover_turn(stored).map_err(|error| EngineError::Machine(error.to_string()))?;
-    let interrupts = session.begin(turn, number);
-    let authority = Arc::new(services.keys.grant(session, Some((turn, number))).await?);
-    let resumed = Fact::Phase { phase: TurnPhase::Resumed, reason: "the engine was restarted".to_owned() };
-    services.journal.append(session.id, Some((turn, number)), resumed).await?;
-    let places = (Arc::clone(services), Arc::clone(session), interrupts);
-    let mut drive = Drive {
-        events,
-        reply,
-        // What ran before the crash may have changed the folder.
-        touched: true,
-        tool_calls: u64::try_from(acted).unwrap_or(u64::MAX),
-        judged: u64::try_from(judged).unwrap_or(u64::MAX),
-        cost: cost_so_far(services, turn).await?,
-        ..Drive::new(places, lease, (turn, number), (machine, due), authority)
+    let profile = Arc::clone(services.profiles.find_consumer(&lease.message.consumer)?);
+    let interrupts = session.begin((turn, number), &profile.consumer, speaker(&lease));
+    let resuming = async {
+        let authority = Arc::new(services.keys.grant(session, Some((turn, number))).await?);
+        let resumed =
+            Fact::Phase { phase: TurnPhase::Resumed, reason: "the engine was restarted".to_owned() };
+        services.journal.append(session.id, Some((turn, number)), resumed).await?;
+        let places = (Arc::clone(services), Arc::clone(session), interrupts);
+        let mut drive = Drive {
+            events,
+            reply,
+            // What ran before the crash may have changed the folder.
+            touched: true,
+            tool_calls: u64::try_from(acted).unwrap_or(u64::MAX),
+            judged: u64::try_from(judged).unwrap_or(u64::MAX),
+            cost: cost_so_far(services, turn).await?,
+            ..Drive::new(profile, places, lease, (turn, number), (machine, due), authority)
+        };
+        if settle_open_intents(&mut drive).await? {
+            // Changes that the interrupted step left behind are not covered by earlier approvals of the owner,
+            // nor by this turn's key.
+            services.sessions.set_left_behind(session, true).await?;
+            drive.authority = Arc::new(services.keys.grant(session, Some((turn, number))).await?);
+        }
+        Ok(drive)
     };
-    if settle_open_intents(&mut drive).await? {
-        // Changes that the interrupted step left behind are not covered by earlier approvals of the owner,
-        // nor by this turn's key.
-        services.sessions.set_left_behind(session, true).await?;
-        drive.authority = Arc::new(services.keys.grant(session, Some((turn, number))).await?);
-    }
-    Ok(drive)
+    resuming.await.inspect_err(|_: &EngineError| session.end(turn))
 }
 
 /// Returns the answer of a turn that was complete, but lacks its last commit because of the crash.

@@ -93,8 +93,9 @@ enum Watched<T> {
 }
 
 impl Drive {
-    /// A turn that has taken no event yet, of the agent that answers messages.
+    /// A turn of an agent that has taken no event yet.
     pub(crate) fn new(
+        profile: Arc<AgentProfile>,
         (services, session, interrupts): (Arc<Services>, Arc<Session>, mpsc::Receiver<Interrupt>),
         lease: Leased,
         (turn, number): (TurnId, u64),
@@ -102,7 +103,7 @@ impl Drive {
         authority: Arc<Authority>,
     ) -> Self {
         Self {
-            profile: Arc::clone(&services.executor),
+            profile,
             services,
             session,
             turn,
@@ -259,7 +260,7 @@ impl Drive {
     /// key is renewed while the turn runs.
     async fn place(&mut self) -> Result<CallPlace, EngineError> {
         self.authority = self.services.keys.renewed(&self.session, self.at(), &self.authority).await?;
-        self.session.state().acting = Some(Arc::clone(&self.authority));
+        self.session.state().set_acting(Some(self.turn), &self.authority);
         Ok(CallPlace {
             services: Arc::clone(&self.services),
             profile: Arc::clone(&self.profile),
@@ -302,7 +303,7 @@ impl Drive {
     }
 
     /// Stores what was held back.
-    async fn write_held(&mut self) -> Result<(), EngineError> {
+    pub(crate) async fn write_held(&mut self) -> Result<(), EngineError> {
         if self.held.is_empty() {
             return Ok(());
         }

@@ -270,8 +270,9 @@ impl Engine {
         evidence: Evidence,
         inbound: Inbound,
         along: Along,
-        arrival: Arrival,
+        (consumer, arrival): (&str, Arrival),
     ) -> Result<EntrySeq, EngineError> {
+        let consumer = self.services.profiles.find_consumer(consumer)?.consumer.as_str();
         if self.services.life.draining.is_cancelled() {
             return Err(EngineError::Stopping);
         }
@@ -280,8 +281,8 @@ impl Engine {
         let text_taint = along.text_taint;
         let (inbound, nonce) = self.spoken(evidence, inbound, &directory, now, along).await?;
         let session = self.services.sessions.open_one(inbound.get_value().session).await?;
-        let (inbound, seen) = self.services.keys.under_order(&session, inbound).await?;
-        let record = record(&self.services, &session, &inbound, text_taint).await?;
+        let (inbound, seen) = self.services.keys.under_order((&session, consumer), inbound).await?;
+        let record = record(&self.services, (&session, consumer), &inbound, text_taint).await?;
         let signature = principal::sign_record(&record, &self.services.keys.held.harness)?;
         let text = inbound.get_value().text.clone();
         let fact = Fact::Received { record: record.clone(), text: text.clone(), signature };
@@ -295,8 +296,9 @@ impl Engine {
             client_id: inbound.get_value().client_id.clone(),
             text: text.clone(),
         };
-        let (place, lease) = dispatch::at_once(&self.services, &session).unzip();
-        let mut ops = vec![entry, Op::EnqueueMessage(Box::new(message))];
+        let (place, lease) = dispatch::at_once(&self.services, &session, consumer).unzip();
+        let message = Op::EnqueueFor { consumer: consumer.to_owned(), message: Box::new(message) };
+        let mut ops = vec![entry, message];
         ops.extend(lease.into_iter().chain(seen).chain(nonce));
         ops.extend(guard::note_masked(&self.services, session.id, inbound.masked_names()));
         let receipt = match self.services.journal.store.commit(Batch::synced(ops)).await {
@@ -323,7 +325,7 @@ impl Engine {
                     label: Label::new(record.taint),
                 };
                 // A running turn may take it in; if not, it gets a turn of its own.
-                let _ = session.interrupt(None, Interrupt::Arrived(arrived));
+                let _ = session.hand_message(consumer, arrived);
             }
             self.services.life.wake.notify_one();
         }
@@ -401,11 +403,11 @@ impl Engine {
 /// Returns the signed record of a message: with taint, and the number of the turn that it opens or joins.
 async fn record(
     services: &Services,
-    session: &Session,
+    (session, consumer): (&Session, &str),
     inbound: &Authenticated<Inbound>,
     text_taint: Taint,
 ) -> Result<InboundRecord, EngineError> {
-    let running = session.state().running.as_ref().map(|running| running.number);
+    let running = session.state().turn_for(consumer).map(|running| running.number);
     let turn_number = match running {
         Some(number) => number,
         None => services.journal.store.next_message_turn(session.id).await?,

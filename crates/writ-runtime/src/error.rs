@@ -10,6 +10,7 @@ use writ_types::entry::Fact;
 use writ_types::error::{Exit, Report, ToReport};
 use writ_types::form::FormError;
 use writ_types::id::{AskId, AttemptId, EntrySeq, SessionId, TurnId};
+use writ_types::recipient::Recipient;
 
 /// Reason for which the engine could not do a requested operation.
 #[derive(Debug, thiserror::Error)]
@@ -58,6 +59,12 @@ pub enum EngineError {
     /// A head of the ledger was not copied to its places.
     #[error(transparent)]
     Heads(#[from] HeadsError),
+    /// An agent, a channel or a recipient cannot be used.
+    #[error(transparent)]
+    Directory(#[from] DirectoryError),
+    /// A channel cannot be reached.
+    #[error("{}", .0.inside)]
+    Channel(Box<Report>),
     /// No such kind of entries.
     #[error("there are no entries of the kind '{0}'")]
     NoEvent(String),
@@ -185,6 +192,7 @@ impl ToReport for EngineError {
             Self::NoTurn(_) => told(Exit::Usage, "turn.unknown", "`writ status --json` names those that run"),
             Self::NoEntry(_) => told(Exit::Usage, "ledger.no_entry", "entries are counted from 0"),
             Self::Heads(error) => error.report(),
+            Self::Directory(error) => error.report(),
             Self::NoEvent(_) => plain(Exit::Usage, "ledger.no_event")
                 .with_hint(format!("the kinds are: {}", Fact::EVENTS.join(", "))),
             Self::NoWork => plain(Exit::Usage, "project.no_session")
@@ -221,7 +229,7 @@ impl ToReport for EngineError {
             ),
             Self::Denied(_) => told(Exit::Denied, "door.denied", Exit::Denied.advice()),
             Self::NotApplied { exit, .. } => told(*exit, "apply.refused", "`writ diff` shows what is left"),
-            Self::Server(report) | Self::Model(report) => report.as_ref().clone(),
+            Self::Server(report) | Self::Model(report) | Self::Channel(report) => report.as_ref().clone(),
             Self::NoModel => plain(Exit::Model, "model.none").with_hint(
                 "set models.default in config.toml, for example \"anthropic/claude-sonnet-4-6\", \
                  and store its key with 'writ secrets set'",
@@ -299,6 +307,37 @@ impl ToReport for HeadsError {
             Self::UnderWay => Report::new(Exit::Blocked, "ledger.heads_slow", self.to_string())
                 .with_hint("see whether the places of ledger.heads_file and ledger.heads_repository answer"),
         }
+    }
+}
+
+/// Reason for which an agent, a channel or a recipient cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DirectoryError {
+    /// The agents of the engine cannot stand beside one another.
+    #[error("the agents of this engine cannot be used: {0}")]
+    Agents(String),
+    /// There is no agent of this consumer.
+    #[error("there is no agent '{0}'")]
+    NoAgent(String),
+    /// The channels of the engine cannot stand beside one another.
+    #[error("the channels of this engine cannot be used: {0}")]
+    Channels(String),
+    /// The directory does not have this recipient.
+    #[error("there is no recipient '{0}' here")]
+    NoRecipient(Recipient),
+}
+
+impl ToReport for DirectoryError {
+    fn report(&self) -> Report {
+        let (exit, code, hint) = match self {
+            Self::Agents(_) => (Exit::Config, "agent.profiles", "give each agent a consumer of its own"),
+            Self::NoAgent(_) => (Exit::Usage, "agent.unknown", "name an agent of this engine"),
+            Self::Channels(_) => (Exit::Config, "channel.names", "give each channel a name of its own"),
+            Self::NoRecipient(_) => {
+                (Exit::Denied, "recipient.unknown", "send it to 'owner', who is the only recipient")
+            }
+        };
+        Report::new(exit, code, self.to_string()).with_hint(hint)
     }
 }
 

@@ -28,6 +28,7 @@ use writ_types::digest::Digest;
 use writ_types::entry::{Fact, GatePoint, GateVerdict};
 use writ_types::frame::ServerFrame;
 use writ_types::id::{SessionId, TurnId};
+use writ_types::recipient::Recipient;
 use writ_types::taint::{Label, Taint};
 
 use crate::door::{Passage, RequestContext};
@@ -231,7 +232,7 @@ impl Gates {
             return Pending::new();
         };
         let to = match after {
-            Escalation::Report => "owner".to_owned(),
+            Escalation::Report => Recipient::Owner.to_string(),
             Escalation::TransferToQueue { queue } => format!("queue {queue}"),
             Escalation::SpawnTask => "task".to_owned(),
             Escalation::Respond { .. }

@@ -55,7 +55,7 @@ pub(crate) type JobRun = Pin<Box<dyn Future<Output = Result<Progress, EngineErro
 /// A job that the engine brings along: its name, its interval, and the function that does it.
 pub(crate) struct Chore {
     /// The name of its row.
-    pub(crate) name: &'static str,
+    pub(crate) name: String,
     /// The time between the end of a run and the next.
     pub(crate) interval: Duration,
     /// Begins a run.
@@ -91,13 +91,14 @@ impl ToReport for JobError {
 pub(crate) struct Jobs {
     journal: Arc<Journal>,
     /// Wakes the task: a job was scheduled.
-    wake: Notify,
+    wake: Arc<Notify>,
     tasks: TaskTracker,
 }
 
 impl Jobs {
     pub(crate) fn new(journal: Arc<Journal>) -> Self {
-        Self { journal, wake: Notify::new(), tasks: TaskTracker::new() }
+        let wake = Arc::clone(&journal.outbox.wake_jobs);
+        Self { journal, wake, tasks: TaskTracker::new() }
     }
 
     /// Returns the rows of all jobs, by name.
@@ -165,9 +166,9 @@ impl Jobs {
 }
 
 /// A run that is under way.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct RunningJob {
-    name: &'static str,
+    name: String,
     interval: Duration,
 }
 
@@ -224,7 +225,7 @@ impl<'a> Runner<'a> {
                 return LONGEST_WAIT;
             }
         };
-        let busy = self.running.values().map(|run| run.name);
+        let busy = self.running.values().map(|run| run.name.as_str());
         let busy: BTreeSet<&str> = busy.chain(self.unwritten.iter().map(job_of)).collect();
         let look = due::look_at(&rows, &self.chores, &busy, now);
         for name in look.unknown {
@@ -240,7 +241,7 @@ impl<'a> Runner<'a> {
         for chore in look.due.into_iter().take(room) {
             let (run, clock) = ((chore.run)(), Arc::clone(&self.journal.clock));
             let task = self.runs.spawn(run_in_time(run, clock));
-            self.running.insert(task.id(), RunningJob { name: chore.name, interval: chore.interval });
+            self.running.insert(task.id(), RunningJob { name: chore.name.clone(), interval: chore.interval });
         }
         look.wait
     }
@@ -277,7 +278,7 @@ impl<'a> Runner<'a> {
         };
         let at = self.journal.clock.now();
         let next_run = Some(at.plus_duration(wait));
-        self.unwritten.push(JobOp::Finish { name: name.to_owned(), at, result, next_run });
+        self.unwritten.push(JobOp::Finish { name, at, result, next_run });
     }
 
     /// Writes the results of ended runs. What cannot be written is tried again with the next look.

@@ -16,6 +16,7 @@ use writ_types::unit::Timestamp;
 use crate::clock::{Clock, Floor, Ids};
 use crate::error::EngineError;
 use crate::hub::Hub;
+use crate::outbox::Outbox;
 
 /// Writes entries and batches, dated by the clock and without secrets.
 #[derive(Debug)]
@@ -28,6 +29,7 @@ pub struct Journal {
     pub(crate) redactor: Redactor,
     /// Limits of the installation; the day of a budget is counted by them.
     pub(crate) budget: BudgetConfig,
+    pub(crate) outbox: Outbox,
 }
 
 impl Journal {
@@ -43,7 +45,13 @@ impl Journal {
         budget: BudgetConfig,
     ) -> Result<Self, EngineError> {
         let floor = Floor::new(store.not_before().await?, clock.as_ref());
-        Ok(Self { store, clock, floor, ids: Ids, redactor, budget })
+        Ok(Self { store, clock, floor, ids: Ids, redactor, budget, outbox: Outbox::default() })
+    }
+
+    /// Has messages to the owner that no client watches go to the channels of an outbox, too.
+    #[must_use]
+    pub(crate) fn with_outbox(self, outbox: Outbox) -> Self {
+        Self { outbox, ..self }
     }
 
     /// An entry of now, as an operation, without secrets; `session` is `None` for what belongs to no session.
@@ -62,13 +70,24 @@ impl Journal {
         self.noted(None, None, fact)
     }
 
-    /// Commits a batch of one session and sends the frames that it stored to its watchers.
+    /// Commits a batch of one session and sends the frames that it stored to its watchers. Where none watches, what is for
+    /// the owner goes into the outbox in the same commit.
     ///
     /// # Errors
     ///
     /// If a condition does not hold or the database cannot be written; then nothing was.
-    pub(crate) async fn commit_for(&self, hub: &Hub, batch: Batch) -> Result<Receipt, EngineError> {
-        self.commit_shown(batch, |seq, frame| hub.send(seq, frame)).await
+    pub(crate) async fn commit_for(&self, hub: &Hub, mut batch: Batch) -> Result<Receipt, EngineError> {
+        let appends = match hub.watched() {
+            true => Vec::new(),
+            false => self.outbox.appends_for(&batch.ops, self.clock.now()),
+        };
+        let has_appended = !appends.is_empty();
+        batch.ops.extend(appends);
+        let receipt = self.commit_shown(batch, |seq, frame| hub.send(seq, frame)).await?;
+        if has_appended {
+            self.outbox.wake_jobs.notify_one();
+        }
+        Ok(receipt)
     }
 
     /// Commits a batch and hands the frames that it stored to `show`, each with its number.

@@ -18,12 +18,14 @@ pub mod config;
 pub mod error;
 pub mod methods;
 pub mod metrics;
+pub mod outbox;
+pub mod profile;
 pub mod secret;
 
+mod directory;
 mod hub;
 mod outcome;
 pub mod pending;
-mod profile;
 mod segment;
 mod subscription;
 mod trace;
@@ -76,6 +78,7 @@ mod way_back;
 
 mod calls;
 mod chores;
+mod deliveries;
 mod dispatch;
 mod drive;
 pub mod engine;

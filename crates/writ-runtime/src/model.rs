@@ -142,7 +142,7 @@ async fn renew(place: &mut CallPlace, turn_cost: MicroUsd) -> Result<(), EngineE
     let spent = budget::read_spent(&place.services, &place.session, turn_cost, &[]).await?;
     place.spent = Spent { turn_tool_calls, ..spent };
     place.authority = place.services.keys.renewed(&place.session, place.at(), &place.authority).await?;
-    place.session.state().acting = Some(Arc::clone(&place.authority));
+    place.session.state().set_acting(place.turn, &place.authority);
     Ok(())
 }
 

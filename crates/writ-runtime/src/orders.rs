@@ -79,14 +79,11 @@ impl Keys {
     /// If the order is not in force, or opens no further turn.
     pub(crate) async fn under_order(
         &self,
-        session: &Session,
+        (session, consumer): (&Session, &str),
         inbound: Authenticated<Inbound>,
     ) -> Result<(Authenticated<Inbound>, Option<Op>), EngineError> {
-        let next = if session.runs(None) {
-            None
-        } else {
-            Some(self.journal.store.next_turn_number(session.id).await?)
-        };
+        let runs = session.state().turn_for(consumer).is_some();
+        let next = if runs { None } else { Some(self.journal.store.next_turn_number(session.id).await?) };
         let Some(order) = self.order_of(session, next).await? else { return Ok((inbound, None)) };
         let seen = Op::Keys(KeyOp::See { order: order.claims().order, at: inbound.at() });
         Ok((inbound.under_order(&order), Some(seen)))

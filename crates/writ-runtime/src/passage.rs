@@ -2,6 +2,7 @@
 
 use writ_inspect::prepared::Prepared;
 use writ_types::entry::GateVerdict;
+use writ_types::error::{Report, ToReport as _};
 
 use crate::door::{Passage, RequestContext};
 use crate::error::EngineError;
@@ -86,6 +87,12 @@ async fn heard(
     standing: RequestContext<'_>,
     wording: Option<Wording<'_>>,
 ) -> Result<ActionVerdicts, EngineError> {
+    if let Err(unknown) = services.outside.directory.check_recipients(&prepared.action) {
+        let Report { code, outside, hint, .. } = unknown.report();
+        let mut gathered = ActionVerdicts::default();
+        gathered.verdicts.gates.push((code, GateVerdict::Block, format!("{outside}: {hint}")));
+        return Ok(gathered);
+    }
     if !services.gates.judges_actions() {
         return Ok(ActionVerdicts::default());
     }

@@ -95,7 +95,7 @@ pub(crate) async fn outside_turn(
     }
     Ok(CallPlace {
         services: Arc::clone(services),
-        profile: Arc::clone(&services.executor),
+        profile: Arc::clone(services.profiles.executor()),
         session,
         turn: None,
         number: 0,

@@ -1,38 +1,49 @@
 //! The profile of an agent: the model, tools, texts and context of the turns that it runs.
 
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
 use writ_agent::event::SystemText;
 use writ_models::ModelRole;
+use writ_store::queue::{EXECUTOR, MAX_CONSUMER_BYTES};
 use writ_tools::def::AgentRole;
 use writ_tools::registry::{AllowList, EmptyMeans, Registry};
 use writ_types::entry::GatePoint;
 
 use crate::config::RuntimeConfig;
+use crate::error::DirectoryError;
+
+/// The most agents of one engine: each has its own place in every look at the queue.
+pub const MAX_AGENTS: usize = 64;
 
 /// An agent, as a turn is run for it. Turns carry it, so that several agents share one engine.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct AgentProfile {
+pub struct AgentProfile {
+    /// The name under which the queue holds its messages. One turn runs at a time for a consumer and session.
+    pub consumer: String,
     /// The agent's name in keys, plans and the ledger.
-    pub(crate) agent: String,
+    pub agent: String,
     /// The roles that give the agent its tools.
-    pub(crate) roles: Vec<AgentRole>,
+    pub roles: Vec<AgentRole>,
     /// The role that selects the models for the agent's turns.
-    pub(crate) model: ModelRole,
+    pub model: ModelRole,
     /// Names of the tools that it may use; empty: all of its roles.
-    pub(crate) tools: Vec<String>,
+    pub tools: Vec<String>,
     /// The pinned texts of its system zone.
-    pub(crate) system: Vec<SystemText>,
+    pub system: Vec<SystemText>,
     /// The points at which gates judge its texts.
-    pub(crate) gates: Vec<GatePoint>,
+    pub gates: Vec<GatePoint>,
     /// The name of its context profile: how the window is shared among the zones.
-    pub(crate) context: String,
+    pub context: String,
     /// Set if a person reads its answers while they are written.
-    pub(crate) is_shown: bool,
+    pub is_shown: bool,
 }
 
 impl AgentProfile {
     /// Returns the profile of the one agent of a session, which talks to the person and does the work.
-    pub(crate) fn executor(config: &RuntimeConfig) -> Self {
+    pub fn executor(config: &RuntimeConfig) -> Self {
         Self {
+            consumer: EXECUTOR.to_owned(),
             agent: config.agent.clone(),
             roles: vec![AgentRole::Proxy, AgentRole::Executor],
             model: ModelRole::Executor,
@@ -53,5 +64,102 @@ impl AgentProfile {
     /// Returns true if gates judge its texts at a point.
     pub(crate) fn is_judged_at(&self, point: GatePoint) -> bool {
         self.gates.contains(&point)
+    }
+}
+
+/// The agents of an engine. Each has a consumer of its own.
+#[derive(Debug)]
+pub(crate) struct Profiles {
+    /// The agent that answers people.
+    executor: Arc<AgentProfile>,
+    others: Vec<Arc<AgentProfile>>,
+}
+
+impl Profiles {
+    /// Puts agents beside the one that answers people.
+    ///
+    /// # Errors
+    ///
+    /// If there are too many, or two have the same consumer.
+    pub(crate) fn new(executor: AgentProfile, others: Vec<AgentProfile>) -> Result<Self, DirectoryError> {
+        if others.len() >= MAX_AGENTS {
+            return Err(DirectoryError::Agents(format!("{} agents at most", MAX_AGENTS)));
+        }
+        let mut taken = BTreeSet::from([executor.consumer.as_str()]);
+        for other in &others {
+            let consumer = other.consumer.as_str();
+            if consumer.is_empty() || consumer.len() > MAX_CONSUMER_BYTES || !taken.insert(consumer) {
+                return Err(DirectoryError::Agents(format!(
+                    "the agent '{}' needs a consumer of its own",
+                    other.agent
+                )));
+            }
+        }
+        let others = others.into_iter().map(Arc::new).collect();
+        Ok(Self { executor: Arc::new(executor), others })
+    }
+
+    /// Returns the agent that answers people.
+    pub(crate) const fn executor(&self) -> &Arc<AgentProfile> {
+        &self.executor
+    }
+
+    /// Returns all agents, the one that answers people first.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<AgentProfile>> {
+        std::iter::once(&self.executor).chain(&self.others)
+    }
+
+    /// Returns the agent of a consumer.
+    ///
+    /// # Errors
+    ///
+    /// If there is none.
+    pub(crate) fn find_consumer(&self, consumer: &str) -> Result<&Arc<AgentProfile>, DirectoryError> {
+        let found = self.iter().find(|profile| profile.consumer == consumer);
+        found.ok_or_else(|| DirectoryError::NoAgent(consumer.chars().take(MAX_CONSUMER_BYTES).collect()))
+    }
+
+    /// Returns true if several turns of one session may run at once.
+    pub(crate) const fn are_several(&self) -> bool {
+        !self.others.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn profile(consumer: &str) -> AgentProfile {
+        AgentProfile {
+            consumer: consumer.to_owned(),
+            agent: format!("agent of {consumer}"),
+            roles: Vec::new(),
+            model: ModelRole::Executor,
+            tools: Vec::new(),
+            system: Vec::new(),
+            gates: Vec::new(),
+            context: String::new(),
+            is_shown: false,
+        }
+    }
+
+    #[test]
+    fn each_agent_has_a_consumer_of_its_own_and_is_found_by_it() {
+        let profiles = |others: &[&str]| {
+            Profiles::new(profile(EXECUTOR), others.iter().map(|consumer| profile(consumer)).collect())
+        };
+        let two = profiles(&["reviewer"]).expect("they differ");
+        assert!(two.are_several() && !profiles(&[]).expect("one").are_several());
+        let found = two.find_consumer("reviewer").map(|found| found.agent.clone());
+        assert_eq!(found.expect("is there"), "agent of reviewer");
+        assert!(
+            matches!(two.find_consumer("nobody"), Err(DirectoryError::NoAgent(name)) if name == "nobody")
+        );
+        for wrong in [&[EXECUTOR][..], &["a", "a"], &[""], &[&"a".repeat(MAX_CONSUMER_BYTES + 1)]] {
+            assert!(matches!(profiles(wrong), Err(DirectoryError::Agents(_))), "{wrong:?}");
+        }
+        let many: Vec<String> = (1..=MAX_AGENTS).map(|n| n.to_string()).collect();
+        let many: Vec<&str> = many.iter().map(String::as_str).collect();
+        assert!(profiles(&many).is_err() && profiles(&many[1..]).is_ok());
     }
 }

@@ -23,6 +23,7 @@ use writ_types::unit::Timestamp;
 use crate::approved::Approved;
 use crate::clock::Clock;
 use crate::config::{Execution, MAX_RUNNING_TURNS, RuntimeConfig};
+use crate::directory::Directory;
 use crate::door::{Door, DoorConfig};
 use crate::error::EngineError;
 use crate::gates::{Gates, GatesConfig};
@@ -32,8 +33,9 @@ use crate::jobs::Jobs;
 use crate::journal::Journal;
 use crate::keys::{EngineKeys, Keys};
 use crate::metrics::Metrics;
+use crate::outbox::{Channel, Outbox};
 use crate::passkeys::Passkeys;
-use crate::profile::AgentProfile;
+use crate::profile::{AgentProfile, Profiles};
 use crate::reach::Hosts;
 use crate::rules::{RuleFiles, Rules};
 use crate::secret::SecretSource;
@@ -42,22 +44,25 @@ use crate::session::Session;
 use crate::session_door::SessionDoor;
 use crate::sessions::Sessions;
 
+// tidy: plain state
 /// The parts of an engine, made outside and handed in. A part that was forgotten is an error of the build:
 ///
 /// ```compile_fail,E0063
 /// use writ_runtime::services::EngineParts;
 ///
 /// fn without_keys(parts: EngineParts) -> EngineParts {
-///     let EngineParts { config, clock, store, rules, files, gates, models, egress, search, tools, servers, sandbox, keys: _, .. } =
+///     let EngineParts { config, agents, channels, clock, store, rules, files, gates, models, egress, search, tools, servers, sandbox, keys: _, .. } =
 ///         parts;
 ///     let (secrets, redactor) = (parts.secrets, parts.redactor);
-///     EngineParts { config, clock, store, rules, files, gates, models, egress, search, tools, servers, sandbox, secrets, redactor }
+///     EngineParts { config, agents, channels, clock, store, rules, files, gates, models, egress, search, tools, servers, sandbox, secrets, redactor }
 /// }
 /// ```
 #[derive(Debug)]
 pub struct EngineParts {
     /// Settings.
     pub config: RuntimeConfig,
+    /// Agents beside the one that answers people.
+    pub agents: Vec<AgentProfile>,
     /// The source of time.
     pub clock: Arc<dyn Clock>,
     /// The store; its lock is held by the caller.
@@ -78,6 +83,8 @@ pub struct EngineParts {
     pub tools: Registry,
     /// The source of the owner's tool servers.
     pub servers: Arc<dyn ServerSource>,
+    /// Ways to the owner while no client is connected.
+    pub channels: Vec<Arc<dyn Channel>>,
     /// The sandbox.
     pub sandbox: Sandbox,
     /// The keys.
@@ -93,8 +100,7 @@ pub struct EngineParts {
 #[derive(Debug)]
 pub(crate) struct Services {
     pub(crate) config: Arc<RuntimeConfig>,
-    /// The agent that answers messages.
-    pub(crate) executor: Arc<AgentProfile>,
+    pub(crate) profiles: Profiles,
     pub(crate) journal: Arc<Journal>,
     pub(crate) keys: Arc<Keys>,
     pub(crate) passkeys: Passkeys,
@@ -114,6 +120,7 @@ pub(crate) struct Services {
 /// The ways to what lies outside the engine.
 #[derive(Debug)]
 pub(crate) struct Outside {
+    pub(crate) directory: Directory,
     pub(crate) models: Option<Models>,
     pub(crate) egress: Arc<Egress>,
     /// The way out of sandboxes; clones share its rates.
@@ -178,10 +185,10 @@ impl Services {
     ///
     /// # Errors
     ///
-    /// If the configuration of servers cannot stand, or the store cannot be read.
+    /// If the agents or the configuration of servers cannot stand, or the store cannot be read.
     pub(crate) async fn new(parts: EngineParts) -> Result<Self, EngineError> {
         let EngineParts { config, clock, store, rules, files, gates, models, egress, search, .. } = parts;
-        let EngineParts { tools, servers, sandbox, keys, secrets, redactor, .. } = parts;
+        let EngineParts { agents, channels, tools, servers, sandbox, keys, secrets, redactor, .. } = parts;
         let (config, sandbox) = (Arc::new(config), Arc::new(sandbox));
         let (stop_now, metrics) = (CancellationToken::new(), Arc::new(Metrics::new()));
         let tools = if search.is_some() { tools.with_search() } else { tools };
@@ -189,7 +196,8 @@ impl Services {
         let servers = Servers::new(servers, tools, config.server_idle)
             .map_err(|report| EngineError::Server(Box::new(report)))?;
         let started_at = clock.now();
-        let journal = Arc::new(Journal::new(store, clock, redactor, config.budget.clone()).await?);
+        let journal = Journal::new(store, clock, redactor, config.budget.clone()).await?;
+        let journal = Arc::new(journal.with_outbox(Outbox::new(channels)?));
         let keys = Keys::new(Arc::clone(&journal), keys, config.installation, config.epoch);
         let keys = Arc::new(keys);
         let rules = Arc::new(Rules::new(Arc::clone(&journal), rules, files));
@@ -233,9 +241,9 @@ impl Services {
             passkeys: Passkeys::new(Arc::clone(&journal), Arc::clone(&keys)),
             approved: Approved::new(Arc::clone(&journal)),
             heads: Heads::new(Arc::clone(&journal), config.ledger.clone()),
-            outside: Outside { models, egress, proxy, search, sandbox, secrets },
+            outside: Outside { directory: Directory, models, egress, proxy, search, sandbox, secrets },
             life: Life::new(started_at, (stop_now, metrics), Jobs::new(Arc::clone(&journal))),
-            executor: Arc::new(AgentProfile::executor(&config)),
+            profiles: Profiles::new(AgentProfile::executor(&config), agents)?,
             config,
             journal,
             keys,

@@ -21,12 +21,14 @@ use writ_policy::principal::Principal;
 use writ_policy::rules::RuleSet;
 use writ_sandbox::config::WorkspaceConfig;
 use writ_sandbox::{Sandbox, Workspace};
+use writ_store::queue::EXECUTOR;
 use writ_types::action::ActionKind;
 use writ_types::chat::ToolResult;
 use writ_types::entry::Decision;
 use writ_types::error::Exit;
 use writ_types::frame::ServerFrame;
 use writ_types::id::{AskId, KeyId, SessionId, TurnId};
+use writ_types::recipient::Recipient;
 use writ_types::unit::Tokens;
 
 use crate::error::EngineError;
@@ -192,6 +194,8 @@ pub(crate) struct Session {
     pub(crate) applying: tokio::sync::Mutex<()>,
     /// Held while the granted hosts are changed.
     pub(crate) granting: tokio::sync::Mutex<()>,
+    /// Held while a turn gets its number, where several may begin at once.
+    pub(crate) numbering: tokio::sync::Mutex<()>,
 }
 
 /// The part of a session that changes from turn to turn.
@@ -199,14 +203,14 @@ pub(crate) struct Session {
 pub(crate) struct SessionState {
     /// The next turn is the first after a restart.
     pub(crate) rehydrated: bool,
-    /// The turn that runs, and how to reach it.
-    pub(crate) running: Option<ActiveTurn>,
+    /// The turns that run, at most one for each consumer.
+    pub(crate) turns: Vec<ActiveTurn>,
     /// The grants of the session's task key, once it is in the ledger.
     pub(crate) authority: Option<Arc<Authority>>,
     /// The rules in force, where its project has some of its own.
     pub(crate) rules: Option<Arc<RuleSet>>,
-    /// The authority of the running turn.
-    pub(crate) acting: Option<Arc<Authority>>,
+    /// The authority of what the owner does outside turns, once it was renewed.
+    pub(crate) acting_outside: Option<Arc<Authority>>,
     /// The last budget note that the model was given.
     pub(crate) budget_note: Option<BudgetNote>,
     /// The session has shown the notice that its last request nearly filled the model's window.
@@ -232,8 +236,6 @@ pub(crate) struct SessionState {
     pub(crate) access: AccessState,
     /// The state that hooks store for their next run, by their names among the gates.
     pub(crate) hooks: BTreeMap<String, serde_json::Value>,
-    /// The sender of the message that the turn answers; `None` outside turns, where the owner acts.
-    pub(crate) speaker: Option<Principal>,
     /// Content withheld from models that may not read it.
     pub(crate) withheld: Withheld,
     /// Set once a model call of the session rests on secrets; from then on all its calls count as secret, in
@@ -252,10 +254,50 @@ pub(crate) struct SessionState {
 pub(crate) struct ActiveTurn {
     pub(crate) turn: TurnId,
     pub(crate) number: u64,
+    /// The consumer whose message it answers.
+    pub(crate) consumer: String,
+    /// The sender of the message that it answers.
+    speaker: Principal,
+    /// Its authority, once it has acted.
+    acting: Option<Arc<Authority>>,
     interrupts: mpsc::Sender<Interrupt>,
 }
 
 impl SessionState {
+    /// Returns the turn that runs for a consumer.
+    pub(crate) fn turn_for(&self, consumer: &str) -> Option<&ActiveTurn> {
+        self.turns.iter().find(|running| running.consumer == consumer)
+    }
+
+    /// Returns the sender of the message that a turn answers. For a turn that does not run it is the sender of one that
+    /// does; `None` while none runs, when the owner acts.
+    pub(crate) fn speaker_of(&self, turn: Option<TurnId>) -> Option<&Principal> {
+        let named = self.turns.iter().find(|running| Some(running.turn) == turn);
+        named.or_else(|| self.turns.first()).map(|running| &running.speaker)
+    }
+
+    /// Returns true if a turn runs that answers a guest.
+    pub(crate) fn answers_guest(&self) -> bool {
+        self.turns.iter().any(|running| matches!(running.speaker, Principal::Guest { .. }))
+    }
+
+    /// Notes the authority under which a turn acts, or with `None` what the owner does outside turns.
+    pub(crate) fn set_acting(&mut self, turn: Option<TurnId>, authority: &Arc<Authority>) {
+        let place = match turn {
+            None => &mut self.acting_outside,
+            Some(turn) => match self.turns.iter_mut().find(|running| running.turn == turn) {
+                Some(running) => &mut running.acting,
+                None => return,
+            },
+        };
+        *place = Some(Arc::clone(authority));
+    }
+
+    /// Returns the authorities under which anything acts.
+    pub(crate) fn acting(&self) -> impl Iterator<Item = &Arc<Authority>> {
+        self.turns.iter().filter_map(|running| running.acting.as_ref()).chain(&self.acting_outside)
+    }
+
     /// Records `now` and reports whether the session has read secrets, now or before.
     pub(crate) const fn hears_secrets(&mut self, now: bool) -> bool {
         self.secret |= now;
@@ -273,6 +315,7 @@ impl Session {
             state: Mutex::new(state),
             applying: tokio::sync::Mutex::new(()),
             granting: tokio::sync::Mutex::new(()),
+            numbering: tokio::sync::Mutex::new(()),
         }
     }
 
@@ -281,46 +324,67 @@ impl Session {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes that a turn runs; what comes out are its interruptions.
-    pub(crate) fn begin(&self, turn: TurnId, number: u64) -> mpsc::Receiver<Interrupt> {
+    /// Notes that a turn of a consumer runs that answers `speaker`. Returns its interruptions.
+    pub(crate) fn begin(
+        &self,
+        (turn, number): (TurnId, u64),
+        consumer: &str,
+        speaker: Principal,
+    ) -> mpsc::Receiver<Interrupt> {
         let (interrupts, waiting) = mpsc::channel(MAX_INTERRUPTS);
-        self.state().running = Some(ActiveTurn { turn, number, interrupts });
+        let consumer = consumer.to_owned();
+        let mut state = self.state();
+        // A turn of the consumer that could not be ended is over: its lease was given to this one.
+        state.turns.retain(|running| running.consumer != consumer);
+        state.turns.push(ActiveTurn { turn, number, consumer, speaker, acting: None, interrupts });
         waiting
     }
 
-    /// Notes that a turn does not run any more; another one may already.
+    /// Notes that a turn does not run any more, or that it is not to begin; others stay.
     pub(crate) fn end(&self, turn: TurnId) {
         let mut state = self.state();
-        if state.running.take_if(|running| running.turn == turn).is_some() {
-            state.acting = None;
-            state.speaker = None;
+        let before = state.turns.len();
+        state.turns.retain(|running| running.turn != turn);
+        if state.turns.len() < before {
+            state.acting_outside = None;
         }
-    }
-
-    /// Notes that the turn that was to begin does not.
-    pub(crate) fn give_up(&self) {
-        self.state().running = None;
     }
 
     /// Reports whether the given turn runs; with `None`, whether any turn runs.
     pub(crate) fn runs(&self, turn: Option<TurnId>) -> bool {
-        let state = self.state();
-        state.running.as_ref().is_some_and(|running| turn.is_none_or(|turn| turn == running.turn))
+        self.state().turns.iter().any(|running| turn.is_none_or(|turn| turn == running.turn))
     }
 
-    /// Interrupts the turn that runs, if it is `turn` or any; says whether it will hear it.
+    /// Interrupts a turn, if it runs; with `None`, the one that answers people. Says whether it will be handled.
     pub(crate) fn interrupt(&self, turn: Option<TurnId>, interrupt: Interrupt) -> bool {
         let state = self.state();
-        let meant = state.running.as_ref().filter(|running| turn.is_none_or(|turn| turn == running.turn));
+        let meant = match turn {
+            Some(turn) => state.turns.iter().find(|running| running.turn == turn),
+            None => state.turn_for(EXECUTOR),
+        };
         meant.is_some_and(|running| running.interrupts.try_send(interrupt).is_ok())
     }
 
-    /// Stops the turn that runs, however many interruptions wait for it: it hears that after them.
-    pub(crate) async fn stop_turn(&self) {
-        let interrupts = self.state().running.as_ref().map(|running| running.interrupts.clone());
-        if let Some(interrupts) = interrupts {
-            // One that has ended meanwhile need not hear it.
-            let _heard = interrupts.send(Interrupt::Cancel).await;
+    /// Hands a message to the turn that runs for its consumer. Says whether it will be handled.
+    pub(crate) fn hand_message(&self, consumer: &str, message: TurnMessage) -> bool {
+        let state = self.state();
+        let running = state.turn_for(consumer);
+        running.is_some_and(|running| running.interrupts.try_send(Interrupt::Arrived(message)).is_ok())
+    }
+
+    /// Asks every turn that runs to stop. Returns true if at least one will.
+    pub(crate) fn cancel_turns(&self) -> bool {
+        let state = self.state();
+        state.turns.iter().filter(|running| running.interrupts.try_send(Interrupt::Cancel).is_ok()).count()
+            > 0
+    }
+
+    /// Stops the turns that run, however many interruptions wait for them: they handle this after those.
+    pub(crate) async fn stop_turns(&self) {
+        let running: Vec<_> = self.state().turns.iter().map(|running| running.interrupts.clone()).collect();
+        for interrupts in running {
+            // A turn that has ended meanwhile need not handle it.
+            let _handled = interrupts.send(Interrupt::Cancel).await;
         }
     }
 
@@ -396,8 +460,11 @@ pub(crate) fn base_grants() -> Grants {
         .allow_kind(ActionKind::Recall, [(Dimension::Memory, ANY)])
         .allow_kind(ActionKind::Remember, [(Dimension::Memory, ANY)])
         .allow_kind(ActionKind::Forget, [(Dimension::Memory, ANY)])
-        .allow_kind(ActionKind::Say, [(Dimension::Recipient, "owner")])
-        .allow_kind(ActionKind::SendFile, [(Dimension::Recipient, "owner"), (Dimension::Path, WORK)])
+        .allow_kind(ActionKind::Say, [(Dimension::Recipient, Recipient::Owner.as_str())])
+        .allow_kind(
+            ActionKind::SendFile,
+            [(Dimension::Recipient, Recipient::Owner.as_str()), (Dimension::Path, WORK)],
+        )
         .allow_kind(ActionKind::ModelCall, [(Dimension::Provider, ANY)])
         .allow_kind(ActionKind::CallTool, [(Dimension::Name, ANY), (Dimension::Host, ANY)])
 }
@@ -428,7 +495,7 @@ mod tests {
         let session =
             Session::new(SessionId::from_parts(at, 1), SessionTerms::default(), SessionState::default());
         assert!(!session.runs(None) && !session.interrupt(None, Interrupt::Cancel));
-        let mut heard = session.begin(turn, 1);
+        let mut heard = session.begin((turn, 1), EXECUTOR, Principal::Owner);
         assert!(session.runs(None) && session.runs(Some(turn)) && !session.runs(Some(other)));
         assert!(!session.interrupt(Some(other), Interrupt::Cancel));
         assert!(session.interrupt(Some(turn), Interrupt::Cancel));
@@ -438,6 +505,38 @@ mod tests {
         assert!(!session.interrupt(Some(turn), Interrupt::Cancel));
         assert!(matches!(heard.try_recv(), Ok(Interrupt::Cancel)), "what came in time is not lost");
         assert!(heard.try_recv().is_err());
+    }
+
+    #[test]
+    fn turns_of_two_consumers_run_side_by_side_and_are_reached_by_name() {
+        let at = Timestamp::from_millis(0);
+        let (first, second) = (TurnId::from_parts(at, 1), TurnId::from_parts(at, 2));
+        let session =
+            Session::new(SessionId::from_parts(at, 1), SessionTerms::default(), SessionState::default());
+        let mut of_first = session.begin((first, 1), EXECUTOR, Principal::Owner);
+        let guest = Principal::Guest { case: "case-7".to_owned() };
+        let mut of_second = session.begin((second, 2), "reviewer", guest.clone());
+        assert!(session.runs(Some(first)) && session.runs(Some(second)));
+        assert_eq!(session.state().speaker_of(Some(first)), Some(&Principal::Owner));
+        assert_eq!(session.state().speaker_of(Some(second)), Some(&guest));
+        assert!(session.state().answers_guest());
+        assert!(session.interrupt(Some(second), Interrupt::Cancel));
+        assert!(of_first.try_recv().is_err() && matches!(of_second.try_recv(), Ok(Interrupt::Cancel)));
+        let message = |n| TurnMessage {
+            id: writ_types::id::MessageId::from_parts(at, n),
+            text: String::new(),
+            label: writ_types::taint::Label::new(writ_types::taint::Taint::Owner),
+        };
+        assert!(session.hand_message("reviewer", message(1)));
+        assert!(of_first.try_recv().is_err() && matches!(of_second.try_recv(), Ok(Interrupt::Arrived(_))));
+        assert!(!session.hand_message("planner", message(2)));
+        assert!(session.cancel_turns());
+        assert!(of_first.try_recv().is_ok() && of_second.try_recv().is_ok());
+        session.end(first);
+        assert!(!session.runs(Some(first)) && session.runs(Some(second)));
+        assert!(!session.interrupt(None, Interrupt::Cancel), "none answers people");
+        session.end(second);
+        assert_eq!(session.state().speaker_of(Some(second)), None);
     }
 
     /// Leave that was given beforehand ends with the session, and where something half made was left.
@@ -460,8 +559,8 @@ mod tests {
         let at = Timestamp::from_millis(0);
         let session =
             Session::new(SessionId::from_parts(at, 1), SessionTerms::default(), SessionState::default());
-        session.stop_turn().await;
-        let mut heard = session.begin(TurnId::from_parts(at, 1), 1);
+        session.stop_turns().await;
+        let mut heard = session.begin((TurnId::from_parts(at, 1), 1), EXECUTOR, Principal::Owner);
         while session.interrupt(None, Interrupt::Cancel) {}
         let hearing = async {
             let mut times = 0;
@@ -470,8 +569,8 @@ mod tests {
                 times += 1;
             }
         };
-        tokio::join!(session.stop_turn(), hearing);
+        tokio::join!(session.stop_turns(), hearing);
         drop(heard);
-        session.stop_turn().await;
+        session.stop_turns().await;
     }
 }

@@ -410,8 +410,11 @@ mod tests {
 
     #[test]
     fn what_no_key_can_approve_is_refused() {
-        let send =
-            Action::SendFile(SendFile { to: "ann".into(), path: "a".into(), digest: Digest::of_bytes(b"a") });
+        let send = Action::SendFile(SendFile {
+            to: "ann".parse().expect("a name"),
+            path: "a".into(),
+            digest: Digest::of_bytes(b"a"),
+        });
         let fixture = Fixture::default();
         let authority = fixture.authority(&prepare_action(send.clone()));
         let Decided::Ask(ask) = fixture.decide(prepare_action(send), &authority, None) else {

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::digest::Digest;
 use crate::encoding::TextEncoding;
 use crate::id::{MemoryId, SessionId};
+use crate::recipient::Recipient;
 use crate::taint::Taint;
 use crate::unit::MicroUsd;
 
@@ -333,8 +334,8 @@ pub struct Forget {
 /// Something to say.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Say {
-    /// The recipient: `owner` on the session's own channel.
-    pub to: String,
+    /// The recipient.
+    pub to: Recipient,
     /// The text.
     pub text: String,
 }
@@ -343,7 +344,7 @@ pub struct Say {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SendFile {
     /// The recipient.
-    pub to: String,
+    pub to: Recipient,
     /// The file, relative to the work folder.
     pub path: String,
     /// Digest of its content.

@@ -37,6 +37,7 @@ pub mod visible;
 pub mod encoding;
 
 pub mod quarantine;
+pub mod recipient;
 
 pub mod schema;
 

@@ -96,6 +96,10 @@ impl CredentialSource for NoSecrets {
     }
 }
 
+/// Every memory is asked for: the cheapest action to ask about.
+pub(crate) const ASK_REMEMBER: &str = r#"@id("ask-remember") @ask("Every memory is asked for.")
+forbid (principal, action == Action::"remember", resource);"#;
+
 /// The keys of the home: root, harness, approver.
 pub(crate) fn keys() -> [SigningKey; 3] {
     [1, 2, 3].map(|n| SigningKey::from_bytes(&[n; 32]))
@@ -114,7 +118,7 @@ pub(crate) fn store(dir: &Path) -> Store {
 }
 
 /// The shipped rules, and the owner's beside them.
-fn rules(own: &str) -> RuleSet {
+pub(crate) fn rules(own: &str) -> RuleSet {
     let own = RuleSource { origin: "own".to_owned(), text: own.to_owned(), ..RuleSource::shipped_rules() };
     RuleSet::load_rules(&[RuleSource::shipped_rules(), own]).expect("valid")
 }
@@ -160,6 +164,8 @@ pub(crate) fn parts(
     let rules = rules(own);
     let keys = EngineKeys::mint(&config, &rules, &root, harness, clock.now()).expect("minted");
     EngineParts {
+        agents: Vec::new(),
+        channels: Vec::new(),
         models: None,
         egress: Arc::new(Egress::new(&EgressConfig::default(), dir).expect("egress")),
         config,

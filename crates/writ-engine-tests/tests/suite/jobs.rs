@@ -12,14 +12,10 @@ use writ_testkit::model_server::{ParsedRequest, Reply};
 use writ_types::error::Exit;
 use writ_types::unit::Timestamp;
 
-use crate::harness::{BEGIN, TestEngine};
+use crate::harness::{ASK_REMEMBER, BEGIN, TestEngine};
 
 const HOUR: Duration = Duration::from_secs(60 * 60);
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
-
-/// Every memory is asked for: the cheapest action to ask about.
-const ASK_REMEMBER: &str = r#"@id("ask-remember") @ask("Every memory is asked for.")
-forbid (principal, action == Action::"remember", resource);"#;
 
 fn remembering(request: &ParsedRequest) -> Reply {
     match request.results().next() {
@@ -64,7 +60,7 @@ fn an_ask_ends_by_a_job_while_no_message_comes_and_a_clock_set_back_by_days_runs
         let listed = handed.call("jobs.list", json!({})).await.expect("listed");
         let jobs = listed["jobs"].as_array().expect("a list");
         let names: Vec<&Value> = jobs.iter().map(|job| &job["name"]).collect();
-        assert_eq!(names, ["asks.expire", "ledger.copy_heads", "ledger.erase", "undo.end"]);
+        assert_eq!(names, ["asks.expire", "ledger.copy_heads", "ledger.erase", "outbox.prune", "undo.end"]);
         assert_eq!(
             jobs[0],
             json!({

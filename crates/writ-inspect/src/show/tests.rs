@@ -188,7 +188,9 @@ fn every_kind_is_shown_in_full() {
 
 #[test]
 fn what_cannot_be_shown_completely_cannot_be_approved() {
-    let say = |bytes: usize| prepared(Action::Say(Say { to: "owner".into(), text: "x".repeat(bytes) }));
+    let say = |bytes: usize| {
+        prepared(Action::Say(Say { to: writ_types::recipient::Recipient::Owner, text: "x".repeat(bytes) }))
+    };
     assert!(
         ShownText::new(&say(64 * 1024), "").is_ok_and(|shown| shown.text().contains(&"x".repeat(64 * 1024)))
     );
@@ -213,8 +215,11 @@ fn the_risk_is_that_of_the_ladder() {
         assert_eq!(risk_of(&sample.action), sample.risk, "{:?}", sample.action.kind());
     }
     assert_eq!(risk_of(&Action::Exec(Exec { hosts: vec!["docs.rs".into()], ..exec() })), Risk::Medium);
-    let send =
-        |to: &str| SendFile { to: to.to_owned(), path: "a".to_owned(), digest: Digest::of_bytes(b"x") };
+    let send = |to: &str| SendFile {
+        to: to.parse().expect("a name"),
+        path: "a".to_owned(),
+        digest: Digest::of_bytes(b"x"),
+    };
     assert_eq!(risk_of(&Action::SendFile(send("owner"))), Risk::Low);
     assert_eq!(risk_of(&Action::SendFile(send("owners"))), Risk::Irreversible);
     assert_eq!(

@@ -186,7 +186,7 @@ fn signatures_are_those_of_rfc_8032() {
 #[test]
 fn the_prepared_hash_is_that_of_the_canonical_form() {
     use sha2::Digest as _;
-    let action = Action::Say(Say { to: "owner".into(), text: "é".into() });
+    let action = Action::Say(Say { to: writ_types::recipient::Recipient::Owner, text: "é".into() });
     let prepared = prepared(action);
     let policy = Digest::of_bytes(b"policy");
     let session = prepared.session.expect("has one");

@@ -84,7 +84,11 @@ fn what_must_be_read_each_time_has_no_pattern() {
         Action::Fetch(fetch("https://docs.rs/a")),
         Action::Search(search()),
         Action::Connect(Connect { host: "docs.rs".into(), port: 443 }),
-        Action::SendFile(SendFile { to: "somebody".into(), path: "a".into(), digest: policy() }),
+        Action::SendFile(SendFile {
+            to: "somebody".parse().expect("a name"),
+            path: "a".into(),
+            digest: policy(),
+        }),
     ] {
         assert_eq!(pattern(action.clone()), None, "{action:?}");
     }

@@ -285,8 +285,13 @@ fn external_content_reaches_nobody_through_an_open_step() {
 /// Rows: SIL-001
 #[test]
 fn what_cannot_be_undone_is_in_a_plan_exactly_or_asks() {
-    let send =
-        || Action::SendFile(SendFile { to: "ann".into(), path: "a".into(), digest: Digest::of_bytes(b"x") });
+    let send = || {
+        Action::SendFile(SendFile {
+            to: "ann".parse().expect("a name"),
+            path: "a".into(),
+            digest: Digest::of_bytes(b"x"),
+        })
+    };
     let world = wide(shipped());
     let ask = world.ask(prepared(Action::Plan(of(vec![step(send(), Free::Nothing)]))));
     assert_eq!(ask.risk, Risk::Irreversible, "the plan is as risky as its riskiest step");

@@ -70,11 +70,11 @@ fn the_shipped_rules_tell_cases_of_one_kind_apart() {
     assert_eq!(asked_by(&shipped().judge_rules(&prepared(save(true)), known)), ["ask-large"]);
     let send = |to: &str| {
         let (path, digest) = ("a".to_owned(), Digest::of_bytes(b"x"));
-        Action::SendFile(SendFile { to: to.to_owned(), path, digest })
+        Action::SendFile(SendFile { to: to.parse().expect("a name"), path, digest })
     };
     assert_eq!(judge(send("owner"), false), RuleVerdict::Permit);
     assert_eq!(asked_by(&judge(send("ann"), false)), ["ask-irreversible", "ask-send-file"]);
-    let say = Action::Say(Say { to: "somebody".into(), text: "hi".into() });
+    let say = Action::Say(Say { to: "somebody".parse().expect("a name"), text: "hi".into() });
     assert_eq!(judge(say, false), forbidden("no rule permits it"));
 }
 
@@ -240,8 +240,12 @@ fn a_project_can_only_narrow() {
     let asking =
         project_rules("@id(\"p\") @ask(\"Sure?\") forbid (principal, action == Action::\"say\", resource);");
     let both = RuleSet::load_rules(&[RuleSource::shipped_rules(), asking]).expect("valid");
-    let say =
-        |to: &str| both.judge_rules(&prepared(Action::Say(Say { to: to.into(), text: "x".into() })), NOTHING);
+    let say = |to: &str| {
+        both.judge_rules(
+            &prepared(Action::Say(Say { to: to.parse().expect("a name"), text: "x".into() })),
+            NOTHING,
+        )
+    };
     assert_eq!(asked_by(&say("owner")), ["p"]);
     assert_eq!(say("somebody"), forbidden("no rule permits it, even if approved"));
     let widening = project_rules(PERMIT_ALL);
@@ -347,7 +351,7 @@ fn forms(action: Action) -> Vec<Action> {
     }
     if let Action::SendFile(send) = &action {
         return ["owner", "ann"]
-            .map(|to| Action::SendFile(SendFile { to: to.into(), ..send.clone() }))
+            .map(|to| Action::SendFile(SendFile { to: to.parse().expect("a name"), ..send.clone() }))
             .into();
     }
     vec![action]

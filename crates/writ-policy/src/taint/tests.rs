@@ -76,7 +76,7 @@ fn the_same_kind_may_stay_inside_or_leave() {
     assert_eq!(external(Action::Exec(verifying)), TaintVerdict::Pass);
     let send = |to: &str| {
         let (path, digest) = ("a".to_owned(), writ_types::digest::Digest::of_bytes(b"x"));
-        Action::SendFile(writ_types::action::SendFile { to: to.to_owned(), path, digest })
+        Action::SendFile(writ_types::action::SendFile { to: to.parse().expect("a name"), path, digest })
     };
     assert_eq!(external(send("owner")), TaintVerdict::Pass);
     assert!(matches!(external(send("ann")), TaintVerdict::Ask(_)));

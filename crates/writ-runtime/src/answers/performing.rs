@@ -164,7 +164,7 @@ async fn perform_now(
         Some(Passage::Permit(permit)) => {
             let place = CallPlace {
                 services: Arc::clone(services),
-                profile: Arc::clone(&services.executor),
+                profile: Arc::clone(services.profiles.executor()),
                 session: Arc::clone(&session),
                 turn: at.map(|(turn, _)| turn),
                 number: at.map_or(0, |(_, number)| number),

@@ -16,7 +16,7 @@ use writ_types::unit::Timestamp;
 use super::{MAX_LISTED, issued};
 use crate::error::{EngineError, KeysError};
 use crate::services::Services;
-use crate::session::{Interrupt, Session};
+use crate::session::Session;
 
 /// The longest reason that is stored, in characters.
 const MAX_REASON_CHARS: usize = 500;
@@ -107,7 +107,7 @@ pub(super) async fn revoke_key(
         services.approved.acting.stop(&plan.ask);
     }
     let affected = affected(self::held_keys(services));
-    let stopped = affected.iter().filter(|session| session.interrupt(None, Interrupt::Cancel));
+    let stopped = affected.iter().filter(|session| session.cancel_turns());
     let stopped = stopped.map(|session| session.id).collect();
     affected.iter().for_each(|session| services.servers.stop_session(session.id));
     Ok(Revocation { key, role, state: "revoked".to_owned(), stopped })
@@ -138,7 +138,7 @@ fn held_keys(services: &Services) -> Vec<(Arc<Session>, TaskClaims)> {
 /// The task keys that a session holds: that of the turn that runs, and that of the turns before.
 fn held_by(session: &Session) -> Vec<TaskClaims> {
     let state = session.state();
-    let held = [&state.acting, &state.authority].into_iter().flatten();
+    let held = state.acting().chain(&state.authority);
     let mut tasks: Vec<TaskClaims> = held.map(|held| held.task().clone()).collect();
     drop(state);
     tasks.dedup_by_key(|task| task.key);

@@ -70,7 +70,7 @@ async fn close_now(services: &Services, id: SessionId) -> Result<SessionClosing,
     for plan in &plans {
         services.approved.acting.stop(&plan.ask);
     }
-    session.stop_turn().await;
+    session.stop_turns().await;
     closing::end_rest(services, &session).await?;
     if !again {
         services.gates.tell_of_session(&session, HookEvent::SessionClosed).await?;
@@ -108,7 +108,7 @@ async fn record_closing(
 async fn session_summary(services: &Services, row: &Row) -> Result<SessionSummary, EngineError> {
     let session = services.sessions.get(row.id).await?;
     let spent = budget::read_spent(services, &session, MicroUsd::ZERO, &[]).await?;
-    let running = session.state().running.as_ref().map(|running| running.turn);
+    let running = session.state().turns.first().map(|running| running.turn);
     Ok(SessionSummary {
         session: row.id,
         project: row.project.clone(),

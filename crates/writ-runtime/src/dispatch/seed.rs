@@ -23,6 +23,7 @@ use crate::history::read_history;
 use crate::model::secrets;
 use crate::pending::Pending;
 use crate::place::CallPlace;
+use crate::profile::AgentProfile;
 use crate::services::Services;
 use crate::session::{Interrupt, MAX_INTERRUPTS, Session};
 use crate::{budget, subscriptions};
@@ -33,10 +34,10 @@ const PROFILE_LIMIT: usize = 8;
 /// Returns the settings of a turn, narrowed to the limits of its model if they are known. If the system texts
 /// do not fit those limits, the full settings are used, because the model's server may have restarted with
 /// more room.
-pub(super) fn settings(services: &Services, seed: &ContextSeed) -> AgentConfig {
+pub(super) fn settings(services: &Services, profile: &AgentProfile, seed: &ContextSeed) -> AgentConfig {
     let config = &services.config.agent_config;
     let room = services.outside.models.as_ref().and_then(|models| {
-        models.context_room(models.routes().route(services.executor.model), services.journal.clock.now())
+        models.context_room(models.routes().route(profile.model), services.journal.clock.now())
     });
     let narrowed = room.map(|room| config.narrow_to(room));
     let fits = |narrow: &AgentConfig| context::system_tokens(seed) <= narrow.context.system_max;
@@ -46,8 +47,7 @@ pub(super) fn settings(services: &Services, seed: &ContextSeed) -> AgentConfig {
 /// Reads the current content of the session's subscriptions. Also returns the interrupts that arrived
 /// meanwhile, for the turn to handle.
 pub(super) async fn kept(
-    services: &Arc<Services>,
-    session: &Arc<Session>,
+    (services, session, profile): (&Arc<Services>, &Arc<Session>, &Arc<AgentProfile>),
     (turn, number): (TurnId, u64),
     authority: &Arc<Authority>,
     keyed: &mut Pending,
@@ -61,7 +61,7 @@ pub(super) async fn kept(
     services.journal.store.commit(keyed.take().into_relaxed()).await?;
     let place = CallPlace {
         services: Arc::clone(services),
-        profile: Arc::clone(&services.executor),
+        profile: Arc::clone(profile),
         session: Arc::clone(session),
         turn: Some(turn),
         number,
@@ -87,12 +87,12 @@ pub(super) async fn kept(
 
 /// Collects the model's context apart from the message, and the history separately.
 pub(super) async fn seed(
-    services: &Services,
-    session: &Session,
+    (services, session, profile): (&Services, &Session, &AgentProfile),
+    turn: TurnId,
     spent: &Spent,
 ) -> Result<(ContextSeed, Vec<Arc<ChatMessage>>), EngineError> {
-    let (tools, profile) = (services.servers.registry(), &services.executor);
-    let allow = services.gates.offered(session, profile.allow_list(&tools));
+    let tools = services.servers.registry();
+    let allow = services.gates.offered(session, turn, profile.allow_list(&tools));
     let (history, history_rows) = read_history(
         (&services.journal.store, &services.life.histories),
         session.id,

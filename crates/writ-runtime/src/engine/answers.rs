@@ -2,9 +2,10 @@
 
 use writ_inspect::show::is_plain;
 use writ_inspect::webauthn::Registration;
-use writ_policy::principal::{Evidence, Inbound, Principal};
+use writ_policy::principal::{Evidence, Inbound};
 use writ_store::approvals::AskState;
 use writ_store::batch::{Batch, Op};
+use writ_store::queue::EXECUTOR;
 use writ_store::reads::{AskReads as _, SessionReads as _, TurnReads as _};
 use writ_types::digest::Digest;
 use writ_types::entry::{ApprovalScope, Fact};
@@ -94,8 +95,11 @@ impl Engine {
             return Ok(());
         }
         let asking = services.sessions.get(session).await?;
-        let is_guests = matches!(asking.state().speaker, Some(Principal::Guest { .. }));
-        if asking.terms.relayed || is_guests || asking.state().closed || asking.runs(Some(turn)) {
+        if asking.terms.relayed
+            || asking.state().answers_guest()
+            || asking.state().closed
+            || asking.runs(Some(turn))
+        {
             return Ok(());
         }
         let opened = services.journal.store.session(session).await?;
@@ -119,7 +123,7 @@ impl Engine {
         let client_id = if is_own_request { format!("answered-{turn}") } else { format!("answered-{ask}") };
         let inbound = Inbound { session, client_id, text: text.to_owned() };
         let along = Along { text_taint: Taint::Auth, signature: None, sender: None };
-        self.take_in(evidence, inbound, along, Arrival::OwnTurn).await.map(|_| ())
+        self.take_in(evidence, inbound, along, (EXECUTOR, Arrival::OwnTurn)).await.map(|_| ())
     }
 
     /// Returns the challenge that a passkey signs to approve an ask up to `scope`, in a page with this

@@ -9,11 +9,13 @@ use writ_policy::principal::{
     self, AuthError, Authenticated, Directory, Evidence, Inbound, MAX_SENDER_BYTES,
 };
 use writ_store::batch::{Batch, Op};
+use writ_store::queue::EXECUTOR;
 use writ_types::digest::Digest;
 use writ_types::entry::{Fact, GatePoint, GateVerdict};
 use writ_types::error::Report;
 use writ_types::frame::ServerFrame;
 use writ_types::id::{EntrySeq, SessionId};
+use writ_types::recipient::Recipient;
 use writ_types::taint::Taint;
 use writ_types::unit::Timestamp;
 
@@ -52,15 +54,32 @@ impl Engine {
         along: Along,
     ) -> Result<EntrySeq, Report> {
         let inbound = Inbound { session, client_id, text };
-        let engine = self.clone();
+        self.receive_for(evidence, EXECUTOR, inbound, along).await
+    }
+
+    /// As [`Self::receive_with`], for the agent of a consumer.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::receive_with`], or no such agent.
+    pub async fn receive_for(
+        &self,
+        evidence: Evidence,
+        consumer: &str,
+        inbound: Inbound,
+        along: Along,
+    ) -> Result<EntrySeq, Report> {
+        let (engine, consumer) = (self.clone(), consumer.to_owned());
         // Runs as a task of its own, so that a message stored with a lease starts its turn even if the sender
         // disconnects.
-        let taken = self
-            .services
-            .life
-            .turns
-            .spawn(async move { engine.take_in(evidence, inbound, along, Arrival::JoinsTurn).await })
-            .await;
+        let taken =
+            self.services
+                .life
+                .turns
+                .spawn(async move {
+                    engine.take_in(evidence, inbound, along, (&consumer, Arrival::JoinsTurn)).await
+                })
+                .await;
         let taken = taken.unwrap_or_else(|error| Err(EngineError::Machine(error.to_string())));
         taken.map_err(|e| self.services.journal.report(&e))
     }
@@ -178,7 +197,7 @@ const SIGNATURE: &str = "signature";
 /// sender is never the owner.
 fn is_sender(sender: &str) -> bool {
     let visible = sender.chars().all(|c| !c.is_control()) && is_plain(sender);
-    visible && (1..=MAX_SENDER_BYTES).contains(&sender.len()) && !sender.trim().eq_ignore_ascii_case("owner")
+    visible && (1..=MAX_SENDER_BYTES).contains(&sender.len()) && !Recipient::looks_like_owner(sender)
 }
 
 /// Builds the ledger fact for a decision of the guard of inbound text.

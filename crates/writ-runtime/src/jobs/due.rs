@@ -31,14 +31,14 @@ pub(super) fn look_at<'a>(
             unknown.push(row.name.as_str());
             continue;
         };
-        let Some(next) = row.next_run.filter(|_| !busy.contains(chore.name)) else { continue };
+        let Some(next) = row.next_run.filter(|_| !busy.contains(chore.name.as_str())) else { continue };
         if is_due(next, chore.interval, now) {
             due.push((next.min(now), chore));
         } else {
             wait = wait.min(next.time_since(now));
         }
     }
-    due.sort_by_key(|(next, chore)| (*next, chore.name));
+    due.sort_by_key(|(next, chore)| (*next, chore.name.as_str()));
     DueJobs { due: due.into_iter().map(|(_, chore)| chore).collect(), wait, unknown }
 }
 
@@ -60,7 +60,7 @@ pub(super) fn schedule_changes(rows: &[Job], chores: &[Chore], now: Timestamp) -
             Some(row) => row.next_run.map(|next| next.min(latest)),
             None => Some(latest),
         };
-        Some(JobOp::Schedule { name: chore.name.to_owned(), schedule, next_run })
+        Some(JobOp::Schedule { name: chore.name.clone(), schedule, next_run })
     };
     chores.iter().filter_map(change).collect()
 }
@@ -78,7 +78,7 @@ fn format_schedule(interval: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::jobs::Progress;
+    use crate::jobs::{JobRun, Progress};
 
     const MINUTE: Duration = Duration::from_secs(60);
     const DAY: Duration = Duration::from_secs(24 * 60 * 60);
@@ -88,7 +88,8 @@ mod tests {
     }
 
     fn chore(name: &'static str, interval: Duration) -> Chore {
-        Chore { name, interval, run: Box::new(|| Box::pin(std::future::ready(Ok(Progress::Complete)))) }
+        let run = || -> JobRun { Box::pin(std::future::ready(Ok(Progress::Complete))) };
+        Chore { name: name.to_owned(), interval, run: Box::new(run) }
     }
 
     fn row(name: &str, schedule: &str, next_run: Option<Timestamp>) -> Job {
@@ -96,8 +97,8 @@ mod tests {
         Job { name, schedule, next_run, last_run: None, last_result: String::new() }
     }
 
-    fn names(look: &DueJobs<'_>) -> Vec<&'static str> {
-        look.due.iter().map(|chore| chore.name).collect()
+    fn names<'a>(look: &DueJobs<'a>) -> Vec<&'a str> {
+        look.due.iter().map(|chore| chore.name.as_str()).collect()
     }
 
     #[test]
@@ -157,5 +158,11 @@ mod tests {
             ]
         );
         assert_eq!(format_schedule(Duration::from_millis(5)), "every 5 ms");
+        let deliveries = crate::chores::DELIVER_EVERY;
+        assert_eq!(
+            format_schedule(deliveries),
+            crate::outbox::DELIVERY_SCHEDULE,
+            "a message changes no schedule"
+        );
     }
 }

@@ -118,7 +118,7 @@ impl Bench {
                 }
             })
         };
-        Chore { name, interval, run: Box::new(run) }
+        Chore { name: name.to_owned(), interval, run: Box::new(run) }
     }
 
     /// Starts the runner with these chores, each with its interval.
@@ -186,7 +186,7 @@ async fn a_job_that_fails_panics_or_hangs_holds_up_no_other_and_runs_once_at_a_t
     let mut bench = Bench::new().await;
     let mut chores = vec![bench.chore("hangs", MINUTE), bench.chore("works", MINUTE)];
     let panics = || -> JobRun { Box::pin(async { panic!("a bug") }) };
-    chores.push(Chore { name: "panics", interval: MINUTE, run: Box::new(panics) });
+    chores.push(Chore { name: "panics".to_owned(), interval: MINUTE, run: Box::new(panics) });
     bench.jobs.schedule_chores(&chores).await.expect("scheduled");
     bench.jobs.start(chores, (bench.draining.clone(), bench.stop_now.clone()));
     bench.clock.advance(MINUTE);

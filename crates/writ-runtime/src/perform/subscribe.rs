@@ -39,7 +39,7 @@ pub(crate) async fn subscribe(
         keep_subscriptions(services, &place.session, list).await?;
         return Ok(PerformedOutcome::Unsubscribed { id: wish.target.clone() });
     }
-    let running = place.session.state().running.as_ref().map(|running| running.number);
+    let running = place.session.state().turns.iter().map(|running| running.number).max();
     let next = services.journal.store.next_turn_number(place.session.id).await?;
     let (last_turn, turns) = (newest_turn(running, next).saturating_add(wish.turns), wish.turns);
     // Such a URL comes through the door with its owner's word only: written, or given to this ask.

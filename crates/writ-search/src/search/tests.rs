@@ -152,7 +152,7 @@ async fn the_key_goes_to_its_own_provider_only() {
     named.provider = "tavily".into();
     let error = run(&search, Action::Search(named)).await.expect_err("another provider");
     assert!(matches!(error, SearchError::NotConfigured), "{error:?}");
-    let say = writ_types::action::Say { to: "owner".into(), text: "hi".into() };
+    let say = writ_types::action::Say { to: writ_types::recipient::Recipient::Owner, text: "hi".into() };
     let error = run(&search, Action::Say(say)).await.expect_err("no search");
     assert!(matches!(error, SearchError::NotConfigured), "{error:?}");
     assert!(bench.server.seen_searches().is_empty() && other.server.seen_searches().is_empty());

@@ -5,6 +5,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use writ_types::action::{Action, ActionKind, SendFile};
 use writ_types::digest::Digest;
+use writ_types::recipient::Recipient;
 
 use super::describe_intent;
 use crate::arguments::{invalid_arguments, no_nul, parse_arguments};
@@ -70,6 +71,6 @@ fn prepare_send(
     let purpose = describe_intent("send the owner", &format!("{path} ({bytes} bytes)"));
     let path = path.as_str().to_owned();
     // The owner is the only recipient of files.
-    let send = SendFile { to: "owner".to_owned(), path: path.clone(), digest };
+    let send = SendFile { to: Recipient::Owner, path: path.clone(), digest };
     Ok(ActionDraft::new_draft(Action::SendFile(send), purpose).with_sink("path", path))
 }

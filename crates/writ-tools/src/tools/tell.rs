@@ -4,6 +4,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
 use writ_types::action::{Action, ActionKind, Say};
+use writ_types::recipient::Recipient;
 
 use super::describe_intent;
 use crate::arguments::{invalid_arguments, no_nul, parse_arguments};
@@ -53,5 +54,5 @@ fn prepare_message(
         });
     }
     let purpose = describe_intent("tell the owner:", &args.text);
-    Ok(ActionDraft::new_draft(Action::Say(Say { to: "owner".to_owned(), text: args.text }), purpose))
+    Ok(ActionDraft::new_draft(Action::Say(Say { to: Recipient::Owner, text: args.text }), purpose))
 }

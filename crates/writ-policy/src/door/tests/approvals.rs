@@ -279,7 +279,9 @@ fn a_changed_action_is_not_the_one_that_was_approved() {
         ("sink value", |p| p.sinks[0].value.push(' ')),
         ("sink", |p| p.sinks.push(Sink { argument: "b".into(), value: "c".into() })),
         ("whether it may be repeated", |p| p.idempotent = true),
-        ("action", |p| p.action = Action::Say(Say { to: "owner".into(), text: "hi".into() })),
+        ("action", |p| {
+            p.action = Action::Say(Say { to: writ_types::recipient::Recipient::Owner, text: "hi".into() })
+        }),
     ];
     let wish = || prepared(Action::Exec(exec()));
     let mut world = World::new(ask_all());

@@ -7,6 +7,7 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use writ_types::action::{CallTool, Free, ModelCall, Plan, PlanStep};
 use writ_types::chat::{ChatMessage, Field, Part, Role, ToolCall, ToolOutcome, ToolResult};
+use writ_types::recipient::Recipient;
 use writ_types::taint::Label;
 
 use super::*;
@@ -262,14 +263,14 @@ fn shipped_rules(seen: &Seen<'_>) -> RuleSays {
         return unless((!call.effect || call.declared) && call.risk != Risk::Irreversible);
     }
     if let Action::SendFile(send) = action {
-        return unless(send.to == "owner");
+        return unless(send.to == Recipient::Owner);
     }
     if let Action::Remember(remember) = action {
         let lasts = seen.external && remember.trust != MemoryTrust::Working;
         return if lasts { RuleSays::Forbid } else { RuleSays::Permit };
     }
     if let Action::Say(say) = action {
-        return if say.to == "owner" { RuleSays::Permit } else { RuleSays::Forbid };
+        return if say.to == Recipient::Owner { RuleSays::Permit } else { RuleSays::Forbid };
     }
     // Whatever else the rules do not name is asked about, a new kind too.
     unless(is_of(&[ActionKind::ReadFile, ActionKind::Recall, ActionKind::ModelCall]))

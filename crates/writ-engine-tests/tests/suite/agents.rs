@@ -1,0 +1,140 @@
+//! Several agents in one engine: their turns run side by side in one session.
+
+use serde_json::json;
+use writ_policy::principal::Inbound;
+use writ_runtime::engine::{Along, Cancelled, Join, Joined};
+use writ_runtime::profile::AgentProfile;
+use writ_store::queue::EXECUTOR;
+use writ_testkit::model_server::{ParsedRequest, Reply, ReplyFault, ReplyGate};
+use writ_types::entry::{Fact, TurnPhase};
+use writ_types::error::Exit;
+use writ_types::frame::ServerFrame;
+use writ_types::id::TurnId;
+use writ_types::taint::Taint;
+
+use crate::harness::{OWNER, TestEngine};
+
+const REVIEWER: &str = "reviewer";
+
+/// An engine with two agents, whose model repeats each message once the gate is open.
+fn engine(gate: &ReplyGate) -> TestEngine {
+    let gate = gate.clone();
+    TestEngine::with(
+        |parts| {
+            let reviewer =
+                AgentProfile { consumer: REVIEWER.to_owned(), ..AgentProfile::executor(&parts.config) };
+            parts.agents.push(reviewer);
+        },
+        |_| {
+            move |request: &ParsedRequest| {
+                let said = request.last_user_text().lines().last().unwrap_or_default().to_owned();
+                Reply::text(&said).with_fault(ReplyFault::SlowFirstByte(gate.clone()))
+            }
+        },
+    )
+}
+
+async fn send(engine: &TestEngine, joined: &Joined, consumer: &str, text: &str) {
+    let inbound =
+        Inbound { session: joined.session, client_id: text.replace(' ', "-"), text: text.to_owned() };
+    let along = Along { text_taint: Taint::Owner, signature: None, sender: None };
+    engine.engine.receive_for(OWNER, consumer, inbound, along).await.expect("stored");
+}
+
+/// The turns that run, by number.
+async fn running(engine: &TestEngine) -> Vec<(TurnId, u64)> {
+    let status = engine.call("status", json!({})).await.expect("answered");
+    let turns = status["running"].as_array().expect("a list").iter();
+    let mut turns: Vec<(TurnId, u64)> = turns
+        .map(|one| {
+            let turn: TurnId = serde_json::from_value(one["turn"].clone()).expect("an id");
+            (turn, one["number"].as_u64().expect("a number"))
+        })
+        .collect();
+    turns.sort_by_key(|(_, number)| *number);
+    turns
+}
+
+/// Waits until as many requests wait for the model.
+async fn until_waiting(engine: &TestEngine, count: usize) {
+    while engine.server.connections_waiting() < count {
+        tokio::task::yield_now().await;
+    }
+}
+
+/// The last messages of so many turns: how each ended, and its text.
+async fn ended(joined: &mut Joined, turns: usize) -> Vec<(TurnId, Exit, String)> {
+    let mut ended = Vec::new();
+    while ended.len() < turns {
+        let frame = joined.live.recv().await.expect("a frame").frame.clone();
+        if let ServerFrame::Error { code, text, .. } = &frame {
+            panic!("{code}: {text}");
+        }
+        if let ServerFrame::Message { turn, text, exit, last: true, .. } = frame {
+            ended.push((turn, exit, text));
+        }
+    }
+    ended
+}
+
+#[test]
+fn turns_of_two_agents_run_at_once_in_one_session_and_a_stop_reaches_the_one_it_names() {
+    let gate = ReplyGate::new();
+    let engine = engine(&gate);
+    engine.runtime.block_on(async {
+        let mut joined = engine.engine.join(OWNER, Join::default()).await.expect("joined");
+        send(&engine, &joined, EXECUTOR, "first").await;
+        send(&engine, &joined, REVIEWER, "second").await;
+        until_waiting(&engine, 2).await;
+        let turns = running(&engine).await;
+        let [(of_first, 1), (of_second, 2)] = turns[..] else { panic!("two turns: {turns:?}") };
+        assert_eq!(engine.engine.cancel(OWNER, of_first).await.ok(), Some(Cancelled::Stopped));
+        let stopped = ended(&mut joined, 1).await;
+        assert_eq!(
+            stopped.first().map(|(turn, exit, _)| (*turn, *exit)),
+            Some((of_first, Exit::Interrupted))
+        );
+        // A turn is over a moment after its last frame; the other goes on.
+        while running(&engine).await != [(of_second, 2)] {
+            tokio::task::yield_now().await;
+        }
+        gate.open();
+        assert_eq!(ended(&mut joined, 1).await, [(of_second, Exit::Done, "second".to_owned())]);
+    });
+    let started = engine.facts("phase").into_iter();
+    let started = started.filter(|fact| matches!(fact, Fact::Phase { phase: TurnPhase::Started, .. }));
+    assert_eq!(started.count(), 2);
+    engine.end();
+}
+
+/// The second message of an agent joins its turn, or waits for it; the other agent's does neither.
+#[test]
+fn an_agent_has_one_turn_at_a_time_in_a_session() {
+    let gate = ReplyGate::new();
+    let engine = engine(&gate);
+    engine.runtime.block_on(async {
+        let mut joined = engine.engine.join(OWNER, Join::default()).await.expect("joined");
+        for text in ["first", "also first"] {
+            send(&engine, &joined, EXECUTOR, text).await;
+        }
+        for text in ["second", "also second"] {
+            send(&engine, &joined, REVIEWER, text).await;
+        }
+        until_waiting(&engine, 2).await;
+        assert_eq!(running(&engine).await.len(), 2);
+        gate.open();
+        let mut said: Vec<String> = Vec::new();
+        while !["also first", "also second"].iter().all(|text| said.iter().any(|said| said == text)) {
+            said.extend(ended(&mut joined, 1).await.into_iter().map(|(_, _, text)| text));
+        }
+        let inbound = Inbound {
+            session: joined.session,
+            client_id: "lost".to_owned(),
+            text: "is anybody there?".to_owned(),
+        };
+        let along = Along { text_taint: Taint::Owner, signature: None, sender: None };
+        let refused = engine.engine.receive_for(OWNER, "planner", inbound, along).await;
+        assert_eq!(refused.map_err(|report| report.code), Err("agent.unknown".to_owned()));
+    });
+    engine.end();
+}
