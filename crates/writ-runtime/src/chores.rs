@@ -31,10 +31,11 @@ pub(crate) fn engine_chores(services: &Arc<Services>) -> Vec<Chore> {
     let mut chores = own_chores(services);
     chores.extend(services.journal.outbox.channels().iter().map(|channel| {
         let (name, channel) = (delivery_job(channel.name()), Arc::clone(channel));
-        chore(services, &name, DELIVER_EVERY, move |services| {
+        let delivery = chore(services, &name, DELIVER_EVERY, move |services| {
             let channel = Arc::clone(&channel);
             async move { deliver_messages(&services.journal, channel.as_ref()).await }
-        })
+        });
+        Chore { calls: Some(Arc::clone(&services.journal.outbox.appended)), ..delivery }
     }));
     chores
 }
@@ -80,5 +81,5 @@ where
 {
     let services = Arc::clone(services);
     let name = name.to_owned();
-    Chore { name, interval, run: Box::new(move || Box::pin(run(Arc::clone(&services)))) }
+    Chore { name, interval, calls: None, run: Box::new(move || Box::pin(run(Arc::clone(&services)))) }
 }

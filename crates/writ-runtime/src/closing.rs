@@ -37,7 +37,7 @@ pub(crate) async fn waits(services: &Services, session: &Session) -> Result<bool
         || !waiting_messages(services, session).await?.is_empty())
 }
 
-/// Lists the messages of a session that wait, for whichever agent.
+/// Lists the messages of a session that wait, for any agent, also one that is no longer configured.
 ///
 /// # Errors
 ///
@@ -46,11 +46,7 @@ pub(crate) async fn waiting_messages(
     services: &Services,
     session: &Session,
 ) -> Result<Vec<QueuedMessage>, EngineError> {
-    let mut waiting = Vec::new();
-    for profile in services.profiles.iter() {
-        waiting.extend(services.journal.store.pending_for(&profile.consumer, session.id).await?);
-    }
-    Ok(waiting)
+    Ok(services.journal.store.pending_for_session(session.id).await?)
 }
 
 /// Lists the waiting questions that can be approved no longer because the session is closed, and those with

@@ -8,6 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -24,6 +25,7 @@ use writ_types::unit::Timestamp;
 use crate::clock::Clock;
 use crate::error::EngineError;
 use crate::journal::Journal;
+use crate::outbox::MAX_CHANNELS;
 
 mod due;
 
@@ -32,7 +34,7 @@ mod tests;
 
 /// The most jobs that run at once: more than the engine has chores, so that one that hangs holds up no other, and few
 /// enough that those which are due together after a long sleep do not crowd out the turns.
-const MAX_RUNNING_JOBS: usize = 8;
+const MAX_RUNNING_JOBS: usize = 8 + MAX_CHANNELS;
 /// The longest time that one run may take.
 const MAX_RUN_TIME: Duration = Duration::from_secs(10 * 60);
 /// The longest wait before the table is looked at again, in case the clock is set while the engine sleeps.
@@ -58,8 +60,16 @@ pub(crate) struct Chore {
     pub(crate) name: String,
     /// The time between the end of a run and the next.
     pub(crate) interval: Duration,
+    /// Counts the calls for a run at once, such as one for each new message; `None`: it runs by its schedule alone.
+    pub(crate) calls: Option<Arc<AtomicU64>>,
     /// Begins a run.
     pub(crate) run: Box<dyn Fn() -> JobRun + Send + Sync>,
+}
+
+impl Chore {
+    fn call_count(&self) -> u64 {
+        self.calls.as_ref().map_or(0, |calls| calls.load(Ordering::Acquire))
+    }
 }
 
 /// The reason that a run has failed.
@@ -179,6 +189,9 @@ struct Runner<'a> {
     chores: Vec<Chore>,
     runs: JoinSet<Result<Progress, JobError>>,
     running: BTreeMap<Id, RunningJob>,
+    /// The calls that there were when each job was started last. A call that comes while it runs is answered by another run,
+    /// though the end of this one writes a later time into the row.
+    answered: BTreeMap<String, u64>,
     /// Results that are not written yet. Their jobs do not run again before they are.
     unwritten: Vec<JobOp>,
     /// Names of rows that no chore has, and that were reported.
@@ -193,6 +206,7 @@ impl<'a> Runner<'a> {
             chores,
             runs: JoinSet::new(),
             running: BTreeMap::new(),
+            answered: BTreeMap::new(),
             unwritten: Vec::new(),
             reported: BTreeSet::new(),
         }
@@ -227,7 +241,11 @@ impl<'a> Runner<'a> {
         };
         let busy = self.running.values().map(|run| run.name.as_str());
         let busy: BTreeSet<&str> = busy.chain(self.unwritten.iter().map(job_of)).collect();
-        let look = due::look_at(&rows, &self.chores, &busy, now);
+        let is_called = |chore: &&Chore| {
+            chore.call_count() != self.answered.get(&chore.name).copied().unwrap_or_default()
+        };
+        let called = self.chores.iter().filter(is_called).map(|chore| chore.name.as_str()).collect();
+        let look = due::look_at(&rows, &self.chores, (&busy, &called), now);
         for name in look.unknown {
             if self.reported.insert(name.to_owned()) {
                 tracing::warn!(
@@ -239,6 +257,8 @@ impl<'a> Runner<'a> {
         let room = MAX_RUNNING_JOBS.saturating_sub(self.running.len());
         // A run that ends makes room for the rest, which is looked at then.
         for chore in look.due.into_iter().take(room) {
+            // Counted before the run reads anything: what is called for from here on is not in it for certain.
+            self.answered.insert(chore.name.clone(), chore.call_count());
             let (run, clock) = ((chore.run)(), Arc::clone(&self.journal.clock));
             let task = self.runs.spawn(run_in_time(run, clock));
             self.running.insert(task.id(), RunningJob { name: chore.name.clone(), interval: chore.interval });

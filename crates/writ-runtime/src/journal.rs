@@ -85,7 +85,7 @@ impl Journal {
         batch.ops.extend(appends);
         let receipt = self.commit_shown(batch, |seq, frame| hub.send(seq, frame)).await?;
         if has_appended {
-            self.outbox.wake_jobs.notify_one();
+            self.outbox.call_for_delivery();
         }
         Ok(receipt)
     }

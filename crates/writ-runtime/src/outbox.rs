@@ -6,6 +6,7 @@
 use std::collections::BTreeSet;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
@@ -132,6 +133,8 @@ pub(crate) struct Outbox {
     channels: Vec<Arc<dyn Channel>>,
     /// Wakes the task that runs jobs: a message was appended.
     pub(crate) wake_jobs: Arc<Notify>,
+    /// Counts the commits that appended messages.
+    pub(crate) appended: Arc<AtomicU64>,
 }
 
 impl Outbox {
@@ -156,12 +159,18 @@ impl Outbox {
                 )));
             }
         }
-        Ok(Self { channels, wake_jobs: Arc::default() })
+        Ok(Self { channels, wake_jobs: Arc::default(), appended: Arc::default() })
     }
 
     /// Returns the channels.
     pub(crate) fn channels(&self) -> &[Arc<dyn Channel>] {
         &self.channels
+    }
+
+    /// Has the new messages delivered, once they are committed.
+    pub(crate) fn call_for_delivery(&self) {
+        self.appended.fetch_add(1, Ordering::AcqRel);
+        self.wake_jobs.notify_one();
     }
 
     /// Returns the operations that append what others, which are to be committed with them, tell the owner, and that bring

@@ -287,7 +287,8 @@ impl SessionState {
             None => &mut self.acting_outside,
             Some(turn) => match self.turns.iter_mut().find(|running| running.turn == turn) {
                 Some(running) => &mut running.acting,
-                None => return,
+                // What was approved of an ended turn acts on: revoking its key still has to reach it.
+                None => &mut self.acting_outside,
             },
         };
         *place = Some(Arc::clone(authority));

@@ -27,8 +27,8 @@ enum Manner {
     Takes,
     IsDown,
     Refuses,
-    /// It takes the message and never says so.
-    Hangs,
+    /// It takes the message that begins so and never says so; all others as they come.
+    HangsAt(&'static str),
 }
 
 /// A channel that notes what reaches it.
@@ -55,10 +55,11 @@ impl TestChannel {
             match manner {
                 Manner::IsDown => return Err(DeliveryError::NotNow(report)),
                 Manner::Refuses => return Err(DeliveryError::Refused(report)),
-                Manner::Takes | Manner::Hangs => {}
+                Manner::Takes | Manner::HangsAt(_) => {}
             }
+            let hangs = matches!(manner, Manner::HangsAt(start) if what.starts_with(start));
             self.reached.send(what).await.expect("the test listens");
-            if manner == Manner::Hangs {
+            if hangs {
                 std::future::pending::<()>().await;
             }
             Ok(())
@@ -140,18 +141,15 @@ async fn a_kill_between_delivery_and_advance_delivers_that_message_again_and_no_
     {
         let journal = journal(folder.path()).await;
         append(&journal, ["a", "b", "c"].map(said)).await;
-        channel.set(Manner::Takes);
+        // The second leaves, and its delivery is never acknowledged.
+        channel.set(Manner::HangsAt("2"));
         let delivering = deliver_messages(&journal, &channel);
         tokio::pin!(delivering);
         let mut reached = Vec::new();
         while reached.len() < 2 {
             tokio::select! {
                 biased;
-                Some(what) = deliveries.recv() => {
-                    reached.push(what);
-                    // The second leaves, and its delivery is never acknowledged.
-                    channel.set(Manner::Hangs);
-                }
+                Some(what) = deliveries.recv() => reached.push(what),
                 done = &mut delivering => panic!("it hangs: {done:?}"),
             }
         }

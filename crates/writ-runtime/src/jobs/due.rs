@@ -18,11 +18,11 @@ pub(super) struct DueJobs<'a> {
     pub(super) unknown: Vec<&'a str>,
 }
 
-/// Compares the rows with the time. `busy` names the jobs that must not be started.
+/// Compares the rows with the time. `busy` names the jobs that must not be started, `called` those that are to run at once.
 pub(super) fn look_at<'a>(
     rows: &'a [Job],
     chores: &'a [Chore],
-    busy: &BTreeSet<&str>,
+    (busy, called): (&BTreeSet<&str>, &BTreeSet<&str>),
     now: Timestamp,
 ) -> DueJobs<'a> {
     let (mut due, mut unknown, mut wait) = (Vec::new(), Vec::new(), LONGEST_WAIT);
@@ -32,7 +32,7 @@ pub(super) fn look_at<'a>(
             continue;
         };
         let Some(next) = row.next_run.filter(|_| !busy.contains(chore.name.as_str())) else { continue };
-        if is_due(next, chore.interval, now) {
+        if called.contains(chore.name.as_str()) || is_due(next, chore.interval, now) {
             due.push((next.min(now), chore));
         } else {
             wait = wait.min(next.time_since(now));
@@ -89,7 +89,7 @@ mod tests {
 
     fn chore(name: &'static str, interval: Duration) -> Chore {
         let run = || -> JobRun { Box::pin(std::future::ready(Ok(Progress::Complete))) };
-        Chore { name: name.to_owned(), interval, run: Box::new(run) }
+        Chore { name: name.to_owned(), interval, calls: None, run: Box::new(run) }
     }
 
     fn row(name: &str, schedule: &str, next_run: Option<Timestamp>) -> Job {
@@ -112,10 +112,14 @@ mod tests {
             row("e", "", Some(at(-9))),
             row("x", "", Some(at(-9))),
         ];
-        let look = look_at(&rows, &chores, &BTreeSet::from(["e"]), at(0));
+        let look = look_at(&rows, &chores, (&BTreeSet::from(["e"]), &BTreeSet::new()), at(0));
         assert_eq!((names(&look), look.wait, look.unknown), (vec!["b", "a"], LONGEST_WAIT, vec!["x"]));
-        let look =
-            look_at(&rows[2..3], &chores, &BTreeSet::new(), at(1).minus_duration(Duration::from_secs(7)));
+        let look = look_at(
+            &rows[2..3],
+            &chores,
+            (&BTreeSet::new(), &BTreeSet::new()),
+            at(1).minus_duration(Duration::from_secs(7)),
+        );
         assert_eq!((names(&look), look.wait), (vec![], Duration::from_secs(7)));
     }
 
@@ -125,7 +129,7 @@ mod tests {
         let chores = [chore("daily", DAY)];
         for (days, is_due) in [(0, true), (1, false), (2, true), (4_000, true), (-4_000, true)] {
             let rows = [row("daily", "", Some(at(days * 24 * 60)))];
-            let look = look_at(&rows, &chores, &BTreeSet::new(), at(0));
+            let look = look_at(&rows, &chores, (&BTreeSet::new(), &BTreeSet::new()), at(0));
             assert_eq!(!names(&look).is_empty(), is_due, "{days}");
         }
     }

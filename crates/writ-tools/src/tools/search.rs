@@ -52,7 +52,7 @@ struct FileSearchArgs {
     pattern: String,
     /// Folder or file to search, relative to the work folder; all of it if not given.
     path: Option<String>,
-    /// Only files with a name that matches this glob.
+    /// Only files whose name matches this glob.
     glob: Option<String>,
     /// The most matches returned, 100 if not given.
     max_matches: Option<u64>,

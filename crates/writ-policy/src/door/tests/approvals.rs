@@ -148,6 +148,7 @@ fn what_may_have_been_done_already_asks_before_it_is_done_again() {
         match world.decide_under(wish.clone(), &authority) {
             Ok(_) => assert!(leaves_nothing(&wish.action), "{:?}", wish.action.kind()),
             Err(DoorStop::Ask(ask)) => {
+                assert!(!leaves_nothing(&wish.action), "{:?}", wish.action.kind());
                 assert_eq!(ask.rules, [LOST_RULE.to_owned()].into(), "{:?}", wish.action.kind());
                 assert_eq!((ask.pattern, ask.recurring), (None, Vec::new()), "nothing is like it");
                 asked += 1;
@@ -155,7 +156,8 @@ fn what_may_have_been_done_already_asks_before_it_is_done_again() {
             Err(DoorStop::Deny(denial)) => panic!("{denial:?}"),
         }
     }
-    assert_eq!(asked, 18);
+    // No fewer than these kinds; a new one may come to them.
+    assert!(asked >= 18, "{asked}");
     let mut world = anywhere_below_home(shipped());
     let write = |path: &str| prepared(Action::WriteFile(project_write(&[path])));
     let ask = world.ask(write("a"));
