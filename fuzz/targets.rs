@@ -368,7 +368,7 @@ fn tool_call(bytes: &[u8]) {
 
 /// A server's schema, and arguments for it: `{"schema":…,"arguments":…}`.
 fn foreign_tool(bytes: &[u8]) {
-    use writ_tools::foreign::{ForeignRow, ForeignTool};
+    use writ_tools::foreign::{ForeignRow, ForeignTool, ServerTools};
     let Some(value) = json::<Value>(bytes) else { return };
     let made = ForeignRow::from_tool(ForeignTool {
         server: "s".into(),
@@ -391,7 +391,10 @@ fn foreign_tool(bytes: &[u8]) {
         quarantine: Default::default(),
     });
     let Ok(row) = made else { return };
-    let registry = writ_tools::registry::Registry::core_tools().with_foreign([row]);
+    let mut server = ServerTools::new("s");
+    server.add_row(row);
+    let sources = [&server as &dyn writ_tools::source::ToolSource];
+    let registry = writ_tools::registry::Registry::core_tools().with_sources(sources);
     let call = ToolCall { id: "1".into(), name: "s__t".into(), arguments: value["arguments"].clone() };
     let toolset =
         registry.toolset_of(&writ_tools::def::AgentRole::ALL, &writ_tools::registry::AllowList::All);

@@ -293,12 +293,12 @@ impl CallPlace {
     /// Returns the ledger entry for a call that could not become an action. Such calls include hosts and
     /// paths that lead elsewhere than they seem to.
     pub(crate) fn malformed(&self, tool: &str, refused: &Rendered) -> Op {
-        let kinds =
-            self.services.servers.registry().find_tool(tool).map(|tool| tool.actions).unwrap_or_default();
+        let tools = self.services.servers.registry();
+        let kind = tools.find_tool(tool).and_then(|tool| tool.actions().first().copied());
         let text: String = refused.text.chars().take(MAX_SUMMARY).collect();
         let fact = Fact::Denied {
             prepared: None,
-            kind: kinds.first().copied().unwrap_or(ActionKind::CallTool),
+            kind: kind.unwrap_or(ActionKind::CallTool),
             reason: DenyReason::Shape,
             rule: "arguments".to_owned(),
             outside: text.clone(),

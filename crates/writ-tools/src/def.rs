@@ -109,18 +109,6 @@ impl ToolDef {
             OutputKind::Memory | OutputKind::Confirmation => false,
         }
     }
-
-    /// Returns true if withheld values may stand in its arguments: it passes them on, and neither shows them
-    /// to the model nor runs them.
-    pub fn passes_on(&self) -> bool {
-        self.actions.iter().all(|kind| kind.row().passes_on)
-    }
-
-    /// Returns true if using it can send information to another party, or reach past the sandbox and the
-    /// store: the origin of its arguments matters then.
-    pub fn can_leave(&self) -> bool {
-        self.actions.iter().any(|kind| kind.row().leaves_machine)
-    }
 }
 
 /// For tools that need no look at a file.
@@ -192,7 +180,7 @@ pub enum PathState {
 
 /// The action that a tool makes of its arguments.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct ActionDraft {
+pub struct ActionDraft {
     pub(crate) action: Action,
     pub(crate) sinks: Vec<Sink>,
     pub(crate) bindings: BTreeMap<String, Digest>,

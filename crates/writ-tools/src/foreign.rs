@@ -1,12 +1,14 @@
 //! Tools of other programs, as rows that are made at run time: their servers' words, and what the owner says of them.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use serde_json::{Map, Value};
 use writ_inspect::origin::{THEN, is_within};
-use writ_inspect::prepared::{Prepared, Sink};
-use writ_types::action::{Action, CallTool};
-use writ_types::chat::{ToolCall, ToolSpec};
+use writ_inspect::prepared::Sink;
+use writ_types::action::{Action, ActionKind, CallTool};
+use writ_types::chat::ToolSpec;
 use writ_types::digest::Digest;
 use writ_types::entry::Risk;
 use writ_types::quarantine::Quarantine;
@@ -14,9 +16,12 @@ use writ_types::schema::{expand_references, shorten_schema};
 use writ_types::taint::Taint;
 
 use crate::arguments::MAX_ARGUMENT_BYTES;
-use crate::def::ToolContext;
+use crate::def::{ActionDraft, AgentRole, PathState, ToolContext};
 use crate::error::ToolError;
+use crate::lenient::{coerce_value, with_nulls};
+use crate::path::WorkPath;
 use crate::schema::then_schema;
+use crate::source::{Sealed, Tool, ToolSource};
 use crate::text::{cut_end, one_line};
 
 mod names;
@@ -113,7 +118,7 @@ pub enum ForeignError {
 /// A row that is made at run time.
 #[derive(Clone, Debug)]
 pub struct ForeignRow {
-    /// The name under which models call it.
+    /// The name under which models call it, where no other tool needs the same one.
     pub name: String,
     /// Its description and declarations.
     pub known: ForeignTool,
@@ -159,38 +164,14 @@ impl ForeignRow {
         let checked = ArgumentSchema::from_schema(&expanded).map_err(unusable)?;
         let told = told_schema(expanded.clone());
         let mut row = Self { name, known, checked, expanded, told, names, told_bytes: 0 };
-        let spec = row.tool_spec();
+        let spec = row.spec(&row.name);
         // Measured once: the room for foreign tools is shared out in every request.
         row.told_bytes = spec.name.len() + spec.description.len() + spec.schema.to_string().len();
         Ok(row)
     }
 
-    /// Returns its description for models: the author of the words comes first.
-    pub(crate) fn tool_spec(&self) -> ToolSpec {
-        let words = cut_end(&self.known.description, MAX_TOLD_CHARS);
-        ToolSpec {
-            name: self.name.clone(),
-            description: format!(
-                "[A tool of the server '{}'; these are its words] {words}",
-                self.known.server
-            ),
-            schema: self.told.clone(),
-        }
-    }
-
-    /// The schema of its arguments with its references in their places.
-    pub(crate) const fn expanded_schema(&self) -> &Value {
-        &self.expanded
-    }
-
-    /// Returns the number of bytes sent to models about it.
-    pub(crate) const fn told_bytes(&self) -> usize {
-        self.told_bytes
-    }
-
-    /// The arguments, if they fit the schema.
-    pub(crate) fn checked_arguments(&self, arguments: &Value) -> Result<Value, ToolError> {
-        let wrong = |problems: Vec<String>| ToolError::Foreign { tool: self.name.clone(), problems };
+    /// The arguments, if they fit the schema; otherwise the problems.
+    fn checked_arguments(&self, arguments: &Value) -> Result<Value, Vec<String>> {
         let mut arguments = match arguments {
             Value::Object(_) => arguments.clone(),
             // Some models send null for no arguments, and some the object as JSON text.
@@ -201,62 +182,160 @@ impl ForeignRow {
             Value::String(_) | Value::Bool(_) | Value::Number(_) | Value::Array(_) => Value::Null,
         };
         let Some(fields) = arguments.as_object_mut() else {
-            return Err(wrong(vec!["the arguments are not an object".to_owned()]));
+            return Err(vec!["the arguments are not an object".to_owned()]);
         };
         // For the harness alone.
         fields.shift_remove(THEN);
         // Measured again: the text form may have been shorter than its content.
         if arguments.to_string().len() > MAX_ARGUMENT_BYTES {
-            return Err(wrong(vec![format!("the arguments have more than {MAX_ARGUMENT_BYTES} bytes")]));
+            return Err(vec![format!("the arguments have more than {MAX_ARGUMENT_BYTES} bytes")]);
         }
-        self.checked.check_arguments(&arguments).map_err(wrong)?;
+        self.checked.check_arguments(&arguments)?;
         Ok(arguments)
     }
+}
 
-    /// The action, ready for the door.
-    pub(crate) fn prepare_call(
+impl Sealed for ForeignRow {}
+
+impl Tool for ForeignRow {
+    fn name(&self) -> &str {
+        &self.known.tool
+    }
+
+    fn origin(&self) -> Option<&str> {
+        Some(&self.known.server)
+    }
+
+    fn spec(&self, name: &str) -> ToolSpec {
+        let words = cut_end(&self.known.description, MAX_TOLD_CHARS);
+        ToolSpec {
+            name: name.to_owned(),
+            // The author of the words comes first.
+            description: format!(
+                "[A tool of the server '{}'; these are its words] {words}",
+                self.known.server
+            ),
+            schema: self.told.clone(),
+        }
+    }
+
+    fn spec_room(&self) -> usize {
+        self.told_bytes
+    }
+
+    fn actions(&self) -> &[ActionKind] {
+        &[ActionKind::CallTool]
+    }
+
+    // Foreign tools are for the agent that works: planners and verifiers get none.
+    fn roles(&self) -> &[AgentRole] {
+        &[AgentRole::Executor]
+    }
+
+    fn is_idempotent(&self) -> bool {
+        self.known.idempotent
+    }
+
+    fn passes_on(&self) -> bool {
+        true
+    }
+
+    fn quarantine(&self) -> Quarantine {
+        self.known.quarantine
+    }
+
+    fn is_unvouched(&self) -> bool {
+        self.known.taint == Taint::External
+    }
+
+    fn has_declared_effect(&self) -> bool {
+        self.known.effect && self.known.sinks.is_some()
+    }
+
+    fn schema(&self) -> Cow<'_, Value> {
+        Cow::Borrowed(&self.expanded)
+    }
+
+    fn read_arguments(&self, name: &str, arguments: &Value) -> Result<Value, ToolError> {
+        self.checked_arguments(arguments)
+            .map_err(|problems| ToolError::Foreign { tool: name.to_owned(), problems })
+    }
+
+    fn fits_arguments(&self, _: &Value, arguments: &Value) -> bool {
+        self.checked_arguments(arguments).is_ok()
+    }
+
+    fn coerce_arguments(&self, schema: &Value, arguments: &Value) -> Value {
+        with_nulls(schema, coerce_value(schema, arguments))
+    }
+
+    fn needed_file(&self, _: &Value) -> Result<Option<WorkPath>, ToolError> {
+        Ok(None)
+    }
+
+    fn draft_call(
         &self,
-        call: &ToolCall,
-        context: &ToolContext<'_>,
-    ) -> Result<Prepared, ToolError> {
-        let (arguments, known) = (self.checked_arguments(&call.arguments)?, &self.known);
-        let sinks = self.find_sinks(&arguments);
+        name: &str,
+        arguments: &Value,
+        _: Option<&PathState>,
+        _: &ToolContext<'_>,
+    ) -> Result<ActionDraft, ToolError> {
+        let known = &self.known;
+        let sinks = self.find_sinks(arguments);
         if sinks.len() > MAX_SINKS {
             let problem = format!("the arguments hold more than {MAX_SINKS} values");
-            return Err(ToolError::Foreign { tool: self.name.clone(), problems: vec![problem] });
+            return Err(ToolError::Foreign { tool: name.to_owned(), problems: vec![problem] });
         }
+        let action = Action::CallTool(CallTool {
+            server: known.server.clone(),
+            tool: known.tool.clone(),
+            arguments: arguments.clone(),
+            host: known.host.clone(),
+            effect: known.effect,
+            declared: known.sinks.is_some(),
+            // A tool without an effect sends nothing. One with an effect may, unless its sinks are declared
+            // and hold no content.
+            sends: known.effect
+                && (known.sinks.is_none() || !known.content.is_empty() || !known.whom.is_empty()),
+            whom: known.whom.clone(),
+            takes: known.takes.clone(),
+            named: known.named.clone(),
+            risk: known.risk,
+        });
         let intent =
             one_line(&format!("call {} of the server {}", known.tool, known.server), MAX_INTENT_CHARS);
-        Ok(Prepared {
-            action: Action::CallTool(CallTool {
-                server: known.server.clone(),
-                tool: known.tool.clone(),
-                arguments,
-                host: known.host.clone(),
-                effect: known.effect,
-                declared: known.sinks.is_some(),
-                // A tool without an effect sends nothing. One with an effect may, unless its sinks are
-                // declared and hold no content.
-                sends: known.effect
-                    && (known.sinks.is_none() || !known.content.is_empty() || !known.whom.is_empty()),
-                whom: known.whom.clone(),
-                takes: known.takes.clone(),
-                named: known.named.clone(),
-                risk: known.risk,
-            }),
-            agent: context.agent.to_owned(),
-            session: context.session,
-            turn: context.turn,
-            turn_number: context.turn_number,
-            call: Some(call.id.clone()),
-            tool: self.name.clone(),
-            sinks,
-            label: context.label.clone(),
-            // What is approved is this tool, as its server described it when it was pinned.
-            bindings: BTreeMap::from([(PIN.to_owned(), known.pin)]),
-            idempotent: known.idempotent,
-            intent,
-        })
+        // What is approved is this tool, as its server described it when it was pinned.
+        let bindings = BTreeMap::from([(PIN.to_owned(), known.pin)]);
+        Ok(ActionDraft { action, sinks, bindings, intent })
+    }
+}
+
+/// The tools of a server: a source of tools.
+#[derive(Debug)]
+pub struct ServerTools {
+    server: String,
+    rows: Vec<Arc<dyn Tool>>,
+}
+
+impl ServerTools {
+    /// Makes a source without tools for a server.
+    pub fn new(server: &str) -> Self {
+        Self { server: server.to_owned(), rows: Vec::new() }
+    }
+
+    /// Adds a tool of the server.
+    pub fn add_row(&mut self, row: ForeignRow) {
+        self.rows.push(Arc::new(row));
+    }
+}
+
+impl ToolSource for ServerTools {
+    fn origin(&self) -> Option<&str> {
+        Some(&self.server)
+    }
+
+    fn tools(&self) -> Box<dyn Iterator<Item = Arc<dyn Tool>> + '_> {
+        Box::new(self.rows.iter().cloned())
     }
 }
 

@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 use writ_types::chat::ToolCall;
 
 use crate::arguments::MAX_ARGUMENT_BYTES;
-use crate::registry::{CallArguments, Toolset};
+use crate::registry::Toolset;
 
 mod coerce;
 
@@ -38,24 +38,25 @@ impl Toolset<'_> {
         if let Some(name) = meant_tool(&call.name, offered) {
             name.clone_into(&mut call.name);
         }
-        let Some(tool) = self.arguments_of(&call.name) else { return };
+        let Some(tool) = self.offered_tool(&call.name) else { return };
+        let schema = tool.schema();
         let Some(object) = object_of(&call.arguments, MAX_ARGUMENT_BYTES) else { return };
         let fitting = |object: &Map<String, Value>| {
             let as_is = Value::Object(object.clone());
             // A call that fits is never changed.
-            if tool.fits_arguments(&as_is) {
+            if tool.fits_arguments(&schema, &as_is) {
                 return Some(as_is);
             }
-            let coerced = tool.coerce_arguments(&as_is);
-            tool.fits_arguments(&coerced).then_some(coerced)
+            let coerced = tool.coerce_arguments(&schema, &as_is);
+            tool.fits_arguments(&schema, &coerced).then_some(coerced)
         };
         // Some models wrap the arguments in an object with the tool's name.
-        let unwrapped = unwrap_object(&call.name, &object, tool.schema());
+        let unwrapped = unwrap_object(&call.name, &object, &schema);
         let found = fitting(&object).or_else(|| unwrapped.as_ref().and_then(fitting));
         // The error for an object names its problems; the error for a text is that it is no object.
         call.arguments = found.unwrap_or_else(|| Value::Object(unwrapped.unwrap_or(object)));
         // Only our own tools take paths of the work folder.
-        if let (CallArguments::Own(_), Some(project)) = (&tool, project) {
+        if let (None, Some(project)) = (tool.origin(), project) {
             relate_paths(&mut call.arguments, project, PATHS_DEPTH);
         }
     }

@@ -6,15 +6,17 @@
 //! plain data ([`outcome::PerformedOutcome`]), which `render::render` turns into bounded text with a label.
 //! Nothing here decides whether a call is allowed.
 //!
-//! A tool is a row of a table ([`def::ToolDef`]): name, text for the model, schema, sinks, and one function
-//! that makes an action. Tools of other programs are rows made at run time (`foreign::Row`), added to
-//! [`registry::Registry`]; tools that an agent makes itself will be.
+//! Tools come from sources ([`source::ToolSource`]), which the [`registry::Registry`] lists. Those of the harness
+//! are rows of a table ([`def::ToolDef`]): name, text for the model, schema, sinks, and one function that makes an
+//! action. Those of other programs are rows made at run time ([`foreign::ForeignRow`]).
 
 pub mod def;
 
 pub mod registry;
 
 pub mod foreign;
+
+pub mod source;
 
 pub mod config;
 

@@ -1,9 +1,9 @@
 //! The registry of tools, and the set of them that one agent is offered.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use serde_json::Value;
 use writ_inspect::prepared::Prepared;
 use writ_inspect::redact::Redactor;
 use writ_types::action::Action;
@@ -11,22 +11,22 @@ use writ_types::chat::{ToolCall, ToolOutcome, ToolSpec, ToolSpecs};
 use writ_types::quarantine::Quarantine;
 use writ_types::taint::{Label, Source, Taint};
 
-use crate::arguments::{check_arguments, fits_schema};
 use crate::def::{AgentRole, PathState, ToolContext, ToolDef};
 use crate::error::ToolError;
-use crate::foreign::{ForeignRow, MAX_CALLED_NAME, MAX_TOLD_BYTES, called_all};
-use crate::lenient::{coerce_value, with_nulls};
+use crate::foreign::{MAX_CALLED_NAME, MAX_TOLD_BYTES, called_all};
 use crate::path::WorkPath;
 use crate::question::{RESULT_ASK, ResultQuestion, TOOL};
 use crate::render::Rendered;
-use crate::tools::{CORE, OPTIONAL, plan};
+use crate::source::{MAX_SOURCE_TOOLS, Tool, ToolSource, UnlistedReason, UnlistedTool, is_source_name};
+use crate::tools::{CORE, OPTIONAL, OwnTools, plan};
 
 /// Every tool there is.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Registry {
-    tools: BTreeMap<&'static str, &'static ToolDef>,
-    /// Tools of other programs, by the names that models call.
-    foreign: BTreeMap<String, Arc<ForeignRow>>,
+    /// The tools of all sources, by the names that models call.
+    tools: BTreeMap<String, Arc<dyn Tool>>,
+    /// Tools that their sources list and that are not offered.
+    unlisted: Vec<UnlistedTool>,
     /// The rule of withholding for results of each of our own tools.
     kept: BTreeMap<String, Quarantine>,
     /// The descriptions last made for models; clones share them.
@@ -76,70 +76,101 @@ pub struct UnknownTools(pub Vec<String>);
 #[derive(Clone, Debug)]
 pub struct Toolset<'a> {
     registry: &'a Registry,
-    offered: BTreeMap<&'static str, &'static ToolDef>,
-    foreign: BTreeMap<&'a str, &'a ForeignRow>,
+    offered: BTreeMap<&'a str, &'a dyn Tool>,
 }
 
 impl Registry {
     /// The tools that every agent has.
     pub fn core_tools() -> Self {
-        let tools = CORE.iter().map(|tool| (tool.name, *tool)).collect();
-        Self { tools, foreign: BTreeMap::new(), kept: BTreeMap::new(), told: Arc::default() }
+        Self::default().with_own(&CORE)
     }
 
-    /// The same with these tools of other programs in the place of those that it had. Two that would be called the same get
-    /// names that differ.
+    /// Returns this registry with these tools of the harness, too.
+    fn with_own(mut self, tools: &[&'static ToolDef]) -> Self {
+        self.list_tools(&OwnTools(tools));
+        self
+    }
+
+    /// Returns this registry with the tool that asks about withheld results.
+    fn with_questions(self) -> Self {
+        if self.tools.contains_key(TOOL) { self } else { self.with_own(&[&RESULT_ASK]) }
+    }
+
+    /// Returns this registry with the tools of these sources outside the harness, as they are now, in the place of those
+    /// that it had. What cannot be offered is in [`Self::unlisted`].
     #[must_use]
-    pub fn with_foreign(self, rows: impl IntoIterator<Item = ForeignRow>) -> Self {
-        let mut by_server: BTreeMap<String, Vec<ForeignRow>> = BTreeMap::new();
-        for row in rows {
-            by_server.entry(row.known.server.clone()).or_default().push(row);
-        }
-        let mut foreign = BTreeMap::new();
-        for (server, rows) in by_server {
-            let tools: Vec<String> = rows.iter().map(|row| row.known.tool.clone()).collect();
-            // Names are made per server, since two of its tools can have the same plain name.
-            let names = called_all(&server, tools.iter().map(String::as_str));
-            for mut row in rows {
-                if let Some(name) = names.get(row.known.tool.as_str()) {
-                    row.name.clone_from(name);
-                }
-                foreign.insert(row.name.clone(), Arc::new(row));
+    pub fn with_sources<'a>(mut self, sources: impl IntoIterator<Item = &'a dyn ToolSource>) -> Self {
+        self.tools.retain(|_, tool| tool.origin().is_none());
+        (self.unlisted, self.told) = (Vec::new(), Arc::default());
+        let mut listed = BTreeSet::new();
+        for source in sources {
+            // A source without a name would be the harness.
+            let name = source.origin().unwrap_or_default();
+            if !is_source_name(name) {
+                self.leave_out(name, None, UnlistedReason::SourceName);
+            } else if !listed.insert(name.to_owned()) {
+                self.leave_out(name, None, UnlistedReason::SameSource);
+            } else {
+                self.list_tools(source);
             }
         }
-        let is_kept = |row: &Arc<ForeignRow>| row.known.quarantine != Quarantine::Never;
         // The tool that asks about withheld results is offered only where results can be withheld.
-        let asks = foreign.values().any(is_kept);
-        let registry = Self { foreign, told: Arc::default(), ..self };
-        if asks { registry.with_questions() } else { registry }
+        let asks = self.tools.values().any(|tool| tool.quarantine() != Quarantine::Never);
+        if asks { self.with_questions() } else { self }
+    }
+
+    /// Lists the tools of a source under names that differ.
+    fn list_tools(&mut self, source: &dyn ToolSource) {
+        let origin = source.origin();
+        let mut found = source.tools();
+        let tools: Vec<_> = found.by_ref().take(MAX_SOURCE_TOOLS).collect();
+        if found.next().is_some() {
+            self.leave_out(origin.unwrap_or_default(), None, UnlistedReason::TooMany);
+        }
+        // Names are made per source, since two of its tools can have the same plain name.
+        let names = origin.map(|origin| called_all(origin, tools.iter().map(|tool| tool.name())));
+        for tool in &tools {
+            let name = names.as_ref().and_then(|names| names.get(tool.name()).cloned());
+            let name = name.unwrap_or_else(|| tool.name().to_owned());
+            let why = if tool.origin() != origin {
+                UnlistedReason::OtherSource
+            } else if let Entry::Vacant(place) = self.tools.entry(name) {
+                place.insert(Arc::clone(tool));
+                continue;
+            } else {
+                UnlistedReason::SameName
+            };
+            self.leave_out(origin.unwrap_or_default(), Some(tool.name()), why);
+        }
+    }
+
+    fn leave_out(&mut self, source: &str, tool: Option<&str>, why: UnlistedReason) {
+        self.unlisted.push(UnlistedTool { source: source.to_owned(), tool: tool.map(str::to_owned), why });
+    }
+
+    /// The tools that their sources list and that are not offered, each with the reason.
+    pub fn unlisted(&self) -> &[UnlistedTool] {
+        &self.unlisted
     }
 
     /// Returns the allowed foreign tools that are left out of requests for lack of room: models get
     /// [`MAX_TOLD_BYTES`] about such tools, the first in the order of their names. Tools that are not allowed
     /// take no room.
     pub fn without_room(&self, allow: &AllowList) -> Vec<&str> {
-        let rows = self.foreign.iter().map(|(name, row)| (name.as_str(), row.as_ref()));
-        let allowed: Vec<_> = rows.filter(|(name, _)| allow.allows(name)).collect();
+        let allowed: Vec<_> = self.named_tools().filter(|(name, _)| allow.allows(name)).collect();
         let told: BTreeSet<&str> = within_room(allowed.iter().copied()).map(|(name, _)| name).collect();
         allowed.into_iter().map(|(name, _)| name).filter(|name| !told.contains(name)).collect()
     }
 
-    /// The tool of another program with this name.
-    pub fn foreign_tool(&self, name: &str) -> Option<&ForeignRow> {
-        self.foreign.get(name).map(AsRef::as_ref)
-    }
-
     /// Returns the name of a tool, if it is one, in the form used for counts and reports.
     pub fn name_of(&self, name: &str) -> Option<&str> {
-        let own = self.find_tool(name).map(|tool| tool.name);
-        own.or_else(|| self.foreign_tool(name).map(|row| row.name.as_str()))
+        self.tools.get_key_value(name).map(|(name, _)| name.as_str())
     }
 
     /// The same with `web_search`, for those who have a provider to ask.
     #[must_use]
-    pub fn with_search(mut self) -> Self {
-        self.tools.extend(OPTIONAL.iter().map(|tool| (tool.name, *tool)));
-        self
+    pub fn with_search(self) -> Self {
+        self.with_own(&OPTIONAL)
     }
 
     /// Returns this registry with a rule of withholding for these of our own tools.
@@ -150,33 +181,25 @@ impl Registry {
         if asks { registry.with_questions() } else { registry }
     }
 
-    /// Returns this registry with the tool that asks about withheld results.
-    fn with_questions(mut self) -> Self {
-        self.tools.insert(RESULT_ASK.name, &RESULT_ASK);
-        self
-    }
-
     /// Returns the rule of withholding for results of a tool.
     pub fn quarantine_of(&self, name: &str) -> Quarantine {
         let own = self.kept.get(name).copied();
-        own.or_else(|| self.foreign_tool(name).map(|row| row.known.quarantine)).unwrap_or_default()
+        own.or_else(|| self.find_tool(name).map(Tool::quarantine)).unwrap_or_default()
     }
 
     /// Returns true if withheld values may stand in the arguments of a tool.
     pub fn passes_on(&self, name: &str) -> bool {
-        self.foreign_tool(name).is_some() || self.find_tool(name).is_some_and(ToolDef::passes_on)
+        self.find_tool(name).is_some_and(Tool::passes_on)
     }
 
     /// Returns the servers with own descriptions of their tools that models read unverified.
     pub fn describing_servers(&self) -> impl Iterator<Item = &str> {
-        let rows = self.foreign.values().filter(|row| row.known.taint == Taint::External);
-        rows.map(|row| row.known.server.as_str())
+        self.tools.values().filter(|tool| tool.is_unvouched()).filter_map(|tool| tool.origin())
     }
 
     /// The tools of other programs that change something, as their owner has declared them.
     pub fn effect_tools(&self) -> impl Iterator<Item = &str> {
-        let rows = self.foreign.iter().filter(|(_, row)| row.known.effect && row.known.sinks.is_some());
-        rows.map(|(name, _)| name.as_str())
+        self.named_tools().filter(|(_, tool)| tool.has_declared_effect()).map(|(name, _)| name)
     }
 
     /// Returns true if a name is that of any tool, also of one that is not configured, or could be that of a
@@ -195,14 +218,18 @@ impl Registry {
         CORE.iter().chain(&OPTIONAL).any(|tool| tool.name == name && tool.can_be_kept())
     }
 
-    /// The tool with this name.
-    pub fn find_tool(&self, name: &str) -> Option<&'static ToolDef> {
-        self.tools.get(name).copied()
+    /// The tool that models call by this name.
+    pub fn find_tool(&self, name: &str) -> Option<&dyn Tool> {
+        self.tools.get(name).map(AsRef::as_ref)
     }
 
-    /// Every tool, sorted by name.
-    pub fn tools(&self) -> impl Iterator<Item = &'static ToolDef> + '_ {
-        self.tools.values().copied()
+    /// Every tool, sorted by the name that models call.
+    pub fn tools(&self) -> impl Iterator<Item = &dyn Tool> {
+        self.tools.values().map(AsRef::as_ref)
+    }
+
+    fn named_tools(&self) -> impl Iterator<Item = (&str, &dyn Tool)> {
+        self.tools.iter().map(|(name, tool)| (name.as_str(), tool.as_ref()))
     }
 
     /// Reads an allow-list of a configuration; `"*"` stands for all tools.
@@ -228,21 +255,10 @@ impl Registry {
 
     /// Returns the tools offered to an agent of several roles under this allow-list.
     pub fn toolset_of(&self, roles: &[AgentRole], allow: &AllowList) -> Toolset<'_> {
-        let offered = self
-            .tools
-            .iter()
-            .filter(|(name, tool)| roles.iter().any(|role| tool.roles.contains(role)) && allow.allows(name))
-            .map(|(name, tool)| (*name, *tool))
-            .collect();
-        // Foreign tools are for the agent that works: planners and verifiers get none.
-        let works = roles.contains(&AgentRole::Executor);
-        let foreign = self
-            .foreign
-            .iter()
-            .filter(|(name, _)| works && allow.allows(name))
-            .map(|(name, row)| (name.as_str(), row.as_ref()))
-            .collect();
-        Toolset { registry: self, offered, foreign }
+        let may_use = |tool: &dyn Tool| roles.iter().any(|role| tool.roles().contains(role));
+        let offered =
+            self.named_tools().filter(|(name, tool)| may_use(*tool) && allow.allows(name)).collect();
+        Toolset { registry: self, offered }
     }
 
     /// Returns the descriptions of the tools for models: sorted by name, the same bytes every time.
@@ -251,48 +267,14 @@ impl Registry {
     }
 }
 
-/// The arguments that a tool takes.
-pub(crate) enum CallArguments<'a> {
-    /// By the schema of a tool of our own.
-    Own(Value),
-    /// Those of a tool of another program.
-    Foreign(&'a ForeignRow),
-}
-
-impl CallArguments<'_> {
-    /// Their schema.
-    pub(crate) fn schema(&self) -> &Value {
-        match self {
-            Self::Own(schema) => schema,
-            Self::Foreign(row) => row.expanded_schema(),
-        }
-    }
-
-    /// Returns true if these are such.
-    pub(crate) fn fits_arguments(&self, arguments: &Value) -> bool {
-        match self {
-            Self::Own(schema) => fits_schema(schema, arguments),
-            Self::Foreign(row) => row.checked_arguments(arguments).is_ok(),
-        }
-    }
-
-    /// These in the form that they clearly mean.
-    pub(crate) fn coerce_arguments(&self, arguments: &Value) -> Value {
-        let coerced = coerce_value(self.schema(), arguments);
-        match self {
-            Self::Own(_) => coerced,
-            Self::Foreign(row) => with_nulls(row.expanded_schema(), coerced),
-        }
-    }
-}
-
-/// Returns those of these foreign tools that models receive, within [`MAX_TOLD_BYTES`].
+/// Returns those of these tools that models receive: all of the harness, and foreign ones within
+/// [`MAX_TOLD_BYTES`].
 fn within_room<'a>(
-    rows: impl Iterator<Item = (&'a str, &'a ForeignRow)>,
-) -> impl Iterator<Item = (&'a str, &'a ForeignRow)> {
+    tools: impl Iterator<Item = (&'a str, &'a dyn Tool)>,
+) -> impl Iterator<Item = (&'a str, &'a dyn Tool)> {
     let mut room = MAX_TOLD_BYTES;
     // A large tool does not end the list: a smaller one after it may still fit.
-    rows.filter(move |(_, row)| match room.checked_sub(row.told_bytes()) {
+    tools.filter(move |(_, tool)| match room.checked_sub(tool.spec_room()) {
         Some(rest) => {
             room = rest;
             true
@@ -312,16 +294,9 @@ impl Toolset<'_> {
         {
             return told.specs.clone();
         }
-        let spec = |tool: &&'static ToolDef| ToolSpec {
-            name: tool.name.to_owned(),
-            description: tool.description.to_owned(),
-            schema: tool.told_schema(),
-        };
-        let mut specs: Vec<_> = self.offered.values().map(spec).collect();
-        let rows = self.foreign.iter().map(|(name, row)| (*name, *row));
-        specs.extend(within_room(rows).map(|(_, row)| row.tool_spec()));
-        // A fixed order keeps the request's prefix equal, which providers cache.
-        specs.sort_by(|a, b| a.name.cmp(&b.name));
+        // The order of the names keeps the request's prefix equal, which providers cache.
+        let tools = self.offered.iter().map(|(name, tool)| (*name, *tool));
+        let specs: Vec<ToolSpec> = within_room(tools).map(|(name, tool)| tool.spec(name)).collect();
         let specs = ToolSpecs::from(specs);
         *told =
             Some(ToolDescriptions { names: self.names().map(str::to_owned).collect(), specs: specs.clone() });
@@ -330,7 +305,9 @@ impl Toolset<'_> {
 
     /// The names of the tools: our own, sorted, then those of other programs, sorted.
     pub fn names(&self) -> impl Iterator<Item = &str> + '_ {
-        self.offered.keys().copied().chain(self.foreign.keys().copied())
+        let of =
+            |is_own: bool| self.offered.iter().filter(move |(_, tool)| tool.origin().is_none() == is_own);
+        of(true).chain(of(false)).map(|(name, _)| *name)
     }
 
     /// First step: the file that must be looked at before the call can be prepared, if any.
@@ -339,13 +316,8 @@ impl Toolset<'_> {
     ///
     /// If the tool is not offered or its arguments are wrong.
     pub fn needed_file(&self, call: &ToolCall) -> Result<Option<WorkPath>, ToolError> {
-        if let Some(row) = self.foreign.get(call.name.as_str()) {
-            // Files are not needed for foreign calls, but errors in the arguments are reported before the
-            // gates.
-            return row.checked_arguments(&call.arguments).map(|_| None);
-        }
-        let tool = self.offered_tool(&call.name)?;
-        (tool.needs)(&check_arguments(tool, &call.arguments)?)
+        let tool = self.require_tool(&call.name)?;
+        tool.needed_file(&tool.read_arguments(&call.name, &call.arguments)?)
     }
 
     /// Returns the question of a call about a withheld result, if it is one. Questions are no actions of
@@ -358,7 +330,7 @@ impl Toolset<'_> {
         if call.name != TOOL {
             return Ok(None);
         }
-        self.offered_tool(&call.name)?;
+        self.require_tool(&call.name)?;
         ResultQuestion::read_question(&call.arguments).map(Some)
     }
 
@@ -373,12 +345,9 @@ impl Toolset<'_> {
         peeked: Option<&PathState>,
         context: &ToolContext<'_>,
     ) -> Result<Prepared, ToolError> {
-        if let Some(row) = self.foreign.get(call.name.as_str()) {
-            return row.prepare_call(call, context);
-        }
-        let tool = self.offered_tool(&call.name)?;
-        let arguments = check_arguments(tool, &call.arguments)?;
-        let mut draft = (tool.prepare)(&arguments, peeked, context)?;
+        let tool = self.require_tool(&call.name)?;
+        let arguments = tool.read_arguments(&call.name, &call.arguments)?;
+        let mut draft = tool.draft_call(&call.name, &arguments, peeked, context)?;
         if let Action::Plan(plan) = &mut draft.action {
             // Files are not looked at: what is in them when a step is done decides then.
             let prepare = |call: &ToolCall| self.prepare_call(call, Some(&PathState::Missing), context);
@@ -391,11 +360,11 @@ impl Toolset<'_> {
             turn: context.turn,
             turn_number: context.turn_number,
             call: Some(call.id.clone()),
-            tool: tool.name.to_owned(),
+            tool: call.name.clone(),
             sinks: draft.sinks,
             label: context.label.clone(),
             bindings: draft.bindings,
-            idempotent: tool.idempotent,
+            idempotent: tool.is_idempotent(),
             intent: draft.intent,
         })
     }
@@ -422,16 +391,13 @@ impl Toolset<'_> {
         Rendered { text: redactor.clean_text(error.model_message()), label, outcome }
     }
 
-    /// The arguments of a tool with this name, if there is one.
-    pub(crate) fn arguments_of(&self, name: &str) -> Option<CallArguments<'_>> {
-        if let Some(row) = self.foreign.get(name) {
-            return Some(CallArguments::Foreign(row));
-        }
-        self.offered.get(name).map(|tool| CallArguments::Own(tool.told_schema()))
+    /// The tool with this name, if it is offered.
+    pub(crate) fn offered_tool(&self, name: &str) -> Option<&dyn Tool> {
+        self.offered.get(name).copied()
     }
 
-    fn offered_tool(&self, name: &str) -> Result<&'static ToolDef, ToolError> {
-        if let Some(tool) = self.offered.get(name) {
+    fn require_tool(&self, name: &str) -> Result<&dyn Tool, ToolError> {
+        if let Some(tool) = self.offered_tool(name) {
             return Ok(tool);
         }
         let offered = self.names().collect::<Vec<_>>().join(", ");

@@ -1,6 +1,19 @@
 //! The tools that every agent has.
 
-use crate::def::ToolDef;
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use serde_json::Value;
+use writ_types::action::ActionKind;
+use writ_types::chat::ToolSpec;
+use writ_types::quarantine::Quarantine;
+
+use crate::arguments::{check_arguments, fits_schema};
+use crate::def::{ActionDraft, AgentRole, PathState, ToolContext, ToolDef};
+use crate::error::ToolError;
+use crate::lenient::coerce_value;
+use crate::path::WorkPath;
+use crate::source::{Sealed, Tool, ToolSource};
 
 mod edit;
 
@@ -47,6 +60,102 @@ pub(crate) static CORE: [&ToolDef; 15] = [
 
 /// Tools that are there only where what they need is configured, sorted by name.
 pub(crate) static OPTIONAL: [&ToolDef; 1] = [&web_search::WEB_SEARCH];
+
+impl Sealed for &'static ToolDef {}
+
+impl Tool for &'static ToolDef {
+    fn name(&self) -> &str {
+        self.name
+    }
+
+    fn origin(&self) -> Option<&str> {
+        None
+    }
+
+    fn spec(&self, name: &str) -> ToolSpec {
+        ToolSpec {
+            name: name.to_owned(),
+            description: self.description.to_owned(),
+            schema: self.told_schema(),
+        }
+    }
+
+    fn spec_room(&self) -> usize {
+        0
+    }
+
+    fn actions(&self) -> &[ActionKind] {
+        self.actions
+    }
+
+    fn roles(&self) -> &[AgentRole] {
+        self.roles
+    }
+
+    fn is_idempotent(&self) -> bool {
+        self.idempotent
+    }
+
+    fn passes_on(&self) -> bool {
+        self.actions.iter().all(|kind| kind.row().passes_on)
+    }
+
+    fn quarantine(&self) -> Quarantine {
+        Quarantine::default()
+    }
+
+    fn is_unvouched(&self) -> bool {
+        false
+    }
+
+    fn has_declared_effect(&self) -> bool {
+        false
+    }
+
+    fn schema(&self) -> Cow<'_, Value> {
+        Cow::Owned(self.told_schema())
+    }
+
+    fn read_arguments(&self, _: &str, arguments: &Value) -> Result<Value, ToolError> {
+        check_arguments(self, arguments)
+    }
+
+    fn fits_arguments(&self, schema: &Value, arguments: &Value) -> bool {
+        fits_schema(schema, arguments)
+    }
+
+    fn coerce_arguments(&self, schema: &Value, arguments: &Value) -> Value {
+        coerce_value(schema, arguments)
+    }
+
+    fn needed_file(&self, arguments: &Value) -> Result<Option<WorkPath>, ToolError> {
+        (self.needs)(arguments)
+    }
+
+    fn draft_call(
+        &self,
+        _: &str,
+        arguments: &Value,
+        peeked: Option<&PathState>,
+        context: &ToolContext<'_>,
+    ) -> Result<ActionDraft, ToolError> {
+        (self.prepare)(arguments, peeked, context)
+    }
+}
+
+/// The source of the harness's own tools: some of them.
+#[derive(Debug)]
+pub(crate) struct OwnTools<'a>(pub(crate) &'a [&'static ToolDef]);
+
+impl ToolSource for OwnTools<'_> {
+    fn origin(&self) -> Option<&str> {
+        None
+    }
+
+    fn tools(&self) -> Box<dyn Iterator<Item = Arc<dyn Tool>> + '_> {
+        Box::new(self.0.iter().map(|tool| Arc::new(*tool) as Arc<dyn Tool>))
+    }
+}
 
 /// The longest statement of what a call is for, in characters.
 const MAX_INTENT_CHARS: usize = 120;

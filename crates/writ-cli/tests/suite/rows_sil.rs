@@ -238,7 +238,7 @@ fn a_tool_that_is_not_configured_is_not_offered_and_is_refused_before_anybody_is
     bench.home.env.pop();
     let paused = bench.chat("remember it", &["--new"]);
     assert_eq!(code(&paused), 5, "{}", text(&paused));
-    let all: Vec<_> = Registry::core_tools().tools().map(|tool| tool.name.to_owned()).collect();
+    let all: Vec<_> = Registry::core_tools().tools().map(|tool| tool.name().to_owned()).collect();
     assert_eq!(offered(&bench), all);
     assert_eq!((bench.count("asked"), bench.count("remembered")), (1, 0));
     // A name that no tool has is a mistake, not an empty list.

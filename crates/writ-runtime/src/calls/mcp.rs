@@ -87,5 +87,6 @@ fn left_out(services: &Services) -> Vec<String> {
     let no_room = no_room.into_iter().map(|name| {
         format!("'{name}' is left out: models get at most {MAX_TOLD_BYTES} bytes about foreign tools; allow fewer of them")
     });
-    unusable.chain(no_room).take(MAX_REMARKS).collect()
+    let unlisted = registry.unlisted().iter().map(ToString::to_string);
+    unusable.chain(unlisted).chain(no_room).take(MAX_REMARKS).collect()
 }

@@ -18,7 +18,7 @@ pub(super) async fn origins(
     label: &Label,
 ) -> Result<Option<Arc<Origins>>, EngineError> {
     let tools = drive.services.servers.registry();
-    // A tool of another program always does.
+    // A tool that is not there may be one of another program, which always does.
     if tools.find_tool(&call.name).is_some_and(|tool| !tool.can_leave()) {
         return Ok(None);
     }

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use writ_mcp::config::{Readers, ServerName};
 use writ_mcp::definition::Definition;
 use writ_models::schema::Dialect;
-use writ_tools::foreign::{ForeignError, ForeignRow, ForeignTool};
+use writ_tools::foreign::{ForeignError, ForeignRow, ForeignTool, ServerTools};
 use writ_tools::registry::Registry;
+use writ_tools::source::ToolSource;
 use writ_types::error::{Exit, Report};
 use writ_types::taint::Taint;
 
@@ -38,8 +39,9 @@ pub(super) fn registry(
     servers: &BTreeMap<ServerName, Arc<Server>>,
     drifted: &BTreeSet<(ServerName, String)>,
 ) -> Result<(Registry, Vec<UnofferedTool>), Report> {
-    let (mut rows, mut left_out) = (Vec::new(), Vec::new());
+    let (mut sources, mut left_out) = (Vec::new(), Vec::new());
     for server in servers.values() {
+        let mut offered = ServerTools::new(server.name.as_str());
         for tool in server.pins.tools.values() {
             let is_drifted = drifted.contains(&(server.name.clone(), tool.name.clone()));
             if !server.spec.tool_rule(&tool.name).allow || is_drifted {
@@ -48,7 +50,7 @@ pub(super) fn registry(
             match row(server, tool) {
                 Ok(row) => {
                     left_out.extend(unsent(server, tool));
-                    rows.push(row);
+                    offered.add_row(row);
                 }
                 Err(error @ ForeignError::Declared { .. }) => return Err(unusable(&error)),
                 Err(
@@ -60,8 +62,10 @@ pub(super) fn registry(
                 }),
             }
         }
+        sources.push(offered);
     }
-    Ok((own.clone().with_foreign(rows), left_out))
+    let sources = sources.iter().map(|source| source as &dyn ToolSource);
+    Ok((own.clone().with_sources(sources), left_out))
 }
 
 /// The providers that a tool cannot be sent to, each with why; all others are.

@@ -1,12 +1,15 @@
 use proptest::prelude::*;
 use serde_json::json;
+use writ_inspect::prepared::Prepared;
+use writ_types::chat::ToolCall;
 use writ_types::schema::ExpandError;
 use writ_types::taint::Label;
 
 use super::*;
 use crate::config::ToolTimeouts;
 use crate::def::AgentRole;
-use crate::registry::{AllowList, Registry};
+use crate::registry::AllowList;
+use crate::source::tests::offering;
 
 pub(crate) fn known(tool: &str, schema: Value) -> ForeignTool {
     ForeignTool {
@@ -63,7 +66,7 @@ fn prepared(row: &ForeignRow, arguments: Value) -> Result<Prepared, ToolError> {
         config: &config,
         search: None,
     };
-    let registry = Registry::core_tools().with_foreign([row.clone()]);
+    let registry = offering([row.clone()]);
     let toolset = registry.toolset(AgentRole::Executor, &AllowList::All);
     let call = ToolCall { id: "c".into(), name: row.name.clone(), arguments };
     assert_eq!(toolset.needed_file(&call)?, None);
@@ -163,7 +166,7 @@ fn a_tree_is_told_without_references_and_checked_as_deep_as_it_is_followed() {
     let schema =
         json!({"type": "object", "properties": {"root": {"$ref": "#/$defs/node"}}, "$defs": {"node": node}});
     let row = ForeignRow::from_tool(known("send", schema)).expect("usable");
-    assert!(!row.tool_spec().schema.to_string().contains("$"), "{}", row.tool_spec().schema);
+    assert!(!row.spec(&row.name).schema.to_string().contains("$"), "{}", row.spec(&row.name).schema);
     assert!(
         row.checked_arguments(&json!({"root": {"name": "a", "children": [{"name": "b", "children": []}]}}))
             .is_ok()
@@ -224,32 +227,32 @@ fn two_tools_that_would_be_called_the_same_are_both_found_by_their_calls() {
     let long = "x".repeat(80);
     let rows =
         ["a.b", "a_b", "c", &long].map(|tool| ForeignRow::from_tool(known(tool, json!({}))).expect("usable"));
-    let registry = Registry::core_tools().with_foreign(rows);
+    let registry = offering(rows);
     let toolset = registry.toolset(AgentRole::Executor, &AllowList::All);
     let called: Vec<_> = toolset
         .specs()
         .iter()
-        .filter_map(|spec| registry.foreign_tool(&spec.name))
-        .map(|row| row.known.tool.clone())
+        .filter_map(|spec| registry.find_tool(&spec.name).filter(|tool| tool.origin().is_some()))
+        .map(|tool| tool.name().to_owned())
         .collect();
     assert_eq!(
         called.iter().map(String::as_str).collect::<BTreeSet<_>>(),
         BTreeSet::from(["a.b", "a_b", "c", &long])
     );
     assert!(toolset.specs().iter().all(|spec| spec.name.len() <= MAX_CALLED_NAME));
-    assert_eq!(registry.foreign_tool("crm__a_b").map(|row| row.known.tool.as_str()), Some("a_b"));
+    assert_eq!(registry.find_tool("crm__a_b").map(Tool::name), Some("a_b"));
 }
 
 #[test]
 fn models_are_told_whose_words_they_read_within_a_bound() {
     let tool = row(|known| known.description = "y".repeat(3 * MAX_TOLD_CHARS));
-    let spec = tool.tool_spec();
+    let spec = tool.spec(&tool.name);
     assert!(spec.description.starts_with("[A tool of the server 'crm'; these are its words] yyy"));
     assert!(spec.description.len() < MAX_TOLD_CHARS + 120, "{}", spec.description.len());
     let big = json!({"description": "z".repeat(MAX_TOLD_BYTES / 3)});
     let rows =
         ["a", "b", "c", "d"].map(|name| ForeignRow::from_tool(known(name, big.clone())).expect("usable"));
-    let registry = Registry::core_tools().with_foreign(rows);
+    let registry = offering(rows);
     assert_eq!(registry.without_room(&AllowList::All), ["crm__c", "crm__d"]);
     let specs = registry.role_specs(AgentRole::Executor, &AllowList::All);
     let names: Vec<_> = specs.iter().map(|spec| spec.name.as_str()).collect();
@@ -273,7 +276,7 @@ fn a_schema_that_says_nothing_is_told_as_one_of_an_object() {
     {
         let row = ForeignRow::from_tool(known("send", schema)).expect("usable");
         assert_eq!(
-            (&row.tool_spec().schema["type"], row.tool_spec().schema["properties"].is_object()),
+            (&row.spec(&row.name).schema["type"], row.spec(&row.name).schema["properties"].is_object()),
             (&json!("object"), true)
         );
         assert_eq!(row.checked_arguments(&json!({"a": 1})), Ok(json!({"a": 1})));
@@ -282,7 +285,7 @@ fn a_schema_that_says_nothing_is_told_as_one_of_an_object() {
 
 #[test]
 fn an_allow_list_holds_for_foreign_tools_too() {
-    let registry = Registry::core_tools().with_foreign([row(|_| {})]);
+    let registry = offering([row(|_| {})]);
     let only =
         registry.allow_list(&["file_read".to_owned()], crate::registry::EmptyMeans::All).expect("known");
     let toolset = registry.toolset(AgentRole::Executor, &only);

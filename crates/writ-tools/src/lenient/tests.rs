@@ -5,11 +5,12 @@ use crate::def::AgentRole;
 use crate::foreign::tests::known;
 use crate::foreign::{ForeignRow, ForeignTool};
 use crate::registry::{AllowList, Registry};
+use crate::source::tests::offering;
 
 /// Our tools, and one of another program.
 fn registry(schema: Value) -> Registry {
     let row = ForeignRow::from_tool(ForeignTool { ..known("send", schema) }).expect("usable");
-    Registry::core_tools().with_foreign([row])
+    offering([row])
 }
 
 /// A call as it is understood where all tools are offered.

@@ -84,9 +84,9 @@ fn each_role_has_its_tools() {
     );
     assert_eq!(names(AgentRole::Planner), ["memory_search"]);
     assert_eq!(names(AgentRole::Verification), [""; 0]);
-    let all: Vec<_> = Registry::core_tools().tools().map(|tool| tool.name).collect();
-    let own = |name: &&&str| name.starts_with("context_");
-    assert_eq!(names(AgentRole::Executor), all.iter().filter(|name| !own(name)).copied().collect::<Vec<_>>());
+    let all: Vec<_> = Registry::core_tools().tools().map(|tool| tool.name().to_owned()).collect();
+    let own = |name: &&String| name.starts_with("context_");
+    assert_eq!(names(AgentRole::Executor), all.iter().filter(|name| !own(name)).cloned().collect::<Vec<_>>());
     let both = [AgentRole::Proxy, AgentRole::Executor];
     assert_eq!(Registry::core_tools().toolset_of(&both, &AllowList::All).names().collect::<Vec<_>>(), all);
     for (name, arguments) in [
@@ -150,7 +150,7 @@ fn specs_are_sorted_and_byte_stable() {
     let specs = registry.toolset_of(&both, &AllowList::All).specs();
     let offered: Vec<_> = specs.iter().map(|spec| spec.name.as_str()).collect();
     assert!(offered.is_sorted());
-    assert_eq!(offered, registry.tools().map(|tool| tool.name).collect::<Vec<_>>());
+    assert_eq!(offered, registry.tools().map(Tool::name).collect::<Vec<_>>());
     let bytes = serde_json::to_string_pretty(&specs).expect("JSON");
     assert_eq!(
         serde_json::to_string_pretty(&Registry::core_tools().toolset_of(&both, &AllowList::All).specs()).ok(),
@@ -179,7 +179,7 @@ fn calls_in_full(name: &str, usage: &str) -> Vec<Value> {
 
 #[test]
 fn every_row_of_the_table_is_consistent() {
-    for tool in Registry::core_tools().tools() {
+    for tool in CORE {
         let schema = (tool.schema)();
         assert_eq!(schema["additionalProperties"], json!(false), "{}", tool.name);
         for sink in tool.sinks {
@@ -673,7 +673,7 @@ proptest! {
     #[test]
     fn no_arguments_make_a_panic(arguments in any_json(), file in ".{0,40}") {
         let peeked = PathState::File { bytes: file.into(), executable: false };
-        for tool in Registry::core_tools().tools() {
+        for tool in CORE {
             match prepare_as(AgentRole::Executor, tool.name, arguments.clone(), Some(&peeked)) {
                 Ok(prepared) => prop_assert!(tool.actions.contains(&prepared.action.kind())),
                 Err(error) => prop_assert!(error.model_message().chars().count() <= MAX_MESSAGE_CHARS + 40),
@@ -823,7 +823,7 @@ fn kinds_of_action_that_nobody_performs_yet_are_these() {
         ActionKind::Forget,
     ];
     let registry = Registry::core_tools().with_search();
-    let led: Vec<ActionKind> = registry.tools().flat_map(|tool| tool.actions).copied().chain(own).collect();
+    let led: Vec<ActionKind> = registry.tools().flat_map(Tool::actions).copied().chain(own).collect();
     let nobody: Vec<&str> =
         ActionKind::ALL.iter().filter(|kind| !led.contains(kind)).map(|kind| kind.as_str()).collect();
     let expected = [

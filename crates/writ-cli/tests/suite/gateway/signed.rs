@@ -138,7 +138,7 @@ fn the_owner_is_offered_every_tool_and_others_those_of_their_level() {
         let name = |tool: &Value| tool["function"]["name"].as_str().expect("a name").to_owned();
         tools.as_array().expect("tools").iter().map(name).collect()
     };
-    let all: Vec<String> = Registry::core_tools().tools().map(|tool| tool.name.to_owned()).collect();
+    let all: Vec<String> = Registry::core_tools().tools().map(|tool| tool.name().to_owned()).collect();
     assert_eq!(offered(json!({ "relayed": true })), ["memory_search"]);
     assert_eq!(offered(json!({})), all);
 }
