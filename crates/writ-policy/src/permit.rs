@@ -6,8 +6,8 @@
 //! A performer is written like this:
 //!
 //! ```
+//! use writ_inspect::prepared::Prepared;
 //! use writ_policy::permit::{Permit, PermitExpired};
-//! use writ_policy::prepared::Prepared;
 //! use writ_types::unit::Timestamp;
 //!
 //! fn perform(permit: Permit, now: Timestamp) -> Result<Prepared, PermitExpired> {

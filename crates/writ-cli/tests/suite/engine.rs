@@ -3,11 +3,11 @@
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::ExitStatusExt as _;
+use std::path::Path;
 use std::process::{Child, ExitStatus, Stdio};
 use std::sync::mpsc::sync_channel;
 use std::time::Duration;
 
-use nix::fcntl::{Flock, FlockArg};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
@@ -157,19 +157,26 @@ pub(super) fn stop_engine_of(home: &Home) {
     if let Some(engines) = &home.within {
         engines.stop_all();
     }
-    let Ok(lock) = std::fs::File::options().read(true).write(true).open(home.root().join("runtime/lock"))
-    else {
+    let lock = home.root().join("runtime/lock");
+    if !lock.exists() || takes_lock(&lock, &["--nonblock"]) {
         return;
-    };
-    let Err((lock, _)) = Flock::lock(lock, FlockArg::LockExclusiveNonblock) else { return };
+    }
     let pid = std::fs::read_to_string(home.root().join("runtime/lock")).unwrap_or_default();
     if let Ok(pid) = pid.trim().parse::<i32>() {
         // An engine of this process is ended by who started it.
         assert_ne!(u32::try_from(pid), Ok(std::process::id()), "an engine of this process still runs");
         let _gone = kill(Pid::from_raw(pid), Signal::SIGTERM);
         // The system gives the lock away when the process has ended.
-        drop(Flock::lock(lock, FlockArg::LockExclusive));
+        assert!(takes_lock(&lock, &[]), "the lock is free");
     }
+}
+
+/// Takes a lock and gives it back, in a process of its own: a child that another test forks meanwhile would inherit a lock of this
+/// process, and hold it for as long as it takes to start a program.
+#[expect(clippy::disallowed_types, reason = "no lock may be held in this process")]
+fn takes_lock(lock: &Path, options: &[&str]) -> bool {
+    let taken = std::process::Command::new("flock").args(options).arg(lock).arg("true").status();
+    taken.expect("flock of util-linux starts").success()
 }
 
 /// Whether a process runs that has this word among its arguments.

@@ -49,6 +49,14 @@ fn bare(exe: &Path, home: &Home, args: &[&str], more: &[(&str, &str)]) -> Output
         .expect("the copy starts")
 }
 
+/// Copies the binary by a process of its own: a child that another test forks meanwhile would inherit the file while it is
+/// written, and such a file cannot be started.
+#[expect(clippy::disallowed_types, reason = "the file must not be open for writing in this process")]
+fn copy_program(to: &Path) {
+    let copied = std::process::Command::new("cp").arg(env!("CARGO_BIN_EXE_writ")).arg(to).status();
+    assert!(copied.expect("cp starts").success());
+}
+
 /// The nearest to the old design's direct mode is the sandbox that needs no daemon (design 3.6).
 ///
 /// Rows: WIN-006 (on Linux) WIN-007
@@ -60,7 +68,7 @@ fn needs_userns_the_binary_alone_is_enough() {
     let mut home = Home::new();
     home.env.extend(bench.home.env.iter().skip(1).cloned());
     let exe = home.dir.path().join("copied");
-    std::fs::copy(env!("CARGO_BIN_EXE_writ"), &exe).expect("copied");
+    copy_program(&exe);
     let traced = text(&bare(&exe, &home, &["--version"], &[("LD_TRACE_LOADED_OBJECTS", "1")]));
     // A static binary ignores the variable and says its version.
     for line in traced.lines().filter(|line| !line.starts_with("writ ")) {
