@@ -17,6 +17,7 @@ use crate::context::Context;
 use crate::failure::Failure;
 use crate::host::EngineStops;
 use crate::interrupt::threaded_runtime;
+use crate::ledger::Locks;
 use crate::log;
 use crate::page;
 use crate::wiring::{self, Wired};
@@ -77,10 +78,13 @@ pub(crate) fn run_start(context: &Context, args: &StartArgs, global: &Global) ->
             Some(_) => Duration::from_secs(config.server.graceful_shutdown_secs),
             None => DRAIN_DEADLINE,
         };
-        serve_engine(wired, stops, (args.idle_exit.map(Duration::from_secs), drain)).await
+        Ok::<_, Failure>(serve_engine(wired, stops, (args.idle_exit.map(Duration::from_secs), drain)).await)
     });
+    // Tasks that are dropped here may hold the store: no other process may take the home before it is closed.
     runtime.shutdown_timeout(Duration::from_secs(1));
     told.end_writer();
+    let (served, locks) = served?;
+    drop(locks);
     served
 }
 
@@ -88,7 +92,7 @@ async fn serve_engine(
     wired: Wired,
     mut stops: EngineStops,
     (idle_exit, drain): (Option<Duration>, Duration),
-) -> Result<(), Failure> {
+) -> (Result<(), Failure>, Locks) {
     let Wired { engine, control, http, locks, traces } = wired;
     let stop = CancellationToken::new();
     let closing = CancellationToken::new();
@@ -112,16 +116,17 @@ async fn serve_engine(
         tracing::warn!("some turns did not end in time; they are taken up again at the next start");
     }
     stop.cancel();
-    let served = serving.await.map_err(|error| Failure::internal_error("serving the control socket", error));
+    let mut served =
+        serving.await.map_err(|error| Failure::internal_error("serving the control socket", error));
     if let Some(page) = page {
-        page.await.map_err(|error| Failure::internal_error("serving the page", error))?;
+        let page = page.await.map_err(|error| Failure::internal_error("serving the page", error));
+        served = served.and(page);
     }
     drop(engine);
     if let Some(traces) = traces {
         traces.end_export().await;
     }
-    drop(locks);
-    served
+    (served, locks)
 }
 
 /// Serves an engine until it is stopped, for the demo.
