@@ -1,7 +1,7 @@
 //! The commands of `writ`: flags, configuration files, wiring, exit codes.
 //!
-//! A command is a function from a `Context` and its arguments to nothing or a `Failure`; most are clients of the home's engine, some read its files. What is outside of them, from variables to
-//! standard streams, is in the [`CommandHost`].
+//! A command is a function from a `Context` and its arguments to nothing or a `Failure`; most are clients of the home's
+//! engine, some read its files. What is outside of them, from variables to standard streams, is in the [`CommandHost`].
 
 use std::ffi::OsString;
 use std::io::Write as _;

@@ -28,15 +28,21 @@ async fn job(handed: &TestEngine, name: &str) -> Job {
     handed.store.job(name).await.expect("reads").expect("is there")
 }
 
+/// The longest wait for a run: one that does not come fails the test.
+const PATIENCE: Duration = Duration::from_secs(60);
+
 /// Waits until a job has run at this time.
 async fn until_run(handed: &TestEngine, name: &str, at: Timestamp) -> Job {
-    loop {
-        let row = job(handed, name).await;
-        if row.last_run == Some(at) {
-            return row;
+    let ran = async {
+        loop {
+            let row = job(handed, name).await;
+            if row.last_run == Some(at) {
+                return row;
+            }
+            tokio::task::yield_now().await;
         }
-        tokio::task::yield_now().await;
-    }
+    };
+    tokio::time::timeout(PATIENCE, ran).await.unwrap_or_else(|_| panic!("'{name}' does not run"))
 }
 
 #[test]
