@@ -4,6 +4,9 @@
 //! [`MAX_RUNNING_JOBS`] at once and each job once at a time. The result of a run and the time of the next are
 //! written in one commit. The next run is counted from the end of the last: a run that was missed, while the machine
 //! slept, the engine was down or the clock was moved, is made up for once.
+//!
+//! Of a job with a short interval the same result is written once an hour: an engine without work writes nearly nothing.
+//! Between two writes `RecentRuns` has what its row would say.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::{Pin, pin};
@@ -27,7 +30,10 @@ use crate::error::EngineError;
 use crate::journal::Journal;
 use crate::outbox::MAX_CHANNELS;
 
+use recent::{RecentRun, RecentRuns};
+
 mod due;
+mod recent;
 
 #[cfg(test)]
 mod tests;
@@ -103,12 +109,13 @@ pub(crate) struct Jobs {
     /// Wakes the task: a job was scheduled.
     wake: Arc<Notify>,
     tasks: TaskTracker,
+    recent: RecentRuns,
 }
 
 impl Jobs {
     pub(crate) fn new(journal: Arc<Journal>) -> Self {
         let wake = Arc::clone(&journal.outbox.wake_jobs);
-        Self { journal, wake, tasks: TaskTracker::new() }
+        Self { journal, wake, tasks: TaskTracker::new(), recent: RecentRuns::default() }
     }
 
     /// Returns the rows of all jobs, by name.
@@ -117,7 +124,9 @@ impl Jobs {
     ///
     /// If the store cannot be read.
     pub(crate) async fn list_jobs(&self) -> Result<Vec<Job>, EngineError> {
-        Ok(self.journal.store.jobs(MAX_JOBS).await?)
+        let mut rows = self.journal.store.jobs(MAX_JOBS).await?;
+        self.recent.complete_rows(&mut rows);
+        Ok(rows)
     }
 
     /// Adds the rows of chores that have none, and changes those with another schedule. The next run of all others stays:
@@ -180,19 +189,23 @@ impl Jobs {
 struct RunningJob {
     name: String,
     interval: Duration,
+    /// The next run that its row named when it began.
+    row_next: Option<Timestamp>,
 }
 
 /// State of the task that runs jobs.
 struct Runner<'a> {
     journal: &'a Arc<Journal>,
     wake: &'a Notify,
+    recent: &'a RecentRuns,
     chores: Vec<Chore>,
     runs: JoinSet<Result<Progress, JobError>>,
     running: BTreeMap<Id, RunningJob>,
     /// The calls that there were when each job was started last. A call that comes while it runs is answered by another run,
     /// though the end of this one writes a later time into the row.
     answered: BTreeMap<String, u64>,
-    /// Results that are not written yet. Their jobs do not run again before they are.
+    /// Results that are not written yet, the last of each job. Their jobs go on meanwhile: a full disk must not stop the
+    /// copies of the ledger's heads, which lie elsewhere.
     unwritten: Vec<JobOp>,
     /// Names of rows that no chore has, and that were reported.
     reported: BTreeSet<String>,
@@ -203,6 +216,7 @@ impl<'a> Runner<'a> {
         Self {
             journal: &jobs.journal,
             wake: &jobs.wake,
+            recent: &jobs.recent,
             chores,
             runs: JoinSet::new(),
             running: BTreeMap::new(),
@@ -232,15 +246,17 @@ impl<'a> Runner<'a> {
 
     /// Starts the jobs that are due, as far as there is room. Returns the time until the next look.
     async fn start_due(&mut self, now: Timestamp) -> Duration {
-        let rows = match self.journal.store.jobs(MAX_JOBS).await {
+        let mut rows = match self.journal.store.jobs(MAX_JOBS).await {
             Ok(rows) => rows,
             Err(error) => {
                 tracing::error!(%error, "the jobs cannot be read");
                 return LONGEST_WAIT;
             }
         };
-        let busy = self.running.values().map(|run| run.name.as_str());
-        let busy: BTreeSet<&str> = busy.chain(self.unwritten.iter().map(job_of)).collect();
+        let written: BTreeMap<String, Option<Timestamp>> =
+            rows.iter().map(|row| (row.name.clone(), row.next_run)).collect();
+        self.recent.complete_rows(&mut rows);
+        let busy: BTreeSet<&str> = self.running.values().map(|run| run.name.as_str()).collect();
         let is_called = |chore: &&Chore| {
             chore.call_count() != self.answered.get(&chore.name).copied().unwrap_or_default()
         };
@@ -261,7 +277,9 @@ impl<'a> Runner<'a> {
             self.answered.insert(chore.name.clone(), chore.call_count());
             let (run, clock) = ((chore.run)(), Arc::clone(&self.journal.clock));
             let task = self.runs.spawn(run_in_time(run, clock));
-            self.running.insert(task.id(), RunningJob { name: chore.name.clone(), interval: chore.interval });
+            let (name, interval) = (chore.name.clone(), chore.interval);
+            let row_next = written.get(&name).copied().flatten();
+            self.running.insert(task.id(), RunningJob { name, interval, row_next });
         }
         look.wait
     }
@@ -284,7 +302,7 @@ impl<'a> Runner<'a> {
             }
             Err(error) => (error.id(), Err(JobError::Panicked)),
         };
-        let Some(RunningJob { name, interval }) = self.running.remove(&id) else { return };
+        let Some(RunningJob { name, interval, row_next }) = self.running.remove(&id) else { return };
         let wait =
             if matches!(result, Ok(Progress::Partial)) { CONTINUE_AFTER.min(interval) } else { interval };
         let result = match result {
@@ -298,7 +316,11 @@ impl<'a> Runner<'a> {
         };
         let at = self.journal.clock.now();
         let next_run = Some(at.plus_duration(wait));
-        self.unwritten.push(JobOp::Finish { name, at, result, next_run });
+        let run = RecentRun { row_next, at, result: result.clone(), next_run };
+        if self.recent.note_run(&name, interval, run) {
+            self.unwritten.retain(|op| job_of(op) != name);
+            self.unwritten.push(JobOp::Finish { name, at, result, next_run });
+        }
     }
 
     /// Writes the results of ended runs. What cannot be written is tried again with the next look.
@@ -306,7 +328,11 @@ impl<'a> Runner<'a> {
         while !self.unwritten.is_empty() {
             let ops = self.unwritten.iter().cloned().map(Op::Jobs).collect();
             match self.journal.store.commit(Batch::relaxed(ops)).await {
-                Ok(_) => self.unwritten.clear(),
+                Ok(_) => {
+                    for op in self.unwritten.drain(..) {
+                        self.recent.forget_run(job_of(&op));
+                    }
+                }
                 // A job that was removed while it ran has no place for its result.
                 Err(StoreError::Conflict(Conflict::Missing { id, .. }))
                     if self.unwritten.iter().any(|op| job_of(op) == id) =>

@@ -14,6 +14,8 @@ use crate::clock::ClockWait;
 
 const BEGIN: i64 = 1_000_000_000_000;
 const MINUTE: Duration = Duration::from_secs(60);
+/// The longest wait for the end of a run: one that does not come fails the test.
+const PATIENCE: Duration = Duration::from_secs(60);
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// A clock that stands still until it is moved, in milliseconds.
@@ -138,13 +140,16 @@ impl Bench {
 
     /// Waits until a run of a job has ended now.
     async fn until_ended(&self, name: &str) -> Job {
-        loop {
-            let row = self.row(name).await;
-            if row.last_run == Some(self.clock.now()) {
-                return row;
+        let ended = async {
+            loop {
+                let row = self.row(name).await;
+                if row.last_run == Some(self.clock.now()) {
+                    return row;
+                }
+                tokio::task::yield_now().await;
             }
-            tokio::task::yield_now().await;
-        }
+        };
+        tokio::time::timeout(PATIENCE, ended).await.unwrap_or_else(|_| panic!("'{name}' does not end"))
     }
 
     async fn end(self) {
@@ -351,24 +356,70 @@ async fn of_many_jobs_that_are_due_together_a_few_run_at_once_and_all_get_their_
     bench.end().await;
 }
 
-/// Otherwise a full disk would have a job run again and again without a pause.
+/// A job that never ran again would stop the copies of the ledger's heads; one that ran without a pause would use up the machine.
 #[tokio::test]
-async fn a_job_whose_result_is_not_written_does_not_run_again() {
+async fn a_job_whose_result_cannot_be_written_runs_again_after_its_interval() {
     let mut bench = Bench::new().await;
     let chores = vec![bench.chore("a", MINUTE)];
     bench.jobs.schedule_chores(&chores).await.expect("scheduled");
-    let mut runner = Runner::new(&bench.jobs, chores);
-    bench.clock.advance(MINUTE);
-    let now = bench.clock.now();
-    let (name, result) = ("a".to_owned(), "ok".to_owned());
-    let next_run = Some(now.plus_duration(MINUTE));
-    runner.unwritten.push(JobOp::Finish { name, at: now, result, next_run });
-    assert_eq!(runner.start_due(now).await, LONGEST_WAIT);
-    assert!(runner.runs.is_empty());
+    let jobs = Arc::clone(&bench.jobs);
+    let mut runner = Runner::new(&jobs, chores);
+    for _ in 0..2 {
+        bench.clock.advance(MINUTE);
+        runner.start_due(bench.clock.now()).await;
+        bench.next().await.end(Ok(Progress::Complete));
+        let ended = runner.runs.join_next_with_id().await.expect("a run");
+        // Its result is noted, and the commit that would write it does not come.
+        runner.end_run(ended);
+        assert_eq!(runner.start_due(bench.clock.now()).await, LONGEST_WAIT);
+        assert!(runner.runs.is_empty(), "not at once");
+    }
+    assert_eq!(bench.row("a").await.last_run, None);
+    let listed = bench.jobs.list_jobs().await.expect("listed");
+    assert_eq!(listed.first().and_then(|job| job.last_run), Some(bench.clock.now()));
+    assert_eq!(runner.unwritten.len(), 1, "the last one alone");
     runner.write_results().await;
     let row = bench.row("a").await;
-    assert_eq!((row.next_run, row.last_result.as_str()), (next_run, "ok"));
-    bench.clock.advance(MINUTE);
-    runner.start_due(bench.clock.now()).await;
-    assert_eq!(bench.next().await.name, "a", "twin: it was written");
+    assert_eq!(
+        (row.next_run, row.last_result.as_str()),
+        (Some(bench.clock.now().plus_duration(MINUTE)), "ok")
+    );
+}
+
+/// The engine's chores of 30 seconds would be 2,880 commits a day each.
+#[tokio::test]
+async fn the_same_result_of_a_short_job_is_written_once_an_hour_and_another_at_once() {
+    const SHORT: Duration = Duration::from_secs(30);
+    let mut bench = Bench::new().await;
+    let chores = vec![bench.chore("a", SHORT)];
+    bench.jobs.schedule_chores(&chores).await.expect("scheduled");
+    let jobs = Arc::clone(&bench.jobs);
+    let mut runner = Runner::new(&jobs, chores);
+    let mut writes = Vec::new();
+    for number in 0..250 {
+        bench.clock.advance(SHORT);
+        runner.start_due(bench.clock.now()).await;
+        let result = if number == 200 { Err(EngineError::NoModel) } else { Ok(Progress::Complete) };
+        bench.next().await.end(result);
+        let ended = runner.runs.join_next_with_id().await.expect("a run");
+        runner.end_run(ended);
+        if !runner.unwritten.is_empty() {
+            writes.push(number);
+        }
+        runner.write_results().await;
+        let listed = bench.jobs.list_jobs().await.expect("listed");
+        let job = listed.first().expect("one");
+        assert_eq!(
+            (job.last_run, job.next_run),
+            (Some(bench.clock.now()), Some(bench.clock.now().plus_duration(SHORT)))
+        );
+    }
+    assert_eq!(writes, [0, 120, 200, 201]);
+    // What brings the next run forward in its row counts from then on.
+    let (name, schedule) = ("a".to_owned(), "every 30 s".to_owned());
+    let now = bench.clock.now();
+    let sooner = JobOp::Schedule { name, schedule, next_run: Some(now) };
+    bench.store.commit(Batch::relaxed(vec![Op::Jobs(sooner)])).await.expect("written");
+    runner.start_due(now).await;
+    assert_eq!(runner.runs.len(), 1);
 }
