@@ -6,7 +6,8 @@
 //! slept, the engine was down or the clock was moved, is made up for once.
 //!
 //! Of a job with a short interval the same result is written once an hour: an engine without work writes nearly nothing.
-//! Between two writes `RecentRuns` has what its row would say.
+//! Between two writes `RecentRuns` has what its row would say; when the engine ends, that is lost, and the job is due at the
+//! next start.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::{Pin, pin};
@@ -317,7 +318,9 @@ impl<'a> Runner<'a> {
         let at = self.journal.clock.now();
         let next_run = Some(at.plus_duration(wait));
         let run = RecentRun { row_next, at, result: result.clone(), next_run };
-        if self.recent.note_run(&name, interval, run) {
+        // A result that waits for its commit is replaced in any case: written later, it would be taken for the last one.
+        let is_waiting = self.unwritten.iter().any(|op| job_of(op) == name);
+        if self.recent.note_run(&name, interval, run) || is_waiting {
             self.unwritten.retain(|op| job_of(op) != name);
             self.unwritten.push(JobOp::Finish { name, at, result, next_run });
         }

@@ -10,7 +10,7 @@ use writ_types::unit::Timestamp;
 /// The longest interval that counts as short: the results of such jobs would be thousands of commits a day.
 const SHORT_INTERVAL: Duration = Duration::from_secs(30);
 /// The time after which the same result of a job with a short interval is written again.
-pub(super) const REWRITE_AFTER: Duration = Duration::from_secs(60 * 60);
+const REWRITE_AFTER: Duration = Duration::from_secs(60 * 60);
 
 /// The last run of a job.
 #[derive(Clone, Debug)]
@@ -44,7 +44,7 @@ impl RecentRuns {
         let mut jobs = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let job = jobs.entry(name.to_owned()).or_default();
         let is_known = job.written.as_ref().is_some_and(|(result, at)| {
-            // After a clock that was set back the row would name a time to come for as long.
+            // After the clock was set back, the row names a run in the future until it is written again.
             *result == run.result && *at <= run.at && run.at.time_since(*at) < REWRITE_AFTER
         });
         job.unwritten = Some(run);

@@ -423,3 +423,29 @@ async fn the_same_result_of_a_short_job_is_written_once_an_hour_and_another_at_o
     runner.start_due(now).await;
     assert_eq!(runner.runs.len(), 1);
 }
+
+/// The disk was full for a while: the row must not say of a run that it was the last when others came after it.
+#[tokio::test]
+async fn a_result_that_waits_for_its_commit_is_replaced_by_the_next() {
+    const SHORT: Duration = Duration::from_secs(30);
+    let mut bench = Bench::new().await;
+    let jobs = Arc::clone(&bench.jobs);
+    let chores = vec![bench.chore("a", SHORT)];
+    jobs.schedule_chores(&chores).await.expect("scheduled");
+    let mut runner = Runner::new(&jobs, chores);
+    for (result, is_writable) in
+        [(Ok(Progress::Complete), true), (Err(EngineError::NoModel), false), (Ok(Progress::Complete), true)]
+    {
+        bench.clock.advance(SHORT);
+        runner.start_due(bench.clock.now()).await;
+        bench.next().await.end(result);
+        let ended = runner.runs.join_next_with_id().await.expect("a run");
+        runner.end_run(ended);
+        if is_writable {
+            runner.write_results().await;
+        }
+    }
+    let row = bench.row("a").await;
+    assert_eq!((row.last_result.as_str(), row.last_run), ("ok", Some(bench.clock.now())));
+    assert_eq!(row.next_run, Some(bench.clock.now().plus_duration(SHORT)));
+}
