@@ -168,7 +168,7 @@ impl PlannedCall {
     }
 
     /// The model that was asked for, as `provider/model`.
-    pub fn requested_size(&self) -> String {
+    pub fn requested_model(&self) -> String {
         format!("{}/{}", self.call.provider, self.call.model)
     }
 }

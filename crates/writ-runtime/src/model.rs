@@ -303,7 +303,7 @@ async fn attempt(
             place.session.state().withheld.restore_content(&mut reply, &cleared.hidden);
             place.services.journal.redactor.mask_reply(&mut reply);
             understand(place, &mut reply, planned.request());
-            trace::model_ended(&span, &planned.requested_size(), took, Ok(&reply));
+            trace::model_ended(&span, &planned.requested_model(), took, Ok(&reply));
             account.usage = reply.usage;
             note_cut(place, planned, &reply.usage);
             account.cost += record(place, models, planned, number, Ok(&reply), &mut account.ops);
@@ -311,7 +311,7 @@ async fn attempt(
         }
         Err(error) => {
             let report = place.services.journal.redactor.mask_report(error.report());
-            trace::model_ended(&span, &planned.requested_size(), took, Err((&error.usage, &report)));
+            trace::model_ended(&span, &planned.requested_model(), took, Err((&error.usage, &report)));
             account.usage = error.usage;
             let kept = kept(&place.services, &error);
             let failed = Err((&error.usage, kept.as_str()));
@@ -333,7 +333,7 @@ fn understand(place: &CallPlace, reply: &mut ModelReply, request: &ModelRequest)
 
 /// Says what went wrong and what is tried next.
 fn say(place: &CallPlace, report: &Report, planned: &PlannedCall, step: &NextAttempt) {
-    let next = planned.requested_size();
+    let next = planned.requested_model();
     trace::model_retrying(&next, step.wait);
     let text = if step.wait.is_zero() {
         format!("{} Asking {next}.", report.outside)
@@ -367,7 +367,7 @@ fn prepared(place: &CallPlace, planned: &PlannedCall, label: &Label) -> Prepared
         label: label.clone(),
         bindings: Default::default(),
         idempotent: true,
-        intent: format!("ask {}", planned.requested_size()),
+        intent: format!("ask {}", planned.requested_model()),
     }
 }
 
@@ -378,7 +378,7 @@ fn note_window(place: &CallPlace, planned: &PlannedCall) {
     if std::mem::replace(&mut place.session.state().window_noted, full) || !full {
         return;
     }
-    let model = planned.requested_size();
+    let model = planned.requested_model();
     tracing::warn!(session = %place.session.id, model, %input, %window, "the model's window is nearly full");
     let text = format!(
         "This session fills {input} of the {window} that {model} can take. Older parts of it may soon be \
@@ -393,7 +393,7 @@ fn note_cut(place: &CallPlace, planned: &PlannedCall, usage: &Usage) {
     if std::mem::replace(&mut place.session.state().cut_noted, true) {
         return;
     }
-    let (sent, model) = (planned.model_call().input_tokens, planned.requested_size());
+    let (sent, model) = (planned.model_call().input_tokens, planned.requested_model());
     tracing::warn!(session = %place.session.id, model, %sent, %read, "the model's server cut the request");
     let text = format!(
         "{model} seems to have read only {read} of about {sent}: its server cuts what does not fit. Start it \
@@ -467,7 +467,7 @@ fn record(
     let cost = models.call_cost(planned, &usage, now);
     let fact = Fact::ModelCalled {
         attempt,
-        requested: planned.requested_size(),
+        requested: planned.requested_model(),
         actual: answer.map(|reply| reply.model.clone()).unwrap_or_default(),
         stop: answer.ok().map(|reply| reply.stop.clone()),
         usage,

@@ -286,7 +286,7 @@ async fn a_plan_says_what_the_call_is_and_costs_at_most() {
             .await;
         let planned = bench.plan(request(vec![user(&"word ".repeat(1_000))]));
         let call = planned.model_call();
-        assert_eq!(planned.requested_size(), "anthropic/claude-sonnet-4-6");
+        assert_eq!(planned.requested_model(), "anthropic/claude-sonnet-4-6");
         assert!(
             call.input_tokens >= Tokens::new(1_250),
             "5,000 characters and more, found {}",
