@@ -11,16 +11,13 @@ use crate::config::EXPIRY_EVERY;
 use crate::deliveries::deliver_messages;
 use crate::error::EngineError;
 use crate::jobs::{Chore, Progress};
-use crate::outbox::delivery_job;
+use crate::outbox::{DELIVER_EVERY, delivery_job};
 use crate::services::Services;
 use crate::{erase, way_back};
 
 /// The job that erases old payloads of the ledger.
 pub(crate) const ERASE: &str = "ledger.erase";
 
-/// The interval of deliveries to a channel. A new message brings the next one forward; a channel that is down is tried again
-/// after it.
-pub(crate) const DELIVER_EVERY: Duration = Duration::from_secs(30);
 /// The interval at which old messages of the outbox are deleted.
 const PRUNE_EVERY: Duration = Duration::from_secs(24 * 60 * 60);
 /// The longest time that a message stays in the outbox, delivered or not.

@@ -116,6 +116,17 @@ impl Ids {
     }
 }
 
+/// Returns an interval as the row of a job says it.
+pub(crate) fn format_schedule(interval: Duration) -> String {
+    let secs = interval.as_secs();
+    match secs {
+        0 => format!("every {} ms", interval.as_millis()),
+        _ if secs.is_multiple_of(3_600) => format!("every {} h", secs / 3_600),
+        _ if secs.is_multiple_of(60) => format!("every {} min", secs / 60),
+        _ => format!("every {secs} s"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

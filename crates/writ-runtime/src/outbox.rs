@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
@@ -20,6 +21,7 @@ use writ_types::recipient::Recipient;
 use writ_types::taint::Taint;
 use writ_types::unit::Timestamp;
 
+use crate::clock::format_schedule;
 use crate::error::DirectoryError;
 
 /// The most channels of one engine.
@@ -30,8 +32,9 @@ pub const MAX_CHANNEL_NAME_BYTES: usize = 64;
 /// text is in the session.
 pub const MAX_MESSAGE_CHARS: usize = 8_000;
 
-/// The schedule of a job that delivers, as its row says it.
-pub(crate) const DELIVERY_SCHEDULE: &str = "every 30 s";
+/// The interval of deliveries to a channel. A new message brings the next one forward; a channel that is down is tried again
+/// after it.
+pub(crate) const DELIVER_EVERY: Duration = Duration::from_secs(30);
 
 /// A way to the owner outside sessions.
 pub trait Channel: Send + Sync + std::fmt::Debug {
@@ -189,7 +192,8 @@ impl Outbox {
         if !appends.is_empty() {
             let jobs = self.channels.iter().map(|channel| JobOp::Schedule {
                 name: delivery_job(channel.name()),
-                schedule: DELIVERY_SCHEDULE.to_owned(),
+                // The same text as that of the chore: a message changes no schedule.
+                schedule: format_schedule(DELIVER_EVERY),
                 next_run: Some(now),
             });
             appends.extend(jobs.map(Op::Jobs));
@@ -306,7 +310,7 @@ mod tests {
         assert_eq!(text.chars().count(), MAX_MESSAGE_CHARS);
         let job = JobOp::Schedule {
             name: "outbox.deliver.mail".to_owned(),
-            schedule: DELIVERY_SCHEDULE.to_owned(),
+            schedule: "every 30 s".to_owned(),
             next_run: Some(at),
         };
         assert_eq!(*mail, job);

@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
+use unicode_security::confusable_detection::skeleton;
 
 use crate::action::Action;
 use crate::visible::acts_unseen;
@@ -61,9 +62,12 @@ impl Recipient {
         if let Action::SendFile(send) = action { Some(&send.to) } else { None }
     }
 
-    /// Returns true if a person may take a name for the owner's: it differs in letter case or surrounding space alone.
+    /// Returns true if a person may take a name for the owner's: it differs in letter case, surrounding space or
+    /// letters of the same look alone (Unicode Technical Standard 39, section 4).
     pub fn looks_like_owner(name: &str) -> bool {
-        name.trim().eq_ignore_ascii_case(OWNER)
+        // Lower case before and after: the skeleton of a capital letter may be another letter than that of the small one.
+        let shape = |text: &str| skeleton(&text.trim().to_lowercase()).collect::<String>().to_lowercase();
+        shape(name) == shape(OWNER)
     }
 }
 
@@ -134,6 +138,10 @@ mod tests {
             (long.as_str(), RecipientError::Length),
             ("Owner", RecipientError::LikeOwner),
             (" owner", RecipientError::LikeOwner),
+            // Cyrillic o, Greek omicron, and full-width letters.
+            ("\u{43e}wner", RecipientError::LikeOwner),
+            ("\u{39f}WNER", RecipientError::LikeOwner),
+            ("\u{ff4f}\u{ff57}\u{ff4e}\u{ff45}\u{ff52}", RecipientError::LikeOwner),
             ("ann ", RecipientError::Invisible),
             ("an\nn", RecipientError::Invisible),
             ("ow\u{200b}ner", RecipientError::Invisible),

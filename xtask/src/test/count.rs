@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// So many failed tests are named at the end; the rest is in the output above.
+/// The most failed tests, and the most ignored ones, that are named at the end; the rest is in the output above.
 const NAMED: usize = 40;
 
 /// The numbers of tests that passed, failed and were left out.
@@ -13,6 +13,8 @@ pub(super) struct Count {
     pub(super) skipped: u64,
     /// The names of the first failed tests.
     pub(super) names: Vec<String>,
+    /// The names of the first ignored tests.
+    pub(super) ignored: Vec<String>,
 }
 
 impl Count {
@@ -21,6 +23,9 @@ impl Count {
     pub(super) fn line(&mut self, line: &str) {
         if let Some(name) = line.strip_prefix("test ").and_then(|line| line.strip_suffix(" ... FAILED")) {
             self.name(name);
+        }
+        if let Some((name, _)) = line.strip_prefix("test ").and_then(|line| line.split_once(" ... ignored")) {
+            add_name(&mut self.ignored, name);
         }
         let Some(result) = line.strip_prefix("test result: ") else { return };
         let numbers = result.split_once(". ").map_or(result, |(_, numbers)| numbers);
@@ -36,11 +41,9 @@ impl Count {
         }
     }
 
-    /// Keeps what a failed test is called.
+    /// Records the name of a failed test.
     pub(super) fn name(&mut self, name: &str) {
-        if self.names.len() < NAMED {
-            self.names.push(name.to_owned());
-        }
+        add_name(&mut self.names, name);
     }
 
     /// Adds other totals.
@@ -48,9 +51,18 @@ impl Count {
         for name in &other.names {
             self.name(name);
         }
+        for name in &other.ignored {
+            add_name(&mut self.ignored, name);
+        }
         self.passed += other.passed;
         self.failed += other.failed;
         self.skipped += other.skipped;
+    }
+}
+
+fn add_name(names: &mut Vec<String>, name: &str) {
+    if names.len() < NAMED {
+        names.push(name.to_owned());
     }
 }
 
@@ -75,6 +87,8 @@ mod tests {
             "running 4 tests",
             "test a ... ok",
             "test b::c ... FAILED",
+            "test d ... ignored",
+            "test e::f ... ignored, needs a display",
             "test result: ok. 3 passed; 0 failed; 0 ignored; 0 measured; 1 filtered out; finished in 0.01s",
             "test result: FAILED. 2 passed; 1 failed; 1 ignored; 0 measured; 0 filtered out; finished in 1.20s",
             "test result: ok. 5 passed; 0 failed",
@@ -82,7 +96,7 @@ mod tests {
         ] {
             count.line(line);
         }
-        assert_eq!(count, Count { passed: 10, failed: 1, skipped: 2, names: vec!["b::c".to_owned()] });
+        assert_eq!(count, Count { passed: 10, failed: 1, skipped: 2, names: vec!["b::c".to_owned()], ignored: vec!["d".to_owned(), "e::f".to_owned()] });
         assert_eq!(count.to_string(), "10 passed, 1 failed, 2 skipped");
     }
 

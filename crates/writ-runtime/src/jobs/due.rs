@@ -7,6 +7,7 @@ use writ_store::jobs::{Job, JobOp};
 use writ_types::unit::Timestamp;
 
 use super::{Chore, LONGEST_WAIT};
+use crate::clock::format_schedule;
 
 /// The result of a look at the table of jobs.
 pub(super) struct DueJobs<'a> {
@@ -63,16 +64,6 @@ pub(super) fn schedule_changes(rows: &[Job], chores: &[Chore], now: Timestamp) -
         Some(JobOp::Schedule { name: chore.name.clone(), schedule, next_run })
     };
     chores.iter().filter_map(change).collect()
-}
-
-fn format_schedule(interval: Duration) -> String {
-    let secs = interval.as_secs();
-    match secs {
-        0 => format!("every {} ms", interval.as_millis()),
-        _ if secs.is_multiple_of(3_600) => format!("every {} h", secs / 3_600),
-        _ if secs.is_multiple_of(60) => format!("every {} min", secs / 60),
-        _ => format!("every {secs} s"),
-    }
 }
 
 #[cfg(test)]
@@ -162,11 +153,5 @@ mod tests {
             ]
         );
         assert_eq!(format_schedule(Duration::from_millis(5)), "every 5 ms");
-        let deliveries = crate::chores::DELIVER_EVERY;
-        assert_eq!(
-            format_schedule(deliveries),
-            crate::outbox::DELIVERY_SCHEDULE,
-            "a message changes no schedule"
-        );
     }
 }
