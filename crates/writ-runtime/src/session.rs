@@ -318,11 +318,7 @@ impl Session {
     /// Notes that a turn does not run any more, or that it is not to begin; others stay.
     pub(crate) fn end(&self, turn: TurnId) {
         let mut state = self.state();
-        let before = state.turns.len();
         state.turns.retain(|running| running.turn != turn);
-        if state.turns.len() < before {
-            state.keys.outside = None;
-        }
     }
 
     /// Reports whether the given turn runs; with `None`, whether any turn runs.
@@ -459,6 +455,12 @@ pub(crate) fn widest(project: Option<&str>) -> Grants {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
+    use ed25519_dalek::SigningKey;
+    use writ_policy::keys::{BaseClaims, TASK_KEY_TTL, TaskClaims, Verifier, mint_base, mint_task};
+    use writ_policy::rules::RuleSource;
+    use writ_types::id::InstallationId;
     use writ_types::unit::Timestamp;
 
     use super::*;
@@ -547,5 +549,50 @@ mod tests {
         tokio::join!(session.stop_turns(), hearing);
         drop(heard);
         session.stop_turns().await;
+    }
+
+    fn authority(session: SessionId) -> Arc<Authority> {
+        let at = Timestamp::from_millis(0);
+        let (root, harness) = (SigningKey::from_bytes(&[1; 32]), SigningKey::from_bytes(&[2; 32]));
+        let rules = RuleSet::load_rules(&[RuleSource::shipped_rules()]).expect("the shipped rules load");
+        let base = BaseClaims {
+            key: KeyId::from_parts(at, 1),
+            installation: InstallationId::from_parts(at, 1),
+            epoch: 1,
+            agent: "worker".to_owned(),
+            policy: rules.digest(),
+            expires_at: at.plus_duration(TASK_KEY_TTL),
+            grants: base_grants(),
+        };
+        let task = TaskClaims {
+            key: KeyId::from_parts(at, 2),
+            base: base.key,
+            session,
+            not_before: at,
+            expires_at: base.expires_at,
+            grants: widest(None),
+            case: None,
+            under: BTreeSet::new(),
+            plan: None,
+        };
+        let (public, router) = (root.verifying_key(), harness.verifying_key());
+        let token = mint_task(&mint_base(&base, &root).expect("mints"), &task, &public, &harness);
+        let verifier = Verifier { root: public, router, installation: base.installation, epoch: base.epoch };
+        Arc::new(verifier.verify_task(&token.expect("mints")).expect("verifies"))
+    }
+
+    /// What was approved of an ended turn acts on while later turns begin and end, and its key can be revoked.
+    #[test]
+    fn the_end_of_another_turn_leaves_the_authority_of_what_acts_outside() {
+        let at = Timestamp::from_millis(0);
+        let id = SessionId::from_parts(at, 1);
+        let session = Session::new(id, SessionTerms::default(), SessionState::default());
+        let (ended, other) = (TurnId::from_parts(at, 1), TurnId::from_parts(at, 2));
+        let _of_ended = session.begin((ended, 1), EXECUTOR, Principal::Owner);
+        session.end(ended);
+        session.state().set_acting(Some(ended), &authority(id));
+        let _of_other = session.begin((other, 2), EXECUTOR, Principal::Owner);
+        session.end(other);
+        assert_eq!(session.state().acting().count(), 1);
     }
 }

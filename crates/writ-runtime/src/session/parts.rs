@@ -16,7 +16,8 @@ use crate::subscription::Subscription;
 pub(crate) struct SessionKeys {
     /// The grants of the session's task key, once it is in the ledger.
     pub(crate) task: Option<Arc<Authority>>,
-    /// The authority of what the owner does outside turns, once it was renewed.
+    /// The authority of what the owner does outside turns, once it was renewed. It stays when a turn ends,
+    /// because what was approved of an earlier turn may still act under it.
     pub(super) outside: Option<Arc<Authority>>,
 }
 
