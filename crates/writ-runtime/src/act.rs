@@ -86,7 +86,7 @@ impl CallPlace {
                     return Ok(self.result(&call, refused, "wrong arguments", first));
                 }
             };
-            if !self.session.state().subscriptions.is_empty() {
+            if !self.session.state().subscriptions.list.is_empty() {
                 self.session.refer(&serde_json::to_string(&prepared.action).unwrap_or_default());
             }
             let started = self.step(&call, "started", &prepared.intent, "");
@@ -248,7 +248,7 @@ impl CallPlace {
                     remember.taint = label.taint;
                     // Secrets that this conversation has read may be in the text, even if the current message
                     // does not rest on them.
-                    remember.secret = label.secret || self.session.state().secret;
+                    remember.secret = label.secret || self.session.state().secrecy.secret;
                     self.services.journal.redactor.scrub_text(&mut remember.text);
                 }
                 if let Action::Plan(proposed) = &mut prepared.action {

@@ -21,7 +21,7 @@ pub(crate) async fn read_spent(
     let standing = services.journal.store.standing(session.id, today, pending).await?;
     let (own, own_reserved) = (standing.session, standing.session_reserved);
     let (day, day_reserved) = (standing.day, standing.reserved);
-    let base = session.state().budget_base;
+    let base = session.state().budget.base;
     Ok(Spent {
         session_tokens: own.usage.total_tokens().saturating_add(own_reserved.tokens).saturating_sub(base),
         session_base: base,

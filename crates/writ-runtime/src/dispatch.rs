@@ -24,7 +24,7 @@ use writ_types::unit::{MicroUsd, Timestamp};
 
 use crate::access::speaker;
 use crate::config::LEASE_TTL;
-use crate::drive::{Drive, stored_event};
+use crate::drive::{Drive, TurnEnding, TurnTally, stored_event};
 use crate::error::EngineError;
 use crate::pending::Pending;
 use crate::profile::AgentProfile;
@@ -168,7 +168,7 @@ async fn turn(services: &Arc<Services>, lease: Leased) {
                 let done = drive.run().await;
                 let took = services.journal.clock.now().time_since(began);
                 services.life.metrics.turn_ended(took);
-                trace::turn_ended(drive.state.unwrap_or("left open"), drive.number, took);
+                trace::turn_ended(drive.ending.state.unwrap_or("left open"), drive.number, took);
                 // The turn takes no interruptions from here on; those that arrived earlier are still handled.
                 session.end(drive.turn);
                 drive.leave_behind().await;
@@ -390,12 +390,14 @@ async fn resume(
         let places = (Arc::clone(services), Arc::clone(session), interrupts);
         let mut drive = Drive {
             events,
-            reply,
-            // What ran before the crash may have changed the folder.
-            touched: true,
-            tool_calls: u64::try_from(acted).unwrap_or(u64::MAX),
-            judged: u64::try_from(judged).unwrap_or(u64::MAX),
-            cost: cost_so_far(services, turn).await?,
+            tally: TurnTally {
+                // What ran before the crash may have changed the folder.
+                touched: true,
+                tool_calls: u64::try_from(acted).unwrap_or(u64::MAX),
+                judged: u64::try_from(judged).unwrap_or(u64::MAX),
+                cost: cost_so_far(services, turn).await?,
+            },
+            ending: TurnEnding { reply, ..TurnEnding::default() },
             ..Drive::new(profile, places, lease, (turn, number), (machine, due), authority)
         };
         if settle_open_intents(&mut drive).await? {
@@ -455,7 +457,7 @@ async fn settle_open_intents(drive: &mut Drive) -> Result<bool, EngineError> {
         if lost.turn != Some(drive.turn) || alive {
             continue;
         }
-        drive.cost += lost.cost();
+        drive.tally.cost += lost.cost();
         // A step that waited for its own approval is no step of the turn any more; one that rested on an approval for
         // the task is.
         let acting = drive.due.iter().position(
@@ -468,7 +470,7 @@ async fn settle_open_intents(drive: &mut Drive) -> Result<bool, EngineError> {
         let now = services.journal.clock.now();
         let mut label = lost.label.clone();
         label.join(&Label::new(Taint::External));
-        drive.tool_calls = drive.tool_calls.saturating_add(1);
+        drive.tally.count_call();
         let result = Turn::unknown_result(&call, label);
         drive
             .feed(

@@ -60,20 +60,45 @@ pub(crate) struct Drive {
     pub(crate) interrupts: mpsc::Receiver<Interrupt>,
     pub(crate) lease: Leased,
     pub(crate) authority: Arc<Authority>,
-    /// The answer that waits for the last commit.
-    pub(crate) reply: Option<(String, Label)>,
-    /// Set if the work folder may have changed in this turn.
-    pub(crate) touched: bool,
-    pub(crate) tool_calls: u64,
-    /// The number of texts that the gates have judged.
-    pub(crate) judged: u64,
-    pub(crate) cost: MicroUsd,
+    pub(crate) tally: TurnTally,
+    pub(crate) ending: TurnEnding,
     /// Interruptions that the store could not take when they came; tried again.
     pub(crate) unheard: VecDeque<Interrupt>,
     /// Events that need not be stored before what follows from them: what leaves no trace (gates judge, memory is
     /// searched), which happens again after a crash, and what was done in the store alone, by operations that stand
     /// here too. They are written with the next thing that is, before anything else is done.
     pub(crate) held: Pending,
+}
+
+/// The amounts that a turn has used so far, and whether it has left a trace in the work folder.
+#[derive(Debug, Default)]
+pub(crate) struct TurnTally {
+    /// Set if the work folder may have changed in this turn.
+    pub(crate) touched: bool,
+    pub(crate) tool_calls: u64,
+    /// The number of texts that the gates have judged.
+    pub(crate) judged: u64,
+    pub(crate) cost: MicroUsd,
+}
+
+impl TurnTally {
+    /// Adds what a tool call has cost, and whether it may have changed the work folder.
+    const fn add_call(&mut self, touched: bool, cost: MicroUsd) {
+        self.touched |= touched;
+        self.cost = self.cost.saturating_add(cost);
+    }
+
+    /// Counts a tool call that begins, or began before a crash.
+    pub(crate) const fn count_call(&mut self) {
+        self.tool_calls = self.tool_calls.saturating_add(1);
+    }
+}
+
+/// What is known of how a turn ends.
+#[derive(Debug, Default)]
+pub(crate) struct TurnEnding {
+    /// The answer that waits for the last commit.
+    pub(crate) reply: Option<(String, Label)>,
     /// The final state; `None` while it runs.
     pub(crate) state: Option<&'static str>,
     /// The machine has taken an event that could not be stored: it may not take another.
@@ -114,16 +139,10 @@ impl Drive {
             interrupts,
             lease,
             authority,
-            reply: None,
-            touched: false,
-            tool_calls: 0,
-            judged: 0,
-            cost: MicroUsd::ZERO,
+            tally: TurnTally::default(),
+            ending: TurnEnding::default(),
             unheard: VecDeque::new(),
             held: Pending::new(),
-            state: None,
-            torn: false,
-            stop_wanted: false,
         }
     }
 
@@ -134,7 +153,7 @@ impl Drive {
     /// If store or sandbox fail it; the message then goes back to the queue.
     pub(crate) async fn run(&mut self) -> Result<(), EngineError> {
         let done = self.steps().await;
-        let written = if self.torn { Ok(()) } else { self.write_held().await };
+        let written = if self.ending.torn { Ok(()) } else { self.write_held().await };
         // The error that ended the turn takes precedence over an error from writing the held events.
         done.and(written)
     }
@@ -191,12 +210,12 @@ impl Drive {
         let (cancel, place) = (CancellationToken::new(), self.place().await?);
         let first = std::mem::take(&mut self.held);
         let had = !first.is_empty();
-        let call = model::call(place, self.cost, first, (request, label), cancel.clone())
+        let call = model::call(place, self.tally.cost, first, (request, label), cancel.clone())
             .instrument(trace::agent(self.profile.model));
         match self.watch(cancel, call).await {
             Watched::Done(called) => {
                 let called = self.unless_lost(had, called)?;
-                self.cost += called.cost;
+                self.tally.cost += called.cost;
                 self.hold(called.event, called.ops)?;
             }
             Watched::Unwanted(called) => {
@@ -212,14 +231,13 @@ impl Drive {
     async fn act(&mut self, call: ToolCall, label: Label) -> Result<bool, EngineError> {
         let (cancel, mut place) = (CancellationToken::new(), self.place().await?);
         place.origins = origins::origins(self, &call, &label).await?;
-        self.tool_calls = self.tool_calls.saturating_add(1);
+        self.tally.count_call();
         let first = std::mem::take(&mut self.held);
         let had = !first.is_empty();
         match self.watch(cancel.clone(), place.act(first, call, label, cancel)).await {
             Watched::Done(acted) => {
                 let acted = self.unless_lost(had, acted)?;
-                self.touched |= acted.touched;
-                self.cost = self.cost.saturating_add(acted.cost);
+                self.tally.add_call(acted.touched, acted.cost);
                 let event = Event::Acted { result: acted.result, ask: acted.ask, ends: acted.ends };
                 if acted.inside {
                     self.hold(event, acted.ops)?;
@@ -232,8 +250,7 @@ impl Drive {
             }
             Watched::Unwanted(acted) => {
                 let acted = self.unless_lost(had, acted)?;
-                self.touched |= acted.touched;
-                self.cost = self.cost.saturating_add(acted.cost);
+                self.tally.add_call(acted.touched, acted.cost);
                 self.note(acted.ops).await?;
             }
             Watched::Stopping => return Ok(false),
@@ -244,7 +261,7 @@ impl Drive {
     /// Marks the turn as torn if a step that took held operations fails: they may be missing, and the machine
     /// is then ahead of the store.
     fn unless_lost<T>(&mut self, had: bool, done: Result<T, EngineError>) -> Result<T, EngineError> {
-        self.torn |= had && done.is_err();
+        self.ending.torn |= had && done.is_err();
         done
     }
 
@@ -270,8 +287,8 @@ impl Drive {
             authority: Arc::clone(&self.authority),
             origins: None,
             spent: Spent {
-                turn_tool_calls: self.tool_calls,
-                ..read_spent(&self.services, &self.session, self.cost, self.held.as_slice()).await?
+                turn_tool_calls: self.tally.tool_calls,
+                ..read_spent(&self.services, &self.session, self.tally.cost, self.held.as_slice()).await?
             },
         })
     }
@@ -309,7 +326,7 @@ impl Drive {
         }
         let batch = self.held.take().into_relaxed();
         let done = self.services.journal.commit_for(&self.session.hub, batch).await;
-        self.torn |= done.is_err();
+        self.ending.torn |= done.is_err();
         done.map(|_| ())
     }
 
@@ -337,7 +354,7 @@ impl Drive {
     }
 
     async fn interrupted(&mut self, interrupt: &Interrupt) -> Result<(), EngineError> {
-        self.stop_wanted |= matches!(interrupt, Interrupt::Cancel);
+        self.ending.stop_wanted |= matches!(interrupt, Interrupt::Cancel);
         let (event, news) = match interrupt {
             Interrupt::Cancel => (Event::Cancel, None),
             Interrupt::Arrived(message) => (Event::Arrived { message: message.clone() }, None),
@@ -347,7 +364,7 @@ impl Drive {
                 (Event::Answered { ask: ask.clone(), result: *result.clone() }, Some(news))
             }
         };
-        if self.torn {
+        if self.ending.torn {
             return self.note(news.into_iter().collect()).await;
         }
         match self.interject(event).await {
@@ -368,7 +385,7 @@ impl Drive {
         let done = self.feed(event, Pending::new()).await;
         if done.is_err() {
             (self.machine, self.due, self.held, self.events) = (machine, due, held, events);
-            self.torn = false;
+            self.ending.torn = false;
         }
         done
     }
@@ -435,7 +452,7 @@ impl Drive {
                 Pending::new(),
             )),
             Effect::Deliver { text, label, .. } => {
-                self.reply = Some((text, label));
+                self.ending.reply = Some((text, label));
                 Ok((Event::Delivered, Pending::new()))
             }
             Effect::JudgeInput { .. }

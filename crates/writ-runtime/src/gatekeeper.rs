@@ -83,7 +83,9 @@ impl WorkGatekeeper {
         let mut granted = self.granted.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(asked) = &self.asked {
             let asked = asked.lock().unwrap_or_else(PoisonError::into_inner);
-            granted.extend(take_hosts(&mut self.place.session.state().granted, |host| asked.contains(host)));
+            granted.extend(take_hosts(&mut self.place.session.state().hosts.granted, |host| {
+                asked.contains(host)
+            }));
         }
         granted.clone()
     }

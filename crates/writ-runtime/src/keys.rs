@@ -125,7 +125,7 @@ impl Keys {
         turn: Option<(TurnId, u64)>,
     ) -> Result<(Arc<Authority>, Option<Op>), EngineError> {
         let order = self.order_of(session, turn.map(|(_, number)| number)).await?;
-        let held = session.state().authority.clone();
+        let held = session.state().keys.task.clone();
         if let Some(held) = held
             && held.task().grants == session.grants()
             && held.task().expires_at.time_since(self.journal.valid_now()) >= RENEW_BEFORE

@@ -300,7 +300,7 @@ async fn attempt(
     let took = place.services.journal.clock.now().time_since(began);
     match answer {
         Ok(mut reply) => {
-            place.session.state().withheld.restore_content(&mut reply, &cleared.hidden);
+            place.session.state().secrecy.withheld.restore_content(&mut reply, &cleared.hidden);
             place.services.journal.redactor.mask_reply(&mut reply);
             understand(place, &mut reply, planned.request());
             trace::model_ended(&span, &planned.requested_model(), took, Ok(&reply));
@@ -375,7 +375,7 @@ fn prepared(place: &CallPlace, planned: &PlannedCall, label: &Label) -> Prepared
 fn note_window(place: &CallPlace, planned: &PlannedCall) {
     let (input, window) = (planned.model_call().input_tokens, planned.model_info().context_window);
     let full = nearly_full(input, window);
-    if std::mem::replace(&mut place.session.state().window_noted, full) || !full {
+    if !place.session.state().notices.note_window(full) {
         return;
     }
     let model = planned.requested_model();
@@ -390,7 +390,7 @@ fn note_window(place: &CallPlace, planned: &PlannedCall) {
 /// Says once in a session that the model has read only a part of what it was sent.
 fn note_cut(place: &CallPlace, planned: &PlannedCall, usage: &Usage) {
     let Some(read) = planned.cut_to(usage) else { return };
-    if std::mem::replace(&mut place.session.state().cut_noted, true) {
+    if !place.session.state().notices.note_cut() {
         return;
     }
     let (sent, model) = (planned.model_call().input_tokens, planned.requested_model());

@@ -91,7 +91,7 @@ pub(crate) async fn outside_turn(
     let (authority, keyed) = services.keys.authorise(&session, None).await?;
     if let Some(keyed) = keyed {
         services.journal.store.commit(Batch::relaxed(vec![keyed])).await?;
-        session.state().authority = Some(Arc::clone(&authority));
+        session.state().keys.task = Some(Arc::clone(&authority));
     }
     Ok(CallPlace {
         services: Arc::clone(services),

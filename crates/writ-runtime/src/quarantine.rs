@@ -212,14 +212,14 @@ pub(crate) async fn told(
 
 /// Returns the next number for a withheld result of a session.
 async fn next_kept(services: &Services, session: &Session) -> Result<u64, EngineError> {
-    let known = session.state().last_kept;
+    let known = session.state().secrecy.last_kept;
     let stored = match known {
         Some(_) => 0,
         None => services.journal.store.last_withheld(session.id).await?,
     };
     let mut state = session.state();
-    let next = state.last_kept.unwrap_or(stored).max(stored).saturating_add(1);
-    state.last_kept = Some(next);
+    let next = state.secrecy.last_kept.unwrap_or(stored).max(stored).saturating_add(1);
+    state.secrecy.last_kept = Some(next);
     Ok(next)
 }
 

@@ -74,7 +74,7 @@ impl Hosts {
             Err(error) => tracing::warn!(%error, "the trusted hosts cannot be read: each is asked about"),
         }
         let state = session.state();
-        let granted = state.granted.iter().filter(|host| !is_once(&self.egress, host));
+        let granted = state.hosts.granted.iter().filter(|host| !is_once(&self.egress, host));
         scope.granted.extend(granted.cloned());
         scope
     }
@@ -99,14 +99,14 @@ impl Hosts {
         if self.trusted().await?.iter().any(|trusted| trusted.host == host) {
             return Ok(Ok(()));
         }
-        let mut granted = session.state().granted.clone();
+        let mut granted = session.state().hosts.granted.clone();
         granted.insert(host.clone());
         if granted.len() > MAX_GRANTED {
             return Ok(Err(format!("this session has {MAX_GRANTED} hosts already: list some of them")));
         }
         self.keep_granted(session, &granted).await?;
         // Inserted, not replaced: a program may have taken one meanwhile.
-        session.state().granted.insert(host);
+        session.state().hosts.granted.insert(host);
         Ok(Ok(()))
     }
 
@@ -129,12 +129,12 @@ impl Hosts {
     /// grants from before the owner wanted to be asked each time.
     pub(crate) async fn take_once(&self, session: &Session) -> Result<Vec<HostPattern>, EngineError> {
         let _one_at_a_time = session.granting.lock().await;
-        let granted = session.state().granted.clone();
+        let granted = session.state().hosts.granted.clone();
         if !granted.iter().any(|host| is_once(&self.egress, host)) {
             return Ok(Vec::new());
         }
         self.keep_granted(session, &granted).await?;
-        Ok(take_hosts(&mut session.state().granted, |host| is_once(&self.egress, host)))
+        Ok(take_hosts(&mut session.state().hosts.granted, |host| is_once(&self.egress, host)))
     }
 
     /// Notes that a session reads from a host that no list names.
@@ -144,7 +144,7 @@ impl Hosts {
     /// If the store cannot be written.
     pub(crate) async fn note_new_host(&self, session: &Session, host: String) -> Result<(), EngineError> {
         let _one_at_a_time = session.granting.lock().await;
-        let mut hosts = session.state().new_hosts.clone();
+        let mut hosts = session.state().hosts.unlisted.clone();
         if hosts.len() >= MAX_GRANTED || !hosts.insert(host) {
             return Ok(());
         }
@@ -152,7 +152,7 @@ impl Hosts {
         let (key, value) = (NEW_HOSTS.to_owned(), Some(texts.into()));
         let op = Op::SetSessionMetadata { session: session.id, key, value };
         self.journal.store.commit(Batch::relaxed(vec![op])).await?;
-        session.state().new_hosts = hosts;
+        session.state().hosts.unlisted = hosts;
         Ok(())
     }
 
@@ -164,8 +164,8 @@ impl Hosts {
         let state = session.state();
         let known = url_of(action)
             .and_then(|url| Target::from_url(url).ok())
-            .is_some_and(|to| state.new_hosts.contains(&to.host.to_string()));
-        unlisted && !known && state.new_hosts.len() >= MAX_NEW_HOSTS
+            .is_some_and(|to| state.hosts.unlisted.contains(&to.host.to_string()));
+        unlisted && !known && state.hosts.unlisted.len() >= MAX_NEW_HOSTS
     }
 
     /// Returns the texts that the arguments of an action may come from: `known`, if the conversation was

@@ -267,7 +267,8 @@ impl Services {
 
     /// Measures how many subscriptions there are.
     pub(crate) fn count_subscriptions(&self) {
-        let count = self.sessions.loaded().values().map(|session| session.state().subscriptions.len()).sum();
+        let count =
+            self.sessions.loaded().values().map(|session| session.state().subscriptions.list.len()).sum();
         self.life.metrics.subscriptions(count);
     }
 }

@@ -1,17 +1,16 @@
 //! A session in memory: its work folder, its watchers, and the turn that runs.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod parts;
+
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{OnceCell, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 use writ_agent::event::TurnMessage;
-use writ_agent::notice::BudgetNote;
-use writ_inspect::egress::host::HostPattern;
 use writ_inspect::prepared::Prepared;
 use writ_inspect::scope::{ANY, Dimension, WORK};
-use writ_inspect::withhold::Withheld;
 use writ_policy::access::AccessState;
 use writ_policy::door::Mode;
 use writ_policy::keys::Authority;
@@ -29,11 +28,13 @@ use writ_types::error::Exit;
 use writ_types::frame::ServerFrame;
 use writ_types::id::{AskId, KeyId, SessionId, TurnId};
 use writ_types::recipient::Recipient;
-use writ_types::unit::Tokens;
 
 use crate::error::EngineError;
 use crate::hub::Hub;
-use crate::subscription::Subscription;
+
+pub(crate) use parts::{
+    SessionBudget, SessionHosts, SessionKeys, SessionNotices, SessionSecrecy, SessionSubscriptions,
+};
 
 /// The key of a session's metadata that says when it was closed.
 pub(crate) use writ_store::sessions::CLOSED_AT;
@@ -205,44 +206,23 @@ pub(crate) struct SessionState {
     pub(crate) rehydrated: bool,
     /// The turns that run, at most one for each consumer.
     pub(crate) turns: Vec<ActiveTurn>,
-    /// The grants of the session's task key, once it is in the ledger.
-    pub(crate) authority: Option<Arc<Authority>>,
+    pub(crate) keys: SessionKeys,
     /// The rules in force, where its project has some of its own.
     pub(crate) rules: Option<Arc<RuleSet>>,
-    /// The authority of what the owner does outside turns, once it was renewed.
-    pub(crate) acting_outside: Option<Arc<Authority>>,
-    /// The last budget note that the model was given.
-    pub(crate) budget_note: Option<BudgetNote>,
-    /// The session has shown the notice that its last request nearly filled the model's window.
-    pub(crate) window_noted: bool,
-    /// The session has shown the notice that the model's server cut a request.
-    pub(crate) cut_noted: bool,
-    /// Tokens of the session when its budget was last renewed.
-    pub(crate) budget_base: Tokens,
+    pub(crate) budget: SessionBudget,
+    pub(crate) notices: SessionNotices,
     /// An interrupted step has left changes behind in a session with preapproved changes; the preapproval
     /// does not cover them.
     pub(crate) left_behind: bool,
-    /// Hosts that a person has approved for this session.
-    pub(crate) granted: BTreeSet<HostPattern>,
-    /// Hosts that no list names and that it has read from.
-    pub(crate) new_hosts: BTreeSet<String>,
-    /// Files and URLs that are read into the context at each turn.
-    pub(crate) subscriptions: Vec<Subscription>,
-    /// Ids of those that the turn has referred to so far.
-    pub(crate) referred: BTreeSet<String>,
+    pub(crate) hosts: SessionHosts,
+    pub(crate) subscriptions: SessionSubscriptions,
     /// Gates that ask, and who waits for the answer.
     pub(crate) gates: BTreeMap<AskId, WaitingGate>,
     /// The session's state in the levels of access.
     pub(crate) access: AccessState,
     /// The state that hooks store for their next run, by their names among the gates.
     pub(crate) hooks: BTreeMap<String, serde_json::Value>,
-    /// Content withheld from models that may not read it.
-    pub(crate) withheld: Withheld,
-    /// Set once a model call of the session rests on secrets; from then on all its calls count as secret, in
-    /// every role.
-    pub(crate) secret: bool,
-    /// The number of the newest withheld result; `None` until the store was asked.
-    pub(crate) last_kept: Option<u64>,
+    pub(crate) secrecy: SessionSecrecy,
     /// The session takes neither clients nor messages any longer.
     pub(crate) closed: bool,
     /// Ends with the session, and with the engine: what people have done in it outside turns stops then.
@@ -284,11 +264,11 @@ impl SessionState {
     /// Notes the authority under which a turn acts, or with `None` what the owner does outside turns.
     pub(crate) fn set_acting(&mut self, turn: Option<TurnId>, authority: &Arc<Authority>) {
         let place = match turn {
-            None => &mut self.acting_outside,
+            None => &mut self.keys.outside,
             Some(turn) => match self.turns.iter_mut().find(|running| running.turn == turn) {
                 Some(running) => &mut running.acting,
                 // What was approved of an ended turn acts on: revoking its key still has to reach it.
-                None => &mut self.acting_outside,
+                None => &mut self.keys.outside,
             },
         };
         *place = Some(Arc::clone(authority));
@@ -296,13 +276,7 @@ impl SessionState {
 
     /// Returns the authorities under which anything acts.
     pub(crate) fn acting(&self) -> impl Iterator<Item = &Arc<Authority>> {
-        self.turns.iter().filter_map(|running| running.acting.as_ref()).chain(&self.acting_outside)
-    }
-
-    /// Records `now` and reports whether the session has read secrets, now or before.
-    pub(crate) const fn hears_secrets(&mut self, now: bool) -> bool {
-        self.secret |= now;
-        self.secret
+        self.turns.iter().filter_map(|running| running.acting.as_ref()).chain(&self.keys.outside)
     }
 }
 
@@ -344,11 +318,7 @@ impl Session {
     /// Notes that a turn does not run any more, or that it is not to begin; others stay.
     pub(crate) fn end(&self, turn: TurnId) {
         let mut state = self.state();
-        let before = state.turns.len();
         state.turns.retain(|running| running.turn != turn);
-        if state.turns.len() < before {
-            state.acting_outside = None;
-        }
     }
 
     /// Reports whether the given turn runs; with `None`, whether any turn runs.
@@ -485,6 +455,12 @@ pub(crate) fn widest(project: Option<&str>) -> Grants {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
+    use ed25519_dalek::SigningKey;
+    use writ_policy::keys::{BaseClaims, TASK_KEY_TTL, TaskClaims, Verifier, mint_base, mint_task};
+    use writ_policy::rules::RuleSource;
+    use writ_types::id::InstallationId;
     use writ_types::unit::Timestamp;
 
     use super::*;
@@ -573,5 +549,50 @@ mod tests {
         tokio::join!(session.stop_turns(), hearing);
         drop(heard);
         session.stop_turns().await;
+    }
+
+    fn authority(session: SessionId) -> Arc<Authority> {
+        let at = Timestamp::from_millis(0);
+        let (root, harness) = (SigningKey::from_bytes(&[1; 32]), SigningKey::from_bytes(&[2; 32]));
+        let rules = RuleSet::load_rules(&[RuleSource::shipped_rules()]).expect("the shipped rules load");
+        let base = BaseClaims {
+            key: KeyId::from_parts(at, 1),
+            installation: InstallationId::from_parts(at, 1),
+            epoch: 1,
+            agent: "worker".to_owned(),
+            policy: rules.digest(),
+            expires_at: at.plus_duration(TASK_KEY_TTL),
+            grants: base_grants(),
+        };
+        let task = TaskClaims {
+            key: KeyId::from_parts(at, 2),
+            base: base.key,
+            session,
+            not_before: at,
+            expires_at: base.expires_at,
+            grants: widest(None),
+            case: None,
+            under: BTreeSet::new(),
+            plan: None,
+        };
+        let (public, router) = (root.verifying_key(), harness.verifying_key());
+        let token = mint_task(&mint_base(&base, &root).expect("mints"), &task, &public, &harness);
+        let verifier = Verifier { root: public, router, installation: base.installation, epoch: base.epoch };
+        Arc::new(verifier.verify_task(&token.expect("mints")).expect("verifies"))
+    }
+
+    /// What was approved of an ended turn acts on while later turns begin and end, and its key can be revoked.
+    #[test]
+    fn the_end_of_another_turn_leaves_the_authority_of_what_acts_outside() {
+        let at = Timestamp::from_millis(0);
+        let id = SessionId::from_parts(at, 1);
+        let session = Session::new(id, SessionTerms::default(), SessionState::default());
+        let (ended, other) = (TurnId::from_parts(at, 1), TurnId::from_parts(at, 2));
+        let _of_ended = session.begin((ended, 1), EXECUTOR, Principal::Owner);
+        session.end(ended);
+        session.state().set_acting(Some(ended), &authority(id));
+        let _of_other = session.begin((other, 2), EXECUTOR, Principal::Owner);
+        session.end(other);
+        assert_eq!(session.state().acting().count(), 1);
     }
 }

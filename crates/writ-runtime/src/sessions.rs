@@ -19,7 +19,7 @@ use crate::keys::Keys;
 use crate::rules::Rules;
 use crate::session::{
     ACCESS, CLOSED_AT, GRANTED_HOSTS, HOOK_STATE, NEW_HOSTS, ORDER, RELAYED, SUBSCRIPTIONS, SURFACE, Session,
-    SessionState, SessionTerms, Surface,
+    SessionBudget, SessionHosts, SessionState, SessionSubscriptions, SessionTerms, Surface,
 };
 use crate::subscription;
 
@@ -142,9 +142,14 @@ impl Sessions {
             closed: row.metadata.contains_key(CLOSED_AT),
             over: self.stop_now.child_token(),
             left_behind: row.metadata.contains_key(LEFT_BEHIND),
-            granted: row.metadata.get(GRANTED_HOSTS).map(hosts).unwrap_or_default(),
-            subscriptions: row.metadata.get(SUBSCRIPTIONS).map(subscription::read_all).unwrap_or_default(),
-            new_hosts: row.metadata.get(NEW_HOSTS).map(texts).unwrap_or_default(),
+            hosts: SessionHosts {
+                granted: row.metadata.get(GRANTED_HOSTS).map(hosts).unwrap_or_default(),
+                unlisted: row.metadata.get(NEW_HOSTS).map(texts).unwrap_or_default(),
+            },
+            subscriptions: SessionSubscriptions {
+                list: row.metadata.get(SUBSCRIPTIONS).map(subscription::read_all).unwrap_or_default(),
+                ..SessionSubscriptions::default()
+            },
             access: row
                 .metadata
                 .get(ACCESS)
@@ -155,7 +160,7 @@ impl Sessions {
                 .iter()
                 .filter_map(|(key, value)| Some((key.strip_prefix(HOOK_STATE)?.to_owned(), value.clone())))
                 .collect(),
-            budget_base: writ_types::unit::Tokens::new(budget_base),
+            budget: SessionBudget { base: writ_types::unit::Tokens::new(budget_base), note: None },
             ..SessionState::default()
         };
         let session = Arc::new(Session::new(id, terms, state));

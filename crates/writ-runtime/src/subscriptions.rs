@@ -35,10 +35,7 @@ const READING_MAX: Duration = Duration::from_secs(20);
 impl Session {
     /// Notes which subscriptions a text of this turn refers to.
     pub(crate) fn refer(&self, text: &str) {
-        let mut state = self.state();
-        let named = state.subscriptions.iter().filter(|one| one.is_named_in(text));
-        let ids: Vec<String> = named.map(|one| one.id.clone()).collect();
-        state.referred.extend(ids);
+        self.state().subscriptions.note_references(text);
     }
 }
 
@@ -52,12 +49,12 @@ pub(crate) fn renewal<'a>(session: &'a Session, number: u64, said: &[&str]) -> O
     // Where they are being changed right now, nothing begins anew: the next reference does it.
     let one_at_a_time = session.granting.try_lock().ok()?;
     let mut state = session.state();
-    let referred = std::mem::take(&mut state.referred);
-    let mut list = state.subscriptions.clone();
+    let referred = std::mem::take(&mut state.subscriptions.referred);
+    let mut list = state.subscriptions.list.clone();
     for one in list.iter_mut().filter(|one| !one.approved && referred.contains(&one.id)) {
         one.last_turn = one.last_turn.max(number.saturating_add(one.turns));
     }
-    if list == state.subscriptions {
+    if list == state.subscriptions.list {
         return None;
     }
     let value = Some(serde_json::to_value(&list).ok()?);
@@ -78,7 +75,7 @@ pub(crate) struct Renewal<'a> {
 impl Renewal<'_> {
     /// It is stored.
     pub(crate) fn stored(self) {
-        self.session.state().subscriptions = self.list;
+        self.session.state().subscriptions.list = self.list;
     }
 }
 
@@ -116,7 +113,7 @@ pub(crate) async fn materialize(
 async fn still_kept(place: &CallPlace) -> Result<Vec<Subscription>, EngineError> {
     // Until they are written only: the readings may note new hosts, which takes the same lock.
     let _one_at_a_time = place.session.granting.lock().await;
-    let all = place.session.state().subscriptions.clone();
+    let all = place.session.state().subscriptions.list.clone();
     let list: Vec<Subscription> = all.iter().filter(|one| one.last_turn >= place.number).cloned().collect();
     if list.len() < all.len() {
         subscribe::keep_subscriptions(&place.services, &place.session, list.clone()).await?;

@@ -138,7 +138,7 @@ fn held_keys(services: &Services) -> Vec<(Arc<Session>, TaskClaims)> {
 /// The task keys that a session holds: that of the turn that runs, and that of the turns before.
 fn held_by(session: &Session) -> Vec<TaskClaims> {
     let state = session.state();
-    let held = state.acting().chain(&state.authority);
+    let held = state.acting().chain(&state.keys.task);
     let mut tasks: Vec<TaskClaims> = held.map(|held| held.task().clone()).collect();
     drop(state);
     tasks.dedup_by_key(|task| task.key);

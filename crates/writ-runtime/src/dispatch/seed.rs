@@ -54,7 +54,7 @@ pub(super) async fn kept(
     interrupts: &mut mpsc::Receiver<Interrupt>,
 ) -> Result<(Vec<WorkspaceItem>, VecDeque<Interrupt>), EngineError> {
     let mut heard = VecDeque::new();
-    if session.state().subscriptions.is_empty() {
+    if session.state().subscriptions.list.is_empty() {
         return Ok((Vec::new(), heard));
     }
     // They are read with the turn's key.
@@ -126,7 +126,7 @@ pub(super) async fn seed(
         budget: BudgetSeed {
             used: spent.session_tokens,
             limit: services.keys.limits_of(Some(session)).max_tokens_per_session,
-            given: state.budget_note,
+            given: state.budget.note,
         },
     };
     Ok((seed, history))
@@ -162,10 +162,6 @@ pub(super) async fn renew_budget(services: &Services, session: &Session) -> Resu
         value: Some(base.get().into()),
     };
     services.journal.store.commit(Batch::relaxed(vec![op])).await?;
-    {
-        let mut state = session.state();
-        state.budget_base = base;
-        state.budget_note = None;
-    }
+    session.state().budget.renew_from(base);
     budget::read_spent(services, session, MicroUsd::ZERO, &[]).await
 }

@@ -37,7 +37,7 @@ impl Drive {
     async fn bring_out(&mut self, finish: &FinishedTurn) -> Result<Option<(Exit, Vec<String>)>, EngineError> {
         let (cancel, place) = (CancellationToken::new(), self.place().await?);
         let stop = self.services.life.stop_now.clone();
-        if finish.status == TurnStatus::Cancelled || self.stop_wanted {
+        if finish.status == TurnStatus::Cancelled || self.ending.stop_wanted {
             // A person who stopped the turn does not wait for others who use the folder.
             cancel.cancel();
         }
@@ -68,7 +68,7 @@ impl Drive {
 
     /// The last commit: reply, history, acknowledgement and the end of the turn are one transaction.
     pub(super) async fn finish(&mut self, finish: FinishedTurn) -> Result<(), EngineError> {
-        let (exit, said) = match self.touched {
+        let (exit, said) = match self.tally.touched {
             true => {
                 self.write_held().await?;
                 match self.bring_out(&finish).await? {
@@ -80,7 +80,7 @@ impl Drive {
             false => (finish.exit, Vec::new()),
         };
         let now = self.services.journal.clock.now();
-        let (text, label) = self.reply.take().unwrap_or_else(|| (String::new(), finish.label.clone()));
+        let (text, label) = self.ending.reply.take().unwrap_or_else(|| (String::new(), finish.label.clone()));
         let (leased, fence) = (self.lease.message.record.message, self.lease.fence);
         let (phase, state) = phase_of(finish.status);
         let absorbed: Vec<MessageId> = finish.answers.iter().copied().filter(|id| *id != leased).collect();
@@ -112,7 +112,7 @@ impl Drive {
         }));
         ops.push(Op::AckMessage { message: leased, fence });
         ops.push(Op::CloseTurn { turn: self.turn, at: now, state: state.to_owned() });
-        self.session.state().budget_note = finish.budget_note;
+        self.session.state().budget.note = finish.budget_note;
         let done = self.services.journal.commit_for(&self.session.hub, ops.into_synced()).await;
         if let Err(error) = done {
             // Restores the pending writes of the turn, with its costs, so that they are written after this
@@ -123,8 +123,8 @@ impl Drive {
         if let Some(renewal) = renewal {
             renewal.stored();
         }
-        self.session.state().authority = Some(Arc::clone(&self.authority));
-        self.state = Some(state);
+        self.session.state().keys.task = Some(Arc::clone(&self.authority));
+        self.ending.state = Some(state);
         Ok(())
     }
 

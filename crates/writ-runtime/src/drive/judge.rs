@@ -46,7 +46,7 @@ impl Drive {
         let Some(JudgementRecord { judged, mut ops, cost }) = self.ruled(point, &text).await? else {
             return Ok(!self.services.life.stop_now.is_cancelled());
         };
-        self.cost = self.cost.saturating_add(cost);
+        self.tally.cost = self.tally.cost.saturating_add(cost);
         let after = match (judged.first_question(), judged.held.as_deref()) {
             (Some((gate, reason)), Some(held)) => {
                 let asked = self.ask_person(point, (gate, reason), held, std::mem::take(&mut ops)).await?;
@@ -82,7 +82,7 @@ impl Drive {
             GatePoint::Output => Event::OutputJudged { verdict },
             GatePoint::Input | GatePoint::Execution | GatePoint::Access => Event::InputJudged { verdict },
         };
-        self.judged = self.judged.saturating_add(1);
+        self.tally.judged = self.tally.judged.saturating_add(1);
         self.hold(event, ops)?;
         Ok(true)
     }
@@ -105,7 +105,7 @@ impl Drive {
             Watched::Done(ruled) => ruled.map(Some),
             Watched::Unwanted(ruled) => {
                 let ruled = ruled?;
-                self.cost = self.cost.saturating_add(ruled.cost);
+                self.tally.cost = self.tally.cost.saturating_add(ruled.cost);
                 self.note(ruled.ops).await?;
                 Ok(None)
             }
@@ -229,7 +229,7 @@ impl Drive {
     /// other input arrived.
     fn gate_ask(&self, point: GatePoint, text: &str) -> AskId {
         let digest =
-            Digest::of_bytes(format!("gate {} {point:?} {} {text}", self.turn, self.judged).as_bytes());
+            Digest::of_bytes(format!("gate {} {point:?} {} {text}", self.turn, self.tally.judged).as_bytes());
         let bytes = digest.as_bytes().first_chunk().copied().unwrap_or_default();
         AskId::from_random(u64::from_be_bytes(bytes))
     }

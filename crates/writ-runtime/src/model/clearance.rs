@@ -51,7 +51,7 @@ pub(super) fn clear(
     let cleared = routes.iter().map(|route| route.provider.clearance);
     let (least, most) = (cleared.clone().min().unwrap_or_default(), cleared.max().unwrap_or_default());
     let mut label = label.clone();
-    label.secret = place.session.state().hears_secrets(label.secret);
+    label.secret = place.session.state().secrecy.hears_secrets(label.secret);
     let mut needed = label.clearance();
     if least == Clearance::Public && needed == Clearance::Public && withhold::is_personal(request) {
         needed = Clearance::Personal;
@@ -67,7 +67,7 @@ pub(super) fn clear(
         let why = format!("it would receive {needed} content: models of lower clearance are left out");
         return Ok(Cleared { label, why, hidden: BTreeSet::new() });
     }
-    let hidden = place.session.state().withheld.hide_content(request, most);
+    let hidden = place.session.state().secrecy.withheld.hide_content(request, most);
     let hidden = hidden.map_err(|error| {
         Report::new(Exit::Denied, "model.clearance", error.to_string())
             .with_hint("name a model with a provider of higher clearance, or begin a new conversation")

@@ -29,7 +29,7 @@ pub(crate) async fn subscribe(
         Ok(PerformedOutcome::Failed { report: Report::new(Exit::Usage, "subscription", text) })
     };
     let _one_at_a_time = place.session.granting.lock().await;
-    let mut list = place.session.state().subscriptions.clone();
+    let mut list = place.session.state().subscriptions.list.clone();
     if wish.stop {
         let before = list.len();
         list.retain(|one| one.id != wish.target);
@@ -81,7 +81,7 @@ pub(crate) async fn keep_subscriptions(
         .store
         .commit(Batch::relaxed(vec![Op::SetSessionMetadata { session: session.id, key, value }]))
         .await?;
-    session.state().subscriptions = list;
+    session.state().subscriptions.list = list;
     services.count_subscriptions();
     Ok(())
 }

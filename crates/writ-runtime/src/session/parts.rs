@@ -1,0 +1,105 @@
+//! What a session remembers from turn to turn, by what it is about.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use writ_agent::notice::BudgetNote;
+use writ_inspect::egress::host::HostPattern;
+use writ_inspect::withhold::Withheld;
+use writ_policy::keys::Authority;
+use writ_types::unit::Tokens;
+
+use crate::subscription::Subscription;
+
+/// The authorities of a session apart from those of the turns that run.
+#[derive(Debug, Default)]
+pub(crate) struct SessionKeys {
+    /// The grants of the session's task key, once it is in the ledger.
+    pub(crate) task: Option<Arc<Authority>>,
+    /// The authority of what the owner does outside turns, once it was renewed. It stays when a turn ends,
+    /// because what was approved of an earlier turn may still act under it.
+    pub(super) outside: Option<Arc<Authority>>,
+}
+
+/// The tokens from which a session's use is counted, and the last note about them.
+#[derive(Debug, Default)]
+pub(crate) struct SessionBudget {
+    /// Tokens of the session when its budget was last renewed.
+    pub(crate) base: Tokens,
+    /// The last budget note that the model was given.
+    pub(crate) note: Option<BudgetNote>,
+}
+
+impl SessionBudget {
+    /// Counts from `base` on, as if the model had been given no note yet.
+    pub(crate) const fn renew_from(&mut self, base: Tokens) {
+        self.base = base;
+        self.note = None;
+    }
+}
+
+/// The notices that a session shows once.
+#[derive(Debug, Default)]
+pub(crate) struct SessionNotices {
+    window: bool,
+    cut: bool,
+}
+
+impl SessionNotices {
+    /// Records whether the last request nearly filled the model's window. Returns true if that is to be shown
+    /// now.
+    pub(crate) const fn note_window(&mut self, full: bool) -> bool {
+        !std::mem::replace(&mut self.window, full) && full
+    }
+
+    /// Records that the model's server cut a request. Returns true if that is to be shown now.
+    pub(crate) const fn note_cut(&mut self) -> bool {
+        !std::mem::replace(&mut self.cut, true)
+    }
+}
+
+/// The hosts of a session beyond the owner's lists.
+#[derive(Debug, Default)]
+pub(crate) struct SessionHosts {
+    /// Hosts that a person has approved for this session.
+    pub(crate) granted: BTreeSet<HostPattern>,
+    /// Hosts that no list names and that it has read from.
+    pub(crate) unlisted: BTreeSet<String>,
+}
+
+/// The subscriptions of a session.
+#[derive(Debug, Default)]
+pub(crate) struct SessionSubscriptions {
+    /// Files and URLs that are read into the context at each turn.
+    pub(crate) list: Vec<Subscription>,
+    /// Ids of those that the turn has referred to so far.
+    pub(crate) referred: BTreeSet<String>,
+}
+
+impl SessionSubscriptions {
+    /// Notes which of them a text refers to.
+    pub(crate) fn note_references(&mut self, text: &str) {
+        let named = self.list.iter().filter(|one| one.is_named_in(text));
+        self.referred.extend(named.map(|one| one.id.clone()));
+    }
+}
+
+/// The content of a session that not every model may read.
+#[derive(Debug, Default)]
+pub(crate) struct SessionSecrecy {
+    /// Content withheld from models that may not read it.
+    pub(crate) withheld: Withheld,
+    /// Set once a model call of the session rests on secrets; from then on all its calls count as secret, in
+    /// every role.
+    pub(crate) secret: bool,
+    /// The number of the newest withheld result; `None` until the store was asked.
+    pub(crate) last_kept: Option<u64>,
+}
+
+impl SessionSecrecy {
+    /// Records `now` and reports whether the session has read secrets, now or before.
+    pub(crate) const fn hears_secrets(&mut self, now: bool) -> bool {
+        self.secret |= now;
+        self.secret
+    }
+}
