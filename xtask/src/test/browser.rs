@@ -146,7 +146,13 @@ mod tests {
         }
         assert_eq!(
             count,
-            Count { passed: 30, failed: 2, skipped: 2, names: vec!["a link works - once".to_owned()], ignored: Vec::new() }
+            Count {
+                passed: 30,
+                failed: 2,
+                skipped: 2,
+                names: vec!["a link works - once".to_owned()],
+                ignored: Vec::new()
+            }
         );
         assert_eq!((major("v20.20.2\n"), major("v18.1.0"), major("20")), (Some(20), Some(18), None));
     }

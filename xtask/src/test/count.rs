@@ -96,7 +96,16 @@ mod tests {
         ] {
             count.line(line);
         }
-        assert_eq!(count, Count { passed: 10, failed: 1, skipped: 2, names: vec!["b::c".to_owned()], ignored: vec!["d".to_owned(), "e::f".to_owned()] });
+        assert_eq!(
+            count,
+            Count {
+                passed: 10,
+                failed: 1,
+                skipped: 2,
+                names: vec!["b::c".to_owned()],
+                ignored: vec!["d".to_owned(), "e::f".to_owned()]
+            }
+        );
         assert_eq!(count.to_string(), "10 passed, 1 failed, 2 skipped");
     }
 
