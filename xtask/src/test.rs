@@ -98,6 +98,12 @@ const fn is_open(total: &Count, on_ci: bool) -> bool {
     total.failed == 0 && !(on_ci && total.skipped > 0)
 }
 
+/// The settings of cargo for the crates that read `debug_assertions`.
+const RELEASED_APART: [&str; 2] = [
+    "profile.dev.package.writ-cli.debug-assertions=false",
+    "profile.dev.package.writ-store.debug-assertions=false",
+];
+
 type Check = (&'static str, fn(&Path) -> Result<Step>);
 
 /// The steps before the tests, cheapest first.
@@ -111,6 +117,7 @@ fn checks(quick: bool) -> Vec<Check> {
         ("clippy", check_lints),
         ("doc", check_documentation),
         ("other system", check_other_system),
+        ("release", check_release),
         ("deny", check_licences),
     ]
 }
@@ -161,6 +168,16 @@ fn check_documentation(root: &Path) -> Result<Step> {
 
 fn check_other_system(root: &Path) -> Result<Step> {
     Ok(passed(other_system::check(root)?))
+}
+
+/// Checks what only a release compiles: it has no debug assertions, on which some code depends.
+fn check_release(root: &Path) -> Result<Step> {
+    let mut arguments = vec!["check", "--locked", "-p", "writ-cli", "--bin", "writ"];
+    // Our crates alone: the others stay as they are built.
+    for package in RELEASED_APART {
+        arguments.extend(["--config", package]);
+    }
+    Ok(passed(Program::cargo(&arguments).directory(root).status()?))
 }
 
 fn check_licences(root: &Path) -> Result<Step> {

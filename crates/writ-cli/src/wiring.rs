@@ -263,7 +263,7 @@ fn store_config(context: &Context, config: &Config) -> Result<StoreConfig, Failu
 
 #[cfg(not(debug_assertions))]
 fn store_config(context: &Context, config: &Config) -> Result<StoreConfig, Failure> {
-    ledger::following(context, &config.database())
+    ledger::store_config(context, &config.database())
 }
 
 /// Returns the time after which an unused server of tools is stopped.

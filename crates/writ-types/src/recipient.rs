@@ -81,10 +81,13 @@ impl FromStr for Recipient {
         if name.is_empty() || name.len() > MAX_RECIPIENT_BYTES {
             return Err(RecipientError::Length);
         }
+        if name.chars().any(acts_unseen) {
+            return Err(RecipientError::Invisible);
+        }
         if Self::looks_like_owner(name) {
             return Err(RecipientError::LikeOwner);
         }
-        if name.trim() != name || name.chars().any(acts_unseen) {
+        if name.trim() != name {
             return Err(RecipientError::Invisible);
         }
         Ok(Self::Named(DirectoryName(name.to_owned())))

@@ -252,6 +252,11 @@ impl Running {
         }
     }
 
+    /// Closes its standard input, for a program that reads it to the end.
+    pub fn close_input(&mut self) {
+        self.input = None;
+    }
+
     /// Writes a line to its standard input.
     ///
     /// # Errors

@@ -46,6 +46,7 @@ pub(super) fn measure(bench: &Bench) -> Result<Vec<Row>> {
 /// Measures a client that has sent a message and waits for the answer.
 fn client(engine: &mut Engine) -> Result<Gauge> {
     let mut chat = engine.writ(&["chat", "--json", "--new", "-m", "hold"]).spawn()?;
+    chat.close_input();
     // It has connected and joined once it prints a frame.
     chat.line()?;
     let memory = Gauge::of(chat.pid())?;
