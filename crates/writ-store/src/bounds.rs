@@ -19,6 +19,10 @@ pub const MAX_READ_ROWS: usize = 10_000;
 /// The most threads that read at once: more than the cores of a small machine gain nothing.
 pub const READERS: usize = 4;
 
+/// The most brief reads that run at once on their callers' threads; the next ones go to the threads that read. One for each
+/// core of a small machine.
+pub(crate) const BRIEF_READERS: usize = 2;
+
 /// The most reads that wait for a thread; callers beyond it wait for room.
 pub const READ_QUEUE: usize = 1_024;
 

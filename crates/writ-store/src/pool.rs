@@ -2,7 +2,8 @@
 //!
 //! A read is handed over by a queue and answered by a oneshot channel, so that no thread of an async runtime waits for
 //! a connection or a disk. A thread is started when a read finds none idle, up to [`READERS`], and has its own
-//! connection with its own prepared statements.
+//! connection with its own prepared statements. Brief reads, of a few rows by an index, are done on the caller's thread
+//! where that need not wait for a connection.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -12,7 +13,7 @@ use std::thread::JoinHandle;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
-use crate::bounds::{READ_QUEUE, READERS};
+use crate::bounds::{BRIEF_READERS, READ_QUEUE, READERS};
 use crate::error::StoreError;
 use crate::readers::{ReadSource, Reader};
 
@@ -24,6 +25,8 @@ type ReadJob = Box<dyn FnOnce(Result<&Reader, StoreError>) -> bool + Send>;
 pub(crate) struct ReadPool {
     shared: Arc<PoolState>,
     room: Arc<Semaphore>,
+    /// Connections for reads on the caller's thread, each opened when it is first used.
+    brief: [Mutex<Option<Reader>>; BRIEF_READERS],
 }
 
 struct PoolState {
@@ -44,7 +47,8 @@ struct PoolQueue {
 impl ReadPool {
     pub(crate) fn new(source: ReadSource) -> Self {
         let shared = PoolState { source, state: Mutex::default(), handed_over: Condvar::new() };
-        Self { shared: Arc::new(shared), room: Arc::new(Semaphore::new(READ_QUEUE)) }
+        let brief = std::array::from_fn(|_| Mutex::default());
+        Self { shared: Arc::new(shared), room: Arc::new(Semaphore::new(READ_QUEUE)), brief }
     }
 
     /// Runs `read` on a thread of the pool. Dropping the future leaves out a read that has not begun.
@@ -61,6 +65,47 @@ impl ReadPool {
         let (reply, answer) = oneshot::channel();
         self.hand_over(job(read, reply, permit))?;
         answer.await.map_err(|_| StoreError::Closed)?
+    }
+
+    /// Runs a read of a few rows by an index on the caller's thread if a connection is free, and else on one of the pool.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`ReadPool::run`].
+    pub(crate) async fn run_brief<T, F>(&self, read: F) -> Result<T, StoreError>
+    where
+        T: Send + 'static,
+        F: FnOnce(&Reader) -> Result<T, StoreError> + Send + 'static,
+    {
+        // Handing a read over wakes two threads in a row, which takes several times as long as such a read.
+        match self.run_here(read) {
+            Ok(result) => result,
+            Err(read) => self.run(read).await,
+        }
+    }
+
+    /// Runs a read on this thread, or gives it back if no connection is free.
+    fn run_here<T, F>(&self, read: F) -> Result<Result<T, StoreError>, F>
+    where
+        F: FnOnce(&Reader) -> Result<T, StoreError>,
+    {
+        // Never waits for the lock: the caller's thread belongs to an async runtime.
+        let Some(mut place) = self.brief.iter().find_map(|place| place.try_lock().ok()) else {
+            return Err(read);
+        };
+        let reader = match place.take() {
+            Some(reader) => reader,
+            None => match self.shared.source.open() {
+                Ok(reader) => reader,
+                Err(error) => return Ok(Err(error)),
+            },
+        };
+        let Ok(result) = catch_unwind(AssertUnwindSafe(|| read(&reader))) else {
+            // The connection may be in the middle of something: it is closed.
+            return Ok(Err(StoreError::ReadPanicked));
+        };
+        *place = Some(reader);
+        Ok(result)
     }
 
     fn hand_over(&self, job: ReadJob) -> Result<(), StoreError> {

@@ -26,14 +26,17 @@ pub use work::{JobReads, OutboxReads, QueueReads, ResultReads, SessionReads, Tur
 
 /// Declares a trait of reads, and how [`Store`] and [`BlockingReads`] answer each.
 ///
-/// An argument is made owned for its way to the thread: cloned, or by the expression behind `=`.
+/// An argument is made owned for its way to the thread: cloned, or by the expression behind `=`. A read marked `brief`
+/// finds a few rows by an index: it is done on the caller's thread where that need not wait for a connection.
 macro_rules! reads {
     (@own $arg:ident) => { $arg.to_owned() };
     (@own $arg:ident $own:expr) => { $own };
+    (@run $store:ident, , $read:expr) => { $store.run($read).await };
+    (@run $store:ident, brief, $read:expr) => { $store.run_brief($read).await };
     ($(#[$about:meta])* $name:ident {
         $(
             $(#[$doc:meta])*
-            fn $read:ident($($arg:ident: $kind:ty $(= $own:expr)?),* $(,)?) -> $found:ty = |$db:ident| $answer:expr;
+            fn $read:ident($($arg:ident: $kind:ty $(= $own:expr)?),* $(,)?) -> $found:ty = $($mode:ident)? |$db:ident| $answer:expr;
         )*
     }) => {
         $(#[$about])*
@@ -52,7 +55,8 @@ macro_rules! reads {
             $(
                 async fn $read(&self, $($arg: $kind),*) -> Result<$found, StoreError> {
                     $(let $arg = reads!(@own $arg $($own)?);)*
-                    self.run(move |$db: &$crate::readers::Reader| $answer).await
+                    let store = self;
+                    reads!(@run store, $($mode)?, move |$db: &$crate::readers::Reader| $answer)
                 }
             )*
         }
@@ -123,12 +127,12 @@ pub trait RevocationReads: Send + Sync {
 
 impl RevocationReads for Store {
     async fn is_revoked(&self, id: &str) -> Result<bool, StoreError> {
-        // No hand-over to a thread: this is asked before every action.
+        // No read at all: this is asked before every action.
         if !self.is_anything_revoked() {
             return Ok(false);
         }
         let id = id.to_owned();
-        self.run(move |db| approvals::is_revoked(&db.conn, &id)).await
+        self.run_brief(move |db| approvals::is_revoked(&db.conn, &id)).await
     }
 
     async fn revoked_among(&self, ids: &[String]) -> Result<BTreeSet<String>, StoreError> {
@@ -136,7 +140,7 @@ impl RevocationReads for Store {
             return Ok(BTreeSet::new());
         }
         let ids = ids.to_owned();
-        self.run(move |db| approvals::revoked_among(&db.conn, &ids)).await
+        self.run_brief(move |db| approvals::revoked_among(&db.conn, &ids)).await
     }
 }
 

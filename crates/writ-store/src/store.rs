@@ -171,6 +171,15 @@ impl Store {
         self.shared.pool.run(read).await
     }
 
+    /// Runs a read of a few rows at once, if a connection is free, and else as [`Store::run`] does.
+    pub(crate) async fn run_brief<T, F>(&self, read: F) -> Result<T, StoreError>
+    where
+        T: Send + 'static,
+        F: FnOnce(&Reader) -> Result<T, StoreError> + Send + 'static,
+    {
+        self.shared.pool.run_brief(read).await
+    }
+
     #[cfg(test)]
     pub(crate) fn pool(&self) -> &ReadPool {
         &self.shared.pool

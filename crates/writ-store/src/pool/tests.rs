@@ -73,7 +73,7 @@ async fn a_slow_read_does_not_block_the_runtime() {
     });
     let meanwhile = async {
         for _ in 0..10 {
-            assert!(home.store.session(session(1)).await.expect("reads").is_some());
+            assert_eq!(home.store.sessions(10).await.expect("reads").len(), 1);
         }
         gate.open();
     };
@@ -121,7 +121,7 @@ async fn the_queue_of_reads_is_bounded_and_callers_beyond_it_wait() {
             let (store, begun) = (home.store.clone(), Arc::clone(&begun));
             tokio::spawn(async move {
                 begun.fetch_add(1, Ordering::SeqCst);
-                store.counter("x").await
+                store.run(|_| Ok(0)).await
             })
         })
         .collect();
@@ -161,7 +161,7 @@ async fn a_read_that_panics_is_an_error_and_its_thread_lives_on() {
             panic!("a bug in a read")
         };
         assert_eq!(home.store.run::<(), _>(read).await, Err(StoreError::ReadPanicked));
-        assert!(home.store.session(session(1)).await.expect("reads").is_some(), "not in that transaction");
+        assert_eq!(home.store.sessions(10).await.expect("reads").len(), 1, "not in that transaction");
     }
     assert!(home.store.pool().shared.lock().threads.iter().all(|thread| !thread.is_finished()));
 }
@@ -184,7 +184,7 @@ async fn a_read_whose_caller_is_not_there_any_more_is_left_out() {
     for read in occupied {
         assert_eq!(read.await.expect("no panic"), Ok(()));
     }
-    assert_eq!(home.store.counter("x").await, Ok(0), "it stood behind the one that was left out");
+    assert_eq!(home.store.run(|_| Ok(0)).await, Ok(0), "it stood behind the one that was left out");
     assert!(!was_run.load(Ordering::SeqCst));
 }
 
@@ -201,4 +201,36 @@ async fn closing_the_store_ends_the_threads() {
     }
     drop(store);
     assert!(shared.upgrade().is_none(), "a thread is left");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_brief_read_runs_on_its_callers_thread_unless_it_had_to_wait_there() {
+    let home = Home::new().with_session(1);
+    let store = &home.store;
+    let here = |_: &Reader| Ok(std::thread::current().id());
+    let own = std::thread::current().id();
+    assert_eq!(store.pool().run_brief(here).await.expect("reads"), own);
+    assert_eq!(store.pool().shared.lock().threads.len(), 0, "no thread was needed");
+    let held: Vec<_> = store.pool().brief.iter().map(|place| place.try_lock().expect("is free")).collect();
+    let other = std::thread::scope(|scope| {
+        let handle = tokio::runtime::Handle::current();
+        let read = move || {
+            let thread = handle.block_on(store.pool().run_brief(here)).expect("reads");
+            (std::thread::current().id(), thread)
+        };
+        scope.spawn(read).join().expect("no panic")
+    });
+    assert_ne!(other.0, other.1, "all connections for brief reads are in use");
+    drop(held);
+}
+
+#[tokio::test]
+async fn a_brief_read_that_panics_is_an_error_and_the_next_one_reads() {
+    let home = Home::new().with_session(1);
+    let store = &home.store;
+    let failed = store.pool().run_brief(|_: &Reader| -> Result<(), StoreError> { panic!("in a read") }).await;
+    assert!(matches!(failed, Err(StoreError::ReadPanicked)), "{failed:?}");
+    for _ in 0..=BRIEF_READERS {
+        assert!(store.session(session(1)).await.expect("reads").is_some());
+    }
 }

@@ -16,7 +16,7 @@ reads! {
     /// Reads of asks.
     AskReads {
         /// Returns an ask.
-        fn ask(ask: &AskId) -> Option<StoredAsk> = |db| approvals::read_ask(&db.conn, &ask);
+        fn ask(ask: &AskId) -> Option<StoredAsk> = brief |db| approvals::read_ask(&db.conn, &ask);
 
         /// Returns the asks in a state (`None`: in any), oldest first.
         fn asks(state: Option<AskState>, limit: usize) -> Vec<StoredAsk> = |db| approvals::read_asks(&db.conn, state, limit);
@@ -30,7 +30,7 @@ reads! {
 
         /// Returns the newest ask in a state for a prepared hash.
         fn ask_for(prepared: Digest, state: AskState) -> Option<StoredAsk> =
-            |db| approvals::ask_for(&db.conn, prepared, state);
+            brief |db| approvals::ask_for(&db.conn, prepared, state);
 
         /// Returns the asks of a session that are open, or approved and not performed, oldest first.
         fn waiting_asks(session: SessionId, limit: usize) -> Vec<StoredAsk> =
@@ -73,7 +73,7 @@ reads! {
     /// Reads of approvals and nonces. Reading an approval does not use it.
     ApprovalReads {
         /// Returns the approval of an ask.
-        fn approval(ask: &AskId) -> Option<StoredApproval> = |db| approvals::read_approval(&db.conn, &ask);
+        fn approval(ask: &AskId) -> Option<StoredApproval> = brief |db| approvals::read_approval(&db.conn, &ask);
 
         /// Returns the approvals for tasks and the standing ones that can be used at `now`, with their asks, newest
         /// first; with this pattern, or with any.
@@ -85,10 +85,10 @@ reads! {
 
         /// Returns the earliest time that it can be now: the latest time of the last 4,096 entries of the ledger, less a
         /// minute. A clock that was set back does not revive what ended before it.
-        fn not_before() -> Timestamp = |db| approvals::not_before(&db.conn);
+        fn not_before() -> Timestamp = brief |db| approvals::not_before(&db.conn);
 
         /// Returns true if a nonce was recorded.
-        fn is_used(namespace: &str, nonce: &str) -> bool = |db| approvals::is_used(&db.conn, &namespace, &nonce);
+        fn is_used(namespace: &str, nonce: &str) -> bool = brief |db| approvals::is_used(&db.conn, &namespace, &nonce);
     }
 }
 
@@ -110,9 +110,9 @@ reads! {
             |db| approvals::plans_left_with_approvals(&db.conn, session, now, limit);
 
         /// Returns the plan in force at `now` that was approved with this ask.
-        fn plan_of(ask: &AskId, now: Timestamp) -> Option<PlanRow> = |db| approvals::plan_of(&db.conn, &ask, now);
+        fn plan_of(ask: &AskId, now: Timestamp) -> Option<PlanRow> = brief |db| approvals::plan_of(&db.conn, &ask, now);
 
         /// Returns the plan with this task key, also after its end, unless the key was revoked.
-        fn plan_under(key: KeyId) -> Option<PlanRow> = |db| approvals::plan_under(&db.conn, key);
+        fn plan_under(key: KeyId) -> Option<PlanRow> = brief |db| approvals::plan_under(&db.conn, key);
     }
 }

@@ -21,10 +21,10 @@ reads! {
     /// Reads of the ledger.
     LedgerReads {
         /// Returns the number of entries.
-        fn ledger_size() -> u64 = |db| row::count_rows(&db.conn);
+        fn ledger_size() -> u64 = brief |db| row::count_rows(&db.conn);
 
         /// Returns one entry.
-        fn ledger_row(entry: EntrySeq) -> Option<LedgerRow> = |db| row::ledger_row(&db.conn, &db.key, entry);
+        fn ledger_row(entry: EntrySeq) -> Option<LedgerRow> = brief |db| row::ledger_row(&db.conn, &db.key, entry);
 
         /// Returns the newest entries, oldest first.
         fn ledger_tail(rows: usize) -> Vec<LedgerRow> = |db| row::ledger_tail(&db.conn, &db.key, rows);
@@ -43,7 +43,7 @@ reads! {
 
         /// Returns the newest head: the number of entries that it covers, and its line of a file of held heads. `None`:
         /// there is no entry yet.
-        fn newest_head() -> Option<(u64, String)> = |db| export::newest_head(&db.conn);
+        fn newest_head() -> Option<(u64, String)> = brief |db| export::newest_head(&db.conn);
 
         /// Returns the oldest entries from before a time with a payload that may be erased, at most
         /// [`MAX_ERASED_AT_ONCE`](crate::ledger::erase::MAX_ERASED_AT_ONCE).
@@ -62,12 +62,12 @@ reads! {
         /// Returns the intent with which a session last began this action, if its outcome is unknown or it still runs;
         /// `None` also for an action that does no harm when it is done twice.
         fn unknown_outcome(session: SessionId, action: &Action) -> Option<EntrySeq> =
-            |db| lost::unknown_outcome(&db.conn, session, &action);
+            brief |db| lost::unknown_outcome(&db.conn, session, &action);
 
         /// Returns true if a session began this action after it had asked about it, and the outcome is unknown. The order
         /// of the ledger decides, since a clock may have been set back. True also where the ask is not found.
         fn begun_since(session: SessionId, action: &Action, ask: &AskId) -> bool =
-            |db| lost::begun_since(&db.conn, session, &action, &ask);
+            brief |db| lost::begun_since(&db.conn, session, &action, &ask);
     }
 }
 

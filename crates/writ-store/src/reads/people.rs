@@ -22,17 +22,17 @@ reads! {
     /// Reads of keys and standing orders.
     KeyReads {
         /// Returns the approver keys, oldest first; revoked ones too.
-        fn approver_keys() -> Vec<ApproverKey> = |db| approvals::approver_keys(&db.conn);
+        fn approver_keys() -> Vec<ApproverKey> = brief |db| approvals::approver_keys(&db.conn);
 
         /// Returns an issued key, unless it ended and was forgotten.
-        fn issued_key(id: KeyId) -> Option<IssuedKey> = |db| keys::issued_key(&db.conn, id);
+        fn issued_key(id: KeyId) -> Option<IssuedKey> = brief |db| keys::issued_key(&db.conn, id);
 
         /// Returns the issued keys that have not ended, newest first; revoked ones too.
         fn issued_keys(now: Timestamp, limit: usize) -> Vec<IssuedKey> =
             |db| keys::issued_keys(&db.conn, now, limit);
 
         /// Returns a standing order, unless it ended and was forgotten.
-        fn standing_order(id: KeyId) -> Option<OrderRow> = |db| keys::standing_order(&db.conn, id);
+        fn standing_order(id: KeyId) -> Option<OrderRow> = brief |db| keys::standing_order(&db.conn, id);
 
         /// Returns the standing orders, newest first; revoked and ended ones too.
         fn standing_orders(limit: usize) -> Vec<OrderRow> = |db| keys::standing_orders(&db.conn, limit);
@@ -48,7 +48,7 @@ reads! {
             |db| memory::search_memory(&db.conn, &text, session, secrets, limit);
 
         /// Returns a memory.
-        fn memory(memory: MemoryId) -> Option<Memory> = |db| memory::read_memory(&db.conn, memory);
+        fn memory(memory: MemoryId) -> Option<Memory> = brief |db| memory::read_memory(&db.conn, memory);
 
         /// Returns the memories of one kind that belong to no session, newest first. `Profile` ones are pinned when a
         /// session is opened.
@@ -61,7 +61,7 @@ reads! {
     /// Reads of undo records.
     UndoReads {
         /// Returns the undo record of an attempt.
-        fn undo(attempt: AttemptId) -> Option<StoredUndo> = |db| undo::read_undo(&db.conn, attempt);
+        fn undo(attempt: AttemptId) -> Option<StoredUndo> = brief |db| undo::read_undo(&db.conn, attempt);
 
         /// Returns the undo records of a session, newest first.
         fn undos(session: SessionId, limit: usize) -> Vec<StoredUndo> = |db| undo::read_undos(&db.conn, session, limit);
@@ -80,22 +80,22 @@ reads! {
         /// Returns the usage that the budgets of a session and of the UTC day of `at` are compared with, as it will be
         /// once `pending` is written as well.
         fn standing(session: SessionId, at: Timestamp, pending: &[Op] = pending_usage(pending)) -> BudgetState =
-            |db| usage::read_standing(&db.conn, session, at, &pending);
+            brief |db| usage::read_standing(&db.conn, session, at, &pending);
 
         /// Returns the usage of a session since it was opened.
-        fn session_usage(session: SessionId) -> UsageTotals = |db| usage::session_usage(&db.conn, session);
+        fn session_usage(session: SessionId) -> UsageTotals = brief |db| usage::session_usage(&db.conn, session);
 
         /// Returns the usage of all sessions on the UTC day of `at`.
-        fn day_usage(at: Timestamp) -> UsageTotals = |db| usage::day_usage(&db.conn, at);
+        fn day_usage(at: Timestamp) -> UsageTotals = brief |db| usage::day_usage(&db.conn, at);
 
         /// Returns the reservations of a session.
-        fn session_reserved(session: SessionId) -> Reservations = |db| usage::session_reserved(&db.conn, session);
+        fn session_reserved(session: SessionId) -> Reservations = brief |db| usage::session_reserved(&db.conn, session);
 
         /// Returns the reservations made on the UTC day of `at`.
-        fn day_reserved(at: Timestamp) -> Reservations = |db| usage::day_reserved(&db.conn, at);
+        fn day_reserved(at: Timestamp) -> Reservations = brief |db| usage::day_reserved(&db.conn, at);
 
         /// Returns a counter; zero if nothing was added to it.
-        fn counter(name: &str) -> u64 = |db| usage::read_counter(&db.conn, &name);
+        fn counter(name: &str) -> u64 = brief |db| usage::read_counter(&db.conn, &name);
 
         /// Returns the counters with a name that begins with `prefix`, by name; at most
         /// [`MAX_COUNTERS`](crate::usage::MAX_COUNTERS).
@@ -107,9 +107,9 @@ reads! {
     /// Reads of settings.
     SettingReads {
         /// Returns a setting.
-        fn setting(key: &str) -> Option<Value> = |db| settings::read_setting(&db.conn, &key);
+        fn setting(key: &str) -> Option<Value> = brief |db| settings::read_setting(&db.conn, &key);
 
         /// Returns the epoch in force.
-        fn epoch() -> u64 = |db| settings::epoch_of(&db.conn);
+        fn epoch() -> u64 = brief |db| settings::epoch_of(&db.conn);
     }
 }

@@ -20,7 +20,7 @@ reads! {
     /// Reads of sessions, their frames and their history.
     SessionReads {
         /// Returns a session.
-        fn session(session: SessionId) -> Option<SessionRow> = |db| sessions::read_session(&db.conn, session);
+        fn session(session: SessionId) -> Option<SessionRow> = brief |db| sessions::read_session(&db.conn, session);
 
         /// Returns the sessions in the order of their last change, newest first.
         fn sessions(limit: usize) -> Vec<SessionRow> = |db| sessions::read_sessions(&db.conn, limit);
@@ -44,17 +44,17 @@ reads! {
     /// Reads of turns and their events.
     TurnReads {
         /// Returns the number of the session's next turn, which goes on after a restart. A missing session is an error.
-        fn next_turn_number(session: SessionId) -> u64 = |db| turns::next_turn_number(&db.conn, session);
+        fn next_turn_number(session: SessionId) -> u64 = brief |db| turns::next_turn_number(&db.conn, session);
 
         /// Returns the number of the turn that the next message of a session opens: after the turns of the messages that
         /// wait, and of one that was leased for a turn not yet open. A missing session is an error.
-        fn next_message_turn(session: SessionId) -> u64 = |db| turns::next_message_turn(&db.conn, session);
+        fn next_message_turn(session: SessionId) -> u64 = brief |db| turns::next_message_turn(&db.conn, session);
 
         /// Returns a turn.
-        fn turn(turn: TurnId) -> Option<TurnRow> = |db| turns::read_turn(&db.conn, turn);
+        fn turn(turn: TurnId) -> Option<TurnRow> = brief |db| turns::read_turn(&db.conn, turn);
 
         /// Returns the turn that began last, of one session or of all.
-        fn newest_turn(session: Option<SessionId>) -> Option<TurnRow> = |db| turns::newest_turn(&db.conn, session);
+        fn newest_turn(session: Option<SessionId>) -> Option<TurnRow> = brief |db| turns::newest_turn(&db.conn, session);
 
         /// Returns the turns that have not ended, oldest first.
         fn unfinished_turns() -> Vec<TurnRow> = |db| turns::unfinished_turns(&db.conn);
@@ -64,12 +64,12 @@ reads! {
 
         /// Returns the unfinished turn that a message has opened.
         fn unfinished_turn_of(message: MessageId) -> Option<TurnRow> =
-            |db| turns::unfinished_turn_of(&db.conn, message);
+            brief |db| turns::unfinished_turn_of(&db.conn, message);
 
         /// Returns the unfinished turn that a message has opened, and the number of the session's next turn, which the
         /// message opens if it has none. A missing session is an error.
         fn turn_of_message(session: SessionId, message: MessageId) -> (Option<TurnRow>, u64) =
-            |db| turns::turn_of_message(&db.conn, session, message);
+            brief |db| turns::turn_of_message(&db.conn, session, message);
 
         /// Returns the events of a turn, in order, as JSON.
         fn turn_events(turn: TurnId) -> Vec<String> = |db| turns::turn_events(&db.conn, turn);
@@ -81,15 +81,15 @@ reads! {
     QueueReads {
         /// Returns the messages of a session that wait, oldest first.
         fn pending_for_session(session: SessionId) -> Vec<QueuedMessage> =
-            |db| queue::pending_for_session(&db.conn, session);
+            brief |db| queue::pending_for_session(&db.conn, session);
 
         /// Returns the messages of a session that wait for one consumer, oldest first.
         fn pending_for(consumer: &str, session: SessionId) -> Vec<QueuedMessage> =
-            |db| queue::pending_for(&db.conn, &consumer, session);
+            brief |db| queue::pending_for(&db.conn, &consumer, session);
 
         /// Returns the message that a client has sent under this id.
         fn message_by_client_id(session: SessionId, client_id: &str) -> Option<QueuedMessage> =
-            |db| queue::message_by_client_id(&db.conn, session, &client_id);
+            brief |db| queue::message_by_client_id(&db.conn, session, &client_id);
 
         /// Returns the ids that clients have given to these messages, in this order, without those of missing messages.
         fn client_ids(messages: &[MessageId]) -> Vec<String> = |db| queue::client_ids(&db.conn, &messages);
@@ -98,10 +98,10 @@ reads! {
         fn dead_letters(limit: usize) -> Vec<QueuedMessage> = |db| queue::dead_letters(&db.conn, limit);
 
         /// Returns the time at which the executor's next message can be leased.
-        fn next_due() -> Option<Timestamp> = |db| queue::next_due(&db.conn, queue::EXECUTOR);
+        fn next_due() -> Option<Timestamp> = brief |db| queue::next_due(&db.conn, queue::EXECUTOR);
 
         /// Returns the time at which a consumer's next message can be leased.
-        fn next_due_for(consumer: &str) -> Option<Timestamp> = |db| queue::next_due(&db.conn, &consumer);
+        fn next_due_for(consumer: &str) -> Option<Timestamp> = brief |db| queue::next_due(&db.conn, &consumer);
 
         /// Returns the number of messages in each state.
         fn queue_depth() -> QueueDepth = |db| queue::queue_depth(&db.conn);
@@ -116,7 +116,7 @@ reads! {
             |db| kept::kept_result(&db.conn, session, number);
 
         /// Returns the number of the session's newest withheld result; zero before the first.
-        fn last_withheld(session: SessionId) -> u64 = |db| kept::last_kept(&db.conn, session);
+        fn last_withheld(session: SessionId) -> u64 = brief |db| kept::last_kept(&db.conn, session);
     }
 }
 
@@ -124,7 +124,7 @@ reads! {
     /// Reads of jobs.
     JobReads {
         /// Returns a job.
-        fn job(name: &str) -> Option<Job> = |db| jobs::read_job(&db.conn, &name);
+        fn job(name: &str) -> Option<Job> = brief |db| jobs::read_job(&db.conn, &name);
 
         /// Returns the jobs, by name.
         fn jobs(limit: usize) -> Vec<Job> = |db| jobs::read_jobs(&db.conn, limit);
@@ -133,7 +133,7 @@ reads! {
         fn due_jobs(now: Timestamp, limit: usize) -> Vec<Job> = |db| jobs::due_jobs(&db.conn, now, limit);
 
         /// Returns the time at which the next job is due.
-        fn next_job_due() -> Option<Timestamp> = |db| jobs::next_job_due(&db.conn);
+        fn next_job_due() -> Option<Timestamp> = brief |db| jobs::next_job_due(&db.conn);
     }
 }
 
@@ -145,6 +145,6 @@ reads! {
             |db| outbox::outbox_after_cursor(&db.conn, &channel, limit);
 
         /// Returns the number of the last message that a channel has delivered; zero before the first.
-        fn outbox_cursor(channel: &str) -> u64 = |db| outbox::outbox_cursor(&db.conn, &channel);
+        fn outbox_cursor(channel: &str) -> u64 = brief |db| outbox::outbox_cursor(&db.conn, &channel);
     }
 }
