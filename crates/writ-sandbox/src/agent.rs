@@ -29,9 +29,9 @@ pub const ARGUMENTS_MAX: usize = 1024 * 1024;
 /// The bounds of an agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AgentLimits {
-    /// How long it may run.
+    /// The longest time that it may run.
     pub time: Duration,
-    /// How long all of its processes may compute together; `None`: as long as it runs.
+    /// The longest time that all of its processes may compute together; `None`: as long as it runs.
     pub compute: Option<Duration>,
     /// Memory of all of its processes together, with what is in its temporary folder, in bytes.
     pub memory: u64,
@@ -41,7 +41,7 @@ pub struct AgentLimits {
     pub tmp: u64,
     /// Open files of one process, connections among them.
     pub open_files: u64,
-    /// How long it may go on after it was asked to end.
+    /// The longest time that it may go on after it was asked to end.
     pub grace: Duration,
 }
 
@@ -156,7 +156,7 @@ impl AgentBound {
 /// The end of an agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AgentEnd {
-    /// By itself.
+    /// On its own.
     Exited(i32),
     /// By a signal that was not sent from here, or by the request to end.
     Signalled(i32),
@@ -197,7 +197,7 @@ pub struct AgentResult {
     pub user: Option<u32>,
     /// Walls that were wanted and are not there.
     pub missing: Vec<String>,
-    /// How long it took.
+    /// The time from the call to its end.
     pub duration: Duration,
 }
 
@@ -249,7 +249,7 @@ impl ToReport for AgentError {
             Self::Folder { .. } => Report::new(Exit::Usage, "agent.folder", text)
                 .with_hint("name a folder that the agent's own user may read, for example below /srv"),
             Self::Users { .. } => Report::new(Exit::Blocked, "agent.users", text)
-                .with_hint("root needs to write below /run/writ, and nobody else may"),
+                .with_hint("root needs to write below /run/writ, and no other user may"),
             Self::NoUser { .. } => Report::new(Exit::Blocked, "agent.no_user", text)
                 .with_hint("wait until another agent of this machine has ended"),
             Self::Profile { .. } => Report::new(Exit::Blocked, "agent.apparmor", text)
@@ -264,7 +264,7 @@ impl ToReport for AgentError {
     }
 }
 
-/// Runs an agent to its end. When the future is dropped, or this process ends in whatever way, the agent ends, too, with
+/// Runs an agent to its end. When the future is dropped, or this process is killed, the agent ends, too, with
 /// everything that it has started and written.
 ///
 /// # Errors

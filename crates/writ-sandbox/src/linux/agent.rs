@@ -33,7 +33,9 @@ use crate::status::Cgroup;
 const TMP: &str = "/tmp";
 /// The folders in which programs are looked for.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
-/// The time between two measurements of how long the processes have computed.
+/// The largest file that it writes, in bytes: its temporary folder is smaller, its output may be a file of the host.
+const FILE_MAX: u64 = 4 * 1024 * 1024 * 1024;
+/// The time between two measurements of the time that the processes have computed.
 const COMPUTE_EVERY: Duration = Duration::from_millis(200);
 
 /// Runs an agent to its end.
@@ -58,19 +60,19 @@ pub(crate) async fn run_agent(run: AgentRun) -> Result<AgentResult, AgentError> 
     let slots = Arc::new(Slots::start_slots(&exe, cgroups, memory, processes, Some(own))?);
     let alive = LiveSandbox::start_sandbox(&slots, &spec.base).await?;
     alive.send_job(frames, streams.0).await;
-    let heard = supervise(&alive, &order, &listeners, stop.cancelled()).await;
-    let starved = heard.event != Some(JobEnd::Exited(0)) && alive.out_of_memory();
-    alive.end().await;
+    let news = supervise(&alive, &order, &listeners, stop.cancelled()).await;
+    let starved = news.event != Some(JobEnd::Exited(0)) && alive.out_of_memory();
+    alive.end_all().await;
     Ok(AgentResult {
-        end: end_of(&heard, starved, order.folder.as_deref())?,
-        unreached: heard.unreached,
+        end: end_of(&news, starved, order.folder.as_deref())?,
+        unreached: news.unreached,
         user: id,
         missing: missing.into_iter().collect(),
         duration: began.elapsed(),
     })
 }
 
-/// Returns what a sandbox is told of an agent.
+/// Returns the messages for the sandbox of an agent.
 fn agent_spec(
     order: &AgentOrder,
     user: Option<u32>,
@@ -86,7 +88,7 @@ fn agent_spec(
         limits: Limits {
             processes: limits.processes,
             open_files: limits.open_files,
-            file_bytes: limits.tmp,
+            file_bytes: FILE_MAX,
             data_bytes: (!metered).then_some(limits.memory),
             tmp_bytes: limits.tmp,
         },
@@ -149,7 +151,7 @@ fn agent_variables(order: &AgentOrder) -> BTreeMap<String, String> {
 
 /// The news of an agent that has ended.
 #[derive(Debug, Default)]
-struct Heard {
+struct AgentNews {
     event: Option<JobEnd>,
     unreached: u64,
     bound: Option<AgentBound>,
@@ -162,9 +164,9 @@ async fn supervise(
     order: &AgentOrder,
     listeners: &mpsc::Sender<Listener>,
     stop: impl Future<Output = ()>,
-) -> Heard {
+) -> AgentNews {
     let limits = &order.limits;
-    let mut heard = Heard::default();
+    let mut news = AgentNews::default();
     let watchdog = alive.unlimited_pid().map(|pid| (pid, limits.memory, limits.processes));
     let bounds = async {
         tokio::select! {
@@ -179,22 +181,22 @@ async fn supervise(
     let mut last = pin!(last_word(alive, &mut report, &order.ports, listeners, &unreached));
     let asked = tokio::select! {
         biased;
-        event = &mut last => { heard.event = event; None }
+        event = &mut last => { news.event = event; None }
         bound = bounds => Some(bound),
     };
     if let Some(bound) = asked {
-        heard.bound = bound;
+        news.bound = bound;
         alive.ask_to_end().await;
         match tokio::time::timeout(limits.grace, &mut last).await {
-            Ok(event) => heard.event = event,
+            Ok(event) => news.event = event,
             Err(_elapsed) => {
-                heard.killed = true;
+                news.killed = true;
                 alive.kill_and_wait().await;
             }
         }
     }
-    heard.unreached = unreached.load(Ordering::Relaxed);
-    heard
+    news.unreached = unreached.load(Ordering::Relaxed);
+    news
 }
 
 /// Returns the report of the first process, after which no process is left in it. `None`: it ended without one.
@@ -228,11 +230,11 @@ async fn watch_compute(alive: &LiveSandbox, most: Option<Duration>) {
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
-        let (pid, counted) = alive.computed();
+        let (pid, counted) = alive.computed_time();
         let computed = match counted {
             Some(counted) => counted,
-            // What a process has hidden by not waiting for its children is missing here.
-            None => tokio::task::spawn_blocking(move || tree::computed(pid)).await.unwrap_or_default(),
+            // A process can hide time here by not waiting for its children.
+            None => tokio::task::spawn_blocking(move || tree::computed_time(pid)).await.unwrap_or_default(),
         };
         if computed > most {
             return;
@@ -249,14 +251,14 @@ const fn bound_of(limit: Limit) -> AgentBound {
 }
 
 /// Returns the end of an agent in the words of the port.
-fn end_of(heard: &Heard, starved: bool, folder: Option<&Path>) -> Result<AgentEnd, AgentError> {
-    if let Some(bound) = heard.bound.or(starved.then_some(AgentBound::Memory)) {
+fn end_of(news: &AgentNews, starved: bool, folder: Option<&Path>) -> Result<AgentEnd, AgentError> {
+    if let Some(bound) = news.bound.or(starved.then_some(AgentBound::Memory)) {
         return Ok(AgentEnd::Bounded(bound));
     }
-    if heard.killed {
+    if news.killed {
         return Ok(AgentEnd::Killed);
     }
-    Ok(match &heard.event {
+    Ok(match &news.event {
         Some(JobEnd::Exited(code)) => AgentEnd::Exited(*code),
         Some(JobEnd::Signalled(signal)) => AgentEnd::Signalled(*signal),
         Some(JobEnd::ExecFailed(libc::ENOENT | libc::ENOTDIR)) => AgentEnd::NotFound,

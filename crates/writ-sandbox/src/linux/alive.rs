@@ -135,9 +135,9 @@ impl LiveSandbox {
         &self.control
     }
 
-    /// Returns its first process and how long all of them have computed, if a control group measures that.
-    pub(crate) fn computed(&self) -> (i32, Option<Duration>) {
-        (self.pid, self.slot.as_ref().and_then(Slot::computed))
+    /// Returns its first process and the time that all of them have computed, if a control group measures that.
+    pub(crate) fn computed_time(&self) -> (i32, Option<Duration>) {
+        (self.pid, self.slot.as_ref().and_then(Slot::computed_time))
     }
 
     /// Asks every process of its job to end.
@@ -184,8 +184,8 @@ impl LiveSandbox {
         }
     }
 
-    /// Kills what is left of it and its zygote, and waits until both are gone.
-    pub(crate) async fn end(mut self) {
+    /// Kills what is left of it and its zygote, and waits for the end of both.
+    pub(crate) async fn end_all(mut self) {
         self.kill_and_wait().await;
         drop(self.slot.take());
     }

@@ -19,7 +19,7 @@ const NAME_MAX: usize = 256;
 /// The step's name in reports.
 const STAGE: &str = "apparmor";
 
-/// Checks a profile before anything is started. Returns what is missing, if the agent is started without it.
+/// Checks a profile before anything is started. Returns the lack, if the agent is started without it.
 pub(crate) fn check_profile(order: &ProfileOrder) -> Result<Option<String>, AgentError> {
     let name = &order.profile;
     let proper =

@@ -97,7 +97,7 @@ impl Group {
         Ok(())
     }
 
-    /// Lets it count how long its processes compute, where the system offers that.
+    /// Lets it count the time that its processes compute, where the system offers that.
     pub(crate) fn measure_time(&mut self) {
         // Version 2 counts in any case, version 1 in a hierarchy of its own.
         if self.owner.version != Cgroup::V1 {
@@ -110,8 +110,8 @@ impl Group {
         self.folders.extend(folder.filter(|folder| fs::create_dir(folder).is_ok()));
     }
 
-    /// Returns how long its processes have computed together; `None`: nothing counts that.
-    pub(crate) fn computed(&self) -> Option<Duration> {
+    /// Returns the time that its processes have computed together; `None`: nothing counts that.
+    pub(crate) fn computed_time(&self) -> Option<Duration> {
         self.folders.iter().find_map(|folder| {
             let read = |name: &str| fs::read_to_string(folder.join(name)).ok();
             let old = read("cpuacct.usage").and_then(|text| text.trim().parse().ok());

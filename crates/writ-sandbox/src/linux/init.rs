@@ -97,7 +97,7 @@ fn serve_control(
     job.begin()?;
     let event = wait_for(walls, &job, control);
     if !setup.names.is_empty() {
-        // The host may have gone; nobody needs the count then.
+        // If the host has ended, the count is not needed.
         let _sent = spec::write_message(control, &InitMessage::Unreached(network::unreached_count()));
     }
     Ok(Some(event))

@@ -38,12 +38,12 @@ pub(crate) fn unreached_count() -> u64 {
     let read = |path| std::fs::read_to_string(path).unwrap_or_default();
     let (old, new) = (read("/proc/self/net/snmp"), read("/proc/self/net/snmp6"));
     let new = new.lines().find_map(|line| line.strip_prefix("Ip6OutNoRoutes")?.trim().parse::<u64>().ok());
-    let counts = [column(&old, "Tcp:", "AttemptFails"), column(&old, "Ip:", "OutNoRoutes"), new];
+    let counts = [read_column(&old, "Tcp:", "AttemptFails"), read_column(&old, "Ip:", "OutNoRoutes"), new];
     counts.into_iter().flatten().fold(0, u64::saturating_add)
 }
 
 /// Reads one number of `/proc/net/snmp`, where a line of names stands above a line of numbers.
-fn column(text: &str, group: &str, name: &str) -> Option<u64> {
+fn read_column(text: &str, group: &str, name: &str) -> Option<u64> {
     let mut lines = text.lines().filter(|line| line.starts_with(group));
     let at = lines.next()?.split(' ').position(|word| word == name)?;
     lines.next()?.split(' ').nth(at)?.parse().ok()

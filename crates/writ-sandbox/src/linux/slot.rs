@@ -24,7 +24,7 @@ pub(crate) struct Slots {
     cgroups: Arc<Cgroups>,
     memory: u64,
     processes: u64,
-    /// The user that zygotes run as, and how long all of a sandbox's processes may compute, where they have such bounds.
+    /// The extra settings of an agent's zygote.
     own: Option<AgentSlot>,
     resting: Mutex<Vec<Slot>>,
 }
@@ -34,7 +34,7 @@ pub(crate) struct Slots {
 pub(crate) struct AgentSlot {
     /// The user that it runs as; `None`: the same as this process.
     pub(crate) user: Option<AgentUser>,
-    /// True if the control group measures how long its processes compute.
+    /// True if the control group measures the time that its processes compute.
     pub(crate) measures: bool,
 }
 
@@ -109,9 +109,9 @@ impl Slot {
         self.group.is_some()
     }
 
-    /// Returns how long its processes have computed together, if a control group measures that.
-    pub(crate) fn computed(&self) -> Option<Duration> {
-        self.group.as_ref().and_then(Group::computed)
+    /// Returns the time that its processes have computed together, if a control group measures that.
+    pub(crate) fn computed_time(&self) -> Option<Duration> {
+        self.group.as_ref().and_then(Group::computed_time)
     }
 
     /// Returns true if the kernel had to kill for want of memory since the sandbox was forked.

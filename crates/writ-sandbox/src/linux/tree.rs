@@ -44,8 +44,8 @@ pub(crate) fn measure_tree(root: i32) -> (u64, u64) {
     (u64::try_from(pids.len()).unwrap_or(u64::MAX), pages.saturating_mul(page))
 }
 
-/// Returns how long the processes below a process have computed, with those that have ended and were waited for.
-pub(crate) fn computed(root: i32) -> Duration {
+/// Returns the time that the processes below a process have computed, with those that have ended and were waited for.
+pub(crate) fn computed_time(root: i32) -> Duration {
     let second = nix::unistd::sysconf(nix::unistd::SysconfVar::CLK_TCK).ok().flatten().unwrap_or(100);
     let second = u64::try_from(second).unwrap_or(100).max(1);
     let ticks: u64 = descendant_pids(root).into_iter().chain([root]).filter_map(ticks_of).sum();

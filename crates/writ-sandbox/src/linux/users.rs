@@ -58,7 +58,7 @@ impl AgentUser {
     }
 
     /// Returns another handle on its lock.
-    pub(crate) fn claim(&self) -> io::Result<File> {
+    pub(crate) fn share_lock(&self) -> io::Result<File> {
         self.lock.try_clone()
     }
 }
@@ -75,7 +75,7 @@ fn check_folder(folder: &Path) -> io::Result<()> {
 }
 
 fn try_lock(path: &Path) -> io::Result<Option<File>> {
-    // Opened to be read: who holds it has nothing to write to.
+    // Opened to be read: its holders have nothing to write to.
     let options = OpenOptions::new().read(true).custom_flags(OFlag::O_NOFOLLOW.bits()).open(path);
     let file = match options {
         Err(why) if why.kind() == io::ErrorKind::NotFound => {
@@ -111,7 +111,7 @@ mod tests {
         assert!(users.contains(&first.id()) && users.contains(&second.id()) && first.id() != second.id());
         assert!(matches!(AgentUser::claim_in(&folder, &users), Err(AgentError::NoUser { most: 2 })));
         // The zygote's handle holds it on.
-        let (held, id) = (first.claim().unwrap(), first.id());
+        let (held, id) = (first.share_lock().unwrap(), first.id());
         drop(first);
         assert!(matches!(AgentUser::claim_in(&folder, &users), Err(AgentError::NoUser { most: 2 })));
         drop(held);

@@ -147,8 +147,8 @@ fn launch_process(exe: &Path, user: Option<&AgentUser>) -> io::Result<Zygote> {
     if let Some(user) = user {
         // Also takes the other groups of this process away.
         command.uid(user.id()).gid(user.id());
-        // Its lock is held as long as the zygote or a first process lives, whatever becomes of this one.
-        output = Stdio::from(user.claim()?);
+        // Its lock is held as long as the zygote or a first process lives, even if this one is killed.
+        output = Stdio::from(user.share_lock()?);
     }
     let process = command
         .arg(MARKER)

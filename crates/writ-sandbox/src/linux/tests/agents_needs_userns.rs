@@ -150,8 +150,7 @@ async fn ten_gigabytes_fill_the_temporary_folder_and_no_more() {
     let (result, output) = run(AgentOrder { limits: small, ..shell(script) }, "").await;
     assert_eq!(result.end, AgentEnd::Exited(0), "{output}");
     let mut lines = output.lines();
-    // The longest file is bounded as the folder is: whichever comes first.
-    assert!(lines.next().is_some());
+    assert_eq!(lines.next(), Some("1"), "{output}");
     assert!(lines.last().unwrap().parse::<u64>().unwrap() <= 8, "{output}");
 }
 
