@@ -132,6 +132,7 @@ impl Forwarder {
         let tasks = TaskTracker::new();
         let accepting = async {
             loop {
+                // Taken first: what has no room waits in the kernel's queue.
                 let Ok(slot) = Arc::clone(&slots).acquire_owned().await else { return };
                 let client = match listener.accept().await {
                     Ok((client, _)) => client,
@@ -157,6 +158,7 @@ impl Forwarder {
             () = accepting => {}
             () = stop.cancelled() => {}
         }
+        // From here on the agent has no way out.
         drop(listener);
         tasks.close();
         tasks.wait().await;
@@ -213,6 +215,7 @@ impl Forwarder {
             Err((reason, name)) => return self.refuse_request(reason, port, Some(&name)),
         };
         let name = Some(destination.name());
+        // Refused before a byte of it is read.
         let declared =
             head.headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<usize>().ok());
         if declared.is_some_and(|length| length > self.limits.request) {
@@ -226,6 +229,7 @@ impl Forwarder {
             Destination::Proxy => Some(&self.servers.proxy),
             Destination::Router => self.servers.router.as_ref(),
         };
+        // A home without a router still has its agents' proxy.
         let Some(server) = server else { return self.refuse_request(RefusalReason::Unreachable, port, name) };
         let request = Request::from_parts(head, Limited::new(body, self.limits.request));
         match server.send_request(request, self.limits.answer_time).await {
@@ -260,6 +264,7 @@ impl Forwarder {
     /// Counts a refusal and answers it with its reason and nothing else.
     fn refuse_request(&self, reason: RefusalReason, port: u16, name: Option<&str>) -> Response<AnswerBody> {
         self.refusals.count_refusal(reason, port, name);
+        // The name is not repeated: it is the agent's own word.
         let text = serde_json::json!({ "error": reason.as_str() }).to_string();
         let mut response = Response::new(Either::Left(Full::new(Bytes::from(text))));
         *response.status_mut() = status_of(reason);

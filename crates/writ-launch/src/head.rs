@@ -44,6 +44,7 @@ pub(crate) fn judge_head(
     head: &http::request::Parts,
     port: u16,
 ) -> Result<Destination, (RefusalReason, String)> {
+    // One line of the head decides; everything else has to agree with it.
     let mut hosts = head.headers.get_all(HOST).iter();
     let host = hosts.next().and_then(|host| host.to_str().ok()).unwrap_or_default();
     if head.method == Method::CONNECT {
@@ -80,13 +81,14 @@ fn destination_of(host: &str, port: u16) -> Option<Destination> {
 }
 
 /// Rewrites a head that is passed on: without what belongs to the connection and what says who the agent is. Returns
-/// true if it said that.
+/// true if it had such a header.
 pub(crate) fn rewrite_head(head: &mut http::request::Parts, destination: Destination) -> bool {
     strip_hops(&mut head.headers);
     let own: Vec<HeaderName> = head.headers.keys().filter(|name| is_own_header(name)).cloned().collect();
     for name in &own {
         head.headers.remove(name);
     }
+    // The server sees one spelling of its name.
     head.headers.insert(HOST, HeaderValue::from_static(destination.name()));
     // An absolute address would be judged by the server once more.
     let path = head.uri.path_and_query().cloned().unwrap_or_else(|| PathAndQuery::from_static("/"));
@@ -102,6 +104,7 @@ fn is_own_header(name: &HeaderName) -> bool {
 
 /// Takes out what belongs to one connection.
 pub(crate) fn strip_hops(headers: &mut HeaderMap) {
+    // `Connection` names further headers of its kind.
     let named: Vec<HeaderName> = headers
         .get_all(CONNECTION)
         .iter()

@@ -127,6 +127,7 @@ impl AgentKeys {
 fn read_key(role: &'static str, path: &Path) -> Result<HeaderValue, KeyFileError> {
     let file = open_closed(role, path)?;
     let mut text = Zeroizing::new(String::new());
+    // One byte more shows that the file is too long.
     let limit = u64::try_from(FILE_MAX).unwrap_or(u64::MAX);
     let read = file.take(limit + 1).read_to_string(&mut text);
     let no_key = || KeyFileError::NoKey { role, path: path.to_owned() };
@@ -142,6 +143,7 @@ fn read_key(role: &'static str, path: &Path) -> Result<HeaderValue, KeyFileError
     if text.len() > FILE_MAX || token.is_empty() || KeyToken::try_from(token.to_owned()).is_err() {
         return Err(no_key());
     }
+    // Marked, so that no list of headers prints it.
     let mut value = HeaderValue::from_str(token).map_err(|_| no_key())?;
     value.set_sensitive(true);
     Ok(value)

@@ -104,7 +104,8 @@ impl ToReport for LaunchError {
             Self::Report { .. } => {
                 Report::new(Exit::Usage, "run.report", text).with_hint("name a file that you may write")
             }
-            Self::Identity(_) => Report::new(Exit::Bug, "run.certificate", text),
+            Self::Identity(_) => Report::new(Exit::Bug, "run.certificate", text)
+                .with_hint("this is a bug in Writ: report it, with what was printed"),
             Self::Agent(error) => error.report(),
         }
     }
@@ -120,6 +121,7 @@ pub async fn launch_agent(
     streams: AgentStreams,
     stop: CancellationToken,
 ) -> Result<LaunchResult, LaunchError> {
+    // Everything that can be missing is looked for before a process is started.
     let keys = AgentKeys::read_files(&order.base, &order.task)?;
     let servers = Servers {
         proxy: find_server("security proxy", order.proxy)?,
@@ -139,8 +141,10 @@ pub async fn launch_agent(
         limits: order.limits,
     };
     let forwarder = Arc::new(Forwarder::new(servers, keys, identity, Arc::clone(&refusals), order.forward));
+    // Room for all of them: the sandbox does not wait for us.
     let (listeners, given) = mpsc::channel(agent.ports.len());
     let over = CancellationToken::new();
+    // Also when this future is dropped, nothing of the agent's goes on.
     let _over = over.clone().drop_guard();
     let serving = tokio::spawn(serve_listeners(forwarder, given, over.clone()));
     let run = AgentRun { order: agent, streams, listeners, stop, exe: order.exe };
@@ -179,6 +183,7 @@ fn find_server(server: &'static str, path: PathBuf) -> Result<LocalServer, Launc
 }
 
 fn open_report(path: &Path) -> Result<File, LaunchError> {
+    // Appended to: several runs may share one report.
     let flags = OFlag::O_NOFOLLOW.bits();
     let opened = OpenOptions::new().append(true).create(true).mode(0o600).custom_flags(flags).open(path);
     opened.map_err(|source| LaunchError::Report { path: path.to_owned(), source })

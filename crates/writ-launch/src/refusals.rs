@@ -94,6 +94,7 @@ impl Refusals {
         let mut state = self.state();
         let count = state.counts.entry(reason).or_default();
         *count = count.saturating_add(1);
+        // An agent that floods fills the counts, not the disk.
         if state.lines < LINES_MAX {
             state.lines += 1;
             // The agent's own words: cut, and JSON escapes the rest.
@@ -142,6 +143,7 @@ impl Refusals {
 
 impl RefusalState {
     fn write_line(&mut self, line: &Value) {
+        // Without a report the counts are enough.
         let Some(report) = &mut self.report else { return };
         if let Err(why) = writeln!(report, "{line}") {
             tracing::warn!(%why, "the report of refusals cannot be written any more; they are counted still");

@@ -61,6 +61,7 @@ pub(crate) async fn run_agent(run: AgentRun) -> Result<AgentResult, AgentError> 
     let alive = LiveSandbox::start_sandbox(&slots, &spec.base).await?;
     alive.send_job(frames, streams.0).await;
     let news = supervise(&alive, &order, &listeners, stop.cancelled()).await;
+    // The kernel kills one process for want of memory; the program may then end with any code.
     let starved = news.event != Some(JobEnd::Exited(0)) && alive.out_of_memory();
     alive.end_all().await;
     Ok(AgentResult {
@@ -80,6 +81,7 @@ fn agent_spec(
     apparmor: Option<ProfileOrder>,
 ) -> Result<Spec, AgentError> {
     let limits = &order.limits;
+    // An agent without namespaces would have the host's network and processes in sight: there is no second rung.
     let base = SandboxBase {
         walls: Walls::Full,
         binds: Vec::new(),
@@ -142,6 +144,7 @@ fn agent_variables(order: &AgentOrder) -> BTreeMap<String, String> {
     let mut env = BTreeMap::from(
         [("LANG", "C.UTF-8"), ("TERM", "dumb")].map(|(name, value)| (name.to_owned(), value.to_owned())),
     );
+    // Before what is fixed: an agent keeps its home and its authority.
     env.extend(order.variables.iter().cloned());
     env.extend(fixed.map(|(name, value)| (name.to_owned(), value.to_owned())));
     // Nothing of the system's own authorities can be reached, so reading them would only take time.
