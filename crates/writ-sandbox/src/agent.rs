@@ -113,6 +113,12 @@ impl AgentStreams {
     }
 }
 
+impl From<AgentStreams> for [OwnedFd; 3] {
+    fn from(streams: AgentStreams) -> Self {
+        streams.0
+    }
+}
+
 /// The run of an agent.
 #[derive(Debug)]
 pub struct AgentRun {

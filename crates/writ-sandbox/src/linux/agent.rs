@@ -59,7 +59,7 @@ pub(crate) async fn run_agent(run: AgentRun) -> Result<AgentResult, AgentError> 
     let (memory, processes) = (order.limits.memory, order.limits.processes);
     let slots = Arc::new(Slots::start_slots(&exe, cgroups, memory, processes, Some(own))?);
     let alive = LiveSandbox::start_sandbox(&slots, &spec.base).await?;
-    alive.send_job(frames, streams.0).await;
+    alive.send_job(frames, streams.into()).await;
     let news = supervise(&alive, &order, &listeners, stop.cancelled()).await;
     // The kernel kills one process for want of memory; the program may then end with any code.
     let starved = news.event != Some(JobEnd::Exited(0)) && alive.out_of_memory();

@@ -110,7 +110,8 @@ async fn the_streams_are_passed_through_and_the_end_is_passed_on() {
     }
 }
 
-/// Rows: SLO-001 SLO-002 SLO-035 SLO-037 SLO-038 SLO-039 SLO-065
+/// Rows: SLO-001 SLO-002 SLO-035 SLO-037 SLO-038 SLO-065
+/// Rows: SLO-039 (in part: what the kernel refuses is counted, without its destination)
 #[tokio::test]
 async fn needs_python_no_attempt_of_a_hostile_agent_leads_out() {
     let temp = tempfile::tempdir().unwrap();
@@ -291,7 +292,7 @@ fn nothing_is_left_of_an_agent_when_its_launcher_is_killed() {
     }
 }
 
-/// Rows: SLO-036
+/// Rows: SLO-036 (in part: a missing profile in required mode)
 #[tokio::test]
 async fn a_required_profile_that_is_not_there_makes_the_start_fail() {
     let with = |name: &str, required| AgentOrder {
