@@ -28,6 +28,8 @@ mod paths;
 
 mod policy;
 
+mod run;
+
 pub(crate) use approvals::ApprovalsCommand;
 pub(crate) use audit::AuditCommand;
 pub(crate) use gates::GatesCommand;
@@ -41,6 +43,7 @@ pub(crate) use mcp::{AddServer, McpCommand};
 pub(crate) use memory::MemoryCommand;
 pub(crate) use models::{DoctorArgs, ModelsCommand};
 pub(crate) use policy::{PolicyCommand, TaintCommand};
+pub(crate) use run::RunArgs;
 
 /// Runs AI agents that can only do what a signed order allows, and leaves a receipt that anyone can check.
 #[derive(Clone, Debug, Parser)]
@@ -139,6 +142,8 @@ pub(crate) enum Command {
     /// Look at the sandbox, or run a command in it
     #[command(subcommand)]
     Sandbox(SandboxCommand),
+    /// Run any program as an agent: locked in, without a key, with two names to talk to
+    Run(RunArgs),
     /// Make, list and restore backups of the home
     Backup(BackupArgs),
     /// Show what happened in a turn, in order, and how long it took

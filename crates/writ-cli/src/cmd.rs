@@ -51,18 +51,21 @@ mod manual;
 
 mod sandbox;
 
+mod run;
+
 mod chat;
 
 mod demo;
 
 mod start;
 
-/// Runs the command. `chat`, `demo` and `start` handle Ctrl-C themselves.
+/// Runs the command. `chat`, `demo`, `run` and `start` handle Ctrl-C themselves.
 pub(crate) fn run_command(context: Context, cli: Cli) -> Result<(), Failure> {
     let stops = context.host.stops.clone();
     match cli.command {
         Command::Demo(args) => demo::run_demo(&context, &args),
         Command::Chat(args) => chat::run_chat(&context, &args),
+        Command::Run(args) => run::run_agent(&context, &args),
         Command::Start(args) => {
             let context = context.with_flags(args.flag_settings());
             start::run_start(&context, &args, &cli.global)

@@ -143,6 +143,9 @@ mod vault;
 #[path = "suite/keys.rs"]
 mod keys;
 
+#[path = "suite/run.rs"]
+mod run;
+
 use std::io::Write as _;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};

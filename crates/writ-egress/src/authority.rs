@@ -24,7 +24,7 @@ use writ_types::error::{Exit, Report, ToReport};
 use zeroize::Zeroizing;
 
 /// The one protocol that is spoken in opened connections, both ways.
-const HTTP1: &[u8] = b"http/1.1";
+pub(crate) const HTTP1: &[u8] = b"http/1.1";
 /// The largest number of hosts with a certificate in memory; a home has fewer credentials.
 const MAX_HOSTS: usize = 64;
 /// Characters of a line of PEM (RFC 7468).
@@ -177,7 +177,10 @@ impl CertificateAuthority {
 }
 
 /// Returns the parameters that all our certificates share.
-fn certificate_params(names: Vec<String>, subject: &str) -> Result<CertificateParams, rcgen::Error> {
+pub(crate) fn certificate_params(
+    names: Vec<String>,
+    subject: &str,
+) -> Result<CertificateParams, rcgen::Error> {
     let mut params = CertificateParams::new(names)?;
     // A common name has at most 64 characters.
     params.distinguished_name.push(DnType::CommonName, subject.chars().take(64).collect::<String>());

@@ -16,9 +16,9 @@
 //! Requests of an agent go two ways, and both judge every name and every address: [`proxy`] is the way out of
 //! a sandbox, [`fetch`] reads one URL.
 //!
-//! Two things need no permit, because no agent asks for them and they hand out no client: [`loopback`] asks a
-//! port of this machine for a list, and [`deliver`] posts the engine's own reports to the place that its
-//! owner names.
+//! Three things need no permit and hand out no client: [`loopback`] asks a port of this machine for a list,
+//! [`deliver`] posts the engine's own reports to the place that its owner names, and [`local`] asks a server of
+//! this machine over its Unix socket.
 //!
 //! Where the owner's network has a proxy of its own, connections go through that one: [`upstream`] says
 //! which, `tunnel` and `relay` speak to it. [`trust`] adds the owner's certificate authorities to the
@@ -62,6 +62,10 @@ pub mod deliver;
 pub mod gatekeeper;
 
 pub mod authority;
+
+pub mod identity;
+
+pub mod local;
 
 pub mod credential;
 

@@ -139,22 +139,30 @@ pub struct Piece {
 /// The port inside on which a program's way out listens, on 127.0.0.1.
 pub const PROXY_PORT: u16 = 3128;
 
-/// The only way out of a sandbox: a TCP socket that listens on 127.0.0.1:3128 in its empty network. Its
-/// holder accepts the program's connections; it identifies the sandbox, and no other program can reach it.
-/// Dropping it leaves the program without network.
+/// A way out of a sandbox: a TCP socket that listens on 127.0.0.1 in its empty network. Its holder accepts the
+/// program's connections; it identifies the sandbox, and no other program can reach it. Dropping it closes
+/// that way.
 #[derive(Debug)]
-pub struct Listener(OwnedFd);
+pub struct Listener {
+    socket: OwnedFd,
+    port: u16,
+}
 
 impl Listener {
     #[cfg(all(target_os = "linux", not(writ_other_system)))]
-    pub(crate) const fn new(socket: OwnedFd) -> Self {
-        Self(socket)
+    pub(crate) const fn new(socket: OwnedFd, port: u16) -> Self {
+        Self { socket, port }
+    }
+
+    /// Returns the port that it listens on inside.
+    pub const fn port(&self) -> u16 {
+        self.port
     }
 }
 
 impl From<Listener> for OwnedFd {
     fn from(listener: Listener) -> Self {
-        listener.0
+        listener.socket
     }
 }
 

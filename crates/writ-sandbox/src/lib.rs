@@ -1,9 +1,10 @@
 //! Runs what agents run: the sandbox, the session's work folder in it, its diff, and the host's own git.
 //!
 //! Read in this order: [`config`] and [`status`] say what can be had, [`exec`] and [`mod@file`] are what is done
-//! inside, [`changes`], [`apply`] and [`outbox`] bring work out, [`host`] starts the few processes that run outside.
+//! inside, [`changes`], [`apply`] and [`outbox`] bring work out, [`host`] starts the few processes that run outside,
+//! and [`agent`] locks in a program that is an agent itself.
 //!
-//! Every effect takes a [`Permit`](writ_policy::permit::Permit) by value. The host never runs what the
+//! Every effect takes a [`Permit`](writ_policy::permit::Permit) by value; only `agent` has none, since a person starts it. The host never runs what the
 //! sandbox could have written, and there is no function here that would.
 //!
 //! A binary that uses this crate calls [`init_main`] first in its `main`: the same file, started again, is the
@@ -28,6 +29,8 @@ pub mod apply;
 pub mod outbox;
 
 pub mod host;
+
+pub mod agent;
 
 #[doc(hidden)]
 pub mod fuzzing;

@@ -57,11 +57,18 @@ mod launch;
 
 mod network;
 
+mod apparmor;
+
+mod users;
+
+mod agent;
+
 pub(crate) mod fuzzing;
 
 #[cfg(test)]
 mod tests;
 
+pub(crate) use agent::run_agent;
 pub(crate) use sys::{detach_command, has_mark};
 
 use cgroup::Cgroups;
@@ -140,7 +147,8 @@ impl NativeRunner {
     pub(crate) fn start(config: SandboxConfig, home: Option<&Path>) -> Result<Self, SandboxError> {
         let exe = config.exe.clone().unwrap_or_else(|| PathBuf::from("/proc/self/exe"));
         let cgroups = Cgroups::detect_groups();
-        let slots = Slots::start_slots(&exe, Arc::clone(&cgroups), config.memory_max, config.processes_max)?;
+        let slots =
+            Slots::start_slots(&exe, Arc::clone(&cgroups), config.memory_max, config.processes_max, None)?;
         Ok(Self {
             pool: SandboxPool::new(Arc::new(slots), config.ready_max.min(READY_MOST), pool::IDLE),
             cgroups,
@@ -273,6 +281,7 @@ impl NativeRunner {
             walls,
             binds,
             empty_home: true,
+            one_place: false,
             limits: Limits {
                 processes: config.processes_max,
                 open_files: config.open_files_max,
@@ -289,7 +298,16 @@ impl NativeRunner {
             let below = bind.strip_prefix(INNER_HOME).ok()?.to_str()?.to_owned();
             Some((bind, below))
         }));
-        let setup = Setup { work, own: None, git: None, home: None, home_binds, network: false, trust: None };
+        let setup = Setup {
+            work,
+            own: None,
+            git: None,
+            home: None,
+            home_binds,
+            ports: Vec::new(),
+            names: Vec::new(),
+            trust: None,
+        };
         let order = JobOrder {
             job,
             cwd: PathBuf::from(WORK),
@@ -297,6 +315,7 @@ impl NativeRunner {
             env: spec::Environment::default(),
             readable: Vec::new(),
             writable: Vec::new(),
+            apparmor: None,
         };
         Spec { base, setup, order }
     }

@@ -42,6 +42,7 @@ const OWNED: &[Owned] = &[
         owners: &[
             "crates/writ-egress/",
             "crates/writ-gateway/",
+            "crates/writ-launch/",
             "crates/writ-testkit/",
             "crates/writ-testbed/",
         ],
@@ -93,8 +94,8 @@ const UNSAFE: &str = "crates/writ-sandbox/";
 /// Dependencies that only some crates may ship.
 const DEPENDENCIES: &[(&str, &[&str])] = &[
     ("reqwest", &["writ-egress"]),
-    ("hyper", &["writ-egress", "writ-gateway", "writ-testkit"]),
-    ("hyper-util", &["writ-egress", "writ-gateway", "writ-testkit"]),
+    ("hyper", &["writ-egress", "writ-gateway", "writ-launch", "writ-testkit"]),
+    ("hyper-util", &["writ-egress", "writ-gateway", "writ-launch", "writ-testkit"]),
     ("axum", &["writ-gateway", "writ-testkit", "writ-testbed"]),
     ("genai", &["writ-models"]),
     ("rusqlite", &["writ-store"]),

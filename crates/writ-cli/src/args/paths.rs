@@ -7,7 +7,7 @@ use super::gates::GatesCommand;
 use super::hooks::HooksCommand;
 use super::keys::{BaseCommand, KeysCommand, OrderCommand, TaskCommand};
 use super::policy::PolicyCommand;
-use super::{Cli, Command, ConfigCommand, SandboxCommand};
+use super::{Cli, Command, ConfigCommand, RunArgs, SandboxCommand};
 
 impl Cli {
     /// Makes relative paths begin at a folder; an empty one changes nothing.
@@ -24,6 +24,7 @@ impl Command {
             Self::Chat(args) => args.project.iter_mut().collect(),
             Self::Diff(args) => args.project.iter_mut().collect(),
             Self::Apply(args) => args.project.iter_mut().collect(),
+            Self::Run(args) => args.paths(),
             Self::Man { dir } => dir.iter_mut().collect(),
             Self::Config(ConfigCommand::Check { project } | ConfigCommand::Show { project })
             | Self::Sandbox(SandboxCommand::Exec { project, .. })
@@ -54,6 +55,13 @@ impl Command {
             | Self::Completions { .. }
             | Self::Sandbox(_) => Vec::new(),
         }
+    }
+}
+
+impl RunArgs {
+    fn paths(&mut self) -> Vec<&mut PathBuf> {
+        let others = [&mut self.proxy_socket, &mut self.router_socket, &mut self.folder, &mut self.report];
+        [&mut self.base, &mut self.task].into_iter().chain(others.into_iter().flatten()).collect()
     }
 }
 

@@ -135,6 +135,16 @@ impl LiveSandbox {
         &self.control
     }
 
+    /// Returns its first process and the time that all of them have computed, if a control group measures that.
+    pub(crate) fn computed_time(&self) -> (i32, Option<Duration>) {
+        (self.pid, self.slot.as_ref().and_then(Slot::computed_time))
+    }
+
+    /// Asks every process of its job to end.
+    pub(crate) async fn ask_to_end(&self) {
+        self.write_all(&[spec::TERMINATE]).await;
+    }
+
     /// Its process id, if no control group limits it.
     pub(crate) fn unlimited_pid(&self) -> Option<i32> {
         (!self.slot.as_ref().is_some_and(Slot::is_limited)).then_some(self.pid)
@@ -172,6 +182,12 @@ impl LiveSandbox {
                 let _ = shutdown(self.control.as_raw_fd(), Shutdown::Both);
             }
         }
+    }
+
+    /// Kills what is left of it and its zygote, and waits for the end of both.
+    pub(crate) async fn end_all(mut self) {
+        self.kill_and_wait().await;
+        drop(self.slot.take());
     }
 
     /// Kills and waits. What a first process of the second rung does not sweep, the host kills.

@@ -5,6 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use crate::status::Cgroup;
 
@@ -94,6 +95,32 @@ impl Group {
             }
         }
         Ok(())
+    }
+
+    /// Lets it count the time that its processes compute, where the system offers that.
+    pub(crate) fn measure_time(&mut self) {
+        // Version 2 counts in any case, version 1 in a hierarchy of its own.
+        if self.owner.version != Cgroup::V1 {
+            return;
+        }
+        let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+        let name = self.folders.first().and_then(|folder| folder.file_name());
+        let folder = own_folder(&own, &mounts, "cpuacct").zip(name).map(|(base, name)| base.join(name));
+        self.folders.extend(folder.filter(|folder| fs::create_dir(folder).is_ok()));
+    }
+
+    /// Returns the time that its processes have computed together; `None`: nothing counts that.
+    pub(crate) fn computed_time(&self) -> Option<Duration> {
+        self.folders.iter().find_map(|folder| {
+            let read = |name: &str| fs::read_to_string(folder.join(name)).ok();
+            let old = read("cpuacct.usage").and_then(|text| text.trim().parse().ok());
+            let new = || {
+                let text = read("cpu.stat")?;
+                text.lines().find_map(|line| line.strip_prefix("usage_usec ")?.trim().parse().ok())
+            };
+            old.map(Duration::from_nanos).or_else(|| new().map(Duration::from_micros))
+        })
     }
 
     /// Moves a process into it. Slow, a few milliseconds: the kernel waits until no process forks.

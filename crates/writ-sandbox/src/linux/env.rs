@@ -4,10 +4,12 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::NativeRunner;
+use super::mounts::TRUST_ALL;
 use super::network;
 use super::places::Places;
 use super::spec::{Spec, Walls};
 use crate::config::has_time_zone;
+use crate::exec::PROXY_PORT;
 use crate::inside::INNER_HOME;
 use crate::project::git;
 use crate::runner::{FolderAccess, RunRequest};
@@ -51,7 +53,7 @@ pub(super) fn program_variables(
     let zone = native.config.time_zone.as_ref();
     env.extend(zone.filter(|zone| has_time_zone(zone)).map(|zone| ("TZ".to_owned(), zone.clone())));
     if spec.setup.trust.is_some() {
-        env.extend(network::trust_variables());
+        env.extend(network::trust_variables(TRUST_ALL));
     }
     if let (Walls::Full, Some(project)) = (spec.base.walls, &request.folders.project) {
         let top = spec.setup.git.as_ref().and_then(|git| git.top.as_deref());
@@ -59,7 +61,8 @@ pub(super) fn program_variables(
     }
     env.extend(own);
     // Last: a command's own variables do not lead it past its way out.
-    env.extend(spec.setup.network.then(network::proxy_variables).into_iter().flatten());
+    let proxied = spec.setup.ports.contains(&PROXY_PORT);
+    env.extend(proxied.then(network::proxy_variables).into_iter().flatten());
     env
 }
 

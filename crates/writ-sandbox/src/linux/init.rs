@@ -20,7 +20,7 @@ use super::spec::{
     self, InitMessage, JobEnd, JobOrder, SandboxBase, SandboxJob, Setup, SetupFault, Stage, Walls,
 };
 use super::sys::{self, Forked};
-use super::{lockdown, mounts, network, own, worker};
+use super::{apparmor, lockdown, mounts, network, own, worker};
 
 /// The user that programs are inside.
 pub(crate) const INNER_ID: u32 = 1000;
@@ -91,11 +91,16 @@ fn serve_control(
     if let Some(host) = host {
         mounts::furnish_root(&base, &setup, host)?;
     }
-    if setup.network {
-        network::offer_listener(control.as_fd())?;
+    for port in &setup.ports {
+        network::offer_listener(control.as_fd(), *port)?;
     }
     job.begin()?;
-    Ok(Some(wait_for(walls, &job, control)))
+    let event = wait_for(walls, &job, control);
+    if !setup.names.is_empty() {
+        // If the host has ended, the count is not needed.
+        let _sent = spec::write_message(control, &InitMessage::Unreached(network::unreached_count()));
+    }
+    Ok(Some(event))
 }
 
 /// Returns true if something has come already, or the other end is closed.
@@ -207,7 +212,7 @@ fn wait_for(walls: Walls, job: &Started, control: &UnixStream) -> JobEnd {
         if let Some(event) = reap_children(job.pid) {
             break event;
         }
-        if hung_up || polled.is_err_and(|why| why != Errno::EINTR) {
+        if polled.is_err_and(|why| why != Errno::EINTR) || (hung_up && !obeys_request(control)) {
             break JobEnd::Signalled(libc::SIGKILL);
         }
         if ended && let Some(event) = waitpid(job.pid, None).ok().and_then(ending_of) {
@@ -220,6 +225,14 @@ fn wait_for(walls: Walls, job: &Started, control: &UnixStream) -> JobEnd {
         Walls::Reduced => sweep_processes(),
     }
     ending
+}
+
+/// Passes on the host's request to end: a byte on the control socket. `false`: the host has hung up instead.
+fn obeys_request(mut control: &UnixStream) -> bool {
+    let mut request = [0];
+    let asked = control.read(&mut request).is_ok_and(|read| read == 1) && request == [spec::TERMINATE];
+    // To everything inside but this process.
+    asked && nix::sys::signal::kill(Pid::from_raw(-1), Signal::SIGTERM).is_ok()
 }
 
 /// Ends every other process of this pid namespace. The kernel does so too when this one ends; the host need
@@ -287,6 +300,8 @@ fn become_job(
     nix::unistd::setsid().stage("session")?;
     nix::sys::prctl::set_pdeathsig(Signal::SIGKILL).stage("parent death signal")?;
     sys::reset_signals();
+    // The host's `/proc` is out of sight later, and the one inside cannot be written.
+    let profile = apparmor::open_switch();
     lockdown::begin_lockdown(walls, filters)?;
     let mut root = [0; 2 * size_of::<u64>()];
     wait.read_exact(&mut root).stage("wait for the root")?;
@@ -294,6 +309,10 @@ fn become_job(
     nix::unistd::dup2_stdin(stdin).stage("standard input")?;
     nix::unistd::dup2_stdout(stdout).stage("standard output")?;
     nix::unistd::dup2_stderr(stderr).stage("standard error")?;
+    match &order.apparmor {
+        Some(order) => apparmor::switch_at_exec(profile, order)?,
+        None => drop(profile),
+    }
     sys::seal_descriptors(false).stage("descriptors")?;
     // Entering the new root took this process along.
     let (device, inode) = mounts::root_id().stage("root")?;

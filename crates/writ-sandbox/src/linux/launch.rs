@@ -9,7 +9,7 @@ use super::toolchain::REGISTRY;
 use super::{NativeRunner, env, folder};
 use crate::blocking::run_blocking;
 use crate::error::SandboxError;
-use crate::exec::{Ending, WayOut};
+use crate::exec::{Ending, PROXY_PORT, WayOut};
 use crate::project::copy;
 use crate::project::view::{FOLDERS, Layout};
 use crate::runner::{FolderAccess, Folders, GitMount, RunJob, RunRequest, RunResult};
@@ -86,7 +86,7 @@ fn program_spec(
         places.open_up(request.access, &mut spec);
         spec.order.writable.push(places.home.clone());
     }
-    spec.setup.network = request.network;
+    spec.setup.ports = request.network.then_some(PROXY_PORT).into_iter().collect();
     let WayOut { certificate, variables } = &request.options.way_out;
     if request.network {
         spec.setup.trust.clone_from(certificate);

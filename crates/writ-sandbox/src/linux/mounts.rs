@@ -93,7 +93,7 @@ pub(crate) fn build_root(base: &SandboxBase) -> Result<OwnedFd, SetupFault> {
     for piece in &pieces {
         piece.attach(&root)?;
     }
-    mount_devices()?;
+    mount_devices(base)?;
     mount(Some("proc"), &path_inside("/proc"), Some("proc"), QUIET | MsFlags::MS_NOEXEC, None::<&str>)
         .stage("/proc")?;
     for name in HIDDEN {
@@ -150,6 +150,10 @@ pub(crate) fn furnish_root(base: &SandboxBase, setup: &Setup, host: OwnedFd) -> 
     if let Some((at, (git, _))) = at.zip(git).filter(|(at, _)| own::is_reached(at, &root)) {
         // Where no overlay can be mounted on it, git finds no repository.
         let _mounted = git.mount(at, base);
+    }
+    if !setup.names.is_empty() {
+        let names = setup.names.join(" ");
+        fs::write("/etc/hosts", format!("127.0.0.1 localhost writ {names}\n")).stage("/etc/hosts")?;
     }
     // Only now: a project's own path may need folders.
     freeze_mount(Path::new("/"), READ_ONLY | NO_SUID | NO_DEV)?;
@@ -277,12 +281,18 @@ fn make_skeleton(base: &SandboxBase) -> Result<(), SetupFault> {
     }
     // One folder for both, so that one limit of size holds for them together.
     std::os::unix::fs::symlink("/tmp", path_inside("/var/tmp")).stage("links")?;
+    if base.one_place {
+        for folder in [INNER_HOME, "/dev/shm"] {
+            fs::remove_dir(path_inside(folder)).stage("links")?;
+            std::os::unix::fs::symlink("/tmp", path_inside(folder)).stage("links")?;
+        }
+    }
     for (name, text) in write_etc() {
         fs::write(path_inside(Path::new("/etc").join(name)), text).stage("/etc")?;
     }
     let size = format!("mode=1777,size={}", base.limits.tmp_bytes);
     mount(Some("writ"), &path_inside("/tmp"), Some("tmpfs"), QUIET, Some(size.as_str())).stage("/tmp")?;
-    if base.empty_home {
+    if base.empty_home && !base.one_place {
         let size = format!("mode=0700,size={}", base.limits.tmp_bytes);
         mount(Some("writ"), &path_inside(INNER_HOME), Some("tmpfs"), QUIET, Some(size.as_str()))
             .stage("home")?;
@@ -328,9 +338,11 @@ fn write_etc() -> [(&'static str, String); 7] {
 }
 
 /// Shared memory, terminals of its own, and links.
-fn mount_devices() -> Result<(), SetupFault> {
-    mount(Some("writ"), &path_inside("/dev/shm"), Some("tmpfs"), QUIET, Some(SHM_OPTIONS))
-        .stage("/dev/shm")?;
+fn mount_devices(base: &SandboxBase) -> Result<(), SetupFault> {
+    if !base.one_place {
+        mount(Some("writ"), &path_inside("/dev/shm"), Some("tmpfs"), QUIET, Some(SHM_OPTIONS))
+            .stage("/dev/shm")?;
+    }
     let options = "newinstance,ptmxmode=0666,mode=0620";
     mount(Some("devpts"), &path_inside("/dev/pts"), Some("devpts"), MsFlags::MS_NOSUID, Some(options))
         .stage("/dev/pts")?;
@@ -342,6 +354,7 @@ fn mount_devices() -> Result<(), SetupFault> {
 
 /// The work folder's parts on the host, opened before the host is out of sight.
 enum WorkSource {
+    Nothing,
     Layers { project: OwnedFd, layers: OwnedFd, access: FolderAccess },
     Folder { tree: OwnedFd, path: OwnedFd, access: FolderAccess },
 }
@@ -354,6 +367,7 @@ impl WorkSource {
                 layers: open_host(host, layers)?,
                 access: *access,
             }),
+            WorkMount::Nothing => Ok(Self::Nothing),
             WorkMount::Folder { path, access } => {
                 let path = open_host(host, path)?;
                 let tree = sys::clone_mount(path.as_fd()).stage("take the work folder")?;
@@ -373,6 +387,7 @@ impl WorkSource {
     /// Mounts it.
     fn mount(&self, at: &Path, base: &SandboxBase) -> Result<(), SetupFault> {
         match self {
+            Self::Nothing => Ok(()),
             Self::Layers { project, layers, access } => {
                 // Named by their descriptors: the folders that were checked, wherever somebody has moved them since.
                 let project = format!("/proc/self/fd/{}", project.as_raw_fd());

@@ -10,7 +10,7 @@ use nix::sys::socket::{
 };
 use tokio::sync::mpsc;
 
-use super::mounts::{TRUST_ALL, TRUST_MORE};
+use super::mounts::TRUST_MORE;
 use super::spec::{self, InitMessage, SetupFault, Stage};
 use super::zygote;
 use crate::exec::{Listener, PROXY_PORT};
@@ -22,36 +22,54 @@ const STAGE: &str = "network listener";
 
 // === inside ===
 
-/// Binds the listener and passes it out over the control socket. No process inside keeps it.
-pub(crate) fn offer_listener(control: BorrowedFd<'_>) -> Result<(), SetupFault> {
+/// Binds a listener and passes it out over the control socket. No process inside keeps it.
+pub(crate) fn offer_listener(control: BorrowedFd<'_>, port: u16) -> Result<(), SetupFault> {
     let listener =
         socket(AddressFamily::Inet, SockType::Stream, SockFlag::SOCK_CLOEXEC, None).stage(STAGE)?;
-    bind(listener.as_raw_fd(), &SockaddrIn::new(127, 0, 0, 1, PROXY_PORT)).stage(STAGE)?;
+    bind(listener.as_raw_fd(), &SockaddrIn::new(127, 0, 0, 1, port)).stage(STAGE)?;
     listen(&listener, Backlog::new(BACKLOG).stage(STAGE)?).stage(STAGE)?;
     let word = spec::encode_message(&InitMessage::Listener).stage(STAGE)?;
     zygote::send_descriptors(control, &word, &[listener.as_fd()]).stage(STAGE)
 }
 
+/// Returns the number of attempts to reach what is not there, as the kernel has counted them for this network:
+/// connections that were refused, and packets without a way.
+pub(crate) fn unreached_count() -> u64 {
+    let read = |path| std::fs::read_to_string(path).unwrap_or_default();
+    let (old, new) = (read("/proc/self/net/snmp"), read("/proc/self/net/snmp6"));
+    let new = new.lines().find_map(|line| line.strip_prefix("Ip6OutNoRoutes")?.trim().parse::<u64>().ok());
+    let counts = [read_column(&old, "Tcp:", "AttemptFails"), read_column(&old, "Ip:", "OutNoRoutes"), new];
+    counts.into_iter().flatten().fold(0, u64::saturating_add)
+}
+
+/// Reads one number of `/proc/net/snmp`, where a line of names stands above a line of numbers.
+fn read_column(text: &str, group: &str, name: &str) -> Option<u64> {
+    let mut lines = text.lines().filter(|line| line.starts_with(group));
+    let at = lines.next()?.split(' ').position(|word| word == name)?;
+    lines.next()?.split(' ').nth(at)?.parse().ok()
+}
+
 // === outside ===
 
-/// Gives the listener to the caller that asked for one. When it is not taken, or is not the agreed one, it is
+/// Gives a listener to the caller that asked for one. When it is not taken, or is none of the agreed ones, it is
 /// dropped: the program has no network.
-pub(crate) fn hand_over(socket: Option<OwnedFd>, to: Option<&mpsc::Sender<Listener>>) {
+pub(crate) fn hand_over(socket: Option<OwnedFd>, ports: &[u16], to: Option<&mpsc::Sender<Listener>>) {
     let (Some(socket), Some(to)) = (socket, to) else { return };
     // The descriptor comes from inside: it must be the listener and nothing else.
-    if is_ours(socket.as_raw_fd()).unwrap_or(false) {
-        let _ = to.try_send(Listener::new(socket));
+    if let Some(port) = port_of(socket.as_raw_fd()).ok().flatten().filter(|port| ports.contains(port)) {
+        let _ = to.try_send(Listener::new(socket, port));
     }
 }
 
-fn is_ours(socket: i32) -> io::Result<bool> {
+/// Returns the port of a listener on the loopback address.
+fn port_of(socket: i32) -> io::Result<Option<u16>> {
     let address: SockaddrIn = getsockname(socket)?;
-    Ok(address.port() == PROXY_PORT && address.ip().is_loopback())
+    Ok(address.ip().is_loopback().then(|| address.port()))
 }
 
-/// Returns the variables that name the trusted authorities: the system's and the one that was laid beside
-/// them.
-pub(crate) fn trust_variables() -> impl Iterator<Item = (String, String)> {
+/// Returns the variables that name the trusted authorities: a file with all of them, and one with those that were laid
+/// beside the system's.
+pub(crate) fn trust_variables(all_of_them: &str) -> impl Iterator<Item = (String, String)> {
     let all = [
         "SSL_CERT_FILE",
         "CURL_CA_BUNDLE",
@@ -63,7 +81,7 @@ pub(crate) fn trust_variables() -> impl Iterator<Item = (String, String)> {
         "npm_config_cafile",
     ];
     let more = ["NODE_EXTRA_CA_CERTS", "DENO_CERT"];
-    let all = all.into_iter().map(|name| (name.to_owned(), TRUST_ALL.to_owned()));
+    let all = all.into_iter().map(move |name| (name.to_owned(), all_of_them.to_owned()));
     all.chain(more.into_iter().map(|name| (name.to_owned(), TRUST_MORE.to_owned())))
 }
 

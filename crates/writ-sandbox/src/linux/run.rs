@@ -19,7 +19,7 @@ use super::spec::{InitMessage, JobEnd, SetupFault, Spec};
 use super::zygote::helper_error;
 use super::{disk, network, tree};
 use crate::error::SandboxError;
-use crate::exec::{ExecOptions, Limit, Listener, Piece, Stream};
+use crate::exec::{ExecOptions, Limit, Listener, PROXY_PORT, Piece, Stream};
 use crate::runner::{StreamCapture, Talk};
 
 /// The bytes of one read from a stream.
@@ -110,7 +110,7 @@ async fn drive_job(
             limit = watch_tree(watchdog) => limit,
         }
     };
-    let listener = options.network.as_ref().filter(|_| launch.spec.setup.network);
+    let listener = options.network.as_ref().filter(|_| !launch.spec.setup.ports.is_empty());
     let supervise = async {
         let mut limits = pin!(limits);
         let ended = tokio::select! {
@@ -147,8 +147,10 @@ async fn last_word(alive: &LiveSandbox, listener: Option<&mpsc::Sender<Listener>
     let mut report = ProcessReport::default();
     loop {
         match report.next_message(alive.control_socket()).await {
-            Some(InitMessage::Ready) => {}
-            Some(InitMessage::Listener) => network::hand_over(report.take_descriptor(), listener),
+            Some(InitMessage::Ready | InitMessage::Unreached(_)) => {}
+            Some(InitMessage::Listener) => {
+                network::hand_over(report.take_descriptor(), &[PROXY_PORT], listener);
+            }
             Some(InitMessage::Done(event)) => return Some(event),
             None => {
                 alive.gone().await;
@@ -279,7 +281,7 @@ async fn watch_disk(disk: Option<(Vec<PathBuf>, u64)>) -> Limit {
 }
 
 /// Ends when the processes below one are too many or have too much memory together.
-async fn watch_tree(watch: Option<(i32, u64, u64)>) -> Limit {
+pub(crate) async fn watch_tree(watch: Option<(i32, u64, u64)>) -> Limit {
     let Some((pid, memory_max, processes_max)) = watch else { return std::future::pending().await };
     let mut ticks = tokio::time::interval(TREE_EVERY);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);

@@ -4,9 +4,11 @@
 use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use super::cgroup::{Cgroups, Group};
 use super::spec::Walls;
+use super::users::AgentUser;
 use super::zygote::{Zygote, helper_error};
 use crate::error::SandboxError;
 
@@ -22,7 +24,18 @@ pub(crate) struct Slots {
     cgroups: Arc<Cgroups>,
     memory: u64,
     processes: u64,
+    /// The extra settings of an agent's zygote.
+    own: Option<AgentSlot>,
     resting: Mutex<Vec<Slot>>,
+}
+
+/// The zygote of an agent.
+#[derive(Debug)]
+pub(crate) struct AgentSlot {
+    /// The user that it runs as; `None`: the same as this process.
+    pub(crate) user: Option<AgentUser>,
+    /// True if the control group measures the time that its processes compute.
+    pub(crate) measures: bool,
 }
 
 /// One zygote: forks one sandbox at a time.
@@ -40,8 +53,9 @@ impl Slots {
         cgroups: Arc<Cgroups>,
         memory: u64,
         processes: u64,
+        own: Option<AgentSlot>,
     ) -> Result<Self, SandboxError> {
-        let slots = Self { exe: exe.to_owned(), cgroups, memory, processes, resting: Mutex::default() };
+        let slots = Self { exe: exe.to_owned(), cgroups, memory, processes, own, resting: Mutex::default() };
         let first = slots.make_slot()?;
         slots.give_back(first);
         Ok(slots)
@@ -76,8 +90,13 @@ impl Slots {
     }
 
     fn make_slot(&self) -> Result<Slot, SandboxError> {
-        let zygote = Zygote::start_zygote(&self.exe)?;
-        let group = self.cgroups.make_group(self.memory, self.processes.saturating_add(OWN_PROCESSES));
+        let user = self.own.as_ref().and_then(|own| own.user.as_ref());
+        let zygote = Zygote::start_zygote(&self.exe, user)?;
+        let processes = self.processes.saturating_add(OWN_PROCESSES);
+        let mut group = self.cgroups.make_group(self.memory, processes);
+        if let Some(group) = group.as_mut().filter(|_| self.own.as_ref().is_some_and(|own| own.measures)) {
+            group.measure_time();
+        }
         // A group that cannot be entered limits nothing: then the watchdog measures.
         let group = group.filter(|group| group.admit_process(zygote.pid()).is_ok());
         Ok(Slot { zygote, group, kills: 0 })
@@ -88,6 +107,11 @@ impl Slot {
     /// Returns true if a control group limits what it forks.
     pub(crate) const fn is_limited(&self) -> bool {
         self.group.is_some()
+    }
+
+    /// Returns the time that its processes have computed together, if a control group measures that.
+    pub(crate) fn computed_time(&self) -> Option<Duration> {
+        self.group.as_ref().and_then(Group::computed_time)
     }
 
     /// Returns true if the kernel had to kill for want of memory since the sandbox was forked.

@@ -13,6 +13,9 @@ use crate::runner::FolderAccess;
 /// The largest message in either direction: a file of [`FILE_MAX`](crate::file::FILE_MAX) bytes as JSON text.
 pub(crate) const MESSAGE_MAX: u32 = 64 * 1024 * 1024;
 
+/// The byte by which the host asks a running sandbox to end: all of its processes get the signal to terminate.
+pub(crate) const TERMINATE: u8 = b'T';
+
 /// Bytes of the length before a message.
 pub(crate) const LENGTH: usize = 4;
 /// The room that is set aside for a message before its first byte is there: most are smaller.
@@ -36,6 +39,8 @@ pub(crate) struct SandboxBase {
     pub(crate) binds: Vec<PathBuf>,
     /// True if the home is an empty one in memory, and not a folder of the session.
     pub(crate) empty_home: bool,
+    /// True if `/tmp` is the only folder that can be written: the home and the shared memory are links to it.
+    pub(crate) one_place: bool,
     pub(crate) limits: Limits,
     /// The user and group that the host knows us by.
     pub(crate) uid: u32,
@@ -54,8 +59,10 @@ pub(crate) struct Setup {
     pub(crate) home: Option<HostFolder>,
     /// Host folders that are seen inside, read-only, below the home.
     pub(crate) home_binds: Vec<(PathBuf, String)>,
-    /// True if a listener for the way out is made and handed to the host.
-    pub(crate) network: bool,
+    /// The ports of the listeners that are the ways out; each is handed to the host. Empty: there is no network.
+    pub(crate) ports: Vec<u16>,
+    /// Names that lead to those listeners.
+    pub(crate) names: Vec<String>,
     /// A certificate that programs are to trust besides the system's, in PEM.
     pub(crate) trust: Option<String>,
 }
@@ -72,6 +79,16 @@ pub(crate) struct JobOrder {
     pub(crate) readable: Vec<PathBuf>,
     /// Folders that may be written besides the usual ones: of the host on the second rung, on the first what is mounted there.
     pub(crate) writable: Vec<PathBuf>,
+    /// The AppArmor profile that the program is executed under.
+    pub(crate) apparmor: Option<ProfileOrder>,
+}
+
+/// An AppArmor profile for a program.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ProfileOrder {
+    pub(crate) profile: String,
+    /// True if the program is not started without it.
+    pub(crate) required: bool,
 }
 
 /// The variables of a program. Their values may be secret: they are not in its `Debug`.
@@ -126,6 +143,8 @@ pub(crate) enum SandboxJob {
 pub(crate) enum WorkMount {
     /// An overlay of a project; `layers` has `upper` and `work`.
     Overlay { project: HostFolder, layers: HostFolder, access: FolderAccess },
+    /// There is nothing at `/work`.
+    Nothing,
     /// A plain folder.
     Folder { path: HostFolder, access: FolderAccess },
 }
@@ -160,8 +179,10 @@ pub(crate) struct Limits {
 pub(crate) enum InitMessage {
     /// The sandbox is made and waits for something to do.
     Ready,
-    /// Here is the listener for the way out: it travels with this message.
+    /// Here is a listener for a way out: it travels with this message.
     Listener,
+    /// The count of attempts to reach what is not there, of a sandbox that has names.
+    Unreached(u64),
     /// The job is over, and every process of it has ended.
     Done(JobEnd),
 }

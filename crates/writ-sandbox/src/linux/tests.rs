@@ -43,6 +43,8 @@ mod network;
 
 mod pool;
 
+mod agents_needs_userns;
+
 pub(crate) use kernel::probe;
 
 /// One mebibyte.
@@ -170,6 +172,9 @@ pub(crate) fn scenario_from_cmdline() -> Option<i32> {
     let line = fs::read_to_string("/proc/self/cmdline").ok()?;
     let args: Vec<&str> = line.split('\0').collect();
     let &[_, SCENARIO, name, dir, ..] = args.as_slice() else { return None };
+    if name == "agent" {
+        return Some(agents_needs_userns::scenario(dir));
+    }
     if name == "detached" {
         host::detached();
         return Some(0);

@@ -1,5 +1,7 @@
 //! The processes below a process, as the host's `/proc` shows them.
 
+use std::time::Duration;
+
 /// The most processes that are looked at in one go; a tree with more is over every limit anyway.
 const TREE_MAX: usize = 20_000;
 
@@ -40,6 +42,22 @@ pub(crate) fn measure_tree(root: i32) -> (u64, u64) {
     let pids = descendant_pids(root);
     let pages: u64 = pids.iter().filter_map(|pid| resident_pages(*pid)).sum();
     (u64::try_from(pids.len()).unwrap_or(u64::MAX), pages.saturating_mul(page))
+}
+
+/// Returns the time that the processes below a process have computed, with those that have ended and were waited for.
+pub(crate) fn computed_time(root: i32) -> Duration {
+    let second = nix::unistd::sysconf(nix::unistd::SysconfVar::CLK_TCK).ok().flatten().unwrap_or(100);
+    let second = u64::try_from(second).unwrap_or(100).max(1);
+    let ticks: u64 = descendant_pids(root).into_iter().chain([root]).filter_map(ticks_of).sum();
+    Duration::from_millis(ticks.saturating_mul(1_000) / second)
+}
+
+/// The ticks of the clock that a process and its ended children have had.
+fn ticks_of(pid: i32) -> Option<u64> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name before may hold anything.
+    let (_, rest) = text.rsplit_once(')')?;
+    Some(rest.split_ascii_whitespace().skip(11).take(4).filter_map(|part| part.parse::<u64>().ok()).sum())
 }
 
 /// Pages of memory that a process has for itself: what is shared would be counted once for each.

@@ -6,6 +6,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd};
+use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Child, Stdio};
 
@@ -16,6 +17,7 @@ use tokio::io::unix::AsyncFd;
 
 use super::spec::Walls;
 use super::sys::{self, Forked};
+use super::users::AgentUser;
 use super::{init, seccomp};
 use crate::error::SandboxError;
 
@@ -118,8 +120,8 @@ impl Drop for Zygote {
 
 impl Zygote {
     /// Starts a zygote.
-    pub(crate) fn start_zygote(exe: &Path) -> Result<Self, SandboxError> {
-        launch_process(exe).map_err(|why| helper_error("start", &why))
+    pub(crate) fn start_zygote(exe: &Path, user: Option<&AgentUser>) -> Result<Self, SandboxError> {
+        launch_process(exe, user).map_err(|why| helper_error("start", &why))
     }
 
     /// Its process id.
@@ -138,15 +140,23 @@ impl Zygote {
 }
 
 #[expect(clippy::disallowed_types, reason = "this crate is the one that starts processes")]
-fn launch_process(exe: &Path) -> io::Result<Zygote> {
+fn launch_process(exe: &Path, user: Option<&AgentUser>) -> io::Result<Zygote> {
     let (ours, theirs) = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC)?;
-    let process = std::process::Command::new(exe)
+    let mut command = std::process::Command::new(exe);
+    let mut output = Stdio::null();
+    if let Some(user) = user {
+        // Also takes the other groups of this process away.
+        command.uid(user.id()).gid(user.id());
+        // Its lock is held as long as the zygote or a first process lives, even if this one is killed.
+        output = Stdio::from(user.share_lock()?);
+    }
+    let process = command
         .arg(MARKER)
         // Its memory must never hold a secret, and variables may be some.
         .env_clear()
         .current_dir("/")
         .stdin(Stdio::from(theirs))
-        .stdout(Stdio::null())
+        .stdout(output)
         .stderr(Stdio::null())
         .spawn()?;
     Ok(Zygote { socket: ours, process })

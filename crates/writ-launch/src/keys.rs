@@ -1,0 +1,228 @@
+//! The keys of an agent: read from files that no other user can read, and put into requests by the host.
+
+use std::fmt;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use hyper::header::{HeaderMap, HeaderName, HeaderValue};
+use nix::fcntl::OFlag;
+use writ_policy::keys::{KeyToken, MAX_TOKEN_BYTES};
+use writ_types::error::{Exit, Report, ToReport};
+use zeroize::Zeroizing;
+
+use crate::names::{BASE_HEADER, TASK_HEADER};
+
+/// The largest key file, in bytes: a token as text with some white space.
+const FILE_MAX: usize = 64 * 1024;
+const _: () = assert!(FILE_MAX >= MAX_TOKEN_BYTES.div_ceil(3) * 4, "a token fits");
+/// The permissions that others have on a key file: none.
+const OTHERS: u32 = 0o177;
+
+/// The reason why a key file is not used.
+#[derive(Debug, thiserror::Error)]
+pub enum KeyFileError {
+    /// It cannot be read.
+    #[error("the {role} key {} cannot be read: {source}", path.display())]
+    Read {
+        /// The key: base or task.
+        role: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// The error of the system.
+        source: io::Error,
+    },
+    /// It is something else than a file.
+    #[error("the {role} key {} is no file", path.display())]
+    NoFile {
+        /// The key: base or task.
+        role: &'static str,
+        /// The path.
+        path: PathBuf,
+    },
+    /// Others may read or write it.
+    #[error("the {role} key {} has the mode {mode:03o}: others may use it", path.display())]
+    Mode {
+        /// The key: base or task.
+        role: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// Its permissions.
+        mode: u32,
+    },
+    /// It is another user's.
+    #[error("the {role} key {} belongs to user {owner}", path.display())]
+    Owner {
+        /// The key: base or task.
+        role: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// Its owner.
+        owner: u32,
+    },
+    /// It holds something else.
+    #[error("{} holds no {role} key", path.display())]
+    NoKey {
+        /// The key: base or task.
+        role: &'static str,
+        /// The file.
+        path: PathBuf,
+    },
+}
+
+impl ToReport for KeyFileError {
+    fn report(&self) -> Report {
+        let (exit, code, hint) = match self {
+            Self::Read { .. } | Self::NoFile { .. } => (
+                Exit::Usage,
+                "run.key_file",
+                "name the file that `writ keys base|task … --out` has written".to_owned(),
+            ),
+            Self::Mode { path, .. } => {
+                (Exit::Config, "run.key_mode", format!("chmod 600 {}", path.display()))
+            }
+            Self::Owner { .. } => (
+                Exit::Config,
+                "run.key_owner",
+                "run it as the user whose key it is, or copy the key".to_owned(),
+            ),
+            Self::NoKey { .. } => {
+                (Exit::Usage, "run.no_key", "`writ keys inspect FILE` shows what a key says".to_owned())
+            }
+        };
+        Report::new(exit, code, self.to_string()).with_hint(hint)
+    }
+}
+
+/// The two keys of an agent, as headers. They are in no `Debug`.
+pub struct AgentKeys {
+    base: HeaderValue,
+    task: HeaderValue,
+}
+
+impl fmt::Debug for AgentKeys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("AgentKeys")
+    }
+}
+
+impl AgentKeys {
+    /// Reads both keys, each from a file that is this user's own and closed to others.
+    ///
+    /// # Errors
+    ///
+    /// If a file is not so, or holds no key.
+    pub fn read_files(base: &Path, task: &Path) -> Result<Self, KeyFileError> {
+        Ok(Self { base: read_key("base", base)?, task: read_key("task", task)? })
+    }
+
+    /// Puts both into the head of a request.
+    pub(crate) fn sign_head(&self, headers: &mut HeaderMap) {
+        headers.insert(HeaderName::from_static(BASE_HEADER), self.base.clone());
+        headers.insert(HeaderName::from_static(TASK_HEADER), self.task.clone());
+    }
+}
+
+fn read_key(role: &'static str, path: &Path) -> Result<HeaderValue, KeyFileError> {
+    let file = open_closed(role, path)?;
+    let mut text = Zeroizing::new(String::new());
+    // One byte more shows that the file is too long.
+    let limit = u64::try_from(FILE_MAX).unwrap_or(u64::MAX);
+    let read = file.take(limit + 1).read_to_string(&mut text);
+    let no_key = || KeyFileError::NoKey { role, path: path.to_owned() };
+    read.map_err(|source| {
+        // Bytes that are no text.
+        if source.kind() == io::ErrorKind::InvalidData {
+            return no_key();
+        }
+        KeyFileError::Read { role, path: path.to_owned(), source }
+    })?;
+    let token = text.trim();
+    // Its signature is the proxy's to check; that it is a key at all shows a wrong file at once.
+    if text.len() > FILE_MAX || token.is_empty() || KeyToken::try_from(token.to_owned()).is_err() {
+        return Err(no_key());
+    }
+    // Marked, so that no list of headers prints it.
+    let mut value = HeaderValue::from_str(token).map_err(|_| no_key())?;
+    value.set_sensitive(true);
+    Ok(value)
+}
+
+/// Opens a file and looks at what was opened, so that nothing can be put in its place between.
+fn open_closed(role: &'static str, path: &Path) -> Result<File, KeyFileError> {
+    let failed = |source| KeyFileError::Read { role, path: path.to_owned(), source };
+    // A pipe in its place would otherwise wait for a writer.
+    let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
+    let file = OpenOptions::new().read(true).custom_flags(flags.bits()).open(path).map_err(failed)?;
+    let found = file.metadata().map_err(failed)?;
+    if !found.is_file() {
+        return Err(KeyFileError::NoFile { role, path: path.to_owned() });
+    }
+    let mode = found.mode() & 0o7777;
+    if mode & OTHERS != 0 {
+        return Err(KeyFileError::Mode { role, path: path.to_owned(), mode });
+    }
+    if found.uid() != nix::unistd::geteuid().as_raw() {
+        return Err(KeyFileError::Owner { role, path: path.to_owned(), owner: found.uid() });
+    }
+    Ok(file)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    fn refused(path: &Path) -> KeyFileError {
+        AgentKeys::read_files(path, path).expect_err("refused")
+    }
+
+    /// Rows: SLO-033 (a wider mode makes the start fail)
+    #[test]
+    fn a_key_that_others_can_use_is_not_read() {
+        let temp = tempfile::tempdir().expect("temp dir");
+        let path = temp.path().join("base.jwt");
+        fs::write(&path, "  c2VjcmV0\n").expect("written");
+        for mode in [0o644, 0o640, 0o604, 0o620, 0o601, 0o700, 0o666] {
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).expect("mode");
+            let error = refused(&path);
+            assert!(matches!(error, KeyFileError::Mode { mode: found, .. } if found == mode), "{error}");
+            assert_eq!(error.report().hint, format!("chmod 600 {}", path.display()));
+        }
+        for mode in [0o600, 0o400] {
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).expect("mode");
+            let keys = AgentKeys::read_files(&path, &path).expect("read");
+            let mut headers = HeaderMap::new();
+            keys.sign_head(&mut headers);
+            assert_eq!(headers.get(BASE_HEADER).map(HeaderValue::as_bytes), Some(b"c2VjcmV0".as_slice()));
+            assert!(!format!("{keys:?} {headers:?}").contains("c2VjcmV0"), "no key is printed");
+        }
+        if nix::unistd::geteuid().is_root() {
+            std::os::unix::fs::chown(&path, Some(65534), None).expect("given away");
+            assert!(matches!(refused(&path), KeyFileError::Owner { owner: 65534, .. }));
+        }
+    }
+
+    #[test]
+    fn what_is_no_key_is_refused_and_not_repeated() {
+        let temp = tempfile::tempdir().expect("temp dir");
+        let path = temp.path().join("key");
+        let long = vec![b'a'; FILE_MAX + 1];
+        for content in [b"".as_slice(), b" \n", b"two words", b"a\r\nwrit-x: b", b"\xff\xfe", &long] {
+            fs::write(&path, content).expect("written");
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).expect("mode");
+            let error = refused(&path);
+            assert!(matches!(error, KeyFileError::NoKey { .. }), "{error}");
+            assert!(!error.to_string().contains("words"));
+        }
+        assert!(matches!(refused(temp.path()), KeyFileError::NoFile { .. }));
+        assert!(matches!(refused(&temp.path().join("none")), KeyFileError::Read { .. }));
+        std::os::unix::fs::symlink(&path, temp.path().join("link")).expect("link");
+        assert!(matches!(refused(&temp.path().join("link")), KeyFileError::Read { .. }));
+        nix::unistd::mkfifo(&temp.path().join("pipe"), nix::sys::stat::Mode::S_IRUSR).expect("pipe");
+        assert!(matches!(refused(&temp.path().join("pipe")), KeyFileError::NoFile { .. }));
+    }
+}

@@ -1,0 +1,212 @@
+//! The launch of an agent: keys, servers and certificate are there before the program begins.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use nix::fcntl::OFlag;
+use serde_json::json;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+use writ_egress::authority::AuthorityError;
+use writ_egress::identity::ServerIdentity;
+use writ_egress::local::{LocalError, LocalServer};
+use writ_sandbox::agent::{
+    AgentEnd, AgentError, AgentLimits, AgentOrder, AgentProfile, AgentResult, AgentRun, AgentStreams,
+    run_agent,
+};
+use writ_sandbox::exec::Listener;
+use writ_types::error::{Exit, Report, ToReport};
+
+use crate::forward::{ForwardLimits, Forwarder, Servers};
+use crate::keys::{AgentKeys, KeyFileError};
+use crate::names::{NAMES, PLAIN_PORT, TLS_PORT};
+use crate::refusals::Refusals;
+
+/// The order to launch an agent.
+#[derive(Clone, Debug)]
+pub struct LaunchOrder {
+    /// The program and its arguments.
+    pub argv: Vec<String>,
+    /// The file of the base key.
+    pub base: PathBuf,
+    /// The file of the task key.
+    pub task: PathBuf,
+    /// The socket of the security proxy.
+    pub proxy: PathBuf,
+    /// The socket of the router of models; `None`: there is none.
+    pub router: Option<PathBuf>,
+    /// A folder that the agent sees at `/work`, read-only.
+    pub folder: Option<PathBuf>,
+    /// More variables of the agent.
+    pub variables: Vec<(String, String)>,
+    /// An AppArmor profile to run under besides.
+    pub profile: Option<AgentProfile>,
+    /// The bounds of the agent.
+    pub limits: AgentLimits,
+    /// The bounds of its connections.
+    pub forward: ForwardLimits,
+    /// The file that JSON lines about refusals are added to.
+    pub report: Option<PathBuf>,
+    /// The executable that is started again as helper; `None`: the running one.
+    pub exe: Option<PathBuf>,
+}
+
+/// The end of a launched agent.
+#[derive(Debug)]
+pub struct LaunchResult {
+    /// The agent's own end.
+    pub agent: AgentResult,
+    /// The count of its refused requests.
+    pub refusals: Arc<Refusals>,
+}
+
+/// The reason why an agent was not launched.
+#[derive(Debug, thiserror::Error)]
+pub enum LaunchError {
+    /// A key cannot be used.
+    #[error(transparent)]
+    Key(#[from] KeyFileError),
+    /// The socket of a server cannot be used.
+    #[error("the {server}: {source}")]
+    Server {
+        /// The server.
+        server: &'static str,
+        /// The reason.
+        source: LocalError,
+    },
+    /// The report cannot be written.
+    #[error("the report {} cannot be written: {source}", path.display())]
+    Report {
+        /// The file.
+        path: PathBuf,
+        /// The error of the system.
+        source: io::Error,
+    },
+    /// The certificate for the agent's servers cannot be made.
+    #[error(transparent)]
+    Identity(#[from] AuthorityError),
+    /// The agent cannot be started.
+    #[error(transparent)]
+    Agent(#[from] AgentError),
+}
+
+impl ToReport for LaunchError {
+    fn report(&self) -> Report {
+        let text = self.to_string();
+        match self {
+            Self::Key(error) => error.report(),
+            Self::Server { .. } => Report::new(Exit::Blocked, "run.server", text)
+                .with_hint("start it, or name its socket with --proxy-socket or --router-socket"),
+            Self::Report { .. } => {
+                Report::new(Exit::Usage, "run.report", text).with_hint("name a file that you may write")
+            }
+            Self::Identity(_) => Report::new(Exit::Bug, "run.certificate", text)
+                .with_hint("this is a bug in Writ: report it, with what was printed"),
+            Self::Agent(error) => error.report(),
+        }
+    }
+}
+
+/// Runs an agent to its end, and passes its requests on meanwhile. When the future is dropped, the agent ends.
+///
+/// # Errors
+///
+/// If something that it needs is not there: then no process was started.
+pub async fn launch_agent(
+    order: LaunchOrder,
+    streams: AgentStreams,
+    stop: CancellationToken,
+) -> Result<LaunchResult, LaunchError> {
+    // Everything that can be missing is looked for before a process is started.
+    let keys = AgentKeys::read_files(&order.base, &order.task)?;
+    let servers = Servers {
+        proxy: find_server("security proxy", order.proxy)?,
+        router: order.router.map(|path| find_server("router of models", path)).transpose()?,
+    };
+    let report = order.report.as_deref().map(open_report).transpose()?;
+    let refusals = Arc::new(Refusals::with_report(report));
+    let identity = ServerIdentity::make(&NAMES)?;
+    let agent = AgentOrder {
+        argv: order.argv,
+        folder: order.folder,
+        variables: order.variables,
+        ports: vec![PLAIN_PORT, TLS_PORT],
+        names: NAMES.map(str::to_owned).into(),
+        authority: identity.authority_pem().to_owned(),
+        profile: order.profile,
+        limits: order.limits,
+    };
+    let forwarder = Arc::new(Forwarder::new(servers, keys, identity, Arc::clone(&refusals), order.forward));
+    // Room for all of them: the sandbox does not wait for us.
+    let (listeners, given) = mpsc::channel(agent.ports.len());
+    let over = CancellationToken::new();
+    // Also when this future is dropped, nothing of the agent's goes on.
+    let _over = over.clone().drop_guard();
+    let serving = tokio::spawn(serve_listeners(forwarder, given, over.clone()));
+    let run = AgentRun { order: agent, streams, listeners, stop, exe: order.exe };
+    let agent = run_agent(run).await;
+    over.cancel();
+    // Its end is that of all of its connections.
+    let _served = serving.await;
+    let agent = agent?;
+    refusals.end_report(json!({
+        "end": end_name(agent.end),
+        "exit_code": agent.end.exit_code(),
+        "unreached": agent.unreached,
+        "user": agent.user,
+        "missing": agent.missing,
+        "duration_ms": u64::try_from(agent.duration.as_millis()).unwrap_or(u64::MAX),
+    }));
+    Ok(LaunchResult { agent, refusals })
+}
+
+/// Returns the name of an end in reports.
+const fn end_name(end: AgentEnd) -> &'static str {
+    match end {
+        AgentEnd::Exited(_) => "exited",
+        AgentEnd::Signalled(_) => "signalled",
+        AgentEnd::Bounded(bound) => bound.as_str(),
+        AgentEnd::Killed => "killed",
+        AgentEnd::NotFound => "not_found",
+        AgentEnd::NotExecutable => "not_executable",
+    }
+}
+
+fn find_server(server: &'static str, path: PathBuf) -> Result<LocalServer, LaunchError> {
+    let found = LocalServer::at(path);
+    found.check_socket().map_err(|source| LaunchError::Server { server, source })?;
+    Ok(found)
+}
+
+fn open_report(path: &Path) -> Result<File, LaunchError> {
+    // Appended to: several runs may share one report.
+    let flags = OFlag::O_NOFOLLOW.bits();
+    let opened = OpenOptions::new().append(true).create(true).mode(0o600).custom_flags(flags).open(path);
+    opened.map_err(|source| LaunchError::Report { path: path.to_owned(), source })
+}
+
+/// Serves each listener as it is handed out.
+async fn serve_listeners(
+    forwarder: Arc<Forwarder>,
+    mut given: mpsc::Receiver<Listener>,
+    over: CancellationToken,
+) {
+    let mut serving = JoinSet::new();
+    loop {
+        let listener = tokio::select! {
+            listener = given.recv() => listener,
+            () = over.cancelled() => None,
+        };
+        let Some(listener) = listener else { break };
+        serving.spawn(Arc::clone(&forwarder).serve_listener(listener, over.clone()));
+    }
+    while let Some(served) = serving.join_next().await {
+        if let Ok(Err(why)) = served {
+            tracing::warn!(%why, "a way out of the agent could not be served");
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! The users of agents: each agent that root starts runs as one that no other process has.
+
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io;
+use std::ops::Range;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::path::Path;
+
+use nix::fcntl::OFlag;
+
+use crate::agent::AgentError;
+use crate::host::home_of;
+
+/// The user ids that agents get. Distributions give none of them out, and a container with 65,536 ids has them.
+pub(crate) const USERS: Range<u32> = 60_800..61_056;
+/// The folder of their locks.
+const LOCKS: &str = "/run/writ/agents";
+
+/// A user that this run alone has. The lock is held by the sandbox's own processes, too.
+#[derive(Debug)]
+pub(crate) struct AgentUser {
+    id: u32,
+    lock: File,
+}
+
+impl AgentUser {
+    /// Claims a user; `None`: this process is not root's, and the agent gets a user namespace alone.
+    pub(crate) fn claim_free() -> Result<Option<Self>, AgentError> {
+        if !nix::unistd::geteuid().is_root() {
+            return Ok(None);
+        }
+        Self::claim_in(Path::new(LOCKS), &USERS).map(Some)
+    }
+
+    /// Claims one of some users by their locks in a folder.
+    fn claim_in(folder: &Path, users: &Range<u32>) -> Result<Self, AgentError> {
+        check_folder(folder).map_err(|source| AgentError::Users { source })?;
+        // Not from the beginning each time: a user whose last process is just ending is not given out again at once.
+        let count = users.len();
+        let first = usize::try_from(std::process::id()).unwrap_or(0) % count.max(1);
+        for id in users.clone().skip(first).chain(users.clone().take(first)) {
+            // A person or a service that has this id is no agent.
+            if home_of(id).is_some() {
+                continue;
+            }
+            let lock =
+                try_lock(&folder.join(id.to_string())).map_err(|source| AgentError::Users { source })?;
+            if let Some(lock) = lock {
+                return Ok(Self { id, lock });
+            }
+        }
+        Err(AgentError::NoUser { most: count })
+    }
+
+    /// Its id, which is that of its group, too.
+    pub(crate) const fn id(&self) -> u32 {
+        self.id
+    }
+
+    /// Returns another handle on its lock.
+    pub(crate) fn share_lock(&self) -> io::Result<File> {
+        self.lock.try_clone()
+    }
+}
+
+/// Makes the folder of locks, which is root's alone.
+fn check_folder(folder: &Path) -> io::Result<()> {
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+    let found = fs::symlink_metadata(folder)?;
+    if found.is_dir() && found.uid() == 0 && found.mode() & 0o022 == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::other(format!("{} is not a folder of root's alone", folder.display())))
+    }
+}
+
+fn try_lock(path: &Path) -> io::Result<Option<File>> {
+    // Opened to be read: its holders have nothing to write to.
+    let options = OpenOptions::new().read(true).custom_flags(OFlag::O_NOFOLLOW.bits()).open(path);
+    let file = match options {
+        Err(why) if why.kind() == io::ErrorKind::NotFound => {
+            let made = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path);
+            made.and_then(|_| File::open(path))?
+        }
+        other => other?,
+    };
+    match file.try_lock() {
+        Ok(()) => Ok(Some(file)),
+        Err(TryLockError::WouldBlock) => Ok(None),
+        Err(TryLockError::Error(why)) => Err(why),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Rows: SLO-031 (a user that is missing makes the start fail)
+    #[test]
+    fn each_claim_gets_another_user_and_none_is_given_twice() {
+        let temp = tempfile::tempdir().unwrap();
+        let folder = temp.path().join("agents");
+        fs::DirBuilder::new().mode(0o700).create(&folder).unwrap();
+        if !nix::unistd::geteuid().is_root() {
+            assert!(matches!(AgentUser::claim_in(&folder, &(0..2)), Err(AgentError::Users { .. })));
+            return;
+        }
+        let users = 60_900..60_902;
+        let first = AgentUser::claim_in(&folder, &users).unwrap();
+        let second = AgentUser::claim_in(&folder, &users).unwrap();
+        assert!(users.contains(&first.id()) && users.contains(&second.id()) && first.id() != second.id());
+        assert!(matches!(AgentUser::claim_in(&folder, &users), Err(AgentError::NoUser { most: 2 })));
+        // The zygote's handle holds it on.
+        let (held, id) = (first.share_lock().unwrap(), first.id());
+        drop(first);
+        assert!(matches!(AgentUser::claim_in(&folder, &users), Err(AgentError::NoUser { most: 2 })));
+        drop(held);
+        assert_eq!(AgentUser::claim_in(&folder, &users).unwrap().id(), id);
+        // Root is a person, not an agent.
+        assert!(matches!(AgentUser::claim_in(&folder, &(0..1)), Err(AgentError::NoUser { most: 1 })));
+        // Where others may write, nothing is claimed.
+        fs::set_permissions(&folder, std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
+        assert!(matches!(AgentUser::claim_in(&folder, &users), Err(AgentError::Users { .. })));
+    }
+}
