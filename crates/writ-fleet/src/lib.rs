@@ -1,0 +1,5 @@
+//! The routers of a fleet: what agents that run locked in reach beside the security proxy.
+//!
+//! - [`models`] is the model router: locked agents ask their models through it, and each call is in the ledger.
+
+pub mod models;
