@@ -12,6 +12,7 @@ pub use receipt::{AskOpened, FrameNumber, Receipt, WriteResults};
 pub use writ_policy::permit::{ApprovalUse, Durability, Redemption};
 
 use crate::approvals::{ApproverKey, AskState, NewPlan};
+use crate::fleet::FleetOp;
 use crate::jobs::JobOp;
 use crate::kept::WithheldResult;
 use crate::keys::KeyOp;
@@ -326,6 +327,8 @@ pub enum Op {
     Outbox(OutboxOp),
     /// Changes the state of the security proxy.
     Operations(OperationOp),
+    /// Changes the cases of the fleet's router.
+    Fleet(FleetOp),
     /// Sets a setting of the store.
     Set {
         /// The key.

@@ -55,6 +55,8 @@ pub mod memory;
 
 pub mod operations;
 
+pub mod fleet;
+
 pub mod settings;
 
 pub mod backup;

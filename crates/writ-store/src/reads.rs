@@ -20,6 +20,7 @@ use crate::store::Store;
 
 pub use crate::readers::BlockingReads;
 pub use consent::{ApprovalReads, AskReads, PlanReads};
+pub use fleet::FleetReads;
 pub use ledger::LedgerReads;
 pub use operations::OperationReads;
 pub use people::{KeyReads, MemoryReads, SettingReads, UndoReads, UsageReads};
@@ -75,6 +76,7 @@ macro_rules! reads {
 }
 
 mod consent;
+mod fleet;
 mod ledger;
 mod operations;
 mod people;
@@ -99,6 +101,7 @@ pub trait Reads:
     + MemoryReads
     + SettingReads
     + OperationReads
+    + FleetReads
 {
 }
 

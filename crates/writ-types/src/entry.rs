@@ -16,9 +16,12 @@ mod event;
 
 mod judged;
 
+mod holder;
+
 mod requester;
 
 pub use connection::{ConnectionRecord, Verdict};
+pub use holder::{CaseChange, CaseRecord, HolderRecord};
 pub use judged::{GatePoint, GateVerdict, HookEvent, Leaning};
 pub use requester::Requester;
 
@@ -385,6 +388,11 @@ pub enum Fact {
         /// The reason.
         reason: String,
     },
+    /// A case of the fleet changed.
+    CaseMoved {
+        /// The change.
+        record: Box<CaseRecord>,
+    },
     /// Rules, gates or configuration changed.
     PolicyChanged {
         /// Hash of all rules now in force.
@@ -466,6 +474,7 @@ impl Fact {
             Self::ModelCalled { actual, error, .. } => vec![actual, error],
             Self::Keyed { grants, .. } => vec![grants],
             Self::Escalated { to, reason } => vec![to, reason],
+            Self::CaseMoved { record } => vec![&mut record.target, &mut record.reason],
             Self::Applied { files, .. } => files.iter_mut().map(|(_, path)| path).collect(),
             Self::Connected { connections } => {
                 connections.iter_mut().map(|connection| &mut connection.host).collect()

@@ -180,6 +180,9 @@ fn summarise_fact(fact: &Fact) -> String {
             format!("{memory} {}", if *forgotten { "forgotten" } else { "remembered" })
         }
         Fact::Escalated { to, reason } => format!("to {to}: {reason}"),
+        Fact::CaseMoved { record } => {
+            format!("case {} {}: {}", record.case, record.change.as_str(), record.reason)
+        }
         Fact::PolicyChanged { summary, .. } => summary.clone(),
         Fact::Restored { from, .. } => format!("from entry {from}"),
         Fact::Applied { project, files } => {

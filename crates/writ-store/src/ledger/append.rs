@@ -288,6 +288,7 @@ fn index_attempt(conn: &Connection, seq: u64, fact: &Fact) -> Result<(), StoreEr
         | Fact::Phase { .. }
         | Fact::Remembered { .. }
         | Fact::Escalated { .. }
+        | Fact::CaseMoved { .. }
         | Fact::PolicyChanged { .. }
         | Fact::Restored { .. }
         | Fact::Applied { .. }

@@ -121,6 +121,7 @@ fn label_of(conn: &Connection, fact: &Fact) -> Result<Option<Label>, StoreError>
         | Fact::Phase { .. }
         | Fact::Remembered { .. }
         | Fact::Escalated { .. }
+        | Fact::CaseMoved { .. }
         | Fact::PolicyChanged { .. }
         | Fact::Applied { .. }
         | Fact::Erased { .. }

@@ -4,7 +4,7 @@ use super::Fact;
 
 impl Fact {
     /// The names of all kinds of facts.
-    pub const EVENTS: [&'static str; 24] = [
+    pub const EVENTS: [&'static str; 25] = [
         "received",
         "gated",
         "hooked",
@@ -21,6 +21,7 @@ impl Fact {
         "phase",
         "remembered",
         "escalated",
+        "case_moved",
         "policy_changed",
         "restored",
         "applied",
@@ -50,6 +51,7 @@ impl Fact {
             Self::Phase { .. } => "phase",
             Self::Remembered { .. } => "remembered",
             Self::Escalated { .. } => "escalated",
+            Self::CaseMoved { .. } => "case_moved",
             Self::PolicyChanged { .. } => "policy_changed",
             Self::Restored { .. } => "restored",
             Self::Applied { .. } => "applied",
