@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use writ_types::unit::Timestamp;
 
-pub use rule::{Measure, Reaction, Rule, RuleFault, Span};
+pub use rule::{AnomalyRule, AnomalyRuleFault, CountSpan, Measure, Reaction};
 
 mod rule;
 
@@ -93,9 +93,9 @@ impl Amounts {
     }
 }
 
-/// What is known of one agent's work on one case.
+/// The tally of one agent's work on one case.
 #[derive(Debug, Default)]
-struct Watched {
+struct AgentTally {
     customer: String,
     last: Option<Timestamp>,
     amounts: BTreeMap<Measure, Amounts>,
@@ -120,22 +120,22 @@ pub struct WatchLine {
 
 /// Watches a fleet by its rules.
 #[derive(Debug, Default)]
-pub struct Watch {
-    rules: Vec<Rule>,
+pub struct AnomalyWatch {
+    rules: Vec<AnomalyRule>,
     /// By case and agent, so that the next holder of a case begins anew.
-    watched: BTreeMap<(String, String), Watched>,
+    watched: BTreeMap<(String, String), AgentTally>,
 }
 
-impl Watch {
+impl AnomalyWatch {
     /// Creates a watch; rules beyond [`MAX_RULES`] are an error of configuration and never reach it.
-    pub fn new(rules: Vec<Rule>) -> Self {
+    pub fn new(rules: Vec<AnomalyRule>) -> Self {
         Self { rules, watched: BTreeMap::new() }
     }
 
     /// Takes an event in and returns the rules that it meets.
     pub fn observe(&mut self, event: &FleetEvent) -> Vec<Anomaly> {
         self.make_room(event);
-        let longest = self.rules.iter().filter_map(Rule::window).max().unwrap_or(MINUTE).max(MINUTE);
+        let longest = self.rules.iter().filter_map(AnomalyRule::window).max().unwrap_or(MINUTE).max(MINUTE);
         let watched = self.watched.entry((event.case.clone(), event.agent.clone())).or_default();
         watched.last = Some(event.at);
         if !event.customer.is_empty() {
@@ -158,8 +158,8 @@ impl Watch {
 
     /// Returns what each agent does now.
     pub fn view(&self, now: Timestamp) -> Vec<WatchLine> {
-        let total = |watched: &Watched, measure| watched.amounts.get(&measure).map_or(0, |one| one.total);
-        let line = |((case, agent), watched): (&(String, String), &Watched)| WatchLine {
+        let total = |watched: &AgentTally, measure| watched.amounts.get(&measure).map_or(0, |one| one.total);
+        let line = |((case, agent), watched): (&(String, String), &AgentTally)| WatchLine {
             agent: agent.clone(),
             case: case.clone(),
             requests_per_minute: watched
@@ -175,16 +175,16 @@ impl Watch {
     fn judge(&mut self, index: usize, event: &FleetEvent) -> Option<Anomaly> {
         let rule = self.rules.get(index)?;
         let evidence = match rule {
-            Rule::Amount { measure, most, span, .. } => {
+            AnomalyRule::Amount { measure, most, span, .. } => {
                 let key = (event.case.clone(), event.agent.clone());
                 let amounts = self.watched.get(&key)?.amounts.get(measure)?;
                 let sum = match span {
-                    Span::Window(window) => amounts.sum_since(earlier(event.at, *window)),
-                    Span::Case => amounts.total,
+                    CountSpan::Window(window) => amounts.sum_since(earlier(event.at, *window)),
+                    CountSpan::Case => amounts.total,
                 };
                 (sum > *most).then(|| format!("{sum} {}", measure.as_str()))
             }
-            Rule::SameCustomer { .. } => self.other_case(event),
+            AnomalyRule::SameCustomer { .. } => self.other_case(event),
         };
         let (text, reaction) = (rule.to_string(), rule.reaction());
         let watched = self.watched.get_mut(&(event.case.clone(), event.agent.clone()))?;

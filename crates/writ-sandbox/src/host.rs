@@ -162,7 +162,6 @@ pub struct OwnChild {
 
 /// A process of our own binary. Dropping it kills it.
 #[derive(Debug)]
-#[expect(clippy::disallowed_types, reason = "this crate is the one that starts processes")]
 pub struct OwnProcess {
     _child: tokio::process::Child,
 }
@@ -195,8 +194,7 @@ pub fn spawn_piped(
         .spawn()
         .map_err(start)?;
     let pipe = || start(io::Error::other("it has no pipe"));
-    let (input, output) =
-        (child.stdin.take().ok_or_else(pipe)?, child.stdout.take().ok_or_else(pipe)?);
+    let (input, output) = (child.stdin.take().ok_or_else(pipe)?, child.stdout.take().ok_or_else(pipe)?);
     Ok(OwnChild { input, output, process: OwnProcess { _child: child } })
 }
 

@@ -40,7 +40,7 @@ impl Measure {
     }
 }
 
-/// What happens when a rule is met.
+/// A reaction to a rule that is met.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reaction {
     /// The key is revoked and the case goes to another agent or a person.
@@ -60,16 +60,16 @@ impl Reaction {
 
 /// The events that a bound counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Span {
+pub enum CountSpan {
     /// Those of the last so much time.
     Window(Duration),
     /// All since the holder began with the case.
     Case,
 }
 
-/// A rule.
+/// A declared rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Rule {
+pub enum AnomalyRule {
     /// More of something than a bound.
     Amount {
         /// The counted thing.
@@ -77,7 +77,7 @@ pub enum Rule {
         /// The most that is no anomaly.
         most: u64,
         /// The counted time.
-        span: Span,
+        span: CountSpan,
         /// What is done.
         reaction: Reaction,
     },
@@ -91,14 +91,14 @@ pub enum Rule {
 /// A defect of a rule.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("anomaly rule '{rule}': {what}; write it as `refused > 5 in 1 min then revoke`")]
-pub struct RuleFault {
+pub struct AnomalyRuleFault {
     /// The rule as it is written, shortened.
     pub rule: String,
     /// The defect.
     pub what: String,
 }
 
-impl Rule {
+impl AnomalyRule {
     /// Returns what is done when it is met.
     pub const fn reaction(&self) -> Reaction {
         match self {
@@ -108,20 +108,20 @@ impl Rule {
 
     pub(super) const fn window(&self) -> Option<Duration> {
         match self {
-            Self::Amount { span: Span::Window(window), .. } => Some(*window),
-            Self::Amount { span: Span::Case, .. } | Self::SameCustomer { .. } => None,
+            Self::Amount { span: CountSpan::Window(window), .. } => Some(*window),
+            Self::Amount { span: CountSpan::Case, .. } | Self::SameCustomer { .. } => None,
         }
     }
 }
 
-impl fmt::Display for Rule {
+impl fmt::Display for AnomalyRule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Amount { measure, most, span, .. } => {
                 write!(f, "{} > {most}", measure.as_str())?;
                 match span {
-                    Span::Window(window) => write!(f, " in {} s", window.as_secs())?,
-                    Span::Case => f.write_str(" per case")?,
+                    CountSpan::Window(window) => write!(f, " in {} s", window.as_secs())?,
+                    CountSpan::Case => f.write_str(" per case")?,
                 }
             }
             Self::SameCustomer { .. } => f.write_str("same customer from two cases")?,
@@ -130,11 +130,12 @@ impl fmt::Display for Rule {
     }
 }
 
-impl FromStr for Rule {
-    type Err = RuleFault;
+impl FromStr for AnomalyRule {
+    type Err = AnomalyRuleFault;
 
-    fn from_str(text: &str) -> Result<Self, RuleFault> {
-        let fault = |what: String| RuleFault { rule: text.chars().take(MAX_RULE_BYTES).collect(), what };
+    fn from_str(text: &str) -> Result<Self, AnomalyRuleFault> {
+        let fault =
+            |what: String| AnomalyRuleFault { rule: text.chars().take(MAX_RULE_BYTES).collect(), what };
         if text.len() > MAX_RULE_BYTES {
             return Err(fault(format!("it is longer than {MAX_RULE_BYTES} bytes")));
         }
@@ -160,8 +161,8 @@ impl FromStr for Rule {
         let most = most.parse().map_err(|_| fault(format!("'{most}' is no whole number")))?;
         let span = match span {
             // A bound without a window is one for the whole case.
-            [] | ["per", "case"] => Span::Case,
-            ["in", number, unit] => Span::Window(parse_window(number, unit).map_err(fault)?),
+            [] | ["per", "case"] => CountSpan::Case,
+            ["in", number, unit] => CountSpan::Window(parse_window(number, unit).map_err(fault)?),
             other => {
                 return Err(fault(format!("'{}' is neither `per case` nor `in 1 min`", other.join(" "))));
             }

@@ -15,8 +15,8 @@ fn event(seconds: i64, measure: Measure, amount: u64) -> FleetEvent {
     }
 }
 
-fn watch(rules: &[&str]) -> Watch {
-    Watch::new(rules.iter().map(|rule| rule.parse().expect("a rule")).collect())
+fn watch(rules: &[&str]) -> AnomalyWatch {
+    AnomalyWatch::new(rules.iter().map(|rule| rule.parse().expect("a rule")).collect())
 }
 
 /// Rows: SLO-060 SLO-046 (in part: the rule that decides)
@@ -109,7 +109,7 @@ fn what_is_watched_stays_within_its_bounds() {
 
 #[test]
 fn rules_say_what_is_wrong_with_them() {
-    let fault = |text: &str| text.parse::<Rule>().expect_err(text).to_string();
+    let fault = |text: &str| text.parse::<AnomalyRule>().expect_err(text).to_string();
     assert!(fault("refuse > 5 in 1 min").contains("'refuse' is not counted; these are: requests, refused"));
     assert!(fault("refused > many").contains("'many' is no whole number"));
     assert!(fault("refused > 5 in 1 fortnight").contains("no unit of time"));
@@ -119,6 +119,10 @@ fn rules_say_what_is_wrong_with_them() {
     assert!(fault("").contains("no comparison"));
     assert!(fault(&"x".repeat(1_000)).len() < 400);
     for text in ["refused > 5 in 60 s then revoke", "tokens > 9 per case then alert"] {
-        assert_eq!(text.parse::<Rule>().expect("a rule").to_string(), text, "is read as it is written");
+        assert_eq!(
+            text.parse::<AnomalyRule>().expect("a rule").to_string(),
+            text,
+            "is read as it is written"
+        );
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use writ_policy::keys::KeyToken;
 
-use crate::anomalies::Rule;
+use crate::anomalies::AnomalyRule;
 
 /// The most agents of a fleet.
 pub const MAX_AGENTS: usize = 256;
@@ -40,7 +40,7 @@ pub struct CasesConfig {
     /// The time in which an agent must say something about a message.
     pub silence: Duration,
     /// The rules about anomalies.
-    pub rules: Vec<Rule>,
+    pub rules: Vec<AnomalyRule>,
 }
 
 impl Default for CasesConfig {

@@ -12,7 +12,7 @@ use futures::future::BoxFuture;
 use writ_policy::keys::KeyToken;
 use writ_sandbox::host::{OwnChild, OwnProcess, spawn_piped};
 
-use super::ports::{AgentHost, AgentOrder, AgentProcess, PortFault, StartedAgent};
+use super::ports::{AgentHost, AgentProcess, PortFault, StartOrder, StartedAgent};
 
 /// The launcher of agents as processes of this machine.
 #[derive(Clone, Debug)]
@@ -56,7 +56,7 @@ impl AgentProcess for LaunchedProcess {
 }
 
 impl LaunchedAgents {
-    fn launch(&self, order: &AgentOrder) -> Result<StartedAgent, PortFault> {
+    fn launch(&self, order: &StartOrder) -> Result<StartedAgent, PortFault> {
         let failed = |error: io::Error| PortFault(format!("the key files: {error}"));
         fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.folder).map_err(failed)?;
         let file = |role: &str| self.folder.join(format!("{}-{role}.jwt", order.case));
@@ -86,7 +86,7 @@ impl LaunchedAgents {
 }
 
 impl AgentHost for LaunchedAgents {
-    fn start_agent(&self, order: AgentOrder) -> BoxFuture<'_, Result<StartedAgent, PortFault>> {
+    fn start_agent(&self, order: StartOrder) -> BoxFuture<'_, Result<StartedAgent, PortFault>> {
         async move { self.launch(&order) }.boxed()
     }
 }

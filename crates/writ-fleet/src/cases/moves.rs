@@ -17,7 +17,7 @@ use super::router::{CaseRouter, encode};
 use super::state::StoredState;
 use crate::anomalies::{Anomaly, Reaction};
 
-/// What the ledger says about a change.
+/// The ledger's text about a change.
 #[derive(Clone, Debug)]
 pub(crate) struct CaseMove {
     pub(crate) change: CaseChange,
@@ -136,24 +136,21 @@ impl CaseRouter {
     /// Gives a case that waits to an agent: the one with the fewest cases of those that may. Without one it waits for a
     /// person.
     pub(crate) async fn place(&self, live: &mut LiveCase) -> Result<(), CaseError> {
-        loop {
-            let target = match live.machine.state() {
-                CaseState::Open => None,
-                CaseState::Escalating { target } => target.clone(),
-                CaseState::Held(_) | CaseState::Queued | CaseState::Closed => return Ok(()),
-            };
-            let Some((agent, base)) = self.choose(live, target.as_deref()).await? else {
-                let wanted = target.as_deref().unwrap_or(live.row.capability.as_str());
-                let reason = format!("no agent is free for {wanted}; {}", live.reason);
-                return self.queue(live, reason.trim_end_matches("; ")).await;
-            };
-            match self.assign(live, (&agent, &base), target.unwrap_or_default()).await {
-                Ok(()) => return Ok(()),
-                Err(CaseError::Fault(CaseFault::TooMany)) => {
-                    return self.queue(live, "it went through too many hands").await;
-                }
-                Err(error) => return Err(error),
+        let target = match live.machine.state() {
+            CaseState::Open => None,
+            CaseState::Escalating { target } => target.clone(),
+            CaseState::Held(_) | CaseState::Queued | CaseState::Closed => return Ok(()),
+        };
+        let Some((agent, base)) = self.choose(live, target.as_deref()).await? else {
+            let wanted = target.as_deref().unwrap_or(live.row.capability.as_str());
+            let reason = format!("no agent is free for {wanted}; {}", live.reason);
+            return self.queue(live, reason.trim_end_matches("; ")).await;
+        };
+        match self.assign(live, (&agent, &base), target.unwrap_or_default()).await {
+            Err(CaseError::Fault(CaseFault::TooMany)) => {
+                self.queue(live, "it went through too many hands").await
             }
+            placed => placed,
         }
     }
 

@@ -9,7 +9,7 @@ use writ_types::id::SessionId;
 
 /// The names of a case, as its tenant knows them. They go to the security proxy and into no record.
 #[derive(Clone, PartialEq, Eq)]
-pub struct CaseNames {
+pub struct GuestNames {
     /// The customer.
     pub customer: String,
     /// The case.
@@ -19,9 +19,9 @@ pub struct CaseNames {
 }
 
 // A customer's name stays out of logs.
-impl fmt::Debug for CaseNames {
+impl fmt::Debug for GuestNames {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("CaseNames(…)")
+        f.write_str("GuestNames(…)")
     }
 }
 
@@ -40,9 +40,9 @@ pub struct TokenPair {
 pub struct PortFault(pub String);
 
 /// The security proxy, as its router reaches it.
-pub trait CaseTokens: fmt::Debug + Send + Sync {
+pub trait CaseTokenSource: fmt::Debug + Send + Sync {
     /// Opens a case at the proxy, or finds it.
-    fn open_tokens<'a>(&'a self, names: &'a CaseNames) -> BoxFuture<'a, Result<TokenPair, PortFault>>;
+    fn open_tokens<'a>(&'a self, names: &'a GuestNames) -> BoxFuture<'a, Result<TokenPair, PortFault>>;
 
     /// Closes a case: its keys reach nothing any more. Closing one that is closed is no fault.
     fn close_tokens<'a>(&'a self, case_token: &'a str) -> BoxFuture<'a, Result<(), PortFault>>;
@@ -50,7 +50,7 @@ pub trait CaseTokens: fmt::Debug + Send + Sync {
 
 /// An agent that is to be started.
 #[derive(Clone, Debug)]
-pub struct AgentOrder {
+pub struct StartOrder {
     /// The case.
     pub case: SessionId,
     /// The agent.
@@ -92,5 +92,5 @@ impl fmt::Debug for StartedAgent {
 /// The launcher of agents.
 pub trait AgentHost: fmt::Debug + Send + Sync {
     /// Starts an agent, locked in, with the keys of its order and no others.
-    fn start_agent(&self, order: AgentOrder) -> BoxFuture<'_, Result<StartedAgent, PortFault>>;
+    fn start_agent(&self, order: StartOrder) -> BoxFuture<'_, Result<StartedAgent, PortFault>>;
 }

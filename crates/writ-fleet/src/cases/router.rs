@@ -20,10 +20,10 @@ use super::error::CaseError;
 use super::live::{LiveCase, person_record};
 use super::machine::{CaseEvent, CaseFault, CaseMachine, CaseState, LossCause};
 use super::moves::CaseMove;
-use super::ports::{AgentHost, CaseNames, CaseTokens, TokenPair};
+use super::ports::{AgentHost, CaseTokenSource, GuestNames, TokenPair};
 use super::protocol::message_line;
 use super::state::StoredState;
-use crate::anomalies::{FleetEvent, Measure, Watch};
+use crate::anomalies::{AnomalyWatch, FleetEvent, Measure};
 
 /// The longest name of a customer, case, capability or person, in bytes.
 pub const MAX_NAME_BYTES: usize = 128;
@@ -36,7 +36,7 @@ const GUEST: &str = "guest";
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewCase {
     /// Its names at the tenant.
-    pub names: CaseNames,
+    pub names: GuestNames,
     /// The operation that its agents must be able to do.
     pub capability: String,
     /// The guest's first message.
@@ -53,13 +53,13 @@ pub struct CaseRouter(pub(crate) Arc<RouterState>);
 pub(crate) struct RouterState {
     pub(crate) keys: CaseKeys,
     pub(crate) config: CasesConfig,
-    pub(crate) tokens: Arc<dyn CaseTokens>,
+    pub(crate) tokens: Arc<dyn CaseTokenSource>,
     pub(crate) host: Arc<dyn AgentHost>,
     /// The open cases; at most [`MAX_OPEN_CASES`].
     cases: StdMutex<BTreeMap<SessionId, Arc<Mutex<LiveCase>>>>,
     /// The number of cases of each agent.
     pub(crate) loads: StdMutex<BTreeMap<String, usize>>,
-    watch: StdMutex<Watch>,
+    watch: StdMutex<AnomalyWatch>,
 }
 
 impl CaseRouter {
@@ -71,7 +71,7 @@ impl CaseRouter {
     pub async fn start(
         keys: CaseKeys,
         config: CasesConfig,
-        tokens: Arc<dyn CaseTokens>,
+        tokens: Arc<dyn CaseTokenSource>,
         host: Arc<dyn AgentHost>,
     ) -> Result<Self, CaseError> {
         if config.agents.len() > MAX_AGENTS {
@@ -80,7 +80,7 @@ impl CaseRouter {
         if config.agents.iter().any(|agent| agent.roles.len() > MAX_ROLES) {
             return Err(CaseError::TooLarge { what: "roles of an agent", limit: MAX_ROLES });
         }
-        let watch = StdMutex::new(Watch::new(config.rules.clone()));
+        let watch = StdMutex::new(AnomalyWatch::new(config.rules.clone()));
         let (cases, loads) = (StdMutex::default(), StdMutex::default());
         let router = Self(Arc::new(RouterState { keys, config, tokens, host, cases, loads, watch }));
         router.resume().await?;
@@ -319,7 +319,7 @@ impl CaseRouter {
         Ok(())
     }
 
-    pub(crate) fn watch(&self) -> std::sync::MutexGuard<'_, Watch> {
+    pub(crate) fn watch(&self) -> std::sync::MutexGuard<'_, AnomalyWatch> {
         self.0.watch.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -11,7 +11,7 @@ use writ_types::id::SessionId;
 
 use super::access::read_access;
 use super::error::CaseError;
-use super::ports::CaseNames;
+use super::ports::GuestNames;
 use super::router::{CaseRouter, NewCase};
 
 /// The largest body, in bytes: a message as JSON.
@@ -146,7 +146,7 @@ impl CaseRouter {
             return Ok(CaseAnswer::refusal(422, "the body is no case: customer, case, capability, message"));
         };
         let OpenBody { customer, case, tenant, capability, message } = body;
-        let names = CaseNames { customer, case, tenant };
+        let names = GuestNames { customer, case, tenant };
         let id = self.open_case(NewCase { names, capability, message }).await?;
         Ok(CaseAnswer { status: 201, body: json!({ "id": id.to_string() }) })
     }

@@ -17,7 +17,7 @@ use super::error::CaseError;
 use super::live::{LiveAgent, LiveCase, MAX_BAD_LINES, MAX_WAITING_LINES};
 use super::machine::{CaseEvent, CaseFault, LossCause};
 use super::moves::CaseMove;
-use super::ports::{AgentOrder, PortFault, StartedAgent};
+use super::ports::{PortFault, StartOrder, StartedAgent};
 use super::protocol::{AgentLine, MAX_LINE_BYTES, handover_line, refusal_line};
 use super::router::CaseRouter;
 use crate::anomalies::Measure;
@@ -35,7 +35,7 @@ impl CaseRouter {
         let limit = usize::try_from(MAX_CASE_MESSAGES).unwrap_or(usize::MAX);
         let conversation = self.0.keys.store().fleet_messages(id, 0, limit).await;
         let conversation = conversation.map_err(|error| PortFault(error.to_string()))?;
-        let order = AgentOrder {
+        let order = StartOrder {
             case: id,
             agent: agent.name.clone(),
             command: agent.command.clone(),

@@ -112,9 +112,12 @@ async fn an_escalation_revokes_first_and_gives_the_next_holder_a_key_of_its_own(
         .facts("keyed")
         .await
         .iter()
-        .filter_map(|fact| match fact {
-            Fact::Keyed { key, change, .. } => Some((key.to_string(), change.clone())),
-            _ => None,
+        .filter_map(|fact| {
+            if let Fact::Keyed { key, change, .. } = fact {
+                Some((key.to_string(), change.clone()))
+            } else {
+                None
+            }
         })
         .collect();
     let (one, two) = (first.key.to_string(), second.key.to_string());

@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
-use writ_fleet::cases::ports::{AgentHost, AgentOrder, AgentProcess, PortFault, StartedAgent};
+use writ_fleet::cases::ports::{AgentHost, AgentProcess, PortFault, StartOrder, StartedAgent};
 use writ_policy::keys::KeyToken;
 use writ_store::reads::{FleetReads as _, RevocationReads as _};
 
@@ -26,7 +26,7 @@ impl AgentProcess for QuietProcess {
 }
 
 impl AgentHost for Quiet {
-    fn start_agent(&self, _order: AgentOrder) -> BoxFuture<'_, Result<StartedAgent, PortFault>> {
+    fn start_agent(&self, _order: StartOrder) -> BoxFuture<'_, Result<StartedAgent, PortFault>> {
         async {
             let (output, far) = tokio::io::duplex(64);
             let process = Box::new(QuietProcess(far));

@@ -1,7 +1,7 @@
 //! A fleet over a store in a temporary folder, with a clock that a test moves and agents that are real processes.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use tempfile::TempDir;
 use writ_fleet::cases::access::{CaseAccess, read_access};
 use writ_fleet::cases::config::{CasesConfig, FleetAgent};
 use writ_fleet::cases::ports::{
-    AgentHost, AgentOrder, AgentProcess, CaseNames, CaseTokens, PortFault, StartedAgent, TokenPair,
+    AgentHost, AgentProcess, CaseTokenSource, GuestNames, PortFault, StartOrder, StartedAgent, TokenPair,
 };
 use writ_fleet::cases::router::{CaseRouter, NewCase};
 use writ_inspect::redact::Redactor;
@@ -56,12 +56,12 @@ impl Clock for HandClock {
 
 /// Tokens as the proxy makes them: other texts than the names.
 #[derive(Debug, Default)]
-pub struct Tokens {
-    pub closed: Mutex<Vec<String>>,
+pub(super) struct Tokens {
+    pub(super) closed: Mutex<Vec<String>>,
 }
 
-impl CaseTokens for Tokens {
-    fn open_tokens<'a>(&'a self, names: &'a CaseNames) -> BoxFuture<'a, Result<TokenPair, PortFault>> {
+impl CaseTokenSource for Tokens {
+    fn open_tokens<'a>(&'a self, names: &'a GuestNames) -> BoxFuture<'a, Result<TokenPair, PortFault>> {
         let token = |kind: &str, name: &str| {
             format!("{kind}_tk_{}", &Digest::of_bytes(name.as_bytes()).to_string()[..16])
         };
@@ -80,9 +80,9 @@ impl CaseTokens for Tokens {
 
 /// Starts agents as processes of this machine, and remembers the keys that each was handed.
 #[derive(Debug, Default)]
-pub struct Processes {
-    pub handed: Mutex<Vec<(String, KeyToken)>>,
-    pub replaced: Mutex<Vec<KeyToken>>,
+pub(super) struct Processes {
+    pub(super) handed: Mutex<Vec<(String, KeyToken)>>,
+    pub(super) replaced: Mutex<Vec<KeyToken>>,
 }
 
 #[derive(Debug)]
@@ -100,10 +100,11 @@ impl AgentProcess for OneProcess {
 
 /// A host whose processes are its own.
 #[derive(Debug)]
-pub struct Host(pub Arc<Processes>);
+pub(super) struct Host(pub(super) Arc<Processes>);
 
 impl AgentHost for Host {
-    fn start_agent(&self, order: AgentOrder) -> BoxFuture<'_, Result<StartedAgent, PortFault>> {
+    #[expect(clippy::disallowed_types, reason = "the test starts the agents of the router that it tests")]
+    fn start_agent(&self, order: StartOrder) -> BoxFuture<'_, Result<StartedAgent, PortFault>> {
         async move {
             self.0.handed.lock().expect("no panic").push((order.agent.clone(), order.task.clone()));
             let (program, args) =
@@ -124,12 +125,12 @@ impl AgentHost for Host {
 }
 
 /// An installation with a fleet.
-pub struct Fleet {
-    pub folder: TempDir,
-    pub hand: Arc<Hand>,
-    pub tokens: Arc<Tokens>,
-    pub processes: Arc<Processes>,
-    pub keys: CaseKeys,
+pub(super) struct Fleet {
+    pub(super) folder: TempDir,
+    pub(super) hand: Arc<Hand>,
+    pub(super) tokens: Arc<Tokens>,
+    pub(super) processes: Arc<Processes>,
+    pub(super) keys: CaseKeys,
     root: SigningKey,
     harness: SigningKey,
     installation: InstallationId,
@@ -140,13 +141,13 @@ fn start_time() -> Timestamp {
 }
 
 impl Fleet {
-    pub async fn new() -> Self {
+    pub(super) async fn new() -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         Self::within(folder, Arc::new(Hand::at(start_time()))).await
     }
 
     /// The same installation in a process that has just started.
-    pub async fn restarted(self) -> Self {
+    pub(super) async fn restarted(self) -> Self {
         let Self { folder, hand, keys, .. } = self;
         drop(keys);
         Self::within(folder, hand).await
@@ -178,7 +179,7 @@ impl Fleet {
     }
 
     /// An agent that may escalate to a manager and to people, and refunds up to this amount.
-    pub fn agent(&self, name: &str, most: u64, program: &[&str]) -> FleetAgent {
+    pub(super) fn agent(&self, name: &str, most: u64, program: &[&str]) -> FleetAgent {
         let document = serde_json::json!({
             "agent": name,
             "capabilities": {
@@ -206,15 +207,15 @@ impl Fleet {
         }
     }
 
-    pub fn host(&self) -> Arc<dyn AgentHost> {
+    pub(super) fn host(&self) -> Arc<dyn AgentHost> {
         Arc::new(Host(Arc::clone(&self.processes)))
     }
 
-    pub async fn start(&self, agents: Vec<FleetAgent>, rules: &[&str]) -> CaseRouter {
+    pub(super) async fn start(&self, agents: Vec<FleetAgent>, rules: &[&str]) -> CaseRouter {
         self.start_with(agents, rules, self.host()).await
     }
 
-    pub async fn start_with(
+    pub(super) async fn start_with(
         &self,
         agents: Vec<FleetAgent>,
         rules: &[&str],
@@ -222,11 +223,11 @@ impl Fleet {
     ) -> CaseRouter {
         let rules = rules.iter().map(|rule| rule.parse().expect("a rule")).collect();
         let config = CasesConfig { agents, rules, ..CasesConfig::default() };
-        let tokens: Arc<dyn CaseTokens> = Arc::clone(&self.tokens) as Arc<dyn CaseTokens>;
+        let tokens: Arc<dyn CaseTokenSource> = Arc::clone(&self.tokens) as Arc<dyn CaseTokenSource>;
         CaseRouter::start(self.keys.clone(), config, tokens, host).await.expect("starts")
     }
 
-    pub fn verifier(&self) -> Verifier {
+    pub(super) fn verifier(&self) -> Verifier {
         Verifier {
             root: self.root.verifying_key(),
             router: self.harness.verifying_key(),
@@ -235,24 +236,24 @@ impl Fleet {
         }
     }
 
-    pub async fn access(&self, id: SessionId) -> CaseAccess {
+    pub(super) async fn access(&self, id: SessionId) -> CaseAccess {
         read_access(self.keys.store(), &id.to_string()).await.expect("reads")
     }
 
     /// The facts of the ledger of one kind, oldest first.
-    pub async fn facts(&self, event: &str) -> Vec<Fact> {
+    pub(super) async fn facts(&self, event: &str) -> Vec<Fact> {
         let query = LedgerQuery { event: Some(event.into()), limit: 500, ..LedgerQuery::default() };
         let mut rows = self.keys.store().ledger_search(&query).await.expect("reads");
         rows.reverse();
         rows.iter().map(|row| row.entry().expect("known").fact).collect()
     }
 
-    pub async fn messages(&self, id: SessionId) -> Vec<CaseMessage> {
+    pub(super) async fn messages(&self, id: SessionId) -> Vec<CaseMessage> {
         self.keys.store().fleet_messages(id, 0, 100).await.expect("reads")
     }
 
     /// Waits until the messages of a case are such.
-    pub async fn until(&self, id: SessionId, is: impl Fn(&[CaseMessage]) -> bool) -> Vec<CaseMessage> {
+    pub(super) async fn until(&self, id: SessionId, is: impl Fn(&[CaseMessage]) -> bool) -> Vec<CaseMessage> {
         loop {
             let messages = self.messages(id).await;
             if is(&messages) {
@@ -263,7 +264,7 @@ impl Fleet {
     }
 
     /// Waits until this agent or person, or none, holds the case.
-    pub async fn until_held(&self, id: SessionId, name: Option<&str>) {
+    pub(super) async fn until_held(&self, id: SessionId, name: Option<&str>) {
         loop {
             let holders = self.keys.store().fleet_holders(id).await.expect("reads");
             let held = holders.iter().find(|holder| holder.until.is_none());
@@ -275,7 +276,7 @@ impl Fleet {
     }
 
     /// The task keys that agents were handed, by agent.
-    pub fn handed(&self) -> BTreeMap<String, Vec<KeyToken>> {
+    pub(super) fn handed(&self) -> BTreeMap<String, Vec<KeyToken>> {
         let mut handed: BTreeMap<String, Vec<KeyToken>> = BTreeMap::new();
         for (agent, key) in self.processes.handed.lock().expect("no panic").iter() {
             handed.entry(agent.clone()).or_default().push(key.clone());
@@ -285,9 +286,9 @@ impl Fleet {
 }
 
 /// The last process's writer may still be at its end when the next one opens the store.
-async fn open_store(path: &PathBuf, harness: &SigningKey) -> Store {
+async fn open_store(path: &Path, harness: &SigningKey) -> Store {
     loop {
-        match Store::open(&StoreConfig::new(path.clone()), Arc::new(harness.clone())) {
+        match Store::open(&StoreConfig::new(path.to_owned()), Arc::new(harness.clone())) {
             Ok(store) => return store,
             Err(error) => {
                 assert!(error.to_string().contains("lock"), "{error}");
@@ -297,9 +298,9 @@ async fn open_store(path: &PathBuf, harness: &SigningKey) -> Store {
     }
 }
 
-pub fn refund_case(message: &str) -> NewCase {
+pub(super) fn refund_case(message: &str) -> NewCase {
     NewCase {
-        names: CaseNames { customer: "Ada Real".into(), case: "order 17".into(), tenant: None },
+        names: GuestNames { customer: "Ada Real".into(), case: "order 17".into(), tenant: None },
         capability: "refund".into(),
         message: message.into(),
     }
