@@ -20,6 +20,8 @@ mod memory;
 
 mod models;
 
+mod fleet;
+
 mod gates;
 
 mod hooks;
@@ -32,6 +34,7 @@ mod run;
 
 pub(crate) use approvals::ApprovalsCommand;
 pub(crate) use audit::AuditCommand;
+pub(crate) use fleet::FleetCommand;
 pub(crate) use gates::GatesCommand;
 pub(crate) use hooks::HooksCommand;
 pub(crate) use jobs::JobsCommand;
@@ -139,6 +142,9 @@ pub(crate) enum Command {
     /// List what the engine does again and again
     #[command(subcommand)]
     Jobs(JobsCommand),
+    /// Show the cases of a fleet, and who had access to one when
+    #[command(subcommand)]
+    Fleet(FleetCommand),
     /// Look at the sandbox, or run a command in it
     #[command(subcommand)]
     Sandbox(SandboxCommand),

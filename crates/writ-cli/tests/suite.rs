@@ -140,6 +140,9 @@ mod tiny;
 #[path = "suite/vault.rs"]
 mod vault;
 
+#[path = "suite/fleet.rs"]
+mod fleet;
+
 #[path = "suite/keys.rs"]
 mod keys;
 

@@ -16,6 +16,7 @@ use writ_types::id::{EntrySeq, SessionId, TurnId};
 use writ_types::taint::{Label, Taint};
 
 use crate::asks::{open, tell};
+use crate::case_keys::CaseKeys;
 use crate::config::STOP_DEADLINE;
 use crate::error::EngineError;
 use crate::metrics::MetricsFormat;
@@ -102,6 +103,11 @@ impl Engine {
         }
         engine.services.heads.copy_last_heads().await;
         Ok(engine)
+    }
+
+    /// Returns the service with which a fleet's router mints and revokes the keys of its cases.
+    pub fn case_keys(&self) -> CaseKeys {
+        CaseKeys::new(Arc::clone(&self.services.journal), Arc::clone(&self.services.keys))
     }
 
     /// Returns the counts and measurements since the start.

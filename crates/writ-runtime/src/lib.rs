@@ -36,6 +36,8 @@ mod jobs;
 pub mod journal;
 pub mod keys;
 
+pub mod case_keys;
+
 mod access;
 mod gates;
 mod hooks;

@@ -149,6 +149,55 @@ fn detach(command: &mut std::process::Command) {
     command.process_group(0);
 }
 
+/// Our own binary as a child with two pipes. Dropping it kills it.
+#[derive(Debug)]
+pub struct OwnChild {
+    /// Its standard input.
+    pub input: tokio::process::ChildStdin,
+    /// Its standard output.
+    pub output: tokio::process::ChildStdout,
+    /// The process itself.
+    pub process: OwnProcess,
+}
+
+/// A process of our own binary. Dropping it kills it.
+#[derive(Debug)]
+pub struct OwnProcess {
+    _child: tokio::process::Child,
+}
+
+/// Starts our own binary as a child that speaks over its standard input and output, with these variables only. Its
+/// standard error goes into the log.
+///
+/// # Errors
+///
+/// If it cannot be started, or the log cannot be opened.
+#[expect(clippy::disallowed_types, reason = "this crate is the one that starts processes")]
+pub fn spawn_piped(
+    args: &[String],
+    env: &BTreeMap<String, String>,
+    log: &Path,
+) -> Result<OwnChild, HostError> {
+    let start = |source| HostError::Start { program: "the launcher", source };
+    let exe = std::env::current_exe().map_err(start)?;
+    let log = File::options().create(true).append(true).open(log).map_err(start)?;
+    let mut child = tokio::process::Command::new(exe)
+        .args(args)
+        .env_clear()
+        .envs(env)
+        .current_dir("/")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::from(log))
+        // An agent does not outlive its case.
+        .kill_on_drop(true)
+        .spawn()
+        .map_err(start)?;
+    let pipe = || start(io::Error::other("it has no pipe"));
+    let (input, output) = (child.stdin.take().ok_or_else(pipe)?, child.stdout.take().ok_or_else(pipe)?);
+    Ok(OwnChild { input, output, process: OwnProcess { _child: child } })
+}
+
 /// The output of git.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GitOutput {

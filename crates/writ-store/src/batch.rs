@@ -12,9 +12,11 @@ pub use receipt::{AskOpened, FrameNumber, Receipt, WriteResults};
 pub use writ_policy::permit::{ApprovalUse, Durability, Redemption};
 
 use crate::approvals::{ApproverKey, AskState, NewPlan};
+use crate::fleet::FleetOp;
 use crate::jobs::JobOp;
 use crate::kept::WithheldResult;
 use crate::keys::KeyOp;
+use crate::operations::OperationOp;
 use crate::outbox::OutboxOp;
 use crate::usage::PendingUsage;
 
@@ -323,6 +325,10 @@ pub enum Op {
     Jobs(JobOp),
     /// Changes the outbox. A message names the entry appended last before it.
     Outbox(OutboxOp),
+    /// Changes the state of the security proxy.
+    Operations(OperationOp),
+    /// Changes the cases of the fleet's router.
+    Fleet(FleetOp),
     /// Sets a setting of the store.
     Set {
         /// The key.

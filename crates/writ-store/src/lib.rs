@@ -53,6 +53,10 @@ pub mod keys;
 
 pub mod memory;
 
+pub mod operations;
+
+pub mod fleet;
+
 pub mod settings;
 
 pub mod backup;

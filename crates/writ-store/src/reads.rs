@@ -20,7 +20,9 @@ use crate::store::Store;
 
 pub use crate::readers::BlockingReads;
 pub use consent::{ApprovalReads, AskReads, PlanReads};
+pub use fleet::FleetReads;
 pub use ledger::LedgerReads;
+pub use operations::OperationReads;
 pub use people::{KeyReads, MemoryReads, SettingReads, UndoReads, UsageReads};
 pub use work::{JobReads, OutboxReads, QueueReads, ResultReads, SessionReads, TurnReads};
 
@@ -78,7 +80,9 @@ macro_rules! reads {
 }
 
 mod consent;
+mod fleet;
 mod ledger;
+mod operations;
 mod people;
 mod work;
 
@@ -100,6 +104,8 @@ pub trait Reads:
     + UsageReads
     + MemoryReads
     + SettingReads
+    + OperationReads
+    + FleetReads
 {
 }
 

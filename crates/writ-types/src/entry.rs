@@ -16,8 +16,14 @@ mod event;
 
 mod judged;
 
+mod holder;
+
+mod requester;
+
 pub use connection::{ConnectionRecord, Verdict};
+pub use holder::{CaseChange, CaseRecord, HolderRecord};
 pub use judged::{GatePoint, GateVerdict, HookEvent, Leaning};
+pub use requester::Requester;
 
 /// The most connections in one entry; further ones are recorded by further entries.
 pub const MAX_CONNECTIONS: usize = 256;
@@ -92,6 +98,10 @@ pub enum DenyReason {
     Halt,
     /// Only what an approved plan names is done here, and none names it.
     Plan,
+    /// The day's limit of a key is used up.
+    UsedUp,
+    /// It was begun before under the same name, and is not done again.
+    Repeated,
 }
 
 /// The harm that a wrong approval can do.
@@ -240,6 +250,9 @@ pub enum Fact {
         idempotent: bool,
         /// The label of everything it depends on.
         label: Label,
+        /// The program outside that asked for it, at the security proxy.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        requester: Option<Box<Requester>>,
     },
     /// An action was performed, or not.
     Outcome {
@@ -302,6 +315,16 @@ pub enum Fact {
         text: String,
         /// The text for the model: never more than it may know.
         outside: String,
+        /// The program outside that asked for it, at the security proxy.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        requester: Option<Box<Requester>>,
+    },
+    /// The security proxy answered without performing anything: with an earlier outcome, or with a list.
+    Served {
+        /// The program that asked.
+        requester: Box<Requester>,
+        /// The attempt with the earlier outcome.
+        attempt: Option<AttemptId>,
     },
     /// A model answered, or failed to.
     ModelCalled {
@@ -364,6 +387,11 @@ pub enum Fact {
         to: String,
         /// The reason.
         reason: String,
+    },
+    /// A case of the fleet changed.
+    CaseMoved {
+        /// The change.
+        record: Box<CaseRecord>,
     },
     /// Rules, gates or configuration changed.
     PolicyChanged {
@@ -446,6 +474,7 @@ impl Fact {
             Self::ModelCalled { actual, error, .. } => vec![actual, error],
             Self::Keyed { grants, .. } => vec![grants],
             Self::Escalated { to, reason } => vec![to, reason],
+            Self::CaseMoved { record } => vec![&mut record.target, &mut record.reason],
             Self::Applied { files, .. } => files.iter_mut().map(|(_, path)| path).collect(),
             Self::Connected { connections } => {
                 connections.iter_mut().map(|connection| &mut connection.host).collect()
@@ -456,6 +485,7 @@ impl Fact {
             | Self::Remembered { .. }
             | Self::Restored { .. }
             | Self::Shadowed { .. }
+            | Self::Served { .. }
             | Self::Replied { .. } => Vec::new(),
         }
     }

@@ -49,6 +49,7 @@ impl Command {
             | Self::Mcp(_)
             | Self::Memory(_)
             | Self::Jobs(_)
+            | Self::Fleet(_)
             | Self::Backup(_)
             | Self::Trace(_)
             | Self::Service(_)

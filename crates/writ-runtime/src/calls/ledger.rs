@@ -180,6 +180,9 @@ fn summarise_fact(fact: &Fact) -> String {
             format!("{memory} {}", if *forgotten { "forgotten" } else { "remembered" })
         }
         Fact::Escalated { to, reason } => format!("to {to}: {reason}"),
+        Fact::CaseMoved { record } => {
+            format!("case {} {}: {}", record.case, record.change.as_str(), record.reason)
+        }
         Fact::PolicyChanged { summary, .. } => summary.clone(),
         Fact::Restored { from, .. } => format!("from entry {from}"),
         Fact::Applied { project, files } => {
@@ -190,6 +193,7 @@ fn summarise_fact(fact: &Fact) -> String {
                 entries.iter().map(|(first, last)| last.0.saturating_sub(first.0).saturating_add(1)).sum();
             format!("payloads of {count} entries, for {by}: {reason}")
         }
+        Fact::Served { requester, .. } => format!("{} to {}", requester.operation, requester.agent),
         Fact::Checkpoint { name } => name.clone(),
         Fact::SandboxReady { rung, reduced } => format!("rung {rung} {reduced}"),
         Fact::Connected { connections } => {

@@ -282,11 +282,13 @@ fn index_attempt(conn: &Connection, seq: u64, fact: &Fact) -> Result<(), StoreEr
         | Fact::Asked { .. }
         | Fact::Answered { .. }
         | Fact::Denied { .. }
+        | Fact::Served { .. }
         | Fact::Keyed { .. }
         | Fact::Planned { .. }
         | Fact::Phase { .. }
         | Fact::Remembered { .. }
         | Fact::Escalated { .. }
+        | Fact::CaseMoved { .. }
         | Fact::PolicyChanged { .. }
         | Fact::Restored { .. }
         | Fact::Applied { .. }

@@ -114,12 +114,14 @@ fn label_of(conn: &Connection, fact: &Fact) -> Result<Option<Label>, StoreError>
         | Fact::Hooked { .. }
         | Fact::Answered { .. }
         | Fact::Denied { .. }
+        | Fact::Served { .. }
         | Fact::ModelCalled { .. }
         | Fact::Keyed { .. }
         | Fact::Planned { .. }
         | Fact::Phase { .. }
         | Fact::Remembered { .. }
         | Fact::Escalated { .. }
+        | Fact::CaseMoved { .. }
         | Fact::PolicyChanged { .. }
         | Fact::Applied { .. }
         | Fact::Erased { .. }

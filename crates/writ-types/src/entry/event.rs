@@ -4,7 +4,7 @@ use super::Fact;
 
 impl Fact {
     /// The names of all kinds of facts.
-    pub const EVENTS: [&'static str; 23] = [
+    pub const EVENTS: [&'static str; 25] = [
         "received",
         "gated",
         "hooked",
@@ -14,12 +14,14 @@ impl Fact {
         "asked",
         "answered",
         "denied",
+        "served",
         "model_called",
         "keyed",
         "planned",
         "phase",
         "remembered",
         "escalated",
+        "case_moved",
         "policy_changed",
         "restored",
         "applied",
@@ -42,12 +44,14 @@ impl Fact {
             Self::Asked { .. } => "asked",
             Self::Answered { .. } => "answered",
             Self::Denied { .. } => "denied",
+            Self::Served { .. } => "served",
             Self::ModelCalled { .. } => "model_called",
             Self::Keyed { .. } => "keyed",
             Self::Planned { .. } => "planned",
             Self::Phase { .. } => "phase",
             Self::Remembered { .. } => "remembered",
             Self::Escalated { .. } => "escalated",
+            Self::CaseMoved { .. } => "case_moved",
             Self::PolicyChanged { .. } => "policy_changed",
             Self::Restored { .. } => "restored",
             Self::Applied { .. } => "applied",

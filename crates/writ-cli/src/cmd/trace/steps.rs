@@ -222,6 +222,8 @@ impl StepBuilder {
             Fact::Planned { .. }
             | Fact::Shadowed { .. }
             | Fact::Escalated { .. }
+            | Fact::CaseMoved { .. }
+            | Fact::Served { .. }
             | Fact::PolicyChanged { .. }
             | Fact::Restored { .. }
             | Fact::Checkpoint { .. }

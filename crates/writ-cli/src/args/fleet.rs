@@ -1,0 +1,15 @@
+//! The words of `writ fleet`.
+
+use clap::Subcommand;
+
+/// `writ fleet …`.
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum FleetCommand {
+    /// List the open cases, who holds each, and since when
+    Status,
+    /// Show who had access to a case when, from the ledger
+    Access {
+        /// The case: its id, or its token
+        case: String,
+    },
+}

@@ -1,0 +1,187 @@
+//! Rules about anomalies, as their owner writes them.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+/// The longest rule, in bytes.
+const MAX_RULE_BYTES: usize = 200;
+/// The longest window: what is older is no pattern, but history.
+const MAX_WINDOW: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// A countable thing that agents do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Measure {
+    /// Requests to the security proxy.
+    Requests,
+    /// Requests that were refused.
+    Refused,
+    /// Records that were read.
+    RecordsRead,
+    /// Tokens of models.
+    Tokens,
+    /// Escalations.
+    Escalations,
+}
+
+impl Measure {
+    const ALL: [Self; 5] =
+        [Self::Requests, Self::Refused, Self::RecordsRead, Self::Tokens, Self::Escalations];
+
+    /// Returns its name in rules.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Requests => "requests",
+            Self::Refused => "refused",
+            Self::RecordsRead => "records_read",
+            Self::Tokens => "tokens",
+            Self::Escalations => "escalations",
+        }
+    }
+}
+
+/// A reaction to a rule that is met.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reaction {
+    /// The key is revoked and the case goes to another agent or a person.
+    Revoke,
+    /// A person is notified.
+    Alert,
+}
+
+impl Reaction {
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Revoke => "revoke",
+            Self::Alert => "alert",
+        }
+    }
+}
+
+/// The events that a bound counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CountSpan {
+    /// Those of the last so much time.
+    Window(Duration),
+    /// All since the holder began with the case.
+    Case,
+}
+
+/// A declared rule.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AnomalyRule {
+    /// More of something than a bound.
+    Amount {
+        /// The counted thing.
+        measure: Measure,
+        /// The most that is no anomaly.
+        most: u64,
+        /// The counted time.
+        span: CountSpan,
+        /// What is done.
+        reaction: Reaction,
+    },
+    /// One customer is worked on in two cases at once.
+    SameCustomer {
+        /// What is done.
+        reaction: Reaction,
+    },
+}
+
+/// A defect of a rule.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("anomaly rule '{rule}': {what}; write it as `refused > 5 in 1 min then revoke`")]
+pub struct AnomalyRuleFault {
+    /// The rule as it is written, shortened.
+    pub rule: String,
+    /// The defect.
+    pub what: String,
+}
+
+impl AnomalyRule {
+    /// Returns what is done when it is met.
+    pub const fn reaction(&self) -> Reaction {
+        match self {
+            Self::Amount { reaction, .. } | Self::SameCustomer { reaction } => *reaction,
+        }
+    }
+
+    pub(super) const fn window(&self) -> Option<Duration> {
+        match self {
+            Self::Amount { span: CountSpan::Window(window), .. } => Some(*window),
+            Self::Amount { span: CountSpan::Case, .. } | Self::SameCustomer { .. } => None,
+        }
+    }
+}
+
+impl fmt::Display for AnomalyRule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Amount { measure, most, span, .. } => {
+                write!(f, "{} > {most}", measure.as_str())?;
+                match span {
+                    CountSpan::Window(window) => write!(f, " in {} s", window.as_secs())?,
+                    CountSpan::Case => f.write_str(" per case")?,
+                }
+            }
+            Self::SameCustomer { .. } => f.write_str("same customer from two cases")?,
+        }
+        write!(f, " then {}", self.reaction().as_str())
+    }
+}
+
+impl FromStr for AnomalyRule {
+    type Err = AnomalyRuleFault;
+
+    fn from_str(text: &str) -> Result<Self, AnomalyRuleFault> {
+        let fault =
+            |what: String| AnomalyRuleFault { rule: text.chars().take(MAX_RULE_BYTES).collect(), what };
+        if text.len() > MAX_RULE_BYTES {
+            return Err(fault(format!("it is longer than {MAX_RULE_BYTES} bytes")));
+        }
+        let words: Vec<&str> = text.split_whitespace().collect();
+        // Without a reaction a person is notified: a rule alone takes nothing away.
+        let (words, reaction) = match words.as_slice() {
+            [rule @ .., "then", "revoke"] => (rule, Reaction::Revoke),
+            [rule @ .., "then", "alert"] => (rule, Reaction::Alert),
+            [.., "then", other] => return Err(fault(format!("'{other}' is neither revoke nor alert"))),
+            rule => (rule, Reaction::Alert),
+        };
+        if let ["same", "customer", "from", "two", "cases"] = words {
+            return Ok(Self::SameCustomer { reaction });
+        }
+        let [name, ">", most, span @ ..] = words else {
+            return Err(fault("it is no comparison with '>'".to_owned()));
+        };
+        let measure = Measure::ALL.into_iter().find(|measure| measure.as_str() == *name);
+        let measure = measure.ok_or_else(|| {
+            let known = Measure::ALL.map(Measure::as_str).join(", ");
+            fault(format!("'{name}' is not counted; these are: {known}"))
+        })?;
+        let most = most.parse().map_err(|_| fault(format!("'{most}' is no whole number")))?;
+        let span = match span {
+            // A bound without a window is one for the whole case.
+            [] | ["per", "case"] => CountSpan::Case,
+            ["in", number, unit] => CountSpan::Window(parse_window(number, unit).map_err(fault)?),
+            other => {
+                return Err(fault(format!("'{}' is neither `per case` nor `in 1 min`", other.join(" "))));
+            }
+        };
+        Ok(Self::Amount { measure, most, span, reaction })
+    }
+}
+
+fn parse_window(number: &str, unit: &str) -> Result<Duration, String> {
+    let number: u64 = number.parse().map_err(|_| format!("'{number}' is no whole number"))?;
+    let seconds = match unit {
+        "s" | "sec" => 1,
+        "min" => 60,
+        "h" | "hour" | "hours" => 60 * 60,
+        other => return Err(format!("'{other}' is no unit of time; use s, min or hour")),
+    };
+    let window = Duration::from_secs(number.saturating_mul(seconds));
+    if window.is_zero() || window > MAX_WINDOW {
+        return Err("a window has 1 s to 24 hours".to_owned());
+    }
+    Ok(window)
+}

@@ -1,0 +1,334 @@
+//! The changes of a case, each as one commit, and the choice of the next holder.
+
+use std::sync::PoisonError;
+
+use writ_policy::keys::ROUTER;
+use writ_runtime::case_keys::{AgentBase, CaseKeys};
+use writ_store::batch::Op;
+use writ_store::fleet::{FleetHolder, FleetOp, HolderKeys};
+use writ_types::entry::{CaseChange, CaseRecord, Fact, HolderRecord};
+use writ_types::unit::Timestamp;
+
+use super::config::{FleetAgent, RENEW_BEFORE};
+use super::error::CaseError;
+use super::live::LiveCase;
+use super::machine::{CaseEvent, CaseFault, CaseHolder, CaseState, LossCause};
+use super::router::{CaseRouter, encode};
+use super::state::StoredState;
+use crate::anomalies::{Anomaly, Reaction};
+
+/// The ledger's text about a change.
+#[derive(Clone, Debug)]
+pub(crate) struct CaseMove {
+    pub(crate) change: CaseChange,
+    pub(crate) reason: String,
+    pub(crate) target: String,
+    /// The operations that note a fresh key, and its end.
+    pub(crate) minted: Vec<Op>,
+    pub(crate) key_ends: Option<Timestamp>,
+}
+
+impl CaseMove {
+    pub(crate) const fn new(change: CaseChange, reason: String) -> Self {
+        Self { change, reason, target: String::new(), minted: Vec::new(), key_ends: None }
+    }
+
+    /// Returns the entry of the ledger, with the holder whose time ended and the one whose time begins.
+    pub(crate) fn entry(
+        &self,
+        keys: &CaseKeys,
+        live: &LiveCase,
+        (ended, began): (Option<HolderRecord>, Option<HolderRecord>),
+    ) -> Op {
+        // The keys of both sides of a handing over stand in one entry.
+        let earlier = if began.is_some() && ended.is_none() { live.earlier.clone() } else { None };
+        let record = CaseRecord {
+            case: live.row.case_token.clone(),
+            customer: live.row.customer_token.clone(),
+            change: self.change,
+            router: ROUTER.to_owned(),
+            ended,
+            began,
+            earlier,
+            target: self.target.clone(),
+            reason: self.reason.clone(),
+        };
+        keys.entry(live.row.id, Fact::CaseMoved { record: Box::new(record) })
+    }
+}
+
+impl CaseRouter {
+    /// Changes a case: the step of its machine, the revocation of the key that ends, the holders' rows, the entry and the
+    /// state are one commit. A process whose holder's time has ended is ended after it.
+    pub(crate) async fn advance(
+        &self,
+        live: &mut LiveCase,
+        event: CaseEvent,
+        note: CaseMove,
+        began: Option<HolderRecord>,
+    ) -> Result<(), CaseError> {
+        let keys = &self.0.keys;
+        let (id, now) = (live.row.id, keys.now());
+        let step = live.machine.step(event)?;
+        let ended = step.ended.as_ref().and(live.holder.clone());
+        let mut ops = Vec::new();
+        if let Some(holder) = &step.ended {
+            if let CaseHolder::Agent { key, .. } = holder {
+                ops.extend(keys.revocation_of(id, (*key, live.key_ends.unwrap_or(now)), &note.reason));
+            }
+            ops.push(Op::Fleet(FleetOp::EndHolder { id, at: now }));
+        }
+        ops.push(note.entry(keys, live, (ended.clone(), began.clone())));
+        ops.extend(note.minted);
+        if let Some(record) = &began {
+            let holder = FleetHolder {
+                holder: record.name.clone(),
+                keys: holder_keys(record, note.key_ends),
+                since: now,
+                until: None,
+            };
+            ops.push(Op::Fleet(FleetOp::BeginHolder { id, holder }));
+        }
+        let earlier = ended.or_else(|| live.earlier.clone());
+        let state = encode(&StoredState::new(&step.next, earlier.clone(), note.reason.clone()))?;
+        let is_open = *step.next.state() != CaseState::Closed;
+        let version = live.row.version;
+        ops.push(Op::Fleet(FleetOp::Change { id, version, state, is_open, at: now }));
+        keys.commit(ops).await?;
+        self.count_load(live.holder.as_ref(), began.as_ref());
+        let same_agent = matches!(
+            (&step.ended, &step.began),
+            (Some(CaseHolder::Agent { agent: before, .. }), Some(CaseHolder::Agent { agent: after, .. })) if before == after
+        );
+        if step.ended.is_some() && !same_agent {
+            // Its key is dead already; this ends the process.
+            live.agent = None;
+            if let Some(holder) = &live.holder {
+                self.watch().forget(&live.row.case_token, &holder.name);
+            }
+        }
+        live.row.version = version.saturating_add(1);
+        live.row.changed_at = now;
+        (live.machine, live.holder, live.earlier) = (step.next, began, earlier);
+        (live.key_ends, live.reason) = (note.key_ends, note.reason);
+        Ok(())
+    }
+
+    /// Takes a case from its agent and gives it to the next one.
+    pub(crate) async fn lose(
+        &self,
+        live: &mut LiveCase,
+        cause: LossCause,
+        reason: &str,
+    ) -> Result<(), CaseError> {
+        let note = CaseMove::new(CaseChange::Rerouted, format!("{}: {reason}", cause.as_str()));
+        self.advance(live, CaseEvent::Lose(cause), note, None).await?;
+        self.place(live).await
+    }
+
+    /// Puts a case into the queue for people.
+    pub(crate) async fn queue(&self, live: &mut LiveCase, reason: &str) -> Result<(), CaseError> {
+        let note = CaseMove::new(CaseChange::Queued, reason.to_owned());
+        live.owes_since = None;
+        self.advance(live, CaseEvent::Queue, note, None).await
+    }
+
+    /// Gives a case that waits to an agent: the one with the fewest cases of those that may. Without one it waits for a
+    /// person.
+    pub(crate) async fn place(&self, live: &mut LiveCase) -> Result<(), CaseError> {
+        let target = match live.machine.state() {
+            CaseState::Open => None,
+            CaseState::Escalating { target } => target.clone(),
+            CaseState::Held(_) | CaseState::Queued | CaseState::Closed => return Ok(()),
+        };
+        let Some((agent, base)) = self.choose(live, target.as_deref()).await? else {
+            let wanted = target.as_deref().unwrap_or(live.row.capability.as_str());
+            let reason = format!("no agent is free for {wanted}; {}", live.reason);
+            return self.queue(live, reason.trim_end_matches("; ")).await;
+        };
+        match self.assign(live, (&agent, &base), target.unwrap_or_default()).await {
+            Err(CaseError::Fault(CaseFault::TooMany)) => {
+                self.queue(live, "it went through too many hands").await
+            }
+            placed => placed,
+        }
+    }
+
+    async fn assign(
+        &self,
+        live: &mut LiveCase,
+        (agent, base): (&FleetAgent, &AgentBase),
+        target: String,
+    ) -> Result<(), CaseError> {
+        let tokens = (live.row.customer_token.as_str(), live.row.case_token.as_str());
+        let (key, minted) = self.0.keys.mint_case_key(base, live.row.id, tokens, "minted")?;
+        let reason = match live.reason.is_empty() {
+            true => format!("for {}", live.row.capability),
+            false => live.reason.clone(),
+        };
+        let record = HolderRecord {
+            name: key.agent.clone(),
+            key: Some(key.key),
+            base: Some(key.base_hash),
+            task: Some(key.hash),
+        };
+        let note = CaseMove {
+            change: CaseChange::Assigned,
+            reason: reason.clone(),
+            target,
+            minted: minted.into(),
+            key_ends: Some(key.expires_at),
+        };
+        let event = CaseEvent::Assign { agent: key.agent.clone(), key: key.key };
+        self.advance(live, event, note, Some(record)).await?;
+        match self.start_agent(live, (agent, base), &key, &reason).await {
+            Ok(()) => {
+                live.owes_since = Some(self.0.keys.now());
+                Ok(())
+            }
+            Err(fault) => {
+                let note = CaseMove::new(CaseChange::Rerouted, format!("crash: it did not start: {fault}"));
+                self.advance(live, CaseEvent::Lose(LossCause::Crash), note, None).await?;
+                Box::pin(self.place(live)).await
+            }
+        }
+    }
+
+    /// Chooses the agent for a case.
+    async fn choose(
+        &self,
+        live: &LiveCase,
+        target: Option<&str>,
+    ) -> Result<Option<(FleetAgent, AgentBase)>, CaseError> {
+        let mut best: Option<(usize, FleetAgent, AgentBase)> = None;
+        for agent in &self.0.config.agents {
+            let meant =
+                target.is_none_or(|name| name == agent.name || agent.roles.iter().any(|role| role == name));
+            let load = self.load_of(&agent.name);
+            let better = best.as_ref().is_none_or(|(least, _, _)| load < *least);
+            if !meant || !better || load >= agent.max_cases || live.machine.lost().contains(&agent.name) {
+                continue;
+            }
+            let base = match self.0.keys.check_base(&agent.base).await {
+                Ok(base) => base,
+                // An agent whose base key has ended or was revoked gets nothing; others go on.
+                Err(error) => {
+                    tracing::warn!(%error, agent = %agent.name, "an agent of the fleet has no base key in force");
+                    continue;
+                }
+            };
+            if base.agent() == agent.name && base.has_capability(&live.row.capability) {
+                best = Some((load, agent.clone(), base));
+            }
+        }
+        Ok(best.map(|(_, agent, base)| (agent, base)))
+    }
+
+    fn load_of(&self, agent: &str) -> usize {
+        let loads = self.0.loads.lock().unwrap_or_else(PoisonError::into_inner);
+        loads.get(agent).copied().unwrap_or(0)
+    }
+
+    fn count_load(&self, ended: Option<&HolderRecord>, began: Option<&HolderRecord>) {
+        let mut loads = self.0.loads.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(ended) = ended.filter(|holder| holder.key.is_some())
+            && let Some(load) = loads.get_mut(&ended.name)
+        {
+            *load = load.saturating_sub(1);
+        }
+        if let Some(began) = began.filter(|holder| holder.key.is_some()) {
+            let load = loads.entry(began.name.clone()).or_default();
+            *load = load.saturating_add(1);
+        }
+    }
+
+    /// Does what a rule about anomalies says.
+    pub(crate) async fn react(&self, live: &mut LiveCase, anomaly: &Anomaly) -> Result<(), CaseError> {
+        let holds = live.holder.as_ref().is_some_and(|holder| holder.name == anomaly.agent);
+        let reason = format!("rule '{}': agent {} has {}", anomaly.rule, anomaly.agent, anomaly.evidence);
+        match anomaly.reaction {
+            // Its own doing: what an earlier holder did takes nothing from this one.
+            Reaction::Revoke if holds && live.machine.key().is_some() => {
+                self.lose(live, LossCause::Anomaly, &reason).await
+            }
+            Reaction::Revoke | Reaction::Alert => {
+                let note = CaseMove::new(CaseChange::Alerted, reason);
+                let entry = note.entry(&self.0.keys, live, (None, None));
+                self.0.keys.commit(vec![entry]).await?;
+                Ok(())
+            }
+        }
+    }
+
+    /// Looks after every open case: keys that were revoked or are about to end, agents that are silent, and cases that wait
+    /// for an agent. A failure of one case is logged, and tried again with the next call.
+    pub async fn look_after_cases(&self) {
+        for id in self.open_ids() {
+            if let Err(error) = self.look_after(id).await {
+                tracing::error!(%error, case = %id, "a case could not be looked after");
+            }
+        }
+    }
+
+    async fn look_after(&self, id: writ_types::id::SessionId) -> Result<(), CaseError> {
+        let mut live = match self.locked(id).await {
+            Err(CaseError::Unknown(_)) => return Ok(()),
+            live => live?,
+        };
+        let now = self.0.keys.now();
+        let (Some(key), Some(ends)) = (live.machine.key(), live.key_ends) else {
+            return self.place(&mut live).await;
+        };
+        if self.0.keys.is_revoked(key).await? {
+            return self.lose(&mut live, LossCause::Revoked, "its key was revoked").await;
+        }
+        if now >= ends {
+            return self.lose(&mut live, LossCause::Revoked, "its key has ended").await;
+        }
+        if live.owes_since.is_some_and(|since| now.time_since(since) > self.0.config.silence) {
+            return self.lose(&mut live, LossCause::Silence, "it did not answer before its deadline").await;
+        }
+        if ends.time_since(now) < RENEW_BEFORE {
+            return self.renew(&mut live).await;
+        }
+        Ok(())
+    }
+
+    /// Replaces the key of a holder by a fresh one, in one commit, while its base key allows it.
+    async fn renew(&self, live: &mut LiveCase) -> Result<(), CaseError> {
+        let Some(name) = live.holder.as_ref().map(|holder| holder.name.clone()) else { return Ok(()) };
+        let Some(agent) = self.0.config.agents.iter().find(|agent| agent.name == name) else { return Ok(()) };
+        let base = match self.0.keys.check_base(&agent.base).await {
+            Ok(base) => base,
+            Err(error) => {
+                return self.lose(live, LossCause::Revoked, &format!("its base key: {error}")).await;
+            }
+        };
+        // The last key of a base key is not renewed: both end together.
+        if live.key_ends.is_some_and(|ends| ends >= base.expires_at()) {
+            return Ok(());
+        }
+        let tokens = (live.row.customer_token.as_str(), live.row.case_token.as_str());
+        let (key, minted) = self.0.keys.mint_case_key(&base, live.row.id, tokens, "renewed")?;
+        let record =
+            HolderRecord { name, key: Some(key.key), base: Some(key.base_hash), task: Some(key.hash) };
+        let note = CaseMove {
+            minted: minted.into(),
+            key_ends: Some(key.expires_at),
+            ..CaseMove::new(CaseChange::Renewed, "its key was about to end".to_owned())
+        };
+        self.advance(live, CaseEvent::Renew { key: key.key }, note, Some(record)).await?;
+        let Some(running) = &mut live.agent else { return Ok(()) };
+        match running.process.replace_key(&key.token) {
+            Ok(()) => Ok(()),
+            Err(fault) => {
+                self.lose(live, LossCause::Crash, &format!("it cannot get a fresh key: {fault}")).await
+            }
+        }
+    }
+}
+
+fn holder_keys(record: &HolderRecord, ends_at: Option<Timestamp>) -> Option<HolderKeys> {
+    let (key, base, task, ends_at) = (record.key?, record.base?, record.task?, ends_at?);
+    Some(HolderKeys { key, ends_at, base, task })
+}

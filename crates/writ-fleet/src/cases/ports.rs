@@ -1,0 +1,96 @@
+//! What the router needs of others: tokens from the security proxy, and processes from the launcher.
+
+use std::fmt;
+
+use futures::future::BoxFuture;
+use tokio::io::{AsyncRead, AsyncWrite};
+use writ_policy::keys::KeyToken;
+use writ_types::id::SessionId;
+
+/// The names of a case, as its tenant knows them. They go to the security proxy and into no record.
+#[derive(Clone, PartialEq, Eq)]
+pub struct GuestNames {
+    /// The customer.
+    pub customer: String,
+    /// The case.
+    pub case: String,
+    /// The tenant; `None`: the only one.
+    pub tenant: Option<String>,
+}
+
+// A customer's name stays out of logs.
+impl fmt::Debug for GuestNames {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("GuestNames(…)")
+    }
+}
+
+/// The tokens of a case.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TokenPair {
+    /// Of the customer.
+    pub customer_token: String,
+    /// Of the case.
+    pub case_token: String,
+}
+
+/// The reason why another component did not do its part; for logs and people, without secrets.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct PortFault(pub String);
+
+/// The security proxy, as its router reaches it.
+pub trait CaseTokenSource: fmt::Debug + Send + Sync {
+    /// Opens a case at the proxy, or finds it.
+    fn open_tokens<'a>(&'a self, names: &'a GuestNames) -> BoxFuture<'a, Result<TokenPair, PortFault>>;
+
+    /// Closes a case: its keys reach nothing any more. Closing one that is closed is no fault.
+    fn close_tokens<'a>(&'a self, case_token: &'a str) -> BoxFuture<'a, Result<(), PortFault>>;
+}
+
+/// An agent that is to be started.
+#[derive(Clone, Debug)]
+pub struct StartOrder {
+    /// The case.
+    pub case: SessionId,
+    /// The agent.
+    pub agent: String,
+    /// Its program and arguments.
+    pub command: Vec<String>,
+    /// Its base key.
+    pub base: KeyToken,
+    /// Its task key.
+    pub task: KeyToken,
+}
+
+/// A process of an agent. Dropping it ends it, with everything that it started.
+pub trait AgentProcess: fmt::Debug + Send + Sync {
+    /// Replaces the task key that its requests carry from now on.
+    ///
+    /// # Errors
+    ///
+    /// If the launcher cannot be given another key.
+    fn replace_key(&mut self, task: &KeyToken) -> Result<(), PortFault>;
+}
+
+/// A started agent.
+pub struct StartedAgent {
+    /// Its standard input: one line of JSON for each thing that it is told.
+    pub input: Box<dyn AsyncWrite + Send + Unpin>,
+    /// Its standard output: one line of JSON for each thing that it says.
+    pub output: Box<dyn AsyncRead + Send + Unpin>,
+    /// Its process.
+    pub process: Box<dyn AgentProcess>,
+}
+
+impl fmt::Debug for StartedAgent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "StartedAgent({:?})", self.process)
+    }
+}
+
+/// The launcher of agents.
+pub trait AgentHost: fmt::Debug + Send + Sync {
+    /// Starts an agent, locked in, with the keys of its order and no others.
+    fn start_agent(&self, order: StartOrder) -> BoxFuture<'_, Result<StartedAgent, PortFault>>;
+}

@@ -1,0 +1,367 @@
+//! The router: opens cases, chooses agents, mints and revokes their keys, and takes what they say.
+//!
+//! Every change is one commit with the revocation, the holder's row and the entry of the ledger in it; the process of the
+//! agent follows the commit and never comes before it. A method must run to its end: a surface runs it as a task of its own.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex as StdMutex, PoisonError};
+
+use tokio::sync::{Mutex, OwnedMutexGuard};
+use writ_runtime::case_keys::CaseKeys;
+use writ_store::batch::Op;
+use writ_store::fleet::{FleetCase, FleetOp, MAX_CASE_MESSAGE_BYTES, MAX_OPEN_CASES};
+use writ_store::reads::FleetReads as _;
+use writ_types::action::ActionKind;
+use writ_types::entry::{CaseChange, DenyReason, Fact};
+use writ_types::id::SessionId;
+
+use super::config::{CasesConfig, MAX_AGENTS, MAX_ROLES, STORED_AFTER_END};
+use super::error::CaseError;
+use super::live::{LiveCase, person_record};
+use super::machine::{CaseEvent, CaseFault, CaseMachine, CaseState, LossCause};
+use super::moves::CaseMove;
+use super::ports::{AgentHost, CaseTokenSource, GuestNames, TokenPair};
+use super::protocol::message_line;
+use super::state::StoredState;
+use crate::anomalies::{AnomalyWatch, FleetEvent, Measure};
+
+/// The longest name of a customer, case, capability or person, in bytes.
+pub const MAX_NAME_BYTES: usize = 128;
+/// The open cases that are read at once.
+const PAGE: usize = 256;
+/// The sender of a guest's messages.
+const GUEST: &str = "guest";
+
+/// A request to open a case.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewCase {
+    /// Its names at the tenant.
+    pub names: GuestNames,
+    /// The operation that its agents must be able to do.
+    pub capability: String,
+    /// The guest's first message.
+    pub message: String,
+}
+
+pub(crate) type HeldCase = OwnedMutexGuard<LiveCase>;
+
+/// The router of a fleet's cases. Clones share it.
+#[derive(Clone, Debug)]
+pub struct CaseRouter(pub(crate) Arc<RouterState>);
+
+#[derive(Debug)]
+pub(crate) struct RouterState {
+    pub(crate) keys: CaseKeys,
+    pub(crate) config: CasesConfig,
+    pub(crate) tokens: Arc<dyn CaseTokenSource>,
+    pub(crate) host: Arc<dyn AgentHost>,
+    /// The open cases; at most [`MAX_OPEN_CASES`].
+    cases: StdMutex<BTreeMap<SessionId, Arc<Mutex<LiveCase>>>>,
+    /// The number of cases of each agent.
+    pub(crate) loads: StdMutex<BTreeMap<String, usize>>,
+    watch: StdMutex<AnomalyWatch>,
+}
+
+impl CaseRouter {
+    /// Starts a router, and takes up the cases that were open: what agents held goes to an agent again, under a fresh key.
+    ///
+    /// # Errors
+    ///
+    /// If the configuration is beyond its bounds, or the store cannot be read or written.
+    pub async fn start(
+        keys: CaseKeys,
+        config: CasesConfig,
+        tokens: Arc<dyn CaseTokenSource>,
+        host: Arc<dyn AgentHost>,
+    ) -> Result<Self, CaseError> {
+        if config.agents.len() > MAX_AGENTS {
+            return Err(CaseError::TooLarge { what: "agents of the fleet", limit: MAX_AGENTS });
+        }
+        if config.agents.iter().any(|agent| agent.roles.len() > MAX_ROLES) {
+            return Err(CaseError::TooLarge { what: "roles of an agent", limit: MAX_ROLES });
+        }
+        let watch = StdMutex::new(AnomalyWatch::new(config.rules.clone()));
+        let (cases, loads) = (StdMutex::default(), StdMutex::default());
+        let router = Self(Arc::new(RouterState { keys, config, tokens, host, cases, loads, watch }));
+        router.resume().await?;
+        Ok(router)
+    }
+
+    async fn resume(&self) -> Result<(), CaseError> {
+        let state = &self.0;
+        let before = state.keys.now().minus_duration(STORED_AFTER_END);
+        state.keys.commit(vec![Op::Fleet(FleetOp::Prune { before })]).await?;
+        let mut after = None;
+        loop {
+            let page = state.keys.store().open_fleet_cases(after, PAGE).await?;
+            let Some(last) = page.last() else { return Ok(()) };
+            after = Some(last.id);
+            for row in page {
+                let id = row.id;
+                let last = state.keys.store().fleet_holders(id).await?.pop();
+                match LiveCase::restore(row, last) {
+                    Ok(live) => self.hold(live),
+                    // The others go on; the row stays as it is for a person to see.
+                    Err(error) => {
+                        tracing::error!(%error, "a case cannot be taken up");
+                        continue;
+                    }
+                };
+                let mut live = self.locked(id).await?;
+                // Its process ended with the router before, or has nobody to speak to.
+                if live.machine.key().is_some() {
+                    self.lose(&mut live, LossCause::Restart, "the router started again").await?;
+                } else {
+                    self.place(&mut live).await?;
+                }
+            }
+        }
+    }
+
+    /// Opens a case and gives it to an agent, or to people if none is free. Returns its id.
+    ///
+    /// # Errors
+    ///
+    /// If a text is beyond its bounds, there are too many cases, the proxy does not answer, or the ledger cannot be written.
+    pub async fn open_case(&self, wanted: NewCase) -> Result<SessionId, CaseError> {
+        let NewCase { names, capability, message } = wanted;
+        check_text("name of the customer", &names.customer, MAX_NAME_BYTES)?;
+        check_text("name of the case", &names.case, MAX_NAME_BYTES)?;
+        check_text("capability", &capability, MAX_NAME_BYTES)?;
+        check_text("message", &message, MAX_CASE_MESSAGE_BYTES)?;
+        let state = &self.0;
+        let TokenPair { customer_token, case_token } =
+            state.tokens.open_tokens(&names).await.map_err(CaseError::Proxy)?;
+        let now = state.keys.now();
+        let machine = CaseMachine::default();
+        let row = FleetCase {
+            id: state.keys.fresh_case(),
+            case_token,
+            customer_token,
+            capability,
+            is_open: true,
+            version: 0,
+            state: encode(&StoredState::new(&machine, None, String::new()))?,
+            opened_at: now,
+            changed_at: now,
+        };
+        let id = row.id;
+        let mut live = LiveCase::opened(row.clone());
+        let noted = CaseMove::new(CaseChange::Opened, format!("for {}", row.capability));
+        let said = FleetOp::AddMessage { id, sender: GUEST.to_owned(), text: message, at: now };
+        let entry = noted.entry(&state.keys, &live, (None, None));
+        let ops = vec![entry, Op::Fleet(FleetOp::Open(Box::new(row))), Op::Fleet(said)];
+        state.keys.commit(ops).await?;
+        live.owes_since = Some(now);
+        self.hold(live);
+        let mut live = self.locked(id).await?;
+        self.place(&mut live).await?;
+        Ok(id)
+    }
+
+    /// Adds a message of the guest, and hands it to the agent that holds the case.
+    ///
+    /// # Errors
+    ///
+    /// If there is no such case, it has too many messages, or the store cannot be written.
+    pub async fn add_message(&self, id: SessionId, text: &str) -> Result<(), CaseError> {
+        check_text("message", text, MAX_CASE_MESSAGE_BYTES)?;
+        let mut live = self.locked(id).await?;
+        self.say(&live, GUEST, text).await?;
+        if live.machine.key().is_some() {
+            let now = self.0.keys.now();
+            live.owes_since.get_or_insert(now);
+            self.send_line(&mut live, message_line(GUEST, text)).await?;
+        }
+        Ok(())
+    }
+
+    /// Closes a case: its key is revoked at once, and its process ended.
+    ///
+    /// # Errors
+    ///
+    /// If there is no such case, or the ledger cannot be written.
+    pub async fn close_case(&self, id: SessionId, reason: &str) -> Result<(), CaseError> {
+        let mut live = self.locked(id).await?;
+        self.end(&mut live, reason).await
+    }
+
+    pub(crate) async fn end(&self, live: &mut LiveCase, reason: &str) -> Result<(), CaseError> {
+        let note = CaseMove::new(CaseChange::Closed, reason.to_owned());
+        self.advance(live, CaseEvent::Close, note, None).await?;
+        self.cases().remove(&live.row.id);
+        // The key is dead already; the proxy forgets the customer's values now, or when it is asked again.
+        if let Err(error) = self.0.tokens.close_tokens(&live.row.case_token).await {
+            tracing::error!(%error, case = %live.row.case_token, "the security proxy still has a closed case");
+        }
+        Ok(())
+    }
+
+    /// Takes a case over for a person. One that an agent holds is taken from it first.
+    ///
+    /// # Errors
+    ///
+    /// If there is no such case, a person holds it, or the ledger cannot be written.
+    pub async fn take_case(&self, id: SessionId, person: &str) -> Result<(), CaseError> {
+        check_text("name of the person", person, MAX_NAME_BYTES)?;
+        let mut live = self.locked(id).await?;
+        if live.machine.key().is_some() {
+            let note = CaseMove::new(CaseChange::Rerouted, format!("taken by {person}"));
+            self.advance(&mut live, CaseEvent::Lose(LossCause::Revoked), note, None).await?;
+            self.queue(&mut live, "a person takes it over").await?;
+        }
+        let note = CaseMove::new(CaseChange::Taken, format!("by {person}"));
+        let event = CaseEvent::Take { person: person.to_owned() };
+        self.advance(&mut live, event, note, Some(person_record(person))).await
+    }
+
+    /// Adds a person's answer to the guest. The case stays where it is.
+    ///
+    /// # Errors
+    ///
+    /// If there is no such case, an agent holds it, or the store cannot be written.
+    pub async fn answer_case(&self, id: SessionId, person: &str, text: &str) -> Result<(), CaseError> {
+        check_text("name of the person", person, MAX_NAME_BYTES)?;
+        check_text("answer", text, MAX_CASE_MESSAGE_BYTES)?;
+        let live = self.locked(id).await?;
+        if live.machine.key().is_some() {
+            let state = live.machine.state().as_str();
+            return Err(CaseFault::State { state, verb: "answered by a person" }.into());
+        }
+        self.say(&live, &format!("person {person}"), text).await
+    }
+
+    /// Gives a case back to agents, with a note for the next one: to the agent or role that is named, else to any. This is
+    /// also how a person approves what an agent has asked for.
+    ///
+    /// # Errors
+    ///
+    /// If there is no such case, no person holds it and it is in no queue, or the ledger cannot be written.
+    pub async fn hand_back(
+        &self,
+        id: SessionId,
+        (person, target): (&str, Option<&str>),
+        note: &str,
+    ) -> Result<(), CaseError> {
+        check_text("name of the person", person, MAX_NAME_BYTES)?;
+        check_text("note", note, MAX_CASE_MESSAGE_BYTES)?;
+        let mut live = self.locked(id).await?;
+        let moved = CaseMove::new(CaseChange::HandedBack, format!("by {person}"));
+        let moved = CaseMove { target: target.unwrap_or_default().to_owned(), ..moved };
+        let event = CaseEvent::HandBack { target: target.map(str::to_owned) };
+        self.advance(&mut live, event, moved, None).await?;
+        self.say(&live, &format!("person {person}"), note).await?;
+        self.place(&mut live).await
+    }
+
+    /// Takes in what an agent did, as the proxy or the model router says, and does what the rules say about it.
+    ///
+    /// # Errors
+    ///
+    /// If the ledger cannot be written.
+    pub async fn observe(&self, event: &FleetEvent) -> Result<(), CaseError> {
+        let found = self.watch().observe(event);
+        if found.is_empty() {
+            return Ok(());
+        }
+        let Some(mut live) = self.case_of_token(&event.case).await else { return Ok(()) };
+        for anomaly in found {
+            self.react(&mut live, &anomaly).await?;
+        }
+        Ok(())
+    }
+
+    /// Counts what the router itself sees of an agent. The caller holds the case, so rules are applied at once.
+    pub(crate) async fn count(&self, live: &mut LiveCase, measure: Measure) -> Result<(), CaseError> {
+        let Some(holder) = &live.holder else { return Ok(()) };
+        let event = FleetEvent {
+            at: self.0.keys.now(),
+            agent: holder.name.clone(),
+            case: live.row.case_token.clone(),
+            customer: live.row.customer_token.clone(),
+            measure,
+            amount: 1,
+        };
+        let found = self.watch().observe(&event);
+        for anomaly in found {
+            self.react(live, &anomaly).await?;
+        }
+        Ok(())
+    }
+
+    /// Records that an agent asked for what it may not.
+    pub(crate) async fn refuse(
+        &self,
+        live: &LiveCase,
+        reason: DenyReason,
+        text: String,
+    ) -> Result<(), CaseError> {
+        let agent = live.holder.as_ref().map_or("", |holder| holder.name.as_str());
+        let fact = Fact::Denied {
+            prepared: None,
+            kind: ActionKind::Escalate,
+            reason,
+            rule: "escalate_to".to_owned(),
+            text: format!("agent {agent} of case {}: {text}", live.row.case_token),
+            outside: text,
+            requester: None,
+        };
+        let entry = self.0.keys.entry(live.row.id, fact);
+        self.0.keys.commit(vec![entry]).await?;
+        Ok(())
+    }
+
+    /// Adds a message to the conversation.
+    pub(crate) async fn say(&self, live: &LiveCase, sender: &str, text: &str) -> Result<(), CaseError> {
+        let (id, at) = (live.row.id, self.0.keys.now());
+        let said = FleetOp::AddMessage { id, sender: sender.to_owned(), text: text.to_owned(), at };
+        self.0.keys.commit(vec![Op::Fleet(said)]).await?;
+        Ok(())
+    }
+
+    pub(crate) fn watch(&self) -> std::sync::MutexGuard<'_, AnomalyWatch> {
+        self.0.watch.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn cases(&self) -> std::sync::MutexGuard<'_, BTreeMap<SessionId, Arc<Mutex<LiveCase>>>> {
+        self.0.cases.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn hold(&self, live: LiveCase) {
+        self.cases().insert(live.row.id, Arc::new(Mutex::new(live)));
+    }
+
+    /// Returns the ids of the open cases, at most [`MAX_OPEN_CASES`].
+    pub(crate) fn open_ids(&self) -> Vec<SessionId> {
+        self.cases().keys().copied().take(MAX_OPEN_CASES).collect()
+    }
+
+    /// Locks a case, so that its changes come one after the other.
+    pub(crate) async fn locked(&self, id: SessionId) -> Result<HeldCase, CaseError> {
+        let unknown = || CaseError::Unknown(id.to_string());
+        let found = self.cases().get(&id).cloned().ok_or_else(unknown)?;
+        let live = found.lock_owned().await;
+        // It may have ended while this waited.
+        if *live.machine.state() == CaseState::Closed { Err(unknown()) } else { Ok(live) }
+    }
+
+    async fn case_of_token(&self, token: &str) -> Option<HeldCase> {
+        for id in self.open_ids() {
+            if let Ok(live) = self.locked(id).await
+                && live.row.case_token == token
+            {
+                return Some(live);
+            }
+        }
+        None
+    }
+}
+
+/// Writes a state for its row.
+pub(crate) fn encode(state: &StoredState) -> Result<String, CaseError> {
+    serde_json::to_string(state).map_err(|_| CaseError::Damaged("new".to_owned()))
+}
+
+fn check_text(what: &'static str, text: &str, limit: usize) -> Result<(), CaseError> {
+    if text.trim().is_empty() || text.len() > limit { Err(CaseError::Text { what, limit }) } else { Ok(()) }
+}

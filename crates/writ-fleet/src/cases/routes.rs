@@ -1,0 +1,228 @@
+//! The requests of a front end and of people, apart from how they come in: a server hands over method, path, token and
+//! body, and writes the answer. Run each as a task of its own, so that a client that goes away cuts nothing off.
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+use writ_store::fleet::MAX_CASE_MESSAGE_BYTES;
+use writ_store::reads::FleetReads as _;
+use writ_types::digest::Digest;
+use writ_types::error::ToReport as _;
+use writ_types::id::SessionId;
+
+use super::access::read_access;
+use super::error::CaseError;
+use super::ports::GuestNames;
+use super::router::{CaseRouter, NewCase};
+
+/// The largest body, in bytes: a message as JSON.
+pub const MAX_BODY_BYTES: usize = 4 * MAX_CASE_MESSAGE_BYTES;
+/// The most messages of one answer.
+pub const MAX_MESSAGES: usize = 200;
+
+/// The one who asks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CaseCaller {
+    /// The trusted front end, by its token.
+    FrontEnd,
+    /// A person, by the principal that the surface has proven.
+    Person(String),
+}
+
+/// An answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CaseAnswer {
+    /// The status of HTTP.
+    pub status: u16,
+    /// The body.
+    pub body: Value,
+}
+
+/// Digest of the front end's token; the token itself is with the front end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FrontEndToken(Digest);
+
+impl FrontEndToken {
+    /// Creates it from the token that the front end was given.
+    pub fn of_text(token: &str) -> Self {
+        Self(Digest::of_bytes(token.as_bytes()))
+    }
+
+    /// Returns true if a request shows it, as `Authorization: Bearer …`.
+    pub fn is_shown_in(&self, authorization: Option<&str>) -> bool {
+        let token = authorization.and_then(|header| header.strip_prefix("Bearer "));
+        // Digests are compared, so the time says nothing about the token.
+        token.is_some_and(|token| Digest::of_bytes(token.as_bytes()) == self.0)
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct OpenBody {
+    customer: String,
+    case: String,
+    tenant: Option<String>,
+    capability: String,
+    message: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TextBody {
+    text: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct BackBody {
+    target: Option<String>,
+    #[serde(default)]
+    note: String,
+}
+
+impl CaseAnswer {
+    fn refusal(status: u16, why: &str) -> Self {
+        Self { status, body: json!({ "error": why }) }
+    }
+
+    fn failed(error: &CaseError) -> Self {
+        let status = match error {
+            CaseError::Unknown(_) => 404,
+            CaseError::Fault(_) => 409,
+            CaseError::Text { .. } => 422,
+            CaseError::TooLarge { .. } => 429,
+            CaseError::Damaged(_) => 500,
+            CaseError::Proxy(_) | CaseError::Engine(_) | CaseError::Store(_) => 503,
+        };
+        Self::refusal(status, &error.report().outside)
+    }
+}
+
+impl CaseRouter {
+    /// Answers a request.
+    ///
+    /// | request | who | answer |
+    /// | --- | --- | --- |
+    /// | `POST /cases` | front end | 201 `{"id"}` |
+    /// | `GET /cases` | person | 200 `{"cases"}` |
+    /// | `GET /cases/{id}/messages?after=N` | both | 200 `{"messages"}` |
+    /// | `POST /cases/{id}/messages` | front end: the guest's; person: an answer | 202 |
+    /// | `POST /cases/{id}/close` | both | 200 |
+    /// | `POST /cases/{id}/take`, `/approve`, `/back` | person | 200 |
+    /// | `GET /cases/{id}/access` | person | 200 `{"holders"}` |
+    pub async fn answer(
+        &self,
+        caller: &CaseCaller,
+        (method, path): (&str, &str),
+        query: Option<&str>,
+        body: &[u8],
+    ) -> CaseAnswer {
+        if body.len() > MAX_BODY_BYTES {
+            return CaseAnswer::refusal(413, "the body is too large");
+        }
+        let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
+        let answered = match (method, parts.as_slice()) {
+            ("POST", ["cases"]) => self.answer_open(caller, body).await,
+            ("GET", ["cases"]) => match caller {
+                CaseCaller::Person(_) => self.status().await.map(|cases| ok(json!({ "cases": cases }))),
+                CaseCaller::FrontEnd => Ok(CaseAnswer::refusal(403, "a person's request")),
+            },
+            (_, ["cases", id, rest @ ..]) => match id.parse() {
+                Ok(id) => self.answer_one(caller, id, (method, rest), (query, body)).await,
+                Err(_) => Ok(CaseAnswer::refusal(404, "there is no such case")),
+            },
+            (_, _) => Ok(CaseAnswer::refusal(404, "there is no such path")),
+        };
+        answered.unwrap_or_else(|error| {
+            tracing::warn!(%error, "a request about a case failed");
+            CaseAnswer::failed(&error)
+        })
+    }
+
+    async fn answer_open(&self, caller: &CaseCaller, body: &[u8]) -> Result<CaseAnswer, CaseError> {
+        if *caller != CaseCaller::FrontEnd {
+            return Ok(CaseAnswer::refusal(403, "only the front end opens cases"));
+        }
+        let Ok(body) = serde_json::from_slice::<OpenBody>(body) else {
+            return Ok(CaseAnswer::refusal(422, "the body is no case: customer, case, capability, message"));
+        };
+        let OpenBody { customer, case, tenant, capability, message } = body;
+        let names = GuestNames { customer, case, tenant };
+        let id = self.open_case(NewCase { names, capability, message }).await?;
+        Ok(CaseAnswer { status: 201, body: json!({ "id": id.to_string() }) })
+    }
+
+    async fn answer_one(
+        &self,
+        caller: &CaseCaller,
+        id: SessionId,
+        (method, rest): (&str, &[&str]),
+        (query, body): (Option<&str>, &[u8]),
+    ) -> Result<CaseAnswer, CaseError> {
+        match (method, rest, caller) {
+            ("GET", ["messages"], CaseCaller::FrontEnd | CaseCaller::Person(_)) => {
+                let after = query.and_then(|query| query.strip_prefix("after=")).unwrap_or("0");
+                let Ok(after) = after.parse() else {
+                    return Ok(CaseAnswer::refusal(422, "after must be a number"));
+                };
+                self.list_messages(id, after).await
+            }
+            ("POST", ["messages"], caller) => {
+                let Ok(TextBody { text }) = serde_json::from_slice(body) else {
+                    return Ok(CaseAnswer::refusal(422, "the body must be {\"text\": …}"));
+                };
+                match caller {
+                    CaseCaller::FrontEnd => self.add_message(id, &text).await?,
+                    CaseCaller::Person(person) => self.answer_case(id, person, &text).await?,
+                }
+                Ok(CaseAnswer { status: 202, body: json!({}) })
+            }
+            ("POST", ["close"], caller) => {
+                let reason = match caller {
+                    CaseCaller::FrontEnd => "closed by the front end".to_owned(),
+                    CaseCaller::Person(person) => format!("closed by {person}"),
+                };
+                self.close_case(id, &reason).await?;
+                Ok(ok(json!({})))
+            }
+            ("POST", ["take"], CaseCaller::Person(person)) => {
+                self.take_case(id, person).await?;
+                Ok(ok(json!({})))
+            }
+            ("POST", ["approve" | "back"], CaseCaller::Person(person)) => {
+                let Ok(BackBody { target, note }) = serde_json::from_slice(body) else {
+                    return Ok(CaseAnswer::refusal(422, "the body must be {\"target\": …, \"note\": …}"));
+                };
+                let note = match (rest, note.is_empty()) {
+                    (["approve"], true) => "approved".to_owned(),
+                    (_, true) => "handed back".to_owned(),
+                    (_, false) => note,
+                };
+                self.hand_back(id, (person, target.as_deref()), &note).await?;
+                Ok(ok(json!({})))
+            }
+            ("GET", ["access"], CaseCaller::Person(_)) => {
+                let access = read_access(self.0.keys.store(), &id.to_string()).await?;
+                Ok(ok(json!({ "holders": access.intervals, "contradictions": access.contradictions })))
+            }
+            (_, ["take" | "approve" | "back" | "access"], CaseCaller::FrontEnd) => {
+                Ok(CaseAnswer::refusal(403, "a person's request"))
+            }
+            (_, _, _) => Ok(CaseAnswer::refusal(404, "there is no such path")),
+        }
+    }
+
+    async fn list_messages(&self, id: SessionId, after: u64) -> Result<CaseAnswer, CaseError> {
+        let store = self.0.keys.store();
+        let row = store.fleet_case(id).await?.ok_or_else(|| CaseError::Unknown(id.to_string()))?;
+        let messages = store.fleet_messages(id, after, MAX_MESSAGES).await?;
+        let messages: Vec<Value> = messages
+            .iter()
+            .map(|one| json!({ "n": one.n, "from": one.sender, "text": one.text, "at": one.at.to_string() }))
+            .collect();
+        Ok(ok(json!({ "is_open": row.is_open, "messages": messages })))
+    }
+}
+
+const fn ok(body: Value) -> CaseAnswer {
+    CaseAnswer { status: 200, body }
+}

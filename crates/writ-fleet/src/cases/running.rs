@@ -1,0 +1,223 @@
+//! The processes of agents: what they are told, and what they say.
+
+use futures::future::BoxFuture;
+use futures::{FutureExt as _, StreamExt as _};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
+use tokio::sync::mpsc;
+use tokio_util::codec::{FramedRead, LinesCodec};
+use tokio_util::sync::CancellationToken;
+use writ_runtime::case_keys::{AgentBase, CaseKey};
+use writ_store::fleet::MAX_CASE_MESSAGES;
+use writ_store::reads::FleetReads as _;
+use writ_types::entry::{CaseChange, DenyReason};
+use writ_types::id::{KeyId, SessionId};
+
+use super::config::FleetAgent;
+use super::error::CaseError;
+use super::live::{LiveAgent, LiveCase, MAX_BAD_LINES, MAX_WAITING_LINES};
+use super::machine::{CaseEvent, CaseFault, LossCause};
+use super::moves::CaseMove;
+use super::ports::{PortFault, StartOrder, StartedAgent};
+use super::protocol::{AgentLine, MAX_LINE_BYTES, handover_line, refusal_line};
+use super::router::CaseRouter;
+use crate::anomalies::Measure;
+
+impl CaseRouter {
+    /// Starts the process of a holder, whose key is committed, and hands the case over to it.
+    pub(crate) async fn start_agent(
+        &self,
+        live: &mut LiveCase,
+        (agent, base): (&FleetAgent, &AgentBase),
+        key: &CaseKey,
+        reason: &str,
+    ) -> Result<(), PortFault> {
+        let id = live.row.id;
+        let limit = usize::try_from(MAX_CASE_MESSAGES).unwrap_or(usize::MAX);
+        let conversation = self.0.keys.store().fleet_messages(id, 0, limit).await;
+        let conversation = conversation.map_err(|error| PortFault(error.to_string()))?;
+        let order = StartOrder {
+            case: id,
+            agent: agent.name.clone(),
+            command: agent.command.clone(),
+            base: base.token().clone(),
+            task: key.token.clone(),
+        };
+        let StartedAgent { input, output, process } = self.0.host.start_agent(order).await?;
+        let (lines, waiting) = mpsc::channel(MAX_WAITING_LINES);
+        let over = CancellationToken::new();
+        lines
+            .try_send(handover_line(&live.row, &conversation, reason))
+            .map_err(|_| PortFault("it takes no line".to_owned()))?;
+        tokio::spawn(write_lines(input, waiting, over.clone()));
+        tokio::spawn(self.clone().read_lines((id, key.key), output, over.clone()));
+        live.agent = Some(LiveAgent { first_key: key.key, lines, process, over, bad_lines: 0 });
+        Ok(())
+    }
+
+    /// Hands a line to the holder's process. One that reads nothing loses the case.
+    pub(crate) async fn send_line(&self, live: &mut LiveCase, line: String) -> Result<(), CaseError> {
+        let Some(agent) = &live.agent else { return Ok(()) };
+        match agent.lines.try_send(line) {
+            Ok(()) => Ok(()),
+            Err(mpsc::error::TrySendError::Full(_)) => {
+                self.lose(live, LossCause::Silence, "it does not read its messages").await
+            }
+            // Its reader sees the end of the process, and says so.
+            Err(mpsc::error::TrySendError::Closed(_)) => Ok(()),
+        }
+    }
+
+    /// Reads what a process says, until its end. Boxed: a line may start another process, whose lines are read likewise.
+    fn read_lines(
+        self,
+        (id, first_key): (SessionId, KeyId),
+        output: Box<dyn AsyncRead + Send + Unpin>,
+        over: CancellationToken,
+    ) -> BoxFuture<'static, ()> {
+        async move {
+            let mut lines = FramedRead::new(output, LinesCodec::new_with_max_length(MAX_LINE_BYTES));
+            loop {
+                let line = tokio::select! {
+                    line = lines.next() => line,
+                    () = over.cancelled() => return,
+                };
+                let handled = match line {
+                    Some(Ok(line)) => self.hear(id, first_key, &line).await,
+                    Some(Err(error)) => self.agent_ended(id, first_key, &error.to_string()).await,
+                    None => self.agent_ended(id, first_key, "its process ended").await,
+                };
+                match handled {
+                    Ok(true) => {}
+                    Ok(false) => return,
+                    Err(error) => {
+                        tracing::error!(%error, case = %id, "what an agent said was not taken in");
+                        return;
+                    }
+                }
+            }
+        }
+        .boxed()
+    }
+
+    /// Takes in a line of the process that began with this key. Returns false when nothing more of it is heard.
+    ///
+    /// # Errors
+    ///
+    /// If the store cannot be read or written.
+    pub(crate) async fn hear(&self, id: SessionId, first_key: KeyId, line: &str) -> Result<bool, CaseError> {
+        let Some(mut live) = self.held_by(id, first_key).await? else { return Ok(false) };
+        let said = match AgentLine::parse_line(line.as_bytes()) {
+            Ok(said) => said,
+            Err(fault) => {
+                self.turn_down(&mut live, fault.to_string()).await?;
+                return Ok(true);
+            }
+        };
+        // What is understood is a sign of life, whatever it says.
+        live.owes_since = None;
+        match said {
+            AgentLine::Reply(text) => {
+                let name = live.holder.as_ref().map_or("", |holder| holder.name.as_str());
+                let sender = format!("agent {name}");
+                self.say(&live, &sender, &text).await?;
+                Ok(true)
+            }
+            AgentLine::Escalate { target, reason } => self.escalate(&mut live, target, reason).await,
+            AgentLine::Done => {
+                self.end(&mut live, "the agent has done it").await?;
+                Ok(false)
+            }
+        }
+    }
+
+    async fn escalate(&self, live: &mut LiveCase, target: String, reason: String) -> Result<bool, CaseError> {
+        let name = live.holder.as_ref().map(|holder| holder.name.clone()).unwrap_or_default();
+        let agent = self.0.config.agents.iter().find(|agent| agent.name == name);
+        let allowed = match agent {
+            Some(agent) => self.0.keys.check_base(&agent.base).await.map(|base| base.targets()),
+            None => Ok(std::collections::BTreeSet::new()),
+        };
+        // A base key that is no longer in force grants nothing.
+        let allowed = allowed.unwrap_or_default();
+        self.count(live, Measure::Escalations).await?;
+        let note =
+            CaseMove { target: target.clone(), ..CaseMove::new(CaseChange::Escalated, reason.clone()) };
+        let event = CaseEvent::Escalate { target, reason, allowed };
+        match self.advance(live, event, note, None).await {
+            Ok(()) => {
+                self.place(live).await?;
+                Ok(false)
+            }
+            Err(CaseError::Fault(fault @ (CaseFault::Target { .. } | CaseFault::Reason))) => {
+                let why = match &fault {
+                    CaseFault::Target { .. } => DenyReason::Scope,
+                    CaseFault::Reason | CaseFault::State { .. } | CaseFault::TooMany => DenyReason::Shape,
+                };
+                self.refuse(live, why, fault.to_string()).await?;
+                self.count(live, Measure::Refused).await?;
+                self.turn_down(live, fault.to_string()).await?;
+                Ok(true)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Answers a line that is refused or not understood; too many of them cost the case.
+    async fn turn_down(&self, live: &mut LiveCase, why: String) -> Result<(), CaseError> {
+        let Some(agent) = &mut live.agent else { return Ok(()) };
+        agent.bad_lines = agent.bad_lines.saturating_add(1);
+        if agent.bad_lines > MAX_BAD_LINES {
+            return self.lose(live, LossCause::Crash, "too much of what it says is refused").await;
+        }
+        self.send_line(live, refusal_line(&why)).await
+    }
+
+    async fn agent_ended(&self, id: SessionId, first_key: KeyId, how: &str) -> Result<bool, CaseError> {
+        let Some(mut live) = self.held_by(id, first_key).await? else { return Ok(false) };
+        self.lose(&mut live, LossCause::Crash, how).await?;
+        Ok(false)
+    }
+
+    /// Locks a case if the process that began with this key still holds it: an earlier holder has no say.
+    async fn held_by(
+        &self,
+        id: SessionId,
+        first_key: KeyId,
+    ) -> Result<Option<super::router::HeldCase>, CaseError> {
+        match self.locked(id).await {
+            Ok(live) if live.agent.as_ref().is_some_and(|agent| agent.first_key == first_key) => {
+                Ok(Some(live))
+            }
+            Ok(_) | Err(CaseError::Unknown(_)) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// Writes lines to a process until its end, or until it has another holder's case no more.
+async fn write_lines(
+    mut input: Box<dyn AsyncWrite + Send + Unpin>,
+    mut waiting: mpsc::Receiver<String>,
+    over: CancellationToken,
+) {
+    loop {
+        let line = tokio::select! {
+            line = waiting.recv() => line,
+            () = over.cancelled() => return,
+        };
+        let Some(mut line) = line else { return };
+        line.push('\n');
+        let written = async {
+            input.write_all(line.as_bytes()).await?;
+            input.flush().await
+        };
+        let written = tokio::select! {
+            written = written => written,
+            () = over.cancelled() => return,
+        };
+        // Its reader sees the end as well, and the case goes on there.
+        if written.is_err() {
+            return;
+        }
+    }
+}

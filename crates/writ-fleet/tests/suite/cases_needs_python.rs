@@ -1,0 +1,341 @@
+//! Cases with agents that are real processes: a small Python program that speaks lines of JSON.
+
+use std::time::Duration;
+
+use writ_fleet::anomalies::{FleetEvent, Measure};
+use writ_fleet::cases::config::{FleetAgent, SILENCE};
+use writ_fleet::cases::routes::{CaseCaller, FrontEndToken};
+use writ_policy::keys::ROUTER;
+use writ_store::reads::{FleetReads as _, RevocationReads as _};
+use writ_types::action::ActionKind;
+use writ_types::entry::{CaseChange, CaseRecord, DenyReason, Fact};
+use writ_types::id::SessionId;
+
+use super::support::{Fleet, refund_case};
+
+const AGENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/suite/agent.py");
+
+fn python(fleet: &Fleet, name: &str, most: u64) -> FleetAgent {
+    fleet.agent(name, most, &["python3", AGENT, name])
+}
+
+/// A refund agent, and a manager that may refund more.
+fn both(fleet: &Fleet) -> Vec<FleetAgent> {
+    let manager = FleetAgent { roles: vec!["manager".into()], ..python(fleet, "chief", 5_000) };
+    vec![python(fleet, "refund-agent", 500), manager]
+}
+
+async fn records(fleet: &Fleet) -> Vec<CaseRecord> {
+    let facts = fleet.facts("case_moved").await.into_iter();
+    facts
+        .filter_map(|fact| if let Fact::CaseMoved { record } = fact { Some(*record) } else { None })
+        .collect()
+}
+
+async fn changes(fleet: &Fleet) -> Vec<CaseChange> {
+    records(fleet).await.iter().map(|record| record.change).collect()
+}
+
+fn says(messages: &[writ_store::fleet::CaseMessage], text: &str) -> bool {
+    messages.iter().any(|message| message.sender.starts_with("agent") && message.text.contains(text))
+}
+
+/// Rows: SLO-015 SLO-040 SLO-041 SLO-054
+#[tokio::test]
+async fn a_case_is_assigned_with_a_fresh_key_that_names_no_one() {
+    let fleet = Fleet::new().await;
+    let router = fleet.start(vec![python(&fleet, "refund-agent", 500)], &[]).await;
+    let id = router.open_case(refund_case("hello")).await.expect("opens");
+    fleet.until(id, |all| says(all, "refund-agent says: hello")).await;
+    let handed = fleet.handed();
+    let [token] = handed["refund-agent"].as_slice() else { panic!("one key: {handed:?}") };
+    let authority = fleet.verifier().verify_task(token).expect("the router has signed it");
+    let task = authority.task();
+    assert_eq!(task.expires_at.time_since(fleet.keys.now()), Duration::from_secs(30 * 60));
+    let case = task.case.clone().expect("a case");
+    assert_eq!((case.granted_by.as_str(), authority.agent()), (ROUTER, "refund-agent"));
+    assert!(case.customer.starts_with("cust_tk_") && case.case.starts_with("case_tk_"));
+    let records = records(&fleet).await;
+    let [opened, assigned] = records.as_slice() else { panic!("two entries: {records:?}") };
+    assert_eq!((opened.change, assigned.change), (CaseChange::Opened, CaseChange::Assigned));
+    let began = assigned.began.as_ref().expect("a holder");
+    assert_eq!((assigned.router.as_str(), began.name.as_str()), (ROUTER, "refund-agent"));
+    assert_eq!(began.task, Some(writ_types::digest::Digest::of_bytes(token.as_bytes())));
+    let ledger = format!("{:?}{:?}", fleet.facts("case_moved").await, fleet.facts("keyed").await);
+    let text = String::from(token.clone());
+    assert!(!ledger.contains(&text) && !ledger.contains("Ada Real"), "{ledger}");
+}
+
+/// Rows: SLO-008 SLO-049 SLO-057
+#[tokio::test]
+async fn an_escalation_outside_the_key_or_without_a_reason_is_refused_and_recorded() {
+    let fleet = Fleet::new().await;
+    let router = fleet.start(both(&fleet), &[]).await;
+    let id = router.open_case(refund_case("escalate admin I want to")).await.expect("opens");
+    fleet.until(id, |all| says(all, "refused: the key does not grant escalating to 'admin'")).await;
+    router.add_message(id, "escalate manager").await.expect("takes it");
+    fleet.until(id, |all| says(all, "refused: an escalation needs a reason")).await;
+    let denied: Vec<(ActionKind, DenyReason)> = fleet
+        .facts("denied")
+        .await
+        .iter()
+        .filter_map(
+            |fact| if let Fact::Denied { kind, reason, .. } = fact { Some((*kind, *reason)) } else { None },
+        )
+        .collect();
+    let escalate = ActionKind::Escalate;
+    assert_eq!(denied, [(escalate, DenyReason::Scope), (escalate, DenyReason::Shape)]);
+    fleet.until_held(id, Some("refund-agent")).await;
+    assert_eq!(changes(&fleet).await, [CaseChange::Opened, CaseChange::Assigned]);
+}
+
+/// Rows: SLO-048 SLO-050 SLO-051 SLO-052 SLO-053 SLO-057
+#[tokio::test]
+async fn an_escalation_revokes_first_and_gives_the_next_holder_a_key_of_its_own() {
+    let fleet = Fleet::new().await;
+    let router = fleet.start(both(&fleet), &[]).await;
+    let id = router.open_case(refund_case("escalate manager over $500 limit")).await.expect("opens");
+    fleet.until(id, |all| says(all, "chief has 2 messages because over $500 limit")).await;
+    let handed = fleet.handed();
+    let claims = |agent: &str| {
+        fleet.verifier().verify_task(&handed[agent][0]).expect("signed by the router").task().clone()
+    };
+    let (first, second) = (claims("refund-agent"), claims("chief"));
+    assert_eq!(first.case, second.case, "the same tokens");
+    assert_ne!((first.key, first.base), (second.key, second.base), "another key");
+    let store = fleet.keys.store();
+    assert!(store.is_revoked(&first.key.to_string()).await.expect("reads"));
+    assert!(!store.is_revoked(&second.key.to_string()).await.expect("reads"));
+    assert!(second.grants.limits["refund"].amounts["amount"].max > 500);
+    // Revoked in the commit of the escalation, and minted after it.
+    let keyed: Vec<(String, String)> = fleet
+        .facts("keyed")
+        .await
+        .iter()
+        .filter_map(|fact| {
+            if let Fact::Keyed { key, change, .. } = fact {
+                Some((key.to_string(), change.clone()))
+            } else {
+                None
+            }
+        })
+        .collect();
+    let (one, two) = (first.key.to_string(), second.key.to_string());
+    let expected = [(one.clone(), "minted"), (one, "revoked"), (two, "minted")];
+    assert_eq!(keyed, expected.map(|(key, change)| (key, change.to_owned())));
+    let records = records(&fleet).await;
+    let [_, assigned, escalated, next] = records.as_slice() else { panic!("four entries: {records:?}") };
+    assert_eq!((escalated.change, escalated.target.as_str()), (CaseChange::Escalated, "manager"));
+    assert_eq!((&escalated.ended, &escalated.began), (&assigned.began, &None));
+    assert_eq!(next.earlier, assigned.began, "both keys' hashes stand in the entry");
+    assert_eq!(next.reason, "over $500 limit");
+    let access = fleet.access(id).await;
+    assert_eq!(access.contradictions, []);
+    let names: Vec<(&str, bool)> =
+        access.intervals.iter().map(|one| (one.holder.name.as_str(), one.until.is_some())).collect();
+    assert_eq!(names, [("refund-agent", true), ("chief", false)]);
+}
+
+/// Rows: SLO-048
+#[tokio::test]
+async fn a_crash_goes_to_another_agent_and_then_to_people() {
+    let fleet = Fleet::new().await;
+    let agents = vec![python(&fleet, "one", 500), python(&fleet, "two", 501)];
+    let router = fleet.start(agents, &[]).await;
+    let id = router.open_case(refund_case("hello")).await.expect("opens");
+    fleet.until(id, |all| says(all, "one says: hello")).await;
+    router.add_message(id, "crash").await.expect("takes it");
+    fleet.until(id, |all| says(all, "two has")).await;
+    router.add_message(id, "crash").await.expect("takes it");
+    fleet.until_held(id, None).await;
+    // The commit of the queue follows that of the loss.
+    while changes(&fleet).await.last() != Some(&CaseChange::Queued) {
+        tokio::task::yield_now().await;
+    }
+    let status = router.status().await.expect("reads");
+    assert_eq!((status[0].state.as_str(), status[0].holder.as_deref()), ("queued", None));
+    assert!(status[0].reason.contains("no agent is free for refund"), "{}", status[0].reason);
+    assert_eq!(fleet.access(id).await.contradictions, []);
+}
+
+/// Rows: SLO-048
+#[tokio::test]
+async fn an_agent_that_is_silent_past_its_deadline_loses_its_case() {
+    let fleet = Fleet::new().await;
+    let agents = vec![python(&fleet, "one", 500), python(&fleet, "two", 501)];
+    let router = fleet.start(agents, &[]).await;
+    let id = router.open_case(refund_case("hello")).await.expect("opens");
+    fleet.until(id, |all| says(all, "one says: hello")).await;
+    fleet.hand.go_on(SILENCE * 2);
+    router.look_after_cases().await;
+    fleet.until_held(id, Some("one")).await;
+    router.add_message(id, "silence").await.expect("takes it");
+    fleet.hand.go_on(SILENCE);
+    router.look_after_cases().await;
+    fleet.until_held(id, Some("one")).await;
+    fleet.hand.go_on(Duration::from_secs(1));
+    router.look_after_cases().await;
+    fleet.until_held(id, Some("two")).await;
+    let access = fleet.access(id).await;
+    assert!(access.intervals[0].reason.starts_with("silence"), "{access:?}");
+}
+
+/// Rows: SLO-046 SLO-048 SLO-060
+#[tokio::test]
+async fn a_burst_of_refusals_costs_the_key_and_the_entry_has_rule_and_evidence() {
+    let fleet = Fleet::new().await;
+    let agents = vec![python(&fleet, "one", 500), python(&fleet, "two", 501)];
+    let router = fleet.start(agents, &["refused > 5 in 1 min then revoke"]).await;
+    let id = router.open_case(refund_case("hello")).await.expect("opens");
+    fleet.until(id, |all| says(all, "one says: hello")).await;
+    let row = fleet.keys.store().fleet_case(id).await.expect("reads").expect("open");
+    let event = |measure| FleetEvent {
+        at: fleet.keys.now(),
+        agent: "one".into(),
+        case: row.case_token.clone(),
+        customer: row.customer_token.clone(),
+        measure,
+        amount: 1,
+    };
+    for _ in 0..5 {
+        router.observe(&event(Measure::Refused)).await.expect("takes it");
+        router.observe(&event(Measure::Requests)).await.expect("takes it");
+    }
+    let status = router.status().await.expect("reads");
+    assert_eq!((status[0].refused, status[0].requests_per_minute), (Some(5), Some(5)));
+    fleet.until_held(id, Some("one")).await;
+    router.observe(&event(Measure::Refused)).await.expect("takes it");
+    fleet.until_held(id, Some("two")).await;
+    let access = fleet.access(id).await;
+    let key = access.intervals[0].holder.key.expect("an agent").to_string();
+    assert!(fleet.keys.store().is_revoked(&key).await.expect("reads"));
+    let reason = &access.intervals[0].reason;
+    assert_eq!(reason, "anomaly: rule 'refused > 5 in 60 s then revoke': agent one has 6 refused");
+}
+
+/// Rows: SLO-016 (in part: its end and its renewal)
+#[tokio::test]
+async fn a_key_is_renewed_before_its_end_and_a_revoked_one_is_noticed() {
+    let fleet = Fleet::new().await;
+    let agents = vec![python(&fleet, "one", 500), python(&fleet, "two", 501)];
+    let router = fleet.start(agents, &[]).await;
+    let id = router.open_case(refund_case("hello")).await.expect("opens");
+    fleet.until(id, |all| says(all, "one says: hello")).await;
+    fleet.hand.go_on(Duration::from_secs(26 * 60));
+    router.look_after_cases().await;
+    let replaced = fleet.processes.replaced.lock().expect("no panic").clone();
+    let [token] = replaced.as_slice() else { panic!("one fresh key") };
+    let task = fleet.verifier().verify_task(token).expect("signed").task().clone();
+    assert_eq!(task.expires_at.time_since(fleet.keys.now()), Duration::from_secs(30 * 60));
+    let access = fleet.access(id).await;
+    assert_eq!(access.intervals.last().and_then(|one| one.holder.key), Some(task.key));
+    router.add_message(id, "still there").await.expect("takes it");
+    fleet.until(id, |all| says(all, "one says: still there")).await;
+    // Someone else revokes it, as `writ keys revoke` does.
+    let ops = fleet.keys.revocation_of(id, (task.key, task.expires_at), "by the owner");
+    fleet.keys.commit(ops.into()).await.expect("commits");
+    router.look_after_cases().await;
+    fleet.until_held(id, Some("two")).await;
+    assert_eq!(fleet.access(id).await.contradictions, []);
+}
+
+/// Rows: SLO-016 (in part: closing early) SLO-059 (in part: a task that ended is not shown)
+#[tokio::test]
+async fn closing_a_case_revokes_its_key_at_once_and_tells_the_proxy() {
+    let fleet = Fleet::new().await;
+    let router = fleet.start(both(&fleet), &[]).await;
+    let id = router.open_case(refund_case("hello")).await.expect("opens");
+    fleet.until(id, |all| says(all, "says: hello")).await;
+    router.close_case(id, "the guest has left").await.expect("closes");
+    let access = fleet.access(id).await;
+    let key = access.intervals[0].holder.key.expect("an agent").to_string();
+    assert!(fleet.keys.store().is_revoked(&key).await.expect("reads"));
+    assert_eq!(fleet.tokens.closed.lock().expect("no panic").len(), 1);
+    assert!(router.status().await.expect("reads").is_empty());
+    assert!(router.add_message(id, "hello?").await.is_err());
+    // An agent that is done ends its case itself.
+    let id = router.open_case(refund_case("done")).await.expect("opens");
+    fleet.until_held(id, None).await;
+    assert!(!fleet.keys.store().fleet_case(id).await.expect("reads").expect("known").is_open);
+}
+
+/// Rows: SLO-048 SLO-053
+#[tokio::test]
+async fn people_answer_take_over_approve_and_hand_back() {
+    let fleet = Fleet::new().await;
+    let router = fleet.start(both(&fleet), &[]).await;
+    let id = router.open_case(refund_case("escalate human wants a person")).await.expect("opens");
+    fleet.until_held(id, None).await;
+    while changes(&fleet).await.last() != Some(&CaseChange::Escalated) {
+        tokio::task::yield_now().await;
+    }
+    router.answer_case(id, "owner", "one moment").await.expect("answers");
+    router.take_case(id, "owner").await.expect("takes it");
+    fleet.until_held(id, Some("owner")).await;
+    assert!(router.take_case(id, "member").await.is_err(), "one holder");
+    router.hand_back(id, ("owner", Some("manager")), "approved up to 600").await.expect("hands back");
+    fleet.until(id, |all| says(all, "chief has 4 messages because by owner")).await;
+    assert!(router.answer_case(id, "owner", "no").await.is_err(), "an agent holds it");
+    router.take_case(id, "owner").await.expect("takes it from the agent");
+    let access = fleet.access(id).await;
+    let names: Vec<&str> = access.intervals.iter().map(|one| one.holder.name.as_str()).collect();
+    assert_eq!((names, access.contradictions.len()), (vec!["refund-agent", "owner", "chief", "owner"], 0));
+}
+
+/// Rows: SLO-015 (in part: who may open) SLO-041
+#[tokio::test]
+async fn requests_are_answered_by_who_asks_and_malformed_ones_by_what_is_wrong() {
+    let fleet = Fleet::new().await;
+    let router = fleet.start(both(&fleet), &[]).await;
+    let (front, owner) = (CaseCaller::FrontEnd, CaseCaller::Person("owner".into()));
+    let body = br#"{"customer":"Ada Real","case":"order 17","capability":"refund","message":"hello"}"#;
+    let opened = router.answer(&front, ("POST", "/cases"), None, body).await;
+    assert_eq!(opened.status, 201, "{opened:?}");
+    let id: SessionId = opened.body["id"].as_str().expect("an id").parse().expect("an id");
+    let messages = fleet.until(id, |all| says(all, "says: hello")).await;
+    let path = |rest: &str| format!("/cases/{id}/{rest}");
+    let ask = async |who: &CaseCaller, method: &str, path: &str, body: &[u8]| {
+        router.answer(who, (method, path), None, body).await.status
+    };
+    assert_eq!(ask(&owner, "POST", "/cases", body).await, 403, "only the front end");
+    assert_eq!(ask(&front, "POST", "/cases", body).await, 503, "it is open already");
+    assert_eq!(ask(&front, "POST", "/cases", b"{}").await, 422);
+    assert_eq!(ask(&front, "POST", "/cases", &vec![b' '; 1024 * 1024]).await, 413);
+    assert_eq!(ask(&front, "POST", &path("take"), b"{}").await, 403);
+    assert_eq!(ask(&front, "GET", &path("access"), b"").await, 403);
+    assert_eq!(ask(&owner, "GET", &path("access"), b"").await, 200);
+    assert_eq!(ask(&front, "GET", "/cases", b"").await, 403);
+    assert_eq!(ask(&owner, "GET", "/cases", b"").await, 200);
+    assert_eq!(ask(&front, "POST", &path("messages"), br#"{"text":""}"#).await, 422);
+    assert_eq!(ask(&front, "POST", &path("messages"), br#"{"text":"more"}"#).await, 202);
+    assert_eq!(ask(&owner, "POST", &path("messages"), br#"{"text":"more"}"#).await, 409, "an agent holds it");
+    assert_eq!(ask(&front, "GET", "/cases/none/messages", b"").await, 404);
+    let listed = router.answer(&front, ("GET", &path("messages")), Some("after=1"), b"").await;
+    assert!(listed.body["messages"].as_array().map(Vec::len) >= Some(messages.len() - 1), "{listed:?}");
+    assert_eq!(ask(&front, "POST", &path("close"), b"").await, 200);
+    assert_eq!(ask(&front, "POST", &path("close"), b"").await, 404, "it has ended");
+    let token = FrontEndToken::of_text("secret");
+    assert!(token.is_shown_in(Some("Bearer secret")));
+    assert!(
+        !token.is_shown_in(Some("Bearer other"))
+            && !token.is_shown_in(Some("secret"))
+            && !token.is_shown_in(None)
+    );
+}
+
+#[tokio::test]
+async fn an_agent_that_talks_nonsense_or_cannot_start_loses_its_case() {
+    let fleet = Fleet::new().await;
+    let missing = fleet.agent("missing", 499, &["/nonexistent/agent"]);
+    let router = fleet.start(vec![missing, python(&fleet, "one", 500)], &[]).await;
+    let id = router.open_case(refund_case("hello")).await.expect("opens");
+    fleet.until(id, |all| says(all, "one says: hello")).await;
+    for _ in 0..9 {
+        router.add_message(id, "nonsense").await.expect("takes it");
+    }
+    fleet.until_held(id, None).await;
+    let access = fleet.access(id).await;
+    let reasons: Vec<&str> = access.intervals.iter().map(|one| one.reason.as_str()).collect();
+    assert!(reasons[0].starts_with("crash: it did not start"), "{reasons:?}");
+    assert_eq!(reasons[1], "crash: too much of what it says is refused");
+}

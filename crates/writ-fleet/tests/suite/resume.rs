@@ -1,0 +1,111 @@
+//! A router that ends at any of its steps resumes with one holder.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
+use writ_fleet::cases::ports::{AgentHost, AgentProcess, PortFault, StartOrder, StartedAgent};
+use writ_policy::keys::KeyToken;
+use writ_store::reads::{FleetReads as _, RevocationReads as _};
+
+use super::support::{Fleet, refund_case};
+
+/// Agents that read and say nothing: what happens is up to the router alone.
+#[derive(Debug)]
+struct Quiet;
+
+#[derive(Debug)]
+struct QuietProcess(#[expect(dead_code, reason = "the other ends of its pipes")] tokio::io::DuplexStream);
+
+impl AgentProcess for QuietProcess {
+    fn replace_key(&mut self, _task: &KeyToken) -> Result<(), PortFault> {
+        Ok(())
+    }
+}
+
+impl AgentHost for Quiet {
+    fn start_agent(&self, _order: StartOrder) -> BoxFuture<'_, Result<StartedAgent, PortFault>> {
+        async {
+            let (output, far) = tokio::io::duplex(64);
+            let process = Box::new(QuietProcess(far));
+            Ok(StartedAgent { input: Box::new(tokio::io::sink()), output: Box::new(output), process })
+        }
+        .boxed()
+    }
+}
+
+/// A future that is cut off after so many polls, as a process that is killed.
+struct CutOff<F> {
+    inner: Pin<Box<F>>,
+    polls: usize,
+}
+
+impl<F: Future> Future for CutOff<F> {
+    type Output = Option<F::Output>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        if self.polls == 0 {
+            return Poll::Ready(None);
+        }
+        self.polls -= 1;
+        self.inner.as_mut().poll(context).map(Some)
+    }
+}
+
+/// Rows: SLO-053 (in part: after a kill)
+#[tokio::test]
+async fn a_router_that_is_cut_off_at_any_step_resumes_with_one_holder() {
+    let (mut finished, mut polls) = (0, 0);
+    // The first that is not cut off ends the row: more polls change nothing.
+    while finished == 0 {
+        polls += 1;
+        let fleet = Fleet::new().await;
+        let agents = |fleet: &Fleet| vec![fleet.agent("one", 500, &["-"]), fleet.agent("two", 501, &["-"])];
+        let router = fleet.start_with(agents(&fleet), &[], Arc::new(Quiet)).await;
+        let id = router.open_case(refund_case("hello")).await.expect("opens");
+        // One loses the case, which is then given to the next: two commits with a gap between them.
+        let held = fleet.keys.store().fleet_holders(id).await.expect("reads");
+        let keys = held[0].keys.clone().expect("an agent");
+        let ops = fleet.keys.revocation_of(id, (keys.key, keys.ends_at), "by the owner");
+        fleet.keys.commit(ops.into()).await.expect("commits");
+        let looking = CutOff { inner: Box::pin(router.look_after_cases()), polls };
+        finished += usize::from(looking.await.is_some());
+        drop(router);
+        let fleet = fleet.restarted().await;
+        let router = fleet.start_with(agents(&fleet), &[], Arc::new(Quiet)).await;
+        let holders = fleet.keys.store().fleet_holders(id).await.expect("reads");
+        let open: Vec<_> = holders.iter().filter(|holder| holder.until.is_none()).collect();
+        assert_eq!(open.len(), 1, "after {polls} polls: {holders:?}");
+        for holder in &holders {
+            let key = holder.keys.as_ref().expect("agents alone").key.to_string();
+            let revoked = fleet.keys.store().is_revoked(&key).await.expect("reads");
+            assert_eq!(revoked, holder.until.is_some(), "after {polls} polls: {holder:?}");
+        }
+        let access = fleet.access(id).await;
+        assert_eq!((access.contradictions.len(), access.intervals.len()), (0, holders.len()));
+        drop(router);
+    }
+    assert!(polls > 5, "some were cut off: {polls}");
+}
+
+/// Rows: SLO-053 (in part: what a person holds stays a person's)
+#[tokio::test]
+async fn a_person_holds_a_case_across_restarts_and_the_queue_stays() {
+    let fleet = Fleet::new().await;
+    let router = fleet.start_with(Vec::new(), &[], Arc::new(Quiet)).await;
+    let taken = router.open_case(refund_case("hello")).await.expect("opens");
+    router.take_case(taken, "owner").await.expect("takes it");
+    let mut other = refund_case("hello");
+    other.names.case = "order 18".into();
+    let queued = router.open_case(other).await.expect("opens");
+    drop(router);
+    let fleet = fleet.restarted().await;
+    let router = fleet.start_with(Vec::new(), &[], Arc::new(Quiet)).await;
+    let status = router.status().await.expect("reads");
+    let found: Vec<_> =
+        status.iter().map(|one| (one.case, one.state.as_str(), one.holder.as_deref())).collect();
+    assert_eq!(found, [(taken, "held by a person", Some("owner")), (queued, "queued", None)]);
+    assert_eq!(fleet.access(taken).await.intervals.len(), 1);
+}
