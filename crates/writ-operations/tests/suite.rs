@@ -63,7 +63,8 @@ impl World {
         let parameters = operation.check_parameters(&parameters).expect("good parameters");
         let action = Action::Operate(Operate { operation: name.to_owned(), parameters });
         let permit = door::permit_action(door::prepare_action(action)).await;
-        self.targets.perform(permit, door::NOW, operation, &scope(customer), "key-1").await
+        let restore = |text: &str| Some(text.to_owned());
+        self.targets.perform(permit, door::NOW, operation, &scope(customer), "key-1", &restore).await
     }
 
     /// The rows of a result, as JSON without kinds.

@@ -23,7 +23,8 @@ use crate::keys::Authority;
 use crate::keys::limits::{self, UsedToday};
 use crate::pattern::standing::Recurring;
 use crate::permit::{
-    ApprovalUse, Durability, Journal, OperationUse, Permit, RedeemError, Redemption, RequestOrigin, Reservation,
+    ApprovalUse, Durability, Journal, OperationUse, Permit, RedeemError, Redemption, RequestOrigin,
+    Reservation,
 };
 use crate::plan::{self, Planned, StepQuestion};
 use crate::rules::{RuleFacts, RuleSet};
