@@ -266,10 +266,14 @@ impl Bed {
 
     /// The decisions about requests.
     pub(crate) fn decisions(&self) -> Vec<Requester> {
-        let requester = |fact: Fact| match fact {
-            Fact::Intent { requester, .. } | Fact::Denied { requester, .. } => *requester.expect("is named"),
-            Fact::Served { requester, .. } => *requester,
-            other => panic!("no decision: {other:?}"),
+        let requester = |fact: Fact| {
+            let (Fact::Intent { requester: Some(by), .. }
+            | Fact::Denied { requester: Some(by), .. }
+            | Fact::Served { requester: by, .. }) = fact
+            else {
+                panic!("no decision that names who asked: {fact:?}")
+            };
+            *by
         };
         ["intent", "denied", "served"]
             .into_iter()
