@@ -28,6 +28,8 @@ mod paths;
 
 mod policy;
 
+mod proxy;
+
 pub(crate) use approvals::ApprovalsCommand;
 pub(crate) use audit::AuditCommand;
 pub(crate) use gates::GatesCommand;
@@ -41,6 +43,7 @@ pub(crate) use mcp::{AddServer, McpCommand};
 pub(crate) use memory::MemoryCommand;
 pub(crate) use models::{DoctorArgs, ModelsCommand};
 pub(crate) use policy::{PolicyCommand, TaintCommand};
+pub(crate) use proxy::{ProxyArgs, ProxyCommand};
 
 /// Runs AI agents that can only do what a signed order allows, and leaves a receipt that anyone can check.
 #[derive(Clone, Debug, Parser)]
@@ -136,6 +139,8 @@ pub(crate) enum Command {
     /// List what the engine does again and again
     #[command(subcommand)]
     Jobs(JobsCommand),
+    /// Run the security proxy, through which agents reach databases and servers
+    Proxy(ProxyArgs),
     /// Look at the sandbox, or run a command in it
     #[command(subcommand)]
     Sandbox(SandboxCommand),

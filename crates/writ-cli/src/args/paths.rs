@@ -24,6 +24,7 @@ impl Command {
             Self::Chat(args) => args.project.iter_mut().collect(),
             Self::Diff(args) => args.project.iter_mut().collect(),
             Self::Apply(args) => args.project.iter_mut().collect(),
+            Self::Proxy(args) => args.socket.iter_mut().collect(),
             Self::Man { dir } => dir.iter_mut().collect(),
             Self::Config(ConfigCommand::Check { project } | ConfigCommand::Show { project })
             | Self::Sandbox(SandboxCommand::Exec { project, .. })
