@@ -66,6 +66,9 @@ pub struct Targets {
     limit: Duration,
 }
 
+/// Returns a text with the values of a case in place of its tokens; `None`: it holds a token of another case.
+pub type Restore<'a> = &'a (dyn Fn(&str) -> Option<String> + Sync);
+
 /// A database.
 #[derive(Debug)]
 enum Database {
@@ -120,7 +123,7 @@ impl Targets {
         }
     }
 
-    /// The operations whose target is not configured, each with the name that is missing.
+    /// The operations without a configured target, each with the name that is missing.
     pub fn find_missing<'a>(&self, operations: &'a OperationSet) -> Vec<(&'a str, &'a str)> {
         let is_there = |operation: &Operation| match &operation.target {
             Target::Sql(sql) => self.databases.contains_key(&sql.database),
@@ -137,7 +140,8 @@ impl Targets {
     }
 
     /// Consumes a permit for an operation and performs it with the parameters that the permit names, for one
-    /// customer and case. `idempotency_key` reaches the target where the operation declares a place for it.
+    /// customer and case. `idempotency_key` reaches the target where the operation declares a place for it;
+    /// `restore` puts values in place of the tokens of a parameter, and has none for a token of another case.
     ///
     /// # Errors
     ///
@@ -149,6 +153,7 @@ impl Targets {
         operation: &Operation,
         scope: &Scope,
         idempotency_key: &str,
+        restore: Restore<'_>,
     ) -> Result<OperationResult, PerformError> {
         let opened = permit.open(now).map_err(PerformError::not_performed)?;
         let Action::Operate(operate) = &opened.prepared.action else {
@@ -157,7 +162,12 @@ impl Targets {
         if operate.operation != operation.name() {
             return Err(PerformError::not_performed("the permit is for another operation"));
         }
-        self.run(operation, &operate.parameters, scope, idempotency_key, false).await
+        let foreign = || PerformError::not_performed("a parameter holds a token of another case");
+        let mut parameters = BTreeMap::new();
+        for (name, value) in &operate.parameters {
+            parameters.insert(name.clone(), restore(value).ok_or_else(foreign)?);
+        }
+        self.run(operation, &parameters, scope, idempotency_key, false).await
     }
 
     /// Performs a statement and takes everything back, to try an operation. It needs no permit, because nothing of it
