@@ -20,7 +20,7 @@
 //! port of this machine for a list, and [`deliver`] posts the engine's own reports to the place that its
 //! owner names.
 //!
-//! [`target`] connects to the databases, APIs and mail servers of declared operations, whose performer has consumed
+//! [`target`] connects to the databases, APIs and mail servers of declared operations; their performer has consumed
 //! the permit.
 //!
 //! Where the owner's network has a proxy of its own, connections go through that one: [`upstream`] says

@@ -1,5 +1,5 @@
 //! Connections for the operations of the fleet: to the databases, mail servers and APIs that the owner's
-//! configuration names. The permit is consumed by whoever performs the operation; the agent that it was given to
+//! configuration names. The performer of the operation consumes the permit; its agent
 //! chooses neither host nor address.
 
 use std::fmt;
@@ -54,7 +54,7 @@ pub enum TargetFault {
     Timeout(Duration),
 }
 
-/// What a connection reads and writes.
+/// Anything that a connection reads and writes.
 trait Duplex: AsyncRead + AsyncWrite + Send + Sync + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Sync + Unpin> Duplex for T {}
@@ -134,7 +134,7 @@ impl AsyncWrite for TargetStream {
 pub struct ApiRequest {
     /// The method.
     pub method: &'static str,
-    /// The segments of the path below the API's address; each stays one, whatever is in it.
+    /// The segments of the path below the API's address; each stays one, with any content.
     pub segments: Vec<String>,
     /// The query.
     pub query: Vec<(String, String)>,

@@ -23,7 +23,7 @@ pub struct OperationError {
 pub struct ParameterError {
     /// The parameter's name, shortened.
     pub parameter: String,
-    /// What is wrong with it.
+    /// The mistake.
     pub what: String,
     /// A remedy.
     pub hint: String,

@@ -6,7 +6,7 @@
 //!
 //! [`OperationSet::load`] reads and checks the files; everything that can be wrong is an error with file and
 //! line. [`Targets::perform`] consumes a permit for one operation and performs it, for the customer and the case
-//! of a [`Scope`] alone: statements read and change rows of that scope whatever their `WHERE` says, requests
+//! of a [`Scope`] alone: statements read and change rows of that scope with any `WHERE`, requests
 //! carry the customer, and mail goes to the customer's own address.
 //!
 //! No business rule is here: that an order was refunded before is the agent's to know.

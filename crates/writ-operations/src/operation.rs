@@ -139,7 +139,7 @@ impl Operation {
     }
 
     /// Checks the parameters of a request, and returns each in its one canonical form, as an action names them. The two
-    /// tokens of the case pass through; whose case it is, the caller checks.
+    /// tokens of the case pass through; the caller checks that they are those of the key.
     ///
     /// # Errors
     ///

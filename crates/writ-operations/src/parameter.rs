@@ -116,6 +116,11 @@ impl Parameter {
         self.role
     }
 
+    /// Returns true if its values are texts.
+    pub const fn is_text(&self) -> bool {
+        matches!(self.kind, ValueType::Text)
+    }
+
     /// A text for the agent's author.
     pub fn description(&self) -> &str {
         &self.description

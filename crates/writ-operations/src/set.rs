@@ -160,8 +160,19 @@ pub(crate) fn read_file(file: &Path) -> Result<String, OperationError> {
 pub(crate) fn read_toml<T: DeserializeOwned>(file: &Path, text: &str) -> Result<T, OperationError> {
     toml::from_str(text).map_err(|why| {
         let line = why.span().map_or(1, |span| line_of(text, span.start));
-        fault(file, line, why.message().trim().replace('\n', " "), "see docs/guides/fleet.md")
+        fault(file, line, why.message().trim().replace('\n', " "), "see docs/reference/operations.md")
     })
+}
+
+/// Reads a file of settings, and returns its text with what it says.
+///
+/// # Errors
+///
+/// If it cannot be read, or says something else.
+pub fn read_config<T: DeserializeOwned>(file: &Path) -> Result<(String, T), OperationError> {
+    let text = read_file(file)?;
+    let config = read_toml(file, &text)?;
+    Ok((text, config))
 }
 
 /// The line of an offset, from 1.

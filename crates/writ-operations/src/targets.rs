@@ -123,7 +123,7 @@ impl Targets {
         }
     }
 
-    /// The operations whose target is not configured, each with the name that is missing.
+    /// The operations without a configured target, each with the name that is missing.
     pub fn find_missing<'a>(&self, operations: &'a OperationSet) -> Vec<(&'a str, &'a str)> {
         let is_there = |operation: &Operation| match &operation.target {
             Target::Sql(sql) => self.databases.contains_key(&sql.database),

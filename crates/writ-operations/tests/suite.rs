@@ -63,8 +63,9 @@ impl World {
         let parameters = operation.check_parameters(&parameters).expect("good parameters");
         let action = Action::Operate(Operate { operation: name.to_owned(), parameters });
         let permit = door::permit_action(door::prepare_action(action)).await;
-        let restore = |text: &str| Some(text.to_owned());
-        self.targets.perform(permit, door::NOW, operation, &scope(customer), "key-1", &restore).await
+        self.targets
+            .perform(permit, door::NOW, operation, &scope(customer), "key-1", &|text| Some(text.to_owned()))
+            .await
     }
 
     /// The rows of a result, as JSON without kinds.
@@ -174,7 +175,7 @@ const HOSTILE: [&str; 10] = [
     "\\'; DELETE FROM orders; --",
     "a\r\nBcc: evil@example.org\r\n\r\n.\r\nMAIL FROM:<x@y>",
     "{{order}} {order} ${order} :order $1 ?1",
-    "\u{0}".trim_matches('\u{0}'),
+    "",
     "/* x */ UNION SELECT 1",
     "\u{202e}\u{feff}𝕏 漢字",
     "%' --\n",
@@ -186,7 +187,7 @@ async fn shows_scope(world: &World, rows: impl Fn(&str) -> String) {
         world.read("orders", "7", json!({})).await,
         [[json!(1), json!("mine"), json!(0)], [json!(2), Value::Null, json!(5)]]
     );
-    assert_eq!(world.read("orders", "9", json!({})).await, [[]; 0] as [[Value; 0]; 0]);
+    assert_eq!(world.read("orders", "9", json!({})).await, Vec::<Vec<Value>>::new());
     assert_eq!(
         world.read("order", "7", json!({ "order": 3 })).await,
         [[json!(1)], [json!(2)]],

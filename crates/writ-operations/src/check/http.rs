@@ -12,7 +12,7 @@ use crate::template::Template;
 /// The deepest nesting of a body.
 const MAX_DEPTH: usize = 16;
 
-/// What is read of templates, and the places that were found in them.
+/// A reader of templates, with the places that were found in them.
 struct Reader<'a> {
     places: &'a Places<'a>,
     used: BTreeSet<String>,
@@ -91,7 +91,7 @@ impl Reader<'_> {
             );
             return Vec::new();
         };
-        let is_plain = |c: char| c.is_ascii_alphanumeric() || "-._~!$&'()*+,;=:@{}/%".contains(c);
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || "-._~!$&'()*+,;=:@{}/".contains(c);
         if !text.chars().all(is_plain) || text.split('/').any(|segment| [".", ".."].contains(&segment)) {
             self.faults.add(
                 path,

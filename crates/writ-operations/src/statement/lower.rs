@@ -28,7 +28,7 @@ impl Refused {
     }
 }
 
-/// What is known while a statement is translated, and what was found in it.
+/// The state of a translation: the tables, and the names that were found.
 #[derive(Debug)]
 pub(crate) struct Lowering<'a> {
     tables: &'a Tables,
@@ -56,7 +56,7 @@ pub(crate) fn parse_statement(sql: &str, tables: &Tables) -> Result<Lowered, Ref
     let shown = parsed.to_string();
     let mut lowering = Lowering { tables, parameters: Vec::new(), used: Vec::new(), depth: 0 };
     let statement = lowering.statement(parsed)?;
-    // Nothing may have been lost on the way: what was understood, written and read again, must be what was declared.
+    // Nothing may be missing: what was understood, written and read again, must be what was declared.
     let again = parse_one(&render_declared(&statement)).map(|again| again.to_string());
     // Functions are written in lower case; nothing else differs.
     if !again.is_ok_and(|again| again.eq_ignore_ascii_case(&shown)) {
@@ -382,7 +382,7 @@ impl Lowering<'_> {
             ast::TableFactor::Derived { lateral: false, subquery, alias } => {
                 let alias = relation_alias(alias)?
                     .ok_or_else(|| Refused::new("a subquery in FROM without a name", "name it with AS"))?;
-                // It would be taken for the table by whoever reads the statement.
+                // A reader of the statement would take it for the table.
                 if self.tables.contains_key(&alias.text) {
                     return Err(Refused::new("a subquery with the name of a table", "give it another name"));
                 }

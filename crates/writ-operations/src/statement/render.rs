@@ -156,7 +156,7 @@ impl Renderer<'_> {
     }
 
     /// `relation.customer = ? [AND relation.case = ?]`. Qualified, so that a missing column is an error and not one of
-    /// an outer query, whose rows would be of the scope anyway.
+    /// an outer query, which is always that of the scope.
     fn scope_predicate(&mut self, relation: &str, scope: &ScopeColumns) {
         let columns = [(Some(&scope.customer), Bind::Customer), (scope.case.as_ref(), Bind::Case)];
         let mut is_first = true;

@@ -139,7 +139,7 @@ impl MailServer {
             .map_err(|_| refused("the mail cannot be written"))
     }
 
-    /// Connects, logs in, and says who writes to whom. Nothing is sent yet.
+    /// Connects, logs in, and names sender and recipient. Nothing is sent yet.
     async fn open_mail(&self, mail: &Message, limit: Duration) -> Result<AsyncSmtpConnection, PerformError> {
         let unreachable =
             |why| PerformError::not_performed(format!("the mail server cannot be reached: {why}"));

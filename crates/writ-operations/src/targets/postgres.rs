@@ -109,7 +109,7 @@ impl PostgresDatabase {
 
     fn take_resting(&self) -> Option<PostgresLine> {
         let mut resting = self.resting.lock().unwrap_or_else(PoisonError::into_inner);
-        // One whose server has ended is of no use.
+        // A connection without its server is of no use.
         std::iter::from_fn(|| resting.pop()).find(|line| !line.client.is_closed())
     }
 
@@ -221,7 +221,7 @@ impl PostgresLine {
     }
 }
 
-/// A query with each column as JSON, and no more rows than a result may have. What a change returns is written so already.
+/// A query with each column as JSON, and one row above the bound of a result. RETURNING is written so already.
 fn wrap_query(prepared: &Prepared) -> String {
     let sql = &prepared.rendered.sql;
     if !prepared.rendered.is_read {

@@ -13,7 +13,7 @@ use writ_egress::target::TargetStream;
 const MAX_LINE_BYTES: usize = 1_000;
 /// The most lines of an answer.
 const MAX_LINES: usize = 100;
-/// The greeting that the library waits for, and that the server has said before TLS.
+/// The greeting that the library waits for, and that the server has sent before TLS.
 const GREETING: &[u8] = b"220 writ.localhost\r\n";
 
 /// A connection to a mail server.
@@ -25,12 +25,12 @@ pub(crate) struct SmtpStream {
 }
 
 impl SmtpStream {
-    /// A connection whose server will greet.
+    /// A connection before the server's greeting.
     pub(crate) const fn plain(inner: TargetStream) -> Self {
         Self { first: b"", inner }
     }
 
-    /// A connection whose server has greeted already.
+    /// A connection after the server's greeting.
     pub(crate) const fn greeted(inner: TargetStream) -> Self {
         Self { first: GREETING, inner }
     }
@@ -85,7 +85,7 @@ async fn read_answer(stream: &mut TargetStream) -> Result<(Vec<String>, u16), St
 
 impl AsyncTokioStream for SmtpStream {
     fn peer_addr(&self) -> io::Result<SocketAddr> {
-        // Nothing is decided by it: the way out knows whom it has connected to.
+        // Nothing is decided by it: the way out knows the address.
         Ok((Ipv4Addr::UNSPECIFIED, 0).into())
     }
 }

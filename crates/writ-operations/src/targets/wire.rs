@@ -15,7 +15,7 @@ use tokio_postgres::types::{Format, IsNull, ToSql, Type, to_sql_checked};
 use writ_egress::Egress;
 use writ_egress::target::{IncomingBytes, TargetStream};
 
-/// A value that goes as text, whatever its type is.
+/// A value that goes as text, of any type.
 #[derive(Debug)]
 pub(crate) struct TextValue(pub(crate) Option<String>);
 

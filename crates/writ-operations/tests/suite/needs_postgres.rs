@@ -79,7 +79,7 @@ target.sql = { database = "shop", statement = "SELECT count(*) AS n FROM t WHERE
 #[tokio::test]
 async fn a_server_that_does_not_answer_has_done_nothing() {
     let server = start(&[TABLES, NUMBERS].concat());
-    let world = world(&server, SHOP, Duration::from_millis(1_500));
+    let world = world(&server, SHOP, Duration::from_secs(4));
     let slow = not_performed(world.perform("slow", "7", json!({})).await);
     assert!(slow.contains("too long") || slow.contains("in time"), "{slow}");
     let orders = world.read("orders", "7", json!({})).await;

@@ -78,7 +78,7 @@ async fn a_second_refund_is_performed_like_the_first() {
 /// A database that is slow, held by another program, absent or none: nothing happened, within the time limit.
 #[tokio::test]
 async fn a_database_that_does_not_answer_has_done_nothing() {
-    let (world, connection) = shop(Duration::from_millis(300));
+    let (world, connection) = shop(Duration::from_secs(2));
     let slow = not_performed(world.perform("slow", "7", json!({})).await);
     assert!(slow.contains("took too long"), "{slow}");
     connection.execute_batch("BEGIN EXCLUSIVE").expect("a lock");
@@ -137,17 +137,21 @@ async fn a_permit_performs_its_own_operation_alone() {
     let (world, connection) = shop(Duration::from_secs(20));
     let parameters =
         BTreeMap::from([("order", "1"), ("amount", "1")].map(|(a, b)| (a.to_owned(), b.to_owned())));
+    let same = |text: &str| Some(text.to_owned());
     let permit = || {
         let action =
             Action::Operate(Operate { operation: "orders".to_owned(), parameters: parameters.clone() });
         door::permit_action(door::prepare_action(action))
     };
     let refund = world.operations.get("refund").expect("an operation");
-    let other = world.targets.perform(permit().await, door::NOW, refund, &scope("7"), "k", &as_it_is).await;
+    let other = world.targets.perform(permit().await, door::NOW, refund, &scope("7"), "k", &same).await;
     assert!(not_performed(other).contains("another operation"));
     let orders = world.operations.get("orders").expect("an operation");
     let late = writ_types::unit::Timestamp::from_millis(door::NOW.as_millis() + 86_400_000);
-    let late = world.targets.perform(permit().await, late, orders, &scope("7"), "k", &as_it_is).await;
+    let late = world.targets.perform(permit().await, late, orders, &scope("7"), "k", &same).await;
     assert!(not_performed(late).contains("expired"));
+    // Tokens become values; one of another case is none.
+    let foreign = world.targets.perform(permit().await, door::NOW, orders, &scope("7"), "k", &|_| None).await;
+    assert!(not_performed(foreign).contains("another case"));
     assert_eq!(rows_of(&connection, "SELECT sum(refunded) FROM orders"), "5");
 }
