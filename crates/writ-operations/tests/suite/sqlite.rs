@@ -8,11 +8,6 @@ use tempfile::TempDir;
 
 use super::*;
 
-/// There is no token in any parameter.
-fn as_it_is(text: &str) -> Option<String> {
-    Some(text.to_owned())
-}
-
 const CONFIG: &str = "databases.shop = { kind = \"sqlite\", path = \"shop.db\" }";
 
 fn shop(limit: Duration) -> (World, Connection) {
