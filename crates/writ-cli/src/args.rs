@@ -32,6 +32,8 @@ mod policy;
 
 mod run;
 
+mod proxy;
+
 pub(crate) use approvals::ApprovalsCommand;
 pub(crate) use audit::AuditCommand;
 pub(crate) use fleet::FleetCommand;
@@ -47,6 +49,7 @@ pub(crate) use memory::MemoryCommand;
 pub(crate) use models::{DoctorArgs, ModelsCommand};
 pub(crate) use policy::{PolicyCommand, TaintCommand};
 pub(crate) use run::RunArgs;
+pub(crate) use proxy::{ProxyArgs, ProxyCommand};
 
 /// Runs AI agents that can only do what a signed order allows, and leaves a receipt that anyone can check.
 #[derive(Clone, Debug, Parser)]
@@ -145,6 +148,8 @@ pub(crate) enum Command {
     /// Show the cases of a fleet, and who had access to one when
     #[command(subcommand)]
     Fleet(FleetCommand),
+    /// Run the security proxy, through which agents reach databases and servers
+    Proxy(ProxyArgs),
     /// Look at the sandbox, or run a command in it
     #[command(subcommand)]
     Sandbox(SandboxCommand),

@@ -55,13 +55,15 @@ mod sandbox;
 
 mod run;
 
+mod proxy;
+
 mod chat;
 
 mod demo;
 
 mod start;
 
-/// Runs the command. `chat`, `demo`, `run` and `start` handle Ctrl-C themselves.
+/// Runs the command. `chat`, `demo`, `proxy`, `run` and `start` handle Ctrl-C themselves.
 pub(crate) fn run_command(context: Context, cli: Cli) -> Result<(), Failure> {
     let stops = context.host.stops.clone();
     match cli.command {
@@ -72,6 +74,7 @@ pub(crate) fn run_command(context: Context, cli: Cli) -> Result<(), Failure> {
             let context = context.with_flags(args.flag_settings());
             start::run_start(&context, &args, &cli.global)
         }
+        Command::Proxy(args) => proxy::run_proxy(&context, &args, &cli.global),
         Command::Status(args) => or_done(&stops, move || status::run_status(&context, &args)),
         Command::Approvals(command) => or_done(&stops, move || approvals::run_approvals(&context, &command)),
         Command::Audit(command) => or_done(&stops, move || audit::run_audit(&context, &command)),

@@ -288,18 +288,32 @@ fn wants_models(config: &Config) -> bool {
 
 /// The way out for everything that the engine itself sends.
 fn way_out(context: &Context, config: &Config, secrets: &SecretStore) -> Result<Arc<Egress>, Failure> {
-    // Sockets of an engine that was killed are removed first.
-    remove_old_folders(&context.home.runtime());
-    let password = |reference: &CredentialRef| credentials::proxy_password(reference, secrets, &context.env);
-    let routes = config.network.build_routes(&context.env, password)?;
-    let trusted = config.network.trusted_authorities(&context.env)?;
-    let egress = Egress::new(&config.egress.limits, &context.home.runtime())?;
-    let egress = egress.with_network(routes, trusted.added, &trusted.system)?;
+    let egress = build_egress(context, config, secrets, &context.home.runtime())?;
     if config.egress.credentials.is_empty() {
         return Ok(Arc::new(egress));
     }
     let key = secrets.authority_key(|| CertificateAuthority::generate_key().map_err(Failure::from))?;
     Ok(Arc::new(egress.with_authority(&key)?))
+}
+
+/// Builds a way out with the network's settings; its sockets lie in `runtime`.
+///
+/// # Errors
+///
+/// If the settings of the network cannot be used, or the folder.
+pub(crate) fn build_egress(
+    context: &Context,
+    config: &Config,
+    secrets: &SecretStore,
+    runtime: &Path,
+) -> Result<Egress, Failure> {
+    // Sockets of a process that was killed are removed first.
+    remove_old_folders(runtime);
+    let password = |reference: &CredentialRef| credentials::proxy_password(reference, secrets, &context.env);
+    let routes = config.network.build_routes(&context.env, password)?;
+    let trusted = config.network.trusted_authorities(&context.env)?;
+    let egress = Egress::new(&config.egress.limits, runtime)?;
+    Ok(egress.with_network(routes, trusted.added, &trusted.system)?)
 }
 
 /// The models, if any is configured, or else found.

@@ -106,6 +106,9 @@ mod mcp;
 #[path = "suite/proofs.rs"]
 mod proofs;
 
+#[path = "suite/proxy.rs"]
+mod proxy;
+
 #[path = "suite/fuzz.rs"]
 mod fuzz;
 

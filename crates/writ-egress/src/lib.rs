@@ -20,6 +20,9 @@
 //! [`deliver`] posts the engine's own reports to the place that its owner names, and [`local`] asks a server of
 //! this machine over its Unix socket.
 //!
+//! [`target`] connects to the databases, APIs and mail servers of declared operations; their performer has consumed
+//! the permit.
+//!
 //! Where the owner's network has a proxy of its own, connections go through that one: [`upstream`] says
 //! which, `tunnel` and `relay` speak to it. [`trust`] adds the owner's certificate authorities to the
 //! system's.
@@ -58,6 +61,8 @@ mod direct;
 pub mod consult;
 
 pub mod deliver;
+
+pub mod target;
 
 pub mod gatekeeper;
 

@@ -372,6 +372,22 @@ async fn connect_host(
         .map_err(|why| proxy_fault(way, proxy, why))
 }
 
+/// Connects to a host for bytes of any kind: itself, or a tunnel to it.
+pub(crate) async fn connect_secure(
+    way: &Way,
+    routes: &ProxyRoutes,
+    limit: Duration,
+) -> Result<Stream, Fault> {
+    let limits = LineLimits { connect: limit, sent: 0, received: 0, connections: 0 };
+    match connect_host(way, routes, true, limits).await? {
+        Far::Host(stream) => Ok(stream),
+        // A proxy that takes plain requests is for those alone.
+        Far::Proxy(_, proxy) => {
+            Err(proxy_fault(way, &proxy, TunnelFault::Unreachable("it opened no tunnel".to_owned())))
+        }
+    }
+}
+
 async fn connect_directly(way: &Way) -> Result<Stream, Fault> {
     let host = &way.host;
     let unresolved = |cause: String| Fault::Unresolved { host: host.clone(), cause };

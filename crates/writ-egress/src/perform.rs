@@ -189,6 +189,10 @@ impl Egress {
         Arc::clone(&self.routes)
     }
 
+    pub(crate) fn tls_config(&self) -> rustls::ClientConfig {
+        self.tls.clone()
+    }
+
     /// The certificates that were added to the system's.
     pub const fn extra_roots(&self) -> &ExtraRoots {
         &self.roots

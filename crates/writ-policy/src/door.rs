@@ -23,7 +23,8 @@ use crate::keys::Authority;
 use crate::keys::limits::{self, UsedToday};
 use crate::pattern::standing::Recurring;
 use crate::permit::{
-    ApprovalUse, Durability, Journal, OperationUse, Permit, RedeemError, Redemption, RequestOrigin, Reservation,
+    ApprovalUse, Durability, Journal, OperationUse, Permit, RedeemError, Redemption, RequestOrigin,
+    Reservation,
 };
 use crate::plan::{self, Planned, StepQuestion};
 use crate::rules::{RuleFacts, RuleSet};
@@ -459,7 +460,6 @@ impl Grant {
     }
 
     /// Adds the origin of a request at the security proxy, which the intent then names.
-    #[must_use]
     pub fn requested_by(mut self, origin: &RequestOrigin) -> Self {
         self.requester = Some(origin.requester.clone());
         self.only_reads = origin.only_reads;

@@ -279,13 +279,8 @@ impl Keys {
 
     /// Returns the ids of an authority's keys that were revoked.
     pub(crate) async fn revoked(&self, authority: &Authority) -> Result<BTreeSet<String>, EngineError> {
-        let mut revoked = BTreeSet::new();
-        for id in authority.revocation_ids() {
-            if self.journal.store.is_revoked(id).await? {
-                revoked.insert(id.clone());
-            }
-        }
-        Ok(revoked)
+        let ids: Vec<String> = authority.revocation_ids().iter().cloned().collect();
+        Ok(self.journal.store.revoked_among(&ids).await?)
     }
 
     /// Everything that was signed of an ask, the given token last.

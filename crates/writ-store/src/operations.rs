@@ -217,7 +217,8 @@ fn check_sealed(sealed: &[u8]) -> Result<(), StoreError> {
 }
 
 fn read_use(conn: &Connection, limit: &LimitUse, day: &str) -> Result<i64, StoreError> {
-    let sql = "SELECT used FROM used_limit WHERE counter = ?1 AND day = ?2 AND operation = ?3 AND parameter = ?4";
+    let sql =
+        "SELECT used FROM used_limit WHERE counter = ?1 AND day = ?2 AND operation = ?3 AND parameter = ?4";
     let key = params![limit.counter, day, limit.operation, limit.parameter];
     Ok(query_one(conn, sql, key, |row| Ok(row.get("used")?))?.unwrap_or(0))
 }

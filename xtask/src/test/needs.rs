@@ -60,6 +60,8 @@ pub(super) enum Need {
     Squid,
     /// The `nginx` program.
     Nginx,
+    /// A PostgreSQL server.
+    Postgres,
     /// The `tmux` program.
     Tmux,
     /// A kernel that lets an ordinary process make namespaces.
@@ -67,7 +69,7 @@ pub(super) enum Need {
 }
 
 impl Need {
-    const ALL: [Self; 16] = [
+    const ALL: [Self; 17] = [
         Self::Git,
         Self::Python,
         Self::Pip,
@@ -76,6 +78,7 @@ impl Need {
         Self::Curl,
         Self::Squid,
         Self::Nginx,
+        Self::Postgres,
         Self::Tmux,
         Self::OpenAi,
         Self::OpenAiJs,
@@ -103,6 +106,7 @@ impl Need {
             Self::Curl => "needs_curl",
             Self::Squid => "needs_squid",
             Self::Nginx => "needs_nginx",
+            Self::Postgres => "needs_postgres",
             Self::Tmux => "needs_tmux",
             Self::UserNamespaces => "needs_userns",
         }
@@ -125,6 +129,7 @@ impl Need {
             Self::Curl => "curl is not installed",
             Self::Squid => "squid is not installed",
             Self::Nginx => "nginx is not installed",
+            Self::Postgres => "PostgreSQL is not installed",
             Self::Tmux => "tmux is not installed",
             Self::UserNamespaces => "user namespaces are switched off here",
         }
@@ -144,6 +149,7 @@ impl Need {
             Self::Curl => Some("curl"),
             Self::Squid => Some("squid"),
             Self::Nginx => Some("nginx-light"),
+            Self::Postgres => Some("postgresql"),
             Self::Tmux => Some("tmux"),
             Self::UserNamespaces => None,
         }
@@ -172,6 +178,9 @@ impl Need {
             // It lies outside the search path of ordinary users.
             Self::Squid => ["/usr/sbin/squid", "/usr/bin/squid"].iter().any(|path| Path::new(path).exists()),
             Self::Nginx => ["/usr/sbin/nginx", "/usr/bin/nginx"].iter().any(|path| Path::new(path).exists()),
+            // Its programs lie below a folder of their version.
+            Self::Postgres => std::fs::read_dir("/usr/lib/postgresql")
+                .is_ok_and(|versions| versions.flatten().any(|one| one.path().join("bin/initdb").exists())),
             Self::Tmux => task_process::exists("tmux"),
             Self::UserNamespaces => {
                 let probe =

@@ -18,7 +18,8 @@ const OWNED: &[Owned] = &[
     Owned {
         what: "processes",
         paths: &["std::process::Command", "tokio::process", "nix::unistd::execve", "nix::unistd::execvp"],
-        owners: &["crates/writ-sandbox/"],
+        // What the testbed starts (a database) is for tests, and nothing ships it.
+        owners: &["crates/writ-sandbox/", "crates/writ-testbed/"],
     },
     Owned {
         what: "outbound sockets",
@@ -48,7 +49,14 @@ const OWNED: &[Owned] = &[
         ],
     },
     Owned { what: "model clients", paths: &["genai"], owners: &["crates/writ-models/"] },
-    Owned { what: "SQL", paths: &["rusqlite"], owners: &["crates/writ-store/"] },
+    // Operations speak to the databases of customers, never to Writ's own.
+    Owned {
+        what: "SQL",
+        paths: &["rusqlite", "tokio_postgres"],
+        owners: &["crates/writ-store/", "crates/writ-operations/src/targets"],
+    },
+    Owned { what: "foreign SQL", paths: &["sqlparser"], owners: &["crates/writ-operations/src/statement"] },
+    Owned { what: "mail", paths: &["lettre"], owners: &["crates/writ-operations/src/targets"] },
     Owned {
         what: "the environment",
         paths: &[
@@ -98,7 +106,10 @@ const DEPENDENCIES: &[(&str, &[&str])] = &[
     ("hyper-util", &["writ-egress", "writ-gateway", "writ-launch", "writ-testkit"]),
     ("axum", &["writ-gateway", "writ-testkit", "writ-testbed"]),
     ("genai", &["writ-models"]),
-    ("rusqlite", &["writ-store"]),
+    ("rusqlite", &["writ-store", "writ-operations"]),
+    ("tokio-postgres", &["writ-operations"]),
+    ("sqlparser", &["writ-operations"]),
+    ("lettre", &["writ-operations"]),
     ("cedar-policy", &["writ-policy"]),
     ("landlock", &["writ-sandbox"]),
     ("seccompiler", &["writ-sandbox"]),

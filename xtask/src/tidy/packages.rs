@@ -12,7 +12,7 @@ use task_process::Program;
 /// Packages in `Cargo.lock`, for any purpose.
 const LOCKED_MAX: usize = 750;
 /// Packages that are compiled for the binary on Linux, build scripts included.
-const SHIPPED_MAX: usize = 550;
+const SHIPPED_MAX: usize = 560;
 
 /// The numbers of packages.
 #[derive(Debug)]

@@ -25,6 +25,7 @@ impl Command {
             Self::Diff(args) => args.project.iter_mut().collect(),
             Self::Apply(args) => args.project.iter_mut().collect(),
             Self::Run(args) => args.paths(),
+            Self::Proxy(args) => args.socket.iter_mut().collect(),
             Self::Man { dir } => dir.iter_mut().collect(),
             Self::Config(ConfigCommand::Check { project } | ConfigCommand::Show { project })
             | Self::Sandbox(SandboxCommand::Exec { project, .. })

@@ -669,7 +669,9 @@ fn every_denial_leaves_a_fact_and_says_nothing_of_the_host() {
     world.approval = Some(Err(ApprovalError::Signature));
     for sample in samples().into_iter().filter(|sample| sample.asked) {
         let denial = world.denial(prepared(sample.action));
-        let Fact::Denied { prepared, kind, reason, rule, text, outside, requester: None } = denial.denial_fact() else {
+        let Fact::Denied { prepared, kind, reason, rule, text, outside, requester: None } =
+            denial.denial_fact()
+        else {
             panic!("a denial is a fact of its own");
         };
         assert_eq!((prepared, kind, reason), (denial.prepared, denial.kind, DenyReason::Approval));

@@ -85,28 +85,28 @@ impl OperationLimits {
     /// # Errors
     ///
     /// The limit that it exceeds.
-    pub fn check_operation(
-        &self,
-        operate: &Operate,
-        used: Option<&UsedLimits>,
-    ) -> Result<(), LimitRefusal> {
+    pub fn check_operation(&self, operate: &Operate, used: Option<&UsedLimits>) -> Result<(), LimitRefusal> {
         let outside = |text: String| Err(LimitRefusal::Outside(text));
         let given = |name: &str| {
             let value = operate.parameters.get(name);
-            value.ok_or_else(|| {
-                LimitRefusal::Outside(format!("the key limits '{name}', and it is not given"))
-            })
+            value
+                .ok_or_else(|| LimitRefusal::Outside(format!("the key limits '{name}', and it is not given")))
         };
         // A limited parameter that is missing is a refusal, since the operation might have a default for it.
         for (name, amount) in &self.amounts {
             let text = given(name)?;
             // As a machine writes it: ` 5`, `+5`, `5.0` and `05` can be read in more than one way.
-            let Ok(value) = text.parse::<i64>() else { return outside(format!("'{name}' is no whole number")) };
+            let Ok(value) = text.parse::<i64>() else {
+                return outside(format!("'{name}' is no whole number"));
+            };
             if value.to_string() != *text {
                 return outside(format!("'{name}' is not written plainly"));
             }
             if value < amount.min || value > amount.max {
-                return outside(format!("'{name}' is {value}; the key grants {} to {}", amount.min, amount.max));
+                return outside(format!(
+                    "'{name}' is {value}; the key grants {} to {}",
+                    amount.min, amount.max
+                ));
             }
             let Some(most) = amount.daily else { continue };
             // An unknown use is not taken for zero.
@@ -115,7 +115,9 @@ impl OperationLimits {
             // Sums saturate: what is too large to count is too much.
             if used < 0 || value.saturating_add(used) > most {
                 let sum = value.saturating_add(used);
-                return Err(LimitRefusal::UsedUp(format!("'{name}' would be {sum} today; the key grants {most}")));
+                return Err(LimitRefusal::UsedUp(format!(
+                    "'{name}' would be {sum} today; the key grants {most}"
+                )));
             }
         }
         for (name, allowed) in &self.values {

@@ -148,8 +148,7 @@ mod tests {
     fn begun(n: u128, action: Action, idempotent: bool) -> Op {
         let Fact::Intent { attempt, prepared, label, .. } = intent(n).fact else { panic!("an intent") };
         let (call, approval, requester) = (None, None, None);
-        let fact =
-            Fact::Intent { attempt, prepared, action, call, approval, idempotent, label, requester };
+        let fact = Fact::Intent { attempt, prepared, action, call, approval, idempotent, label, requester };
         Op::Append(Box::new(Entry { fact, ..intent(n) }))
     }
 

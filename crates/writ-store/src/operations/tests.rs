@@ -76,8 +76,7 @@ async fn what_was_not_performed_is_given_back() {
     let home = Home::new();
     let wanted = || redemption(1, vec![limit("amount", 600)], Some(name("a")));
     home.store.redeem(wanted()).await.expect("fits");
-    let back =
-        OperationOp::Return { attempt: attempt(1), uses: vec![limit("amount", 600)], at: at(0) };
+    let back = OperationOp::Return { attempt: attempt(1), uses: vec![limit("amount", 600)], at: at(0) };
     home.commit(vec![Op::Operations(back)]);
     assert_eq!(used(&home, "amount"), 0);
     let again = Redemption { attempt: attempt(2), intent: intent(2), ..wanted() };

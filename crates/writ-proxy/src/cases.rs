@@ -1,0 +1,200 @@
+//! The open cases: their customers behind tokens, and the values that each case knows.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+use serde::{Deserialize, Serialize};
+use writ_operations::PersonalKind;
+use writ_operations::Scope;
+use writ_store::batch::{Batch, Op};
+use writ_store::operations::{CaseRow, OperationOp, SealedValue};
+use writ_store::reads::OperationReads as _;
+use writ_store::store::Store;
+use writ_types::unit::Timestamp;
+use zeroize::Zeroizing;
+
+use crate::error::ProxyError;
+use crate::kind::{kind_of, name_of};
+use crate::known::KnownValues;
+use crate::secret::{ProxySecret, SealError};
+
+/// The most cases that are held in memory; others are read again.
+const MAX_HELD: usize = 1_024;
+/// The longest name of a tenant, customer or case, in bytes.
+const MAX_NAME_BYTES: usize = 128;
+
+/// The names of a case as its tenant knows them.
+#[derive(Debug, Serialize, Deserialize)]
+struct CaseNames {
+    customer: String,
+    case: String,
+}
+
+/// An open case.
+#[derive(Debug)]
+pub(crate) struct OpenCase {
+    pub(crate) token: String,
+    pub(crate) customer_token: String,
+    pub(crate) tenant: String,
+    /// The names of customer and case in the databases.
+    pub(crate) scope: Scope,
+    known: RwLock<KnownValues>,
+}
+
+/// Values by their tokens.
+pub(crate) type TokenValues = BTreeMap<String, (PersonalKind, String)>;
+
+impl OpenCase {
+    /// Returns the name under which tokens of the case are made: two customers may have cases of one name.
+    pub(crate) fn key(&self) -> String {
+        case_key(&self.scope)
+    }
+
+    /// Looks at the known values.
+    pub(crate) fn with_known<T>(&self, look: impl FnOnce(&KnownValues) -> T) -> T {
+        look(&self.known.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Adds values that were stored.
+    pub(crate) fn learn_values(&self, values: TokenValues) {
+        self.known.write().unwrap_or_else(PoisonError::into_inner).learn_values(values);
+    }
+}
+
+fn case_key(scope: &Scope) -> String {
+    format!("{}:{}{}", scope.customer.len(), scope.customer, scope.case)
+}
+
+/// The cases of a proxy.
+#[derive(Debug)]
+pub(crate) struct Cases {
+    store: Store,
+    secret: Arc<ProxySecret>,
+    held: Mutex<BTreeMap<String, Arc<OpenCase>>>,
+}
+
+impl Cases {
+    pub(crate) fn new(store: Store, secret: Arc<ProxySecret>) -> Self {
+        Self { store, secret, held: Mutex::new(BTreeMap::new()) }
+    }
+
+    /// Opens a case, or finds the one that is open; returns the tokens of customer and case. `noted` is written with it.
+    /// `known` are values that the case is to find in texts from the beginning.
+    pub(crate) async fn open_case(
+        &self,
+        tenant: &str,
+        scope: Scope,
+        known: &[(PersonalKind, String)],
+        at: Timestamp,
+        noted: impl FnOnce(&str, &str) -> Op,
+    ) -> Result<(String, String), ProxyError> {
+        let key = case_key(&scope);
+        let token = self.secret.token(tenant, PersonalKind::Case, &key, &scope.case);
+        let customer_token = self.secret.token(tenant, PersonalKind::Customer, &key, &scope.customer);
+        let value = |(kind, value): &(PersonalKind, String)| {
+            (self.secret.token(tenant, *kind, &key, value), (*kind, value.clone()))
+        };
+        let values: TokenValues = known.iter().map(value).collect();
+        let names = CaseNames { customer: scope.customer, case: scope.case };
+        let plain = Zeroizing::new(serde_json::to_vec(&names).map_err(|_| SealError::Damaged)?);
+        let row = CaseRow {
+            sealed: self.secret.seal(&token, &plain)?,
+            token: token.clone(),
+            customer_token: customer_token.clone(),
+            tenant: tenant.to_owned(),
+            opened_at: at,
+        };
+        let open = Op::Operations(OperationOp::OpenCase(row));
+        let values = Op::Operations(self.seal_values(&token, &values)?);
+        let noted = noted(&customer_token, &token);
+        self.store.commit(Batch::synced(vec![open, values, noted])).await?;
+        // A state that is held knows nothing of the new values.
+        self.forget_case(&token);
+        Ok((customer_token, token))
+    }
+
+    /// Closes a case and forgets its values.
+    pub(crate) async fn close_case(&self, token: &str, noted: Op) -> Result<(), ProxyError> {
+        let close = OperationOp::CloseCase { token: token.to_owned() };
+        self.store.commit(Batch::synced(vec![Op::Operations(close), noted])).await?;
+        // After the commit: a case that is still open must be found.
+        self.forget_case(token);
+        Ok(())
+    }
+
+    /// Finds an open case.
+    pub(crate) async fn find_case(&self, token: &str) -> Result<Option<Arc<OpenCase>>, ProxyError> {
+        let held = self.held.lock().unwrap_or_else(PoisonError::into_inner).get(token).cloned();
+        if held.is_some() {
+            return Ok(held);
+        }
+        let Some(row) = self.store.proxy_case(token).await? else { return Ok(None) };
+        let plain = self.secret.open(&row.token, &row.sealed)?;
+        let names: CaseNames = serde_json::from_slice(&plain).map_err(|_| SealError::Damaged)?;
+        let mut known = KnownValues::default();
+        known.learn_values(self.read_values(&row.token).await?);
+        // The customer's own names are personal wherever they stand.
+        known.learn_values([
+            (row.customer_token.clone(), (PersonalKind::Customer, names.customer.clone())),
+            (row.token.clone(), (PersonalKind::Case, names.case.clone())),
+        ]);
+        let open = Arc::new(OpenCase {
+            token: row.token,
+            customer_token: row.customer_token,
+            tenant: row.tenant,
+            scope: Scope { customer: names.customer, case: names.case },
+            known: RwLock::new(known),
+        });
+        let open = self.hold_case(open);
+        // It may have been closed between the reading and here.
+        if self.store.proxy_case(token).await?.is_none() {
+            self.forget_case(token);
+            return Ok(None);
+        }
+        Ok(Some(open))
+    }
+
+    /// Holds one state for each case: what one request learns, the others look for.
+    fn hold_case(&self, open: Arc<OpenCase>) -> Arc<OpenCase> {
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        while held.len() >= MAX_HELD {
+            held.pop_first();
+        }
+        Arc::clone(held.entry(open.token.clone()).or_insert(open))
+    }
+
+    /// Drops what is held of a case, to be read again.
+    pub(crate) fn forget_case(&self, token: &str) {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner).remove(token);
+    }
+
+    async fn read_values(&self, case: &str) -> Result<TokenValues, ProxyError> {
+        let mut values = TokenValues::new();
+        for row in self.store.case_values(case).await? {
+            let plain = self.secret.open(&value_place(case, &row.token), &row.sealed)?;
+            let value = String::from_utf8(plain.to_vec()).map_err(|_| SealError::Damaged)?;
+            let kind = kind_of(&row.kind).ok_or(SealError::Damaged)?;
+            values.insert(row.token, (kind, value));
+        }
+        Ok(values)
+    }
+
+    /// Seals values, to be stored before their tokens leave.
+    pub(crate) fn seal_values(&self, case: &str, values: &TokenValues) -> Result<OperationOp, SealError> {
+        let seal = |(token, (kind, value)): (&String, &(PersonalKind, String))| {
+            let sealed = self.secret.seal(&value_place(case, token), value.as_bytes())?;
+            Ok(SealedValue { token: token.clone(), kind: name_of(*kind).to_owned(), sealed })
+        };
+        let values = values.iter().map(seal).collect::<Result<Vec<_>, SealError>>()?;
+        Ok(OperationOp::KeepValues { case: case.to_owned(), values })
+    }
+}
+
+fn value_place(case: &str, token: &str) -> String {
+    format!("{case} {token}")
+}
+
+/// Returns true for a name that a tenant, customer or case can have.
+pub(crate) fn is_name(text: &str) -> bool {
+    !text.is_empty() && text.len() <= MAX_NAME_BYTES && !text.chars().any(char::is_control)
+}

@@ -1,0 +1,198 @@
+//! Results with tokens in place of personal data, and the way back.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+use writ_inspect::redact::Redactor;
+use writ_operations::{OperationResult, PersonalKind};
+
+use crate::cases::{OpenCase, TokenValues};
+use crate::kind::{TOKEN_DIGITS, prefixes};
+use crate::search::{Depth, FoundValue, find_personal};
+use crate::secret::ProxySecret;
+
+/// The deepest value of a column; what is nested deeper becomes null.
+const MAX_DEPTH: usize = 32;
+
+/// A token of another case, or one that was made up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ForeignToken;
+
+/// Replaces the personal data of one case.
+pub(crate) struct Masker<'a> {
+    secret: &'a ProxySecret,
+    redactor: &'a Redactor,
+    case: &'a OpenCase,
+    /// Values that the case did not know before.
+    pub(crate) fresh: TokenValues,
+    /// Every token that was put in.
+    pub(crate) tokens: BTreeSet<String>,
+}
+
+impl<'a> Masker<'a> {
+    pub(crate) fn new(secret: &'a ProxySecret, redactor: &'a Redactor, case: &'a OpenCase) -> Self {
+        Self { secret, redactor, case, fresh: TokenValues::new(), tokens: BTreeSet::new() }
+    }
+
+    /// Replaces the personal data of a result: declared columns as a whole, then what stands in all other texts.
+    pub(crate) fn mask_result(&mut self, result: &OperationResult) -> Vec<Value> {
+        let mut rows: Vec<Vec<(String, Value)>> = Vec::with_capacity(result.rows.len());
+        // Declared columns first: their values are then known to the texts of the same result.
+        for row in &result.rows {
+            let masked = row.iter().map(|(column, value, kind)| {
+                let value = match kind {
+                    None | Some(PersonalKind::Text) => value.clone(),
+                    Some(kind) => self.mask_whole(value, *kind, 0),
+                };
+                (column.clone(), value)
+            });
+            rows.push(masked.collect());
+        }
+        self.case.learn_values(self.fresh.clone());
+        for (row, masked) in result.rows.iter().zip(&mut rows) {
+            for ((_, _, kind), (_, value)) in row.iter().zip(masked) {
+                match kind {
+                    Some(PersonalKind::Text) => self.mask_inside(value, Depth::Free, 0),
+                    None => self.mask_inside(value, Depth::Plain, 0),
+                    Some(_) => {}
+                }
+            }
+        }
+        rows.into_iter().map(|row| Value::Object(row.into_iter().collect())).collect()
+    }
+
+    /// Replaces a value of a declared column.
+    fn mask_whole(&mut self, value: &Value, kind: PersonalKind, depth: usize) -> Value {
+        match value {
+            Value::Null => Value::Null,
+            Value::String(text) if text.trim().is_empty() => Value::String(text.clone()),
+            Value::String(text) => Value::String(self.token_of(kind, text)),
+            Value::Bool(_) | Value::Number(_) => Value::String(self.token_of(kind, &value.to_string())),
+            Value::Array(_) | Value::Object(_) if depth >= MAX_DEPTH => Value::Null,
+            Value::Array(items) => {
+                items.iter().map(|item| self.mask_whole(item, kind, depth.saturating_add(1))).collect()
+            }
+            Value::Object(fields) => fields
+                .iter()
+                .map(|(name, field)| (name.clone(), self.mask_whole(field, kind, depth.saturating_add(1))))
+                .collect(),
+        }
+    }
+
+    /// Replaces what is found inside a value.
+    fn mask_inside(&mut self, value: &mut Value, depth: Depth, nested: usize) {
+        match value {
+            Value::Null | Value::Bool(_) => {}
+            Value::Number(number) => {
+                let text = number.to_string();
+                let masked = self.mask_text(&text, Depth::Plain);
+                // A number stays one unless it is a card's.
+                if masked != text {
+                    *value = Value::String(masked);
+                }
+            }
+            Value::String(text) => *text = self.mask_text(text, depth),
+            Value::Array(_) | Value::Object(_) if nested >= MAX_DEPTH => *value = Value::Null,
+            Value::Array(items) => {
+                items.iter_mut().for_each(|item| self.mask_inside(item, depth, nested.saturating_add(1)));
+            }
+            Value::Object(fields) => {
+                // Keys of a stored document are data as well.
+                let old = std::mem::take(fields);
+                for (name, mut field) in old {
+                    self.mask_inside(&mut field, depth, nested.saturating_add(1));
+                    fields.insert(self.mask_text(&name, depth), field);
+                }
+            }
+        }
+    }
+
+    /// Replaces the personal data in a text, and masks credentials.
+    pub(crate) fn mask_text(&mut self, text: &str, depth: Depth) -> String {
+        let text = self.redactor.clean_text(text).into_string();
+        let known = self.case.with_known(|known| known.find_known(&text));
+        let spans = join_spans(known.into_iter().chain(find_personal(&text, depth)).collect());
+        let mut masked = String::with_capacity(text.len());
+        let mut done = 0;
+        for FoundValue { at, kind } in spans {
+            masked.push_str(text.get(done..at.start).unwrap_or_default());
+            masked.push_str(&self.token_of(kind, text.get(at.clone()).unwrap_or_default()));
+            done = at.end;
+        }
+        masked.push_str(text.get(done..).unwrap_or_default());
+        masked
+    }
+
+    fn token_of(&mut self, kind: PersonalKind, value: &str) -> String {
+        // A value that is a token already, such as one that an agent has stored, keeps its name.
+        if self.case.with_known(|known| known.has(value)) || self.fresh.contains_key(value) {
+            self.tokens.insert(value.to_owned());
+            return value.to_owned();
+        }
+        let token = self.secret.token(&self.case.tenant, kind, &self.case.key(), value);
+        let is_own = token == self.case.customer_token || token == self.case.token;
+        if !is_own && !self.case.with_known(|known| known.has(&token)) {
+            self.fresh.entry(token.clone()).or_insert_with(|| (kind, value.to_owned()));
+        }
+        self.tokens.insert(token.clone());
+        token
+    }
+}
+
+/// Joins findings that overlap, so that no part of one is left over.
+fn join_spans(mut spans: Vec<FoundValue>) -> Vec<FoundValue> {
+    spans.sort_by_key(|span| (span.at.start, std::cmp::Reverse(span.at.end)));
+    let mut joined: Vec<FoundValue> = Vec::with_capacity(spans.len());
+    for span in spans {
+        match joined.last_mut() {
+            Some(last) if span.at.start < last.at.end => last.at.end = last.at.end.max(span.at.end),
+            Some(_) | None => joined.push(span),
+        }
+    }
+    joined
+}
+
+/// Puts the values of a case back in place of their tokens.
+///
+/// # Errors
+///
+/// If a token in the text is none of the case.
+pub(crate) fn put_back(text: &str, case: &OpenCase) -> Result<String, ForeignToken> {
+    let mut whole = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((before, token, after)) = next_token(rest) {
+        whole.push_str(before);
+        let value = case.with_known(|known| known.value(token).map(ToOwned::to_owned));
+        whole.push_str(&value.ok_or(ForeignToken)?);
+        rest = after;
+    }
+    whole.push_str(rest);
+    Ok(whole)
+}
+
+/// Returns true if a text holds a token that is none of the case.
+pub(crate) fn has_foreign_token(text: &str, case: &OpenCase) -> bool {
+    put_back(text, case).is_err()
+}
+
+/// Finds the first token in a text, with what stands before and after it.
+fn next_token(text: &str) -> Option<(&str, &str, &str)> {
+    let places = prefixes().filter_map(|prefix| {
+        let mut from = 0;
+        // A prefix without its digits is no token, and another may follow.
+        loop {
+            let start = from + text.get(from..)?.find(prefix)?;
+            let body = start + prefix.len();
+            let end = body + TOKEN_DIGITS;
+            let is_token = text
+                .get(body..end)
+                .is_some_and(|digits| digits.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f')));
+            if is_token {
+                return Some((start, end));
+            }
+            from = body;
+        }
+    });
+    let (start, end) = places.min()?;
+    Some((text.get(..start)?, text.get(start..end)?, text.get(end..)?))
+}

@@ -1,0 +1,392 @@
+//! One request, from its keys to its answer.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+use ed25519_dalek::SigningKey;
+use serde_json::{Value, json};
+use tokio_util::task::TaskTracker;
+use writ_inspect::redact::Redactor;
+use writ_inspect::scope::Dimension;
+use writ_operations::{Operation, OperationSet, Targets};
+use writ_policy::budget::BudgetConfig;
+use writ_policy::keys::grants::Grants;
+use writ_policy::keys::{Authority, BaseClaims, mint_base};
+use writ_policy::rules::{Authorship, RuleSet, RuleSource};
+use writ_runtime::clock::{Clock, Ids};
+use writ_runtime::door::{Door, DoorConfig};
+use writ_runtime::journal::Journal;
+use writ_runtime::keys::{EngineKeys, Keys};
+use writ_store::batch::{Batch, Op};
+use writ_store::store::Store;
+use writ_types::action::ActionKind;
+use writ_types::digest::Digest;
+use writ_types::entry::{Entry, Fact, Requester};
+use writ_types::id::{AttemptId, SessionId};
+
+use crate::cases::Cases;
+use crate::config::AgentConfig;
+use crate::error::ProxyError;
+use crate::keys::KeyCheck;
+use crate::refusal::{Refusal, status};
+use crate::secret::ProxySecret;
+use crate::settle::settle_open;
+use crate::trust::Trust;
+
+mod decide;
+
+mod perform;
+
+mod router;
+
+/// The rules of the proxy's door: what the keys grant is permitted, and nothing else is.
+const RULES: &str = r#"@id("operate") permit (principal, action == Action::"operate", resource);"#;
+/// The most requests of one agent at once.
+pub const MAX_AT_ONCE: usize = 64;
+/// The longest name of an operation, in bytes.
+const MAX_OPERATION_BYTES: usize = 128;
+
+/// The parts that a proxy is made of.
+#[derive(Debug)]
+pub struct ProxyParts {
+    /// Its own store, which nothing else writes.
+    pub store: Store,
+    /// The key that signs its ledger.
+    pub signer: SigningKey,
+    /// The clock.
+    pub clock: Arc<dyn Clock>,
+    /// The secret of its tokens.
+    pub secret: ProxySecret,
+    /// The installation whose keys are accepted.
+    pub trust: Trust,
+    /// The folder with the operations.
+    pub operations: PathBuf,
+    /// The ways to databases, interfaces and mail.
+    pub targets: Targets,
+    /// The users that agents run as.
+    pub agents: BTreeMap<String, AgentConfig>,
+}
+
+/// The other end of a connection, as far as the system names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Peer {
+    /// A process of this machine, of a user.
+    Local(u32),
+    /// A connection over TLS.
+    Remote,
+}
+
+/// A request.
+#[derive(Clone, Debug)]
+pub struct ProxyRequest {
+    /// The other end of its connection.
+    pub peer: Peer,
+    /// The base key, as text.
+    pub base: Option<String>,
+    /// The task key, as text.
+    pub task: Option<String>,
+    /// The name under which it is performed once.
+    pub once: Option<String>,
+    /// The operation.
+    pub operation: String,
+    /// The body, or why there is none that can be read.
+    pub body: Result<Vec<u8>, String>,
+}
+
+/// An answer.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ProxyAnswer {
+    /// The HTTP status.
+    pub status: u16,
+    /// The body, as JSON.
+    pub body: Value,
+}
+
+/// The end of a request that is not performed.
+enum Stop {
+    /// It is refused, and that is to be recorded.
+    Refused(Refusal),
+    /// The door has recorded the refusal.
+    Recorded(Refusal),
+    /// It is answered with an earlier outcome.
+    Served(AttemptId, Value),
+    /// Something cannot be read or written, so nothing is performed.
+    Broken(ProxyError),
+}
+
+impl<E: Into<ProxyError>> From<E> for Stop {
+    fn from(error: E) -> Self {
+        Self::Broken(error.into())
+    }
+}
+
+impl From<Refusal> for Stop {
+    fn from(refusal: Refusal) -> Self {
+        Self::Refused(refusal)
+    }
+}
+
+/// The security proxy. Clones share it.
+#[derive(Clone, Debug)]
+pub struct Proxy {
+    state: Arc<ProxyState>,
+}
+
+#[derive(Debug)]
+pub(crate) struct ProxyState {
+    pub(crate) store: Store,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) secret: Arc<ProxySecret>,
+    pub(crate) redactor: Redactor,
+    pub(crate) cases: Cases,
+    journal: Arc<Journal>,
+    door: Door,
+    rules: Arc<RuleSet>,
+    keys: KeyCheck,
+    folder: PathBuf,
+    operations: RwLock<Arc<OperationSet>>,
+    targets: Targets,
+    agents: BTreeMap<String, AgentConfig>,
+    /// Requests of each agent that are under way.
+    busy: Mutex<BTreeMap<String, usize>>,
+    /// Operations that run: a client that leaves does not end them.
+    running: TaskTracker,
+}
+
+/// The place of a request among those of its agent.
+struct BusyPlace {
+    state: Arc<ProxyState>,
+    agent: String,
+}
+
+impl Drop for BusyPlace {
+    fn drop(&mut self) {
+        let mut busy = self.state.busy.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(count) = busy.get_mut(&self.agent) {
+            *count = count.saturating_sub(1);
+            if *count == 0 {
+                busy.remove(&self.agent);
+            }
+        }
+    }
+}
+
+impl Proxy {
+    /// Opens the proxy: what was cut off by its last end is recorded as unknown before the first request.
+    ///
+    /// # Errors
+    ///
+    /// If the store cannot be used, or an operation is malformed.
+    pub async fn open(parts: ProxyParts) -> Result<Self, ProxyError> {
+        let operations = load_operations(&parts.operations)?;
+        for (operation, target) in parts.targets.find_missing(&operations) {
+            tracing::warn!(
+                operation,
+                target,
+                "the target of an operation is not configured; it cannot be performed"
+            );
+        }
+        let rules = RuleSource { origin: "proxy".into(), authorship: Authorship::Home, text: RULES.into() };
+        let rules = Arc::new(RuleSet::load_rules(&[rules])?);
+        let redactor = Redactor::default();
+        let clock = Arc::clone(&parts.clock);
+        let journal =
+            Journal::new(parts.store.clone(), clock, redactor.clone(), BudgetConfig::default()).await?;
+        let journal = Arc::new(journal);
+        let keys = own_keys(&parts, &journal, rules.digest())?;
+        let secret = Arc::new(parts.secret);
+        let state = ProxyState {
+            cases: Cases::new(parts.store.clone(), Arc::clone(&secret)),
+            door: Door::alone(Arc::clone(&journal), Arc::new(keys), DoorConfig::default()),
+            keys: KeyCheck::new(parts.trust),
+            store: parts.store,
+            clock: parts.clock,
+            secret,
+            redactor,
+            journal,
+            rules,
+            folder: parts.operations,
+            operations: RwLock::new(Arc::new(operations)),
+            targets: parts.targets,
+            agents: parts.agents,
+            busy: Mutex::new(BTreeMap::new()),
+            running: TaskTracker::new(),
+        };
+        settle_open(&state.store, state.clock.as_ref()).await?;
+        Ok(Self { state: Arc::new(state) })
+    }
+
+    /// Serves a request for an operation, to its end also if the client leaves.
+    pub async fn operate(&self, request: ProxyRequest) -> ProxyAnswer {
+        // In a task of its own: a permit that is dropped on its way would leave an intent without an outcome.
+        let state = Arc::clone(&self.state);
+        let task = self.state.running.spawn(async move { state.serve_request(request).await });
+        task.await.unwrap_or_else(|_| perform::unknown_answer())
+    }
+
+    /// Lists the operations that the keys of a request grant.
+    pub async fn list_operations(&self, request: ProxyRequest) -> ProxyAnswer {
+        let state = &self.state;
+        let mut requester = Requester { operation: "operations".to_owned(), ..Requester::default() };
+        let authority = match state.identify(&request, &mut requester).await {
+            Ok((authority, _)) => authority,
+            Err(stop) => return state.answer_stop(requester, stop).await,
+        };
+        let operations = state.operations();
+        let granted = operations.iter().filter(|operation| is_granted(&authority, operation.name()));
+        let listed: Vec<Value> = granted.map(describe_operation).collect();
+        let body = json!({ "operations": listed });
+        let served = Fact::Served { requester: Box::new(requester), attempt: None };
+        match state.record(served, None).await {
+            Ok(()) => ProxyAnswer { status: 200, body },
+            Err(error) => unwritable(&error),
+        }
+    }
+
+    /// Reads the operations again. Those in force stay if one is malformed.
+    ///
+    /// # Errors
+    ///
+    /// What is malformed.
+    pub fn reload_operations(&self) -> Result<(), ProxyError> {
+        let operations = Arc::new(load_operations(&self.state.folder)?);
+        *self.state.operations.write().unwrap_or_else(PoisonError::into_inner) = operations;
+        Ok(())
+    }
+
+    /// Waits until no operation runs.
+    pub async fn drain(&self) {
+        self.state.running.close();
+        self.state.running.wait().await;
+    }
+}
+
+/// Loads the operations of a folder; of several defects the first is reported.
+fn load_operations(folder: &std::path::Path) -> Result<OperationSet, ProxyError> {
+    OperationSet::load(folder).map_err(|errors| {
+        let first = errors.into_iter().next();
+        first.map_or_else(
+            || ProxyError::Name("operations"),
+            |error| ProxyError::Operation {
+                file: error.file,
+                line: error.line,
+                what: error.what,
+                hint: error.hint,
+            },
+        )
+    })
+}
+
+/// Makes the keys that the door wants of its installation. They grant nothing.
+fn own_keys(parts: &ProxyParts, journal: &Arc<Journal>, policy: Digest) -> Result<Keys, ProxyError> {
+    let now = parts.clock.now();
+    let installation = parts.trust.installation();
+    let base_claims = BaseClaims {
+        key: Ids.key(now),
+        installation,
+        epoch: 0,
+        agent: "proxy".to_owned(),
+        policy,
+        expires_at: now,
+        grants: Grants::default(),
+    };
+    let held = EngineKeys {
+        base: mint_base(&base_claims, &parts.signer)?,
+        base_claims,
+        root: parts.signer.verifying_key(),
+        harness: parts.signer.clone(),
+    };
+    Ok(Keys::new(Arc::clone(journal), held, installation, 0))
+}
+
+/// Describes an operation to an agent: its name and parameters, not what it does.
+fn describe_operation(operation: &Operation) -> Value {
+    let parameters: Vec<&str> = operation.parameters().map(|(name, _)| name).collect();
+    json!({ "name": operation.name(), "description": operation.description(), "parameters": parameters })
+}
+
+fn is_granted(authority: &Authority, operation: &str) -> bool {
+    [&authority.base().grants, &authority.task().grants]
+        .iter()
+        .all(|grants| grants.covers_value(ActionKind::Operate, Dimension::Name, operation))
+}
+
+/// Returns the name of an operation as it may stand in the ledger.
+fn plain_name(name: &str) -> String {
+    let plain = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte));
+    if plain && name.len() <= MAX_OPERATION_BYTES { name.to_owned() } else { "?".to_owned() }
+}
+
+/// Answers where the ledger cannot be written: nothing was performed.
+fn unwritable(error: &ProxyError) -> ProxyAnswer {
+    tracing::error!(%error, "a request was refused, since the ledger or the revocations cannot be used");
+    ProxyAnswer {
+        status: status::UNAVAILABLE,
+        body: json!({ "error": "the ledger cannot be used; nothing was performed" }),
+    }
+}
+
+impl ProxyState {
+    fn operations(&self) -> Arc<OperationSet> {
+        Arc::clone(&self.operations.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    async fn serve_request(self: &Arc<Self>, request: ProxyRequest) -> ProxyAnswer {
+        let mut requester = Requester { operation: plain_name(&request.operation), ..Requester::default() };
+        match self.grant(&request, &mut requester).await {
+            Ok(granted) => self.perform(granted).await,
+            Err(stop) => self.answer_stop(requester, stop).await,
+        }
+    }
+
+    /// Writes one entry of the decision about a request.
+    async fn record(&self, fact: Fact, session: Option<SessionId>) -> Result<(), ProxyError> {
+        let entry = self.entry(fact, session);
+        self.store.commit(Batch::relaxed(vec![entry])).await?;
+        Ok(())
+    }
+
+    pub(crate) fn entry(&self, mut fact: Fact, session: Option<SessionId>) -> Op {
+        for text in fact.texts_mut() {
+            self.redactor.scrub_text(text);
+        }
+        Op::Append(Box::new(Entry { at: self.clock.now(), session, turn: None, turn_number: 0, fact }))
+    }
+
+    /// Records why a request is not performed, and answers it.
+    async fn answer_stop(&self, requester: Requester, stop: Stop) -> ProxyAnswer {
+        let answer = |refusal: &Refusal| ProxyAnswer {
+            status: refusal.status,
+            body: json!({ "error": refusal.error }),
+        };
+        let requester = Box::new(requester);
+        let (fact, answer) = match stop {
+            Stop::Recorded(refusal) => return answer(&refusal),
+            Stop::Broken(error) => return unwritable(&error),
+            Stop::Served(attempt, mut body) => {
+                if let Some(fields) = body.as_object_mut() {
+                    fields.insert("repeated".to_owned(), Value::Bool(true));
+                }
+                let fact = Fact::Served { requester, attempt: Some(attempt) };
+                (fact, ProxyAnswer { status: 200, body })
+            }
+            Stop::Refused(refusal) => {
+                let fact = Fact::Denied {
+                    prepared: None,
+                    kind: ActionKind::Operate,
+                    reason: refusal.reason,
+                    rule: refusal.rule.clone(),
+                    text: refusal.text.clone(),
+                    outside: refusal.error.clone(),
+                    requester: Some(requester),
+                };
+                (fact, answer(&refusal))
+            }
+        };
+        match self.record(fact, None).await {
+            Ok(()) => answer,
+            Err(error) => unwritable(&error),
+        }
+    }
+}

@@ -1,0 +1,243 @@
+//! The checks of a request, in their order: keys, user, operation, parameters, case, name, door.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, PoisonError};
+
+use serde_json::{Map, Value};
+use writ_inspect::egress::EgressScope;
+use writ_inspect::origin::Origins;
+use writ_inspect::prepared::Prepared;
+use writ_operations::Operation;
+use writ_policy::budget::{BudgetConfig, Spent};
+use writ_policy::keys::Authority;
+use writ_policy::keys::limits::{self, CASE, CUSTOMER};
+use writ_policy::permit::{OnceName, Permit, RequestOrigin};
+use writ_runtime::door::{Circumstances, Passage, RequestContext};
+use writ_types::action::{Action, Operate};
+use writ_types::digest::Digest;
+use writ_types::entry::{DenyReason, Requester};
+use writ_types::taint::{Label, Taint};
+
+use super::perform::Granted;
+use super::{BusyPlace, MAX_AT_ONCE, Peer, ProxyRequest, ProxyState, Stop, is_granted};
+use crate::cases::{OpenCase, TokenValues};
+use crate::keys::ShownKeys;
+use crate::mask::{Masker, has_foreign_token};
+use crate::once::{Earlier, find_earlier, is_name, once_name};
+use crate::refusal::{Refusal, UNDER_WAY};
+use crate::search::Depth;
+
+/// The place of a request's name among the recorded parameters.
+const IDEMPOTENCY: &str = "idempotency_key";
+
+impl ProxyState {
+    /// Verifies who asks, and takes a place among the requests of that agent.
+    pub(super) async fn identify(
+        self: &Arc<Self>,
+        request: &ProxyRequest,
+        requester: &mut Requester,
+    ) -> Result<(Arc<Authority>, BusyPlace), Stop> {
+        let shown = ShownKeys { base: request.base.clone(), task: request.task.clone() };
+        let now = self.journal.valid_now();
+        let authority = self.keys.check_keys(&shown, requester, now).await??;
+        // A copied key is of no use to the programs of another user.
+        if let Some(agent) = self.agents.get(authority.agent()) {
+            let is_own = matches!(request.peer, Peer::Local(uid) if agent.uids.contains(&uid));
+            if !is_own {
+                let error = "the key belongs to another agent";
+                return Err(Refusal::unproven(DenyReason::Binding, "user", error).into());
+            }
+        }
+        let place = self
+            .take_place(authority.agent())
+            .ok_or_else(|| Refusal::unavailable("busy", "this agent has too many requests under way"))?;
+        Ok((authority, place))
+    }
+
+    fn take_place(self: &Arc<Self>, agent: &str) -> Option<BusyPlace> {
+        let mut busy = self.busy.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = busy.entry(agent.to_owned()).or_default();
+        if *count >= MAX_AT_ONCE {
+            return None;
+        }
+        *count = count.saturating_add(1);
+        Some(BusyPlace { state: Arc::clone(self), agent: agent.to_owned() })
+    }
+
+    /// Takes a request through all checks, up to the permit.
+    pub(super) async fn grant(
+        self: &Arc<Self>,
+        request: &ProxyRequest,
+        requester: &mut Requester,
+    ) -> Result<Granted, Stop> {
+        let (authority, place) = self.identify(request, requester).await?;
+        let name = request.operation.as_str();
+        if !is_granted(&authority, name) {
+            let error = "the key does not grant this operation";
+            return Err(Refusal::forbidden(DenyReason::Capability, "operation", error).into());
+        }
+        let operations = self.operations();
+        let Some(operation) = operations.get(name) else {
+            let error = "there is no such operation";
+            return Err(Refusal::forbidden(DenyReason::Capability, "undeclared", error).into());
+        };
+        let mut body = read_body(&request.body)?;
+        let case = self.find_case(&authority, &mut body).await?;
+        let given =
+            operation.check_parameters(&body).map_err(|error| Refusal::malformed(error.to_string()))?;
+        if given.values().any(|value| has_foreign_token(value, &case)) {
+            let error = "a parameter holds a token that is none of this case";
+            return Err(Refusal::forbidden(DenyReason::Scope, "token", error).into());
+        }
+        let once = self.name_request(request, &case, &given)?;
+        if let Some(once) = &once {
+            match find_earlier(&self.store, &self.secret, once).await? {
+                Earlier::New => {}
+                Earlier::Done(attempt, body) => return Err(Stop::Served(attempt, body)),
+                Earlier::Refused(refusal) => return Err(refusal.into()),
+            }
+        }
+        let (recorded, fresh) = self.recorded_parameters(operation, &authority, &case, &given, once.as_ref());
+        let action = Operate { operation: name.to_owned(), parameters: recorded };
+        let uses = limits::daily_uses(&action, &authority);
+        let only_reads = operation.is_read();
+        let origin = RequestOrigin { requester: requester.clone(), once, only_reads };
+        let prepared = prepare_operation(action, &authority, only_reads, operations.digest());
+        let permit = self.pass_door(prepared, &authority, &origin).await?;
+        let name = origin.once.map(|once| once.name);
+        Ok(Granted { permit, operations, case, fresh, uses, name, _place: place })
+    }
+
+    /// Finds the case of the keys. Tokens in the parameters must be those of the keys.
+    async fn find_case(
+        &self,
+        authority: &Authority,
+        body: &mut Map<String, Value>,
+    ) -> Result<Arc<OpenCase>, Stop> {
+        let outside =
+            |rule| Refusal::forbidden(DenyReason::Scope, rule, "this is outside the case of the key");
+        let of_key = authority.task().case.as_ref().ok_or_else(|| outside("no case"))?;
+        for (name, expected) in [(CUSTOMER, &of_key.customer), (CASE, &of_key.case)] {
+            // A raw number of a customer is refused like another customer's token.
+            if body.remove(name).is_some_and(|given| given != Value::String(expected.clone())) {
+                return Err(outside(name).into());
+            }
+        }
+        let found = self.cases.find_case(&of_key.case).await?;
+        let case = found.filter(|case| case.customer_token == of_key.customer);
+        case.ok_or_else(|| outside("closed case").into())
+    }
+
+    /// Returns the name under which the request is performed once, if it has one.
+    fn name_request(
+        &self,
+        request: &ProxyRequest,
+        case: &OpenCase,
+        given: &BTreeMap<String, String>,
+    ) -> Result<Option<OnceName>, Refusal> {
+        let Some(name) = request.once.as_ref() else { return Ok(None) };
+        if !is_name(name) {
+            let error = "an idempotency key has 1 to 128 visible ASCII characters";
+            return Err(Refusal::malformed(error.to_owned()));
+        }
+        let parts: Vec<&str> =
+            given.iter().flat_map(|(name, value)| [name.as_str(), value.as_str()]).collect();
+        let scope = format!("{} {}", case.token, request.operation);
+        Ok(Some(once_name(&self.secret, scope, name, &parts)))
+    }
+
+    /// Returns the parameters as they stand in the ledger: with tokens in place of what an agent was told in a chat.
+    fn recorded_parameters(
+        &self,
+        operation: &Operation,
+        authority: &Authority,
+        case: &OpenCase,
+        given: &BTreeMap<String, String>,
+        once: Option<&OnceName>,
+    ) -> (BTreeMap<String, String>, TokenValues) {
+        // What a key limits must stay as it is, so that the door can judge it.
+        let mut plain: BTreeSet<&str> = BTreeSet::new();
+        for grants in [&authority.base().grants, &authority.task().grants] {
+            let limits = grants.limits.get(operation.name());
+            plain.extend(limits.iter().flat_map(|limits| limits.amounts.keys().map(String::as_str)));
+            plain.extend(limits.iter().flat_map(|limits| limits.values.keys().map(String::as_str)));
+        }
+        let mut masker = Masker::new(&self.secret, &self.redactor, case);
+        let mut recorded: BTreeMap<String, String> = BTreeMap::new();
+        for (name, value) in given {
+            let value = match plain.contains(name.as_str()) {
+                true => value.clone(),
+                false => masker.mask_text(value, Depth::Plain),
+            };
+            recorded.insert(name.clone(), value);
+        }
+        recorded.insert(CUSTOMER.to_owned(), case.customer_token.clone());
+        recorded.insert(CASE.to_owned(), case.token.clone());
+        // With its name a request is another one than its twin.
+        if let Some(once) = once {
+            recorded.entry(IDEMPOTENCY.to_owned()).or_insert_with(|| once.name.clone());
+        }
+        (recorded, masker.fresh)
+    }
+
+    /// Asks the door, which writes the decision.
+    async fn pass_door(
+        &self,
+        prepared: Prepared,
+        authority: &Authority,
+        origin: &RequestOrigin,
+    ) -> Result<Box<Permit>, Stop> {
+        let context =
+            RequestContext { request: Some(origin), ..RequestContext::of(authority, Spent::default()) };
+        let circumstances = Circumstances {
+            rules: Arc::clone(&self.rules),
+            home_rules: Arc::clone(&self.rules),
+            egress: EgressScope::default(),
+            origins: Cow::Owned(Origins::default()),
+            limits: BudgetConfig { max_tool_calls_per_turn: u64::MAX, ..BudgetConfig::default() },
+            work: None,
+        };
+        match self.door.pass(prepared, context, &circumstances).await? {
+            Passage::Permit(permit) => Ok(permit),
+            Passage::Denied(denial) => Err(Stop::Recorded(Refusal::denied(&denial))),
+            // Nothing asks but an earlier request of the same content whose outcome is not known.
+            Passage::Ask(_) => Err(Refusal::repeated(UNDER_WAY).into()),
+            Passage::Simulated(_) => {
+                Err(Refusal::forbidden(DenyReason::Rule, "simulated", "the rules forbid it").into())
+            }
+        }
+    }
+}
+
+/// Reads the parameters of a request.
+fn read_body(body: &Result<Vec<u8>, String>) -> Result<Map<String, Value>, Refusal> {
+    let bytes = body.as_ref().map_err(|why| Refusal::malformed(why.clone()))?;
+    if bytes.is_empty() {
+        return Ok(Map::new());
+    }
+    // The parser's own text could quote what stands in the body.
+    let malformed = || Refusal::malformed("the body must be a JSON object of parameters".to_owned());
+    serde_json::from_slice(bytes).map_err(|_| malformed())
+}
+
+fn prepare_operation(action: Operate, authority: &Authority, only_reads: bool, declared: Digest) -> Prepared {
+    let intent = format!("operation {}", action.operation);
+    Prepared {
+        action: Action::Operate(action),
+        agent: authority.agent().to_owned(),
+        session: Some(authority.task().session),
+        turn: None,
+        turn_number: 0,
+        // With a call, the door asks about a repetition of what has an unknown outcome.
+        call: (!only_reads).then(|| "request".to_owned()),
+        tool: "proxy".to_owned(),
+        sinks: Vec::new(),
+        // Two keys have proven who asks; how far that goes is in the keys.
+        label: Label::new(Taint::Auth),
+        // The declared operations belong to what is decided.
+        bindings: BTreeMap::from([("operations".to_owned(), declared)]),
+        idempotent: only_reads,
+        intent,
+    }
+}

@@ -1,0 +1,203 @@
+//! Performing what the door has permitted, and recording its outcome before the answer leaves.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use writ_operations::{OperationResult, OperationSet, PerformError};
+use writ_policy::keys::limits::LimitUse;
+use writ_policy::permit::Permit;
+use writ_store::batch::{Batch, Op};
+use writ_store::operations::{MAX_SEALED_BYTES, OperationOp};
+use writ_types::action::Action;
+use writ_types::chat::ToolOutcome;
+use writ_types::digest::Digest;
+use writ_types::entry::Fact;
+use writ_types::id::{AttemptId, SessionId};
+use writ_types::taint::{Label, Taint};
+
+use super::{BusyPlace, ProxyAnswer, ProxyState};
+use crate::cases::{OpenCase, TokenValues};
+use crate::error::ProxyError;
+use crate::mask::{Masker, put_back};
+use crate::once::answer_place;
+use crate::refusal::status;
+
+/// The most tokens that an outcome names; their number is always there.
+const MAX_NAMED_TOKENS: usize = 64;
+/// Room that sealing adds to an answer, in bytes.
+const SEAL_BYTES: usize = 64;
+
+/// A request that has its permit.
+pub(super) struct Granted {
+    pub(super) permit: Box<Permit>,
+    /// The operations in force when it was decided.
+    pub(super) operations: Arc<OperationSet>,
+    pub(super) case: Arc<OpenCase>,
+    /// Personal values of the parameters, which stand in the ledger as tokens.
+    pub(super) fresh: TokenValues,
+    /// The amounts that were counted.
+    pub(super) uses: Vec<LimitUse>,
+    /// The name under which it is performed once, and its answer stored.
+    pub(super) name: Option<String>,
+    pub(super) _place: BusyPlace,
+}
+
+/// An attempt that has begun.
+struct Begun {
+    attempt: AttemptId,
+    session: Option<SessionId>,
+    /// The moment of its decision: amounts were counted on that day.
+    at: writ_types::unit::Timestamp,
+}
+
+fn error_answer(status: u16, error: &str) -> ProxyAnswer {
+    ProxyAnswer { status, body: json!({ "error": error }) }
+}
+
+/// Answers where something may have been performed.
+pub(super) fn unknown_answer() -> ProxyAnswer {
+    error_answer(status::UNKNOWN, "the outcome is unknown; it is not performed again")
+}
+
+impl ProxyState {
+    /// Performs a permitted request, and records its outcome.
+    pub(super) async fn perform(&self, granted: Granted) -> ProxyAnswer {
+        let Granted { permit, operations, case, fresh, uses, name, _place } = granted;
+        let begun =
+            Begun { attempt: permit.attempt(), session: permit.prepared().session, at: self.clock.now() };
+        let target = if let Action::Operate(operate) = permit.action() {
+            operations.get(&operate.operation)
+        } else {
+            None
+        };
+        // The target knows a repetition by its key, which is another one in every case.
+        let key = name.as_ref().map(|name| format!("{} {name}", case.token));
+        let key = key.unwrap_or_else(|| begun.attempt.to_string());
+        let Some(operation) = target else {
+            return self.note_failure(&begun, &case, (fresh, uses), "there is no such operation").await;
+        };
+        // What the permit names with tokens is performed with the values of the case's own customer.
+        case.learn_values(fresh.clone());
+        let restore = |text: &str| put_back(text, &case).ok();
+        let performed = self.targets.perform(*permit, begun.at, operation, &case.scope, &key, &restore).await;
+        match performed {
+            Ok(result) => self.note_success(&begun, &case, (&result, fresh), name.is_some()).await,
+            Err(PerformError::NotPerformed { what }) => {
+                self.note_failure(&begun, &case, (fresh, uses), &what).await
+            }
+            Err(PerformError::Unknown { what }) => self.note_unknown(&begun, &case, fresh, &what).await,
+        }
+    }
+
+    fn outcome(&self, begun: &Begun, outcome: ToolOutcome, summary: String, result: Digest) -> Op {
+        let label = Label::new(Taint::External);
+        let fact = Fact::Outcome { attempt: begun.attempt, outcome, summary, result, label };
+        self.entry(fact, begun.session)
+    }
+
+    /// Records a result and the values behind its tokens; only then the answer leaves.
+    async fn note_success(
+        &self,
+        begun: &Begun,
+        case: &OpenCase,
+        (result, fresh): (&OperationResult, TokenValues),
+        named: bool,
+    ) -> ProxyAnswer {
+        let mut masker = Masker::new(&self.secret, &self.redactor, case);
+        masker.fresh = fresh;
+        let rows = masker.mask_result(result);
+        let summary = summarise(rows.len(), result, &masker);
+        let body = json!({ "rows": rows, "changed": result.changed, "truncated": result.truncated });
+        let written = self.write_success(begun, case, &masker.fresh, (&body, summary), named).await;
+        match written {
+            Ok(()) => ProxyAnswer { status: 200, body },
+            Err(error) => {
+                tracing::error!(%error, "the outcome of an operation could not be recorded");
+                unknown_answer()
+            }
+        }
+    }
+
+    async fn write_success(
+        &self,
+        begun: &Begun,
+        case: &OpenCase,
+        fresh: &TokenValues,
+        (body, summary): (&Value, String),
+        named: bool,
+    ) -> Result<(), ProxyError> {
+        let bytes = serde_json::to_vec(body).unwrap_or_default();
+        let mut ops = Vec::new();
+        if named {
+            let place = answer_place(begun.attempt);
+            // Too large an answer is not stored: a repetition then gets its counts alone.
+            let fits = bytes.len().saturating_add(SEAL_BYTES) <= MAX_SEALED_BYTES;
+            let short = json!({ "rows": [], "changed": body.get("changed"), "truncated": true });
+            let stored = if fits { bytes.clone() } else { serde_json::to_vec(&short).unwrap_or_default() };
+            let answer = self.secret.seal(&place, &stored)?;
+            ops.push(Op::Operations(OperationOp::KeepAnswer { attempt: begun.attempt, answer }));
+        }
+        ops.push(self.outcome(begun, ToolOutcome::Done, summary, Digest::of_bytes(&bytes)));
+        self.commit_end(case, fresh, Batch::relaxed(ops)).await
+    }
+
+    /// Records that nothing was performed, and gives back what was counted.
+    async fn note_failure(
+        &self,
+        begun: &Begun,
+        case: &OpenCase,
+        (fresh, uses): (TokenValues, Vec<LimitUse>),
+        why: &str,
+    ) -> ProxyAnswer {
+        let at = self.journal.budget_day(begun.at);
+        let back = Op::Operations(OperationOp::Return { attempt: begun.attempt, uses, at });
+        let outcome = self.outcome(begun, ToolOutcome::Failed, why.to_owned(), Digest::of_bytes(b""));
+        match self.commit_end(case, &fresh, Batch::relaxed(vec![back, outcome])).await {
+            Ok(()) => error_answer(status::UNAVAILABLE, "the target is not available; nothing was performed"),
+            Err(error) => super::unwritable(&error),
+        }
+    }
+
+    /// Records that no one knows what was performed.
+    async fn note_unknown(
+        &self,
+        begun: &Begun,
+        case: &OpenCase,
+        fresh: TokenValues,
+        why: &str,
+    ) -> ProxyAnswer {
+        let outcome = self.outcome(begun, ToolOutcome::Unknown, why.to_owned(), Digest::of_bytes(b""));
+        if let Err(error) = self.commit_end(case, &fresh, Batch::synced(vec![outcome])).await {
+            // The intent stays open, and the next start records it.
+            tracing::error!(%error, "an unknown outcome could not be recorded");
+        }
+        unknown_answer()
+    }
+
+    /// Writes the end of an attempt, with the values behind its tokens.
+    async fn commit_end(
+        &self,
+        case: &OpenCase,
+        fresh: &TokenValues,
+        mut batch: Batch,
+    ) -> Result<(), ProxyError> {
+        if !fresh.is_empty() {
+            batch.ops.insert(0, Op::Operations(self.cases.seal_values(&case.token, fresh)?));
+        }
+        let written = self.store.commit(batch).await;
+        if written.is_err() {
+            // What was learned is not stored, so it is learned again.
+            self.cases.forget_case(&case.token);
+        }
+        written?;
+        Ok(())
+    }
+}
+
+/// Says what was read and changed: counts and tokens, no value.
+fn summarise(rows: usize, result: &OperationResult, masker: &Masker<'_>) -> String {
+    let named: Vec<&str> = masker.tokens.iter().take(MAX_NAMED_TOKENS).map(String::as_str).collect();
+    let more = masker.tokens.len().saturating_sub(named.len());
+    let more = if more == 0 { String::new() } else { format!(" and {more} more") };
+    format!("{rows} rows read, {} changed; tokens: {}{more}", result.changed, named.join(" "))
+}

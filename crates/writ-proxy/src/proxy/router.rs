@@ -1,0 +1,111 @@
+//! What the router of cases asks of the proxy, over a socket of its own: cases are opened and closed, keys revoked.
+
+use std::collections::BTreeMap;
+
+use writ_operations::{PersonalKind, Scope};
+use writ_store::batch::{Batch, Op};
+use writ_types::entry::Fact;
+use writ_types::unit::Timestamp;
+
+use super::{Proxy, ProxyState};
+use crate::cases::is_name;
+use crate::error::ProxyError;
+use crate::kind::kind_of;
+
+/// The tenant of cases that name none.
+const DEFAULT_TENANT: &str = "default";
+/// The most ids that are revoked at once: those of one pair of keys and of what they rest on.
+const MAX_REVOKED_AT_ONCE: usize = 64;
+
+/// The most values that the router can name of a customer.
+const MAX_KNOWN: usize = 256;
+/// The longest of them, in bytes.
+const MAX_KNOWN_BYTES: usize = 1_024;
+
+/// The tokens of an open case.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct CaseTokens {
+    /// The token of the customer, in this case alone.
+    pub customer_token: String,
+    /// The token of the case.
+    pub case_token: String,
+}
+
+impl Proxy {
+    /// Opens a case of a customer, or finds the one that is open, and returns its tokens. `known` has values by their
+    /// kinds, such as the customer's names, that no answer of the case may hold.
+    ///
+    /// # Errors
+    ///
+    /// If a name is none, or the store cannot be written.
+    pub async fn open_case(
+        &self,
+        tenant: Option<&str>,
+        customer: &str,
+        case: &str,
+        known: &BTreeMap<String, Vec<String>>,
+    ) -> Result<CaseTokens, ProxyError> {
+        let tenant = tenant.unwrap_or(DEFAULT_TENANT);
+        for (what, name) in [("tenant", tenant), ("customer", customer), ("case", case)] {
+            if !is_name(name) {
+                return Err(ProxyError::Name(what));
+            }
+        }
+        let known = read_known(known)?;
+        let state = &self.state;
+        let scope = Scope { customer: customer.to_owned(), case: case.to_owned() };
+        let noted =
+            |customer: &str, case: &str| make_note(state, format!("case {case} of {customer} was opened"));
+        let now = state.clock.now();
+        let (customer_token, case_token) = state.cases.open_case(tenant, scope, &known, now, noted).await?;
+        Ok(CaseTokens { customer_token, case_token })
+    }
+
+    /// Closes a case: its keys reach nothing any more, and the personal data behind its tokens is deleted.
+    ///
+    /// # Errors
+    ///
+    /// If there is no such case, or the store cannot be written.
+    pub async fn close_case(&self, case_token: &str) -> Result<(), ProxyError> {
+        let state = &self.state;
+        let noted = make_note(state, format!("case {case_token} was closed"));
+        state.cases.close_case(case_token, noted).await
+    }
+
+    /// Revokes keys by their revocation ids, in the proxy's own list. The next request with one of them is refused.
+    ///
+    /// # Errors
+    ///
+    /// If there are too many, or the store cannot be written.
+    pub async fn revoke_keys(&self, ids: &[String], expires_at: Option<Timestamp>) -> Result<(), ProxyError> {
+        if ids.is_empty() || ids.len() > MAX_REVOKED_AT_ONCE || !ids.iter().all(|id| is_name(id)) {
+            return Err(ProxyError::Name("ids"));
+        }
+        let state = &self.state;
+        let at = state.clock.now();
+        let mut ops: Vec<Op> = ids.iter().map(|id| Op::Revoke { id: id.clone(), at, expires_at }).collect();
+        ops.push(make_note(state, format!("revoked: {}", ids.join(" "))));
+        state.store.commit(Batch::synced(ops)).await?;
+        Ok(())
+    }
+}
+
+/// Reads the values that the router knows of a customer.
+fn read_known(known: &BTreeMap<String, Vec<String>>) -> Result<Vec<(PersonalKind, String)>, ProxyError> {
+    let mut values = Vec::new();
+    for (kind, given) in known {
+        let kind = kind_of(kind).ok_or(ProxyError::Name("a kind of known values"))?;
+        for value in given {
+            if value.trim().is_empty() || value.len() > MAX_KNOWN_BYTES || values.len() >= MAX_KNOWN {
+                return Err(ProxyError::Name("known values"));
+            }
+            values.push((kind, value.clone()));
+        }
+    }
+    Ok(values)
+}
+
+/// Makes an entry about what the proxy lets its keys reach.
+fn make_note(state: &ProxyState, summary: String) -> Op {
+    state.entry(Fact::PolicyChanged { policy: state.rules.digest(), summary }, None)
+}

@@ -1,0 +1,96 @@
+//! The paths for agents.
+
+use std::time::Duration;
+
+use axum::body::{Body, to_bytes};
+use axum::extract::{Path, Request, State};
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse as _, Response};
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use serde_json::json;
+
+use crate::proxy::{Peer, Proxy, ProxyAnswer, ProxyRequest};
+
+/// The header with the base key.
+pub(super) const BASE_KEY: &str = "writ-base-key";
+/// The header with the task key.
+pub(super) const TASK_KEY: &str = "writ-task-key";
+/// The header with the name under which a request is performed once.
+pub(super) const IDEMPOTENCY_KEY: &str = "idempotency-key";
+/// The largest body of a request, in bytes: parameters are short, and files are none.
+const MAX_BODY_BYTES: usize = 64 * 1024;
+/// The time in which a body must come.
+const BODY_TIMEOUT: Duration = Duration::from_secs(15);
+
+/// Returns the routes of agents.
+pub(super) fn routes(proxy: Proxy) -> Router {
+    Router::new()
+        .route("/v1/operations", get(list))
+        .route("/v1/operations/{name}", post(operate))
+        .fallback(|| async { refuse(StatusCode::NOT_FOUND, "there is no such path") })
+        .method_not_allowed_fallback(|| async {
+            refuse(StatusCode::METHOD_NOT_ALLOWED, "this path has another method")
+        })
+        .with_state(proxy)
+}
+
+fn refuse(status: StatusCode, error: &str) -> Response {
+    (status, Json(json!({ "error": error }))).into_response()
+}
+
+async fn list(State(proxy): State<Proxy>, request: Request) -> Response {
+    let (head, _) = request.into_parts();
+    let request = read_head(&head.headers, head.extensions.get().copied(), String::new(), Ok(Vec::new()));
+    answer(proxy.list_operations(request).await)
+}
+
+async fn operate(State(proxy): State<Proxy>, Path(name): Path<String>, request: Request) -> Response {
+    let (head, body) = request.into_parts();
+    let body = read_body(body).await;
+    let request = read_head(&head.headers, head.extensions.get().copied(), name, body);
+    answer(proxy.operate(request).await)
+}
+
+fn read_head(
+    headers: &HeaderMap,
+    peer: Option<Peer>,
+    operation: String,
+    body: Result<Vec<u8>, String>,
+) -> ProxyRequest {
+    let once = only(headers, IDEMPOTENCY_KEY);
+    ProxyRequest {
+        peer: peer.unwrap_or(Peer::Remote),
+        base: only(headers, BASE_KEY),
+        task: only(headers, TASK_KEY),
+        once,
+        operation,
+        body,
+    }
+}
+
+/// Returns the value of a header. One that stands twice could be read either way, so it is worth nothing.
+fn only(headers: &HeaderMap, name: &str) -> Option<String> {
+    let mut values = headers.get_all(name).iter();
+    let first = values.next()?;
+    let text = match values.next() {
+        Some(_) => String::new(),
+        // What is no text is no key; it counts as shown, and is refused.
+        None => first.to_str().unwrap_or_default().to_owned(),
+    };
+    Some(text)
+}
+
+async fn read_body(body: Body) -> Result<Vec<u8>, String> {
+    let read = tokio::time::timeout(BODY_TIMEOUT, to_bytes(body, MAX_BODY_BYTES)).await;
+    match read {
+        Ok(Ok(bytes)) => Ok(bytes.to_vec()),
+        Ok(Err(_)) => Err(format!("the body could not be read; the limit is {MAX_BODY_BYTES} bytes")),
+        Err(_) => Err("the body did not come in time".to_owned()),
+    }
+}
+
+fn answer(answer: ProxyAnswer) -> Response {
+    let status = StatusCode::from_u16(answer.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    (status, Json(answer.body)).into_response()
+}

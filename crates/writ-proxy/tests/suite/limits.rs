@@ -1,0 +1,150 @@
+//! Limits of keys: of one use, of a day, of values.
+
+use std::time::Duration;
+
+use serde_json::json;
+use writ_types::entry::Fact;
+
+use crate::bed::{Bed, error_of, refund_agent};
+
+/// Both bounds count, and what is over them does not reach the database.
+///
+/// Rows: SLO-006 SLO-019 SLO-026
+#[tokio::test]
+async fn the_bound_of_one_use_is_inclusive() {
+    let bed = Bed::new().await;
+    let pair = bed.keys(refund_agent(), &bed.ann);
+    for (amount, status) in [(499, 200), (500, 200), (501, 403), (0, 403), (-1, 403), (i64::MAX, 403)] {
+        let body = json!({ "order": "A-1", "amount": amount });
+        let answer = bed.ask(&pair, "credit", body).await;
+        assert_eq!(answer.status, status, "{amount}: {answer:?}");
+        if status == 403 {
+            assert_eq!(error_of(&answer), "a value is outside the limits of the key");
+        }
+    }
+    assert_eq!(bed.refunded("A-1"), 999);
+    assert_eq!(bed.facts("intent").len(), 2, "what was refused has no intent");
+}
+
+/// Of free text there is nothing to choose: a listed template passes, and nothing else does.
+///
+/// Rows: SLO-007 SLO-063 (in part: the choice of a template)
+#[tokio::test]
+async fn listed_templates_pass_alone() {
+    let bed = Bed::new().await;
+    let pair = bed.keys(refund_agent(), &bed.ann);
+    for (template, status) in [("apology", 200), ("promo", 403), ("Apology", 403), ("", 403)] {
+        let body = json!({ "order": "A-1", "template": template });
+        let answer = bed.ask(&pair, "send_email", body).await;
+        assert_eq!(answer.status, status, "{template}: {answer:?}");
+    }
+    let free = json!({ "order": "A-1", "text": "anything" });
+    assert_eq!(bed.ask(&pair, "send_email", free).await.status, 422);
+}
+
+/// The limit of a day is used up once, by whatever task; the next day it is there again.
+///
+/// Rows: SLO-026 (in part: the day)
+#[tokio::test]
+async fn the_limit_of_a_day_is_shared_by_all_tasks_of_a_key() {
+    let bed = Bed::new().await;
+    let first = bed.keys(refund_agent(), &bed.ann);
+    let second = bed.task_key(&first.base_token, &first.base_claims, &bed.bob);
+    let refund = |order: &str, amount: i64| json!({ "order": order, "amount": amount });
+    assert_eq!(bed.ask(&first, "refund", refund("A-1", 500)).await.status, 200);
+    assert_eq!(bed.ask(&second, "refund", refund("B-1", 400)).await.status, 200);
+    let over = bed.ask(&first, "refund", refund("A-2", 101)).await;
+    assert_eq!((over.status, error_of(&over)), (409, "the limit of the day is used up"));
+    assert_eq!(bed.ask(&first, "refund", refund("A-2", 100)).await.status, 200, "exactly the rest");
+    assert_eq!(bed.ask(&second, "refund", refund("B-1", 1)).await.status, 409);
+    let bed = bed.restarted().await;
+    assert_eq!(bed.ask(&second, "refund", refund("B-1", 1)).await.status, 409, "after a restart");
+    bed.clock.0.go_on(Duration::from_secs(24 * 60 * 60));
+    let tomorrow = bed.task_key(&first.base_token, &first.base_claims, &bed.ann);
+    assert_eq!(bed.ask(&tomorrow, "refund", refund("A-2", 1)).await.status, 200, "the next day");
+}
+
+/// Fifty at once get what there is and no more, and money moved equals the ledger.
+///
+/// Rows: SLO-026 (in part: at once)
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn the_limit_of_a_day_holds_for_fifty_at_once() {
+    let bed = Bed::new().await;
+    let pair = bed.keys(refund_agent(), &bed.ann);
+    let body = || json!({ "order": "A-1", "amount": 100 });
+    let names: Vec<String> = (0..50).map(|n| format!("request-{n}")).collect();
+    let asked = names.iter().map(|name| bed.ask_once(&pair, "refund", body(), name));
+    let answers = futures_join(asked).await;
+    let passed = answers.iter().filter(|answer| answer.status == 200).count();
+    let refused = answers.iter().filter(|answer| answer.status == 409).count();
+    assert_eq!((passed, refused, bed.refunded("A-1")), (10, 40, 1_000));
+    assert_eq!((bed.facts("intent").len(), bed.decisions().len()), (10, 50));
+}
+
+/// What was not performed uses up nothing.
+#[tokio::test]
+async fn a_target_that_is_down_uses_up_nothing() {
+    let bed = Bed::new().await;
+    let pair = bed.keys(refund_agent(), &bed.ann);
+    let shop = bed.folder.path().join("shop.db");
+    let aside = bed.folder.path().join("aside.db");
+    std::fs::rename(&shop, &aside).expect("moves");
+    let body = || json!({ "order": "A-1", "amount": 500 });
+    for _ in 0..3 {
+        let answer = bed.ask_once(&pair, "refund", body(), "same").await;
+        assert_eq!(
+            (answer.status, error_of(&answer)),
+            (503, "the target is not available; nothing was performed")
+        );
+    }
+    std::fs::rename(&aside, &shop).expect("moves back");
+    for name in ["same", "other"] {
+        assert_eq!(bed.ask_once(&pair, "refund", body(), name).await.status, 200, "{name}");
+    }
+    assert_eq!(bed.refunded("A-1"), 1_000);
+}
+
+/// A name is good for one performance: the same request gets the same answer, another one is refused.
+#[tokio::test]
+async fn a_request_with_a_name_is_performed_once() {
+    let bed = Bed::new().await;
+    let pair = bed.keys(refund_agent(), &bed.ann);
+    let body = |amount: i64| json!({ "order": "A-1", "amount": amount });
+    let mut first = bed.ask_once(&pair, "refund", body(300), "r-1").await;
+    assert_eq!(first.status, 200, "{first:?}");
+    first.body["repeated"] = json!(true);
+    let bed = bed.restarted().await;
+    assert_eq!(bed.ask_once(&pair, "refund", body(300), "r-1").await, first);
+    let served = bed.facts("served");
+    assert!(matches!(&served[..], [Fact::Served { attempt: Some(_), .. }]), "{served:?}");
+    let other = bed.ask_once(&pair, "refund", body(301), "r-1").await;
+    assert_eq!(other.status, 409, "{other:?}");
+    assert_eq!(bed.ask_once(&pair, "refund", body(300), "r-2").await.status, 200, "twin: another name");
+    assert_eq!(bed.refunded("A-1"), 600);
+    for bad in ["", "a b", &"x".repeat(129)] {
+        assert_eq!(bed.ask_once(&pair, "refund", body(1), bad).await.status, 422, "{bad:?}");
+    }
+}
+
+/// Awaits futures at the same time, each as a part of this task.
+async fn futures_join<F: Future>(futures: impl IntoIterator<Item = F>) -> Vec<F::Output> {
+    let mut waiting: Vec<_> = futures.into_iter().map(|future| Some(Box::pin(future))).collect();
+    let mut done: Vec<Option<F::Output>> = waiting.iter().map(|_| None).collect();
+    std::future::poll_fn(|context| {
+        for (slot, done) in waiting.iter_mut().zip(&mut done) {
+            if let Some(future) = slot
+                && let std::task::Poll::Ready(output) = future.as_mut().poll(context)
+            {
+                *done = Some(output);
+                *slot = None;
+            }
+        }
+        if waiting.iter().all(Option::is_none) {
+            std::task::Poll::Ready(())
+        } else {
+            std::task::Poll::Pending
+        }
+    })
+    .await;
+    done.into_iter().flatten().collect()
+}

@@ -1,0 +1,136 @@
+//! What an agent sees of personal data: tokens.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use crate::bed::{Bed, PERSONAL, refund_agent};
+
+fn assert_clean(text: &str) {
+    for value in PERSONAL.iter().chain(&["4111111111111111", "020 7946 0958"]) {
+        assert!(!text.to_lowercase().contains(&value.to_lowercase()), "{value} in {text}");
+    }
+}
+
+/// Declared columns and free text hold tokens, the same for the same value in one case.
+///
+/// Rows: SLO-028
+#[tokio::test]
+async fn answers_hold_tokens_in_place_of_personal_data() {
+    let bed = Bed::new().await;
+    let pair = bed.keys(refund_agent(), &bed.ann);
+    // The free text first: then nothing but its form tells of the address, the card and the number.
+    let early = bed.ask(&pair, "notes", json!({})).await;
+    let early = early.body["rows"][0]["note"].as_str().expect("a note").to_owned();
+    for gone in ["ANN@example.com", "4111111111111111", "020 7946 0958"] {
+        assert!(!early.contains(gone), "{early}");
+    }
+    let customer = bed.ask(&pair, "customer", json!({})).await;
+    assert_eq!(customer.status, 200, "{customer:?}");
+    assert_clean(&customer.body.to_string());
+    let row = &customer.body["rows"][0];
+    for (column, prefix) in
+        [("name", "name_tk_"), ("email", "email_tk_"), ("phone", "phone_tk_"), ("card", "card_tk_")]
+    {
+        assert!(row[column].as_str().is_some_and(|text| text.starts_with(prefix)), "{row}");
+    }
+    assert_eq!(row["customer_id"], json!(bed.ann.0), "the customer's own token");
+    // Now the case knows its names, and finds them in what people wrote.
+    let notes = bed.ask(&pair, "notes", json!({})).await;
+    assert_clean(&notes.body.to_string());
+    let note = notes.body["rows"][0]["note"].as_str().expect("a note");
+    for column in ["email", "card"] {
+        assert!(note.contains(row[column].as_str().expect("a token")), "the same token in both: {note}");
+    }
+    assert!(note.contains("name_tk_") && note.contains("phone_tk_"), "{note}");
+    assert_eq!((&notes.body["rows"][1]["note"], &notes.body["rows"][1]["id"]), (&Value::Null, &json!("A-2")));
+    // Neither does the ledger hold any of it, nor the proxy's database in the clear.
+    assert_clean(&format!("{:?}{:?}", bed.facts("outcome"), bed.facts("intent")));
+    let stored = std::fs::read(bed.folder.path().join("proxy/proxy.db")).expect("reads");
+    let log = std::fs::read(bed.folder.path().join("proxy/proxy.db-wal")).unwrap_or_default();
+    for value in PERSONAL {
+        for bytes in [&stored, &log] {
+            assert!(!bytes.windows(value.len()).any(|window| window == value.as_bytes()), "{value}");
+        }
+    }
+}
+
+/// The same value has another token in another case, also of the same customer.
+///
+/// Rows: SLO-028 (in part: cases)
+#[tokio::test]
+async fn tokens_of_two_cases_cannot_be_linked() {
+    let bed = Bed::new().await;
+    let opened = bed.proxy.open_case(Some("shop"), "101", "C-9", &BTreeMap::new()).await.expect("opens");
+    let second = (opened.customer_token, opened.case_token);
+    assert_ne!(second.0, bed.ann.0, "of the same customer");
+    let mut rows = Vec::new();
+    for case in [&bed.ann, &second] {
+        let pair = bed.keys(refund_agent(), case);
+        rows.push(bed.ask(&pair, "customer", json!({})).await.body["rows"][0].clone());
+        let again = bed.ask(&pair, "customer", json!({})).await.body["rows"][0].clone();
+        assert_eq!(rows.last(), Some(&again), "stable in its case");
+    }
+    for column in ["customer_id", "name", "email", "phone", "card"] {
+        assert_ne!(rows[0][column], rows[1][column], "{column}");
+    }
+    let again = bed.proxy.open_case(Some("shop"), "101", "C-1", &BTreeMap::new()).await.expect("is open");
+    assert_eq!((again.customer_token, again.case_token), bed.ann, "a case that is open keeps its tokens");
+}
+
+/// What an agent was told in a chat stands in the ledger as tokens, and is performed as it was given.
+#[tokio::test]
+async fn personal_data_in_parameters_is_not_in_the_ledger() {
+    let bed = Bed::new().await;
+    let pair = bed.keys(refund_agent(), &bed.ann);
+    let body = json!({ "order": "write to carol@example.com", "amount": 5 });
+    assert_eq!(bed.ask(&pair, "refund", body).await.status, 200);
+    let intents = format!("{:?}", bed.facts("intent"));
+    assert!(!intents.contains("carol@example.com") && intents.contains("write to email_tk_"), "{intents}");
+}
+
+/// What the router knows of a customer is found in texts from the first request on.
+///
+/// Rows: SLO-028 (in part: names in free text)
+#[tokio::test]
+async fn names_that_the_router_knows_are_found_at_once() {
+    let bed = Bed::new().await;
+    let known = BTreeMap::from([("name".to_owned(), vec!["Ann Example".to_owned()])]);
+    let opened = bed.proxy.open_case(Some("shop"), "101", "C-8", &known).await.expect("opens");
+    let pair = bed.keys(refund_agent(), &(opened.customer_token, opened.case_token));
+    let notes = bed.ask(&pair, "notes", json!({})).await;
+    assert_eq!(notes.status, 200);
+    assert_clean(&notes.body.to_string());
+    for bad in [("nonsense", "x"), ("name", " ")] {
+        let known = BTreeMap::from([(bad.0.to_owned(), vec![bad.1.to_owned()])]);
+        assert!(bed.proxy.open_case(None, "101", "C-9", &known).await.is_err(), "{bad:?}");
+    }
+}
+
+/// What leaves has the values of the case's own customer in place of its tokens, and no others.
+///
+/// Rows: SLO-028 (in part: the way back) SLO-063
+#[tokio::test]
+async fn tokens_are_put_back_for_the_cases_own_customer_alone() {
+    let bed = Bed::new().await;
+    let (ann, bob) = (bed.keys(refund_agent(), &bed.ann), bed.keys(refund_agent(), &bed.bob));
+    let row = bed.ask(&ann, "customer", json!({})).await.body["rows"][0].clone();
+    let other = bed.ask(&bob, "customer", json!({})).await.body["rows"][0].clone();
+    let text = |row: &Value| {
+        format!(
+            "for {} at {}",
+            row["name"].as_str().expect("a token"),
+            row["email"].as_str().expect("a token")
+        )
+    };
+    let mail = |text: String| json!({ "order": text, "template": "apology" });
+    let sent = bed.ask(&ann, "send_email", mail(text(&row))).await;
+    assert_eq!(sent.status, 200, "{sent:?}");
+    let expected =
+        json!({ "order": "for Ann Example at ann@example.com", "what": "apology", "customer": "101" });
+    assert_eq!(bed.desk.asked(), [expected]);
+    let refused = bed.ask(&ann, "send_email", mail(text(&other))).await;
+    assert_eq!((refused.status, bed.last_rule().as_str()), (403, "token"));
+    assert_eq!(bed.desk.asked().len(), 1, "nothing of another case was sent");
+    assert!(!format!("{:?}", bed.facts("intent")).contains("Example"), "tokens in the ledger");
+}
