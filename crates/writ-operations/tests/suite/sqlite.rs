@@ -93,7 +93,7 @@ async fn a_database_that_does_not_answer_has_done_nothing() {
         .expect("a file");
     let none = World::within(folder, SHOP, CONFIG, Duration::from_secs(5));
     let what = not_performed(none.perform("orders", "7", json!({})).await);
-    assert!(what.contains("no database"), "{what}");
+    assert!(what.contains("not a database"), "{what}");
 }
 
 /// Customers whose ids differ in case, or in the type they are stored as, are different customers; columns without a
@@ -130,8 +130,9 @@ async fn customers_that_look_alike_are_not_one() {
 #[tokio::test]
 async fn a_permit_performs_its_own_operation_alone() {
     let (world, connection) = shop(Duration::from_secs(20));
-    let parameters =
+    let mut parameters =
         BTreeMap::from([("order", "1"), ("amount", "1")].map(|(a, b)| (a.to_owned(), b.to_owned())));
+    parameters.extend(tokens());
     let same = |text: &str| Some(text.to_owned());
     let permit = || {
         let action =
