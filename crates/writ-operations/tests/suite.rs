@@ -1,5 +1,7 @@
 //! Operations at real databases, an API over HTTP and a mail server.
 
+#![expect(clippy::expect_used, clippy::panic, reason = "a test that cannot go on ends")]
+
 #[path = "suite/declarations.rs"]
 mod declarations;
 #[path = "suite/http.rs"]

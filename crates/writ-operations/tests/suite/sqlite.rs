@@ -32,7 +32,9 @@ fn rows_of(connection: &Connection, sql: &str) -> String {
         let cell = |index| match row.get::<_, rusqlite::types::Value>(index).expect("a cell") {
             rusqlite::types::Value::Integer(number) => number.to_string(),
             rusqlite::types::Value::Text(text) => text,
-            other => format!("{other:?}"),
+            other @ (rusqlite::types::Value::Null
+            | rusqlite::types::Value::Real(_)
+            | rusqlite::types::Value::Blob(_)) => format!("{other:?}"),
         };
         lines.push((0..columns).map(cell).collect::<Vec<_>>().join("|"));
     }
