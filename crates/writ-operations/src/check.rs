@@ -11,7 +11,7 @@ use toml::Spanned;
 use writ_policy::keys::limits;
 
 use crate::declare::{KindSpec, OperationSpec, ParameterSpec, SqlSpec, TableSpec, TargetSpec};
-use crate::operation::{Operation, SqlTarget, Target};
+use crate::operation::{Operation, OperationTarget, SqlTarget};
 use crate::parameter::{
     DEFAULT_MAX_BYTES, MAX_PARAMETERS, MAX_TEXT_BYTES, Parameter, ParameterRole, Parameters, ValueType,
 };
@@ -30,7 +30,7 @@ pub(crate) const CASE: &str = "case";
 
 /// One mistake.
 #[derive(Debug)]
-pub(crate) struct Flaw {
+pub(crate) struct DeclarationFlaw {
     pub(crate) offset: usize,
     pub(crate) what: String,
     pub(crate) hint: String,
@@ -38,22 +38,22 @@ pub(crate) struct Flaw {
 
 /// The mistakes of an operation.
 #[derive(Debug, Default)]
-pub(crate) struct Faults(pub(crate) Vec<Flaw>);
+pub(crate) struct Flaws(pub(crate) Vec<DeclarationFlaw>);
 
-impl Faults {
+impl Flaws {
     pub(crate) fn add<T>(&mut self, at: &Spanned<T>, what: impl Into<String>, hint: impl Into<String>) {
-        self.0.push(Flaw { offset: at.span().start, what: what.into(), hint: hint.into() });
+        self.0.push(DeclarationFlaw { offset: at.span().start, what: what.into(), hint: hint.into() });
     }
 }
 
 /// The names that statements and templates of an operation may use.
 #[derive(Debug)]
-pub(crate) struct Places<'a> {
+pub(crate) struct KnownPlaces<'a> {
     pub(crate) parameters: &'a Parameters,
     pub(crate) idempotency: Option<&'a str>,
 }
 
-impl Places<'_> {
+impl KnownPlaces<'_> {
     pub(crate) fn is_known(&self, name: &str) -> bool {
         self.parameters.0.contains_key(name) || self.idempotency == Some(name)
     }
@@ -63,7 +63,7 @@ impl Places<'_> {
     }
 
     /// Reports parameters that nothing uses, and an idempotency key that does not reach the target.
-    pub(crate) fn check_use(&self, used: &BTreeSet<String>, spec: &OperationSpec, faults: &mut Faults) {
+    pub(crate) fn check_use(&self, used: &BTreeSet<String>, spec: &OperationSpec, faults: &mut Flaws) {
         for name in spec.parameters.keys() {
             if !used.contains(name.get_ref()) {
                 faults.add(
@@ -83,13 +83,13 @@ impl Places<'_> {
 }
 
 /// Checks one declaration.
-pub(crate) fn check_operation(spec: OperationSpec, faults: &mut Faults) -> Option<Operation> {
+pub(crate) fn check_operation(spec: OperationSpec, faults: &mut Flaws) -> Option<Operation> {
     let before = faults.0.len();
     if !is_good_name(spec.name.get_ref()) {
         faults.add(&spec.name, "this is no name for an operation", "use at most 64 letters, digits and _");
     }
     let parameters = check_parameters(&spec, faults);
-    let places = Places {
+    let places = KnownPlaces {
         parameters: &parameters,
         idempotency: spec.idempotency.as_ref().map(|key| key.get_ref().as_str()),
     };
@@ -120,7 +120,7 @@ pub(crate) fn is_good_name(name: &str) -> bool {
     is_plain_name(name) && name.len() <= MAX_NAME_BYTES
 }
 
-fn check_parameters(spec: &OperationSpec, faults: &mut Faults) -> Parameters {
+fn check_parameters(spec: &OperationSpec, faults: &mut Flaws) -> Parameters {
     let mut parameters = Parameters::default();
     if spec.parameters.len() > MAX_PARAMETERS {
         faults.add(&spec.name, format!("more than {MAX_PARAMETERS} parameters"), "declare fewer");
@@ -223,9 +223,9 @@ fn check_parameter(declared: &ParameterSpec) -> Result<Parameter, (String, &'sta
 
 fn check_target(
     spec: &OperationSpec,
-    places: &Places<'_>,
-    faults: &mut Faults,
-) -> Option<(Target, Vec<String>)> {
+    places: &KnownPlaces<'_>,
+    faults: &mut Flaws,
+) -> Option<(OperationTarget, Vec<String>)> {
     let TargetSpec { sql, http, mail } = spec.target.get_ref();
     match (sql, http, mail) {
         (Some(sql), None, None) => check_sql(sql, spec, places, faults),
@@ -253,9 +253,9 @@ fn check_target(
 fn check_sql(
     sql: &SqlSpec,
     spec: &OperationSpec,
-    places: &Places<'_>,
-    faults: &mut Faults,
-) -> Option<(Target, Vec<String>)> {
+    places: &KnownPlaces<'_>,
+    faults: &mut Flaws,
+) -> Option<(OperationTarget, Vec<String>)> {
     let mut tables = Tables::new();
     for (name, declared) in &sql.tables {
         if let Some(scope) = check_scope(name, declared, faults) {
@@ -290,11 +290,11 @@ fn check_sql(
     }
     let used = lowered.parameters.iter().cloned().collect();
     places.check_use(&used, spec, faults);
-    Some((Target::Sql(SqlTarget { database: sql.database.clone(), lowered, tables }), names))
+    Some((OperationTarget::Sql(SqlTarget { database: sql.database.clone(), lowered, tables }), names))
 }
 
 /// A table without a column that names its customer would show the rows of all.
-fn check_scope(name: &Spanned<String>, declared: &TableSpec, faults: &mut Faults) -> Option<ScopeColumns> {
+fn check_scope(name: &Spanned<String>, declared: &TableSpec, faults: &mut Flaws) -> Option<ScopeColumns> {
     let Some(customer) = declared.customer.clone().filter(|column| !column.is_empty()) else {
         let what = format!("the table '{}' has no scope column", name.get_ref());
         faults.add(name, what, "name the column with the customer's id: customer = \"…\"");

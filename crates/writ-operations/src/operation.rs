@@ -30,14 +30,14 @@ pub struct Operation {
     pub(crate) parameters: Parameters,
     /// The place of the idempotency key in a statement or a template.
     pub(crate) idempotency: Option<String>,
-    pub(crate) target: Target,
+    pub(crate) target: OperationTarget,
     /// The columns of the result, with what is personal in them.
     pub(crate) columns: Vec<(String, Option<PersonalKind>)>,
 }
 
 /// The thing that an operation does.
 #[derive(Clone, Debug)]
-pub(crate) enum Target {
+pub(crate) enum OperationTarget {
     Sql(SqlTarget),
     Http(HttpTarget),
     Mail(MailTarget),
@@ -109,27 +109,27 @@ impl Operation {
     /// The kind of its target.
     pub const fn kind(&self) -> TargetKind {
         match self.target {
-            Target::Sql(_) => TargetKind::Sql,
-            Target::Http(_) => TargetKind::Http,
-            Target::Mail(_) => TargetKind::Mail,
+            OperationTarget::Sql(_) => TargetKind::Sql,
+            OperationTarget::Http(_) => TargetKind::Http,
+            OperationTarget::Mail(_) => TargetKind::Mail,
         }
     }
 
     /// The name of the database, API or mail server in the configuration.
     pub fn target_name(&self) -> &str {
         match &self.target {
-            Target::Sql(sql) => &sql.database,
-            Target::Http(http) => &http.api,
-            Target::Mail(mail) => &mail.server,
+            OperationTarget::Sql(sql) => &sql.database,
+            OperationTarget::Http(http) => &http.api,
+            OperationTarget::Mail(mail) => &mail.server,
         }
     }
 
     /// Returns true if it changes nothing.
     pub fn is_read(&self) -> bool {
         match &self.target {
-            Target::Sql(sql) => sql.lowered.statement.is_read(),
-            Target::Http(http) => http.method == "GET",
-            Target::Mail(_) => false,
+            OperationTarget::Sql(sql) => sql.lowered.statement.is_read(),
+            OperationTarget::Http(http) => http.method == "GET",
+            OperationTarget::Mail(_) => false,
         }
     }
 

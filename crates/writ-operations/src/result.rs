@@ -59,13 +59,13 @@ impl std::fmt::Debug for OperationResult {
 
 /// Collects rows up to the bounds of a result.
 #[derive(Debug)]
-pub(crate) struct Collector<'a> {
+pub(crate) struct RowCollector<'a> {
     columns: &'a [(String, Option<PersonalKind>)],
     result: OperationResult,
     bytes: usize,
 }
 
-impl<'a> Collector<'a> {
+impl<'a> RowCollector<'a> {
     pub(crate) const fn new(columns: &'a [(String, Option<PersonalKind>)]) -> Self {
         let result = OperationResult { rows: Vec::new(), changed: 0, truncated: false };
         Self { columns, result, bytes: 0 }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use serde::de::DeserializeOwned;
 use writ_types::digest::Digest;
 
-use crate::check::{Faults, check_operation};
+use crate::check::{Flaws, check_operation};
 use crate::declare::{OperationList, OperationSpec};
 use crate::error::OperationError;
 use crate::operation::Operation;
@@ -197,7 +197,7 @@ fn read_operations(file: &Path, text: &str, errors: &mut Vec<OperationError>) ->
     let mut operations = Vec::new();
     for spec in specs {
         let line = line_of(text, spec.name.span().start);
-        let mut faults = Faults::default();
+        let mut faults = Flaws::default();
         let checked = check_operation(spec, &mut faults);
         let found = faults
             .0

@@ -10,6 +10,8 @@ pub(crate) mod lower;
 
 pub(crate) mod render;
 
+mod words;
+
 use std::collections::BTreeMap;
 
 /// The columns of a table that name the customer and the case of a row.
@@ -32,31 +34,31 @@ pub(crate) struct Name {
 /// One statement.
 #[derive(Clone, Debug)]
 pub(crate) enum Statement {
-    Select(Query),
+    Select(SelectQuery),
     Update { table: Name, set: Vec<(Name, Expression)>, filter: Option<Expression>, returning: Vec<Item> },
     Delete { table: Name, filter: Option<Expression>, returning: Vec<Item> },
-    Insert { table: Name, columns: Vec<Name>, source: Source, returning: Vec<Item> },
+    Insert { table: Name, columns: Vec<Name>, source: InsertSource, returning: Vec<Item> },
 }
 
 /// The rows that are inserted.
 #[derive(Clone, Debug)]
-pub(crate) enum Source {
+pub(crate) enum InsertSource {
     Rows(Vec<Vec<Expression>>),
-    Select(Box<Query>),
+    Select(Box<SelectQuery>),
 }
 
 /// A query with its order and bounds.
 #[derive(Clone, Debug)]
-pub(crate) struct Query {
-    pub(crate) body: Body,
-    pub(crate) order: Vec<Order>,
+pub(crate) struct SelectQuery {
+    pub(crate) body: QueryBody,
+    pub(crate) order: Vec<OrderTerm>,
     pub(crate) limit: Option<Expression>,
     pub(crate) offset: Option<Expression>,
 }
 
 /// A `SELECT`, or two that are combined.
 #[derive(Clone, Debug)]
-pub(crate) enum Body {
+pub(crate) enum QueryBody {
     Select(Box<Select>),
     Combined { operator: &'static str, left: Box<Self>, right: Box<Self> },
 }
@@ -83,7 +85,7 @@ pub(crate) struct Item {
 #[derive(Clone, Debug)]
 pub(crate) enum Relation {
     Table { name: Name, alias: Option<Name> },
-    Derived { query: Box<Query>, alias: Name },
+    Derived { query: Box<SelectQuery>, alias: Name },
 }
 
 /// A relation that is joined.
@@ -97,7 +99,7 @@ pub(crate) struct JoinPart {
 
 /// A term of `ORDER BY`.
 #[derive(Clone, Debug)]
-pub(crate) struct Order {
+pub(crate) struct OrderTerm {
     pub(crate) value: Expression,
     pub(crate) words: &'static str,
 }
@@ -142,13 +144,13 @@ pub(crate) enum Expression {
     InQuery {
         operand: Box<Self>,
         words: &'static str,
-        query: Box<Query>,
+        query: Box<SelectQuery>,
     },
     Exists {
         words: &'static str,
-        query: Box<Query>,
+        query: Box<SelectQuery>,
     },
-    Subquery(Box<Query>),
+    Subquery(Box<SelectQuery>),
     Case {
         operand: Option<Box<Self>>,
         branches: Vec<(Self, Self)>,
@@ -161,13 +163,13 @@ pub(crate) enum Expression {
     Call {
         function: &'static str,
         is_distinct: bool,
-        arguments: Arguments,
+        arguments: CallArguments,
     },
 }
 
 /// The arguments of a function.
 #[derive(Clone, Debug)]
-pub(crate) enum Arguments {
+pub(crate) enum CallArguments {
     /// `count(*)`.
     Star,
     List(Vec<Expression>),
@@ -190,7 +192,7 @@ impl Statement {
     }
 }
 
-impl Body {
+impl QueryBody {
     /// The `SELECT` that names the columns of the result.
     pub(crate) fn first_select(&self) -> &Select {
         match self {
@@ -210,6 +212,3 @@ impl Item {
         }
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -25,11 +25,11 @@ use writ_types::action::Action;
 use writ_types::unit::Timestamp;
 
 use crate::error::PerformError;
-use crate::operation::{Operation, SqlTarget, Target};
+use crate::operation::{Operation, OperationTarget, SqlTarget};
 use crate::parameter::{Parameters, ValueType};
 use crate::result::{OperationResult, PersonalKind};
 use crate::set::OperationSet;
-use crate::statement::render::{Bind, Dialect, Rendered, render_statement};
+use crate::statement::render::{Bind, RenderedSql, SqlDialect, render_statement};
 use config::{DatabaseConfig, TargetsConfig};
 use http::Api;
 use mail::MailServer;
@@ -87,8 +87,8 @@ pub(crate) enum Bound {
 }
 
 /// A statement with its values.
-pub(crate) struct Prepared {
-    pub(crate) rendered: Rendered,
+pub(crate) struct PreparedStatement {
+    pub(crate) rendered: RenderedSql,
     pub(crate) values: Vec<Bound>,
     pub(crate) columns: Vec<(String, Option<PersonalKind>)>,
     /// Everything is undone at the end.
@@ -97,7 +97,7 @@ pub(crate) struct Prepared {
 
 /// The values of one request.
 #[derive(Clone, Copy)]
-pub(crate) struct Request<'a> {
+pub(crate) struct OperationRequest<'a> {
     pub(crate) declared: &'a Parameters,
     pub(crate) parameters: &'a BTreeMap<String, String>,
     pub(crate) scope: &'a Scope,
@@ -126,9 +126,9 @@ impl Targets {
     /// The operations without a configured target, each with the name that is missing.
     pub fn find_missing<'a>(&self, operations: &'a OperationSet) -> Vec<(&'a str, &'a str)> {
         let is_there = |operation: &Operation| match &operation.target {
-            Target::Sql(sql) => self.databases.contains_key(&sql.database),
-            Target::Http(http) => self.apis.contains_key(&http.api),
-            Target::Mail(mail) => {
+            OperationTarget::Sql(sql) => self.databases.contains_key(&sql.database),
+            OperationTarget::Http(http) => self.apis.contains_key(&http.api),
+            OperationTarget::Mail(mail) => {
                 self.mail.contains_key(&mail.server) && self.databases.contains_key(&mail.to.database)
             }
         };
@@ -167,7 +167,7 @@ impl Targets {
         for (name, value) in &operate.parameters {
             parameters.insert(name.clone(), restore(value).ok_or_else(foreign)?);
         }
-        self.run(operation, &parameters, scope, idempotency_key, false).await
+        self.run_operation(operation, &parameters, scope, idempotency_key, false).await
     }
 
     /// Performs a statement and takes everything back, to try an operation. It needs no permit, because nothing of it
@@ -182,10 +182,10 @@ impl Targets {
         parameters: &BTreeMap<String, String>,
         scope: &Scope,
     ) -> Result<OperationResult, PerformError> {
-        self.run(operation, parameters, scope, "rehearsal", true).await
+        self.run_operation(operation, parameters, scope, "rehearsal", true).await
     }
 
-    async fn run(
+    async fn run_operation(
         &self,
         operation: &Operation,
         parameters: &BTreeMap<String, String>,
@@ -200,24 +200,33 @@ impl Targets {
             }
         }
         let idempotency = operation.idempotency.as_deref().map(|place| (place, idempotency_key));
-        let request =
-            Request { declared: &operation.parameters, parameters, scope, idempotency, key: idempotency_key };
+        let request = OperationRequest {
+            declared: &operation.parameters,
+            parameters,
+            scope,
+            idempotency,
+            key: idempotency_key,
+        };
         match &operation.target {
-            Target::Sql(sql) => self.run_statement(sql, &operation.columns, request, is_rehearsal).await,
-            Target::Http(_) | Target::Mail(_) if is_rehearsal => Err(PerformError::not_performed(
-                "only statements can be tried: a request or a mail cannot be taken back",
-            )),
-            Target::Http(http) => {
-                let api = self.apis.get(&http.api).ok_or_else(|| missing("API", &http.api))?;
-                api.run(http, &operation.columns, request, self.limit).await
+            OperationTarget::Sql(sql) => {
+                self.run_statement(sql, &operation.columns, request, is_rehearsal).await
             }
-            Target::Mail(mail) => {
+            OperationTarget::Http(_) | OperationTarget::Mail(_) if is_rehearsal => {
+                Err(PerformError::not_performed(
+                    "only statements can be tried: a request or a mail cannot be taken back",
+                ))
+            }
+            OperationTarget::Http(http) => {
+                let api = self.apis.get(&http.api).ok_or_else(|| missing("API", &http.api))?;
+                api.send_request(http, &operation.columns, request, self.limit).await
+            }
+            OperationTarget::Mail(mail) => {
                 let server =
                     self.mail.get(&mail.server).ok_or_else(|| missing("mail server", &mail.server))?;
                 let names = mail.to.lowered.statement.column_names();
                 let columns: Vec<_> = names.into_iter().map(|name| (name, None)).collect();
                 let customer = self.run_statement(&mail.to, &columns, request, false).await?;
-                server.run(mail, request, customer, self.limit).await
+                server.send_mail(mail, request, customer, self.limit).await
             }
         }
     }
@@ -226,21 +235,21 @@ impl Targets {
         &self,
         sql: &SqlTarget,
         columns: &[(String, Option<PersonalKind>)],
-        request: Request<'_>,
+        request: OperationRequest<'_>,
         is_rehearsal: bool,
     ) -> Result<OperationResult, PerformError> {
         let database = self.databases.get(&sql.database);
         let database = database.ok_or_else(|| missing("database", &sql.database))?;
         let dialect = match database {
-            Database::Sqlite(_) => Dialect::Sqlite,
-            Database::Postgres(_) => Dialect::Postgres,
+            Database::Sqlite(_) => SqlDialect::Sqlite,
+            Database::Postgres(_) => SqlDialect::Postgres,
         };
         let rendered = render_statement(&sql.lowered.statement, dialect, &sql.tables, request.declared);
         let values = rendered.binds.iter().map(|bind| request.bind_value(bind)).collect::<Result<_, _>>()?;
-        let prepared = Prepared { rendered, values, columns: columns.to_vec(), is_rehearsal };
+        let prepared = PreparedStatement { rendered, values, columns: columns.to_vec(), is_rehearsal };
         match database {
-            Database::Sqlite(database) => database.run(prepared, self.limit).await,
-            Database::Postgres(database) => database.run(prepared, self.limit).await,
+            Database::Sqlite(database) => database.run_prepared(prepared, self.limit).await,
+            Database::Postgres(database) => database.run_prepared(prepared, self.limit).await,
         }
     }
 }
@@ -249,7 +258,7 @@ fn missing(what: &str, name: &str) -> PerformError {
     PerformError::not_performed(format!("no {what} '{name}' is configured"))
 }
 
-impl Request<'_> {
+impl OperationRequest<'_> {
     /// The text of a name: a parameter, the idempotency key, or a part of the scope.
     pub(crate) fn text(&self, name: &str) -> Option<&str> {
         match self.idempotency {

@@ -10,14 +10,14 @@ pub(crate) const MAX_TEMPLATE_BYTES: usize = 64 * 1024;
 
 /// A part of a template.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Part {
+enum TemplatePart {
     Text(String),
     Place(String),
 }
 
 /// A text with places.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Template(Vec<Part>);
+pub(crate) struct Template(Vec<TemplatePart>);
 
 impl Template {
     /// Reads a template.
@@ -44,13 +44,13 @@ impl Template {
                     {
                         return Err("a place is {NAME}: write '{{' for a brace");
                     }
-                    parts.extend((!plain.is_empty()).then(|| Part::Text(std::mem::take(&mut plain))));
-                    parts.push(Part::Place(name));
+                    parts.extend((!plain.is_empty()).then(|| TemplatePart::Text(std::mem::take(&mut plain))));
+                    parts.push(TemplatePart::Place(name));
                 }
                 other => plain.push(other),
             }
         }
-        parts.extend((!plain.is_empty()).then_some(Part::Text(plain)));
+        parts.extend((!plain.is_empty()).then_some(TemplatePart::Text(plain)));
         Ok(Self(parts))
     }
 
@@ -58,13 +58,13 @@ impl Template {
     pub(crate) fn place_names(&self) -> BTreeSet<&str> {
         self.0
             .iter()
-            .filter_map(|part| if let Part::Place(name) = part { Some(name.as_str()) } else { None })
+            .filter_map(|part| if let TemplatePart::Place(name) = part { Some(name.as_str()) } else { None })
             .collect()
     }
 
     /// The name of its place, where it is nothing but one place.
     pub(crate) fn sole_place(&self) -> Option<&str> {
-        if let [Part::Place(name)] = self.0.as_slice() { Some(name) } else { None }
+        if let [TemplatePart::Place(name)] = self.0.as_slice() { Some(name) } else { None }
     }
 
     /// Puts values in. An error of `value` ends it.
@@ -75,8 +75,8 @@ impl Template {
         let mut filled = String::new();
         for part in &self.0 {
             match part {
-                Part::Text(text) => filled.push_str(text),
-                Part::Place(name) => filled.push_str(&value(name)?),
+                TemplatePart::Text(text) => filled.push_str(text),
+                TemplatePart::Place(name) => filled.push_str(&value(name)?),
             }
         }
         Ok(filled)

@@ -1,5 +1,7 @@
 //! Operations at real databases, an API over HTTP and a mail server.
 
+#![expect(clippy::expect_used, clippy::panic, reason = "a test that cannot go on ends")]
+
 #[path = "suite/declarations.rs"]
 mod declarations;
 #[path = "suite/http.rs"]
@@ -60,7 +62,8 @@ impl World {
     ) -> Result<OperationResult, PerformError> {
         let operation = self.operations.get(name).expect("a declared operation");
         let Value::Object(parameters) = parameters else { panic!("parameters are an object") };
-        let parameters = operation.check_parameters(&parameters).expect("good parameters");
+        let mut parameters = operation.check_parameters(&parameters).expect("good parameters");
+        parameters.extend(tokens());
         let action = Action::Operate(Operate { operation: name.to_owned(), parameters });
         let permit = door::permit_action(door::prepare_action(action)).await;
         self.targets
@@ -72,6 +75,11 @@ impl World {
     async fn read(&self, name: &str, customer: &str, parameters: Value) -> Vec<Vec<Value>> {
         values(&self.perform(name, customer, parameters).await.expect("a result"))
     }
+}
+
+/// The tokens of the case, which the key of a request names.
+fn tokens() -> [(String, String); 2] {
+    [("customer_token", "cust_tk_1"), ("case_token", "case_tk_1")].map(|(a, b)| (a.to_owned(), b.to_owned()))
 }
 
 fn scope(customer: &str) -> Scope {

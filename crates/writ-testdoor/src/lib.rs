@@ -36,7 +36,10 @@ use writ_policy::approval::{
 use writ_policy::budget::BudgetFacts;
 use writ_policy::door::{Ask, Decided, Denial, Facts, Grant, Verdicts, decide, precheck};
 use writ_policy::keys::grants::Grants;
-use writ_policy::keys::{Authority, BaseClaims, TASK_KEY_TTL, TaskClaims, Verifier, mint_base, mint_task};
+use writ_policy::keys::limits;
+use writ_policy::keys::{
+    Authority, BaseClaims, Case, TASK_KEY_TTL, TaskClaims, Verifier, mint_base, mint_task,
+};
 use writ_policy::permit::{Journal, Permit, RedeemError, Redemption};
 use writ_policy::plan::Planned;
 use writ_policy::rules::{RuleSet, RuleSource};
@@ -149,6 +152,18 @@ pub fn shipped_rules() -> &'static RuleSet {
     RULES.get_or_init(|| RuleSet::load_rules(&[RuleSource::shipped_rules()]).expect("the shipped rules load"))
 }
 
+/// The case that an operation names, for its task key.
+fn case_of(action: &Action) -> Option<Case> {
+    let Action::Operate(operate) = action else { return None };
+    let token = |name: &str| operate.parameters.get(name).cloned();
+    Some(Case {
+        customer: token(limits::CUSTOMER)?,
+        case: token(limits::CASE)?,
+        task: "test".to_owned(),
+        granted_by: writ_policy::keys::ROUTER.to_owned(),
+    })
+}
+
 impl Fixture {
     /// Base and task key for the agent and session of a prepared action, which grant exactly what it touches.
     ///
@@ -175,7 +190,7 @@ impl Fixture {
             not_before: NOW,
             expires_at: NOW.plus_duration(TASK_KEY_TTL),
             grants,
-            case: None,
+            case: case_of(&prepared.action),
             under: Default::default(),
             plan: None,
         };

@@ -4,41 +4,41 @@ use std::collections::BTreeSet;
 
 use toml::Spanned;
 
-use super::{CASE, CUSTOMER, Faults, Places};
+use super::{CASE, CUSTOMER, Flaws, KnownPlaces};
 use crate::declare::{HttpSpec, OperationSpec};
-use crate::operation::{HttpTarget, Json, Target};
+use crate::operation::{HttpTarget, Json, OperationTarget};
 use crate::template::Template;
 
 /// The deepest nesting of a body.
 const MAX_DEPTH: usize = 16;
 
 /// A reader of templates, with the places that were found in them.
-struct Reader<'a> {
-    places: &'a Places<'a>,
+struct TemplateReader<'a> {
+    places: &'a KnownPlaces<'a>,
     used: BTreeSet<String>,
-    faults: &'a mut Faults,
+    faults: &'a mut Flaws,
 }
 
 /// Checks a request.
 pub(super) fn check_http(
     http: &HttpSpec,
     spec: &OperationSpec,
-    places: &Places<'_>,
-    faults: &mut Faults,
-) -> Option<(Target, Vec<String>)> {
+    places: &KnownPlaces<'_>,
+    faults: &mut Flaws,
+) -> Option<(OperationTarget, Vec<String>)> {
     let method =
         ["GET", "POST", "PUT", "PATCH", "DELETE"].into_iter().find(|known| known == http.method.get_ref());
     if method.is_none() {
         faults.add(&http.method, "this method is not possible", "GET, POST, PUT, PATCH and DELETE are");
     }
-    let mut reader = Reader { places, used: BTreeSet::new(), faults };
+    let mut reader = TemplateReader { places, used: BTreeSet::new(), faults };
     let path = reader.read_path(&http.path);
     let mut query = Vec::new();
     for (name, text) in &http.query {
         query.push((name.clone(), reader.read_template(text, text.get_ref())));
     }
     let body = http.body.as_ref().map(|body| reader.read_body(body, body.get_ref(), 0));
-    let Reader { used, .. } = reader;
+    let TemplateReader { used, .. } = reader;
     if body.is_some() && method == Some("GET") {
         faults.add(&http.method, "a GET with a body", "use the query, or POST");
     }
@@ -57,10 +57,10 @@ pub(super) fn check_http(
     let (names, pointers) = http.result.iter().map(|(name, at)| (name.clone(), at.get_ref().clone())).unzip();
     let rows = http.rows.as_ref().map(|rows| rows.get_ref().clone());
     let target = HttpTarget { api: http.api.clone(), method: method?, path, query, body, rows, pointers };
-    Some((Target::Http(target), names))
+    Some((OperationTarget::Http(target), names))
 }
 
-impl Reader<'_> {
+impl TemplateReader<'_> {
     fn read_template<T>(&mut self, at: &Spanned<T>, text: &str) -> Template {
         let template = match Template::read_text(text) {
             Ok(template) => template,

@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use toml::Spanned;
 
-use super::{CUSTOMER, Faults, Places};
+use super::{CUSTOMER, Flaws, KnownPlaces};
 use crate::declare::{MailSpec, OperationSpec, TableSpec};
-use crate::operation::{MailTarget, MailTemplate, SqlTarget, Target};
+use crate::operation::{MailTarget, MailTemplate, OperationTarget, SqlTarget};
 use crate::statement::Tables;
 use crate::statement::lower::parse_statement;
 use crate::statement::render::quote_name;
@@ -16,12 +16,12 @@ use crate::template::Template;
 pub(super) fn check_mail(
     mail: &MailSpec,
     spec: &OperationSpec,
-    places: &Places<'_>,
-    faults: &mut Faults,
-) -> Option<(Target, Vec<String>)> {
+    places: &KnownPlaces<'_>,
+    faults: &mut Flaws,
+) -> Option<(OperationTarget, Vec<String>)> {
     let mut used = BTreeSet::new();
     let values = &mail.to.get_ref().values;
-    let mut read = |text: &Spanned<String>, faults: &mut Faults| {
+    let mut read = |text: &Spanned<String>, faults: &mut Flaws| {
         let template = match Template::read_text(text.get_ref()) {
             Ok(template) => template,
             Err(what) => {
@@ -63,16 +63,16 @@ pub(super) fn check_mail(
     places.check_use(&used, spec, faults);
     let to = check_recipient(&mail.to, faults)?;
     let (server, values) = (mail.server.clone(), values.clone());
-    Some((Target::Mail(MailTarget { server, chosen_by, templates, to, values }), Vec::new()))
+    Some((OperationTarget::Mail(MailTarget { server, chosen_by, templates, to, values }), Vec::new()))
 }
 
 /// Finds the parameter that chooses the template.
 fn check_choice(
     mail: &MailSpec,
     spec: &OperationSpec,
-    places: &Places<'_>,
+    places: &KnownPlaces<'_>,
     used: &mut BTreeSet<String>,
-    faults: &mut Faults,
+    faults: &mut Flaws,
 ) -> Option<String> {
     let role = Some(crate::parameter::ParameterRole::Template);
     let mut choosers =
@@ -96,7 +96,7 @@ fn check_choice(
 }
 
 /// The statement that reads the customer's own address. It is one of an operation like any other.
-fn check_recipient(to: &Spanned<crate::declare::RecipientSpec>, faults: &mut Faults) -> Option<SqlTarget> {
+fn check_recipient(to: &Spanned<crate::declare::RecipientSpec>, faults: &mut Flaws) -> Option<SqlTarget> {
     let spec = to.get_ref();
     let table = TableSpec { customer: spec.customer.clone(), case: spec.case.clone() };
     let name = Spanned::new(to.span(), spec.table.clone());

@@ -2,8 +2,8 @@
 
 use sqlparser::ast;
 
-use super::lower::{Lowering, Refused};
-use super::{Arguments, Expression, Name};
+use super::lower::{Lowering, RefusedSql};
+use super::{CallArguments, Expression, Name};
 
 /// The functions that a statement may call: none reads a file, waits, or sees another row than those it is given.
 const FUNCTIONS: [&str; 26] = [
@@ -60,15 +60,15 @@ pub(crate) fn is_plain_name(name: &str) -> bool {
 }
 
 /// Takes an identifier as it is written, bare or in double quotes.
-pub(crate) fn lower_name(name: &ast::Ident) -> Result<Name, Refused> {
+pub(crate) fn lower_name(name: &ast::Ident) -> Result<Name, RefusedSql> {
     let is_quoted = match name.quote_style {
         None => false,
         Some('"') => true,
-        Some(_) => return Err(Refused::new(format!("the name {name}"), "quote names with double quotes")),
+        Some(_) => return Err(RefusedSql::new(format!("the name {name}"), "quote names with double quotes")),
     };
     let fits = !name.value.is_empty() && name.value.len() <= MAX_NAME_BYTES && !name.value.contains('\0');
     if !fits || (!is_quoted && !is_plain_name(&name.value)) {
-        return Err(Refused::new(
+        return Err(RefusedSql::new(
             format!("the name '{}'", name.value),
             "a name has letters, digits and _, or is quoted",
         ));
@@ -77,10 +77,10 @@ pub(crate) fn lower_name(name: &ast::Ident) -> Result<Name, Refused> {
 }
 
 /// Takes a part of a dotted name.
-pub(crate) fn lower_part(part: &ast::ObjectNamePart) -> Result<Name, Refused> {
+pub(crate) fn lower_part(part: &ast::ObjectNamePart) -> Result<Name, RefusedSql> {
     match part {
         ast::ObjectNamePart::Identifier(name) => lower_name(name),
-        ast::ObjectNamePart::Function(_) => Err(Refused::new("a function as a name", "write the name")),
+        ast::ObjectNamePart::Function(_) => Err(RefusedSql::new("a function as a name", "write the name")),
     }
 }
 
@@ -88,11 +88,15 @@ pub(crate) fn lower_part(part: &ast::ObjectNamePart) -> Result<Name, Refused> {
 pub(crate) fn lower_expression(
     lowering: &mut Lowering<'_>,
     expression: ast::Expr,
-) -> Result<Expression, Refused> {
+) -> Result<Expression, RefusedSql> {
     lowering.nested(|own| lower_inner(own, expression))
 }
 
-fn lower_box(own: &mut Lowering<'_>, expression: ast::Expr) -> Result<Box<Expression>, Refused> {
+const fn choose_words(is_negated: bool, no: &'static str, yes: &'static str) -> &'static str {
+    if is_negated { no } else { yes }
+}
+
+fn lower_box(own: &mut Lowering<'_>, expression: ast::Expr) -> Result<Box<Expression>, RefusedSql> {
     lower_expression(own, expression).map(Box::new)
 }
 
@@ -101,15 +105,14 @@ fn lower_box(own: &mut Lowering<'_>, expression: ast::Expr) -> Result<Box<Expres
     clippy::wildcard_enum_match_arm,
     reason = "the library's enum of all expressions; the rest is refused"
 )]
-fn lower_inner(own: &mut Lowering<'_>, expression: ast::Expr) -> Result<Expression, Refused> {
-    let choose = |negated: bool, no: &'static str, yes: &'static str| if negated { no } else { yes };
+fn lower_inner(own: &mut Lowering<'_>, expression: ast::Expr) -> Result<Expression, RefusedSql> {
     match expression {
         ast::Expr::Identifier(name) => Ok(Expression::Column { table: None, column: lower_name(&name)? }),
         ast::Expr::CompoundIdentifier(names) => match names.as_slice() {
             [table, column] => {
                 Ok(Expression::Column { table: Some(lower_name(table)?), column: lower_name(column)? })
             }
-            _ => Err(Refused::new("a column with a schema", "write table.column")),
+            _ => Err(RefusedSql::new("a column with a schema", "write table.column")),
         },
         ast::Expr::Value(value) => lower_value(own, value.value),
         ast::Expr::Nested(inner) => Ok(Expression::Nested(lower_box(own, *inner)?)),
@@ -132,26 +135,26 @@ fn lower_inner(own: &mut Lowering<'_>, expression: ast::Expr) -> Result<Expressi
                 (lower_box(own, *expr)?, lower_box(own, *low)?, lower_box(own, *high)?);
             Ok(Expression::Between {
                 operand,
-                words: choose(negated, " NOT BETWEEN ", " BETWEEN "),
+                words: choose_words(negated, " NOT BETWEEN ", " BETWEEN "),
                 low,
                 high,
             })
         }
         ast::Expr::Like { negated, any: false, expr, pattern, escape_char: None } => {
             let (left, right) = (lower_box(own, *expr)?, lower_box(own, *pattern)?);
-            Ok(Expression::Binary { left, operator: choose(negated, "NOT LIKE", "LIKE"), right })
+            Ok(Expression::Binary { left, operator: choose_words(negated, "NOT LIKE", "LIKE"), right })
         }
         ast::Expr::InList { expr, list, negated } => {
             let (operand, list) = (lower_box(own, *expr)?, own.expressions(list)?);
-            Ok(Expression::InList { operand, words: choose(negated, " NOT IN ", " IN "), list })
+            Ok(Expression::InList { operand, words: choose_words(negated, " NOT IN ", " IN "), list })
         }
         ast::Expr::InSubquery { expr, subquery, negated } => {
             let (operand, query) = (lower_box(own, *expr)?, Box::new(own.query(*subquery)?));
-            Ok(Expression::InQuery { operand, words: choose(negated, " NOT IN ", " IN "), query })
+            Ok(Expression::InQuery { operand, words: choose_words(negated, " NOT IN ", " IN "), query })
         }
         ast::Expr::Exists { subquery, negated } => {
             let query = Box::new(own.query(*subquery)?);
-            Ok(Expression::Exists { words: choose(negated, "NOT EXISTS ", "EXISTS "), query })
+            Ok(Expression::Exists { words: choose_words(negated, "NOT EXISTS ", "EXISTS "), query })
         }
         ast::Expr::Subquery(query) => Ok(Expression::Subquery(Box::new(own.query(*query)?))),
         ast::Expr::Case { operand, conditions, else_result, .. } => {
@@ -168,7 +171,7 @@ fn lower_inner(own: &mut Lowering<'_>, expression: ast::Expr) -> Result<Expressi
             let shown = data_type.to_string();
             let kind = TYPES.into_iter().find(|kind| *kind == shown);
             let kind = kind.ok_or_else(|| {
-                Refused::new(
+                RefusedSql::new(
                     format!("CAST to {shown}"),
                     "INTEGER, BIGINT, NUMERIC, REAL, TEXT, BOOLEAN, DATE and TIMESTAMP are possible",
                 )
@@ -176,7 +179,7 @@ fn lower_inner(own: &mut Lowering<'_>, expression: ast::Expr) -> Result<Expressi
             Ok(Expression::Cast { operand: lower_box(own, *expr)?, kind })
         }
         ast::Expr::Function(function) => lower_call(own, function),
-        _ => Err(Refused::new(
+        _ => Err(RefusedSql::new(
             "an expression that operations cannot have",
             "use columns, values, operators, CASE, CAST and simple functions",
         )),
@@ -184,14 +187,14 @@ fn lower_inner(own: &mut Lowering<'_>, expression: ast::Expr) -> Result<Expressi
 }
 
 #[expect(clippy::wildcard_enum_match_arm, reason = "the library's enum; the rest is refused")]
-fn lower_value(own: &mut Lowering<'_>, value: ast::Value) -> Result<Expression, Refused> {
+fn lower_value(own: &mut Lowering<'_>, value: ast::Value) -> Result<Expression, RefusedSql> {
     match value {
         ast::Value::Number(text, false) => {
             let is_plain = text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
             if is_plain {
                 Ok(Expression::Number(text))
             } else {
-                Err(Refused::new("this number", "write digits"))
+                Err(RefusedSql::new("this number", "write digits"))
             }
         }
         // Where a database takes it for an escape, a backslash moves the end of the text.
@@ -204,9 +207,9 @@ fn lower_value(own: &mut Lowering<'_>, value: ast::Value) -> Result<Expression, 
                 own.parameters.push(name.to_owned());
                 Ok(Expression::Parameter(name.to_owned()))
             }
-            _ => Err(Refused::new(format!("the placeholder '{text}'"), "name a parameter: :NAME")),
+            _ => Err(RefusedSql::new(format!("the placeholder '{text}'"), "name a parameter: :NAME")),
         },
-        _ => Err(Refused::new(
+        _ => Err(RefusedSql::new(
             "this kind of value",
             "write numbers, and text in single quotes without backslashes",
         )),
@@ -214,17 +217,17 @@ fn lower_value(own: &mut Lowering<'_>, value: ast::Value) -> Result<Expression, 
 }
 
 #[expect(clippy::wildcard_enum_match_arm, reason = "the library's enum; the rest is refused")]
-fn unary_operator(operator: ast::UnaryOperator) -> Result<&'static str, Refused> {
+fn unary_operator(operator: ast::UnaryOperator) -> Result<&'static str, RefusedSql> {
     match operator {
         ast::UnaryOperator::Plus => Ok("+"),
         ast::UnaryOperator::Minus => Ok("-"),
         ast::UnaryOperator::Not => Ok("NOT"),
-        other => Err(Refused::new(format!("the operator {other}"), "it is not possible here")),
+        other => Err(RefusedSql::new(format!("the operator {other}"), "it is not possible here")),
     }
 }
 
 #[expect(clippy::wildcard_enum_match_arm, reason = "the library's enum; the rest is refused")]
-fn binary_operator(operator: &ast::BinaryOperator) -> Result<&'static str, Refused> {
+fn binary_operator(operator: &ast::BinaryOperator) -> Result<&'static str, RefusedSql> {
     use ast::BinaryOperator as Op;
     match operator {
         Op::Plus => Ok("+"),
@@ -241,14 +244,14 @@ fn binary_operator(operator: &ast::BinaryOperator) -> Result<&'static str, Refus
         Op::NotEq => Ok("<>"),
         Op::And => Ok("AND"),
         Op::Or => Ok("OR"),
-        other => Err(Refused::new(format!("the operator {other}"), "it is not possible here")),
+        other => Err(RefusedSql::new(format!("the operator {other}"), "it is not possible here")),
     }
 }
 
-fn lower_call(own: &mut Lowering<'_>, function: ast::Function) -> Result<Expression, Refused> {
+fn lower_call(own: &mut Lowering<'_>, function: ast::Function) -> Result<Expression, RefusedSql> {
     let shown = function.name.to_string();
     let refused = || {
-        Refused::new(
+        RefusedSql::new(
             format!("the function '{shown}'"),
             "only simple functions of values are possible, such as lower, coalesce, count and sum",
         )
@@ -256,7 +259,7 @@ fn lower_call(own: &mut Lowering<'_>, function: ast::Function) -> Result<Express
     let lower = shown.to_ascii_lowercase();
     let known = FUNCTIONS.into_iter().find(|known| *known == lower).ok_or_else(refused)?;
     if function.over.is_some() || function.filter.is_some() || !function.within_group.is_empty() {
-        return Err(Refused::new("a window or a filter of a function", "it is not possible here"));
+        return Err(RefusedSql::new("a window or a filter of a function", "it is not possible here"));
     }
     match function.args {
         ast::FunctionArguments::None => match known {
@@ -277,7 +280,7 @@ fn lower_call(own: &mut Lowering<'_>, function: ast::Function) -> Result<Express
                         return Ok(Expression::Call {
                             function: known,
                             is_distinct,
-                            arguments: Arguments::Star,
+                            arguments: CallArguments::Star,
                         });
                     }
                     ast::FunctionArg::Unnamed(_)
@@ -285,7 +288,7 @@ fn lower_call(own: &mut Lowering<'_>, function: ast::Function) -> Result<Express
                     | ast::FunctionArg::ExprNamed { .. } => return Err(refused()),
                 }
             }
-            Ok(Expression::Call { function: known, is_distinct, arguments: Arguments::List(arguments) })
+            Ok(Expression::Call { function: known, is_distinct, arguments: CallArguments::List(arguments) })
         }
     }
 }

@@ -6,8 +6,10 @@ use sqlparser::parser::Parser;
 
 use super::expression::{lower_expression, lower_name, lower_part};
 use super::render::{OWN_PREFIX, render_declared};
+use super::words::{combining_words, order_words};
 use super::{
-    Body, Expression, Item, JoinPart, Name, Order, Query, Relation, Select, Source, Statement, Tables,
+    Expression, InsertSource, Item, JoinPart, Name, OrderTerm, QueryBody, Relation, Select, SelectQuery,
+    Statement, Tables,
 };
 
 /// The longest statement, in bytes.
@@ -17,12 +19,12 @@ const MAX_NESTING: usize = 32;
 
 /// The reason why a statement is none that an operation may have.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Refused {
+pub(crate) struct RefusedSql {
     pub(crate) what: String,
     pub(crate) hint: &'static str,
 }
 
-impl Refused {
+impl RefusedSql {
     pub(crate) fn new(what: impl Into<String>, hint: &'static str) -> Self {
         Self { what: what.into(), hint }
     }
@@ -48,9 +50,9 @@ pub(crate) struct Lowered {
 }
 
 /// Parses one statement.
-pub(crate) fn parse_statement(sql: &str, tables: &Tables) -> Result<Lowered, Refused> {
+pub(crate) fn parse_statement(sql: &str, tables: &Tables) -> Result<Lowered, RefusedSql> {
     if sql.len() > MAX_STATEMENT_BYTES {
-        return Err(Refused::new("the statement is too long", "a statement has 16 KiB at most"));
+        return Err(RefusedSql::new("the statement is too long", "a statement has 16 KiB at most"));
     }
     let parsed = parse_one(sql)?;
     let shown = parsed.to_string();
@@ -60,7 +62,7 @@ pub(crate) fn parse_statement(sql: &str, tables: &Tables) -> Result<Lowered, Ref
     let again = parse_one(&render_declared(&statement)).map(|again| again.to_string());
     // Functions are written in lower case; nothing else differs.
     if !again.is_ok_and(|again| again.eq_ignore_ascii_case(&shown)) {
-        return Err(Refused::new(
+        return Err(RefusedSql::new(
             "a part of the statement is not supported",
             "write it with plain SELECT, JOIN, WHERE, GROUP BY and ORDER BY",
         ));
@@ -70,20 +72,25 @@ pub(crate) fn parse_statement(sql: &str, tables: &Tables) -> Result<Lowered, Ref
     sorted.sort();
     sorted.dedup();
     if sorted.len() != names.len() {
-        return Err(Refused::new("two columns of the result have the same name", "name one of them with AS"));
+        return Err(RefusedSql::new(
+            "two columns of the result have the same name",
+            "name one of them with AS",
+        ));
     }
     Ok(Lowered { statement, parameters: lowering.parameters, used: lowering.used })
 }
 
-fn parse_one(sql: &str) -> Result<ast::Statement, Refused> {
+fn parse_one(sql: &str) -> Result<ast::Statement, RefusedSql> {
     let parsed = Parser::new(&GenericDialect {}).with_recursion_limit(MAX_NESTING * 2).try_with_sql(sql);
     let mut parsed = parsed.and_then(|mut parser| parser.parse_statements()).map_err(|why| {
-        Refused::new(format!("it is no SQL: {why}"), "a statement is one SELECT, INSERT, UPDATE or DELETE")
+        RefusedSql::new(format!("it is no SQL: {why}"), "a statement is one SELECT, INSERT, UPDATE or DELETE")
     })?;
     match (parsed.pop(), parsed.is_empty()) {
         (Some(one), true) => Ok(one),
-        (None, _) => Err(Refused::new("it is empty", "a statement is one SELECT, INSERT, UPDATE or DELETE")),
-        (Some(_), false) => Err(Refused::new(
+        (None, _) => {
+            Err(RefusedSql::new("it is empty", "a statement is one SELECT, INSERT, UPDATE or DELETE"))
+        }
+        (Some(_), false) => Err(RefusedSql::new(
             "it is more than one statement",
             "an operation has one; declare another operation for the other",
         )),
@@ -91,7 +98,7 @@ fn parse_one(sql: &str) -> Result<ast::Statement, Refused> {
 }
 
 impl Lowering<'_> {
-    fn statement(&mut self, parsed: ast::Statement) -> Result<Statement, Refused> {
+    fn statement(&mut self, parsed: ast::Statement) -> Result<Statement, RefusedSql> {
         #[expect(
             clippy::wildcard_enum_match_arm,
             reason = "the library's enum of all statements; the rest is refused"
@@ -100,7 +107,7 @@ impl Lowering<'_> {
             ast::Statement::Query(query) => Ok(Statement::Select(self.query(*query)?)),
             ast::Statement::Update { table, assignments, from, selection, returning, or, limit } => {
                 if from.is_some() || or.is_some() || limit.is_some() || !table.joins.is_empty() {
-                    return Err(Refused::new(
+                    return Err(RefusedSql::new(
                         "an UPDATE has more than SET, WHERE and RETURNING",
                         "read other tables with a subquery in WHERE or SET",
                     ));
@@ -115,45 +122,48 @@ impl Lowering<'_> {
             }
             ast::Statement::Delete(delete) => self.delete(delete),
             ast::Statement::Insert(insert) => self.insert(insert),
-            _ => Err(Refused::new(
+            _ => Err(RefusedSql::new(
                 "it is no SELECT, INSERT, UPDATE or DELETE",
                 "other statements are not possible",
             )),
         }
     }
 
-    fn delete(&mut self, delete: ast::Delete) -> Result<Statement, Refused> {
+    fn delete(&mut self, delete: ast::Delete) -> Result<Statement, RefusedSql> {
         let ast::FromTable::WithFromKeyword(mut from) = delete.from else {
-            return Err(Refused::new("a DELETE without FROM", "write DELETE FROM table"));
+            return Err(RefusedSql::new("a DELETE without FROM", "write DELETE FROM table"));
         };
         let (Some(table), true) = (from.pop(), from.is_empty()) else {
-            return Err(Refused::new("a DELETE from more than one table", "declare one operation for each"));
+            return Err(RefusedSql::new(
+                "a DELETE from more than one table",
+                "declare one operation for each",
+            ));
         };
         if !table.joins.is_empty() || delete.using.is_some() || !delete.tables.is_empty() {
-            return Err(Refused::new("a DELETE that joins", "read other tables with a subquery in WHERE"));
+            return Err(RefusedSql::new("a DELETE that joins", "read other tables with a subquery in WHERE"));
         }
         let table = self.target(table.relation)?;
         let filter = self.optional(delete.selection)?;
         Ok(Statement::Delete { table, filter, returning: self.returning(delete.returning)? })
     }
 
-    fn insert(&mut self, insert: ast::Insert) -> Result<Statement, Refused> {
+    fn insert(&mut self, insert: ast::Insert) -> Result<Statement, RefusedSql> {
         // Both would write over the row of another customer with the same key.
         if insert.on.is_some() || insert.or.is_some() || insert.replace_into {
-            return Err(Refused::new(
+            return Err(RefusedSql::new(
                 "an INSERT that replaces or updates rows",
                 "a row of another customer could be the one; declare an UPDATE",
             ));
         }
         let ast::TableObject::TableName(name) = insert.table else {
-            return Err(Refused::new("an INSERT into a function", "name a table"));
+            return Err(RefusedSql::new("an INSERT into a function", "name a table"));
         };
         if insert.table_alias.is_some() {
-            return Err(Refused::new("an INSERT with an alias", "leave the alias out"));
+            return Err(RefusedSql::new("an INSERT with an alias", "leave the alias out"));
         }
         let table = self.table_name(&name)?;
         if insert.columns.is_empty() {
-            return Err(Refused::new(
+            return Err(RefusedSql::new(
                 "an INSERT without column names",
                 "name them: INSERT INTO table (a, b) VALUES …",
             ));
@@ -165,16 +175,16 @@ impl Lowering<'_> {
             columns.push(column);
         }
         let Some(query) = insert.source else {
-            return Err(Refused::new("an INSERT without values", "write VALUES (…) or SELECT …"));
+            return Err(RefusedSql::new("an INSERT without values", "write VALUES (…) or SELECT …"));
         };
         let width = columns.len();
         let source = self.insert_source(*query, width)?;
         Ok(Statement::Insert { table, columns, source, returning: self.returning(insert.returning)? })
     }
 
-    fn insert_source(&mut self, query: ast::Query, width: usize) -> Result<Source, Refused> {
+    fn insert_source(&mut self, query: ast::Query, width: usize) -> Result<InsertSource, RefusedSql> {
         let uneven = || {
-            Refused::new(
+            RefusedSql::new(
                 "an INSERT whose values are not as many as its columns",
                 "give each column one value",
             )
@@ -187,14 +197,16 @@ impl Lowering<'_> {
                 }
                 rows.push(self.expressions(row)?);
             }
-            return Ok(Source::Rows(rows));
+            return Ok(InsertSource::Rows(rows));
         }
         let query = self.query(query)?;
         match &query.body {
-            Body::Select(select) if select.items.len() == width => Ok(Source::Select(Box::new(query))),
-            Body::Select(_) => Err(uneven()),
-            Body::Combined { .. } => {
-                Err(Refused::new("an INSERT of combined queries", "declare one INSERT for each"))
+            QueryBody::Select(select) if select.items.len() == width => {
+                Ok(InsertSource::Select(Box::new(query)))
+            }
+            QueryBody::Select(_) => Err(uneven()),
+            QueryBody::Combined { .. } => {
+                Err(RefusedSql::new("an INSERT of combined queries", "declare one INSERT for each"))
             }
         }
     }
@@ -203,9 +215,9 @@ impl Lowering<'_> {
         &mut self,
         table: &Name,
         assignment: ast::Assignment,
-    ) -> Result<(Name, Expression), Refused> {
+    ) -> Result<(Name, Expression), RefusedSql> {
         let ast::AssignmentTarget::ColumnName(name) = assignment.target else {
-            return Err(Refused::new("SET of several columns at once", "set each column alone"));
+            return Err(RefusedSql::new("SET of several columns at once", "set each column alone"));
         };
         let column = single_name(&name)?;
         // A row that is given to another customer would leave the scope.
@@ -213,40 +225,40 @@ impl Lowering<'_> {
         Ok((column, lower_expression(self, assignment.value)?))
     }
 
-    fn refuse_scope_column(&self, table: &Name, column: &Name) -> Result<(), Refused> {
+    fn refuse_scope_column(&self, table: &Name, column: &Name) -> Result<(), RefusedSql> {
         let Some(scope) = self.tables.get(&table.text) else { return Ok(()) };
         let is = |own: &String| own.eq_ignore_ascii_case(&column.text);
         if is(&scope.customer) || scope.case.as_ref().is_some_and(is) {
             let what = format!("it sets the scope column '{}'", column.text);
-            return Err(Refused::new(what, "leave it out: the proxy sets scope columns itself"));
+            return Err(RefusedSql::new(what, "leave it out: the proxy sets scope columns itself"));
         }
         Ok(())
     }
 
-    fn returning(&mut self, returning: Option<Vec<ast::SelectItem>>) -> Result<Vec<Item>, Refused> {
+    fn returning(&mut self, returning: Option<Vec<ast::SelectItem>>) -> Result<Vec<Item>, RefusedSql> {
         let items = self.items(returning.unwrap_or_default())?;
         if items.iter().all(|item| matches!(item.value, Expression::Column { .. })) {
             Ok(items)
         } else {
-            Err(Refused::new("RETURNING of more than columns", "return columns of the table"))
+            Err(RefusedSql::new("RETURNING of more than columns", "return columns of the table"))
         }
     }
 
     /// The table that a statement changes.
-    fn target(&mut self, relation: ast::TableFactor) -> Result<Name, Refused> {
+    fn target(&mut self, relation: ast::TableFactor) -> Result<Name, RefusedSql> {
         match self.relation(relation)? {
             Relation::Table { name, alias: None } => Ok(name),
             Relation::Table { .. } | Relation::Derived { .. } => {
-                Err(Refused::new("a changed table with an alias", "name the table itself"))
+                Err(RefusedSql::new("a changed table with an alias", "name the table itself"))
             }
         }
     }
 
     /// A declared table.
-    fn table_name(&mut self, name: &ast::ObjectName) -> Result<Name, Refused> {
+    fn table_name(&mut self, name: &ast::ObjectName) -> Result<Name, RefusedSql> {
         let name = single_name(name)?;
         if !self.tables.contains_key(&name.text) {
-            return Err(Refused::new(
+            return Err(RefusedSql::new(
                 format!("the table '{}' has no scope column", name.text),
                 "declare it, spelled as here: tables.NAME = { customer = \"COLUMN\" }",
             ));
@@ -260,10 +272,10 @@ impl Lowering<'_> {
     /// Goes one level deeper.
     pub(crate) fn nested<T>(
         &mut self,
-        lower: impl FnOnce(&mut Self) -> Result<T, Refused>,
-    ) -> Result<T, Refused> {
+        lower: impl FnOnce(&mut Self) -> Result<T, RefusedSql>,
+    ) -> Result<T, RefusedSql> {
         if self.depth >= MAX_NESTING {
-            return Err(Refused::new("it is nested too deeply", "32 levels are possible"));
+            return Err(RefusedSql::new("it is nested too deeply", "32 levels are possible"));
         }
         self.depth += 1;
         let lowered = lower(self);
@@ -271,9 +283,9 @@ impl Lowering<'_> {
         lowered
     }
 
-    pub(crate) fn query(&mut self, query: ast::Query) -> Result<Query, Refused> {
+    pub(crate) fn query(&mut self, query: ast::Query) -> Result<SelectQuery, RefusedSql> {
         if query.with.is_some() {
-            return Err(Refused::new(
+            return Err(RefusedSql::new(
                 "it has a WITH",
                 "a name of it could stand for a table; write a subquery in FROM",
             ));
@@ -283,11 +295,11 @@ impl Lowering<'_> {
             let mut order = Vec::new();
             if let Some(by) = query.order_by {
                 let ast::OrderByKind::Expressions(terms) = by.kind else {
-                    return Err(Refused::new("ORDER BY ALL", "name the columns"));
+                    return Err(RefusedSql::new("ORDER BY ALL", "name the columns"));
                 };
                 for term in terms {
                     let words = order_words(term.options.asc, term.options.nulls_first);
-                    order.push(Order { value: lower_expression(own, term.expr)?, words });
+                    order.push(OrderTerm { value: lower_expression(own, term.expr)?, words });
                 }
             }
             let (limit, offset) = match query.limit_clause {
@@ -296,39 +308,39 @@ impl Lowering<'_> {
                     (own.optional(limit)?, own.optional(offset.map(|offset| offset.value))?)
                 }
                 Some(ast::LimitClause::OffsetCommaLimit { .. }) => {
-                    return Err(Refused::new("LIMIT with a comma", "write LIMIT n OFFSET m"));
+                    return Err(RefusedSql::new("LIMIT with a comma", "write LIMIT n OFFSET m"));
                 }
             };
-            Ok(Query { body, order, limit, offset })
+            Ok(SelectQuery { body, order, limit, offset })
         })
     }
 
-    fn body(&mut self, body: ast::SetExpr) -> Result<Body, Refused> {
+    fn body(&mut self, body: ast::SetExpr) -> Result<QueryBody, RefusedSql> {
         #[expect(clippy::wildcard_enum_match_arm, reason = "the library's enum; the rest is refused")]
         match body {
-            ast::SetExpr::Select(select) => Ok(Body::Select(Box::new(self.select(*select)?))),
+            ast::SetExpr::Select(select) => Ok(QueryBody::Select(Box::new(self.select(*select)?))),
             ast::SetExpr::SetOperation { op, set_quantifier, left, right } => {
                 let operator = combining_words(op, set_quantifier).ok_or_else(|| {
-                    Refused::new("this way to combine queries", "UNION, INTERSECT and EXCEPT are possible")
+                    RefusedSql::new("this way to combine queries", "UNION, INTERSECT and EXCEPT are possible")
                 })?;
                 self.nested(|own| {
                     let (left, right) = (Box::new(own.body(*left)?), Box::new(own.body(*right)?));
                     if left.first_select().items.len() != right.first_select().items.len() {
-                        return Err(Refused::new(
+                        return Err(RefusedSql::new(
                             "combined queries of different width",
                             "name as many columns in each",
                         ));
                     }
-                    Ok(Body::Combined { operator, left, right })
+                    Ok(QueryBody::Combined { operator, left, right })
                 })
             }
-            _ => Err(Refused::new("a query that is no SELECT", "write a SELECT")),
+            _ => Err(RefusedSql::new("a query that is no SELECT", "write a SELECT")),
         }
     }
 
-    fn select(&mut self, select: ast::Select) -> Result<Select, Refused> {
+    fn select(&mut self, select: ast::Select) -> Result<Select, RefusedSql> {
         if matches!(select.distinct, Some(ast::Distinct::On(_))) {
-            return Err(Refused::new("DISTINCT ON", "write DISTINCT or GROUP BY"));
+            return Err(RefusedSql::new("DISTINCT ON", "write DISTINCT or GROUP BY"));
         }
         let mut from = Vec::new();
         for part in select.from {
@@ -340,7 +352,7 @@ impl Lowering<'_> {
             from.push((first, joins));
         }
         let ast::GroupByExpr::Expressions(group, _) = select.group_by else {
-            return Err(Refused::new("GROUP BY ALL", "name the columns"));
+            return Err(RefusedSql::new("GROUP BY ALL", "name the columns"));
         };
         Ok(Select {
             is_distinct: select.distinct.is_some(),
@@ -352,7 +364,7 @@ impl Lowering<'_> {
         })
     }
 
-    fn items(&mut self, items: Vec<ast::SelectItem>) -> Result<Vec<Item>, Refused> {
+    fn items(&mut self, items: Vec<ast::SelectItem>) -> Result<Vec<Item>, RefusedSql> {
         let mut lowered = Vec::new();
         for item in items {
             let item = match item {
@@ -364,7 +376,7 @@ impl Lowering<'_> {
                 }
                 // A column that is added to the table later would go out with no kind of personal data declared.
                 ast::SelectItem::Wildcard(_) | ast::SelectItem::QualifiedWildcard(..) => {
-                    return Err(Refused::new("it reads all columns with *", "name the columns"));
+                    return Err(RefusedSql::new("it reads all columns with *", "name the columns"));
                 }
             };
             lowered.push(item);
@@ -372,7 +384,7 @@ impl Lowering<'_> {
         Ok(lowered)
     }
 
-    fn relation(&mut self, relation: ast::TableFactor) -> Result<Relation, Refused> {
+    fn relation(&mut self, relation: ast::TableFactor) -> Result<Relation, RefusedSql> {
         #[expect(clippy::wildcard_enum_match_arm, reason = "the library's enum; the rest is refused")]
         match relation {
             ast::TableFactor::Table { name, alias, args: None, .. } => {
@@ -381,28 +393,31 @@ impl Lowering<'_> {
             }
             ast::TableFactor::Derived { lateral: false, subquery, alias } => {
                 let alias = relation_alias(alias)?
-                    .ok_or_else(|| Refused::new("a subquery in FROM without a name", "name it with AS"))?;
+                    .ok_or_else(|| RefusedSql::new("a subquery in FROM without a name", "name it with AS"))?;
                 // A reader of the statement would take it for the table.
                 if self.tables.contains_key(&alias.text) {
-                    return Err(Refused::new("a subquery with the name of a table", "give it another name"));
+                    return Err(RefusedSql::new(
+                        "a subquery with the name of a table",
+                        "give it another name",
+                    ));
                 }
                 let query = Box::new(self.query(*subquery)?);
                 if query.body.first_select().items.iter().any(|item| item.column_name().is_empty()) {
-                    return Err(Refused::new(
+                    return Err(RefusedSql::new(
                         "a subquery in FROM has a column without a name",
                         "name it with AS",
                     ));
                 }
                 Ok(Relation::Derived { query, alias })
             }
-            _ => Err(Refused::new(
+            _ => Err(RefusedSql::new(
                 "FROM something that is no table or subquery",
                 "functions and LATERAL are not possible",
             )),
         }
     }
 
-    fn join_part(&mut self, join: ast::Join) -> Result<JoinPart, Refused> {
+    fn join_part(&mut self, join: ast::Join) -> Result<JoinPart, RefusedSql> {
         let relation = self.relation(join.relation)?;
         #[expect(clippy::wildcard_enum_match_arm, reason = "the library's enum; the rest is refused")]
         let (words, constraint) = match join.join_operator {
@@ -415,7 +430,7 @@ impl Lowering<'_> {
             ast::JoinOperator::FullOuter(on) => ("FULL JOIN", on),
             ast::JoinOperator::CrossJoin(on) => ("CROSS JOIN", on),
             _ => {
-                return Err(Refused::new(
+                return Err(RefusedSql::new(
                     "this kind of JOIN",
                     "INNER, LEFT, RIGHT, FULL and CROSS are possible",
                 ));
@@ -427,68 +442,45 @@ impl Lowering<'_> {
                 (None, names.iter().map(single_name).collect::<Result<_, _>>()?)
             }
             ast::JoinConstraint::None => (None, Vec::new()),
-            ast::JoinConstraint::Natural => return Err(Refused::new("a NATURAL JOIN", "write ON or USING")),
+            ast::JoinConstraint::Natural => {
+                return Err(RefusedSql::new("a NATURAL JOIN", "write ON or USING"));
+            }
         };
         Ok(JoinPart { words, relation, on, using })
     }
 
-    fn optional(&mut self, expression: Option<ast::Expr>) -> Result<Option<Expression>, Refused> {
+    fn optional(&mut self, expression: Option<ast::Expr>) -> Result<Option<Expression>, RefusedSql> {
         expression.map(|expression| lower_expression(self, expression)).transpose()
     }
 
-    pub(crate) fn expressions(&mut self, list: Vec<ast::Expr>) -> Result<Vec<Expression>, Refused> {
+    pub(crate) fn expressions(&mut self, list: Vec<ast::Expr>) -> Result<Vec<Expression>, RefusedSql> {
         list.into_iter().map(|one| lower_expression(self, one)).collect()
     }
 }
 
-fn relation_alias(alias: Option<ast::TableAlias>) -> Result<Option<Name>, Refused> {
+fn relation_alias(alias: Option<ast::TableAlias>) -> Result<Option<Name>, RefusedSql> {
     let Some(alias) = alias else { return Ok(None) };
     if !alias.columns.is_empty() {
-        return Err(Refused::new("an alias that names columns", "name columns in the subquery"));
+        return Err(RefusedSql::new("an alias that names columns", "name columns in the subquery"));
     }
     lower_alias(&alias.name).map(Some)
 }
 
 /// The name of a table or column that stands alone: no schema and no database before it.
-fn single_name(name: &ast::ObjectName) -> Result<Name, Refused> {
+fn single_name(name: &ast::ObjectName) -> Result<Name, RefusedSql> {
     match name.0.as_slice() {
         [part] => lower_part(part),
-        _ => Err(Refused::new(format!("the name '{name}' has a schema"), "write the name alone")),
+        _ => Err(RefusedSql::new(format!("the name '{name}' has a schema"), "write the name alone")),
     }
 }
 
-fn lower_alias(alias: &ast::Ident) -> Result<Name, Refused> {
+fn lower_alias(alias: &ast::Ident) -> Result<Name, RefusedSql> {
     let alias = lower_name(alias)?;
     if alias.text.to_ascii_lowercase().starts_with(OWN_PREFIX) {
-        return Err(Refused::new(
+        return Err(RefusedSql::new(
             format!("the name '{}'", alias.text),
             "names that begin with writ_ are the proxy's own",
         ));
     }
     Ok(alias)
-}
-
-const fn order_words(ascending: Option<bool>, nulls_first: Option<bool>) -> &'static str {
-    match (ascending, nulls_first) {
-        (None, None) => "",
-        (None, Some(true)) => " NULLS FIRST",
-        (None, Some(false)) => " NULLS LAST",
-        (Some(true), None) => " ASC",
-        (Some(true), Some(true)) => " ASC NULLS FIRST",
-        (Some(true), Some(false)) => " ASC NULLS LAST",
-        (Some(false), None) => " DESC",
-        (Some(false), Some(true)) => " DESC NULLS FIRST",
-        (Some(false), Some(false)) => " DESC NULLS LAST",
-    }
-}
-
-const fn combining_words(operator: ast::SetOperator, quantifier: ast::SetQuantifier) -> Option<&'static str> {
-    use ast::{SetOperator as Op, SetQuantifier as All};
-    match (operator, quantifier) {
-        (Op::Union, All::None) => Some("UNION"),
-        (Op::Union, All::All) => Some("UNION ALL"),
-        (Op::Intersect, All::None) => Some("INTERSECT"),
-        (Op::Except, All::None) => Some("EXCEPT"),
-        (Op::Union | Op::Intersect | Op::Except | Op::Minus, _) => None,
-    }
 }

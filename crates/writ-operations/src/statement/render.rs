@@ -6,8 +6,8 @@ use std::fmt::Write as _;
 
 use super::expression::is_plain_name;
 use super::{
-    Arguments, Body, Expression, Item, JoinPart, Name, Order, Query, Relation, ScopeColumns, Select, Source,
-    Statement, Tables,
+    CallArguments, Expression, InsertSource, Item, JoinPart, Name, OrderTerm, QueryBody, Relation,
+    ScopeColumns, Select, SelectQuery, Statement, Tables,
 };
 use crate::parameter::{Parameters, ValueType};
 
@@ -24,7 +24,7 @@ pub(crate) enum Bind {
 
 /// The way a statement is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Dialect {
+pub(crate) enum SqlDialect {
     /// As it was declared, to compare it with what was read.
     Declared,
     Sqlite,
@@ -33,7 +33,7 @@ pub(crate) enum Dialect {
 
 /// A statement that can run.
 #[derive(Clone, Debug)]
-pub(crate) struct Rendered {
+pub(crate) struct RenderedSql {
     pub(crate) sql: String,
     /// The value of placeholder 1, 2 and so on.
     pub(crate) binds: Vec<Bind>,
@@ -42,8 +42,8 @@ pub(crate) struct Rendered {
 
 /// Writes statements.
 #[derive(Debug)]
-struct Renderer<'a> {
-    dialect: Dialect,
+struct SqlRenderer<'a> {
+    dialect: SqlDialect,
     tables: &'a Tables,
     parameters: &'a Parameters,
     out: String,
@@ -54,20 +54,20 @@ struct Renderer<'a> {
 /// Writes a statement as it was declared, without scope.
 pub(crate) fn render_declared(statement: &Statement) -> String {
     let (tables, parameters) = (Tables::new(), Parameters::default());
-    render_statement(statement, Dialect::Declared, &tables, &parameters).sql
+    render_statement(statement, SqlDialect::Declared, &tables, &parameters).sql
 }
 
 /// Writes a statement for a database. Every table must be in `tables`, which lowering has checked.
 pub(crate) fn render_statement(
     statement: &Statement,
-    dialect: Dialect,
+    dialect: SqlDialect,
     tables: &Tables,
     parameters: &Parameters,
-) -> Rendered {
+) -> RenderedSql {
     let (out, binds) = (String::new(), Vec::new());
-    let mut renderer = Renderer { dialect, tables, parameters, out, binds, aliases: 0 };
+    let mut renderer = SqlRenderer { dialect, tables, parameters, out, binds, aliases: 0 };
     renderer.write_statement(statement);
-    Rendered { sql: renderer.out, binds: renderer.binds, is_read: statement.is_read() }
+    RenderedSql { sql: renderer.out, binds: renderer.binds, is_read: statement.is_read() }
 }
 
 /// Writes an identifier so that the database takes it as it is spelled.
@@ -75,7 +75,7 @@ pub(crate) fn quote_name(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }
 
-impl Renderer<'_> {
+impl SqlRenderer<'_> {
     fn word(&mut self, text: &str) {
         self.out.push_str(text);
     }
@@ -90,7 +90,7 @@ impl Renderer<'_> {
     }
 
     fn bind(&mut self, bind: Bind) {
-        if self.dialect == Dialect::Declared {
+        if self.dialect == SqlDialect::Declared {
             if let Bind::Parameter(name) = bind {
                 let _infallible = write!(self.out, ":{name}");
             }
@@ -105,11 +105,11 @@ impl Renderer<'_> {
         self.binds.push(bind);
         let number = self.binds.len();
         let _infallible = match (self.dialect, kind) {
-            (Dialect::Sqlite | Dialect::Declared, _) => write!(self.out, "?{number}"),
-            (Dialect::Postgres, ValueType::Text) => write!(self.out, "${number}"),
-            (Dialect::Postgres, ValueType::Integer) => write!(self.out, "${number}::bigint"),
-            (Dialect::Postgres, ValueType::Number) => write!(self.out, "${number}::numeric"),
-            (Dialect::Postgres, ValueType::Boolean) => write!(self.out, "${number}::boolean"),
+            (SqlDialect::Sqlite | SqlDialect::Declared, _) => write!(self.out, "?{number}"),
+            (SqlDialect::Postgres, ValueType::Text) => write!(self.out, "${number}"),
+            (SqlDialect::Postgres, ValueType::Integer) => write!(self.out, "${number}::bigint"),
+            (SqlDialect::Postgres, ValueType::Number) => write!(self.out, "${number}::numeric"),
+            (SqlDialect::Postgres, ValueType::Boolean) => write!(self.out, "${number}::boolean"),
         };
     }
 
@@ -152,7 +152,7 @@ impl Renderer<'_> {
 
     /// The scope columns of a table. A table without any reads nothing: lowering has refused it before.
     fn scope_of(&self, table: &Name) -> Option<ScopeColumns> {
-        if self.dialect == Dialect::Declared { None } else { self.tables.get(&table.text).cloned() }
+        if self.dialect == SqlDialect::Declared { None } else { self.tables.get(&table.text).cloned() }
     }
 
     /// `relation.customer = ? [AND relation.case = ?]`. Qualified, so that a missing column is an error and not one of
@@ -168,7 +168,7 @@ impl Renderer<'_> {
             is_first = false;
             let _infallible = write!(self.out, "{relation}.{} = ", quote_name(column));
             self.bind(bind);
-            if self.dialect == Dialect::Sqlite {
+            if self.dialect == SqlDialect::Sqlite {
                 // A column that ignores case would make one customer of two.
                 self.word(" COLLATE BINARY");
             }
@@ -197,7 +197,7 @@ impl Renderer<'_> {
         }
     }
 
-    fn insert(&mut self, table: &Name, columns: &[Name], source: &Source) {
+    fn insert(&mut self, table: &Name, columns: &[Name], source: &InsertSource) {
         let scope = self.scope_of(table);
         let own = scope.map(|scope| {
             let mut own = vec![(scope.customer, Bind::Customer)];
@@ -220,7 +220,7 @@ impl Renderer<'_> {
             }
         };
         match source {
-            Source::Rows(rows) => {
+            InsertSource::Rows(rows) => {
                 self.word("VALUES ");
                 self.list(rows, |renderer, row| {
                     renderer.word("(");
@@ -229,13 +229,13 @@ impl Renderer<'_> {
                     renderer.word(")");
                 });
             }
-            Source::Select(query) => match &query.body {
+            InsertSource::Select(query) => match &query.body {
                 // Lowering lets nothing else pass here.
-                Body::Select(select) => {
+                QueryBody::Select(select) => {
                     self.select(select, add_own);
                     self.tail(query);
                 }
-                Body::Combined { .. } => {}
+                QueryBody::Combined { .. } => {}
             },
         }
     }
@@ -243,7 +243,7 @@ impl Renderer<'_> {
     fn returning(&mut self, returning: &[Item]) {
         if !returning.is_empty() {
             self.word(" RETURNING ");
-            let is_postgres = self.dialect == Dialect::Postgres;
+            let is_postgres = self.dialect == SqlDialect::Postgres;
             self.list(returning, |own, item| {
                 if is_postgres {
                     own.word("to_json(");
@@ -256,15 +256,15 @@ impl Renderer<'_> {
         }
     }
 
-    fn query(&mut self, query: &Query) {
+    fn query(&mut self, query: &SelectQuery) {
         self.body(&query.body);
         self.tail(query);
     }
 
-    fn tail(&mut self, query: &Query) {
+    fn tail(&mut self, query: &SelectQuery) {
         if !query.order.is_empty() {
             self.word(" ORDER BY ");
-            self.list(&query.order, |own, Order { value, words }| {
+            self.list(&query.order, |own, OrderTerm { value, words }| {
                 own.expression(value);
                 own.word(words);
             });
@@ -277,10 +277,10 @@ impl Renderer<'_> {
         }
     }
 
-    fn body(&mut self, body: &Body) {
+    fn body(&mut self, body: &QueryBody) {
         match body {
-            Body::Select(select) => self.select(select, |_| {}),
-            Body::Combined { operator, left, right } => {
+            QueryBody::Select(select) => self.select(select, |_| {}),
+            QueryBody::Combined { operator, left, right } => {
                 self.body(left);
                 let _infallible = write!(self.out, " {operator} ");
                 self.body(right);
@@ -331,7 +331,7 @@ impl Renderer<'_> {
             self.expression(on);
         }
         if !join.using.is_empty() {
-            self.word(if self.dialect == Dialect::Declared { " USING(" } else { " USING (" });
+            self.word(if self.dialect == SqlDialect::Declared { " USING(" } else { " USING (" });
             self.list(&join.using, Self::name);
             self.word(")");
         }
@@ -366,7 +366,7 @@ impl Renderer<'_> {
         }
     }
 
-    fn subquery(&mut self, query: &Query) {
+    fn subquery(&mut self, query: &SelectQuery) {
         self.word("(");
         self.query(query);
         self.word(")");
@@ -409,7 +409,7 @@ impl Renderer<'_> {
                 let is_bare = matches!(operand.as_ref(), Expression::Parameter(name)
                     if self.parameters.value_type(name) == ValueType::Text);
                 self.expression(operand);
-                if is_bare && self.dialect == Dialect::Postgres {
+                if is_bare && self.dialect == SqlDialect::Postgres {
                     self.word("::text");
                 }
                 self.word(words);
@@ -450,8 +450,8 @@ impl Renderer<'_> {
                 self.word(function);
                 self.word(if *is_distinct { "(DISTINCT " } else { "(" });
                 match arguments {
-                    Arguments::Star => self.word("*"),
-                    Arguments::List(list) => self.list(list, Self::expression),
+                    CallArguments::Star => self.word("*"),
+                    CallArguments::List(list) => self.list(list, Self::expression),
                 }
                 self.word(")");
             }

@@ -9,13 +9,13 @@ use writ_egress::Egress;
 use writ_egress::deliver::Endpoint;
 use writ_egress::target::{ApiFailure, ApiRequest};
 
-use super::Request;
+use super::OperationRequest;
 use super::config::ApiConfig;
 use crate::check::{CASE, CUSTOMER};
 use crate::error::PerformError;
 use crate::operation::{HttpTarget, Json};
 use crate::parameter::ValueType;
-use crate::result::{Collector, MAX_RESULT_BYTES, OperationResult, PersonalKind};
+use crate::result::{MAX_RESULT_BYTES, OperationResult, PersonalKind, RowCollector};
 use crate::template::Template;
 
 /// The header with the idempotency key.
@@ -37,11 +37,11 @@ impl Api {
     }
 
     /// Sends the request of an operation, and reads the columns of its answer.
-    pub(crate) async fn run(
+    pub(crate) async fn send_request(
         &self,
         target: &HttpTarget,
         columns: &[(String, Option<PersonalKind>)],
-        request: Request<'_>,
+        request: OperationRequest<'_>,
         limit: Duration,
     ) -> Result<OperationResult, PerformError> {
         let fill = |template: &Template| template.fill_places(|place| request.place_text(place));
@@ -97,7 +97,7 @@ fn read_answer(
     body: &[u8],
     is_read: bool,
 ) -> OperationResult {
-    let mut collector = Collector::new(columns);
+    let mut collector = RowCollector::new(columns);
     if !columns.is_empty() {
         // An answer that is no JSON has none of the columns. What was done was done.
         let answer: Value = serde_json::from_slice(body).unwrap_or(Value::Null);
@@ -117,7 +117,7 @@ fn read_answer(
     collector.finish(u64::from(!is_read))
 }
 
-fn fill_json(body: &Json, request: Request<'_>) -> Result<Value, PerformError> {
+fn fill_json(body: &Json, request: OperationRequest<'_>) -> Result<Value, PerformError> {
     match body {
         Json::Plain(value) => Ok(value.clone()),
         Json::List(list) => list.iter().map(|item| fill_json(item, request)).collect(),
@@ -136,7 +136,7 @@ fn fill_json(body: &Json, request: Request<'_>) -> Result<Value, PerformError> {
     }
 }
 
-impl Request<'_> {
+impl OperationRequest<'_> {
     /// The text of a place in a template.
     pub(crate) fn place_text(&self, place: &str) -> Result<String, PerformError> {
         match place {

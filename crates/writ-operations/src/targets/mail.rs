@@ -18,7 +18,7 @@ use writ_egress::host::HostPort;
 use writ_egress::target::TargetPlace;
 use writ_types::digest::Digest;
 
-use super::Request;
+use super::OperationRequest;
 use super::config::{MailConfig, MailTls};
 use super::starttls::{SmtpStream, start_tls};
 use crate::check::CUSTOMER;
@@ -55,10 +55,10 @@ impl MailServer {
     }
 
     /// Sends a mail. `customer` is the row with the customer's address and the values of templates.
-    pub(crate) async fn run(
+    pub(crate) async fn send_mail(
         &self,
         target: &MailTarget,
-        request: Request<'_>,
+        request: OperationRequest<'_>,
         customer: OperationResult,
         limit: Duration,
     ) -> Result<OperationResult, PerformError> {
@@ -71,7 +71,10 @@ impl MailServer {
         match sent {
             Ok(Ok(_)) => {}
             Ok(Err(why)) if why.status().is_some() => {
-                return Err(PerformError::not_performed(describe("the mail server refuses the mail", &why)));
+                return Err(PerformError::not_performed(describe_error(
+                    "the mail server refuses the mail",
+                    &why,
+                )));
             }
             Ok(Err(_)) => return Err(PerformError::unknown("the connection broke after the mail was sent")),
             Err(_) => {
@@ -90,7 +93,7 @@ impl MailServer {
     fn write_mail(
         &self,
         target: &MailTarget,
-        request: Request<'_>,
+        request: OperationRequest<'_>,
         customer: &OperationResult,
     ) -> Result<Message, PerformError> {
         let refused = |what: &str| PerformError::not_performed(what.to_owned());
@@ -159,7 +162,7 @@ impl MailServer {
             }
         };
         let refused = |why: lettre::transport::smtp::Error| {
-            PerformError::not_performed(describe("the mail server refuses", &why))
+            PerformError::not_performed(describe_error("the mail server refuses", &why))
         };
         let stream: Box<dyn AsyncTokioStream> = Box::new(stream);
         let hello = ClientId::Domain(HELLO.to_owned());
@@ -193,7 +196,7 @@ fn too_slow() -> PerformError {
 }
 
 /// The status of an answer. Its text can repeat the address.
-fn describe(what: &str, why: &lettre::transport::smtp::Error) -> String {
+fn describe_error(what: &str, why: &lettre::transport::smtp::Error) -> String {
     match why.status() {
         Some(code) => format!("{what} (SMTP {code})"),
         None => format!("{what}: the connection broke, or its answer is none"),

@@ -20,9 +20,9 @@ use writ_egress::target::{IncomingBytes, TargetPlace};
 
 use super::config::{DatabasePlace, PostgresConfig};
 use super::wire::{PostgresTls, TextValue};
-use super::{Bound, Prepared};
+use super::{Bound, PreparedStatement};
 use crate::error::PerformError;
-use crate::result::{Collector, MAX_RESULT_BYTES, MAX_ROWS, OperationResult};
+use crate::result::{MAX_RESULT_BYTES, MAX_ROWS, OperationResult, RowCollector};
 
 /// The most connections to one server.
 const MAX_CONNECTIONS: usize = 8;
@@ -67,20 +67,16 @@ impl PostgresDatabase {
     }
 
     /// Runs a statement in a transaction of its own.
-    pub(crate) async fn run(
+    pub(crate) async fn run_prepared(
         &self,
-        prepared: Prepared,
+        prepared: PreparedStatement,
         limit: Duration,
     ) -> Result<OperationResult, PerformError> {
         let deadline = Instant::now() + limit;
         let before = async {
             let place = self.places.acquire().await.map_err(PerformError::not_performed)?;
-            let mut line = match self.take_resting() {
-                Some(line) => line,
-                None => self.connect_server(limit).await?,
-            };
-            line.incoming.allow_bytes(MAX_INCOMING_BYTES);
-            let result = line.perform_statement(&prepared, limit).await?;
+            let mut line = self.begin_transaction(&prepared, limit).await?;
+            let result = line.perform_statement(&prepared).await?;
             Ok((place, line, result))
         };
         // Until COMMIT is sent nothing can stay, so that its end in between is known.
@@ -98,13 +94,34 @@ impl PostgresDatabase {
                 Err(PerformError::not_performed("the database did not end the transaction"))
             }
             Ok(Err(why)) if why.as_db_error().is_some() => {
-                Err(failed("the transaction did not commit", &why))
+                Err(classify_error("the transaction did not commit", &why))
             }
             Ok(Err(_)) => {
                 Err(PerformError::unknown("the connection broke while the transaction was committed"))
             }
             Err(_) => Err(PerformError::unknown("the database did not say in time that it committed")),
         }
+    }
+
+    /// A connection with an open transaction. A resting one that has broken meanwhile is passed over: nothing was asked of it.
+    async fn begin_transaction(
+        &self,
+        prepared: &PreparedStatement,
+        limit: Duration,
+    ) -> Result<PostgresLine, PerformError> {
+        let mode = if prepared.rendered.is_read { " READ ONLY" } else { "" };
+        let begin = format!("BEGIN{mode}; SET LOCAL statement_timeout = {}", limit.as_millis());
+        while let Some(line) = self.take_resting() {
+            line.incoming.allow_bytes(MAX_INCOMING_BYTES);
+            if line.client.batch_execute(&begin).await.is_ok() {
+                return Ok(line);
+            }
+        }
+        let line = self.connect_server(limit).await?;
+        line.incoming.allow_bytes(MAX_INCOMING_BYTES);
+        let failing = |why| classify_error("no transaction could begin", &why);
+        line.client.batch_execute(&begin).await.map_err(failing)?;
+        Ok(line)
     }
 
     fn take_resting(&self) -> Option<PostgresLine> {
@@ -134,7 +151,7 @@ impl PostgresDatabase {
         let unreachable = |why| PerformError::not_performed(format!("the database cannot be reached: {why}"));
         let stream = self.egress.connect_target(&target, limit).await.map_err(unreachable)?;
         let incoming = stream.incoming_bytes();
-        let refused = |why: tokio_postgres::Error| failed("the database takes no connection", &why);
+        let refused = |why: tokio_postgres::Error| classify_error("the database takes no connection", &why);
         let (client, running, incoming) = match place {
             DatabasePlace::Host { host, tls: true } => {
                 // A server without TLS is refused: the password would go out in the clear.
@@ -174,23 +191,19 @@ impl PostgresLine {
     /// Runs a statement up to its commit. An error leaves the connection to be dropped.
     async fn perform_statement(
         &mut self,
-        prepared: &Prepared,
-        limit: Duration,
+        prepared: &PreparedStatement,
     ) -> Result<OperationResult, PerformError> {
-        let mode = if prepared.rendered.is_read { " READ ONLY" } else { "" };
-        let begin = format!("BEGIN{mode}; SET LOCAL statement_timeout = {}", limit.as_millis());
-        self.client.batch_execute(&begin).await.map_err(|why| failed("no transaction could begin", &why))?;
         let statement = self.prepare_statement(prepared).await?;
         let values: Vec<TextValue> = prepared.values.iter().map(as_text).collect();
-        let failing = |why: tokio_postgres::Error| failed("the statement failed", &why);
+        let failing = |why: tokio_postgres::Error| classify_error("the statement failed", &why);
         let rows = self.client.query_raw(&statement, values).await.map_err(failing)?;
         let mut rows = std::pin::pin!(rows);
-        let mut collector = Collector::new(&prepared.columns);
+        let mut collector = RowCollector::new(&prepared.columns);
         while let Some(row) = rows.try_next().await.map_err(failing)? {
             let cells: Vec<Option<&str>> = (0..row.len())
                 .map(|index| row.try_get(index))
                 .collect::<Result<_, _>>()
-                .map_err(|why| failed("a row could not be read", &why))?;
+                .map_err(|why| classify_error("a row could not be read", &why))?;
             let fits = cells.iter().flatten().map(|cell| cell.len()).fold(0, usize::saturating_add)
                 <= MAX_RESULT_BYTES;
             if fits {
@@ -203,7 +216,7 @@ impl PostgresLine {
         Ok(collector.finish(changed.unwrap_or(0)))
     }
 
-    async fn prepare_statement(&mut self, prepared: &Prepared) -> Result<Statement, PerformError> {
+    async fn prepare_statement(&mut self, prepared: &PreparedStatement) -> Result<Statement, PerformError> {
         let sql = wrap_query(prepared);
         if let Some(statement) = self.statements.get(&sql) {
             return Ok(statement.clone());
@@ -212,7 +225,7 @@ impl PostgresLine {
             .client
             .prepare(&sql)
             .await
-            .map_err(|why| failed("the database refuses the statement", &why))?;
+            .map_err(|why| classify_error("the database refuses the statement", &why))?;
         if self.statements.len() >= MAX_STATEMENTS {
             self.statements.pop_first();
         }
@@ -222,7 +235,7 @@ impl PostgresLine {
 }
 
 /// A query with each column as JSON, and one row above the bound of a result. RETURNING is written so already.
-fn wrap_query(prepared: &Prepared) -> String {
+fn wrap_query(prepared: &PreparedStatement) -> String {
     let sql = &prepared.rendered.sql;
     if !prepared.rendered.is_read {
         return sql.clone();
@@ -260,7 +273,7 @@ fn read_json(text: &str) -> Value {
 }
 
 /// The kind of an error. Messages repeat values in some classes; those about the statement cannot, since no value is in it.
-fn failed(what: &str, why: &tokio_postgres::Error) -> PerformError {
+fn classify_error(what: &str, why: &tokio_postgres::Error) -> PerformError {
     let Some(error) = why.as_db_error() else {
         return PerformError::not_performed(format!("{what}: the connection broke"));
     };

@@ -10,9 +10,9 @@ use rusqlite::{Connection, ErrorCode, OpenFlags};
 use serde_json::Value;
 use tokio::sync::Semaphore;
 
-use super::{Bound, Prepared};
+use super::{Bound, PreparedStatement};
 use crate::error::PerformError;
-use crate::result::{Collector, MAX_RESULT_BYTES, OperationResult};
+use crate::result::{MAX_RESULT_BYTES, OperationResult, RowCollector};
 
 /// The most connections to one file.
 const MAX_CONNECTIONS: usize = 4;
@@ -40,9 +40,9 @@ impl SqliteDatabase {
     }
 
     /// Runs a statement off the async threads.
-    pub(crate) async fn run(
+    pub(crate) async fn run_prepared(
         &self,
-        prepared: Prepared,
+        prepared: PreparedStatement,
         limit: Duration,
     ) -> Result<OperationResult, PerformError> {
         let deadline = Instant::now() + limit;
@@ -60,17 +60,23 @@ impl SqliteDatabase {
 }
 
 impl SqliteFile {
-    fn run_statement(&self, prepared: &Prepared, deadline: Instant) -> Result<OperationResult, PerformError> {
+    fn run_statement(
+        &self,
+        prepared: &PreparedStatement,
+        deadline: Instant,
+    ) -> Result<OperationResult, PerformError> {
         let rested = self.resting.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let mut connection = match rested {
             Some(connection) => connection,
-            None => self.open_connection().map_err(|why| failed("the database cannot be opened", &why))?,
+            None => {
+                self.open_connection().map_err(|why| classify_error("the database cannot be opened", &why))?
+            }
         };
         let left = deadline.saturating_duration_since(Instant::now());
-        connection.busy_timeout(left).map_err(|why| failed("the database is not usable", &why))?;
+        connection.busy_timeout(left).map_err(|why| classify_error("the database is not usable", &why))?;
         connection
             .progress_handler(STEPS, Some(move || Instant::now() >= deadline))
-            .map_err(|why| failed("the database is not usable", &why))?;
+            .map_err(|why| classify_error("the database is not usable", &why))?;
         let result = perform_statement(&connection, prepared);
         // A connection with an error may hold an open transaction, which closing it rolls back.
         if result.is_ok() {
@@ -94,28 +100,35 @@ impl SqliteFile {
     }
 }
 
-fn perform_statement(connection: &Connection, prepared: &Prepared) -> Result<OperationResult, PerformError> {
+fn perform_statement(
+    connection: &Connection,
+    prepared: &PreparedStatement,
+) -> Result<OperationResult, PerformError> {
     let begin = if prepared.rendered.is_read { "BEGIN" } else { "BEGIN IMMEDIATE" };
-    connection.execute_batch(begin).map_err(|why| failed("no transaction could begin", &why))?;
+    connection.execute_batch(begin).map_err(|why| classify_error("no transaction could begin", &why))?;
     let result = run_rows(connection, prepared);
     match result {
         Ok(result) if !prepared.is_rehearsal => match connection.execute_batch("COMMIT") {
             Ok(()) => Ok(result),
             // Still in the transaction: nothing was committed, and closing the connection rolls it back.
-            Err(why) if !connection.is_autocommit() => Err(failed("the transaction did not commit", &why)),
-            Err(why) => Err(PerformError::unknown(describe("the transaction may have committed", &why))),
+            Err(why) if !connection.is_autocommit() => {
+                Err(classify_error("the transaction did not commit", &why))
+            }
+            Err(why) => {
+                Err(PerformError::unknown(describe_error("the transaction may have committed", &why)))
+            }
         },
         Ok(result) => {
             connection
                 .execute_batch("ROLLBACK")
-                .map_err(|why| failed("the trial was not taken back", &why))?;
+                .map_err(|why| classify_error("the trial was not taken back", &why))?;
             Ok(result)
         }
         Err(error) => Err(error),
     }
 }
 
-fn run_rows(connection: &Connection, prepared: &Prepared) -> Result<OperationResult, PerformError> {
+fn run_rows(connection: &Connection, prepared: &PreparedStatement) -> Result<OperationResult, PerformError> {
     let sql = &prepared.rendered.sql;
     // Its message names tables and columns alone: the values are not in the text.
     let refused = |why: rusqlite::Error| {
@@ -128,13 +141,13 @@ fn run_rows(connection: &Connection, prepared: &Prepared) -> Result<OperationRes
     let values = prepared.values.iter().map(as_sql);
     let mut rows = statement
         .query(rusqlite::params_from_iter(values))
-        .map_err(|why| failed("the statement failed", &why))?;
-    let mut collector = Collector::new(&prepared.columns);
-    while let Some(row) = rows.next().map_err(|why| failed("the statement failed", &why))? {
+        .map_err(|why| classify_error("the statement failed", &why))?;
+    let mut collector = RowCollector::new(&prepared.columns);
+    while let Some(row) = rows.next().map_err(|why| classify_error("the statement failed", &why))? {
         let cells: Vec<ValueRef<'_>> = (0..prepared.columns.len())
             .map(|index| row.get_ref(index))
             .collect::<Result<_, _>>()
-            .map_err(|why| failed("a row could not be read", &why))?;
+            .map_err(|why| classify_error("a row could not be read", &why))?;
         // Looked at before anything is copied.
         let fits =
             cells.iter().map(|cell| cell_bytes(*cell)).fold(0, usize::saturating_add) <= MAX_RESULT_BYTES;
@@ -183,12 +196,12 @@ fn too_slow() -> PerformError {
     PerformError::not_performed("the database did not answer in time")
 }
 
-fn failed(what: &str, why: &rusqlite::Error) -> PerformError {
-    PerformError::not_performed(describe(what, why))
+fn classify_error(what: &str, why: &rusqlite::Error) -> PerformError {
+    PerformError::not_performed(describe_error(what, why))
 }
 
 /// The kind of an error. Its message can repeat values.
-fn describe(what: &str, why: &rusqlite::Error) -> String {
+fn describe_error(what: &str, why: &rusqlite::Error) -> String {
     let rusqlite::Error::SqliteFailure(code, _) = why else { return what.to_owned() };
     #[expect(clippy::wildcard_enum_match_arm, reason = "the library's enum; the rest is known by its number")]
     let kind = match code.code {

@@ -167,7 +167,9 @@ fn mistakes_are_shown_with_their_lines() {
         4,
         "no scope column",
     );
-    has(&format!("name = \"x\"\n{sql}\n[target.http]\napi = \"a\"\nmethod = \"GET\"\npath = \"/\"\n"), 3, "");
+    let two =
+        format!("name = \"x\"\n{sql}\ntarget.http = {{ api = \"a\", method = \"GET\", path = \"/\" }}\n");
+    assert!(load(&two).iter().any(|(_, what)| what.contains("more than one target")), "{:?}", load(&two));
     let http = |path: &str, more: &str| {
         load(&format!(
             "name = \"x\"\n[target.http]\napi = \"a\"\nmethod = \"POST\"\npath = \"{path}\"\n{more}\n"
