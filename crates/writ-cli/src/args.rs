@@ -48,8 +48,8 @@ pub(crate) use mcp::{AddServer, McpCommand};
 pub(crate) use memory::MemoryCommand;
 pub(crate) use models::{DoctorArgs, ModelsCommand};
 pub(crate) use policy::{PolicyCommand, TaintCommand};
-pub(crate) use run::RunArgs;
 pub(crate) use proxy::{ProxyArgs, ProxyCommand};
+pub(crate) use run::RunArgs;
 
 /// Runs AI agents that can only do what a signed order allows, and leaves a receipt that anyone can check.
 #[derive(Clone, Debug, Parser)]
