@@ -8,6 +8,7 @@ use crate::consult::{self, ConsultAnswer, EngineRequest};
 use crate::deliver::{self, DeliverError, DeliveryReceipt, Endpoint};
 use crate::loopback;
 use crate::perform::Egress;
+use crate::target::{self, ApiAnswer, ApiFailure, ApiRequest, TargetFault, TargetPlace, TargetStream};
 
 impl Egress {
     /// Posts a body and returns the status of the answer, of which nothing else is stored. No client is lent,
@@ -60,5 +61,49 @@ impl Egress {
     /// alone, so that it needs no permit.
     pub async fn ask_loopback(&self, port: u16, path: &str, limit: Duration) -> Option<Vec<u8>> {
         loopback::get_body(self, port, path, limit).await
+    }
+
+    /// Connects to a server that the owner's configuration names, through the network's proxy where there is one. No
+    /// redirect, no other host. It takes no permit: its caller has consumed the one of the operation.
+    ///
+    /// # Errors
+    ///
+    /// If the server cannot be reached within `limit`.
+    pub async fn connect_target(
+        &self,
+        place: &TargetPlace,
+        limit: Duration,
+    ) -> Result<TargetStream, TargetFault> {
+        target::connect_target(self, place, limit).await
+    }
+
+    /// Opens TLS on a connection, for the host of this name.
+    ///
+    /// # Errors
+    ///
+    /// If the name is none, or the certificate is not trusted.
+    pub async fn secure_target(
+        &self,
+        stream: TargetStream,
+        host: &str,
+        limit: Duration,
+    ) -> Result<TargetStream, TargetFault> {
+        target::secure_target(self, stream, host, limit).await
+    }
+
+    /// Sends a request to an API that the owner's configuration names, and returns its answer. No redirect is followed.
+    /// It takes no permit: its caller has consumed the one of the operation.
+    ///
+    /// # Errors
+    ///
+    /// If nothing was sent, or no answer of at most `max_answer` bytes came within `limit`.
+    pub async fn call_api(
+        &self,
+        at: &Endpoint,
+        request: ApiRequest,
+        max_answer: usize,
+        limit: Duration,
+    ) -> Result<ApiAnswer, ApiFailure> {
+        target::call_api(self, at, request, max_answer, limit).await
     }
 }

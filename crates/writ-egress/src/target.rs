@@ -164,106 +164,86 @@ pub enum ApiFailure {
     Unanswered(String),
 }
 
-impl Egress {
-    /// Connects to a server that the owner's configuration names, through the network's proxy where there is one. No
-    /// redirect, no other host. It takes no permit: its caller has consumed the one of the operation.
-    ///
-    /// # Errors
-    ///
-    /// If the server cannot be reached within `limit`.
-    pub async fn connect_target(
-        &self,
-        place: &TargetPlace,
-        limit: Duration,
-    ) -> Result<TargetStream, TargetFault> {
-        match place {
-            TargetPlace::Host(host) => {
-                let way = Way { host: host.clone(), place: HostRoute::Named };
-                let stream = connect_secure(&way, &self.proxy_routes(), limit).await?;
-                Ok(TargetStream::new(stream))
-            }
-            TargetPlace::Socket(path) => connect_socket(path, limit).await,
+/// Does what [`Egress::connect_target`] says.
+pub(crate) async fn connect_target(
+    egress: &Egress,
+    place: &TargetPlace,
+    limit: Duration,
+) -> Result<TargetStream, TargetFault> {
+    match place {
+        TargetPlace::Host(host) => {
+            let way = Way { host: host.clone(), place: HostRoute::Named };
+            let stream = connect_secure(&way, &egress.proxy_routes(), limit).await?;
+            Ok(TargetStream::new(stream))
         }
+        TargetPlace::Socket(path) => connect_socket(path, limit).await,
     }
+}
 
-    /// Opens TLS on a connection, for the host of this name.
-    ///
-    /// # Errors
-    ///
-    /// If the name is none, or the certificate is not trusted.
-    pub async fn secure_target(
-        &self,
-        stream: TargetStream,
-        host: &str,
-        limit: Duration,
-    ) -> Result<TargetStream, TargetFault> {
-        let name =
-            ServerName::try_from(host.to_owned()).map_err(|why| TargetFault::Tls(io::Error::other(why)))?;
-        let connector = tokio_rustls::TlsConnector::from(Arc::new(self.tls_config()));
-        let opening = tokio::time::timeout(limit, connector.connect(name, stream)).await;
-        let secure = opening.map_err(|_| TargetFault::Timeout(limit))?.map_err(TargetFault::Tls)?;
-        Ok(TargetStream::new(secure))
-    }
+/// Does what [`Egress::secure_target`] says.
+pub(crate) async fn secure_target(
+    egress: &Egress,
+    stream: TargetStream,
+    host: &str,
+    limit: Duration,
+) -> Result<TargetStream, TargetFault> {
+    let name =
+        ServerName::try_from(host.to_owned()).map_err(|why| TargetFault::Tls(io::Error::other(why)))?;
+    let connector = tokio_rustls::TlsConnector::from(Arc::new(egress.tls_config()));
+    let opening = tokio::time::timeout(limit, connector.connect(name, stream)).await;
+    let secure = opening.map_err(|_| TargetFault::Timeout(limit))?.map_err(TargetFault::Tls)?;
+    Ok(TargetStream::new(secure))
+}
 
-    /// Sends a request to an API that the owner's configuration names, and returns its answer. No redirect is followed.
-    /// It takes no permit: its caller has consumed the one of the operation.
-    ///
-    /// # Errors
-    ///
-    /// If nothing was sent, or no answer of at most `max_answer` bytes came within `limit`.
-    pub async fn call_api(
-        &self,
-        at: &Endpoint,
-        request: ApiRequest,
-        max_answer: usize,
-        limit: Duration,
-    ) -> Result<ApiAnswer, ApiFailure> {
-        let not_sent = |what: &str| ApiFailure::NotSent(what.to_owned());
-        let (url, host) = at.request_parts();
-        let url = extend_url(url, &request).ok_or_else(|| not_sent("the request has no address"))?;
-        let method: Method = request.method.parse().map_err(|_| not_sent("the method is none"))?;
-        let mut headers = Vec::new();
-        for (name, value) in &request.headers {
-            let name: HeaderName = name.parse().map_err(|_| not_sent("a header has no name"))?;
-            let value = HeaderValue::from_str(value.expose_secret());
-            let mut value =
-                value.map_err(|_| not_sent("the credential holds characters that no header may hold"))?;
-            // Marked, so that the HTTP client never writes it into a log or an error.
-            value.set_sensitive(true);
-            headers.push((name, value));
-        }
-        let received = u64::try_from(max_answer).unwrap_or(u64::MAX).saturating_add(OVERHEAD_BYTES);
-        // Connecting has half of the time, so that its end is known to have sent nothing.
-        let limits = LineLimits {
-            connect: limit / 2,
-            sent: MAX_REQUEST_BYTES,
-            received,
-            connections: MAX_CONNECTIONS,
-        };
-        let body = request.body;
-        let calling = self.lend_client(Way { host, place: HostRoute::Named }, limits, async move |lent| {
-            let mut request = lent.client.request(method, url);
-            for (name, value) in headers {
-                request = request.header(name, value);
-            }
-            if let Some(body) = body {
-                request = request.header(CONTENT_TYPE, "application/json").body(body);
-            }
-            let answer = request.send().await?;
-            let status = answer.status().as_u16();
-            Ok::<_, reqwest::Error>(ApiAnswer { status, body: answer.bytes().await?.to_vec() })
-        });
-        let unanswered = || ApiFailure::Unanswered(format!("no answer within {limit:?}"));
-        let called = tokio::time::timeout(limit, calling).await.map_err(|_| unanswered())?;
-        let answer = called.map_err(classify_failure)?;
-        // The library's message can repeat the address, in which values stand.
-        let answer = answer
-            .map_err(|_| ApiFailure::Unanswered("the connection broke before the answer".to_owned()))?;
-        if answer.body.len() > max_answer {
-            return Err(ApiFailure::Unanswered("the answer is too long".to_owned()));
-        }
-        Ok(answer)
+/// Does what [`Egress::call_api`] says.
+pub(crate) async fn call_api(
+    egress: &Egress,
+    at: &Endpoint,
+    request: ApiRequest,
+    max_answer: usize,
+    limit: Duration,
+) -> Result<ApiAnswer, ApiFailure> {
+    let not_sent = |what: &str| ApiFailure::NotSent(what.to_owned());
+    let (url, host) = at.request_parts();
+    let url = extend_url(url, &request).ok_or_else(|| not_sent("the request has no address"))?;
+    let method: Method = request.method.parse().map_err(|_| not_sent("the method is none"))?;
+    let mut headers = Vec::new();
+    for (name, value) in &request.headers {
+        let name: HeaderName = name.parse().map_err(|_| not_sent("a header has no name"))?;
+        let value = HeaderValue::from_str(value.expose_secret());
+        let mut value =
+            value.map_err(|_| not_sent("the credential holds characters that no header may hold"))?;
+        // Marked, so that the HTTP client never writes it into a log or an error.
+        value.set_sensitive(true);
+        headers.push((name, value));
     }
+    let received = u64::try_from(max_answer).unwrap_or(u64::MAX).saturating_add(OVERHEAD_BYTES);
+    // Connecting has half of the time, so that its end is known to have sent nothing.
+    let limits =
+        LineLimits { connect: limit / 2, sent: MAX_REQUEST_BYTES, received, connections: MAX_CONNECTIONS };
+    let body = request.body;
+    let calling = egress.lend_client(Way { host, place: HostRoute::Named }, limits, async move |lent| {
+        let mut request = lent.client.request(method, url);
+        for (name, value) in headers {
+            request = request.header(name, value);
+        }
+        if let Some(body) = body {
+            request = request.header(CONTENT_TYPE, "application/json").body(body);
+        }
+        let answer = request.send().await?;
+        let status = answer.status().as_u16();
+        Ok::<_, reqwest::Error>(ApiAnswer { status, body: answer.bytes().await?.to_vec() })
+    });
+    let unanswered = || ApiFailure::Unanswered(format!("no answer within {limit:?}"));
+    let called = tokio::time::timeout(limit, calling).await.map_err(|_| unanswered())?;
+    let answer = called.map_err(classify_failure)?;
+    // The library's message can repeat the address, in which values stand.
+    let answer =
+        answer.map_err(|_| ApiFailure::Unanswered("the connection broke before the answer".to_owned()))?;
+    if answer.body.len() > max_answer {
+        return Err(ApiFailure::Unanswered("the answer is too long".to_owned()));
+    }
+    Ok(answer)
 }
 
 /// Sorts failures of the way: before anything was sent, or perhaps after.
