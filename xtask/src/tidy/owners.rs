@@ -43,6 +43,7 @@ const OWNED: &[Owned] = &[
         owners: &[
             "crates/writ-egress/",
             "crates/writ-gateway/",
+            "crates/writ-proxy/",
             "crates/writ-testkit/",
             "crates/writ-testbed/",
         ],
@@ -101,9 +102,9 @@ const UNSAFE: &str = "crates/writ-sandbox/";
 /// Dependencies that only some crates may ship.
 const DEPENDENCIES: &[(&str, &[&str])] = &[
     ("reqwest", &["writ-egress"]),
-    ("hyper", &["writ-egress", "writ-gateway", "writ-testkit"]),
-    ("hyper-util", &["writ-egress", "writ-gateway", "writ-testkit"]),
-    ("axum", &["writ-gateway", "writ-testkit", "writ-testbed"]),
+    ("hyper", &["writ-egress", "writ-gateway", "writ-proxy", "writ-testkit"]),
+    ("hyper-util", &["writ-egress", "writ-gateway", "writ-proxy", "writ-testkit"]),
+    ("axum", &["writ-gateway", "writ-proxy", "writ-testkit", "writ-testbed"]),
     ("genai", &["writ-models"]),
     ("rusqlite", &["writ-store", "writ-operations"]),
     ("tokio-postgres", &["writ-operations"]),
