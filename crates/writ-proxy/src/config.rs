@@ -14,7 +14,7 @@ use writ_types::id::InstallationId;
 pub struct ProxyConfig {
     /// The certificate that `--tls` serves.
     pub tls: Option<TlsConfig>,
-    /// The installation whose keys are accepted. Without it, that of the engine of the same home.
+    /// The installation of the accepted keys. Without it, that of the engine of the same home.
     pub keys: Option<TrustedKeys>,
     /// The users of the system that agents run as. The keys of a listed agent are accepted from its users alone.
     pub agents: BTreeMap<String, AgentConfig>,

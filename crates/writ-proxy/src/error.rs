@@ -1,4 +1,4 @@
-//! Errors of the proxy itself. What an agent is told is a `refusal`.
+//! Errors of the proxy itself. Those for agents are in `refusal`.
 
 use std::io;
 use std::path::PathBuf;

@@ -9,10 +9,10 @@ use writ_types::entry::{DenyReason, Requester};
 use writ_types::unit::Timestamp;
 
 use crate::error::ProxyError;
-use crate::refusal::Refusal;
+use crate::refusal::ProxyRefusal;
 use crate::trust::Trust;
 
-/// The most pairs of keys that are held as verified. Expiry and revocation are looked at with each request all the same.
+/// The most pairs of keys that are held as verified. Expiry and revocation are looked at with each request.
 const MAX_VERIFIED: usize = 1_024;
 
 /// The keys of a request as they stand in its head.
@@ -53,7 +53,7 @@ impl KeyCheck {
         shown: &ShownKeys,
         requester: &mut Requester,
         now: Timestamp,
-    ) -> Result<Result<Arc<Authority>, Refusal>, ProxyError> {
+    ) -> Result<Result<Arc<Authority>, ProxyRefusal>, ProxyError> {
         let verifier = self.trust.current_verifier().await?;
         let authority = match self.verify_both(&verifier, shown, requester) {
             Ok(authority) => authority,
@@ -64,9 +64,14 @@ impl KeyCheck {
             requester.data = vec![case.customer.clone(), case.case.clone()];
         }
         if self.trust.is_any_revoked(authority.revocation_ids()).await? {
-            return Ok(Err(Refusal::unproven(DenyReason::Revoked, "revoked", "a key was revoked")));
+            return Ok(Err(ProxyRefusal::refuse_unproven(
+                DenyReason::Revoked,
+                "revoked",
+                "a key was revoked",
+            )));
         }
-        let expired = |cause, error| Ok(Err(Refusal::unproven(DenyReason::Expired, cause, error)));
+        let expired =
+            |cause, error| Ok(Err(ProxyRefusal::refuse_unproven(DenyReason::Expired, cause, error)));
         if now >= authority.base().expires_at {
             return expired("base_expired", "the base key has expired");
         }
@@ -84,12 +89,12 @@ impl KeyCheck {
         verifier: &Verifier,
         shown: &ShownKeys,
         requester: &mut Requester,
-    ) -> Result<Arc<Authority>, Refusal> {
+    ) -> Result<Arc<Authority>, ProxyRefusal> {
         let read = |text: &Option<String>| text.as_ref().map(|text| KeyToken::try_from(text.clone()));
         let (base, task) = (read(&shown.base), read(&shown.task));
         requester.base = hash_of(base.as_ref(), shown.base.as_deref());
         requester.task = hash_of(task.as_ref(), shown.task.as_deref());
-        let missing = |cause, error| Err(Refusal::unproven(DenyReason::Binding, cause, error));
+        let missing = |cause, error| Err(ProxyRefusal::refuse_unproven(DenyReason::Binding, cause, error));
         let (base, task) = match (base, task) {
             (Some(base), Some(task)) => (base, task),
             (None, None) => return missing("none", "a request needs a base key and a task key"),
@@ -101,7 +106,11 @@ impl KeyCheck {
         };
         let refused = |of: &str, error: &KeyError| {
             let (cause, text) = describe_error(error);
-            Refusal::unproven(DenyReason::Binding, &format!("{of}_{cause}"), &format!("the {of} key {text}"))
+            ProxyRefusal::refuse_unproven(
+                DenyReason::Binding,
+                &format!("{of}_{cause}"),
+                &format!("the {of} key {text}"),
+            )
         };
         let base = base.map_err(|error| refused("base", &error))?;
         let hashes = (requester.base.unwrap_or(ZERO), requester.task.unwrap_or(ZERO));
@@ -115,7 +124,7 @@ impl KeyCheck {
         // Two good keys of two agents are no pair.
         if *authority.base() != claims {
             let error = "the task key belongs to another base key";
-            return Err(Refusal::unproven(DenyReason::Binding, "mixed", error));
+            return Err(ProxyRefusal::refuse_unproven(DenyReason::Binding, "mixed", error));
         }
         let authority = Arc::new(authority);
         self.hold_verified(VerifiedPair { hashes, epoch: verifier.epoch, authority: Arc::clone(&authority) });

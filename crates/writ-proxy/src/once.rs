@@ -8,7 +8,7 @@ use writ_types::digest::Digest;
 use writ_types::id::AttemptId;
 
 use crate::error::ProxyError;
-use crate::refusal::{Refusal, UNDER_WAY};
+use crate::refusal::{ProxyRefusal, UNDER_WAY};
 use crate::secret::{ProxySecret, SealError};
 
 /// The longest name of a request, in bytes.
@@ -21,7 +21,7 @@ pub(crate) enum Earlier {
     /// It was performed, with this answer.
     Done(AttemptId, Value),
     /// It is not performed again.
-    Refused(Refusal),
+    Refused(ProxyRefusal),
 }
 
 /// Returns the name under which a request is performed once. `request` is everything that it asks for.
@@ -39,9 +39,11 @@ pub(crate) async fn find_earlier(
     // A name that is used twice would give one request the answer of another.
     if row.request != once.request {
         let error = "this idempotency key was used for another request";
-        return Ok(Earlier::Refused(Refusal::repeated(error)));
+        return Ok(Earlier::Refused(ProxyRefusal::refuse_repeated(error)));
     }
-    let Some(sealed) = row.answer else { return Ok(Earlier::Refused(Refusal::repeated(UNDER_WAY))) };
+    let Some(sealed) = row.answer else {
+        return Ok(Earlier::Refused(ProxyRefusal::refuse_repeated(UNDER_WAY)));
+    };
     let plain = secret.open(&answer_place(row.attempt), &sealed)?;
     let answer = serde_json::from_slice(&plain).map_err(|_| SealError::Damaged)?;
     Ok(Earlier::Done(row.attempt, answer))

@@ -29,7 +29,7 @@ use crate::cases::Cases;
 use crate::config::AgentConfig;
 use crate::error::ProxyError;
 use crate::keys::KeyCheck;
-use crate::refusal::{Refusal, status};
+use crate::refusal::{ProxyRefusal, status};
 use crate::secret::ProxySecret;
 use crate::settle::settle_open;
 use crate::trust::Trust;
@@ -58,7 +58,7 @@ pub struct ProxyParts {
     pub clock: Arc<dyn Clock>,
     /// The secret of its tokens.
     pub secret: ProxySecret,
-    /// The installation whose keys are accepted.
+    /// The installation of the accepted keys.
     pub trust: Trust,
     /// The folder with the operations.
     pub operations: PathBuf,
@@ -104,25 +104,25 @@ pub struct ProxyAnswer {
 }
 
 /// The end of a request that is not performed.
-enum Stop {
+enum RequestEnd {
     /// It is refused, and that is to be recorded.
-    Refused(Refusal),
+    Refused(ProxyRefusal),
     /// The door has recorded the refusal.
-    Recorded(Refusal),
+    Recorded(ProxyRefusal),
     /// It is answered with an earlier outcome.
     Served(AttemptId, Value),
     /// Something cannot be read or written, so nothing is performed.
     Broken(ProxyError),
 }
 
-impl<E: Into<ProxyError>> From<E> for Stop {
+impl<E: Into<ProxyError>> From<E> for RequestEnd {
     fn from(error: E) -> Self {
         Self::Broken(error.into())
     }
 }
 
-impl From<Refusal> for Stop {
-    fn from(refusal: Refusal) -> Self {
+impl From<ProxyRefusal> for RequestEnd {
+    fn from(refusal: ProxyRefusal) -> Self {
         Self::Refused(refusal)
     }
 }
@@ -229,18 +229,18 @@ impl Proxy {
     pub async fn list_operations(&self, request: ProxyRequest) -> ProxyAnswer {
         let state = &self.state;
         let mut requester = Requester { operation: "operations".to_owned(), ..Requester::default() };
-        let authority = match state.identify(&request, &mut requester).await {
+        let authority = match state.identify_agent(&request, &mut requester).await {
             Ok((authority, _)) => authority,
-            Err(stop) => return state.answer_stop(requester, stop).await,
+            Err(stop) => return state.answer_end(requester, stop).await,
         };
         let operations = state.operations();
         let granted = operations.iter().filter(|operation| is_granted(&authority, operation.name()));
         let listed: Vec<Value> = granted.map(describe_operation).collect();
         let body = json!({ "operations": listed });
         let served = Fact::Served { requester: Box::new(requester), attempt: None };
-        match state.record(served, None).await {
+        match state.record_fact(served, None).await {
             Ok(()) => ProxyAnswer { status: 200, body },
-            Err(error) => unwritable(&error),
+            Err(error) => answer_unwritable(&error),
         }
     }
 
@@ -319,7 +319,7 @@ fn plain_name(name: &str) -> String {
 }
 
 /// Answers where the ledger cannot be written: nothing was performed.
-fn unwritable(error: &ProxyError) -> ProxyAnswer {
+fn answer_unwritable(error: &ProxyError) -> ProxyAnswer {
     tracing::error!(%error, "a request was refused, since the ledger or the revocations cannot be used");
     ProxyAnswer {
         status: status::UNAVAILABLE,
@@ -334,20 +334,20 @@ impl ProxyState {
 
     async fn serve_request(self: &Arc<Self>, request: ProxyRequest) -> ProxyAnswer {
         let mut requester = Requester { operation: plain_name(&request.operation), ..Requester::default() };
-        match self.grant(&request, &mut requester).await {
-            Ok(granted) => self.perform(granted).await,
-            Err(stop) => self.answer_stop(requester, stop).await,
+        match self.grant_request(&request, &mut requester).await {
+            Ok(granted) => self.perform_granted(granted).await,
+            Err(stop) => self.answer_end(requester, stop).await,
         }
     }
 
     /// Writes one entry of the decision about a request.
-    async fn record(&self, fact: Fact, session: Option<SessionId>) -> Result<(), ProxyError> {
-        let entry = self.entry(fact, session);
+    async fn record_fact(&self, fact: Fact, session: Option<SessionId>) -> Result<(), ProxyError> {
+        let entry = self.make_entry(fact, session);
         self.store.commit(Batch::relaxed(vec![entry])).await?;
         Ok(())
     }
 
-    pub(crate) fn entry(&self, mut fact: Fact, session: Option<SessionId>) -> Op {
+    pub(crate) fn make_entry(&self, mut fact: Fact, session: Option<SessionId>) -> Op {
         for text in fact.texts_mut() {
             self.redactor.scrub_text(text);
         }
@@ -355,23 +355,23 @@ impl ProxyState {
     }
 
     /// Records why a request is not performed, and answers it.
-    async fn answer_stop(&self, requester: Requester, stop: Stop) -> ProxyAnswer {
-        let answer = |refusal: &Refusal| ProxyAnswer {
+    async fn answer_end(&self, requester: Requester, stop: RequestEnd) -> ProxyAnswer {
+        let answer = |refusal: &ProxyRefusal| ProxyAnswer {
             status: refusal.status,
             body: json!({ "error": refusal.error }),
         };
         let requester = Box::new(requester);
         let (fact, answer) = match stop {
-            Stop::Recorded(refusal) => return answer(&refusal),
-            Stop::Broken(error) => return unwritable(&error),
-            Stop::Served(attempt, mut body) => {
+            RequestEnd::Recorded(refusal) => return answer(&refusal),
+            RequestEnd::Broken(error) => return answer_unwritable(&error),
+            RequestEnd::Served(attempt, mut body) => {
                 if let Some(fields) = body.as_object_mut() {
                     fields.insert("repeated".to_owned(), Value::Bool(true));
                 }
                 let fact = Fact::Served { requester, attempt: Some(attempt) };
                 (fact, ProxyAnswer { status: 200, body })
             }
-            Stop::Refused(refusal) => {
+            RequestEnd::Refused(refusal) => {
                 let fact = Fact::Denied {
                     prepared: None,
                     kind: ActionKind::Operate,
@@ -384,9 +384,9 @@ impl ProxyState {
                 (fact, answer(&refusal))
             }
         };
-        match self.record(fact, None).await {
+        match self.record_fact(fact, None).await {
             Ok(()) => answer,
-            Err(error) => unwritable(&error),
+            Err(error) => answer_unwritable(&error),
         }
     }
 }

@@ -1,11 +1,11 @@
-//! Refusals: what an agent is told, and what the ledger says.
+//! Refusals: the reason in the answer, and the one in the ledger.
 
 use writ_policy::door::Denial;
 use writ_types::entry::DenyReason;
 
 /// A request that is not performed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Refusal {
+pub(crate) struct ProxyRefusal {
     /// The status of the answer.
     pub(crate) status: u16,
     /// The reason in the answer: no value, no name of a rule.
@@ -34,9 +34,9 @@ pub(crate) mod status {
     pub(crate) const UNKNOWN: u16 = 504;
 }
 
-impl Refusal {
+impl ProxyRefusal {
     /// Refuses keys that prove nothing. `cause` is a word of its own for each cause.
-    pub(crate) fn unproven(reason: DenyReason, cause: &str, error: &str) -> Self {
+    pub(crate) fn refuse_unproven(reason: DenyReason, cause: &str, error: &str) -> Self {
         Self {
             status: status::UNPROVEN,
             error: error.to_owned(),
@@ -47,31 +47,31 @@ impl Refusal {
     }
 
     /// Refuses what the keys do not allow.
-    pub(crate) fn forbidden(reason: DenyReason, rule: &str, error: &str) -> Self {
+    pub(crate) fn refuse_forbidden(reason: DenyReason, rule: &str, error: &str) -> Self {
         let (error, rule) = (error.to_owned(), rule.to_owned());
         Self { status: status::FORBIDDEN, reason, rule, text: error.clone(), error }
     }
 
     /// Refuses malformed parameters.
-    pub(crate) fn malformed(error: String) -> Self {
+    pub(crate) fn refuse_malformed(error: String) -> Self {
         let rule = "parameters".to_owned();
         Self { status: status::MALFORMED, reason: DenyReason::Shape, rule, text: error.clone(), error }
     }
 
     /// Refuses a request that was begun before.
-    pub(crate) fn repeated(error: &str) -> Self {
+    pub(crate) fn refuse_repeated(error: &str) -> Self {
         let (error, rule) = (error.to_owned(), "name".to_owned());
         Self { status: status::CONFLICT, reason: DenyReason::Repeated, rule, text: error.clone(), error }
     }
 
     /// Refuses for want of something that may be there later.
-    pub(crate) fn unavailable(rule: &str, error: &str) -> Self {
+    pub(crate) fn refuse_unavailable(rule: &str, error: &str) -> Self {
         let (error, rule) = (error.to_owned(), rule.to_owned());
         Self { status: status::UNAVAILABLE, reason: DenyReason::Rule, rule, text: error.clone(), error }
     }
 
     /// Refuses what the door has refused, and recorded.
-    pub(crate) fn denied(denial: &Denial) -> Self {
+    pub(crate) fn refuse_denied(denial: &Denial) -> Self {
         let (status, error) = match denial.reason {
             DenyReason::Expired => (status::UNPROVEN, "a key has expired"),
             DenyReason::Revoked => (status::UNPROVEN, "a key was revoked"),

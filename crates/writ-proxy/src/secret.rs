@@ -46,8 +46,8 @@ impl ProxySecret {
     pub(crate) fn token(&self, tenant: &str, kind: PersonalKind, case: &str, value: &str) -> String {
         let prefix = prefix_of(kind);
         // Each tenant has a key of its own, so that nothing is comparable between tenants either.
-        let key = self.derive(&["tenant", tenant]);
-        let digest = mac(key.as_ref(), &[prefix, case, &normal_form(kind, value)]);
+        let key = self.derive_key(&["tenant", tenant]);
+        let digest = compute_mac(key.as_ref(), &[prefix, case, &normal_form(kind, value)]);
         let hexadecimal = hex::encode(digest.as_ref());
         let digits = hexadecimal.get(..TOKEN_DIGITS).unwrap_or_default();
         format!("{prefix}{digits}")
@@ -55,7 +55,7 @@ impl ProxySecret {
 
     /// Returns a hash that only this proxy can compute, by which equal requests are found.
     pub(crate) fn fingerprint(&self, parts: &[&str]) -> [u8; SECRET_BYTES] {
-        *mac(self.derive(&["request"]).as_ref(), parts)
+        *compute_mac(self.derive_key(&["request"]).as_ref(), parts)
     }
 
     /// Seals a value for one place: it opens nowhere else.
@@ -76,16 +76,16 @@ impl ProxySecret {
     }
 
     fn cipher(&self) -> XChaCha20Poly1305 {
-        XChaCha20Poly1305::new((&*self.derive(&["seal"])).into())
+        XChaCha20Poly1305::new((&*self.derive_key(&["seal"])).into())
     }
 
-    fn derive(&self, parts: &[&str]) -> Zeroizing<[u8; SECRET_BYTES]> {
-        mac(self.0.as_ref(), parts)
+    fn derive_key(&self, parts: &[&str]) -> Zeroizing<[u8; SECRET_BYTES]> {
+        compute_mac(self.0.as_ref(), parts)
     }
 }
 
 /// Computes HMAC-SHA-256 over parts, each with its length before it, so that no two lists are the same text.
-fn mac(key: &[u8], parts: &[&str]) -> Zeroizing<[u8; SECRET_BYTES]> {
+fn compute_mac(key: &[u8], parts: &[&str]) -> Zeroizing<[u8; SECRET_BYTES]> {
     // HMAC takes keys of any length, so there is no error to report.
     let Ok(mut mac) = <Hmac<Sha256> as hmac::Mac>::new_from_slice(key) else {
         return Zeroizing::new([0; SECRET_BYTES]);

@@ -127,10 +127,10 @@ impl ProxyServer {
             connections: connections.clone(),
             stop: stop.clone(),
         };
-        let agents = acceptor(agents::routes(proxy.clone()), MAX_CONNECTIONS);
+        let agents = acceptor(agents::build_routes(proxy.clone()), MAX_CONNECTIONS);
         // Connections of the network have room of their own: they cannot keep local ones out.
-        let remote = acceptor(agents::routes(proxy.clone()), MAX_CONNECTIONS);
-        let router = acceptor(router::routes(proxy.clone(), self.router_token), MAX_ROUTERS);
+        let remote = acceptor(agents::build_routes(proxy.clone()), MAX_CONNECTIONS);
+        let router = acceptor(router::build_routes(proxy.clone(), self.router_token), MAX_ROUTERS);
         let tls = async {
             if let Some((listener, tls)) = self.tls {
                 remote.accept_tls(listener, tls).await;

@@ -1,4 +1,4 @@
-//! The installation whose keys the proxy accepts, and its revocations.
+//! The installation that signs the accepted keys, and its revocations.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ use writ_types::id::InstallationId;
 /// The source of trust in keys. It is asked at each request.
 #[derive(Clone, Debug)]
 pub enum Trust {
-    /// An engine, whose database is read.
+    /// An engine: its database is read.
     Engine {
         /// Its database, opened to be read only.
         database: Store,
@@ -21,7 +21,7 @@ pub enum Trust {
         /// The public key that signs task keys.
         router: VerifyingKey,
     },
-    /// Fixed keys. What is revoked is told over the socket for the router alone.
+    /// Fixed keys. Revocations come over the socket for the router alone.
     Fixed(Verifier),
 }
 

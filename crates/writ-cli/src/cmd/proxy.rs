@@ -86,7 +86,7 @@ pub(crate) fn run_proxy(context: &Context, args: &ProxyArgs, global: &Global) ->
     }
 }
 
-/// Opens the secrets of the proxy, and makes its keys where they are missing. They are kept as those of the home are.
+/// Opens the secrets of the proxy, and makes its keys where they are missing. They lie in a backend of the same kind as those of the home.
 fn open_own_secrets(
     context: &Context,
     config: &Config,
@@ -127,7 +127,7 @@ fn run_own_secrets(
     let is_own = |name: &Reference| [TOKEN_SECRET, ROUTER_SECRET].contains(&name.as_str());
     let named = |name: &str| -> Result<Reference, Failure> {
         let name: Reference = name.parse::<Reference>()?;
-        // Without them every token of before would be lost.
+        // Without them every token of before would name nothing.
         if is_own(&name) {
             let text = format!("'{name}' is the proxy's own");
             return Err(Failure::new(Exit::Usage, "proxy.own_secret", text, "choose another name"));
@@ -207,7 +207,7 @@ fn open_targets(
     Ok(Targets::open(config, Arc::new(egress)))
 }
 
-/// Returns the installation whose keys are accepted: the one that `proxy.toml` names, else the home's own.
+/// Returns the installation of the accepted keys: the one that `proxy.toml` names, else the home's own.
 fn find_trust(context: &Context, config: &Config, keys: Option<&TrustedKeys>) -> Result<Trust, Failure> {
     let Some(keys) = keys else {
         let newest = |role| -> Result<VerifyingKey, Failure> {
@@ -301,7 +301,7 @@ fn find_places(
     write_router_token(&folder.root.join("router.token"), &router_token)?;
     Ok(ServerPlaces {
         socket: socket.unwrap_or_else(|| folder.root.join("agents.sock")),
-        // Users that run as agents are named in the configuration, and are told apart by the system.
+        // Users that run as agents are named in the configuration, and the system tells one from another.
         shared: config.agents.values().any(|agent| !agent.uids.is_empty()),
         tls,
         router: folder.root.join("router.sock"),

@@ -19,13 +19,13 @@ use writ_types::digest::Digest;
 use writ_types::entry::{DenyReason, Requester};
 use writ_types::taint::{Label, Taint};
 
-use super::perform::Granted;
-use super::{BusyPlace, MAX_AT_ONCE, Peer, ProxyRequest, ProxyState, Stop, is_granted};
+use super::perform::GrantedRequest;
+use super::{BusyPlace, MAX_AT_ONCE, Peer, ProxyRequest, ProxyState, RequestEnd, is_granted};
 use crate::cases::{OpenCase, TokenValues};
 use crate::keys::ShownKeys;
 use crate::mask::{Masker, has_foreign_token};
 use crate::once::{Earlier, find_earlier, is_name, once_name};
-use crate::refusal::{Refusal, UNDER_WAY};
+use crate::refusal::{ProxyRefusal, UNDER_WAY};
 use crate::search::Depth;
 
 /// The place of a request's name among the recorded parameters.
@@ -33,11 +33,11 @@ const IDEMPOTENCY: &str = "idempotency_key";
 
 impl ProxyState {
     /// Verifies who asks, and takes a place among the requests of that agent.
-    pub(super) async fn identify(
+    pub(super) async fn identify_agent(
         self: &Arc<Self>,
         request: &ProxyRequest,
         requester: &mut Requester,
-    ) -> Result<(Arc<Authority>, BusyPlace), Stop> {
+    ) -> Result<(Arc<Authority>, BusyPlace), RequestEnd> {
         let shown = ShownKeys { base: request.base.clone(), task: request.task.clone() };
         let now = self.journal.valid_now();
         let authority = self.keys.check_keys(&shown, requester, now).await??;
@@ -46,12 +46,12 @@ impl ProxyState {
             let is_own = matches!(request.peer, Peer::Local(uid) if agent.uids.contains(&uid));
             if !is_own {
                 let error = "the key belongs to another agent";
-                return Err(Refusal::unproven(DenyReason::Binding, "user", error).into());
+                return Err(ProxyRefusal::refuse_unproven(DenyReason::Binding, "user", error).into());
             }
         }
-        let place = self
-            .take_place(authority.agent())
-            .ok_or_else(|| Refusal::unavailable("busy", "this agent has too many requests under way"))?;
+        let place = self.take_place(authority.agent()).ok_or_else(|| {
+            ProxyRefusal::refuse_unavailable("busy", "this agent has too many requests under way")
+        })?;
         Ok((authority, place))
     }
 
@@ -66,35 +66,36 @@ impl ProxyState {
     }
 
     /// Takes a request through all checks, up to the permit.
-    pub(super) async fn grant(
+    pub(super) async fn grant_request(
         self: &Arc<Self>,
         request: &ProxyRequest,
         requester: &mut Requester,
-    ) -> Result<Granted, Stop> {
-        let (authority, place) = self.identify(request, requester).await?;
+    ) -> Result<GrantedRequest, RequestEnd> {
+        let (authority, place) = self.identify_agent(request, requester).await?;
         let name = request.operation.as_str();
         if !is_granted(&authority, name) {
             let error = "the key does not grant this operation";
-            return Err(Refusal::forbidden(DenyReason::Capability, "operation", error).into());
+            return Err(ProxyRefusal::refuse_forbidden(DenyReason::Capability, "operation", error).into());
         }
         let operations = self.operations();
         let Some(operation) = operations.get(name) else {
             let error = "there is no such operation";
-            return Err(Refusal::forbidden(DenyReason::Capability, "undeclared", error).into());
+            return Err(ProxyRefusal::refuse_forbidden(DenyReason::Capability, "undeclared", error).into());
         };
         let mut body = read_body(&request.body)?;
         let case = self.find_case(&authority, &mut body).await?;
-        let given =
-            operation.check_parameters(&body).map_err(|error| Refusal::malformed(error.to_string()))?;
+        let given = operation
+            .check_parameters(&body)
+            .map_err(|error| ProxyRefusal::refuse_malformed(error.to_string()))?;
         if given.values().any(|value| has_foreign_token(value, &case)) {
             let error = "a parameter holds a token that is none of this case";
-            return Err(Refusal::forbidden(DenyReason::Scope, "token", error).into());
+            return Err(ProxyRefusal::refuse_forbidden(DenyReason::Scope, "token", error).into());
         }
         let once = self.name_request(request, &case, &given)?;
         if let Some(once) = &once {
             match find_earlier(&self.store, &self.secret, once).await? {
                 Earlier::New => {}
-                Earlier::Done(attempt, body) => return Err(Stop::Served(attempt, body)),
+                Earlier::Done(attempt, body) => return Err(RequestEnd::Served(attempt, body)),
                 Earlier::Refused(refusal) => return Err(refusal.into()),
             }
         }
@@ -106,7 +107,7 @@ impl ProxyState {
         let prepared = prepare_operation(action, &authority, only_reads, operations.digest());
         let permit = self.pass_door(prepared, &authority, &origin).await?;
         let name = origin.once.map(|once| once.name);
-        Ok(Granted { permit, operations, case, fresh, uses, name, _place: place })
+        Ok(GrantedRequest { permit, operations, case, fresh, uses, name, _place: place })
     }
 
     /// Finds the case of the keys. Tokens in the parameters must be those of the keys.
@@ -114,9 +115,10 @@ impl ProxyState {
         &self,
         authority: &Authority,
         body: &mut Map<String, Value>,
-    ) -> Result<Arc<OpenCase>, Stop> {
-        let outside =
-            |rule| Refusal::forbidden(DenyReason::Scope, rule, "this is outside the case of the key");
+    ) -> Result<Arc<OpenCase>, RequestEnd> {
+        let outside = |rule| {
+            ProxyRefusal::refuse_forbidden(DenyReason::Scope, rule, "this is outside the case of the key")
+        };
         let of_key = authority.task().case.as_ref().ok_or_else(|| outside("no case"))?;
         for (name, expected) in [(CUSTOMER, &of_key.customer), (CASE, &of_key.case)] {
             // A raw number of a customer is refused like another customer's token.
@@ -135,11 +137,11 @@ impl ProxyState {
         request: &ProxyRequest,
         case: &OpenCase,
         given: &BTreeMap<String, String>,
-    ) -> Result<Option<OnceName>, Refusal> {
+    ) -> Result<Option<OnceName>, ProxyRefusal> {
         let Some(name) = request.once.as_ref() else { return Ok(None) };
         if !is_name(name) {
             let error = "an idempotency key has 1 to 128 visible ASCII characters";
-            return Err(Refusal::malformed(error.to_owned()));
+            return Err(ProxyRefusal::refuse_malformed(error.to_owned()));
         }
         let parts: Vec<&str> =
             given.iter().flat_map(|(name, value)| [name.as_str(), value.as_str()]).collect();
@@ -147,7 +149,7 @@ impl ProxyState {
         Ok(Some(once_name(&self.secret, scope, name, &parts)))
     }
 
-    /// Returns the parameters as they stand in the ledger: with tokens in place of what an agent was told in a chat.
+    /// Returns the parameters as they stand in the ledger: with tokens in place of what an agent has read in a chat.
     fn recorded_parameters(
         &self,
         operation: &Operation,
@@ -187,7 +189,7 @@ impl ProxyState {
         prepared: Prepared,
         authority: &Authority,
         origin: &RequestOrigin,
-    ) -> Result<Box<Permit>, Stop> {
+    ) -> Result<Box<Permit>, RequestEnd> {
         let context =
             RequestContext { request: Some(origin), ..RequestContext::of(authority, Spent::default()) };
         let circumstances = Circumstances {
@@ -200,24 +202,26 @@ impl ProxyState {
         };
         match self.door.pass(prepared, context, &circumstances).await? {
             Passage::Permit(permit) => Ok(permit),
-            Passage::Denied(denial) => Err(Stop::Recorded(Refusal::denied(&denial))),
-            // Nothing asks but an earlier request of the same content whose outcome is not known.
-            Passage::Ask(_) => Err(Refusal::repeated(UNDER_WAY).into()),
+            Passage::Denied(denial) => Err(RequestEnd::Recorded(ProxyRefusal::refuse_denied(&denial))),
+            // Nothing asks but an earlier request of the same content without a known outcome.
+            Passage::Ask(_) => Err(ProxyRefusal::refuse_repeated(UNDER_WAY).into()),
             Passage::Simulated(_) => {
-                Err(Refusal::forbidden(DenyReason::Rule, "simulated", "the rules forbid it").into())
+                Err(ProxyRefusal::refuse_forbidden(DenyReason::Rule, "simulated", "the rules forbid it")
+                    .into())
             }
         }
     }
 }
 
 /// Reads the parameters of a request.
-fn read_body(body: &Result<Vec<u8>, String>) -> Result<Map<String, Value>, Refusal> {
-    let bytes = body.as_ref().map_err(|why| Refusal::malformed(why.clone()))?;
+fn read_body(body: &Result<Vec<u8>, String>) -> Result<Map<String, Value>, ProxyRefusal> {
+    let bytes = body.as_ref().map_err(|why| ProxyRefusal::refuse_malformed(why.clone()))?;
     if bytes.is_empty() {
         return Ok(Map::new());
     }
     // The parser's own text could quote what stands in the body.
-    let malformed = || Refusal::malformed("the body must be a JSON object of parameters".to_owned());
+    let malformed =
+        || ProxyRefusal::refuse_malformed("the body must be a JSON object of parameters".to_owned());
     serde_json::from_slice(bytes).map_err(|_| malformed())
 }
 

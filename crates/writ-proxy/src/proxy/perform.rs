@@ -28,7 +28,7 @@ const MAX_NAMED_TOKENS: usize = 64;
 const SEAL_BYTES: usize = 64;
 
 /// A request that has its permit.
-pub(super) struct Granted {
+pub(super) struct GrantedRequest {
     pub(super) permit: Box<Permit>,
     /// The operations in force when it was decided.
     pub(super) operations: Arc<OperationSet>,
@@ -61,8 +61,8 @@ pub(super) fn unknown_answer() -> ProxyAnswer {
 
 impl ProxyState {
     /// Performs a permitted request, and records its outcome.
-    pub(super) async fn perform(&self, granted: Granted) -> ProxyAnswer {
-        let Granted { permit, operations, case, fresh, uses, name, _place } = granted;
+    pub(super) async fn perform_granted(&self, granted: GrantedRequest) -> ProxyAnswer {
+        let GrantedRequest { permit, operations, case, fresh, uses, name, _place } = granted;
         let begun =
             Begun { attempt: permit.attempt(), session: permit.prepared().session, at: self.clock.now() };
         let target = if let Action::Operate(operate) = permit.action() {
@@ -89,10 +89,10 @@ impl ProxyState {
         }
     }
 
-    fn outcome(&self, begun: &Begun, outcome: ToolOutcome, summary: String, result: Digest) -> Op {
+    fn make_outcome(&self, begun: &Begun, outcome: ToolOutcome, summary: String, result: Digest) -> Op {
         let label = Label::new(Taint::External);
         let fact = Fact::Outcome { attempt: begun.attempt, outcome, summary, result, label };
-        self.entry(fact, begun.session)
+        self.make_entry(fact, begun.session)
     }
 
     /// Records a result and the values behind its tokens; only then the answer leaves.
@@ -106,7 +106,7 @@ impl ProxyState {
         let mut masker = Masker::new(&self.secret, &self.redactor, case);
         masker.fresh = fresh;
         let rows = masker.mask_result(result);
-        let summary = summarise(rows.len(), result, &masker);
+        let summary = summarise_result(rows.len(), result, &masker);
         let body = json!({ "rows": rows, "changed": result.changed, "truncated": result.truncated });
         let written = self.write_success(begun, case, &masker.fresh, (&body, summary), named).await;
         match written {
@@ -137,7 +137,7 @@ impl ProxyState {
             let answer = self.secret.seal(&place, &stored)?;
             ops.push(Op::Operations(OperationOp::KeepAnswer { attempt: begun.attempt, answer }));
         }
-        ops.push(self.outcome(begun, ToolOutcome::Done, summary, Digest::of_bytes(&bytes)));
+        ops.push(self.make_outcome(begun, ToolOutcome::Done, summary, Digest::of_bytes(&bytes)));
         self.commit_end(case, fresh, Batch::relaxed(ops)).await
     }
 
@@ -151,10 +151,10 @@ impl ProxyState {
     ) -> ProxyAnswer {
         let at = self.journal.budget_day(begun.at);
         let back = Op::Operations(OperationOp::Return { attempt: begun.attempt, uses, at });
-        let outcome = self.outcome(begun, ToolOutcome::Failed, why.to_owned(), Digest::of_bytes(b""));
+        let outcome = self.make_outcome(begun, ToolOutcome::Failed, why.to_owned(), Digest::of_bytes(b""));
         match self.commit_end(case, &fresh, Batch::relaxed(vec![back, outcome])).await {
             Ok(()) => error_answer(status::UNAVAILABLE, "the target is not available; nothing was performed"),
-            Err(error) => super::unwritable(&error),
+            Err(error) => super::answer_unwritable(&error),
         }
     }
 
@@ -166,7 +166,7 @@ impl ProxyState {
         fresh: TokenValues,
         why: &str,
     ) -> ProxyAnswer {
-        let outcome = self.outcome(begun, ToolOutcome::Unknown, why.to_owned(), Digest::of_bytes(b""));
+        let outcome = self.make_outcome(begun, ToolOutcome::Unknown, why.to_owned(), Digest::of_bytes(b""));
         if let Err(error) = self.commit_end(case, &fresh, Batch::synced(vec![outcome])).await {
             // The intent stays open, and the next start records it.
             tracing::error!(%error, "an unknown outcome could not be recorded");
@@ -195,7 +195,7 @@ impl ProxyState {
 }
 
 /// Says what was read and changed: counts and tokens, no value.
-fn summarise(rows: usize, result: &OperationResult, masker: &Masker<'_>) -> String {
+fn summarise_result(rows: usize, result: &OperationResult, masker: &Masker<'_>) -> String {
     let named: Vec<&str> = masker.tokens.iter().take(MAX_NAMED_TOKENS).map(String::as_str).collect();
     let more = masker.tokens.len().saturating_sub(named.len());
     let more = if more == 0 { String::new() } else { format!(" and {more} more") };

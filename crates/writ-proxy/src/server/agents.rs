@@ -24,32 +24,32 @@ const MAX_BODY_BYTES: usize = 64 * 1024;
 const BODY_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Returns the routes of agents.
-pub(super) fn routes(proxy: Proxy) -> Router {
+pub(super) fn build_routes(proxy: Proxy) -> Router {
     Router::new()
-        .route("/v1/operations", get(list))
-        .route("/v1/operations/{name}", post(operate))
-        .fallback(|| async { refuse(StatusCode::NOT_FOUND, "there is no such path") })
+        .route("/v1/operations", get(list_granted))
+        .route("/v1/operations/{name}", post(run_operation))
+        .fallback(|| async { refuse_with(StatusCode::NOT_FOUND, "there is no such path") })
         .method_not_allowed_fallback(|| async {
-            refuse(StatusCode::METHOD_NOT_ALLOWED, "this path has another method")
+            refuse_with(StatusCode::METHOD_NOT_ALLOWED, "this path has another method")
         })
         .with_state(proxy)
 }
 
-fn refuse(status: StatusCode, error: &str) -> Response {
+fn refuse_with(status: StatusCode, error: &str) -> Response {
     (status, Json(json!({ "error": error }))).into_response()
 }
 
-async fn list(State(proxy): State<Proxy>, request: Request) -> Response {
+async fn list_granted(State(proxy): State<Proxy>, request: Request) -> Response {
     let (head, _) = request.into_parts();
     let request = read_head(&head.headers, head.extensions.get().copied(), String::new(), Ok(Vec::new()));
-    answer(proxy.list_operations(request).await)
+    send_answer(proxy.list_operations(request).await)
 }
 
-async fn operate(State(proxy): State<Proxy>, Path(name): Path<String>, request: Request) -> Response {
+async fn run_operation(State(proxy): State<Proxy>, Path(name): Path<String>, request: Request) -> Response {
     let (head, body) = request.into_parts();
     let body = read_body(body).await;
     let request = read_head(&head.headers, head.extensions.get().copied(), name, body);
-    answer(proxy.operate(request).await)
+    send_answer(proxy.operate(request).await)
 }
 
 fn read_head(
@@ -58,11 +58,11 @@ fn read_head(
     operation: String,
     body: Result<Vec<u8>, String>,
 ) -> ProxyRequest {
-    let once = only(headers, IDEMPOTENCY_KEY);
+    let once = only_value(headers, IDEMPOTENCY_KEY);
     ProxyRequest {
         peer: peer.unwrap_or(Peer::Remote),
-        base: only(headers, BASE_KEY),
-        task: only(headers, TASK_KEY),
+        base: only_value(headers, BASE_KEY),
+        task: only_value(headers, TASK_KEY),
         once,
         operation,
         body,
@@ -70,7 +70,7 @@ fn read_head(
 }
 
 /// Returns the value of a header. One that stands twice could be read either way, so it is worth nothing.
-fn only(headers: &HeaderMap, name: &str) -> Option<String> {
+fn only_value(headers: &HeaderMap, name: &str) -> Option<String> {
     let mut values = headers.get_all(name).iter();
     let first = values.next()?;
     let text = match values.next() {
@@ -90,7 +90,7 @@ async fn read_body(body: Body) -> Result<Vec<u8>, String> {
     }
 }
 
-fn answer(answer: ProxyAnswer) -> Response {
+fn send_answer(answer: ProxyAnswer) -> Response {
     let status = StatusCode::from_u16(answer.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     (status, Json(answer.body)).into_response()
 }

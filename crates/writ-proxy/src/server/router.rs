@@ -37,44 +37,45 @@ struct CaseRequest {
 /// Keys to revoke, by their revocation ids.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct RevocationRequest {
+struct KeysToRevoke {
     ids: Vec<String>,
     /// When they would have ended anyway.
     expires: Option<String>,
 }
 
 /// Returns the routes of the router.
-pub(super) fn routes(proxy: Proxy, token: SecretString) -> Router {
-    let admit = middleware::from_fn(move |request, next| admit(token.clone(), request, next));
+pub(super) fn build_routes(proxy: Proxy, token: SecretString) -> Router {
+    let admission = middleware::from_fn(move |request, next| admit_router(token.clone(), request, next));
     Router::new()
         .route("/v1/cases", post(open_case))
         .route("/v1/cases/{token}", delete(close_case))
-        .route("/v1/revocations", post(revoke))
-        .route("/v1/operations/reload", post(reload))
-        .layer(admit)
+        .route("/v1/revocations", post(revoke_keys))
+        .route("/v1/operations/reload", post(reload_declared))
+        .layer(admission)
         .with_state(proxy)
 }
 
-fn refuse(status: StatusCode, error: &str) -> Response {
+fn refuse_with(status: StatusCode, error: &str) -> Response {
     (status, Json(json!({ "error": error }))).into_response()
 }
 
-async fn admit(token: SecretString, request: Request, next: Next) -> Response {
+async fn admit_router(token: SecretString, request: Request, next: Next) -> Response {
     let shown = request.headers().get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
     let shown = shown.and_then(|value| value.strip_prefix("Bearer ")).unwrap_or_default();
     // Compared in constant time, though only its own user can connect.
     if bool::from(shown.as_bytes().ct_eq(token.expose_secret().as_bytes())) {
         next.run(request).await
     } else {
-        refuse(StatusCode::UNAUTHORIZED, "the token of this socket is needed")
+        refuse_with(StatusCode::UNAUTHORIZED, "the token of this socket is needed")
     }
 }
 
 async fn read<T: DeserializeOwned>(request: Request) -> Result<T, Response> {
     let bytes = to_bytes(request.into_body(), MAX_BODY_BYTES).await;
-    let bytes = bytes.map_err(|_| refuse(StatusCode::UNPROCESSABLE_ENTITY, "the body is too large"))?;
-    serde_json::from_slice(&bytes)
-        .map_err(|error| refuse(StatusCode::UNPROCESSABLE_ENTITY, &format!("the body is malformed: {error}")))
+    let bytes = bytes.map_err(|_| refuse_with(StatusCode::UNPROCESSABLE_ENTITY, "the body is too large"))?;
+    serde_json::from_slice(&bytes).map_err(|error| {
+        refuse_with(StatusCode::UNPROCESSABLE_ENTITY, &format!("the body is malformed: {error}"))
+    })
 }
 
 async fn open_case(State(proxy): State<Proxy>, request: Request) -> Response {
@@ -84,43 +85,43 @@ async fn open_case(State(proxy): State<Proxy>, request: Request) -> Response {
     };
     let CaseRequest { customer, case, tenant, known } = wanted;
     let opened = proxy.open_case(tenant.as_deref(), &customer, &case, &known).await;
-    respond(StatusCode::CREATED, opened.map(|tokens| json!(tokens)))
+    respond_with(StatusCode::CREATED, opened.map(|tokens| json!(tokens)))
 }
 
 async fn close_case(State(proxy): State<Proxy>, Path(token): Path<String>) -> Response {
-    respond(StatusCode::OK, proxy.close_case(&token).await.map(|()| json!({})))
+    respond_with(StatusCode::OK, proxy.close_case(&token).await.map(|()| json!({})))
 }
 
-async fn revoke(State(proxy): State<Proxy>, request: Request) -> Response {
-    let wanted: RevocationRequest = match read(request).await {
+async fn revoke_keys(State(proxy): State<Proxy>, request: Request) -> Response {
+    let wanted: KeysToRevoke = match read(request).await {
         Ok(wanted) => wanted,
         Err(refused) => return refused,
     };
     let expires = match wanted.expires.as_deref().map(Timestamp::from_rfc_3339) {
-        Some(None) => return refuse(StatusCode::UNPROCESSABLE_ENTITY, "expires is no time"),
+        Some(None) => return refuse_with(StatusCode::UNPROCESSABLE_ENTITY, "expires is no time"),
         Some(Some(at)) => Some(at),
         None => None,
     };
-    respond(StatusCode::OK, proxy.revoke_keys(&wanted.ids, expires).await.map(|()| json!({})))
+    respond_with(StatusCode::OK, proxy.revoke_keys(&wanted.ids, expires).await.map(|()| json!({})))
 }
 
-async fn reload(State(proxy): State<Proxy>) -> Response {
+async fn reload_declared(State(proxy): State<Proxy>) -> Response {
     match proxy.reload_operations() {
-        Ok(()) => respond(StatusCode::OK, Ok(json!({}))),
-        Err(error) => refuse(StatusCode::UNPROCESSABLE_ENTITY, &error.to_string()),
+        Ok(()) => respond_with(StatusCode::OK, Ok(json!({}))),
+        Err(error) => refuse_with(StatusCode::UNPROCESSABLE_ENTITY, &error.to_string()),
     }
 }
 
-fn respond(status: StatusCode, done: Result<Value, ProxyError>) -> Response {
+fn respond_with(status: StatusCode, done: Result<Value, ProxyError>) -> Response {
     let error = match done {
         Ok(body) => return (status, Json(body)).into_response(),
         Err(error) => error,
     };
     match &error {
         ProxyError::Store(StoreError::Conflict(Conflict::Missing { .. })) => {
-            refuse(StatusCode::NOT_FOUND, "there is no such case")
+            refuse_with(StatusCode::NOT_FOUND, "there is no such case")
         }
-        ProxyError::Name(_) => refuse(StatusCode::UNPROCESSABLE_ENTITY, &error.to_string()),
+        ProxyError::Name(_) => refuse_with(StatusCode::UNPROCESSABLE_ENTITY, &error.to_string()),
         ProxyError::Store(_)
         | ProxyError::Door(_)
         | ProxyError::Seal(_)
@@ -130,7 +131,7 @@ fn respond(status: StatusCode, done: Result<Value, ProxyError>) -> Response {
         | ProxyError::Listen { .. }
         | ProxyError::Certificate { .. } => {
             tracing::error!(%error, "a request of the router could not be served");
-            refuse(StatusCode::SERVICE_UNAVAILABLE, "the store cannot be used")
+            refuse_with(StatusCode::SERVICE_UNAVAILABLE, "the store cannot be used")
         }
     }
 }

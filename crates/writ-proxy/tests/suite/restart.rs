@@ -1,7 +1,5 @@
 //! The proxy ends in the middle of something, or cannot write.
 
-use std::time::Duration;
-
 use serde_json::json;
 use writ_types::chat::ToolOutcome;
 use writ_types::entry::Fact;
@@ -92,6 +90,6 @@ async fn without_the_ledger_nothing_is_performed() {
 /// Waits for a condition.
 async fn wait_for(condition: impl Fn() -> bool) {
     while !condition() {
-        tokio::time::sleep(Duration::from_millis(5)).await;
+        tokio::task::yield_now().await;
     }
 }
