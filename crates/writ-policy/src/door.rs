@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use writ_types::action::{Action, ActionKind};
 use writ_types::digest::Digest;
-use writ_types::entry::{DenyReason, Entry, Fact, GateVerdict, Risk};
+use writ_types::entry::{DenyReason, Entry, Fact, GateVerdict, Requester, Risk};
 use writ_types::frame::Pattern;
 use writ_types::id::AttemptId;
 use writ_types::unit::Timestamp;
@@ -20,9 +20,11 @@ use writ_types::unit::Timestamp;
 use crate::approval::{Approval, ApprovalError};
 use crate::budget::{self, BudgetFacts, Ceilings, Exhausted};
 use crate::keys::Authority;
-use crate::keys::limits::UsedLimits;
+use crate::keys::limits::{self, UsedToday};
 use crate::pattern::standing::Recurring;
-use crate::permit::{ApprovalUse, Durability, Journal, Permit, RedeemError, Redemption, Reservation};
+use crate::permit::{
+    ApprovalUse, Durability, Journal, OperationUse, Permit, RedeemError, Redemption, RequestOrigin, Reservation,
+};
 use crate::plan::{self, Planned, StepQuestion};
 use crate::rules::{RuleFacts, RuleSet};
 use crate::taint;
@@ -85,7 +87,7 @@ pub struct Facts<'a> {
     /// An earlier attempt of its session at the same action has no outcome.
     pub lost: bool,
     /// The amounts that operations of the security proxy have used today; `None` if they are unknown.
-    pub used: Option<&'a UsedLimits>,
+    pub used: Option<&'a UsedToday>,
     /// An approval for exactly this, or what was wrong with one that was given.
     pub approval: Option<&'a Result<Approval, ApprovalError>>,
 }
@@ -132,7 +134,17 @@ impl Denial {
             rule: self.rule.clone(),
             text: self.text.clone(),
             outside: self.outside_text(),
+            requester: None,
         }
+    }
+
+    /// Returns the ledger's record of it, with the program that asked at the security proxy.
+    pub fn denial_fact_for(&self, requester: Option<&Requester>) -> Fact {
+        let mut fact = self.denial_fact();
+        if let Fact::Denied { requester: of, .. } = &mut fact {
+            *of = requester.cloned().map(Box::new);
+        }
+        fact
     }
 
     /// Returns the part of the explanation that the model may read: the refusal and its stage, neither a way
@@ -154,6 +166,8 @@ impl Denial {
                 "the key of this session is not valid for it".to_owned()
             }
             DenyReason::Limit => "an amount is outside the limits of the key".to_owned(),
+            DenyReason::UsedUp => "the day's limit of the key is used up".to_owned(),
+            DenyReason::Repeated => "it was begun before under the same name".to_owned(),
             DenyReason::Rule => "the rules forbid it".to_owned(),
             DenyReason::Approval => "the approval is not valid for it".to_owned(),
             DenyReason::Person => "a person refused".to_owned(),
@@ -215,6 +229,10 @@ pub struct Grant {
     approval: Option<ApprovalUse>,
     keys: BTreeSet<String>,
     expires_at: Timestamp,
+    operation: OperationUse,
+    requester: Option<Requester>,
+    /// An operation of the security proxy that leaves nothing behind.
+    only_reads: bool,
 }
 
 /// A decision of the door.
@@ -304,7 +322,24 @@ pub fn decide(checked: Checked, verdicts: &Verdicts, facts: &Facts<'_>, now: Tim
             let expires_at = now.plus_duration(PERMIT_TTL).min(base.expires_at).min(task.expires_at);
             let ceilings = Ceilings::ceilings_of(&checked.prepared.action, facts.budget);
             let keys = facts.authority.revocation_ids().clone();
-            Decided::Grant(Box::new(Grant { checked, reservation, ceilings, approval, keys, expires_at }))
+            let uses = if let Action::Operate(operate) = &checked.prepared.action {
+                limits::daily_uses(operate, facts.authority)
+            } else {
+                Vec::new()
+            };
+            let operation = OperationUse { uses, once: None };
+            let requester = None;
+            Decided::Grant(Box::new(Grant {
+                checked,
+                reservation,
+                ceilings,
+                approval,
+                keys,
+                expires_at,
+                operation,
+                requester,
+                only_reads: false,
+            }))
         }
         Ok(DoorJudgement::Ask { rules, reason, risk, approvers, alike: Alike { pattern, recurring } }) => {
             // The hash names the rules, so the digest of the policy is not needed in the question.
@@ -423,6 +458,15 @@ impl Grant {
         self.approval.as_ref()
     }
 
+    /// Adds the origin of a request at the security proxy, which the intent then names.
+    #[must_use]
+    pub fn requested_by(mut self, origin: &RequestOrigin) -> Self {
+        self.requester = Some(origin.requester.clone());
+        self.only_reads = origin.only_reads;
+        self.operation.once.clone_from(&origin.once);
+        self
+    }
+
     /// Third stage: writes everything in one transaction and makes the permit. The only maker of permits.
     ///
     /// # Errors
@@ -450,10 +494,11 @@ impl Grant {
                 approval: self.approval.as_ref().map(|used| used.ask.clone()),
                 idempotent: prepared.idempotent,
                 label: prepared.label.clone(),
+                requester: self.requester.map(Box::new),
             },
         };
         // An effect outside must not be possible without its record, also after a loss of power.
-        let durability = durability_of(&prepared.action);
+        let durability = durability_of(&prepared.action, self.only_reads);
         let redemption = Redemption {
             attempt,
             intent,
@@ -461,6 +506,7 @@ impl Grant {
             reservation: self.reservation,
             keys: self.keys,
             ceilings: self.ceilings,
+            operation: self.operation,
             durability,
         };
         // The journal consumes approval, nonce and limits in the transaction that writes the intent; if that fails there is no permit.
@@ -473,8 +519,8 @@ impl Grant {
 
 /// The intent of an effect is on disk before it happens. Reads, model calls, and what happens in the store itself need
 /// only survive the process: there the intent stands before its effect in the same file.
-const fn durability_of(action: &Action) -> Durability {
-    if action.kind().row().is_synced { Durability::Synced } else { Durability::Relaxed }
+const fn durability_of(action: &Action, only_reads: bool) -> Durability {
+    if action.kind().row().is_synced && !only_reads { Durability::Synced } else { Durability::Relaxed }
 }
 
 use asking::Asking;

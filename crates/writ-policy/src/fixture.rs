@@ -21,7 +21,7 @@ use crate::approval::{
 use crate::budget::BudgetFacts;
 use crate::door::{Ask, Decided, Denial, Facts, Grant, Verdicts, decide, precheck};
 use crate::keys::grants::Grants;
-use crate::keys::limits::UsedLimits;
+use crate::keys::limits::UsedToday;
 use crate::keys::{
     Authority, BaseClaims, Case, ROUTER, TASK_KEY_TTL, TaskClaims, Verifier, mint_base, mint_task,
 };
@@ -180,7 +180,7 @@ pub(crate) struct World {
     pub(crate) origins: Origins,
     pub(crate) strict: bool,
     pub(crate) approval: Option<Result<Approval, ApprovalError>>,
-    pub(crate) used: Option<UsedLimits>,
+    pub(crate) used: Option<UsedToday>,
     pub(crate) plan: Option<ApprovedPlan>,
     pub(crate) planned: bool,
     pub(crate) lost: bool,

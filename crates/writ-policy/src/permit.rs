@@ -113,13 +113,14 @@ use std::future::Future;
 
 use writ_types::action::Action;
 use writ_types::digest::Digest;
-use writ_types::entry::Entry;
+use writ_types::entry::{Entry, Requester};
 use writ_types::id::{AskId, AttemptId, EntrySeq, KeyId};
 use writ_types::unit::{Amount, Timestamp};
 
 use crate::approval::TaskTerms;
 pub use crate::budget::Reservation;
 use crate::budget::{Ceilings, Exhausted};
+use crate::keys::limits::LimitUse;
 use writ_inspect::prepared::Prepared;
 
 /// The durability of an intent before its action is performed.
@@ -174,8 +175,41 @@ pub struct Redemption {
     pub keys: BTreeSet<String>,
     /// The shared limits that must still admit it when it is set aside.
     pub ceilings: Ceilings,
+    /// What an operation of the security proxy counts, and the name under which it is done once.
+    pub operation: OperationUse,
     /// The durability that the intent needs.
     pub durability: Durability,
+}
+
+/// What an operation of the security proxy uses up. Empty for every other action.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OperationUse {
+    /// Amounts that count against limits of the day.
+    pub uses: Vec<LimitUse>,
+    /// The name under which it is done once.
+    pub once: Option<OnceName>,
+}
+
+/// The name of a request, under which it is performed once however often it is made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OnceName {
+    /// The case and operation in which the name counts.
+    pub scope: String,
+    /// The name.
+    pub name: String,
+    /// The hash of the request, so that another request is not taken for it.
+    pub request: Digest,
+}
+
+/// The origin of a request at the security proxy.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RequestOrigin {
+    /// The program that makes it.
+    pub requester: Requester,
+    /// The name under which it is performed once, if it has one.
+    pub once: Option<OnceName>,
+    /// True if it only reads: its intent need not be on disk first.
+    pub only_reads: bool,
 }
 
 /// The reason why a redemption was refused. Nothing was written.
@@ -190,6 +224,12 @@ pub enum RedeemError {
     /// Others have taken what was left of a limit since it was decided.
     #[error("{}", .0.reason_text())]
     Exhausted(Exhausted),
+    /// The day's limit of a key has not enough left for this parameter.
+    #[error("the day's limit of '{0}' is used up")]
+    UsedUp(String),
+    /// It was begun before under this name.
+    #[error("a request with the name '{0}' was begun before")]
+    Repeated(String),
     /// The ledger could not be written: nothing is performed.
     #[error("the ledger could not be written: {0}")]
     Unwritable(String),

@@ -133,6 +133,10 @@ impl ToReport for RedeemError {
             }
             Self::Exhausted(limit) => Report::new(Exit::Budget, "denied.budget", self.to_string())
                 .with_hint(format!("{} holds the limit.", limit.setting_name())),
+            Self::UsedUp(_) => Report::new(Exit::Budget, "denied.used_up", self.to_string())
+                .with_hint("The limit of the key is renewed with the next day."),
+            Self::Repeated(_) => Report::new(Exit::Denied, "denied.repeated", self.to_string())
+                .with_hint("Another request needs a name of its own."),
             Self::Unwritable(why) => Report::new(
                 Exit::Blocked,
                 "ledger.unwritable",
@@ -171,6 +175,8 @@ impl ToReport for Denial {
             DenyReason::Person => (Exit::Denied, "denied.person"),
             DenyReason::Loop => (Exit::Denied, "denied.loop"),
             DenyReason::Plan => (Exit::Denied, "denied.plan"),
+            DenyReason::UsedUp => (Exit::Budget, "denied.used_up"),
+            DenyReason::Repeated => (Exit::Denied, "denied.repeated"),
         };
         Report::new(exit, code, self.outside_text())
             .with_inside(format!("{} ({})", self.text, self.rule))

@@ -195,6 +195,7 @@ impl CallPlace {
             rule: "complete text".to_owned(),
             text: why.clone(),
             outside: text.clone(),
+            requester: None,
         });
         let planned = plan.map(|shown| Fact::Planned { plan: hash, text: shown.text().to_owned() });
         let facts = refused.into_iter().chain(planned.filter(|_| opened.is_ok()));
@@ -303,6 +304,7 @@ impl CallPlace {
             rule: "arguments".to_owned(),
             outside: text.clone(),
             text,
+            requester: None,
         };
         self.services.journal.entry(self.session.id, self.at(), fact)
     }

@@ -97,6 +97,7 @@ pub(crate) fn refusal_of(services: &Services, ask: &AskRow, why: &str) -> Op {
         rule: format!("ask {}", ask.card.ask_id),
         text: why.to_owned(),
         outside: why.to_owned(),
+        requester: None,
     };
     Op::Append(Box::new(Entry {
         at: services.journal.clock.now(),

@@ -17,12 +17,14 @@ use writ_policy::approval::{Approval, ApprovalError};
 use writ_policy::budget::{BudgetConfig, BudgetFacts, Spent};
 use writ_policy::door::{self, Ask, Decided, Denial, Facts, Grant, Mode, Verdicts};
 use writ_policy::keys::Authority;
-use writ_policy::permit::{Permit, RedeemError};
+use writ_policy::keys::limits::{self, UsedToday};
+use writ_policy::permit::{Permit, RedeemError, RequestOrigin};
 use writ_policy::plan::{self, Planned};
 use writ_policy::rules::RuleSet;
 use writ_store::batch::Op;
 use writ_store::journal::JournalWithOps;
-use writ_store::reads::LedgerReads as _;
+use writ_store::reads::{LedgerReads as _, OperationReads as _};
+use writ_types::action::{Action, ActionKind, Operate};
 use writ_types::digest::Digest;
 use writ_types::entry::{DenyReason, Entry, Fact};
 use writ_types::frame::ServerFrame;
@@ -65,12 +67,22 @@ pub struct RequestContext<'a> {
     pub mode: Mode,
     /// The texts that the arguments may be made of; `None` if the conversation was not searched for them.
     pub origins: Option<&'a Origins>,
+    /// The origin of a request at the security proxy.
+    pub request: Option<&'a RequestOrigin>,
 }
 
 impl<'a> RequestContext<'a> {
     /// Returns the request of a key that no earlier approval covers, to be performed.
     pub const fn of(authority: &'a Authority, spent: Spent) -> Self {
-        Self { authority, spent, approval: None, task: false, mode: Mode::Execute, origins: None }
+        Self {
+            authority,
+            spent,
+            approval: None,
+            task: false,
+            mode: Mode::Execute,
+            origins: None,
+            request: None,
+        }
     }
 }
 
@@ -129,6 +141,8 @@ struct DecisionFacts<'a> {
     revoked: BTreeSet<String>,
     budget: BudgetFacts,
     is_doubtful: bool,
+    /// What operations of the security proxy have used today. Other actions have none.
+    used: UsedToday,
 }
 
 /// Returns true for a refusal of the earlier approval that was tried, which is none of the action itself.
@@ -193,13 +207,30 @@ impl Door {
             Some(session) => store.unknown_outcome(session, &prepared.action).await?,
             None => None,
         };
+        let used = if let Action::Operate(operate) = &prepared.action {
+            self.used_today(operate, standing.authority).await?
+        } else {
+            UsedToday::default()
+        };
         let limits = circumstances.limits.clone();
         Ok(DecisionFacts {
             circumstances,
             revoked: self.keys.revoked(standing.authority).await?,
             budget: BudgetFacts { limits, spent: standing.spent },
             is_doubtful: doubtful.is_some(),
+            used,
         })
+    }
+
+    /// Reads how much of the limits of an operation's keys is used today. The redemption reads it again.
+    async fn used_today(&self, operate: &Operate, authority: &Authority) -> Result<UsedToday, EngineError> {
+        let uses = limits::daily_uses(operate, authority);
+        if uses.is_empty() {
+            return Ok(UsedToday::default());
+        }
+        let day = self.journal.budget_day(self.journal.clock.now());
+        let used = self.journal.store.used_amounts(&uses, day).await?;
+        Ok(UsedToday::from_counts(authority, &uses, &used))
     }
 
     fn facts<'a>(&self, gathered: &'a DecisionFacts<'a>, standing: RequestContext<'a>) -> Facts<'a> {
@@ -214,8 +245,7 @@ impl Door {
             budget: &gathered.budget,
             lost: gathered.is_doubtful,
             approval: standing.approval,
-            // Declared operations have performers of their own, which count their use.
-            used: None,
+            used: Some(&gathered.used),
         }
     }
 
@@ -249,7 +279,7 @@ impl Door {
             if earlier.writ.is_some()
                 && let Err(denial) = door::precheck(prepared.clone(), &self.facts(&gathered, standing), now)
             {
-                return self.refuse(work, first, denial, entry).await;
+                return self.refuse((work, standing.request), first, denial, entry).await;
             }
         }
         let mut is_shadowed_noted = false;
@@ -292,19 +322,20 @@ impl Door {
                 }
             }
         };
-        self.refuse(work, first, denial, entry).await
+        self.refuse((work, standing.request), first, denial, entry).await
     }
 
     /// Writes a refusal into the ledger.
     async fn refuse(
         &self,
-        work: Option<&dyn Work>,
+        (work, request): (Option<&dyn Work>, Option<&RequestOrigin>),
         mut first: Pending,
         denial: Box<Denial>,
         entry: impl Fn(Fact) -> Op,
     ) -> Result<Passage, EngineError> {
         self.metrics.denied();
-        first.push(entry(denial.denial_fact()));
+        let requester = request.map(|request| &request.requester);
+        first.push(entry(denial.denial_fact_for(requester)));
         self.write(work, first).await?;
         Ok(Passage::Denied(denial))
     }
@@ -366,6 +397,10 @@ impl Door {
         let now = self.journal.clock.now();
         let shown = frames(first.as_slice());
         let journal = JournalWithOps::new(&self.journal.store, first.into_ops());
+        let grant = match standing.request {
+            Some(origin) => grant.requested_by(origin),
+            None => grant,
+        };
         let redeemed = grant.redeem(&journal, self.journal.ids.attempt(now), now).await;
         // These frames were written even if the redemption failed.
         for (number, frame) in journal.into_frames().into_iter().zip(shown) {
@@ -373,30 +408,24 @@ impl Door {
                 work.show(number.seq, frame);
             }
         }
-        match redeemed {
-            Ok(permit) => Ok(Ok(Passage::Permit(Box::new(permit)))),
-            Err(RedeemError::Unwritable(why)) => Err(EngineError::Unwritable(why)),
-            Err(RedeemError::Exhausted(limit)) => Ok(Err(Box::new(Denial {
-                prepared: Some(hash),
-                kind,
-                reason: DenyReason::Budget,
-                rule: limit.setting_name().to_owned(),
-                text: limit.reason_text(),
-            }))),
-            Err(revoked @ RedeemError::Revoked) => Ok(Err(Box::new(Denial {
-                prepared: Some(hash),
-                kind,
-                reason: DenyReason::Revoked,
-                rule: "key".to_owned(),
-                text: revoked.to_string(),
-            }))),
-            Err(spent @ RedeemError::ApprovalSpent(_)) => Ok(Err(Box::new(Denial {
-                prepared: Some(hash),
-                kind,
-                reason: DenyReason::Approval,
-                rule: "single use".to_owned(),
-                text: spent.to_string(),
-            }))),
-        }
+        Ok(match redeemed {
+            Ok(permit) => Ok(Passage::Permit(Box::new(permit))),
+            Err(RedeemError::Unwritable(why)) => return Err(EngineError::Unwritable(why)),
+            Err(refused) => Err(Box::new(redeem_denial((hash, kind), &refused))),
+        })
     }
+}
+
+/// Returns the denial of what was granted and could not be redeemed.
+fn redeem_denial((hash, kind): (Digest, ActionKind), refused: &RedeemError) -> Denial {
+    let (reason, rule) = match refused {
+        RedeemError::Exhausted(limit) => (DenyReason::Budget, limit.setting_name()),
+        RedeemError::Revoked => (DenyReason::Revoked, "key"),
+        RedeemError::ApprovalSpent(_) => (DenyReason::Approval, "single use"),
+        RedeemError::UsedUp(_) => (DenyReason::UsedUp, "day"),
+        RedeemError::Repeated(_) => (DenyReason::Repeated, "name"),
+        // An error of its own at the caller; a refusal all the same.
+        RedeemError::Unwritable(_) => (DenyReason::Rule, "ledger"),
+    };
+    Denial { prepared: Some(hash), kind, reason, rule: rule.to_owned(), text: refused.to_string() }
 }

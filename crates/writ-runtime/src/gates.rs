@@ -281,6 +281,7 @@ impl Gates {
             // Judging runs the script even in a session that only simulates.
             mode: Mode::Execute,
             origins: None,
+            request: None,
         };
         let wish = self.wish_for_script(wanted, due).await?;
         let permit = match self.door.pass_ungated(Pending::new(), wish, standing).await? {

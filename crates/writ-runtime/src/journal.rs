@@ -132,12 +132,12 @@ impl Journal {
     }
 
     /// The time by which keys, asks and approvals are good; entries have the clock's.
-    pub(crate) fn valid_now(&self) -> Timestamp {
+    pub fn valid_now(&self) -> Timestamp {
         self.floor.valid(self.clock.as_ref())
     }
 
     /// A time on the UTC date by which the budget's day is counted.
-    pub(crate) fn budget_day(&self, now: Timestamp) -> Timestamp {
+    pub fn budget_day(&self, now: Timestamp) -> Timestamp {
         self.budget.start_of_day(now)
     }
 

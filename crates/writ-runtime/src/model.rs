@@ -268,6 +268,7 @@ async fn attempt(
         task: false,
         mode: Mode::Execute,
         origins: None,
+        request: None,
     };
     let first = std::mem::take(&mut account.ops);
     let permit = match place

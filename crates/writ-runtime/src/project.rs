@@ -194,6 +194,7 @@ fn standing(place: &CallPlace) -> RequestContext<'_> {
         task: !place.session.state().left_behind,
         mode: place.session.mode(),
         origins: None,
+        request: None,
     }
 }
 

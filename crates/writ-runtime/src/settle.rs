@@ -225,6 +225,7 @@ mod tests {
             approval: None,
             idempotent: true,
             label: Label::new(Taint::Owner),
+            requester: None,
         };
         Entry { at: Timestamp::from_millis(0), session: None, turn: None, turn_number: 0, fact }
     }

@@ -15,6 +15,7 @@ use crate::approvals::{ApproverKey, AskState, NewPlan};
 use crate::jobs::JobOp;
 use crate::kept::WithheldResult;
 use crate::keys::KeyOp;
+use crate::operations::OperationOp;
 use crate::outbox::OutboxOp;
 use crate::usage::PendingUsage;
 
@@ -323,6 +324,8 @@ pub enum Op {
     Jobs(JobOp),
     /// Changes the outbox. A message names the entry appended last before it.
     Outbox(OutboxOp),
+    /// Changes the state of the security proxy.
+    Operations(OperationOp),
     /// Sets a setting of the store.
     Set {
         /// The key.

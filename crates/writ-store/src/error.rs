@@ -128,6 +128,12 @@ pub enum Conflict {
     /// Session or day have nothing left of this.
     #[error("{}", .0.reason_text())]
     Exhausted(Exhausted),
+    /// The day's limit of a key has not enough left for this parameter.
+    #[error("the day's limit of '{0}' is used up")]
+    UsedUp(String),
+    /// A request with this name was begun before.
+    #[error("a request with the name '{0}' was begun before")]
+    Repeated(String),
     /// The nonce was seen before.
     #[error("a nonce of {namespace} was seen before")]
     NonceSeen {

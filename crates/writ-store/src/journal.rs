@@ -72,6 +72,8 @@ async fn redeem(
         Err(StoreError::Conflict(Conflict::ApprovalSpent(ask))) => Err(RedeemError::ApprovalSpent(ask)),
         Err(StoreError::Conflict(Conflict::Revoked(_))) => Err(RedeemError::Revoked),
         Err(StoreError::Conflict(Conflict::Exhausted(limit))) => Err(RedeemError::Exhausted(limit)),
+        Err(StoreError::Conflict(Conflict::UsedUp(parameter))) => Err(RedeemError::UsedUp(parameter)),
+        Err(StoreError::Conflict(Conflict::Repeated(name))) => Err(RedeemError::Repeated(name)),
         Err(error) => Err(RedeemError::Unwritable(error.to_string())),
     };
     (redeemed, frames)

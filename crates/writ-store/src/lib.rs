@@ -53,6 +53,8 @@ pub mod keys;
 
 pub mod memory;
 
+pub mod operations;
+
 pub mod settings;
 
 pub mod backup;

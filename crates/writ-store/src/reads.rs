@@ -21,6 +21,7 @@ use crate::store::Store;
 pub use crate::readers::BlockingReads;
 pub use consent::{ApprovalReads, AskReads, PlanReads};
 pub use ledger::LedgerReads;
+pub use operations::OperationReads;
 pub use people::{KeyReads, MemoryReads, SettingReads, UndoReads, UsageReads};
 pub use work::{JobReads, OutboxReads, QueueReads, ResultReads, SessionReads, TurnReads};
 
@@ -75,6 +76,7 @@ macro_rules! reads {
 
 mod consent;
 mod ledger;
+mod operations;
 mod people;
 mod work;
 
@@ -96,6 +98,7 @@ pub trait Reads:
     + UsageReads
     + MemoryReads
     + SettingReads
+    + OperationReads
 {
 }
 

@@ -43,6 +43,7 @@ pub(crate) const MIGRATIONS: &[Migration] = &[
         name: "consumers, jobs and outbox",
         sql: include_str!("schema/0011_consumers_jobs_outbox.sql"),
     },
+    Migration { number: 12, name: "operations", sql: include_str!("schema/0012_operations.sql") },
 ];
 
 const TABLE: &str = "CREATE TABLE IF NOT EXISTS migration (
@@ -135,7 +136,7 @@ mod tests {
         let sql = "SELECT consumer FROM message";
         let consumer: String = conn.query_row(sql, [], |row| row.get(0)).expect("one message");
         assert_eq!(consumer, crate::queue::EXECUTOR);
-        for table in ["job", "outbox", "outbox_cursor"] {
+        for table in ["job", "outbox", "outbox_cursor", "used_limit", "once", "proxy_case", "sealed_value"] {
             let sql = format!("SELECT count(*) FROM {table}");
             assert_eq!(conn.query_row(&sql, [], |row| row.get(0)), Ok(0), "{table}");
         }

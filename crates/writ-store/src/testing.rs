@@ -170,6 +170,7 @@ pub(crate) fn intent(n: u128) -> Entry {
         approval: None,
         idempotent: false,
         label: Label::new(Taint::Owner),
+        requester: None,
     })
 }
 

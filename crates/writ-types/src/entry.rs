@@ -16,8 +16,11 @@ mod event;
 
 mod judged;
 
+mod requester;
+
 pub use connection::{ConnectionRecord, Verdict};
 pub use judged::{GatePoint, GateVerdict, HookEvent, Leaning};
+pub use requester::Requester;
 
 /// The most connections in one entry; further ones are recorded by further entries.
 pub const MAX_CONNECTIONS: usize = 256;
@@ -92,6 +95,10 @@ pub enum DenyReason {
     Halt,
     /// Only what an approved plan names is done here, and none names it.
     Plan,
+    /// The day's limit of a key is used up.
+    UsedUp,
+    /// It was begun before under the same name, and is not done again.
+    Repeated,
 }
 
 /// The harm that a wrong approval can do.
@@ -240,6 +247,9 @@ pub enum Fact {
         idempotent: bool,
         /// The label of everything it depends on.
         label: Label,
+        /// The program outside that asked for it, at the security proxy.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        requester: Option<Box<Requester>>,
     },
     /// An action was performed, or not.
     Outcome {
@@ -302,6 +312,16 @@ pub enum Fact {
         text: String,
         /// The text for the model: never more than it may know.
         outside: String,
+        /// The program outside that asked for it, at the security proxy.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        requester: Option<Box<Requester>>,
+    },
+    /// The security proxy answered without performing anything: with an earlier outcome, or with a list.
+    Served {
+        /// The program that asked.
+        requester: Box<Requester>,
+        /// The attempt with the earlier outcome.
+        attempt: Option<AttemptId>,
     },
     /// A model answered, or failed to.
     ModelCalled {
@@ -456,6 +476,7 @@ impl Fact {
             | Self::Remembered { .. }
             | Self::Restored { .. }
             | Self::Shadowed { .. }
+            | Self::Served { .. }
             | Self::Replied { .. } => Vec::new(),
         }
     }

@@ -215,6 +215,7 @@ impl Held {
                 approval: Some(claims.ask.clone()),
                 idempotent: true,
                 label: Label::new(Taint::Owner),
+                requester: None,
             }),
             approval: Some(ApprovalUse {
                 ask: claims.ask.clone(),
@@ -227,6 +228,7 @@ impl Held {
             keys: Default::default(),
             reservation: Reservation::default(),
             ceilings: Ceilings::default(),
+            operation: Default::default(),
             durability: Durability::Synced,
         }
     }

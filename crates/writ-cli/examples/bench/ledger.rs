@@ -106,6 +106,7 @@ fn intent(attempt: AttemptId) -> Fact {
         approval: None,
         idempotent: false,
         label: Label::new(Taint::Owner),
+        requester: None,
     }
 }
 

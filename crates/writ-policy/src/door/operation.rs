@@ -4,7 +4,7 @@ use writ_types::action::Action;
 use writ_types::entry::DenyReason;
 
 use super::{Facts, Refusal};
-use crate::keys::limits;
+use crate::keys::limits::{self, LimitRefusal};
 
 /// Of which case it must be, and how much it may be.
 pub(super) fn check_operation(action: &Action, facts: &Facts<'_>) -> Result<(), Refusal> {
@@ -17,10 +17,15 @@ pub(super) fn check_operation(action: &Action, facts: &Facts<'_>) -> Result<(), 
         return Err(scope("the operation is not one of the case that the task key is for"));
     }
     // Both keys limit it: the task key may be narrower than the base key.
-    for (name, key, grants) in [("base key", base.key, &base.grants), ("task key", task.key, &task.grants)] {
+    let used = facts.used.map_or((None, None), |used| (Some(&used.base), Some(&used.task)));
+    let keys = [("base key", base.key, &base.grants, used.0), ("task key", task.key, &task.grants, used.1)];
+    for (name, key, grants, used) in keys {
         if let Some(limits) = grants.limits.get(&operate.operation) {
-            let limit = |text| (DenyReason::Limit, format!("{name} {key}: {}", operate.operation), text);
-            limits.check_operation(operate, facts.used).map_err(limit)?;
+            let rule = || format!("{name} {key}: {}", operate.operation);
+            limits.check_operation(operate, used).map_err(|refusal| match refusal {
+                LimitRefusal::Outside(text) => (DenyReason::Limit, rule(), text),
+                LimitRefusal::UsedUp(text) => (DenyReason::UsedUp, rule(), text),
+            })?;
         }
     }
     Ok(())

@@ -589,6 +589,7 @@ fn redeeming_writes_the_intent_with_all_that_it_needs() {
                 approval: Some(ask_id()),
                 idempotent: true,
                 label: label.clone(),
+                requester: None,
             },
         };
         let durability = if sample.synced { Durability::Synced } else { Durability::Relaxed };
@@ -603,7 +604,9 @@ fn redeeming_writes_the_intent_with_all_that_it_needs() {
         let ceilings = Ceilings::ceilings_of(&sample.action, &BudgetFacts::default());
         let keys = journal.redeemed.lock().expect("not poisoned")[0].keys.clone();
         assert!([world.task.key, world.base.key].iter().all(|key| keys.contains(&key.to_string())));
-        let written = Redemption { attempt, intent, approval, reservation, keys, ceilings, durability };
+        let operation = Default::default();
+        let written =
+            Redemption { attempt, intent, approval, reservation, keys, ceilings, operation, durability };
         assert_eq!(*journal.redeemed.lock().expect("not poisoned"), [written]);
     }
 }
@@ -666,7 +669,7 @@ fn every_denial_leaves_a_fact_and_says_nothing_of_the_host() {
     world.approval = Some(Err(ApprovalError::Signature));
     for sample in samples().into_iter().filter(|sample| sample.asked) {
         let denial = world.denial(prepared(sample.action));
-        let Fact::Denied { prepared, kind, reason, rule, text, outside } = denial.denial_fact() else {
+        let Fact::Denied { prepared, kind, reason, rule, text, outside, requester: None } = denial.denial_fact() else {
             panic!("a denial is a fact of its own");
         };
         assert_eq!((prepared, kind, reason), (denial.prepared, denial.kind, DenyReason::Approval));

@@ -7,6 +7,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use writ_types::action::Operate;
 
+use super::Authority;
+use super::grants::Grants;
+
 /// The parameter that names the customer of a case.
 pub const CUSTOMER: &str = "customer_token";
 /// The parameter that names a case.
@@ -14,6 +17,39 @@ pub const CASE: &str = "case_token";
 
 /// Amounts used today, by operation and parameter.
 pub type UsedLimits = BTreeMap<(String, String), i64>;
+
+/// Amounts used today, by each of the two keys.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct UsedToday {
+    /// In all tasks of the base key.
+    pub base: UsedLimits,
+    /// In the task alone, by all copies and renewals of its key.
+    pub task: UsedLimits,
+}
+
+/// An amount that counts against the limit of a day.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LimitUse {
+    /// The counter: that of a base key or of a task.
+    pub counter: String,
+    /// The operation.
+    pub operation: String,
+    /// Its parameter.
+    pub parameter: String,
+    /// The amount.
+    pub amount: i64,
+    /// The most of a day.
+    pub most: i64,
+}
+
+/// The reason why the limits of a key refuse an operation, in words.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LimitRefusal {
+    /// It is none that the key grants, on any day.
+    Outside(String),
+    /// The day's limit has not enough left.
+    UsedUp(String),
+}
 
 /// The bounds of one amount, both inclusive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,38 +84,43 @@ impl OperationLimits {
     ///
     /// # Errors
     ///
-    /// The limit that it exceeds, in words.
-    pub fn check_operation(&self, operate: &Operate, used: Option<&UsedLimits>) -> Result<(), String> {
+    /// The limit that it exceeds.
+    pub fn check_operation(
+        &self,
+        operate: &Operate,
+        used: Option<&UsedLimits>,
+    ) -> Result<(), LimitRefusal> {
+        let outside = |text: String| Err(LimitRefusal::Outside(text));
         let given = |name: &str| {
             let value = operate.parameters.get(name);
-            value.ok_or_else(|| format!("the key limits '{name}', and it is not given"))
+            value.ok_or_else(|| {
+                LimitRefusal::Outside(format!("the key limits '{name}', and it is not given"))
+            })
         };
         // A limited parameter that is missing is a refusal, since the operation might have a default for it.
         for (name, amount) in &self.amounts {
             let text = given(name)?;
             // As a machine writes it: ` 5`, `+5`, `5.0` and `05` can be read in more than one way.
-            let value: i64 = text.parse().map_err(|_| format!("'{name}' is no whole number"))?;
+            let Ok(value) = text.parse::<i64>() else { return outside(format!("'{name}' is no whole number")) };
             if value.to_string() != *text {
-                return Err(format!("'{name}' is not written plainly"));
+                return outside(format!("'{name}' is not written plainly"));
             }
             if value < amount.min || value > amount.max {
-                return Err(format!("'{name}' is {value}; the key grants {} to {}", amount.min, amount.max));
+                return outside(format!("'{name}' is {value}; the key grants {} to {}", amount.min, amount.max));
             }
             let Some(most) = amount.daily else { continue };
             // An unknown use is not taken for zero.
-            let used = used.ok_or_else(|| format!("the use of '{name}' today is unknown"))?;
+            let Some(used) = used else { return outside(format!("the use of '{name}' today is unknown")) };
             let used = used.get(&(operate.operation.clone(), name.clone())).copied().unwrap_or(0);
             // Sums saturate: what is too large to count is too much.
             if used < 0 || value.saturating_add(used) > most {
-                return Err(format!(
-                    "'{name}' would be {} today; the key grants {most}",
-                    value.saturating_add(used)
-                ));
+                let sum = value.saturating_add(used);
+                return Err(LimitRefusal::UsedUp(format!("'{name}' would be {sum} today; the key grants {most}")));
             }
         }
         for (name, allowed) in &self.values {
             if !allowed.contains(given(name)?) {
-                return Err(format!("this value of '{name}' is none that the key grants"));
+                return outside(format!("this value of '{name}' is none that the key grants"));
             }
         }
         Ok(())
@@ -100,6 +141,47 @@ impl OperationLimits {
     /// Returns true if nothing is limited.
     pub fn is_empty(&self) -> bool {
         self.amounts.is_empty() && self.values.is_empty()
+    }
+}
+
+/// Returns what an operation counts against the limits of its keys for a day. Amounts that are no plain numbers are left
+/// out: they are refused anyway.
+pub fn daily_uses(operate: &Operate, authority: &Authority) -> Vec<LimitUse> {
+    let (base, task) = (authority.base(), authority.task());
+    let counters: [(String, &Grants); 2] =
+        [(base_counter(authority), &base.grants), (format!("task {}", task.session), &task.grants)];
+    let uses = counters.iter().flat_map(|(counter, grants)| {
+        let amounts = grants.limits.get(&operate.operation).map(|limits| &limits.amounts);
+        amounts.into_iter().flatten().filter_map(|(name, amount)| {
+            let given = operate.parameters.get(name)?.parse::<i64>().ok()?;
+            Some(LimitUse {
+                counter: counter.clone(),
+                operation: operate.operation.clone(),
+                parameter: name.clone(),
+                // What is given back is not counted: it would let the next use be larger than the limit.
+                amount: given.max(0),
+                most: amount.daily?,
+            })
+        })
+    });
+    uses.collect()
+}
+
+/// The counter of a base key. A task's is that of its session, which copies and renewals of its key keep.
+fn base_counter(authority: &Authority) -> String {
+    format!("base {}", authority.base().key)
+}
+
+impl UsedToday {
+    /// Arranges what was used of each of these uses' limits so far, in their order.
+    pub fn from_counts(authority: &Authority, uses: &[LimitUse], used: &[i64]) -> Self {
+        let mut today = Self::default();
+        let base = base_counter(authority);
+        for (limit, used) in uses.iter().zip(used) {
+            let of = if limit.counter == base { &mut today.base } else { &mut today.task };
+            of.insert((limit.operation.clone(), limit.parameter.clone()), *used);
+        }
+        today
     }
 }
 

@@ -283,6 +283,7 @@ async fn record_refusal<T>(services: &Services, what: &str, checked: Checked<T>)
         rule: what.to_owned(),
         text: agent.map_or_else(|| text.clone(), |agent| format!("agent {agent}: {text}")),
         outside: "the key is not valid here".to_owned(),
+        requester: None,
     };
     services.journal.store.commit(Batch::relaxed(vec![services.journal.own_entry(fact)])).await?;
     Err(KeysError::Refused { what: what.to_owned(), why: text }.into())

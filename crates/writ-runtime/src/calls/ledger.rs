@@ -190,6 +190,7 @@ fn summarise_fact(fact: &Fact) -> String {
                 entries.iter().map(|(first, last)| last.0.saturating_sub(first.0).saturating_add(1)).sum();
             format!("payloads of {count} entries, for {by}: {reason}")
         }
+        Fact::Served { requester, .. } => format!("{} to {}", requester.operation, requester.agent),
         Fact::Checkpoint { name } => name.clone(),
         Fact::SandboxReady { rung, reduced } => format!("rung {rung} {reduced}"),
         Fact::Connected { connections } => {

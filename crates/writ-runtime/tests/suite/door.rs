@@ -114,6 +114,7 @@ impl Installation {
             task: true,
             mode: Mode::Execute,
             origins: None,
+            request: None,
         };
         let circumstances = Circumstances {
             rules: Arc::clone(&self.rules),

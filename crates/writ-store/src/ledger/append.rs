@@ -282,6 +282,7 @@ fn index_attempt(conn: &Connection, seq: u64, fact: &Fact) -> Result<(), StoreEr
         | Fact::Asked { .. }
         | Fact::Answered { .. }
         | Fact::Denied { .. }
+        | Fact::Served { .. }
         | Fact::Keyed { .. }
         | Fact::Planned { .. }
         | Fact::Phase { .. }

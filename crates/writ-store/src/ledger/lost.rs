@@ -147,7 +147,9 @@ mod tests {
 
     fn begun(n: u128, action: Action, idempotent: bool) -> Op {
         let Fact::Intent { attempt, prepared, label, .. } = intent(n).fact else { panic!("an intent") };
-        let fact = Fact::Intent { attempt, prepared, action, call: None, approval: None, idempotent, label };
+        let (call, approval, requester) = (None, None, None);
+        let fact =
+            Fact::Intent { attempt, prepared, action, call, approval, idempotent, label, requester };
         Op::Append(Box::new(Entry { fact, ..intent(n) }))
     }
 

@@ -114,6 +114,7 @@ fn label_of(conn: &Connection, fact: &Fact) -> Result<Option<Label>, StoreError>
         | Fact::Hooked { .. }
         | Fact::Answered { .. }
         | Fact::Denied { .. }
+        | Fact::Served { .. }
         | Fact::ModelCalled { .. }
         | Fact::Keyed { .. }
         | Fact::Planned { .. }

@@ -315,6 +315,7 @@ fn redemption(n: u64) -> Redemption {
         reservation: Reservation { tokens: Tokens::new(7), cost: MicroUsd::new(5), tool_calls: 1 },
         keys: Default::default(),
         ceilings: Ceilings::default(),
+        operation: Default::default(),
         durability: Durability::Synced,
     }
 }

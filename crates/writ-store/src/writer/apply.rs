@@ -11,7 +11,7 @@ use crate::error::StoreError;
 use crate::ledger::append::Tail;
 use crate::outbox::OutboxOp;
 use crate::{
-    approvals, jobs, kept, keys, memory, outbox, queue, restore, sessions, settings, turns, undo, usage,
+    approvals, jobs, kept, keys, memory, operations, outbox, queue, restore, sessions, settings, turns, undo, usage,
 };
 
 /// A batch on its way: what it has got so far.
@@ -113,6 +113,7 @@ impl BatchProgress<'_> {
             Op::Forget { memory } => memory::delete_memory(conn, *memory),
             Op::Jobs(op) => jobs::apply_job(conn, op),
             Op::Outbox(op) => self.outbox(op),
+            Op::Operations(op) => operations::apply_operation(conn, op),
             Op::Set { key, value } => settings::write_setting(conn, key, value),
             Op::ErasePayload { entry, at } => self.tail.erase(conn, *entry, *at),
         }
@@ -231,6 +232,7 @@ impl BatchProgress<'_> {
         if let Some(approval) = &redemption.approval {
             approvals::consume_approval(self.conn, approval, redemption.intent.at)?;
         }
+        operations::count_operation(self.conn, redemption)?;
         self.append(&redemption.intent)?;
         usage::reserve_budget(self.conn, redemption)
     }

@@ -4,7 +4,7 @@ use super::Fact;
 
 impl Fact {
     /// The names of all kinds of facts.
-    pub const EVENTS: [&'static str; 23] = [
+    pub const EVENTS: [&'static str; 24] = [
         "received",
         "gated",
         "hooked",
@@ -14,6 +14,7 @@ impl Fact {
         "asked",
         "answered",
         "denied",
+        "served",
         "model_called",
         "keyed",
         "planned",
@@ -42,6 +43,7 @@ impl Fact {
             Self::Asked { .. } => "asked",
             Self::Answered { .. } => "answered",
             Self::Denied { .. } => "denied",
+            Self::Served { .. } => "served",
             Self::ModelCalled { .. } => "model_called",
             Self::Keyed { .. } => "keyed",
             Self::Planned { .. } => "planned",

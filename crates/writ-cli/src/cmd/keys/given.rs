@@ -16,7 +16,7 @@ use writ_policy::budget::BudgetFacts;
 use writ_policy::door::{Facts, precheck};
 use writ_policy::keys::document::{self, DocumentError};
 use writ_policy::keys::grants::Grants;
-use writ_policy::keys::limits::UsedLimits;
+use writ_policy::keys::limits::{UsedLimits, UsedToday};
 use writ_policy::keys::{self, Authority, BaseClaims, KeyError, KeyToken, MAX_TOKEN_BYTES, Verifier};
 use writ_policy::plan::Planned;
 use writ_runtime::methods::Method;
@@ -151,6 +151,7 @@ pub(super) fn check_key(context: &Context, args: &CheckArgs) -> Result<(), Failu
     };
     let used: UsedLimits =
         args.used.iter().map(|(name, used)| ((args.operation.clone(), name.clone()), *used)).collect();
+    let used = UsedToday { base: used.clone(), task: used };
     let mut revoked = std::collections::BTreeSet::new();
     for id in authority.revocation_ids() {
         if store.blocking().is_revoked(id)? {

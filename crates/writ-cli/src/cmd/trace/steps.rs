@@ -222,6 +222,7 @@ impl StepBuilder {
             Fact::Planned { .. }
             | Fact::Shadowed { .. }
             | Fact::Escalated { .. }
+            | Fact::Served { .. }
             | Fact::PolicyChanged { .. }
             | Fact::Restored { .. }
             | Fact::Checkpoint { .. }

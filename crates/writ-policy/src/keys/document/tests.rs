@@ -10,7 +10,7 @@ use writ_types::id::KeyId;
 use super::*;
 use crate::door::{Denial, precheck};
 use crate::fixture::{World, case, key, later, permit_all, prepared, refund, root, router, verifier};
-use crate::keys::limits::{CASE, CUSTOMER, UsedLimits};
+use crate::keys::limits::{CASE, CUSTOMER, UsedLimits, UsedToday};
 use crate::keys::{
     BaseClaims, KeyError, KeyToken, TASK_KEY_TTL, TaskClaims, mint_base, mint_task, seal_token,
 };
@@ -167,6 +167,7 @@ fn amounts_have_two_bounds_and_a_day() {
     let daily = |used: Option<i64>| {
         let capabilities = json!({ "refund": { "max_amount": 500, "daily_amount": 500 } });
         let used = used.map(|used| UsedLimits::from([(("refund".to_owned(), "amount".to_owned()), used)]));
+        let used = used.map(|base| UsedToday { task: base.clone(), base });
         World { used, ..self::world(with(sample(), "capabilities", capabilities)) }
     };
     for (used, amount) in [(0, 499), (499, 1)] {
@@ -174,7 +175,7 @@ fn amounts_have_two_bounds_and_a_day() {
     }
     for (used, amount) in [(499, 499), (500, 1), (i64::MAX, 1), (-1_000, 499)] {
         let said = refused(&daily(Some(used)), Action::Operate(refund(amount)));
-        assert_eq!(said, DenyReason::Limit, "{used} and {amount}");
+        assert_eq!(said, DenyReason::UsedUp, "{used} and {amount}");
     }
     assert_eq!(refused(&daily(None), Action::Operate(refund(1))), DenyReason::Limit, "nobody has counted");
     println!("THREAT 8 attempts={attempts} refused={attempts} entries=0 entry=- twins={twins}");
@@ -203,6 +204,7 @@ fn an_agent_does_what_its_base_key_names_and_nothing_else() {
         outside: "Refused: this is outside what the key of this session grants for 'escalate'. \
                   Do not try another way; say so, or go on with what is allowed."
             .to_owned(),
+        requester: None,
     };
     assert_eq!(denial.denial_fact(), expected);
     assert_eq!(refused(&world, operate("close_account", &[])), DenyReason::Scope);

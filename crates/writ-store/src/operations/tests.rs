@@ -1,0 +1,125 @@
+use writ_policy::permit::{Journal as _, OperationUse, RedeemError};
+
+use super::*;
+use crate::batch::{Durability, Op};
+use crate::testing::{Home, at, attempt, intent};
+
+fn limit(parameter: &str, amount: i64) -> LimitUse {
+    LimitUse {
+        counter: "base 1".into(),
+        operation: "refund".into(),
+        parameter: parameter.into(),
+        amount,
+        most: 1_000,
+    }
+}
+
+fn name(name: &str) -> OnceName {
+    OnceName { scope: "case refund".into(), name: name.into(), request: Digest::of_bytes(name.as_bytes()) }
+}
+
+fn redemption(n: u128, uses: Vec<LimitUse>, once: Option<OnceName>) -> Redemption {
+    Redemption {
+        attempt: attempt(n),
+        intent: intent(n),
+        approval: None,
+        reservation: Default::default(),
+        keys: Default::default(),
+        ceilings: Default::default(),
+        operation: OperationUse { uses, once },
+        durability: Durability::Relaxed,
+    }
+}
+
+fn used(home: &Home, parameter: &str) -> i64 {
+    home.store.blocking().used_amounts(&[limit(parameter, 0)], at(0)).expect("reads")[0]
+}
+
+fn case_row(n: u8) -> CaseRow {
+    CaseRow {
+        token: format!("case_tk_{n}"),
+        customer_token: format!("cust_tk_{n}"),
+        tenant: "shop".into(),
+        sealed: vec![n; 40],
+        opened_at: at(0),
+    }
+}
+
+fn value(n: u8) -> SealedValue {
+    SealedValue { token: format!("name_tk_{n}"), kind: "name".into(), sealed: vec![n; 40] }
+}
+
+/// Amounts add up to the limit and no further, all parameters or none of one operation, also over a restart.
+///
+/// Rows: SLO-026 (in part: the day's limit)
+#[tokio::test]
+async fn a_limit_of_the_day_is_counted_with_the_intent() {
+    let home = Home::new();
+    let redeem = |n, uses| home.store.redeem(redemption(n, uses, None));
+    redeem(1, vec![limit("amount", 600), limit("fee", 999)]).await.expect("fits");
+    let refused = redeem(2, vec![limit("amount", 400), limit("fee", 2)]).await.expect_err("too much");
+    assert_eq!(refused, RedeemError::UsedUp("fee".into()));
+    assert_eq!((used(&home, "amount"), used(&home, "fee")), (600, 999), "nothing of it was counted");
+    assert_eq!(home.store.blocking().ledger_size().expect("reads"), 1, "and no intent was written");
+    redeem(3, vec![limit("amount", 400)]).await.expect("exactly the limit");
+    let refused = redeem(4, vec![limit("amount", 1)]).await.expect_err("one too much");
+    assert_eq!(refused, RedeemError::UsedUp("amount".into()));
+    let home = home.reopened();
+    assert_eq!(used(&home, "amount"), 1_000);
+    let tomorrow = home.store.blocking().used_amounts(&[limit("amount", 0)], at(DAY_MS)).expect("reads");
+    assert_eq!(tomorrow, [0], "another day");
+}
+
+/// What was not performed counts nothing, and may be asked for again under its name.
+#[tokio::test]
+async fn what_was_not_performed_is_given_back() {
+    let home = Home::new();
+    let wanted = || redemption(1, vec![limit("amount", 600)], Some(name("a")));
+    home.store.redeem(wanted()).await.expect("fits");
+    let back =
+        OperationOp::Return { attempt: attempt(1), uses: vec![limit("amount", 600)], at: at(0) };
+    home.commit(vec![Op::Operations(back)]);
+    assert_eq!(used(&home, "amount"), 0);
+    let again = Redemption { attempt: attempt(2), intent: intent(2), ..wanted() };
+    home.store.redeem(again).await.expect("the name is free");
+}
+
+/// A name is good for one performance, and later requests find its answer.
+#[tokio::test]
+async fn a_request_with_a_name_is_begun_once() {
+    let home = Home::new();
+    home.store.redeem(redemption(1, Vec::new(), Some(name("a")))).await.expect("the first");
+    let refused = home.store.redeem(redemption(2, vec![limit("amount", 5)], Some(name("a")))).await;
+    assert_eq!(refused, Err(RedeemError::Repeated("a".into())));
+    assert_eq!(used(&home, "amount"), 0);
+    let found = |home: &Home| home.store.blocking().once("case refund", "a").expect("reads").expect("known");
+    let begun = OnceRow { request: name("a").request, attempt: attempt(1), answer: None };
+    assert_eq!(found(&home), begun);
+    let answer = OperationOp::KeepAnswer { attempt: attempt(1), answer: vec![1, 2, 3] };
+    home.commit(vec![Op::Operations(answer)]);
+    assert_eq!(found(&home.reopened()).answer, Some(vec![1, 2, 3]));
+}
+
+/// Sealed values live as long as their case, over a restart, and are bounded.
+#[test]
+fn values_go_with_their_case() {
+    let home = Home::new();
+    let keep = |home: &Home, case: &str, values| {
+        home.try_commit(vec![Op::Operations(OperationOp::KeepValues { case: case.into(), values })])
+    };
+    home.commit(vec![Op::Operations(OperationOp::OpenCase(case_row(1)))]);
+    home.commit(vec![Op::Operations(OperationOp::OpenCase(case_row(1)))]);
+    keep(&home, "case_tk_1", vec![value(1), value(2), value(1)]).expect("stores");
+    keep(&home, "case_tk_9", vec![value(3)]).expect("no such case: nothing is stored");
+    let home = home.reopened();
+    let values = |home: &Home, case: &str| home.store.blocking().case_values(case).expect("reads");
+    assert_eq!(values(&home, "case_tk_1"), [value(1), value(2)]);
+    assert_eq!(values(&home, "case_tk_9"), []);
+    let many = (0..MAX_CASE_VALUES).map(|n| SealedValue { token: n.to_string(), ..value(0) }).collect();
+    assert!(matches!(keep(&home, "case_tk_1", many), Err(StoreError::TooLarge { .. })));
+    let close = || vec![Op::Operations(OperationOp::CloseCase { token: "case_tk_1".into() })];
+    home.commit(close());
+    assert_eq!(home.store.blocking().proxy_case("case_tk_1").expect("reads"), None);
+    assert_eq!(values(&home, "case_tk_1"), []);
+    assert!(home.try_commit(close()).is_err(), "once");
+}

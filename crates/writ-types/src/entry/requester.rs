@@ -1,0 +1,20 @@
+//! Programs outside that ask the security proxy.
+
+use serde::{Deserialize, Serialize};
+
+use crate::digest::Digest;
+
+/// A program that asks the security proxy, as far as its keys prove it. The keys themselves are in no record.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Requester {
+    /// The agent that the keys are for; empty if none is proven.
+    pub agent: String,
+    /// The hash of the base key; `None`: none was shown.
+    pub base: Option<Digest>,
+    /// The hash of the task key; `None`: none was shown.
+    pub task: Option<Digest>,
+    /// The operation that it asks for.
+    pub operation: String,
+    /// The tokens of the customer and case whose data it reaches; empty if no key proves one.
+    pub data: Vec<String>,
+}
