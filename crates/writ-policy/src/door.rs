@@ -459,7 +459,6 @@ impl Grant {
     }
 
     /// Adds the origin of a request at the security proxy, which the intent then names.
-    #[must_use]
     pub fn requested_by(mut self, origin: &RequestOrigin) -> Self {
         self.requester = Some(origin.requester.clone());
         self.only_reads = origin.only_reads;
