@@ -10,6 +10,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use toml::{Table, Value};
 use writ_egress::deliver::Endpoint;
+use writ_fleet::config::FleetConfig;
 use writ_gateway::http::config::ServerConfig;
 use writ_inspect::egress::credential;
 use writ_inspect::gate::{EscalationConfigs, GateConfig, HookConfig};
@@ -105,6 +106,8 @@ pub(crate) struct Config {
     pub(crate) search: SearchConfig,
     /// Retention of the ledger's payloads and heads.
     pub(crate) ledger: LedgerConfig,
+    /// The routers of locked agents.
+    pub(crate) fleet: FleetConfig,
     /// Time limits of tools.
     pub(crate) timeouts: writ_tools::config::ToolTimeouts,
     /// The rule of withholding for results of each of our own tools.
@@ -230,6 +233,7 @@ fn default_values() -> BTreeMap<KeyPath, Value> {
         ("telemetry", table_of(&TelemetryConfig::default())),
         ("network", table_of(&NetworkConfig::default())),
         ("ledger", table_of(&LedgerConfig::default())),
+        ("fleet", table_of(&FleetConfig::default())),
         ("access", table_of(&AccessConfig::default())),
     ] {
         all.insert(section.to_owned(), Value::Table(table));
@@ -288,6 +292,7 @@ fn assemble_config(effective: Effective, home: &Path, findings: &mut Vec<Finding
     let telemetry = typed.read_section("telemetry", section("telemetry"));
     let network = typed.read_section("network", section("network"));
     let ledger: Option<LedgerConfig> = typed.read_section("ledger", section("ledger"));
+    let fleet: Option<FleetConfig> = typed.read_section("fleet", section("fleet"));
     let turn: Option<writ_agent::config::AgentConfig> = typed.read_section("", turn);
     let models = typed.read_section("", models);
     let general: Option<General> = typed.read_section("", tree);
@@ -302,6 +307,7 @@ fn assemble_config(effective: Effective, home: &Path, findings: &mut Vec<Finding
         telemetry: telemetry?,
         network: network?,
         ledger: resolve_below(ledger?, home),
+        fleet: fleet?,
         models: models?,
         budget,
         gates,

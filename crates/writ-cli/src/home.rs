@@ -221,6 +221,11 @@ impl Home {
         self.runtime().join("control.sock")
     }
 
+    /// The socket of the model router, which locked agents are led to.
+    pub(crate) fn model_socket(&self) -> PathBuf {
+        self.runtime().join("llm-router.sock")
+    }
+
     /// The lock that the engine holds.
     pub(crate) fn lock(&self) -> PathBuf {
         self.runtime().join("lock")

@@ -12,6 +12,7 @@ use writ_agent::event::{SystemSource, SystemText};
 use writ_egress::Egress;
 use writ_egress::authority::CertificateAuthority;
 use writ_egress::deliver::Endpoint;
+use writ_fleet::models::server::RouterSocket;
 use writ_gateway::control::{Control, OpenControl};
 use writ_gateway::http::Http;
 use writ_inspect::redact::Redactor;
@@ -68,6 +69,8 @@ pub(crate) struct Wired {
     pub(crate) control: OpenControl,
     /// The server of the page, if one is wanted.
     pub(crate) http: Option<Http>,
+    /// The socket of the model router, if locked agents may ask models.
+    pub(crate) models: Option<RouterSocket>,
     /// Released when the engine has ended.
     pub(crate) locks: Locks,
     /// The exporter of traces, if a collector is named.
@@ -216,7 +219,9 @@ pub(crate) async fn build_engine(
         exporter.zip(collected).map(|(exporter, collected)| Traces::begin_export(exporter, collected));
     let engine = Engine::start(parts).await?;
     let control = control.open_socket()?;
-    Ok(Wired { engine, control, http, locks, traces })
+    // After the engine, since it finds no one to ask before.
+    let socket = config.fleet.model_router.then(|| RouterSocket::bind(&context.home.model_socket()));
+    Ok(Wired { engine, control, http, models: socket.transpose()?, locks, traces })
 }
 
 /// Returns the runtime's part of the configuration.

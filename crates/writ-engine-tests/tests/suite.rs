@@ -21,5 +21,8 @@ mod parts;
 #[path = "suite/renewed.rs"]
 mod renewed;
 
+#[path = "suite/routed.rs"]
+mod routed;
+
 #[path = "suite/set_back.rs"]
 mod set_back;

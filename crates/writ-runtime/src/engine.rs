@@ -21,6 +21,7 @@ use crate::config::STOP_DEADLINE;
 use crate::error::EngineError;
 use crate::metrics::MetricsFormat;
 pub use crate::perform::send::SentFile;
+use crate::routed::ModelRouter;
 use crate::secrets;
 use crate::services::{EngineParts, Life, Services};
 use crate::session::{Interrupt, Session};
@@ -113,6 +114,11 @@ impl Engine {
     /// Returns the counts and measurements since the start.
     pub fn metrics(&self, format: MetricsFormat) -> String {
         self.services.life.metrics.text(format)
+    }
+
+    /// Returns what answers programs outside with the configured models.
+    pub fn model_router(&self) -> ModelRouter {
+        ModelRouter::new(Arc::clone(&self.services))
     }
 
     /// Registers a connected client until the returned value is dropped.

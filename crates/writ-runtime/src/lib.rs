@@ -85,4 +85,5 @@ mod dispatch;
 mod drive;
 pub mod engine;
 mod recover;
+pub mod routed;
 mod settle;

@@ -474,6 +474,7 @@ fn record(
         usage,
         cost,
         error: answer.err().map(|(_, error)| error.to_owned()).unwrap_or_default(),
+        reply: None,
     };
     ops.push(place.services.journal.entry(place.session.id, place.at(), fact));
     let cost = cost.unwrap_or_default();

@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::action::{Action, ActionKind, ChangeKind, MemoryTrust};
-use crate::chat::{StopReason, ToolOutcome, Usage};
+use crate::chat::{ModelReply, StopReason, ToolOutcome, Usage};
 use crate::digest::Digest;
 use crate::id::{AskId, AttemptId, EntrySeq, KeyId, MemoryId, MessageId, SessionId, TurnId};
 use crate::taint::{Label, Taint};
@@ -342,6 +342,9 @@ pub enum Fact {
         cost: Option<MicroUsd>,
         /// The error's outside text; empty if there was none.
         error: String,
+        /// The whole answer, where a program outside asked; an agent's own answers are in its conversation.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reply: Option<Box<ModelReply>>,
     },
     /// A key was made, renewed or revoked.
     Keyed {

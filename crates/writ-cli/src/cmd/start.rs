@@ -93,13 +93,14 @@ async fn serve_engine(
     mut stops: EngineStops,
     (idle_exit, drain): (Option<Duration>, Duration),
 ) -> (Result<(), Failure>, Locks) {
-    let Wired { engine, control, http, locks, traces } = wired;
+    let Wired { engine, control, http, models, locks, traces } = wired;
     let stop = CancellationToken::new();
     let closing = CancellationToken::new();
     let serving = tokio::spawn(control.serve_clients(engine.clone(), stop.clone()));
     // Both ends of the server can stop the engine.
     let ends = Stops { closing: closing.clone(), stop: stop.clone() };
     let page = http.map(|http| tokio::spawn(http.serve(engine.clone(), ends)));
+    let models = models.map(|socket| tokio::spawn(socket.serve_agents(engine.clone(), stop.clone())));
     let idle = async {
         match idle_exit {
             Some(quiet) => engine.idle(quiet).await,
@@ -122,6 +123,10 @@ async fn serve_engine(
         let page = page.await.map_err(|error| Failure::internal_error("serving the page", error));
         served = served.and(page);
     }
+    if let Some(models) = models {
+        let models = models.await.map_err(|error| Failure::internal_error("serving the model router", error));
+        served = served.and(models);
+    }
     drop(engine);
     if let Some(traces) = traces {
         traces.end_export().await;
@@ -131,7 +136,7 @@ async fn serve_engine(
 
 /// Serves an engine until it is stopped, for the demo.
 pub(super) async fn serve_until(wired: Wired, stop: CancellationToken) {
-    let Wired { engine, control, http: _, locks, traces: _ } = wired;
+    let Wired { engine, control, http: _, models: _, locks, traces: _ } = wired;
     let serving = tokio::spawn(control.serve_clients(engine.clone(), stop.clone()));
     stop.cancelled().await;
     // Running turns get their time before the engine is dropped.

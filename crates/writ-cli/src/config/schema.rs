@@ -311,6 +311,7 @@ pub(crate) const KEYS: &[SettingKey] = &[
     owner_key("ledger.retention_days", ValueKind::Whole(0, MAX_RETENTION_DAYS)),
     owner_key("ledger.heads_file", ValueKind::Folder),
     owner_key("ledger.heads_repository", ValueKind::Folder),
+    owner_key("fleet.model_router", ValueKind::Flag),
     owner_key("telemetry.otlp_endpoint", ValueKind::Url),
     owner_key("telemetry.otlp_token", ValueKind::Credential),
     owner_key("network.proxy", ValueKind::Text),

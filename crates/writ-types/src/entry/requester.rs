@@ -1,10 +1,13 @@
-//! Programs outside that ask the security proxy.
+//! Programs outside that ask the security proxy or the model router.
+
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::chat::ModelRequest;
 use crate::digest::Digest;
 
-/// A program that asks the security proxy, as far as its keys prove it. The keys themselves are in no record.
+/// A program that asks the security proxy or the model router, as far as its keys prove it. The keys themselves are in no record.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Requester {
     /// The agent that the keys are for; empty if none is proven.
@@ -17,4 +20,7 @@ pub struct Requester {
     pub operation: String,
     /// The tokens of the customer and case whose data it reaches; empty if no key proves one.
     pub data: Vec<String>,
+    /// The whole prompt that it asks a model with, as it is sent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prompt: Option<Arc<ModelRequest>>,
 }

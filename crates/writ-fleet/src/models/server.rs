@@ -1,0 +1,296 @@
+//! The socket of the model router: who may open it, and how much it takes.
+
+use std::convert::Infallible;
+use std::io;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited, StreamBody};
+use hyper::body::Incoming;
+use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use serde_json::{Value, json};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use writ_runtime::clock::{Clock as _, Ids, SystemClock};
+use writ_runtime::engine::Engine;
+use writ_runtime::routed::{
+    AnswerEvent, AnswerStream, MAIN_MODEL, ModelRouter, ProvenAgent, RoutedReply, RoutingError,
+};
+use writ_types::error::{Exit, Report, ToReport};
+
+use super::refusal::{Refusal, WireFormat};
+use super::stream::{EventWriter, KEEP_ALIVE, event_stream};
+use super::{anthropic, openai};
+
+/// The most connections at once; one more waits until another ends.
+pub const MAX_CONNECTIONS: usize = 1_024;
+/// The largest body of a request, in bytes. The ledger takes a prompt of this size in one entry.
+pub const MAX_BODY_BYTES: usize = 4 * 1024 * 1024;
+/// The largest head of a request, in bytes: two keys and the headers of a client.
+pub const MAX_HEAD_BYTES: usize = 128 * 1024;
+/// The time that a client has to send the head of a request.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(15);
+/// The time that a client has to send the body.
+const BODY_TIMEOUT: Duration = Duration::from_secs(60);
+/// The pause after a client could not be accepted.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// The header with the base key, which the launcher adds.
+pub const BASE_KEY: HeaderName = HeaderName::from_static("writ-base-key");
+/// The header with the task key.
+pub const TASK_KEY: HeaderName = HeaderName::from_static("writ-task-key");
+/// The header that tells the clients of both formats whether to try again by themselves.
+const RETRY: HeaderName = HeaderName::from_static("x-should-retry");
+
+type Body = UnsyncBoxBody<Bytes, Infallible>;
+
+/// The reason why the socket cannot be served.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot listen on {path}: {source}")]
+pub struct SocketError {
+    path: PathBuf,
+    source: io::Error,
+}
+
+impl ToReport for SocketError {
+    fn report(&self) -> Report {
+        Report::new(Exit::Config, "fleet.listen", "the model router cannot open its socket")
+            .with_inside(self.to_string())
+            .with_hint("check that the folder 'runtime' of the home exists, is yours and is writable")
+    }
+}
+
+/// The socket of the model router.
+#[derive(Debug)]
+pub struct RouterSocket {
+    listener: UnixListener,
+    path: PathBuf,
+}
+
+impl RouterSocket {
+    /// Makes the socket with mode 0600. The caller holds the home's lock, so that an old one belongs to no running engine.
+    ///
+    /// # Errors
+    ///
+    /// If the folder is missing or not writable.
+    pub fn bind(path: &Path) -> Result<Self, SocketError> {
+        let failed = |source| SocketError { path: path.to_owned(), source };
+        match std::fs::remove_file(path) {
+            Ok(()) => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(failed(error)),
+        }
+        // The folder has mode 0700, so no other user reaches the socket before its mode is set.
+        let listener = UnixListener::bind(path).map_err(failed)?;
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).map_err(failed)?;
+        Ok(Self { listener, path: path.to_owned() })
+    }
+
+    /// Serves agents until `stop` is cancelled; then waits until every answer has ended.
+    pub async fn serve_agents(self, engine: Engine, stop: CancellationToken) {
+        // Agents may call at any time: the engine does not end for want of clients.
+        let guest = engine.guest();
+        let router = engine.model_router();
+        let (room, connections) = (Arc::new(Semaphore::new(MAX_CONNECTIONS)), TaskTracker::new());
+        loop {
+            let Ok(place) = Arc::clone(&room).acquire_owned().await else { break };
+            let accepted = tokio::select! {
+                () = stop.cancelled() => break,
+                accepted = self.listener.accept() => accepted,
+            };
+            match accepted {
+                Ok((stream, _)) => {
+                    let (router, stop) = (router.clone(), stop.clone());
+                    connections.spawn(async move {
+                        serve_connection(stream, router, stop).await;
+                        drop(place);
+                    });
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "an agent could not be accepted");
+                    // With no file descriptor left the next try fails at once, too.
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                }
+            }
+        }
+        drop(self.listener);
+        let _ = std::fs::remove_file(&self.path);
+        connections.close();
+        connections.wait().await;
+        drop(guest);
+    }
+}
+
+async fn serve_connection(stream: UnixStream, router: ModelRouter, stop: CancellationToken) {
+    let service = service_fn(|request| {
+        let router = router.clone();
+        async move { Ok::<_, Infallible>(answer_request(&router, request).await) }
+    });
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_TIMEOUT)
+        .max_buf_size(MAX_HEAD_BYTES)
+        .serve_connection(TokioIo::new(stream), service);
+    let mut connection = std::pin::pin!(connection);
+    let served = tokio::select! {
+        served = connection.as_mut() => served,
+        () = stop.cancelled() => {
+            // The answer that is on its way may still end; the engine bounds how long that takes.
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    };
+    if let Err(error) = served {
+        tracing::debug!(%error, "an agent's connection has broken off");
+    }
+}
+
+async fn answer_request(router: &ModelRouter, request: Request<Incoming>) -> Response<Body> {
+    let path = request.uri().path().trim_end_matches('/').to_owned();
+    let is_anthropic = path == "/v1/messages" || request.headers().contains_key("anthropic-version");
+    let format = if is_anthropic { WireFormat::Anthropic } else { WireFormat::OpenAi };
+    let answered = match (request.method(), path.as_str()) {
+        (&Method::POST, "/v1/chat/completions") => complete_chat(router, request).await,
+        (&Method::POST, "/v1/messages") => create_message(router, request).await,
+        (&Method::GET, "/v1/models") => list_models(router, &request, format).await,
+        (_, "/v1/chat/completions" | "/v1/messages" | "/v1/models") => {
+            let text = format!("{path} does not take {}", request.method());
+            Err(Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", text))
+        }
+        (_, path) => {
+            Err(Refusal::new(StatusCode::NOT_FOUND, "not_found", format!("there is no {path} here")))
+        }
+    };
+    answered.unwrap_or_else(|refusal| json_response(refusal.status, &refusal.body(format)))
+}
+
+fn json_response(status: StatusCode, body: &Value) -> Response<Body> {
+    let mut response = Response::new(Full::new(Bytes::from(body.to_string())).boxed_unsync());
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    if !status.is_success() {
+        // The router has tried again where that makes sense; a client's own tries would multiply that.
+        headers.insert(RETRY, HeaderValue::from_static("false"));
+    }
+    response
+}
+
+/// Verifies the keys of a request. It comes before the body is read: who proves nothing sends nothing.
+async fn prove(router: &ModelRouter, headers: &HeaderMap) -> Result<ProvenAgent, Refusal> {
+    let (base, task) = (only_value(headers, &BASE_KEY), only_value(headers, &TASK_KEY));
+    Ok(router.prove_agent(base, task).await?)
+}
+
+/// Returns a header that stands there once; two could be read as either.
+fn only_value<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
+    let mut values = headers.get_all(name).iter();
+    let only = values.next()?;
+    if values.next().is_some() { None } else { only.to_str().ok() }
+}
+
+async fn read_body(request: Request<Incoming>) -> Result<Value, Refusal> {
+    let body = Limited::new(request.into_body(), MAX_BODY_BYTES).collect();
+    let late = || Refusal::new(StatusCode::REQUEST_TIMEOUT, "late", "the body took too long".to_owned());
+    let body = tokio::time::timeout(BODY_TIMEOUT, body).await.map_err(|_| late())?;
+    let body = body.map_err(|error| match error.downcast_ref::<LengthLimitError>() {
+        Some(_) => {
+            let text = format!("the request has more than {MAX_BODY_BYTES} bytes");
+            Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, "request_too_large", text)
+        }
+        None => Refusal::new(StatusCode::BAD_REQUEST, "broken", "the body broke off".to_owned()),
+    })?;
+    serde_json::from_slice(&body.to_bytes())
+        .map_err(|error| Refusal::invalid("", &format!("is no JSON: {error}")))
+}
+
+async fn complete_chat(router: &ModelRouter, request: Request<Incoming>) -> Result<Response<Body>, Refusal> {
+    let agent = prove(router, request.headers()).await?;
+    let wanted = openai::read_request(&read_body(request).await?)?;
+    let now = SystemClock.now();
+    let head = openai::AnswerHead {
+        id: Ids.attempt(now).to_string(),
+        created: now.as_millis() / 1_000,
+        model: wanted.prompt.model.clone(),
+        has_usage: wanted.has_usage,
+    };
+    let answer = router.ask_model(agent, wanted.prompt);
+    if wanted.is_streamed {
+        return stream_answer(EventWriter::OpenAi(head), answer).await;
+    }
+    let whole = whole_answer(answer).await?;
+    Ok(json_response(StatusCode::OK, &head.whole_answer(&whole)))
+}
+
+async fn create_message(router: &ModelRouter, request: Request<Incoming>) -> Result<Response<Body>, Refusal> {
+    let agent = prove(router, request.headers()).await?;
+    let wanted = anthropic::read_request(&read_body(request).await?)?;
+    let (id, model) = (Ids.attempt(SystemClock.now()).to_string(), wanted.prompt.model.clone());
+    let head = anthropic::AnswerHead { id, model };
+    let answer = router.ask_model(agent, wanted.prompt);
+    if wanted.is_streamed {
+        return stream_answer(EventWriter::Anthropic(head, false), answer).await;
+    }
+    let whole = whole_answer(answer).await?;
+    Ok(json_response(StatusCode::OK, &head.whole_answer(&whole)))
+}
+
+async fn whole_answer(mut answer: AnswerStream) -> Result<RoutedReply, Refusal> {
+    while let Some(event) = answer.next_event().await {
+        match event {
+            // The whole answer repeats it.
+            AnswerEvent::Text(_) => {}
+            AnswerEvent::Whole(whole) => return Ok(*whole),
+            AnswerEvent::Failed(error) => return Err(error.into()),
+        }
+    }
+    Err(RoutingError::Unrecorded.into())
+}
+
+async fn stream_answer(writer: EventWriter, mut answer: AnswerStream) -> Result<Response<Body>, Refusal> {
+    // An early refusal has its status; after a while the client needs a sign of life more than that.
+    let first = match tokio::time::timeout(KEEP_ALIVE, answer.next_event()).await {
+        Ok(Some(AnswerEvent::Failed(error))) => return Err(error.into()),
+        Ok(first) => first,
+        Err(_) => None,
+    };
+    let body = StreamBody::new(event_stream(writer, answer, first)).boxed_unsync();
+    let mut response = Response::new(body);
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    Ok(response)
+}
+
+async fn list_models(
+    router: &ModelRouter,
+    request: &Request<Incoming>,
+    format: WireFormat,
+) -> Result<Response<Body>, Refusal> {
+    prove(router, request.headers()).await?;
+    let names = router.model_names();
+    let names = names.iter().map(String::as_str).chain([MAIN_MODEL]);
+    let list = match format {
+        WireFormat::OpenAi => {
+            let model = |id: &str| json!({ "id": id, "object": "model", "created": 0, "owned_by": "writ" });
+            json!({ "object": "list", "data": names.map(model).collect::<Vec<_>>() })
+        }
+        WireFormat::Anthropic => {
+            let model = |id: &str| json!({ "type": "model", "id": id, "display_name": id, "created_at": "1970-01-01T00:00:00Z" });
+            let data: Vec<_> = names.map(model).collect();
+            let (first, last) =
+                (data.first().map(|model| &model["id"]), data.last().map(|model| &model["id"]));
+            json!({ "data": data, "has_more": false, "first_id": first, "last_id": last })
+        }
+    };
+    Ok(json_response(StatusCode::OK, &list))
+}
