@@ -24,6 +24,8 @@ mod gates;
 
 mod hooks;
 
+mod operations;
+
 mod paths;
 
 mod policy;
@@ -40,6 +42,7 @@ pub(crate) use keys::{
 pub(crate) use mcp::{AddServer, McpCommand};
 pub(crate) use memory::MemoryCommand;
 pub(crate) use models::{DoctorArgs, ModelsCommand};
+pub(crate) use operations::{OperationsCommand, TestOperation};
 pub(crate) use policy::{PolicyCommand, TaintCommand};
 
 /// Runs AI agents that can only do what a signed order allows, and leaves a receipt that anyone can check.
@@ -136,6 +139,9 @@ pub(crate) enum Command {
     /// List what the engine does again and again
     #[command(subcommand)]
     Jobs(JobsCommand),
+    /// Check, list and try the operations that the security proxy performs for agents
+    #[command(subcommand)]
+    Operations(OperationsCommand),
     /// Look at the sandbox, or run a command in it
     #[command(subcommand)]
     Sandbox(SandboxCommand),
