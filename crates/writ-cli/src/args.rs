@@ -26,6 +26,8 @@ mod gates;
 
 mod hooks;
 
+mod operations;
+
 mod paths;
 
 mod policy;
@@ -47,6 +49,7 @@ pub(crate) use keys::{
 pub(crate) use mcp::{AddServer, McpCommand};
 pub(crate) use memory::MemoryCommand;
 pub(crate) use models::{DoctorArgs, ModelsCommand};
+pub(crate) use operations::{OperationsCommand, TestOperation};
 pub(crate) use policy::{PolicyCommand, TaintCommand};
 pub(crate) use proxy::{ProxyArgs, ProxyCommand};
 pub(crate) use run::RunArgs;
@@ -150,6 +153,9 @@ pub(crate) enum Command {
     Fleet(FleetCommand),
     /// Run the security proxy, through which agents reach databases and servers
     Proxy(ProxyArgs),
+    /// Check, list and try the operations that the security proxy performs for agents
+    #[command(subcommand)]
+    Operations(OperationsCommand),
     /// Look at the sandbox, or run a command in it
     #[command(subcommand)]
     Sandbox(SandboxCommand),

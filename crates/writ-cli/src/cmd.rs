@@ -51,6 +51,8 @@ mod service;
 
 mod manual;
 
+mod operations;
+
 mod sandbox;
 
 mod run;
@@ -94,6 +96,9 @@ pub(crate) fn run_command(context: Context, cli: Cli) -> Result<(), Failure> {
         Command::Memory(command) => or_done(&stops, move || memory::run_memory(&context, &command)),
         Command::Jobs(command) => or_done(&stops, move || jobs::run_jobs(&context, command)),
         Command::Fleet(command) => or_done(&stops, move || fleet::run_fleet(&context, &command)),
+        Command::Operations(command) => {
+            or_done(&stops, move || operations::run_operations(&context, &command))
+        }
         Command::Backup(args) => or_done(&stops, move || backup::run_backup(&context, &args)),
         Command::Trace(args) => or_done(&stops, move || trace::run_trace(&context, &args)),
         Command::Service(command) => or_done(&stops, move || service::run_service(&context, &command)),

@@ -43,6 +43,9 @@ mod schemas;
 #[path = "suite/trial.rs"]
 mod trial;
 
+#[path = "suite/operations.rs"]
+mod operations;
+
 #[path = "suite/pipes.rs"]
 mod pipes;
 

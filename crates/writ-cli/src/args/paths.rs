@@ -6,6 +6,7 @@ use super::audit::AuditCommand;
 use super::gates::GatesCommand;
 use super::hooks::HooksCommand;
 use super::keys::{BaseCommand, KeysCommand, OrderCommand, TaskCommand};
+use super::operations::OperationsCommand;
 use super::policy::PolicyCommand;
 use super::{Cli, Command, ConfigCommand, RunArgs, SandboxCommand};
 
@@ -35,6 +36,12 @@ impl Command {
             Self::Audit(AuditCommand::Verify { heads, db, .. }) => heads.iter_mut().chain(db).collect(),
             Self::Audit(AuditCommand::Export { heads }) => heads.iter_mut().collect(),
             Self::Keys(command) => command.paths(),
+            Self::Operations(OperationsCommand::Check { dir } | OperationsCommand::List { dir }) => {
+                dir.iter_mut().collect()
+            }
+            Self::Operations(OperationsCommand::Test(test)) => {
+                test.dir.iter_mut().chain(&mut test.targets).collect()
+            }
             Self::Demo(_)
             | Self::Start(_)
             | Self::Status(_)
