@@ -16,12 +16,14 @@ use writ_types::unit::Timestamp;
 use super::grants::Grants;
 use super::limits::{AmountLimit, OperationLimits};
 use super::{Case, ROUTER};
-use writ_inspect::scope::Dimension;
+use writ_inspect::scope::{ANY, Dimension};
 
 /// The longest name of an agent, operation, parameter, customer or case, in bytes.
 pub const MAX_NAME_BYTES: usize = 128;
 /// The capability that lists the recipients of escalations.
 const ESCALATE: &str = "escalate_to";
+/// The capability to ask models, which a base key has unless it names it: `{"max_tokens": 100000}` is a quota for each task.
+const MODEL_CALL: &str = "model_call";
 
 /// A defect of a document.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -90,7 +92,12 @@ struct RawNarrow {
 pub fn read_base(document: Value) -> Result<BaseDocument, DocumentError> {
     let RawBase { agent, capabilities, expires } = read_document(document)?;
     let agent = checked_name("agent", agent)?;
-    Ok(BaseDocument { agent, grants: read_grants(&capabilities)?, expires: parse_time(&expires)? })
+    let mut grants = read_grants(&capabilities)?;
+    // An agent may ask models as it likes, unless its key sets a quota: what it asks is recorded, and reaches nothing else.
+    if !capabilities.contains_key(MODEL_CALL) {
+        grants = grants.allow_kind(ActionKind::ModelCall, [(Dimension::Provider, ANY)]);
+    }
+    Ok(BaseDocument { agent, grants, expires: parse_time(&expires)? })
 }
 
 /// Reads the document of a task key.
@@ -154,7 +161,10 @@ fn read_grants(capabilities: &BTreeMap<String, Value>) -> Result<Grants, Documen
             grants = grants.allow_kind(ActionKind::Escalate, targets);
             continue;
         }
-        grants = grants.allow_kind(ActionKind::Operate, [(Dimension::Name, operation.as_str())]);
+        grants = match operation.as_str() {
+            MODEL_CALL => grants.allow_kind(ActionKind::ModelCall, [(Dimension::Provider, ANY)]),
+            operation => grants.allow_kind(ActionKind::Operate, [(Dimension::Name, operation)]),
+        };
         let limits = limits_of(&operation, limits)?;
         // Without an entry an operation is not limited, as the document says with `{}`.
         if !limits.is_empty() {

@@ -465,3 +465,26 @@ fn names_are_plain() {
         assert_eq!(read_task(with(sample_task(), "case_token", json!(name))).is_ok(), good, "{name:?}");
     }
 }
+
+/// Rows: SLO-064
+#[test]
+fn an_agent_may_ask_models_unless_its_key_sets_a_quota() {
+    let any = |document| {
+        let grants = read_base(document).expect("reads").grants;
+        (
+            grants.covers_value(ActionKind::ModelCall, Dimension::Provider, "local"),
+            grants.limits.get("model_call").cloned(),
+        )
+    };
+    assert_eq!(any(sample()), (true, None));
+    let quota = json!({ "model_call": { "max_tokens": 1_000 } });
+    let (granted, limits) = any(with(sample(), "capabilities", quota.clone()));
+    let tokens = AmountLimit { min: 1, max: 1_000, daily: None };
+    assert_eq!((granted, limits.expect("limits").amounts), (true, [("tokens".to_owned(), tokens)].into()));
+    // A copy asks models only where that is named.
+    let copy = |capabilities: Value| {
+        read_narrow(json!({ "capabilities": capabilities })).expect("reads").grants.expect("some")
+    };
+    let asks = |grants: Grants| grants.kinds.contains_key(&ActionKind::ModelCall);
+    assert_eq!((asks(copy(json!({ "refund": {} }))), asks(copy(quota))), (false, true));
+}
