@@ -361,7 +361,7 @@ impl Asking<'_> {
             label: label.clone(),
             bindings: Default::default(),
             idempotent: true,
-            intent: format!("ask {}", planned.requested_size()),
+            intent: format!("ask {}", planned.requested_model()),
         };
         let used = services.journal.store.counter(&counter_name(authority)).await;
         let used = Tokens::new(used.map_err(EngineError::from)?);
@@ -464,7 +464,7 @@ impl Asking<'_> {
         };
         let fact = Fact::ModelCalled {
             attempt,
-            requested: planned.requested_size(),
+            requested: planned.requested_model(),
             actual: answer.map(|reply| reply.model.clone()).unwrap_or_default(),
             stop: answer.ok().map(|reply| reply.stop.clone()),
             usage,

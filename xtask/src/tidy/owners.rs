@@ -103,11 +103,11 @@ const UNSAFE: &str = "crates/writ-sandbox/";
 /// Dependencies that only some crates may ship.
 const DEPENDENCIES: &[(&str, &[&str])] = &[
     ("reqwest", &["writ-egress"]),
-    ("hyper", &["writ-egress", "writ-gateway", "writ-launch", "writ-testkit"]),
-    ("hyper-util", &["writ-egress", "writ-gateway", "writ-launch", "writ-testkit"]),
-    ("axum", &["writ-gateway", "writ-testkit", "writ-testbed"]),
-    ("hyper", &["writ-egress", "writ-gateway", "writ-proxy", "writ-testkit"]),
-    ("hyper-util", &["writ-egress", "writ-gateway", "writ-proxy", "writ-testkit"]),
+    ("hyper", &["writ-egress", "writ-fleet", "writ-gateway", "writ-launch", "writ-proxy", "writ-testkit"]),
+    (
+        "hyper-util",
+        &["writ-egress", "writ-fleet", "writ-gateway", "writ-launch", "writ-proxy", "writ-testkit"],
+    ),
     ("axum", &["writ-gateway", "writ-proxy", "writ-testkit", "writ-testbed"]),
     ("genai", &["writ-models"]),
     ("rusqlite", &["writ-store", "writ-operations"]),
