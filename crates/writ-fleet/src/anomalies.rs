@@ -69,7 +69,8 @@ struct Amounts {
 }
 
 impl Amounts {
-    fn add(&mut self, at: Timestamp, amount: u64) {
+    fn add_amount(&mut self, at: Timestamp, amount: u64) {
+        // Saturates: too large to count is too much.
         self.total = self.total.saturating_add(amount);
         self.recent.push_back((at, amount));
         if self.recent.len() > MAX_AMOUNTS
@@ -82,7 +83,7 @@ impl Amounts {
     }
 
     /// Forgets what is older than every window.
-    fn forget(&mut self, before: Timestamp) {
+    fn forget_work(&mut self, before: Timestamp) {
         while self.recent.front().is_some_and(|(at, _)| *at <= before) {
             self.recent.pop_front();
         }
@@ -133,31 +134,33 @@ impl AnomalyWatch {
     }
 
     /// Takes an event in and returns the rules that it meets.
-    pub fn observe(&mut self, event: &FleetEvent) -> Vec<Anomaly> {
+    pub fn observe_event(&mut self, event: &FleetEvent) -> Vec<Anomaly> {
         self.make_room(event);
+        // The shortest is the minute of the view, also without rules.
         let longest = self.rules.iter().filter_map(AnomalyRule::window).max().unwrap_or(MINUTE).max(MINUTE);
         let watched = self.watched.entry((event.case.clone(), event.agent.clone())).or_default();
         watched.last = Some(event.at);
+        // The model router knows no customer; the proxy and this router do.
         if !event.customer.is_empty() {
             watched.customer.clone_from(&event.customer);
         }
         let amounts = watched.amounts.entry(event.measure).or_default();
-        amounts.add(event.at, event.amount);
-        amounts.forget(earlier(event.at, longest));
+        amounts.add_amount(event.at, event.amount);
+        amounts.forget_work(earlier(event.at, longest));
         let mut found = Vec::new();
         for index in 0..self.rules.len() {
-            found.extend(self.judge(index, event));
+            found.extend(self.judge_rule(index, event));
         }
         found
     }
 
     /// Forgets a case that was closed or has left its agent.
-    pub fn forget(&mut self, case: &str, agent: &str) {
+    pub fn forget_work(&mut self, case: &str, agent: &str) {
         self.watched.remove(&(case.to_owned(), agent.to_owned()));
     }
 
     /// Returns what each agent does now.
-    pub fn view(&self, now: Timestamp) -> Vec<WatchLine> {
+    pub fn list_work(&self, now: Timestamp) -> Vec<WatchLine> {
         let total = |watched: &AgentTally, measure| watched.amounts.get(&measure).map_or(0, |one| one.total);
         let line = |((case, agent), watched): (&(String, String), &AgentTally)| WatchLine {
             agent: agent.clone(),
@@ -172,7 +175,7 @@ impl AnomalyWatch {
         self.watched.iter().map(line).collect()
     }
 
-    fn judge(&mut self, index: usize, event: &FleetEvent) -> Option<Anomaly> {
+    fn judge_rule(&mut self, index: usize, event: &FleetEvent) -> Option<Anomaly> {
         let rule = self.rules.get(index)?;
         let evidence = match rule {
             AnomalyRule::Amount { measure, most, span, .. } => {
@@ -218,6 +221,7 @@ impl AnomalyWatch {
         if known || self.watched.len() < MAX_WATCHED {
             return;
         }
+        // An active agent is never the one that was quiet longest.
         let quiet = self.watched.iter().min_by_key(|(_, watched)| watched.last);
         if let Some(key) = quiet.map(|(key, _)| key.clone()) {
             self.watched.remove(&key);

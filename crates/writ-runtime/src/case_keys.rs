@@ -75,7 +75,7 @@ impl AgentBase {
         self.claims.grants.covers_value(ActionKind::Operate, Dimension::Name, operation)
     }
 
-    /// Returns the recipients to whom it grants escalating.
+    /// Returns the recipients of escalations that it grants.
     pub fn targets(&self) -> BTreeSet<String> {
         let granted = self.claims.grants.kinds.get(&ActionKind::Escalate);
         let recipients = granted.into_iter().flatten().filter(|(what, _)| *what == Dimension::Recipient);

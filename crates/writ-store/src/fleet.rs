@@ -1,6 +1,6 @@
 //! Cases of the fleet's router: their state, their holders one after the other, and their conversations.
 //!
-//! The store knows no states: it counts changes, so that none is lost, and refuses a second holder.
+//! The store knows no states: it counts changes, so that each is seen, and refuses a second holder.
 
 use rusqlite::{Connection, Row, params};
 use writ_types::digest::Digest;

@@ -136,6 +136,7 @@ impl FromStr for AnomalyRule {
     fn from_str(text: &str) -> Result<Self, AnomalyRuleFault> {
         let fault =
             |what: String| AnomalyRuleFault { rule: text.chars().take(MAX_RULE_BYTES).collect(), what };
+        // Bounded before it is taken apart, and repeated in an error.
         if text.len() > MAX_RULE_BYTES {
             return Err(fault(format!("it is longer than {MAX_RULE_BYTES} bytes")));
         }
@@ -180,6 +181,7 @@ fn parse_window(number: &str, unit: &str) -> Result<Duration, String> {
         other => return Err(format!("'{other}' is no unit of time; use s, min or hour")),
     };
     let window = Duration::from_secs(number.saturating_mul(seconds));
+    // A window of nothing would never count anything.
     if window.is_zero() || window > MAX_WINDOW {
         return Err("a window has 1 s to 24 hours".to_owned());
     }

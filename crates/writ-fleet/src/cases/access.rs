@@ -43,7 +43,7 @@ pub struct CaseAccess {
 
 impl CaseAccess {
     /// Takes in the next entry of the case.
-    pub fn add(&mut self, seq: EntrySeq, at: Timestamp, record: &CaseRecord) {
+    pub fn add_entry(&mut self, seq: EntrySeq, at: Timestamp, record: &CaseRecord) {
         let last = self.intervals.last_mut().filter(|one| one.until.is_none());
         match (&record.ended, last) {
             (Some(ended), Some(open)) if open.holder == *ended => {
@@ -89,6 +89,7 @@ pub async fn read_access(store: &Store, case: &str) -> Result<CaseAccess, CaseEr
     loop {
         let page = store.ledger_search(&query).await?;
         let Some(last) = page.last() else { break };
+        // Page by page, newest first.
         query.before = Some(last.seq);
         rows.extend(page);
         if rows.len() > MAX_ACCESS_ENTRIES {
@@ -101,7 +102,7 @@ pub async fn read_access(store: &Store, case: &str) -> Result<CaseAccess, CaseEr
         if let Fact::CaseMoved { record } = &entry.fact
             && (session.is_some() || record.case == case)
         {
-            access.add(row.seq, entry.at, record);
+            access.add_entry(row.seq, entry.at, record);
         }
     }
     Ok(access)
@@ -134,7 +135,7 @@ mod tests {
         let add = |records: &[CaseRecord]| {
             let mut access = CaseAccess::default();
             for (n, record) in (0..).zip(records) {
-                access.add(EntrySeq(n), Timestamp::from_millis(0), record);
+                access.add_entry(EntrySeq(n), Timestamp::from_millis(0), record);
             }
             access
         };

@@ -37,6 +37,7 @@ struct LaunchedProcess {
 
 impl Drop for LaunchedProcess {
     fn drop(&mut self) {
+        // The launcher reads the files while it runs.
         self.process = None;
         for path in [&self.base, &self.task] {
             if let Err(error) = fs::remove_file(path) {
@@ -56,12 +57,12 @@ impl AgentProcess for LaunchedProcess {
 }
 
 impl LaunchedAgents {
-    fn launch(&self, order: &StartOrder) -> Result<StartedAgent, PortFault> {
+    fn launch_agent(&self, order: &StartOrder) -> Result<StartedAgent, PortFault> {
         let failed = |error: io::Error| PortFault(format!("the key files: {error}"));
         fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.folder).map_err(failed)?;
         let file = |role: &str| self.folder.join(format!("{}-{role}.jwt", order.case));
         let (base, task) = (file("base"), file("task"));
-        // What a killed router has left behind belongs to a holder whose time has ended.
+        // What a killed router has left behind belongs to an earlier holder.
         for path in [&base, &task] {
             match fs::remove_file(path) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
@@ -75,6 +76,7 @@ impl LaunchedAgents {
         let mut args = vec!["run".to_owned(), "--base".to_owned(), path(&process.base)];
         args.extend(["--task".to_owned(), path(&process.task)]);
         args.extend(self.flags.iter().cloned());
+        // Everything after it is the agent's, also what looks like a flag.
         args.push("--".to_owned());
         args.extend(order.command.iter().cloned());
         let child = spawn_piped(&args, &self.variables, &self.log);
@@ -87,7 +89,7 @@ impl LaunchedAgents {
 
 impl AgentHost for LaunchedAgents {
     fn start_agent(&self, order: StartOrder) -> BoxFuture<'_, Result<StartedAgent, PortFault>> {
-        async move { self.launch(&order) }.boxed()
+        async move { self.launch_agent(&order) }.boxed()
     }
 }
 

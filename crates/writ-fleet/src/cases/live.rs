@@ -56,7 +56,7 @@ pub(crate) struct LiveCase {
 
 impl LiveCase {
     /// Creates a case that was just opened.
-    pub(crate) fn opened(row: FleetCase) -> Self {
+    pub(crate) fn open_new(row: FleetCase) -> Self {
         Self {
             row,
             machine: CaseMachine::default(),
@@ -70,10 +70,11 @@ impl LiveCase {
     }
 
     /// Restores a case from its rows, without a process.
-    pub(crate) fn restore(row: FleetCase, last: Option<FleetHolder>) -> Result<Self, CaseError> {
+    pub(crate) fn restore_case(row: FleetCase, last: Option<FleetHolder>) -> Result<Self, CaseError> {
         let damaged = || CaseError::Damaged(row.id.to_string());
         let stored: StoredState = serde_json::from_str(&row.state).map_err(|_| damaged())?;
-        let machine = stored.machine().ok_or_else(damaged)?;
+        let machine = stored.restore_machine().ok_or_else(damaged)?;
+        // An older holder with an end holds nothing.
         let held = last.filter(|holder| holder.until.is_none());
         // The two tables are written in one commit, so they agree or were changed by another hand.
         if held.as_ref().map(|held| held.keys.as_ref().map(|keys| keys.key))
@@ -95,6 +96,7 @@ impl LiveCase {
 }
 
 fn record_of(holder: FleetHolder) -> HolderRecord {
+    // A person holds a case without a key.
     let HolderKeys { key, base, task, .. } = match holder.keys {
         Some(keys) => keys,
         None => return person_record(&holder.holder),

@@ -146,9 +146,9 @@ pub enum CaseFault {
 pub struct CaseStep {
     /// The machine after it.
     pub next: CaseMachine,
-    /// The holder whose time ends; an agent's key is revoked in the same commit.
+    /// The holder that leaves; an agent's key is revoked in the same commit.
     pub ended: Option<CaseHolder>,
-    /// The holder whose time begins, after that.
+    /// The holder that begins, after that.
     pub began: Option<CaseHolder>,
 }
 
@@ -156,7 +156,7 @@ pub struct CaseStep {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CaseMachine {
     state: CaseState,
-    /// Agents that lost it; they do not get it again.
+    /// Agents that it was taken from; they do not get it again.
     lost: BTreeSet<String>,
     holders: u32,
 }
@@ -192,7 +192,7 @@ impl CaseMachine {
         &self.state
     }
 
-    /// Returns the agents that lost the case.
+    /// Returns the agents that the case was taken from.
     pub const fn lost(&self) -> &BTreeSet<String> {
         &self.lost
     }
@@ -223,88 +223,93 @@ impl CaseMachine {
     /// # Errors
     ///
     /// If the event does not apply in this state, or says what the holder may not.
-    pub fn step(&self, event: CaseEvent) -> Result<CaseStep, CaseFault> {
+    pub fn apply_event(&self, event: CaseEvent) -> Result<CaseStep, CaseFault> {
         match event {
-            CaseEvent::Assign { agent, key } => self.assign(agent, key),
+            CaseEvent::Assign { agent, key } => self.assign_agent(agent, key),
             CaseEvent::Renew { key } => match &self.state {
                 CaseState::Held(CaseHolder::Agent { agent, .. }) => {
-                    Ok(self.hold(CaseHolder::Agent { agent: agent.clone(), key }))
+                    Ok(self.begin_holder(CaseHolder::Agent { agent: agent.clone(), key }))
                 }
                 CaseState::Held(CaseHolder::Person { .. })
                 | CaseState::Open
                 | CaseState::Escalating { .. }
                 | CaseState::Queued
-                | CaseState::Closed => Err(self.fault("given a fresh key")),
+                | CaseState::Closed => Err(self.state_fault("given a fresh key")),
             },
-            CaseEvent::Escalate { target, reason, allowed } => self.escalate(target, &reason, &allowed),
-            CaseEvent::Lose(cause) => self.lose(cause),
+            CaseEvent::Escalate { target, reason, allowed } => self.escalate_case(target, &reason, &allowed),
+            CaseEvent::Lose(cause) => self.lose_agent(cause),
             CaseEvent::Queue => match &self.state {
-                CaseState::Open | CaseState::Escalating { .. } => Ok(self.release(CaseState::Queued)),
-                CaseState::Held(_) | CaseState::Queued | CaseState::Closed => Err(self.fault("queued")),
+                CaseState::Open | CaseState::Escalating { .. } => Ok(self.end_holder(CaseState::Queued)),
+                CaseState::Held(_) | CaseState::Queued | CaseState::Closed => Err(self.state_fault("queued")),
             },
             CaseEvent::Take { person } => match &self.state {
-                CaseState::Queued => Ok(self.hold(CaseHolder::Person { name: person })),
+                CaseState::Queued => Ok(self.begin_holder(CaseHolder::Person { name: person })),
                 CaseState::Open | CaseState::Held(_) | CaseState::Escalating { .. } | CaseState::Closed => {
-                    Err(self.fault("taken over"))
+                    Err(self.state_fault("taken over"))
                 }
             },
             CaseEvent::HandBack { target } => match &self.state {
                 CaseState::Queued | CaseState::Held(CaseHolder::Person { .. }) => {
-                    Ok(self.release(CaseState::Escalating { target }))
+                    Ok(self.end_holder(CaseState::Escalating { target }))
                 }
                 CaseState::Open
                 | CaseState::Held(CaseHolder::Agent { .. })
                 | CaseState::Escalating { .. }
-                | CaseState::Closed => Err(self.fault("handed back")),
+                | CaseState::Closed => Err(self.state_fault("handed back")),
             },
             CaseEvent::Close => match &self.state {
-                CaseState::Closed => Err(self.fault("closed")),
+                CaseState::Closed => Err(self.state_fault("closed")),
                 CaseState::Open | CaseState::Held(_) | CaseState::Escalating { .. } | CaseState::Queued => {
-                    Ok(self.release(CaseState::Closed))
+                    Ok(self.end_holder(CaseState::Closed))
                 }
             },
         }
     }
 
-    fn assign(&self, agent: String, key: KeyId) -> Result<CaseStep, CaseFault> {
+    fn assign_agent(&self, agent: String, key: KeyId) -> Result<CaseStep, CaseFault> {
         match &self.state {
             CaseState::Open | CaseState::Escalating { .. } => {}
-            CaseState::Held(_) | CaseState::Queued | CaseState::Closed => return Err(self.fault("assigned")),
+            CaseState::Held(_) | CaseState::Queued | CaseState::Closed => {
+                return Err(self.state_fault("assigned"));
+            }
         }
+        // Two agents that escalate to one another would go on without end.
         if self.holders >= MAX_HOLDERS {
             return Err(CaseFault::TooMany);
         }
-        let mut step = self.hold(CaseHolder::Agent { agent, key });
+        let mut step = self.begin_holder(CaseHolder::Agent { agent, key });
         step.next.holders = self.holders.saturating_add(1);
         Ok(step)
     }
 
-    fn escalate(
+    fn escalate_case(
         &self,
         target: String,
         reason: &str,
         allowed: &BTreeSet<String>,
     ) -> Result<CaseStep, CaseFault> {
         let Some(CaseHolder::Agent { .. }) = self.holder() else {
-            return Err(self.fault("escalated"));
+            return Err(self.state_fault("escalated"));
         };
+        // The next holder has nothing else to go by.
         if reason.trim().is_empty() || reason.len() > MAX_REASON_BYTES {
             return Err(CaseFault::Reason);
         }
+        // Byte for byte: a name that only looks alike is another one.
         if !allowed.contains(&target) {
             return Err(CaseFault::Target { target });
         }
         // A person is no agent that might be missing: the case waits in the queue at once.
         let next =
             if target == HUMAN { CaseState::Queued } else { CaseState::Escalating { target: Some(target) } };
-        Ok(self.release(next))
+        Ok(self.end_holder(next))
     }
 
-    fn lose(&self, cause: LossCause) -> Result<CaseStep, CaseFault> {
+    fn lose_agent(&self, cause: LossCause) -> Result<CaseStep, CaseFault> {
         let Some(CaseHolder::Agent { agent, .. }) = self.holder() else {
-            return Err(self.fault("lost"));
+            return Err(self.state_fault("lost"));
         };
-        let mut step = self.release(CaseState::Escalating { target: None });
+        let mut step = self.end_holder(CaseState::Escalating { target: None });
         // The agent did nothing wrong when its router ended.
         if cause != LossCause::Restart {
             step.next.lost.insert(agent.clone());
@@ -313,17 +318,17 @@ impl CaseMachine {
     }
 
     /// Ends the holder's time and begins another's.
-    fn hold(&self, holder: CaseHolder) -> CaseStep {
+    fn begin_holder(&self, holder: CaseHolder) -> CaseStep {
         let next = Self { state: CaseState::Held(holder.clone()), ..self.clone() };
         CaseStep { next, ended: self.holder().cloned(), began: Some(holder) }
     }
 
     /// Ends the holder's time.
-    fn release(&self, state: CaseState) -> CaseStep {
+    fn end_holder(&self, state: CaseState) -> CaseStep {
         CaseStep { next: Self { state, ..self.clone() }, ended: self.holder().cloned(), began: None }
     }
 
-    const fn fault(&self, verb: &'static str) -> CaseFault {
+    const fn state_fault(&self, verb: &'static str) -> CaseFault {
         CaseFault::State { state: self.state.as_str(), verb }
     }
 }

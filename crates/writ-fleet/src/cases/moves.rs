@@ -13,7 +13,7 @@ use super::config::{FleetAgent, RENEW_BEFORE};
 use super::error::CaseError;
 use super::live::LiveCase;
 use super::machine::{CaseEvent, CaseFault, CaseHolder, CaseState, LossCause};
-use super::router::{CaseRouter, encode};
+use super::router::{CaseRouter, encode_state};
 use super::state::StoredState;
 use crate::anomalies::{Anomaly, Reaction};
 
@@ -33,7 +33,7 @@ impl CaseMove {
         Self { change, reason, target: String::new(), minted: Vec::new(), key_ends: None }
     }
 
-    /// Returns the entry of the ledger, with the holder whose time ended and the one whose time begins.
+    /// Returns the entry of the ledger, with the holder that leaves and the one that begins.
     pub(crate) fn entry(
         &self,
         keys: &CaseKeys,
@@ -59,8 +59,8 @@ impl CaseMove {
 
 impl CaseRouter {
     /// Changes a case: the step of its machine, the revocation of the key that ends, the holders' rows, the entry and the
-    /// state are one commit. A process whose holder's time has ended is ended after it.
-    pub(crate) async fn advance(
+    /// state are one commit. The process of a holder that leaves is ended after it.
+    pub(crate) async fn advance_case(
         &self,
         live: &mut LiveCase,
         event: CaseEvent,
@@ -69,7 +69,8 @@ impl CaseRouter {
     ) -> Result<(), CaseError> {
         let keys = &self.0.keys;
         let (id, now) = (live.row.id, keys.now());
-        let step = live.machine.step(event)?;
+        let step = live.machine.apply_event(event)?;
+        // The record with the hashes of the keys, which the machine does not have.
         let ended = step.ended.as_ref().and(live.holder.clone());
         let mut ops = Vec::new();
         if let Some(holder) = &step.ended {
@@ -89,12 +90,15 @@ impl CaseRouter {
             };
             ops.push(Op::Fleet(FleetOp::BeginHolder { id, holder }));
         }
+        // The next entry names both sides, also when the case waited in between.
         let earlier = ended.or_else(|| live.earlier.clone());
-        let state = encode(&StoredState::new(&step.next, earlier.clone(), note.reason.clone()))?;
+        let state = encode_state(&StoredState::new(&step.next, earlier.clone(), note.reason.clone()))?;
         let is_open = *step.next.state() != CaseState::Closed;
+        // Refused if another change came first: nothing of this one happens then.
         let version = live.row.version;
         ops.push(Op::Fleet(FleetOp::Change { id, version, state, is_open, at: now }));
         keys.commit(ops).await?;
+        // After the commit: a load that was counted for nothing would leave an agent idle.
         self.count_load(live.holder.as_ref(), began.as_ref());
         let same_agent = matches!(
             (&step.ended, &step.began),
@@ -104,7 +108,7 @@ impl CaseRouter {
             // Its key is dead already; this ends the process.
             live.agent = None;
             if let Some(holder) = &live.holder {
-                self.watch().forget(&live.row.case_token, &holder.name);
+                self.watch().forget_work(&live.row.case_token, &holder.name);
             }
         }
         live.row.version = version.saturating_add(1);
@@ -115,51 +119,52 @@ impl CaseRouter {
     }
 
     /// Takes a case from its agent and gives it to the next one.
-    pub(crate) async fn lose(
+    pub(crate) async fn lose_case(
         &self,
         live: &mut LiveCase,
         cause: LossCause,
         reason: &str,
     ) -> Result<(), CaseError> {
         let note = CaseMove::new(CaseChange::Rerouted, format!("{}: {reason}", cause.as_str()));
-        self.advance(live, CaseEvent::Lose(cause), note, None).await?;
-        self.place(live).await
+        self.advance_case(live, CaseEvent::Lose(cause), note, None).await?;
+        self.place_case(live).await
     }
 
     /// Puts a case into the queue for people.
-    pub(crate) async fn queue(&self, live: &mut LiveCase, reason: &str) -> Result<(), CaseError> {
+    pub(crate) async fn queue_case(&self, live: &mut LiveCase, reason: &str) -> Result<(), CaseError> {
         let note = CaseMove::new(CaseChange::Queued, reason.to_owned());
         live.owes_since = None;
-        self.advance(live, CaseEvent::Queue, note, None).await
+        self.advance_case(live, CaseEvent::Queue, note, None).await
     }
 
     /// Gives a case that waits to an agent: the one with the fewest cases of those that may. Without one it waits for a
     /// person.
-    pub(crate) async fn place(&self, live: &mut LiveCase) -> Result<(), CaseError> {
+    pub(crate) async fn place_case(&self, live: &mut LiveCase) -> Result<(), CaseError> {
         let target = match live.machine.state() {
             CaseState::Open => None,
             CaseState::Escalating { target } => target.clone(),
             CaseState::Held(_) | CaseState::Queued | CaseState::Closed => return Ok(()),
         };
-        let Some((agent, base)) = self.choose(live, target.as_deref()).await? else {
+        let Some((agent, base)) = self.choose_agent(live, target.as_deref()).await? else {
             let wanted = target.as_deref().unwrap_or(live.row.capability.as_str());
             let reason = format!("no agent is free for {wanted}; {}", live.reason);
-            return self.queue(live, reason.trim_end_matches("; ")).await;
+            return self.queue_case(live, reason.trim_end_matches("; ")).await;
         };
-        match self.assign(live, (&agent, &base), target.unwrap_or_default()).await {
+        match self.assign_case(live, (&agent, &base), target.unwrap_or_default()).await {
             Err(CaseError::Fault(CaseFault::TooMany)) => {
-                self.queue(live, "it went through too many hands").await
+                self.queue_case(live, "it went through too many hands").await
             }
             placed => placed,
         }
     }
 
-    async fn assign(
+    async fn assign_case(
         &self,
         live: &mut LiveCase,
         (agent, base): (&FleetAgent, &AgentBase),
         target: String,
     ) -> Result<(), CaseError> {
+        // The same tokens for every holder, so that what one has read means the same to the next.
         let tokens = (live.row.customer_token.as_str(), live.row.case_token.as_str());
         let (key, minted) = self.0.keys.mint_case_key(base, live.row.id, tokens, "minted")?;
         let reason = match live.reason.is_empty() {
@@ -180,7 +185,7 @@ impl CaseRouter {
             key_ends: Some(key.expires_at),
         };
         let event = CaseEvent::Assign { agent: key.agent.clone(), key: key.key };
-        self.advance(live, event, note, Some(record)).await?;
+        self.advance_case(live, event, note, Some(record)).await?;
         match self.start_agent(live, (agent, base), &key, &reason).await {
             Ok(()) => {
                 live.owes_since = Some(self.0.keys.now());
@@ -188,14 +193,14 @@ impl CaseRouter {
             }
             Err(fault) => {
                 let note = CaseMove::new(CaseChange::Rerouted, format!("crash: it did not start: {fault}"));
-                self.advance(live, CaseEvent::Lose(LossCause::Crash), note, None).await?;
-                Box::pin(self.place(live)).await
+                self.advance_case(live, CaseEvent::Lose(LossCause::Crash), note, None).await?;
+                Box::pin(self.place_case(live)).await
             }
         }
     }
 
     /// Chooses the agent for a case.
-    async fn choose(
+    async fn choose_agent(
         &self,
         live: &LiveCase,
         target: Option<&str>,
@@ -204,6 +209,7 @@ impl CaseRouter {
         for agent in &self.0.config.agents {
             let meant =
                 target.is_none_or(|name| name == agent.name || agent.roles.iter().any(|role| role == name));
+            // Fewest cases first; of equals, the one that is configured first.
             let load = self.load_of(&agent.name);
             let better = best.as_ref().is_none_or(|(least, _, _)| load < *least);
             if !meant || !better || load >= agent.max_cases || live.machine.lost().contains(&agent.name) {
@@ -211,7 +217,7 @@ impl CaseRouter {
             }
             let base = match self.0.keys.check_base(&agent.base).await {
                 Ok(base) => base,
-                // An agent whose base key has ended or was revoked gets nothing; others go on.
+                // An agent without a base key in force gets nothing; others go on.
                 Err(error) => {
                     tracing::warn!(%error, agent = %agent.name, "an agent of the fleet has no base key in force");
                     continue;
@@ -243,13 +249,17 @@ impl CaseRouter {
     }
 
     /// Does what a rule about anomalies says.
-    pub(crate) async fn react(&self, live: &mut LiveCase, anomaly: &Anomaly) -> Result<(), CaseError> {
+    pub(crate) async fn apply_reaction(
+        &self,
+        live: &mut LiveCase,
+        anomaly: &Anomaly,
+    ) -> Result<(), CaseError> {
         let holds = live.holder.as_ref().is_some_and(|holder| holder.name == anomaly.agent);
         let reason = format!("rule '{}': agent {} has {}", anomaly.rule, anomaly.agent, anomaly.evidence);
         match anomaly.reaction {
             // Its own doing: what an earlier holder did takes nothing from this one.
             Reaction::Revoke if holds && live.machine.key().is_some() => {
-                self.lose(live, LossCause::Anomaly, &reason).await
+                self.lose_case(live, LossCause::Anomaly, &reason).await
             }
             Reaction::Revoke | Reaction::Alert => {
                 let note = CaseMove::new(CaseChange::Alerted, reason);
@@ -277,31 +287,35 @@ impl CaseRouter {
         };
         let now = self.0.keys.now();
         let (Some(key), Some(ends)) = (live.machine.key(), live.key_ends) else {
-            return self.place(&mut live).await;
+            return self.place_case(&mut live).await;
         };
+        // Read from the store, since `writ keys revoke` goes past this router.
         if self.0.keys.is_revoked(key).await? {
-            return self.lose(&mut live, LossCause::Revoked, "its key was revoked").await;
+            return self.lose_case(&mut live, LossCause::Revoked, "its key was revoked").await;
         }
+        // The clock may have leapt over the time of its renewal.
         if now >= ends {
-            return self.lose(&mut live, LossCause::Revoked, "its key has ended").await;
+            return self.lose_case(&mut live, LossCause::Revoked, "its key has ended").await;
         }
         if live.owes_since.is_some_and(|since| now.time_since(since) > self.0.config.silence) {
-            return self.lose(&mut live, LossCause::Silence, "it did not answer before its deadline").await;
+            return self
+                .lose_case(&mut live, LossCause::Silence, "it did not answer before its deadline")
+                .await;
         }
         if ends.time_since(now) < RENEW_BEFORE {
-            return self.renew(&mut live).await;
+            return self.renew_key(&mut live).await;
         }
         Ok(())
     }
 
     /// Replaces the key of a holder by a fresh one, in one commit, while its base key allows it.
-    async fn renew(&self, live: &mut LiveCase) -> Result<(), CaseError> {
+    async fn renew_key(&self, live: &mut LiveCase) -> Result<(), CaseError> {
         let Some(name) = live.holder.as_ref().map(|holder| holder.name.clone()) else { return Ok(()) };
         let Some(agent) = self.0.config.agents.iter().find(|agent| agent.name == name) else { return Ok(()) };
         let base = match self.0.keys.check_base(&agent.base).await {
             Ok(base) => base,
             Err(error) => {
-                return self.lose(live, LossCause::Revoked, &format!("its base key: {error}")).await;
+                return self.lose_case(live, LossCause::Revoked, &format!("its base key: {error}")).await;
             }
         };
         // The last key of a base key is not renewed: both end together.
@@ -317,12 +331,12 @@ impl CaseRouter {
             key_ends: Some(key.expires_at),
             ..CaseMove::new(CaseChange::Renewed, "its key was about to end".to_owned())
         };
-        self.advance(live, CaseEvent::Renew { key: key.key }, note, Some(record)).await?;
+        self.advance_case(live, CaseEvent::Renew { key: key.key }, note, Some(record)).await?;
         let Some(running) = &mut live.agent else { return Ok(()) };
         match running.process.replace_key(&key.token) {
             Ok(()) => Ok(()),
             Err(fault) => {
-                self.lose(live, LossCause::Crash, &format!("it cannot get a fresh key: {fault}")).await
+                self.lose_case(live, LossCause::Crash, &format!("it cannot get a fresh key: {fault}")).await
             }
         }
     }

@@ -44,7 +44,7 @@ pub trait CaseTokenSource: fmt::Debug + Send + Sync {
     /// Opens a case at the proxy, or finds it.
     fn open_tokens<'a>(&'a self, names: &'a GuestNames) -> BoxFuture<'a, Result<TokenPair, PortFault>>;
 
-    /// Closes a case: its keys reach nothing any more. Closing one that is closed is no fault.
+    /// Closes a case: its keys reach nothing. Closing one that is closed is no fault.
     fn close_tokens<'a>(&'a self, case_token: &'a str) -> BoxFuture<'a, Result<(), PortFault>>;
 }
 
@@ -75,9 +75,9 @@ pub trait AgentProcess: fmt::Debug + Send + Sync {
 
 /// A started agent.
 pub struct StartedAgent {
-    /// Its standard input: one line of JSON for each thing that it is told.
+    /// Its standard input: one line of JSON for each message to it.
     pub input: Box<dyn AsyncWrite + Send + Unpin>,
-    /// Its standard output: one line of JSON for each thing that it says.
+    /// Its standard output: one line of JSON for each message from it.
     pub output: Box<dyn AsyncRead + Send + Unpin>,
     /// Its process.
     pub process: Box<dyn AgentProcess>,

@@ -90,6 +90,7 @@ pub fn handover_line(case: &FleetCase, conversation: &[CaseMessage], reason: &st
     };
     // The newest part: the end of a conversation says what is asked for now.
     let newest = conversation.iter().rev().take_while(fits).count();
+    // The agent is to know that there was more.
     let left_out = conversation.len().saturating_sub(newest);
     let said: Vec<SaidMessage<'_>> = conversation.iter().skip(left_out).map(SaidMessage::from).collect();
     serde_json::json!({

@@ -74,6 +74,7 @@ impl CaseRouter {
         tokens: Arc<dyn CaseTokenSource>,
         host: Arc<dyn AgentHost>,
     ) -> Result<Self, CaseError> {
+        // Each choice looks at all of them.
         if config.agents.len() > MAX_AGENTS {
             return Err(CaseError::TooLarge { what: "agents of the fleet", limit: MAX_AGENTS });
         }
@@ -83,11 +84,11 @@ impl CaseRouter {
         let watch = StdMutex::new(AnomalyWatch::new(config.rules.clone()));
         let (cases, loads) = (StdMutex::default(), StdMutex::default());
         let router = Self(Arc::new(RouterState { keys, config, tokens, host, cases, loads, watch }));
-        router.resume().await?;
+        router.resume_cases().await?;
         Ok(router)
     }
 
-    async fn resume(&self) -> Result<(), CaseError> {
+    async fn resume_cases(&self) -> Result<(), CaseError> {
         let state = &self.0;
         let before = state.keys.now().minus_duration(STORED_AFTER_END);
         state.keys.commit(vec![Op::Fleet(FleetOp::Prune { before })]).await?;
@@ -98,9 +99,10 @@ impl CaseRouter {
             after = Some(last.id);
             for row in page {
                 let id = row.id;
+                // The last row is the holder, if it has no end.
                 let last = state.keys.store().fleet_holders(id).await?.pop();
-                match LiveCase::restore(row, last) {
-                    Ok(live) => self.hold(live),
+                match LiveCase::restore_case(row, last) {
+                    Ok(live) => self.keep_case(live),
                     // The others go on; the row stays as it is for a person to see.
                     Err(error) => {
                         tracing::error!(%error, "a case cannot be taken up");
@@ -108,11 +110,11 @@ impl CaseRouter {
                     }
                 };
                 let mut live = self.locked(id).await?;
-                // Its process ended with the router before, or has nobody to speak to.
+                // Its process ended with the router before, or has no pipe to its router.
                 if live.machine.key().is_some() {
-                    self.lose(&mut live, LossCause::Restart, "the router started again").await?;
+                    self.lose_case(&mut live, LossCause::Restart, "the router started again").await?;
                 } else {
-                    self.place(&mut live).await?;
+                    self.place_case(&mut live).await?;
                 }
             }
         }
@@ -130,6 +132,7 @@ impl CaseRouter {
         check_text("capability", &capability, MAX_NAME_BYTES)?;
         check_text("message", &message, MAX_CASE_MESSAGE_BYTES)?;
         let state = &self.0;
+        // Before the commit: from here on the names of customer and case are nowhere.
         let TokenPair { customer_token, case_token } =
             state.tokens.open_tokens(&names).await.map_err(CaseError::Proxy)?;
         let now = state.keys.now();
@@ -141,21 +144,22 @@ impl CaseRouter {
             capability,
             is_open: true,
             version: 0,
-            state: encode(&StoredState::new(&machine, None, String::new()))?,
+            state: encode_state(&StoredState::new(&machine, None, String::new()))?,
             opened_at: now,
             changed_at: now,
         };
         let id = row.id;
-        let mut live = LiveCase::opened(row.clone());
+        let mut live = LiveCase::open_new(row.clone());
         let noted = CaseMove::new(CaseChange::Opened, format!("for {}", row.capability));
         let said = FleetOp::AddMessage { id, sender: GUEST.to_owned(), text: message, at: now };
         let entry = noted.entry(&state.keys, &live, (None, None));
         let ops = vec![entry, Op::Fleet(FleetOp::Open(Box::new(row))), Op::Fleet(said)];
         state.keys.commit(ops).await?;
+        // The first message is owed an answer from the beginning.
         live.owes_since = Some(now);
-        self.hold(live);
+        self.keep_case(live);
         let mut live = self.locked(id).await?;
-        self.place(&mut live).await?;
+        self.place_case(&mut live).await?;
         Ok(id)
     }
 
@@ -167,9 +171,10 @@ impl CaseRouter {
     pub async fn add_message(&self, id: SessionId, text: &str) -> Result<(), CaseError> {
         check_text("message", text, MAX_CASE_MESSAGE_BYTES)?;
         let mut live = self.locked(id).await?;
-        self.say(&live, GUEST, text).await?;
+        self.add_said(&live, GUEST, text).await?;
         if live.machine.key().is_some() {
             let now = self.0.keys.now();
+            // The oldest message without an answer counts.
             live.owes_since.get_or_insert(now);
             self.send_line(&mut live, message_line(GUEST, text)).await?;
         }
@@ -183,12 +188,13 @@ impl CaseRouter {
     /// If there is no such case, or the ledger cannot be written.
     pub async fn close_case(&self, id: SessionId, reason: &str) -> Result<(), CaseError> {
         let mut live = self.locked(id).await?;
-        self.end(&mut live, reason).await
+        self.end_case(&mut live, reason).await
     }
 
-    pub(crate) async fn end(&self, live: &mut LiveCase, reason: &str) -> Result<(), CaseError> {
+    pub(crate) async fn end_case(&self, live: &mut LiveCase, reason: &str) -> Result<(), CaseError> {
         let note = CaseMove::new(CaseChange::Closed, reason.to_owned());
-        self.advance(live, CaseEvent::Close, note, None).await?;
+        self.advance_case(live, CaseEvent::Close, note, None).await?;
+        // Requests that wait for the lock see that it is closed.
         self.cases().remove(&live.row.id);
         // The key is dead already; the proxy forgets the customer's values now, or when it is asked again.
         if let Err(error) = self.0.tokens.close_tokens(&live.row.case_token).await {
@@ -207,12 +213,12 @@ impl CaseRouter {
         let mut live = self.locked(id).await?;
         if live.machine.key().is_some() {
             let note = CaseMove::new(CaseChange::Rerouted, format!("taken by {person}"));
-            self.advance(&mut live, CaseEvent::Lose(LossCause::Revoked), note, None).await?;
-            self.queue(&mut live, "a person takes it over").await?;
+            self.advance_case(&mut live, CaseEvent::Lose(LossCause::Revoked), note, None).await?;
+            self.queue_case(&mut live, "a person takes it over").await?;
         }
         let note = CaseMove::new(CaseChange::Taken, format!("by {person}"));
         let event = CaseEvent::Take { person: person.to_owned() };
-        self.advance(&mut live, event, note, Some(person_record(person))).await
+        self.advance_case(&mut live, event, note, Some(person_record(person))).await
     }
 
     /// Adds a person's answer to the guest. The case stays where it is.
@@ -228,7 +234,7 @@ impl CaseRouter {
             let state = live.machine.state().as_str();
             return Err(CaseFault::State { state, verb: "answered by a person" }.into());
         }
-        self.say(&live, &format!("person {person}"), text).await
+        self.add_said(&live, &format!("person {person}"), text).await
     }
 
     /// Gives a case back to agents, with a note for the next one: to the agent or role that is named, else to any. This is
@@ -249,9 +255,9 @@ impl CaseRouter {
         let moved = CaseMove::new(CaseChange::HandedBack, format!("by {person}"));
         let moved = CaseMove { target: target.unwrap_or_default().to_owned(), ..moved };
         let event = CaseEvent::HandBack { target: target.map(str::to_owned) };
-        self.advance(&mut live, event, moved, None).await?;
-        self.say(&live, &format!("person {person}"), note).await?;
-        self.place(&mut live).await
+        self.advance_case(&mut live, event, moved, None).await?;
+        self.add_said(&live, &format!("person {person}"), note).await?;
+        self.place_case(&mut live).await
     }
 
     /// Takes in what an agent did, as the proxy or the model router says, and does what the rules say about it.
@@ -259,20 +265,21 @@ impl CaseRouter {
     /// # Errors
     ///
     /// If the ledger cannot be written.
-    pub async fn observe(&self, event: &FleetEvent) -> Result<(), CaseError> {
-        let found = self.watch().observe(event);
+    pub async fn observe_event(&self, event: &FleetEvent) -> Result<(), CaseError> {
+        let found = self.watch().observe_event(event);
+        // The usual case, without a lock of any case.
         if found.is_empty() {
             return Ok(());
         }
         let Some(mut live) = self.case_of_token(&event.case).await else { return Ok(()) };
         for anomaly in found {
-            self.react(&mut live, &anomaly).await?;
+            self.apply_reaction(&mut live, &anomaly).await?;
         }
         Ok(())
     }
 
     /// Counts what the router itself sees of an agent. The caller holds the case, so rules are applied at once.
-    pub(crate) async fn count(&self, live: &mut LiveCase, measure: Measure) -> Result<(), CaseError> {
+    pub(crate) async fn count_measure(&self, live: &mut LiveCase, measure: Measure) -> Result<(), CaseError> {
         let Some(holder) = &live.holder else { return Ok(()) };
         let event = FleetEvent {
             at: self.0.keys.now(),
@@ -282,15 +289,15 @@ impl CaseRouter {
             measure,
             amount: 1,
         };
-        let found = self.watch().observe(&event);
+        let found = self.watch().observe_event(&event);
         for anomaly in found {
-            self.react(live, &anomaly).await?;
+            self.apply_reaction(live, &anomaly).await?;
         }
         Ok(())
     }
 
     /// Records that an agent asked for what it may not.
-    pub(crate) async fn refuse(
+    pub(crate) async fn record_refusal(
         &self,
         live: &LiveCase,
         reason: DenyReason,
@@ -312,7 +319,7 @@ impl CaseRouter {
     }
 
     /// Adds a message to the conversation.
-    pub(crate) async fn say(&self, live: &LiveCase, sender: &str, text: &str) -> Result<(), CaseError> {
+    pub(crate) async fn add_said(&self, live: &LiveCase, sender: &str, text: &str) -> Result<(), CaseError> {
         let (id, at) = (live.row.id, self.0.keys.now());
         let said = FleetOp::AddMessage { id, sender: sender.to_owned(), text: text.to_owned(), at };
         self.0.keys.commit(vec![Op::Fleet(said)]).await?;
@@ -327,7 +334,7 @@ impl CaseRouter {
         self.0.cases.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn hold(&self, live: LiveCase) {
+    fn keep_case(&self, live: LiveCase) {
         self.cases().insert(live.row.id, Arc::new(Mutex::new(live)));
     }
 
@@ -358,7 +365,7 @@ impl CaseRouter {
 }
 
 /// Writes a state for its row.
-pub(crate) fn encode(state: &StoredState) -> Result<String, CaseError> {
+pub(crate) fn encode_state(state: &StoredState) -> Result<String, CaseError> {
     serde_json::to_string(state).map_err(|_| CaseError::Damaged("new".to_owned()))
 }
 

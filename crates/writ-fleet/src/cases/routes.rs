@@ -13,6 +13,7 @@ use super::access::read_access;
 use super::error::CaseError;
 use super::ports::GuestNames;
 use super::router::{CaseRouter, NewCase};
+use super::status::live_status;
 
 /// The largest body, in bytes: a message as JSON.
 pub const MAX_BODY_BYTES: usize = 4 * MAX_CASE_MESSAGE_BYTES;
@@ -97,7 +98,11 @@ impl CaseAnswer {
     }
 }
 
-impl CaseRouter {
+/// The routes of a router.
+#[derive(Clone, Debug)]
+pub struct CaseRoutes(pub CaseRouter);
+
+impl CaseRoutes {
     /// Answers a request.
     ///
     /// | request | who | answer |
@@ -109,7 +114,7 @@ impl CaseRouter {
     /// | `POST /cases/{id}/close` | both | 200 |
     /// | `POST /cases/{id}/take`, `/approve`, `/back` | person | 200 |
     /// | `GET /cases/{id}/access` | person | 200 `{"holders"}` |
-    pub async fn answer(
+    pub async fn answer_request(
         &self,
         caller: &CaseCaller,
         (method, path): (&str, &str),
@@ -119,11 +124,14 @@ impl CaseRouter {
         if body.len() > MAX_BODY_BYTES {
             return CaseAnswer::refusal(413, "the body is too large");
         }
+        // A slash at the end changes nothing.
         let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
         let answered = match (method, parts.as_slice()) {
             ("POST", ["cases"]) => self.answer_open(caller, body).await,
             ("GET", ["cases"]) => match caller {
-                CaseCaller::Person(_) => self.status().await.map(|cases| ok(json!({ "cases": cases }))),
+                CaseCaller::Person(_) => {
+                    live_status(&self.0).await.map(|cases| ok(json!({ "cases": cases })))
+                }
                 CaseCaller::FrontEnd => Ok(CaseAnswer::refusal(403, "a person's request")),
             },
             (_, ["cases", id, rest @ ..]) => match id.parse() {
@@ -139,6 +147,7 @@ impl CaseRouter {
     }
 
     async fn answer_open(&self, caller: &CaseCaller, body: &[u8]) -> Result<CaseAnswer, CaseError> {
+        // A person has no guest to speak for.
         if *caller != CaseCaller::FrontEnd {
             return Ok(CaseAnswer::refusal(403, "only the front end opens cases"));
         }
@@ -147,7 +156,7 @@ impl CaseRouter {
         };
         let OpenBody { customer, case, tenant, capability, message } = body;
         let names = GuestNames { customer, case, tenant };
-        let id = self.open_case(NewCase { names, capability, message }).await?;
+        let id = self.0.open_case(NewCase { names, capability, message }).await?;
         Ok(CaseAnswer { status: 201, body: json!({ "id": id.to_string() }) })
     }
 
@@ -171,21 +180,22 @@ impl CaseRouter {
                     return Ok(CaseAnswer::refusal(422, "the body must be {\"text\": …}"));
                 };
                 match caller {
-                    CaseCaller::FrontEnd => self.add_message(id, &text).await?,
-                    CaseCaller::Person(person) => self.answer_case(id, person, &text).await?,
+                    CaseCaller::FrontEnd => self.0.add_message(id, &text).await?,
+                    CaseCaller::Person(person) => self.0.answer_case(id, person, &text).await?,
                 }
                 Ok(CaseAnswer { status: 202, body: json!({}) })
             }
+            // A front end that repeats it gets 404: the case has ended.
             ("POST", ["close"], caller) => {
                 let reason = match caller {
                     CaseCaller::FrontEnd => "closed by the front end".to_owned(),
                     CaseCaller::Person(person) => format!("closed by {person}"),
                 };
-                self.close_case(id, &reason).await?;
+                self.0.close_case(id, &reason).await?;
                 Ok(ok(json!({})))
             }
             ("POST", ["take"], CaseCaller::Person(person)) => {
-                self.take_case(id, person).await?;
+                self.0.take_case(id, person).await?;
                 Ok(ok(json!({})))
             }
             ("POST", ["approve" | "back"], CaseCaller::Person(person)) => {
@@ -197,11 +207,11 @@ impl CaseRouter {
                     (_, true) => "handed back".to_owned(),
                     (_, false) => note,
                 };
-                self.hand_back(id, (person, target.as_deref()), &note).await?;
+                self.0.hand_back(id, (person, target.as_deref()), &note).await?;
                 Ok(ok(json!({})))
             }
             ("GET", ["access"], CaseCaller::Person(_)) => {
-                let access = read_access(self.0.keys.store(), &id.to_string()).await?;
+                let access = read_access(self.0.0.keys.store(), &id.to_string()).await?;
                 Ok(ok(json!({ "holders": access.intervals, "contradictions": access.contradictions })))
             }
             (_, ["take" | "approve" | "back" | "access"], CaseCaller::FrontEnd) => {
@@ -212,7 +222,7 @@ impl CaseRouter {
     }
 
     async fn list_messages(&self, id: SessionId, after: u64) -> Result<CaseAnswer, CaseError> {
-        let store = self.0.keys.store();
+        let store = self.0.0.keys.store();
         let row = store.fleet_case(id).await?.ok_or_else(|| CaseError::Unknown(id.to_string()))?;
         let messages = store.fleet_messages(id, after, MAX_MESSAGES).await?;
         let messages: Vec<Value> = messages

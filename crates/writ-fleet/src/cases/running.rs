@@ -1,4 +1,4 @@
-//! The processes of agents: what they are told, and what they say.
+//! The processes of agents: lines to them, and lines from them.
 
 use futures::future::BoxFuture;
 use futures::{FutureExt as _, StreamExt as _};
@@ -23,7 +23,7 @@ use super::router::CaseRouter;
 use crate::anomalies::Measure;
 
 impl CaseRouter {
-    /// Starts the process of a holder, whose key is committed, and hands the case over to it.
+    /// Starts the process of a holder after the commit of its key, and hands the case over to it.
     pub(crate) async fn start_agent(
         &self,
         live: &mut LiveCase,
@@ -43,6 +43,7 @@ impl CaseRouter {
             task: key.token.clone(),
         };
         let StartedAgent { input, output, process } = self.0.host.start_agent(order).await?;
+        // Bounded: an agent that does not read must not fill the memory.
         let (lines, waiting) = mpsc::channel(MAX_WAITING_LINES);
         let over = CancellationToken::new();
         lines
@@ -60,7 +61,7 @@ impl CaseRouter {
         match agent.lines.try_send(line) {
             Ok(()) => Ok(()),
             Err(mpsc::error::TrySendError::Full(_)) => {
-                self.lose(live, LossCause::Silence, "it does not read its messages").await
+                self.lose_case(live, LossCause::Silence, "it does not read its messages").await
             }
             // Its reader sees the end of the process, and says so.
             Err(mpsc::error::TrySendError::Closed(_)) => Ok(()),
@@ -82,7 +83,7 @@ impl CaseRouter {
                     () = over.cancelled() => return,
                 };
                 let handled = match line {
-                    Some(Ok(line)) => self.hear(id, first_key, &line).await,
+                    Some(Ok(line)) => self.hear_line(id, first_key, &line).await,
                     Some(Err(error)) => self.agent_ended(id, first_key, &error.to_string()).await,
                     None => self.agent_ended(id, first_key, "its process ended").await,
                 };
@@ -99,38 +100,48 @@ impl CaseRouter {
         .boxed()
     }
 
-    /// Takes in a line of the process that began with this key. Returns false when nothing more of it is heard.
+    /// Takes in a line of the process that began with this key. Returns false when it has no say in the case from now on.
     ///
     /// # Errors
     ///
     /// If the store cannot be read or written.
-    pub(crate) async fn hear(&self, id: SessionId, first_key: KeyId, line: &str) -> Result<bool, CaseError> {
+    pub(crate) async fn hear_line(
+        &self,
+        id: SessionId,
+        first_key: KeyId,
+        line: &str,
+    ) -> Result<bool, CaseError> {
         let Some(mut live) = self.held_by(id, first_key).await? else { return Ok(false) };
         let said = match AgentLine::parse_line(line.as_bytes()) {
             Ok(said) => said,
             Err(fault) => {
-                self.turn_down(&mut live, fault.to_string()).await?;
+                self.turn_down_line(&mut live, fault.to_string()).await?;
                 return Ok(true);
             }
         };
-        // What is understood is a sign of life, whatever it says.
+        // A line that is understood is a sign of life.
         live.owes_since = None;
         match said {
             AgentLine::Reply(text) => {
                 let name = live.holder.as_ref().map_or("", |holder| holder.name.as_str());
                 let sender = format!("agent {name}");
-                self.say(&live, &sender, &text).await?;
+                self.add_said(&live, &sender, &text).await?;
                 Ok(true)
             }
-            AgentLine::Escalate { target, reason } => self.escalate(&mut live, target, reason).await,
+            AgentLine::Escalate { target, reason } => self.escalate_case(&mut live, target, reason).await,
             AgentLine::Done => {
-                self.end(&mut live, "the agent has done it").await?;
+                self.end_case(&mut live, "the agent has done it").await?;
                 Ok(false)
             }
         }
     }
 
-    async fn escalate(&self, live: &mut LiveCase, target: String, reason: String) -> Result<bool, CaseError> {
+    async fn escalate_case(
+        &self,
+        live: &mut LiveCase,
+        target: String,
+        reason: String,
+    ) -> Result<bool, CaseError> {
         let name = live.holder.as_ref().map(|holder| holder.name.clone()).unwrap_or_default();
         let agent = self.0.config.agents.iter().find(|agent| agent.name == name);
         let allowed = match agent {
@@ -139,13 +150,13 @@ impl CaseRouter {
         };
         // A base key that is no longer in force grants nothing.
         let allowed = allowed.unwrap_or_default();
-        self.count(live, Measure::Escalations).await?;
+        self.count_measure(live, Measure::Escalations).await?;
         let note =
             CaseMove { target: target.clone(), ..CaseMove::new(CaseChange::Escalated, reason.clone()) };
         let event = CaseEvent::Escalate { target, reason, allowed };
-        match self.advance(live, event, note, None).await {
+        match self.advance_case(live, event, note, None).await {
             Ok(()) => {
-                self.place(live).await?;
+                self.place_case(live).await?;
                 Ok(false)
             }
             Err(CaseError::Fault(fault @ (CaseFault::Target { .. } | CaseFault::Reason))) => {
@@ -153,9 +164,9 @@ impl CaseRouter {
                     CaseFault::Target { .. } => DenyReason::Scope,
                     CaseFault::Reason | CaseFault::State { .. } | CaseFault::TooMany => DenyReason::Shape,
                 };
-                self.refuse(live, why, fault.to_string()).await?;
-                self.count(live, Measure::Refused).await?;
-                self.turn_down(live, fault.to_string()).await?;
+                self.record_refusal(live, why, fault.to_string()).await?;
+                self.count_measure(live, Measure::Refused).await?;
+                self.turn_down_line(live, fault.to_string()).await?;
                 Ok(true)
             }
             Err(error) => Err(error),
@@ -163,18 +174,19 @@ impl CaseRouter {
     }
 
     /// Answers a line that is refused or not understood; too many of them cost the case.
-    async fn turn_down(&self, live: &mut LiveCase, why: String) -> Result<(), CaseError> {
+    async fn turn_down_line(&self, live: &mut LiveCase, why: String) -> Result<(), CaseError> {
         let Some(agent) = &mut live.agent else { return Ok(()) };
         agent.bad_lines = agent.bad_lines.saturating_add(1);
+        // It may be probing what is let through.
         if agent.bad_lines > MAX_BAD_LINES {
-            return self.lose(live, LossCause::Crash, "too much of what it says is refused").await;
+            return self.lose_case(live, LossCause::Crash, "too much of what it says is refused").await;
         }
         self.send_line(live, refusal_line(&why)).await
     }
 
     async fn agent_ended(&self, id: SessionId, first_key: KeyId, how: &str) -> Result<bool, CaseError> {
         let Some(mut live) = self.held_by(id, first_key).await? else { return Ok(false) };
-        self.lose(&mut live, LossCause::Crash, how).await?;
+        self.lose_case(&mut live, LossCause::Crash, how).await?;
         Ok(false)
     }
 
@@ -194,7 +206,7 @@ impl CaseRouter {
     }
 }
 
-/// Writes lines to a process until its end, or until it has another holder's case no more.
+/// Writes lines to a process until its end, or until it is no holder.
 async fn write_lines(
     mut input: Box<dyn AsyncWrite + Send + Unpin>,
     mut waiting: mpsc::Receiver<String>,

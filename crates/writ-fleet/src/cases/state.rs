@@ -55,7 +55,7 @@ impl StoredState {
     }
 
     /// Returns the machine; `None`: the row is damaged.
-    pub(crate) fn machine(&self) -> Option<CaseMachine> {
+    pub(crate) fn restore_machine(&self) -> Option<CaseMachine> {
         let state = match (self.name, &self.holder, self.key) {
             (StateName::Open, None, None) => CaseState::Open,
             (StateName::Agent, Some(agent), Some(key)) => {
@@ -78,6 +78,7 @@ impl StoredState {
                 _,
             ) => return None,
         };
+        // Only combinations that the machine can be in get here.
         Some(CaseMachine::resume(state, self.lost.clone(), self.holders))
     }
 }

@@ -46,11 +46,12 @@ pub struct CaseStatus {
 /// If the store cannot be read.
 pub async fn read_status(store: &Store) -> Result<Vec<CaseStatus>, CaseError> {
     let mut lines = Vec::new();
+    // At most MAX_SHOWN reads of one row each.
     for row in store.open_fleet_cases(None, MAX_SHOWN).await? {
         let holder: Option<FleetHolder> =
             store.fleet_holders(row.id).await?.pop().filter(|holder| holder.until.is_none());
         let stored: Option<StoredState> = serde_json::from_str(&row.state).ok();
-        let machine = stored.as_ref().and_then(StoredState::machine);
+        let machine = stored.as_ref().and_then(StoredState::restore_machine);
         lines.push(CaseStatus {
             case: row.id,
             case_token: row.case_token,
@@ -67,23 +68,21 @@ pub async fn read_status(store: &Store) -> Result<Vec<CaseStatus>, CaseError> {
     Ok(lines)
 }
 
-impl CaseRouter {
-    /// Returns the open cases, with what their holders do now.
-    ///
-    /// # Errors
-    ///
-    /// If the store cannot be read.
-    pub async fn status(&self) -> Result<Vec<CaseStatus>, CaseError> {
-        let mut lines = read_status(self.0.keys.store()).await?;
-        let seen = self.watch().view(self.0.keys.now());
-        for line in &mut lines {
-            let watched = seen
-                .iter()
-                .find(|one| one.case == line.case_token && Some(&one.agent) == line.holder.as_ref());
-            line.requests_per_minute = Some(watched.map_or(0, |one| one.requests_per_minute));
-            line.refused = Some(watched.map_or(0, |one| one.refused));
-            line.tokens = Some(watched.map_or(0, |one| one.tokens));
-        }
-        Ok(lines)
+/// Returns the open cases, with what their holders do now.
+///
+/// # Errors
+///
+/// If the store cannot be read.
+pub async fn live_status(router: &CaseRouter) -> Result<Vec<CaseStatus>, CaseError> {
+    let mut lines = read_status(router.0.keys.store()).await?;
+    let seen = router.watch().list_work(router.0.keys.now());
+    for line in &mut lines {
+        // Only the present holder's numbers: an earlier one's are in the ledger.
+        let watched =
+            seen.iter().find(|one| one.case == line.case_token && Some(&one.agent) == line.holder.as_ref());
+        line.requests_per_minute = Some(watched.map_or(0, |one| one.requests_per_minute));
+        line.refused = Some(watched.map_or(0, |one| one.refused));
+        line.tokens = Some(watched.map_or(0, |one| one.tokens));
     }
+    Ok(lines)
 }

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use writ_fleet::anomalies::{FleetEvent, Measure};
 use writ_fleet::cases::config::{FleetAgent, SILENCE};
-use writ_fleet::cases::routes::{CaseCaller, FrontEndToken};
+use writ_fleet::cases::routes::{CaseCaller, CaseRoutes, FrontEndToken};
+use writ_fleet::cases::status::live_status;
 use writ_policy::keys::ROUTER;
 use writ_store::reads::{FleetReads as _, RevocationReads as _};
 use writ_types::action::ActionKind;
@@ -152,7 +153,7 @@ async fn a_crash_goes_to_another_agent_and_then_to_people() {
     while changes(&fleet).await.last() != Some(&CaseChange::Queued) {
         tokio::task::yield_now().await;
     }
-    let status = router.status().await.expect("reads");
+    let status = live_status(&router).await.expect("reads");
     assert_eq!((status[0].state.as_str(), status[0].holder.as_deref()), ("queued", None));
     assert!(status[0].reason.contains("no agent is free for refund"), "{}", status[0].reason);
     assert_eq!(fleet.access(id).await.contradictions, []);
@@ -198,13 +199,13 @@ async fn a_burst_of_refusals_costs_the_key_and_the_entry_has_rule_and_evidence()
         amount: 1,
     };
     for _ in 0..5 {
-        router.observe(&event(Measure::Refused)).await.expect("takes it");
-        router.observe(&event(Measure::Requests)).await.expect("takes it");
+        router.observe_event(&event(Measure::Refused)).await.expect("takes it");
+        router.observe_event(&event(Measure::Requests)).await.expect("takes it");
     }
-    let status = router.status().await.expect("reads");
+    let status = live_status(&router).await.expect("reads");
     assert_eq!((status[0].refused, status[0].requests_per_minute), (Some(5), Some(5)));
     fleet.until_held(id, Some("one")).await;
-    router.observe(&event(Measure::Refused)).await.expect("takes it");
+    router.observe_event(&event(Measure::Refused)).await.expect("takes it");
     fleet.until_held(id, Some("two")).await;
     let access = fleet.access(id).await;
     let key = access.intervals[0].holder.key.expect("an agent").to_string();
@@ -251,7 +252,7 @@ async fn closing_a_case_revokes_its_key_at_once_and_tells_the_proxy() {
     let key = access.intervals[0].holder.key.expect("an agent").to_string();
     assert!(fleet.keys.store().is_revoked(&key).await.expect("reads"));
     assert_eq!(fleet.tokens.closed.lock().expect("no panic").len(), 1);
-    assert!(router.status().await.expect("reads").is_empty());
+    assert!(live_status(&router).await.expect("reads").is_empty());
     assert!(router.add_message(id, "hello?").await.is_err());
     // An agent that is done ends its case itself.
     let id = router.open_case(refund_case("done")).await.expect("opens");
@@ -287,15 +288,16 @@ async fn people_answer_take_over_approve_and_hand_back() {
 async fn requests_are_answered_by_who_asks_and_malformed_ones_by_what_is_wrong() {
     let fleet = Fleet::new().await;
     let router = fleet.start(both(&fleet), &[]).await;
+    let routes = CaseRoutes(router);
     let (front, owner) = (CaseCaller::FrontEnd, CaseCaller::Person("owner".into()));
     let body = br#"{"customer":"Ada Real","case":"order 17","capability":"refund","message":"hello"}"#;
-    let opened = router.answer(&front, ("POST", "/cases"), None, body).await;
+    let opened = routes.answer_request(&front, ("POST", "/cases"), None, body).await;
     assert_eq!(opened.status, 201, "{opened:?}");
     let id: SessionId = opened.body["id"].as_str().expect("an id").parse().expect("an id");
     let messages = fleet.until(id, |all| says(all, "says: hello")).await;
     let path = |rest: &str| format!("/cases/{id}/{rest}");
     let ask = async |who: &CaseCaller, method: &str, path: &str, body: &[u8]| {
-        router.answer(who, (method, path), None, body).await.status
+        routes.answer_request(who, (method, path), None, body).await.status
     };
     assert_eq!(ask(&owner, "POST", "/cases", body).await, 403, "only the front end");
     assert_eq!(ask(&front, "POST", "/cases", body).await, 503, "it is open already");
@@ -310,7 +312,7 @@ async fn requests_are_answered_by_who_asks_and_malformed_ones_by_what_is_wrong()
     assert_eq!(ask(&front, "POST", &path("messages"), br#"{"text":"more"}"#).await, 202);
     assert_eq!(ask(&owner, "POST", &path("messages"), br#"{"text":"more"}"#).await, 409, "an agent holds it");
     assert_eq!(ask(&front, "GET", "/cases/none/messages", b"").await, 404);
-    let listed = router.answer(&front, ("GET", &path("messages")), Some("after=1"), b"").await;
+    let listed = routes.answer_request(&front, ("GET", &path("messages")), Some("after=1"), b"").await;
     assert!(listed.body["messages"].as_array().map(Vec::len) >= Some(messages.len() - 1), "{listed:?}");
     assert_eq!(ask(&front, "POST", &path("close"), b"").await, 200);
     assert_eq!(ask(&front, "POST", &path("close"), b"").await, 404, "it has ended");

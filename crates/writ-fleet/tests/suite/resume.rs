@@ -7,6 +7,7 @@ use std::task::{Context, Poll};
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use writ_fleet::cases::ports::{AgentHost, AgentProcess, PortFault, StartOrder, StartedAgent};
+use writ_fleet::cases::status::live_status;
 use writ_policy::keys::KeyToken;
 use writ_store::reads::{FleetReads as _, RevocationReads as _};
 
@@ -87,7 +88,8 @@ async fn a_router_that_is_cut_off_at_any_step_resumes_with_one_holder() {
         assert_eq!((access.contradictions.len(), access.intervals.len()), (0, holders.len()));
         drop(router);
     }
-    assert!(polls > 5, "some were cut off: {polls}");
+    // Two commits, and each is waited for at least once.
+    assert!(polls > 2, "some were cut off: {polls}");
 }
 
 /// Rows: SLO-053 (in part: what a person holds stays a person's)
@@ -97,13 +99,15 @@ async fn a_person_holds_a_case_across_restarts_and_the_queue_stays() {
     let router = fleet.start_with(Vec::new(), &[], Arc::new(Quiet)).await;
     let taken = router.open_case(refund_case("hello")).await.expect("opens");
     router.take_case(taken, "owner").await.expect("takes it");
+    // Ids of one moment have no order.
+    fleet.hand.go_on(std::time::Duration::from_secs(1));
     let mut other = refund_case("hello");
     other.names.case = "order 18".into();
     let queued = router.open_case(other).await.expect("opens");
     drop(router);
     let fleet = fleet.restarted().await;
     let router = fleet.start_with(Vec::new(), &[], Arc::new(Quiet)).await;
-    let status = router.status().await.expect("reads");
+    let status = live_status(&router).await.expect("reads");
     let found: Vec<_> =
         status.iter().map(|one| (one.case, one.state.as_str(), one.holder.as_deref())).collect();
     assert_eq!(found, [(taken, "held by a person", Some("owner")), (queued, "queued", None)]);

@@ -73,13 +73,13 @@ pub struct CaseRecord {
     pub change: CaseChange,
     /// The component that changed it.
     pub router: String,
-    /// The holder whose access ended with this entry.
+    /// The holder with access until this entry.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended: Option<HolderRecord>,
-    /// The holder whose access began with this entry.
+    /// The holder with access from this entry on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub began: Option<HolderRecord>,
-    /// The holder before, whose access had ended earlier.
+    /// The holder before, without access since an earlier entry.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub earlier: Option<HolderRecord>,
     /// The agent, role or queue that is to be next; empty if it is open.

@@ -17,20 +17,23 @@ fn escalate(target: &str, reason: &str) -> CaseEvent {
 }
 
 fn after(events: Vec<CaseEvent>) -> CaseMachine {
-    events.into_iter().fold(CaseMachine::default(), |at, event| at.step(event).expect("applies").next)
+    events.into_iter().fold(CaseMachine::default(), |at, event| at.apply_event(event).expect("applies").next)
 }
 
 /// Rows: SLO-008 SLO-049 (in part: as the machine decides)
 #[test]
 fn an_escalation_goes_where_the_key_says_and_nowhere_else() {
     let held = after(vec![assign("refund", 1)]);
-    let step = held.step(escalate("manager", "over $500 limit")).expect("granted");
+    let step = held.apply_event(escalate("manager", "over $500 limit")).expect("granted");
     assert_eq!(step.next.state(), &CaseState::Escalating { target: Some("manager".into()) });
     assert_eq!(step.ended.as_ref(), held.holder(), "revoked before the next one has a key");
     assert_eq!(step.began, None);
-    assert_eq!(held.step(escalate("admin", "because")), Err(CaseFault::Target { target: "admin".into() }));
-    assert_eq!(held.step(escalate("manager", " ")), Err(CaseFault::Reason));
-    let human = held.step(escalate("human", "asks for a person")).expect("granted").next;
+    assert_eq!(
+        held.apply_event(escalate("admin", "because")),
+        Err(CaseFault::Target { target: "admin".into() })
+    );
+    assert_eq!(held.apply_event(escalate("manager", " ")), Err(CaseFault::Reason));
+    let human = held.apply_event(escalate("human", "asks for a person")).expect("granted").next;
     assert_eq!(human.state(), &CaseState::Queued);
 }
 
@@ -38,7 +41,7 @@ fn an_escalation_goes_where_the_key_says_and_nowhere_else() {
 #[test]
 fn the_agent_that_lost_a_case_is_known_unless_its_router_ended() {
     let held = after(vec![assign("refund", 1)]);
-    let lost = |cause| held.step(CaseEvent::Lose(cause)).expect("held").next;
+    let lost = |cause| held.apply_event(CaseEvent::Lose(cause)).expect("held").next;
     for cause in [LossCause::Crash, LossCause::Silence, LossCause::Revoked, LossCause::Anomaly] {
         assert!(lost(cause).lost().contains("refund"), "{cause:?}");
         assert_eq!(lost(cause).state(), &CaseState::Escalating { target: None });
@@ -50,12 +53,12 @@ fn the_agent_that_lost_a_case_is_known_unless_its_router_ended() {
 fn a_case_that_goes_round_in_a_circle_ends_with_a_person() {
     let mut machine = CaseMachine::default();
     for n in 0..MAX_HOLDERS {
-        machine = machine.step(assign("a", n.into())).expect("another").next;
-        machine = machine.step(CaseEvent::Lose(LossCause::Restart)).expect("held").next;
+        machine = machine.apply_event(assign("a", n.into())).expect("another").next;
+        machine = machine.apply_event(CaseEvent::Lose(LossCause::Restart)).expect("held").next;
     }
-    assert_eq!(machine.step(assign("a", 0)), Err(CaseFault::TooMany));
-    let queued = machine.step(CaseEvent::Queue).expect("to people").next;
-    let taken = queued.step(CaseEvent::Take { person: "owner".into() }).expect("taken").next;
+    assert_eq!(machine.apply_event(assign("a", 0)), Err(CaseFault::TooMany));
+    let queued = machine.apply_event(CaseEvent::Queue).expect("to people").next;
+    let taken = queued.apply_event(CaseEvent::Take { person: "owner".into() }).expect("taken").next;
     assert_eq!(taken.holder(), Some(&CaseHolder::Person { name: "owner".into() }));
 }
 
@@ -92,7 +95,7 @@ proptest! {
         let mut holders: Vec<CaseHolder> = Vec::new();
         let mut closed = false;
         for event in events {
-            let Ok(step) = machine.step(event) else { continue };
+            let Ok(step) = machine.apply_event(event) else { continue };
             prop_assert!(!closed, "nothing applies after the end");
             if let Some(ended) = &step.ended {
                 let last = holders.pop();
