@@ -32,7 +32,7 @@ use crate::home::Home;
 
 use egress::EgressLists;
 use layer::{Finding, Layer};
-use merge::{Effective, LayerSource};
+use merge::{Effective, LayerSource, in_list};
 use network::NetworkConfig;
 use schema::KeyPath;
 
@@ -261,10 +261,8 @@ fn resolve_below(mut ledger: LedgerConfig, home: &Path) -> LedgerConfig {
 
 fn assemble_config(effective: Effective, home: &Path, findings: &mut Vec<Finding>) -> Option<Config> {
     let mut tree = effective.to_table();
-    let needs = "a gate needs at least name, on, provider and what that looks for";
-    let gates = gates::read_list(("gates", needs), tree.remove("gates"), &effective, findings);
-    let needs = "a hook needs at least name, on and run";
-    let hooks = gates::read_list(("hooks", needs), tree.remove("hooks"), &effective, findings);
+    let gates = gates::read_list(("gates", gates::GATE_NEEDS), tree.remove("gates"), &effective, findings);
+    let hooks = gates::read_list(("hooks", gates::HOOK_NEEDS), tree.remove("hooks"), &effective, findings);
     let mut section = |name: &str| match tree.remove(name) {
         Some(Value::Table(table)) => table,
         Some(_) | None => Table::new(),
@@ -330,15 +328,6 @@ fn assemble_config(effective: Effective, home: &Path, findings: &mut Vec<Finding
     config.add_shipped_gates();
     config.check_values(findings);
     Some(config)
-}
-
-/// A section in which the numbered tables at `key` are a list again.
-fn in_list(mut section: Table, key: &str) -> Table {
-    if let Some(Value::Table(numbered)) = section.remove(key) {
-        let tables = numbered.into_iter().map(|(_, table)| table).collect();
-        section.insert(key.to_owned(), Value::Array(tables));
-    }
-    section
 }
 
 /// Reads tables into settings; what does not fit becomes a finding at the key that is to blame.

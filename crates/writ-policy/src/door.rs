@@ -12,9 +12,8 @@ use std::time::Duration;
 
 use writ_types::action::{Action, ActionKind};
 use writ_types::digest::Digest;
-use writ_types::entry::{DenyReason, Entry, Fact, GateVerdict, Requester, Risk};
+use writ_types::entry::{DenyReason, Fact, GateVerdict, Requester, Risk};
 use writ_types::frame::Pattern;
-use writ_types::id::AttemptId;
 use writ_types::unit::Timestamp;
 
 use crate::approval::{Approval, ApprovalError};
@@ -22,10 +21,7 @@ use crate::budget::{self, BudgetFacts, Ceilings, Exhausted};
 use crate::keys::Authority;
 use crate::keys::limits::{self, UsedToday};
 use crate::pattern::standing::Recurring;
-use crate::permit::{
-    ApprovalUse, Durability, Journal, OperationUse, Permit, RedeemError, Redemption, RequestOrigin,
-    Reservation,
-};
+use crate::permit::{ApprovalUse, OperationUse, Reservation};
 use crate::plan::{self, Planned, StepQuestion};
 use crate::rules::{RuleFacts, RuleSet};
 use crate::taint;
@@ -218,22 +214,6 @@ pub struct Ask {
     pub pattern: Option<Pattern>,
     /// The patterns that a standing approval could cover.
     pub recurring: Vec<Recurring>,
-}
-
-/// Leave to perform, once it is written down.
-#[derive(Debug)]
-#[must_use = "a grant becomes a permit only by redeem"]
-pub struct Grant {
-    checked: Checked,
-    reservation: Reservation,
-    ceilings: Ceilings,
-    approval: Option<ApprovalUse>,
-    keys: BTreeSet<String>,
-    expires_at: Timestamp,
-    operation: OperationUse,
-    requester: Option<Requester>,
-    /// An operation of the security proxy that leaves nothing behind.
-    only_reads: bool,
 }
 
 /// A decision of the door.
@@ -443,91 +423,14 @@ fn exhausted_refusal(limit: Exhausted) -> Refusal {
     (DenyReason::Budget, limit.setting_name().to_owned(), limit.reason_text())
 }
 
-impl Grant {
-    /// Returns the permitted action.
-    pub const fn prepared(&self) -> &Prepared {
-        &self.checked.prepared
-    }
-
-    /// The hash of what was granted.
-    pub const fn hash(&self) -> Digest {
-        self.checked.hash
-    }
-
-    /// The approval that it uses up, if it needed one.
-    pub const fn approval(&self) -> Option<&ApprovalUse> {
-        self.approval.as_ref()
-    }
-
-    /// Adds the origin of a request at the security proxy, which the intent then names.
-    pub fn requested_by(mut self, origin: &RequestOrigin) -> Self {
-        self.requester = Some(origin.requester.clone());
-        self.only_reads = origin.only_reads;
-        self.operation.once.clone_from(&origin.once);
-        self
-    }
-
-    /// Third stage: writes everything in one transaction and makes the permit. The only maker of permits.
-    ///
-    /// # Errors
-    ///
-    /// If the approval cannot be consumed, others have taken what was left of a limit, or the ledger cannot be
-    /// written; then nothing may be performed.
-    pub async fn redeem(
-        self,
-        journal: &impl Journal,
-        attempt: AttemptId,
-        now: Timestamp,
-    ) -> Result<Permit, RedeemError> {
-        // The permit takes the action over, so no second one can be made from the same grant.
-        let Checked { prepared, hash, policy: _ } = self.checked;
-        let intent = Entry {
-            at: now,
-            session: prepared.session,
-            turn: prepared.turn,
-            turn_number: prepared.turn_number,
-            fact: Fact::Intent {
-                attempt,
-                prepared: hash,
-                action: prepared.action.clone(),
-                call: prepared.call.clone(),
-                approval: self.approval.as_ref().map(|used| used.ask.clone()),
-                idempotent: prepared.idempotent,
-                label: prepared.label.clone(),
-                requester: self.requester.map(Box::new),
-            },
-        };
-        // An effect outside must not be possible without its record, also after a loss of power.
-        let durability = durability_of(&prepared.action, self.only_reads);
-        let redemption = Redemption {
-            attempt,
-            intent,
-            approval: self.approval,
-            reservation: self.reservation,
-            keys: self.keys,
-            ceilings: self.ceilings,
-            operation: self.operation,
-            durability,
-        };
-        // The journal consumes approval, nonce and limits in the transaction that writes the intent; if that fails there is no permit.
-        // The redemption is consumed by the journal, and the permit says how it was approved.
-        let used = redemption.approval.clone();
-        let entry = journal.redeem(redemption).await?;
-        Ok(Permit::new(prepared, attempt, entry, (self.expires_at, used.as_ref())))
-    }
-}
-
-/// The intent of an effect is on disk before it happens. Reads, model calls, and what happens in the store itself need
-/// only survive the process: there the intent stands before its effect in the same file.
-const fn durability_of(action: &Action, only_reads: bool) -> Durability {
-    if action.kind().row().is_synced && !only_reads { Durability::Synced } else { Durability::Relaxed }
-}
+pub use grant::Grant;
 
 use asking::Asking;
 use cover::{Alike, use_of};
 
 pub(crate) mod asking;
 pub(crate) mod cover;
+mod grant;
 mod operation;
 mod shape;
 

@@ -10,11 +10,10 @@ use tokio::sync::mpsc;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use writ_inspect::origin::Origins;
 use writ_inspect::prepared::Prepared;
-use writ_inspect::withhold::{self, Withheld};
+use writ_inspect::withhold::Withheld;
 use writ_models::error::{Failure, ModelError};
-use writ_models::failover::Course;
 use writ_models::provider::Route;
-use writ_models::{Delta, ModelRole, Models, PlannedCall};
+use writ_models::{Delta, Models, PlannedCall};
 use writ_policy::budget::{BudgetConfig, Spent};
 use writ_policy::door::{Denial, Verdicts};
 use writ_policy::keys::{Authority, KeyToken};
@@ -27,13 +26,17 @@ use writ_types::digest::Digest;
 use writ_types::entry::{DenyReason, Entry, Fact, Requester};
 use writ_types::error::{Report, ToReport as _};
 use writ_types::id::AttemptId;
-use writ_types::taint::{Clearance, Label, Taint};
+use writ_types::taint::Label;
 use writ_types::unit::Tokens;
 
 use crate::door::{Circumstances, Passage, RequestContext};
 use crate::error::EngineError;
 use crate::pending::Pending;
 use crate::services::Services;
+
+use course::{clear, find_course};
+
+mod course;
 
 /// Parts of an answer that wait for a slow program.
 const EVENTS: usize = 64;
@@ -493,39 +496,4 @@ fn quota_of(authority: &Authority) -> Option<Tokens> {
     let grants = [&authority.base().grants, &authority.task().grants];
     let limits = grants.into_iter().filter_map(|grants| grants.limits.get(OPERATION)?.amounts.get(QUOTA));
     limits.map(|limit| Tokens::new(u64::try_from(limit.max).unwrap_or(0))).min()
-}
-
-/// Returns the course of a call to the named model, and the routes that it may take. Only the main model has others to fall
-/// back on: a program that names a model gets that one.
-fn find_course(models: &Models, name: &str) -> Result<(Course, Vec<Route>), RoutingError> {
-    let chain_of = |role| models.routes().chain(role).all().cloned().collect::<Vec<Route>>();
-    if name == MAIN_MODEL {
-        return Ok((models.start_course(ModelRole::Executor), chain_of(ModelRole::Executor)));
-    }
-    let is_named = |route: &&Route| route_name(route) == name || route.model == name;
-    for role in ModelRole::ALL {
-        let chain = chain_of(role);
-        let Some(wanted) = chain.iter().find(is_named).cloned() else { continue };
-        let mut course = models.start_course(role);
-        for other in chain.iter().filter(|other| **other != wanted) {
-            course.skip_unfit(other, "another model was named");
-        }
-        return Ok((course, vec![wanted]));
-    }
-    Err(RoutingError::UnknownModel(name.to_owned()))
-}
-
-/// Withholds what names persons where one of the providers may read public content alone.
-fn clear(routes: &[Route], request: &mut ModelRequest) -> Result<Cleared, RoutingError> {
-    let mut withheld = Withheld::default();
-    let least = routes.iter().map(|route| route.provider.clearance).min().unwrap_or_default();
-    // The proxy has put tokens in place of a customer's data, so text counts as private only where it may be read as such.
-    let label = Label { private: least > Clearance::Public, ..Label::new(Taint::External) };
-    if least > Clearance::Public || !withhold::is_personal(request) {
-        return Ok(Cleared { label, withheld, hidden: BTreeSet::new() });
-    }
-    let hidden = withheld
-        .hide_content(request, Clearance::Public)
-        .map_err(|error| RoutingError::Refused { reason: DenyReason::Shape, text: error.to_string() })?;
-    Ok(Cleared { label, withheld, hidden })
 }

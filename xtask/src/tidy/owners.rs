@@ -80,6 +80,8 @@ const OWNED: &[Owned] = &[
             "crates/writ-runtime/src/asks/tell.rs",
             "crates/writ-runtime/src/outcome.rs",
             "crates/writ-runtime/src/session.rs",
+            // What a locked agent sends of its own results: it goes to its model, and no turn of ours reads it.
+            "crates/writ-fleet/src/models/prompt.rs",
         ],
     },
     Owned { what: "untyped errors", paths: &["anyhow"], owners: &["crates/writ-cli/"] },

@@ -16,6 +16,10 @@ use super::policies::read_bounded;
 const HOOKS: &str = "hooks";
 /// The programs of a project's hooks, below the project.
 const PROJECT_HOOKS: &str = ".writ/hooks";
+/// The least of an entry of `[[gates]]`.
+pub(super) const GATE_NEEDS: &str = "a gate needs at least name, on, provider and what that looks for";
+/// The least of an entry of `[[hooks]]`.
+pub(super) const HOOK_NEEDS: &str = "a hook needs at least name, on and run";
 
 /// The gates or hooks of a configuration; what cannot be one becomes a finding.
 pub(super) fn read_list<T: DeserializeOwned>(

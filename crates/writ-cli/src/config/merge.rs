@@ -196,3 +196,12 @@ pub(crate) fn flatten(table: &Table, path: &mut KeyPath, flat: &mut BTreeMap<Key
         path.pop();
     }
 }
+
+/// A section in which the numbered tables at `key` are a list again.
+pub(super) fn in_list(mut section: Table, key: &str) -> Table {
+    if let Some(Value::Table(numbered)) = section.remove(key) {
+        let tables = numbered.into_iter().map(|(_, table)| table).collect();
+        section.insert(key.to_owned(), Value::Array(tables));
+    }
+    section
+}

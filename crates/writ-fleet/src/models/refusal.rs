@@ -30,6 +30,12 @@ impl Refusal {
         Self { status, code, text, param: None }
     }
 
+    /// Adds what the caller can do about it; clients show the one text alone.
+    pub(super) fn with_hint(mut self, hint: &str) -> Self {
+        self.text = format!("{}; {hint}", self.text);
+        self
+    }
+
     /// A field that is malformed.
     pub(super) fn invalid(field: &str, what: &str) -> Self {
         let name = if field.is_empty() { "the request" } else { field };

@@ -164,10 +164,12 @@ async fn answer_request(router: &ModelRouter, request: Request<Incoming>) -> Res
         (&Method::GET, "/v1/models") => list_models(router, &request, format).await,
         (_, "/v1/chat/completions" | "/v1/messages" | "/v1/models") => {
             let text = format!("{path} does not take {}", request.method());
-            Err(Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", text))
+            Err(Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", text)
+                .with_hint("models are listed with GET and asked with POST"))
         }
         (_, path) => {
-            Err(Refusal::new(StatusCode::NOT_FOUND, "not_found", format!("there is no {path} here")))
+            Err(Refusal::new(StatusCode::NOT_FOUND, "not_found", format!("there is no {path} here"))
+                .with_hint("there are /v1/chat/completions, /v1/messages and /v1/models"))
         }
     };
     answered.unwrap_or_else(|refusal| json_response(refusal.status, &refusal.body(format)))
@@ -200,14 +202,19 @@ fn only_value<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> 
 
 async fn read_body(request: Request<Incoming>) -> Result<Value, Refusal> {
     let body = Limited::new(request.into_body(), MAX_BODY_BYTES).collect();
-    let late = || Refusal::new(StatusCode::REQUEST_TIMEOUT, "late", "the body took too long".to_owned());
+    let late = || {
+        Refusal::new(StatusCode::REQUEST_TIMEOUT, "late", "the body took too long".to_owned())
+            .with_hint("send it again")
+    };
     let body = tokio::time::timeout(BODY_TIMEOUT, body).await.map_err(|_| late())?;
     let body = body.map_err(|error| match error.downcast_ref::<LengthLimitError>() {
         Some(_) => {
             let text = format!("the request has more than {MAX_BODY_BYTES} bytes");
             Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, "request_too_large", text)
+                .with_hint("send fewer or shorter messages")
         }
-        None => Refusal::new(StatusCode::BAD_REQUEST, "broken", "the body broke off".to_owned()),
+        None => Refusal::new(StatusCode::BAD_REQUEST, "broken", "the body broke off".to_owned())
+            .with_hint("send it again"),
     })?;
     serde_json::from_slice(&body.to_bytes())
         .map_err(|error| Refusal::invalid("", &format!("is no JSON: {error}")))

@@ -4,9 +4,9 @@ use ed25519_dalek::SigningKey;
 use writ_types::action::{
     ChangeKind, Exec, ExecProfile, Fetch, FileChange, MemoryTrust, Place, Say, Search, Subscribe, WriteFile,
 };
-use writ_types::entry::{Decision, Leaning};
+use writ_types::entry::{Decision, Entry, Leaning};
 use writ_types::frame::Pattern;
-use writ_types::id::{AskId, EntrySeq, KeyId};
+use writ_types::id::{AskId, AttemptId, EntrySeq, KeyId};
 use writ_types::taint::{Label, Taint};
 use writ_types::unit::{MicroUsd, Tokens};
 
@@ -19,6 +19,7 @@ use crate::fixture::{
 };
 use crate::keys::grants::Grants;
 use crate::keys::{TASK_KEY_TTL, TaskClaims};
+use crate::permit::{Durability, RedeemError, Redemption};
 use crate::rules::Shadow;
 use writ_inspect::prepared::{Sink, leaves_nothing};
 use writ_inspect::scope::Dimension;

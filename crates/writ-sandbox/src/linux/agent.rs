@@ -91,6 +91,7 @@ fn agent_spec(
             processes: limits.processes,
             open_files: limits.open_files,
             file_bytes: FILE_MAX,
+            // Where no group of the kernel counts its memory, each process is bounded for itself.
             data_bytes: (!metered).then_some(limits.memory),
             tmp_bytes: limits.tmp,
         },
@@ -101,11 +102,13 @@ fn agent_spec(
         None => WorkMount::Nothing,
         Some(path) => {
             let refused = |why: String| AgentError::Folder { folder: path.clone(), why };
+            // A link is followed here, on the host, and once: what it leads to later is not looked at again.
             let path = path.canonicalize().map_err(|why| refused(why.to_string()))?;
             if !path.is_dir() {
                 return Err(refused("it is no folder".into()));
             }
             let path = folder(&path).map_err(|why| refused(why.to_string()))?;
+            // An agent that could write its own program would pass it on to the next one.
             WorkMount::Folder { path, access: FolderAccess::Read }
         }
     };
@@ -189,6 +192,7 @@ async fn supervise(
     };
     if let Some(bound) = asked {
         news.bound = bound;
+        // It may still put in order what it has begun; what it does not end in time is killed.
         alive.ask_to_end().await;
         match tokio::time::timeout(limits.grace, &mut last).await {
             Ok(event) => news.event = event,
