@@ -211,6 +211,11 @@ impl Home {
         self.root.join("keys")
     }
 
+    /// Returns the folder of the declared operations of the security proxy.
+    pub(crate) fn operations(&self) -> PathBuf {
+        self.root.join("operations")
+    }
+
     /// Returns the folder of a running engine's files for clients.
     pub(crate) fn runtime(&self) -> PathBuf {
         self.root.join("runtime")

@@ -78,6 +78,14 @@ pub enum LaunchError {
         /// The reason.
         source: LocalError,
     },
+    /// The folder that the agent may read has a key or a server's socket in it.
+    #[error("the folder {} would show the agent {}", folder.display(), inside.display())]
+    Shown {
+        /// The folder.
+        folder: PathBuf,
+        /// What the agent must not have.
+        inside: PathBuf,
+    },
     /// The report cannot be written.
     #[error("the report {} cannot be written: {source}", path.display())]
     Report {
@@ -101,6 +109,8 @@ impl ToReport for LaunchError {
             Self::Key(error) => error.report(),
             Self::Server { .. } => Report::new(Exit::Blocked, "run.server", text)
                 .with_hint("start it, or name its socket with --proxy-socket or --router-socket"),
+            Self::Shown { .. } => Report::new(Exit::Usage, "run.folder", text)
+                .with_hint("give the agent a folder of its own, with nothing but its program and its data"),
             Self::Report { .. } => {
                 Report::new(Exit::Usage, "run.report", text).with_hint("name a file that you may write")
             }
@@ -122,6 +132,7 @@ pub async fn launch_agent(
     stop: CancellationToken,
 ) -> Result<LaunchResult, LaunchError> {
     // Everything that can be missing is looked for before a process is started.
+    check_folder(&order)?;
     let keys = AgentKeys::read_files(&order.base, &order.task)?;
     let servers = Servers {
         proxy: find_server("security proxy", order.proxy)?,
@@ -174,6 +185,22 @@ const fn end_name(end: AgentEnd) -> &'static str {
         AgentEnd::NotFound => "not_found",
         AgentEnd::NotExecutable => "not_executable",
     }
+}
+
+/// Checks that the agent's folder holds none of its keys and of the sockets that are not meant for it: an agent without a
+/// user of its own could read the one, and connect to the other.
+fn check_folder(order: &LaunchOrder) -> Result<(), LaunchError> {
+    // A folder that is not there is an error of the sandbox.
+    let Some(folder) = order.folder.as_deref().and_then(|folder| folder.canonicalize().ok()) else {
+        return Ok(());
+    };
+    let apart = [&order.base, &order.task, &order.proxy].into_iter().chain(&order.router);
+    for inside in apart.filter_map(|path| path.canonicalize().ok()) {
+        if inside.starts_with(&folder) {
+            return Err(LaunchError::Shown { folder, inside });
+        }
+    }
+    Ok(())
 }
 
 fn find_server(server: &'static str, path: PathBuf) -> Result<LocalServer, LaunchError> {

@@ -57,7 +57,7 @@ fn proxy_folder(context: &Context) -> PathBuf {
 }
 
 fn load_operations(context: &Context, dir: Option<&Path>) -> Result<OperationSet, Failure> {
-    let folder = dir.map_or_else(|| proxy_folder(context).join("operations"), Path::to_owned);
+    let folder = dir.map_or_else(|| context.home.operations(), Path::to_owned);
     OperationSet::load(&folder).map_err(|errors| failure_of("operations.declaration", &errors))
 }
 

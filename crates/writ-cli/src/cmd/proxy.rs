@@ -346,7 +346,7 @@ fn collect_parts(
         clock: Arc::new(SystemClock),
         secret: ProxySecret::from_bytes(*bytes),
         trust: find_trust(context, config, proxy_config.keys.as_ref())?,
-        operations: context.home.root().join("operations"),
+        operations: context.home.operations(),
         targets: open_targets((context, config), (proxy_config.targets, text), folder, secrets)?,
         agents: proxy_config.agents,
     })

@@ -18,9 +18,11 @@ tables.orders.customer = "customer_id"
 
 fn shop() -> (Home, Connection) {
     let home = Home::ready();
-    let proxy = home.root().join("proxy");
-    std::fs::create_dir_all(proxy.join("operations")).expect("a folder");
-    std::fs::write(proxy.join("operations/refund.toml"), REFUND).expect("a file");
+    let (proxy, operations) = (home.root().join("proxy"), home.root().join("operations"));
+    for folder in [&proxy, &operations] {
+        std::fs::create_dir_all(folder).expect("a folder");
+    }
+    std::fs::write(operations.join("refund.toml"), REFUND).expect("a file");
     let config = "other = 1\ntargets.databases.shop = { kind = \"sqlite\", path = \"shop.db\" }\n";
     std::fs::write(proxy.join("proxy.toml"), config).expect("a file");
     let connection = Connection::open(proxy.join("shop.db")).expect("a database");
@@ -61,7 +63,7 @@ fn operations_are_checked_listed_and_tried() {
 #[test]
 fn mistakes_are_named_by_line() {
     let (home, _connection) = shop();
-    let folder = home.root().join("proxy/operations");
+    let folder = home.root().join("operations");
     let bad = REFUND.replace("refund\"", "other\"").replace("tables.orders.customer", "tables.orders.case");
     std::fs::write(folder.join("bad.toml"), bad).expect("a file");
     std::fs::write(folder.join("worse.toml"), "name = \"x\"\n\n[target.sql\n").expect("a file");

@@ -300,6 +300,27 @@ fn needs_userns_bounds_end_it_and_its_code_is_passed_on() {
     assert_eq!((code(&given), text(&given).as_str()), (0, "from outside"));
 }
 
+/// A folder in which an agent would find a key, or a socket past its two names, is not shown to it.
+///
+/// Rows: SLO-033 (the agent's own folder) SLO-038
+#[test]
+fn a_folder_with_a_key_or_a_servers_socket_in_it_makes_the_start_fail() {
+    let place = Place::new();
+    let dir = place.home.dir.path();
+    // A link on the way there hides nothing.
+    let folder = dir.join("sockets");
+    fs::create_dir(&folder).expect("a folder");
+    fs::rename(dir.join("router.sock"), folder.join("router.sock")).expect("moved");
+    std::os::unix::fs::symlink(folder.join("router.sock"), dir.join("router.sock")).expect("a link");
+    std::os::unix::fs::symlink(dir, dir.join("round")).expect("a link");
+    for folder in ["sockets", "round/sockets", "."] {
+        let refused = place.run(&["--folder", folder], &["true"]);
+        assert_eq!(code(&refused), 2, "{folder}: {}", text(&refused));
+        assert!(text(&refused).contains("would show the agent"), "{folder}: {}", text(&refused));
+    }
+    assert_eq!(place.asked(), [""; 0]);
+}
+
 /// Rows: SLO-041
 #[test]
 fn needs_userns_two_agents_at_once_have_each_its_own_key() {

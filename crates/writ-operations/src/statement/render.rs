@@ -126,7 +126,7 @@ impl SqlRenderer<'_> {
         match statement {
             Statement::Select(query) => self.query(query),
             Statement::Update { table, set, filter, returning } => {
-                self.word("UPDATE ");
+                self.word(if self.dialect == SqlDialect::Sqlite { "UPDATE OR ABORT " } else { "UPDATE " });
                 self.name(table);
                 self.word(" SET ");
                 self.list(set, |own, (column, value)| {
@@ -205,7 +205,8 @@ impl SqlRenderer<'_> {
             own
         });
         let own = own.unwrap_or_default();
-        self.word("INSERT INTO ");
+        // A clause of the table's own, such as `UNIQUE … ON CONFLICT REPLACE`, would put it in place of another customer's row.
+        self.word(if self.dialect == SqlDialect::Sqlite { "INSERT OR ABORT INTO " } else { "INSERT INTO " });
         self.name(table);
         self.word(" (");
         self.list(columns, Self::name);

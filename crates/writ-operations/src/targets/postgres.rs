@@ -93,7 +93,7 @@ impl PostgresDatabase {
             Ok(Err(_)) | Err(_) if prepared.is_rehearsal || prepared.rendered.is_read => {
                 Err(PerformError::not_performed("the database did not end the transaction"))
             }
-            Ok(Err(why)) if why.as_db_error().is_some() => {
+            Ok(Err(why)) if why.code().is_some_and(|code| is_rollback(code.code())) => {
                 Err(classify_error("the transaction did not commit", &why))
             }
             Ok(Err(_)) => {
@@ -288,6 +288,13 @@ fn classify_error(what: &str, why: &tokio_postgres::Error) -> PerformError {
     };
     let separator = if detail.is_empty() { "" } else { ": " };
     PerformError::not_performed(format!("{what}{separator}{detail} (SQLSTATE {code})"))
+}
+
+/// Returns true if a state with which `COMMIT` failed says that nothing was written: an integrity constraint (class 23), an
+/// invalid transaction state (25), a rollback (40), a check option (44) or a cancelled statement. With any other, such as
+/// that of a pooler that lost its server (08), it may have been (PostgreSQL manual, appendix A).
+fn is_rollback(state: &str) -> bool {
+    state == "57014" || ["23", "25", "40", "44"].iter().any(|class| state.starts_with(class))
 }
 
 #[cfg(test)]

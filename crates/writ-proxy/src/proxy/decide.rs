@@ -14,6 +14,7 @@ use writ_policy::keys::Authority;
 use writ_policy::keys::limits::{self, CASE, CUSTOMER};
 use writ_policy::permit::{OnceName, Permit, RequestOrigin};
 use writ_runtime::door::{Circumstances, Passage, RequestContext};
+use writ_store::reads::RevocationReads as _;
 use writ_types::action::{Action, Operate};
 use writ_types::digest::Digest;
 use writ_types::entry::{DenyReason, Requester};
@@ -41,6 +42,13 @@ impl ProxyState {
         let shown = ShownKeys { base: request.base.clone(), task: request.task.clone() };
         let now = self.journal.valid_now();
         let authority = self.keys.check_keys(&shown, requester, now).await??;
+        // The router's own list as well: an answer that is repeated, and the list of operations, do not pass the door.
+        let ids: Vec<String> = authority.revocation_ids().iter().cloned().collect();
+        if !self.store.revoked_among(&ids).await?.is_empty() {
+            return Err(
+                ProxyRefusal::refuse_unproven(DenyReason::Revoked, "revoked", "a key was revoked").into()
+            );
+        }
         // A copied key is of no use to the programs of another user.
         if let Some(agent) = self.agents.get(authority.agent()) {
             let is_own = matches!(request.peer, Peer::Local(uid) if agent.uids.contains(&uid));

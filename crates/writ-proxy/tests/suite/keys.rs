@@ -127,10 +127,13 @@ async fn a_revoked_key_is_refused_with_the_next_request() {
     for of_base in [false, true] {
         let pair = bed.keys(refund_agent(), &bed.ann);
         assert_eq!(bed.ask(&pair, "customer", json!({})).await.status, 200, "before");
+        assert_eq!(bed.ask_once(&pair, "customer", json!({}), "again").await.status, 200, "before");
         let id = if of_base { &pair.base_id } else { &pair.task_id };
         bed.proxy.revoke_keys(std::slice::from_ref(id), None).await.expect("revokes");
         let answer = bed.ask(&pair, "customer", json!({})).await;
         assert_eq!((answer.status, error_of(&answer)), (401, "a key was revoked"));
+        let repeated = bed.ask_once(&pair, "customer", json!({}), "again").await;
+        assert_eq!((repeated.status, error_of(&repeated)), (401, "a key was revoked"));
         bed = bed.restarted().await;
         assert_eq!(bed.ask(&pair, "customer", json!({})).await.status, 401, "after a restart");
     }
