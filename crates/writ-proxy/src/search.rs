@@ -76,16 +76,48 @@ pub(crate) fn find_personal(text: &str, depth: Depth) -> Vec<FoundValue> {
     for found in patterns.email.find_iter(text) {
         add(found.range(), PersonalKind::Email);
     }
-    for found in patterns.iban.find_iter(text).filter(|found| is_iban(found.as_str())) {
-        add(found.range(), PersonalKind::Iban);
+    for found in patterns.iban.find_iter(text) {
+        if let Some(iban) = find_iban(found.as_str()) {
+            add(found.start()..found.start().saturating_add(iban.len()), PersonalKind::Iban);
+        }
     }
     for found in patterns.digits.find_iter(text).filter(|found| stands_alone(text, found.range())) {
+        let digits = found.as_str().chars().filter(char::is_ascii_digit).count();
         if let Some(kind) = number_kind(found.as_str(), depth) {
             add(found.range(), kind);
+        } else if has_card(found.as_str()) {
+            add(found.range(), PersonalKind::Card);
+        } else if depth == Depth::Free && digits > *PHONE_DIGITS.end() {
+            // Several numbers in a row, or one of a kind that is not known here.
+            add(found.range(), PersonalKind::Number);
         }
     }
     spans.sort_by_key(|span| span.at.start);
     spans
+}
+
+/// Returns the account number at the start of a text; the words behind it may look like its last group.
+fn find_iban(text: &str) -> Option<&str> {
+    let mut part = text;
+    loop {
+        if is_iban(part) {
+            return Some(part);
+        }
+        part = part.get(..part.rfind([' ', '-'])?)?;
+    }
+}
+
+/// Returns true if some of a run's groups together are the number of a card, such as one with its date behind it.
+fn has_card(run: &str) -> bool {
+    let groups: Vec<&str> =
+        run.split(|letter: char| !letter.is_ascii_digit()).filter(|group| !group.is_empty()).collect();
+    (0..groups.len()).any(|first| {
+        let mut digits = Vec::new();
+        groups.iter().skip(first).any(|group| {
+            digits.extend(group.chars().filter_map(|letter| letter.to_digit(10)));
+            CARD_DIGITS.contains(&digits.len()) && is_luhn(&digits)
+        })
+    })
 }
 
 /// Returns true if no letter or digit touches a place in a text.
@@ -167,6 +199,21 @@ mod tests {
             found("write to ann (at) example.com", Depth::Free),
             [("ann (at) example.com", PersonalKind::Email)]
         );
+    }
+
+    /// Numbers in a row hide none among them.
+    ///
+    /// Rows: SLO-028 (in part: free text)
+    #[test]
+    fn a_number_is_found_beside_others_and_before_a_word() {
+        for (text, expected) in [
+            ("card 4111 1111 1111 1111 12/27", ("4111 1111 1111 1111 12/27", PersonalKind::Card)),
+            ("card 12/27 4111 1111 1111 1111 123.", ("12/27 4111 1111 1111 1111 123", PersonalKind::Card)),
+            ("AT61 1904 3002 3457 3201 is hers", ("AT61 1904 3002 3457 3201", PersonalKind::Iban)),
+            ("1234 5678 9012 3456 7890", ("1234 5678 9012 3456 7890", PersonalKind::Number)),
+        ] {
+            assert_eq!(found(text, Depth::Free), [expected], "{text}");
+        }
     }
 
     /// Twin: dates, amounts, orders and tokens stay as they are.

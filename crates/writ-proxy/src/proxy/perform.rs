@@ -108,8 +108,15 @@ impl ProxyState {
         let rows = masker.mask_result(result);
         let summary = summarise_result(rows.len(), result, &masker);
         let body = json!({ "rows": rows, "changed": result.changed, "truncated": result.truncated });
-        let written = self.write_success(begun, case, &masker.fresh, (&body, summary), named).await;
-        match written {
+        let Err(error) = self.write_success(begun, case, &masker.fresh, (&body, summary), named).await else {
+            return ProxyAnswer { status: 200, body };
+        };
+        tracing::error!(%error, "the outcome of an operation could not be recorded with its values");
+        // Where a case has no room for the values, what was performed is recorded all the same, and its rows stay here.
+        let body = json!({ "rows": [], "changed": result.changed, "truncated": true });
+        let summary =
+            format!("{} changed; the rows are withheld: their values could not be stored", result.changed);
+        match self.write_success(begun, case, &TokenValues::default(), (&body, summary), named).await {
             Ok(()) => ProxyAnswer { status: 200, body },
             Err(error) => {
                 tracing::error!(%error, "the outcome of an operation could not be recorded");
@@ -152,7 +159,7 @@ impl ProxyState {
         let at = self.journal.budget_day(begun.at);
         let back = Op::Operations(OperationOp::Return { attempt: begun.attempt, uses, at });
         let outcome = self.make_outcome(begun, ToolOutcome::Failed, why.to_owned(), Digest::of_bytes(b""));
-        match self.commit_end(case, &fresh, Batch::relaxed(vec![back, outcome])).await {
+        match self.commit_failed(case, &fresh, Batch::relaxed(vec![back, outcome])).await {
             Ok(()) => error_answer(status::UNAVAILABLE, "the target is not available; nothing was performed"),
             Err(error) => super::answer_unwritable(&error),
         }
@@ -167,11 +174,24 @@ impl ProxyState {
         why: &str,
     ) -> ProxyAnswer {
         let outcome = self.make_outcome(begun, ToolOutcome::Unknown, why.to_owned(), Digest::of_bytes(b""));
-        if let Err(error) = self.commit_end(case, &fresh, Batch::synced(vec![outcome])).await {
+        if let Err(error) = self.commit_failed(case, &fresh, Batch::synced(vec![outcome])).await {
             // The intent stays open, and the next start records it.
             tracing::error!(%error, "an unknown outcome could not be recorded");
         }
         unknown_answer()
+    }
+
+    /// Writes the end of an attempt that has no result: without the values of its parameters where a case has no room for them.
+    async fn commit_failed(
+        &self,
+        case: &OpenCase,
+        fresh: &TokenValues,
+        batch: Batch,
+    ) -> Result<(), ProxyError> {
+        match self.commit_end(case, fresh, batch.clone()).await {
+            Err(_) if !fresh.is_empty() => self.commit_end(case, &TokenValues::default(), batch).await,
+            written => written,
+        }
     }
 
     /// Writes the end of an attempt, with the values behind its tokens.
