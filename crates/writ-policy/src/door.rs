@@ -5,7 +5,7 @@
 //! ```
 //!
 //! [`precheck`] and [`decide`] are pure. [`Grant::redeem`] writes approval use, nonce, counters, reservation
-//! and intent in one transaction, and only then makes the [`Permit`].
+//! and intent in one transaction, and only then makes the [`Permit`](crate::permit::Permit).
 
 use std::collections::BTreeSet;
 use std::time::Duration;

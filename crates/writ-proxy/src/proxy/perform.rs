@@ -112,7 +112,7 @@ impl ProxyState {
             return ProxyAnswer { status: 200, body };
         };
         tracing::error!(%error, "the outcome of an operation could not be recorded with its values");
-        // Where a case has no room for the values, what was performed is recorded all the same, and its rows stay here.
+        // Where a case has no room for the values, the ledger still says what was performed, and its rows stay here.
         let body = json!({ "rows": [], "changed": result.changed, "truncated": true });
         let summary =
             format!("{} changed; the rows are withheld: their values could not be stored", result.changed);
@@ -181,7 +181,7 @@ impl ProxyState {
         unknown_answer()
     }
 
-    /// Writes the end of an attempt that has no result: without the values of its parameters where a case has no room for them.
+    /// Writes the end of an attempt without a result, and leaves out its parameters where a case has no room for them.
     async fn commit_failed(
         &self,
         case: &OpenCase,
