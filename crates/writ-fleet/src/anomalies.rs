@@ -206,6 +206,16 @@ impl AnomalyWatch {
         })
     }
 
+    /// Forgets that a rule is met, so that the next event meets it anew.
+    pub fn forget_anomaly(&mut self, anomaly: &Anomaly) {
+        let index = self.rules.iter().position(|rule| rule.to_string() == anomaly.rule);
+        let watched = self.watched.get_mut(&(anomaly.case.clone(), anomaly.agent.clone()));
+        if let (Some(index), Some(watched)) = (index, watched) {
+            watched.met.remove(&index);
+        }
+    }
+
+    // Customers are compared as the events name them. A proxy's token of a customer is another one in each case.
     fn other_case(&self, event: &FleetEvent) -> Option<String> {
         if event.customer.is_empty() {
             return None;

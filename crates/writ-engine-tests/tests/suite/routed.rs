@@ -506,7 +506,7 @@ fn what_cannot_be_served_is_refused_by_name() {
 
 /// The packages `openai` and `anthropic` read what the router writes: whole answers, streams, calls of tools, lists, errors.
 ///
-/// Rows: SLO-066
+/// Rows: SLO-066 (in part: models, with clients that are installed by hand)
 #[cfg(feature = "vendor-clients")]
 #[test]
 #[expect(clippy::disallowed_types, reason = "the clients are programs of their own, as in an agent")]

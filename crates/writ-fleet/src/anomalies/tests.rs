@@ -46,11 +46,15 @@ fn amounts_of_a_case_add_up_and_the_next_holder_begins_anew() {
     assert_eq!(found.first().map(|one| one.evidence.as_str()), Some("51 records_read"));
     let next = FleetEvent { agent: "manager".into(), ..event(86_400 * 3, Measure::RecordsRead, 50) };
     assert!(watch.observe_event(&next).is_empty());
+    let again = event(86_400 * 3, Measure::RecordsRead, 1);
+    assert!(watch.observe_event(&again).is_empty(), "one anomaly, reported once");
+    watch.forget_anomaly(&found[0]);
+    assert_eq!(watch.observe_event(&again).len(), 1, "what could not be acted on is reported again");
     let tokens = watch.observe_event(&event(86_400 * 3, Measure::Tokens, u64::MAX));
     assert_eq!(tokens.first().map(|one| one.reaction), Some(Reaction::Alert));
 }
 
-/// Rows: SLO-060
+/// The events here name the customer alike in both cases, as tokens of the proxy do not.
 #[test]
 fn one_customer_in_two_cases_is_seen() {
     let mut watch = watch(&["same customer from two cases"]);

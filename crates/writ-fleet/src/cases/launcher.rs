@@ -37,7 +37,7 @@ struct LaunchedProcess {
 
 impl Drop for LaunchedProcess {
     fn drop(&mut self) {
-        // The launcher reads the files while it runs.
+        // The launcher may still be about to read the files.
         self.process = None;
         for path in [&self.base, &self.task] {
             if let Err(error) = fs::remove_file(path) {
@@ -49,7 +49,8 @@ impl Drop for LaunchedProcess {
 
 impl AgentProcess for LaunchedProcess {
     fn replace_key(&mut self, task: &KeyToken) -> Result<(), PortFault> {
-        // Renamed over the old one, so that the launcher reads one key or the other, never half of one.
+        // Renamed over the old one, so that a reader finds one key or the other, never half of one. The launcher reads its
+        // keys once, at its start: until it reads them again, a renewed key does not reach an agent that runs.
         let fresh = self.task.with_extension("fresh");
         let written = write_key(&fresh, task).and_then(|()| fs::rename(&fresh, &self.task));
         written.map_err(|error| PortFault(format!("the key file: {error}")))

@@ -23,7 +23,7 @@ use super::moves::CaseMove;
 use super::ports::{AgentHost, CaseTokenSource, GuestNames, TokenPair};
 use super::protocol::message_line;
 use super::state::StoredState;
-use crate::anomalies::{AnomalyWatch, FleetEvent, Measure};
+use crate::anomalies::{Anomaly, AnomalyWatch, FleetEvent, Measure};
 
 /// The longest name of a customer, case, capability or person, in bytes.
 pub const MAX_NAME_BYTES: usize = 128;
@@ -273,7 +273,7 @@ impl CaseRouter {
         }
         let Some(mut live) = self.case_of_token(&event.case).await else { return Ok(()) };
         for anomaly in found {
-            self.apply_reaction(&mut live, &anomaly).await?;
+            self.apply_noted(&mut live, &anomaly).await?;
         }
         Ok(())
     }
@@ -291,9 +291,18 @@ impl CaseRouter {
         };
         let found = self.watch().observe_event(&event);
         for anomaly in found {
-            self.apply_reaction(live, &anomaly).await?;
+            self.apply_noted(live, &anomaly).await?;
         }
         Ok(())
+    }
+
+    /// Does what a rule says. Where that fails, the rule is met anew with the next event.
+    async fn apply_noted(&self, live: &mut LiveCase, anomaly: &Anomaly) -> Result<(), CaseError> {
+        let applied = self.apply_reaction(live, anomaly).await;
+        if applied.is_err() {
+            self.watch().forget_anomaly(anomaly);
+        }
+        applied
     }
 
     /// Records that an agent asked for what it may not.

@@ -22,6 +22,9 @@ use super::protocol::{AgentLine, MAX_LINE_BYTES, handover_line, refusal_line};
 use super::router::CaseRouter;
 use crate::anomalies::Measure;
 
+/// The pause between two attempts to take a case from an agent.
+const END_AGAIN: std::time::Duration = std::time::Duration::from_secs(1);
+
 impl CaseRouter {
     /// Starts the process of a holder after the commit of its key, and hands the case over to it.
     pub(crate) async fn start_agent(
@@ -91,13 +94,25 @@ impl CaseRouter {
                     Ok(true) => {}
                     Ok(false) => return,
                     Err(error) => {
-                        tracing::error!(%error, case = %id, "what an agent said was not taken in");
-                        return;
+                        tracing::error!(%error, case = %id, "a line of an agent could not be processed");
+                        return self.end_unread((id, first_key), &over).await;
                     }
                 }
             }
         }
         .boxed()
+    }
+
+    /// Takes the case from an agent that is not listened to any more: it would go on with its key, and no deadline would
+    /// end it. Tried until the store takes it, or the case has gone on without.
+    async fn end_unread(&self, (id, first_key): (SessionId, KeyId), over: &CancellationToken) {
+        while let Err(error) = self.agent_ended(id, first_key, "its lines could not be processed").await {
+            tracing::error!(%error, case = %id, "a case could not be taken from its agent");
+            tokio::select! {
+                () = tokio::time::sleep(END_AGAIN) => {}
+                () = over.cancelled() => return,
+            }
+        }
     }
 
     /// Takes in a line of the process that began with this key. Returns false when it has no say in the case from now on.
@@ -119,16 +134,17 @@ impl CaseRouter {
                 return Ok(true);
             }
         };
-        // A line that is understood is a sign of life.
-        live.owes_since = None;
         match said {
             AgentLine::Reply(text) => {
                 let name = live.holder.as_ref().map_or("", |holder| holder.name.as_str());
                 let sender = format!("agent {name}");
                 self.add_said(&live, &sender, &text).await?;
+                live.owes_since = None;
                 Ok(true)
             }
-            AgentLine::Escalate { target, reason } => self.escalate_case(&mut live, target, reason).await,
+            AgentLine::Escalate { target, reason } => {
+                self.escalate_case(&mut live, first_key, target, reason).await
+            }
             AgentLine::Done => {
                 self.end_case(&mut live, "the agent has done it").await?;
                 Ok(false)
@@ -139,9 +155,11 @@ impl CaseRouter {
     async fn escalate_case(
         &self,
         live: &mut LiveCase,
+        first_key: KeyId,
         target: String,
         reason: String,
     ) -> Result<bool, CaseError> {
+        let is_its = |live: &LiveCase| live.agent.as_ref().is_some_and(|agent| agent.first_key == first_key);
         let name = live.holder.as_ref().map(|holder| holder.name.clone()).unwrap_or_default();
         let agent = self.0.config.agents.iter().find(|agent| agent.name == name);
         let allowed = match agent {
@@ -151,6 +169,10 @@ impl CaseRouter {
         // A base key that is no longer in force grants nothing.
         let allowed = allowed.unwrap_or_default();
         self.count_measure(live, Measure::Escalations).await?;
+        // A rule may have given the case to the next holder, of whom this line says nothing.
+        if !is_its(live) {
+            return Ok(false);
+        }
         let note =
             CaseMove { target: target.clone(), ..CaseMove::new(CaseChange::Escalated, reason.clone()) };
         let event = CaseEvent::Escalate { target, reason, allowed };
@@ -165,7 +187,12 @@ impl CaseRouter {
                     CaseFault::Reason | CaseFault::State { .. } | CaseFault::TooMany => DenyReason::Shape,
                 };
                 self.record_refusal(live, why, fault.to_string()).await?;
+                // A line that is understood is a sign of life, also where it is refused.
+                live.owes_since = None;
                 self.count_measure(live, Measure::Refused).await?;
+                if !is_its(live) {
+                    return Ok(false);
+                }
                 self.turn_down_line(live, fault.to_string()).await?;
                 Ok(true)
             }

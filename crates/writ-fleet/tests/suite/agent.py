@@ -18,6 +18,9 @@ def hear(text):
         say({"done": True})
     elif word == "silence":
         pass
+    elif word == "chatter":
+        for _ in range(2001):
+            say({"reply": "."})
     elif word == "nonsense":
         print("{", flush=True)
     else:

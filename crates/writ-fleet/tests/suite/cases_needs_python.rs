@@ -41,7 +41,8 @@ fn says(messages: &[writ_store::fleet::CaseMessage], text: &str) -> bool {
     messages.iter().any(|message| message.sender.starts_with("agent") && message.text.contains(text))
 }
 
-/// Rows: SLO-015 SLO-040 SLO-041 SLO-054
+/// Rows: SLO-040 SLO-041 SLO-054
+/// Rows: SLO-015 (in part: one key for each assignment)
 #[tokio::test]
 async fn a_case_is_assigned_with_a_fresh_key_that_names_no_one() {
     let fleet = Fleet::new().await;
@@ -90,7 +91,8 @@ async fn an_escalation_outside_the_key_or_without_a_reason_is_refused_and_record
     assert_eq!(changes(&fleet).await, [CaseChange::Opened, CaseChange::Assigned]);
 }
 
-/// Rows: SLO-048 SLO-050 SLO-051 SLO-052 SLO-053 SLO-057
+/// Rows: SLO-048 SLO-051 SLO-053 SLO-057
+/// Rows: SLO-050 SLO-052 (in part: keys and revocations in the store, without a request to the proxy)
 #[tokio::test]
 async fn an_escalation_revokes_first_and_gives_the_next_holder_a_key_of_its_own() {
     let fleet = Fleet::new().await;
@@ -179,6 +181,38 @@ async fn an_agent_that_is_silent_past_its_deadline_loses_its_case() {
     fleet.until_held(id, Some("two")).await;
     let access = fleet.access(id).await;
     assert!(access.intervals[0].reason.starts_with("silence"), "{access:?}");
+}
+
+/// An agent that fills its case until nothing more can be stored does not stay in it.
+#[tokio::test]
+async fn an_agent_whose_replies_cannot_be_stored_loses_its_case() {
+    let fleet = Fleet::new().await;
+    let router = fleet.start(vec![python(&fleet, "one", 500)], &[]).await;
+    let id = router.open_case(refund_case("chatter")).await.expect("opens");
+    while changes(&fleet).await.last() != Some(&CaseChange::Queued) {
+        tokio::task::yield_now().await;
+    }
+    fleet.until_held(id, None).await;
+    let access = fleet.access(id).await;
+    let key = access.intervals[0].holder.key.expect("an agent").to_string();
+    assert!(fleet.keys.store().is_revoked(&key).await.expect("reads"));
+    assert!(access.intervals[0].reason.contains("could not be processed"), "{access:?}");
+}
+
+/// A rule may take the case in the middle of a line: the next holder is not moved by it.
+#[tokio::test]
+async fn a_line_of_a_revoked_agent_does_not_move_the_next_holder() {
+    let fleet = Fleet::new().await;
+    let manager = FleetAgent { roles: vec!["manager".into()], ..python(&fleet, "chief", 5_000) };
+    let agents = vec![python(&fleet, "one", 500), python(&fleet, "two", 501), manager];
+    let router = fleet.start(agents, &["escalations > 0 in 1 min then revoke"]).await;
+    let id = router.open_case(refund_case("hello")).await.expect("opens");
+    fleet.until(id, |all| says(all, "one says: hello")).await;
+    router.add_message(id, "escalate manager too much").await.expect("takes it");
+    fleet.until_held(id, Some("two")).await;
+    router.add_message(id, "still you?").await.expect("takes it");
+    fleet.until(id, |all| says(all, "two says: still you?")).await;
+    assert!(!changes(&fleet).await.contains(&CaseChange::Escalated));
 }
 
 /// Rows: SLO-046 SLO-048 SLO-060
