@@ -18,13 +18,13 @@ use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use serde_json::{Value, json};
 use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use writ_runtime::clock::{Clock as _, Ids, SystemClock};
 use writ_runtime::engine::Engine;
 use writ_runtime::routed::{
-    AnswerEvent, AnswerStream, MAIN_MODEL, ModelRouter, ProvenAgent, RoutedReply, RoutingError,
+    AnswerEvent, AnswerStream, MAIN_MODEL, ModelRouter, ProvenAgent, RoutedReply, RoutingError, TokensUsed,
 };
 use writ_types::error::{Exit, Report, ToReport};
 
@@ -74,6 +74,7 @@ impl ToReport for SocketError {
 pub struct RouterSocket {
     listener: UnixListener,
     path: PathBuf,
+    observer: Option<mpsc::Sender<TokensUsed>>,
 }
 
 impl RouterSocket {
@@ -92,14 +93,23 @@ impl RouterSocket {
         // The folder has mode 0700, so no other user reaches the socket before its mode is set.
         let listener = UnixListener::bind(path).map_err(failed)?;
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).map_err(failed)?;
-        Ok(Self { listener, path: path.to_owned() })
+        Ok(Self { listener, path: path.to_owned(), observer: None })
+    }
+
+    /// Reports the tokens of every call into a channel. While it is full, answers wait; a closed one is ignored.
+    #[must_use]
+    pub fn with_observer(self, observer: mpsc::Sender<TokensUsed>) -> Self {
+        Self { observer: Some(observer), ..self }
     }
 
     /// Serves agents until `stop` is cancelled; then waits until every answer has ended.
     pub async fn serve_agents(self, engine: Engine, stop: CancellationToken) {
         // Agents may call at any time: the engine does not end for want of clients.
         let guest = engine.guest();
-        let router = engine.model_router();
+        let router = match self.observer {
+            Some(observer) => engine.model_router().with_observer(observer),
+            None => engine.model_router(),
+        };
         let (room, connections) = (Arc::new(Semaphore::new(MAX_CONNECTIONS)), TaskTracker::new());
         loop {
             let Ok(place) = Arc::clone(&room).acquire_owned().await else { break };
