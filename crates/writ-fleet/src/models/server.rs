@@ -12,11 +12,12 @@ use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderMap, HeaderName, HeaderVa
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use serde_json::{Value, json};
+use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use writ_runtime::clock::{Clock as _, Ids, SystemClock};
 use writ_runtime::engine::Engine;
 use writ_runtime::routed::{
-    AnswerEvent, AnswerStream, MAIN_MODEL, ModelRouter, ProvenAgent, RoutedReply, RoutingError,
+    AnswerEvent, AnswerStream, MAIN_MODEL, ModelRouter, ProvenAgent, RoutedReply, RoutingError, TokensUsed,
 };
 
 use super::refusal::{Refusal, WireFormat};
@@ -41,7 +42,10 @@ type Body = UnsyncBoxBody<Bytes, Infallible>;
 
 /// The socket of the model router.
 #[derive(Debug)]
-pub struct RouterSocket(LocalSocket);
+pub struct RouterSocket {
+    socket: LocalSocket,
+    observer: Option<mpsc::Sender<TokensUsed>>,
+}
 
 impl RouterSocket {
     /// Makes the socket with mode 0600. The caller holds the home's lock, so that an old one belongs to no running engine.
@@ -50,22 +54,31 @@ impl RouterSocket {
     ///
     /// If the folder is missing or not writable.
     pub fn bind(path: &Path) -> Result<Self, SocketError> {
-        LocalSocket::bind(path).map(Self)
+        Ok(Self { socket: LocalSocket::bind(path)?, observer: None })
+    }
+
+    /// Reports the tokens of every call into a channel. While it is full, answers wait; a closed one is ignored.
+    #[must_use]
+    pub fn with_observer(self, observer: mpsc::Sender<TokensUsed>) -> Self {
+        Self { observer: Some(observer), ..self }
     }
 
     /// Serves agents until `stop` is cancelled; then waits until every answer has ended.
     pub async fn serve_agents(self, engine: Engine, stop: CancellationToken) {
         // Agents may call at any time: the engine does not end for want of clients.
         let guest = engine.guest();
-        let router = engine.model_router();
+        let router = match self.observer {
+            Some(observer) => engine.model_router().with_observer(observer),
+            None => engine.model_router(),
+        };
         let service = service_fn(move |request| {
             let router = router.clone();
             async move { Ok::<_, Infallible>(answer_request(&router, request).await) }
         });
         let acceptor = Acceptor::with_room(MAX_CONNECTIONS, stop);
-        acceptor.accept_connections(|| self.0.accept_stream(), service).await;
+        acceptor.accept_connections(|| self.socket.accept_stream(), service).await;
         // No one connects any more; what is under way ends.
-        drop(self.0);
+        drop(self.socket);
         acceptor.wait_for_end().await;
         drop(guest);
     }
