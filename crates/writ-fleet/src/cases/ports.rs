@@ -1,11 +1,14 @@
 //! What the router needs of others: tokens from the security proxy, and processes from the launcher.
 
 use std::fmt;
+use std::path::PathBuf;
 
 use futures::future::BoxFuture;
 use tokio::io::{AsyncRead, AsyncWrite};
 use writ_policy::keys::KeyToken;
 use writ_types::id::SessionId;
+
+use super::config::ProcessLimits;
 
 /// The names of a case, as its tenant knows them. They go to the security proxy and into no record.
 #[derive(Clone, PartialEq, Eq)]
@@ -57,6 +60,10 @@ pub struct StartOrder {
     pub agent: String,
     /// Its program and arguments.
     pub command: Vec<String>,
+    /// The folder with its program, if it was deployed.
+    pub folder: Option<PathBuf>,
+    /// The limits of its process.
+    pub limits: ProcessLimits,
     /// Its base key.
     pub base: KeyToken,
     /// Its task key.

@@ -42,6 +42,8 @@ impl CaseRouter {
             case: id,
             agent: agent.name.clone(),
             command: agent.command.clone(),
+            folder: agent.folder.clone(),
+            limits: agent.limits,
             base: base.token().clone(),
             task: key.token.clone(),
         };
