@@ -87,6 +87,8 @@ fn agent_spec(
         binds: Vec::new(),
         empty_home: true,
         one_place: true,
+        // The folder of its program may hold a server's socket, or come to hold one.
+        only_pairs: true,
         limits: Limits {
             processes: limits.processes,
             open_files: limits.open_files,
