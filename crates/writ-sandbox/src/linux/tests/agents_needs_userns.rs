@@ -338,7 +338,7 @@ fn nothing_is_left_of_an_agent_when_its_launcher_is_killed() {
         assert_eq!(line, "ready\n");
         let running = processes(&marker);
         assert!(running.len() >= 2, "{running:?}");
-        let handles: Vec<OwnedFd> = running.iter().filter_map(|pid| sys::handle(*pid)).collect();
+        let handles: Vec<OwnedFd> = running.iter().filter_map(|pid| sys::open_process(*pid).ok()).collect();
         launcher.kill().unwrap();
         launcher.wait().unwrap();
         for handle in &handles {
