@@ -9,6 +9,7 @@ use writ_fleet::cases::server::CasePlaces;
 use writ_fleet::cases::service::{CaseParts, CaseService};
 use writ_fleet::models::server::RouterSocket;
 use writ_runtime::engine::Engine;
+use writ_types::error::Exit;
 
 use crate::config::Config;
 use crate::context::Context;
@@ -50,12 +51,13 @@ async fn start_cases(
     let root = home.root().display().to_string();
     let known =
         VARIABLES.iter().filter_map(|name| Some(((*name).to_owned(), context.env.text_of(name)?.to_owned())));
-    let host = LaunchedAgents {
-        folder: home.runtime().join("agents"),
-        variables: known.chain([("WRIT_HOME".to_owned(), root)]).collect(),
-        flags: Vec::new(),
-        log: home.logs().join("agents.log"),
-    };
+    let variables = known.chain([("WRIT_HOME".to_owned(), root)]).collect();
+    let folder = home.runtime().join("agents");
+    let host = LaunchedAgents::open_folder(folder, variables, Vec::new(), home.logs().join("agents.log"));
+    let host = host.map_err(|fault| {
+        let hint = "check the owner and mode of the home's folder 'runtime'";
+        Failure::new(Exit::Config, "fleet.agents", fault.to_string(), hint)
+    })?;
     let parts = CaseParts {
         config: CasesConfig {
             agents: Vec::new(),

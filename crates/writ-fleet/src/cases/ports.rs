@@ -10,8 +10,6 @@ use writ_types::id::{KeyId, SessionId};
 
 use super::config::ProcessLimits;
 
-use super::config::ProcessLimits;
-
 /// The names of a case, as its tenant knows them. They go to the security proxy and into no record.
 #[derive(Clone, PartialEq, Eq)]
 pub struct GuestNames {

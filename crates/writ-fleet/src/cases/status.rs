@@ -77,8 +77,8 @@ pub async fn show_status(router: &CaseRouter) -> Result<FleetStatus, CaseError> 
         rule: seen.rule.clone(),
         reaction: seen.reaction.as_str().to_owned(),
         evidence: seen.evidence.clone(),
-    });
-    Ok(FleetStatus { agents, anomalies: anomalies.collect(), cases })
+    }).collect();
+    Ok(FleetStatus { agents, anomalies, cases })
 }
 
 fn describe_agent(agent: &FleetAgent, cases: &[CaseStatus]) -> AgentStatus {
