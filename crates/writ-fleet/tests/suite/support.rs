@@ -10,7 +10,7 @@ use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use tempfile::TempDir;
 use writ_fleet::cases::access::{CaseAccess, read_access};
-use writ_fleet::cases::config::{CasesConfig, FleetAgent};
+use writ_fleet::cases::config::{CasesConfig, FleetAgent, ProcessLimits};
 use writ_fleet::cases::ports::{
     AgentHost, AgentProcess, CaseTokenSource, GuestNames, PortFault, StartOrder, StartedAgent, TokenPair,
 };
@@ -204,6 +204,9 @@ impl Fleet {
             base: mint_base(&claims, &self.root).expect("mints"),
             command: program.iter().map(|word| (*word).to_owned()).collect(),
             max_cases: 10,
+            version: None,
+            folder: None,
+            limits: ProcessLimits::default(),
         }
     }
 
