@@ -152,6 +152,9 @@ mod agents;
 #[path = "suite/fleet.rs"]
 mod fleet;
 
+#[path = "suite/cases_needs_python.rs"]
+mod cases_needs_python;
+
 #[path = "suite/keys.rs"]
 mod keys;
 
