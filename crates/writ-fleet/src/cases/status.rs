@@ -69,7 +69,7 @@ pub async fn live_status(router: &CaseRouter) -> Result<Vec<CaseStatus>, CaseErr
 /// If the store cannot be read.
 pub async fn show_status(router: &CaseRouter) -> Result<FleetStatus, CaseError> {
     let cases = live_status(router).await?;
-    let agents = router.agents().iter().map(|agent| describe_agent(agent, &cases)).collect();
+    let agents = router.agents().all().iter().map(|agent| describe_agent(agent, &cases)).collect();
     let anomalies = router.seen().iter().map(|seen| SeenAnomaly {
         at: seen.at,
         agent: seen.agent.clone(),
