@@ -183,7 +183,7 @@ fn an_agent_is_approved_in_plain_words_and_deployed_with_its_key() {
     assert_eq!(code(&fleet.home.run(&["audit", "verify"])), 0);
 }
 
-/// Rows: SLO-010 SLO-011
+/// Rows: SLO-010 SLO-011 (in part: a changed folder)
 #[test]
 fn a_version_keeps_its_key_and_a_changed_folder_needs_another_version() {
     let fleet = Fleet::new().with_refunds();

@@ -183,7 +183,7 @@ fn plain_version(claims: BaseClaims, version: &str) -> Checked<BaseClaims> {
     Err(Refused::new(DenyReason::Shape, text).for_agent(&claims.agent))
 }
 
-/// Returns what the keys of this engine are signed by.
+/// Returns the root key and the epoch of approvals that count.
 fn key_ring(services: &Services) -> AgentKeyring {
     AgentKeyring { root: Digest::of_bytes(services.keys.held.root.as_bytes()), epoch: services.keys.epoch }
 }
