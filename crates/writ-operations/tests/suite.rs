@@ -67,7 +67,9 @@ impl World {
         let action = Action::Operate(Operate { operation: name.to_owned(), parameters });
         let permit = door::permit_action(door::prepare_action(action)).await;
         self.targets
-            .perform(permit, door::NOW, operation, &scope(customer), "key-1", &|text| Some(text.to_owned()))
+            .perform(permit, door::NOW, operation, &scope(customer), "key-1", &|_, text| {
+                Some(text.to_owned())
+            })
             .await
     }
 

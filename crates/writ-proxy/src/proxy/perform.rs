@@ -1,5 +1,6 @@
 //! Performing what the door has permitted, and recording its outcome before the answer leaves.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
@@ -19,7 +20,7 @@ use super::{BusyPlace, ProxyAnswer, ProxyState};
 use crate::cases::{OpenCase, TokenValues};
 use crate::error::ProxyError;
 use crate::events::{EventMeasure, EventSubject};
-use crate::mask::{Masker, put_back};
+use crate::mask::Masker;
 use crate::once::answer_place;
 use crate::refusal::status;
 
@@ -36,6 +37,8 @@ pub(super) struct GrantedRequest {
     pub(super) case: Arc<OpenCase>,
     /// Who asked, for the router's watch.
     pub(super) subject: EventSubject,
+    /// The parameters as they are performed.
+    pub(super) values: BTreeMap<String, String>,
     /// Personal values of the parameters, which stand in the ledger as tokens.
     pub(super) fresh: TokenValues,
     /// The amounts that were counted.
@@ -65,7 +68,7 @@ pub(super) fn unknown_answer() -> ProxyAnswer {
 impl ProxyState {
     /// Performs a permitted request, and records its outcome.
     pub(super) async fn perform_granted(&self, granted: GrantedRequest) -> ProxyAnswer {
-        let GrantedRequest { permit, operations, case, subject, fresh, uses, name, _place } = granted;
+        let GrantedRequest { permit, operations, case, subject, values, fresh, uses, name, _place } = granted;
         let begun =
             Begun { attempt: permit.attempt(), session: permit.prepared().session, at: self.clock.now() };
         let target = if let Action::Operate(operate) = permit.action() {
@@ -79,9 +82,11 @@ impl ProxyState {
         let Some(operation) = target else {
             return self.note_failure(&begun, &case, (fresh, uses), "there is no such operation").await;
         };
-        // What the permit names with tokens is performed with the values of the case's own customer.
         case.learn_values(fresh.clone());
-        let restore = |text: &str| put_back(text, &case).ok();
+        // What the permit names with tokens and masks is performed as it was asked for, byte for byte: a value that is put
+        // back from the map of tokens could be written otherwise.
+        let restore =
+            |name: &str, recorded: &str| Some(values.get(name).map_or(recorded, String::as_str).to_owned());
         let performed = self.targets.perform(*permit, begun.at, operation, &case.scope, &key, &restore).await;
         match performed {
             Ok(result) => {
@@ -149,9 +154,10 @@ impl ProxyState {
             // Too large an answer is not stored: a repetition then gets its counts alone.
             let fits = bytes.len().saturating_add(SEAL_BYTES) <= MAX_SEALED_BYTES;
             let short = json!({ "rows": [], "changed": body.get("changed"), "truncated": true });
-            let stored = if fits { bytes.clone() } else { serde_json::to_vec(&short).unwrap_or_default() };
-            let answer = self.secret.seal(&place, &stored)?;
-            ops.push(Op::Operations(OperationOp::KeepAnswer { attempt: begun.attempt, answer }));
+            let short = self.secret.seal(&place, &serde_json::to_vec(&short).unwrap_or_default())?;
+            let answer = if fits { self.secret.seal(&place, &bytes)? } else { short.clone() };
+            let (attempt, case) = (begun.attempt, case.token.clone());
+            ops.push(Op::Operations(OperationOp::KeepAnswer { attempt, case, answer, short }));
         }
         ops.push(self.make_outcome(begun, ToolOutcome::Done, summary, Digest::of_bytes(&bytes)));
         self.commit_end(case, fresh, Batch::relaxed(ops)).await
@@ -219,6 +225,7 @@ impl ProxyState {
             self.cases.forget_case(&case.token);
         }
         written?;
+        self.cases.share_values(case, fresh);
         Ok(())
     }
 }
