@@ -4,7 +4,7 @@
 //! What is personal comes sealed and stays so: the store has no key.
 
 use rusqlite::{Connection, Row, params};
-use writ_policy::keys::limits::LimitUse;
+use writ_policy::keys::limits::{LimitSpan, LimitUse};
 use writ_policy::permit::{OnceName, Redemption};
 use writ_types::digest::Digest;
 use writ_types::id::AttemptId;
@@ -157,7 +157,7 @@ fn add_use(conn: &Connection, limit: &LimitUse, at: Timestamp) -> Result<(), Sto
     let old = Timestamp::from_millis(at.as_millis().saturating_sub(USED_MS));
     execute(conn, "DELETE FROM used_limit WHERE day < ?1", [date_of(old)])?;
     // Read again in the transaction that adds to it: others may have used it since the decision.
-    let sum = read_use(conn, limit, &date_of(at))?.saturating_add(limit.amount);
+    let sum = read_use(conn, limit, &span_of(limit, at))?.saturating_add(limit.amount);
     if sum > limit.most {
         return Err(Conflict::UsedUp(limit.parameter.clone()).into());
     }
@@ -167,7 +167,16 @@ fn add_use(conn: &Connection, limit: &LimitUse, at: Timestamp) -> Result<(), Sto
 fn write_use(conn: &Connection, limit: &LimitUse, at: Timestamp, used: i64) -> Result<(), StoreError> {
     let sql = "INSERT OR REPLACE INTO used_limit (counter, day, operation, parameter, used)
                VALUES (?1, ?2, ?3, ?4, ?5)";
-    execute(conn, sql, params![limit.counter, date_of(at), limit.operation, limit.parameter, used]).map(drop)
+    execute(conn, sql, params![limit.counter, span_of(limit, at), limit.operation, limit.parameter, used])
+        .map(drop)
+}
+
+/// The place of a use among the days. What adds up over all of them is older than none, and is not deleted.
+fn span_of(limit: &LimitUse, at: Timestamp) -> String {
+    match limit.span {
+        LimitSpan::Day => date_of(at),
+        LimitSpan::Key => "always".to_owned(),
+    }
 }
 
 fn return_uses(
@@ -177,7 +186,7 @@ fn return_uses(
     at: Timestamp,
 ) -> Result<(), StoreError> {
     for limit in uses {
-        let left = read_use(conn, limit, &date_of(at))?.saturating_sub(limit.amount);
+        let left = read_use(conn, limit, &span_of(limit, at))?.saturating_sub(limit.amount);
         write_use(conn, limit, at, left.max(0))?;
     }
     execute(conn, "DELETE FROM once WHERE attempt = ?1", [attempt.to_string()]).map(drop)
@@ -253,8 +262,7 @@ pub(crate) fn used_amounts(
     uses: &[LimitUse],
     at: Timestamp,
 ) -> Result<Vec<i64>, StoreError> {
-    let day = date_of(at);
-    uses.iter().map(|limit| read_use(conn, limit, &day)).collect()
+    uses.iter().map(|limit| read_use(conn, limit, &span_of(limit, at))).collect()
 }
 
 pub(crate) fn read_once(conn: &Connection, scope: &str, name: &str) -> Result<Option<OnceRow>, StoreError> {

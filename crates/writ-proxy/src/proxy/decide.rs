@@ -105,7 +105,7 @@ impl ProxyState {
         let (recorded, fresh) =
             self.recorded_parameters(operation, &authority, &case, &given.shown, once.as_ref());
         let action = Operate { operation: name.to_owned(), parameters: recorded };
-        let uses = limits::daily_uses(&action, &authority);
+        let uses = limits::counted_uses(&action, &authority);
         let only_reads = operation.is_read();
         let origin = RequestOrigin { requester: requester.clone(), once, only_reads };
         let prepared = prepare_operation(action, &authority, only_reads, operations.digest());

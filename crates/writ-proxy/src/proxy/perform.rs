@@ -9,11 +9,12 @@ use writ_policy::keys::limits::LimitUse;
 use writ_policy::permit::Permit;
 use writ_store::batch::{Batch, Op};
 use writ_store::operations::{MAX_SEALED_BYTES, OperationOp};
+use writ_store::reads::LedgerReads as _;
 use writ_types::action::Action;
 use writ_types::chat::ToolOutcome;
 use writ_types::digest::Digest;
 use writ_types::entry::Fact;
-use writ_types::id::{AttemptId, SessionId};
+use writ_types::id::{AttemptId, EntrySeq, SessionId};
 use writ_types::taint::{Label, Taint};
 
 use super::{BusyPlace, ProxyAnswer, ProxyState};
@@ -52,8 +53,8 @@ pub(super) struct GrantedRequest {
 struct Begun {
     attempt: AttemptId,
     session: Option<SessionId>,
-    /// The moment of its decision: amounts were counted on that day.
-    at: writ_types::unit::Timestamp,
+    /// The entry of its decision.
+    entry: EntrySeq,
 }
 
 fn error_answer(status: u16, error: &str) -> ProxyAnswer {
@@ -70,7 +71,7 @@ impl ProxyState {
     pub(super) async fn perform_granted(&self, granted: GrantedRequest) -> ProxyAnswer {
         let GrantedRequest { permit, operations, case, subject, values, fresh, uses, name, _place } = granted;
         let begun =
-            Begun { attempt: permit.attempt(), session: permit.prepared().session, at: self.clock.now() };
+            Begun { attempt: permit.attempt(), session: permit.prepared().session, entry: permit.entry() };
         let target = if let Action::Operate(operate) = permit.action() {
             operations.get(&operate.operation)
         } else {
@@ -87,7 +88,8 @@ impl ProxyState {
         // back from the map of tokens could be written otherwise.
         let restore =
             |name: &str, recorded: &str| Some(values.get(name).map_or(recorded, String::as_str).to_owned());
-        let performed = self.targets.perform(*permit, begun.at, operation, &case.scope, &key, &restore).await;
+        let performed =
+            self.targets.perform(*permit, self.clock.now(), operation, &case.scope, &key, &restore).await;
         match performed {
             Ok(result) => {
                 let rows = u64::try_from(result.rows.len()).unwrap_or(u64::MAX);
@@ -171,7 +173,12 @@ impl ProxyState {
         (fresh, uses): (TokenValues, Vec<LimitUse>),
         why: &str,
     ) -> ProxyAnswer {
-        let at = self.journal.budget_day(begun.at);
+        // Amounts were counted on the day of the decision, which may have ended since.
+        let decided = match self.store.ledger_row(begun.entry).await {
+            Ok(row) => row.map_or_else(|| self.clock.now(), |row| row.at),
+            Err(error) => return super::answer_unwritable(&error.into()),
+        };
+        let at = self.journal.budget_day(decided);
         let back = Op::Operations(OperationOp::Return { attempt: begun.attempt, uses, at });
         let outcome = self.make_outcome(begun, ToolOutcome::Failed, why.to_owned(), Digest::of_bytes(b""));
         match self.commit_failed(case, &fresh, Batch::relaxed(vec![back, outcome])).await {

@@ -1,5 +1,7 @@
 use writ_policy::permit::{Journal as _, OperationUse, RedeemError};
 
+use writ_types::entry::Entry;
+
 use super::*;
 use crate::batch::{Durability, Op};
 use crate::testing::{Home, at, attempt, intent};
@@ -11,6 +13,7 @@ fn limit(parameter: &str, amount: i64) -> LimitUse {
         parameter: parameter.into(),
         amount,
         most: 1_000,
+        span: LimitSpan::Day,
     }
 }
 
@@ -68,6 +71,29 @@ async fn a_limit_of_the_day_is_counted_with_the_intent() {
     assert_eq!(used(&home, "amount"), 1_000);
     let tomorrow = home.store.blocking().used_amounts(&[limit("amount", 0)], at(DAY_MS)).expect("reads");
     assert_eq!(tomorrow, [0], "another day");
+}
+
+/// What adds up over the life of a key is not given back at midnight, however long ago it was used.
+///
+/// Rows: SLO-026 (in part: the limit of a key)
+#[tokio::test]
+async fn a_limit_of_a_key_adds_up_over_its_days() {
+    let home = Home::new();
+    let of_key = |amount| LimitUse { span: LimitSpan::Key, ..limit("amount", amount) };
+    let redeem = async |n, at, uses| {
+        let wanted = redemption(n, uses, None);
+        let entry = Entry { at, ..wanted.intent.clone() };
+        home.store.redeem(Redemption { intent: entry, ..wanted }).await
+    };
+    redeem(1, at(0), vec![of_key(600), limit("amount", 600)]).await.expect("fits");
+    redeem(2, at(400 * DAY_MS), vec![of_key(400), limit("amount", 400)]).await.expect("exactly the limit");
+    let refused = redeem(3, at(800 * DAY_MS), vec![of_key(1)]).await.expect_err("used up for good");
+    assert_eq!(refused, RedeemError::UsedUp("amount".into()));
+    redeem(4, at(800 * DAY_MS), vec![limit("amount", 1_000)]).await.expect("twin: the day's is there again");
+    let back = OperationOp::Return { attempt: attempt(2), uses: vec![of_key(400)], at: at(900 * DAY_MS) };
+    home.commit(vec![Op::Operations(back)]);
+    let used = home.store.blocking().used_amounts(&[of_key(0)], at(900 * DAY_MS)).expect("reads");
+    assert_eq!(used, [600], "given back on any day");
 }
 
 /// What was not performed counts nothing, and may be asked for again under its name.
