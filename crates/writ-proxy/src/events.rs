@@ -92,7 +92,13 @@ impl EventRing {
             if held.len() >= MAX_EVENTS {
                 held.pop_front();
             }
-            held.push_back(ProxyEvent { n, at, subject: subject.clone(), measure: *measure, amount: *amount });
+            held.push_back(ProxyEvent {
+                n,
+                at,
+                subject: subject.clone(),
+                measure: *measure,
+                amount: *amount,
+            });
         }
         // Under the lock: numbers and order stay the same.
         self.newest.send_replace(n);
