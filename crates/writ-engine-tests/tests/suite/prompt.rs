@@ -1,6 +1,7 @@
 //! The requests of a turn: what the model reads, and what the store does for it.
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use writ_agent::effect::Effect;
@@ -99,6 +100,7 @@ fn the_model_reads_what_the_context_manager_assembled_and_nothing_else() {
         let remember = Batch::relaxed(vec![Op::Remember(Box::new(memory))]);
         handed.store.commit(remember).await.expect("written");
         let (session, ..) = handed.send(None, "one", "Where is the key?").await;
+        handed.clock.go_on(Duration::from_secs(1));
         handed.send(Some(session), "two", "And the key of the shed?").await;
         let turn = handed.store.blocking().newest_turn(Some(session)).expect("reads").expect("a turn").id;
         let expected = assembled(&handed.store, turn);
