@@ -21,6 +21,9 @@ mod outbox;
 #[path = "suite/parts.rs"]
 mod parts;
 
+#[path = "suite/prompt.rs"]
+mod prompt;
+
 #[path = "suite/renewed.rs"]
 mod renewed;
 
@@ -29,3 +32,9 @@ mod routed;
 
 #[path = "suite/set_back.rs"]
 mod set_back;
+
+#[path = "suite/start.rs"]
+mod start;
+
+#[path = "suite/storm.rs"]
+mod storm;

@@ -6,9 +6,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use writ_agent::event::HistoryRows;
 use writ_store::error::StoreError;
+use writ_store::memory::{Memory, Secrets};
 use writ_store::reads::SessionReads as _;
 use writ_store::sessions::ChronicleRow;
 use writ_store::store::Store;
+use writ_types::action::MemoryKind;
 use writ_types::chat::{ChatMessage, Part};
 use writ_types::id::SessionId;
 use writ_types::taint::{Label, Source};
@@ -71,7 +73,19 @@ impl Histories {
     }
 }
 
-/// The newest messages of a session, as many as the configuration wants, and which rows they are.
+/// What a turn begins with.
+#[derive(Debug)]
+pub(crate) struct TurnHistory {
+    /// The newest messages of its session, oldest first.
+    pub(crate) messages: Vec<Arc<ChatMessage>>,
+    /// The rows of these messages; `None`: there are none.
+    pub(crate) rows: Option<HistoryRows>,
+    /// The pinned memories, newest first.
+    pub(crate) pinned: Vec<Memory>,
+}
+
+/// Returns the newest messages of a session, as many as the configuration wants, and the memories of a kind that are
+/// pinned, in one read.
 ///
 /// # Errors
 ///
@@ -80,10 +94,11 @@ pub(crate) async fn read_history(
     (store, histories): (&Store, &Mutex<Histories>),
     session: SessionId,
     limit: usize,
-) -> Result<(Vec<Arc<ChatMessage>>, Option<HistoryRows>), StoreError> {
+    pinned: Option<(MemoryKind, Secrets, usize)>,
+) -> Result<TurnHistory, StoreError> {
     let mut messages = lock(histories).take(session);
     let after = messages.back().map_or(0, |row| row.n);
-    let new = store.recent_after(session, after, limit).await?;
+    let (new, pinned) = store.turn_opening(session, after, limit, pinned).await?;
     messages.extend(new.into_iter().map(|ChronicleRow { n, message, .. }| HistoryRow::new(n, message)));
     messages.drain(..messages.len().saturating_sub(limit));
     let rows = messages
@@ -91,7 +106,7 @@ pub(crate) async fn read_history(
         .map(|row| HistoryRows { last: row.n, count: u64::try_from(messages.len()).unwrap_or(u64::MAX) });
     let history = messages.iter().map(|row| Arc::clone(&row.message)).collect();
     lock(histories).keep(session, messages);
-    Ok((history, rows))
+    Ok(TurnHistory { messages: history, rows, pinned })
 }
 
 /// Every holder leaves it whole, so poison is ignored.

@@ -5,8 +5,8 @@
 //! written in one commit. The next run is counted from the end of the last: a run that was missed, while the machine
 //! slept, the engine was down or the clock was moved, is made up for once.
 //!
-//! Of a job with a short interval the same result is written once an hour: an engine without work writes nearly nothing.
-//! Between two writes `RecentRuns` has what its row would say; when the engine ends, that is lost, and the job is due at the
+//! Of a job with a short interval a result is written when it is another one, and when the engine ends: one without work
+//! writes nothing. Between two writes `RecentRuns` has what its row would say; a crash loses that, and the job is due at the
 //! next start.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -154,10 +154,9 @@ impl Jobs {
     /// If the store cannot be read or written.
     pub(crate) async fn continue_soon(&self, name: &str) -> Result<(), EngineError> {
         let soon = self.journal.clock.now().plus_duration(CONTINUE_AFTER);
-        let Some(Job { name, schedule, next_run: Some(next), .. }) = self.journal.store.job(name).await?
-        else {
-            return Ok(());
-        };
+        let Some(row) = self.journal.store.job(name).await? else { return Ok(()) };
+        let Some(next) = self.recent.next_run(&row) else { return Ok(()) };
+        let Job { name, schedule, .. } = row;
         let change = JobOp::Schedule { name, schedule, next_run: Some(next.min(soon)) };
         self.journal.store.commit(Batch::relaxed(vec![Op::Jobs(change)])).await?;
         self.wake.notify_one();
@@ -247,22 +246,20 @@ impl<'a> Runner<'a> {
 
     /// Starts the jobs that are due, as far as there is room. Returns the time until the next look.
     async fn start_due(&mut self, now: Timestamp) -> Duration {
-        let mut rows = match self.journal.store.jobs(MAX_JOBS).await {
+        let rows = match self.journal.store.jobs(MAX_JOBS).await {
             Ok(rows) => rows,
             Err(error) => {
                 tracing::error!(%error, "the jobs cannot be read");
                 return LONGEST_WAIT;
             }
         };
-        let written: BTreeMap<String, Option<Timestamp>> =
-            rows.iter().map(|row| (row.name.clone(), row.next_run)).collect();
-        self.recent.complete_rows(&mut rows);
+        let next_of = |row: &Job| self.recent.next_run(row);
         let busy: BTreeSet<&str> = self.running.values().map(|run| run.name.as_str()).collect();
         let is_called = |chore: &&Chore| {
             chore.call_count() != self.answered.get(&chore.name).copied().unwrap_or_default()
         };
         let called = self.chores.iter().filter(is_called).map(|chore| chore.name.as_str()).collect();
-        let look = due::look_at(&rows, &self.chores, (&busy, &called), now);
+        let look = due::look_at((&rows, next_of), &self.chores, (&busy, &called), now);
         for name in look.unknown {
             if self.reported.insert(name.to_owned()) {
                 tracing::warn!(
@@ -273,14 +270,13 @@ impl<'a> Runner<'a> {
         }
         let room = MAX_RUNNING_JOBS.saturating_sub(self.running.len());
         // A run that ends makes room for the rest, which is looked at then.
-        for chore in look.due.into_iter().take(room) {
+        for (chore, row) in look.due.into_iter().take(room) {
             // Counted before the run reads anything: what is called for from here on is not in it for certain.
             self.answered.insert(chore.name.clone(), chore.call_count());
             let (run, clock) = ((chore.run)(), Arc::clone(&self.journal.clock));
             let task = self.runs.spawn(run_in_time(run, clock));
             let (name, interval) = (chore.name.clone(), chore.interval);
-            let row_next = written.get(&name).copied().flatten();
-            self.running.insert(task.id(), RunningJob { name, interval, row_next });
+            self.running.insert(task.id(), RunningJob { name, interval, row_next: row.next_run });
         }
         look.wait
     }
@@ -350,9 +346,26 @@ impl<'a> Runner<'a> {
         }
     }
 
-    /// Waits for the runs that are under way, until `stop_now`.
+    /// Takes the runs that are in no row among those that are to be written.
+    async fn take_recent(&mut self) {
+        let mut rows = match self.journal.store.jobs(MAX_JOBS).await {
+            Ok(rows) => rows,
+            Err(error) => {
+                tracing::warn!(%error, "the last runs of jobs are not written");
+                return;
+            }
+        };
+        for row in self.recent.complete_rows(&mut rows) {
+            let Job { name, next_run, last_run: Some(at), last_result, .. } = row.clone() else { continue };
+            self.unwritten.retain(|op| job_of(op) != name);
+            self.unwritten.push(JobOp::Finish { name, at, result: last_result, next_run });
+        }
+    }
+
+    /// Waits for the runs that are under way, until `stop_now`, and brings all rows up to date.
     async fn finish_runs(&mut self, stop_now: &CancellationToken) {
         loop {
+            self.take_recent().await;
             self.write_results().await;
             tokio::select! {
                 biased;

@@ -93,6 +93,8 @@ pub(crate) async fn outside_turn(
         services.journal.store.commit(Batch::relaxed(vec![keyed])).await?;
         session.state().keys.task = Some(Arc::clone(&authority));
     }
+    // Another key may take the session's place while this one still acts.
+    session.state().keys.note_outside(&authority);
     Ok(CallPlace {
         services: Arc::clone(services),
         profile: Arc::clone(services.profiles.executor()),

@@ -130,7 +130,7 @@ pub(crate) async fn put_in(
         put_in.label.get_or_insert_with(|| kept.label.clone()).join(&kept.label);
         values.insert(handle, value);
     }
-    if !place.services.servers.registry().passes_on(&call.name) {
+    if !place.services.servers.registry().find_tool(&call.name).is_some_and(|tool| tool.passes_on()) {
         let text = "Refused: withheld results can be passed on to other people's tools, to the web and to \
                     the user; it is not put into files, memories and programs.";
         return Ok(Err(Clean::fixed_text(text)));

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, oneshot};
 use writ_policy::rules::{RuleError, RuleSet, RuleSource};
 use writ_store::batch::{Batch, Op};
 use writ_types::digest::Digest;
@@ -66,20 +66,26 @@ impl Rules {
     /// # Errors
     ///
     /// If they cannot be read, or cannot stand.
-    pub(crate) fn project_rules(&self, project: Option<&Path>) -> Result<Option<Arc<RuleSet>>, EngineError> {
+    pub(crate) async fn project_rules(
+        &self,
+        project: Option<&Path>,
+    ) -> Result<Option<Arc<RuleSet>>, EngineError> {
         let Some(project) = project else { return Ok(None) };
-        let read = || {
-            let reading = self.reading(project)?;
-            let (done, sources) = std::sync::mpsc::sync_channel(1);
-            let begun = std::thread::Builder::new().name("writ-rules".into()).spawn(move || {
-                // The receiver may have stopped waiting.
-                let _heard = done.send(reading());
-            });
-            begun.map_err(|_| late())?;
-            let sources = sources.recv_timeout(READ_TIME).map_err(|_| late())??;
-            self.changed(sources, self.in_force.digest())
-        };
-        read().map_err(EngineError::ProjectRules)
+        let read = async { self.changed(self.read_sources(project).await?, self.in_force.digest()) };
+        read.await.map_err(EngineError::ProjectRules)
+    }
+
+    /// Reads the rule files of a project on a thread of its own: no thread of the runtime waits for a mount.
+    async fn read_sources(&self, project: &Path) -> Result<Option<Vec<RuleSource>>, Box<Report>> {
+        let reading = self.reading(project)?;
+        let (done, sources) = oneshot::channel();
+        let begun = std::thread::Builder::new().name("writ-rules".into()).spawn(move || {
+            // The receiver may have stopped waiting.
+            let _heard = done.send(reading());
+        });
+        begun.map_err(|_| late())?;
+        let sources = tokio::time::timeout(READ_TIME, sources).await.map_err(|_| late())?;
+        sources.map_err(|_| late())?
     }
 
     /// Looks whether the rules of a session's project have changed. Rules that cannot stand change nothing: the last good ones
@@ -91,11 +97,7 @@ impl Rules {
     pub(crate) async fn refresh_rules(&self, session: &Session) -> Result<(), EngineError> {
         let Some(project) = &session.terms.project else { return Ok(()) };
         let held = self.rules_of(Some(session)).digest();
-        let read = async {
-            let reading = tokio::task::spawn_blocking(self.reading(project)?);
-            let sources = tokio::time::timeout(READ_TIME, reading).await.map_err(|_| late())?;
-            self.changed(sources.map_err(|_| late())??, held)
-        };
+        let read = async { self.changed(self.read_sources(project).await?, held) };
         let rules = match read.await {
             Ok(Some(rules)) => rules,
             Ok(None) => return Ok(()),

@@ -263,20 +263,17 @@ impl SessionState {
 
     /// Notes the authority under which a turn acts, or with `None` what the owner does outside turns.
     pub(crate) fn set_acting(&mut self, turn: Option<TurnId>, authority: &Arc<Authority>) {
-        let place = match turn {
-            None => &mut self.keys.outside,
-            Some(turn) => match self.turns.iter_mut().find(|running| running.turn == turn) {
-                Some(running) => &mut running.acting,
-                // What was approved of an ended turn acts on: revoking its key still has to reach it.
-                None => &mut self.keys.outside,
-            },
-        };
-        *place = Some(Arc::clone(authority));
+        let running = self.turns.iter_mut().find(|running| Some(running.turn) == turn);
+        match running {
+            Some(running) => running.acting = Some(Arc::clone(authority)),
+            // What was approved of an ended turn acts on: revoking its key still has to reach it.
+            None => self.keys.note_outside(authority),
+        }
     }
 
     /// Returns the authorities under which anything acts.
-    pub(crate) fn acting(&self) -> impl Iterator<Item = &Arc<Authority>> {
-        self.turns.iter().filter_map(|running| running.acting.as_ref()).chain(&self.keys.outside)
+    pub(crate) fn acting(&self) -> impl Iterator<Item = Arc<Authority>> {
+        self.turns.iter().filter_map(|running| running.acting.clone()).chain(self.keys.outside())
     }
 }
 
@@ -551,7 +548,7 @@ mod tests {
         session.stop_turns().await;
     }
 
-    fn authority(session: SessionId) -> Arc<Authority> {
+    fn authority(session: SessionId, key: u128) -> Arc<Authority> {
         let at = Timestamp::from_millis(0);
         let (root, harness) = (SigningKey::from_bytes(&[1; 32]), SigningKey::from_bytes(&[2; 32]));
         let rules = RuleSet::load_rules(&[RuleSource::shipped_rules()]).expect("the shipped rules load");
@@ -565,7 +562,7 @@ mod tests {
             grants: base_grants(),
         };
         let task = TaskClaims {
-            key: KeyId::from_parts(at, 2),
+            key: KeyId::from_parts(at, key),
             base: base.key,
             session,
             not_before: at,
@@ -590,9 +587,28 @@ mod tests {
         let (ended, other) = (TurnId::from_parts(at, 1), TurnId::from_parts(at, 2));
         let _of_ended = session.begin((ended, 1), EXECUTOR, Principal::Owner);
         session.end(ended);
-        session.state().set_acting(Some(ended), &authority(id));
+        let acting = authority(id, 2);
+        session.state().set_acting(Some(ended), &acting);
         let _of_other = session.begin((other, 2), EXECUTOR, Principal::Owner);
         session.end(other);
         assert_eq!(session.state().acting().count(), 1);
+    }
+
+    /// Each can be listed and revoked for as long as something acts under it.
+    #[test]
+    fn authorities_outside_turns_stand_beside_one_another_until_what_acts_under_them_has_ended() {
+        let at = Timestamp::from_millis(0);
+        let id = SessionId::from_parts(at, 1);
+        let session = Session::new(id, SessionTerms::default(), SessionState::default());
+        let ended = Some(TurnId::from_parts(at, 1));
+        let keys = || session.state().acting().map(|held| held.task().key).collect::<Vec<_>>();
+        let [first, second, third] = [2, 3, 4].map(|key| authority(id, key));
+        session.state().set_acting(ended, &first);
+        session.state().set_acting(None, &second);
+        session.state().set_acting(None, &second);
+        assert_eq!(keys(), [first.task().key, second.task().key]);
+        drop(first);
+        session.state().set_acting(None, &third);
+        assert_eq!(keys(), [second.task().key, third.task().key]);
     }
 }

@@ -85,7 +85,7 @@ impl Sessions {
     ) -> Result<Arc<Session>, EngineError> {
         let now = self.journal.clock.now();
         let (write, dry_run, relayed) = (terms.write, terms.dry_run, terms.relayed);
-        let rules = self.rules.project_rules(terms.project.as_deref())?;
+        let rules = self.rules.project_rules(terms.project.as_deref()).await?;
         let over = self.stop_now.child_token();
         let state = SessionState { rules: rules.clone(), over, ..SessionState::default() };
         let session = Session::new(id, terms, state);
@@ -134,7 +134,7 @@ impl Sessions {
                 None => None,
             },
         };
-        let rules = self.rules.project_rules(terms.project.as_deref())?;
+        let rules = self.rules.project_rules(terms.project.as_deref()).await?;
         let budget_base = row.metadata.get("budget_base").and_then(serde_json::Value::as_u64).unwrap_or(0);
         let state = SessionState {
             rehydrated: row.turn_number > 0,

@@ -1,7 +1,7 @@
 //! The trust ledger: hosts with a lasting approval by the owner. It is not a separate list but follows from
 //! the signed approvals.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, MutexGuard, PoisonError};
 
 use serde_json::Value;
 use writ_inspect::egress::host::{HostPattern, Scheme, Target};
@@ -59,6 +59,8 @@ impl TrustedHost {
 /// The trusted hosts, as they were last found.
 #[derive(Debug, Default)]
 pub(crate) struct Trusted {
+    /// The store's version of what people have approved, as it was before they were found; `None`: they are found anew.
+    version: Option<u64>,
     /// The answered asks and the valid keys that `hosts` was computed from.
     from: (Vec<AskId>, Vec<String>),
     hosts: Arc<Vec<TrustedHost>>,
@@ -73,17 +75,19 @@ impl Hosts {
     ///
     /// If the store cannot be read.
     pub(crate) async fn trusted(&self) -> Result<Arc<Vec<TrustedHost>>, EngineError> {
-        let rows = self.journal.store.trusted_host_answers().await?;
-        if rows.is_empty() {
-            return Ok(Arc::default());
+        // Before anything is read: what is approved meanwhile is another version.
+        let version = self.journal.store.consent_version();
+        if let Some(hosts) = self.known_hosts(version) {
+            return Ok(hosts);
         }
+        let rows = self.journal.store.trusted_host_answers().await?;
         let approvers = self.keys.approvers().await?;
         let asks = rows.iter().map(|(ask, _)| ask.card.ask_id.clone()).collect();
         let keys = approvers.keys.keys().chain(approvers.passkeys.keys()).cloned().collect();
         let from = (asks, keys);
-        // Every holder leaves it whole, so poison is ignored.
-        let mut trusted = self.found.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut trusted = self.found();
         if trusted.from == from {
+            trusted.version = version;
             return Ok(Arc::clone(&trusted.hosts));
         }
         let mut hosts: Vec<TrustedHost> = Vec::new();
@@ -113,8 +117,19 @@ impl Hosts {
             });
         }
         let hosts = Arc::new(hosts);
-        *trusted = Trusted { from, hosts: Arc::clone(&hosts) };
+        *trusted = Trusted { version, from, hosts: Arc::clone(&hosts) };
         Ok(hosts)
+    }
+
+    /// Returns the hosts that were found last, if they are of this version.
+    fn known_hosts(&self, version: Option<u64>) -> Option<Arc<Vec<TrustedHost>>> {
+        let trusted = self.found();
+        (version.is_some() && trusted.version == version).then(|| Arc::clone(&trusted.hosts))
+    }
+
+    /// Every holder leaves it whole, so poison is ignored.
+    fn found(&self) -> MutexGuard<'_, Trusted> {
+        self.found.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the asks with an answer that trusts the host, even if they do not count any longer.

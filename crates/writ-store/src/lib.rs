@@ -64,6 +64,7 @@ pub mod backup;
 mod bounds;
 mod codec;
 mod filesystem;
+mod marks;
 mod pool;
 mod readers;
 mod restore;

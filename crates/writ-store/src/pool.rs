@@ -8,6 +8,7 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
@@ -27,6 +28,8 @@ pub(crate) struct ReadPool {
     room: Arc<Semaphore>,
     /// Connections for reads on the caller's thread, each opened when it is first used.
     brief: [Mutex<Option<Reader>>; BRIEF_READERS],
+    /// The numbers of reads so far: handed over, and brief.
+    counts: [AtomicU64; 2],
 }
 
 struct PoolState {
@@ -48,7 +51,14 @@ impl ReadPool {
     pub(crate) fn new(source: ReadSource) -> Self {
         let shared = PoolState { source, state: Mutex::default(), handed_over: Condvar::new() };
         let brief = std::array::from_fn(|_| Mutex::default());
-        Self { shared: Arc::new(shared), room: Arc::new(Semaphore::new(READ_QUEUE)), brief }
+        let (room, counts) = (Arc::new(Semaphore::new(READ_QUEUE)), Default::default());
+        Self { shared: Arc::new(shared), room, brief, counts }
+    }
+
+    /// Returns the numbers of reads that were handed over to a thread, and of those on the caller's.
+    pub(crate) fn read_counts(&self) -> (u64, u64) {
+        let [handed_over, brief] = &self.counts;
+        (handed_over.load(Ordering::Relaxed), brief.load(Ordering::Relaxed))
     }
 
     /// Runs `read` on a thread of the pool. Dropping the future leaves out a read that has not begun.
@@ -63,6 +73,8 @@ impl ReadPool {
     {
         let permit = Arc::clone(&self.room).acquire_owned().await.map_err(|_| StoreError::Closed)?;
         let (reply, answer) = oneshot::channel();
+        let [handed_over, _] = &self.counts;
+        handed_over.fetch_add(1, Ordering::Relaxed);
         self.hand_over(job(read, reply, permit))?;
         answer.await.map_err(|_| StoreError::Closed)?
     }
@@ -93,6 +105,8 @@ impl ReadPool {
         let Some(mut place) = self.brief.iter().find_map(|place| place.try_lock().ok()) else {
             return Err(read);
         };
+        let [_, brief] = &self.counts;
+        brief.fetch_add(1, Ordering::Relaxed);
         let reader = match place.take() {
             Some(reader) => reader,
             None => match self.shared.source.open() {

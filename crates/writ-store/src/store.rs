@@ -5,7 +5,7 @@ use std::future::Future;
 use std::path::Path;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -22,6 +22,7 @@ use crate::config::{Killer, StoreConfig};
 use crate::error::StoreError;
 use crate::ledger::append::Tail;
 use crate::ledger::head::{HeadSigner, origin};
+use crate::marks::StoreMarks;
 use crate::memory::Unsearchable;
 use crate::pool::ReadPool;
 use crate::queue::Leased;
@@ -51,8 +52,18 @@ struct StoreParts {
     writer: Option<WriterHandle>,
     installation: InstallationId,
     public_key: [u8; 32],
-    /// True once anything was revoked: most homes have nothing to look up.
-    revoked: Arc<AtomicBool>,
+    marks: Arc<StoreMarks>,
+}
+
+/// The work that a store has done since it was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StoreActivity {
+    /// Reads that were handed over to a thread.
+    pub handed_over: u64,
+    /// Brief reads that were done on the caller's thread.
+    pub brief: u64,
+    /// Transactions that were committed.
+    pub transactions: u64,
 }
 
 impl Store {
@@ -74,10 +85,11 @@ impl Store {
         let public_key = signer.public_key();
         let tail = Tail::load(&conn, &origin(installation), signer, &config.rotations)?;
         let source = ReadSource::new(&config.path, public_key);
-        // Read before the writer starts: from then on it sets the flag before each revocation.
-        let revoked = Arc::new(AtomicBool::new(approvals::is_anything_revoked(&conn)?));
-        let writer = WriterHandle::start(conn, tail, Killer::new(config), Arc::clone(&revoked))?;
-        Ok(Self::assemble(Some(writer), source, installation, revoked))
+        // Read before the writer starts: from then on it sets the mark before each revocation.
+        let revoked = approvals::is_anything_revoked(&conn)?.into();
+        let marks = Arc::new(StoreMarks { revoked, ..StoreMarks::default() });
+        let writer = WriterHandle::start(conn, tail, Killer::new(config), Arc::clone(&marks))?;
+        Ok(Self::assemble(Some(writer), source, installation, marks))
     }
 
     /// Opens the database to read it, beside the process that writes it. Every commit is refused as closed.
@@ -91,20 +103,20 @@ impl Store {
         check_not_newer(&conn, MIGRATIONS)?;
         let installation = settings::installation_of(&conn)?;
         // The process that writes may revoke at any time.
-        let revoked = Arc::new(AtomicBool::new(true));
-        Ok(Self::assemble(None, source, installation, revoked))
+        let marks = Arc::new(StoreMarks { revoked: true.into(), ..StoreMarks::default() });
+        Ok(Self::assemble(None, source, installation, marks))
     }
 
     fn assemble(
         writer: Option<WriterHandle>,
         source: ReadSource,
         installation: InstallationId,
-        revoked: Arc<AtomicBool>,
+        marks: Arc<StoreMarks>,
     ) -> Self {
         let public_key = source.key();
         let pool = ReadPool::new(source.clone());
         let blocking = BlockingReads::new(source);
-        let shared = StoreParts { pool, blocking, writer, installation, public_key, revoked };
+        let shared = StoreParts { pool, blocking, writer, installation, public_key, marks };
         Self { shared: Arc::new(shared) }
     }
 
@@ -159,7 +171,20 @@ impl Store {
 
     /// Returns true if anything was ever revoked.
     pub(crate) fn is_anything_revoked(&self) -> bool {
-        self.shared.revoked.load(Ordering::Acquire)
+        self.shared.marks.revoked.load(Ordering::Acquire)
+    }
+
+    /// Returns a number that is another one once approvals, answered asks or approver keys may be others than they were;
+    /// `None` where another process writes them. What was read after it was returned is good until then.
+    pub fn consent_version(&self) -> Option<u64> {
+        self.shared.writer.as_ref().map(|_| self.shared.marks.consent.load(Ordering::Acquire))
+    }
+
+    /// Returns the work that was done since the store was opened.
+    pub fn activity(&self) -> StoreActivity {
+        let transactions = self.shared.marks.transactions.load(Ordering::Relaxed);
+        let (handed_over, brief) = self.shared.pool.read_counts();
+        StoreActivity { handed_over, brief, transactions }
     }
 
     /// Runs a read on a thread of the pool, with a connection that sees every commit already acknowledged.

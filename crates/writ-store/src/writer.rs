@@ -6,7 +6,7 @@
 //! A batch that need not be synced, and before which none waits, is written by its caller's own thread: that takes as
 //! long as a few reads, and less than waking the writer and being woken by it.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
@@ -19,6 +19,7 @@ use crate::codec::execute;
 use crate::config::Killer;
 use crate::error::StoreError;
 use crate::ledger::append::Tail;
+use crate::marks::{StoreMarks, leaves_consent};
 
 mod apply;
 
@@ -56,15 +57,15 @@ struct WriterState {
 }
 
 impl WriterHandle {
-    /// Starts the thread. `revoked` is set before anything is revoked.
+    /// Starts the thread, which sets the marks.
     pub(crate) fn start(
         conn: Connection,
         tail: Tail,
         killer: Killer,
-        revoked: Arc<AtomicBool>,
+        marks: Arc<StoreMarks>,
     ) -> Result<Self, StoreError> {
         let (jobs, queue) = mpsc::channel(WRITER_QUEUE);
-        let writer = Writer { conn, tail, killer, revoked, transactions: 0, synced: true, written: false };
+        let writer = Writer { conn, tail, killer, marks, synced: true, written: false };
         let shared = Arc::new(WriterState { writer: Mutex::new(writer), waiting: AtomicUsize::new(0) });
         let own = Arc::clone(&shared);
         let thread =
@@ -135,8 +136,7 @@ struct Writer {
     conn: Connection,
     tail: Tail,
     killer: Killer,
-    revoked: Arc<AtomicBool>,
-    transactions: u64,
+    marks: Arc<StoreMarks>,
     synced: bool,
     /// True if the open transaction has written something already.
     written: bool,
@@ -168,6 +168,8 @@ impl Writer {
         // The tail is in memory, so a rollback has to restore it by hand.
         let before = self.tail.clone();
         let written = self.write_group(batches);
+        // Before anyone learns of the commit, and also after an error, which may have come after it.
+        self.note_consent(batches);
         if written.is_err() {
             self.tail = before;
             if !self.conn.is_autocommit()
@@ -193,12 +195,12 @@ impl Writer {
         self.killer.pass("store.before_commit");
         execute(&self.conn, "COMMIT", [])?;
         self.killer.pass("store.after_commit");
-        self.transactions += 1;
+        let transaction = self.marks.transactions.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
         self.forget_log(batches);
         for written in results.iter_mut().flatten() {
-            written.first.transaction = self.transactions;
+            written.first.transaction = transaction;
             if let Ok(receipt) = &mut written.batch {
-                receipt.transaction = self.transactions;
+                receipt.transaction = transaction;
             }
         }
         Ok(results)
@@ -255,7 +257,15 @@ impl Writer {
     fn note_revocations(&self, batches: &[Work]) {
         let revokes = |op: &Op| matches!(op, Op::Revoke { .. });
         if batches.iter().any(|work| work.first.iter().chain(&work.batch.ops).any(revokes)) {
-            self.revoked.store(true, Ordering::Release);
+            self.marks.revoked.store(true, Ordering::Release);
+        }
+    }
+
+    /// Lets those who hold what people have approved read it anew.
+    fn note_consent(&self, batches: &[Work]) {
+        let leaves = |work: &Work| work.first.iter().chain(&work.batch.ops).all(leaves_consent);
+        if !batches.iter().all(leaves) {
+            self.marks.consent.fetch_add(1, Ordering::Release);
         }
     }
 

@@ -187,11 +187,6 @@ impl Registry {
         own.or_else(|| self.find_tool(name).map(Tool::quarantine)).unwrap_or_default()
     }
 
-    /// Returns true if withheld values may stand in the arguments of a tool.
-    pub fn passes_on(&self, name: &str) -> bool {
-        self.find_tool(name).is_some_and(Tool::passes_on)
-    }
-
     /// Returns the servers with own descriptions of their tools that models read unverified.
     pub fn describing_servers(&self) -> impl Iterator<Item = &str> {
         self.tools.values().filter(|tool| tool.is_unvouched()).filter_map(|tool| tool.origin())
@@ -248,22 +243,12 @@ impl Registry {
         Ok(AllowList::Only(names.iter().cloned().collect()))
     }
 
-    /// Returns the tools offered to an agent of this role under this allow-list.
-    pub fn toolset(&self, role: AgentRole, allow: &AllowList) -> Toolset<'_> {
-        self.toolset_of(&[role], allow)
-    }
-
     /// Returns the tools offered to an agent of several roles under this allow-list.
     pub fn toolset_of(&self, roles: &[AgentRole], allow: &AllowList) -> Toolset<'_> {
         let may_use = |tool: &dyn Tool| roles.iter().any(|role| tool.roles().contains(role));
         let offered =
             self.named_tools().filter(|(name, tool)| may_use(*tool) && allow.allows(name)).collect();
         Toolset { registry: self, offered }
-    }
-
-    /// Returns the descriptions of the tools for models: sorted by name, the same bytes every time.
-    pub fn role_specs(&self, role: AgentRole, allow: &AllowList) -> ToolSpecs {
-        self.toolset(role, allow).specs()
     }
 }
 

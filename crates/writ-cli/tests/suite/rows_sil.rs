@@ -42,7 +42,7 @@ fn told(bench: &Bench) -> Vec<String> {
 /// Whether a role is offered a tool; a call of what it is not offered is refused before its arguments are read.
 fn offers(role: AgentRole, tool: &str) -> bool {
     let registry = Registry::core_tools();
-    let tools = registry.toolset(role, &AllowList::All);
+    let tools = registry.toolset_of(&[role], &AllowList::All);
     let call = ToolCall { id: "1".to_owned(), name: tool.to_owned(), arguments: json!({ "nonsense": 1 }) };
     let refused = matches!(tools.needed_file(&call), Err(ToolError::NotOffered { .. }));
     assert_eq!(refused, !tools.names().any(|name| name == tool), "{role:?} {tool}");

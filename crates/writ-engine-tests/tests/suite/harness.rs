@@ -20,7 +20,7 @@ use writ_policy::principal::Evidence;
 use writ_policy::rules::{RuleSet, RuleSource};
 use writ_runtime::clock::{Clock, ClockWait};
 use writ_runtime::config::{APPROVAL_TTL, DRAIN_DEADLINE, RuntimeConfig};
-use writ_runtime::engine::{Engine, Join};
+use writ_runtime::engine::{Engine, Join, Joined};
 use writ_runtime::keys::EngineKeys;
 use writ_runtime::rules::RuleFiles;
 use writ_runtime::secret::SecretSource;
@@ -269,10 +269,29 @@ impl TestEngine {
 
     /// Says the first thing in a session, or in a new one, and waits for the end of the turn: how it ended, and what it said.
     pub(crate) async fn say(&self, session: Option<SessionId>, text: &str) -> (Exit, String) {
+        let (_, exit, text) = self.send(session, "one", text).await;
+        (exit, text)
+    }
+
+    /// Sends a message under an id in a session, or in a new one, and waits for the end of the turn. Returns the session,
+    /// how the turn ended, and its answer.
+    pub(crate) async fn send(
+        &self,
+        session: Option<SessionId>,
+        id: &str,
+        text: &str,
+    ) -> (SessionId, Exit, String) {
         let join = Join { session, ..Join::default() };
         let mut joined = self.engine.join(OWNER, join).await.expect("joined");
+        let (exit, text) = self.send_in(&mut joined, id, text).await;
+        (joined.session, exit, text)
+    }
+
+    /// Sends a message in a session that the test has joined, and waits for the end of the turn. Returns how it ended, and its
+    /// answer.
+    pub(crate) async fn send_in(&self, joined: &mut Joined, id: &str, text: &str) -> (Exit, String) {
         let (session, text) = (joined.session, text.to_owned());
-        self.engine.receive(OWNER, session, "one".to_owned(), text, Taint::Owner).await.expect("stored");
+        self.engine.receive(OWNER, session, id.to_owned(), text, Taint::Owner).await.expect("stored");
         loop {
             let frame = joined.live.recv().await.expect("a frame").frame.clone();
             if let ServerFrame::Error { code, text, .. } = &frame {

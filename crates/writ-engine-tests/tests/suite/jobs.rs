@@ -25,7 +25,7 @@ fn remembering(request: &ParsedRequest) -> Reply {
     }
 }
 
-/// Returns a job as the engine lists it: rows of short jobs are written once an hour.
+/// Returns a job as the engine lists it: rows of short jobs name their last run when the engine has ended.
 async fn job(handed: &TestEngine, name: &str) -> JobSummary {
     let listed: JobList = serde_json::from_value(handed.call("jobs.list", json!({})).await.expect("listed"))
         .expect("a list of jobs");
@@ -86,6 +86,30 @@ fn an_ask_ends_by_a_job_while_no_message_comes_and_a_clock_set_back_by_days_runs
         );
     });
     handed.end();
+}
+
+/// For a day without a message or a question, but for the first run of each job.
+#[test]
+fn an_idle_engine_writes_nothing_and_its_rows_are_up_to_date_at_its_end() {
+    let handed = TestEngine::new("", |_| remembering);
+    let store = handed.store.clone();
+    let mut written = Vec::new();
+    handed.runtime.block_on(async {
+        for _ in 0..20 {
+            handed.clock.go_on(HOUR);
+            // The results of the round before are written before the next runs begin.
+            written.push(handed.store.activity().transactions);
+            for name in ["asks.expire", "ledger.copy_heads", "ledger.erase", "undo.end"] {
+                until_run(&handed, name, handed.clock.now()).await;
+            }
+        }
+    });
+    let end = handed.clock.now();
+    handed.end();
+    assert_eq!(written[2..], [written[2]; 18]);
+    let rows = store.blocking().jobs(10).expect("reads");
+    let late: Vec<_> = rows.iter().filter(|row| row.last_run != Some(end)).map(|row| &row.name).collect();
+    assert_eq!(late, ["outbox.prune"], "it runs once a day");
 }
 
 /// A later version of Writ has written the row, and this one does not know it.

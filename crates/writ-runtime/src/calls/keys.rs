@@ -1,5 +1,6 @@
 //! The keys that agents act under: which are in force, and taking one back.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use writ_policy::keys::TaskClaims;
@@ -135,14 +136,14 @@ fn held_keys(services: &Services) -> Vec<(Arc<Session>, TaskClaims)> {
     sessions.into_iter().flat_map(tasks).collect()
 }
 
-/// The task keys that a session holds: that of the turn that runs, and that of the turns before.
+/// The task keys that a session holds, each once: those of what acts, and that of the turns before.
 fn held_by(session: &Session) -> Vec<TaskClaims> {
     let state = session.state();
-    let held = state.acting().chain(&state.keys.task);
-    let mut tasks: Vec<TaskClaims> = held.map(|held| held.task().clone()).collect();
+    let held = state.acting().chain(state.keys.task.clone());
+    let tasks: BTreeMap<KeyId, TaskClaims> =
+        held.map(|held| (held.task().key, held.task().clone())).collect();
     drop(state);
-    tasks.dedup_by_key(|task| task.key);
-    tasks
+    tasks.into_values().collect()
 }
 
 /// Returns the operations that revoke every task key of a closed session, including those of its plans, and

@@ -11,7 +11,7 @@ use writ_agent::event::{BudgetSeed, ContextSeed, MemoryItem, WorkspaceItem};
 use writ_policy::budget::Spent;
 use writ_policy::keys::Authority;
 use writ_store::batch::{Batch, Op};
-use writ_store::reads::{MemoryReads as _, UsageReads as _};
+use writ_store::reads::UsageReads as _;
 use writ_types::action::{ActionKind, MemoryKind};
 use writ_types::chat::ChatMessage;
 use writ_types::id::TurnId;
@@ -19,7 +19,7 @@ use writ_types::taint::Label;
 use writ_types::unit::MicroUsd;
 
 use crate::error::EngineError;
-use crate::history::read_history;
+use crate::history::{TurnHistory, read_history};
 use crate::model::secrets;
 use crate::pending::Pending;
 use crate::place::CallPlace;
@@ -93,17 +93,16 @@ pub(super) async fn seed(
 ) -> Result<(ContextSeed, Vec<Arc<ChatMessage>>), EngineError> {
     let tools = services.servers.registry();
     let allow = services.gates.offered(session, turn, profile.allow_list(&tools));
-    let (history, history_rows) = read_history(
+    // Pinned memories count as recall too, so they need the grant for it.
+    let recalls = session.grants().kinds.contains_key(&ActionKind::Recall);
+    let pinned = recalls.then(|| (MemoryKind::Profile, secrets(services), PROFILE_LIMIT));
+    let TurnHistory { messages: history, rows: history_rows, pinned: known } = read_history(
         (&services.journal.store, &services.life.histories),
         session.id,
         services.config.max_chronicle_entries,
+        pinned,
     )
     .await?;
-    // Pinned memories count as recall too, so they need the grant for it.
-    let recalls = session.grants().kinds.contains_key(&ActionKind::Recall);
-    let limit = if recalls { PROFILE_LIMIT } else { 0 };
-    let known =
-        services.journal.store.memories_of_kind(MemoryKind::Profile, secrets(services), limit).await?;
     let state = session.state();
     let seed = ContextSeed {
         system: profile.system.clone(),

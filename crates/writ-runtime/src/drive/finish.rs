@@ -85,7 +85,9 @@ impl Drive {
         let (phase, state) = phase_of(finish.status);
         let absorbed: Vec<MessageId> = finish.answers.iter().copied().filter(|id| *id != leased).collect();
         let mut answers = vec![self.lease.message.client_id.clone()];
-        answers.extend(self.services.journal.store.client_ids(&absorbed).await?);
+        if !absorbed.is_empty() {
+            answers.extend(self.services.journal.store.client_ids(&absorbed).await?);
+        }
         let held = std::mem::take(&mut self.held);
         let mut ops = held.clone();
         ops.extend(said.into_iter().map(|text| project::status(self.session.id, text)));

@@ -11,17 +11,18 @@ use crate::clock::format_schedule;
 
 /// The result of a look at the table of jobs.
 pub(super) struct DueJobs<'a> {
-    /// The chores that are due and not busy, the one that waits longest first.
-    pub(super) due: Vec<&'a Chore>,
+    /// The chores that are due and not busy, each with its row, the one that waits longest first.
+    pub(super) due: Vec<(&'a Chore, &'a Job)>,
     /// The time until the next of the others is due, at most [`LONGEST_WAIT`].
     pub(super) wait: Duration,
     /// The names of rows that no chore has.
     pub(super) unknown: Vec<&'a str>,
 }
 
-/// Compares the rows with the time. `busy` names the jobs that must not be started, `called` those that are to run at once.
+/// Compares the rows with the time. `next_of` says when a row's job runs next; `busy` names the jobs that must not be
+/// started, `called` those that are to run at once.
 pub(super) fn look_at<'a>(
-    rows: &'a [Job],
+    (rows, next_of): (&'a [Job], impl Fn(&Job) -> Option<Timestamp>),
     chores: &'a [Chore],
     (busy, called): (&BTreeSet<&str>, &BTreeSet<&str>),
     now: Timestamp,
@@ -32,15 +33,18 @@ pub(super) fn look_at<'a>(
             unknown.push(row.name.as_str());
             continue;
         };
-        let Some(next) = row.next_run.filter(|_| !busy.contains(chore.name.as_str())) else { continue };
+        if busy.contains(chore.name.as_str()) {
+            continue;
+        }
+        let Some(next) = next_of(row) else { continue };
         if called.contains(chore.name.as_str()) || is_due(next, chore.interval, now) {
-            due.push((next.min(now), chore));
+            due.push((next.min(now), (chore, row)));
         } else {
             wait = wait.min(next.time_since(now));
         }
     }
-    due.sort_by_key(|(next, chore)| (*next, chore.name.as_str()));
-    DueJobs { due: due.into_iter().map(|(_, chore)| chore).collect(), wait, unknown }
+    due.sort_by_key(|(next, (chore, _))| (*next, chore.name.as_str()));
+    DueJobs { due: due.into_iter().map(|(_, job)| job).collect(), wait, unknown }
 }
 
 /// Returns true if a run is due. One that is further away than the interval is, too: the clock was ahead when that time
@@ -89,7 +93,11 @@ mod tests {
     }
 
     fn names<'a>(look: &DueJobs<'a>) -> Vec<&'a str> {
-        look.due.iter().map(|chore| chore.name.as_str()).collect()
+        look.due.iter().map(|(chore, _)| chore.name.as_str()).collect()
+    }
+
+    fn written(row: &Job) -> Option<Timestamp> {
+        row.next_run
     }
 
     #[test]
@@ -103,10 +111,10 @@ mod tests {
             row("e", "", Some(at(-9))),
             row("x", "", Some(at(-9))),
         ];
-        let look = look_at(&rows, &chores, (&BTreeSet::from(["e"]), &BTreeSet::new()), at(0));
+        let look = look_at((&rows, written), &chores, (&BTreeSet::from(["e"]), &BTreeSet::new()), at(0));
         assert_eq!((names(&look), look.wait, look.unknown), (vec!["b", "a"], LONGEST_WAIT, vec!["x"]));
         let look = look_at(
-            &rows[2..3],
+            (&rows[2..3], written),
             &chores,
             (&BTreeSet::new(), &BTreeSet::new()),
             at(1).minus_duration(Duration::from_secs(7)),
@@ -120,7 +128,7 @@ mod tests {
         let chores = [chore("daily", DAY)];
         for (days, is_due) in [(0, true), (1, false), (2, true), (4_000, true), (-4_000, true)] {
             let rows = [row("daily", "", Some(at(days * 24 * 60)))];
-            let look = look_at(&rows, &chores, (&BTreeSet::new(), &BTreeSet::new()), at(0));
+            let look = look_at((&rows, written), &chores, (&BTreeSet::new(), &BTreeSet::new()), at(0));
             assert_eq!(!names(&look).is_empty(), is_due, "{days}");
         }
     }

@@ -7,10 +7,8 @@ use std::time::Duration;
 use writ_store::jobs::Job;
 use writ_types::unit::Timestamp;
 
-/// The longest interval that counts as short: the results of such jobs would be thousands of commits a day.
-const SHORT_INTERVAL: Duration = Duration::from_secs(30);
-/// The time after which the same result of a job with a short interval is written again.
-const REWRITE_AFTER: Duration = Duration::from_secs(60 * 60);
+/// The longest interval that counts as short: an engine without work would write for such jobs alone, day and night.
+const SHORT_INTERVAL: Duration = Duration::from_secs(60 * 60);
 
 /// The last run of a job.
 #[derive(Clone, Debug)]
@@ -45,7 +43,7 @@ impl RecentRuns {
         let job = jobs.entry(name.to_owned()).or_default();
         let is_known = job.written.as_ref().is_some_and(|(result, at)| {
             // After the clock was set back, the row names a run in the future until it is written again.
-            *result == run.result && *at <= run.at && run.at.time_since(*at) < REWRITE_AFTER
+            *result == run.result && *at <= run.at
         });
         job.unwritten = Some(run);
         interval > SHORT_INTERVAL || !is_known
@@ -59,16 +57,27 @@ impl RecentRuns {
         }
     }
 
-    /// Sets last and next run in rows that were not written since. A row that was changed meanwhile names its own next run.
-    pub(super) fn complete_rows(&self, rows: &mut [Job]) {
+    /// Returns the next run of a row's job. A row that was changed since the last run names it itself.
+    pub(super) fn next_run(&self, row: &Job) -> Option<Timestamp> {
         let jobs = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match jobs.get(&row.name).and_then(|job| job.unwritten.as_ref()) {
+            Some(run) if run.row_next == row.next_run => run.next_run,
+            Some(_) | None => row.next_run,
+        }
+    }
+
+    /// Sets last and next run in rows that were not written since. Returns the rows that were changed so.
+    pub(super) fn complete_rows<'a>(&self, rows: &'a mut [Job]) -> Vec<&'a Job> {
+        let mut changed = Vec::new();
         for row in rows {
+            let next_run = self.next_run(row);
+            let jobs = self.0.lock().unwrap_or_else(PoisonError::into_inner);
             let Some(run) = jobs.get(&row.name).and_then(|job| job.unwritten.as_ref()) else { continue };
             row.last_run = Some(run.at);
             row.last_result.clone_from(&run.result);
-            if row.next_run == run.row_next {
-                row.next_run = run.next_run;
-            }
+            row.next_run = next_run;
+            changed.push(&*row);
         }
+        changed
     }
 }

@@ -142,7 +142,8 @@ impl Bench {
     async fn until_ended(&self, name: &str) -> Job {
         let ended = async {
             loop {
-                let row = self.row(name).await;
+                let listed = self.jobs.list_jobs().await.expect("listed");
+                let row = listed.into_iter().find(|job| job.name == name).expect("is there");
                 if row.last_run == Some(self.clock.now()) {
                     return row;
                 }
@@ -321,6 +322,9 @@ async fn what_fell_due_while_no_engine_ran_is_made_up_for_once() {
 async fn a_job_that_is_brought_forward_or_removed_is_noticed() {
     let mut bench = Bench::new().await;
     bench.start(&[("a", DAY)]).await;
+    bench.clock.advance(DAY);
+    bench.next().await.end(Ok(Progress::Complete));
+    bench.until_ended("a").await;
     bench.jobs.continue_soon("a").await.expect("written");
     bench.jobs.continue_soon("missing").await.expect("nothing to do");
     bench.clock.advance(CONTINUE_AFTER);
@@ -388,7 +392,7 @@ async fn a_job_whose_result_cannot_be_written_runs_again_after_its_interval() {
 
 /// The engine's chores of 30 seconds would be 2,880 commits a day each.
 #[tokio::test]
-async fn the_same_result_of_a_short_job_is_written_once_an_hour_and_another_at_once() {
+async fn the_same_result_of_a_short_job_is_written_at_the_end_and_another_at_once() {
     const SHORT: Duration = Duration::from_secs(30);
     let mut bench = Bench::new().await;
     let chores = vec![bench.chore("a", SHORT)];
@@ -414,14 +418,65 @@ async fn the_same_result_of_a_short_job_is_written_once_an_hour_and_another_at_o
             (Some(bench.clock.now()), Some(bench.clock.now().plus_duration(SHORT)))
         );
     }
-    assert_eq!(writes, [0, 120, 200, 201]);
-    // What brings the next run forward in its row counts from then on.
+    assert_eq!(writes, [0, 200, 201]);
+    // What brings the next run forward in its row counts from then on, also at the end.
     let (name, schedule) = ("a".to_owned(), "every 30 s".to_owned());
     let now = bench.clock.now();
     let sooner = JobOp::Schedule { name, schedule, next_run: Some(now) };
     bench.store.commit(Batch::relaxed(vec![Op::Jobs(sooner)])).await.expect("written");
     runner.start_due(now).await;
     assert_eq!(runner.runs.len(), 1);
+    runner.finish_runs(&cancelled()).await;
+    let row = bench.row("a").await;
+    assert_eq!(
+        (row.last_run, row.last_result.as_str(), row.next_run),
+        (Some(now), "ok", Some(now)),
+        "the row is up to date, and what was stopped is due"
+    );
+}
+
+/// Of a run that is in no row, the row names a next run that is over.
+#[tokio::test]
+async fn a_job_is_brought_forward_from_the_next_run_that_its_last_one_named() {
+    let mut bench = Bench::new().await;
+    bench.start(&[("a", 60 * MINUTE)]).await;
+    for _ in 0..2 {
+        bench.clock.advance(60 * MINUTE);
+        bench.next().await.end(Ok(Progress::Complete));
+        bench.until_ended("a").await;
+    }
+    bench.jobs.continue_soon("a").await.expect("written");
+    bench.clock.advance(CONTINUE_AFTER);
+    bench.next().await.end(Ok(Progress::Complete));
+    bench.end().await;
+}
+
+/// Returns a token that is cancelled.
+fn cancelled() -> CancellationToken {
+    let token = CancellationToken::new();
+    token.cancel();
+    token
+}
+
+/// The clock was wrong when the last result was written: the row would name a run in the future for as long.
+#[tokio::test]
+async fn after_the_clock_was_set_back_the_same_result_is_written_again() {
+    const SHORT: Duration = Duration::from_secs(30);
+    let mut bench = Bench::new().await;
+    let chores = vec![bench.chore("a", SHORT)];
+    bench.jobs.schedule_chores(&chores).await.expect("scheduled");
+    let jobs = Arc::clone(&bench.jobs);
+    let mut runner = Runner::new(&jobs, chores);
+    let days = i64::try_from(DAY.as_millis()).expect("short");
+    for by in [days, -days] {
+        bench.clock.shift(by);
+        runner.start_due(bench.clock.now()).await;
+        bench.next().await.end(Ok(Progress::Complete));
+        let ended = runner.runs.join_next_with_id().await.expect("a run");
+        runner.end_run(ended);
+        runner.write_results().await;
+        assert_eq!(bench.row("a").await.last_run, Some(bench.clock.now()));
+    }
 }
 
 /// The disk was full for a while: the row must not say of a run that it was the last when others came after it.

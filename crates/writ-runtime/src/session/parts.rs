@@ -1,7 +1,7 @@
 //! What a session remembers from turn to turn, by what it is about.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use writ_agent::notice::BudgetNote;
 use writ_inspect::egress::host::HostPattern;
@@ -16,9 +16,22 @@ use crate::subscription::Subscription;
 pub(crate) struct SessionKeys {
     /// The grants of the session's task key, once it is in the ledger.
     pub(crate) task: Option<Arc<Authority>>,
-    /// The authority of what the owner does outside turns, once it was renewed. It stays when a turn ends,
-    /// because what was approved of an earlier turn may still act under it.
-    pub(super) outside: Option<Arc<Authority>>,
+    /// The authorities of what is done outside turns: by the owner, and what was approved, also of earlier turns.
+    outside: Vec<Weak<Authority>>,
+}
+
+impl SessionKeys {
+    /// Notes an authority under which something acts outside turns, for as long as that holds it.
+    pub(crate) fn note_outside(&mut self, authority: &Arc<Authority>) {
+        // There are as many as are held elsewhere: what has ended goes when the next begins.
+        self.outside.retain(|held| held.strong_count() > 0 && held.as_ptr() != Arc::as_ptr(authority));
+        self.outside.push(Arc::downgrade(authority));
+    }
+
+    /// Returns the authorities under which something acts outside turns.
+    pub(super) fn outside(&self) -> impl Iterator<Item = Arc<Authority>> {
+        self.outside.iter().filter_map(Weak::upgrade)
+    }
 }
 
 /// The tokens from which a session's use is counted, and the last note about them.

@@ -238,7 +238,7 @@ fn a_revoked_approval_is_spent() {
 }
 
 /// Rows: SIL-163
-/// Rows: SIL-164 (in part: none is removed before it expires)
+/// Rows: SIL-164 (in part: in the store)
 #[test]
 fn nonces_are_seen_once_per_namespace_and_kept_until_they_expire() {
     let home = Home::new();

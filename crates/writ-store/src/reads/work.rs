@@ -2,6 +2,7 @@
 
 use std::future::Future;
 
+use writ_types::action::MemoryKind;
 use writ_types::frame::Numbered;
 use writ_types::id::{MessageId, SessionId, TurnId};
 use writ_types::unit::Timestamp;
@@ -9,6 +10,7 @@ use writ_types::unit::Timestamp;
 use crate::error::StoreError;
 use crate::jobs::{self, Job};
 use crate::kept::{self, WithheldResult};
+use crate::memory::{self, Memory, Secrets};
 use crate::outbox::{self, OutboxPage};
 use crate::queue::{self, QueueDepth, QueuedMessage};
 use crate::readers::BlockingReads;
@@ -37,6 +39,19 @@ reads! {
         /// Returns the newest `limit` messages of a session's history after row `after`, oldest first.
         fn recent_after(session: SessionId, after: u64, limit: usize) -> Vec<ChronicleRow> =
             |db| sessions::recent_after(&db.conn, session, after, limit);
+
+        /// Returns what a turn begins with: the messages of [`SessionReads::recent_after`], and the memories of
+        /// [`MemoryReads::memories_of_kind`](super::MemoryReads::memories_of_kind), of which `None` names none.
+        fn turn_opening(session: SessionId, after: u64, limit: usize, pinned: Option<(MemoryKind, Secrets, usize)>)
+            -> (Vec<ChronicleRow>, Vec<Memory>) =
+            |db| {
+                let messages = sessions::recent_after(&db.conn, session, after, limit)?;
+                let memories = match pinned {
+                    Some((kind, secrets, limit)) => memory::memories_of_kind(&db.conn, kind, secrets, limit)?,
+                    None => Vec::new(),
+                };
+                Ok((messages, memories))
+            };
     }
 }
 

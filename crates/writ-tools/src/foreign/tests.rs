@@ -67,7 +67,7 @@ fn prepared(row: &ForeignRow, arguments: Value) -> Result<Prepared, ToolError> {
         search: None,
     };
     let registry = offering([row.clone()]);
-    let toolset = registry.toolset(AgentRole::Executor, &AllowList::All);
+    let toolset = registry.toolset_of(&[AgentRole::Executor], &AllowList::All);
     let call = ToolCall { id: "c".into(), name: row.name.clone(), arguments };
     assert_eq!(toolset.needed_file(&call)?, None);
     toolset.prepare_call(&call, None, &context)
@@ -228,7 +228,7 @@ fn two_tools_that_would_be_called_the_same_are_both_found_by_their_calls() {
     let rows =
         ["a.b", "a_b", "c", &long].map(|tool| ForeignRow::from_tool(known(tool, json!({}))).expect("usable"));
     let registry = offering(rows);
-    let toolset = registry.toolset(AgentRole::Executor, &AllowList::All);
+    let toolset = registry.toolset_of(&[AgentRole::Executor], &AllowList::All);
     let called: Vec<_> = toolset
         .specs()
         .iter()
@@ -254,12 +254,12 @@ fn models_are_told_whose_words_they_read_within_a_bound() {
         ["a", "b", "c", "d"].map(|name| ForeignRow::from_tool(known(name, big.clone())).expect("usable"));
     let registry = offering(rows);
     assert_eq!(registry.without_room(&AllowList::All), ["crm__c", "crm__d"]);
-    let specs = registry.role_specs(AgentRole::Executor, &AllowList::All);
+    let specs = registry.toolset_of(&[AgentRole::Executor], &AllowList::All).specs();
     let names: Vec<_> = specs.iter().map(|spec| spec.name.as_str()).collect();
     assert!(names.contains(&"crm__b") && !names.contains(&"crm__c"));
     assert!(names.is_sorted(), "{names:?}");
     let last = AllowList::Only(["crm__d".to_owned()].into());
-    let specs = registry.role_specs(AgentRole::Executor, &last);
+    let specs = registry.toolset_of(&[AgentRole::Executor], &last).specs();
     assert_eq!(
         specs.iter().map(|spec| spec.name.as_str()).collect::<Vec<_>>(),
         ["crm__d"],
@@ -288,13 +288,13 @@ fn an_allow_list_holds_for_foreign_tools_too() {
     let registry = offering([row(|_| {})]);
     let only =
         registry.allow_list(&["file_read".to_owned()], crate::registry::EmptyMeans::All).expect("known");
-    let toolset = registry.toolset(AgentRole::Executor, &only);
+    let toolset = registry.toolset_of(&[AgentRole::Executor], &only);
     let call = ToolCall { id: "c".into(), name: "crm__send".into(), arguments: json!({"to": []}) };
     assert!(matches!(toolset.needed_file(&call), Err(ToolError::NotOffered { .. })));
     let named = ["crm__send".to_owned()];
     let named = registry.allow_list(&named, crate::registry::EmptyMeans::All).expect("known");
-    assert_eq!(registry.toolset(AgentRole::Executor, &named).needed_file(&call), Ok(None));
-    assert_eq!(registry.toolset(AgentRole::Verification, &named).names().count(), 0);
+    assert_eq!(registry.toolset_of(&[AgentRole::Executor], &named).needed_file(&call), Ok(None));
+    assert_eq!(registry.toolset_of(&[AgentRole::Verification], &named).names().count(), 0);
 }
 
 proptest! {

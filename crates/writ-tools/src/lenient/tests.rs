@@ -15,7 +15,7 @@ fn registry(schema: Value) -> Registry {
 
 /// A call as it is understood where all tools are offered.
 fn understood(registry: &Registry, name: &str, arguments: Value) -> (String, Value) {
-    let toolset = registry.toolset(AgentRole::Executor, &AllowList::All);
+    let toolset = registry.toolset_of(&[AgentRole::Executor], &AllowList::All);
     let offered: Vec<&str> = toolset.names().collect();
     let mut call = ToolCall { id: "c".into(), name: name.into(), arguments };
     toolset.understand_call(&mut call, &offered, Some("/home/ann/notes"));
@@ -120,7 +120,7 @@ fn arguments_that_can_mean_one_thing_are_taken() {
 #[test]
 fn what_is_not_clear_stays_as_it_is_and_is_refused_by_its_name() {
     let registry = registry(json!({"type": "object"}));
-    let toolset = registry.toolset(AgentRole::Executor, &AllowList::All);
+    let toolset = registry.toolset_of(&[AgentRole::Executor], &AllowList::All);
     for (name, arguments, expected) in [
         ("file_read", json!({"path": "a", "lines": "many"}), "'lines' must be of type integer, not string"),
         ("file_read", json!({"path": ["a"]}), "'path' must be of type string, not array"),

@@ -42,7 +42,7 @@ fn prepare_as(
         config: &config,
         search: None,
     };
-    registry.toolset(role, &AllowList::All).prepare_call(&call(name, arguments), peeked, &context)
+    registry.toolset_of(&[role], &AllowList::All).prepare_call(&call(name, arguments), peeked, &context)
 }
 
 fn prepare(name: &str, arguments: Value) -> Result<Prepared, ToolError> {
@@ -62,7 +62,7 @@ fn exec(prepared: Prepared) -> Exec {
 }
 
 fn names(role: AgentRole) -> Vec<String> {
-    Registry::core_tools().toolset(role, &AllowList::All).names().map(str::to_owned).collect()
+    Registry::core_tools().toolset_of(&[role], &AllowList::All).names().map(str::to_owned).collect()
 }
 
 /// Part of SIL-103, 104, 106, 107, 108, 109, 110, 111, 112: who has which tool.
@@ -126,11 +126,9 @@ fn a_time_limit_is_that_of_the_call_of_the_tool_or_of_all() {
         search: None,
     };
     let time = |name: &str, arguments: Value| {
-        let prepared = Registry::core_tools().toolset(AgentRole::Executor, &AllowList::All).prepare_call(
-            &call(name, arguments),
-            None,
-            &context,
-        );
+        let prepared = Registry::core_tools()
+            .toolset_of(&[AgentRole::Executor], &AllowList::All)
+            .prepare_call(&call(name, arguments), None, &context);
         prepared.map(|prepared| exec(prepared).timeout_ms).ok()
     };
     assert_eq!(time("shell_exec", json!({"command": "true"})), Some(500));
@@ -212,7 +210,7 @@ fn every_row_of_the_table_is_consistent() {
 fn a_tool_outside_the_allow_list_is_neither_offered_nor_prepared() {
     let registry = Registry::core_tools();
     let only = registry.allow_list(&["file_read".into()], EmptyMeans::All).expect("known");
-    let tools = registry.toolset(AgentRole::Executor, &only);
+    let tools = registry.toolset_of(&[AgentRole::Executor], &only);
     assert_eq!(tools.names().collect::<Vec<_>>(), ["file_read"]);
     assert_eq!(tools.specs().len(), 1);
     // Not even its arguments are looked at.
@@ -230,7 +228,7 @@ fn an_empty_allow_list_means_what_the_caller_says() {
     assert_eq!(registry.allow_list(&[], EmptyMeans::All), Ok(AllowList::All));
     assert_eq!(registry.allow_list(&["*".into()], EmptyMeans::None), Ok(AllowList::All));
     let none = registry.allow_list(&[], EmptyMeans::None).expect("valid");
-    assert!(registry.role_specs(AgentRole::Executor, &none).is_empty());
+    assert!(registry.toolset_of(&[AgentRole::Executor], &none).specs().is_empty());
     let unknown = registry.allow_list(&["file_raed".into(), "search".into()], EmptyMeans::All);
     assert_eq!(unknown, Err(UnknownTools(vec!["file_raed".into()])));
 }
@@ -241,7 +239,7 @@ fn an_empty_allow_list_means_what_the_caller_says() {
 #[test]
 fn an_unknown_tool_is_an_error_result() {
     let registry = Registry::core_tools();
-    let tools = registry.toolset(AgentRole::Proxy, &AllowList::All);
+    let tools = registry.toolset_of(&[AgentRole::Proxy], &AllowList::All);
     let hostile = format!("rm\u{1b}[2J\u{202e}{}", "x".repeat(10_000));
     let error = tools.needed_file(&call(&hostile, json!({}))).expect_err("refused");
     let rendered = tools.render_refusal(&error, &label(), &Redactor::default());
@@ -430,7 +428,7 @@ fn files_are_read_by_window_and_folders_are_listed() {
 #[test]
 fn a_write_is_bound_to_what_was_there() {
     let registry = Registry::core_tools();
-    let tools = registry.toolset(AgentRole::Executor, &AllowList::All);
+    let tools = registry.toolset_of(&[AgentRole::Executor], &AllowList::All);
     let arguments = json!({"path": "src/new.rs", "content": "fn main() {}\n"});
     let needed = tools.needed_file(&call("file_write", arguments.clone())).expect("valid");
     assert_eq!(needed, Some(WorkPath::parse_path("src/new.rs").expect("a path")));
@@ -515,7 +513,7 @@ fn a_patch_that_does_not_match_shows_the_nearest_lines_as_external_content() {
         patch(file, json!({"old": "fn add(a: i64, b: i64) -> i64 {", "new": ""})).expect_err("refused");
     let registry = Registry::core_tools();
     let mut owner = Label::new(Taint::Owner);
-    let rendered = registry.toolset(AgentRole::Executor, &AllowList::All).render_refusal(
+    let rendered = registry.toolset_of(&[AgentRole::Executor], &AllowList::All).render_refusal(
         &error,
         &owner,
         &Redactor::default(),
@@ -529,7 +527,7 @@ fn a_patch_that_does_not_match_shows_the_nearest_lines_as_external_content() {
     assert!(indented.model_message().contains("other white space"), "{}", indented.model_message());
     let nothing = patch("", json!({"old": "zzz", "new": ""})).expect_err("refused");
     owner = registry
-        .toolset(AgentRole::Executor, &AllowList::All)
+        .toolset_of(&[AgentRole::Executor], &AllowList::All)
         .render_refusal(&nothing, &owner, &Redactor::default())
         .label;
     assert_eq!(owner.taint, Taint::Owner, "it quotes nothing");
@@ -768,8 +766,14 @@ fn searching_is_there_with_a_provider_only_and_its_words_are_a_sink() {
     let named = ["web_search".to_owned()];
     assert!(core.allow_list(&named, EmptyMeans::None).is_ok(), "it is only not there");
     for role in [AgentRole::Proxy, AgentRole::Planner, AgentRole::Executor] {
-        assert!(with.toolset(role, &AllowList::All).names().any(|name| name == "web_search"), "{role:?}");
-        assert!(core.toolset(role, &AllowList::All).names().all(|name| name != "web_search"), "{role:?}");
+        assert!(
+            with.toolset_of(&[role], &AllowList::All).names().any(|name| name == "web_search"),
+            "{role:?}"
+        );
+        assert!(
+            core.toolset_of(&[role], &AllowList::All).names().all(|name| name != "web_search"),
+            "{role:?}"
+        );
     }
     let (label, config) = (label(), ToolTimeouts::default());
     let target = crate::def::SearchTarget { provider: "brave", host: "s.example:443", max_results: 5 };
@@ -783,7 +787,7 @@ fn searching_is_there_with_a_provider_only_and_its_words_are_a_sink() {
             config: &config,
             search,
         };
-        let toolset = with.toolset(AgentRole::Executor, &AllowList::All);
+        let toolset = with.toolset_of(&[AgentRole::Executor], &AllowList::All);
         toolset.prepare_call(&call("web_search", arguments), None, &context)
     };
     let prepared =

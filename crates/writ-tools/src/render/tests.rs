@@ -27,7 +27,7 @@ fn prepared(name: &str, arguments: serde_json::Value) -> Prepared {
         search: None,
     };
     registry
-        .toolset(AgentRole::Executor, &AllowList::All)
+        .toolset_of(&[AgentRole::Executor], &AllowList::All)
         .prepare_call(&call, Some(&PathState::Missing), &context)
         .expect("prepared")
 }

@@ -94,7 +94,7 @@ fn prepare(registry: &Registry, name: &str, arguments: Value) -> Result<Prepared
         config: &config,
         search: None,
     };
-    let toolset = registry.toolset(AgentRole::Executor, &AllowList::All);
+    let toolset = registry.toolset_of(&[AgentRole::Executor], &AllowList::All);
     let call = ToolCall { id: "c".into(), name: name.into(), arguments };
     toolset.needed_file(&call)?;
     toolset.prepare_call(&call, None, &context)
@@ -110,7 +110,7 @@ fn called(registry: &Registry, name: &str) -> (String, String) {
 }
 
 fn specs(registry: &Registry) -> Vec<ToolSpec> {
-    registry.role_specs(AgentRole::Executor, &AllowList::All).iter().cloned().collect()
+    registry.toolset_of(&[AgentRole::Executor], &AllowList::All).specs().iter().cloned().collect()
 }
 
 fn foreign_names(registry: &Registry) -> Vec<String> {
@@ -147,12 +147,12 @@ fn an_allow_list_roles_and_withholding_hold_for_every_source() {
     let source = Changing::new(Some("plugin"), [row("plugin", "chime"), row_of("plugin", "read", secret)]);
     let registry = listing(&[&source]);
     let only = registry.allow_list(&["plugin__chime".to_owned()], EmptyMeans::All).expect("known");
-    let toolset = registry.toolset(AgentRole::Executor, &only);
+    let toolset = registry.toolset_of(&[AgentRole::Executor], &only);
     assert_eq!(toolset.names().collect::<Vec<_>>(), ["plugin__chime"]);
     let call = ToolCall { id: "c".into(), name: "plugin__read".into(), arguments: json!({"at": "six"}) };
     assert!(matches!(toolset.needed_file(&call), Err(ToolError::NotOffered { .. })));
     for role in [AgentRole::Proxy, AgentRole::Planner, AgentRole::Verification] {
-        let names = registry.toolset(role, &AllowList::All);
+        let names = registry.toolset_of(&[role], &AllowList::All);
         assert!(names.names().all(|name| !name.contains("__")), "{role:?}");
     }
     assert_eq!(registry.quarantine_of("plugin__read"), Quarantine::Always);

@@ -44,7 +44,7 @@ pub(crate) struct Ended {
 /// Lets a script work in a folder until it closes its turn.
 pub(crate) fn turn(dir: &Path, script: fn(&ParsedRequest) -> Reply, falsify: Falsify) -> Ended {
     let registry = Registry::core_tools();
-    let tools = registry.toolset(AgentRole::Executor, &AllowList::All);
+    let tools = registry.toolset_of(&[AgentRole::Executor], &AllowList::All);
     let offered = tools.specs().to_vec().into_iter().map(|spec| ParsedTool {
         name: spec.name,
         description: spec.description,

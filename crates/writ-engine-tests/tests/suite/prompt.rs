@@ -1,0 +1,153 @@
+//! The requests of a turn: what the model reads, and what the store does for it.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use writ_agent::effect::Effect;
+use writ_agent::event::{Event, StoredEvent};
+use writ_agent::turn::Turn;
+use writ_runtime::engine::Join;
+use writ_store::batch::{Batch, NewMemory, Op};
+use writ_store::store::{Store, StoreActivity};
+use writ_testkit::model_server::{ParsedMessage, ParsedRequest, Reply};
+use writ_types::action::{MemoryKind, MemoryTrust, Remember};
+use writ_types::chat::{ChatMessage, ModelRequest, Part, Role};
+use writ_types::error::Exit;
+use writ_types::id::{MemoryId, TurnId};
+use writ_types::taint::Taint;
+
+use crate::harness::{BEGIN, OWNER, TestEngine};
+
+/// Remembers something in each turn, and ends.
+fn remembering(request: &ParsedRequest) -> Reply {
+    match request.messages.last().map(|message| message.role) {
+        Some(Role::Tool) => Reply::text("Done."),
+        _ => Reply::call("memory_store", json!({ "text": "The key is under the mat." })),
+    }
+}
+
+/// What a model reads of a message: its role, its text, its calls and its results.
+type Read = (Role, String, Vec<(String, Value)>, Vec<String>);
+
+fn read_of(message: &ChatMessage) -> Read {
+    let (mut text, mut calls, mut results) = (String::new(), Vec::new(), Vec::new());
+    for part in &message.parts {
+        match part {
+            Part::Text { text: more } => text.push_str(more),
+            Part::Call(call) => calls.push((call.name.clone(), call.arguments.clone())),
+            Part::Result(result) => results.push(result.text.clone()),
+            Part::Reasoning(_) => {}
+        }
+    }
+    (message.role, text, calls, results)
+}
+
+fn sent_as(message: &ParsedMessage) -> Read {
+    let calls = message.calls.iter().map(|call| (call.name.clone(), call.arguments.clone()));
+    let results = message.results.iter().map(|result| result.text.clone());
+    (message.role, message.text.clone(), calls.collect(), results.collect())
+}
+
+/// The requests that the pure machine of a turn makes of its stored events.
+fn assembled(store: &Store, turn: TurnId) -> Vec<ModelRequest> {
+    let (mut machine, mut requests) = (Turn::new(), Vec::new());
+    for event in store.blocking().turn_events(turn).expect("reads") {
+        let mut stored = StoredEvent::decode_json(&event).expect("an event");
+        if let Event::Opened(opened) = &mut stored.event
+            && let Some(rows) = opened.seed.history_rows
+        {
+            let count = usize::try_from(rows.count).expect("few");
+            let rows = store.blocking().recent_until(opened.session, rows.last, count).expect("reads");
+            opened.seed.history = rows.into_iter().map(|row| Arc::new(row.message)).collect();
+        }
+        let mut effects = Vec::new();
+        machine.handle_event(stored.event, stored.at, &mut effects).expect("fits");
+        for effect in effects {
+            if let Effect::CallModel { request, .. } = effect {
+                requests.push(*request);
+            }
+        }
+    }
+    requests
+}
+
+/// A profile memory, a conversation with history, and a step with its result are in the request as the context manager has put
+/// them; the shell around it adds nothing.
+///
+/// Rows: SIL-066
+#[test]
+fn the_model_reads_what_the_context_manager_assembled_and_nothing_else() {
+    let sent = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&sent);
+    let script = |_| {
+        move |request: &ParsedRequest| {
+            seen.lock().expect("no panic").push(request.clone());
+            remembering(request)
+        }
+    };
+    let handed = TestEngine::new("", script);
+    handed.runtime.block_on(async {
+        let item = Remember {
+            text: "The owner is called Ann.".to_owned(),
+            memory_kind: MemoryKind::Profile,
+            trust: MemoryTrust::Verified,
+            taint: Taint::Owner,
+            secret: false,
+            session: None,
+        };
+        let memory = NewMemory { id: MemoryId::from_parts(BEGIN, 1), item, at: BEGIN };
+        let remember = Batch::relaxed(vec![Op::Remember(Box::new(memory))]);
+        handed.store.commit(remember).await.expect("written");
+        let (session, ..) = handed.send(None, "one", "Where is the key?").await;
+        handed.clock.go_on(Duration::from_secs(1));
+        handed.send(Some(session), "two", "And the key of the shed?").await;
+        let turn = handed.store.blocking().newest_turn(Some(session)).expect("reads").expect("a turn").id;
+        let expected = assembled(&handed.store, turn);
+        let requests = sent.lock().expect("no panic").clone();
+        assert_eq!((requests.len(), expected.len()), (4, 2));
+        for (sent, request) in requests[2..].iter().zip(&expected) {
+            // This format has one text of the system, which its messages join.
+            let (system, others): (Vec<_>, Vec<_>) =
+                request.messages.iter().map(|message| read_of(message)).partition(|read| read.0 == Role::System);
+            let system = std::iter::once(request.system.as_str())
+                .chain(system.iter().map(|(_, text, ..)| text.as_str()))
+                .filter(|text| !text.is_empty());
+            assert_eq!(sent.system, system.collect::<Vec<_>>().join("\n\n"));
+            let messages: Vec<Read> = others;
+            assert_eq!(sent.messages.iter().map(sent_as).collect::<Vec<_>>(), messages);
+            let tools: Vec<_> = request.tools.iter().map(|tool| (&tool.name, &tool.description)).collect();
+            let offered: Vec<_> = sent.tools.iter().map(|tool| (&tool.name, &tool.description)).collect();
+            assert_eq!(offered, tools);
+            assert_eq!(sent.max_output_tokens, Some(request.max_output_tokens.get()));
+        }
+        let all = requests[3].raw.to_string();
+        for text in ["called Ann", "Where is the key?", "And the key of the shed?", "under the mat"] {
+            assert!(all.contains(text), "{text}");
+        }
+    });
+    handed.end();
+}
+
+/// Handing a read over wakes two threads in a row. A turn does it for its history with the pinned memories, and for its search
+/// in the memory; its message, each call, each action and its end are one commit each.
+#[test]
+fn a_turn_that_remembers_hands_two_reads_over_and_commits_five_times() {
+    let handed = TestEngine::new("", |_| remembering);
+    handed.runtime.block_on(async {
+        let mut joined = handed.engine.join(OWNER, Join::default()).await.expect("joined");
+        assert_eq!(handed.send_in(&mut joined, "one", "Remember it.").await.0, Exit::Done);
+        for id in ["two", "three"] {
+            // The turn before still runs for a moment after its answer is shown.
+            while handed.call("status", json!({})).await.expect("answered")["running"] != json!([]) {
+                tokio::task::yield_now().await;
+            }
+            let before = handed.store.activity();
+            handed.send_in(&mut joined, id, "Remember it.").await;
+            let StoreActivity { handed_over, transactions, .. } = handed.store.activity();
+            let done = (handed_over - before.handed_over, transactions - before.transactions);
+            assert_eq!(done, (2, 5), "{id}");
+        }
+    });
+    handed.end();
+}

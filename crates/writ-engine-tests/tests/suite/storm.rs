@@ -1,0 +1,135 @@
+//! Many conversations at once, in which everything comes at a bad moment.
+
+use std::time::Duration;
+
+use serde_json::json;
+use tokio::task::JoinSet;
+use writ_runtime::engine::{Engine, Join};
+use writ_store::ledger::verify::VerifyOptions;
+use writ_store::reads::{LedgerReads as _, QueueReads as _, TurnReads as _};
+use writ_testkit::model_server::{ParsedRequest, Reply};
+use writ_types::chat::Role;
+use writ_types::error::Exit;
+use writ_types::frame::ServerFrame;
+use writ_types::id::SessionId;
+use writ_types::taint::Taint;
+
+use crate::harness::{OWNER, TestEngine};
+
+/// The longest wait for the end of everything that was sent.
+const PATIENCE: Duration = Duration::from_secs(120);
+const SESSIONS: u64 = 12;
+const MESSAGES: u64 = 8;
+
+/// Remembers something in each turn, and ends.
+fn remembering(request: &ParsedRequest) -> Reply {
+    match request.messages.last().map(|message| message.role) {
+        Some(Role::Tool) => Reply::text("Done."),
+        _ => Reply::call("memory_store", json!({ "text": "The key is under the mat." })),
+    }
+}
+
+/// A generator that needs no state of the system: the same moments with every run.
+fn next(seed: &mut u64) -> u64 {
+    *seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+    *seed >> 33
+}
+
+/// Sends messages into a session, stops its turns, revokes its keys, and at times closes it. Returns the session, and true if
+/// it was closed.
+async fn converse(engine: Engine, number: u64) -> (SessionId, bool) {
+    let mut seed = number;
+    let mut joined = engine.join(OWNER, Join::default()).await.expect("joined");
+    let session = joined.session;
+    let closes = number % 3 == 0;
+    for message in 0..MESSAGES {
+        let (id, text) = (format!("{message}"), format!("Message {message}."));
+        match engine.receive(OWNER, session, id, text, Taint::Owner).await {
+            Ok(_) => {}
+            Err(report) => {
+                assert!(closes && report.code == "session.closed", "{report:?}");
+                return (session, true);
+            }
+        }
+        for _ in 0..next(&mut seed) % 4 {
+            let frame = tokio::select! {
+                biased;
+                frame = joined.live.recv() => frame.expect("a frame").frame.clone(),
+                // Its turns have nothing to show now.
+                () = pass_turns(next(&mut seed) % 500) => continue,
+            };
+            let turn = match frame {
+                ServerFrame::Delta { turn, .. } | ServerFrame::Message { turn, .. } => turn,
+                _ => continue,
+            };
+            if next(&mut seed) % 3 == 0 {
+                engine.cancel(OWNER, turn).await.expect("there is such a turn");
+            }
+        }
+        if next(&mut seed) % 5 == 0 {
+            revoke_keys(&engine, session).await;
+        }
+        if closes && message == 5 {
+            let params = json!({ "session": session });
+            engine.call(OWNER, None, "sessions.close", params).await.expect("closed");
+            return (session, true);
+        }
+    }
+    (session, false)
+}
+
+/// Lets other tasks go first, so many times.
+async fn pass_turns(times: u64) {
+    for _ in 0..times {
+        tokio::task::yield_now().await;
+    }
+}
+
+/// Revokes every task key that a session holds now.
+async fn revoke_keys(engine: &Engine, session: SessionId) {
+    let listed = engine.call(OWNER, None, "keys.list", json!({})).await.expect("listed");
+    let tasks = listed["tasks"].as_array().expect("a list").clone();
+    for task in tasks.iter().filter(|task| task["session"] == json!(session)) {
+        let params = json!({ "key": task["key"], "reason": "a test" });
+        // Its session may have let go of it meanwhile.
+        if let Err(report) = engine.call(OWNER, None, "keys.revoke", params).await {
+            assert_eq!(report.code, "key.not_in_force", "{report:?}");
+        }
+    }
+}
+
+/// Each message is answered or set aside, no attempt stays open, no turn hangs, and the ledger is whole; conversations that were
+/// not closed go on.
+#[test]
+fn what_is_stopped_revoked_and_closed_at_any_moment_leaves_nothing_open() {
+    let handed = TestEngine::new("", |_| remembering);
+    handed.runtime.block_on(async {
+        let mut conversations = JoinSet::new();
+        for number in 0..SESSIONS {
+            conversations.spawn(converse(handed.engine.clone(), number));
+        }
+        let ended = conversations.join_all().await;
+        let quiet = async {
+            loop {
+                let depth = handed.store.queue_depth().await.expect("reads");
+                if (depth.ready, depth.leased) == (0, 0) {
+                    return;
+                }
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, quiet).await.expect("every message comes to an end");
+        assert_eq!(handed.store.unfinished_turns().await.expect("reads"), []);
+        assert_eq!(handed.store.open_intents().await.expect("reads"), []);
+        for (session, was_closed) in ended {
+            if was_closed {
+                continue;
+            }
+            let (_, exit, text) = handed.send(Some(session), "last", "Go on.").await;
+            assert_eq!((exit, text.as_str()), (Exit::Done, "Done."), "{session}");
+        }
+        let report = handed.store.verify_ledger(&VerifyOptions::default()).await.expect("reads");
+        assert!(report.is_good(), "{report:?}");
+    });
+    handed.end();
+}
