@@ -186,7 +186,11 @@ fn a_reserved_amount_counts_until_it_is_settled() {
     assert_eq!(counted(), 6, "a refused one takes nothing");
     home.commit(vec![reserve(4)]);
     assert_eq!(home.commit(vec![settle(6, 1)]).counters, [5]);
-    assert_eq!(home.commit(vec![settle(4, 30), settle(100, 2)]).counters, [31, 2], "a use may be larger; less than none is none");
+    assert_eq!(
+        home.commit(vec![settle(4, 30), settle(100, 2)]).counters,
+        [31, 2],
+        "a use may be larger; less than none is none"
+    );
     assert!(home.try_commit(vec![reserve(u64::MAX)]).is_err(), "no sum begins again at zero");
 }
 
