@@ -193,7 +193,6 @@ pub(crate) async fn build_engine(
     let keys =
         EngineKeys::mint(&runtime, &rules, &root, harness, clock.now().max(store.blocking().not_before()?))?;
     drop(root);
-    let search = build_search(config, &credentials, &egress).await?;
     let known = KnownSecrets::of_config(config, &credentials);
     let servers = Arc::new(OwnServers { home: context.home.clone(), secrets: Arc::clone(&secrets) });
     // Before anyone can connect: a waiting client then gets the error, not a closed connection.
@@ -204,8 +203,8 @@ pub(crate) async fn build_engine(
         channels: Vec::new(),
         secrets: Arc::new(known),
         redactor,
+        search: build_search(config, &credentials, &egress).await?,
         models: build_models(config, credentials, Arc::clone(&egress)).await?,
-        search,
         egress,
         config: runtime,
         clock,
@@ -217,6 +216,7 @@ pub(crate) async fn build_engine(
         servers,
         sandbox,
         keys,
+        seal: secrets.content_key()?,
     };
     // Bound before the engine starts, opened after: clients wait instead of failing.
     let control = Control::bind(&context.home.socket())?;

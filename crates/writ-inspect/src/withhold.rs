@@ -83,6 +83,12 @@ impl Withheld {
         Ok(std::mem::take(&mut self.shown))
     }
 
+    /// Returns what these marks stand for, by their numbers.
+    pub fn withheld_values(&self, shown: &BTreeSet<usize>) -> BTreeMap<usize, &str> {
+        let value = |number: &usize| Some((*number, self.values.get(number.checked_sub(1)?)?.as_ref()));
+        shown.iter().filter_map(value).collect()
+    }
+
     fn hide_in(&mut self, message: &mut ChatMessage, whole: bool) -> Result<(), TooMuch> {
         // Reasoning cannot be rewritten, and may repeat what is hidden here.
         let is_shown = |part: &Part| match part {

@@ -211,7 +211,7 @@ pub(crate) async fn ask(
     let reply = match tried {
         Tried::Over(Event::ModelReplied { reply }) => Ok(reply),
         Tried::Over(_) => Err("the call was refused".to_owned()),
-        Tried::Failed(error) => Err(kept(services, &error)),
+        Tried::Failed(error) => Err(recorded_error(services, &error)),
     };
     Ok(HarnessAnswer { reply, ops: account.ops, cost: account.cost })
 }
@@ -314,8 +314,8 @@ async fn attempt(
             let report = place.services.journal.redactor.mask_report(error.report());
             trace::model_ended(&span, &planned.requested_model(), took, Err((&error.usage, &report)));
             account.usage = error.usage;
-            let kept = kept(&place.services, &error);
-            let failed = Err((&error.usage, kept.as_str()));
+            let text = recorded_error(&place.services, &error);
+            let failed = Err((&error.usage, text.as_str()));
             account.cost += record(place, models, planned, number, failed, &mut account.ops);
             Ok(Tried::Failed(Box::new(error)))
         }
@@ -345,7 +345,7 @@ fn say(place: &CallPlace, report: &Report, planned: &PlannedCall, step: &NextAtt
 }
 
 /// Waits; `false`: the call was cancelled meanwhile.
-async fn slept(wait: Duration, cancel: &CancellationToken) -> bool {
+pub(crate) async fn slept(wait: Duration, cancel: &CancellationToken) -> bool {
     if wait.is_zero() {
         return true;
     }
@@ -421,7 +421,7 @@ fn failure_noted(report: &Report, noted: Option<String>) -> Event {
 
 /// Returns the text of a model's error that is stored and may reach other models: a provider's own words are
 /// for people alone.
-fn kept(services: &Services, error: &ModelError) -> String {
+pub(crate) fn recorded_error(services: &Services, error: &ModelError) -> String {
     let report = error.report();
     let text = if error.quoted_words().is_some() { report.inside } else { report.outside };
     services.journal.redactor.mask_text(&text).into_owned()
@@ -474,7 +474,7 @@ fn record(
         usage,
         cost,
         error: answer.err().map(|(_, error)| error.to_owned()).unwrap_or_default(),
-        reply: None,
+        sealed_reply: None,
     };
     ops.push(place.services.journal.entry(place.session.id, place.at(), fact));
     let cost = cost.unwrap_or_default();

@@ -65,7 +65,7 @@ pub enum AnswerEvent {
     Text(String),
     /// The whole answer, after it was recorded.
     Whole(Box<RoutedReply>),
-    /// There is no answer, or no more of it.
+    /// There is no answer, or its rest is missing.
     Failed(RoutingError),
 }
 
@@ -74,7 +74,7 @@ pub enum AnswerEvent {
 pub struct RoutedReply {
     /// The attempt that was answered.
     pub attempt: AttemptId,
-    /// The answer, as the ledger has it.
+    /// The answer, with what was withheld from the model put back.
     pub reply: ModelReply,
 }
 
@@ -154,7 +154,7 @@ impl ModelRouter {
         base: Option<&str>,
         task: Option<&str>,
     ) -> Result<ProvenAgent, RoutingError> {
-        // The hash of what was shown, also where it is no key: two attempts with one forgery can be told from two.
+        // The hash of what was shown, also where it is no key: one forgery shown twice differs from two forgeries.
         let hash = |key: Option<&str>| key.map(|key| Digest::of_bytes(key.as_bytes()));
         let mut requester = Requester {
             base: hash(base),
@@ -207,14 +207,14 @@ impl ModelRouter {
         let cancel = self.services.life.stop_now.child_token();
         let services = Arc::clone(&self.services);
         let (stop, observer) = (cancel.clone().drop_guard(), self.observer.clone());
-        // A task of its own: an answer that no one waits for is recorded all the same.
+        // A task of its own: an answer that no one waits for is recorded, too.
         self.services.life.turns.spawn(async move {
             let asking = Asking { services: &services, agent, out: out.clone(), observer, cancel };
             let last = match asking.answer(prompt).await {
                 Ok(reply) => AnswerEvent::Whole(Box::new(reply)),
                 Err(error) => AnswerEvent::Failed(error),
             };
-            // Whoever asked may have gone.
+            // The receiver may be closed by now.
             let _ = out.send(last).await;
         });
         AnswerStream { events, _stop: stop }

@@ -16,6 +16,7 @@ use writ_models::Models;
 use writ_policy::rules::RuleSet;
 use writ_sandbox::{Sandbox, Workspace};
 use writ_search::SearchClient;
+use writ_secrets::contents::ContentKey;
 use writ_store::store::Store;
 use writ_tools::registry::Registry;
 use writ_types::unit::Timestamp;
@@ -54,8 +55,8 @@ use crate::sessions::Sessions;
 /// fn without_keys(parts: EngineParts) -> EngineParts {
 ///     let EngineParts { config, agents, channels, clock, store, rules, files, gates, models, egress, search, tools, servers, sandbox, keys: _, .. } =
 ///         parts;
-///     let (secrets, redactor) = (parts.secrets, parts.redactor);
-///     EngineParts { config, agents, channels, clock, store, rules, files, gates, models, egress, search, tools, servers, sandbox, secrets, redactor }
+///     let (seal, secrets, redactor) = (parts.seal, parts.secrets, parts.redactor);
+///     EngineParts { config, agents, channels, clock, store, rules, files, gates, models, egress, search, tools, servers, sandbox, seal, secrets, redactor }
 /// }
 /// ```
 #[derive(Debug)]
@@ -90,6 +91,8 @@ pub struct EngineParts {
     pub sandbox: Sandbox,
     /// The keys.
     pub keys: EngineKeys,
+    /// Seals what programs outside say to models, and what they are answered.
+    pub seal: ContentKey,
     /// The source of the secrets that must not appear in any text.
     pub secrets: Arc<dyn SecretSource>,
     /// The mask for secrets; its clones, such as the log's, learn every secret that it learns.
@@ -131,6 +134,8 @@ pub(crate) struct Outside {
     pub(crate) secrets: Arc<dyn SecretSource>,
     /// The case router, once it has started.
     pub(crate) fleet: OnceLock<Arc<dyn FleetDesk>>,
+    /// Seals what programs outside say to models, and what they are answered.
+    pub(crate) seal: ContentKey,
 }
 
 /// The life of an engine: its turns, its jobs, its clients and its end.
@@ -191,7 +196,8 @@ impl Services {
     /// If the agents or the configuration of servers cannot stand, or the store cannot be read.
     pub(crate) async fn new(parts: EngineParts) -> Result<Self, EngineError> {
         let EngineParts { config, clock, store, rules, files, gates, models, egress, search, .. } = parts;
-        let EngineParts { agents, channels, tools, servers, sandbox, keys, secrets, redactor, .. } = parts;
+        let EngineParts { agents, channels, tools, servers, sandbox, keys, seal, secrets, redactor, .. } =
+            parts;
         let (config, sandbox) = (Arc::new(config), Arc::new(sandbox));
         let (stop_now, metrics) = (CancellationToken::new(), Arc::new(Metrics::new()));
         let tools = if search.is_some() { tools.with_search() } else { tools };
@@ -253,6 +259,7 @@ impl Services {
                 sandbox,
                 secrets,
                 fleet: OnceLock::new(),
+                seal,
             },
             life: Life::new(started_at, (stop_now, metrics), Jobs::new(Arc::clone(&journal))),
             profiles: Profiles::new(AgentProfile::executor(&config), agents)?,

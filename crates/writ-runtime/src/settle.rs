@@ -107,7 +107,7 @@ impl UnfinishedAttempt {
             usage: *usage,
             cost: *cost,
             error: LOST.to_owned(),
-            reply: None,
+            sealed_reply: None,
         };
         let delta = UsageDelta {
             session: self.session,

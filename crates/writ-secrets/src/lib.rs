@@ -15,6 +15,8 @@
 
 pub mod config;
 
+pub mod contents;
+
 pub mod store;
 
 pub mod approver;

@@ -8,6 +8,7 @@ use writ_types::credential::Reference;
 
 use crate::backend::Backend;
 use crate::config::SecretsConfig;
+use crate::contents::ContentKey;
 use crate::document::HiddenText;
 use crate::error::SecretsError;
 use crate::keys;
@@ -21,6 +22,9 @@ pub const MAX_SECRETS: usize = 1_000;
 
 /// The name of the key of the proxy's certificate authority.
 const AUTHORITY: &str = "authority";
+
+/// The name of the key of sealed contents.
+const CONTENTS: &str = "contents";
 
 /// Keys that the engine holds. The approver key is none of them: see `approver`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -179,6 +183,36 @@ impl SecretStore {
             let kept = document.keys.entry(AUTHORITY.to_owned()).or_insert(HiddenText(made));
             Ok(kept.0.clone())
         })?)
+    }
+
+    /// Returns the key of sealed contents. The first call makes it.
+    ///
+    /// # Errors
+    ///
+    /// If the backend cannot be read or written, or the key is damaged.
+    pub fn content_key(&self) -> Result<ContentKey, SecretsError> {
+        if let Some(key) = self.find_content_key()? {
+            return Ok(key);
+        }
+        self.vault
+            .change_document(|document| {
+                // Another process may have stored one meanwhile; then that one counts.
+                if !document.keys.contains_key(CONTENTS) {
+                    document.keys.insert(CONTENTS.to_owned(), HiddenText(ContentKey::generate_text()?));
+                }
+                document.keys.get(CONTENTS).map(|HiddenText(key)| ContentKey::from_text(key)).transpose()
+            })?
+            .ok_or(SecretsError::NoSuchKey(CONTENTS))
+    }
+
+    /// Returns the key of sealed contents; `None`: nothing was ever sealed here.
+    ///
+    /// # Errors
+    ///
+    /// If the backend cannot be read, or the key is damaged.
+    pub fn find_content_key(&self) -> Result<Option<ContentKey>, SecretsError> {
+        let document = self.vault.read_document()?;
+        document.keys.get(CONTENTS).map(|HiddenText(key)| ContentKey::from_text(key)).transpose()
     }
 
     /// Makes the key that is to follow another, or tells of the one that was made ready before.

@@ -286,6 +286,24 @@ pub enum Op {
         /// The amount.
         by: u64,
     },
+    /// Adds to a named counter in advance of a use that is not known yet. Conflict if it would exceed `most`.
+    ReserveCounter {
+        /// The counter.
+        name: String,
+        /// The amount.
+        by: u64,
+        /// The most that the counter may hold then.
+        most: u64,
+    },
+    /// Replaces what was reserved of a named counter by what was used; saturates. See [`Receipt::counters`].
+    SettleCounter {
+        /// The counter.
+        name: String,
+        /// The amount that was reserved.
+        reserved: u64,
+        /// The amount that was used.
+        used: u64,
+    },
     /// Revokes a key, token or standing order by its revocation id. Revoking twice is the same as once.
     Revoke {
         /// The revocation id.

@@ -234,7 +234,31 @@ fn reserved_without(
 
 /// Adds to a counter and returns its new value.
 pub(crate) fn add_counter(conn: &Connection, name: &str, by: u64) -> Result<u64, StoreError> {
+    write_counter(conn, name, read_counter(conn, name)?.saturating_add(by))
+}
+
+/// Adds to a counter unless it would exceed `most`.
+pub(crate) fn reserve_counter(conn: &Connection, name: &str, by: u64, most: u64) -> Result<(), StoreError> {
+    // Read in the transaction that adds to it: others may have used it since the caller looked.
     let value = read_counter(conn, name)?.saturating_add(by);
+    if value > most {
+        return Err(Conflict::UsedUp(name.to_owned()).into());
+    }
+    write_counter(conn, name, value).map(drop)
+}
+
+/// Replaces what was reserved of a counter by what was used, and returns its new value.
+pub(crate) fn settle_counter(
+    conn: &Connection,
+    name: &str,
+    reserved: u64,
+    used: u64,
+) -> Result<u64, StoreError> {
+    let value = read_counter(conn, name)?.saturating_sub(reserved);
+    write_counter(conn, name, value.saturating_add(used))
+}
+
+fn write_counter(conn: &Connection, name: &str, value: u64) -> Result<u64, StoreError> {
     execute(conn, "INSERT OR REPLACE INTO counter (name, value) VALUES (?1, ?2)", params![name, int(value)])?;
     Ok(uint(int(value)))
 }

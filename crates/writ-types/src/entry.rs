@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::action::{Action, ActionKind, ChangeKind, MemoryTrust};
-use crate::chat::{ModelReply, StopReason, ToolOutcome, Usage};
+use crate::chat::{StopReason, ToolOutcome, Usage};
 use crate::digest::Digest;
 use crate::id::{AskId, AttemptId, EntrySeq, KeyId, MemoryId, MessageId, SessionId, TurnId};
 use crate::taint::{Label, Taint};
@@ -26,7 +26,7 @@ pub use agent::{AgentChange, AgentRecord};
 pub use connection::{ConnectionRecord, Verdict};
 pub use holder::{CaseChange, CaseRecord, HolderRecord};
 pub use judged::{GatePoint, GateVerdict, HookEvent, Leaning};
-pub use requester::Requester;
+pub use requester::{Requester, SealedText};
 
 /// The most connections in one entry; further ones are recorded by further entries.
 pub const MAX_CONNECTIONS: usize = 256;
@@ -345,9 +345,10 @@ pub enum Fact {
         cost: Option<MicroUsd>,
         /// The error's outside text; empty if there was none.
         error: String,
-        /// The whole answer, where a program outside asked; an agent's own answers are in its conversation.
+        /// The answer as the model gave it, or what came of it, sealed, where a program outside asked; an agent's own answers
+        /// are in its conversation.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        reply: Option<Box<ModelReply>>,
+        sealed_reply: Option<SealedText>,
     },
     /// A key was made, renewed or revoked.
     Keyed {

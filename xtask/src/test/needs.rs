@@ -17,6 +17,12 @@ struct Environment {
 
 /// The OpenAI client that is tested with.
 const OPENAI: Environment = Environment { folder: "openai", packages: &["openai==3.54.0"], module: "openai" };
+/// The clients of two vendors, with which agents ask the model router.
+const CLIENTS: Environment = Environment {
+    folder: "clients",
+    packages: &["openai==3.57.0", "anthropic==2.14.0"],
+    module: "openai, anthropic",
+};
 /// The frameworks that speak to the agent as to a model.
 const LANGCHAIN: Environment = Environment {
     folder: "langchain",
@@ -42,6 +48,8 @@ pub(super) enum Need {
     Node,
     /// The OpenAI client for Python, in an environment of its own below the target folder.
     OpenAi,
+    /// The clients of OpenAI and Anthropic for Python, in an environment of their own below the target folder.
+    ModelClients,
     /// The OpenAI client for Node, in a folder of its own below the target folder.
     OpenAiJs,
     /// LangChain and LiteLLM, in an environment of their own below the target folder.
@@ -69,7 +77,7 @@ pub(super) enum Need {
 }
 
 impl Need {
-    const ALL: [Self; 17] = [
+    const ALL: [Self; 18] = [
         Self::Git,
         Self::Python,
         Self::Pip,
@@ -81,6 +89,7 @@ impl Need {
         Self::Postgres,
         Self::Tmux,
         Self::OpenAi,
+        Self::ModelClients,
         Self::OpenAiJs,
         Self::LangChain,
         Self::Schemathesis,
@@ -97,6 +106,7 @@ impl Need {
             Self::Pip => "needs_pip",
             Self::Node => "needs_node",
             Self::OpenAi => "needs_openai",
+            Self::ModelClients => "needs_clients",
             Self::OpenAiJs => "needs_jsopenai",
             Self::LangChain => "needs_langchain",
             Self::Schemathesis => "needs_schemathesis",
@@ -120,6 +130,7 @@ impl Need {
             Self::Pip => "pip is not installed for the system's python3",
             Self::Node => "node is not installed",
             Self::OpenAi => "the OpenAI client for Python is not installed",
+            Self::ModelClients => "the clients of OpenAI and Anthropic for Python are not installed",
             Self::OpenAiJs => "the OpenAI client for Node is not installed",
             Self::LangChain => "LangChain and LiteLLM are not installed",
             Self::Schemathesis => "schemathesis is not installed",
@@ -142,7 +153,7 @@ impl Need {
             Self::Python => Some("python3"),
             Self::Pip => Some("python3-pip"),
             Self::Node => Some("nodejs"),
-            Self::OpenAi | Self::LangChain | Self::Schemathesis => Some("python3-venv"),
+            Self::OpenAi | Self::ModelClients | Self::LangChain | Self::Schemathesis => Some("python3-venv"),
             Self::Promtool => Some("prometheus"),
             Self::Systemd => Some("systemd"),
             Self::Npm | Self::OpenAiJs => Some("npm"),
@@ -166,6 +177,7 @@ impl Need {
             }
             Self::Node => task_process::exists("node"),
             Self::OpenAi => OPENAI.is_there(root),
+            Self::ModelClients => CLIENTS.is_there(root),
             Self::OpenAiJs => {
                 task_process::exists("node") && client_for_node(root).join("package.json").exists()
             }
@@ -243,7 +255,7 @@ fn install_client_for_node(root: &Path) -> Result<()> {
 
 /// Installs what is missing for Python; whether that worked is seen afterwards.
 fn install_environments(root: &Path) -> Result<()> {
-    for environment in [OPENAI, LANGCHAIN, SCHEMATHESIS] {
+    for environment in [OPENAI, CLIENTS, LANGCHAIN, SCHEMATHESIS] {
         if !environment.is_there(root) {
             environment.install(root)?;
         }

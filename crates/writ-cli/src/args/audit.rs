@@ -48,6 +48,12 @@ pub(crate) enum AuditCommand {
         #[arg(short = 'n', long, default_value_t = 100, value_name = "N")]
         lines: usize,
     },
+    /// Show an entry in full. A prompt or answer that is sealed in it is opened with the keys of this home
+    Show {
+        /// The entry's number
+        #[arg(value_parser = parse_entry)]
+        entry: EntrySeq,
+    },
     /// Erase what entries say; that they were written stays proven. Done by the engine, and itself an entry
     Erase {
         /// The entries' numbers

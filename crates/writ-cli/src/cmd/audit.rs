@@ -24,6 +24,8 @@ use crate::interrupt::block_on;
 use crate::keyring::{KeyRole, public_keys};
 use crate::ledger::{open_to_read, require_database};
 
+mod show;
+
 /// The largest file of held heads that is read, in bytes: a million heads of half a kilobyte.
 const MAX_HEADS_BYTES: u64 = 512 * 1024 * 1024;
 /// Advice about the source of a file of heads.
@@ -55,6 +57,7 @@ pub(crate) fn run_audit(context: &Context, command: &AuditCommand) -> Result<(),
         }
         AuditCommand::Erase { entries, reason } => erase_payloads(context, entries, reason),
         AuditCommand::Export { heads } => export_ledger(context, &config, heads.as_deref()),
+        AuditCommand::Show { entry } => show::show_entry(context, &config, *entry),
         AuditCommand::Proof { entry } => print_proof(context, &config, *entry),
     }
 }
@@ -227,10 +230,14 @@ fn print_proof(context: &Context, config: &Config, entry: EntrySeq) -> Result<()
     let store = open_to_read(context, config)?;
     let size = store.blocking().ledger_size()?;
     if entry.0 >= size {
-        let text = format!("there is no entry {entry}; the ledger has {size}");
-        return Err(Failure::new(Exit::Usage, "ledger.no_entry", text, "entries are counted from 0"));
+        return Err(no_entry(entry, size));
     }
     context.out.print_json(&store.blocking().ledger_proof(entry)?)
+}
+
+fn no_entry(entry: EntrySeq, size: u64) -> Failure {
+    let text = format!("there is no entry {entry}; the ledger has {size}");
+    Failure::new(Exit::Usage, "ledger.no_entry", text, "entries are counted from 0")
 }
 
 fn read_text(path: &Path) -> Result<String, Failure> {

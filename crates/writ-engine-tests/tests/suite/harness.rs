@@ -27,6 +27,7 @@ use writ_runtime::secret::SecretSource;
 use writ_runtime::services::EngineParts;
 use writ_sandbox::Sandbox;
 use writ_sandbox::config::SandboxConfig;
+use writ_secrets::contents::ContentKey;
 use writ_store::approvals::ApproverKey;
 use writ_store::batch::{Batch, Op};
 use writ_store::config::StoreConfig;
@@ -40,7 +41,7 @@ use writ_types::entry::{DenyReason, Entry, Fact};
 use writ_types::error::{Exit, Report};
 use writ_types::frame::ServerFrame;
 use writ_types::id::{KeyId, SessionId};
-use writ_types::taint::Taint;
+use writ_types::taint::{Clearance, Taint};
 use writ_types::unit::Timestamp;
 
 /// The owner of the home.
@@ -103,6 +104,11 @@ forbid (principal, action == Action::"remember", resource);"#;
 /// The keys of the home: root, harness, approver.
 pub(crate) fn keys() -> [SigningKey; 3] {
     [1, 2, 3].map(|n| SigningKey::from_bytes(&[n; 32]))
+}
+
+/// The key of the home's sealed contents.
+pub(crate) fn contents() -> ContentKey {
+    ContentKey::from_bytes([4; 32])
 }
 
 /// A sandbox, made before there is a runtime.
@@ -179,6 +185,7 @@ pub(crate) fn parts(
         servers: Arc::new(writ_runtime::servers::NoServers),
         sandbox,
         keys,
+        seal: contents(),
         secrets: Arc::new(NoSecrets),
         redactor: Redactor::default(),
     }
@@ -209,7 +216,15 @@ impl TestEngine {
     where
         S: FnMut(&ParsedRequest) -> Reply + Send + 'static,
     {
-        Self::build(earlier, rules, |_| {}, script)
+        Self::build((earlier, rules, Clearance::default()), |_| {}, script)
+    }
+
+    /// The same, whose model may read content of a clearance.
+    pub(crate) fn cleared<S>(clearance: Clearance, script: impl FnOnce(Arc<Hand>) -> S) -> Self
+    where
+        S: FnMut(&ParsedRequest) -> Reply + Send + 'static,
+    {
+        Self::build((&[], "", clearance), |_| {}, script)
     }
 
     /// The same, of parts that are changed first.
@@ -217,12 +232,11 @@ impl TestEngine {
     where
         S: FnMut(&ParsedRequest) -> Reply + Send + 'static,
     {
-        Self::build(&[], "", change, script)
+        Self::build((&[], "", Clearance::default()), change, script)
     }
 
     fn build<S>(
-        earlier: &[Timestamp],
-        rules: &str,
+        (earlier, rules, clearance): (&[Timestamp], &str, Clearance),
         change: impl FnOnce(&mut EngineParts),
         script: impl FnOnce(Arc<Hand>) -> S,
     ) -> Self
@@ -256,6 +270,7 @@ impl TestEngine {
             let table = ProviderTable {
                 kind: Some(ProviderKind::OpenAi),
                 base_url: Some(server.base_url()),
+                clearance,
                 ..ProviderTable::default()
             };
             models.providers.insert("test".to_owned(), table);

@@ -1,7 +1,7 @@
 //! The model router of locked agents: over its socket, with keys of an agent, to a scripted model server.
 
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::mpsc::Receiver;
 
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -15,16 +15,18 @@ use writ_policy::keys::grants::Grants;
 use writ_policy::keys::limits::{AmountLimit, OperationLimits};
 use writ_policy::keys::{BaseClaims, Case, ROUTER, TASK_KEY_TTL, TaskClaims, mint_base, mint_task};
 use writ_runtime::routed::TokensUsed;
+use writ_secrets::contents::{SEALED_PROMPT, SEALED_REPLY};
 use writ_store::batch::{Batch, Op};
-use writ_testkit::model_server::{ParsedRequest, Reply, ReplyFault, list_of_replies};
+use writ_testkit::model_server::{ParsedRequest, Reply, ReplyFault, ReplyGate, list_of_replies};
 use writ_types::action::{Action, ActionKind};
 use writ_types::chat::{ModelReply, ModelRequest, Part};
 use writ_types::digest::Digest;
 use writ_types::entry::{DenyReason, Fact};
 use writ_types::id::KeyId;
+use writ_types::taint::Clearance;
 use writ_types::unit::Tokens;
 
-use crate::harness::{BEGIN, TestEngine, keys};
+use crate::harness::{BEGIN, TestEngine, contents, keys};
 
 /// Text with what formats escape and count differently.
 const ODD: &str = "¶ \u{1F980} \"quoted\" \\ back\nline\ttab \u{7f}\u{1} \u{2028} e\u{301} </data> \r\n end ";
@@ -51,7 +53,15 @@ impl Fleet {
     }
 
     fn with_grants(grants: Grants, script: impl FnMut(&ParsedRequest) -> Reply + Send + 'static) -> Self {
-        let handed = TestEngine::new("", |_| script);
+        Self::cleared(Clearance::default(), grants, script)
+    }
+
+    fn cleared(
+        clearance: Clearance,
+        grants: Grants,
+        script: impl FnMut(&ParsedRequest) -> Reply + Send + 'static,
+    ) -> Self {
+        let handed = TestEngine::cleared(clearance, |_| script);
         let [root, router, _] = keys();
         let (installation, epoch) =
             (handed.store.installation(), handed.store.blocking().epoch().expect("reads"));
@@ -124,13 +134,34 @@ impl Fleet {
         self.send(&head, body.to_string().as_bytes())
     }
 
+    /// Sends a request, and hangs up when the model was asked and, where a text is given, that has come of the answer.
+    fn hang_up(&self, body: &Value, asked: &Receiver<()>, text: Option<&str>) {
+        let (base, task) = &self.keys;
+        let body = body.to_string();
+        let request = format!(
+            "POST /v1/chat/completions HTTP/1.1\r\nhost: r\r\nwrit-base-key: {base}\r\nwrit-task-key: {task}\r\ncontent-length: {}\r\n\r\n{body}",
+            body.len()
+        );
+        self.handed.runtime.block_on(async {
+            let mut stream = UnixStream::connect(&self.socket).await.expect("connects");
+            stream.write_all(request.as_bytes()).await.expect("writes");
+            asked.recv().expect("the model was asked");
+            let (mut read, mut buffer) = (String::new(), [0; 4_096]);
+            while text.is_some_and(|text| !read.contains(text)) {
+                let count = stream.read(&mut buffer).await.expect("reads");
+                assert!(count > 0, "ended: {read}");
+                read.push_str(&String::from_utf8_lossy(&buffer[..count]));
+            }
+        });
+    }
+
     fn chat(&self, body: &Value) -> (u16, Value) {
         let (status, body) = self.post("/v1/chat/completions", body);
         (status, serde_json::from_str(&body).expect("JSON"))
     }
 
     /// The prompts and answers of the ledger, oldest first.
-    fn recorded(&self) -> (Vec<Arc<ModelRequest>>, Vec<ModelReply>) {
+    fn recorded(&self) -> (Vec<ModelRequest>, Vec<ModelReply>) {
         let prompt = |fact| {
             let Fact::Intent { requester: Some(requester), action: Action::ModelCall(_), .. } = fact else {
                 return None;
@@ -138,14 +169,28 @@ impl Fleet {
             assert_eq!(requester.agent, "refund-agent");
             assert_eq!(requester.base, Some(Digest::of_bytes(self.keys.0.as_bytes())));
             assert_eq!(requester.task, Some(Digest::of_bytes(self.keys.1.as_bytes())));
-            requester.prompt
+            let plain = contents().open_content(SEALED_PROMPT, &requester.sealed_prompt?).expect("opens");
+            let mut prompt: Value = serde_json::from_slice(&plain).expect("JSON");
+            Some(serde_json::from_value(prompt["sent"].take()).expect("a prompt"))
         };
         let reply = |fact| {
-            let Fact::ModelCalled { reply, .. } = fact else { return None };
-            reply.map(|reply| *reply)
+            let Fact::ModelCalled { sealed_reply, .. } = fact else { return None };
+            let plain = contents().open_content(SEALED_REPLY, &sealed_reply?).expect("opens");
+            Some(serde_json::from_slice(&plain).expect("a reply"))
         };
         let prompts = self.handed.facts("intent").into_iter().filter_map(prompt).collect();
         (prompts, self.handed.facts("model_called").into_iter().filter_map(reply).collect())
+    }
+
+    /// What the provider was not told, by the marks of the first prompt.
+    fn withheld(&self) -> Value {
+        let facts = self.handed.facts("intent");
+        let Some(Fact::Intent { requester: Some(requester), .. }) = facts.first() else {
+            panic!("{facts:?}")
+        };
+        let sealed = requester.sealed_prompt.as_ref().expect("a prompt");
+        let plain = contents().open_content(SEALED_PROMPT, sealed).expect("opens");
+        serde_json::from_slice::<Value>(&plain).expect("JSON")["withheld"].take()
     }
 
     fn asked(&self) -> usize {
@@ -161,6 +206,16 @@ impl Fleet {
 
 fn grants() -> Grants {
     Grants::default().allow_kind(ActionKind::ModelCall, [(Dimension::Provider, ANY)])
+}
+
+/// Grants with a quota of tokens.
+fn with_quota(max: i64) -> Grants {
+    let tokens = AmountLimit { min: 1, max, daily: None };
+    let limits =
+        OperationLimits { amounts: [("tokens".to_owned(), tokens)].into(), ..OperationLimits::default() };
+    let mut limited = grants();
+    limited.limits.insert("model_call".to_owned(), limits);
+    limited
 }
 
 fn dechunk(mut rest: &str) -> String {
@@ -262,16 +317,15 @@ fn prompt_and_answer_are_in_the_ledger_byte_for_byte() {
 #[test]
 fn a_call_that_cannot_be_recorded_is_not_made() {
     let fleet = Fleet::new(|_: &ParsedRequest| Reply::text("Hello."));
-    // In the ledger's form of JSON each of these numbers has 21 digits: the entry would be too large.
-    let numbers = vec!["1e20"; 700_000].join(",");
-    let schema = format!(r#"{{"type":"object","properties":{{}},"enum":[{numbers}]}}"#);
+    // With its label each of these results is seven times as long in the ledger: the entry would be too large.
+    let result = r#"{"type":"tool_result","tool_use_id":"a"}"#;
+    let results = vec![result; 60_000].join(",");
     let body = format!(
-        r#"{{"model":"default","messages":[{{"role":"user","content":"x"}}],"tools":[{{"type":"function","function":{{"name":"t","parameters":{schema}}}}}]}}"#
+        r#"{{"model":"default","max_tokens":9,"messages":[{{"role":"user","content":[{results}]}}]}}"#
     );
     assert!(body.len() < MAX_BODY_BYTES);
     let (base, task) = &fleet.keys;
-    let head =
-        format!("POST /v1/chat/completions HTTP/1.1\r\nwrit-base-key: {base}\r\nwrit-task-key: {task}");
+    let head = format!("POST /v1/messages HTTP/1.1\r\nwrit-base-key: {base}\r\nwrit-task-key: {task}");
     let (status, said) = fleet.send(&head, body.as_bytes());
     assert_eq!((status, fleet.asked()), (503, 0), "{said}");
     assert_eq!(fleet.chat(&asking("x")).0, 200, "twin");
@@ -356,16 +410,121 @@ fn only_the_base_key_sets_a_quota() {
     }
     assert_eq!((fleet.asked(), fleet.recorded().1.len()), (3, 3));
     fleet.end();
-    let mut limited = grants();
-    let tokens = AmountLimit { min: 1, max: 1_000, daily: None };
-    let limits =
-        OperationLimits { amounts: [("tokens".to_owned(), tokens)].into(), ..OperationLimits::default() };
-    limited.limits.insert("model_call".to_owned(), limits);
-    let fleet = Fleet::with_grants(limited, large);
+    let fleet = Fleet::with_grants(with_quota(1_000), large);
     assert_eq!(fleet.chat(&asking("one")).0, 200);
     let (status, body) = fleet.chat(&asking("two"));
     assert_eq!((status, &body["error"]["code"], fleet.asked()), (403, &json!("quota_used_up"), 1), "{body}");
     fleet.end();
+}
+
+/// What a call may use is set aside before it: a second one at the same time does not pass the quota. What is left over
+/// counts again afterwards.
+#[test]
+fn calls_at_the_same_time_do_not_pass_a_quota_together() {
+    let (gate, (asked, was_asked)) = (ReplyGate::new(), std::sync::mpsc::sync_channel(REPORTS));
+    let slow = gate.clone();
+    let fleet = Fleet::with_grants(with_quota(1_000), move |_: &ParsedRequest| {
+        asked.send(()).expect("the test waits");
+        Reply::text("Yes.").with_usage(30, 4).with_fault(ReplyFault::SlowFirstByte(slow.clone()))
+    });
+    std::thread::scope(|scope| {
+        let first = scope.spawn(|| fleet.chat(&asking("one")));
+        was_asked.recv().expect("the first was asked");
+        let (status, body) = fleet.chat(&asking("two"));
+        assert_eq!((status, &body["error"]["code"]), (403, &json!("quota_used_up")), "{body}");
+        gate.open();
+        assert_eq!(first.join().expect("ends").0, 200);
+    });
+    assert_eq!((fleet.chat(&asking("three")).0, fleet.asked()), (200, 2), "966 are left");
+    let most =
+        |n: usize| fleet.handed.server.recorded_requests()[n].body["max_tokens"].as_u64().expect("a number");
+    assert!(
+        most(0) < 1_000 && most(1) < 966,
+        "no answer may be longer than what is left: {} {}",
+        most(0),
+        most(1)
+    );
+    let prompts = fleet.recorded().0;
+    assert_eq!([prompts[0].max_output_tokens.get(), prompts[1].max_output_tokens.get()], [most(0), most(1)]);
+    assert_eq!(fleet.handed.denials(), [("model_call", DenyReason::UsedUp)]);
+    fleet.end();
+}
+
+/// A program that hangs up before the provider has said what it used pays for what was set aside, and the ledger says so.
+#[test]
+fn hanging_up_does_not_evade_a_quota() {
+    for streams in [false, true] {
+        let (asked, was_asked) = std::sync::mpsc::sync_channel(REPORTS);
+        let fleet = Fleet::with_grants(with_quota(1_000), move |_: &ParsedRequest| {
+            asked.send(()).expect("the test waits");
+            let fault = match streams {
+                true => ReplyFault::SilenceAfter(100),
+                false => ReplyFault::SlowFirstByte(ReplyGate::new()),
+            };
+            Reply::text(&"word ".repeat(400)).with_usage(30, 400).with_fault(fault)
+        });
+        let mut fleet = fleet;
+        let mut body = asking("one");
+        body["stream"] = json!(streams);
+        fleet.hang_up(&body, &was_asked, streams.then_some("word"));
+        let used = fleet.reported.blocking_recv().expect("reported");
+        assert_eq!(used.tokens, Tokens::new(1_000), "streams: {streams}");
+        let called = fleet.handed.facts("model_called");
+        let [Fact::ModelCalled { usage, error, .. }] = &called[..] else { panic!("{called:?}") };
+        // What came of the answer is recorded, too: the program may have read it.
+        let text = fleet.recorded().1.pop().map(|reply| reply.text).unwrap_or_default();
+        assert_eq!(text.starts_with("word word"), streams, "{text}");
+        assert_eq!((usage.total_tokens(), error.is_empty()), (Tokens::new(1_000), false));
+        let (status, body) = fleet.chat(&asking("two"));
+        assert_eq!((status, &body["error"]["code"]), (403, &json!("quota_used_up")), "{body}");
+        fleet.end();
+    }
+}
+
+/// What names persons leaves as marks where the provider may read public content alone, and comes back in the answer; a
+/// cleared one reads it. Tokens of the security proxy name no one, whatever digits they have.
+#[test]
+fn personal_data_leaves_as_marks_where_the_provider_is_not_cleared() {
+    const SAID: &str = "Write to ann@mail.example.org (ann@mail.example.org), +49 30 7654321, about IBAN DE89 3704 0044 0532 0130 00 \
+        and card 4111 1111 1111 1111 of cust_tk_41111111111111111111111111111111 in case_tk_00447946095800000000000000000000.";
+    const MARKED: &str = "Write to [withheld:1] ([withheld:1]), [withheld:2], about IBAN [withheld:3] \
+        and card [withheld:4] of cust_tk_41111111111111111111111111111111 in case_tk_00447946095800000000000000000000.";
+    let echo = |request: &ParsedRequest| {
+        let said = request.last_user_text();
+        let first = said.split_whitespace().nth(2).unwrap_or_default();
+        Reply::text(&format!("I read: {said}")).and_call("send", json!({ "to": first }))
+    };
+    for (clearance, sent) in [(Clearance::Public, MARKED), (Clearance::Personal, SAID)] {
+        let fleet = Fleet::cleared(clearance, grants(), echo);
+        let (status, body) = fleet.chat(&asking(SAID));
+        let message = &body["choices"][0]["message"];
+        assert_eq!((status, &message["content"]), (200, &json!(format!("I read: {SAID}"))), "{body}");
+        assert_eq!(
+            message["tool_calls"][0]["function"]["arguments"],
+            json!(r#"{"to":"ann@mail.example.org"}"#)
+        );
+        let mut streamed = asking(SAID);
+        streamed["stream"] = json!(true);
+        let (_, stream) = fleet.post("/v1/chat/completions", &streamed);
+        let chunks =
+            events(&stream).into_iter().filter_map(|(_, data)| serde_json::from_str::<Value>(&data).ok());
+        let text: String = chunks
+            .filter_map(|chunk| chunk["choices"][0]["delta"]["content"].as_str().map(str::to_owned))
+            .collect();
+        assert_eq!(text, format!("I read: {SAID}"));
+        let (prompts, replies) = fleet.recorded();
+        for (n, request) in fleet.handed.server.recorded_requests().iter().enumerate() {
+            let user = request.body.pointer("/messages").and_then(Value::as_array).and_then(|all| all.last());
+            assert_eq!(user.expect("a message")["content"], json!(sent), "{clearance}");
+            // The ledger has what went over the wire, and beside it what the marks stand for.
+            assert_eq!(texts_of(&prompts[n]).last().map(String::as_str), Some(sent));
+            assert_eq!(replies[n].text, format!("I read: {sent}"));
+        }
+        let known = json!({ "1": "ann@mail.example.org", "2": "+49 30 7654321", "3": "DE89 3704 0044 0532 0130 00", "4": "4111 1111 1111 1111" });
+        let hidden = clearance == Clearance::Public;
+        assert_eq!(fleet.withheld(), if hidden { known } else { Value::Null });
+        fleet.end();
+    }
 }
 
 /// Each attempt is reported with agent, case and tokens, a failed one too; an observer that is gone holds nothing up.
@@ -383,7 +542,10 @@ fn the_tokens_of_every_attempt_are_reported() {
     assert_eq!([fleet.chat(&asking("one")).0, fleet.chat(&asking("two")).0], [200, 200]);
     let mut reported = Vec::new();
     while let Ok(used) = fleet.reported.try_recv() {
-        assert_eq!((used.at, used.agent.as_str(), used.case.as_deref()), (BEGIN, "refund-agent", Some("case_tk_1")));
+        assert_eq!(
+            (used.at, used.agent.as_str(), used.case.as_deref()),
+            (BEGIN, "refund-agent", Some("case_tk_1"))
+        );
         reported.push(used.tokens.get());
     }
     assert_eq!(reported, [34, 0, 11]);
@@ -543,18 +705,16 @@ fn what_cannot_be_served_is_refused_by_name() {
 
 /// The packages `openai` and `anthropic` read what the router writes: whole answers, streams, calls of tools, lists, errors.
 ///
-/// Rows: SLO-066 (in part: models, with clients that are installed by hand)
-#[cfg(feature = "vendor-clients")]
+/// Rows: SLO-066 (in part: models)
 #[test]
 #[expect(clippy::disallowed_types, reason = "the clients are programs of their own, as in an agent")]
-fn needs_python_the_clients_of_both_vendors_are_served() {
+fn needs_clients_both_vendors_read_what_the_router_writes() {
     let fleet = Fleet::new(|request: &ParsedRequest| match request.last_user_text() {
         "call" => Reply::call("add", json!({ "a": 1 })),
         _ => Reply::text("Hello there."),
     });
     let (base, task) = &fleet.keys;
-    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
-    let ran = std::process::Command::new(format!("{root}/target/tmp/clients/bin/python"))
+    let ran = std::process::Command::new(concat!(env!("CARGO_TARGET_TMPDIR"), "/clients/bin/python"))
         .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/suite/clients.py"))
         .arg(&fleet.socket)
         .args([base, task])

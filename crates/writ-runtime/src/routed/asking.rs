@@ -1,40 +1,47 @@
 //! One call of an agent: cleared, put before the door, made, tried again over other routes, and recorded.
 
 use std::borrow::Cow;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Duration;
 
+use serde::Serialize;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use writ_inspect::origin::Origins;
 use writ_inspect::prepared::Prepared;
 use writ_inspect::withhold::Withheld;
 use writ_models::error::{Failure, ModelError};
+use writ_models::provider::Route;
 use writ_models::{Delta, Models, PlannedCall};
 use writ_policy::budget::{BudgetConfig, Spent};
 use writ_policy::door::{Denial, Verdicts};
 use writ_policy::permit::{Permit, RequestOrigin};
+use writ_secrets::contents::{SEALED_PROMPT, SEALED_REPLY};
 use writ_store::batch::{Batch, Op};
+use writ_store::error::{Conflict, StoreError};
 use writ_store::reads::UsageReads as _;
 use writ_types::action::ActionKind;
-use writ_types::chat::{ModelReply, Usage};
-use writ_types::entry::{DenyReason, Entry, Fact};
+use writ_types::chat::{ModelReply, ModelRequest, StopReason, Usage, estimate_tokens};
+use writ_types::entry::{DenyReason, Entry, Fact, Requester, SealedText};
 use writ_types::error::{Report, ToReport as _};
 use writ_types::id::AttemptId;
 use writ_types::taint::Label;
 use writ_types::unit::{Timestamp, Tokens};
+use zeroize::Zeroizing;
 
 use super::course::{clear, find_course};
-use super::tokens::{QUOTA, TokensUsed, counter_name, quota_of};
+use super::tokens::{QUOTA, SetAside, TokensUsed, answered_tokens, counter_name, failed_usage, quota_of};
 use super::{AgentPrompt, AnswerEvent, ProvenAgent, RoutedReply, RoutingError};
 use crate::door::{Circumstances, Passage, RequestContext};
 use crate::error::EngineError;
+use crate::model::{recorded_error, slept};
 use crate::pending::Pending;
 use crate::services::Services;
 
 /// Deltas that wait to be handed on.
 const DELTAS: usize = 64;
+/// The most tries to set tokens aside. Each that fails means that another call of the task has got some.
+const MAX_TRIES: usize = 8;
 
 /// One request on its way.
 pub(super) struct Asking<'a> {
@@ -54,6 +61,16 @@ pub(super) struct Cleared {
     pub(super) hidden: BTreeSet<usize>,
 }
 
+/// The prompt of a call as it is sealed.
+#[derive(Serialize)]
+struct RecordedPrompt<'a> {
+    /// The prompt, as it is sent.
+    sent: &'a ModelRequest,
+    /// The values of the marks in it, which the provider does not get.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    withheld: BTreeMap<usize, &'a str>,
+}
+
 /// The result of a failed attempt.
 struct FailedAttempt {
     error: Box<ModelError>,
@@ -61,8 +78,20 @@ struct FailedAttempt {
     has_begun: bool,
 }
 
+/// The end of an attempt, for the ledger.
+struct AttemptEnd<'a> {
+    /// The answer, or the part of it that came.
+    reply: Option<&'a ModelReply>,
+    /// The reason that the model stopped; `None`: it failed.
+    stop: Option<StopReason>,
+    usage: Usage,
+    error: &'a str,
+    /// The tokens that count against the quota.
+    counted: Tokens,
+}
+
 impl Asking<'_> {
-    pub(super) async fn answer(mut self, prompt: AgentPrompt) -> Result<RoutedReply, RoutingError> {
+    pub(super) async fn answer(self, prompt: AgentPrompt) -> Result<RoutedReply, RoutingError> {
         let services = self.services;
         let models = services.outside.models.as_ref();
         let models = models.ok_or_else(|| RoutingError::UnknownModel(prompt.model.clone()))?;
@@ -71,7 +100,6 @@ impl Asking<'_> {
         services.journal.redactor.mask_request(&mut request);
         let cleared = clear(&routes, &mut request)?;
         let request = Arc::new(request);
-        self.agent.requester.prompt = Some(Arc::clone(&request));
         let mut last: Option<Report> = None;
         while let Some(step) = models.next(&course, services.journal.clock.now()) {
             let now = services.journal.clock.now();
@@ -83,10 +111,11 @@ impl Asking<'_> {
                     continue;
                 }
             };
-            if !self.slept(step.wait).await {
+            if self.cancel.is_cancelled() || !slept(step.wait, &self.cancel).await {
                 break;
             }
-            match self.attempt(models, &planned, &cleared).await? {
+            let (planned, set_aside) = self.set_aside(models, &step.route, planned, &cleared).await?;
+            match self.attempt(models, (&planned, &set_aside), &cleared).await? {
                 Ok(reply) => {
                     models.answered(&step.route);
                     return Ok(reply);
@@ -107,55 +136,98 @@ impl Asking<'_> {
         Err(RoutingError::NoAnswer(Box::new(last.unwrap_or_else(|| EngineError::NoModel.report()))))
     }
 
-    async fn slept(&self, wait: Duration) -> bool {
-        if wait.is_zero() {
-            return !self.cancel.is_cancelled();
+    /// Sets the tokens aside that a call may use, where its key has a quota. Where less is left than its answer may have, a
+    /// shorter answer is asked for.
+    async fn set_aside(
+        &self,
+        models: &Models,
+        route: &Route,
+        planned: PlannedCall,
+        cleared: &Cleared,
+    ) -> Result<(PlannedCall, SetAside), RoutingError> {
+        let (journal, authority) = (&self.services.journal, &self.agent.authority);
+        let Some(most) = quota_of(authority) else { return Ok((planned, SetAside::nothing(authority))) };
+        for _ in 0..MAX_TRIES {
+            let used = journal.store.counter(&counter_name(authority)).await.map_err(EngineError::from)?;
+            let left = most.saturating_sub(Tokens::new(used));
+            let Some((set_aside, output)) = SetAside::measure(authority, &planned, left) else { break };
+            let planned = match output < planned.model_call().max_output_tokens {
+                false => planned.clone(),
+                true => {
+                    let shorter = ModelRequest { max_output_tokens: output, ..planned.request().clone() };
+                    let planned = models.plan_over(route, Arc::new(shorter), journal.clock.now());
+                    planned.map_err(|error| RoutingError::NoAnswer(Box::new(error.report())))?
+                }
+            };
+            match journal.store.commit(Batch::relaxed(vec![set_aside.take(most)])).await {
+                Ok(_) => return Ok((planned, set_aside)),
+                // Another call of the task was faster.
+                Err(StoreError::Conflict(Conflict::UsedUp(_))) => {}
+                Err(error) => return Err(EngineError::from(error).into()),
+            }
         }
-        tokio::select! {
-            () = self.cancel.cancelled() => false,
-            () = tokio::time::sleep(wait) => true,
-        }
+        let text = "the tokens that the key grants to one task are used up, or set aside for calls that run";
+        self.record_quota(self.requester(&planned, cleared)?, text).await?;
+        Err(RoutingError::Refused { reason: DenyReason::UsedUp, text: text.to_owned() })
     }
 
     /// One attempt, for one permit. The outer error is one of door or ledger, after which no other attempt makes sense.
     async fn attempt(
         &self,
         models: &Models,
-        planned: &PlannedCall,
+        (planned, set_aside): (&PlannedCall, &SetAside),
         cleared: &Cleared,
     ) -> Result<Result<RoutedReply, FailedAttempt>, RoutingError> {
         let services = self.services;
-        let permit = self.pass(planned, &cleared.label).await?;
+        let permit = match self.pass(planned, cleared).await {
+            Ok(permit) => permit,
+            Err(error) => {
+                let returned = Batch::relaxed(vec![set_aside.settle(Tokens::ZERO)]);
+                drop(services.journal.store.commit(returned).await.map_err(EngineError::from)?);
+                return Err(error);
+            }
+        };
         let attempt = permit.attempt();
         services.life.metrics.model_call("routed", planned.model_call().input_tokens.get());
         let (deltas, parts) = mpsc::channel(DELTAS);
         // Marks would reach the agent before what they stand for is put back.
         let is_live = cleared.hidden.is_empty();
         let work = models.call(*permit, planned, deltas, self.cancel.clone(), services.journal.clock.now());
-        let (answer, has_begun) = tokio::join!(work, self.hand_on(parts, is_live));
+        let (answer, (has_begun, read)) = tokio::join!(work, self.hand_on(parts, is_live));
+        let placed = (planned, set_aside, attempt);
         match answer {
             Ok(mut reply) => {
+                services.journal.redactor.mask_reply(&mut reply);
+                let end = AttemptEnd {
+                    stop: Some(reply.stop.clone()),
+                    usage: reply.usage,
+                    error: "",
+                    counted: answered_tokens(planned, &reply),
+                    reply: Some(&reply),
+                };
+                self.record(models, placed, end).await?;
+                // After it is recorded as it came: the prompt's entry has what the marks stand for.
                 cleared.withheld.restore_content(&mut reply, &cleared.hidden);
                 services.journal.redactor.mask_reply(&mut reply);
-                self.record(models, planned, attempt, Ok(&reply)).await?;
                 if !is_live && !reply.text.is_empty() {
                     let _ = self.out.send(AnswerEvent::Text(reply.text.clone())).await;
                 }
                 Ok(Ok(RoutedReply { attempt, reply }))
             }
             Err(error) => {
-                // A provider's own words are for people alone, and the ledger can reach other models.
-                let report = error.report();
-                let text = if error.quoted_words().is_some() { report.inside } else { report.outside };
-                let text = services.journal.redactor.mask_text(&text).into_owned();
-                self.record(models, planned, attempt, Err((&error.usage, &text))).await?;
+                let text = recorded_error(services, &error);
+                let usage = failed_usage(planned, &error, estimate_tokens(&read));
+                let part = self.broken_off(read, usage);
+                let counted = usage.total_tokens();
+                let end = AttemptEnd { stop: None, usage, error: &text, counted, reply: part.as_ref() };
+                self.record(models, placed, end).await?;
                 Ok(Err(FailedAttempt { error: Box::new(error), has_begun }))
             }
         }
     }
 
     /// Puts the call before the door. Keys, expiry and revocation are read there, for every attempt.
-    async fn pass(&self, planned: &PlannedCall, label: &Label) -> Result<Box<Permit>, RoutingError> {
+    async fn pass(&self, planned: &PlannedCall, cleared: &Cleared) -> Result<Box<Permit>, RoutingError> {
         let (services, authority) = (self.services, &self.agent.authority);
         let session = authority.task().session;
         let prepared = Prepared {
@@ -167,13 +239,11 @@ impl Asking<'_> {
             call: None,
             tool: "model".to_owned(),
             sinks: Vec::new(),
-            label: label.clone(),
+            label: cleared.label.clone(),
             bindings: Default::default(),
             idempotent: true,
             intent: format!("ask {}", planned.requested_model()),
         };
-        let used = services.journal.store.counter(&counter_name(authority)).await;
-        let used = Tokens::new(used.map_err(EngineError::from)?);
         let circumstances = Circumstances {
             rules: Arc::clone(&services.rules.in_force),
             home_rules: Arc::clone(&services.rules.in_force),
@@ -186,13 +256,8 @@ impl Asking<'_> {
             },
             work: None,
         };
-        let origin = RequestOrigin { requester: self.agent.requester.clone(), ..RequestOrigin::default() };
-        // The only quota is the base key's, and it is refused as any other limit of a key.
-        if quota_of(authority).is_some_and(|most| used >= most) {
-            let text = "the tokens that the key grants to one task are used up".to_owned();
-            self.record_quota(&text).await?;
-            return Err(RoutingError::Refused { reason: DenyReason::UsedUp, text });
-        }
+        let requester = self.requester(planned, cleared)?;
+        let origin = RequestOrigin { requester, ..RequestOrigin::default() };
         let context =
             RequestContext { request: Some(&origin), ..RequestContext::of(authority, Spent::default()) };
         let door = &services.door.door;
@@ -208,7 +273,24 @@ impl Asking<'_> {
         }
     }
 
-    async fn record_quota(&self, text: &str) -> Result<(), EngineError> {
+    /// Returns the agent with the prompt of a call, sealed.
+    fn requester(&self, planned: &PlannedCall, cleared: &Cleared) -> Result<Requester, RoutingError> {
+        let withheld = cleared.withheld.withheld_values(&cleared.hidden);
+        let prompt = RecordedPrompt { sent: planned.request(), withheld };
+        let sealed_prompt = Some(self.sealed(SEALED_PROMPT, &prompt)?);
+        Ok(Requester { sealed_prompt, ..self.agent.requester.clone() })
+    }
+
+    fn sealed(&self, place: &str, content: &impl Serialize) -> Result<SealedText, RoutingError> {
+        let failed = |why: &dyn std::fmt::Display| {
+            tracing::error!(%why, place, "a content of a model call cannot be sealed");
+            RoutingError::Unrecorded
+        };
+        let plain = Zeroizing::new(serde_json::to_vec(content).map_err(|error| failed(&error))?);
+        self.services.outside.seal.seal_content(place, &plain).map_err(|error| failed(&error))
+    }
+
+    async fn record_quota(&self, requester: Requester, text: &str) -> Result<(), EngineError> {
         let fact = Fact::Denied {
             prepared: None,
             kind: ActionKind::ModelCall,
@@ -216,7 +298,7 @@ impl Asking<'_> {
             rule: QUOTA.to_owned(),
             text: text.to_owned(),
             outside: text.to_owned(),
-            requester: Some(Box::new(self.agent.requester.clone())),
+            requester: Some(Box::new(requester)),
         };
         drop(self.services.journal.store.commit(Batch::relaxed(vec![self.entry(fact)])).await?);
         Ok(())
@@ -233,18 +315,31 @@ impl Asking<'_> {
         }))
     }
 
-    /// Hands text on as it comes, without secrets; returns true if any was.
-    async fn hand_on(&self, mut parts: mpsc::Receiver<Delta>, is_live: bool) -> bool {
+    /// Returns the part of an answer that came before it broke off, as it is recorded: the agent may have read it.
+    fn broken_off(&self, text: String, usage: Usage) -> Option<ModelReply> {
+        let stop = StopReason::Other("broken off".to_owned());
+        let (calls, reasoning) = (Vec::new(), Vec::new());
+        let mut part = ModelReply { text, calls, stop, usage, model: String::new(), reasoning };
+        self.services.journal.redactor.mask_reply(&mut part);
+        (!part.text.is_empty()).then_some(part)
+    }
+
+    /// Hands text on as it comes, without secrets; returns true if any was, and all that came.
+    async fn hand_on(&self, mut parts: mpsc::Receiver<Delta>, is_live: bool) -> (bool, String) {
         let (mut masked, mut has_begun) = (self.services.journal.redactor.mask_stream(), false);
+        // Bounded as the answers of models are.
+        let mut read = String::new();
         while let Some(delta) = parts.recv().await {
             // Calls are handed on whole, at the end: their arguments are complete only then.
             let Delta::Text(text) = delta else { continue };
+            read.push_str(&text);
             if is_live {
                 has_begun |= self.send_text(masked.push_text(&text)).await;
             }
         }
         let rest = masked.end_text();
-        has_begun | (is_live && self.send_text(rest).await)
+        has_begun |= is_live && self.send_text(rest).await;
+        (has_begun, read)
     }
 
     async fn send_text(&self, text: String) -> bool {
@@ -258,34 +353,27 @@ impl Asking<'_> {
         true
     }
 
-    /// Records the outcome of an attempt, with the whole answer.
+    /// Records the end of an attempt, with the whole answer or what came of it.
     async fn record(
         &self,
         models: &Models,
-        planned: &PlannedCall,
-        attempt: AttemptId,
-        answer: Result<&ModelReply, (&Usage, &str)>,
-    ) -> Result<(), EngineError> {
+        (planned, set_aside, attempt): (&PlannedCall, &SetAside, AttemptId),
+        AttemptEnd { reply, stop, usage, error, counted }: AttemptEnd<'_>,
+    ) -> Result<(), RoutingError> {
         let now = self.services.journal.clock.now();
-        let (usage, error) = match answer {
-            Ok(reply) => (reply.usage, ""),
-            Err((usage, error)) => (*usage, error),
-        };
         let fact = Fact::ModelCalled {
             attempt,
             requested: planned.requested_model(),
-            actual: answer.map(|reply| reply.model.clone()).unwrap_or_default(),
-            stop: answer.ok().map(|reply| reply.stop.clone()),
+            actual: reply.map(|reply| reply.model.clone()).unwrap_or_default(),
+            stop,
             usage,
             cost: models.call_cost(planned, &usage, now),
             error: error.to_owned(),
-            reply: answer.ok().cloned().map(Box::new),
+            sealed_reply: reply.map(|reply| self.sealed(SEALED_REPLY, reply)).transpose()?,
         };
-        let counted =
-            Op::AddCounter { name: counter_name(&self.agent.authority), by: usage.total_tokens().get() };
-        let batch = Batch::relaxed(vec![self.entry(fact), counted]);
-        drop(self.services.journal.store.commit(batch).await?);
-        self.report(now, usage.total_tokens()).await;
+        let batch = Batch::relaxed(vec![self.entry(fact), set_aside.settle(counted)]);
+        drop(self.services.journal.store.commit(batch).await.map_err(EngineError::from)?);
+        self.report(now, counted).await;
         Ok(())
     }
 

@@ -1,6 +1,10 @@
 //! The tokens of calls: the quota of a key, and reports of what was used.
 
+use writ_models::PlannedCall;
+use writ_models::error::{Failure, ModelError};
 use writ_policy::keys::Authority;
+use writ_store::batch::Op;
+use writ_types::chat::{ModelReply, Usage, estimate_tokens_of_chars};
 use writ_types::unit::{Timestamp, Tokens};
 
 use super::OPERATION;
@@ -21,6 +25,72 @@ pub struct TokensUsed {
     pub case: Option<String>,
     /// The tokens of prompt and answer.
     pub tokens: Tokens,
+}
+
+/// Tokens of a quota that an attempt has taken in advance: as many as it may use, so that attempts at the same time cannot
+/// pass the quota together.
+#[derive(Debug)]
+pub(super) struct SetAside {
+    counter: String,
+    /// Zero without a quota.
+    tokens: Tokens,
+}
+
+impl SetAside {
+    /// Nothing is set aside for a task without a quota; its tokens are counted, too.
+    pub(super) fn nothing(authority: &Authority) -> Self {
+        Self { counter: counter_name(authority), tokens: Tokens::ZERO }
+    }
+
+    /// Returns what a call may use of `left` tokens, and the most of them that its answer may have; `None`: the prompt alone
+    /// has as many.
+    pub(super) fn measure(
+        authority: &Authority,
+        planned: &PlannedCall,
+        left: Tokens,
+    ) -> Option<(Self, Tokens)> {
+        let call = planned.model_call();
+        let output = call.max_output_tokens.min(left.saturating_sub(call.input_tokens));
+        let tokens = call.input_tokens.saturating_add(output);
+        (output > Tokens::ZERO).then(|| (Self { counter: counter_name(authority), tokens }, output))
+    }
+
+    /// Returns the operation that takes the tokens, or fails where fewer are left of `most`.
+    pub(super) fn take(&self, most: Tokens) -> Op {
+        Op::ReserveCounter { name: self.counter.clone(), by: self.tokens.get(), most: most.get() }
+    }
+
+    /// Returns the operation that counts what was used instead.
+    pub(super) fn settle(&self, used: Tokens) -> Op {
+        Op::SettleCounter { name: self.counter.clone(), reserved: self.tokens.get(), used: used.get() }
+    }
+}
+
+/// Returns the usage of a failed attempt that had received these tokens of an answer.
+pub(super) fn failed_usage(planned: &PlannedCall, error: &ModelError, read: Tokens) -> Usage {
+    let said = error.usage;
+    let is_broken_off = error.begun || matches!(error.failure, Failure::Cancelled | Failure::Cut);
+    if !is_broken_off {
+        return said;
+    }
+    if said.total_tokens() > Tokens::ZERO {
+        // Some providers count the prompt at first and the answer at the end: what was read costs, also of those that hang up.
+        return Usage { output: said.output.max(read), ..said };
+    }
+    // The provider has worked, and reports no amount.
+    let call = planned.model_call();
+    Usage { input: call.input_tokens, output: call.max_output_tokens, ..said }
+}
+
+/// Returns the tokens of an answered attempt that count: those that the provider says, or an estimate where it says nothing.
+pub(super) fn answered_tokens(planned: &PlannedCall, reply: &ModelReply) -> Tokens {
+    let said = reply.usage.total_tokens();
+    if said > Tokens::ZERO {
+        return said;
+    }
+    let called: usize = reply.calls.iter().map(|call| call.arguments.to_string().chars().count()).sum();
+    let answer = estimate_tokens_of_chars(reply.text.chars().count().saturating_add(called));
+    planned.model_call().input_tokens.saturating_add(answer)
 }
 
 /// Returns the name of the counter of a task's tokens.

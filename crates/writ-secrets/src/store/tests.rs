@@ -497,3 +497,17 @@ fn the_key_of_the_authority_is_made_once_and_kept() {
     let failed = plain(&self::home()).authority_key(|| Err::<SecretString, _>(SecretsError::NoRandomness));
     assert!(failed.is_err());
 }
+
+/// The key of contents is made once: what is sealed with it opens after the home was opened again.
+#[test]
+fn the_key_of_contents_is_made_once() {
+    let home = home();
+    let first = plain(&home);
+    assert!(first.find_content_key().expect("reads").is_none(), "nothing is made by looking");
+    let sealed = first.content_key().expect("made").seal_content("place", b"said").expect("seals");
+    let again = SecretStore::open(&home.path().join("keys"), None, &config()).expect("opened");
+    let found = again.find_content_key().expect("reads").expect("there");
+    for key in [again.content_key().expect("reads"), found] {
+        assert_eq!(key.open_content("place", &sealed).expect("opens").as_slice(), b"said");
+    }
+}

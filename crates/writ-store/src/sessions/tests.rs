@@ -174,6 +174,26 @@ fn counters_saturate_and_are_found_by_prefix() {
     assert_eq!(names, ["limit:a", "limit:b"]);
 }
 
+/// What is reserved counts at once, so that two uses together cannot pass the limit; what was used takes its place.
+#[test]
+fn a_reserved_amount_counts_until_it_is_settled() {
+    let home = Home::new();
+    let reserve = |by| Op::ReserveCounter { name: "quota".to_owned(), by, most: 10 };
+    let settle = |reserved, used| Op::SettleCounter { name: "quota".to_owned(), reserved, used };
+    let counted = || home.store.blocking().counter("quota").expect("reads");
+    home.commit(vec![reserve(6)]);
+    assert!(home.try_commit(vec![reserve(5)]).is_err(), "eleven of ten");
+    assert_eq!(counted(), 6, "a refused one takes nothing");
+    home.commit(vec![reserve(4)]);
+    assert_eq!(home.commit(vec![settle(6, 1)]).counters, [5]);
+    assert_eq!(
+        home.commit(vec![settle(4, 30), settle(100, 2)]).counters,
+        [31, 2],
+        "a use may be larger; less than none is none"
+    );
+    assert!(home.try_commit(vec![reserve(u64::MAX)]).is_err(), "no sum begins again at zero");
+}
+
 #[test]
 fn settings_and_the_epoch_are_kept() {
     let home = Home::new();

@@ -105,6 +105,8 @@ impl BatchProgress<'_> {
             Op::PruneNonces { now } => self.count(approvals::prune_nonces(conn, *now)),
             Op::Redeem(redemption) => self.redeem(redemption),
             Op::AddCounter { name, by } => self.add_counter(name, *by),
+            Op::ReserveCounter { name, by, most } => usage::reserve_counter(conn, name, *by, *most),
+            Op::SettleCounter { name, reserved, used } => self.settle_counter(name, *reserved, *used),
             Op::Revoke { id, at, expires_at } => approvals::record_revocation(conn, id, *at, *expires_at),
             Op::Keys(op) => keys::apply_key_op(conn, op),
             Op::EnrollKey(key) => approvals::enroll_key(conn, key),
@@ -184,6 +186,12 @@ impl BatchProgress<'_> {
 
     fn add_counter(&mut self, name: &str, by: u64) -> Result<(), StoreError> {
         let value = usage::add_counter(self.conn, name, by)?;
+        self.receipt.counters.push(value);
+        Ok(())
+    }
+
+    fn settle_counter(&mut self, name: &str, reserved: u64, used: u64) -> Result<(), StoreError> {
+        let value = usage::settle_counter(self.conn, name, reserved, used)?;
         self.receipt.counters.push(value);
         Ok(())
     }

@@ -1,10 +1,7 @@
 //! Programs outside that ask the security proxy or the model router.
 
-use std::sync::Arc;
-
 use serde::{Deserialize, Serialize};
 
-use crate::chat::ModelRequest;
 use crate::digest::Digest;
 
 /// A program that asks the security proxy or the model router, as far as its keys prove it. The keys themselves are in no record.
@@ -20,7 +17,19 @@ pub struct Requester {
     pub operation: String,
     /// The tokens of the customer and case whose data it reaches; empty if no key proves one.
     pub data: Vec<String>,
-    /// The whole prompt that it asks a model with, as it is sent.
+    /// The whole prompt that it asks a model with, as it is sent, sealed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub prompt: Option<Arc<ModelRequest>>,
+    pub sealed_prompt: Option<SealedText>,
+}
+
+/// A content that only its home's key of contents opens, in base 64.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct SealedText(pub String);
+
+impl std::fmt::Debug for SealedText {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // It can have megabytes, and says nothing to a person.
+        write!(f, "SealedText({} bytes)", self.0.len())
+    }
 }
