@@ -38,7 +38,7 @@ mod proxy;
 
 pub(crate) use approvals::ApprovalsCommand;
 pub(crate) use audit::AuditCommand;
-pub(crate) use fleet::FleetCommand;
+pub(crate) use fleet::{BackArgs, FleetCommand, FleetStatusArgs, MessagesArgs};
 pub(crate) use gates::GatesCommand;
 pub(crate) use hooks::HooksCommand;
 pub(crate) use jobs::JobsCommand;
@@ -148,7 +148,7 @@ pub(crate) enum Command {
     /// List what the engine does again and again
     #[command(subcommand)]
     Jobs(JobsCommand),
-    /// Show the cases of a fleet, and who had access to one when
+    /// Watch the agents of a fleet and their cases, and do what waits for a person
     #[command(subcommand)]
     Fleet(FleetCommand),
     /// Run the security proxy, through which agents reach databases and servers
