@@ -231,6 +231,16 @@ impl Home {
         self.runtime().join("llm-router.sock")
     }
 
+    /// The socket of the case router for its front end.
+    pub(crate) fn cases_socket(&self) -> PathBuf {
+        self.runtime().join("cases.sock")
+    }
+
+    /// Returns the file with the digest of the front end's token.
+    pub(crate) fn front_end_token(&self) -> PathBuf {
+        self.keys().join("front-end.sha256")
+    }
+
     /// The lock that the engine holds.
     pub(crate) fn lock(&self) -> PathBuf {
         self.runtime().join("lock")

@@ -149,6 +149,9 @@ mod vault;
 #[path = "suite/fleet.rs"]
 mod fleet;
 
+#[path = "suite/cases_needs_python.rs"]
+mod cases_needs_python;
+
 #[path = "suite/keys.rs"]
 mod keys;
 

@@ -45,6 +45,8 @@ use crate::{budget, closing, opening, passage, place, secrets};
 
 mod approvals;
 
+mod fleet;
+
 mod gates;
 
 mod issued;
@@ -212,6 +214,17 @@ async fn dispatch_call(
             as_json::<m::MemoryForget>(memory::forget_memory(services, name).await)
         }
         MethodCall::JobsList(NoParams {}) => as_json::<m::JobsList>(jobs::list_jobs(services).await),
+        MethodCall::FleetStatus(NoParams {}) => as_json::<m::FleetStatus>(fleet::show_fleet(services).await),
+        MethodCall::FleetMessages(query) => {
+            as_json::<m::FleetMessages>(fleet::list_said(services, query).await)
+        }
+        MethodCall::FleetAccess(case) => as_json::<m::FleetAccess>(fleet::list_holders(services, case).await),
+        MethodCall::FleetTake(case) => as_json::<m::FleetTake>(fleet::take_case(services, who, case).await),
+        MethodCall::FleetAnswer(said) => {
+            as_json::<m::FleetAnswer>(fleet::answer_guest(services, who, said).await)
+        }
+        MethodCall::FleetBack(back) => as_json::<m::FleetBack>(fleet::return_case(services, who, back).await),
+        MethodCall::FleetClose(end) => as_json::<m::FleetClose>(fleet::close_case(services, who, end).await),
         MethodCall::ModelsList(NoParams {}) => as_json::<m::ModelsList>(models::list_models(services)),
         MethodCall::ModelsTest(name) => as_json::<m::ModelsTest>(models::test_model(services, name).await),
         MethodCall::McpProbe(request) => as_json::<m::McpProbe>(mcp::probe_server(services, request).await),
@@ -278,6 +291,7 @@ async fn engine_status(services: &Services) -> Result<EngineStatus, EngineError>
         open_asks: services.journal.store.asks(Some(AskState::Open), MAX_LISTED).await?.len(),
         sandboxes_ready: services.outside.sandbox.ready_count(),
         servers_running: services.servers.running(),
+        case_router: services.outside.fleet.get().is_some(),
         open_intents: open_intents
             .iter()
             .map(|open| OpenAttempt { attempt: open.attempt, entry: open.seq })

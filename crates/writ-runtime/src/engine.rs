@@ -19,6 +19,7 @@ use crate::asks::{open, tell};
 use crate::case_keys::CaseKeys;
 use crate::config::STOP_DEADLINE;
 use crate::error::EngineError;
+use crate::fleet::FleetDesk;
 use crate::metrics::MetricsFormat;
 pub use crate::perform::send::SentFile;
 use crate::routed::ModelRouter;
@@ -111,9 +112,19 @@ impl Engine {
         CaseKeys::new(Arc::clone(&self.services.journal), Arc::clone(&self.services.keys))
     }
 
-    /// Returns the counts and measurements since the start.
-    pub fn metrics(&self, format: MetricsFormat) -> String {
-        self.services.life.metrics.text(format)
+    /// Hands in the case router, so that people reach it through the engine's methods. The first one stays.
+    pub fn open_fleet(&self, desk: Arc<dyn FleetDesk>) {
+        let _ = self.services.outside.fleet.set(desk);
+    }
+
+    /// Returns the counts and measurements since the start, and those of the fleet where a case router runs.
+    pub async fn metrics(&self, format: MetricsFormat) -> String {
+        let fleet = match self.services.outside.fleet.get() {
+            // What cannot be read is left out: a series that stands still would say that all is well.
+            Some(desk) => desk.show_fleet().await.ok(),
+            None => None,
+        };
+        self.services.life.metrics.text(format, fleet.as_ref())
     }
 
     /// Returns what answers programs outside with the configured models.

@@ -16,6 +16,7 @@
 pub mod clock;
 pub mod config;
 pub mod error;
+pub mod fleet;
 pub mod methods;
 pub mod metrics;
 pub mod outbox;

@@ -7,6 +7,12 @@ use clap::{Args, Subcommand};
 pub(crate) enum FleetCommand {
     /// Show the agents, what each does, and the open cases with their holders
     Status(FleetStatusArgs),
+    /// Make the token that the front end shows, and print it once
+    Token {
+        /// Replace the one that there is, which is refused from then on
+        #[arg(long)]
+        new: bool,
+    },
     /// Show the conversation of a case
     Messages(MessagesArgs),
     /// Show who had access to a case when, from the ledger

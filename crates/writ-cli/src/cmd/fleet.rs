@@ -10,7 +10,6 @@ use writ_fleet::cases::status::read_status;
 use writ_inspect::show::escape_line;
 use writ_runtime::methods::{EngineMethod, FleetAnswer, FleetBack, FleetClose, FleetTake};
 use writ_store::fleet::MAX_CASE_MESSAGE_BYTES;
-use writ_store::store::Store;
 use writ_types::api::fleet::{AccessInterval, CaseEnding, CaseName, CaseReturn, GuestAnswer};
 use writ_types::error::{Exit, ToReport as _};
 use writ_types::id::SessionId;
@@ -24,6 +23,7 @@ use crate::interrupt::block_on;
 use crate::ledger::open_to_read;
 
 mod messages;
+mod token;
 mod view;
 
 /// Runs `writ fleet …`.
@@ -31,6 +31,7 @@ pub(crate) fn run_fleet(context: &Context, command: &FleetCommand) -> Result<(),
     let config = context.load_ready_config()?;
     block_on(async {
         match command {
+            FleetCommand::Token { new } => token::make_token(context, *new),
             FleetCommand::Status(args) => view::show_fleet(context, &config, *args).await,
             FleetCommand::Messages(args) => messages::show_messages(context, &config, args).await,
             FleetCommand::Access { case } => show_access(context, &config, case).await,

@@ -36,6 +36,7 @@ impl CaseTokenSource for Tokens {
         let pair = TokenPair {
             customer_token: format!("cust_tk_{}", token(&names.customer)),
             case_token: format!("case_tk_{}", token(&names.case)),
+            fingerprint: String::new(),
         };
         async move { Ok(pair) }.boxed()
     }
@@ -43,6 +44,8 @@ impl CaseTokenSource for Tokens {
     fn close_tokens<'a>(&'a self, _: &'a str) -> BoxFuture<'a, Result<(), PortFault>> {
         async { Ok(()) }.boxed()
     }
+
+    fn revoke_keys(&self, _: &[KeyId]) {}
 }
 
 /// Starts agents that read and say nothing.
@@ -96,6 +99,9 @@ fn agent(handed: &TestEngine, name: &str, n: u128) -> FleetAgent {
         base: mint_base(&claims, &root).expect("mints"),
         command: vec!["agent".into()],
         max_cases: 1,
+        version: None,
+        folder: None,
+        limits: Default::default(),
     }
 }
 

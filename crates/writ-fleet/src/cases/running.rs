@@ -42,6 +42,8 @@ impl CaseRouter {
             case: id,
             agent: agent.name.clone(),
             command: agent.command.clone(),
+            folder: agent.folder.clone(),
+            limits: agent.limits,
             base: base.token().clone(),
             task: key.token.clone(),
         };
@@ -161,8 +163,7 @@ impl CaseRouter {
     ) -> Result<bool, CaseError> {
         let is_its = |live: &LiveCase| live.agent.as_ref().is_some_and(|agent| agent.first_key == first_key);
         let name = live.holder.as_ref().map(|holder| holder.name.clone()).unwrap_or_default();
-        let agent = self.0.config.agents.iter().find(|agent| agent.name == name);
-        let allowed = match agent {
+        let allowed = match self.find_agent(&name) {
             Some(agent) => self.0.keys.check_base(&agent.base).await.map(|base| base.targets()),
             None => Ok(std::collections::BTreeSet::new()),
         };

@@ -23,6 +23,8 @@ use crate::ledger::open_to_read;
 const USUAL_LINES: usize = 24;
 /// The most anomalies that people are shown; JSON has all that the router still knows.
 const MAX_ANOMALIES: usize = 5;
+/// The state of a case that waits for a person.
+const QUEUED: &str = "queued";
 /// The longest name or reason in a line, in characters.
 const MAX_PART: usize = 120;
 
@@ -110,12 +112,19 @@ fn part(text: &str) -> String {
 }
 
 fn describe_view(view: &FleetView) -> Vec<String> {
-    let FleetStatus { agents, cases, anomalies } = &view.fleet;
-    let waiting = cases.iter().filter(|case| case.state == "queued").count();
+    let FleetStatus { agents, cases, open, anomalies } = &view.fleet;
+    // The router counts them all; the database is read as far as it is shown.
+    let (all, waiting) = if view.router {
+        let waiting = open.iter().filter(|one| one.state == QUEUED).map(|one| one.count).sum();
+        (open.iter().map(|one| one.count).sum::<u64>(), waiting)
+    } else {
+        let count = |number: usize| u64::try_from(number).unwrap_or(u64::MAX);
+        (count(cases.len()), count(cases.iter().filter(|case| case.state == QUEUED).count()))
+    };
     let router = if view.router { "running" } else { "not running: what the database has" };
     let mut lines = vec![
         format!("router     {router}"),
-        format!("cases      {} open, {waiting} wait for a person", cases.len()),
+        format!("cases      {all} open, {waiting} {} for a person", if waiting == 1 { "waits" } else { "wait" }),
     ];
     lines.extend(agents.iter().map(describe_agent));
     lines.extend(anomalies.iter().take(MAX_ANOMALIES).map(describe_anomaly));
@@ -173,6 +182,7 @@ fn describe_case(case: &CaseStatus) -> String {
 
 #[cfg(test)]
 mod tests {
+    use writ_types::api::fleet::{AgentTotals, StateCount};
     use writ_types::id::SessionId;
     use writ_types::unit::Timestamp;
 
@@ -203,12 +213,14 @@ mod tests {
             requests_per_minute: 12,
             refused: 3,
             tokens: 1_240,
+            since_start: AgentTotals::default(),
         }
     }
 
     /// Rows: SLO-059 (in part: two agents with their tasks, rates, tokens and refusals; an ended task is gone) SLO-060 (in part: what is shown)
     #[test]
     fn agents_cases_and_anomalies_are_shown_with_their_numbers() {
+        let count = |(state, count): (&str, u64)| StateCount { state: state.into(), count };
         let seen = SeenAnomaly {
             at: Timestamp::from_millis(0),
             agent: "bad-agent".into(),
@@ -220,12 +232,13 @@ mod tests {
         let fleet = FleetStatus {
             agents: vec![agent("refund-agent", 1), agent("manager-agent", 0)],
             cases: vec![case("held", Some("refund-agent"), "first choice"), case("queued", None, "over the limit")],
+            open: [("held", 1), ("queued", 1)].map(count).into(),
             anomalies: vec![seen],
         };
         let view = FleetView { router: true, fleet };
         let text = describe_view(&view).join("\n");
         for line in [
-            "cases      2 open, 1 wait for a person",
+            "cases      2 open, 1 waits for a person",
             "agent      refund-agent 2: 1 of 4 cases; 12 requests a minute, 3 refused, 1240 tokens; roles: manager",
             "agent      manager-agent 2: 0 of 4 cases; 12 requests a minute, 3 refused, 1240 tokens; roles: manager",
             "anomaly    1970-01-01T00:00:00.000Z bad-agent in case_tk_9: refused > 5 in 1 min then revoke (6 refused), revoke",
