@@ -206,6 +206,11 @@ impl Home {
         self.root.join("agent.git")
     }
 
+    /// Returns the folder of the deployed agents of a fleet.
+    pub(crate) fn agents(&self) -> PathBuf {
+        self.root.join("agents")
+    }
+
     /// Keys and secrets.
     pub(crate) fn keys(&self) -> PathBuf {
         self.root.join("keys")

@@ -146,6 +146,9 @@ mod tiny;
 #[path = "suite/vault.rs"]
 mod vault;
 
+#[path = "suite/agents.rs"]
+mod agents;
+
 #[path = "suite/fleet.rs"]
 mod fleet;
 

@@ -22,7 +22,9 @@ pub mod server;
 pub mod service;
 pub mod status;
 
+mod deployed;
 mod ended;
+mod list;
 mod live;
 mod moves;
 mod running;

@@ -4,6 +4,7 @@
 //! - [`config`] says which of them run;
 //! - [`models`] is the model router: locked agents ask their models through it, and each call is in the ledger.
 //! - [`cases`] is the case router: it gives a customer's case to one agent after the other, each under a key of its own.
+//! - [`agents`] are the folders that agents are deployed from, each approved by a person and bound to a base key.
 //! - [`anomalies`] are the rules by which an agent that behaves strangely loses its case.
 
 pub mod accept;
@@ -13,5 +14,7 @@ pub mod config;
 pub mod models;
 
 pub mod cases;
+
+pub mod agents;
 
 pub mod anomalies;

@@ -43,6 +43,8 @@ use crate::services::Services;
 use crate::session::Session;
 use crate::{budget, closing, opening, passage, place, secrets};
 
+mod agents;
+
 mod approvals;
 
 mod fleet;
@@ -201,6 +203,15 @@ async fn dispatch_call(
             as_json::<m::KeysNarrow>(issued::narrow_key(services, request).await)
         }
         MethodCall::KeysRenew(pair) => as_json::<m::KeysRenew>(issued::renew_key(services, pair).await),
+        MethodCall::AgentsBless(note) => {
+            as_json::<m::AgentsBless>(agents::bless_agent(services, who, note).await)
+        }
+        MethodCall::AgentsDeploy(deployment) => {
+            as_json::<m::AgentsDeploy>(agents::deploy_agent(services, who, deployment).await)
+        }
+        MethodCall::AgentsRetire(retirement) => {
+            as_json::<m::AgentsRetire>(agents::retire_agent(services, who, retirement).await)
+        }
         MethodCall::OrdersIssue(request) => {
             as_json::<m::OrdersIssue>(orders::store_order(services, request).await)
         }

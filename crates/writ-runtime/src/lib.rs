@@ -37,6 +37,7 @@ mod jobs;
 pub mod journal;
 pub mod keys;
 
+pub mod agent_records;
 pub mod case_keys;
 
 mod access;

@@ -37,8 +37,9 @@ use writ_types::frame::{Card, ServerFrame};
 use crate::error::EngineError;
 
 use params::{
-    BaseKeyNote, EnrolmentRequest, IssuedTaskKey, KeyPair, MintRequest, NarrowRequest, OrderRequest,
-    ProbeRequest, ProbedServer, ReloadRequest, ReloadedServers,
+    AgentDeployment, AgentNote, AgentRetirement, BaseKeyNote, EnrolmentRequest, IssuedTaskKey, KeyPair,
+    MintRequest, NarrowRequest, NotedAgent, OrderRequest, ProbeRequest, ProbedServer, ReloadRequest,
+    ReloadedServers, RetiredAgent,
 };
 
 pub mod params;
@@ -296,6 +297,13 @@ methods! {
     KeysNarrow = "keys.narrow", NarrowRequest => IssuedTaskKey, Terminal;
     /// Mints a task key that says the same as one in force, for as long again.
     KeysRenew = "keys.renew", KeyPair => IssuedTaskKey, Terminal;
+
+    /// Records that a person has approved an agent's folder, with the base key that was signed for it.
+    AgentsBless = "agents.bless", AgentNote => NotedAgent, Terminal;
+    /// Records that an approved agent is put in its place.
+    AgentsDeploy = "agents.deploy", AgentDeployment => NotedAgent, Terminal;
+    /// Revokes every key of an agent, and records that it is retired.
+    AgentsRetire = "agents.retire", AgentRetirement => RetiredAgent, Terminal;
 
     /// Stores a standing order that its owner has signed.
     OrdersIssue = "orders.issue", OrderRequest => StoredOrder, Terminal;

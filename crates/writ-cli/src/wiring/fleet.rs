@@ -60,10 +60,11 @@ async fn start_cases(
     })?;
     let parts = CaseParts {
         config: CasesConfig {
-            agents: Vec::new(),
             silence: fleet.silence.duration(),
             rules: fleet.rules.clone(),
+            ..CasesConfig::default()
         },
+        agents: home.root().join("agents"),
         proxy: home.root().join("proxy"),
         host: Arc::new(host),
         places: CasePlaces {

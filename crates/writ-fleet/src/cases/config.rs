@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use writ_policy::keys::KeyToken;
 
+use crate::agents::DeployedAgent;
 use crate::anomalies::AnomalyRule;
 
 /// The most agents of a fleet.
@@ -61,6 +62,8 @@ pub struct ProcessLimits {
 pub struct CasesConfig {
     /// The agents, in the order of preference.
     pub agents: Vec<FleetAgent>,
+    /// Deployed agents, after them. Reading these again replaces both.
+    pub deployed: Vec<DeployedAgent>,
     /// The time in which an agent must say something about a message.
     pub silence: Duration,
     /// The rules about anomalies.
@@ -69,6 +72,6 @@ pub struct CasesConfig {
 
 impl Default for CasesConfig {
     fn default() -> Self {
-        Self { agents: Vec::new(), silence: SILENCE, rules: Vec::new() }
+        Self { agents: Vec::new(), deployed: Vec::new(), silence: SILENCE, rules: Vec::new() }
     }
 }

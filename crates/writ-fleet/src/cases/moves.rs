@@ -210,7 +210,8 @@ impl CaseRouter {
         target: Option<&str>,
     ) -> Result<Option<(FleetAgent, AgentBase)>, CaseError> {
         let mut best: Option<(usize, FleetAgent, AgentBase)> = None;
-        for agent in self.agents().iter() {
+        let agents = self.agents().all();
+        for agent in agents.iter() {
             let meant =
                 target.is_none_or(|name| name == agent.name || agent.roles.iter().any(|role| role == name));
             // Fewest cases first; of equals, the one that is configured first.
@@ -315,7 +316,7 @@ impl CaseRouter {
     /// Replaces the key of a holder by a fresh one, in one commit, while its base key allows it.
     async fn renew_key(&self, live: &mut LiveCase) -> Result<(), CaseError> {
         let Some(name) = live.holder.as_ref().map(|holder| holder.name.clone()) else { return Ok(()) };
-        let Some(agent) = self.find_agent(&name) else {
+        let Some(agent) = self.agents().find_agent(&name) else {
             return self.lose_case(live, LossCause::Revoked, "its agent was retired").await;
         };
         // Its process holds the base key with which it began; a task key of another one proves nothing beside that.

@@ -17,14 +17,16 @@ use writ_types::api::fleet::{MessagePage, SentMessage};
 use writ_types::entry::{CaseChange, DenyReason, Fact};
 use writ_types::id::SessionId;
 
-use super::config::{CasesConfig, FleetAgent, MAX_AGENTS, MAX_ROLES};
+use super::config::CasesConfig;
 use super::error::CaseError;
+use super::list::AgentList;
 use super::live::{LiveCase, person_record};
 use super::machine::{CaseEvent, CaseFault, CaseMachine, CaseState, LossCause};
 use super::moves::CaseMove;
 use super::ports::{AgentHost, CaseTokenSource, GuestNames, TokenPair};
 use super::protocol::message_line;
 use super::state::StoredState;
+use crate::agents::DeployedAgent;
 use crate::anomalies::{Anomaly, AnomalyWatch, FleetEvent, MAX_RULES, Measure};
 
 /// The longest name of a customer, case, capability or person, in bytes.
@@ -65,8 +67,8 @@ struct OpenCase {
 #[derive(Debug)]
 pub(crate) struct RouterState {
     pub(crate) keys: CaseKeys,
-    /// The agents, in the order of preference; at most [`MAX_AGENTS`].
-    agents: StdMutex<Arc<[FleetAgent]>>,
+    /// The agents.
+    agents: StdMutex<AgentList>,
     pub(crate) silence: Duration,
     pub(crate) tokens: Arc<dyn CaseTokenSource>,
     pub(crate) host: Arc<dyn AgentHost>,
@@ -93,8 +95,8 @@ impl CaseRouter {
         tokens: Arc<dyn CaseTokenSource>,
         host: Arc<dyn AgentHost>,
     ) -> Result<Self, CaseError> {
-        let CasesConfig { agents, silence, rules } = config;
-        let agents = StdMutex::new(check_agents(agents)?);
+        let CasesConfig { agents, deployed, silence, rules } = config;
+        let agents = StdMutex::new(AgentList::check_list(agents, deployed)?);
         if rules.len() > MAX_RULES {
             return Err(CaseError::TooLarge { what: "rules about anomalies", limit: MAX_RULES });
         }
@@ -107,25 +109,21 @@ impl CaseRouter {
         Ok(router)
     }
 
-    /// Replaces the agents. Those that are gone lose their cases when their keys are about to end, or before by revocation.
+    /// Replaces the agents by deployed ones. Those that are gone lose their cases when their keys are about to end, or before
+    /// by revocation.
     ///
     /// # Errors
     ///
     /// If there are too many agents or roles; then the ones of before stay.
-    pub fn replace_agents(&self, agents: Vec<FleetAgent>) -> Result<(), CaseError> {
-        let agents = check_agents(agents)?;
-        *self.0.agents.lock().unwrap_or_else(PoisonError::into_inner) = agents;
+    pub fn replace_deployed(&self, agents: Vec<DeployedAgent>) -> Result<(), CaseError> {
+        let agents = AgentList::check_list(Vec::new(), agents)?;
+        *self.agents() = agents;
         Ok(())
     }
 
-    /// Returns the agents.
-    pub(crate) fn agents(&self) -> Arc<[FleetAgent]> {
-        Arc::clone(&self.0.agents.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    /// Returns an agent by its name.
-    pub(crate) fn find_agent(&self, name: &str) -> Option<FleetAgent> {
-        self.agents().iter().find(|agent| agent.name == name).cloned()
+    /// Returns the agents. The guard is not held across an await.
+    pub(crate) fn agents(&self) -> std::sync::MutexGuard<'_, AgentList> {
+        self.0.agents.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     async fn resume_cases(&self) -> Result<(), CaseError> {
@@ -472,17 +470,6 @@ impl CaseRouter {
 /// Writes a state for its row.
 pub(crate) fn encode_state(state: &StoredState) -> Result<String, CaseError> {
     serde_json::to_string(state).map_err(|_| CaseError::Damaged("new".to_owned()))
-}
-
-fn check_agents(agents: Vec<FleetAgent>) -> Result<Arc<[FleetAgent]>, CaseError> {
-    // Each choice looks at all of them.
-    if agents.len() > MAX_AGENTS {
-        return Err(CaseError::TooLarge { what: "agents of the fleet", limit: MAX_AGENTS });
-    }
-    if agents.iter().any(|agent| agent.roles.len() > MAX_ROLES) {
-        return Err(CaseError::TooLarge { what: "roles of an agent", limit: MAX_ROLES });
-    }
-    Ok(agents.into())
 }
 
 fn check_text(what: &'static str, text: &str, limit: usize) -> Result<(), CaseError> {

@@ -5,13 +5,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::mpsc;
+use tokio::sync::{Mutex, mpsc};
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 use writ_runtime::engine::Engine;
 use writ_runtime::routed::TokensUsed;
 
 use super::config::CasesConfig;
+use super::deployed::DeployedFolder;
 use super::desk::CaseDesk;
 use super::error::CaseError;
 use super::ports::{AgentHost, CaseTokenSource};
@@ -25,6 +26,8 @@ use crate::anomalies::{FleetEvent, Measure};
 const MAX_TOKEN_REPORTS: usize = 1_024;
 /// The pause between two looks at the open cases.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// The pause between two looks at the deployed agents.
+const READ_EVERY: Duration = Duration::from_secs(2);
 /// The pause between two attempts to close at the proxy what has ended while it was away.
 const CLOSE_EVERY: Duration = Duration::from_secs(10);
 /// The pause between two deletions of what has ended long ago.
@@ -35,6 +38,8 @@ const PRUNE_EVERY: Duration = Duration::from_secs(60 * 60);
 pub struct CaseParts {
     /// The agents, rules and deadlines.
     pub config: CasesConfig,
+    /// The folder of the deployed agents, read again when they change.
+    pub agents: PathBuf,
     /// The folder of the security proxy.
     pub proxy: PathBuf,
     /// The launcher of agents.
@@ -69,6 +74,7 @@ pub struct CaseService {
     router: CaseRouter,
     link: Arc<ProxyLink>,
     server: CaseServer,
+    folder: DeployedFolder,
     /// The tokens that agents use at the model router.
     tokens: (mpsc::Sender<TokensUsed>, mpsc::Receiver<TokensUsed>),
 }
@@ -80,14 +86,18 @@ impl CaseService {
     ///
     /// If the store cannot be used, the configuration is beyond its bounds, or a socket cannot be opened.
     pub async fn start(engine: &Engine, parts: CaseParts) -> Result<Self, ServiceError> {
-        let CaseParts { config, proxy, host, places } = parts;
+        let CaseParts { mut config, agents, proxy, host, places } = parts;
         // First, so that a place that cannot be had starts no agent.
         let server = CaseServer::bind(places).await?;
         let link = Arc::new(ProxyLink::at(&proxy));
         let tokens: Arc<dyn CaseTokenSource> = Arc::<ProxyLink>::clone(&link);
-        let router = CaseRouter::start(engine.case_keys(), config, tokens, host).await?;
+        let keys = engine.case_keys();
+        let mut folder = DeployedFolder::at(agents, keys.verifier().clone());
+        // Before the cases are taken up: without agents they would all wait for people.
+        config.deployed.extend(folder.read_changed().await.unwrap_or_default());
+        let router = CaseRouter::start(keys, config, tokens, host).await?;
         engine.open_fleet(Arc::new(CaseDesk(router.clone())));
-        Ok(Self { router, link, server, tokens: mpsc::channel(MAX_TOKEN_REPORTS) })
+        Ok(Self { router, link, server, folder, tokens: mpsc::channel(MAX_TOKEN_REPORTS) })
     }
 
     /// Returns the end for the model router's reports of tokens.
@@ -104,7 +114,7 @@ impl CaseService {
     pub async fn serve_cases(self, engine: Engine, stop: CancellationToken) {
         // Guests may write at any time: the engine does not end for want of clients.
         let guest = engine.guest();
-        let Self { router, link, server, tokens: (sender, tokens) } = self;
+        let Self { router, link, server, folder, tokens: (sender, tokens) } = self;
         // The model router has its own; with the last of them the reports end.
         drop(sender);
         let looking = repeat_until(&stop, LOOK_EVERY, || router.look_after_cases());
@@ -118,12 +128,15 @@ impl CaseService {
                 tracing::error!(%error, "cases that ended long ago could not be deleted");
             }
         });
+        let folder = Mutex::new(folder);
+        let reading = repeat_until(&stop, READ_EVERY, || async { folder.lock().await.refresh_agents(&router).await });
         tokio::join!(
             server.serve_front_end(router.clone(), stop.clone()),
             link.pass_on_revocations(stop.clone()),
             link.watch_events(&router, stop.clone()),
             watch_tokens(&router, tokens, &stop),
             looking,
+            reading,
             closing,
             pruning,
         );

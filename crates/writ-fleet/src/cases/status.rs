@@ -99,7 +99,7 @@ pub async fn live_status(router: &CaseRouter) -> Result<Vec<CaseStatus>, CaseErr
 pub async fn show_status(router: &CaseRouter) -> Result<FleetStatus, CaseError> {
     let cases = live_status(router).await?;
     let open = count_states(router.0.keys.store(), &cases).await?;
-    let known = router.agents();
+    let known = router.agents().all();
     let totals: Vec<AgentTotals> = {
         let watch = router.watch();
         known.iter().map(|agent| watch.agent_totals(&agent.name)).collect()
