@@ -316,7 +316,8 @@ impl CaseRouter {
     /// Replaces the key of a holder by a fresh one, in one commit, while its base key allows it.
     async fn renew_key(&self, live: &mut LiveCase) -> Result<(), CaseError> {
         let Some(name) = live.holder.as_ref().map(|holder| holder.name.clone()) else { return Ok(()) };
-        let Some(agent) = self.agents().find_agent(&name) else {
+        let agent = self.agents().find_agent(&name);
+        let Some(agent) = agent else {
             return self.lose_case(live, LossCause::Revoked, "its agent was retired").await;
         };
         // Its process holds the base key with which it began; a task key of another one proves nothing beside that.

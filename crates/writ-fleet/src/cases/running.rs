@@ -64,7 +64,8 @@ impl CaseRouter {
 
     /// Checks that the folder of an agent is still the one that a person has approved.
     async fn check_folder(&self, agent: &str) -> Result<(), PortFault> {
-        let Some(deployed) = self.agents().find_deployed(agent) else { return Ok(()) };
+        let deployed = self.agents().find_deployed(agent);
+        let Some(deployed) = deployed else { return Ok(()) };
         // It reads every file of the folder.
         let checked = spawn_blocking(move || deployed.check_folder()).await;
         let checked = checked.map_err(|error| PortFault(error.to_string()))?;
@@ -174,7 +175,8 @@ impl CaseRouter {
     ) -> Result<bool, CaseError> {
         let is_its = |live: &LiveCase| live.agent.as_ref().is_some_and(|agent| agent.first_key == first_key);
         let name = live.holder.as_ref().map(|holder| holder.name.clone()).unwrap_or_default();
-        let allowed = match self.agents().find_agent(&name) {
+        let agent = self.agents().find_agent(&name);
+        let allowed = match agent {
             Some(agent) => self.0.keys.check_base(&agent.base).await.map(|base| base.targets()),
             None => Ok(std::collections::BTreeSet::new()),
         };
