@@ -9,6 +9,9 @@ mod agents;
 #[path = "suite/blessed.rs"]
 mod blessed;
 
+#[path = "suite/fleet.rs"]
+mod fleet;
+
 #[path = "suite/harness.rs"]
 mod harness;
 
