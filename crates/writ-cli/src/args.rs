@@ -151,14 +151,10 @@ pub(crate) enum Command {
     /// List what the engine does again and again
     #[command(subcommand)]
     Jobs(JobsCommand),
-<<<<<<< HEAD
-    /// Watch the agents of a fleet and their cases, and do what waits for a person
-=======
     /// Approve agents that are folders, put them into this home, and take them out
     #[command(subcommand)]
     Agent(AgentCommand),
-    /// Show the cases of a fleet, and who had access to one when
->>>>>>> w/agents
+    /// Watch the agents of a fleet and their cases, and do what waits for a person
     #[command(subcommand)]
     Fleet(FleetCommand),
     /// Run the security proxy, through which agents reach databases and servers
