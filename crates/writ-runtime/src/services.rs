@@ -1,7 +1,7 @@
 //! The services of an engine, made of the parts that are handed in.
 
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use tokio::sync::{Notify, Semaphore, watch};
 use tokio::task::JoinHandle;
@@ -27,6 +27,7 @@ use crate::config::{Execution, MAX_RUNNING_TURNS, RuntimeConfig};
 use crate::directory::Directory;
 use crate::door::{Door, DoorConfig};
 use crate::error::EngineError;
+use crate::fleet::FleetDesk;
 use crate::gates::{Gates, GatesConfig};
 use crate::heads::Heads;
 use crate::history::Histories;
@@ -158,6 +159,8 @@ pub(crate) struct Life {
     /// Histories of sessions that are in use.
     pub(crate) histories: Mutex<Histories>,
     pub(crate) metrics: Arc<Metrics>,
+    /// The case router, once it has started.
+    pub(crate) fleet: OnceLock<Arc<dyn FleetDesk>>,
 }
 
 impl Life {
@@ -175,6 +178,7 @@ impl Life {
             guests: watch::Sender::new(0),
             histories: Mutex::default(),
             metrics,
+            fleet: OnceLock::new(),
         }
     }
 
