@@ -114,7 +114,7 @@ impl Engine {
 
     /// Hands in the case router, so that people reach it through the engine's methods. The first one stays.
     pub fn open_fleet(&self, desk: Arc<dyn FleetDesk>) {
-        let _ = self.services.outside.fleet.set(desk);
+        let _ = self.services.life.fleet.set(desk);
     }
 
     /// Returns the counts and measurements since the start, and those of the fleet where a case router runs.

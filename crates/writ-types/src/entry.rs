@@ -345,8 +345,7 @@ pub enum Fact {
         cost: Option<MicroUsd>,
         /// The error's outside text; empty if there was none.
         error: String,
-        /// The answer as the model gave it, or what came of it, sealed, where a program outside asked; an agent's own answers
-        /// are in its conversation.
+        /// What came of the answer, sealed, where a program outside asked; an agent's own is in its conversation.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         sealed_reply: Option<SealedText>,
     },
