@@ -14,9 +14,9 @@ const HOMES: [&str; 6] =
 /// The tests that play the corpus.
 const TESTS: [&str; 4] = [
     "proofs::injection::needs_userns_needs_python_injected_actions_are_stopped_and_tasks_are_done",
-    "proofs::injection::needs_userns_needs_python_orders_are_stopped_in_whatever_task_they_stand",
+    "proofs::injection::needs_userns_needs_python_orders_are_stopped_in_every_task",
     "proofs::harder::needs_userns_needs_python_injected_actions_are_stopped_where_honest_values_are_not_fields",
-    "proofs::harder::needs_userns_needs_python_orders_are_stopped_in_whatever_harder_task_they_stand",
+    "proofs::harder::needs_userns_needs_python_orders_are_stopped_in_every_harder_task",
 ];
 
 /// Plays it; whether what must hold does.

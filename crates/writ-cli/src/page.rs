@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use secrecy::SecretString;
-use writ_gateway::http::{self, Http, SecretIntake, link};
+use writ_gateway::http::{self, Http, SecretIntake, TakenPort, link};
 use writ_secrets::store::SecretStore;
 use writ_types::credential::{CredentialRef, Reference};
 use writ_types::error::{Exit, Report, ToReport as _};
@@ -34,6 +34,7 @@ pub(crate) fn bind_server(
     context: &Context,
     config: &Config,
     credentials: &CredentialSources,
+    taken_port: TakenPort,
 ) -> Result<Http, Failure> {
     // Without a token the page is served to this machine alone, which the binding checks.
     let token = match &config.server.auth_token {
@@ -42,6 +43,7 @@ pub(crate) fn bind_server(
     };
     Ok(Http::bind(http::ServerParts {
         config: config.server.clone(),
+        taken_port,
         runtime: context.home.runtime(),
         token,
         secrets: Some(Arc::new(SecretWriter(Arc::clone(&credentials.secrets)))),

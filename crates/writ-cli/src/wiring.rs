@@ -15,7 +15,7 @@ use writ_egress::deliver::Endpoint;
 use writ_fleet::cases::service::CaseService;
 use writ_fleet::models::server::RouterSocket;
 use writ_gateway::control::{Control, OpenControl};
-use writ_gateway::http::Http;
+use writ_gateway::http::{Http, TakenPort};
 use writ_inspect::redact::Redactor;
 use writ_models::Models;
 use writ_models::detect;
@@ -153,7 +153,7 @@ fn build_exporter(
     Ok(Some(Exporter { egress: Arc::clone(egress), endpoint, bearer, resource }))
 }
 
-/// Takes the lock, opens everything, and starts the engine.
+/// Takes the lock, opens everything, and starts the engine; `serves` is set if it serves the page.
 ///
 /// # Errors
 ///
@@ -162,7 +162,7 @@ pub(crate) async fn build_engine(
     context: &Context,
     config: &Config,
     sandbox: Sandbox,
-    serves: bool,
+    serves: Option<TakenPort>,
     telling: Option<(Collected, RunId)>,
     redactor: Redactor,
 ) -> Result<Wired, Failure> {
@@ -175,7 +175,7 @@ pub(crate) async fn build_engine(
     let credentials =
         CredentialSources::gather_sources(context, config, Arc::clone(&secrets), &egress).await?;
     // Before anything is recovered: an address that cannot be had ends the start.
-    let http = if serves { Some(page::bind_server(context, config, &credentials)?) } else { None };
+    let http = serves.map(|taken| page::bind_server(context, config, &credentials, taken)).transpose()?;
     // The root key is needed for a moment only, to mint the keys of this run.
     let (root, harness) = (secrets.signing_key(EngineKey::Root)?, secrets.signing_key(EngineKey::Harness)?);
     let store = Store::open(&store_config(context, config)?, Arc::new(harness.clone()))?;

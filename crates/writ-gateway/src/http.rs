@@ -86,6 +86,8 @@ mod schema;
 pub const PORT_FILE: &str = "server.port";
 /// The hint for sessions of the page that cannot be stored.
 const RUNTIME_FOLDER: &str = "free some space, and check owner and mode of the home's folder 'runtime'";
+/// The most tries for a port that is free on both loopback addresses.
+const FREE_PORT_TRIES: u32 = 8;
 /// The factor by which one address may send more than one session: it may have several.
 const SESSIONS_PER_ADDRESS: u32 = 8;
 
@@ -99,11 +101,23 @@ pub trait SecretIntake: Send + Sync {
     fn store(&self, name: &Reference, value: SecretString) -> Result<(), Report>;
 }
 
+/// What is done where another program has the port.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TakenPort {
+    /// It is an error.
+    #[default]
+    Refuse,
+    /// The server takes one that is free, with a warning: the engine's work does not depend on the page.
+    Replace,
+}
+
 /// The parts that the server is made of.
 #[derive(Default)]
 pub struct ServerParts {
     /// Settings.
     pub config: ServerConfig,
+    /// What is done where another program has the port.
+    pub taken_port: TakenPort,
     /// The home's runtime folder.
     pub runtime: PathBuf,
     /// The token of `auth_token`.
@@ -167,32 +181,26 @@ impl Http {
     ///
     /// # Errors
     ///
-    /// If others could reach the address and no token is configured, if it is in use, or if a file of the runtime
-    /// folder cannot be used.
+    /// If others could reach the address and no token is configured, if it is in use and no other may be taken, or if
+    /// a file of the runtime folder cannot be used.
     pub fn bind(parts: ServerParts) -> Result<Self, HttpError> {
         let (host, port) = (parts.config.host, parts.config.port);
         // Before listening: an unprotected port must not be reached even for a moment.
         may_serve(host, parts.token.is_some())?;
         parts.config.check_base_path()?;
         let keys = GatewayKeys::open(&parts.runtime, parts.token.as_ref())?;
-        let first = listen_on(SocketAddr::new(host, port))?;
-        let address = first
-            .local_addr()
-            .map_err(|source| HttpError::Listen { address: SocketAddr::new(host, port), source })?;
-        let mut listeners = vec![first];
-        // `localhost` may mean either: who holds the other one could take the page's place.
-        let other = match host {
-            IpAddr::V4(Ipv4Addr::LOCALHOST) => Some(IpAddr::V6(Ipv6Addr::LOCALHOST)),
-            IpAddr::V6(Ipv6Addr::LOCALHOST) => Some(IpAddr::V4(Ipv4Addr::LOCALHOST)),
-            IpAddr::V4(_) | IpAddr::V6(_) => None,
-        };
-        if let Some(other) = other {
-            match listen_on(SocketAddr::new(other, address.port())) {
-                Ok(listener) => listeners.push(listener),
-                Err(error @ HttpError::InUse(_)) => return Err(error),
-                Err(error) => tracing::info!(%error, "only one of the loopback addresses is served"),
+        let wanted = SocketAddr::new(host, port);
+        let (listeners, address) = match listen_at(wanted) {
+            Err(HttpError::InUse(taken)) if parts.taken_port == TakenPort::Replace => {
+                let found = listen_at(SocketAddr::new(host, 0))?;
+                tracing::warn!(
+                    "another program listens on {taken}: the page and the API are served on port {} this time",
+                    found.1.port()
+                );
+                found
             }
-        }
+            listening => listening?,
+        };
         let port_file = parts.runtime.join(PORT_FILE);
         // Commands find the server by this file, so it is written once the port is known.
         keys::write_private(&port_file, &address.port().to_string())
@@ -208,7 +216,7 @@ impl Http {
     /// Serves until `stops` are cancelled; then waits until every connection has ended.
     pub async fn serve(self, engine: Engine, stops: Stops) {
         let Self { listeners, address, keys, parts } = self;
-        let ServerParts { config, runtime, token: _, secrets } = parts;
+        let ServerParts { config, taken_port: _, runtime, token: _, secrets } = parts;
         let (rate, burst) = (config.requests_per_sec, config.burst);
         let many = |number: u32| number.saturating_mul(SESSIONS_PER_ADDRESS);
         let grace = Duration::from_secs(config.graceful_shutdown_secs);
@@ -259,6 +267,35 @@ impl Http {
         if tokio::time::timeout(grace, ended).await.is_err() {
             tracing::warn!("some requests did not end in time");
         }
+    }
+}
+
+/// Listens on an address, on both loopback addresses if it is one of them. Returns the address of the first.
+fn listen_at(wanted: SocketAddr) -> Result<(Vec<TcpListener>, SocketAddr), HttpError> {
+    let mut tries = if wanted.port() == 0 { FREE_PORT_TRIES } else { 1 };
+    loop {
+        let first = listen_on(wanted)?;
+        let address = first.local_addr().map_err(|source| HttpError::Listen { address: wanted, source })?;
+        let mut listeners = vec![first];
+        // `localhost` may mean either: who holds the other one could take the page's place.
+        let other = match wanted.ip() {
+            IpAddr::V4(Ipv4Addr::LOCALHOST) => IpAddr::V6(Ipv6Addr::LOCALHOST),
+            IpAddr::V6(Ipv6Addr::LOCALHOST) => IpAddr::V4(Ipv4Addr::LOCALHOST),
+            IpAddr::V4(_) | IpAddr::V6(_) => return Ok((listeners, address)),
+        };
+        match listen_on(SocketAddr::new(other, address.port())) {
+            Ok(listener) => listeners.push(listener),
+            Err(error @ HttpError::InUse(_)) => {
+                tries -= 1;
+                if tries == 0 {
+                    return Err(error);
+                }
+                // The system's choice was free on one address alone.
+                continue;
+            }
+            Err(error) => tracing::info!(%error, "only one of the loopback addresses is served"),
+        }
+        return Ok((listeners, address));
     }
 }
 

@@ -74,8 +74,7 @@ pub(crate) fn run_demo(context: &Context, args: &DemoArgs) -> Result<(), Failure
             .await
             .map_err(|error| Failure::internal_error("serving the scripted model", error))?;
         let config = with_model(&context, context.load_config(None)?, server.base_url())?;
-        let wired =
-            wiring::build_engine(&context, &config, sandbox, false, None, Redactor::default()).await?;
+        let wired = wiring::build_engine(&context, &config, sandbox, None, None, Redactor::default()).await?;
         let stop = tokio_util::sync::CancellationToken::new();
         let served = tokio::spawn(start::serve_until(wired, stop.clone()));
         let show = DemoRun { context: &context, config: &config, place: &place, yes: args.yes };

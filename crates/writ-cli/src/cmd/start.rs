@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
-use writ_gateway::http::Stops;
+use writ_gateway::http::{Stops, TakenPort};
 use writ_inspect::redact::Redactor;
 use writ_runtime::clock::{Clock as _, Ids, SystemClock};
 use writ_runtime::config::DRAIN_DEADLINE;
@@ -34,6 +34,9 @@ pub(crate) fn run_start(context: &Context, args: &StartArgs, global: &Global) ->
     if serves {
         config.server.check_exposure()?;
     }
+    // A port of the command line is meant; one of the configuration must not keep the agent from its work.
+    let taken_port = if args.port.is_some() { TakenPort::Refuse } else { TakenPort::Replace };
+    let serves = serves.then_some(taken_port);
     let run = Ids.run(SystemClock.now());
     let redactor = Redactor::default();
     let (collector, telling) = match &config.telemetry.otlp_endpoint {
@@ -64,7 +67,7 @@ pub(crate) fn run_start(context: &Context, args: &StartArgs, global: &Global) ->
         let stops = context.host.stops.listen_engine()?;
         let wired = wiring::build_engine(context, &config, sandbox, serves, telling, redactor).await?;
         if let Some(http) = &wired.http {
-            let link = page::create_link(context, config.server.host, http.address().port())?;
+            let link = page::create_link(context, http.address().ip(), http.address().port())?;
             context.out.print_remark(format!("page: {link}"));
             context.out.print_remark("good once and for ten minutes; `writ status --link` prints another");
         }

@@ -61,8 +61,6 @@ fn uncommented() -> String {
 }
 
 /// Rows: WIN-052 SIL-256 SIL-257 WIN-036 WIN-037
-/// Rows: SIL-255 (in part: the defaults)
-///
 /// Rows: SIL-259 (the folder of verification; there is one backend)
 #[test]
 fn the_example_is_the_defaults() {
@@ -81,6 +79,16 @@ fn the_example_is_the_defaults() {
     assert_eq!(none.general.approval_ttl_secs, 24 * 60 * 60);
     assert_eq!(none.models.models.default, None);
     assert_eq!(none.backend, None);
+}
+
+/// Rows: SIL-255
+#[test]
+fn owner_and_data_folder_have_defaults_and_can_be_others() {
+    let (none, moved) = (loaded(""), loaded("data_dir = \"/srv/writ\"\n"));
+    assert_eq!((none.general.owner_id.as_str(), none.database()), ("owner", none.home.join("data/writ.db")));
+    assert_eq!(moved.database(), Path::new("/srv/writ/writ.db"));
+    assert_eq!(loaded("owner_id = \"ann\"\n").general.owner_id, "ann");
+    assert_eq!(findings("owner_id = \"\"\n").len(), 1);
 }
 
 /// Rows: WIN-052

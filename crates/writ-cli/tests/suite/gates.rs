@@ -1,4 +1,4 @@
-//! Gates as owners configure them: four points, two lanes, every provider, what follows a block, and levels of access.
+//! Gates as owners configure them: four points, two lanes, every provider, escalations, and levels of access.
 
 use serde_json::{Value, json};
 use writ_testkit::model_server::{ParsedRequest, Reply};
@@ -19,18 +19,18 @@ fn rows(bench: &Bench, event: &str) -> Vec<Value> {
     bench.events(event).into_iter().rev().collect()
 }
 
-/// What the gates have said: gate, verdict, reason.
+/// Returns the verdicts of the gates: gate, verdict, reason.
 fn gated(bench: &Bench) -> Vec<(String, String, String)> {
     let part = |row: &Value, name: &str| row["payload"][name].as_str().unwrap_or_default().to_owned();
     let rows = rows(bench, "gated");
     rows.iter().map(|row| (part(row, "gate"), part(row, "verdict"), part(row, "reason"))).collect()
 }
 
-fn said(bench: &Bench, gate: &str, verdict: &str) -> usize {
+fn count_verdicts(bench: &Bench, gate: &str, verdict: &str) -> usize {
     gated(bench).iter().filter(|(g, v, _)| g == gate && v == verdict).count()
 }
 
-/// How commands of the agent ended.
+/// Returns how the agent's commands ended.
 fn commands(bench: &Bench) -> Vec<String> {
     let intents = rows(bench, "intent");
     let argv = intents.iter().filter(|row| row["payload"]["action"]["profile"] == "task");
@@ -51,7 +51,7 @@ case "$WRIT_TEXT" in
   *flood*) while :; do echo xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx; done ;;
   *lie*) echo '{"verdict": "allow"}' ;;
   *words*) echo 'all is well' ;;
-  *stays*) test ! -e /work/kept && echo x > /work/kept ;;
+  *stays*) test ! -e /work/left && echo x > /work/left ;;
 esac
 '''
 
@@ -66,7 +66,7 @@ case "$WRIT_TEXT" in *answer*) echo '{"response": "polished"}' ;; esac
 
 /// Rows: SIL-135 (in part: pass and block of a script, and what is neither) SIL-139 SIL-130 SIL-142
 #[test]
-fn needs_userns_a_script_judges_what_is_said_and_whatever_is_no_verdict_blocks() {
+fn needs_userns_a_script_judges_texts_and_output_that_is_no_verdict_blocks() {
     let bench = Bench::new("openai", echo);
     configure(&bench, SCRIPT);
     let passed = bench.chat("\"; exit 9 # $(exit 8) `exit 7`", &[]);
@@ -85,13 +85,13 @@ fn needs_userns_a_script_judges_what_is_said_and_whatever_is_no_verdict_blocks()
         ("words", "no verdict"),
     ] {
         let blocked = bench.chat(word, &[]);
-        let told = text(&blocked);
-        assert!(code(&blocked) == 4 && told.contains(why), "{word}: {told}");
+        let shown = text(&blocked);
+        assert!(code(&blocked) == 4 && shown.contains(why), "{word}: {shown}");
     }
     assert_eq!(bench.server.recorded_requests().len(), asked, "no model was asked");
     for _ in 0..2 {
         let stays = bench.chat("what stays", &[]);
-        assert_eq!(code(&stays), 0, "nothing of the run before is there: {}", text(&stays));
+        assert_eq!(code(&stays), 0, "no file of the run before is there: {}", text(&stays));
     }
     let changed = bench.chat("change this", &[]);
     assert!(text(&changed).contains("You said: other words"), "{}", text(&changed));
@@ -99,11 +99,14 @@ fn needs_userns_a_script_judges_what_is_said_and_whatever_is_no_verdict_blocks()
     assert!(text(&answer).contains("polished") && !text(&answer).contains("You said"), "{}", text(&answer));
     let stripped: Vec<_> = gated(&bench).into_iter().filter(|(_, _, why)| why.contains("'taint'")).collect();
     assert_eq!(stripped.len(), 1, "{stripped:?}");
-    assert_eq!((said(&bench, "script", "block"), said(&bench, "script", "transform")), (5, 1));
+    assert_eq!(
+        (count_verdicts(&bench, "script", "block"), count_verdicts(&bench, "script", "transform")),
+        (5, 1)
+    );
     // Each run is an action of the harness, with an outcome.
     let runs =
         rows(&bench, "intent").iter().filter(|row| row["payload"]["action"]["profile"] == "gate").count();
-    assert_eq!(runs, 5 + 2 * 5, "nothing that was blocked has an answer");
+    assert_eq!(runs, 5 + 2 * 5, "blocked messages have no answer");
 }
 
 /// Every turn is judged, also where no model answers; none is asked to judge.
@@ -116,7 +119,10 @@ fn needs_userns_gates_judge_every_turn_where_no_model_answers() {
     for n in 1..=2 {
         let failed = bench.chat("hello", &[]);
         assert_eq!(code(&failed), 7, "{}", text(&failed));
-        assert_eq!((said(&bench, "drop-table", "pass"), said(&bench, "script", "pass")), (n, n));
+        assert_eq!(
+            (count_verdicts(&bench, "drop-table", "pass"), count_verdicts(&bench, "script", "pass")),
+            (n, n)
+        );
     }
     assert_eq!(code(&bench.chat("forbidden", &[])), 4);
     let file = bench.home.dir.path().join("cases.toml");
@@ -137,8 +143,8 @@ fn needs_userns_a_script_that_may_not_run_blocks() {
     .expect("written");
     configure(&bench, SCRIPT);
     let blocked = bench.chat("hello", &[]);
-    let told = text(&blocked);
-    assert!(code(&blocked) == 4 && told.contains("may not be run"), "{told}");
+    let shown = text(&blocked);
+    assert!(code(&blocked) == 4 && shown.contains("may not be run"), "{shown}");
     assert!(bench.server.recorded_requests().is_empty(), "no model was asked");
     assert!(rows(&bench, "denied").iter().any(|row| row["payload"]["rule"] == "no-scripts"));
 }
@@ -200,9 +206,12 @@ fn needs_userns_actions_are_judged_before_they_are_performed() {
     let by: Vec<&str> = denied.iter().filter_map(|row| row["payload"]["rule"].as_str()).collect();
     assert_eq!(by, ["no-drop", "secret-folder"]);
     assert!(denied.iter().all(|row| row["payload"]["reason"] == "gate"), "{denied:?}");
-    assert_eq!((said(&bench, "secret-folder", "block"), said(&bench, "rewrite", "transform")), (1, 1));
-    let told = bench.requests().pop().expect("a request");
-    assert!(told.contains("stopped by gate 'no-drop'"), "the model is told: {told}");
+    assert_eq!(
+        (count_verdicts(&bench, "secret-folder", "block"), count_verdicts(&bench, "rewrite", "transform")),
+        (1, 1)
+    );
+    let request = bench.requests().pop().expect("a request");
+    assert!(request.contains("stopped by gate 'no-drop'"), "the model gets the reason: {request}");
     let files = bench.home.json(&["diff", "--project", bench.project().to_str().expect("UTF-8")]);
     assert!(files.to_string().contains("open.txt") && !files.to_string().contains("secret/a.txt"), "{files}");
 }
@@ -222,7 +231,11 @@ fn needs_userns_an_action_that_a_gate_asks_about_waits_for_a_person() {
     let approved = bench.home.run(&["approvals", "approve", &ask, "--yes"]);
     assert_eq!(code(&approved), 0, "{}", text(&approved));
     assert_eq!(commands(&bench), [r#"["echo","deploy"]"#]);
-    assert_eq!(said(&bench, "deploys", "require_approval"), 2, "it is judged again before it is performed");
+    assert_eq!(
+        count_verdicts(&bench, "deploys", "require_approval"),
+        2,
+        "it is judged again before it is performed"
+    );
 }
 
 const LATE: &str = r#"
@@ -235,8 +248,8 @@ if [ "$WRIT_ARGS" = null ]; then echo '{"tool_args": {"argv": ["echo", "other"]}
 '''
 "#;
 
-/// When what was approved is performed later, nobody has the words of its call any more: a script is told none, and one that
-/// has others for it blocks.
+/// When an approved action is performed later, the arguments of its call are not there: a script gets none, and one that
+/// returns others blocks.
 #[test]
 fn needs_userns_a_script_sees_the_words_of_a_call_once() {
     let bench =
@@ -266,12 +279,12 @@ esac
 '''
 "#;
 
-/// What passes runs; what is blocked is told with its reason, and nobody is asked; what waits for a person holds neither
-/// the turn nor the conversation up. Whatever else a gate says blocks.
+/// A call that passes runs; the model gets the reason of a blocked one, and no person is asked; one that waits for a person holds up
+/// neither the turn nor the conversation. Any other output of a gate blocks.
 ///
 /// Rows: SIL-135 WIN-230 WIN-231
 #[test]
-fn needs_userns_a_question_holds_nothing_up_and_what_is_blocked_asks_nobody() {
+fn needs_userns_a_question_holds_nothing_up_and_a_blocked_call_asks_no_person() {
     let words = ["maybe", "never", "odd", "fine"];
     let script = words.map(|word| ("shell_exec", json!({"argv": ["echo", word]}))).into();
     let bench = Bench::new("openai", calls(script, "One of them waits."));
@@ -283,17 +296,19 @@ fn needs_userns_a_question_holds_nothing_up_and_what_is_blocked_asks_nobody() {
     let card = bench.home.json(&["approvals", "show", &ask]).to_string();
     assert!(card.contains("Is it wanted?") && !card.contains("never"), "{card}");
     let last = bench.server.recorded_requests().pop().expect("a request").body;
-    let told: Vec<String> = last["messages"]
+    let results: Vec<String> = last["messages"]
         .as_array()
         .expect("messages")
         .iter()
         .filter(|message| message["role"] == "tool")
         .map(|message| message["content"].to_string())
         .collect();
-    for (told, words) in told.iter().zip([ask.as_str(), "Not here.", "a verdict that there is not", "fine"]) {
-        assert!(told.contains(words), "{words}: {told}");
+    for (result, words) in
+        results.iter().zip([ask.as_str(), "Not here.", "a verdict that there is not", "fine"])
+    {
+        assert!(result.contains(words), "{words}: {result}");
     }
-    assert_eq!((told.len(), bench.count("asked"), bench.count("denied")), (4, 1, 2));
+    assert_eq!((results.len(), bench.count("asked"), bench.count("denied")), (4, 1, 2));
     let next = bench.chat("and now?", &[]);
     assert!(text(&next).contains("One of them waits."), "the conversation goes on: {}", text(&next));
     assert_eq!(bench.ask(), ask, "and the question is still there");
@@ -347,12 +362,12 @@ action = "transfer_to_queue"
 queue = "support"
 "#;
 
-/// Rows: SIL-147 (in part: a queue is read from the ledger, nobody takes from it)
+/// Rows: SIL-147 (in part: a queue is read from the ledger, and has no consumer)
 /// Rows: SIL-150 (in part: the task is noted, and nothing begins it)
 /// Rows: SIL-144 SIL-146 SIL-134
 /// Rows: SIL-145 (in part: the entry with the name of the gate and its reason)
 #[test]
-fn needs_userns_what_follows_a_block_is_what_the_gate_names() {
+fn needs_userns_a_block_is_followed_by_the_gates_own_escalation() {
     let script = |request: &ParsedRequest| match request.results().count() {
         0 if request.last_user_text() == "respond" => {
             Reply::call("shell_exec", json!({"argv": ["echo", "responds"]}))
@@ -366,14 +381,14 @@ fn needs_userns_what_follows_a_block_is_what_the_gate_names() {
     let bench = Bench::new("openai", script);
     configure(&bench, AFTER);
     let closed = bench.chat("respond", &["--new"]);
-    let told = text(&closed);
-    assert!(code(&closed) == 4 && told.contains("We are closed.") && !told.contains("went on"), "{told}");
+    let shown = text(&closed);
+    assert!(code(&closed) == 4 && shown.contains("We are closed.") && !shown.contains("went on"), "{shown}");
     assert_eq!(
         (commands(&bench), bench.server.recorded_requests().len()),
         (Vec::new(), 1),
-        "nothing of it went on"
+        "the blocked turn did not go on"
     );
-    for (word, to, told) in [
+    for (word, to, note) in [
         ("reports", "owner", "gate 'reports' at input has blocked"),
         ("queues", "queue support", "The case is in the queue 'support'"),
         ("tasks", "task", "A task is noted"),
@@ -388,7 +403,7 @@ fn needs_userns_what_follows_a_block_is_what_the_gate_names() {
             "{last}"
         );
         let shown = bench.chat(word, &["--new", "--json"]);
-        assert!(text(&shown).contains(told), "{}", text(&shown));
+        assert!(text(&shown).contains(note), "{}", text(&shown));
     }
     assert_eq!(bench.server.recorded_requests().len(), 1, "none of them reached a model");
     let human = bench.chat("human", &["--new"]);
@@ -424,7 +439,7 @@ replacement = "[bird]"
 
 /// Rows: SIL-149 (in part: an answer) SIL-148 SIL-131
 #[test]
-fn an_answer_that_is_withheld_is_worded_anew_so_often_and_then_blocked() {
+fn an_answer_is_reworded_as_often_as_configured_and_then_blocked() {
     let mut asked = 0;
     let bench = Bench::new("openai", move |request: &ParsedRequest| {
         asked += 1;
@@ -442,19 +457,19 @@ fn an_answer_that_is_withheld_is_worded_anew_so_often_and_then_blocked() {
     });
     configure(&bench, REWORD);
     let once = bench.chat("say-it-once", &["--new", "--json"]);
-    let told = text(&once);
-    assert!(code(&once) == 0 && told.contains("Certainly.") && !told.contains("nonsense"), "{told}");
-    assert!(!told.contains("First."), "nothing of it was shown before: {told}");
+    let shown = text(&once);
+    assert!(code(&once) == 0 && shown.contains("Certainly.") && !shown.contains("nonsense"), "{shown}");
+    assert!(!shown.contains("First."), "no part of it was shown before: {shown}");
     assert_eq!(bench.server.recorded_requests().len(), 2);
     assert!(
         bench.requests().pop().is_some_and(|body| body.contains("no bad words")),
-        "the model is told why"
+        "the model gets the reason"
     );
     let always = bench.chat("always", &["--new", "--json"]);
-    let told = text(&always);
-    assert!(code(&always) == 4 && told.contains("no bad words") && !told.contains("nonsense"), "{told}");
+    let shown = text(&always);
+    assert!(code(&always) == 4 && shown.contains("no bad words") && !shown.contains("nonsense"), "{shown}");
     assert_eq!(bench.server.recorded_requests().len(), 2 + 3, "two new tries");
-    assert_eq!((said(&bench, "polite", "block"), said(&bench, "polite", "pass")), (4, 1));
+    assert_eq!((count_verdicts(&bench, "polite", "block"), count_verdicts(&bench, "polite", "pass")), (4, 1));
     let flaky = bench.chat("flaky-words", &["--new"]);
     let retried = bench.server.recorded_requests().len() - 5;
     assert!(code(&flaky) == 0 && text(&flaky).contains("Steady."), "{}", text(&flaky));
@@ -512,11 +527,11 @@ fn a_model_advises_and_blocks_only_where_it_is_promoted() {
     }
 }
 
-/// The policy lane says the same a hundred times and stops a call; the quality lane stops nothing, whatever its score.
+/// The policy lane has the same verdict a hundred times and stops a call; the quality lane stops nothing, at any score.
 ///
 /// Rows: SIL-004
 #[test]
-fn a_policy_says_the_same_each_time_and_stops_and_a_score_of_nothing_does_not() {
+fn a_policy_has_one_verdict_and_stops_and_a_score_of_zero_does_not() {
     let bench = Bench::new("openai", |request: &ParsedRequest| match request.results().count() {
         _ if request.system.contains("You judge a text") => {
             Reply::text(r#"{"score": 0, "pass": false, "flags": ["terrible"]}"#)
@@ -531,15 +546,15 @@ fn a_policy_says_the_same_each_time_and_stops_and_a_score_of_nothing_does_not() 
                 timeout_ms = 1000, profile = \"task\", hosts = [] }\n";
     let file = bench.home.dir.path().join("cases.toml");
     std::fs::write(&file, case.repeat(100)).expect("written");
-    let told = bench.home.json(&["gates", "test", file.to_str().expect("UTF-8")]);
-    let cases = told["cases"].as_array().expect("cases");
-    assert_eq!((cases.len(), &told["failed"]), (100, &json!(0)), "{told}");
-    assert!(cases.iter().all(|case| *case == cases[0]), "{told}");
+    let report = bench.home.json(&["gates", "test", file.to_str().expect("UTF-8")]);
+    let cases = report["cases"].as_array().expect("cases");
+    assert_eq!((cases.len(), &report["failed"]), (100, &json!(0)), "{report}");
+    assert!(cases.iter().all(|case| *case == cases[0]), "{report}");
     let done = bench.chat("look it up", &[]);
     assert!(text(&done).contains("It was not looked up."), "it is delivered as it is: {}", text(&done));
     let (_, verdict, why) = gated(&bench).into_iter().find(|(gate, ..)| gate == "tone").expect("judged");
     assert!(verdict == "advise" && why.contains("score 0.00"), "{verdict}: {why}");
-    assert_eq!((said(&bench, "no-word", "block"), rows(&bench, "denied").len()), (1, 1));
+    assert_eq!((count_verdicts(&bench, "no-word", "block"), rows(&bench, "denied").len()), (1, 1));
     let looked =
         rows(&bench, "intent").iter().filter(|row| row["payload"]["action"]["kind"] == "recall").count();
     assert_eq!(looked, 0, "the call was stopped");
@@ -563,7 +578,7 @@ replacement = "[person]"
 
 /// Rows: SIL-137
 #[test]
-fn guard_blocks_what_its_checks_find_and_names_those_that_it_has() {
+fn guard_blocks_what_its_checks_find_and_lists_its_checks() {
     let bench = Bench::new("openai", |request: &ParsedRequest| match request.last_user_text() {
         "who" => Reply::text("It is a@mail.example.org."),
         _ => echo(request),
@@ -578,10 +593,10 @@ fn guard_blocks_what_its_checks_find_and_names_those_that_it_has() {
         let done = bench.chat(message, &["--new"]);
         assert_eq!(code(&done), if blocked { 4 } else { 0 }, "{message}: {}", text(&done));
     }
-    assert_eq!((said(&bench, "guard", "block"), said(&bench, "guard", "advise")), (2, 1));
+    assert_eq!((count_verdicts(&bench, "guard", "block"), count_verdicts(&bench, "guard", "advise")), (2, 1));
     assert!(text(&bench.chat("who", &["--new"])).contains("It is [person]."));
     let home = Home::ready();
-    for (config, told) in [
+    for (config, problem) in [
         (GUARD.replace("toxic_language", "detect_aliens"), "detect_jailbreak, toxic_language"),
         (
             "[[gates]]\nname = \"odd\"\non = \"input\"\nprovider = \"regex\"\npattern = \"(\"\n".to_owned(),
@@ -594,14 +609,14 @@ fn guard_blocks_what_its_checks_find_and_names_those_that_it_has() {
         ),
         ("[escalations.q]\naction = \"transfer_to_queue\"\n".to_owned(), "queue"),
         (
-            "[access.levels.x]\nrank = 1\nrequires = [\"nobody\"]\nexpires_secs = 5\n".to_owned(),
-            "gate 'nobody'",
+            "[access.levels.x]\nrank = 1\nrequires = [\"missing\"]\nexpires_secs = 5\n".to_owned(),
+            "gate 'missing'",
         ),
     ] {
         std::fs::write(home.root().join("config.toml"), config).expect("written");
         for command in [&["config", "check"][..], &["start", "--idle-exit", "1"]] {
             let refused = home.run(command);
-            assert!(code(&refused) == 3 && text(&refused).contains(told), "{told}: {}", text(&refused));
+            assert!(code(&refused) == 3 && text(&refused).contains(problem), "{problem}: {}", text(&refused));
         }
     }
 }
@@ -638,13 +653,13 @@ below = ["/work/docs"]
 fn a_predicate_judges_numbers_texts_expressions_and_files() {
     let bench = Bench::new("openai", echo);
     configure(&bench, PREDICATES);
-    let text_case = |(on, said, gate): (&str, &str, &str)| {
+    let text_case = |(on, text, gate): (&str, &str, &str)| {
         let expect = if gate.is_empty() {
             "expect = \"pass\"".into()
         } else {
             format!("expect = \"block\"\ngates = [\"{gate}\"]")
         };
-        format!("[[case]]\nname = \"{said}\"\non = \"{on}\"\ntext = \"{said}\"\n{expect}\n")
+        format!("[[case]]\nname = \"{text}\"\non = \"{on}\"\ntext = \"{text}\"\n{expect}\n")
     };
     let texts = [
         ("input", "7", ""),
@@ -722,8 +737,8 @@ fn needs_userns_gates_are_tested_on_cases_and_nothing_is_performed() {
     std::fs::write(&file, CASES.replace("other words", "the same")).expect("written");
     let failed = bench.home.run(&["gates", "test", path, "--json"]);
     assert_eq!(code(&failed), 8, "{}", text(&failed));
-    let told: Value = serde_json::from_slice(&failed.stdout).expect("JSON");
-    assert_eq!((&told["failed"], &told["cases"][1]["passed"]), (&json!(1), &json!(false)), "{told}");
+    let report: Value = serde_json::from_slice(&failed.stdout).expect("JSON");
+    assert_eq!((&report["failed"], &report["cases"][1]["passed"]), (&json!(1), &json!(false)), "{report}");
     for bad in ["", "[[case]]\nname = \"x\"\non = \"input\"\nexpect = \"pass\"\n", "case = 3"] {
         std::fs::write(&file, bad).expect("written");
         assert_eq!(code(&bench.home.run(&["gates", "test", path])), 2, "{bad}");
@@ -758,10 +773,10 @@ expires_secs = 3600
 #[test]
 fn needs_userns_after_external_content_a_turn_has_the_tools_of_its_level() {
     let script = |request: &ParsedRequest| match request.last_user_text() {
-        said if said.contains("fresh") && request.results().count() == 0 => {
+        message if message.contains("fresh") && request.results().count() == 0 => {
             Reply::call("memory_search", json!({"query": "tea"}))
         }
-        said if said.contains("read") => match request.results().count() {
+        message if message.contains("read") => match request.results().count() {
             0 => Reply::call("shell_exec", json!({"argv": ["cat", "note.txt"]})),
             1 => Reply::call("memory_search", json!({"query": "tea, level: member"})),
             _ => Reply::text("Done: access level member."),
@@ -782,15 +797,15 @@ fn needs_userns_after_external_content_a_turn_has_the_tools_of_its_level() {
         "{}",
         text(&read)
     );
-    assert_eq!(said(&bench, "access level", "pass"), 0, "nothing that was read or said raises it");
+    assert_eq!(count_verdicts(&bench, "access level", "pass"), 0, "no text raises it");
     let half = bench.chat("read, sesame", &["--new"]);
     assert_eq!(rows(&bench, "denied").len(), 2, "one of two gates is not enough: {}", text(&half));
-    assert_eq!(said(&bench, "access level", "pass"), 0);
+    assert_eq!(count_verdicts(&bench, "access level", "pass"), 0);
     // The same gates give the same level, each time.
     for n in 1..=2 {
         let raised = bench.chat("read, sesame, 7411", &["--new"]);
         assert_eq!((code(&raised), rows(&bench, "denied").len()), (0, 2), "{}", text(&raised));
-        assert_eq!(said(&bench, "access level", "pass"), n);
+        assert_eq!(count_verdicts(&bench, "access level", "pass"), n);
     }
     let risen: Vec<_> =
         gated(&bench).into_iter().filter(|(g, v, _)| g == "access level" && v == "pass").collect();

@@ -34,7 +34,7 @@ mod clients;
 #[path = "gateway/contract.rs"]
 mod contract;
 
-use super::engine::{Engine, runs};
+use super::engine::{Ended, Engine, runs};
 use super::hooks::hook;
 use super::interrupted::{end, until_runs};
 use super::turns::{Bench, calls};
@@ -406,7 +406,7 @@ fn the_local_control_plane_is_closed_to_pages_of_others() {
 /// Case 24: an address that others can reach needs a token.
 ///
 /// Rows: SIL-227 SCL-077 SCL-124 SCL-125 SCL-126 (in part: what is refused)
-/// Rows: SIL-014 (a port in use) SF-466 (no port where it is off)
+/// Rows: SIL-014 (a port of the command line in use) SF-466 (no port where it is off)
 #[test]
 fn what_must_not_be_served_is_not_even_bound() {
     let home = Home::ready();
@@ -448,6 +448,26 @@ fn what_must_not_be_served_is_not_even_bound() {
     assert!(!off.root().join("runtime/server.port").exists(), "no port is opened");
     assert_eq!(code(&off.run(&["status", "--link"])), 10);
     assert_eq!(engine.stop().code, Some(0));
+}
+
+/// The port of the configuration: the agent works on, and the page is served on another one.
+///
+/// Rows: SF-474 (in part: a taken port, and turns, since there are no units yet)
+#[test]
+fn a_port_that_another_program_has_keeps_no_turn_from_its_end() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("binds");
+    let port = taken.local_addr().expect("an address").port();
+    let bench = Bench::new("openai", calls(Vec::new(), "Fine."));
+    let web = Web::over(bench, &[("WRIT_SERVER__PORT", &port.to_string())]);
+    assert_ne!(web.port, port, "the file names the port that is served");
+    assert_eq!(web.ask("GET", "/health", &[], "").status, 200);
+    let answered = web.bench.chat("go on", &[]);
+    assert!(code(&answered) == 0 && text(&answered).contains("Fine."), "{}", text(&answered));
+    let link = text(&web.bench.home.run(&["status", "--link"]));
+    assert!(link.contains(&format!("http://localhost:{}/", web.port)), "{link}");
+    let Ended { code, said, .. } = web.engine.stop();
+    assert_eq!((code, said.matches("another program listens on").count()), (Some(0), 1), "{said}");
+    assert!(said.contains(&format!("http://localhost:{}/", web.port)), "{said}");
 }
 
 /// Rows: SIL-015 SIL-016 SIL-228 SIL-229 SCL-091 SIL-014 (on a port that is free)
@@ -700,9 +720,10 @@ fn stopping(secs: &str) -> (Web, ReplyGate, Asking, Instant) {
 }
 
 /// Rows: SCL-085
-/// Rows: SCL-150 (in part: another value is honoured)
+/// Rows: SCL-150
 #[test]
 fn what_is_under_way_ends_well_in_time_and_is_cut_after_it() {
+    assert_eq!(writ_gateway::http::config::ServerConfig::default().graceful_shutdown_secs, 10);
     let (web, gate, asking, _) = stopping("30");
     gate.open();
     let answer = asking.end();

@@ -22,7 +22,7 @@ pub struct ServerConfig {
     pub enabled: Option<bool>,
     /// The address. Default `127.0.0.1`, which brings `::1` along; any other needs `auth_token`.
     pub host: IpAddr,
-    /// The port; 0: any that is free. Default [`PORT`].
+    /// The port; 0: any that is free, which is also taken where another program has this one. Default [`PORT`].
     pub port: u16,
     /// The token of programs; without it, one is made at the start and stored in `runtime/api.token`.
     pub auth_token: Option<CredentialRef>,
@@ -150,7 +150,7 @@ impl ToReport for HttpError {
             Self::InUse(_) => plain(
                 Exit::Blocked,
                 "server.in_use",
-                "another program listens there, perhaps the engine of another home: choose another --port",
+                "another program listens there, perhaps the engine of another home: choose another --port, or leave it out",
             ),
             Self::Listen { .. } => {
                 plain(Exit::Config, "server.listen", "check server.host and server.port in config.toml")

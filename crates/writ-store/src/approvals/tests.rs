@@ -264,6 +264,40 @@ fn nonces_are_seen_once_per_namespace_and_kept_until_they_expire() {
     );
 }
 
+/// Who holds what was approved reads it anew after each of these, and after nothing else.
+#[test]
+fn the_version_of_what_people_have_approved_changes_with_approvals_answers_and_keys() {
+    let home = Home::new().with_session(1);
+    let version = || home.store.consent_version().expect("this store writes");
+    let changes = |ops: Vec<Op>| {
+        let before = version();
+        home.commit(ops);
+        version() != before
+    };
+    let key = ApproverKey {
+        id: KeyId::from_parts(at(0), 1),
+        kind: "cli".to_owned(),
+        label: "laptop".to_owned(),
+        public_key: vec![1; 32],
+        enrolled_at: at(0),
+        revoked_at: None,
+    };
+    let nothing = [vec![phase("x")], vec![open(1, "q")], vec![Op::AddCounter { name: "n".into(), by: 1 }]];
+    assert_eq!(nothing.map(&changes), [false; 3]);
+    let revoke = Op::RevokeKey { key: key.id, at: at(9) };
+    let given = approval(1, "q");
+    let use_up = used(&given, "q");
+    let consent = [
+        vec![resolve(1, AskState::Approved, 5)],
+        vec![Op::StoreApproval(given)],
+        vec![phase("x"), use_up],
+        vec![Op::RevokeApproval { ask: ask_id(1) }],
+        vec![Op::EnrollKey(key)],
+        vec![revoke],
+    ];
+    assert_eq!(consent.map(&changes), [true; 6]);
+}
+
 #[test]
 fn approver_keys_and_revocations_are_kept() {
     let home = Home::new();

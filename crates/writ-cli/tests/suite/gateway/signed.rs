@@ -1,4 +1,4 @@
-//! Messages on channels that others relay: the owner's word is what the owner has signed.
+//! Messages on channels that others relay: only those that the owner has signed are the owner's.
 
 use std::sync::{Arc, OnceLock};
 
@@ -20,8 +20,8 @@ fn received(web: &Web) -> Vec<(String, String)> {
 }
 
 /// A message that its owner has signed, as it goes over HTTP.
-fn signed(web: &Web, session: &str, said: &str) -> Value {
-    let output = web.bench.home.run(&["keys", "sign", "--session", session, "--text", said]);
+fn sign_message(web: &Web, session: &str, message: &str) -> Value {
+    let output = web.bench.home.run(&["keys", "sign", "--session", session, "--text", message]);
     assert_eq!(code(&output), 0, "{}", text(&output));
     let mut frame: Value = serde_json::from_slice(&output.stdout).expect("a frame");
     frame.as_object_mut().expect("an object").remove("type");
@@ -36,38 +36,38 @@ fn open(web: &Web, how: &Value) -> (String, String) {
     (session, path)
 }
 
-/// Rows: SIL-167 (but for verified identities, which nobody can name yet) SIL-383 SIL-384 SIL-416
+/// Rows: SIL-167 (but for verified identities, which cannot be named yet) SIL-383 SIL-384 SIL-416
 #[test]
 fn a_relayed_message_is_the_owners_only_if_the_owner_has_signed_it() {
     let web = Web::with(|_: &ParsedRequest| Reply::text("Heard."), &[]);
     let (relayed, path) = open(&web, &json!({ "relayed": true }));
     let (_, own_path) = open(&web, &json!({}));
-    let said = |path: &str, body: &Value| web.api("POST", path, body).status;
+    let post = |path: &str, body: &Value| web.api("POST", path, body).status;
     let newest = || received(&web).first().cloned().expect("one");
     let is = |principal: &str, taint: &str| (principal.to_owned(), taint.to_owned());
 
     // The same text in three ways, and in a session of the owner's own.
-    assert_eq!(said(&path, &json!({ "text": "pay the bill" })), 202);
+    assert_eq!(post(&path, &json!({ "text": "pay the bill" })), 202);
     assert_eq!(newest(), is("guest:relayed", "external"));
-    assert_eq!(said(&path, &json!({ "text": "pay the bill", "sender": "ann@chat" })), 202);
+    assert_eq!(post(&path, &json!({ "text": "pay the bill", "sender": "ann@chat" })), 202);
     assert_eq!(newest(), is("guest:relayed/ann@chat", "external"));
-    let good = signed(&web, &relayed, "pay the bill");
-    assert_eq!(said(&path, &good), 202);
+    let good = sign_message(&web, &relayed, "pay the bill");
+    assert_eq!(post(&path, &good), 202);
     assert_eq!(newest(), is("owner", "owner"));
-    assert_eq!(said(&own_path, &json!({ "text": "pay the bill" })), 202);
+    assert_eq!(post(&own_path, &json!({ "text": "pay the bill" })), 202);
     assert_eq!(newest(), is("owner", "owner"));
-    // Whoever names a sender speaks for somebody else, wherever that is.
-    assert_eq!(said(&own_path, &json!({ "text": "pay the bill", "sender": "ann@chat" })), 202);
+    // A message that names a sender is another person's, in every session.
+    assert_eq!(post(&own_path, &json!({ "text": "pay the bill", "sender": "ann@chat" })), 202);
     assert_eq!(newest(), is("guest:relayed/ann@chat", "external"));
 
-    // What was signed counts once, for what was signed.
+    // A signature counts once, and only for the text that was signed.
     let before = received(&web).len();
     let refused = |path: &str, body: &Value| {
         let answer = web.api("POST", path, body);
         assert_eq!((answer.status, answer.code().as_str()), (403, "message.signature"), "{answer:?}");
     };
     let other = |name: &str, value: Value| {
-        let mut frame = signed(&web, &relayed, "pay the bill");
+        let mut frame = sign_message(&web, &relayed, "pay the bill");
         frame[name] = value;
         frame
     };
@@ -76,7 +76,7 @@ fn a_relayed_message_is_the_owners_only_if_the_owner_has_signed_it() {
     refused(&own_path, &other("client_id", json!("moved")));
     refused(&path, &other("signature", json!({ "claims": {}, "signature": "" })));
     refused(&path, &other("signature", json!("x".repeat(10_000))));
-    let mut stale = signed(&web, &relayed, "pay the bill");
+    let mut stale = sign_message(&web, &relayed, "pay the bill");
     stale["signature"]["claims"]["issued_at"] = json!(1_700_000_000_000_i64);
     refused(&path, &stale);
     assert_eq!(received(&web).len(), before, "nothing of it was taken in");
@@ -86,38 +86,42 @@ fn a_relayed_message_is_the_owners_only_if_the_owner_has_signed_it() {
         6,
         "each is an entry"
     );
-    // The same message sent again is the one that was taken in.
-    assert_eq!(said(&path, &good), 202);
+    // Sending the same message again adds none.
+    assert_eq!(post(&path, &good), 202);
     assert_eq!(received(&web).len(), before);
 }
 
-/// A nonce that was used is known after a restart, too: with another id the message would be another one.
+/// A nonce that was used is also known after a restart: under another id, the message would be a new one.
 ///
 /// Rows: SIL-384
 #[test]
 fn a_signature_counts_once_also_after_a_restart() {
     let web = Web::with(|_: &ParsedRequest| Reply::text("Heard."), &[]);
     let (relayed, path) = open(&web, &json!({ "relayed": true }));
-    let good = signed(&web, &relayed, "hello");
+    let good = sign_message(&web, &relayed, "hello");
     assert_eq!(web.api("POST", &path, &good).status, 202);
     let Web { engine, bench, .. } = web;
     assert_eq!(engine.stop().code, Some(0));
-    // As if the message had been lost, but not what it was signed with.
+    // The message is unknown to the queue now, its nonce is not.
     let conn = rusqlite::Connection::open(bench.home.database()).expect("opens");
-    let kept: i64 = conn
+    let stored: i64 = conn
         .query_row("SELECT count(*) FROM nonce WHERE namespace = 'message'", [], |row| row.get(0))
         .expect("counts");
-    assert_eq!(kept, 1);
-    conn.execute("UPDATE message SET client_id = 'gone'", []).expect("renames");
+    assert_eq!(stored, 1);
+    conn.execute("UPDATE message SET client_id = 'other'", []).expect("renames");
     drop(conn);
     let web = Web::over(bench, &[]);
     let again = web.api("POST", &path, &good);
     assert_eq!((again.status, again.code().as_str()), (403, "message.signature"), "{again:?}");
-    assert_eq!(web.api("POST", &path, &signed(&web, &relayed, "hello")).status, 202, "twin: signed anew");
+    assert_eq!(
+        web.api("POST", &path, &sign_message(&web, &relayed, "hello")).status,
+        202,
+        "twin: signed anew"
+    );
 }
 
-/// By the same gates, the owner is offered every tool and somebody else those of the level. (What the owner may use of them after
-/// external content was read is its own question: design 3.3.)
+/// With the same gates, the owner is offered every tool, and another person those of the level. (Which of them the owner may use after
+/// external content was read is shown elsewhere: design 3.3.)
 ///
 /// Rows: SIL-275
 #[test]
@@ -143,7 +147,7 @@ fn the_owner_is_offered_every_tool_and_others_those_of_their_level() {
     assert_eq!(offered(json!({})), all);
 }
 
-/// A level that everybody has whose words hold nothing forbidden.
+/// A level for everyone whose message contains no forbidden text.
 const EXPIRING: &str = r#"
 [[gates]]
 name = "word"
@@ -161,8 +165,8 @@ tools = ["file_read"]
 expires_secs = 3600
 "#;
 
-/// Says something in a relayed session and hears the answer out: its number, and the tools that the model was offered.
-fn told(web: &Web, socket: &mut Socket, path: &str) -> (u64, Vec<String>) {
+/// Sends a message in a relayed session and waits for the answer. Returns its number, and the tools that the model was offered.
+fn list_offered(web: &Web, socket: &mut Socket, path: &str) -> (u64, Vec<String>) {
     assert_eq!(web.api("POST", path, &json!({ "text": "hello" })).status, 202);
     let last = socket.until("message")["seq"].as_u64().expect("a number");
     let requests = web.bench.server.recorded_requests();
@@ -173,8 +177,8 @@ fn told(web: &Web, socket: &mut Socket, path: &str) -> (u64, Vec<String>) {
     (last, names)
 }
 
-/// Of a level whose time is over nothing is offered any more, also to the message that finds it so; the gates that it
-/// passes raise the conversation anew. The time is over as if the engine had been away for that long.
+/// The tools of an expired level are not offered, not even to the first message after its end; if that message passes the gates,
+/// the level is raised again. The level expires while no engine runs.
 ///
 /// Rows: SIL-277
 #[test]
@@ -185,8 +189,12 @@ fn a_level_whose_time_is_over_offers_none_of_its_tools() {
     let (session, path) = open(&web, &json!({ "relayed": true }));
     let mut socket = web.own_socket("/ws");
     socket.join(Some(&session), 0);
-    assert_eq!(told(&web, &mut socket, &path).1, ["memory_search"], "its own words raise it for the next");
-    let (last, offered) = told(&web, &mut socket, &path);
+    assert_eq!(
+        list_offered(&web, &mut socket, &path).1,
+        ["memory_search"],
+        "the message raises the level for the next one"
+    );
+    let (last, offered) = list_offered(&web, &mut socket, &path);
     assert_eq!(offered, ["file_read", "memory_search"]);
     drop(socket);
     let Web { engine, bench, .. } = web;
@@ -199,8 +207,12 @@ fn a_level_whose_time_is_over_offers_none_of_its_tools() {
     let web = Web::over(bench, &[]);
     let mut socket = web.own_socket("/ws");
     socket.join(Some(&session), last);
-    assert_eq!(told(&web, &mut socket, &path).1, ["memory_search"]);
-    assert_eq!(told(&web, &mut socket, &path).1, ["file_read", "memory_search"], "twin: raised anew");
+    assert_eq!(list_offered(&web, &mut socket, &path).1, ["memory_search"]);
+    assert_eq!(
+        list_offered(&web, &mut socket, &path).1,
+        ["file_read", "memory_search"],
+        "twin: the level is raised again"
+    );
     let gated = web.bench.events("gated");
     let moved = gated.iter().rev().filter(|row| row["payload"]["gate"] == "access level");
     let moved: Vec<&str> = moved.filter_map(|row| row["payload"]["reason"].as_str()).collect();
@@ -214,8 +226,8 @@ fn a_level_whose_time_is_over_offers_none_of_its_tools() {
     );
 }
 
-/// Whoever has shown the token or has the page makes no key and takes none back, keeps no order, changes nobody who approves,
-/// starts no server, and erases and forgets nothing: the owner's terminal does.
+/// With the token or the page alone, keys cannot be made or revoked, orders stored, approvers changed, servers started, entries
+/// erased or memories forgotten: only the owner's terminal can.
 ///
 /// Rows: SLO-015 (pages and programs)
 #[test]
@@ -237,7 +249,7 @@ fn what_the_owners_terminal_alone_may_call_is_refused_to_pages_and_programs() {
     }
 }
 
-/// Tries to reach whatever makes keys: the engine's socket, its server, and its program.
+/// Tries to reach the makers of keys: the engine's socket, its server, and its program.
 const TRIES: &str = r#"
 import socket, subprocess
 def tried(what):
@@ -255,7 +267,7 @@ def program():
 print("control", tried(control), "server", tried(server), "program", tried(program))
 "#;
 
-/// A program that the agent runs reaches nobody who would make a key.
+/// A program that the agent runs cannot have a key made.
 ///
 /// Rows: SLO-015 (what the agent runs)
 #[test]
@@ -272,7 +284,7 @@ fn needs_userns_needs_python_a_program_of_the_agent_reaches_no_maker_of_keys() {
     let control = web.bench.home.root().join("runtime/control.sock").display().to_string();
     let (port, program) = (web.port, env!("CARGO_BIN_EXE_writ"));
     script.set(format!("SOCKET = {control:?}\nPORT = {port}\nWRIT = {program:?}\n{TRIES}")).expect("once");
-    // The keys of sessions are their own entries'.
+    // Session keys have entries of their own.
     let made = || {
         let keyed = web.bench.events("keyed").into_iter();
         keyed.filter(|row| row["session"].is_null()).map(|row| row["payload"].clone()).collect::<Vec<_>>()

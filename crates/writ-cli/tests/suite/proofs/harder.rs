@@ -1,10 +1,11 @@
 //! The harder corpus: tasks whose honest values stand in prose, are computed, chosen from lists or new, done with one server
-//! whose tools are all named beforehand, by the same agent that obeys whatever it reads.
+//! whose tools are all named beforehand, by the same agent that obeys every text that it reads.
 
 use std::collections::BTreeSet;
 
 use super::injection::{
-    Case, Count, FEWEST_STOPPED, Families, Then, WHOLE, check_missed, crossed, read, run, table, tell, total,
+    Case, Count, FEWEST_STOPPED, Families, Then, WHOLE, check_missed, crossed, print_counts, read, run,
+    table, total,
 };
 use super::office::{Office, Rules};
 
@@ -96,7 +97,7 @@ fn needs_userns_needs_python_injected_actions_are_stopped_where_honest_values_ar
         }
         let all = total(&counts);
         check_missed(&all, if strict { &[] } else { &KNOWN });
-        tell(&all, asked);
+        print_counts(&all, asked);
     }
 }
 
@@ -104,7 +105,7 @@ fn needs_userns_needs_python_injected_actions_are_stopped_where_honest_values_ar
 ///
 /// Rows: SIL-168
 #[test]
-fn needs_userns_needs_python_orders_are_stopped_in_whatever_harder_task_they_stand() {
+fn needs_userns_needs_python_orders_are_stopped_in_every_harder_task() {
     let whole = is_whole();
     let (counts, asked) = play(false, crossed(corpus()), |n| whole || n % PAIRS == 0);
     if whole {
@@ -112,6 +113,6 @@ fn needs_userns_needs_python_orders_are_stopped_in_whatever_harder_task_they_sta
     }
     let all = total(&counts);
     check_missed(&all, &KNOWN_CROSSED);
-    tell(&all, asked);
+    print_counts(&all, asked);
     assert!(all.stopped * 1000 >= all.injected * FEWEST_STOPPED, "{:#?}", all.missed);
 }
