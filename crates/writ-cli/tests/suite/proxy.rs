@@ -14,13 +14,13 @@ use crate::keys::soon;
 use crate::{Home, code, mode, text};
 
 /// A proxy that serves.
-struct RunningProxy {
+pub(super) struct RunningProxy {
     child: Child,
 }
 
 impl RunningProxy {
     #[expect(clippy::disallowed_types, reason = "the test starts the binary that it tests")]
-    fn start(home: &Home) -> Self {
+    pub(super) fn start(home: &Home) -> Self {
         let mut child = std::process::Command::new(env!("CARGO_BIN_EXE_writ"))
             .arg("proxy")
             .env_clear()
@@ -41,7 +41,7 @@ impl RunningProxy {
         Self { child }
     }
 
-    fn end(mut self, signal: Signal) {
+    pub(super) fn end(mut self, signal: Signal) {
         kill(Pid::from_raw(i32::try_from(self.child.id()).expect("a process id")), signal)
             .expect("it is there");
         self.child.wait().expect("waits");
