@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use clap::{ArgAction, Args, Parser, Subcommand};
 use writ_types::id::{EntrySeq, KeyId, SessionId, TurnId};
 
+mod agent;
+
 mod approvals;
 
 mod audit;
@@ -36,6 +38,7 @@ mod run;
 
 mod proxy;
 
+pub(crate) use agent::AgentCommand;
 pub(crate) use approvals::ApprovalsCommand;
 pub(crate) use audit::AuditCommand;
 pub(crate) use fleet::FleetCommand;
@@ -148,6 +151,9 @@ pub(crate) enum Command {
     /// List what the engine does again and again
     #[command(subcommand)]
     Jobs(JobsCommand),
+    /// Approve agents that are folders, put them into this home, and take them out
+    #[command(subcommand)]
+    Agent(AgentCommand),
     /// Show the cases of a fleet, and who had access to one when
     #[command(subcommand)]
     Fleet(FleetCommand),

@@ -5,6 +5,8 @@ use crate::context::Context;
 use crate::failure::Failure;
 use crate::interrupt::or_done;
 
+mod agent;
+
 mod cases;
 
 mod init;
@@ -95,6 +97,7 @@ pub(crate) fn run_command(context: Context, cli: Cli) -> Result<(), Failure> {
         Command::Mcp(command) => or_done(&stops, move || mcp::run_mcp(&context, &command)),
         Command::Memory(command) => or_done(&stops, move || memory::run_memory(&context, &command)),
         Command::Jobs(command) => or_done(&stops, move || jobs::run_jobs(&context, command)),
+        Command::Agent(command) => or_done(&stops, move || agent::run_agents(&context, &command)),
         Command::Fleet(command) => or_done(&stops, move || fleet::run_fleet(&context, &command)),
         Command::Operations(command) => {
             or_done(&stops, move || operations::run_operations(&context, &command))

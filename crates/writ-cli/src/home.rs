@@ -206,6 +206,11 @@ impl Home {
         self.root.join("agent.git")
     }
 
+    /// Returns the folder of the deployed agents of a fleet.
+    pub(crate) fn agents(&self) -> PathBuf {
+        self.root.join("agents")
+    }
+
     /// Keys and secrets.
     pub(crate) fn keys(&self) -> PathBuf {
         self.root.join("keys")
@@ -229,6 +234,16 @@ impl Home {
     /// The socket of the model router, which locked agents are led to.
     pub(crate) fn model_socket(&self) -> PathBuf {
         self.runtime().join("llm-router.sock")
+    }
+
+    /// The socket of the case router for its front end.
+    pub(crate) fn cases_socket(&self) -> PathBuf {
+        self.runtime().join("cases.sock")
+    }
+
+    /// Returns the file with the digest of the front end's token.
+    pub(crate) fn front_end_token(&self) -> PathBuf {
+        self.keys().join("front-end.sha256")
     }
 
     /// The lock that the engine holds.

@@ -12,6 +12,7 @@ use writ_agent::event::{SystemSource, SystemText};
 use writ_egress::Egress;
 use writ_egress::authority::CertificateAuthority;
 use writ_egress::deliver::Endpoint;
+use writ_fleet::cases::service::CaseService;
 use writ_fleet::models::server::RouterSocket;
 use writ_gateway::control::{Control, OpenControl};
 use writ_gateway::http::Http;
@@ -52,6 +53,8 @@ use crate::page;
 
 pub(crate) mod credentials;
 
+mod fleet;
+
 mod vault;
 
 pub(crate) use credentials::CredentialSources;
@@ -71,6 +74,8 @@ pub(crate) struct Wired {
     pub(crate) http: Option<Http>,
     /// The socket of the model router, if locked agents may ask models.
     pub(crate) models: Option<RouterSocket>,
+    /// The case router, if cases are given to agents.
+    pub(crate) cases: Option<CaseService>,
     /// Released when the engine has ended.
     pub(crate) locks: Locks,
     /// The exporter of traces, if a collector is named.
@@ -218,10 +223,10 @@ pub(crate) async fn build_engine(
     let traces =
         exporter.zip(collected).map(|(exporter, collected)| Traces::begin_export(exporter, collected));
     let engine = Engine::start(parts).await?;
+    // Before clients connect: they find the routers or an error, never half of them.
+    let (cases, models) = fleet::start_routers(context, config, &engine).await?;
     let control = control.open_socket()?;
-    // After the engine, since it finds no one to ask before.
-    let socket = config.fleet.model_router.then(|| RouterSocket::bind(&context.home.model_socket()));
-    Ok(Wired { engine, control, http, models: socket.transpose()?, locks, traces })
+    Ok(Wired { engine, control, http, models, cases, locks, traces })
 }
 
 /// Returns the runtime's part of the configuration.

@@ -146,8 +146,14 @@ mod tiny;
 #[path = "suite/vault.rs"]
 mod vault;
 
+#[path = "suite/agents.rs"]
+mod agents;
+
 #[path = "suite/fleet.rs"]
 mod fleet;
+
+#[path = "suite/cases_needs_python.rs"]
+mod cases_needs_python;
 
 #[path = "suite/keys.rs"]
 mod keys;

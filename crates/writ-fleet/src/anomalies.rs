@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use writ_types::unit::Timestamp;
 
+pub(crate) use rule::parse_time;
 pub use rule::{AnomalyRule, AnomalyRuleFault, CountSpan, Measure, Reaction};
 
 mod rule;

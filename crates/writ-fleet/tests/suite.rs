@@ -9,5 +9,9 @@ mod support;
 mod cases_needs_python;
 
 #[cfg(test)]
+#[path = "suite/front_end_needs_python.rs"]
+mod front_end_needs_python;
+
+#[cfg(test)]
 #[path = "suite/resume.rs"]
 mod resume;

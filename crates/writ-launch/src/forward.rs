@@ -224,7 +224,10 @@ impl Forwarder {
         if head::rewrite_head(&mut head, destination) {
             self.refusals.count_refusal(RefusalReason::ForgedHeader, port, name);
         }
-        self.keys.sign_head(&mut head.headers);
+        if let Err(why) = self.keys.sign_head(&mut head.headers) {
+            tracing::warn!(%why, "an agent's request cannot be given its keys");
+            return self.refuse_request(RefusalReason::NoKey, port, name);
+        }
         let server = match destination {
             Destination::Proxy => Some(&self.servers.proxy),
             Destination::Router => self.servers.router.as_ref(),
@@ -278,6 +281,7 @@ const fn status_of(reason: RefusalReason) -> StatusCode {
         RefusalReason::OtherName | RefusalReason::Plain => StatusCode::MISDIRECTED_REQUEST,
         RefusalReason::Tunnel | RefusalReason::Handshake => StatusCode::FORBIDDEN,
         RefusalReason::Malformed | RefusalReason::ForgedHeader => StatusCode::BAD_REQUEST,
+        RefusalReason::NoKey => StatusCode::UNAUTHORIZED,
         RefusalReason::Slow => StatusCode::REQUEST_TIMEOUT,
         RefusalReason::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
         RefusalReason::LongAnswer => StatusCode::BAD_GATEWAY,

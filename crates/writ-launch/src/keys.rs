@@ -1,10 +1,11 @@
 //! The keys of an agent: read from files that no other user can read, and put into requests by the host.
 
 use std::fmt;
-use std::fs::{File, OpenOptions};
+use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, Read as _};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 use nix::fcntl::OFlag;
@@ -96,9 +97,12 @@ impl ToReport for KeyFileError {
 }
 
 /// The two keys of an agent, as headers. They are in no `Debug`.
+///
+/// Each request carries what the files hold at that moment: a key that is replaced by renaming another file over it
+/// counts from the next request on, and without its file there is none.
 pub struct AgentKeys {
-    base: HeaderValue,
-    task: HeaderValue,
+    base: KeyFile,
+    task: KeyFile,
 }
 
 impl fmt::Debug for AgentKeys {
@@ -114,18 +118,76 @@ impl AgentKeys {
     ///
     /// If a file is not so, or holds no key.
     pub fn read_files(base: &Path, task: &Path) -> Result<Self, KeyFileError> {
-        Ok(Self { base: read_key("base", base)?, task: read_key("task", task)? })
+        Ok(Self { base: KeyFile::read_file("base", base)?, task: KeyFile::read_file("task", task)? })
     }
 
     /// Puts both into the head of a request.
-    pub(crate) fn sign_head(&self, headers: &mut HeaderMap) {
-        headers.insert(HeaderName::from_static(BASE_HEADER), self.base.clone());
-        headers.insert(HeaderName::from_static(TASK_HEADER), self.task.clone());
+    ///
+    /// # Errors
+    ///
+    /// If a file has changed, and is not one any more that would be read at the start.
+    pub(crate) fn sign_head(&self, headers: &mut HeaderMap) -> Result<(), KeyFileError> {
+        headers.insert(HeaderName::from_static(BASE_HEADER), self.base.current_value()?);
+        headers.insert(HeaderName::from_static(TASK_HEADER), self.task.current_value()?);
+        Ok(())
     }
 }
 
-fn read_key(role: &'static str, path: &Path) -> Result<HeaderValue, KeyFileError> {
-    let file = open_closed(role, path)?;
+/// A key and its file.
+struct KeyFile {
+    role: &'static str,
+    path: PathBuf,
+    last: Mutex<ReadKey>,
+}
+
+/// A key as it was read.
+struct ReadKey {
+    mark: FileMark,
+    value: HeaderValue,
+}
+
+impl KeyFile {
+    fn read_file(role: &'static str, path: &Path) -> Result<Self, KeyFileError> {
+        let last = Mutex::new(read_key(role, path)?);
+        Ok(Self { role, path: path.to_owned(), last })
+    }
+
+    /// Returns what the file holds now; it is read again if it has changed.
+    fn current_value(&self) -> Result<HeaderValue, KeyFileError> {
+        let failed = |source| KeyFileError::Read { role: self.role, path: self.path.clone(), source };
+        let found = fs::symlink_metadata(&self.path).map_err(failed)?;
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        if last.mark != FileMark::of(&found) {
+            *last = read_key(self.role, &self.path)?;
+        }
+        Ok(last.value.clone())
+    }
+}
+
+/// The identity of a file and the time of its last change, of its owner and mode as well.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct FileMark {
+    device: u64,
+    inode: u64,
+    bytes: u64,
+    changed: (i64, i64),
+}
+
+impl FileMark {
+    fn of(found: &Metadata) -> Self {
+        Self {
+            device: found.dev(),
+            inode: found.ino(),
+            bytes: found.size(),
+            // Unlike the time of the content, it cannot be set.
+            changed: (found.ctime(), found.ctime_nsec()),
+        }
+    }
+}
+
+fn read_key(role: &'static str, path: &Path) -> Result<ReadKey, KeyFileError> {
+    // The mark is from before the reading: what changes meanwhile is read again with the next request.
+    let (file, mark) = open_closed(role, path)?;
     let mut text = Zeroizing::new(String::new());
     // One byte more shows that the file is too long.
     let limit = u64::try_from(FILE_MAX).unwrap_or(u64::MAX);
@@ -146,11 +208,11 @@ fn read_key(role: &'static str, path: &Path) -> Result<HeaderValue, KeyFileError
     // Marked, so that no list of headers prints it.
     let mut value = HeaderValue::from_str(token).map_err(|_| no_key())?;
     value.set_sensitive(true);
-    Ok(value)
+    Ok(ReadKey { mark, value })
 }
 
 /// Opens a file and looks at what was opened, so that nothing can be put in its place between.
-fn open_closed(role: &'static str, path: &Path) -> Result<File, KeyFileError> {
+fn open_closed(role: &'static str, path: &Path) -> Result<(File, FileMark), KeyFileError> {
     let failed = |source| KeyFileError::Read { role, path: path.to_owned(), source };
     // A pipe in its place would otherwise wait for a writer.
     let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
@@ -166,12 +228,12 @@ fn open_closed(role: &'static str, path: &Path) -> Result<File, KeyFileError> {
     if found.uid() != nix::unistd::geteuid().as_raw() {
         return Err(KeyFileError::Owner { role, path: path.to_owned(), owner: found.uid() });
     }
-    Ok(file)
+    let mark = FileMark::of(&found);
+    Ok((file, mark))
 }
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
     use std::os::unix::fs::PermissionsExt as _;
 
     use super::*;
@@ -196,7 +258,7 @@ mod tests {
             fs::set_permissions(&path, fs::Permissions::from_mode(mode)).expect("mode");
             let keys = AgentKeys::read_files(&path, &path).expect("read");
             let mut headers = HeaderMap::new();
-            keys.sign_head(&mut headers);
+            keys.sign_head(&mut headers).expect("signed");
             assert_eq!(headers.get(BASE_HEADER).map(HeaderValue::as_bytes), Some(b"c2VjcmV0".as_slice()));
             assert!(!format!("{keys:?} {headers:?}").contains("c2VjcmV0"), "no key is printed");
         }
@@ -204,6 +266,38 @@ mod tests {
             std::os::unix::fs::chown(&path, Some(65534), None).expect("given away");
             assert!(matches!(refused(&path), KeyFileError::Owner { owner: 65534, .. }));
         }
+    }
+
+    /// A renewed key counts from the next request on, and one that was taken away does not count any more.
+    #[test]
+    fn each_request_carries_the_key_that_its_file_holds_then() {
+        let temp = tempfile::tempdir().expect("temp dir");
+        let write = |name: &str, text: &str, mode: u32| {
+            let path = temp.path().join(name);
+            fs::write(&path, text).expect("written");
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).expect("mode");
+            path
+        };
+        let (base, task) = (write("base.jwt", "YmFzZQ", 0o600), write("task.jwt", "Zmlyc3Q", 0o600));
+        let keys = AgentKeys::read_files(&base, &task).expect("read");
+        let task_of = |keys: &AgentKeys| {
+            let mut headers = HeaderMap::new();
+            keys.sign_head(&mut headers)?;
+            let value = headers.get(TASK_HEADER).expect("a task key");
+            assert!(value.is_sensitive());
+            Ok::<_, KeyFileError>(value.to_str().expect("text").to_owned())
+        };
+        assert_eq!(task_of(&keys).expect("signed"), "Zmlyc3Q");
+        // Of the same length, and renamed over it, as the router does.
+        fs::rename(write("fresh", "b3RoZXI", 0o600), &task).expect("renamed");
+        assert_eq!(task_of(&keys).expect("signed"), "b3RoZXI");
+        // Another file is looked at as the first one was.
+        fs::rename(write("open", "dGhpcmQ", 0o644), &task).expect("renamed");
+        assert!(matches!(task_of(&keys), Err(KeyFileError::Mode { mode: 0o644, .. })));
+        fs::set_permissions(&task, fs::Permissions::from_mode(0o600)).expect("closed");
+        assert_eq!(task_of(&keys).expect("signed"), "dGhpcmQ");
+        fs::remove_file(&task).expect("removed");
+        assert!(matches!(task_of(&keys), Err(KeyFileError::Read { role: "task", .. })));
     }
 
     #[test]

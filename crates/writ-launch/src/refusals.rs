@@ -33,6 +33,8 @@ pub enum RefusalReason {
     LongAnswer,
     /// The server behind the name was not reached, or did not answer.
     Unreachable,
+    /// The agent's keys cannot be read any more.
+    NoKey,
     /// A header named an agent; it was taken out, and the request passed on.
     ForgedHeader,
 }
@@ -50,6 +52,7 @@ impl RefusalReason {
             Self::TooLarge => "too_large",
             Self::LongAnswer => "long_answer",
             Self::Unreachable => "unreachable",
+            Self::NoKey => "no_key",
             Self::ForgedHeader => "forged_header",
         }
     }
@@ -65,6 +68,7 @@ impl RefusalReason {
             Self::TooLarge => "too large",
             Self::LongAnswer => "with an answer that is too large",
             Self::Unreachable => "that no server answered",
+            Self::NoKey => "when its keys were gone",
             Self::ForgedHeader => "with forged headers, which were taken out",
         }
     }

@@ -38,6 +38,8 @@ pub(crate) struct OpenCase {
     pub(crate) tenant: String,
     /// The names of customer and case in the databases.
     pub(crate) scope: Scope,
+    /// The fingerprint of its customer, for the router.
+    pub(crate) fingerprint: String,
     known: RwLock<KnownValues>,
 }
 
@@ -138,7 +140,9 @@ impl Cases {
             (row.customer_token.clone(), (PersonalKind::Customer, names.customer.clone())),
             (row.token.clone(), (PersonalKind::Case, names.case.clone())),
         ]);
+        let fingerprint = self.secret.customer_fingerprint(&row.tenant, &names.customer);
         let open = Arc::new(OpenCase {
+            fingerprint,
             token: row.token,
             customer_token: row.customer_token,
             tenant: row.tenant,

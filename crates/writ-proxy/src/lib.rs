@@ -9,6 +9,8 @@ pub mod config;
 
 pub mod error;
 
+pub mod events;
+
 pub mod secret;
 
 pub mod trust;

@@ -28,6 +28,7 @@ use writ_types::id::{AttemptId, SessionId};
 use crate::cases::Cases;
 use crate::config::AgentConfig;
 use crate::error::ProxyError;
+use crate::events::{EventMeasure, EventRing, EventSubject};
 use crate::keys::KeyCheck;
 use crate::refusal::{ProxyRefusal, status};
 use crate::secret::ProxySecret;
@@ -140,6 +141,7 @@ pub(crate) struct ProxyState {
     pub(crate) secret: Arc<ProxySecret>,
     pub(crate) redactor: Redactor,
     pub(crate) cases: Cases,
+    pub(crate) events: EventRing,
     journal: Arc<Journal>,
     door: Door,
     rules: Arc<RuleSet>,
@@ -197,6 +199,7 @@ impl Proxy {
         let keys = own_keys(&parts, &journal, rules.digest())?;
         let secret = Arc::new(parts.secret);
         let state = ProxyState {
+            events: EventRing::new(parts.clock.now()),
             cases: Cases::new(parts.store.clone(), Arc::clone(&secret)),
             door: Door::alone(Arc::clone(&journal), Arc::new(keys), DoorConfig::default()),
             keys: KeyCheck::new(parts.trust),
@@ -335,9 +338,29 @@ impl ProxyState {
     async fn serve_request(self: &Arc<Self>, request: ProxyRequest) -> ProxyAnswer {
         let mut requester = Requester { operation: plain_name(&request.operation), ..Requester::default() };
         match self.grant_request(&request, &mut requester).await {
-            Ok(granted) => self.perform_granted(granted).await,
+            Ok(granted) => {
+                self.count_events(&granted.subject, &[(EventMeasure::Requests, 1)]);
+                self.perform_granted(granted).await
+            }
             Err(stop) => self.answer_end(requester, stop).await,
         }
+    }
+
+    /// Counts what an agent did.
+    pub(crate) fn count_events(&self, subject: &EventSubject, counts: &[(EventMeasure, u64)]) {
+        self.events.add_events(self.clock.now(), subject, counts);
+    }
+
+    /// Returns who asked, as far as verified keys name an agent.
+    async fn find_subject(&self, requester: &Requester) -> Option<EventSubject> {
+        if requester.agent.is_empty() {
+            return None;
+        }
+        let case_token = requester.data.get(1).cloned().unwrap_or_default();
+        // Without its case, or where it cannot be read, the request still counts for its agent.
+        let case = self.cases.find_case(&case_token).await.ok().flatten();
+        let customer = case.map(|case| case.fingerprint.clone()).unwrap_or_default();
+        Some(EventSubject { agent: requester.agent.clone(), case_token, customer })
     }
 
     /// Writes one entry of the decision about a request.
@@ -356,6 +379,18 @@ impl ProxyState {
 
     /// Records why a request is not performed, and answers it.
     async fn answer_end(&self, requester: Requester, stop: RequestEnd) -> ProxyAnswer {
+        let counts: &[(EventMeasure, u64)] = match &stop {
+            RequestEnd::Refused(_) | RequestEnd::Recorded(_) => {
+                &[(EventMeasure::Requests, 1), (EventMeasure::Refused, 1)]
+            }
+            RequestEnd::Served(..) => &[(EventMeasure::Requests, 1)],
+            RequestEnd::Broken(_) => &[],
+        };
+        if !counts.is_empty()
+            && let Some(subject) = self.find_subject(&requester).await
+        {
+            self.count_events(&subject, counts);
+        }
         let answer = |refusal: &ProxyRefusal| ProxyAnswer {
             status: refusal.status,
             body: json!({ "error": refusal.error }),

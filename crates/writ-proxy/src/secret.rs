@@ -53,6 +53,13 @@ impl ProxySecret {
         format!("{prefix}{digits}")
     }
 
+    /// Returns a hash of a customer that is the same in all cases. It is for the router alone: an agent could link cases.
+    pub(crate) fn customer_fingerprint(&self, tenant: &str, customer: &str) -> String {
+        let digest = compute_mac(self.derive_key(&["customer"]).as_ref(), &[tenant, customer]);
+        let hexadecimal = hex::encode(digest.as_ref());
+        hexadecimal.get(..TOKEN_DIGITS).unwrap_or_default().to_owned()
+    }
+
     /// Returns a hash that only this proxy can compute, by which equal requests are found.
     pub(crate) fn fingerprint(&self, parts: &[&str]) -> [u8; SECRET_BYTES] {
         *compute_mac(self.derive_key(&["request"]).as_ref(), parts)

@@ -130,7 +130,7 @@ impl ProxyServer {
         let agents = acceptor(agents::build_routes(proxy.clone()), MAX_CONNECTIONS);
         // Connections of the network have room of their own: they cannot keep local ones out.
         let remote = acceptor(agents::build_routes(proxy.clone()), MAX_CONNECTIONS);
-        let router = acceptor(router::build_routes(proxy.clone(), self.router_token), MAX_ROUTERS);
+        let router = acceptor(router::build_routes(proxy.clone(), self.router_token, stop.clone()), MAX_ROUTERS);
         let tls = async {
             if let Some((listener, tls)) = self.tls {
                 remote.accept_tls(listener, tls).await;

@@ -43,7 +43,11 @@ use crate::services::Services;
 use crate::session::Session;
 use crate::{budget, closing, opening, passage, place, secrets};
 
+mod agents;
+
 mod approvals;
+
+mod fleet;
 
 mod gates;
 
@@ -199,6 +203,15 @@ async fn dispatch_call(
             as_json::<m::KeysNarrow>(issued::narrow_key(services, request).await)
         }
         MethodCall::KeysRenew(pair) => as_json::<m::KeysRenew>(issued::renew_key(services, pair).await),
+        MethodCall::AgentsBless(note) => {
+            as_json::<m::AgentsBless>(agents::bless_agent(services, who, note).await)
+        }
+        MethodCall::AgentsDeploy(deployment) => {
+            as_json::<m::AgentsDeploy>(agents::deploy_agent(services, who, deployment).await)
+        }
+        MethodCall::AgentsRetire(retirement) => {
+            as_json::<m::AgentsRetire>(agents::retire_agent(services, who, retirement).await)
+        }
         MethodCall::OrdersIssue(request) => {
             as_json::<m::OrdersIssue>(orders::store_order(services, request).await)
         }
@@ -212,6 +225,17 @@ async fn dispatch_call(
             as_json::<m::MemoryForget>(memory::forget_memory(services, name).await)
         }
         MethodCall::JobsList(NoParams {}) => as_json::<m::JobsList>(jobs::list_jobs(services).await),
+        MethodCall::FleetStatus(NoParams {}) => as_json::<m::FleetStatus>(fleet::show_fleet(services).await),
+        MethodCall::FleetMessages(query) => {
+            as_json::<m::FleetMessages>(fleet::list_said(services, query).await)
+        }
+        MethodCall::FleetAccess(case) => as_json::<m::FleetAccess>(fleet::list_holders(services, case).await),
+        MethodCall::FleetTake(case) => as_json::<m::FleetTake>(fleet::take_case(services, who, case).await),
+        MethodCall::FleetAnswer(said) => {
+            as_json::<m::FleetAnswer>(fleet::answer_guest(services, who, said).await)
+        }
+        MethodCall::FleetBack(back) => as_json::<m::FleetBack>(fleet::return_case(services, who, back).await),
+        MethodCall::FleetClose(end) => as_json::<m::FleetClose>(fleet::close_case(services, who, end).await),
         MethodCall::ModelsList(NoParams {}) => as_json::<m::ModelsList>(models::list_models(services)),
         MethodCall::ModelsTest(name) => as_json::<m::ModelsTest>(models::test_model(services, name).await),
         MethodCall::McpProbe(request) => as_json::<m::McpProbe>(mcp::probe_server(services, request).await),

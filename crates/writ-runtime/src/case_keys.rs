@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use writ_inspect::scope::Dimension;
-use writ_policy::keys::{self, BaseClaims, Case, KeyToken, ROUTER, TASK_KEY_TTL, TaskClaims};
+use writ_policy::keys::{self, BaseClaims, Case, KeyToken, ROUTER, TASK_KEY_TTL, TaskClaims, Verifier};
 use writ_store::batch::{Batch, Op, Receipt};
 use writ_store::keys::{IssuedKey, KeyOp};
 use writ_store::reads::RevocationReads as _;
@@ -99,6 +99,11 @@ impl CaseKeys {
     /// Returns the store, for reading; it is written with [`Self::commit`] alone.
     pub fn store(&self) -> &Store {
         &self.journal.store
+    }
+
+    /// Returns what keys must be signed by here.
+    pub fn verifier(&self) -> &Verifier {
+        &self.keys.verifier
     }
 
     /// Returns a fresh id for a case, which is the session of its task keys.

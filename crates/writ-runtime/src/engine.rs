@@ -19,6 +19,7 @@ use crate::asks::{open, tell};
 use crate::case_keys::CaseKeys;
 use crate::config::STOP_DEADLINE;
 use crate::error::EngineError;
+use crate::fleet::FleetDesk;
 use crate::metrics::MetricsFormat;
 pub use crate::perform::send::SentFile;
 use crate::routed::ModelRouter;
@@ -109,6 +110,11 @@ impl Engine {
     /// Returns the service with which a fleet's router mints and revokes the keys of its cases.
     pub fn case_keys(&self) -> CaseKeys {
         CaseKeys::new(Arc::clone(&self.services.journal), Arc::clone(&self.services.keys))
+    }
+
+    /// Hands in the case router, so that people reach it through the engine's methods. The first one stays.
+    pub fn open_fleet(&self, desk: Arc<dyn FleetDesk>) {
+        let _ = self.services.outside.fleet.set(desk);
     }
 
     /// Returns the counts and measurements since the start.

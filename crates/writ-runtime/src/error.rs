@@ -156,6 +156,12 @@ pub enum EngineError {
     /// There is no model of this name.
     #[error(transparent)]
     Model(Box<Report>),
+    /// No case router runs in this engine.
+    #[error("no case router runs here")]
+    NoFleet,
+    /// The case router refused.
+    #[error("{}", .0.inside)]
+    Fleet(Box<Report>),
     /// The engine is stopping.
     #[error("the engine is stopping")]
     Stopping,
@@ -229,7 +235,10 @@ impl ToReport for EngineError {
             ),
             Self::Denied(_) => told(Exit::Denied, "door.denied", Exit::Denied.advice()),
             Self::NotApplied { exit, .. } => told(*exit, "apply.refused", "`writ diff` shows what is left"),
-            Self::Server(report) | Self::Model(report) | Self::Channel(report) => report.as_ref().clone(),
+            Self::Server(report) | Self::Model(report) | Self::Channel(report) | Self::Fleet(report) => {
+                report.as_ref().clone()
+            }
+            Self::NoFleet => told(Exit::Usage, "fleet.none", "set `[fleet] cases = true` in config.toml"),
             Self::NoModel => plain(Exit::Model, "model.none").with_hint(
                 "set models.default in config.toml, for example \"anthropic/claude-sonnet-4-6\", \
                  and store its key with 'writ secrets set'",

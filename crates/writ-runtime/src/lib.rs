@@ -16,6 +16,7 @@
 pub mod clock;
 pub mod config;
 pub mod error;
+pub mod fleet;
 pub mod methods;
 pub mod metrics;
 pub mod outbox;
@@ -36,6 +37,7 @@ mod jobs;
 pub mod journal;
 pub mod keys;
 
+pub mod agent_records;
 pub mod case_keys;
 
 mod access;

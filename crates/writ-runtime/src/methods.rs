@@ -12,6 +12,9 @@ use writ_types::api::approval::{
     ApprovalList, ApprovalRevocation, ApproverName, ApproverRemoval, AskFilter, AskList, AskName, AskReview,
     EnrolmentPermission, HostList, PasskeyList,
 };
+use writ_types::api::fleet::{
+    CaseEnding, CaseName, CaseReturn, GuestAnswer, HolderList, MessagePage, MessageQuery,
+};
 use writ_types::api::gate::{CaseVerdict, GateCase, GateDecision, GateReceipt};
 use writ_types::api::job::JobList;
 use writ_types::api::key::{
@@ -28,14 +31,15 @@ use writ_types::api::project::{
 };
 use writ_types::api::session::{SessionClosing, SessionDetails, SessionList, SessionName};
 use writ_types::api::status::EngineStatus;
-use writ_types::api::{Acknowledgement, NoParams};
+use writ_types::api::{Acknowledgement, NoParams, fleet};
 use writ_types::frame::{Card, ServerFrame};
 
 use crate::error::EngineError;
 
 use params::{
-    BaseKeyNote, EnrolmentRequest, IssuedTaskKey, KeyPair, MintRequest, NarrowRequest, OrderRequest,
-    ProbeRequest, ProbedServer, ReloadRequest, ReloadedServers,
+    AgentDeployment, AgentNote, AgentRetirement, BaseKeyNote, EnrolmentRequest, IssuedTaskKey, KeyPair,
+    MintRequest, NarrowRequest, NotedAgent, OrderRequest, ProbeRequest, ProbedServer, ReloadRequest,
+    ReloadedServers, RetiredAgent,
 };
 
 pub mod params;
@@ -99,7 +103,7 @@ impl PathSubject {
 }
 
 /// The route of a method over HTTP. Its answer has status 200. A path that names a subject takes no query; any other route
-/// takes the fields of the parameters as its query.
+/// takes the fields of the parameters as its query, or, with `POST`, the parameters as its body.
 #[derive(Clone, Copy, Debug)]
 pub struct MethodRoute {
     /// The verb.
@@ -294,6 +298,13 @@ methods! {
     /// Mints a task key that says the same as one in force, for as long again.
     KeysRenew = "keys.renew", KeyPair => IssuedTaskKey, Terminal;
 
+    /// Records that a person has approved an agent's folder, with the base key that was signed for it.
+    AgentsBless = "agents.bless", AgentNote => NotedAgent, Terminal;
+    /// Records that an approved agent is put in its place.
+    AgentsDeploy = "agents.deploy", AgentDeployment => NotedAgent, Terminal;
+    /// Revokes every key of an agent, and records that it is retired.
+    AgentsRetire = "agents.retire", AgentRetirement => RetiredAgent, Terminal;
+
     /// Stores a standing order that its owner has signed.
     OrdersIssue = "orders.issue", OrderRequest => StoredOrder, Terminal;
     /// Opens the session of a standing order.
@@ -311,6 +322,27 @@ methods! {
 
     /// Lists the jobs, with the next run and the last result of each.
     JobsList = "jobs.list", NoParams => JobList, Read, Get ["/api/v1/jobs"];
+
+    /// Shows the agents, open cases and anomalies of the fleet.
+    FleetStatus = "fleet.status", NoParams => fleet::FleetStatus, Read, Get ["/api/v1/fleet"], or [404];
+    /// Lists messages of a case.
+    FleetMessages = "fleet.messages", MessageQuery => MessagePage, Read,
+        Get ["/api/v1/fleet/messages"], or [404];
+    /// Lists who had access to a case when, from the ledger.
+    FleetAccess = "fleet.access", CaseName => HolderList, Read,
+        Get ["/api/v1/fleet/access"], or [404];
+    /// Takes a case over for a person; from an agent, if one holds it.
+    FleetTake = "fleet.take", CaseName => Acknowledgement, Change("an agent loses its key"),
+        Post ["/api/v1/fleet/take"], or [404, 409];
+    /// Answers the guest of a case that no agent holds.
+    FleetAnswer = "fleet.answer", GuestAnswer => Acknowledgement,
+        Change("it is the person's own text, like a message sent into a session"), Post ["/api/v1/fleet/answer"], or [404, 409];
+    /// Gives a case back to agents: to the agent or role that is named, which approves an escalation, else to any.
+    FleetBack = "fleet.back", CaseReturn => Acknowledgement,
+        Change("the agent acts under its own base key, which the owner has signed"), Post ["/api/v1/fleet/back"], or [404, 409];
+    /// Closes a case, and revokes the key of its agent.
+    FleetClose = "fleet.close", CaseEnding => Acknowledgement, Change("less is granted than before"),
+        Post ["/api/v1/fleet/close"], or [404, 409];
 
     /// Lists the configured models.
     ModelsList = "models.list", NoParams => ModelList, Terminal;
@@ -338,10 +370,14 @@ mod tests {
     use super::*;
 
     /// The methods that change something and are called from every surface. The list may only shrink.
-    const CHANGES: [&str; 9] = [
+    const CHANGES: [&str; 13] = [
         "apply",
         "approvals.revoke",
         "diff",
+        "fleet.answer",
+        "fleet.back",
+        "fleet.close",
+        "fleet.take",
         "gates.answer",
         "memory.add",
         "orders.open",
@@ -351,7 +387,7 @@ mod tests {
     ];
 
     /// The methods that only read and are called from every surface.
-    const READS: [&str; 21] = [
+    const READS: [&str; 24] = [
         "approvals.hosts",
         "approvals.in_force",
         "approvals.list",
@@ -359,6 +395,9 @@ mod tests {
         "approvals.review",
         "approvals.show",
         "approvers.list",
+        "fleet.access",
+        "fleet.messages",
+        "fleet.status",
         "gates.show",
         "jobs.list",
         "keys.list",

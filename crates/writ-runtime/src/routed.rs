@@ -1,51 +1,35 @@
 //! Model calls of programs outside that show keys of their own. Each attempt passes the door, and is one intent with the whole
 //! prompt and one outcome with the whole answer.
 
-use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokio::sync::mpsc;
-use tokio_util::sync::{CancellationToken, DropGuard};
-use writ_inspect::origin::Origins;
-use writ_inspect::prepared::Prepared;
-use writ_inspect::withhold::Withheld;
-use writ_models::error::{Failure, ModelError};
+use tokio_util::sync::DropGuard;
 use writ_models::provider::Route;
-use writ_models::{Delta, Models, PlannedCall};
-use writ_policy::budget::{BudgetConfig, Spent};
-use writ_policy::door::{Denial, Verdicts};
 use writ_policy::keys::{Authority, KeyToken};
-use writ_policy::permit::{Permit, RequestOrigin};
-use writ_store::batch::{Batch, Op};
-use writ_store::reads::UsageReads as _;
+use writ_store::batch::Batch;
 use writ_types::action::ActionKind;
-use writ_types::chat::{ModelReply, ModelRequest, Usage};
+use writ_types::chat::{ModelReply, ModelRequest};
 use writ_types::digest::Digest;
-use writ_types::entry::{DenyReason, Entry, Fact, Requester};
-use writ_types::error::{Report, ToReport as _};
+use writ_types::entry::{DenyReason, Fact, Requester};
+use writ_types::error::Report;
 use writ_types::id::AttemptId;
-use writ_types::taint::Label;
-use writ_types::unit::Tokens;
 
-use crate::door::{Circumstances, Passage, RequestContext};
 use crate::error::EngineError;
-use crate::pending::Pending;
 use crate::services::Services;
 
-use course::{clear, find_course};
+use asking::Asking;
+pub use tokens::TokensUsed;
+
+mod asking;
 
 mod course;
 
+mod tokens;
+
 /// Parts of an answer that wait for a slow program.
 const EVENTS: usize = 64;
-/// Deltas that wait to be handed on.
-const DELTAS: usize = 64;
-/// The limit of a base key on the tokens of one task: `"model_call": {"max_tokens": 100000}`.
-const QUOTA: &str = "tokens";
-/// The beginning of the counters of tokens, one for each task.
-const COUNTER: &str = "routed.tokens ";
 /// The name under which a program asks for the configured main model.
 pub const MAIN_MODEL: &str = "default";
 /// The operation of every request, in the ledger.
@@ -53,7 +37,10 @@ const OPERATION: &str = "model_call";
 
 /// Answers programs outside with the configured models.
 #[derive(Clone, Debug)]
-pub struct ModelRouter(Arc<Services>);
+pub struct ModelRouter {
+    services: Arc<Services>,
+    observer: Option<mpsc::Sender<TokensUsed>>,
+}
 
 /// An agent whose keys are genuine. Whether they are in force is decided anew for each attempt.
 #[derive(Debug)]
@@ -142,12 +129,18 @@ impl From<EngineError> for RoutingError {
 
 impl ModelRouter {
     pub(crate) const fn new(services: Arc<Services>) -> Self {
-        Self(services)
+        Self { services, observer: None }
+    }
+
+    /// Reports the tokens of every attempt into a channel. While it is full, answers wait; a closed one is ignored.
+    #[must_use]
+    pub fn with_observer(self, observer: mpsc::Sender<TokensUsed>) -> Self {
+        Self { observer: Some(observer), ..self }
     }
 
     /// Returns the models that can be asked for, as `provider/name`.
     pub fn model_names(&self) -> BTreeSet<String> {
-        let Some(models) = &self.0.outside.models else { return BTreeSet::new() };
+        let Some(models) = &self.services.outside.models else { return BTreeSet::new() };
         models.routes().all().map(|(_, route)| route_name(route)).collect()
     }
 
@@ -173,7 +166,7 @@ impl ModelRouter {
             let key = key.ok_or_else(|| format!("the {name} key is missing"))?;
             KeyToken::try_from(key.to_owned()).map_err(|error| format!("the {name} key: {error}"))
         };
-        let verifier = &self.0.keys.verifier;
+        let verifier = &self.services.keys.verifier;
         let proven = read("base", base).and_then(|base| {
             let pair = verifier.verify_pair(&base, &read("task", task)?);
             pair.map_err(|error| error.to_string())
@@ -203,7 +196,7 @@ impl ModelRouter {
             outside: text.to_owned(),
             requester: Some(Box::new(requester)),
         };
-        let journal = &self.0.journal;
+        let journal = &self.services.journal;
         drop(journal.store.commit(Batch::relaxed(vec![journal.own_entry(fact)])).await?);
         Ok(())
     }
@@ -211,12 +204,12 @@ impl ModelRouter {
     /// Asks a model. Nothing is asked before the whole prompt is in the ledger, and the end comes after the answer is.
     pub fn ask_model(&self, agent: ProvenAgent, prompt: AgentPrompt) -> AnswerStream {
         let (out, events) = mpsc::channel(EVENTS);
-        let cancel = self.0.life.stop_now.child_token();
-        let services = Arc::clone(&self.0);
-        let stop = cancel.clone().drop_guard();
+        let cancel = self.services.life.stop_now.child_token();
+        let services = Arc::clone(&self.services);
+        let (stop, observer) = (cancel.clone().drop_guard(), self.observer.clone());
         // A task of its own: an answer that no one waits for is recorded all the same.
-        self.0.life.turns.spawn(async move {
-            let asking = Asking { services: &services, agent, out: out.clone(), cancel };
+        self.services.life.turns.spawn(async move {
+            let asking = Asking { services: &services, agent, out: out.clone(), observer, cancel };
             let last = match asking.answer(prompt).await {
                 Ok(reply) => AnswerEvent::Whole(Box::new(reply)),
                 Err(error) => AnswerEvent::Failed(error),
@@ -230,270 +223,4 @@ impl ModelRouter {
 
 fn route_name(route: &Route) -> String {
     format!("{}/{}", route.provider.name, route.model)
-}
-
-/// One request on its way.
-struct Asking<'a> {
-    services: &'a Services,
-    agent: ProvenAgent,
-    out: mpsc::Sender<AnswerEvent>,
-    cancel: CancellationToken,
-}
-
-/// The state of a request that its attempts share.
-struct Cleared {
-    label: Label,
-    withheld: Withheld,
-    /// The marks in the request, which only its own answer may restore.
-    hidden: BTreeSet<usize>,
-}
-
-/// The result of a failed attempt.
-struct FailedAttempt {
-    error: Box<ModelError>,
-    /// Part of the answer was handed on, so that it cannot be asked for again.
-    has_begun: bool,
-}
-
-impl Asking<'_> {
-    async fn answer(mut self, prompt: AgentPrompt) -> Result<RoutedReply, RoutingError> {
-        let services = self.services;
-        let models = services.outside.models.as_ref();
-        let models = models.ok_or_else(|| RoutingError::UnknownModel(prompt.model.clone()))?;
-        let (mut course, routes) = find_course(models, &prompt.model)?;
-        let mut request = prompt.request;
-        services.journal.redactor.mask_request(&mut request);
-        let cleared = clear(&routes, &mut request)?;
-        let request = Arc::new(request);
-        self.agent.requester.prompt = Some(Arc::clone(&request));
-        let mut last: Option<Report> = None;
-        while let Some(step) = models.next(&course, services.journal.clock.now()) {
-            let now = services.journal.clock.now();
-            let planned = match models.plan_over(&step.route, Arc::clone(&request), now) {
-                Ok(planned) => planned,
-                Err(error) => {
-                    course.skip_unfit(&step.route, &error.to_string());
-                    last = Some(services.journal.redactor.mask_report(error.report()));
-                    continue;
-                }
-            };
-            if !self.slept(step.wait).await {
-                break;
-            }
-            match self.attempt(models, &planned, &cleared).await? {
-                Ok(reply) => {
-                    models.answered(&step.route);
-                    return Ok(reply);
-                }
-                Err(FailedAttempt { error, has_begun }) => {
-                    models.failed(&mut course, &step.route, &error, services.journal.clock.now());
-                    let report = services.journal.redactor.mask_report(course.final_report(&error));
-                    if matches!(error.failure, Failure::ContextLength { .. }) {
-                        return Err(RoutingError::TooLong(Box::new(report)));
-                    }
-                    last = Some(report);
-                    if has_begun || self.cancel.is_cancelled() {
-                        break;
-                    }
-                }
-            }
-        }
-        Err(RoutingError::NoAnswer(Box::new(last.unwrap_or_else(|| EngineError::NoModel.report()))))
-    }
-
-    async fn slept(&self, wait: Duration) -> bool {
-        if wait.is_zero() {
-            return !self.cancel.is_cancelled();
-        }
-        tokio::select! {
-            () = self.cancel.cancelled() => false,
-            () = tokio::time::sleep(wait) => true,
-        }
-    }
-
-    /// One attempt, for one permit. The outer error is one of door or ledger, after which no other attempt makes sense.
-    async fn attempt(
-        &self,
-        models: &Models,
-        planned: &PlannedCall,
-        cleared: &Cleared,
-    ) -> Result<Result<RoutedReply, FailedAttempt>, RoutingError> {
-        let services = self.services;
-        let permit = self.pass(planned, &cleared.label).await?;
-        let attempt = permit.attempt();
-        services.life.metrics.model_call("routed", planned.model_call().input_tokens.get());
-        let (deltas, parts) = mpsc::channel(DELTAS);
-        // Marks would reach the agent before what they stand for is put back.
-        let is_live = cleared.hidden.is_empty();
-        let work = models.call(*permit, planned, deltas, self.cancel.clone(), services.journal.clock.now());
-        let (answer, has_begun) = tokio::join!(work, self.hand_on(parts, is_live));
-        match answer {
-            Ok(mut reply) => {
-                cleared.withheld.restore_content(&mut reply, &cleared.hidden);
-                services.journal.redactor.mask_reply(&mut reply);
-                self.record(models, planned, attempt, Ok(&reply)).await?;
-                if !is_live && !reply.text.is_empty() {
-                    let _ = self.out.send(AnswerEvent::Text(reply.text.clone())).await;
-                }
-                Ok(Ok(RoutedReply { attempt, reply }))
-            }
-            Err(error) => {
-                // A provider's own words are for people alone, and the ledger can reach other models.
-                let report = error.report();
-                let text = if error.quoted_words().is_some() { report.inside } else { report.outside };
-                let text = services.journal.redactor.mask_text(&text).into_owned();
-                self.record(models, planned, attempt, Err((&error.usage, &text))).await?;
-                Ok(Err(FailedAttempt { error: Box::new(error), has_begun }))
-            }
-        }
-    }
-
-    /// Puts the call before the door. Keys, expiry and revocation are read there, for every attempt.
-    async fn pass(&self, planned: &PlannedCall, label: &Label) -> Result<Box<Permit>, RoutingError> {
-        let (services, authority) = (self.services, &self.agent.authority);
-        let session = authority.task().session;
-        let prepared = Prepared {
-            action: planned.action(),
-            agent: authority.agent().to_owned(),
-            session: Some(session),
-            turn: None,
-            turn_number: 0,
-            call: None,
-            tool: "model".to_owned(),
-            sinks: Vec::new(),
-            label: label.clone(),
-            bindings: Default::default(),
-            idempotent: true,
-            intent: format!("ask {}", planned.requested_model()),
-        };
-        let used = services.journal.store.counter(&counter_name(authority)).await;
-        let used = Tokens::new(used.map_err(EngineError::from)?);
-        let circumstances = Circumstances {
-            rules: Arc::clone(&services.rules.in_force),
-            home_rules: Arc::clone(&services.rules.in_force),
-            egress: services.reach.egress.clone(),
-            origins: Cow::Owned(Origins::default()),
-            limits: BudgetConfig {
-                max_tokens_per_session: Tokens::MAX,
-                max_tokens_per_day: Tokens::MAX,
-                ..BudgetConfig::default()
-            },
-            work: None,
-        };
-        let origin = RequestOrigin { requester: self.agent.requester.clone(), ..RequestOrigin::default() };
-        // The only quota is the base key's, and it is refused as any other limit of a key.
-        if quota_of(authority).is_some_and(|most| used >= most) {
-            let text = "the tokens that the key grants to one task are used up".to_owned();
-            self.record_quota(&text).await?;
-            return Err(RoutingError::Refused { reason: DenyReason::UsedUp, text });
-        }
-        let context =
-            RequestContext { request: Some(&origin), ..RequestContext::of(authority, Spent::default()) };
-        let door = &services.door.door;
-        let first = Pending::new();
-        match door.decide(first, prepared, context, &circumstances, &Verdicts::default()).await? {
-            Passage::Permit(permit) => Ok(permit),
-            Passage::Denied(denial) => Err(refused(&denial)),
-            Passage::Ask(_) | Passage::Simulated(_) => {
-                let text =
-                    "the rules want to be asked before each model call; no one is asked here".to_owned();
-                Err(RoutingError::Refused { reason: DenyReason::Rule, text })
-            }
-        }
-    }
-
-    async fn record_quota(&self, text: &str) -> Result<(), EngineError> {
-        let fact = Fact::Denied {
-            prepared: None,
-            kind: ActionKind::ModelCall,
-            reason: DenyReason::UsedUp,
-            rule: QUOTA.to_owned(),
-            text: text.to_owned(),
-            outside: text.to_owned(),
-            requester: Some(Box::new(self.agent.requester.clone())),
-        };
-        drop(self.services.journal.store.commit(Batch::relaxed(vec![self.entry(fact)])).await?);
-        Ok(())
-    }
-
-    fn entry(&self, fact: Fact) -> Op {
-        let journal = &self.services.journal;
-        Op::Append(Box::new(Entry {
-            at: journal.clock.now(),
-            session: Some(self.agent.authority.task().session),
-            turn: None,
-            turn_number: 0,
-            fact: journal.scrubbed(fact),
-        }))
-    }
-
-    /// Hands text on as it comes, without secrets; returns true if any was.
-    async fn hand_on(&self, mut parts: mpsc::Receiver<Delta>, is_live: bool) -> bool {
-        let (mut masked, mut has_begun) = (self.services.journal.redactor.mask_stream(), false);
-        while let Some(delta) = parts.recv().await {
-            // Calls are handed on whole, at the end: their arguments are complete only then.
-            let Delta::Text(text) = delta else { continue };
-            if is_live {
-                has_begun |= self.send_text(masked.push_text(&text)).await;
-            }
-        }
-        let rest = masked.end_text();
-        has_begun | (is_live && self.send_text(rest).await)
-    }
-
-    async fn send_text(&self, text: String) -> bool {
-        if text.is_empty() {
-            return false;
-        }
-        if self.out.send(AnswerEvent::Text(text)).await.is_err() {
-            // No one waits for the rest, which would only cost.
-            self.cancel.cancel();
-        }
-        true
-    }
-
-    /// Records the outcome of an attempt, with the whole answer.
-    async fn record(
-        &self,
-        models: &Models,
-        planned: &PlannedCall,
-        attempt: AttemptId,
-        answer: Result<&ModelReply, (&Usage, &str)>,
-    ) -> Result<(), EngineError> {
-        let now = self.services.journal.clock.now();
-        let (usage, error) = match answer {
-            Ok(reply) => (reply.usage, ""),
-            Err((usage, error)) => (*usage, error),
-        };
-        let fact = Fact::ModelCalled {
-            attempt,
-            requested: planned.requested_model(),
-            actual: answer.map(|reply| reply.model.clone()).unwrap_or_default(),
-            stop: answer.ok().map(|reply| reply.stop.clone()),
-            usage,
-            cost: models.call_cost(planned, &usage, now),
-            error: error.to_owned(),
-            reply: answer.ok().cloned().map(Box::new),
-        };
-        let counted =
-            Op::AddCounter { name: counter_name(&self.agent.authority), by: usage.total_tokens().get() };
-        let batch = Batch::relaxed(vec![self.entry(fact), counted]);
-        drop(self.services.journal.store.commit(batch).await?);
-        Ok(())
-    }
-}
-
-fn refused(denial: &Denial) -> RoutingError {
-    RoutingError::Refused { reason: denial.reason, text: denial.text.clone() }
-}
-
-fn counter_name(authority: &Authority) -> String {
-    format!("{COUNTER}{}", authority.task().session)
-}
-
-/// Returns the most tokens of one task; `None`: neither key sets a quota.
-fn quota_of(authority: &Authority) -> Option<Tokens> {
-    let grants = [&authority.base().grants, &authority.task().grants];
-    let limits = grants.into_iter().filter_map(|grants| grants.limits.get(OPERATION)?.amounts.get(QUOTA));
-    limits.map(|limit| Tokens::new(u64::try_from(limit.max).unwrap_or(0))).min()
 }

@@ -1,7 +1,7 @@
 //! The services of an engine, made of the parts that are handed in.
 
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use tokio::sync::{Notify, Semaphore, watch};
 use tokio::task::JoinHandle;
@@ -26,6 +26,7 @@ use crate::config::{Execution, MAX_RUNNING_TURNS, RuntimeConfig};
 use crate::directory::Directory;
 use crate::door::{Door, DoorConfig};
 use crate::error::EngineError;
+use crate::fleet::FleetDesk;
 use crate::gates::{Gates, GatesConfig};
 use crate::heads::Heads;
 use crate::history::Histories;
@@ -128,6 +129,8 @@ pub(crate) struct Outside {
     pub(crate) search: Option<SearchClient>,
     pub(crate) sandbox: Arc<Sandbox>,
     pub(crate) secrets: Arc<dyn SecretSource>,
+    /// The case router, once it has started.
+    pub(crate) fleet: OnceLock<Arc<dyn FleetDesk>>,
 }
 
 /// The life of an engine: its turns, its jobs, its clients and its end.
@@ -241,7 +244,16 @@ impl Services {
             passkeys: Passkeys::new(Arc::clone(&journal), Arc::clone(&keys)),
             approved: Approved::new(Arc::clone(&journal)),
             heads: Heads::new(Arc::clone(&journal), config.ledger.clone()),
-            outside: Outside { directory: Directory, models, egress, proxy, search, sandbox, secrets },
+            outside: Outside {
+                directory: Directory,
+                models,
+                egress,
+                proxy,
+                search,
+                sandbox,
+                secrets,
+                fleet: OnceLock::new(),
+            },
             life: Life::new(started_at, (stop_now, metrics), Jobs::new(Arc::clone(&journal))),
             profiles: Profiles::new(AgentProfile::executor(&config), agents)?,
             config,

@@ -282,6 +282,7 @@ impl NativeRunner {
             binds,
             empty_home: true,
             one_place: false,
+            only_pairs: false,
             limits: Limits {
                 processes: config.processes_max,
                 open_files: config.open_files_max,

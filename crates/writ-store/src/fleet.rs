@@ -30,6 +30,8 @@ pub struct FleetCase {
     pub case_token: String,
     /// The token of its customer there.
     pub customer_token: String,
+    /// The keyed hash of its customer, the same in all of its cases; empty: the proxy has named none.
+    pub fingerprint: String,
     /// The capability that its agents need.
     pub capability: String,
     /// False after its end.
@@ -126,6 +128,11 @@ pub enum FleetOp {
         /// When.
         at: Timestamp,
     },
+    /// Notes that the security proxy has closed a case that has ended.
+    LeaveProxy {
+        /// The case.
+        id: SessionId,
+    },
     /// Deletes the cases that ended before, with their holders and messages; the ledger has the holders still.
     Prune {
         /// The time.
@@ -142,6 +149,10 @@ pub(crate) fn apply_fleet_op(conn: &Connection, op: &FleetOp) -> Result<(), Stor
         FleetOp::EndHolder { id, at } => end_holder(conn, *id, *at),
         FleetOp::BeginHolder { id, holder } => begin_holder(conn, *id, holder),
         FleetOp::AddMessage { id, sender, text, at } => add_message(conn, *id, (sender, text), *at),
+        FleetOp::LeaveProxy { id } => {
+            let sql = "UPDATE fleet_case SET at_proxy = 0 WHERE id = ?1 AND is_open = 0";
+            execute(conn, sql, [id.to_string()]).map(drop)
+        }
         FleetOp::Prune { before } => {
             let sql = "DELETE FROM fleet_case WHERE is_open = 0 AND changed_at < ?1";
             execute(conn, sql, [before.as_millis()]).map(drop)
@@ -150,7 +161,7 @@ pub(crate) fn apply_fleet_op(conn: &Connection, op: &FleetOp) -> Result<(), Stor
 }
 
 fn open_case(conn: &Connection, case: &FleetCase) -> Result<(), StoreError> {
-    for text in [&case.case_token, &case.customer_token, &case.capability] {
+    for text in [&case.case_token, &case.customer_token, &case.fingerprint, &case.capability] {
         codec::check_bytes("name of a case", text, MAX_NAME_BYTES)?;
     }
     codec::check_bytes("state of a case", &case.state, MAX_STATE_BYTES)?;
@@ -162,12 +173,13 @@ fn open_case(conn: &Connection, case: &FleetCase) -> Result<(), StoreError> {
     let added = execute(
         conn,
         "INSERT OR IGNORE INTO fleet_case
-         (id, case_token, customer_token, capability, is_open, version, state, opened_at, changed_at)
-         VALUES (?1, ?2, ?3, ?4, 1, 0, ?5, ?6, ?6)",
+         (id, case_token, customer_token, fingerprint, capability, is_open, version, state, opened_at, changed_at)
+         VALUES (?1, ?2, ?3, ?4, ?5, 1, 0, ?6, ?7, ?7)",
         params![
             case.id.to_string(),
             case.case_token,
             case.customer_token,
+            case.fingerprint,
             case.capability,
             case.state,
             case.opened_at.as_millis(),
@@ -260,6 +272,7 @@ fn decode_case(row: &Row<'_>) -> Result<FleetCase, StoreError> {
         id: codec::parse("case id", &row.get::<_, String>("id")?)?,
         case_token: row.get("case_token")?,
         customer_token: row.get("customer_token")?,
+        fingerprint: row.get("fingerprint")?,
         capability: row.get("capability")?,
         is_open: row.get::<_, i64>("is_open")? != 0,
         version: get_uint(row, "version")?,
@@ -309,6 +322,16 @@ pub(crate) fn open_cases(
     let sql = "SELECT * FROM fleet_case WHERE is_open = 1 AND id > ?1 ORDER BY id LIMIT ?2";
     let after = after.map(|id| id.to_string()).unwrap_or_default();
     query(conn, sql, params![after, codec::limit(limit)], decode_case)
+}
+
+pub(crate) fn open_case_of(conn: &Connection, case_token: &str) -> Result<Option<FleetCase>, StoreError> {
+    let sql = "SELECT * FROM fleet_case WHERE case_token = ?1 AND is_open = 1";
+    query_one(conn, sql, [case_token], decode_case)
+}
+
+pub(crate) fn ended_at_proxy(conn: &Connection, limit: usize) -> Result<Vec<FleetCase>, StoreError> {
+    let sql = "SELECT * FROM fleet_case WHERE is_open = 0 AND at_proxy = 1 ORDER BY changed_at LIMIT ?1";
+    query(conn, sql, [codec::limit(limit)], decode_case)
 }
 
 pub(crate) fn read_holders(conn: &Connection, id: SessionId) -> Result<Vec<FleetHolder>, StoreError> {

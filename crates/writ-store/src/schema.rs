@@ -45,6 +45,7 @@ pub(crate) const MIGRATIONS: &[Migration] = &[
     },
     Migration { number: 12, name: "operations", sql: include_str!("schema/0012_operations.sql") },
     Migration { number: 13, name: "fleet", sql: include_str!("schema/0013_fleet.sql") },
+    Migration { number: 14, name: "fleet proxy", sql: include_str!("schema/0014_fleet_proxy.sql") },
 ];
 
 const TABLE: &str = "CREATE TABLE IF NOT EXISTS migration (

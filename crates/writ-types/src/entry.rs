@@ -10,6 +10,8 @@ use crate::id::{AskId, AttemptId, EntrySeq, KeyId, MemoryId, MessageId, SessionI
 use crate::taint::{Label, Taint};
 use crate::unit::{MicroUsd, Timestamp};
 
+mod agent;
+
 mod connection;
 
 mod event;
@@ -20,6 +22,7 @@ mod holder;
 
 mod requester;
 
+pub use agent::{AgentChange, AgentRecord};
 pub use connection::{ConnectionRecord, Verdict};
 pub use holder::{CaseChange, CaseRecord, HolderRecord};
 pub use judged::{GatePoint, GateVerdict, HookEvent, Leaning};
@@ -396,6 +399,11 @@ pub enum Fact {
         /// The change.
         record: Box<CaseRecord>,
     },
+    /// An agent that is a folder was approved, deployed or retired.
+    AgentMoved {
+        /// The change.
+        record: Box<AgentRecord>,
+    },
     /// Rules, gates or configuration changed.
     PolicyChanged {
         /// Hash of all rules now in force.
@@ -478,6 +486,7 @@ impl Fact {
             Self::Keyed { grants, .. } => vec![grants],
             Self::Escalated { to, reason } => vec![to, reason],
             Self::CaseMoved { record } => vec![&mut record.target, &mut record.reason],
+            Self::AgentMoved { record } => vec![&mut record.reason],
             Self::Applied { files, .. } => files.iter_mut().map(|(_, path)| path).collect(),
             Self::Connected { connections } => {
                 connections.iter_mut().map(|connection| &mut connection.host).collect()

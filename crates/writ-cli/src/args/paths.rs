@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use super::agent::AgentCommand;
 use super::audit::AuditCommand;
 use super::gates::GatesCommand;
 use super::hooks::HooksCommand;
@@ -35,6 +36,7 @@ impl Command {
             Self::Gates(GatesCommand::Test { file }) | Self::Hooks(HooksCommand::Test { file }) => vec![file],
             Self::Audit(AuditCommand::Verify { heads, db, .. }) => heads.iter_mut().chain(db).collect(),
             Self::Audit(AuditCommand::Export { heads }) => heads.iter_mut().collect(),
+            Self::Agent(AgentCommand::Bless { dir, .. } | AgentCommand::Deploy { dir, .. }) => vec![dir],
             Self::Keys(command) => command.paths(),
             Self::Operations(OperationsCommand::Check { dir } | OperationsCommand::List { dir }) => {
                 dir.iter_mut().collect()
@@ -45,6 +47,7 @@ impl Command {
             Self::Demo(_)
             | Self::Start(_)
             | Self::Status(_)
+            | Self::Agent(_)
             | Self::Approvals(_)
             | Self::Audit(_)
             | Self::Policy(_)

@@ -66,8 +66,9 @@ pub(crate) struct RunArgs {
 /// The end of the help.
 const RUN_HELP: &str = "\
 The agent holds no key and reaches two names: http://llm-router.silo.internal and
-https://security-proxy.silo.internal. It may write /tmp, which is gone when it ends. Started by root, it runs
-as a user that no other process has.
+https://security-proxy.silo.internal. Each request carries the keys that the files hold at that moment. It may
+write /tmp, which is gone when it ends. Started by root, it runs as a user that no other process has. Unix sockets
+it has in pairs alone, since no path may lead to one.
 
 Ends with the exit code of the program; 124 out of time, 137 killed, 126 and 127 where it cannot be executed.";
 

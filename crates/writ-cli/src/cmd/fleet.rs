@@ -1,9 +1,10 @@
 //! `writ fleet`: the cases of a fleet, read from the database, which needs no engine.
 
 use serde_json::json;
-use writ_fleet::cases::access::{AccessInterval, read_access};
-use writ_fleet::cases::status::{CaseStatus, read_status};
+use writ_fleet::cases::access::read_access;
+use writ_fleet::cases::status::read_status;
 use writ_inspect::show::escape_line;
+use writ_types::api::fleet::{AccessInterval, CaseStatus};
 use writ_types::error::{Exit, ToReport as _};
 
 use crate::args::FleetCommand;
@@ -12,13 +13,20 @@ use crate::failure::Failure;
 use crate::interrupt::block_on;
 use crate::ledger::open_to_read;
 
+mod token;
+
 /// Runs `writ fleet …`.
 pub(crate) fn run_fleet(context: &Context, command: &FleetCommand) -> Result<(), Failure> {
     let config = context.load_ready_config()?;
+    if let FleetCommand::Token { new } = command {
+        return token::make_token(context, *new);
+    }
     let store = open_to_read(context, &config)?;
     let failed = |error: writ_fleet::cases::error::CaseError| Failure::Report(Box::new(error.report()));
     block_on(async {
         match command {
+            // Made above, without the store.
+            FleetCommand::Token { .. } => Ok(()),
             FleetCommand::Status => {
                 let cases = read_status(&store).await.map_err(failed)?;
                 let shown = json!({ "cases": cases });

@@ -68,6 +68,9 @@ pub(crate) fn run_start(context: &Context, args: &StartArgs, global: &Global) ->
             context.out.print_remark(format!("page: {link}"));
             context.out.print_remark("good once and for ten minutes; `writ status --link` prints another");
         }
+        if let Some(address) = wired.cases.as_ref().and_then(|cases| cases.server().address()) {
+            context.out.print_remark(format!("front end: http://{address}"));
+        }
         if let Some(posture) = status::in_words(&config.describe_posture()) {
             context.out.print_remark(format!("posture: {posture}"));
         }
@@ -93,7 +96,7 @@ async fn serve_engine(
     mut stops: EngineStops,
     (idle_exit, drain): (Option<Duration>, Duration),
 ) -> (Result<(), Failure>, Locks) {
-    let Wired { engine, control, http, models, locks, traces } = wired;
+    let Wired { engine, control, http, models, cases, locks, traces } = wired;
     let stop = CancellationToken::new();
     let closing = CancellationToken::new();
     let serving = tokio::spawn(control.serve_clients(engine.clone(), stop.clone()));
@@ -101,6 +104,7 @@ async fn serve_engine(
     let ends = Stops { closing: closing.clone(), stop: stop.clone() };
     let page = http.map(|http| tokio::spawn(http.serve(engine.clone(), ends)));
     let models = models.map(|socket| tokio::spawn(socket.serve_agents(engine.clone(), stop.clone())));
+    let cases = cases.map(|cases| tokio::spawn(cases.serve_cases(engine.clone(), stop.clone())));
     let idle = async {
         match idle_exit {
             Some(quiet) => engine.idle(quiet).await,
@@ -127,6 +131,10 @@ async fn serve_engine(
         let models = models.await.map_err(|error| Failure::internal_error("serving the model router", error));
         served = served.and(models);
     }
+    if let Some(cases) = cases {
+        let cases = cases.await.map_err(|error| Failure::internal_error("serving the case router", error));
+        served = served.and(cases);
+    }
     drop(engine);
     if let Some(traces) = traces {
         traces.end_export().await;
@@ -136,7 +144,7 @@ async fn serve_engine(
 
 /// Serves an engine until it is stopped, for the demo.
 pub(super) async fn serve_until(wired: Wired, stop: CancellationToken) {
-    let Wired { engine, control, http: _, models: _, locks, traces: _ } = wired;
+    let Wired { engine, control, http: _, models: _, cases: _, locks, traces: _ } = wired;
     let serving = tokio::spawn(control.serve_clients(engine.clone(), stop.clone()));
     stop.cancelled().await;
     // Running turns get their time before the engine is dropped.

@@ -55,6 +55,7 @@ fn the_cases_of_a_fleet_and_who_had_access_to_one_are_shown() {
         id: case,
         case_token: "case_tk_1".into(),
         customer_token: "cust_tk_1".into(),
+        fingerprint: String::new(),
         capability: "refund".into(),
         is_open: true,
         version: 0,

@@ -49,7 +49,13 @@ impl RunningProxy {
 }
 
 /// Sends one request on a connection of its own.
-fn send(socket: PathBuf, method: &str, path: &str, headers: &[(&str, &str)], body: &Value) -> (u16, Value) {
+pub(super) fn send(
+    socket: PathBuf,
+    method: &str,
+    path: &str,
+    headers: &[(&str, &str)],
+    body: &Value,
+) -> (u16, Value) {
     let mut stream = UnixStream::connect(socket).expect("connects");
     let body = body.to_string();
     let mut head = format!(
@@ -66,12 +72,12 @@ fn send(socket: PathBuf, method: &str, path: &str, headers: &[(&str, &str)], bod
     (head[9..12].parse().expect("a status"), serde_json::from_str(body).unwrap_or(Value::Null))
 }
 
-struct Shop {
-    home: Home,
+pub(super) struct Shop {
+    pub(super) home: Home,
 }
 
 impl Shop {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let home = Home::ready().in_processes();
         let operations = home.root().join("operations");
         std::fs::create_dir(&operations).expect("a folder");
@@ -95,11 +101,11 @@ impl Shop {
         shop
     }
 
-    fn proxy(&self, name: &str) -> PathBuf {
+    pub(super) fn proxy(&self, name: &str) -> PathBuf {
         self.home.root().join("proxy").join(name)
     }
 
-    fn database(&self) -> Connection {
+    pub(super) fn database(&self) -> Connection {
         Connection::open(self.proxy("shop.db")).expect("opens")
     }
 

@@ -377,6 +377,30 @@ fn needs_userns_nothing_is_left_when_the_launcher_is_killed_or_asked_to_end() {
     assert_eq!((child.wait().expect("it ends").code(), rest.as_str()), (Some(9), "bye\n"));
 }
 
+/// Rows: SLO-041 (a renewed key reaches an agent that runs)
+#[test]
+fn needs_userns_a_renewed_key_reaches_an_agent_that_runs_and_a_removed_one_counts_no_more() {
+    let place = Place::new();
+    let ask = "curl -sS -o /dev/null -w '%{http_code}\\n' https://security-proxy.silo.internal";
+    let script = format!("for n in 1 2 3; do {ask}/$n; read go; done");
+    let (mut child, mut lines, first) = place.start("task0.jwt", &["sh", "-c", &script]);
+    let mut said = first;
+    let dir = place.home.dir.path();
+    fs::rename(dir.join("task1.jwt"), dir.join("task0.jwt")).expect("renamed");
+    let mut input = child.stdin.take().expect("a pipe");
+    input.write_all(b"go\n").expect("written");
+    lines.read_line(&mut said).expect("reads");
+    fs::remove_file(dir.join("task0.jwt")).expect("removed");
+    input.write_all(b"go\ngo\n").expect("written");
+    lines.read_to_string(&mut said).expect("reads");
+    assert_eq!((child.wait().expect("it ends").code(), said.as_str()), (Some(0), "200\n200\n401\n"));
+    let asked = place.asked();
+    assert_eq!(asked.len(), 2, "{asked:?}");
+    for (request, key) in asked.iter().zip(TASKS) {
+        assert!(request.contains(&format!("writ-task-key: {key}\r\n")), "{request}");
+    }
+}
+
 /// The user of a process, if it is not this one's.
 fn user_of(pid: u32) -> Option<u32> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;

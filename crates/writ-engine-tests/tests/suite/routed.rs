@@ -6,13 +6,15 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
+use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use writ_fleet::models::server::{MAX_BODY_BYTES, RouterSocket};
 use writ_inspect::scope::{ANY, Dimension};
 use writ_policy::keys::grants::Grants;
 use writ_policy::keys::limits::{AmountLimit, OperationLimits};
-use writ_policy::keys::{BaseClaims, TASK_KEY_TTL, TaskClaims, mint_base, mint_task};
+use writ_policy::keys::{BaseClaims, Case, ROUTER, TASK_KEY_TTL, TaskClaims, mint_base, mint_task};
+use writ_runtime::routed::TokensUsed;
 use writ_store::batch::{Batch, Op};
 use writ_testkit::model_server::{ParsedRequest, Reply, ReplyFault, list_of_replies};
 use writ_types::action::{Action, ActionKind};
@@ -27,6 +29,9 @@ use crate::harness::{BEGIN, TestEngine, keys};
 /// Text with what formats escape and count differently.
 const ODD: &str = "¶ \u{1F980} \"quoted\" \\ back\nline\ttab \u{7f}\u{1} \u{2028} e\u{301} </data> \r\n end ";
 
+/// The reports that may wait: more than a test makes calls.
+const REPORTS: usize = 100;
+
 /// An engine with its model router, and the keys of an agent.
 struct Fleet {
     handed: TestEngine,
@@ -35,6 +40,8 @@ struct Fleet {
     task: KeyId,
     stop: CancellationToken,
     serving: JoinHandle<()>,
+    /// What the router reports of tokens.
+    reported: mpsc::Receiver<TokensUsed>,
     _folder: tempfile::TempDir,
 }
 
@@ -66,20 +73,26 @@ impl Fleet {
             not_before: BEGIN,
             expires_at: ends,
             grants,
-            case: None,
+            case: Some(Case {
+                task: "chat-1".to_owned(),
+                customer: "cust_tk_1".to_owned(),
+                case: "case_tk_1".to_owned(),
+                granted_by: ROUTER.to_owned(),
+            }),
             under: Default::default(),
             plan: None,
         };
         let token = mint_task(&base, &task, &root.verifying_key(), &router).expect("mints");
         let folder = tempfile::tempdir().expect("a folder");
         let (socket, stop) = (folder.path().join("r.sock"), CancellationToken::new());
+        let (observer, reported) = mpsc::channel(REPORTS);
         let serving = {
             let _in_runtime = handed.runtime.enter();
-            let bound = RouterSocket::bind(&socket).expect("binds");
+            let bound = RouterSocket::bind(&socket).expect("binds").with_observer(observer);
             tokio::spawn(bound.serve_agents(handed.engine.clone(), stop.clone()))
         };
         let keys = (String::from(base), String::from(token));
-        Self { handed, socket, keys, task: task.key, stop, serving, _folder: folder }
+        Self { handed, socket, keys, task: task.key, stop, serving, reported, _folder: folder }
     }
 
     /// Sends a request; returns status and body.
@@ -352,6 +365,30 @@ fn only_the_base_key_sets_a_quota() {
     assert_eq!(fleet.chat(&asking("one")).0, 200);
     let (status, body) = fleet.chat(&asking("two"));
     assert_eq!((status, &body["error"]["code"], fleet.asked()), (403, &json!("quota_used_up"), 1), "{body}");
+    fleet.end();
+}
+
+/// Each attempt is reported with agent, case and tokens, a failed one too; an observer that is gone holds nothing up.
+#[test]
+fn the_tokens_of_every_attempt_are_reported() {
+    let mut script = list_of_replies([
+        Reply::text("One.").with_usage(30, 4),
+        Reply::status(503),
+        Reply::text("Two.").with_usage(5, 6),
+        Reply::text("Three."),
+    ]);
+    let mut fleet = Fleet::new(move |request: &ParsedRequest| {
+        writ_testkit::model_server::Script::reply(&mut script, request)
+    });
+    assert_eq!([fleet.chat(&asking("one")).0, fleet.chat(&asking("two")).0], [200, 200]);
+    let mut reported = Vec::new();
+    while let Ok(used) = fleet.reported.try_recv() {
+        assert_eq!((used.at, used.agent.as_str(), used.case.as_deref()), (BEGIN, "refund-agent", Some("case_tk_1")));
+        reported.push(used.tokens.get());
+    }
+    assert_eq!(reported, [34, 0, 11]);
+    fleet.reported.close();
+    assert_eq!(fleet.chat(&asking("three")).0, 200);
     fleet.end();
 }
 

@@ -4,6 +4,8 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 /// The longest rule, in bytes.
 const MAX_RULE_BYTES: usize = 200;
 /// The longest window: what is older is no pattern, but history.
@@ -28,6 +30,11 @@ impl Measure {
     const ALL: [Self; 5] =
         [Self::Requests, Self::Refused, Self::RecordsRead, Self::Tokens, Self::Escalations];
 
+    /// Finds a measure by its name in rules and events.
+    pub fn find(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|measure| measure.as_str() == name)
+    }
+
     /// Returns its name in rules.
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -50,7 +57,8 @@ pub enum Reaction {
 }
 
 impl Reaction {
-    const fn as_str(self) -> &'static str {
+    /// Returns its name in rules.
+    pub const fn as_str(self) -> &'static str {
         match self {
             Self::Revoke => "revoke",
             Self::Alert => "alert",
@@ -68,7 +76,8 @@ pub enum CountSpan {
 }
 
 /// A declared rule.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
 pub enum AnomalyRule {
     /// More of something than a bound.
     Amount {
@@ -130,6 +139,20 @@ impl fmt::Display for AnomalyRule {
     }
 }
 
+impl TryFrom<String> for AnomalyRule {
+    type Error = AnomalyRuleFault;
+
+    fn try_from(text: String) -> Result<Self, AnomalyRuleFault> {
+        text.parse()
+    }
+}
+
+impl From<AnomalyRule> for String {
+    fn from(rule: AnomalyRule) -> Self {
+        rule.to_string()
+    }
+}
+
 impl FromStr for AnomalyRule {
     type Err = AnomalyRuleFault;
 
@@ -154,8 +177,7 @@ impl FromStr for AnomalyRule {
         let [name, ">", most, span @ ..] = words else {
             return Err(fault("it is no comparison with '>'".to_owned()));
         };
-        let measure = Measure::ALL.into_iter().find(|measure| measure.as_str() == *name);
-        let measure = measure.ok_or_else(|| {
+        let measure = Measure::find(name).ok_or_else(|| {
             let known = Measure::ALL.map(Measure::as_str).join(", ");
             fault(format!("'{name}' is not counted; these are: {known}"))
         })?;
@@ -163,7 +185,7 @@ impl FromStr for AnomalyRule {
         let span = match span {
             // A bound without a window is one for the whole case.
             [] | ["per", "case"] => CountSpan::Case,
-            ["in", number, unit] => CountSpan::Window(parse_window(number, unit).map_err(fault)?),
+            ["in", number, unit] => CountSpan::Window(parse_time(number, unit).map_err(fault)?),
             other => {
                 return Err(fault(format!("'{}' is neither `per case` nor `in 1 min`", other.join(" "))));
             }
@@ -172,7 +194,12 @@ impl FromStr for AnomalyRule {
     }
 }
 
-fn parse_window(number: &str, unit: &str) -> Result<Duration, String> {
+/// Reads a time: a whole number, and `s`, `min` or `hour`.
+///
+/// # Errors
+///
+/// If it is none, or out of bounds.
+pub(crate) fn parse_time(number: &str, unit: &str) -> Result<Duration, String> {
     let number: u64 = number.parse().map_err(|_| format!("'{number}' is no whole number"))?;
     let seconds = match unit {
         "s" | "sec" => 1,
@@ -181,9 +208,9 @@ fn parse_window(number: &str, unit: &str) -> Result<Duration, String> {
         other => return Err(format!("'{other}' is no unit of time; use s, min or hour")),
     };
     let window = Duration::from_secs(number.saturating_mul(seconds));
-    // A window of nothing would never count anything.
+    // A time of nothing would never count anything.
     if window.is_zero() || window > MAX_WINDOW {
-        return Err("a window has 1 s to 24 hours".to_owned());
+        return Err("it has 1 s to 24 hours".to_owned());
     }
     Ok(window)
 }

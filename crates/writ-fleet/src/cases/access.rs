@@ -1,10 +1,10 @@
 //! Who had access to a case when, from the ledger alone.
 
-use serde::Serialize;
 use writ_store::ledger::row::{LedgerQuery, LedgerRow};
 use writ_store::reads::LedgerReads as _;
 use writ_store::store::Store;
-use writ_types::entry::{CaseChange, CaseRecord, Fact, HolderRecord};
+use writ_types::api::fleet::AccessInterval;
+use writ_types::entry::{CaseRecord, Fact};
 use writ_types::id::EntrySeq;
 use writ_types::unit::Timestamp;
 
@@ -14,23 +14,6 @@ use super::error::CaseError;
 pub const MAX_ACCESS_ENTRIES: usize = 10_000;
 /// The entries that are read at once.
 const PAGE: usize = 500;
-
-/// A time in which one holder had access.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct AccessInterval {
-    /// The holder.
-    pub holder: HolderRecord,
-    /// The entry with which it began.
-    pub began: EntrySeq,
-    /// From when.
-    pub since: Timestamp,
-    /// Until when; `None`: it has access now.
-    pub until: Option<Timestamp>,
-    /// The change that ended it.
-    pub ended_by: Option<CaseChange>,
-    /// The reason of that change.
-    pub reason: String,
-}
 
 /// The intervals of a case.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -110,6 +93,8 @@ pub async fn read_access(store: &Store, case: &str) -> Result<CaseAccess, CaseEr
 
 #[cfg(test)]
 mod tests {
+    use writ_types::entry::{CaseChange, HolderRecord};
+
     use super::*;
 
     fn holder(name: &str) -> HolderRecord {

@@ -1,9 +1,12 @@
 //! The configuration of the case router.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use writ_policy::keys::KeyToken;
 
+use crate::agents::DeployedAgent;
 use crate::anomalies::AnomalyRule;
 
 /// The most agents of a fleet.
@@ -30,6 +33,28 @@ pub struct FleetAgent {
     pub command: Vec<String>,
     /// The most cases that it has at once, each in a process of its own.
     pub max_cases: usize,
+    /// Its version, if it was deployed.
+    pub version: Option<String>,
+    /// The folder with its program, if it was deployed; it begins there and cannot change it.
+    pub folder: Option<PathBuf>,
+    /// The limits of each of its processes.
+    pub limits: ProcessLimits,
+}
+
+/// The limits of a process of an agent. What is left out is bounded as `writ run` does it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ProcessLimits {
+    /// The time that it may run, in seconds.
+    pub time: Option<u64>,
+    /// The time that all of its processes may compute together, in seconds.
+    pub cpu: Option<u64>,
+    /// The memory of all of its processes together, in MiB.
+    pub memory: Option<u64>,
+    /// The processes and threads that it may have at once.
+    pub processes: Option<u64>,
+    /// The size of its temporary folder, in MiB.
+    pub tmp: Option<u64>,
 }
 
 /// The configuration of the case router.
@@ -37,6 +62,8 @@ pub struct FleetAgent {
 pub struct CasesConfig {
     /// The agents, in the order of preference.
     pub agents: Vec<FleetAgent>,
+    /// Deployed agents, after them. Reading these again replaces both.
+    pub deployed: Vec<DeployedAgent>,
     /// The time in which an agent must say something about a message.
     pub silence: Duration,
     /// The rules about anomalies.
@@ -45,6 +72,6 @@ pub struct CasesConfig {
 
 impl Default for CasesConfig {
     fn default() -> Self {
-        Self { agents: Vec::new(), silence: SILENCE, rules: Vec::new() }
+        Self { agents: Vec::new(), deployed: Vec::new(), silence: SILENCE, rules: Vec::new() }
     }
 }

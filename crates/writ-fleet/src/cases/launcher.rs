@@ -1,5 +1,5 @@
 //! The real host of agents: `writ run` as a child with pipes. The agent itself gets no key; its launcher reads both from
-//! files that only this user can read, and which are removed with the process.
+//! files that only this user can read, anew with each request, and which are removed with the process.
 
 use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
@@ -11,20 +11,23 @@ use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use writ_policy::keys::KeyToken;
 use writ_sandbox::host::{OwnChild, OwnProcess, spawn_piped};
+use writ_types::digest::Digest;
 
+use super::config::ProcessLimits;
 use super::ports::{AgentHost, AgentProcess, PortFault, StartOrder, StartedAgent};
+
+/// The seconds that a process may run where the limits of its agent do not say: a case outlives several task keys.
+const CASE_SECS: u64 = 24 * 60 * 60;
+/// The ends of the names of key files.
+const KEY_ENDS: [&str; 3] = ["-base.jwt", "-task.jwt", "-task.fresh"];
 
 /// The launcher of agents as processes of this machine.
 #[derive(Clone, Debug)]
 pub struct LaunchedAgents {
-    /// A folder of the home for key files; made with the mode 0700.
-    pub folder: PathBuf,
-    /// The variables of `writ run`: the home, above all.
-    pub variables: BTreeMap<String, String>,
-    /// Further flags of `writ run`: sockets and limits.
-    pub flags: Vec<String>,
-    /// The log for its standard error.
-    pub log: PathBuf,
+    folder: PathBuf,
+    variables: BTreeMap<String, String>,
+    flags: Vec<String>,
+    log: PathBuf,
 }
 
 #[derive(Debug)]
@@ -40,7 +43,7 @@ impl Drop for LaunchedProcess {
         // The launcher may still be about to read the files.
         self.process = None;
         for path in [&self.base, &self.task] {
-            if let Err(error) = fs::remove_file(path) {
+            if let Err(error) = remove_if_there(path) {
                 tracing::warn!(%error, "a key file of an agent could not be removed");
             }
         }
@@ -49,42 +52,77 @@ impl Drop for LaunchedProcess {
 
 impl AgentProcess for LaunchedProcess {
     fn replace_key(&mut self, task: &KeyToken) -> Result<(), PortFault> {
-        // Renamed over the old one, so that a reader finds one key or the other, never half of one. The launcher reads its
-        // keys once, at its start: until it reads them again, a renewed key does not reach an agent that runs.
+        // Renamed over the old one, so that a reader finds one key or the other, never half of one.
         let fresh = self.task.with_extension("fresh");
-        let written = write_key(&fresh, task).and_then(|()| fs::rename(&fresh, &self.task));
-        written.map_err(|error| PortFault(format!("the key file: {error}")))
+        let written = remove_if_there(&fresh)
+            .and_then(|()| write_key(&fresh, task))
+            .and_then(|()| fs::rename(&fresh, &self.task));
+        written.map_err(|error| key_fault(&error))
     }
 }
 
 impl LaunchedAgents {
+    /// Makes the launcher, and removes the key files that a killed router has left behind.
+    ///
+    /// - `folder`: for key files, of this launcher alone; made with the mode 0700.
+    /// - `variables`: those of `writ run`, the home above all.
+    /// - `flags`: further flags of `writ run`, sockets for instance; bounds and folder are those of each agent.
+    /// - `log`: the file for its standard error.
+    ///
+    /// # Errors
+    ///
+    /// If the folder cannot be made, or a key in it cannot be removed.
+    pub fn open_folder(
+        folder: PathBuf,
+        variables: BTreeMap<String, String>,
+        flags: Vec<String>,
+        log: PathBuf,
+    ) -> Result<Self, PortFault> {
+        fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&folder)
+            .and_then(|()| remove_leftovers(&folder))
+            .map_err(|error| key_fault(&error))?;
+        Ok(Self { folder, variables, flags, log })
+    }
+
     fn launch_agent(&self, order: &StartOrder) -> Result<StartedAgent, PortFault> {
-        let failed = |error: io::Error| PortFault(format!("the key files: {error}"));
-        fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.folder).map_err(failed)?;
-        let file = |role: &str| self.folder.join(format!("{}-{role}.jwt", order.case));
-        let (base, task) = (file("base"), file("task"));
-        // What a killed router has left behind belongs to an earlier holder.
-        for path in [&base, &task] {
-            match fs::remove_file(path) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
-                Ok(()) | Err(_) => {}
-            }
-        }
-        write_key(&base, &order.base).map_err(failed)?;
-        write_key(&task, &order.task).map_err(failed)?;
-        let mut process = LaunchedProcess { base, task, process: None };
-        let path = |path: &Path| path.display().to_string();
-        let mut args = vec!["run".to_owned(), "--base".to_owned(), path(&process.base)];
-        args.extend(["--task".to_owned(), path(&process.task)]);
-        args.extend(self.flags.iter().cloned());
-        // Everything after it is the agent's, also what looks like a flag.
-        args.push("--".to_owned());
-        args.extend(order.command.iter().cloned());
-        let child = spawn_piped(&args, &self.variables, &self.log);
+        let mut process = self.write_keys(order)?;
+        let child = spawn_piped(&self.run_args(order, &process), &self.variables, &self.log);
         let OwnChild { input, output, process: running } =
             child.map_err(|error| PortFault(error.to_string()))?;
         process.process = Some(running);
         Ok(StartedAgent { input: Box::new(input), output: Box::new(output), process: Box::new(process) })
+    }
+
+    /// Writes both keys into files that are named by the hash of the key with which the process begins: one that has lost its
+    /// case, and still runs, never reads the key of the next holder.
+    fn write_keys(&self, order: &StartOrder) -> Result<LaunchedProcess, PortFault> {
+        let key = Digest::of_bytes(order.task.as_bytes());
+        let file = |role: &str| self.folder.join(format!("{}-{key}-{role}.jwt", order.case));
+        let (base, task) = (file("base"), file("task"));
+        write_key(&base, &order.base).map_err(|error| key_fault(&error))?;
+        if let Err(error) = write_key(&task, &order.task) {
+            let _ = remove_if_there(&base);
+            return Err(key_fault(&error));
+        }
+        Ok(LaunchedProcess { base, task, process: None })
+    }
+
+    fn run_args(&self, order: &StartOrder, keys: &LaunchedProcess) -> Vec<String> {
+        let path = |path: &Path| path.display().to_string();
+        let mut args = vec!["run".to_owned(), "--base".to_owned(), path(&keys.base)];
+        args.extend(["--task".to_owned(), path(&keys.task)]);
+        args.extend(self.flags.iter().cloned());
+        args.extend(limit_flags(order.limits));
+        if let Some(folder) = &order.folder {
+            args.extend(["--folder".to_owned(), path(folder)]);
+        }
+        // Everything after it is the agent's, also what looks like a flag.
+        args.push("--".to_owned());
+        args.extend(order.command.iter().cloned());
+        args
     }
 }
 
@@ -94,31 +132,152 @@ impl AgentHost for LaunchedAgents {
     }
 }
 
+/// Returns the limits of a process as flags of `writ run`.
+fn limit_flags(limits: ProcessLimits) -> impl Iterator<Item = String> {
+    let ProcessLimits { time, cpu, memory, processes, tmp } = limits;
+    let all = [
+        ("--time", Some(time.unwrap_or(CASE_SECS))),
+        ("--cpu", cpu),
+        ("--memory", memory),
+        ("--processes", processes),
+        ("--tmp", tmp),
+    ];
+    all.into_iter().filter_map(|(flag, value)| Some([flag.to_owned(), value?.to_string()])).flatten()
+}
+
 fn write_key(path: &Path, key: &KeyToken) -> io::Result<()> {
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
     file.write_all(String::from(key.clone()).as_bytes())
+}
+
+/// Removes the key files in a folder.
+fn remove_leftovers(folder: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        if KEY_ENDS.iter().any(|end| name.ends_with(end)) {
+            remove_if_there(&path)?;
+        }
+    }
+    Ok(())
+}
+
+fn remove_if_there(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
+fn key_fault(error: &io::Error) -> PortFault {
+    PortFault(format!("the key files: {error}"))
 }
 
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::MetadataExt as _;
 
+    use writ_types::id::SessionId;
+    use writ_types::unit::Timestamp;
+
     use super::*;
 
+    const CASE: &str = "2026-03-15T14:00:00Z";
+
+    fn key(text: &str) -> KeyToken {
+        KeyToken::from_bytes(text.as_bytes().to_vec())
+    }
+
+    fn order(task: &str) -> StartOrder {
+        let at = Timestamp::from_rfc_3339(CASE).expect("a time");
+        StartOrder {
+            case: SessionId::from_parts(at, 1),
+            agent: "refund-agent".into(),
+            command: vec!["python3".into(), "--time".into()],
+            base: key("base"),
+            task: key(task),
+            folder: None,
+            limits: ProcessLimits::default(),
+        }
+    }
+
+    fn agents(folder: &Path) -> LaunchedAgents {
+        let flags = vec!["--proxy-socket".into(), "/p.sock".into()];
+        LaunchedAgents::open_folder(folder.to_owned(), BTreeMap::new(), flags, folder.join("log"))
+            .expect("opens")
+    }
+
+    fn read(path: &Path) -> String {
+        fs::read_to_string(path).expect("reads")
+    }
+
+    /// Two holders of one case have each its own files, also while the first one's process is still about.
     #[test]
-    fn key_files_are_closed_to_others_replaced_whole_and_removed_at_the_end() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let key = |text: &[u8]| KeyToken::from_bytes(text.to_vec());
-        let (base, task) = (folder.path().join("c-base.jwt"), folder.path().join("c-task.jwt"));
-        write_key(&base, &key(b"base")).expect("written");
-        write_key(&task, &key(b"first")).expect("written");
-        assert!(write_key(&task, &key(b"other")).is_err(), "nothing is written into a file that is there");
-        let mut process = LaunchedProcess { base, task: task.clone(), process: None };
-        process.replace_key(&key(b"second")).expect("replaced");
-        let text = fs::read_to_string(&task).expect("reads");
-        assert_eq!(text, String::from(key(b"second")));
-        assert_eq!(fs::metadata(&task).expect("there").mode() & 0o777, 0o600);
-        drop(process);
-        assert_eq!(fs::read_dir(folder.path()).expect("reads").count(), 0);
+    fn key_files_are_closed_to_others_and_no_holder_reads_the_key_of_the_next() {
+        let temp = tempfile::tempdir().expect("a folder");
+        let folder = temp.path().join("keys");
+        let agents = agents(&folder);
+        assert_eq!(fs::metadata(&folder).expect("there").mode() & 0o777, 0o700);
+        let mut first = agents.write_keys(&order("first")).expect("written");
+        let second = agents.write_keys(&order("second")).expect("written");
+        assert_eq!(read(&first.task), String::from(key("first")));
+        first.replace_key(&key("renewed")).expect("replaced");
+        assert_eq!(read(&first.task), String::from(key("renewed")));
+        assert_eq!(read(&second.task), String::from(key("second")));
+        for path in [&first.base, &first.task, &second.task] {
+            assert_eq!(fs::metadata(path).expect("there").mode() & 0o777, 0o600);
+        }
+        // The end of an earlier holder takes nothing of the next.
+        drop(first);
+        assert_eq!(read(&second.task), String::from(key("second")));
+        assert!(agents.write_keys(&order("second")).is_err(), "nothing is written into a file that is there");
+        assert_eq!(read(&second.task), String::from(key("second")));
+    }
+
+    #[test]
+    fn key_files_go_with_the_process_and_with_the_next_router_at_the_latest() {
+        let temp = tempfile::tempdir().expect("a folder");
+        let agents_before = agents(temp.path());
+        drop(agents_before.write_keys(&order("first")).expect("written"));
+        assert_eq!(fs::read_dir(temp.path()).expect("reads").count(), 0);
+        // A killed router drops nothing, not even a key that it was just replacing.
+        let left = agents_before.write_keys(&order("second")).expect("written");
+        fs::write(left.task.with_extension("fresh"), "half").expect("written");
+        fs::write(temp.path().join("log"), "a line").expect("written");
+        std::mem::forget(left);
+        let mut process = agents(temp.path()).write_keys(&order("third")).expect("written");
+        let mut names: Vec<String> = fs::read_dir(temp.path())
+            .expect("reads")
+            .map(|entry| entry.expect("an entry").file_name().into_string().expect("text"))
+            .collect();
+        names.sort();
+        assert_eq!(names.len(), 3, "{names:?}");
+        assert!(names[0].ends_with("-base.jwt") && names[1].ends_with("-task.jwt") && names[2] == "log");
+        // Half a replacement does not stop the next one.
+        fs::write(process.task.with_extension("fresh"), "half").expect("written");
+        process.replace_key(&key("renewed")).expect("replaced");
+        assert_eq!(read(&process.task), String::from(key("renewed")));
+    }
+
+    #[test]
+    fn folder_and_limits_of_an_agent_become_flags_before_its_own_words() {
+        let temp = tempfile::tempdir().expect("a folder");
+        let agents = agents(temp.path());
+        let limits = serde_json::json!({ "memory": 64, "processes": 8, "tmp": 2, "time": 60, "cpu": 5 });
+        let limits: ProcessLimits = serde_json::from_value(limits).expect("limits");
+        let order = StartOrder { folder: Some("/srv/agents/refund".into()), limits, ..order("task") };
+        let keys = agents.write_keys(&order).expect("written");
+        let args = agents.run_args(&order, &keys).join(" ");
+        let (own, words) = args.split_once(" -- ").expect("two parts");
+        assert_eq!(words, "python3 --time");
+        assert!(own.starts_with("run ") && own.contains("--proxy-socket /p.sock"), "{own}");
+        assert!(
+            own.ends_with(" --time 60 --cpu 5 --memory 64 --processes 8 --tmp 2 --folder /srv/agents/refund"),
+            "{own}"
+        );
+        let plain = agents.run_args(&self::order("task"), &keys).join(" ");
+        assert!(plain.ends_with("--time 86400 -- python3 --time"), "{plain}");
+        let unknown = serde_json::from_value::<ProcessLimits>(serde_json::json!({ "disk": 1 }));
+        assert!(unknown.is_err(), "a limit that there is not is no limit");
     }
 }

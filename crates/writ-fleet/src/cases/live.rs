@@ -1,6 +1,6 @@
 //! A case in memory: its row, its machine, and the agent that works on it.
 
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 use writ_store::fleet::{FleetCase, FleetHolder, HolderKeys};
 use writ_types::entry::HolderRecord;
@@ -52,6 +52,8 @@ pub(crate) struct LiveCase {
     pub(crate) agent: Option<LiveAgent>,
     /// Since when an answer is awaited.
     pub(crate) owes_since: Option<Timestamp>,
+    /// Changes with each message; ends with the case.
+    pub(crate) said: watch::Sender<u64>,
 }
 
 impl LiveCase {
@@ -66,6 +68,7 @@ impl LiveCase {
             reason: String::new(),
             agent: None,
             owes_since: None,
+            said: watch::Sender::new(0),
         }
     }
 
@@ -91,6 +94,7 @@ impl LiveCase {
             row,
             agent: None,
             owes_since: None,
+            said: watch::Sender::new(0),
         })
     }
 }

@@ -11,6 +11,9 @@ pub const MAX_REASON_BYTES: usize = 2_000;
 /// The target of an escalation that is a queue for people.
 pub const HUMAN: &str = "human";
 
+/// The word for a case that an agent holds.
+pub const HELD: &str = "held";
+
 /// The one who works on a case.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CaseHolder {
@@ -41,6 +44,8 @@ pub enum LossCause {
     Anomaly,
     /// The router started again.
     Restart,
+    /// Another version of its agent was deployed.
+    Deployed,
 }
 
 impl LossCause {
@@ -52,6 +57,7 @@ impl LossCause {
             Self::Silence => "silence",
             Self::Anomaly => "anomaly",
             Self::Restart => "restart",
+            Self::Deployed => "deployed",
         }
     }
 }
@@ -172,7 +178,7 @@ impl CaseState {
     pub const fn as_str(&self) -> &'static str {
         match self {
             Self::Open => "open",
-            Self::Held(CaseHolder::Agent { .. }) => "held",
+            Self::Held(CaseHolder::Agent { .. }) => HELD,
             Self::Held(CaseHolder::Person { .. }) => "held by a person",
             Self::Escalating { .. } => "escalating",
             Self::Queued => "queued",
@@ -310,9 +316,12 @@ impl CaseMachine {
             return Err(self.state_fault("lost"));
         };
         let mut step = self.end_holder(CaseState::Escalating { target: None });
-        // The agent did nothing wrong when its router ended.
-        if cause != LossCause::Restart {
-            step.next.lost.insert(agent.clone());
+        match cause {
+            // The agent did nothing wrong: it may have the case again.
+            LossCause::Restart | LossCause::Deployed => {}
+            LossCause::Revoked | LossCause::Crash | LossCause::Silence | LossCause::Anomaly => {
+                step.next.lost.insert(agent.clone());
+            }
         }
         Ok(step)
     }

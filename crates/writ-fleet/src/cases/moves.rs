@@ -6,6 +6,7 @@ use writ_policy::keys::ROUTER;
 use writ_runtime::case_keys::{AgentBase, CaseKeys};
 use writ_store::batch::Op;
 use writ_store::fleet::{FleetHolder, FleetOp, HolderKeys};
+use writ_types::digest::Digest;
 use writ_types::entry::{CaseChange, CaseRecord, Fact, HolderRecord};
 use writ_types::unit::Timestamp;
 
@@ -98,6 +99,9 @@ impl CaseRouter {
         let version = live.row.version;
         ops.push(Op::Fleet(FleetOp::Change { id, version, state, is_open, at: now }));
         keys.commit(ops).await?;
+        if let Some(CaseHolder::Agent { key, .. }) = &step.ended {
+            self.0.tokens.revoke_keys(&[*key]);
+        }
         // After the commit: a load that was counted for nothing would leave an agent idle.
         self.count_load(live.holder.as_ref(), began.as_ref());
         let same_agent = matches!(
@@ -206,7 +210,8 @@ impl CaseRouter {
         target: Option<&str>,
     ) -> Result<Option<(FleetAgent, AgentBase)>, CaseError> {
         let mut best: Option<(usize, FleetAgent, AgentBase)> = None;
-        for agent in &self.0.config.agents {
+        let agents = self.agents().all();
+        for agent in agents.iter() {
             let meant =
                 target.is_none_or(|name| name == agent.name || agent.roles.iter().any(|role| role == name));
             // Fewest cases first; of equals, the one that is configured first.
@@ -297,7 +302,7 @@ impl CaseRouter {
         if now >= ends {
             return self.lose_case(&mut live, LossCause::Revoked, "its key has ended").await;
         }
-        if live.owes_since.is_some_and(|since| now.time_since(since) > self.0.config.silence) {
+        if live.owes_since.is_some_and(|since| now.time_since(since) > self.0.silence) {
             return self
                 .lose_case(&mut live, LossCause::Silence, "it did not answer before its deadline")
                 .await;
@@ -311,7 +316,18 @@ impl CaseRouter {
     /// Replaces the key of a holder by a fresh one, in one commit, while its base key allows it.
     async fn renew_key(&self, live: &mut LiveCase) -> Result<(), CaseError> {
         let Some(name) = live.holder.as_ref().map(|holder| holder.name.clone()) else { return Ok(()) };
-        let Some(agent) = self.0.config.agents.iter().find(|agent| agent.name == name) else { return Ok(()) };
+        let agent = self.agents().find_agent(&name);
+        let Some(agent) = agent else {
+            return self.lose_case(live, LossCause::Revoked, "its agent was retired").await;
+        };
+        // Its process holds the base key with which it began; a task key of another one proves nothing beside that.
+        if live.holder.as_ref().and_then(|holder| holder.base)
+            != Some(Digest::of_bytes(agent.base.as_bytes()))
+        {
+            return self
+                .lose_case(live, LossCause::Deployed, "another version of its agent was deployed")
+                .await;
+        }
         let base = match self.0.keys.check_base(&agent.base).await {
             Ok(base) => base,
             Err(error) => {

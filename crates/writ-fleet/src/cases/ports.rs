@@ -1,11 +1,14 @@
 //! What the router needs of others: tokens from the security proxy, and processes from the launcher.
 
 use std::fmt;
+use std::path::PathBuf;
 
 use futures::future::BoxFuture;
 use tokio::io::{AsyncRead, AsyncWrite};
 use writ_policy::keys::KeyToken;
-use writ_types::id::SessionId;
+use writ_types::id::{KeyId, SessionId};
+
+use super::config::ProcessLimits;
 
 /// The names of a case, as its tenant knows them. They go to the security proxy and into no record.
 #[derive(Clone, PartialEq, Eq)]
@@ -32,6 +35,8 @@ pub struct TokenPair {
     pub customer_token: String,
     /// Of the case.
     pub case_token: String,
+    /// The keyed hash of the customer, the same in all of its cases; empty: unknown. No agent sees it.
+    pub fingerprint: String,
 }
 
 /// The reason why another component did not do its part; for logs and people, without secrets.
@@ -46,6 +51,10 @@ pub trait CaseTokenSource: fmt::Debug + Send + Sync {
 
     /// Closes a case: its keys reach nothing. Closing one that is closed is no fault.
     fn close_tokens<'a>(&'a self, case_token: &'a str) -> BoxFuture<'a, Result<(), PortFault>>;
+
+    /// Passes on that task keys were revoked, as well as it can: it waits for nothing, and the engine's database is the
+    /// truth where the proxy reads it.
+    fn revoke_keys(&self, ids: &[KeyId]);
 }
 
 /// An agent that is to be started.
@@ -57,6 +66,10 @@ pub struct StartOrder {
     pub agent: String,
     /// Its program and arguments.
     pub command: Vec<String>,
+    /// The folder with its program, if it was deployed.
+    pub folder: Option<PathBuf>,
+    /// The limits of its process.
+    pub limits: ProcessLimits,
     /// Its base key.
     pub base: KeyToken,
     /// Its task key.

@@ -154,6 +154,7 @@ mod tests {
             id: SessionId::from_parts(at, 1),
             case_token: "case_tk_1".into(),
             customer_token: "cust_tk_1".into(),
+            fingerprint: String::new(),
             capability: "refund".into(),
             is_open: true,
             version: 0,

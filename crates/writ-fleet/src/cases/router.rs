@@ -3,32 +3,40 @@
 //! Every change is one commit with the revocation, the holder's row and the entry of the ledger in it; the process of the
 //! agent follows the commit and never comes before it. A method must run to its end: a surface runs it as a task of its own.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex as StdMutex, PoisonError};
+use std::time::Duration;
 
-use tokio::sync::{Mutex, OwnedMutexGuard};
+use tokio::sync::{Mutex, OwnedMutexGuard, RwLock, watch};
 use writ_runtime::case_keys::CaseKeys;
 use writ_store::batch::Op;
 use writ_store::fleet::{FleetCase, FleetOp, MAX_CASE_MESSAGE_BYTES, MAX_OPEN_CASES};
 use writ_store::reads::FleetReads as _;
 use writ_types::action::ActionKind;
+use writ_types::api::fleet::{MessagePage, SentMessage};
 use writ_types::entry::{CaseChange, DenyReason, Fact};
 use writ_types::id::SessionId;
 
-use super::config::{CasesConfig, MAX_AGENTS, MAX_ROLES, STORED_AFTER_END};
+use super::config::CasesConfig;
 use super::error::CaseError;
+use super::list::AgentList;
 use super::live::{LiveCase, person_record};
 use super::machine::{CaseEvent, CaseFault, CaseMachine, CaseState, LossCause};
 use super::moves::CaseMove;
 use super::ports::{AgentHost, CaseTokenSource, GuestNames, TokenPair};
 use super::protocol::message_line;
 use super::state::StoredState;
-use crate::anomalies::{Anomaly, AnomalyWatch, FleetEvent, Measure};
+use crate::agents::DeployedAgent;
+use crate::anomalies::{Anomaly, AnomalyWatch, FleetEvent, MAX_RULES, Measure};
 
 /// The longest name of a customer, case, capability or person, in bytes.
 pub const MAX_NAME_BYTES: usize = 128;
+/// The most anomalies that are shown; the ledger has them all.
+pub const MAX_SEEN: usize = 100;
 /// The open cases that are read at once.
 const PAGE: usize = 256;
+/// The most messages of one answer.
+pub const MAX_LISTED_MESSAGES: usize = 200;
 /// The sender of a guest's messages.
 const GUEST: &str = "guest";
 
@@ -49,17 +57,30 @@ pub(crate) type HeldCase = OwnedMutexGuard<LiveCase>;
 #[derive(Clone, Debug)]
 pub struct CaseRouter(pub(crate) Arc<RouterState>);
 
+/// An open case, and the token under which others name it.
+#[derive(Debug)]
+struct OpenCase {
+    token: String,
+    live: Arc<Mutex<LiveCase>>,
+}
+
 #[derive(Debug)]
 pub(crate) struct RouterState {
     pub(crate) keys: CaseKeys,
-    pub(crate) config: CasesConfig,
+    /// The agents.
+    agents: StdMutex<AgentList>,
+    pub(crate) silence: Duration,
     pub(crate) tokens: Arc<dyn CaseTokenSource>,
     pub(crate) host: Arc<dyn AgentHost>,
+    /// Held to read while a case is opened at the security proxy, and to write while one is closed there.
+    pub(crate) at_proxy: RwLock<()>,
     /// The open cases; at most [`MAX_OPEN_CASES`].
-    cases: StdMutex<BTreeMap<SessionId, Arc<Mutex<LiveCase>>>>,
+    cases: StdMutex<BTreeMap<SessionId, OpenCase>>,
     /// The number of cases of each agent.
     pub(crate) loads: StdMutex<BTreeMap<String, usize>>,
-    watch: StdMutex<AnomalyWatch>,
+    rules: StdMutex<AnomalyWatch>,
+    /// The last anomalies, newest first; at most [`MAX_SEEN`].
+    seen: StdMutex<VecDeque<Anomaly>>,
 }
 
 impl CaseRouter {
@@ -74,24 +95,40 @@ impl CaseRouter {
         tokens: Arc<dyn CaseTokenSource>,
         host: Arc<dyn AgentHost>,
     ) -> Result<Self, CaseError> {
-        // Each choice looks at all of them.
-        if config.agents.len() > MAX_AGENTS {
-            return Err(CaseError::TooLarge { what: "agents of the fleet", limit: MAX_AGENTS });
+        let CasesConfig { agents, deployed, silence, rules } = config;
+        let agents = StdMutex::new(AgentList::check_list(agents, deployed)?);
+        if rules.len() > MAX_RULES {
+            return Err(CaseError::TooLarge { what: "rules about anomalies", limit: MAX_RULES });
         }
-        if config.agents.iter().any(|agent| agent.roles.len() > MAX_ROLES) {
-            return Err(CaseError::TooLarge { what: "roles of an agent", limit: MAX_ROLES });
-        }
-        let watch = StdMutex::new(AnomalyWatch::new(config.rules.clone()));
-        let (cases, loads) = (StdMutex::default(), StdMutex::default());
-        let router = Self(Arc::new(RouterState { keys, config, tokens, host, cases, loads, watch }));
+        let rules = StdMutex::new(AnomalyWatch::new(rules));
+        let (cases, loads, seen) = (StdMutex::default(), StdMutex::default(), StdMutex::default());
+        let at_proxy = RwLock::default();
+        let state = RouterState { keys, agents, silence, tokens, host, at_proxy, cases, loads, rules, seen };
+        let router = Self(Arc::new(state));
         router.resume_cases().await?;
         Ok(router)
     }
 
+    /// Replaces the agents by deployed ones. Those that are gone lose their cases when their keys are about to end, or before
+    /// by revocation.
+    ///
+    /// # Errors
+    ///
+    /// If there are too many agents or roles; then the ones of before stay.
+    pub fn replace_deployed(&self, agents: Vec<DeployedAgent>) -> Result<(), CaseError> {
+        let agents = AgentList::check_list(Vec::new(), agents)?;
+        *self.agents() = agents;
+        Ok(())
+    }
+
+    /// Returns the agents. The guard is not held across an await.
+    pub(crate) fn agents(&self) -> std::sync::MutexGuard<'_, AgentList> {
+        self.0.agents.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     async fn resume_cases(&self) -> Result<(), CaseError> {
         let state = &self.0;
-        let before = state.keys.now().minus_duration(STORED_AFTER_END);
-        state.keys.commit(vec![Op::Fleet(FleetOp::Prune { before })]).await?;
+        self.prune_ended().await?;
         let mut after = None;
         loop {
             let page = state.keys.store().open_fleet_cases(after, PAGE).await?;
@@ -132,8 +169,10 @@ impl CaseRouter {
         check_text("capability", &capability, MAX_NAME_BYTES)?;
         check_text("message", &message, MAX_CASE_MESSAGE_BYTES)?;
         let state = &self.0;
+        // An earlier case of this name that is being closed at the proxy would close this one, too.
+        let opening = state.at_proxy.read().await;
         // Before the commit: from here on the names of customer and case are nowhere.
-        let TokenPair { customer_token, case_token } =
+        let TokenPair { customer_token, case_token, fingerprint } =
             state.tokens.open_tokens(&names).await.map_err(CaseError::Proxy)?;
         let now = state.keys.now();
         let machine = CaseMachine::default();
@@ -141,6 +180,7 @@ impl CaseRouter {
             id: state.keys.fresh_case(),
             case_token,
             customer_token,
+            fingerprint,
             capability,
             is_open: true,
             version: 0,
@@ -155,11 +195,15 @@ impl CaseRouter {
         let entry = noted.entry(&state.keys, &live, (None, None));
         let ops = vec![entry, Op::Fleet(FleetOp::Open(Box::new(row))), Op::Fleet(said)];
         state.keys.commit(ops).await?;
+        drop(opening);
         // The first message is owed an answer from the beginning.
         live.owes_since = Some(now);
         self.keep_case(live);
         let mut live = self.locked(id).await?;
-        self.place_case(&mut live).await?;
+        // It is open: an error would have the front end open it again.
+        if let Err(error) = self.place_case(&mut live).await {
+            tracing::error!(%error, case = %id, "a case that was opened waits for its first agent");
+        }
         Ok(id)
     }
 
@@ -196,11 +240,29 @@ impl CaseRouter {
         self.advance_case(live, CaseEvent::Close, note, None).await?;
         // Requests that wait for the lock see that it is closed.
         self.cases().remove(&live.row.id);
-        // The key is dead already; the proxy forgets the customer's values now, or when it is asked again.
-        if let Err(error) = self.0.tokens.close_tokens(&live.row.case_token).await {
-            tracing::error!(%error, case = %live.row.case_token, "the security proxy still has a closed case");
+        // The key is dead already; the proxy forgets the customer's values now, or later if it is away.
+        if let Err(error) = self.0.close_at_proxy(&live.row).await {
+            tracing::warn!(%error, case = %live.row.case_token, "the security proxy still has a closed case");
         }
         Ok(())
+    }
+
+    /// Closes at the security proxy what has ended while it was away.
+    ///
+    /// # Errors
+    ///
+    /// If the proxy does not answer, or the store cannot be used; the rest is left for the next call.
+    pub async fn close_ended(&self) -> Result<(), CaseError> {
+        self.0.close_ended().await
+    }
+
+    /// Deletes what has ended long ago from the store; the ledger has the holders still.
+    ///
+    /// # Errors
+    ///
+    /// If the store cannot be written.
+    pub async fn prune_ended(&self) -> Result<(), CaseError> {
+        self.0.prune_ended().await
     }
 
     /// Takes a case over for a person. One that an agent holds is taken from it first.
@@ -285,7 +347,7 @@ impl CaseRouter {
             at: self.0.keys.now(),
             agent: holder.name.clone(),
             case: live.row.case_token.clone(),
-            customer: live.row.customer_token.clone(),
+            customer: live.row.fingerprint.clone(),
             measure,
             amount: 1,
         };
@@ -299,8 +361,13 @@ impl CaseRouter {
     /// Does what a rule says. Where that fails, the rule is met anew with the next event.
     async fn apply_noted(&self, live: &mut LiveCase, anomaly: &Anomaly) -> Result<(), CaseError> {
         let applied = self.apply_reaction(live, anomaly).await;
-        if applied.is_err() {
-            self.watch().forget_anomaly(anomaly);
+        match applied {
+            Ok(()) => {
+                let mut seen = self.seen();
+                seen.push_front(anomaly.clone());
+                seen.truncate(MAX_SEEN);
+            }
+            Err(_) => self.watch().forget_anomaly(anomaly),
         }
         applied
     }
@@ -332,19 +399,51 @@ impl CaseRouter {
         let (id, at) = (live.row.id, self.0.keys.now());
         let said = FleetOp::AddMessage { id, sender: sender.to_owned(), text: text.to_owned(), at };
         self.0.keys.commit(vec![Op::Fleet(said)]).await?;
+        live.said.send_modify(|count| *count = count.saturating_add(1));
         Ok(())
     }
 
-    pub(crate) fn watch(&self) -> std::sync::MutexGuard<'_, AnomalyWatch> {
-        self.0.watch.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Lists messages of a case after a number, also of one that has ended.
+    pub(crate) async fn list_said(&self, id: SessionId, after: u64) -> Result<MessagePage, CaseError> {
+        let store = self.0.keys.store();
+        let row = store.fleet_case(id).await?.ok_or_else(|| CaseError::Unknown(id.to_string()))?;
+        let messages = store.fleet_messages(id, after, MAX_LISTED_MESSAGES).await?;
+        let messages = messages.into_iter();
+        let messages =
+            messages.map(|one| SentMessage { n: one.n, from: one.sender, text: one.text, at: one.at });
+        Ok(MessagePage { is_open: row.is_open, messages: messages.collect() })
     }
 
-    fn cases(&self) -> std::sync::MutexGuard<'_, BTreeMap<SessionId, Arc<Mutex<LiveCase>>>> {
+    pub(crate) fn watch(&self) -> std::sync::MutexGuard<'_, AnomalyWatch> {
+        self.0.rules.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Watches the messages of an open case: the number changes with each of them, and ends with the case.
+    pub(crate) async fn watch_said(&self, id: SessionId) -> Result<watch::Receiver<u64>, CaseError> {
+        Ok(self.locked(id).await?.said.subscribe())
+    }
+
+    /// Ends the processes of all agents, for the end of the router; their cases go on with the next start.
+    pub(crate) async fn end_agents(&self) {
+        for id in self.open_ids() {
+            if let Ok(mut live) = self.locked(id).await {
+                live.agent = None;
+            }
+        }
+    }
+
+    /// Returns the last anomalies, newest first.
+    pub(crate) fn seen(&self) -> std::sync::MutexGuard<'_, VecDeque<Anomaly>> {
+        self.0.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn cases(&self) -> std::sync::MutexGuard<'_, BTreeMap<SessionId, OpenCase>> {
         self.0.cases.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn keep_case(&self, live: LiveCase) {
-        self.cases().insert(live.row.id, Arc::new(Mutex::new(live)));
+        let (id, token) = (live.row.id, live.row.case_token.clone());
+        self.cases().insert(id, OpenCase { token, live: Arc::new(Mutex::new(live)) });
     }
 
     /// Returns the ids of the open cases, at most [`MAX_OPEN_CASES`].
@@ -355,21 +454,15 @@ impl CaseRouter {
     /// Locks a case, so that its changes come one after the other.
     pub(crate) async fn locked(&self, id: SessionId) -> Result<HeldCase, CaseError> {
         let unknown = || CaseError::Unknown(id.to_string());
-        let found = self.cases().get(&id).cloned().ok_or_else(unknown)?;
+        let found = self.cases().get(&id).map(|open| Arc::clone(&open.live)).ok_or_else(unknown)?;
         let live = found.lock_owned().await;
         // It may have ended while this waited.
         if *live.machine.state() == CaseState::Closed { Err(unknown()) } else { Ok(live) }
     }
 
     async fn case_of_token(&self, token: &str) -> Option<HeldCase> {
-        for id in self.open_ids() {
-            if let Ok(live) = self.locked(id).await
-                && live.row.case_token == token
-            {
-                return Some(live);
-            }
-        }
-        None
+        let id = self.cases().iter().find(|(_, open)| open.token == token).map(|(id, _)| *id);
+        self.locked(id?).await.ok()
     }
 }
 

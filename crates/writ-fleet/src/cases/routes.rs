@@ -3,9 +3,9 @@
 
 use serde::Deserialize;
 use serde_json::{Value, json};
+use writ_runtime::error::EngineError;
+use writ_store::error::StoreError;
 use writ_store::fleet::MAX_CASE_MESSAGE_BYTES;
-use writ_store::reads::FleetReads as _;
-use writ_types::digest::Digest;
 use writ_types::error::ToReport as _;
 use writ_types::id::SessionId;
 
@@ -17,8 +17,6 @@ use super::status::live_status;
 
 /// The largest body, in bytes: a message as JSON.
 pub const MAX_BODY_BYTES: usize = 4 * MAX_CASE_MESSAGE_BYTES;
-/// The most messages of one answer.
-pub const MAX_MESSAGES: usize = 200;
 
 /// The one who asks.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,24 +34,6 @@ pub struct CaseAnswer {
     pub status: u16,
     /// The body.
     pub body: Value,
-}
-
-/// Digest of the front end's token; the token itself is with the front end.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FrontEndToken(Digest);
-
-impl FrontEndToken {
-    /// Creates it from the token that the front end was given.
-    pub fn of_text(token: &str) -> Self {
-        Self(Digest::of_bytes(token.as_bytes()))
-    }
-
-    /// Returns true if a request shows it, as `Authorization: Bearer …`.
-    pub fn is_shown_in(&self, authorization: Option<&str>) -> bool {
-        let token = authorization.and_then(|header| header.strip_prefix("Bearer "));
-        // Digests are compared, so the time says nothing about the token.
-        token.is_some_and(|token| Digest::of_bytes(token.as_bytes()) == self.0)
-    }
 }
 
 #[derive(Deserialize)]
@@ -81,20 +61,23 @@ struct BackBody {
 }
 
 impl CaseAnswer {
-    fn refusal(status: u16, why: &str) -> Self {
+    pub(super) fn refuse_with(status: u16, why: &str) -> Self {
         Self { status, body: json!({ "error": why }) }
     }
 
-    fn failed(error: &CaseError) -> Self {
+    pub(super) fn fail_with(error: &CaseError) -> Self {
         let status = match error {
             CaseError::Unknown(_) => 404,
-            CaseError::Fault(_) => 409,
+            CaseError::Fault(_) | CaseError::Store(StoreError::Conflict(_)) => 409,
+            CaseError::Engine(EngineError::Store(StoreError::Conflict(_))) => 409,
             CaseError::Text { .. } => 422,
             CaseError::TooLarge { .. } => 429,
             CaseError::Damaged(_) => 500,
             CaseError::Proxy(_) | CaseError::Engine(_) | CaseError::Store(_) => 503,
         };
-        Self::refusal(status, &error.report().outside)
+        let report = error.report();
+        let body = json!({ "error": report.outside, "code": report.code, "hint": report.advice() });
+        Self { status, body }
     }
 }
 
@@ -122,7 +105,7 @@ impl CaseRoutes {
         body: &[u8],
     ) -> CaseAnswer {
         if body.len() > MAX_BODY_BYTES {
-            return CaseAnswer::refusal(413, "the body is too large");
+            return CaseAnswer::refuse_with(413, "the body is too large");
         }
         // A slash at the end changes nothing.
         let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
@@ -132,27 +115,30 @@ impl CaseRoutes {
                 CaseCaller::Person(_) => {
                     live_status(&self.0).await.map(|cases| ok(json!({ "cases": cases })))
                 }
-                CaseCaller::FrontEnd => Ok(CaseAnswer::refusal(403, "a person's request")),
+                CaseCaller::FrontEnd => Ok(CaseAnswer::refuse_with(403, "a person's request")),
             },
             (_, ["cases", id, rest @ ..]) => match id.parse() {
                 Ok(id) => self.answer_one(caller, id, (method, rest), (query, body)).await,
-                Err(_) => Ok(CaseAnswer::refusal(404, "there is no such case")),
+                Err(_) => Ok(CaseAnswer::refuse_with(404, "there is no such case")),
             },
-            (_, _) => Ok(CaseAnswer::refusal(404, "there is no such path")),
+            (_, _) => Ok(CaseAnswer::refuse_with(404, "there is no such path")),
         };
         answered.unwrap_or_else(|error| {
             tracing::warn!(%error, "a request about a case failed");
-            CaseAnswer::failed(&error)
+            CaseAnswer::fail_with(&error)
         })
     }
 
     async fn answer_open(&self, caller: &CaseCaller, body: &[u8]) -> Result<CaseAnswer, CaseError> {
         // A person has no guest to speak for.
         if *caller != CaseCaller::FrontEnd {
-            return Ok(CaseAnswer::refusal(403, "only the front end opens cases"));
+            return Ok(CaseAnswer::refuse_with(403, "only the front end opens cases"));
         }
         let Ok(body) = serde_json::from_slice::<OpenBody>(body) else {
-            return Ok(CaseAnswer::refusal(422, "the body is no case: customer, case, capability, message"));
+            return Ok(CaseAnswer::refuse_with(
+                422,
+                "the body is no case: customer, case, capability, message",
+            ));
         };
         let OpenBody { customer, case, tenant, capability, message } = body;
         let names = GuestNames { customer, case, tenant };
@@ -171,13 +157,13 @@ impl CaseRoutes {
             ("GET", ["messages"], CaseCaller::FrontEnd | CaseCaller::Person(_)) => {
                 let after = query.and_then(|query| query.strip_prefix("after=")).unwrap_or("0");
                 let Ok(after) = after.parse() else {
-                    return Ok(CaseAnswer::refusal(422, "after must be a number"));
+                    return Ok(CaseAnswer::refuse_with(422, "after must be a number"));
                 };
-                self.list_messages(id, after).await
+                self.0.list_said(id, after).await.map(|page| ok(json!(page)))
             }
             ("POST", ["messages"], caller) => {
                 let Ok(TextBody { text }) = serde_json::from_slice(body) else {
-                    return Ok(CaseAnswer::refusal(422, "the body must be {\"text\": …}"));
+                    return Ok(CaseAnswer::refuse_with(422, "the body must be {\"text\": …}"));
                 };
                 match caller {
                     CaseCaller::FrontEnd => self.0.add_message(id, &text).await?,
@@ -200,7 +186,7 @@ impl CaseRoutes {
             }
             ("POST", ["approve" | "back"], CaseCaller::Person(person)) => {
                 let Ok(BackBody { target, note }) = serde_json::from_slice(body) else {
-                    return Ok(CaseAnswer::refusal(422, "the body must be {\"target\": …, \"note\": …}"));
+                    return Ok(CaseAnswer::refuse_with(422, "the body must be {\"target\": …, \"note\": …}"));
                 };
                 let note = match (rest, note.is_empty()) {
                     (["approve"], true) => "approved".to_owned(),
@@ -215,21 +201,10 @@ impl CaseRoutes {
                 Ok(ok(json!({ "holders": access.intervals, "contradictions": access.contradictions })))
             }
             (_, ["take" | "approve" | "back" | "access"], CaseCaller::FrontEnd) => {
-                Ok(CaseAnswer::refusal(403, "a person's request"))
+                Ok(CaseAnswer::refuse_with(403, "a person's request"))
             }
-            (_, _, _) => Ok(CaseAnswer::refusal(404, "there is no such path")),
+            (_, _, _) => Ok(CaseAnswer::refuse_with(404, "there is no such path")),
         }
-    }
-
-    async fn list_messages(&self, id: SessionId, after: u64) -> Result<CaseAnswer, CaseError> {
-        let store = self.0.0.keys.store();
-        let row = store.fleet_case(id).await?.ok_or_else(|| CaseError::Unknown(id.to_string()))?;
-        let messages = store.fleet_messages(id, after, MAX_MESSAGES).await?;
-        let messages: Vec<Value> = messages
-            .iter()
-            .map(|one| json!({ "n": one.n, "from": one.sender, "text": one.text, "at": one.at.to_string() }))
-            .collect();
-        Ok(ok(json!({ "is_open": row.is_open, "messages": messages })))
     }
 }
 

@@ -4,6 +4,7 @@ use futures::future::BoxFuture;
 use futures::{FutureExt as _, StreamExt as _};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use tokio::sync::mpsc;
+use tokio::task::spawn_blocking;
 use tokio_util::codec::{FramedRead, LinesCodec};
 use tokio_util::sync::CancellationToken;
 use writ_runtime::case_keys::{AgentBase, CaseKey};
@@ -42,9 +43,12 @@ impl CaseRouter {
             case: id,
             agent: agent.name.clone(),
             command: agent.command.clone(),
+            folder: agent.folder.clone(),
+            limits: agent.limits,
             base: base.token().clone(),
             task: key.token.clone(),
         };
+        self.check_folder(&agent.name).await?;
         let StartedAgent { input, output, process } = self.0.host.start_agent(order).await?;
         // Bounded: an agent that does not read must not fill the memory.
         let (lines, waiting) = mpsc::channel(MAX_WAITING_LINES);
@@ -56,6 +60,16 @@ impl CaseRouter {
         tokio::spawn(self.clone().read_lines((id, key.key), output, over.clone()));
         live.agent = Some(LiveAgent { first_key: key.key, lines, process, over, bad_lines: 0 });
         Ok(())
+    }
+
+    /// Checks that the folder of an agent is still the one that a person has approved.
+    async fn check_folder(&self, agent: &str) -> Result<(), PortFault> {
+        let deployed = self.agents().find_deployed(agent);
+        let Some(deployed) = deployed else { return Ok(()) };
+        // It reads every file of the folder.
+        let checked = spawn_blocking(move || deployed.check_folder()).await;
+        let checked = checked.map_err(|error| PortFault(error.to_string()))?;
+        checked.map_err(|error| PortFault(error.to_string()))
     }
 
     /// Hands a line to the holder's process. One that reads nothing loses the case.
@@ -161,7 +175,7 @@ impl CaseRouter {
     ) -> Result<bool, CaseError> {
         let is_its = |live: &LiveCase| live.agent.as_ref().is_some_and(|agent| agent.first_key == first_key);
         let name = live.holder.as_ref().map(|holder| holder.name.clone()).unwrap_or_default();
-        let agent = self.0.config.agents.iter().find(|agent| agent.name == name);
+        let agent = self.agents().find_agent(&name);
         let allowed = match agent {
             Some(agent) => self.0.keys.check_base(&agent.base).await.map(|base| base.targets()),
             None => Ok(std::collections::BTreeSet::new()),

@@ -1,43 +1,18 @@
 //! The open cases and their holders, as people watch them.
 
-use serde::Serialize;
 use writ_store::fleet::FleetHolder;
 use writ_store::reads::FleetReads as _;
 use writ_store::store::Store;
-use writ_types::id::SessionId;
-use writ_types::unit::Timestamp;
+use writ_types::api::fleet::{AgentStatus, CaseStatus, FleetStatus, SeenAnomaly};
 
+use super::config::FleetAgent;
 use super::error::CaseError;
+use super::machine::HELD;
 use super::router::CaseRouter;
 use super::state::StoredState;
 
 /// The most cases of one view.
 pub const MAX_SHOWN: usize = 500;
-
-/// A line of the view.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct CaseStatus {
-    /// The case.
-    pub case: SessionId,
-    /// Its token.
-    pub case_token: String,
-    /// The capability that it needs.
-    pub capability: String,
-    /// Its state, in one word.
-    pub state: String,
-    /// The agent or person that holds it.
-    pub holder: Option<String>,
-    /// Since when.
-    pub since: Option<Timestamp>,
-    /// The reason of its last change.
-    pub reason: String,
-    /// Requests to the proxy in the last minute; `None`: only the running router knows.
-    pub requests_per_minute: Option<u64>,
-    /// Refusals of this holder in this case.
-    pub refused: Option<u64>,
-    /// Tokens of models that this holder has used in this case.
-    pub tokens: Option<u64>,
-}
 
 /// Reads the open cases from the store, oldest first, at most [`MAX_SHOWN`].
 ///
@@ -85,4 +60,41 @@ pub async fn live_status(router: &CaseRouter) -> Result<Vec<CaseStatus>, CaseErr
         line.tokens = Some(watched.map_or(0, |one| one.tokens));
     }
     Ok(lines)
+}
+
+/// Returns the agents, the open cases and the last anomalies.
+///
+/// # Errors
+///
+/// If the store cannot be read.
+pub async fn show_status(router: &CaseRouter) -> Result<FleetStatus, CaseError> {
+    let cases = live_status(router).await?;
+    let agents = router.agents().all().iter().map(|agent| describe_agent(agent, &cases)).collect();
+    let anomalies = router.seen().iter().map(|seen| SeenAnomaly {
+        at: seen.at,
+        agent: seen.agent.clone(),
+        case: seen.case.clone(),
+        rule: seen.rule.clone(),
+        reaction: seen.reaction.as_str().to_owned(),
+        evidence: seen.evidence.clone(),
+    }).collect();
+    Ok(FleetStatus { agents, anomalies, cases })
+}
+
+fn describe_agent(agent: &FleetAgent, cases: &[CaseStatus]) -> AgentStatus {
+    let held =
+        || cases.iter().filter(|case| case.state == HELD && case.holder.as_deref() == Some(&agent.name));
+    let sum = |count: fn(&CaseStatus) -> Option<u64>| {
+        held().filter_map(count).fold(0, |sum: u64, more| sum.saturating_add(more))
+    };
+    AgentStatus {
+        name: agent.name.clone(),
+        roles: agent.roles.clone(),
+        version: agent.version.clone(),
+        cases: u64::try_from(held().count()).unwrap_or(u64::MAX),
+        max_cases: u64::try_from(agent.max_cases).unwrap_or(u64::MAX),
+        requests_per_minute: sum(|case| case.requests_per_minute),
+        refused: sum(|case| case.refused),
+        tokens: sum(|case| case.tokens),
+    }
 }

@@ -1,10 +1,7 @@
 //! The socket of the model router: who may open it, and how much it takes.
 
 use std::convert::Infallible;
-use std::io;
-use std::os::unix::fs::PermissionsExt as _;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::path::Path;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -12,38 +9,28 @@ use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited, StreamBody};
 use hyper::body::Incoming;
 use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
-use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
-use hyper_util::rt::{TokioIo, TokioTimer};
 use serde_json::{Value, json};
-use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::Semaphore;
+use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 use writ_runtime::clock::{Clock as _, Ids, SystemClock};
 use writ_runtime::engine::Engine;
 use writ_runtime::routed::{
-    AnswerEvent, AnswerStream, MAIN_MODEL, ModelRouter, ProvenAgent, RoutedReply, RoutingError,
+    AnswerEvent, AnswerStream, MAIN_MODEL, ModelRouter, ProvenAgent, RoutedReply, RoutingError, TokensUsed,
 };
-use writ_types::error::{Exit, Report, ToReport};
 
 use super::refusal::{Refusal, WireFormat};
 use super::stream::{EventWriter, KEEP_ALIVE, event_stream};
 use super::{anthropic, openai};
+use crate::accept::{Acceptor, LocalSocket, SocketError};
 
 /// The most connections at once; one more waits until another ends.
 pub const MAX_CONNECTIONS: usize = 1_024;
 /// The largest body of a request, in bytes. The ledger takes a prompt of this size in one entry.
 pub const MAX_BODY_BYTES: usize = 4 * 1024 * 1024;
-/// The largest head of a request, in bytes: two keys and the headers of a client.
-pub const MAX_HEAD_BYTES: usize = 128 * 1024;
-/// The time that a client has to send the head of a request.
-const HEAD_TIMEOUT: Duration = Duration::from_secs(15);
 /// The time that a client has to send the body.
 const BODY_TIMEOUT: Duration = Duration::from_secs(60);
-/// The pause after a client could not be accepted.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// The header with the base key, which the launcher adds.
 pub const BASE_KEY: HeaderName = HeaderName::from_static("writ-base-key");
 /// The header with the task key.
@@ -53,27 +40,11 @@ const RETRY: HeaderName = HeaderName::from_static("x-should-retry");
 
 type Body = UnsyncBoxBody<Bytes, Infallible>;
 
-/// The reason why the socket cannot be served.
-#[derive(Debug, thiserror::Error)]
-#[error("cannot listen on {path}: {source}")]
-pub struct SocketError {
-    path: PathBuf,
-    source: io::Error,
-}
-
-impl ToReport for SocketError {
-    fn report(&self) -> Report {
-        Report::new(Exit::Config, "fleet.listen", "the model router cannot open its socket")
-            .with_inside(self.to_string())
-            .with_hint("check that the folder 'runtime' of the home exists, is yours and is writable")
-    }
-}
-
 /// The socket of the model router.
 #[derive(Debug)]
 pub struct RouterSocket {
-    listener: UnixListener,
-    path: PathBuf,
+    socket: LocalSocket,
+    observer: Option<mpsc::Sender<TokensUsed>>,
 }
 
 impl RouterSocket {
@@ -83,74 +54,33 @@ impl RouterSocket {
     ///
     /// If the folder is missing or not writable.
     pub fn bind(path: &Path) -> Result<Self, SocketError> {
-        let failed = |source| SocketError { path: path.to_owned(), source };
-        match std::fs::remove_file(path) {
-            Ok(()) => {}
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(failed(error)),
-        }
-        // The folder has mode 0700, so no other user reaches the socket before its mode is set.
-        let listener = UnixListener::bind(path).map_err(failed)?;
-        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).map_err(failed)?;
-        Ok(Self { listener, path: path.to_owned() })
+        Ok(Self { socket: LocalSocket::bind(path)?, observer: None })
+    }
+
+    /// Reports the tokens of every call into a channel. While it is full, answers wait; a closed one is ignored.
+    #[must_use]
+    pub fn with_observer(self, observer: mpsc::Sender<TokensUsed>) -> Self {
+        Self { observer: Some(observer), ..self }
     }
 
     /// Serves agents until `stop` is cancelled; then waits until every answer has ended.
     pub async fn serve_agents(self, engine: Engine, stop: CancellationToken) {
         // Agents may call at any time: the engine does not end for want of clients.
         let guest = engine.guest();
-        let router = engine.model_router();
-        let (room, connections) = (Arc::new(Semaphore::new(MAX_CONNECTIONS)), TaskTracker::new());
-        loop {
-            let Ok(place) = Arc::clone(&room).acquire_owned().await else { break };
-            let accepted = tokio::select! {
-                () = stop.cancelled() => break,
-                accepted = self.listener.accept() => accepted,
-            };
-            match accepted {
-                Ok((stream, _)) => {
-                    let (router, stop) = (router.clone(), stop.clone());
-                    connections.spawn(async move {
-                        serve_connection(stream, router, stop).await;
-                        drop(place);
-                    });
-                }
-                Err(error) => {
-                    tracing::warn!(%error, "an agent could not be accepted");
-                    // With no file descriptor left the next try fails at once, too.
-                    tokio::time::sleep(ACCEPT_PAUSE).await;
-                }
-            }
-        }
-        drop(self.listener);
-        let _ = std::fs::remove_file(&self.path);
-        connections.close();
-        connections.wait().await;
+        let router = match self.observer {
+            Some(observer) => engine.model_router().with_observer(observer),
+            None => engine.model_router(),
+        };
+        let service = service_fn(move |request| {
+            let router = router.clone();
+            async move { Ok::<_, Infallible>(answer_request(&router, request).await) }
+        });
+        let acceptor = Acceptor::with_room(MAX_CONNECTIONS, stop);
+        acceptor.accept_connections(|| self.socket.accept_stream(), service).await;
+        // No one connects any more; what is under way ends.
+        drop(self.socket);
+        acceptor.wait_for_end().await;
         drop(guest);
-    }
-}
-
-async fn serve_connection(stream: UnixStream, router: ModelRouter, stop: CancellationToken) {
-    let service = service_fn(|request| {
-        let router = router.clone();
-        async move { Ok::<_, Infallible>(answer_request(&router, request).await) }
-    });
-    let connection = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(HEAD_TIMEOUT)
-        .max_buf_size(MAX_HEAD_BYTES)
-        .serve_connection(TokioIo::new(stream), service);
-    let mut connection = std::pin::pin!(connection);
-    let served = tokio::select! {
-        served = connection.as_mut() => served,
-        () = stop.cancelled() => {
-            // The answer that is on its way may still end; the engine bounds how long that takes.
-            connection.as_mut().graceful_shutdown();
-            connection.await
-        }
-    };
-    if let Err(error) = served {
-        tracing::debug!(%error, "an agent's connection has broken off");
     }
 }
 

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use writ_fleet::anomalies::{FleetEvent, Measure};
 use writ_fleet::cases::config::{FleetAgent, SILENCE};
-use writ_fleet::cases::routes::{CaseCaller, CaseRoutes, FrontEndToken};
+use writ_fleet::cases::front_end::FrontEndToken;
+use writ_fleet::cases::routes::{CaseCaller, CaseRoutes};
 use writ_fleet::cases::status::live_status;
 use writ_policy::keys::ROUTER;
 use writ_store::reads::{FleetReads as _, RevocationReads as _};
@@ -334,7 +335,7 @@ async fn requests_are_answered_by_who_asks_and_malformed_ones_by_what_is_wrong()
         routes.answer_request(who, (method, path), None, body).await.status
     };
     assert_eq!(ask(&owner, "POST", "/cases", body).await, 403, "only the front end");
-    assert_eq!(ask(&front, "POST", "/cases", body).await, 503, "it is open already");
+    assert_eq!(ask(&front, "POST", "/cases", body).await, 409, "it is open already");
     assert_eq!(ask(&front, "POST", "/cases", b"{}").await, 422);
     assert_eq!(ask(&front, "POST", "/cases", &vec![b' '; 1024 * 1024]).await, 413);
     assert_eq!(ask(&front, "POST", &path("take"), b"{}").await, 403);

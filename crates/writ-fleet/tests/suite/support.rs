@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use tempfile::TempDir;
 use writ_fleet::cases::access::{CaseAccess, read_access};
-use writ_fleet::cases::config::{CasesConfig, FleetAgent};
+use writ_fleet::cases::config::{CasesConfig, FleetAgent, ProcessLimits};
 use writ_fleet::cases::ports::{
     AgentHost, AgentProcess, CaseTokenSource, GuestNames, PortFault, StartOrder, StartedAgent, TokenPair,
 };
@@ -58,6 +59,9 @@ impl Clock for HandClock {
 #[derive(Debug, Default)]
 pub(super) struct Tokens {
     pub(super) closed: Mutex<Vec<String>>,
+    pub(super) revoked: Mutex<Vec<KeyId>>,
+    /// True while the proxy is away.
+    pub(super) away: AtomicBool,
 }
 
 impl CaseTokenSource for Tokens {
@@ -68,13 +72,21 @@ impl CaseTokenSource for Tokens {
         let pair = TokenPair {
             customer_token: token("cust", &names.customer),
             case_token: token("case", &names.case),
+            fingerprint: Digest::of_bytes(names.customer.as_bytes()).to_string(),
         };
         async move { Ok(pair) }.boxed()
     }
 
     fn close_tokens<'a>(&'a self, case_token: &'a str) -> BoxFuture<'a, Result<(), PortFault>> {
+        if self.away.load(Ordering::SeqCst) {
+            return async { Err(PortFault("away".into())) }.boxed();
+        }
         self.closed.lock().expect("no panic").push(case_token.to_owned());
         async { Ok(()) }.boxed()
+    }
+
+    fn revoke_keys(&self, ids: &[KeyId]) {
+        self.revoked.lock().expect("no panic").extend(ids);
     }
 }
 
@@ -204,6 +216,9 @@ impl Fleet {
             base: mint_base(&claims, &self.root).expect("mints"),
             command: program.iter().map(|word| (*word).to_owned()).collect(),
             max_cases: 10,
+            version: None,
+            folder: None,
+            limits: ProcessLimits::default(),
         }
     }
 

@@ -6,14 +6,16 @@ use axum::extract::{RawPathParams, Request, State};
 use axum::http::StatusCode;
 use axum::response::Response;
 use axum::routing::on;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use writ_runtime::methods::{Method, MethodRoute, PathSubject};
 use writ_types::id::AttemptId;
 
 use super::ServerState;
-use super::query::{QueryField, check_query, fields_of};
-use super::reply::{Refusal, json_response};
-use super::route::{HttpRoute, Success, ask_id, entry_seq, method_filter, request_evidence, session_id};
+use super::query::{QueryField, check_query, fields_of, takes_body};
+use super::reply::{Refusal, json_response, read_json};
+use super::route::{
+    Body, HttpRoute, Success, ask_id, entry_seq, method_filter, request_evidence, session_id,
+};
 
 /// Returns the routes of all methods that have one.
 pub(super) fn method_routes() -> Vec<HttpRoute> {
@@ -30,8 +32,9 @@ fn route_of(method: Method, route: MethodRoute, path: &'static str, fields: &Arc
     let known = Arc::clone(fields);
     let served = move |State(shared): State<Arc<ServerState>>, path: RawPathParams, request: Request| {
         let known = Arc::clone(&known);
-        async move { serve_method(&shared, (method, route.subject), &path, &known, request).await }
+        async move { serve_method(&shared, (method, &route), &path, &known, request).await }
     };
+    let has_body = takes_body(&route);
     let success = Success::json_body(route.answer);
     let served = HttpRoute::from_router(
         (route.verb, path),
@@ -39,22 +42,30 @@ fn route_of(method: Method, route: MethodRoute, path: &'static str, fields: &Arc
         on(method_filter(route.verb), served),
         success,
     );
-    served.calls_method(method).with_query(fields.to_vec()).or_refuses(route.refusals)
+    let served = served.calls_method(method).with_query(fields.to_vec()).or_refuses(route.refusals);
+    match has_body {
+        true => served.with_body(Body::Json { schema: route.params, is_required: true }),
+        false => served,
+    }
 }
 
 async fn serve_method(
     shared: &ServerState,
-    (method, subject): (Method, Option<PathSubject>),
+    (method, route): (Method, &MethodRoute),
     path: &RawPathParams,
     fields: &[QueryField],
     request: Request,
 ) -> Result<Response, Refusal> {
-    let subject = subject.map(|subject| path_subject(subject, path)).transpose()?;
+    let subject = route.subject.map(|subject| path_subject(subject, path)).transpose()?;
     // Parameters come from the query, and a name that is not known is refused.
     let mut params = check_query(request.uri(), fields)?;
     // The path wins over the query, which cannot have this name.
     params.extend(subject);
     let evidence = request_evidence(&request);
+    if takes_body(route) {
+        let body: Map<String, Value> = read_json(request, shared.config.max_message_bytes).await?;
+        params.extend(body);
+    }
     let found = shared.engine.call(evidence, None, method.name(), Value::Object(params)).await?;
     Ok(json_response(StatusCode::OK, &found))
 }

@@ -4,7 +4,7 @@ use axum::http::Uri;
 use schemars::SchemaGenerator;
 use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value};
-use writ_runtime::methods::MethodRoute;
+use writ_runtime::methods::{MethodRoute, Verb};
 
 use super::reply::Refusal;
 
@@ -44,10 +44,17 @@ impl QueryField {
     }
 }
 
-/// Returns the fields that the query of a method's route may have: its parameters, unless the path names a subject.
+/// Returns true if the parameters of a method's route are its body.
+pub(super) const fn takes_body(route: &MethodRoute) -> bool {
+    // With a subject the path says everything.
+    matches!(route.verb, Verb::Post) && route.subject.is_none()
+}
+
+/// Returns the fields that the query of a method's route may have: its parameters, unless the path names a subject or
+/// they are the body.
 // With a subject the path names what is asked for, so there is nothing left to choose.
 pub(super) fn fields_of(route: &MethodRoute) -> Vec<QueryField> {
-    if route.subject.is_some() {
+    if route.subject.is_some() || takes_body(route) {
         return Vec::new();
     }
     // Parameters stand in the query one by one, so their schemas must stand alone.

@@ -156,8 +156,10 @@ fn status_of(report: &Report) -> StatusCode {
         | "ask.unknown"
         | "approval.not_in_force"
         | "undo.unknown"
+        | "case.unknown"
+        | "fleet.none"
         | "outbox.missing" => StatusCode::NOT_FOUND,
-        "ask.closed" | "ask.changed" | "undo.done" => StatusCode::CONFLICT,
+        "case.state" | "case.target" | "ask.closed" | "ask.changed" | "undo.done" => StatusCode::CONFLICT,
         "approval.malformed" => StatusCode::UNPROCESSABLE_ENTITY,
         _ => match report.exit {
             Exit::Usage => StatusCode::BAD_REQUEST,

@@ -85,6 +85,7 @@ export const EVENTS = {
   keyed: "Key",
   escalated: "Escalated",
   case_moved: "Case",
+  agent_moved: "Agent",
   policy_changed: "Rules changed",
   sandbox_ready: "Sandbox",
   checkpoint: "Checkpoint",

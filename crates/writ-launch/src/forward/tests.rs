@@ -128,6 +128,29 @@ fn get(host: &str) -> String {
     format!("GET /v1/operations HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n")
 }
 
+/// A renewed key reaches an agent that runs; without one it reaches nothing.
+#[tokio::test]
+async fn a_request_carries_the_key_of_its_moment_and_none_leads_nowhere_without() {
+    let mut stage = Stage::new(ForwardLimits::default());
+    let plain = stage.listen(PLAIN_PORT).await;
+    let task = stage.temp.path().join("task");
+    for key in [KEYS[1], "bmV3"] {
+        let answer = ask(connect(plain).await, &get(ROUTER)).await;
+        assert!(answer.ends_with("router"), "{answer}");
+        let head = stage.heads.recv().await.expect("asked");
+        assert!(head.contains(&format!("writ-task-key: {key}\r\n")), "{head}");
+        let fresh = stage.temp.path().join("fresh");
+        fs::write(&fresh, "bmV3").expect("written");
+        fs::set_permissions(&fresh, fs::Permissions::from_mode(0o600)).expect("closed");
+        fs::rename(fresh, &task).expect("renamed");
+    }
+    fs::remove_file(&task).expect("removed");
+    let answer = ask(connect(plain).await, &get(ROUTER)).await;
+    assert!(answer.starts_with("HTTP/1.1 401") && answer.ends_with(r#"{"error":"no_key"}"#), "{answer}");
+    assert_eq!(stage.count(RefusalReason::NoKey), 1);
+    assert!(stage.heads.try_recv().is_err(), "no server was asked");
+}
+
 /// Rows: SLO-041 SLO-038
 #[tokio::test]
 async fn each_name_leads_to_its_server_with_the_agents_keys_in_place_of_forged_ones() {

@@ -23,6 +23,7 @@ use writ_types::taint::{Label, Taint};
 use super::perform::GrantedRequest;
 use super::{BusyPlace, MAX_AT_ONCE, Peer, ProxyRequest, ProxyState, RequestEnd, is_granted};
 use crate::cases::{OpenCase, TokenValues};
+use crate::events::EventSubject;
 use crate::keys::ShownKeys;
 use crate::mask::{Masker, has_foreign_token};
 use crate::once::{Earlier, find_earlier, is_name, once_name};
@@ -115,7 +116,12 @@ impl ProxyState {
         let prepared = prepare_operation(action, &authority, only_reads, operations.digest());
         let permit = self.pass_door(prepared, &authority, &origin).await?;
         let name = origin.once.map(|once| once.name);
-        Ok(GrantedRequest { permit, operations, case, fresh, uses, name, _place: place })
+        let subject = EventSubject {
+            agent: authority.agent().to_owned(),
+            case_token: case.token.clone(),
+            customer: case.fingerprint.clone(),
+        };
+        Ok(GrantedRequest { permit, operations, case, subject, fresh, uses, name, _place: place })
     }
 
     /// Finds the case of the keys. Tokens in the parameters must be those of the keys.

@@ -18,6 +18,7 @@ use writ_types::taint::{Label, Taint};
 use super::{BusyPlace, ProxyAnswer, ProxyState};
 use crate::cases::{OpenCase, TokenValues};
 use crate::error::ProxyError;
+use crate::events::{EventMeasure, EventSubject};
 use crate::mask::{Masker, put_back};
 use crate::once::answer_place;
 use crate::refusal::status;
@@ -33,6 +34,8 @@ pub(super) struct GrantedRequest {
     /// The operations in force when it was decided.
     pub(super) operations: Arc<OperationSet>,
     pub(super) case: Arc<OpenCase>,
+    /// Who asked, for the router's watch.
+    pub(super) subject: EventSubject,
     /// Personal values of the parameters, which stand in the ledger as tokens.
     pub(super) fresh: TokenValues,
     /// The amounts that were counted.
@@ -62,7 +65,7 @@ pub(super) fn unknown_answer() -> ProxyAnswer {
 impl ProxyState {
     /// Performs a permitted request, and records its outcome.
     pub(super) async fn perform_granted(&self, granted: GrantedRequest) -> ProxyAnswer {
-        let GrantedRequest { permit, operations, case, fresh, uses, name, _place } = granted;
+        let GrantedRequest { permit, operations, case, subject, fresh, uses, name, _place } = granted;
         let begun =
             Begun { attempt: permit.attempt(), session: permit.prepared().session, at: self.clock.now() };
         let target = if let Action::Operate(operate) = permit.action() {
@@ -81,7 +84,13 @@ impl ProxyState {
         let restore = |text: &str| put_back(text, &case).ok();
         let performed = self.targets.perform(*permit, begun.at, operation, &case.scope, &key, &restore).await;
         match performed {
-            Ok(result) => self.note_success(&begun, &case, (&result, fresh), name.is_some()).await,
+            Ok(result) => {
+                let rows = u64::try_from(result.rows.len()).unwrap_or(u64::MAX);
+                if rows > 0 {
+                    self.count_events(&subject, &[(EventMeasure::RecordsRead, rows)]);
+                }
+                self.note_success(&begun, &case, (&result, fresh), name.is_some()).await
+            }
             Err(PerformError::NotPerformed { what }) => {
                 self.note_failure(&begun, &case, (fresh, uses), &what).await
             }

@@ -1,6 +1,7 @@
 //! What the router of cases asks of the proxy, over a socket of its own: cases are opened and closed, keys revoked.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use writ_operations::{PersonalKind, Scope};
 use writ_store::batch::{Batch, Op};
@@ -10,6 +11,7 @@ use writ_types::unit::Timestamp;
 use super::{Proxy, ProxyState};
 use crate::cases::is_name;
 use crate::error::ProxyError;
+use crate::events::EventPage;
 use crate::kind::kind_of;
 
 /// The tenant of cases that name none.
@@ -29,6 +31,8 @@ pub struct CaseTokens {
     pub customer_token: String,
     /// The token of the case.
     pub case_token: String,
+    /// The fingerprint of the customer, the same in all cases. It is for the router, and no agent may see it.
+    pub customer_fingerprint: String,
 }
 
 impl Proxy {
@@ -57,8 +61,14 @@ impl Proxy {
         let noted =
             |customer: &str, case: &str| make_note(state, format!("case {case} of {customer} was opened"));
         let now = state.clock.now();
+        let customer_fingerprint = state.secret.customer_fingerprint(tenant, customer);
         let (customer_token, case_token) = state.cases.open_case(tenant, scope, &known, now, noted).await?;
-        Ok(CaseTokens { customer_token, case_token })
+        Ok(CaseTokens { customer_token, case_token, customer_fingerprint })
+    }
+
+    /// Returns what agents did after the event of a number, and waits for an event where there is none yet.
+    pub async fn read_events(&self, after: u64, wait: Duration) -> EventPage {
+        self.state.events.wait_after(after, wait).await
     }
 
     /// Closes a case: its keys reach nothing any more, and the personal data behind its tokens is deleted.

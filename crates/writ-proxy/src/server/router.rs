@@ -1,19 +1,21 @@
 //! The paths for the router of cases. Each request shows the token of this socket.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use axum::body::to_bytes;
-use axum::extract::{Path, Request, State};
-use axum::http::{StatusCode, header};
+use axum::extract::{FromRef, Path, Request, State};
+use axum::http::{StatusCode, Uri, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse as _, Response};
-use axum::routing::{delete, post};
+use axum::routing::{delete, get, post};
 use axum::{Json, Router};
 use secrecy::{ExposeSecret as _, SecretString};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use subtle::ConstantTimeEq as _;
+use tokio_util::sync::CancellationToken;
 use writ_store::error::{Conflict, StoreError};
 use writ_types::unit::Timestamp;
 
@@ -43,16 +45,31 @@ struct KeysToRevoke {
     expires: Option<String>,
 }
 
+/// What the routes share.
+#[derive(Clone)]
+struct RouterState {
+    proxy: Proxy,
+    /// The end of the server, at which no one waits for events any more.
+    stop: CancellationToken,
+}
+
+impl FromRef<RouterState> for Proxy {
+    fn from_ref(state: &RouterState) -> Self {
+        state.proxy.clone()
+    }
+}
+
 /// Returns the routes of the router.
-pub(super) fn build_routes(proxy: Proxy, token: SecretString) -> Router {
+pub(super) fn build_routes(proxy: Proxy, token: SecretString, stop: CancellationToken) -> Router {
     let admission = middleware::from_fn(move |request, next| admit_router(token.clone(), request, next));
     Router::new()
         .route("/v1/cases", post(open_case))
         .route("/v1/cases/{token}", delete(close_case))
+        .route("/v1/events", get(read_events))
         .route("/v1/revocations", post(revoke_keys))
         .route("/v1/operations/reload", post(reload_declared))
         .layer(admission)
-        .with_state(proxy)
+        .with_state(RouterState { proxy, stop })
 }
 
 fn refuse_with(status: StatusCode, error: &str) -> Response {
@@ -90,6 +107,26 @@ async fn open_case(State(proxy): State<Proxy>, request: Request) -> Response {
 
 async fn close_case(State(proxy): State<Proxy>, Path(token): Path<String>) -> Response {
     respond_with(StatusCode::OK, proxy.close_case(&token).await.map(|()| json!({})))
+}
+
+async fn read_events(State(state): State<RouterState>, uri: Uri) -> Response {
+    let mut given = BTreeMap::from([("after", 0), ("wait", 0)]);
+    for part in uri.query().unwrap_or_default().split('&').filter(|part| !part.is_empty()) {
+        let read = part.split_once('=').and_then(|(name, text)| Some((name, text.parse::<u64>().ok()?)));
+        match read.and_then(|(name, number)| Some((given.get_mut(name)?, number))) {
+            Some((place, number)) => *place = number,
+            None => {
+                let error = "after is the number of an event, and wait a number of seconds";
+                return refuse_with(StatusCode::UNPROCESSABLE_ENTITY, error);
+            }
+        }
+    }
+    let number = |name| given.get(name).copied().unwrap_or_default();
+    let page = tokio::select! {
+        page = state.proxy.read_events(number("after"), Duration::from_secs(number("wait"))) => page,
+        () = state.stop.cancelled() => return refuse_with(StatusCode::SERVICE_UNAVAILABLE, "the proxy ends"),
+    };
+    Json(page).into_response()
 }
 
 async fn revoke_keys(State(proxy): State<Proxy>, request: Request) -> Response {

@@ -21,7 +21,7 @@ use crate::methods::params::{BaseKeyNote, IssuedTaskKey, KeyPair, MintRequest, N
 use crate::services::Services;
 
 /// Reason that no key is made from the input: a code for machines, and a text.
-struct Refused {
+pub(super) struct Refused {
     reason: DenyReason,
     text: String,
     /// Agent named in the key that was handed in, if it could be read.
@@ -29,12 +29,12 @@ struct Refused {
 }
 
 impl Refused {
-    const fn new(reason: DenyReason, text: String) -> Self {
+    pub(super) const fn new(reason: DenyReason, text: String) -> Self {
         Self { reason, text, agent: None }
     }
 
     /// The same, of the keys of this agent.
-    fn for_agent(self, agent: &str) -> Self {
+    pub(super) fn for_agent(self, agent: &str) -> Self {
         Self { agent: Some(agent.to_owned()), ..self }
     }
 }
@@ -200,9 +200,9 @@ pub(super) async fn list_issued(services: &Services, limit: usize) -> Result<Vec
     Ok(listed)
 }
 
-type Checked<T> = Result<T, Refused>;
+pub(super) type Checked<T> = Result<T, Refused>;
 
-async fn base_in_force(
+pub(super) async fn base_in_force(
     services: &Services,
     token: &KeyToken,
     now: Timestamp,
@@ -271,7 +271,11 @@ fn in_time(expires: Timestamp, now: Timestamp) -> Checked<()> {
 
 /// Returns the checked value. A refusal is recorded in the ledger, with the agent of the keys that were
 /// handed in, if it could be read.
-async fn record_refusal<T>(services: &Services, what: &str, checked: Checked<T>) -> Result<T, EngineError> {
+pub(super) async fn record_refusal<T>(
+    services: &Services,
+    what: &str,
+    checked: Checked<T>,
+) -> Result<T, EngineError> {
     let Refused { reason, text, agent } = match checked {
         Ok(checked) => return Ok(checked),
         Err(refused) => refused,
@@ -325,12 +329,18 @@ async fn hand_out(
 /// Records that a key is given out: its agent, its purpose, its expiry and its hash, but never the key
 /// itself.
 async fn note_key(services: &Services, key: IssuedKey, change: &str) -> Result<(), EngineError> {
-    let grants = format!("agent {}: {}; until {}; sha256 {}", key.agent, key.about, key.expires_at, key.hash);
-    let fact = Fact::Keyed { key: key.id, role: key.role.clone(), change: change.to_owned(), grants };
-    services
-        .journal
-        .store
-        .commit(Batch::synced(vec![services.journal.own_entry(fact), Op::Keys(KeyOp::Issue(key))]))
-        .await?;
+    let ops = vec![issue_entry(services, &key, change), Op::Keys(KeyOp::Issue(key))];
+    services.journal.store.commit(Batch::synced(ops)).await?;
     Ok(())
+}
+
+/// Returns the entry about a key that is given out.
+pub(super) fn issue_entry(services: &Services, key: &IssuedKey, change: &str) -> Op {
+    let grants = format!("agent {}: {}; until {}; sha256 {}", key.agent, key.about, key.expires_at, key.hash);
+    services.journal.own_entry(Fact::Keyed {
+        key: key.id,
+        role: key.role.clone(),
+        change: change.to_owned(),
+        grants,
+    })
 }

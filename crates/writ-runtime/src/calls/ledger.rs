@@ -183,6 +183,15 @@ fn summarise_fact(fact: &Fact) -> String {
         Fact::CaseMoved { record } => {
             format!("case {} {}: {}", record.case, record.change.as_str(), record.reason)
         }
+        Fact::AgentMoved { record } => {
+            format!(
+                "agent {} version {} {} by {}",
+                record.agent,
+                record.version,
+                record.change.as_str(),
+                record.by
+            )
+        }
         Fact::PolicyChanged { summary, .. } => summary.clone(),
         Fact::Restored { from, .. } => format!("from entry {from}"),
         Fact::Applied { project, files } => {

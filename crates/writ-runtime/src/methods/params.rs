@@ -9,6 +9,7 @@ use writ_policy::keys::KeyToken;
 use writ_policy::order::OrderToken;
 use writ_types::digest::Digest;
 use writ_types::id::KeyId;
+use writ_types::unit::Timestamp;
 
 /// A signed permission to enrol a passkey.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -24,6 +25,68 @@ pub struct EnrolmentRequest {
 pub struct BaseKeyNote {
     /// The key.
     pub token: KeyToken,
+}
+
+/// The base key of an agent's folder that a person has approved.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AgentNote {
+    /// The key.
+    pub token: KeyToken,
+    /// The version of the agent.
+    pub version: String,
+}
+
+/// The base key of an agent that is put in its place.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AgentDeployment {
+    /// The key.
+    pub token: KeyToken,
+    /// The version of the agent.
+    pub version: String,
+    /// True if the keys of its other versions are revoked.
+    #[serde(default)]
+    pub revoke_earlier: bool,
+}
+
+/// An agent that is to be retired.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AgentRetirement {
+    /// The agent.
+    pub agent: String,
+    /// The reason, at most 500 characters; it is written to the ledger.
+    #[serde(default)]
+    pub reason: String,
+}
+
+/// An agent that something was recorded of.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct NotedAgent {
+    /// The agent.
+    pub agent: String,
+    /// Its version.
+    pub version: String,
+    /// The id of its base key.
+    pub key: KeyId,
+    /// The digest of its folder.
+    pub folder: Digest,
+    /// The hash of its base key.
+    pub hash: Digest,
+    /// When that key ends.
+    pub expires_at: Timestamp,
+    /// The keys of other versions that were revoked.
+    pub revoked: Vec<KeyId>,
+}
+
+/// An agent that was retired.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct RetiredAgent {
+    /// The agent.
+    pub agent: String,
+    /// The keys that were revoked.
+    pub revoked: Vec<KeyId>,
 }
 
 /// A base key and the document of the task key that is minted over it.

@@ -10,7 +10,8 @@ use writ_types::chat::ModelRequest;
 use writ_types::entry::DenyReason;
 use writ_types::taint::{Clearance, Label, Taint};
 
-use super::{Cleared, MAIN_MODEL, RoutingError, route_name};
+use super::asking::Cleared;
+use super::{MAIN_MODEL, RoutingError, route_name};
 
 /// Returns the course of a call to the named model, and the routes that it may take. Only the main model has others to fall
 /// back on: a program that names a model gets that one.

@@ -46,12 +46,13 @@ pub(crate) async fn run_agent(run: AgentRun) -> Result<AgentResult, AgentError> 
         .profile
         .as_ref()
         .map(|profile| ProfileOrder { profile: profile.name.clone(), required: profile.required });
-    let missing = profile.as_ref().map(apparmor::check_profile).transpose()?.flatten();
+    let checked = profile.map(apparmor::check_profile).transpose()?;
+    let (profile, missing) = checked.map_or((None, None), |checked| (checked.order, checked.lack));
     let user = AgentUser::claim_free()?;
     let id = user.as_ref().map(AgentUser::id);
     let cgroups = Cgroups::detect_groups();
     let metered = cgroups.version() != Cgroup::Watchdog;
-    let spec = agent_spec(&order, id, metered, profile.filter(|_| missing.is_none()))?;
+    let spec = agent_spec(&order, id, metered, profile)?;
     // Encoded before anything is started: half a message would be the end of the sandbox.
     let frames = JobFrames::of(&spec)?;
     let own = AgentSlot { user, measures: order.limits.compute.is_some() };
@@ -87,6 +88,8 @@ fn agent_spec(
         binds: Vec::new(),
         empty_home: true,
         one_place: true,
+        // The folder of its program may hold a server's socket, or come to hold one.
+        only_pairs: true,
         limits: Limits {
             processes: limits.processes,
             open_files: limits.open_files,

@@ -177,7 +177,7 @@ fn start_job(base: &SandboxBase, control: &UnixStream, filters: &Filters) -> Res
     match sys::fork_with(0).stage("fork")? {
         Forked::Child => {
             drop((faults, go));
-            let code = match become_job(base.walls, control, wait, filters) {
+            let code = match become_job(base, control, wait, filters) {
                 Ok(code) => code,
                 Err(fault) => {
                     let _ = spec::write_message(&mut tell, &fault);
@@ -292,7 +292,7 @@ const EXECUTE: &str = "execute";
 
 /// In the job's own process: locks it down, waits, and becomes the program or does the worker's work.
 fn become_job(
-    walls: Walls,
+    base: &SandboxBase,
     control: &UnixStream,
     mut wait: io::PipeReader,
     filters: &Filters,
@@ -302,7 +302,7 @@ fn become_job(
     sys::reset_signals();
     // The host's `/proc` is out of sight later, and the one inside cannot be written.
     let profile = apparmor::open_switch();
-    lockdown::begin_lockdown(walls, filters)?;
+    lockdown::begin_lockdown(base, filters)?;
     let mut root = [0; 2 * size_of::<u64>()];
     wait.read_exact(&mut root).stage("wait for the root")?;
     let (order, [stdin, stdout, stderr]) = receive_order(control)?;
@@ -319,7 +319,7 @@ fn become_job(
     if root != *[device.to_le_bytes(), inode.to_le_bytes()].concat() {
         return Err(SetupFault::new("root", "this process is not in it"));
     }
-    lockdown::finish_lockdown(walls, &order)?;
+    lockdown::finish_lockdown(base, &order)?;
     std::env::set_current_dir(own::start_directory(&order)).stage("working directory")?;
     match &order.job {
         SandboxJob::Exec(argv) => execute_program(argv, &order.env.0).map(|never| match never {}),

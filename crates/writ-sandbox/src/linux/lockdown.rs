@@ -9,7 +9,7 @@ use landlock::{
 };
 
 use super::seccomp::Filters;
-use super::spec::{JobOrder, SetupFault, Stage, Walls};
+use super::spec::{JobOrder, SandboxBase, SetupFault, Stage, Walls};
 use crate::inside::{INNER_HOME, WORK};
 
 /// The newest Landlock interface that is used; older kernels give what they have.
@@ -36,16 +36,16 @@ const WRITABLE_DEVICES: [&str; 6] =
     ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty"];
 
 /// Takes what can be taken before anything is known of the job: capabilities, new privileges, system calls.
-pub(crate) fn begin_lockdown(walls: Walls, filters: &Filters) -> Result<(), SetupFault> {
+pub(crate) fn begin_lockdown(base: &SandboxBase, filters: &Filters) -> Result<(), SetupFault> {
     drop_capabilities()?;
     nix::sys::prctl::set_no_new_privs().stage("no new privileges")?;
-    filters.install_filters(walls)
+    filters.install_filters(base.walls, base.only_pairs)
 }
 
 /// Restricts files, which are in their places now, and looks whether the process is really locked down.
-pub(crate) fn finish_lockdown(walls: Walls, order: &JobOrder) -> Result<(), SetupFault> {
-    restrict_paths(walls, order).map_err(|why| SetupFault::new("landlock", why.to_string()))?;
-    verify_rights(&std::fs::read_to_string("/proc/self/status").stage("read own status")?, walls)
+pub(crate) fn finish_lockdown(base: &SandboxBase, order: &JobOrder) -> Result<(), SetupFault> {
+    restrict_paths(base, order).map_err(|why| SetupFault::new("landlock", why.to_string()))?;
+    verify_rights(&std::fs::read_to_string("/proc/self/status").stage("read own status")?, base.walls)
 }
 
 /// Empties all five sets. The bounding set first: emptying it needs a capability.
@@ -64,16 +64,18 @@ fn drop_capabilities() -> Result<(), SetupFault> {
 }
 
 /// Restricts the file system and, on the second rung, the network and signals.
-fn restrict_paths(walls: Walls, order: &JobOrder) -> Result<(), landlock::RulesetError> {
+fn restrict_paths(base: &SandboxBase, order: &JobOrder) -> Result<(), landlock::RulesetError> {
     let everything = AccessFs::from_all(LANDLOCK);
     let mut ruleset =
         Ruleset::default().set_compatibility(CompatLevel::BestEffort).handle_access(everything)?;
     let mut writable: Vec<&Path> = Vec::new();
     let mut readable: Vec<&Path> = Vec::new();
-    if walls == Walls::Full {
+    if base.walls == Walls::Full {
         readable.push(Path::new("/"));
         // What is read-only stays so: that is decided by the mounts.
-        writable.extend([WORK, "/tmp", INNER_HOME, "/dev"].map(Path::new));
+        writable.extend(["/tmp", INNER_HOME, "/dev"].map(Path::new));
+        // But a read-only mount lets pipes and devices be written.
+        writable.extend((!base.one_place).then_some(Path::new(WORK)));
         writable.extend(order.writable.iter().map(|path| path.as_path()));
     } else {
         ruleset = ruleset.handle_access(AccessNet::from_all(LANDLOCK))?;

@@ -1,4 +1,5 @@
-//! The seccomp filters: one answers «not permitted», one «not there», one shuts the second system call table.
+//! The seccomp filters: one answers «not permitted», one «not there», one shuts the second system call table, and one takes
+//! the Unix sockets from agents.
 
 use std::collections::BTreeMap;
 
@@ -90,6 +91,9 @@ const NAMESPACE_FLAGS: &[i32] = &[
 /// Terminal requests that type into, or read from, another terminal.
 const FORBIDDEN_IOCTLS: &[u64] = &[libc::TIOCSTI, libc::TIOCLINUX, libc::TIOCCONS];
 
+/// The bits that are the kind of a socket.
+const SOCKET_KIND: u64 = 0xf;
+
 /// `personality` with this argument only asks.
 const PERSONALITY_QUERY: u64 = 0xffff_ffff;
 
@@ -104,6 +108,7 @@ pub(crate) struct Filters {
     reduced: BpfProgram,
     absent: BpfProgram,
     tables: BpfProgram,
+    paired: BpfProgram,
 }
 
 impl Filters {
@@ -114,16 +119,18 @@ impl Filters {
             reduced: build_filter(forbidden_calls(Walls::Reduced)?, libc::EPERM)?,
             absent: build_filter(ABSENT.iter().map(|call| (*call, Vec::new())).collect(), libc::ENOSYS)?,
             tables: tables(),
+            paired: build_filter(addressed_sockets()?, libc::EPERM)?,
         })
     }
 
-    /// Installs them in the calling thread; they cannot be removed.
-    pub(crate) fn install_filters(&self, walls: Walls) -> Result<(), SetupFault> {
+    /// Installs them in the calling thread; they cannot be removed. `only_pairs`: Unix sockets without an address alone.
+    pub(crate) fn install_filters(&self, walls: Walls, only_pairs: bool) -> Result<(), SetupFault> {
         let forbidden = match walls {
             Walls::Full => &self.full,
             Walls::Reduced => &self.reduced,
         };
-        for program in [&self.tables, &self.absent, forbidden] {
+        let paired = only_pairs.then_some(&self.paired);
+        for program in [&self.tables, &self.absent, forbidden].into_iter().chain(paired) {
             if !program.is_empty() {
                 seccompiler::apply_filter(program)
                     .map_err(|why| SetupFault::new("seccomp", why.to_string()))?;
@@ -170,6 +177,19 @@ fn forbidden_calls(walls: Walls) -> Result<BTreeMap<i64, Vec<SeccompRule>>, Setu
         build_rule(&[(0, SeccompCmpOp::Ne, 0), (0, SeccompCmpOp::Ne, PERSONALITY_QUERY)])?;
     rules.insert(libc::SYS_personality, vec![other_personality]);
     Ok(rules)
+}
+
+/// The rules of Unix sockets that could reach a path. A filter sees no path, so there are none but in pairs, as programs use
+/// them between their own processes; and no pairs of messages, since each of these can be sent to any path.
+fn addressed_sockets() -> Result<BTreeMap<i64, Vec<SeccompRule>>, SetupFault> {
+    let number = |value: i32| u64::try_from(value).unwrap_or_default();
+    let unix = build_rule(&[(0, SeccompCmpOp::Eq, number(libc::AF_UNIX))])?;
+    // Raw ones are the same to the kernel. The flags of the call lie above the kind.
+    let messages = [libc::SOCK_DGRAM, libc::SOCK_RAW]
+        .map(|kind| build_rule(&[(1, SeccompCmpOp::MaskedEq(SOCKET_KIND), number(kind))]))
+        .into_iter()
+        .collect::<Result<_, _>>()?;
+    Ok(BTreeMap::from([(libc::SYS_socket, vec![unix]), (libc::SYS_socketpair, messages)]))
 }
 
 /// A rule that matches when all of its conditions do; each is an argument, a comparison and a 32-bit value.

@@ -86,6 +86,24 @@ pub(crate) fn watch_process(pidfd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
     unsafe { AsyncFd::register_with_interest(pidfd, tokio::io::Interest::READABLE) }.map_err(io::Error::from)
 }
 
+/// Opens a handle on a process that is there.
+pub(crate) fn open_process(pid: i32) -> io::Result<OwnedFd> {
+    // SAFETY: plain numbers.
+    let fd = check_result(unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) })?;
+    // SAFETY: the kernel has just made this descriptor for us.
+    Ok(unsafe { OwnedFd::from_raw_fd(RawFd::try_from(fd).unwrap_or(-1)) })
+}
+
+/// Returns true if a process of a user is there, also one that has ended and is not reaped.
+pub(crate) fn has_processes(user: u32) -> io::Result<bool> {
+    // The raw call: what the C library returns cannot be told from an error.
+    // SAFETY: plain numbers.
+    match check_result(unsafe { libc::syscall(libc::SYS_getpriority, libc::PRIO_USER, user) }) {
+        Err(why) if why.raw_os_error() == Some(libc::ESRCH) => Ok(false),
+        other => other.map(|_| true),
+    }
+}
+
 /// Receives one message with its descriptors. An empty message is the end of the connection.
 pub(crate) fn receive_descriptors(
     socket: BorrowedFd<'_>,
@@ -257,7 +275,7 @@ fn check_result(result: libc::c_long) -> io::Result<libc::c_long> {
 }
 
 #[cfg(test)]
-pub(crate) use probe::{handle, raw};
+pub(crate) use probe::raw;
 
 #[cfg(any(test, feature = "early-init"))]
 mod early {
@@ -280,16 +298,6 @@ mod early {
 
 #[cfg(test)]
 mod probe {
-    use std::os::fd::{FromRawFd, OwnedFd};
-
-    /// A handle on a process that is there.
-    pub(crate) fn handle(pid: i32) -> Option<OwnedFd> {
-        // SAFETY: plain numbers.
-        let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
-        // SAFETY: the kernel has just made this descriptor for us.
-        (fd >= 0).then(|| unsafe { OwnedFd::from_raw_fd(i32::try_from(fd).unwrap()) })
-    }
-
     /// Makes a system call with plain numbers and returns its result, or minus the error number.
     pub(crate) fn raw(number: i64, args: [u64; 6]) -> i64 {
         // SAFETY: tests call it inside a sandbox, in a process of its own that ends afterwards; pointers are null

@@ -8,6 +8,7 @@ use std::path::Path;
 
 use nix::fcntl::OFlag;
 
+use super::sys;
 use crate::agent::AgentError;
 use crate::host::home_of;
 
@@ -16,7 +17,8 @@ pub(crate) const USERS: Range<u32> = 60_800..61_056;
 /// The folder of their locks.
 const LOCKS: &str = "/run/writ/agents";
 
-/// A user that this run alone has. The lock is held by the sandbox's own processes, too.
+/// A user that this run alone has. The lock is held by the sandbox's own processes, too; the kernel closes their files before
+/// it has ended what runs in the sandbox, so a user is free when its lock is and no process is its.
 #[derive(Debug)]
 pub(crate) struct AgentUser {
     id: u32,
@@ -45,7 +47,9 @@ impl AgentUser {
             }
             let lock =
                 try_lock(&folder.join(id.to_string())).map_err(|source| AgentError::Users { source })?;
-            if let Some(lock) = lock {
+            let Some(lock) = lock else { continue };
+            // Asked with the lock held: nothing of this user's is started meanwhile.
+            if !has_living(id).map_err(|source| AgentError::Users { source })? {
                 return Ok(Self { id, lock });
             }
         }
@@ -91,9 +95,62 @@ fn try_lock(path: &Path) -> io::Result<Option<File>> {
     }
 }
 
+/// Returns true if a process of a user still lives. One that has ended, and that nothing reaps, does not.
+fn has_living(user: u32) -> io::Result<bool> {
+    // Most often there is none, and one call says so.
+    if !sys::has_processes(user)? {
+        return Ok(false);
+    }
+    for entry in fs::read_dir("/proc")? {
+        // Those that end meanwhile have none, and neither has what is no process.
+        let status = fs::read_to_string(entry?.path().join("status")).unwrap_or_default();
+        if lives_as(&status, user) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Returns true if a process of this status is a user's, and has not ended with all of its threads.
+fn lives_as(status: &str, user: u32) -> bool {
+    let field = |name: &str| {
+        status
+            .lines()
+            .find_map(|line| line.strip_prefix(name))
+            .and_then(|rest| rest.split_whitespace().next())
+    };
+    let ended = matches!(field("State:"), Some("Z" | "X")) && field("Threads:") == Some("1");
+    !ended && field("Uid:") == Some(user.to_string().as_str())
+}
+
 #[cfg(test)]
 mod tests {
+    use nix::sys::wait::WaitPidFlag;
+
     use super::*;
+
+    #[expect(clippy::disallowed_types, reason = "this crate is the one that starts processes")]
+    fn start_process(user: u32) -> std::process::Child {
+        use std::os::unix::process::CommandExt as _;
+        std::process::Command::new("/bin/sleep")
+            .arg("600")
+            .uid(user)
+            .gid(user)
+            .current_dir("/")
+            .spawn()
+            .unwrap()
+    }
+
+    /// A process whose first thread has ended goes on with the others.
+    #[test]
+    fn only_what_has_ended_with_all_of_its_threads_is_no_process_of_its_user() {
+        let status = |state: &str, threads: u32| {
+            format!("Name:\tx\nState:\t{state} (x)\nUid:\t60900\t60900\t60900\t60900\nThreads:\t{threads}\n")
+        };
+        assert!(lives_as(&status("S", 1), 60_900) && lives_as(&status("Z", 2), 60_900));
+        assert!(!lives_as(&status("Z", 1), 60_900) && !lives_as(&status("S", 1), 6_090));
+        assert!(!lives_as("", 60_900));
+    }
 
     /// Rows: SLO-031 (a user that is missing makes the start fail)
     #[test]
@@ -116,6 +173,17 @@ mod tests {
         assert!(matches!(AgentUser::claim_in(&folder, &users), Err(AgentError::NoUser { most: 2 })));
         drop(held);
         assert_eq!(AgentUser::claim_in(&folder, &users).unwrap().id(), id);
+        // A process holds its user without a lock, too, until it has ended; it need not be reaped.
+        let mut left = start_process(id);
+        assert!(matches!(AgentUser::claim_in(&folder, &users), Err(AgentError::NoUser { most: 2 })));
+        left.kill().unwrap();
+        let pid = nix::unistd::Pid::from_raw(i32::try_from(left.id()).unwrap());
+        nix::sys::wait::waitid(nix::sys::wait::Id::Pid(pid), WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT)
+            .unwrap();
+        assert!(sys::has_processes(id).unwrap(), "it is there still");
+        assert_eq!(AgentUser::claim_in(&folder, &users).unwrap().id(), id);
+        left.wait().unwrap();
+        assert!(!sys::has_processes(id).unwrap());
         // Root is a person, not an agent.
         assert!(matches!(AgentUser::claim_in(&folder, &(0..1)), Err(AgentError::NoUser { most: 1 })));
         // Where others may write, nothing is claimed.

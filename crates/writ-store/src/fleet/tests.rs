@@ -7,6 +7,7 @@ fn case(n: u128, token: &str) -> FleetCase {
         id: session(n),
         case_token: token.into(),
         customer_token: "cust_tk_1".into(),
+        fingerprint: "c1".into(),
         capability: "refund".into(),
         is_open: true,
         version: 0,
@@ -79,6 +80,23 @@ fn a_token_has_one_open_case_and_may_have_another_after_it() {
     assert_eq!(home.store.blocking().fleet_case(session(1)).expect("reads"), None, "pruned");
     let open = home.store.blocking().open_fleet_cases(None, 10).expect("reads");
     assert_eq!(open, [case(2, "case_tk_1")], "what is open stays");
+}
+
+/// The proxy may be away while a case ends, and the same customer may have opened the case again since.
+#[test]
+fn cases_that_ended_are_listed_until_the_proxy_has_closed_them() {
+    let home = Home::new();
+    home.commit(fleet([FleetOp::Open(Box::new(case(1, "case_tk_1")))]));
+    let read = home.store.blocking();
+    assert_eq!(read.ended_at_proxy(10).expect("reads"), [], "it is open");
+    assert_eq!(read.open_case_of("case_tk_1").expect("reads"), Some(case(1, "case_tk_1")));
+    home.commit(fleet([FleetOp::LeaveProxy { id: session(1) }]));
+    home.commit(fleet([change(0, false)]));
+    let ended: Vec<SessionId> = read.ended_at_proxy(10).expect("reads").iter().map(|case| case.id).collect();
+    assert_eq!(ended, [session(1)], "what is open does not leave");
+    assert_eq!(read.open_case_of("case_tk_1").expect("reads"), None);
+    home.commit(fleet([FleetOp::LeaveProxy { id: session(1) }]));
+    assert_eq!(read.ended_at_proxy(10).expect("reads"), []);
 }
 
 #[test]

@@ -289,6 +289,7 @@ fn index_attempt(conn: &Connection, seq: u64, fact: &Fact) -> Result<(), StoreEr
         | Fact::Remembered { .. }
         | Fact::Escalated { .. }
         | Fact::CaseMoved { .. }
+        | Fact::AgentMoved { .. }
         | Fact::PolicyChanged { .. }
         | Fact::Restored { .. }
         | Fact::Applied { .. }

@@ -61,6 +61,7 @@ fn rests_on(
         "keyed" if Rotation::of_payload(payload.as_bytes()).is_some() => {
             Some(Rest { why: "it explains to verifiers that the key was exchanged", hint: "" })
         }
+        "agent_moved" => Some(Rest { why: "an agent may act because it was approved there", hint: "" }),
         "erased" => Some(Rest { why: "it says what was erased, and why", hint: "" }),
         "received" => {
             let sql = "SELECT 1 FROM message WHERE entry = ?1 AND state IN ('ready', 'leased')";

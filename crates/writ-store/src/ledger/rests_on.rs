@@ -122,6 +122,7 @@ fn label_of(conn: &Connection, fact: &Fact) -> Result<Option<Label>, StoreError>
         | Fact::Remembered { .. }
         | Fact::Escalated { .. }
         | Fact::CaseMoved { .. }
+        | Fact::AgentMoved { .. }
         | Fact::PolicyChanged { .. }
         | Fact::Applied { .. }
         | Fact::Erased { .. }

@@ -19,6 +19,13 @@ reads! {
         fn open_fleet_cases(after: Option<SessionId>, limit: usize) -> Vec<FleetCase> =
             |db| fleet::open_cases(&db.conn, after, limit);
 
+        /// Returns the open case with this token.
+        fn open_case_of(case_token: &str) -> Option<FleetCase> =
+            |db| fleet::open_case_of(&db.conn, &case_token);
+
+        /// Returns the cases that have ended, but not at the security proxy, oldest first.
+        fn ended_at_proxy(limit: usize) -> Vec<FleetCase> = |db| fleet::ended_at_proxy(&db.conn, limit);
+
         /// Returns the holders of a case, in their order.
         fn fleet_holders(id: SessionId) -> Vec<FleetHolder> = |db| fleet::read_holders(&db.conn, id);
 

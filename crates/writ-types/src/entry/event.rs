@@ -4,7 +4,7 @@ use super::Fact;
 
 impl Fact {
     /// The names of all kinds of facts.
-    pub const EVENTS: [&'static str; 25] = [
+    pub const EVENTS: [&'static str; 26] = [
         "received",
         "gated",
         "hooked",
@@ -22,6 +22,7 @@ impl Fact {
         "remembered",
         "escalated",
         "case_moved",
+        "agent_moved",
         "policy_changed",
         "restored",
         "applied",
@@ -52,6 +53,7 @@ impl Fact {
             Self::Remembered { .. } => "remembered",
             Self::Escalated { .. } => "escalated",
             Self::CaseMoved { .. } => "case_moved",
+            Self::AgentMoved { .. } => "agent_moved",
             Self::PolicyChanged { .. } => "policy_changed",
             Self::Restored { .. } => "restored",
             Self::Applied { .. } => "applied",

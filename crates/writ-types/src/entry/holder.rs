@@ -1,12 +1,13 @@
 //! Holders of the fleet's cases, as the ledger names them.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::digest::Digest;
 use crate::id::KeyId;
 
 /// The holder of a case: an agent under two keys, or a person. The keys themselves are in no record.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct HolderRecord {
     /// The agent's or person's name.
     pub name: String,
@@ -19,7 +20,7 @@ pub struct HolderRecord {
 }
 
 /// A change of a case.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum CaseChange {
     /// It was opened.

@@ -223,6 +223,7 @@ impl StepBuilder {
             | Fact::Shadowed { .. }
             | Fact::Escalated { .. }
             | Fact::CaseMoved { .. }
+            | Fact::AgentMoved { .. }
             | Fact::Served { .. }
             | Fact::PolicyChanged { .. }
             | Fact::Restored { .. }

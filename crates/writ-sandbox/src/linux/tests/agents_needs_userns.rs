@@ -2,6 +2,8 @@
 
 use std::io::{BufRead as _, BufReader, Read as _, Seek as _, Write as _};
 use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::net::{UnixDatagram, UnixListener};
 use std::time::Duration;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -142,6 +144,67 @@ async fn a_folder_is_shown_read_only_and_nothing_beside_it() {
     assert!(matches!(run_agent(run).await, Err(AgentError::Folder { .. })));
 }
 
+/// The servers of a machine in a folder that is shown to an agent, open to every user.
+struct ShownServers {
+    folder: tempfile::TempDir,
+    server: UnixListener,
+    letters: UnixDatagram,
+    pipe: fs::File,
+}
+
+impl ShownServers {
+    fn new() -> Self {
+        let folder = tempfile::tempdir_in("/var/tmp").unwrap();
+        let [server, letters, pipe] =
+            ["server.sock", "letters.sock", "pipe"].map(|name| folder.path().join(name));
+        let servers = (UnixListener::bind(&server).unwrap(), UnixDatagram::bind(&letters).unwrap());
+        nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRUSR).unwrap();
+        for path in [&server, &letters, &pipe, &folder.path().to_owned()] {
+            fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
+        }
+        servers.0.set_nonblocking(true).unwrap();
+        servers.1.set_nonblocking(true).unwrap();
+        // With a reader, a writer would not wait.
+        let flags = nix::fcntl::OFlag::O_NONBLOCK.bits();
+        let pipe = fs::File::options().read(true).custom_flags(flags).open(&pipe).unwrap();
+        Self { folder, server: servers.0, letters: servers.1, pipe }
+    }
+
+    fn shown(&self, argv: &[&str]) -> AgentOrder {
+        AgentOrder { folder: Some(self.folder.path().to_owned()), ..order(argv) }
+    }
+
+    fn assert_unheard(mut self) {
+        let waits =
+            |found: std::io::Result<()>| found.is_err_and(|why| why.kind() == std::io::ErrorKind::WouldBlock);
+        assert!(waits(self.server.accept().map(drop)), "a connection came");
+        assert!(waits(self.letters.recv(&mut [0; 8]).map(drop)), "a letter came");
+        assert_eq!(self.pipe.read(&mut [0; 8]).unwrap(), 0, "something was written");
+        // They hear: the user itself is not refused.
+        std::os::unix::net::UnixStream::connect(self.folder.path().join("server.sock")).unwrap();
+        self.server.accept().unwrap();
+    }
+}
+
+/// Rows: SLO-038 (path sockets)
+#[tokio::test]
+async fn needs_python_no_socket_in_its_folder_is_reached_and_pairs_work() {
+    let servers = ShownServers::new();
+    let (result, output) = run(servers.shown(&["python3", "-c", include_str!("sockets.py")]), "").await;
+    assert_eq!((result.end, output.as_str()), (AgentEnd::Exited(0), "done\n"));
+    servers.assert_unheard();
+}
+
+/// Rows: SLO-038 (path sockets)
+#[tokio::test]
+async fn needs_node_an_agent_in_node_reaches_no_socket_in_its_folder_and_has_its_processes() {
+    let servers = ShownServers::new();
+    let (result, output) = run(servers.shown(&["node", "-e", include_str!("sockets.js")]), "").await;
+    let done = "refused refused\nchild worker\nserved\n";
+    assert_eq!((result.end, output.as_str()), (AgentEnd::Exited(0), done));
+    servers.assert_unheard();
+}
+
 /// Rows: SLO-065
 #[tokio::test]
 async fn ten_gigabytes_fill_the_temporary_folder_and_no_more() {
@@ -275,7 +338,7 @@ fn nothing_is_left_of_an_agent_when_its_launcher_is_killed() {
         assert_eq!(line, "ready\n");
         let running = processes(&marker);
         assert!(running.len() >= 2, "{running:?}");
-        let handles: Vec<OwnedFd> = running.iter().filter_map(|pid| sys::handle(*pid)).collect();
+        let handles: Vec<OwnedFd> = running.iter().filter_map(|pid| sys::open_process(*pid).ok()).collect();
         launcher.kill().unwrap();
         launcher.wait().unwrap();
         for handle in &handles {

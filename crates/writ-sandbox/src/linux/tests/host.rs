@@ -87,7 +87,7 @@ pub(super) fn detached() {
 
 /// Waits until processes are gone.
 pub(super) fn wait_for_end(pids: &[i32]) {
-    for handle in pids.iter().filter_map(|pid| sys::handle(*pid)) {
+    for handle in pids.iter().filter_map(|pid| sys::open_process(*pid).ok()) {
         let mut watch = [PollFd::new(handle.as_fd(), PollFlags::POLLIN)];
         let ended = poll(&mut watch, PollTimeout::from(10_000_u16)).unwrap();
         assert_eq!(ended, 1, "a process outlives its engine");

@@ -1,0 +1,47 @@
+"""An agent: performs operations at the security proxy, and escalates what is asked of it."""
+import json
+import sys
+import urllib.error
+import urllib.request
+
+NAME = sys.argv[1]
+
+
+def say(line):
+    print(json.dumps(line), flush=True)
+
+
+def perform(operation, parameters):
+    address = "https://security-proxy.silo.internal/v1/operations/" + operation
+    body = json.dumps(parameters).encode()
+    request = urllib.request.Request(address, data=body, headers={"content-type": "application/json"})
+    try:
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            return answer.status
+    except urllib.error.HTTPError as refused:
+        return refused.code
+
+
+def hear(text):
+    word, _, rest = text.partition(" ")
+    if word == "refund":
+        status = perform("refund", {"order": "A-1", "amount": int(rest)})
+        say({"reply": "%s refund %s: %d" % (NAME, rest, status)})
+    elif word == "escalate":
+        target, _, reason = rest.partition(" ")
+        say({"escalate": target, "reason": reason})
+    else:
+        say({"reply": "%s says: %s" % (NAME, text)})
+
+
+for line in sys.stdin:
+    heard = json.loads(line)
+    if "case" in heard:
+        said = heard["conversation"]
+        say({"reply": "%s has %d messages because %s" % (NAME, len(said), heard["reason"])})
+        if len(said) == 1:
+            hear(said[0]["text"])
+    elif "message" in heard:
+        hear(heard["message"]["text"])
+    elif "refused" in heard:
+        say({"reply": "%s is refused: %s" % (NAME, heard["refused"])})

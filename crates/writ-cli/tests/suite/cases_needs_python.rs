@@ -1,0 +1,299 @@
+//! Cases from the front end to the shop, with everything real: `writ proxy`, `writ start` with its case router, deployed agents
+//! that run locked in, and their keys.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::PathBuf;
+use std::time::Instant;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::{Value, json};
+
+use super::engine::{Engine, Link, PATIENCE};
+use super::proxy::{RunningProxy, Shop, send};
+use super::{Home, code, text};
+
+const AGENT: &str = include_str!("case_agent.py");
+
+/// A home with a shop, two deployed agents, and everything that runs.
+struct Desk {
+    shop: Shop,
+    token: String,
+    /// The last guest's order; each case has a name of its own.
+    opened: usize,
+}
+
+fn deploy_agent(home: &Home, name: &str, roles: &str, most: u64) {
+    let folder = home.dir.path().join("sources").join(name);
+    fs::create_dir_all(&folder).expect("a folder");
+    let manifest = format!(
+        "name = \"{name}\"\nversion = \"1\"\nprogram = [\"python3\", \"agent.py\", \"{name}\"]\nroles = [{roles}]\n\
+         [capabilities]\nrefund = {{ max_amount = {most} }}\nescalate_to = [\"manager\", \"human\"]\n"
+    );
+    fs::write(folder.join("agent.toml"), manifest).expect("written");
+    fs::write(folder.join("agent.py"), AGENT).expect("written");
+    let folder = folder.to_str().expect("UTF-8");
+    for args in [&["agent", "bless", folder, "--yes"][..], &["agent", "deploy", folder]] {
+        let done = home.run(args);
+        assert_eq!(code(&done), 0, "{args:?}: {}", text(&done));
+    }
+}
+
+impl Desk {
+    fn new(rules: &str) -> Self {
+        let shop = Shop::new();
+        let home = &shop.home;
+        let mut config = fs::read_to_string(home.root().join("config.toml")).expect("is there");
+        config.push_str(&format!("\n[fleet]\ncases = true\nrules = [{rules}]\n"));
+        fs::write(home.root().join("config.toml"), config).expect("written");
+        deploy_agent(home, "refund-agent", "", 500);
+        deploy_agent(home, "chief", "\"manager\"", 5_000);
+        let token = home.json(&["fleet", "token"])["token"].as_str().expect("a token").to_owned();
+        assert_eq!(code(&home.run(&["fleet", "token"])), 2, "one is given out");
+        Self { shop, token, opened: 0 }
+    }
+
+    fn home(&self) -> &Home {
+        &self.shop.home
+    }
+
+    fn ask(&self, method: &str, path: &str, body: &Value) -> (u16, Value) {
+        let bearer = format!("Bearer {}", self.token);
+        let socket = self.home().root().join("runtime/cases.sock");
+        send(socket, method, path, &[("authorization", &bearer)], body)
+    }
+
+    fn open(&mut self, customer: &str, message: &str) -> String {
+        self.opened += 1;
+        let case = format!("case {}", self.opened);
+        let body = json!({ "customer": customer, "case": case, "capability": "refund", "message": message });
+        let (status, opened) = self.ask("POST", "/cases", &body);
+        assert_eq!(status, 201, "{opened}");
+        opened["id"].as_str().expect("an id").to_owned()
+    }
+
+    fn say(&self, case: &str, message: &str) {
+        let (status, said) =
+            self.ask("POST", &format!("/cases/{case}/messages"), &json!({ "text": message }));
+        assert_eq!(status, 202, "{said}");
+    }
+
+    /// Waits for a message with this text.
+    fn until_said(&self, case: &str, text: &str) {
+        let mut seen = Value::Null;
+        wait_for(
+            || {
+                seen = self.ask("GET", &format!("/cases/{case}/messages"), &Value::Null).1;
+                let messages = seen["messages"].as_array().into_iter().flatten();
+                messages.into_iter().any(|one| one["text"].as_str().is_some_and(|said| said.contains(text)))
+            },
+            || format!("no '{text}'"),
+        );
+    }
+
+    fn fleet(&self) -> Value {
+        self.call("fleet.status", json!({}))
+    }
+
+    fn call(&self, method: &str, params: Value) -> Value {
+        let mut client = Link::open(self.home()).expect("connects");
+        client.call(method, params).unwrap_or_else(|| panic!("{method} is refused"))
+    }
+
+    /// Waits until a case has a state.
+    fn until_state(&self, case: &str, state: &str) {
+        wait_for(
+            || {
+                let fleet = self.fleet();
+                let mut cases = fleet["cases"].as_array().into_iter().flatten();
+                cases.any(|one| one["case"] == case && one["state"] == state)
+            },
+            || format!("{case} is not {state}: {}", self.fleet()),
+        );
+    }
+
+    /// The key files of the agents that run: base key and task key of each.
+    fn keys(&self) -> Vec<(String, String)> {
+        let folder = self.home().root().join("runtime/agents");
+        let mut files: Vec<PathBuf> =
+            fs::read_dir(folder).expect("reads").map(|entry| entry.expect("an entry").path()).collect();
+        files.sort();
+        let ending = |end: &str| {
+            let found = files.iter().filter(|path| path.to_string_lossy().ends_with(end));
+            found.map(|path| fs::read_to_string(path).expect("reads")).collect::<Vec<_>>()
+        };
+        ending("-base.jwt").into_iter().zip(ending("-task.jwt")).collect()
+    }
+
+    /// Asks for a refund as one who has found both keys.
+    fn refund_with(&self, (base, task): &(String, String), amount: u64) -> (u16, Value) {
+        let headers = [("writ-base-key", base.trim()), ("writ-task-key", task.trim())];
+        let body = json!({ "order": "A-1", "amount": amount });
+        send(self.shop.proxy("agents.sock"), "POST", "/v1/operations/refund", &headers, &body)
+    }
+
+    fn refunded(&self) -> i64 {
+        let sql = "SELECT refunded FROM orders WHERE id = 'A-1'";
+        self.shop.database().query_row(sql, [], |row| row.get(0)).expect("is there")
+    }
+
+    /// The holders of a case, from the ledger, and whether one had it at every moment.
+    fn holders(&self, case: &str) -> Vec<String> {
+        let access = self.home().json(&["fleet", "access", case]);
+        assert_eq!(access["contradictions"], json!([]), "{access}");
+        let holders = access["holders"].as_array().expect("a list").iter();
+        holders.map(|one| one["holder"]["name"].as_str().expect("a name").to_owned()).collect()
+    }
+}
+
+fn wait_for(mut is_so: impl FnMut() -> bool, what: impl Fn() -> String) {
+    let begun = Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < PATIENCE, "{}", what());
+        std::thread::yield_now();
+    }
+}
+
+/// The processes that a process has started, by the kernel's lists.
+fn children(pid: u32) -> BTreeSet<u32> {
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let lists = threads.map(|thread| fs::read_to_string(thread.path().join("children")).unwrap_or_default());
+    lists
+        .flat_map(|list| {
+            list.split_whitespace().map(|pid| pid.parse().expect("a number")).collect::<Vec<_>>()
+        })
+        .collect()
+}
+
+/// The launchers of agents that an engine has started.
+fn launchers(engine: &Engine) -> BTreeSet<u32> {
+    let runs = |pid: &u32| {
+        let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        line.split(|byte| *byte == 0).nth(1) == Some(b"run")
+    };
+    children(engine.pid()).into_iter().filter(runs).collect()
+}
+
+fn end_process(pid: u32) {
+    kill(Pid::from_raw(i32::try_from(pid).expect("a process id")), Signal::SIGKILL).expect("it is there");
+}
+
+/// A case from its opening to its end: an agent performs, escalates and is killed, people take over, and a key that has ended
+/// reaches nothing.
+///
+/// Rows: SLO-040 SLO-041 SLO-042 SLO-048 SLO-049 SLO-050 SLO-051 SLO-052 SLO-053 SLO-054
+#[test]
+fn needs_userns_a_case_goes_from_hand_to_hand_and_its_last_key_ends_with_it() {
+    let mut desk = Desk::new("");
+    let proxy = RunningProxy::start(desk.home());
+    let mut engine = Engine::start(desk.home(), &[]).expect("starts");
+    let stranger = send(desk.home().root().join("runtime/cases.sock"), "POST", "/cases", &[], &json!({}));
+    assert_eq!(stranger.0, 401, "{}", stranger.1);
+    let case = desk.open("101", "refund 500");
+    desk.until_said(&case, "refund-agent refund 500: 200");
+    assert_eq!(desk.refunded(), 500);
+    desk.say(&case, "refund 501");
+    desk.until_said(&case, "refund-agent refund 501: 403");
+    let keys = desk.keys();
+    let [first] = keys.as_slice() else { panic!("one agent runs: {}", keys.len()) };
+    let first = first.clone();
+    // Refused to agents that their base keys do not name, and given to those they do.
+    desk.say(&case, "escalate nobody please");
+    desk.until_said(&case, "refund-agent is refused");
+    desk.say(&case, "escalate manager over the limit");
+    desk.until_said(&case, "chief has");
+    assert_eq!(desk.refund_with(&first, 1).0, 401, "its time is over");
+    desk.say(&case, "refund 600");
+    desk.until_said(&case, "chief refund 600: 200");
+    assert_eq!(desk.refunded(), 1_100);
+    // Its process dies: the case goes on without it.
+    let running = launchers(&engine);
+    assert_eq!(running.len(), 1, "{running:?}");
+    running.into_iter().for_each(end_process);
+    desk.until_said(&case, "because crash");
+    desk.say(&case, "escalate human wants a person");
+    desk.until_state(&case, "queued");
+    desk.call("fleet.take", json!({ "case": case }));
+    desk.until_state(&case, "held by a person");
+    desk.call("fleet.answer", json!({ "case": case, "text": "good evening" }));
+    desk.until_said(&case, "good evening");
+    desk.call("fleet.back", json!({ "case": case, "target": null, "note": "go on with it" }));
+    desk.until_said(&case, "because by owner");
+    // The router is killed: its agents end with it, and the next one takes the case up under a fresh key.
+    let held = desk.keys();
+    engine.signal(Signal::SIGKILL);
+    engine.wait();
+    let engine = Engine::start(desk.home(), &[]).expect("starts");
+    desk.until_said(&case, "because restart");
+    assert_eq!(desk.refund_with(&held[0], 1).0, 401);
+    let last = desk.keys();
+    assert_eq!(desk.refund_with(&last[0], 1).0, 200, "twin: the key in force");
+    assert_eq!(desk.ask("POST", &format!("/cases/{case}/close"), &Value::Null).0, 200);
+    let refused = desk.refund_with(&last[0], 1);
+    assert_eq!(refused.0, 401, "{}", refused.1);
+    assert_eq!(desk.refunded(), 1_101);
+    wait_for(|| launchers(&engine).is_empty() && desk.keys().is_empty(), || "an agent is left".to_owned());
+    let expected = ["refund-agent", "chief", "refund-agent", "owner", "refund-agent", "refund-agent"];
+    assert_eq!(desk.holders(&case), expected);
+    assert_eq!(engine.stop().code, Some(0));
+    proxy.end(Signal::SIGTERM);
+}
+
+/// What agents do at the proxy reaches the rules of the router.
+///
+/// Rows: SLO-046 SLO-060 SLO-048
+#[test]
+fn needs_userns_what_an_agent_does_at_the_proxy_meets_the_rules_of_the_router() {
+    let rules = "\"refused > 2 in 1 min then revoke\", \"same customer from two cases then alert\"";
+    let mut desk = Desk::new(rules);
+    let proxy = RunningProxy::start(desk.home());
+    let engine = Engine::start(desk.home(), &[]).expect("starts");
+    let (one, two) = (desk.open("101", "refund 1"), desk.open("102", "refund 1"));
+    desk.until_said(&one, "refund 1: 200");
+    desk.until_said(&two, "refund 1: 200");
+    let anomalies = |fleet: &Value| -> Vec<String> {
+        let seen = fleet["anomalies"].as_array().expect("a list").iter();
+        seen.map(|one| format!("{} {}", one["rule"], one["reaction"])).collect()
+    };
+    assert_eq!(anomalies(&desk.fleet()), [""; 0], "two customers");
+    let again = desk.open("101", "refund 1");
+    desk.until_said(&again, "refund 1: 200");
+    let has = |desk: &Desk, word: &str| anomalies(&desk.fleet()).iter().any(|one| one.contains(word));
+    wait_for(|| has(&desk, "same customer"), || desk.fleet().to_string());
+    for _ in 0..3 {
+        desk.say(&two, "refund 501");
+    }
+    desk.until_said(&two, "because anomaly: rule 'refused > 2 in 60 s then revoke'");
+    let holders = desk.holders(&two);
+    assert_eq!(holders.len(), 2, "{holders:?}");
+    assert_eq!(engine.stop().code, Some(0));
+    proxy.end(Signal::SIGTERM);
+}
+
+/// Without the proxy no case is opened, cases still end, and the proxy learns of it when it is there again.
+///
+/// Rows: SLO-047 (in part: the router)
+#[test]
+fn needs_userns_a_proxy_that_is_away_is_named_and_learns_later_what_has_ended() {
+    let mut desk = Desk::new("");
+    let proxy = RunningProxy::start(desk.home());
+    let engine = Engine::start(desk.home(), &[]).expect("starts");
+    let case = desk.open("101", "hello");
+    desk.until_said(&case, "says: hello");
+    proxy.end(Signal::SIGKILL);
+    let body = json!({ "customer": "102", "case": "x", "capability": "refund", "message": "hello" });
+    let (status, refused) = desk.ask("POST", "/cases", &body);
+    assert_eq!((status, &refused["code"]), (503, &json!("case.proxy")), "{refused}");
+    assert_eq!(desk.ask("POST", &format!("/cases/{case}/close"), &Value::Null).0, 200);
+    let proxy = RunningProxy::start(desk.home());
+    let open = || -> i64 {
+        let database = rusqlite::Connection::open(desk.shop.proxy("proxy.db")).expect("opens");
+        let sql = "SELECT count(*) FROM proxy_case";
+        database.query_row(sql, [], |row| row.get(0)).expect("reads")
+    };
+    wait_for(|| open() == 0, || "the proxy still has the case".to_owned());
+    assert_eq!(desk.ask("POST", "/cases", &body).0, 201, "it is there again");
+    assert_eq!(engine.stop().code, Some(0));
+    proxy.end(Signal::SIGTERM);
+}

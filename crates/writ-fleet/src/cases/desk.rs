@@ -1,0 +1,81 @@
+//! The router as people ask it, through the methods of the engine.
+
+use std::future::Future;
+
+use futures::FutureExt as _;
+use writ_runtime::fleet::{DeskAnswer, FleetDesk};
+use writ_types::api::fleet::{
+    CaseEnding, CaseName, CaseReturn, FleetStatus, GuestAnswer, HolderList, MessagePage, MessageQuery,
+};
+use writ_types::error::{Exit, Report, ToReport as _};
+
+use super::access::read_access;
+use super::error::CaseError;
+use super::router::CaseRouter;
+use super::status::show_status;
+
+/// Runs a change as a task of its own, so that a client that goes away cuts nothing off.
+fn run_whole<'a, T: Send + 'static>(
+    work: impl Future<Output = Result<T, CaseError>> + Send + 'static,
+) -> DeskAnswer<'a, T> {
+    let task = tokio::spawn(work);
+    async move {
+        match task.await {
+            Ok(done) => done.map_err(|error| error.report()),
+            // It has panicked, or the runtime ends.
+            Err(error) => Err(Report::new(Exit::Bug, "case.task", "the change was not carried through")
+                .with_inside(error.to_string())
+                .with_hint(Exit::Bug.advice())),
+        }
+    }
+    .boxed()
+}
+
+/// The desk of a router.
+#[derive(Clone, Debug)]
+pub struct CaseDesk(pub CaseRouter);
+
+impl FleetDesk for CaseDesk {
+    fn show_fleet(&self) -> DeskAnswer<'_, FleetStatus> {
+        async { show_status(&self.0).await.map_err(|error| error.report()) }.boxed()
+    }
+
+    fn list_messages(&self, query: MessageQuery) -> DeskAnswer<'_, MessagePage> {
+        async move { self.0.list_said(query.case, query.after).await.map_err(|error| error.report()) }.boxed()
+    }
+
+    fn list_holders(&self, CaseName { case }: CaseName) -> DeskAnswer<'_, HolderList> {
+        async move {
+            let access = read_access(self.0.0.keys.store(), &case.to_string()).await;
+            let access = access.map_err(|error| error.report())?;
+            Ok(HolderList { holders: access.intervals, contradictions: access.contradictions })
+        }
+        .boxed()
+    }
+
+    fn take_case(&self, person: String, CaseName { case }: CaseName) -> DeskAnswer<'_, ()> {
+        let router = self.0.clone();
+        run_whole(async move { router.take_case(case, &person).await })
+    }
+
+    fn answer_guest(&self, person: String, answer: GuestAnswer) -> DeskAnswer<'_, ()> {
+        let router = self.0.clone();
+        run_whole(async move { router.answer_case(answer.case, &person, &answer.text).await })
+    }
+
+    fn return_case(&self, person: String, back: CaseReturn) -> DeskAnswer<'_, ()> {
+        let router = self.0.clone();
+        run_whole(
+            async move { router.hand_back(back.case, (&person, back.target.as_deref()), &back.note).await },
+        )
+    }
+
+    fn close_case(&self, person: String, ending: CaseEnding) -> DeskAnswer<'_, ()> {
+        let router = self.0.clone();
+        let reason = match ending.reason.is_empty() {
+            true => format!("closed by {person}"),
+            false => format!("closed by {person}: {}", ending.reason),
+        };
+        run_whole(async move { router.close_case(ending.case, &reason).await })
+    }
+}
