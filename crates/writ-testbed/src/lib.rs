@@ -8,8 +8,6 @@ pub mod search_server;
 
 pub mod raw_server;
 
-pub mod mail_sink;
-
 pub mod postgres_server;
 
 pub mod schema_rules;

@@ -7,3 +7,7 @@ pub mod repo;
 pub mod solver;
 
 pub mod demo;
+
+pub mod fleet;
+
+pub mod mail_sink;

@@ -20,6 +20,8 @@ mod fuzz;
 
 mod model;
 
+mod fleet;
+
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant, SystemTime};
@@ -64,6 +66,9 @@ pub(crate) struct Options {
     /// Compare the door with the slow model of it.
     #[arg(long, conflicts_with_all = ["presence", "fuzz"])]
     model: bool,
+    /// Kill the proxy, the engine and the agents of a fleet.
+    #[arg(long, conflicts_with_all = ["presence", "fuzz", "model"])]
+    fleet: bool,
     /// In how many cases they are compared.
     #[arg(long, default_value_t = 200_000, value_parser = clap::value_parser!(u32).range(1..), requires = "model")]
     cases: u32,
@@ -73,7 +78,7 @@ pub(crate) struct Options {
     /// Only this target.
     #[arg(long, value_name = "NAME", requires = "fuzz")]
     target: Option<String>,
-    /// The number of kills: 200, or 20 in the soak of the server.
+    /// The number of kills: 200, 20 in the soak of the server, or 100 in that of a fleet.
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     kills: Option<u32>,
     /// The length of the soak of the server.
@@ -101,7 +106,11 @@ pub(crate) struct Options {
 
 impl Options {
     fn kills(&self) -> u32 {
-        self.kills.unwrap_or(if self.presence { 20 } else { 200 })
+        self.kills.unwrap_or(match (self.presence, self.fleet) {
+            (true, _) => 20,
+            (false, true) => 100,
+            (false, false) => 200,
+        })
     }
 }
 
@@ -134,6 +143,9 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
         return model::run(options.seed.unwrap_or_else(arbitrary), options.cases);
     }
     let kills = options.kills();
+    if options.fleet {
+        return fleet::run(options.seed.unwrap_or_else(arbitrary), kills);
+    }
     let seed = options.seed.unwrap_or_else(arbitrary);
     let scratch = scratch()?;
     let (writ, helper) = copies(options, scratch.path())?;

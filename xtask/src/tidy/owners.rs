@@ -50,11 +50,15 @@ const OWNED: &[Owned] = &[
         ],
     },
     Owned { what: "model clients", paths: &["genai"], owners: &["crates/writ-models/"] },
-    // Operations speak to the databases of customers, never to Writ's own.
+    // Operations speak to the databases of customers, never to Writ's own; the demo's shop is one of those.
     Owned {
         what: "SQL",
         paths: &["rusqlite", "tokio_postgres"],
-        owners: &["crates/writ-store/", "crates/writ-operations/src/targets"],
+        owners: &[
+            "crates/writ-store/",
+            "crates/writ-operations/src/targets",
+            "crates/writ-testkit/src/fleet/shop.rs",
+        ],
     },
     Owned { what: "foreign SQL", paths: &["sqlparser"], owners: &["crates/writ-operations/src/statement"] },
     Owned { what: "mail", paths: &["lettre"], owners: &["crates/writ-operations/src/targets"] },
@@ -112,7 +116,7 @@ const DEPENDENCIES: &[(&str, &[&str])] = &[
     ),
     ("axum", &["writ-gateway", "writ-proxy", "writ-testkit", "writ-testbed"]),
     ("genai", &["writ-models"]),
-    ("rusqlite", &["writ-store", "writ-operations"]),
+    ("rusqlite", &["writ-store", "writ-operations", "writ-testkit"]),
     ("tokio-postgres", &["writ-operations"]),
     ("sqlparser", &["writ-operations"]),
     ("lettre", &["writ-operations"]),

@@ -10,6 +10,16 @@ use writ_types::entry::{CaseChange, CaseRecord, Entry, Fact, HolderRecord};
 use writ_types::id::SessionId;
 use writ_types::unit::Timestamp;
 
+#[path = "fleet/world.rs"]
+mod world;
+
+#[path = "fleet/random.rs"]
+mod random;
+
+#[path = "fleet/kills.rs"]
+mod kills;
+
+
 use super::verifier::harness;
 use super::{Home, code, text};
 

@@ -1,7 +1,7 @@
 //! Mails from templates.
 
 use rusqlite::Connection;
-use writ_testbed::mail_sink::{MailFault, MailSink};
+use writ_testkit::mail_sink::{MailFault, MailSink};
 
 use super::*;
 
