@@ -6,6 +6,9 @@
 #[path = "suite/agents.rs"]
 mod agents;
 
+#[path = "suite/fleet.rs"]
+mod fleet;
+
 #[path = "suite/harness.rs"]
 mod harness;
 

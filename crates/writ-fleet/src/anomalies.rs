@@ -13,6 +13,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
+use writ_types::api::fleet::AgentTotals;
 use writ_types::unit::Timestamp;
 
 pub(crate) use rule::parse_time;
@@ -24,6 +25,8 @@ mod rule;
 pub const MAX_RULES: usize = 64;
 /// The most cases and agents that are watched at once; the one that was quiet longest is forgotten first.
 pub const MAX_WATCHED: usize = 10_000;
+/// The most agents whose sums are kept; one more is watched and not summed up.
+pub const MAX_TOTALS: usize = 1_024;
 /// The most amounts that are remembered of one measure of one case; with more, the oldest are added up.
 pub const MAX_AMOUNTS: usize = 1_024;
 
@@ -126,17 +129,20 @@ pub struct AnomalyWatch {
     rules: Vec<AnomalyRule>,
     /// By case and agent, so that the next holder of a case begins anew.
     watched: BTreeMap<(String, String), AgentTally>,
+    /// The sums of each agent since the start, over all of its cases.
+    totals: BTreeMap<String, AgentTotals>,
 }
 
 impl AnomalyWatch {
     /// Creates a watch; rules beyond [`MAX_RULES`] are an error of configuration and never reach it.
     pub fn new(rules: Vec<AnomalyRule>) -> Self {
-        Self { rules, watched: BTreeMap::new() }
+        Self { rules, watched: BTreeMap::new(), totals: BTreeMap::new() }
     }
 
     /// Takes an event in and returns the rules that it meets.
     pub fn observe_event(&mut self, event: &FleetEvent) -> Vec<Anomaly> {
         self.make_room(event);
+        self.add_totals(event);
         // The shortest is the minute of the view, also without rules.
         let longest = self.rules.iter().filter_map(AnomalyRule::window).max().unwrap_or(MINUTE).max(MINUTE);
         let watched = self.watched.entry((event.case.clone(), event.agent.clone())).or_default();
@@ -174,6 +180,41 @@ impl AnomalyWatch {
             tokens: total(watched, Measure::Tokens),
         };
         self.watched.iter().map(line).collect()
+    }
+
+    /// Returns the sums of an agent since the start.
+    pub fn agent_totals(&self, agent: &str) -> AgentTotals {
+        self.totals.get(agent).copied().unwrap_or_default()
+    }
+
+    /// Counts an anomaly after what its rule says was done.
+    pub fn count_anomaly(&mut self, anomaly: &Anomaly) {
+        let Some(totals) = self.find_totals(&anomaly.agent) else { return };
+        let count = match anomaly.reaction {
+            Reaction::Alert => &mut totals.alerts,
+            Reaction::Revoke => &mut totals.revocations,
+        };
+        *count = count.saturating_add(1);
+    }
+
+    fn add_totals(&mut self, event: &FleetEvent) {
+        let Some(totals) = self.find_totals(&event.agent) else { return };
+        let sum = match event.measure {
+            Measure::Requests => &mut totals.requests,
+            Measure::Refused => &mut totals.refused,
+            Measure::Tokens => &mut totals.tokens,
+            Measure::RecordsRead => &mut totals.records_read,
+            Measure::Escalations => &mut totals.escalations,
+        };
+        *sum = sum.saturating_add(event.amount);
+    }
+
+    fn find_totals(&mut self, agent: &str) -> Option<&mut AgentTotals> {
+        // A sum never begins anew, so none is forgotten for another.
+        if !self.totals.contains_key(agent) && self.totals.len() >= MAX_TOTALS {
+            return None;
+        }
+        Some(self.totals.entry(agent.to_owned()).or_default())
     }
 
     fn judge_rule(&mut self, index: usize, event: &FleetEvent) -> Option<Anomaly> {

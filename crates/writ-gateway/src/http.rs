@@ -322,7 +322,7 @@ async fn show_metrics(State(shared): State<Arc<ServerState>>, headers: HeaderMap
     } else {
         ("text/plain; version=0.0.4; charset=utf-8", MetricsFormat::Prometheus)
     };
-    ([(header::CONTENT_TYPE, kind)], shared.engine.metrics(format)).into_response()
+    ([(header::CONTENT_TYPE, kind)], shared.engine.metrics(format).await).into_response()
 }
 
 /// `GET /link/{code}`: begins a session of the page, once.

@@ -117,9 +117,14 @@ impl Engine {
         let _ = self.services.outside.fleet.set(desk);
     }
 
-    /// Returns the counts and measurements since the start.
-    pub fn metrics(&self, format: MetricsFormat) -> String {
-        self.services.life.metrics.text(format)
+    /// Returns the counts and measurements since the start, and those of the fleet where a case router runs.
+    pub async fn metrics(&self, format: MetricsFormat) -> String {
+        let fleet = match self.services.outside.fleet.get() {
+            // What cannot be read is left out: a series that stands still would say that all is well.
+            Some(desk) => desk.show_fleet().await.ok(),
+            None => None,
+        };
+        self.services.life.metrics.text(format, fleet.as_ref())
     }
 
     /// Returns what answers programs outside with the configured models.

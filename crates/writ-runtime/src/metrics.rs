@@ -5,13 +5,16 @@ use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use prometheus_client::encoding::EncodeLabelSet;
-use prometheus_client::encoding::text::encode;
+use prometheus_client::encoding::text::{encode_eof, encode_registry};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
+use writ_types::api::fleet::FleetStatus;
 use writ_types::entry::{GatePoint, GateVerdict};
+
+mod fleet;
 
 /// Bounds of the buckets of a turn's duration, in seconds: from an instant model to the longest turn.
 const DURATION_SECS: [f64; 12] = [0.01, 0.05, 0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0];
@@ -139,10 +142,14 @@ impl Metrics {
         self.denials.inc();
     }
 
-    pub(crate) fn text(&self, format: MetricsFormat) -> String {
+    /// Writes the measures of the engine, and of its fleet where it has one.
+    pub(crate) fn text(&self, format: MetricsFormat, fleet: Option<&FleetStatus>) -> String {
         let mut text = String::new();
+        let fleet = fleet.map(fleet::fleet_registry);
+        let mut written = [Some(&self.registry), fleet.as_ref()].into_iter().flatten();
+        let written = written.try_for_each(|registry| encode_registry(&mut text, registry));
         // Writing to a string fails in no other way than by a broken label set of ours.
-        if encode(&mut text, &self.registry).is_err() {
+        if written.and_then(|()| encode_eof(&mut text)).is_err() {
             "# EOF\n".clone_into(&mut text);
         }
         match format {
@@ -204,7 +211,7 @@ mod tests {
         metrics.memory("search");
         metrics.model_call("executor", 1_234);
         metrics.model_call("executor", 77);
-        let text = metrics.text(MetricsFormat::OpenMetrics);
+        let text = metrics.text(MetricsFormat::OpenMetrics, None);
         for line in [
             "writ_turns_total 1",
             "writ_turn_duration_seconds_count 1",
@@ -229,7 +236,7 @@ mod tests {
     fn the_older_format_describes_the_series_that_there_are() {
         let metrics = Metrics::new();
         metrics.turn_ended(Duration::from_millis(700));
-        let text = metrics.text(MetricsFormat::Prometheus);
+        let text = metrics.text(MetricsFormat::Prometheus, None);
         for line in [
             "# HELP writ_turns_total Turns that have ended.",
             "# TYPE writ_turns_total counter",

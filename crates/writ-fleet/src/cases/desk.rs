@@ -14,6 +14,21 @@ use super::error::CaseError;
 use super::router::CaseRouter;
 use super::status::show_status;
 
+/// The most bytes of texts in one answer: less than a frame takes, whatever is escaped in them.
+const MAX_PAGE_BYTES: usize = 512 * 1024;
+
+/// Cuts a page to what one answer takes, and to one message at least; the rest comes with the next one.
+fn fit_page(mut page: MessagePage) -> MessagePage {
+    let mut bytes = 0_usize;
+    let fits = page.messages.iter().take_while(|message| {
+        bytes = bytes.saturating_add(message.text.len());
+        bytes <= MAX_PAGE_BYTES
+    });
+    let count = fits.count().max(1);
+    page.messages.truncate(count);
+    page
+}
+
 /// Runs a change as a task of its own, so that a client that goes away cuts nothing off.
 fn run_whole<'a, T: Send + 'static>(
     work: impl Future<Output = Result<T, CaseError>> + Send + 'static,
@@ -41,7 +56,11 @@ impl FleetDesk for CaseDesk {
     }
 
     fn list_messages(&self, query: MessageQuery) -> DeskAnswer<'_, MessagePage> {
-        async move { self.0.list_said(query.case, query.after).await.map_err(|error| error.report()) }.boxed()
+        async move {
+            let page = self.0.list_said(query.case, query.after).await;
+            page.map(fit_page).map_err(|error| error.report())
+        }
+        .boxed()
     }
 
     fn list_holders(&self, CaseName { case }: CaseName) -> DeskAnswer<'_, HolderList> {

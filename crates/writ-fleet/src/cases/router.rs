@@ -363,6 +363,7 @@ impl CaseRouter {
         let applied = self.apply_reaction(live, anomaly).await;
         match applied {
             Ok(()) => {
+                self.watch().count_anomaly(anomaly);
                 let mut seen = self.seen();
                 seen.push_front(anomaly.clone());
                 seen.truncate(MAX_SEEN);

@@ -1,9 +1,11 @@
 //! The open cases and their holders, as people watch them.
 
-use writ_store::fleet::FleetHolder;
+use std::collections::BTreeMap;
+
+use writ_store::fleet::{FleetCase, FleetHolder};
 use writ_store::reads::FleetReads as _;
 use writ_store::store::Store;
-use writ_types::api::fleet::{AgentStatus, CaseStatus, FleetStatus, SeenAnomaly};
+use writ_types::api::fleet::{AgentStatus, AgentTotals, CaseStatus, FleetStatus, SeenAnomaly, StateCount};
 
 use super::config::FleetAgent;
 use super::error::CaseError;
@@ -25,13 +27,12 @@ pub async fn read_status(store: &Store) -> Result<Vec<CaseStatus>, CaseError> {
     for row in store.open_fleet_cases(None, MAX_SHOWN).await? {
         let holder: Option<FleetHolder> =
             store.fleet_holders(row.id).await?.pop().filter(|holder| holder.until.is_none());
-        let stored: Option<StoredState> = serde_json::from_str(&row.state).ok();
-        let machine = stored.as_ref().and_then(StoredState::restore_machine);
+        let stored = read_state(&row);
         lines.push(CaseStatus {
             case: row.id,
+            state: name_state(stored.as_ref()).to_owned(),
             case_token: row.case_token,
             capability: row.capability,
-            state: machine.map_or("damaged", |machine| machine.state().as_str()).to_owned(),
             since: holder.as_ref().map(|holder| holder.since),
             holder: holder.map(|holder| holder.holder),
             reason: stored.map(|stored| stored.reason).unwrap_or_default(),
@@ -41,6 +42,34 @@ pub async fn read_status(store: &Store) -> Result<Vec<CaseStatus>, CaseError> {
         });
     }
     Ok(lines)
+}
+
+fn read_state(row: &FleetCase) -> Option<StoredState> {
+    serde_json::from_str(&row.state).ok()
+}
+
+/// Returns the state of a case in one word.
+fn name_state(stored: Option<&StoredState>) -> &'static str {
+    let machine = stored.and_then(StoredState::restore_machine);
+    machine.map_or("damaged", |machine| machine.state().as_str())
+}
+
+/// Counts all open cases by their states: those that are shown, and the rest behind them.
+async fn count_states(store: &Store, shown: &[CaseStatus]) -> Result<Vec<StateCount>, CaseError> {
+    let mut counts: BTreeMap<String, u64> = BTreeMap::new();
+    let mut add = |state: &str| {
+        let count = counts.entry(state.to_owned()).or_default();
+        *count = count.saturating_add(1);
+    };
+    shown.iter().for_each(|case| add(&case.state));
+    let mut last = shown.get(MAX_SHOWN.saturating_sub(1)).map(|case| case.case);
+    // At most MAX_OPEN_CASES rows, and none where all are shown.
+    while let Some(after) = last {
+        let rows = store.open_fleet_cases(Some(after), MAX_SHOWN).await?;
+        rows.iter().for_each(|row| add(name_state(read_state(row).as_ref())));
+        last = rows.last().map(|row| row.id);
+    }
+    Ok(counts.into_iter().map(|(state, count)| StateCount { state, count }).collect())
 }
 
 /// Returns the open cases, with what their holders do now.
@@ -69,19 +98,30 @@ pub async fn live_status(router: &CaseRouter) -> Result<Vec<CaseStatus>, CaseErr
 /// If the store cannot be read.
 pub async fn show_status(router: &CaseRouter) -> Result<FleetStatus, CaseError> {
     let cases = live_status(router).await?;
-    let agents = router.agents().all().iter().map(|agent| describe_agent(agent, &cases)).collect();
-    let anomalies = router.seen().iter().map(|seen| SeenAnomaly {
-        at: seen.at,
-        agent: seen.agent.clone(),
-        case: seen.case.clone(),
-        rule: seen.rule.clone(),
-        reaction: seen.reaction.as_str().to_owned(),
-        evidence: seen.evidence.clone(),
-    }).collect();
-    Ok(FleetStatus { agents, anomalies, cases })
+    let open = count_states(router.0.keys.store(), &cases).await?;
+    let known = router.agents().all();
+    let totals: Vec<AgentTotals> = {
+        let watch = router.watch();
+        known.iter().map(|agent| watch.agent_totals(&agent.name)).collect()
+    };
+    let agents =
+        known.iter().zip(totals).map(|(agent, totals)| describe_agent(agent, totals, &cases)).collect();
+    let anomalies = router
+        .seen()
+        .iter()
+        .map(|seen| SeenAnomaly {
+            at: seen.at,
+            agent: seen.agent.clone(),
+            case: seen.case.clone(),
+            rule: seen.rule.clone(),
+            reaction: seen.reaction.as_str().to_owned(),
+            evidence: seen.evidence.clone(),
+        })
+        .collect();
+    Ok(FleetStatus { agents, cases, open, anomalies })
 }
 
-fn describe_agent(agent: &FleetAgent, cases: &[CaseStatus]) -> AgentStatus {
+fn describe_agent(agent: &FleetAgent, since_start: AgentTotals, cases: &[CaseStatus]) -> AgentStatus {
     let held =
         || cases.iter().filter(|case| case.state == HELD && case.holder.as_deref() == Some(&agent.name));
     let sum = |count: fn(&CaseStatus) -> Option<u64>| {
@@ -96,5 +136,6 @@ fn describe_agent(agent: &FleetAgent, cases: &[CaseStatus]) -> AgentStatus {
         requests_per_minute: sum(|case| case.requests_per_minute),
         refused: sum(|case| case.refused),
         tokens: sum(|case| case.tokens),
+        since_start,
     }
 }

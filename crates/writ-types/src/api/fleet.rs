@@ -14,6 +14,8 @@ pub struct FleetStatus {
     pub agents: Vec<AgentStatus>,
     /// The open cases, oldest first, at most 500.
     pub cases: Vec<CaseStatus>,
+    /// The number of all open cases in each state that there is.
+    pub open: Vec<StateCount>,
     /// The anomalies since the router's start, newest first, at most 100.
     pub anomalies: Vec<SeenAnomaly>,
 }
@@ -37,6 +39,36 @@ pub struct AgentStatus {
     pub refused: u64,
     /// The tokens of models that it has used in the cases that it holds.
     pub tokens: u64,
+    /// Its sums since the start of the router.
+    pub since_start: AgentTotals,
+}
+
+/// The sums of an agent since the start of its router, over all of its cases.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct AgentTotals {
+    /// Requests to the security proxy.
+    pub requests: u64,
+    /// Requests that were refused.
+    pub refused: u64,
+    /// Records that were read.
+    pub records_read: u64,
+    /// Tokens of models.
+    pub tokens: u64,
+    /// Escalations.
+    pub escalations: u64,
+    /// Anomalies after which a person was notified.
+    pub alerts: u64,
+    /// Anomalies after which its key was revoked.
+    pub revocations: u64,
+}
+
+/// The number of cases in a state.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct StateCount {
+    /// The state, as cases name it.
+    pub state: String,
+    /// The number.
+    pub count: u64,
 }
 
 /// An open case.

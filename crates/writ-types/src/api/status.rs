@@ -42,6 +42,8 @@ pub struct EngineStatus {
     pub sandboxes_ready: usize,
     /// MCP servers that run.
     pub servers_running: usize,
+    /// True if a case router of a fleet runs.
+    pub case_router: bool,
     /// Attempts without an outcome.
     pub open_intents: Vec<OpenAttempt>,
     /// Entries of the ledger.
