@@ -41,7 +41,7 @@ mod proxy;
 pub(crate) use agent::AgentCommand;
 pub(crate) use approvals::ApprovalsCommand;
 pub(crate) use audit::AuditCommand;
-pub(crate) use fleet::FleetCommand;
+pub(crate) use fleet::{BackArgs, FleetCommand, FleetStatusArgs, MessagesArgs};
 pub(crate) use gates::GatesCommand;
 pub(crate) use hooks::HooksCommand;
 pub(crate) use jobs::JobsCommand;
@@ -154,7 +154,7 @@ pub(crate) enum Command {
     /// Approve agents that are folders, put them into this home, and take them out
     #[command(subcommand)]
     Agent(AgentCommand),
-    /// Show the cases of a fleet, and who had access to one when
+    /// Watch the agents of a fleet and their cases, and do what waits for a person
     #[command(subcommand)]
     Fleet(FleetCommand),
     /// Run the security proxy, through which agents reach databases and servers

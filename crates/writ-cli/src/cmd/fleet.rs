@@ -1,67 +1,143 @@
-//! `writ fleet`: the cases of a fleet, read from the database, which needs no engine.
+//! `writ fleet`: the agents of a fleet and their cases. What is only read needs no engine; what a person does with a case
+//! is done by the router that runs.
+
+use std::io::Read as _;
 
 use serde_json::json;
 use writ_fleet::cases::access::read_access;
+use writ_fleet::cases::error::CaseError;
 use writ_fleet::cases::status::read_status;
 use writ_inspect::show::escape_line;
-use writ_types::api::fleet::{AccessInterval, CaseStatus};
+use writ_runtime::methods::{EngineMethod, FleetAnswer, FleetBack, FleetClose, FleetTake};
+use writ_store::fleet::MAX_CASE_MESSAGE_BYTES;
+use writ_types::api::fleet::{AccessInterval, CaseEnding, CaseName, CaseReturn, GuestAnswer};
 use writ_types::error::{Exit, ToReport as _};
+use writ_types::id::SessionId;
 
-use crate::args::FleetCommand;
+use crate::args::{BackArgs, FleetCommand};
+use crate::client::EngineClient;
+use crate::config::Config;
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::interrupt::block_on;
 use crate::ledger::open_to_read;
 
+mod messages;
 mod token;
+mod view;
 
 /// Runs `writ fleet …`.
 pub(crate) fn run_fleet(context: &Context, command: &FleetCommand) -> Result<(), Failure> {
     let config = context.load_ready_config()?;
-    if let FleetCommand::Token { new } = command {
-        return token::make_token(context, *new);
-    }
-    let store = open_to_read(context, &config)?;
-    let failed = |error: writ_fleet::cases::error::CaseError| Failure::Report(Box::new(error.report()));
     block_on(async {
         match command {
-            // Made above, without the store.
-            FleetCommand::Token { .. } => Ok(()),
-            FleetCommand::Status => {
-                let cases = read_status(&store).await.map_err(failed)?;
-                let shown = json!({ "cases": cases });
-                context.out.print_either(&shown, |_| cases.iter().map(describe_case).collect())
+            FleetCommand::Token { new } => token::make_token(context, *new),
+            FleetCommand::Status(args) => view::show_fleet(context, &config, *args).await,
+            FleetCommand::Messages(args) => messages::show_messages(context, &config, args).await,
+            FleetCommand::Access { case } => show_access(context, &config, case).await,
+            FleetCommand::Take { case } => {
+                let case = find_case(context, &config, case).await?;
+                change_case::<FleetTake>(context, &CaseName { case }, "you hold it").await
             }
-            FleetCommand::Access { case } => {
-                let access = read_access(&store, case).await.map_err(failed)?;
-                if access.intervals.is_empty() {
-                    let text = format!("the ledger knows no holder of a case {}", escape_line(case));
-                    let hint = "`writ fleet status` lists the open cases";
-                    return Err(Failure::new(Exit::Usage, "case.unknown", text, hint));
-                }
-                let (holders, contradictions) = (&access.intervals, &access.contradictions);
-                let shown = json!({ "holders": holders, "contradictions": contradictions });
-                context.out.print_either(&shown, |_| {
-                    let wrong = contradictions.iter().map(|entry| format!("entry {entry} contradicts this"));
-                    holders.iter().map(describe_holder).chain(wrong).collect()
-                })
+            FleetCommand::Answer { case, text } => {
+                let text = read_answer(context, text.as_deref())?;
+                let case = find_case(context, &config, case).await?;
+                change_case::<FleetAnswer>(context, &GuestAnswer { case, text }, "the answer is sent").await
+            }
+            FleetCommand::Back(args) => {
+                let case = find_case(context, &config, &args.case).await?;
+                let back = CaseReturn { case, target: args.to.clone(), note: write_note(args) };
+                change_case::<FleetBack>(context, &back, "handed back").await
+            }
+            FleetCommand::Close { case, reason } => {
+                let case = find_case(context, &config, case).await?;
+                let ending = CaseEnding { case, reason: reason.clone() };
+                change_case::<FleetClose>(context, &ending, "closed").await
             }
         }
     })
 }
 
-fn describe_case(case: &CaseStatus) -> String {
-    let holder = match (&case.holder, &case.since) {
-        (Some(holder), Some(since)) => format!("{} since {since}", escape_line(holder)),
-        (_, _) => "no one".to_owned(),
+fn case_failure(error: &CaseError) -> Failure {
+    Failure::Report(Box::new(error.report()))
+}
+
+/// Finds a case by its id, or an open one by its token.
+async fn find_case(context: &Context, config: &Config, case: &str) -> Result<SessionId, Failure> {
+    if let Ok(id) = case.parse() {
+        return Ok(id);
+    }
+    let store = open_to_read(context, config)?;
+    let open = read_status(&store).await.map_err(|error| case_failure(&error))?;
+    let found = open.iter().find(|one| one.case_token == case);
+    found
+        .map(|one| one.case)
+        .ok_or_else(|| unknown_case(format!("there is no open case {}", escape_line(case))))
+}
+
+fn unknown_case(text: String) -> Failure {
+    Failure::new(Exit::Usage, "case.unknown", text, "`writ fleet status` lists the open cases")
+}
+
+/// Asks the router that runs to change a case.
+async fn change_case<M: EngineMethod>(
+    context: &Context,
+    params: &M::Params,
+    done: &str,
+) -> Result<(), Failure> {
+    // An engine that is started for one command would end again, and its agents with it.
+    let Some(mut client) = EngineClient::connect(context).await? else {
+        let hint =
+            "`writ start` starts the engine; the router of cases needs `[fleet] cases = true` in config.toml";
+        return Err(Failure::new(Exit::Blocked, "fleet.no_engine", "no engine is running", hint));
     };
-    format!(
-        "{} {:<16} {:<12} {holder}; {}",
-        case.case,
-        case.state,
-        escape_line(&case.capability),
-        escape_line(&case.reason)
-    )
+    client.ask::<M>(params).await?;
+    context.out.print_either(&json!({ "done": done }), |_| vec![done.to_owned()])
+}
+
+/// Returns the text of an answer: the argument, or what comes in at standard input.
+fn read_answer(context: &Context, text: Option<&str>) -> Result<String, Failure> {
+    let text = match text {
+        Some(text) if text != "-" => text.to_owned(),
+        Some(_) | None => {
+            // One byte more than fits shows that it is too long.
+            let most = u64::try_from(MAX_CASE_MESSAGE_BYTES).unwrap_or(u64::MAX).saturating_add(1);
+            let mut text = String::new();
+            let read = context.host.streams.input.clone().take(most).read_to_string(&mut text);
+            read.map_err(|error| Failure::internal_error("reading the answer", error))?;
+            text.trim_end_matches(['\n', '\r']).to_owned()
+        }
+    };
+    if text.trim().is_empty() || text.len() > MAX_CASE_MESSAGE_BYTES {
+        let what = format!("an answer has 1 to {MAX_CASE_MESSAGE_BYTES} bytes");
+        let hint = "say it as an argument, or through standard input; send a long one in parts";
+        return Err(Failure::new(Exit::Usage, "case.text", what, hint));
+    }
+    Ok(text)
+}
+
+/// Writes the note for the next agent, which is never empty: it is all that tells the agent what a person decided.
+fn write_note(args: &BackArgs) -> String {
+    match (args.approve, args.note.trim()) {
+        (true, "") => "approved".to_owned(),
+        (true, note) => format!("approved: {note}"),
+        (false, "") => "handed back".to_owned(),
+        (false, note) => note.to_owned(),
+    }
+}
+
+async fn show_access(context: &Context, config: &Config, case: &str) -> Result<(), Failure> {
+    let store = open_to_read(context, config)?;
+    let access = read_access(&store, case).await.map_err(|error| case_failure(&error))?;
+    if access.intervals.is_empty() {
+        return Err(unknown_case(format!("the ledger knows no holder of a case {}", escape_line(case))));
+    }
+    let (holders, contradictions) = (&access.intervals, &access.contradictions);
+    let shown = json!({ "holders": holders, "contradictions": contradictions });
+    context.out.print_either(&shown, |_| {
+        let wrong = contradictions.iter().map(|entry| format!("entry {entry} contradicts this"));
+        holders.iter().map(describe_holder).chain(wrong).collect()
+    })
 }
 
 fn describe_holder(interval: &AccessInterval) -> String {
