@@ -6,6 +6,7 @@ import path from "node:path";
 import { createRequire } from "node:module";
 import { after, before, test } from "node:test";
 import { authenticator, DESKTOP, inProject, launch, PHONE, reply, say, visitor } from "./lib/browser.mjs";
+import { agent, at, FleetAnswers, fleetCase, held, said } from "./lib/fleet.mjs";
 import { enrolled, enrolling, remembering, waits } from "./lib/review.mjs";
 import { SCRIPT } from "./lib/script.mjs";
 import { Writ } from "./lib/writ.mjs";
@@ -45,6 +46,21 @@ async function look(page, name) {
 }
 
 const go = (page, surface) => page.locator(`[data-surface-link=${surface}]`).click();
+
+/** Two agents, one case at work and one that waits for a person. */
+function fleetAtWork() {
+  const fleet = new FleetAnswers();
+  const [one, two] = ["01J0000000000000000000AAA1", "01J0000000000000000000BBB2"];
+  fleet.status.agents = [agent("refund-agent", { cases: 1, requests_per_minute: 12, refused: 3, tokens: 1_240 }), agent("manager-agent", { roles: ["manager"] })];
+  fleet.status.cases = [fleetCase(one, { requests_per_minute: 12, refused: 3, tokens: 1_240 }), fleetCase(two, { state: "queued", holder: null, since: null, reason: "501 is above my limit" })];
+  fleet.status.anomalies = [{ at: at(5), agent: "refund-agent", case: "case_tk_9", rule: "refused > 5 in 1 min then revoke", reaction: "revoke", evidence: "6 refused" }];
+  fleet.cases.set(two, {
+    is_open: true,
+    messages: [said(1, "guest", "I want my 501 back."), said(2, "agent refund-agent", "That is above my limit: I ask a person."), said(3, "person owner", "I look at it.")],
+    holders: [held("refund-agent", 10, 40, { reason: "501 is above my limit" })],
+  });
+  return fleet;
+}
 
 let session = null;
 
@@ -112,6 +128,25 @@ for (const device of ["desktop", "phone"]) {
         await page.locator("#switcher .session-row").first().waitFor();
         await look(page, name("conversations"));
       }
+      await me.close();
+    });
+
+    test(`${device}, ${colorScheme}: a fleet`, async () => {
+      const me = await looker(writ, device, colorScheme);
+      const fleet = fleetAtWork();
+      await fleet.serve(me.context);
+      const page = await me.open();
+      await go(page, "agents");
+      await page.locator("#case-list .case-row").nth(1).waitFor();
+      await look(page, name("agents"));
+      await go(page, "review");
+      await page.locator("#queue-list .case-row").scrollIntoViewIfNeeded();
+      await look(page, name("queue"));
+      await page.locator("#queue-list .case-row").click();
+      await page.locator("#case-holders li").waitFor();
+      await look(page, name("case"));
+      await page.locator("#case-actions [data-act=approve]").click();
+      await look(page, name("case-approval"));
       await me.close();
     });
 

@@ -56,6 +56,7 @@ export class Writ {
   #engine = null;
   #model;
   #link = null;
+  #others = [];
   root;
   url;
 
@@ -102,6 +103,13 @@ export class Writ {
     this.#link = link;
   }
 
+  /** Starts another command that goes on, and waits for a line of it that fits. */
+  async background(args, pattern) {
+    const child = spawn(BINARY, args, { env: this.#env, cwd: this.root, stdio: ["ignore", "ignore", "pipe"] });
+    this.#others.push(child);
+    await line(child.stderr, pattern, child);
+  }
+
   /** Ends the engine and waits for its end. */
   async halt() {
     await end(this.#engine, "SIGTERM");
@@ -136,6 +144,7 @@ export class Writ {
 
   async stop() {
     if (this.#engine) await this.halt();
+    for (const other of this.#others) await end(other, "SIGTERM");
     await end(this.#model, "SIGTERM");
     fs.rmSync(this.root, { recursive: true, force: true });
   }

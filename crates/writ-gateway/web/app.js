@@ -1,19 +1,23 @@
 // The page: its surfaces, its connection, and who is told of what comes in.
 
 import { Activity } from "./js/activity.js";
+import { Agents } from "./js/agents.js";
 import { announce } from "./js/announce.js";
 import { request, Refused } from "./js/api.js";
+import { CaseSheet } from "./js/case.js";
 import { showChanges } from "./js/changes.js";
 import { byId, el } from "./js/dom.js";
 import { draftOf, keepDraft } from "./js/drafts.js";
+import { Fleet } from "./js/fleet.js";
 import { fitsMessage } from "./js/outbox.js";
+import { Queue } from "./js/queue.js";
 import { Review } from "./js/review.js";
 import { Sessions } from "./js/sessions.js";
 import { shown } from "./js/shown.js";
 import { Connection } from "./js/socket.js";
 import { Stream } from "./js/stream.js";
 
-const SURFACES = ["stream", "review", "activity"];
+const SURFACES = ["stream", "review", "activity", "agents"];
 const STARTERS = ["What can you do here?", "Look around and tell me what this is", "Run the tests"];
 const SESSION = "writ.session";
 /** Lines of the message box before it scrolls. */
@@ -40,6 +44,10 @@ const sessions = new Sessions(change, () => {
   review.renamed();
 });
 const activity = new Activity(() => connection.session);
+const fleet = new Fleet(connection, fleetChanged);
+const sheet = new CaseSheet(fleet);
+const agents = new Agents(fleet, openCase);
+const queue = new Queue(fleet, openCase);
 
 // --- Surfaces ---
 
@@ -54,6 +62,7 @@ function route() {
   }
   for (const name of SURFACES) byId(name).dataset.current = String(name === surface);
   title();
+  looked();
   const ask = surface === "review" ? new URLSearchParams(query).get("ask") : null;
   if (ask) review.show(ask);
   if (surface === "activity" && connection.open) showActivity(new URLSearchParams(query));
@@ -72,6 +81,12 @@ function showActivity(query) {
   else activity.shown();
 }
 
+/** Whether cases are in view: they are read more often then. */
+function looked() {
+  const surface = document.body.dataset.surface;
+  fleet.look(["agents", "review"].includes(surface) || byId("case").open, surface === "agents");
+}
+
 addEventListener("hashchange", () => {
   const surface = route();
   if (surface) byId(`${surface}-title`).focus({ preventScroll: true });
@@ -79,23 +94,45 @@ addEventListener("hashchange", () => {
 
 addEventListener("keydown", (event) => {
   const surface = SURFACES[Number(event.key) - 1];
-  if (event.altKey && !event.ctrlKey && !event.metaKey && surface) {
+  const there = surface && document.querySelector(`[data-surface-link=${surface}]`).closest("[hidden]") === null;
+  if (event.altKey && !event.ctrlKey && !event.metaKey && there) {
     event.preventDefault();
     location.hash = `#/${surface}`;
   }
 });
 
 function title() {
-  const count = review.count > 0 ? `(${review.count}) ` : "";
+  const count = waiting() > 0 ? `(${waiting()}) ` : "";
   document.title = `${count}Writ`;
 }
 
-function reviewed() {
+/** The number of questions and cases that wait for a person. */
+const waiting = () => review.count + fleet.waiting;
+
+function counted() {
   const badge = byId("review-count");
-  badge.hidden = review.count === 0;
-  badge.replaceChildren(String(review.count), el("span", { className: "visually-hidden" }, " waiting"));
-  document.body.dataset.asks = String(review.inView);
+  badge.hidden = waiting() === 0;
+  badge.replaceChildren(String(waiting()), el("span", { className: "visually-hidden" }, " waiting"));
   title();
+}
+
+function openCase(id) {
+  sheet.open(id);
+  looked();
+}
+
+byId("case").addEventListener("close", looked);
+
+function fleetChanged() {
+  agents.show();
+  queue.show();
+  sheet.show();
+  counted();
+}
+
+function reviewed() {
+  counted();
+  document.body.dataset.asks = String(review.inView);
   stream.refreshAsks();
 }
 
@@ -117,6 +154,7 @@ function opened(hello) {
   sessions.joined(hello.session);
   review.refresh();
   review.refreshKeys();
+  fleet.begin();
   if (document.body.dataset.surface === "activity") route();
 }
 

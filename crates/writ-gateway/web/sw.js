@@ -1,18 +1,23 @@
 // Keeps the page's own files for times without a server. It never touches what the server answers about
 // conversations, approvals or the ledger: only the files listed here are kept, and only as a fallback.
 
-const CACHE = "writ-shell-5";
+const CACHE = "writ-shell-6";
 
 const SHELL = [
   "/",
   "/style.css",
   "/app.js",
   "/js/activity.js",
+  "/js/agents.js",
   "/js/announce.js",
   "/js/api.js",
+  "/js/case.js",
+  "/js/caseactions.js",
   "/js/changes.js",
   "/js/dom.js",
   "/js/drafts.js",
+  "/js/fleet.js",
+  "/js/foreign.js",
   "/js/format.js",
   "/js/groups.js",
   "/js/inforce.js",
@@ -23,7 +28,9 @@ const SHELL = [
   "/js/origins.js",
   "/js/outbox.js",
   "/js/passkey.js",
+  "/js/queue.js",
   "/js/review.js",
+  "/js/rows.js",
   "/js/sessions.js",
   "/js/shown.js",
   "/js/socket.js",
