@@ -52,6 +52,7 @@ test("agents are shown with what they do, and follow it", async () => {
   await first.getByText("1 of 4 cases").waitFor();
   for (const part of ["version 1", "12 requests a minute", "3 refused", "1,240 tokens"]) assert.match(await first.innerText(), new RegExp(part));
   assert.match(await page.locator("[data-agent=manager-agent]").innerText(), /Roles: manager/);
+  assert.doesNotMatch(await page.locator("#agents").innerText(), /null|undefined|NaN/);
   assert.equal(await page.locator("#agents-size").innerText(), "2 agents, 2 open cases");
   assert.match(await page.locator("#anomaly-list").innerText(), /bad-agent: refused > 5 in 1 min then revoke\s+6 refused in case_tk_9; its key was revoked/);
   const rows = page.locator("#case-list .case-row");

@@ -1,7 +1,8 @@
 // A fleet beside the real answers: a router of cases needs a security proxy and deployed agents, which these homes have not.
 
 const T0 = Date.UTC(2026, 10, 26, 9, 0, 0);
-export const at = (second) => new Date(T0 + second * 1_000).toISOString();
+/** A moment as the server says it. */
+export const at = (second) => T0 + second * 1_000;
 
 export const agent = (name, more = {}) => ({ name, roles: [], version: "1", cases: 0, max_cases: 4, requests_per_minute: 0, refused: 0, tokens: 0, ...more });
 

@@ -83,7 +83,8 @@ function showActivity(query) {
 
 /** Whether cases are in view: they are read more often then. */
 function looked() {
-  fleet.look(["agents", "review"].includes(document.body.dataset.surface) || byId("case").open);
+  const surface = document.body.dataset.surface;
+  fleet.look(["agents", "review"].includes(surface) || byId("case").open, surface === "agents");
 }
 
 addEventListener("hashchange", () => {

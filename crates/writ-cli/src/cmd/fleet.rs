@@ -70,7 +70,9 @@ async fn find_case(context: &Context, config: &Config, case: &str) -> Result<Ses
     let store = open_to_read(context, config)?;
     let open = read_status(&store).await.map_err(|error| case_failure(&error))?;
     let found = open.iter().find(|one| one.case_token == case);
-    found.map(|one| one.case).ok_or_else(|| unknown_case(format!("there is no open case {}", escape_line(case))))
+    found
+        .map(|one| one.case)
+        .ok_or_else(|| unknown_case(format!("there is no open case {}", escape_line(case))))
 }
 
 fn unknown_case(text: String) -> Failure {
@@ -78,10 +80,15 @@ fn unknown_case(text: String) -> Failure {
 }
 
 /// Asks the router that runs to change a case.
-async fn change_case<M: EngineMethod>(context: &Context, params: &M::Params, done: &str) -> Result<(), Failure> {
+async fn change_case<M: EngineMethod>(
+    context: &Context,
+    params: &M::Params,
+    done: &str,
+) -> Result<(), Failure> {
     // An engine that is started for one command would end again, and its agents with it.
     let Some(mut client) = EngineClient::connect(context).await? else {
-        let hint = "`writ start` starts the engine; the router of cases needs `[fleet] cases = true` in config.toml";
+        let hint =
+            "`writ start` starts the engine; the router of cases needs `[fleet] cases = true` in config.toml";
         return Err(Failure::new(Exit::Blocked, "fleet.no_engine", "no engine is running", hint));
     };
     client.ask::<M>(params).await?;
@@ -148,4 +155,3 @@ fn describe_holder(interval: &AccessInterval) -> String {
         interval.began
     )
 }
-

@@ -1,7 +1,10 @@
 //! `writ fleet`: what a fleet's cases are and who held them, without an engine.
 
+use std::io::{BufRead as _, BufReader};
+use std::process::Stdio;
 use std::sync::Arc;
 
+use serde_json::Value;
 use writ_store::batch::{Batch, Op};
 use writ_store::config::StoreConfig;
 use writ_store::fleet::{FleetCase, FleetHolder, FleetOp};
@@ -44,15 +47,10 @@ fn moved(case: SessionId, second: i64, (ended, began): (Option<&str>, Option<&st
     Op::Append(Box::new(Entry { at: at(second), session: Some(case), turn: None, turn_number: 0, fact }))
 }
 
-/// Rows: SLO-053 (in part: the query) SLO-059 (in part: who holds what)
-#[test]
-fn the_cases_of_a_fleet_and_who_had_access_to_one_are_shown() {
-    let home = Home::ready();
-    let none = home.json(&["fleet", "status"]);
-    assert_eq!(none["cases"].as_array().map(Vec::len), Some(0), "{none}");
-    let case = SessionId::from_parts(at(0), 1);
-    let row = FleetCase {
-        id: case,
+/// A case that a person holds.
+fn refund_case() -> FleetCase {
+    FleetCase {
+        id: SessionId::from_parts(at(0), 1),
         case_token: "case_tk_1".into(),
         customer_token: "cust_tk_1".into(),
         fingerprint: String::new(),
@@ -66,7 +64,17 @@ fn the_cases_of_a_fleet_and_who_had_access_to_one_are_shown() {
         .to_string(),
         opened_at: at(0),
         changed_at: at(0),
-    };
+    }
+}
+
+/// Rows: SLO-053 (in part: the query) SLO-059 (in part: who holds what)
+#[test]
+fn the_cases_of_a_fleet_and_who_had_access_to_one_are_shown() {
+    let home = Home::ready();
+    let none = home.json(&["fleet", "status"]);
+    assert_eq!(none["cases"].as_array().map(Vec::len), Some(0), "{none}");
+    let row = refund_case();
+    let case = row.id;
     let holder = FleetHolder { holder: "owner".into(), keys: None, since: at(20), until: None };
     let store = Store::open(&StoreConfig::new(home.database()), Arc::new(harness(&home))).expect("opens");
     let ops = vec![
@@ -74,6 +82,12 @@ fn the_cases_of_a_fleet_and_who_had_access_to_one_are_shown() {
         moved(case, 10, (None, Some("refund-agent"))),
         moved(case, 20, (Some("refund-agent"), Some("owner"))),
         Op::Fleet(FleetOp::BeginHolder { id: case, holder }),
+        Op::Fleet(FleetOp::AddMessage {
+            id: case,
+            sender: "guest".into(),
+            text: "501, please\u{202e}".into(),
+            at: at(0),
+        }),
     ];
     store.commit_blocking(Batch::synced(ops)).expect("commits");
     drop(store);
@@ -89,6 +103,55 @@ fn the_cases_of_a_fleet_and_who_had_access_to_one_are_shown() {
         let json = home.json(&["fleet", "access", &name]);
         assert_eq!(json["contradictions"].as_array().map(Vec::len), Some(0), "{json}");
     }
+    // Its conversation, by its token: what a guest writes moves nothing and looks like no other line.
+    let said = text(&home.run(&["fleet", "messages", "case_tk_1"]));
+    assert!(said.starts_with("1 ") && said.contains(" guest\n    501, please\\u{202e}"), "{said}");
+    let after = home.run(&["fleet", "messages", &case.to_string(), "--after", "1"]);
+    assert_eq!((code(&after), after.stdout.len()), (0, 0), "{}", text(&after));
+    let line: Value =
+        serde_json::from_str(&text(&home.run(&["fleet", "messages", "case_tk_1", "--json"]))).expect("JSON");
+    assert_eq!((&line["n"], &line["from"]), (&Value::from(1), &Value::from("guest")), "{line}");
+    assert_eq!(home.json(&["fleet", "status"])["router"], false, "the database was read");
+    // What a person does is done by a router that runs; no engine is started for it.
+    for args in [&["take"][..], &["answer", "--", "hello"], &["back"], &["close"]] {
+        let (verb, rest) = args.split_first().expect("a verb");
+        let refused = home.run(&[&["fleet", verb, "case_tk_1"], rest].concat());
+        assert_eq!(code(&refused), 10, "{verb}: {}", text(&refused));
+        assert!(text(&refused).contains("no engine is running"), "{}", text(&refused));
+    }
+    let empty = home.run(&["fleet", "answer", "case_tk_1", " "]);
+    assert_eq!(code(&empty), 2, "{}", text(&empty));
     let unknown = home.run(&["fleet", "access", "case_tk_2"]);
     assert_eq!(code(&unknown), 2, "{}", text(&unknown));
+}
+
+/// Rows: SLO-059 (in part: live, and an ended task disappears)
+#[test]
+#[expect(clippy::disallowed_types, reason = "the test starts the binary that it tests")]
+fn a_watched_fleet_is_shown_again_when_it_has_changed() {
+    let home = Home::ready();
+    let mut child = std::process::Command::new(env!("CARGO_BIN_EXE_writ"))
+        .args(["fleet", "status", "--watch", "--json"])
+        .env_clear()
+        .env("HOME", home.dir.path())
+        .env("WRIT_HOME", home.root())
+        .envs(home.env.iter().map(|(name, value)| (name, value)))
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("the binary starts");
+    let lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
+    let mut shown = lines.map(|line| serde_json::from_str::<Value>(&line.expect("text")).expect("JSON"));
+    assert_eq!(shown.next().expect("a line")["cases"], serde_json::json!([]));
+    let store = Store::open(&StoreConfig::new(home.database()), Arc::new(harness(&home))).expect("opens");
+    let row = refund_case();
+    let (id, state) = (row.id, row.state.clone());
+    store.commit_blocking(Batch::synced(vec![Op::Fleet(FleetOp::Open(Box::new(row)))])).expect("commits");
+    assert_eq!(shown.next().expect("a line")["cases"][0]["reason"], "over the limit");
+    let ended = FleetOp::Change { id, version: 0, state, is_open: false, at: at(30) };
+    store.commit_blocking(Batch::synced(vec![Op::Fleet(ended)])).expect("commits");
+    assert_eq!(shown.next().expect("a line")["cases"], serde_json::json!([]), "it has ended");
+    child.kill().expect("it ran until now");
+    child.wait().expect("ended");
 }

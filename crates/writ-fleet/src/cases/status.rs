@@ -104,15 +104,20 @@ pub async fn show_status(router: &CaseRouter) -> Result<FleetStatus, CaseError> 
         let watch = router.watch();
         known.iter().map(|agent| watch.agent_totals(&agent.name)).collect()
     };
-    let agents = known.iter().zip(totals).map(|(agent, totals)| describe_agent(agent, totals, &cases)).collect();
-    let anomalies = router.seen().iter().map(|seen| SeenAnomaly {
-        at: seen.at,
-        agent: seen.agent.clone(),
-        case: seen.case.clone(),
-        rule: seen.rule.clone(),
-        reaction: seen.reaction.as_str().to_owned(),
-        evidence: seen.evidence.clone(),
-    }).collect();
+    let agents =
+        known.iter().zip(totals).map(|(agent, totals)| describe_agent(agent, totals, &cases)).collect();
+    let anomalies = router
+        .seen()
+        .iter()
+        .map(|seen| SeenAnomaly {
+            at: seen.at,
+            agent: seen.agent.clone(),
+            case: seen.case.clone(),
+            rule: seen.rule.clone(),
+            reaction: seen.reaction.as_str().to_owned(),
+            evidence: seen.evidence.clone(),
+        })
+        .collect();
     Ok(FleetStatus { agents, cases, open, anomalies })
 }
 

@@ -58,7 +58,7 @@ function agentRow() {
           el("strong", {}, oneLine(agent.name, 60)),
           agent.version ? el("span", { className: "note" }, `version ${oneLine(agent.version, 30)}`) : null,
           el("span", { className: "agent-load" }, `${number.format(agent.cases)} of ${plural(agent.max_cases, "case")}`)),
-        roles.length > 0 ? el("p", { className: "note" }, `Roles: ${roles.join(", ")}`) : null,
+        ...(roles.length > 0 ? [el("p", { className: "note" }, `Roles: ${roles.join(", ")}`)] : []),
         el("p", { className: "facts" }, traffic(agent).map((part) => el("span", {}, part))));
     },
   };

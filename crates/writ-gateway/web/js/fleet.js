@@ -38,6 +38,8 @@ export class Fleet {
   /** Counts the reads, so that an old answer does not overtake a new one. */
   #reads = 0;
   #near = false;
+  /** Whether somebody looks at the agents themselves, and waits for a router that may start later. */
+  #waits = false;
   /** Whether a case router runs here. */
   #runs = false;
   #status = NOTHING;
@@ -89,9 +91,10 @@ export class Fleet {
     this.#plan(0);
   }
 
-  /** Says whether somebody looks at it now. */
-  look(near) {
-    if (this.#near === near) return;
+  /** Says whether somebody looks at cases now, and whether at the agents. */
+  look(near, waits) {
+    this.#waits = waits;
+    if (this.#near === near && (this.#runs || !waits)) return;
     this.#near = near;
     if (!this.#runs && near) this.begin();
     else this.#plan(near ? 0 : FAR);
@@ -99,7 +102,8 @@ export class Fleet {
 
   #plan(after) {
     clearTimeout(this.#timer);
-    this.#timer = this.#runs ? setTimeout(() => this.refresh(), after) : null;
+    if (this.#runs) this.#timer = setTimeout(() => this.refresh(), after);
+    else this.#timer = this.#waits ? setTimeout(() => this.begin(), FAR) : null;
   }
 
   /** Reads it now. */

@@ -62,7 +62,9 @@ pub(super) fn fleet_registry(fleet: &FleetStatus) -> Registry {
     for (name, help, sum) in SUMS {
         let counters: Family<AgentLabels, Counter> = Family::default();
         for agent in fleet.agents.iter().take(MAX_SERIES) {
-            counters.get_or_create(&AgentLabels { agent: agent.name.clone() }).inc_by(sum(&agent.since_start));
+            counters
+                .get_or_create(&AgentLabels { agent: agent.name.clone() })
+                .inc_by(sum(&agent.since_start));
         }
         registry.register(name, help, counters);
     }
@@ -102,7 +104,8 @@ mod tests {
     /// Rows: SLO-059 (in part: as measures) SLO-060 (in part: as measures)
     #[test]
     fn a_fleet_is_measured_by_agent_and_state() {
-        let totals = AgentTotals { requests: 7, refused: 5, tokens: 1_240, revocations: 1, ..AgentTotals::default() };
+        let totals =
+            AgentTotals { requests: 7, refused: 5, tokens: 1_240, revocations: 1, ..AgentTotals::default() };
         let fleet = FleetStatus {
             agents: vec![agent("refund-agent".into(), totals)],
             open: vec![

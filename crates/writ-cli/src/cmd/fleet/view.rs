@@ -124,7 +124,10 @@ fn describe_view(view: &FleetView) -> Vec<String> {
     let router = if view.router { "running" } else { "not running: what the database has" };
     let mut lines = vec![
         format!("router     {router}"),
-        format!("cases      {all} open, {waiting} {} for a person", if waiting == 1 { "waits" } else { "wait" }),
+        format!(
+            "cases      {all} open, {waiting} {} for a person",
+            if waiting == 1 { "waits" } else { "wait" }
+        ),
     ];
     lines.extend(agents.iter().map(describe_agent));
     lines.extend(anomalies.iter().take(MAX_ANOMALIES).map(describe_anomaly));
@@ -231,7 +234,10 @@ mod tests {
         };
         let fleet = FleetStatus {
             agents: vec![agent("refund-agent", 1), agent("manager-agent", 0)],
-            cases: vec![case("held", Some("refund-agent"), "first choice"), case("queued", None, "over the limit")],
+            cases: vec![
+                case("held", Some("refund-agent"), "first choice"),
+                case("queued", None, "over the limit"),
+            ],
             open: [("held", 1), ("queued", 1)].map(count).into(),
             anomalies: vec![seen],
         };
@@ -266,7 +272,10 @@ mod tests {
         let lines: Vec<String> = (0..100).map(|n| format!("line {n}")).collect();
         let drawn = draw_over(&lines, 24);
         assert_eq!(drawn.matches('\n').count(), 23, "one line stays free for the cursor");
-        assert!(drawn.starts_with("\u{1b}[H") && drawn.ends_with("and 78 lines more\u{1b}[K\n\u{1b}[J"), "{drawn:?}");
+        assert!(
+            drawn.starts_with("\u{1b}[H") && drawn.ends_with("and 78 lines more\u{1b}[K\n\u{1b}[J"),
+            "{drawn:?}"
+        );
         assert!(draw_over(&lines[..3], 24).contains("line 2\u{1b}[K\n\u{1b}[J"));
     }
 }
