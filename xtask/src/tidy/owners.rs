@@ -50,11 +50,15 @@ const OWNED: &[Owned] = &[
         ],
     },
     Owned { what: "model clients", paths: &["genai"], owners: &["crates/writ-models/"] },
-    // Operations speak to the databases of customers, never to Writ's own.
+    // Operations speak to the databases of customers, never to Writ's own, and so does the bench that compares them.
     Owned {
         what: "SQL",
         paths: &["rusqlite", "tokio_postgres"],
-        owners: &["crates/writ-store/", "crates/writ-operations/src/targets"],
+        owners: &[
+            "crates/writ-store/",
+            "crates/writ-operations/src/targets",
+            "crates/writ-cli/examples/bench/operations.rs",
+        ],
     },
     Owned { what: "foreign SQL", paths: &["sqlparser"], owners: &["crates/writ-operations/src/statement"] },
     Owned { what: "mail", paths: &["lettre"], owners: &["crates/writ-operations/src/targets"] },
