@@ -21,7 +21,7 @@ const NUMBERS_PER_MS: u64 = 1_000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EventMeasure {
-    /// A request, whatever came of it.
+    /// A request, refused or not.
     Requests,
     /// A request that was refused.
     Refused,

@@ -100,13 +100,13 @@ impl ValueFinder {
             return vec![FoundValue { at: 0..text.len(), kind: PersonalKind::Text }];
         };
         let mut found: Vec<FoundValue> = Vec::new();
-        // Each by itself: a longer value that does not count here must not hide a shorter one in it.
+        // Each alone: a longer value that does not count here must not hide a shorter one in it.
         for hit in finder.find_overlapping_iter(text) {
             let Some(kind) = self.kinds.get(hit.pattern().as_usize()) else { continue };
             if !counts_here(text, hit.range(), *kind) {
                 continue;
             }
-            // Hits come by their ends. Those that overlap are joined at once, so that there are no more than bytes.
+            // Hits come by their ends. Those that overlap are joined at once, so that there are at most as many as bytes.
             let (mut at, mut kind) = (hit.range(), *kind);
             while let Some(last) = found.pop_if(|last| last.at.end > at.start) {
                 // An address of mail may hold a name, and is an address.
