@@ -164,6 +164,9 @@ mod run;
 #[path = "suite/sealed.rs"]
 mod sealed;
 
+#[path = "suite/seen.rs"]
+mod seen;
+
 use std::io::Write as _;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
