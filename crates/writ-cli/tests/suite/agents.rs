@@ -328,8 +328,8 @@ fn a_retired_agent_is_gone_and_its_keys_are_dead() {
     let (_, task) = fleet.task(&key, "task");
     assert_eq!(code(&fleet.check((&key, &task), "refund", "amount=1")), 0);
     for name in ["../keys", "", ".lock", "no-such-agent"] {
-        failed(&fleet.home.run(&["agent", "retire", name, "--json"]), "agent.unknown");
-        failed(&fleet.home.run(&["agent", "inspect", name, "--json"]), "agent.unknown");
+        failed(&fleet.home.run(&["agent", "retire", name, "--json"]), "agent.not_deployed");
+        failed(&fleet.home.run(&["agent", "inspect", name, "--json"]), "agent.not_deployed");
     }
     let retired =
         done(&fleet.home.run(&["agent", "retire", "refund-agent", "--reason", "replaced", "--json"]));

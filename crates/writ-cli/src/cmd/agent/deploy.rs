@@ -59,7 +59,7 @@ pub(super) fn retire_agent(context: &Context, name: &str, reason: &str) -> Resul
     let mut retired = block_on(async {
         EngineClient::ensure(context).await?.call_method(Method::AgentsRetire, params).await
     })?;
-    // Its keys are dead before it is gone, so that what still runs of it reaches nothing.
+    // Its keys are dead before it is removed, so that what still runs of it reaches nothing.
     let was_there = place.remove_agent(name)?;
     let revoked = retired.get("revoked").and_then(Value::as_array).is_some_and(|keys| !keys.is_empty());
     if !was_there && !revoked {
