@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::sync::Arc;
@@ -13,7 +14,7 @@ use tokio::time::{Instant, MissedTickBehavior};
 
 use super::alive::{JobFrames, LiveSandbox, ProcessReport};
 use super::cgroup::Cgroups;
-use super::mounts::TRUST_MORE;
+use super::mounts::{READ_ONLY, TRUST_MORE, open_folder};
 use super::slot::{AgentSlot, Slots};
 use super::spec::{
     Environment, InitMessage, JobEnd, JobOrder, Limits, ProfileOrder, SandboxBase, SandboxJob, Setup, Spec,
@@ -21,7 +22,7 @@ use super::spec::{
 };
 use super::users::AgentUser;
 use super::zygote::helper_error;
-use super::{apparmor, folder, network, run, tree};
+use super::{apparmor, folder, network, run, sys, tree};
 use crate::agent::{AgentBound, AgentEnd, AgentError, AgentOrder, AgentResult, AgentRun};
 use crate::error::SandboxError;
 use crate::exec::{Limit, Listener};
@@ -52,10 +53,11 @@ pub(crate) async fn run_agent(run: AgentRun) -> Result<AgentResult, AgentError> 
     let id = user.as_ref().map(AgentUser::id);
     let cgroups = Cgroups::detect_groups();
     let metered = cgroups.version() != Cgroup::Watchdog;
-    let spec = agent_spec(&order, id, metered, profile)?;
+    let mut spec = agent_spec(&order, id, metered, profile)?;
+    let taken = user.as_ref().and_then(|_| take_folder(&mut spec.setup.work));
     // Encoded before anything is started: half a message would be the end of the sandbox.
     let frames = JobFrames::of(&spec)?;
-    let own = AgentSlot { user, measures: order.limits.compute.is_some() };
+    let own = AgentSlot { user, folder: taken, measures: order.limits.compute.is_some() };
     let exe = exe.unwrap_or_else(|| PathBuf::from("/proc/self/exe"));
     let (memory, processes) = (order.limits.memory, order.limits.processes);
     let slots = Arc::new(Slots::start_slots(&exe, cgroups, memory, processes, Some(own))?);
@@ -72,6 +74,18 @@ pub(crate) async fn run_agent(run: AgentRun) -> Result<AgentResult, AgentError> 
         missing: missing.into_iter().collect(),
         duration: began.elapsed(),
     })
+}
+
+/// Takes the folder of an agent that runs as a user of its own: one in a home that is root's alone is out of its user's reach.
+/// `None`: the sandbox takes it by its path.
+fn take_folder(work: &mut WorkMount) -> Option<OwnedFd> {
+    let WorkMount::Folder { path, access } = work else { return None };
+    let found = open_folder(&path.path).ok()?;
+    // Not every container lets its root do this.
+    let tree = sys::clone_mount(found.as_fd()).ok()?;
+    sys::set_mount(tree.as_fd(), READ_ONLY, true).ok()?;
+    *work = WorkMount::Handed { path: path.clone(), access: *access };
+    Some(tree)
 }
 
 /// Returns the messages for the sandbox of an agent.

@@ -13,7 +13,7 @@ use nix::sys::stat::{Mode, SFlag, fstat, mkdirat};
 
 use super::init::INNER_ID;
 use super::spec::{GitOverlay, HostFolder, SandboxBase, Setup, SetupFault, Stage, WorkMount};
-use super::{own, sys};
+use super::{own, spec, sys};
 use crate::inside::{INNER_HOME, WORK};
 use crate::project::beneath;
 use crate::runner::FolderAccess;
@@ -190,9 +190,15 @@ fn open_below(host: &OwnedFd, path: &Path) -> io::Result<OwnedFd> {
 /// Opens a folder of the host, if it is the one that was meant.
 fn open_host(host: &OwnedFd, folder: &HostFolder) -> Result<OwnedFd, SetupFault> {
     let found = open_below(host, &folder.path).stage(SetupFault::MOVED)?;
-    let stat = fstat(&found).stage(SetupFault::MOVED)?;
+    check_folder(&found, folder)?;
+    Ok(found)
+}
+
+/// Checks that an open folder is the one that was meant.
+fn check_folder(found: &OwnedFd, folder: &HostFolder) -> Result<(), SetupFault> {
+    let stat = fstat(found).stage(SetupFault::MOVED)?;
     if (stat.st_dev, stat.st_ino) == (folder.device, folder.inode) {
-        Ok(found)
+        Ok(())
     } else {
         Err(SetupFault::new(SetupFault::MOVED, "another one is there now"))
     }
@@ -371,6 +377,13 @@ impl WorkSource {
             WorkMount::Folder { path, access } => {
                 let path = open_host(host, path)?;
                 let tree = sys::clone_mount(path.as_fd()).stage("take the work folder")?;
+                Ok(Self::Folder { tree, path, access: *access })
+            }
+            WorkMount::Handed { path, access } => {
+                let tree = sys::inherited_descriptor(spec::FOLDER_FD)
+                    .ok_or_else(|| SetupFault::new("take the work folder", "it was not handed over"))?;
+                check_folder(&tree, path)?;
+                let path = tree.try_clone().stage("take the work folder")?;
                 Ok(Self::Folder { tree, path, access: *access })
             }
         }

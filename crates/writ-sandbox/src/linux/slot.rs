@@ -1,7 +1,7 @@
 //! Zygotes at rest. Each has a control group of its own, so that a sandbox is born into its limits: moving a process
 //! into a group takes the kernel ten times as long as forking one.
 
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -34,6 +34,8 @@ pub(crate) struct Slots {
 pub(crate) struct AgentSlot {
     /// The user that it runs as; `None`: the same as this process.
     pub(crate) user: Option<AgentUser>,
+    /// Its folder, taken for a user that may not be able to reach it.
+    pub(crate) folder: Option<OwnedFd>,
     /// True if the control group measures the time that its processes compute.
     pub(crate) measures: bool,
 }
@@ -91,7 +93,8 @@ impl Slots {
 
     fn make_slot(&self) -> Result<Slot, SandboxError> {
         let user = self.own.as_ref().and_then(|own| own.user.as_ref());
-        let zygote = Zygote::start_zygote(&self.exe, user)?;
+        let folder = self.own.as_ref().and_then(|own| own.folder.as_ref());
+        let zygote = Zygote::start_zygote(&self.exe, user, folder.map(AsFd::as_fd))?;
         let processes = self.processes.saturating_add(OWN_PROCESSES);
         let mut group = self.cgroups.make_group(self.memory, processes);
         if let Some(group) = group.as_mut().filter(|_| self.own.as_ref().is_some_and(|own| own.measures)) {

@@ -140,6 +140,9 @@ pub(crate) enum SandboxJob {
     Probe(String),
 }
 
+/// The descriptor of a folder that was handed over: standard error, which neither zygote nor first process has.
+pub(crate) const FOLDER_FD: i32 = 2;
+
 /// The folder at `/work`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum WorkMount {
@@ -149,6 +152,8 @@ pub(crate) enum WorkMount {
     Nothing,
     /// A plain folder.
     Folder { path: HostFolder, access: FolderAccess },
+    /// A plain folder that the starter has taken for the zygote, whose user may not be able to reach it.
+    Handed { path: HostFolder, access: FolderAccess },
 }
 
 /// A git directory of the host with what the session's programs write there; `layers` has `upper` and `work`.

@@ -125,7 +125,7 @@ pub(crate) fn receive_descriptors(
 
 /// Takes over the descriptor that the parent process left open under this number.
 ///
-/// Called once, at the start of the zygote, before anything else is opened.
+/// Called once for each number in a process, in which nothing else owns it: the zygote's socket, the folder of a sandbox.
 pub(crate) fn inherited_descriptor(fd: RawFd) -> Option<OwnedFd> {
     // SAFETY: F_GETFD has no argument and touches no memory.
     let open = unsafe { libc::fcntl(fd, libc::F_GETFD) } >= 0;

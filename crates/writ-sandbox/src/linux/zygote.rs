@@ -120,8 +120,12 @@ impl Drop for Zygote {
 
 impl Zygote {
     /// Starts a zygote.
-    pub(crate) fn start_zygote(exe: &Path, user: Option<&AgentUser>) -> Result<Self, SandboxError> {
-        launch_process(exe, user).map_err(|why| helper_error("start", &why))
+    pub(crate) fn start_zygote(
+        exe: &Path,
+        user: Option<&AgentUser>,
+        folder: Option<BorrowedFd<'_>>,
+    ) -> Result<Self, SandboxError> {
+        launch_process(exe, user, folder).map_err(|why| helper_error("start", &why))
     }
 
     /// Its process id.
@@ -140,7 +144,11 @@ impl Zygote {
 }
 
 #[expect(clippy::disallowed_types, reason = "this crate is the one that starts processes")]
-fn launch_process(exe: &Path, user: Option<&AgentUser>) -> io::Result<Zygote> {
+fn launch_process(
+    exe: &Path,
+    user: Option<&AgentUser>,
+    folder: Option<BorrowedFd<'_>>,
+) -> io::Result<Zygote> {
     let (ours, theirs) = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC)?;
     let mut command = std::process::Command::new(exe);
     let mut output = Stdio::null();
@@ -150,6 +158,7 @@ fn launch_process(exe: &Path, user: Option<&AgentUser>) -> io::Result<Zygote> {
         // Its lock is held as long as the zygote or a first process lives, even if this one is killed.
         output = Stdio::from(user.share_lock()?);
     }
+    let folder = folder.map(|folder| folder.try_clone_to_owned()).transpose()?;
     let process = command
         .arg(MARKER)
         // Its memory must never hold a secret, and variables may be some.
@@ -157,7 +166,7 @@ fn launch_process(exe: &Path, user: Option<&AgentUser>) -> io::Result<Zygote> {
         .current_dir("/")
         .stdin(Stdio::from(theirs))
         .stdout(output)
-        .stderr(Stdio::null())
+        .stderr(folder.map_or_else(Stdio::null, Stdio::from))
         .spawn()?;
     Ok(Zygote { socket: ours, process })
 }

@@ -144,6 +144,24 @@ async fn a_folder_is_shown_read_only_and_nothing_beside_it() {
     assert!(matches!(run_agent(run).await, Err(AgentError::Folder { .. })));
 }
 
+/// The agent's own user could not go there: a home is its owner's alone.
+#[tokio::test]
+async fn a_folder_in_a_home_of_its_owner_s_alone_is_shown() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let home = tempfile::tempdir_in("/var/tmp").unwrap();
+    fs::set_permissions(home.path(), fs::Permissions::from_mode(0o700)).unwrap();
+    let work = home.path().join("work");
+    fs::create_dir(&work).unwrap();
+    fs::set_permissions(&work, fs::Permissions::from_mode(0o755)).unwrap();
+    fs::write(work.join("agent.sh"), "echo hello from $PWD; touch x 2>/dev/null || echo refused; ls ..")
+        .unwrap();
+    fs::write(home.path().join("secret"), "MARKER").unwrap();
+    let shown = AgentOrder { folder: Some(work), ..order(&["sh", "agent.sh"]) };
+    let (result, output) = run(shown, "").await;
+    assert_eq!(result.end, AgentEnd::Exited(0), "{output}");
+    assert!(output.starts_with("hello from /work\nrefused\n") && !output.contains("secret"), "{output}");
+}
+
 /// The servers of a machine in a folder that is shown to an agent, open to every user.
 struct ShownServers {
     folder: tempfile::TempDir,
