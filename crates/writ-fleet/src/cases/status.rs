@@ -61,12 +61,16 @@ async fn count_states(store: &Store, shown: &[CaseStatus]) -> Result<Vec<StateCo
         let count = counts.entry(state.to_owned()).or_default();
         *count = count.saturating_add(1);
     };
-    shown.iter().for_each(|case| add(&case.state));
+    for case in shown {
+        add(&case.state);
+    }
     let mut last = shown.get(MAX_SHOWN.saturating_sub(1)).map(|case| case.case);
     // At most MAX_OPEN_CASES rows, and none where all are shown.
     while let Some(after) = last {
         let rows = store.open_fleet_cases(Some(after), MAX_SHOWN).await?;
-        rows.iter().for_each(|row| add(name_state(read_state(row).as_ref())));
+        for row in &rows {
+            add(name_state(read_state(row).as_ref()));
+        }
         last = rows.last().map(|row| row.id);
     }
     Ok(counts.into_iter().map(|(state, count)| StateCount { state, count }).collect())

@@ -15,7 +15,7 @@ const MAX_SERIES: usize = 256;
 const STATES: [&str; 6] = ["open", "held", "held by a person", "escalating", "queued", "damaged"];
 
 /// What is summed up for each agent since the start of its router: a name, a description, and the sum.
-const SUMS: [(&str, &str, fn(&AgentTotals) -> u64); 5] = [
+const SUMS: [(&str, &str, SumOf); 5] = [
     ("requests", "Requests of agents to the security proxy", |sums| sums.requests),
     ("refusals", "Requests of agents that were refused", |sums| sums.refused),
     ("records_read", "Records that agents have read", |sums| sums.records_read),
@@ -23,6 +23,7 @@ const SUMS: [(&str, &str, fn(&AgentTotals) -> u64); 5] = [
     ("escalations", "Cases that agents have passed on", |sums| sums.escalations),
 ];
 
+type SumOf = fn(&AgentTotals) -> u64;
 type Count = Gauge<u64, AtomicU64>;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]

@@ -93,10 +93,10 @@ fn draw_over(lines: &[String], height: usize) -> String {
     let mut drawn = String::from("\u{1b}[H");
     for line in lines.iter().take(room) {
         // The rest of the line is erased after it is written, so that nothing flickers.
-        let _ = write!(drawn, "{line}\u{1b}[K\n");
+        let _ = writeln!(drawn, "{line}\u{1b}[K");
     }
     if lines.len() > room {
-        let _ = write!(drawn, "and {} lines more\u{1b}[K\n", lines.len() - room);
+        let _ = writeln!(drawn, "and {} lines more\u{1b}[K", lines.len() - room);
     }
     drawn.push_str("\u{1b}[J");
     drawn
