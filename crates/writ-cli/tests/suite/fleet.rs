@@ -19,6 +19,8 @@ mod random;
 #[path = "fleet/kills.rs"]
 mod kills;
 
+#[path = "fleet/story.rs"]
+mod story;
 
 use super::verifier::harness;
 use super::{Home, code, text};
