@@ -5,10 +5,12 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
+use tokio::io::unix::AsyncFd;
 use tokio::io::{AsyncRead, AsyncReadExt};
 use writ_types::error::{Exit, Report, ToReport};
 
@@ -196,6 +198,44 @@ pub fn spawn_piped(
     let pipe = || start(io::Error::other("it has no pipe"));
     let (input, output) = (child.stdin.take().ok_or_else(pipe)?, child.stdout.take().ok_or_else(pipe)?);
     Ok(OwnChild { input, output, process: OwnProcess { _child: child } })
+}
+
+/// The process that has started this one, watched until its end.
+#[derive(Debug)]
+pub struct ParentWatch(AsyncFd<OwnedFd>);
+
+impl ParentWatch {
+    /// Watches the parent, if that is the process with this id; called in an async runtime.
+    ///
+    /// # Errors
+    ///
+    /// If the parent is another one: then it has ended. Also if it cannot be watched.
+    pub fn open_watch(pid: u32) -> io::Result<Self> {
+        let pid = i32::try_from(pid).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
+        let handle = open_process(pid)?;
+        // Asked with the handle open: as long as it is our parent, its number is given to no other process.
+        if nix::unistd::getppid().as_raw() == pid {
+            Ok(Self(handle))
+        } else {
+            Err(io::Error::new(io::ErrorKind::NotFound, "it is not the parent of this one"))
+        }
+    }
+
+    /// Waits for its end.
+    pub async fn until_ended(&self) {
+        // An error means that it cannot be watched any more: then this is its end as well.
+        let _ = self.0.readable().await;
+    }
+}
+
+#[cfg(all(target_os = "linux", not(writ_other_system)))]
+fn open_process(pid: i32) -> io::Result<AsyncFd<OwnedFd>> {
+    crate::linux::watch_pid(pid)
+}
+
+#[cfg(all(unix, any(not(target_os = "linux"), writ_other_system)))]
+fn open_process(_pid: i32) -> io::Result<AsyncFd<OwnedFd>> {
+    Err(io::ErrorKind::Unsupported.into())
 }
 
 /// The output of git.

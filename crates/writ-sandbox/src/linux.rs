@@ -1,10 +1,12 @@
 //! The native runner, made of Linux.
 
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::io::unix::AsyncFd;
 use tokio::sync::OnceCell;
 
 use crate::config::{READY_MOST, RunnerKind, SandboxConfig};
@@ -78,6 +80,11 @@ use run::{JobResult, Launch};
 use slot::Slots;
 use spec::{HostFolder, JobEnd, JobOrder, Limits, SandboxBase, SandboxJob, Setup, Spec, Walls, WorkMount};
 use toolchain::Toolchains;
+
+/// Watches a process: the handle becomes readable when it ends.
+pub(crate) fn watch_pid(pid: i32) -> std::io::Result<AsyncFd<OwnedFd>> {
+    sys::watch_process(sys::open_process(pid)?)
+}
 
 /// Does the job of a helper process, if this process was started as one.
 ///

@@ -58,6 +58,9 @@ pub(crate) struct RunArgs {
     /// Add a line of JSON to this file for everything that is refused, and one at the end
     #[arg(long, value_name = "FILE")]
     pub(crate) report: Option<PathBuf>,
+    /// End as soon as this process has ended, which has started this one
+    #[arg(long, value_name = "PID", hide = true)]
+    pub(crate) parent: Option<u32>,
     /// The program and its arguments
     #[arg(last = true, required = true, value_name = "CMD")]
     pub(crate) argv: Vec<String>,

@@ -10,7 +10,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
 
-use super::engine::{Engine, Link, PATIENCE};
+use super::engine::{Engine, Link, PATIENCE, stop_engine_of};
 use super::proxy::{RunningProxy, Shop, send};
 use super::{Home, code, text};
 
@@ -44,11 +44,13 @@ impl Desk {
     fn new(rules: &str) -> Self {
         let shop = Shop::new();
         let home = &shop.home;
+        deploy_agent(home, "refund-agent", "", 500);
+        deploy_agent(home, "chief", "\"manager\"", 5_000);
+        // The commands have started one, without the router.
+        stop_engine_of(home);
         let mut config = fs::read_to_string(home.root().join("config.toml")).expect("is there");
         config.push_str(&format!("\n[fleet]\ncases = true\nrules = [{rules}]\n"));
         fs::write(home.root().join("config.toml"), config).expect("written");
-        deploy_agent(home, "refund-agent", "", 500);
-        deploy_agent(home, "chief", "\"manager\"", 5_000);
         let token = home.json(&["fleet", "token"])["token"].as_str().expect("a token").to_owned();
         assert_eq!(code(&home.run(&["fleet", "token"])), 2, "one is given out");
         Self { shop, token, opened: 0 }

@@ -377,6 +377,58 @@ fn needs_userns_nothing_is_left_when_the_launcher_is_killed_or_asked_to_end() {
     assert_eq!((child.wait().expect("it ends").code(), rest.as_str()), (Some(9), "bye\n"));
 }
 
+/// A process that is started behind a shell, which names itself as the parent and does what `then` says meanwhile.
+#[expect(clippy::disallowed_types, reason = "the test starts the binary that it tests")]
+fn start_behind_shell(place: &Place, then: &str, program: &[&str]) -> Child {
+    let shell = format!("exe=$1; shift; \"$exe\" run --parent $$ \"$@\" & {then}");
+    let args = Place::args("task0.jwt", &[], program);
+    std::process::Command::new("sh")
+        .args(["-c", &shell, "sh", env!("CARGO_BIN_EXE_writ")])
+        .args(args.iter().skip(1))
+        .env_clear()
+        .envs(place.home.variables(&[]))
+        .env("PATH", "/usr/bin:/bin")
+        .current_dir(place.home.dir.path())
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("it starts")
+}
+
+/// Neither an agent that does not listen nor a process of its own in another session goes on without the router.
+///
+/// Rows: SLO-065
+#[test]
+fn needs_userns_an_agent_ends_with_the_process_that_has_started_its_launcher() {
+    let place = Place::new();
+    let marker = format!("8{}.25", std::process::id());
+    let script = format!(
+        "trap '' TERM HUP; (setsid sh -c \"trap '' TERM HUP; sleep {marker}\" &); echo ready; while :; do sleep {marker}; done"
+    );
+    let mut shell = start_behind_shell(&place, "wait", &["sh", "-c", &script]);
+    let mut lines = BufReader::new(shell.stdout.take().expect("a pipe"));
+    let mut first = String::new();
+    lines.read_line(&mut first).expect("reads");
+    assert_eq!(first, "ready\n");
+    shell.kill().expect("killed");
+    shell.wait().expect("it ends");
+    // The launcher and each of the agent's processes hold the pipe: it ends with the last one.
+    let mut rest = String::new();
+    lines.read_to_string(&mut rest).expect("reads");
+    assert_eq!(rest, "");
+    // Killed while the launcher starts: whatever it has come to, nothing goes on.
+    for _ in 0..4 {
+        let mut shell = start_behind_shell(&place, "kill -9 $$", &["sleep", "600"]);
+        shell.wait().expect("it ends");
+        shell.stdout.take().expect("a pipe").read_to_string(&mut rest).expect("reads");
+        assert_eq!(rest, "");
+    }
+    // A process that is not the parent, or ended before it was looked at.
+    let refused = place.run(&["--parent", "1"], &["sh", "-c", "echo started"]);
+    assert_eq!((code(&refused), refused.stdout.len()), (10, 0), "{}", text(&refused));
+}
+
 /// Rows: SLO-041 (a renewed key reaches an agent that runs)
 #[test]
 fn needs_userns_a_renewed_key_reaches_an_agent_that_runs_and_a_removed_one_counts_no_more() {

@@ -62,7 +62,7 @@ impl AgentProcess for LaunchedProcess {
 }
 
 impl LaunchedAgents {
-    /// Makes the launcher, and removes the key files that a killed router has left behind.
+    /// Makes the launcher, and removes the key files that a killed router has left behind: its agents end with it.
     ///
     /// - `folder`: for key files, of this launcher alone; made with the mode 0700.
     /// - `variables`: those of `writ run`, the home above all.
@@ -114,6 +114,8 @@ impl LaunchedAgents {
         let path = |path: &Path| path.display().to_string();
         let mut args = vec!["run".to_owned(), "--base".to_owned(), path(&keys.base)];
         args.extend(["--task".to_owned(), path(&keys.task)]);
+        // Also if this process is killed, no agent goes on without its router.
+        args.extend(["--parent".to_owned(), std::process::id().to_string()]);
         args.extend(self.flags.iter().cloned());
         args.extend(limit_flags(order.limits));
         if let Some(folder) = &order.folder {
@@ -271,6 +273,7 @@ mod tests {
         let (own, words) = args.split_once(" -- ").expect("two parts");
         assert_eq!(words, "python3 --time");
         assert!(own.starts_with("run ") && own.contains("--proxy-socket /p.sock"), "{own}");
+        assert!(own.contains(&format!("--parent {} ", std::process::id())), "{own}");
         assert!(
             own.ends_with(" --time 60 --cpu 5 --memory 64 --processes 8 --tmp 2 --folder /srv/agents/refund"),
             "{own}"

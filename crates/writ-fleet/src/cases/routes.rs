@@ -68,8 +68,9 @@ impl CaseAnswer {
     pub(super) fn fail_with(error: &CaseError) -> Self {
         let status = match error {
             CaseError::Unknown(_) => 404,
-            CaseError::Fault(_) | CaseError::Store(StoreError::Conflict(_)) => 409,
-            CaseError::Engine(EngineError::Store(StoreError::Conflict(_))) => 409,
+            CaseError::Fault(_)
+            | CaseError::Store(StoreError::Conflict(_))
+            | CaseError::Engine(EngineError::Store(StoreError::Conflict(_))) => 409,
             CaseError::Text { .. } => 422,
             CaseError::TooLarge { .. } => 429,
             CaseError::Damaged(_) => 500,

@@ -70,9 +70,11 @@ async fn ask_as(socket: &Path, (method, path): (&str, &str), headers: &str, body
     let length = body.len();
     let head =
         format!("{method} {path} HTTP/1.1\r\nhost: w\r\nconnection: close\r\ncontent-length: {length}\r\n");
-    stream.write_all(format!("{head}{headers}\r\n{body}").as_bytes()).await.expect("sends");
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).await.expect("reads");
+    // A body that is too large is refused before its end: what follows is not read, and the rest of the pipe breaks.
+    let _sent = stream.write_all(format!("{head}{headers}\r\n{body}").as_bytes()).await;
+    let mut answer = Vec::new();
+    let _read = stream.read_to_end(&mut answer).await;
+    let answer = String::from_utf8(answer).expect("text");
     let (head, body) = answer.split_once("\r\n\r\n").expect("an answer");
     (head[9..12].parse().expect("a status"), serde_json::from_str(body).unwrap_or(Value::Null))
 }
