@@ -6,6 +6,9 @@
 #[path = "suite/agents.rs"]
 mod agents;
 
+#[path = "suite/blessed.rs"]
+mod blessed;
+
 #[path = "suite/harness.rs"]
 mod harness;
 

@@ -42,6 +42,7 @@ use crate::project::{self, Proposed};
 use crate::services::Services;
 use crate::session::Session;
 use crate::{budget, closing, opening, passage, place, secrets};
+use agents::{bless_agent, deploy_agent, retire_agent};
 
 mod agents;
 
@@ -195,23 +196,15 @@ async fn dispatch_call(
         MethodCall::KeysRevoke(request) => {
             as_json::<m::KeysRevoke>(keys::revoke_key(services, who, request).await)
         }
-        MethodCall::KeysIssued(request) => {
-            as_json::<m::KeysIssued>(issued::note_base_key(services, request).await)
-        }
+        MethodCall::KeysIssued(note) => as_json::<m::KeysIssued>(issued::note_base_key(services, note).await),
         MethodCall::KeysMint(request) => as_json::<m::KeysMint>(issued::mint_key(services, request).await),
         MethodCall::KeysNarrow(request) => {
             as_json::<m::KeysNarrow>(issued::narrow_key(services, request).await)
         }
         MethodCall::KeysRenew(pair) => as_json::<m::KeysRenew>(issued::renew_key(services, pair).await),
-        MethodCall::AgentsBless(note) => {
-            as_json::<m::AgentsBless>(agents::bless_agent(services, who, note).await)
-        }
-        MethodCall::AgentsDeploy(deployment) => {
-            as_json::<m::AgentsDeploy>(agents::deploy_agent(services, who, deployment).await)
-        }
-        MethodCall::AgentsRetire(retirement) => {
-            as_json::<m::AgentsRetire>(agents::retire_agent(services, who, retirement).await)
-        }
+        MethodCall::AgentsBless(key) => as_json::<m::AgentsBless>(bless_agent(services, who, key).await),
+        MethodCall::AgentsDeploy(key) => as_json::<m::AgentsDeploy>(deploy_agent(services, who, key).await),
+        MethodCall::AgentsRetire(end) => as_json::<m::AgentsRetire>(retire_agent(services, who, end).await),
         MethodCall::OrdersIssue(request) => {
             as_json::<m::OrdersIssue>(orders::store_order(services, request).await)
         }

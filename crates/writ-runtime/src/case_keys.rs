@@ -101,7 +101,7 @@ impl CaseKeys {
         &self.journal.store
     }
 
-    /// Returns what keys must be signed by here.
+    /// Returns the public keys that keys must be signed by here.
     pub fn verifier(&self) -> &Verifier {
         &self.keys.verifier
     }

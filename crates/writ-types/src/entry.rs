@@ -20,12 +20,15 @@ mod judged;
 
 mod holder;
 
+mod phase;
+
 mod requester;
 
 pub use agent::{AgentChange, AgentRecord};
 pub use connection::{ConnectionRecord, Verdict};
 pub use holder::{CaseChange, CaseRecord, HolderRecord};
 pub use judged::{GatePoint, GateVerdict, HookEvent, Leaning};
+pub use phase::TurnPhase;
 pub use requester::Requester;
 
 /// The most connections in one entry; further ones are recorded by further entries.
@@ -165,22 +168,6 @@ pub enum Decision {
     Approve,
     /// Do not.
     Deny,
-}
-
-/// Phases of a turn that are facts of their own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum TurnPhase {
-    /// It began.
-    Started,
-    /// It was taken up again after a restart.
-    Resumed,
-    /// It ended with an answer.
-    Finished,
-    /// It ended without the answer that was wanted.
-    Failed,
-    /// A person stopped it.
-    Cancelled,
 }
 
 /// A fact in the ledger.

@@ -20,7 +20,7 @@ pub(crate) enum AgentCommand {
     Deploy {
         /// The folder that was approved
         dir: PathBuf,
-        /// Revoke the keys of its other versions: their cases go to others at once, instead of when those keys are renewed
+        /// Revoke the base keys of its other versions and all its task keys: its cases go to others at once
         #[arg(long)]
         revoke_earlier: bool,
     },

@@ -38,7 +38,7 @@ pub(crate) fn run_agents(context: &Context, command: &AgentCommand) -> Result<()
     }
 }
 
-/// What this home knows of agents: the ledger, and what their keys must be signed by.
+/// The records of this home's agents: its ledger, and the keys that theirs must be signed by.
 struct AgentRecords {
     store: Store,
     verifier: Verifier,
@@ -61,7 +61,7 @@ impl AgentRecords {
         Ok(Self { store, verifier, agents: context.home.agents() })
     }
 
-    /// Returns what approvals must be of to count.
+    /// Returns the root key and the epoch of approvals that count.
     fn key_ring(&self) -> AgentKeyring {
         AgentKeyring { root: Digest::of_bytes(self.verifier.root.as_bytes()), epoch: self.verifier.epoch }
     }

@@ -183,7 +183,7 @@ fn an_agent_is_approved_in_plain_words_and_deployed_with_its_key() {
     assert_eq!(code(&fleet.home.run(&["audit", "verify"])), 0);
 }
 
-/// Rows: SLO-010 SLO-011
+/// Rows: SLO-010 SLO-011 (in part: a changed folder)
 #[test]
 fn a_version_keeps_its_key_and_a_changed_folder_needs_another_version() {
     let fleet = Fleet::new().with_refunds();
@@ -210,7 +210,8 @@ fn a_version_keeps_its_key_and_a_changed_folder_needs_another_version() {
     done(&fleet.home.run(&["agent", "deploy", &dir, "--json"]));
     assert_eq!(code(&fleet.check((&earlier, &monday), "refund", "amount=1")), 0, "its cases go on");
     let last = fleet.home.run(&["agent", "deploy", &dir, "--revoke-earlier", "--json"]);
-    assert_eq!(done(&last)["revoked"], json!([first["key"]]));
+    let last = done(&last);
+    assert_eq!((&last["revoked"], &last["tasks"]), (&json!([first["key"]]), &json!(2)));
     assert_eq!(code(&fleet.check((&earlier, &monday), "refund", "amount=1")), 4);
     assert_eq!(fleet.home.json(&["agent", "list"])["agents"][0]["version"], "2");
 }
@@ -327,12 +328,13 @@ fn a_retired_agent_is_gone_and_its_keys_are_dead() {
     let (_, task) = fleet.task(&key, "task");
     assert_eq!(code(&fleet.check((&key, &task), "refund", "amount=1")), 0);
     for name in ["../keys", "", ".lock", "no-such-agent"] {
-        failed(&fleet.home.run(&["agent", "retire", name, "--json"]), "agent.unknown");
-        failed(&fleet.home.run(&["agent", "inspect", name, "--json"]), "agent.unknown");
+        failed(&fleet.home.run(&["agent", "retire", name, "--json"]), "agent.not_deployed");
+        failed(&fleet.home.run(&["agent", "inspect", name, "--json"]), "agent.not_deployed");
     }
     let retired =
         done(&fleet.home.run(&["agent", "retire", "refund-agent", "--reason", "replaced", "--json"]));
     assert_eq!((retired["revoked"].as_array().map(Vec::len), &retired["removed"]), (Some(1), &json!(true)));
+    assert_eq!(retired["tasks"], 1);
     assert_eq!(code(&fleet.check((&key, &task), "refund", "amount=1")), 4);
     assert_eq!(
         (fleet.state("refund-agent").as_str(), fleet.deployed("refund-agent").exists()),

@@ -14,7 +14,7 @@ use super::key_file::{key_path, read_key, verify_key};
 use super::manifest::{AgentFolder, AgentManifest, MANIFEST};
 use crate::cases::config::{FleetAgent, MAX_AGENTS, ProcessLimits};
 
-/// A deployed agent whose key fits its folder.
+/// A deployed agent with a key that fits its folder.
 #[derive(Clone, Debug)]
 pub struct DeployedAgent {
     /// The agent, as the case router starts it.
@@ -92,6 +92,7 @@ pub fn stamp(agents: &Path) -> Result<DeployStamp, AgentError> {
 ///
 /// If its key may not be used, is no base key of this installation or is another agent's, or its folder is not the approved one.
 pub fn read_agent(home: &Path, name: &str, verifier: &Verifier) -> Result<DeployedAgent, AgentError> {
+    // The key first: without one, nothing of the folder is looked at.
     let token = read_key(home)?;
     let claims = verify_key(home, name, &token, verifier)?;
     let folder = work_folder(home);
@@ -140,6 +141,7 @@ pub fn check_digest(agent: &str, approved: Digest, found: Digest) -> Result<(), 
     if approved == found {
         return Ok(());
     }
+    // Both digests are in the message: a person compares them with the approval.
     Err(AgentError::Changed { agent: agent.to_owned(), approved, found })
 }
 

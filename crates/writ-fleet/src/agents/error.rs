@@ -111,7 +111,7 @@ impl ToReport for AgentError {
     fn report(&self) -> Report {
         let (exit, code, hint) = match self {
             Self::Manifest { hint, .. } => (Exit::Usage, "agent.manifest", hint.clone()),
-            Self::Folder { hint, .. } => (Exit::Usage, "agent.folder", hint.clone()),
+            Self::Folder { hint, .. } => (Exit::Usage, "agent.content", hint.clone()),
             Self::Io { .. } => (Exit::Config, "agent.io", "check its owner, mode and place".to_owned()),
             Self::NoKey { .. } => (
                 Exit::Denied,
@@ -138,9 +138,11 @@ impl ToReport for AgentError {
                 "raise `version` in its agent.toml, then `writ agent bless DIR` and `writ agent deploy DIR`"
                     .to_owned(),
             ),
-            Self::Unknown(_) => {
-                (Exit::Usage, "agent.unknown", "`writ agent list` shows the agents of this home".to_owned())
-            }
+            Self::Unknown(_) => (
+                Exit::Usage,
+                "agent.not_deployed",
+                "`writ agent list` shows the agents of this home".to_owned(),
+            ),
         };
         Report::new(exit, code, self.to_string()).with_hint(hint)
     }

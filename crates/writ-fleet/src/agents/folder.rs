@@ -82,6 +82,7 @@ impl FolderContent {
             return Err(AgentError::folder(root, "it is no folder", "name the folder with the agent.toml"));
         }
         walk.add_folder(root, "", 0)?;
+        // The order of a listing differs between file systems.
         walk.entries.sort_by(|a, b| a.path.cmp(&b.path));
         let lines: Vec<_> = walk.entries.iter().map(describe_entry).collect();
         let digest = Digest::of_canonical(&json!({ "format": FORMAT, "entries": lines }));
@@ -182,6 +183,7 @@ impl FolderWalk<'_> {
         }
         let (bytes, executable) = read_plain(path)?;
         let size = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
+        // All of it is read again before each start, so that its sum is bounded, too.
         self.bytes = self.bytes.saturating_add(size);
         if self.bytes > MAX_FOLDER_BYTES {
             let what = format!("its files have more than {MAX_FOLDER_BYTES} bytes together");

@@ -228,6 +228,7 @@ impl ManifestText<'_> {
     /// Checks a word that stands in keys, paths and the ledger.
     fn check_word(&self, field: &str, word: &Spanned<String>) -> Result<String, AgentError> {
         let text = word.get_ref();
+        // Without a slash or a space: it becomes part of paths and of lists.
         let plain = text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte));
         if text.is_empty() || text.len() > MAX_WORD_BYTES || !plain {
             let what = format!("{field} must be 1 to {MAX_WORD_BYTES} letters, digits, '_', '-' or '.'");
@@ -264,6 +265,7 @@ impl ManifestText<'_> {
         let words = program.get_ref();
         let too_long = |word: &String| word.len() > MAX_ARGUMENT_BYTES || word.contains('\0');
         let nothing = words.first().is_none_or(String::is_empty);
+        // Bounded, since all of it goes to the system as arguments.
         if nothing || words.len() > MAX_PROGRAM_WORDS || words.iter().any(too_long) {
             let what = format!(
                 "program must be 1 to {MAX_PROGRAM_WORDS} words of at most {MAX_ARGUMENT_BYTES} bytes"
@@ -277,6 +279,7 @@ impl ManifestText<'_> {
         let mut seen = BTreeSet::new();
         for role in roles {
             let name = self.check_name("a role", role)?;
+            // A role that stands twice is a slip of the pen, and another one may be missing.
             if !seen.insert(name.clone()) {
                 return self.fail(role.span().start, format!("the role '{name}' stands twice"), "remove one");
             }
@@ -331,6 +334,7 @@ impl ManifestText<'_> {
         raw: &Spanned<BTreeMap<Spanned<String>, toml::Value>>,
     ) -> Result<Map<String, Value>, AgentError> {
         let (start, raw) = (raw.span().start, raw.get_ref());
+        // An agent that may do nothing is not meant: it would be given no case.
         if raw.is_empty() || raw.len() > MAX_CAPABILITIES {
             let what = format!("there must be 1 to {MAX_CAPABILITIES} capabilities");
             return self.fail(start, what, "name what the agent may do");
@@ -339,7 +343,7 @@ impl ManifestText<'_> {
         for (capability, limits) in raw {
             let limits = to_json(limits);
             let alone = json!({ capability.get_ref().as_str(): limits });
-            // Each one by itself first, so that the mistake has a line.
+            // Each one alone first, so that the mistake has a line.
             let document = json!({ "agent": name, "capabilities": alone, "expires": SOME_TIME });
             read_base(document)
                 .map_err(|error| self.fault(capability.span().start, error.to_string(), SEE))?;
@@ -359,7 +363,7 @@ impl ManifestText<'_> {
     }
 }
 
-/// A time for documents whose capabilities alone are of interest.
+/// A time for documents of which the capabilities alone are checked.
 const SOME_TIME: &str = "2100-01-01T00:00:00Z";
 
 fn to_json(value: &toml::Value) -> Value {

@@ -14,7 +14,7 @@ use super::manifest::AgentFolder;
 
 /// The lock file in the folder of agents.
 const LOCK: &str = ".lock";
-/// Beginnings of names that are no agents: one that is being put in place, and the version before, whose processes still run.
+/// Beginnings of names that are no agents: one that is being put in place, and the version before, since its processes still run.
 const FRESH: &str = ".new-";
 const EARLIER: &str = ".earlier-";
 

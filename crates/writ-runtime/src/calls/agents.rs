@@ -4,7 +4,7 @@
 use writ_policy::keys::{BaseClaims, KeyToken};
 use writ_policy::principal::Authenticated;
 use writ_store::batch::{Batch, Op};
-use writ_store::keys::{IssuedKey, KeyOp};
+use writ_store::keys::{IssuedKey, KeyOp, MAX_ISSUED_KEYS};
 use writ_store::reads::{KeyReads as _, RevocationReads as _};
 use writ_types::digest::Digest;
 use writ_types::entry::{AgentChange, AgentRecord, DenyReason, Fact};
@@ -20,6 +20,8 @@ use crate::services::Services;
 const MAX_VERSION_BYTES: usize = 64;
 /// The longest reason in a record, in characters.
 const MAX_REASON_CHARS: usize = 500;
+/// The task keys that are revoked in one commit, with two operations each.
+const TASKS_AT_ONCE: usize = 1_000;
 
 /// Records that a person has approved an agent's folder, with the base key that was signed for it.
 ///
@@ -80,14 +82,16 @@ pub(super) async fn deploy_agent(
     }
     let record = subject.record(services, who, AgentChange::Deployed, String::new());
     let mut ops = vec![agent_entry(services, record)];
-    let mut revoked = Vec::new();
-    if revoke_earlier {
-        let why = format!("by {}: version {} was deployed", who.principal(), subject.version);
-        revoked = keys_in_force(services, &history, Some(subject.claims.key)).await?;
-        ops.extend(revoked.iter().flat_map(|key| revocation_ops(services, key, &why)));
+    if !revoke_earlier {
+        services.journal.store.commit(Batch::synced(ops)).await?;
+        return Ok(subject.noted(Vec::new()));
     }
+    let why = format!("by {}: version {} was deployed", who.principal(), subject.version);
+    let revoked = keys_in_force(services, &history, Some(subject.claims.key)).await?;
+    ops.extend(revoked.iter().flat_map(|key| revocation_ops(services, key, &why)));
     services.journal.store.commit(Batch::synced(ops)).await?;
-    Ok(subject.noted(revoked.iter().map(|key| key.id).collect()))
+    let tasks = revoke_tasks(services, &subject.claims.agent, &why).await?;
+    Ok(NotedAgent { tasks, ..subject.noted(revoked.iter().map(|key| key.id).collect()) })
 }
 
 /// Revokes every key of an agent, and records that it is retired. An agent without a key in force is retired already.
@@ -101,6 +105,10 @@ pub(super) async fn retire_agent(
     AgentRetirement { agent, reason }: AgentRetirement,
 ) -> Result<RetiredAgent, EngineError> {
     let history = AgentHistory::read_ledger(&services.journal.store, Some(&agent)).await?;
+    // Keys that were given to an agent of this name by hand are not this command's.
+    if history.0.is_empty() {
+        return Ok(RetiredAgent { agent, revoked: Vec::new(), tasks: 0 });
+    }
     let reason: String = reason.chars().take(MAX_REASON_CHARS).collect();
     let why = format!("by {}: agent {agent} was retired; {reason}", who.principal());
     let keys = keys_in_force(services, &history, None).await?;
@@ -115,7 +123,8 @@ pub(super) async fn retire_agent(
     if !ops.is_empty() {
         services.journal.store.commit(Batch::synced(ops)).await?;
     }
-    Ok(RetiredAgent { agent, revoked: keys.iter().map(|key| key.id).collect() })
+    let tasks = revoke_tasks(services, &agent, &why).await?;
+    Ok(RetiredAgent { agent, revoked: keys.iter().map(|key| key.id).collect(), tasks })
 }
 
 /// A key in force that something is recorded of.
@@ -170,6 +179,7 @@ impl KeySubject {
             hash: self.hash,
             expires_at: self.claims.expires_at,
             revoked,
+            tasks: 0,
         }
     }
 }
@@ -183,7 +193,7 @@ fn plain_version(claims: BaseClaims, version: &str) -> Checked<BaseClaims> {
     Err(Refused::new(DenyReason::Shape, text).for_agent(&claims.agent))
 }
 
-/// Returns what the keys of this engine are signed by.
+/// Returns the root key and the epoch of approvals that count.
 fn key_ring(services: &Services) -> AgentKeyring {
     AgentKeyring { root: Digest::of_bytes(services.keys.held.root.as_bytes()), epoch: services.keys.epoch }
 }
@@ -204,6 +214,23 @@ async fn keys_in_force(
         found.extend(store.issued_key(id).await?.filter(|key| now < key.expires_at));
     }
     Ok(found)
+}
+
+/// Revokes the task keys of an agent that have not ended, and returns how many: the case router looks at them, so that their
+/// cases go to others at once. Their base keys are revoked already.
+async fn revoke_tasks(services: &Services, agent: &str, why: &str) -> Result<usize, EngineError> {
+    let (store, now) = (&services.journal.store, services.journal.valid_now());
+    let mut found = Vec::new();
+    for key in store.issued_keys(now, MAX_ISSUED_KEYS).await? {
+        if key.role == "task" && key.agent == agent && !store.is_revoked(&key.id.to_string()).await? {
+            found.push(key);
+        }
+    }
+    for some in found.chunks(TASKS_AT_ONCE) {
+        let ops = some.iter().flat_map(|key| revocation_ops(services, key, why)).collect();
+        store.commit(Batch::synced(ops)).await?;
+    }
+    Ok(found.len())
 }
 
 fn revocation_ops(services: &Services, key: &IssuedKey, why: &str) -> [Op; 2] {

@@ -76,8 +76,10 @@ pub struct NotedAgent {
     pub hash: Digest,
     /// When that key ends.
     pub expires_at: Timestamp,
-    /// The keys of other versions that were revoked.
+    /// The base keys of other versions that were revoked.
     pub revoked: Vec<KeyId>,
+    /// The number of task keys that were revoked with them.
+    pub tasks: usize,
 }
 
 /// An agent that was retired.
@@ -85,8 +87,10 @@ pub struct NotedAgent {
 pub struct RetiredAgent {
     /// The agent.
     pub agent: String,
-    /// The keys that were revoked.
+    /// The base keys that were revoked.
     pub revoked: Vec<KeyId>,
+    /// The number of task keys that were revoked with them.
+    pub tasks: usize,
 }
 
 /// A base key and the document of the task key that is minted over it.

@@ -59,7 +59,7 @@ pub(super) fn retire_agent(context: &Context, name: &str, reason: &str) -> Resul
     let mut retired = block_on(async {
         EngineClient::ensure(context).await?.call_method(Method::AgentsRetire, params).await
     })?;
-    // Its keys are dead before it is gone, so that what still runs of it reaches nothing.
+    // Its keys are dead before it is removed, so that what still runs of it reaches nothing.
     let was_there = place.remove_agent(name)?;
     let revoked = retired.get("revoked").and_then(Value::as_array).is_some_and(|keys| !keys.is_empty());
     if !was_there && !revoked {
@@ -76,5 +76,7 @@ pub(super) fn retire_agent(context: &Context, name: &str, reason: &str) -> Resul
 fn list_revoked(answer: &Value) -> Vec<String> {
     let keys = answer.get("revoked").and_then(Value::as_array);
     let keys = keys.into_iter().flatten().filter_map(Value::as_str);
-    keys.map(|key| format!("revoked: key {key}")).collect()
+    let tasks = answer.get("tasks").and_then(Value::as_u64).filter(|count| *count > 0);
+    let tasks = tasks.map(|count| format!("revoked: {count} task keys, whose cases go to others"));
+    keys.map(|key| format!("revoked: base key {key}")).chain(tasks).collect()
 }

@@ -122,7 +122,7 @@ fn describe_entry(entry: &AgentEntry) -> String {
     )
 }
 
-/// Returns the state of an agent whose key fits its folder, in one word.
+/// Returns the state of an agent with a key that fits its folder, in one word.
 fn state_of(records: &AgentRecords, agent: &DeployedAgent) -> Result<&'static str, Failure> {
     if records.is_revoked(agent.claims.key)? {
         return Ok("revoked");
