@@ -161,6 +161,9 @@ mod keys;
 #[path = "suite/run.rs"]
 mod run;
 
+#[path = "suite/seen.rs"]
+mod seen;
+
 use std::io::Write as _;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};

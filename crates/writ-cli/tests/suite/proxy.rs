@@ -18,6 +18,14 @@ pub(super) struct RunningProxy {
     child: Child,
 }
 
+/// A test that fails leaves none behind.
+impl Drop for RunningProxy {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
 impl RunningProxy {
     #[expect(clippy::disallowed_types, reason = "the test starts the binary that it tests")]
     pub(super) fn start(home: &Home) -> Self {
@@ -76,6 +84,13 @@ pub(super) struct Shop {
     pub(super) home: Home,
 }
 
+/// The keys of a case.
+pub(super) struct CaseKeys {
+    pub(super) base: String,
+    pub(super) task: String,
+    id: String,
+}
+
 impl Shop {
     pub(super) fn new() -> Self {
         let home = Home::ready().in_processes();
@@ -127,15 +142,20 @@ impl Shop {
     }
 
     /// A case, and both keys for it, as the router hands them over.
-    fn keys(&self, customer: &str, case: &str) -> (String, String, String) {
+    fn keys(&self, customer: &str, case: &str) -> CaseKeys {
+        let grants = json!({ "refund": { "max_amount": 500, "daily_amount": 1_000 } });
+        self.keys_of("refund-agent", &grants, customer, case)
+    }
+
+    /// The same for an agent and its capabilities.
+    pub(super) fn keys_of(&self, agent: &str, grants: &Value, customer: &str, case: &str) -> CaseKeys {
         let token = std::fs::read_to_string(self.proxy("router.token")).expect("is there");
         let bearer = format!("Bearer {token}");
         let body = json!({ "customer": customer, "case": case });
         let (status, case) =
             send(self.proxy("router.sock"), "POST", "/v1/cases", &[("authorization", &bearer)], &body);
         assert_eq!(status, 201, "{case}");
-        let base = json!({ "agent": "refund-agent", "expires": soon(86_400),
-            "capabilities": { "refund": { "max_amount": 500, "daily_amount": 1_000 } } });
+        let base = json!({ "agent": agent, "expires": soon(86_400), "capabilities": grants });
         let base = self.run(&["keys", "base", "issue", &self.write("base.json", &base)]);
         let base_file = self.write("base.key", &json!(null));
         let base = base["token"].as_str().expect("a token").to_owned();
@@ -144,11 +164,11 @@ impl Shop {
             "case_token": case["case_token"], "granted_by": "router", "expires": soon(1_700) });
         let task = self.run(&["keys", "task", "mint", &self.write("task.json", &task), "--base", &base_file]);
         let id = task["key"].as_str().expect("an id").to_owned();
-        (base, task["token"].as_str().expect("a token").to_owned(), id)
+        CaseKeys { base, task: task["token"].as_str().expect("a token").to_owned(), id }
     }
 
-    fn refund(&self, (base, task, _): &(String, String, String), amount: i64) -> (u16, Value) {
-        let headers = [("writ-base-key", base.as_str()), ("writ-task-key", task.as_str())];
+    fn refund(&self, keys: &CaseKeys, amount: i64) -> (u16, Value) {
+        let headers = [("writ-base-key", keys.base.as_str()), ("writ-task-key", keys.task.as_str())];
         let body = json!({ "order": "A-1", "amount": amount });
         send(self.proxy("agents.sock"), "POST", "/v1/operations/refund", &headers, &body)
     }
@@ -174,7 +194,7 @@ fn keys_of_the_home_reach_the_shop_through_the_proxy() {
     assert_eq!((shop.refunded("A-1"), shop.refunded("B-1")), (1_000, 0));
     let other = shop.keys("101", "C-2");
     assert_eq!(shop.refund(&other, 1).0, 200);
-    shop.run(&["keys", "revoke", &other.2, "--reason", "it misbehaves"]);
+    shop.run(&["keys", "revoke", &other.id, "--reason", "it misbehaves"]);
     assert_eq!(shop.refund(&other, 1), (401, json!({ "error": "a key was revoked" })));
     // One proxy for each home.
     let second = shop.home.run(&["proxy"]);

@@ -103,7 +103,7 @@ fn no_key_in(bytes: &[u8]) -> bool {
 }
 
 /// The processes below one, by the kernel's lists.
-fn below(pid: u32) -> Vec<u32> {
+pub(super) fn below(pid: u32) -> Vec<u32> {
     let mut found = Vec::new();
     let mut open = vec![pid];
     while let Some(pid) = open.pop() {
@@ -117,7 +117,7 @@ fn below(pid: u32) -> Vec<u32> {
 }
 
 /// Everything that a process has in memory, as far as it can be read.
-fn memory_of(pid: u32) -> Vec<u8> {
+pub(super) fn memory_of(pid: u32) -> Vec<u8> {
     use std::os::unix::fs::FileExt as _;
     let (Ok(maps), Ok(memory)) =
         (fs::read_to_string(format!("/proc/{pid}/maps")), File::open(format!("/proc/{pid}/mem")))
