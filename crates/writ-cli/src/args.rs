@@ -236,8 +236,14 @@ pub(crate) enum Manager {
 #[derive(Clone, Debug, Args)]
 pub(crate) struct DemoArgs {
     /// Answer the demo's question with yes
-    #[arg(long)]
+    #[arg(long, conflicts_with = "fleet")]
     pub(crate) yes: bool,
+    /// Show a fleet instead: agents in Python that are not trusted, on the data of a shop
+    #[arg(long)]
+    pub(crate) fleet: bool,
+    /// Leave the folder of the fleet, to look around
+    #[arg(long, requires = "fleet")]
+    pub(crate) keep: bool,
 }
 
 /// `writ chat`.

@@ -22,7 +22,7 @@ pub const READY: &str = "ready";
 /// The word with which it says that a way was open.
 pub const OPEN: &str = "OPEN";
 /// The rule that catches the hostile agent.
-pub const RULE: &str = "refused > 5 in 1 min then revoke";
+pub const RULE: &str = "refused > 5 in 60 s then revoke";
 
 /// The declared operations.
 const OPERATIONS: &str = include_str!("fleet/files/operations/shop.toml");

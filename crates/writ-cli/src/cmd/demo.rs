@@ -3,6 +3,8 @@
 
 mod proof;
 
+mod fleet;
+
 use std::path::{Path, PathBuf};
 
 use secrecy::SecretString;
@@ -50,6 +52,9 @@ const PROVIDER: &str = "demo";
 ///
 /// If anything differs from the demo's text.
 pub(crate) fn run_demo(context: &Context, args: &DemoArgs) -> Result<(), Failure> {
+    if args.fleet {
+        return fleet::run_fleet_demo(context, args);
+    }
     let place = DemoFolder::make_place(context)?;
     // From here on the demo's own home is used, never the user's.
     let context = Context::with_home(&place.home, context)?;

@@ -22,6 +22,8 @@ mod random;
 #[path = "fleet/kills.rs"]
 mod kills;
 
+#[path = "fleet/story.rs"]
+mod story;
 
 use super::verifier::harness;
 use super::{Home, code, text};

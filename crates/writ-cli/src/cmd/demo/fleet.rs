@@ -1,0 +1,135 @@
+//! `writ demo --fleet`: three agents in Python that are not trusted, one of them hostile, on the data of a shop with fifty
+//! customers. There is no model, no key and no network; everything else is real. Every line that is printed is true of what
+//! just happened, or the demo fails.
+
+mod cases;
+
+mod place;
+
+mod processes;
+
+mod proof;
+
+mod record;
+
+mod story;
+
+use std::path::Path;
+
+use writ_testkit::fleet::{ADDRESS_AGENT, REFUND_AGENT, SENIOR_AGENT};
+use writ_testkit::mail_sink::{MailFault, MailSink};
+use writ_types::error::Exit;
+
+use crate::args::{DemoArgs, InitArgs};
+use crate::cmd::init;
+use crate::context::Context;
+use crate::failure::Failure;
+use crate::interrupt::threaded_runtime;
+use crate::wiring;
+
+use super::print_text;
+use place::FleetPlace;
+use processes::FleetProcesses;
+
+/// The folders with programs that locked agents see.
+const PROGRAM_FOLDERS: [&str; 3] = ["/usr/local/bin", "/usr/bin", "/bin"];
+/// The program of the agents.
+const PYTHON: &str = "python3";
+
+/// Runs `writ demo --fleet`.
+///
+/// # Errors
+///
+/// If anything differs from the demo's text.
+pub(super) fn run_fleet_demo(context: &Context, args: &DemoArgs) -> Result<(), Failure> {
+    check_python()?;
+    let mut place = FleetPlace::make_place(context)?;
+    let own = Context::with_home(&place.home(), context)?;
+    let played = play_demo(&own, &place);
+    match &played {
+        Ok(()) if args.keep => {
+            place.keep_folder();
+            look_around(&own, &place)?;
+        }
+        Ok(()) => {
+            drop(place);
+            let text =
+                "\nNothing is left of it. `writ demo --fleet --keep` leaves its folder to look around.";
+            print_text(&own, text)?;
+        }
+        // A person who stops it wants nothing more of it.
+        Err(Failure::Interrupted) => {}
+        Err(_) => {
+            place.keep_folder();
+            own.out.print_remark(format!("its folder: {}", place.root().display()));
+        }
+    }
+    played
+}
+
+fn play_demo(context: &Context, place: &FleetPlace) -> Result<(), Failure> {
+    print_text(
+        context,
+        "Writ demo: a fleet. Three agents in Python work for a shop with 50 customers, and no one trusts them.",
+    )?;
+    print_text(
+        context,
+        "Proxy, routers, keys, sandboxes, database, mail and ledgers are real. No model, no key, no network.\n",
+    )?;
+    init::init_quietly(context, &InitArgs { yes: true })?;
+    // The sandbox starts before any thread, since it forks.
+    let sandbox = wiring::build_sandbox(&context.load_config(None)?)?;
+    let runtime = threaded_runtime()?;
+    runtime.block_on(async {
+        let mut interrupts = context.host.stops.listen_interrupts()?;
+        if !sandbox.status().await.user_namespaces {
+            return Err(no_namespaces());
+        }
+        drop(sandbox);
+        let sink = MailSink::start(MailFault::None)
+            .await
+            .map_err(|error| Failure::internal_error("starting the mail server of the demo", error))?;
+        place.write_files(context, &sink)?;
+        let token = FleetPlace::make_token(context)?;
+        let mut processes = FleetProcesses::start(context, place).await?;
+        let told = tokio::select! {
+            told = story::tell_story(context, place, (&sink, &token)) => told,
+            () = interrupts.pressed() => Err(Failure::Interrupted),
+        };
+        // Both end before errors of the demo are reported.
+        processes.stop_all(context).await;
+        told
+    })
+}
+
+/// The agents are programs in Python, which their sandboxes take from the system.
+fn check_python() -> Result<(), Failure> {
+    if PROGRAM_FOLDERS.iter().any(|folder| Path::new(folder).join(PYTHON).exists()) {
+        return Ok(());
+    }
+    let text = format!("the agents of this demo are programs in Python, and no {PYTHON} was found");
+    let hint = format!(
+        "install {PYTHON} from your system's packages, so that it is in {}",
+        PROGRAM_FOLDERS.join(" or ")
+    );
+    Err(Failure::new(Exit::Config, "demo.no_python", text, hint))
+}
+
+fn no_namespaces() -> Failure {
+    let text = "locked agents need user namespaces, and this machine has none for you";
+    Failure::new(Exit::Blocked, "demo.no_namespaces", text, "`writ doctor` says how to allow them")
+}
+
+fn look_around(context: &Context, place: &FleetPlace) -> Result<(), Failure> {
+    let (home, root) = (place.home(), place.root().display());
+    let home = home.display();
+    print_text(context, "\nLook around:")?;
+    print_text(
+        context,
+        format!("  writ --home {home} audit tail          what the engine did, entry by entry"),
+    )?;
+    for agent in [REFUND_AGENT, SENIOR_AGENT, ADDRESS_AGENT] {
+        print_text(context, format!("  less {home}/agents/{agent}/agent.py"))?;
+    }
+    print_text(context, format!("  rm -r {root}    when you are done"))
+}

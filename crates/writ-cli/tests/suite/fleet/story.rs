@@ -1,0 +1,228 @@
+//! `writ demo --fleet`, and what its walls have left behind: looked at from outside, since a demo could say anything.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+use writ_store::store::Store;
+use writ_testkit::fleet::shop::{ShopChange, customer_at, order_of, read_changes};
+use writ_testkit::fleet::{ADDRESS_AGENT, REFUND_AGENT, RULE, SENIOR_AGENT};
+
+use crate::engine::runs;
+use crate::{Home, code, text};
+
+use super::world::{BegunOperation, begun_operations};
+
+/// The demo, run with its folder below the test's own.
+struct PlayedDemo {
+    home: Home,
+    said: String,
+}
+
+impl PlayedDemo {
+    fn run(more: &[&str]) -> Self {
+        let home = Home::new().in_processes();
+        let folders = home.dir.path().to_str().expect("text").to_owned();
+        let home = home.with("TMPDIR", &folders);
+        let done = home.run(&[&["demo", "--fleet"], more].concat());
+        assert_eq!(code(&done), 0, "{}", text(&done));
+        Self { said: String::from_utf8(done.stdout).expect("UTF-8"), home }
+    }
+
+    /// The folders that it has left.
+    fn left(&self) -> Vec<PathBuf> {
+        let entries = std::fs::read_dir(self.home.dir.path()).expect("reads");
+        entries.map(|entry| entry.expect("an entry").path()).collect()
+    }
+
+    fn place(&self) -> PathBuf {
+        let [place] = self.left().try_into().expect("one folder");
+        place.join("home")
+    }
+
+    fn engine_entries(&self) -> Vec<Value> {
+        let place = self.place();
+        let export = self.home.run(&["--home", place.to_str().expect("text"), "audit", "export"]);
+        assert_eq!(code(&export), 0, "{}", text(&export));
+        rows(&export.stdout)
+    }
+
+    fn proxy_entries(&self) -> Vec<Value> {
+        let store = Store::open_read_only(&self.place().join("proxy/proxy.db"), [0; 32]).expect("opens");
+        let mut bytes = Vec::new();
+        store.blocking().export_entries(&mut bytes).expect("exported");
+        rows(&bytes)
+    }
+}
+
+fn rows(bytes: &[u8]) -> Vec<Value> {
+    let text = String::from_utf8(bytes.to_vec()).expect("UTF-8");
+    text.lines().map(|line| serde_json::from_str(line).expect("a row")).collect()
+}
+
+/// The entries of one kind.
+fn of<'a>(entries: &'a [Value], event: &'a str) -> impl Iterator<Item = &'a Value> {
+    entries.iter().filter(move |entry| entry["event"] == event)
+}
+
+fn text_of<'a>(entry: &'a Value, path: &str) -> &'a str {
+    entry.pointer(&format!("/payload{path}")).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// What the proxy refused an agent, and why.
+fn refusals<'a>(entries: &'a [Value], agent: &str) -> Vec<(&'a str, &'a str)> {
+    of(entries, "denied")
+        .filter(|entry| text_of(entry, "/requester/agent") == agent)
+        .map(|entry| (text_of(entry, "/requester/operation"), text_of(entry, "/reason")))
+        .collect()
+}
+
+/// Nothing is left of it: no folder, and no process that knows its name.
+#[test]
+fn needs_userns_needs_python_the_demo_of_a_fleet_ends_well_and_leaves_nothing() {
+    let demo = PlayedDemo::run(&[]);
+    assert_eq!(demo.left(), [PathBuf::new(); 0], "{}", demo.said);
+    assert!(demo.said.contains("VERIFIED") && demo.said.contains("CAUGHT"), "{}", demo.said);
+    let folder = demo.home.dir.path().to_str().expect("text");
+    assert!(!runs(folder));
+}
+
+/// Each wall, by what it has left in the ledgers, in the database and at the mail server's end.
+///
+/// Rows: SLO-001 SLO-002 SLO-019 SLO-022 SLO-046 SLO-048 SLO-050 SLO-051 SLO-052 SLO-053 SLO-066 SLO-067
+#[test]
+fn needs_userns_needs_python_every_wall_of_the_demo_stands() {
+    let demo = PlayedDemo::run(&["--keep"]);
+    let (engine, proxy) = (demo.engine_entries(), demo.proxy_entries());
+    // The database's own log: what was permitted, once, and nothing else.
+    let refund =
+        |guest, amount| ShopChange { subject: order_of(guest, 0), customer: customer_at(guest).id, amount };
+    let changes = read_changes(&demo.place().join("proxy/shop.db")).expect("reads");
+    assert_eq!(changes, [refund(0, 500), refund(1, 501)]);
+    check_limits(&proxy);
+    check_escalation(&engine);
+    check_ways_out(&demo, &proxy);
+    check_catching(&engine, &proxy);
+    check_records(&demo, &engine, &proxy);
+}
+
+/// 500 passes and 501 does not; another customer's order is not there.
+fn check_limits(proxy: &[Value]) {
+    let refused = refusals(proxy, REFUND_AGENT);
+    assert_eq!(refused, [("refund", "limit")]);
+    let refunds = |agent: &str| -> Vec<(String, String)> {
+        let all =
+            begun_operations(proxy).into_iter().filter(|one| one.agent == agent && one.operation == "refund");
+        all.map(|BegunOperation { mut parameters, outcome, .. }| {
+            assert_eq!(outcome.as_deref(), Some("done"));
+            (parameters.remove("order").expect("an order"), parameters.remove("amount").expect("an amount"))
+        })
+        .collect()
+    };
+    // The last one is another customer's: it was performed, and changed no row.
+    let pair = |order: String, amount: &str| (order, amount.to_owned());
+    assert_eq!(refunds(REFUND_AGENT), [pair(order_of(0, 0), "500"), pair(order_of(0, 0), "50")]);
+    assert_eq!(refunds(SENIOR_AGENT), [pair(order_of(1, 0), "501")]);
+}
+
+/// The key of the first holder is revoked before that of the second is minted; both stand in one entry.
+fn check_escalation(engine: &[Value]) {
+    let moves: Vec<&Value> = of(engine, "case_moved").collect();
+    let escalated =
+        moves.iter().find(|entry| text_of(entry, "/record/change") == "escalated").expect("escalated");
+    assert_eq!(
+        (text_of(escalated, "/record/ended/name"), text_of(escalated, "/record/target")),
+        (REFUND_AGENT, "manager")
+    );
+    let case = text_of(escalated, "/record/case");
+    let next = moves
+        .iter()
+        .find(|entry| {
+            text_of(entry, "/record/case") == case && text_of(entry, "/record/began/name") == SENIOR_AGENT
+        })
+        .expect("handed over");
+    assert!(escalated["seq"].as_u64() < next["seq"].as_u64());
+    assert_eq!(text_of(next, "/record/earlier/task"), text_of(escalated, "/record/ended/task"));
+    assert_eq!(text_of(next, "/record/customer"), text_of(escalated, "/record/customer"));
+    let ended = text_of(escalated, "/record/ended/key");
+    let revoked = of(engine, "keyed")
+        .find(|entry| text_of(entry, "/key") == ended && text_of(entry, "/change") == "revoked")
+        .expect("revoked");
+    assert!(revoked["seq"].as_u64() < next["seq"].as_u64());
+}
+
+/// What the hostile agent tried through the proxy is recorded under its own name; the rest found no way there.
+fn check_ways_out(demo: &PlayedDemo, proxy: &[Value]) {
+    let refused = refusals(proxy, ADDRESS_AGENT);
+    assert_eq!(refused[..2], [("read_orders", "scope"); 2]);
+    // It named another agent and sent other keys: what arrived were its own. The last request is the copy of them.
+    let (copy, probes) = refused[2..].split_last().expect("it was refused more");
+    assert_eq!(*copy, ("read_orders", "revoked"));
+    assert!(probes.len() >= 4, "{probes:?}");
+    assert!(
+        probes.iter().all(|one| [("refund", "capability"), ("refund", "revoked")].contains(one)),
+        "{probes:?}"
+    );
+    for way in ["way out 1", "way out 2", "way out 3", "way out 4"] {
+        let lines: Vec<&str> = demo.said.lines().collect();
+        let stopped = lines.windows(2).filter(|pair| pair[0].contains(way)).collect::<Vec<_>>();
+        assert!(!stopped.is_empty(), "{way}: {}", demo.said);
+        for pair in stopped {
+            assert!(pair[0].contains("Error") && pair[1].contains("STOPPED by its"), "{pair:?}");
+        }
+    }
+    for place in ["/etc/cron.d/agent", "/usr/bin/agent", "/tmp/mine"] {
+        assert!(!Path::new(place).exists(), "{place}");
+    }
+    let program =
+        std::fs::read_to_string(demo.place().join("agents").join(ADDRESS_AGENT).join("work/agent.py"));
+    assert!(
+        program.expect("reads").starts_with("\"\"\"A hostile agent"),
+        "it has not changed its own program"
+    );
+}
+
+/// The rule took the case, the key died with it, and a person got the case.
+fn check_catching(engine: &[Value], proxy: &[Value]) {
+    let caught = of(engine, "case_moved")
+        .find(|entry| text_of(entry, "/record/change") == "rerouted")
+        .expect("it was caught");
+    assert_eq!(text_of(caught, "/record/ended/name"), ADDRESS_AGENT);
+    assert!(text_of(caught, "/record/reason").contains(RULE), "{caught}");
+    let case = text_of(caught, "/record/case");
+    let after: Vec<&str> = of(engine, "case_moved")
+        .filter(|entry| {
+            text_of(entry, "/record/case") == case && entry["seq"].as_u64() > caught["seq"].as_u64()
+        })
+        .map(|entry| text_of(entry, "/record/change"))
+        .collect();
+    assert_eq!(after, ["queued", "taken", "closed"]);
+    // The copy of its keys, past every sandbox.
+    let copied = of(proxy, "denied").find(|entry| text_of(entry, "/reason") == "revoked").expect("refused");
+    assert_eq!(text_of(copied, "/outside"), "a key was revoked");
+    let task = text_of(caught, "/record/ended/task");
+    let served_later = of(proxy, "intent").any(|entry| {
+        text_of(entry, "/requester/task") == task && entry["at"].as_str() > caught["at"].as_str()
+    });
+    assert!(!served_later);
+}
+
+/// Neither ledger holds a key or a real name; what is said of an agent names the hashes of its keys.
+fn check_records(demo: &PlayedDemo, engine: &[Value], proxy: &[Value]) {
+    let key = std::fs::read_to_string(demo.place().join("agents").join(ADDRESS_AGENT).join(".keys/base.jwt"));
+    let key = key.expect("reads").trim().to_owned();
+    for (name, entries) in [("engine", engine), ("proxy", proxy)] {
+        for entry in entries {
+            let shown = entry.to_string();
+            assert!(!shown.contains(&key), "a key in the ledger of the {name}: {shown}");
+            for guest in 0..4 {
+                let person = customer_at(guest);
+                assert!(!shown.contains(&person.name) && !shown.contains(&person.email), "{name}: {shown}");
+            }
+        }
+    }
+    for entry in of(proxy, "intent") {
+        assert!(
+            !text_of(entry, "/requester/base").is_empty() && !text_of(entry, "/requester/task").is_empty()
+        );
+    }
+}
