@@ -12,6 +12,8 @@ mod approvals;
 
 mod audit;
 
+mod backup;
+
 mod keys;
 
 mod mcp;
@@ -36,11 +38,14 @@ mod policy;
 
 mod run;
 
+mod service;
+
 mod proxy;
 
 pub(crate) use agent::AgentCommand;
 pub(crate) use approvals::ApprovalsCommand;
 pub(crate) use audit::AuditCommand;
+pub(crate) use backup::{BackupArgs, BackupCommand};
 pub(crate) use fleet::{BackArgs, FleetCommand, FleetStatusArgs, MessagesArgs};
 pub(crate) use gates::GatesCommand;
 pub(crate) use hooks::HooksCommand;
@@ -56,6 +61,7 @@ pub(crate) use operations::{OperationsCommand, TestOperation};
 pub(crate) use policy::{PolicyCommand, TaintCommand};
 pub(crate) use proxy::{ProxyArgs, ProxyCommand};
 pub(crate) use run::RunArgs;
+pub(crate) use service::{Manager, ServiceArgs, ServiceCommand};
 
 /// Runs AI agents that can only do what a signed order allows, and leaves a receipt that anyone can check.
 #[derive(Clone, Debug, Parser)]
@@ -196,42 +202,6 @@ pub(crate) struct TraceArgs {
     pub(crate) session: Option<SessionId>,
 }
 
-/// `writ service …`.
-#[derive(Clone, Debug, Subcommand)]
-pub(crate) enum ServiceCommand {
-    /// Write the unit that starts the engine with your session, or with the machine if you are root
-    Install(ServiceArgs),
-    /// Remove the unit
-    Uninstall,
-    /// Show whether the unit is there and the engine runs
-    Status,
-    /// Print the AppArmor profile that lets the sandbox use user namespaces, where the system restricts them
-    Apparmor,
-}
-
-/// `writ service install`.
-#[derive(Clone, Debug, Args)]
-pub(crate) struct ServiceArgs {
-    /// Print the unit, and write nothing
-    #[arg(long)]
-    pub(crate) print: bool,
-    /// Service manager to write it for; without it, this system's
-    #[arg(long, value_name = "MANAGER")]
-    pub(crate) manager: Option<Manager>,
-    /// The user that the engine of a system unit runs as
-    #[arg(long, value_name = "USER")]
-    pub(crate) run_as: Option<String>,
-}
-
-/// A manager of services.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum Manager {
-    /// Linux
-    Systemd,
-    /// macOS
-    Launchd,
-}
-
 /// `writ demo`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct DemoArgs {
@@ -307,30 +277,6 @@ pub(crate) struct StatusArgs {
     /// Seconds between two looks
     #[arg(long, value_name = "SECS", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=3600))]
     pub(crate) every: u64,
-}
-
-/// `writ backup …`.
-#[derive(Clone, Debug, Args)]
-#[command(args_conflicts_with_subcommands = true)]
-pub(crate) struct BackupArgs {
-    /// Operation; without it, a backup is made
-    #[command(subcommand)]
-    pub(crate) command: Option<BackupCommand>,
-    /// Number of backups to keep; older ones are removed
-    #[arg(long, default_value_t = 30, value_name = "N")]
-    pub(crate) keep: usize,
-}
-
-/// An operation on backups.
-#[derive(Clone, Debug, Subcommand)]
-pub(crate) enum BackupCommand {
-    /// List the backups, newest first
-    List,
-    /// Put a backup back: raises the epoch, so that earlier approvals and keys are void
-    Restore {
-        /// Its number in the list
-        number: usize,
-    },
 }
 
 /// `writ init`.

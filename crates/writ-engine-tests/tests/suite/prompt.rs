@@ -108,8 +108,11 @@ fn the_model_reads_what_the_context_manager_assembled_and_nothing_else() {
         assert_eq!((requests.len(), expected.len()), (4, 2));
         for (sent, request) in requests[2..].iter().zip(&expected) {
             // This format has one text of the system, which its messages join.
-            let (system, others): (Vec<_>, Vec<_>) =
-                request.messages.iter().map(|message| read_of(message)).partition(|read| read.0 == Role::System);
+            let (system, others): (Vec<_>, Vec<_>) = request
+                .messages
+                .iter()
+                .map(|message| read_of(message))
+                .partition(|read| read.0 == Role::System);
             let system = std::iter::once(request.system.as_str())
                 .chain(system.iter().map(|(_, text, ..)| text.as_str()))
                 .filter(|text| !text.is_empty());
