@@ -15,6 +15,7 @@ const MOST_PROCESSES: u64 = 32 * 1024;
 /// `writ run`.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = RUN_HELP)]
+// tidy: plain state
 pub(crate) struct RunArgs {
     /// The agent's base key, in a file of yours with the mode 0600
     #[arg(long, value_name = "FILE")]

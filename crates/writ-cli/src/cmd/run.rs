@@ -32,7 +32,7 @@ pub(crate) fn run_agent(context: &Context, args: &RunArgs) -> Result<(), Failure
         let mut launched = pin!(launch_agent(order, streams, stop.clone()));
         let result = tokio::select! {
             result = &mut launched => result?,
-            // Nobody hears its goodbye. With its future the agent ends at once.
+            // No one is there to hear its last words: with its future the agent ends at once.
             () = until_orphaned(parent.as_ref()) => return Err(orphaned()),
             () = stops.stopped() => {
                 stop.cancel();

@@ -96,8 +96,8 @@ impl LaunchedAgents {
         Ok(StartedAgent { input: Box::new(input), output: Box::new(output), process: Box::new(process) })
     }
 
-    /// Writes both keys into files that are named by the hash of the key with which the process begins: one that has lost its
-    /// case, and still runs, never reads the key of the next holder.
+    /// Writes both keys into files that are named by the hash of the key with which the process begins: one that runs
+    /// on after its case was taken never reads the key of the next holder.
     fn write_keys(&self, order: &StartOrder) -> Result<LaunchedProcess, PortFault> {
         let key = Digest::of_bytes(order.task.as_bytes());
         let file = |role: &str| self.folder.join(format!("{}-{key}-{role}.jwt", order.case));
