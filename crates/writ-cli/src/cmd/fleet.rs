@@ -109,7 +109,7 @@ fn read_answer(context: &Context, text: Option<&str>) -> Result<String, Failure>
             text.trim_end_matches(['\n', '\r']).to_owned()
         }
     };
-    // The router refuses the same; said here, it costs no connection.
+    // The router checks the same; a wrong text needs no connection to it.
     if text.trim().is_empty() || text.len() > MAX_CASE_MESSAGE_BYTES {
         let what = format!("an answer has 1 to {MAX_CASE_MESSAGE_BYTES} bytes");
         let hint = "say it as an argument, or through standard input; send a long one in parts";
