@@ -25,7 +25,7 @@ mod rule;
 pub const MAX_RULES: usize = 64;
 /// The most cases and agents that are watched at once; the one that was quiet longest is forgotten first.
 pub const MAX_WATCHED: usize = 10_000;
-/// The most agents whose sums are kept; one more is watched and not summed up.
+/// The most agents with sums since the start; one more is watched without them.
 pub const MAX_TOTALS: usize = 1_024;
 /// The most amounts that are remembered of one measure of one case; with more, the oldest are added up.
 pub const MAX_AMOUNTS: usize = 1_024;
@@ -210,7 +210,7 @@ impl AnomalyWatch {
     }
 
     fn find_totals(&mut self, agent: &str) -> Option<&mut AgentTotals> {
-        // A sum never begins anew, so none is forgotten for another.
+        // A sum never begins anew, so none is dropped for another agent.
         if !self.totals.contains_key(agent) && self.totals.len() >= MAX_TOTALS {
             return None;
         }

@@ -67,6 +67,7 @@ async fn find_case(context: &Context, config: &Config, case: &str) -> Result<Ses
     if let Ok(id) = case.parse() {
         return Ok(id);
     }
+    // A token names a case only while it is open: the proxy forgets it with the case.
     let store = open_to_read(context, config)?;
     let open = read_status(&store).await.map_err(|error| case_failure(&error))?;
     let found = open.iter().find(|one| one.case_token == case);
@@ -108,6 +109,7 @@ fn read_answer(context: &Context, text: Option<&str>) -> Result<String, Failure>
             text.trim_end_matches(['\n', '\r']).to_owned()
         }
     };
+    // The router checks the same; a wrong text needs no connection to it.
     if text.trim().is_empty() || text.len() > MAX_CASE_MESSAGE_BYTES {
         let what = format!("an answer has 1 to {MAX_CASE_MESSAGE_BYTES} bytes");
         let hint = "say it as an argument, or through standard input; send a long one in parts";

@@ -72,6 +72,7 @@ async fn watch_fleet(context: &Context, config: &Config, every: Duration) -> Res
     let mut shown = None;
     loop {
         let view = read_view(context, config).await?;
+        // Only changes are shown, so that a file of lines does not grow while nothing happens.
         if shown.as_ref() != Some(&view) {
             if context.out.json {
                 context.out.json_line(&view)?;
@@ -89,6 +90,7 @@ async fn watch_fleet(context: &Context, config: &Config, every: Duration) -> Res
 
 /// Draws lines over those of before, from the top. What does not fit is counted: a screen that scrolls cannot be drawn over.
 fn draw_over(lines: &[String], height: usize) -> String {
+    // One line for what is left out, and one for the cursor.
     let room = height.saturating_sub(2).max(1);
     let mut drawn = String::from("\u{1b}[H");
     for line in lines.iter().take(room) {
@@ -129,6 +131,7 @@ fn describe_view(view: &FleetView) -> Vec<String> {
             if waiting == 1 { "waits" } else { "wait" }
         ),
     ];
+    // The cases come last: there may be many, and the screen ends somewhere.
     lines.extend(agents.iter().map(describe_agent));
     lines.extend(anomalies.iter().take(MAX_ANOMALIES).map(describe_anomaly));
     lines.extend(cases.iter().map(describe_case));
