@@ -4,7 +4,7 @@ mod http;
 
 mod mail;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use regex::RegexBuilder;
 use toml::Spanned;
@@ -15,6 +15,8 @@ use crate::operation::{Operation, OperationTarget, SqlTarget};
 use crate::parameter::{
     DEFAULT_MAX_BYTES, MAX_PARAMETERS, MAX_TEXT_BYTES, Parameter, ParameterRole, Parameters, ValueType,
 };
+use crate::result::PersonalKind;
+use crate::statement::contents::{ScopeContent, result_contents};
 use crate::statement::expression::is_plain_name;
 use crate::statement::lower::parse_statement;
 use crate::statement::{ScopeColumns, Tables};
@@ -27,6 +29,9 @@ const MAX_PATTERN_BYTES: usize = 256 * 1024;
 pub(crate) const CUSTOMER: &str = "customer";
 /// The place of the case's real id.
 pub(crate) const CASE: &str = "case";
+
+/// The columns of a result, with what is personal in them.
+type ResultColumns = Vec<(String, Option<PersonalKind>)>;
 
 /// One mistake.
 #[derive(Debug)]
@@ -93,9 +98,10 @@ pub(crate) fn check_operation(spec: OperationSpec, faults: &mut Flaws) -> Option
         parameters: &parameters,
         idempotency: spec.idempotency.as_ref().map(|key| key.get_ref().as_str()),
     };
-    let (target, names) = check_target(&spec, &places, faults)?;
+    let (target, columns) = check_target(&spec, &places, faults)?;
+    let names: Vec<&str> = columns.iter().map(|(name, _)| name.as_str()).collect();
     for column in spec.personal.keys() {
-        if !names.contains(column.get_ref()) {
+        if !names.contains(&column.get_ref().as_str()) {
             let what = format!("the result has no column '{}'", column.get_ref());
             faults.add(column, what, format!("it has: {}", names.join(", ")));
         }
@@ -103,9 +109,6 @@ pub(crate) fn check_operation(spec: OperationSpec, faults: &mut Flaws) -> Option
     if faults.0.len() > before {
         return None;
     }
-    let personal: BTreeMap<String, _> =
-        spec.personal.into_iter().map(|(name, kind)| (name.into_inner(), kind)).collect();
-    let columns = names.into_iter().map(|name| (name.clone(), personal.get(&name).copied())).collect();
     Some(Operation {
         name: spec.name.into_inner(),
         description: spec.description,
@@ -225,12 +228,19 @@ fn check_target(
     spec: &OperationSpec,
     places: &KnownPlaces<'_>,
     faults: &mut Flaws,
-) -> Option<(OperationTarget, Vec<String>)> {
+) -> Option<(OperationTarget, ResultColumns)> {
     let TargetSpec { sql, http, mail } = spec.target.get_ref();
+    let declared = |(target, names): (OperationTarget, Vec<String>)| {
+        let columns = names.into_iter().map(|name| {
+            let kind = spec.personal.get(name.as_str()).copied();
+            (name, kind)
+        });
+        (target, columns.collect())
+    };
     match (sql, http, mail) {
         (Some(sql), None, None) => check_sql(sql, spec, places, faults),
-        (None, Some(http), None) => http::check_http(http, spec, places, faults),
-        (None, None, Some(mail)) => mail::check_mail(mail, spec, places, faults),
+        (None, Some(http), None) => http::check_http(http, spec, places, faults).map(declared),
+        (None, None, Some(mail)) => mail::check_mail(mail, spec, places, faults).map(declared),
         (None, None, None) => {
             faults.add(
                 &spec.target,
@@ -255,7 +265,7 @@ fn check_sql(
     spec: &OperationSpec,
     places: &KnownPlaces<'_>,
     faults: &mut Flaws,
-) -> Option<(OperationTarget, Vec<String>)> {
+) -> Option<(OperationTarget, ResultColumns)> {
     let mut tables = Tables::new();
     for (name, declared) in &sql.tables {
         if let Some(scope) = check_scope(name, declared, faults) {
@@ -290,7 +300,33 @@ fn check_sql(
     }
     let used = lowered.parameters.iter().cloned().collect();
     places.check_use(&used, spec, faults);
-    Some((OperationTarget::Sql(SqlTarget { database: sql.database.clone(), lowered, tables }), names))
+    let contents = result_contents(&lowered.statement, &tables);
+    let columns = names.into_iter().zip(contents).map(|(name, content)| {
+        let kind = column_kind(&name, content, (sql, spec), faults);
+        (name, kind)
+    });
+    let columns = columns.collect();
+    Some((OperationTarget::Sql(SqlTarget { database: sql.database.clone(), lowered, tables }), columns))
+}
+
+/// Returns the kind of a column: an id of the scope is personal also where it is not declared, however short it is.
+fn column_kind(
+    name: &str,
+    content: ScopeContent,
+    (sql, spec): (&SqlSpec, &OperationSpec),
+    faults: &mut Flaws,
+) -> Option<PersonalKind> {
+    let declared = spec.personal.get(name).copied();
+    match (content, declared) {
+        (ScopeContent::Id(kind), None | Some(PersonalKind::Text)) => return Some(kind),
+        (ScopeContent::Made, None | Some(PersonalKind::Text)) => {
+            let what = format!("the column '{name}' is made of the id of the customer or the case");
+            let hint = format!("declare it: personal.{name} = \"customer\", or leave the id out");
+            faults.add(&sql.statement, what, hint);
+        }
+        (ScopeContent::None | ScopeContent::Id(_) | ScopeContent::Made, _) => {}
+    }
+    declared
 }
 
 /// A table without a column that names its customer would show the rows of all.

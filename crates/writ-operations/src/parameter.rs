@@ -66,6 +66,11 @@ impl Parameters {
         self.0.get(name).map_or(ValueType::Text, |parameter| parameter.kind)
     }
 
+    /// Returns true if a text may be the value of a name; names of the proxy's own have any.
+    pub(crate) fn allows_text(&self, name: &str, text: &str) -> bool {
+        self.0.get(name).is_none_or(|parameter| parameter.allows_text(text))
+    }
+
     /// Checks given values and writes each in its one canonical form.
     pub(crate) fn check_values(
         &self,
@@ -111,6 +116,17 @@ impl Parameters {
 }
 
 impl Parameter {
+    /// Returns true if a text is a value of it, in its canonical form.
+    fn allows_text(&self, text: &str) -> bool {
+        let value = match self.kind {
+            ValueType::Text => Some(Value::String(text.to_owned())),
+            ValueType::Integer | ValueType::Number | ValueType::Boolean => serde_json::from_str(text).ok(),
+        };
+        value.is_some_and(|value| {
+            self.check_value(&value).is_ok_and(|checked| checked.as_deref() == Some(text))
+        })
+    }
+
     /// The parameter's role for keys.
     pub const fn role(&self) -> Option<ParameterRole> {
         self.role

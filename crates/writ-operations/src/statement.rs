@@ -4,6 +4,8 @@
 //! cannot be in a statement that runs. [`lower`] translates, [`render`] writes, with the scope of the request
 //! added to every table.
 
+pub(crate) mod contents;
+
 pub(crate) mod expression;
 
 pub(crate) mod lower;

@@ -66,8 +66,9 @@ pub struct Targets {
     limit: Duration,
 }
 
-/// Returns a text with the values of a case in place of its tokens; `None`: it holds a token of another case.
-pub type Restore<'a> = &'a (dyn Fn(&str) -> Option<String> + Sync);
+/// Returns what is performed for a parameter, by its name and its text in the permit: there, tokens and masks may stand in
+/// place of values. `None`: it holds a token of another case.
+pub type Restore<'a> = &'a (dyn Fn(&str, &str) -> Option<String> + Sync);
 
 /// A database.
 #[derive(Debug)]
@@ -141,7 +142,8 @@ impl Targets {
 
     /// Consumes a permit for an operation and performs it with the parameters that the permit names, for one
     /// customer and case. `idempotency_key` reaches the target where the operation declares a place for it;
-    /// `restore` puts values in place of the tokens of a parameter, and has none for a token of another case.
+    /// `restore` puts values in place of the tokens of a parameter, and has none for a token of another case. What it
+    /// returns is checked against the declaration again.
     ///
     /// # Errors
     ///
@@ -165,7 +167,12 @@ impl Targets {
         let foreign = || PerformError::not_performed("a parameter holds a token of another case");
         let mut parameters = BTreeMap::new();
         for (name, value) in &operate.parameters {
-            parameters.insert(name.clone(), restore(value).ok_or_else(foreign)?);
+            let restored = restore(name, value).ok_or_else(foreign)?;
+            if !operation.parameters.allows_text(name, &restored) {
+                let what = format!("the parameter '{name}' is outside its declaration");
+                return Err(PerformError::not_performed(what));
+            }
+            parameters.insert(name.clone(), restored);
         }
         self.run_operation(operation, &parameters, scope, idempotency_key, false).await
     }

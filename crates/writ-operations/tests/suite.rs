@@ -12,6 +12,8 @@ mod mail;
 mod needs_postgres;
 #[path = "suite/sqlite.rs"]
 mod sqlite;
+#[path = "suite/tls.rs"]
+mod tls;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -21,6 +23,8 @@ use std::time::Duration;
 use secrecy::SecretString;
 use serde_json::{Map, Value, json};
 use tempfile::TempDir;
+use writ_egress::trust::ExtraRoots;
+use writ_egress::upstream::ProxyRoutes;
 use writ_egress::{Egress, EgressConfig};
 use writ_operations::{OperationResult, OperationSet, PerformError, Scope, Targets, TargetsConfig};
 use writ_testdoor as door;
@@ -40,6 +44,11 @@ impl World {
     }
 
     fn within(folder: TempDir, operations: &str, config: &str, limit: Duration) -> Self {
+        Self::trusting(folder, operations, config, limit, "")
+    }
+
+    /// As [`Self::within`], with certificates in PEM that are trusted besides the system's.
+    fn trusting(folder: TempDir, operations: &str, config: &str, limit: Duration, pem: &str) -> Self {
         let declared = folder.path().join("operations");
         std::fs::create_dir_all(&declared).expect("a folder");
         std::fs::write(declared.join("all.toml"), operations).expect("a file");
@@ -47,7 +56,13 @@ impl World {
         let secrets = |name: &str| (name == "planted").then(|| SecretString::from("pl4nted-s3cret"));
         let config = TargetsConfig::read_text(&folder.path().join("proxy.toml"), config, &secrets);
         let config = config.unwrap_or_else(|errors| panic!("{errors:#?}")).with_time_limit(limit);
-        let egress = Egress::new(&EgressConfig::default(), folder.path()).expect("a way out");
+        let mut egress = Egress::new(&EgressConfig::default(), folder.path()).expect("a way out");
+        if !pem.is_empty() {
+            let mut roots = ExtraRoots::default();
+            roots.add_pem(pem.as_bytes()).expect("a certificate");
+            let routes = ProxyRoutes::default();
+            egress = egress.with_network(routes, roots, &ExtraRoots::default()).expect("a way out");
+        }
         let targets = Targets::open(config, Arc::new(egress));
         assert_eq!(targets.find_missing(&operations), []);
         Self { operations, targets, _folder: folder }
@@ -67,7 +82,9 @@ impl World {
         let action = Action::Operate(Operate { operation: name.to_owned(), parameters });
         let permit = door::permit_action(door::prepare_action(action)).await;
         self.targets
-            .perform(permit, door::NOW, operation, &scope(customer), "key-1", &|text| Some(text.to_owned()))
+            .perform(permit, door::NOW, operation, &scope(customer), "key-1", &|_, text| {
+                Some(text.to_owned())
+            })
             .await
     }
 

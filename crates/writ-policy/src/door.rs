@@ -304,7 +304,7 @@ pub fn decide(checked: Checked, verdicts: &Verdicts, facts: &Facts<'_>, now: Tim
             let ceilings = Ceilings::ceilings_of(&checked.prepared.action, facts.budget);
             let keys = facts.authority.revocation_ids().clone();
             let uses = if let Action::Operate(operate) = &checked.prepared.action {
-                limits::daily_uses(operate, facts.authority)
+                limits::counted_uses(operate, facts.authority)
             } else {
                 Vec::new()
             };

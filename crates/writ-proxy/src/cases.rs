@@ -20,6 +20,8 @@ use crate::secret::{ProxySecret, SealError};
 
 /// The most cases that are held in memory; others are read again.
 const MAX_HELD: usize = 1_024;
+/// The most bytes of the values of all of them. Finding them takes some times their size.
+const MAX_HELD_BYTES: usize = 32 * 1024 * 1024;
 /// The longest name of a tenant, customer or case, in bytes.
 const MAX_NAME_BYTES: usize = 128;
 
@@ -57,9 +59,15 @@ impl OpenCase {
         look(&self.known.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Adds values that were stored.
+    /// Adds values, to be found and to be put back.
     pub(crate) fn learn_values(&self, values: TokenValues) {
-        self.known.write().unwrap_or_else(PoisonError::into_inner).learn_values(values);
+        if !values.is_empty() {
+            self.known.write().unwrap_or_else(PoisonError::into_inner).learn_values(values);
+        }
+    }
+
+    fn held_bytes(&self) -> usize {
+        self.with_known(KnownValues::bytes)
     }
 }
 
@@ -161,10 +169,21 @@ impl Cases {
     /// Holds one state for each case: what one request learns, the others look for.
     fn hold_case(&self, open: Arc<OpenCase>) -> Arc<OpenCase> {
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
-        while held.len() >= MAX_HELD {
-            held.pop_first();
+        let mut bytes =
+            held.values().map(|case| case.held_bytes()).fold(open.held_bytes(), usize::saturating_add);
+        while held.len() >= MAX_HELD || bytes > MAX_HELD_BYTES {
+            let Some((_, dropped)) = held.pop_first() else { break };
+            bytes = bytes.saturating_sub(dropped.held_bytes());
         }
         Arc::clone(held.entry(open.token.clone()).or_insert(open))
+    }
+
+    /// Adds stored values to the state that later requests use, which may be another one than that of a long request.
+    pub(crate) fn share_values(&self, case: &OpenCase, values: &TokenValues) {
+        let held = self.held.lock().unwrap_or_else(PoisonError::into_inner).get(&case.token).cloned();
+        if let Some(held) = held.filter(|held| !std::ptr::eq(held.as_ref(), case)) {
+            held.learn_values(values.clone());
+        }
     }
 
     /// Drops what is held of a case, to be read again.

@@ -21,7 +21,7 @@ const NUMBERS_PER_MS: u64 = 1_000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EventMeasure {
-    /// A request, whatever came of it.
+    /// A request, refused or not.
     Requests,
     /// A request that was refused.
     Refused,
@@ -92,7 +92,13 @@ impl EventRing {
             if held.len() >= MAX_EVENTS {
                 held.pop_front();
             }
-            held.push_back(ProxyEvent { n, at, subject: subject.clone(), measure: *measure, amount: *amount });
+            held.push_back(ProxyEvent {
+                n,
+                at,
+                subject: subject.clone(),
+                measure: *measure,
+                amount: *amount,
+            });
         }
         // Under the lock: numbers and order stay the same.
         self.newest.send_replace(n);

@@ -1,24 +1,38 @@
 //! The personal values that a case knows: found again wherever they stand in a text.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
-use aho_corasick::{AhoCorasick, MatchKind};
+use aho_corasick::{AhoCorasick, AhoCorasickKind};
 use writ_operations::PersonalKind;
 
-use crate::search::{FoundValue, stands_alone};
+use crate::search::FoundValue;
 
 /// The shortest value that is looked for, in characters: shorter ones stand everywhere.
 const MIN_CHARS: usize = 3;
 /// The shortest number that is looked for, in characters.
 const MIN_NUMBER_CHARS: usize = 5;
+/// The shortest text that is found inside a word as well: shorter ones are parts of many words.
+const MIN_INSIDE_CHARS: usize = 5;
 
 /// The values behind the tokens of one case.
 #[derive(Debug, Default)]
 pub(crate) struct KnownValues {
     values: BTreeMap<String, (PersonalKind, String)>,
-    finder: Option<AhoCorasick>,
-    /// The kinds of what the finder looks for, in its order.
+    /// The bytes of values and tokens.
+    bytes: usize,
+    /// The finders, each for at least twice as many texts as the next: a new value seldom builds the large ones again.
+    finders: Vec<ValueFinder>,
+}
+
+/// A finder for some of the values.
+#[derive(Debug)]
+struct ValueFinder {
+    /// The texts that are looked for, with their kinds.
+    wanted: BTreeMap<String, PersonalKind>,
     kinds: Vec<PersonalKind>,
+    /// `None`: it cannot be built, and every text counts as personal.
+    finder: Option<AhoCorasick>,
 }
 
 impl KnownValues {
@@ -27,11 +41,32 @@ impl KnownValues {
         &mut self,
         values: impl IntoIterator<Item = (String, (PersonalKind, String))>,
     ) {
-        let before = self.values.len();
-        self.values.extend(values);
-        if self.values.len() != before {
-            self.build_finder();
+        let mut wanted: BTreeMap<String, PersonalKind> = BTreeMap::new();
+        for (token, (kind, value)) in values {
+            if self.values.contains_key(&token) {
+                continue;
+            }
+            for part in parts_of(kind, &value) {
+                // The finder ignores the case of ASCII alone; other letters are looked for in both cases.
+                for form in [part.to_lowercase(), part.to_uppercase(), part] {
+                    wanted.entry(form).or_insert(kind);
+                }
+            }
+            self.bytes = self.bytes.saturating_add(token.len()).saturating_add(value.len());
+            self.values.insert(token, (kind, value));
         }
+        while let Some(last) = self.finders.pop_if(|last| last.wanted.len() < wanted.len().saturating_mul(2))
+        {
+            wanted.extend(last.wanted);
+        }
+        if !wanted.is_empty() {
+            self.finders.push(ValueFinder::build(wanted));
+        }
+    }
+
+    /// Returns about the memory that the values take.
+    pub(crate) const fn bytes(&self) -> usize {
+        self.bytes
     }
 
     /// Returns the value behind a token.
@@ -44,34 +79,75 @@ impl KnownValues {
         self.values.contains_key(token)
     }
 
-    fn build_finder(&mut self) {
-        let mut wanted: BTreeMap<String, PersonalKind> = BTreeMap::new();
-        for (kind, value) in self.values.values() {
-            for part in parts_of(*kind, value) {
-                // The finder ignores the case of ASCII alone; other letters are looked for in both cases.
-                for form in [part.to_lowercase(), part.to_uppercase(), part] {
-                    wanted.entry(form).or_insert(*kind);
-                }
-            }
-        }
-        self.kinds = wanted.values().copied().collect();
+    /// Finds the known values in a text.
+    pub(crate) fn find_known(&self, text: &str) -> Vec<FoundValue> {
+        self.finders.iter().flat_map(|finder| finder.find_values(text)).collect()
+    }
+}
+
+impl ValueFinder {
+    fn build(wanted: BTreeMap<String, PersonalKind>) -> Self {
         let builder = AhoCorasick::builder()
             .ascii_case_insensitive(true)
-            .match_kind(MatchKind::LeftmostLongest)
+            // The other kinds are faster to search, and take a hundred times the memory of the values.
+            .kind(Some(AhoCorasickKind::ContiguousNFA))
             .build(wanted.keys());
-        self.finder = builder.ok();
+        Self { kinds: wanted.values().copied().collect(), wanted, finder: builder.ok() }
     }
 
-    /// Finds the known values in a text, as words of their own.
-    pub(crate) fn find_known(&self, text: &str) -> Vec<FoundValue> {
-        let Some(finder) = &self.finder else { return Vec::new() };
-        let found = finder.find_iter(text).filter(|found| stands_alone(text, found.range()));
+    fn find_values(&self, text: &str) -> Vec<FoundValue> {
+        let Some(finder) = &self.finder else {
+            return vec![FoundValue { at: 0..text.len(), kind: PersonalKind::Text }];
+        };
+        let mut found: Vec<FoundValue> = Vec::new();
+        // Each alone: a longer value that does not count here must not hide a shorter one in it.
+        for hit in finder.find_overlapping_iter(text) {
+            let Some(kind) = self.kinds.get(hit.pattern().as_usize()) else { continue };
+            if !counts_here(text, hit.range(), *kind) {
+                continue;
+            }
+            // Hits come by their ends. Those that overlap are joined at once, so that there are at most as many as bytes.
+            let (mut at, mut kind) = (hit.range(), *kind);
+            while let Some(last) = found.pop_if(|last| last.at.end > at.start) {
+                // An address of mail may hold a name, and is an address.
+                if last.at.len() > at.len() {
+                    kind = last.kind;
+                }
+                at.start = at.start.min(last.at.start);
+            }
+            found.push(FoundValue { at, kind });
+        }
         found
-            .filter_map(|found| {
-                let kind = self.kinds.get(found.pattern().as_usize())?;
-                Some(FoundValue { at: found.range(), kind: *kind })
-            })
-            .collect()
+    }
+}
+
+/// Returns true if a known value stands in a text as itself, and not as a part of another word or number.
+fn counts_here(text: &str, at: Range<usize>, kind: PersonalKind) -> bool {
+    let (value, rest) = (text.get(at.clone()).unwrap_or_default(), text.get(at.end..).unwrap_or_default());
+    let before = text.get(..at.start).and_then(|text| text.chars().next_back());
+    let touches = |is_of: fn(char) -> bool| {
+        let both =
+            |edge: Option<char>, beside: Option<char>| edge.is_some_and(is_of) && beside.is_some_and(is_of);
+        (both(value.chars().next(), before), both(value.chars().next_back(), rest.chars().next()))
+    };
+    // A number in a longer one is another number.
+    if matches!(touches(char::is_numeric), (true, _) | (_, true)) {
+        return false;
+    }
+    match kind {
+        PersonalKind::Name | PersonalKind::Address | PersonalKind::Email | PersonalKind::Text => {
+            // «Müllers» and «Müllerstraße» name Müller; of Tim only «Tims» does, and «time» does not.
+            let (begins_early, ends_late) = touches(char::is_alphabetic);
+            let word: String = rest.chars().take_while(|letter| letter.is_alphabetic()).take(2).collect();
+            let is_whole = !begins_early && (!ends_late || word.eq_ignore_ascii_case("s"));
+            is_whole || value.chars().count() >= MIN_INSIDE_CHARS
+        }
+        PersonalKind::Phone
+        | PersonalKind::Card
+        | PersonalKind::Iban
+        | PersonalKind::Number
+        | PersonalKind::Customer
+        | PersonalKind::Case => true,
     }
 }
 
@@ -112,6 +188,10 @@ mod tests {
         known
     }
 
+    fn found<'a>(known: &KnownValues, text: &'a str) -> Vec<&'a str> {
+        known.find_known(text).into_iter().map(|span| &text[span.at]).collect()
+    }
+
     #[test]
     fn known_values_are_found_as_words() {
         let known = known(&[
@@ -121,7 +201,59 @@ mod tests {
             (PersonalKind::Customer, "customer-17"),
         ]);
         let text = "ANN MÜLLER, or Müller, or ann's: 1 high street; annual 17 customer-17 customer-177";
-        let found: Vec<&str> = known.find_known(text).into_iter().map(|span| &text[span.at]).collect();
-        assert_eq!(found, ["ANN MÜLLER", "Müller", "ann", "1 high street", "customer-17"]);
+        assert_eq!(found(&known, text), ["ANN MÜLLER", "Müller", "ann", "1 high street", "customer-17"]);
+    }
+
+    /// Letters behind a name make no other person of it, and a longer value hides no shorter one.
+    ///
+    /// Rows: SLO-028 (in part: names in free text)
+    #[test]
+    fn a_name_is_found_with_letters_behind_it() {
+        let known = known(&[
+            (PersonalKind::Name, "Ann Müller"),
+            (PersonalKind::Name, "Tim"),
+            (PersonalKind::Customer, "A-1234"),
+        ]);
+        for (text, expected) in [
+            ("die Müllers", &["Müller"][..]),
+            ("MÜLLERSTRASSE", &["MÜLLER"]),
+            ("frau_müller_2", &["müller"]),
+            ("Ann Mül", &["Ann"]),
+            ("Anns, Tims, Tim2", &["Ann", "Tim", "Tim"]),
+            ("time annex A-12345", &[]),
+            ("2A-1234x", &["A-1234"]),
+        ] {
+            assert_eq!(found(&known, text), expected, "{text}");
+        }
+    }
+
+    /// Values that come one by one are all found, and few of the finders are built again for each.
+    #[test]
+    fn values_that_come_one_by_one_are_found() {
+        let mut known = KnownValues::default();
+        for n in 0..300 {
+            let value = (PersonalKind::Number, format!("number-{n:03}"));
+            known.learn_values([(n.to_string(), value.clone()), (n.to_string(), value)]);
+            assert_eq!(found(&known, &format!("number-000 number-{n:03}x")).len(), 2, "{n}");
+        }
+        assert!(known.finders.len() < 12, "{}", known.finders.len());
+    }
+
+    /// A value that holds another is of its own kind.
+    #[test]
+    fn the_longer_of_two_values_says_the_kind() {
+        let known = known(&[(PersonalKind::Name, "Ann Example"), (PersonalKind::Email, "ann@example.com")]);
+        let kinds =
+            |text: &str| known.find_known(text).into_iter().map(|found| found.kind).collect::<Vec<_>>();
+        assert_eq!(kinds("(ANN@example.com)"), [PersonalKind::Email]);
+        assert_eq!(kinds("Ann Example"), [PersonalKind::Name]);
+    }
+
+    /// Where values cannot be looked for, no text is let through.
+    #[test]
+    fn without_a_finder_every_text_is_personal() {
+        let mut known = known(&[(PersonalKind::Name, "Ann")]);
+        known.finders[0].finder = None;
+        assert_eq!(found(&known, "harmless"), ["harmless"]);
     }
 }

@@ -14,9 +14,17 @@ use crate::secret::ProxySecret;
 /// The deepest value of a column; what is nested deeper becomes null.
 const MAX_DEPTH: usize = 32;
 
-/// A token of another case, or one that was made up.
+/// The longest text with values in place of tokens, in bytes: no parameter may be longer.
+const MAX_RESTORED_BYTES: usize = 64 * 1024;
+
+/// The reason why values cannot be put back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ForeignToken;
+pub(crate) enum PutBackError {
+    /// A token of another case, or one that was made up.
+    Foreign,
+    /// A text that becomes too long.
+    TooLong,
+}
 
 /// Replaces the personal data of one case.
 pub(crate) struct Masker<'a> {
@@ -58,6 +66,8 @@ impl<'a> Masker<'a> {
                 }
             }
         }
+        // What was found in texts, too: the agent may name it in its next request.
+        self.case.learn_values(self.fresh.clone());
         rows.into_iter().map(|row| Value::Object(row.into_iter().collect())).collect()
     }
 
@@ -72,9 +82,13 @@ impl<'a> Masker<'a> {
             Value::Array(items) => {
                 items.iter().map(|item| self.mask_whole(item, kind, depth.saturating_add(1))).collect()
             }
+            // Names of fields are data as well. They are not looked for elsewhere: most are plain words.
             Value::Object(fields) => fields
                 .iter()
-                .map(|(name, field)| (name.clone(), self.mask_whole(field, kind, depth.saturating_add(1))))
+                .map(|(name, field)| {
+                    let name = self.token_of(PersonalKind::Text, name);
+                    (name, self.mask_whole(field, kind, depth.saturating_add(1)))
+                })
                 .collect(),
         }
     }
@@ -145,7 +159,12 @@ fn join_spans(mut spans: Vec<FoundValue>) -> Vec<FoundValue> {
     let mut joined: Vec<FoundValue> = Vec::with_capacity(spans.len());
     for span in spans {
         match joined.last_mut() {
-            Some(last) if span.at.start < last.at.end => last.at.end = last.at.end.max(span.at.end),
+            Some(last) if span.at.start < last.at.end => {
+                if span.at.len() > last.at.len() {
+                    last.kind = span.kind;
+                }
+                last.at.end = last.at.end.max(span.at.end);
+            }
             Some(_) | None => joined.push(span),
         }
     }
@@ -156,23 +175,22 @@ fn join_spans(mut spans: Vec<FoundValue>) -> Vec<FoundValue> {
 ///
 /// # Errors
 ///
-/// If a token in the text is none of the case.
-pub(crate) fn put_back(text: &str, case: &OpenCase) -> Result<String, ForeignToken> {
+/// If a token in the text is none of the case, or the text becomes too long.
+pub(crate) fn put_back(text: &str, case: &OpenCase) -> Result<String, PutBackError> {
     let mut whole = String::with_capacity(text.len());
     let mut rest = text;
     while let Some((before, token, after)) = next_token(rest) {
         whole.push_str(before);
         let value = case.with_known(|known| known.value(token).map(ToOwned::to_owned));
-        whole.push_str(&value.ok_or(ForeignToken)?);
+        whole.push_str(&value.ok_or(PutBackError::Foreign)?);
         rest = after;
+        // One short token can stand for a long text, and many times.
+        if whole.len().saturating_add(rest.len()) > MAX_RESTORED_BYTES {
+            return Err(PutBackError::TooLong);
+        }
     }
     whole.push_str(rest);
     Ok(whole)
-}
-
-/// Returns true if a text holds a token that is none of the case.
-pub(crate) fn has_foreign_token(text: &str, case: &OpenCase) -> bool {
-    put_back(text, case).is_err()
 }
 
 /// Finds the first token in a text, with what stands before and after it.

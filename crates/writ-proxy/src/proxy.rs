@@ -146,14 +146,20 @@ pub(crate) struct ProxyState {
     door: Door,
     rules: Arc<RuleSet>,
     keys: KeyCheck,
-    folder: PathBuf,
-    operations: RwLock<Arc<OperationSet>>,
+    declared: DeclaredOperations,
     targets: Targets,
     agents: BTreeMap<String, AgentConfig>,
     /// Requests of each agent that are under way.
     busy: Mutex<BTreeMap<String, usize>>,
     /// Operations that run: a client that leaves does not end them.
     running: TaskTracker,
+}
+
+/// The operations in force, and the folder that they are read from.
+#[derive(Debug)]
+struct DeclaredOperations {
+    folder: PathBuf,
+    set: RwLock<Arc<OperationSet>>,
 }
 
 /// The place of a request among those of its agent.
@@ -209,8 +215,7 @@ impl Proxy {
             redactor,
             journal,
             rules,
-            folder: parts.operations,
-            operations: RwLock::new(Arc::new(operations)),
+            declared: DeclaredOperations { folder: parts.operations, set: RwLock::new(Arc::new(operations)) },
             targets: parts.targets,
             agents: parts.agents,
             busy: Mutex::new(BTreeMap::new()),
@@ -253,8 +258,9 @@ impl Proxy {
     ///
     /// What is malformed.
     pub fn reload_operations(&self) -> Result<(), ProxyError> {
-        let operations = Arc::new(load_operations(&self.state.folder)?);
-        *self.state.operations.write().unwrap_or_else(PoisonError::into_inner) = operations;
+        let declared = &self.state.declared;
+        let operations = Arc::new(load_operations(&declared.folder)?);
+        *declared.set.write().unwrap_or_else(PoisonError::into_inner) = operations;
         Ok(())
     }
 
@@ -332,7 +338,7 @@ fn answer_unwritable(error: &ProxyError) -> ProxyAnswer {
 
 impl ProxyState {
     fn operations(&self) -> Arc<OperationSet> {
-        Arc::clone(&self.operations.read().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.declared.set.read().unwrap_or_else(PoisonError::into_inner))
     }
 
     async fn serve_request(self: &Arc<Self>, request: ProxyRequest) -> ProxyAnswer {

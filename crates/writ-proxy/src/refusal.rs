@@ -24,7 +24,7 @@ pub(crate) mod status {
     pub(crate) const UNPROVEN: u16 = 401;
     /// It is proven who asks, and not allowed.
     pub(crate) const FORBIDDEN: u16 = 403;
-    /// The day's limit is used up, or the request was begun before.
+    /// A limit of the day or of the key is used up, or the request was begun before.
     pub(crate) const CONFLICT: u16 = 409;
     /// The parameters are malformed.
     pub(crate) const MALFORMED: u16 = 422;
@@ -77,7 +77,7 @@ impl ProxyRefusal {
             DenyReason::Revoked => (status::UNPROVEN, "a key was revoked"),
             DenyReason::Binding => (status::UNPROVEN, "the key belongs to another agent"),
             DenyReason::Shape => (status::MALFORMED, "the request is too large"),
-            DenyReason::UsedUp => (status::CONFLICT, "the limit of the day is used up"),
+            DenyReason::UsedUp => (status::CONFLICT, "a limit of the key is used up"),
             DenyReason::Repeated => (status::CONFLICT, UNDER_WAY),
             DenyReason::Limit => (status::FORBIDDEN, "a value is outside the limits of the key"),
             DenyReason::Capability => (status::FORBIDDEN, "the key does not grant this operation"),

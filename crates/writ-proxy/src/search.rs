@@ -53,7 +53,10 @@ static PATTERNS: LazyLock<Option<Patterns>> = LazyLock::new(|| {
             r"(?i)[\p{L}\p{N}._%+'\-]+\s?(?:@|\(at\)|\[at\]|＠)\s?[\p{L}\p{N}.\-]+\.[\p{L}]{2,}",
         )
         .ok()?,
-        iban: Regex::new(r"(?i)\b[A-Z]{2}\d{2}(?:[ \-]?[A-Z0-9]{4}){2,7}(?:[ \-]?[A-Z0-9]{1,3})?\b").ok()?,
+        iban: Regex::new(
+            r"(?i)(?:\b|_)[A-Z]{2}\d{2}(?:[ \-]?[A-Z0-9]{4}){2,7}(?:[ \-]?[A-Z0-9]{1,3})?(?:\b|_)",
+        )
+        .ok()?,
         digits: Regex::new(r"[+(]?\d(?:[ .()/\-]{0,2}\d)+").ok()?,
     })
 });
@@ -77,8 +80,10 @@ pub(crate) fn find_personal(text: &str, depth: Depth) -> Vec<FoundValue> {
         add(found.range(), PersonalKind::Email);
     }
     for found in patterns.iban.find_iter(text) {
-        if let Some(iban) = find_iban(found.as_str()) {
-            add(found.start()..found.start().saturating_add(iban.len()), PersonalKind::Iban);
+        let part = found.as_str().trim_start_matches('_');
+        if let Some(iban) = find_iban(part.trim_end_matches('_')) {
+            let start = found.end().saturating_sub(part.len());
+            add(start..start.saturating_add(iban.len()), PersonalKind::Iban);
         }
     }
     for found in patterns.digits.find_iter(text).filter(|found| stands_alone(text, found.range())) {
@@ -120,9 +125,9 @@ fn has_card(run: &str) -> bool {
     })
 }
 
-/// Returns true if no letter or digit touches a place in a text.
-pub(crate) fn stands_alone(text: &str, at: Range<usize>) -> bool {
-    let is_word = |letter: char| letter.is_alphanumeric() || letter == '_';
+/// Returns true if no letter or digit touches a place in a text. An underscore parts words.
+fn stands_alone(text: &str, at: Range<usize>) -> bool {
+    let is_word = char::is_alphanumeric;
     let before = text.get(..at.start).and_then(|rest| rest.chars().next_back());
     let after = text.get(at.end..).and_then(|rest| rest.chars().next());
     !before.is_some_and(is_word) && !after.is_some_and(is_word)
@@ -211,6 +216,8 @@ mod tests {
             ("card 12/27 4111 1111 1111 1111 123.", ("12/27 4111 1111 1111 1111 123", PersonalKind::Card)),
             ("AT61 1904 3002 3457 3201 is hers", ("AT61 1904 3002 3457 3201", PersonalKind::Iban)),
             ("1234 5678 9012 3456 7890", ("1234 5678 9012 3456 7890", PersonalKind::Number)),
+            ("card_4111111111111111_1", ("4111111111111111", PersonalKind::Card)),
+            ("_AT611904300234573201_", ("AT611904300234573201", PersonalKind::Iban)),
         ] {
             assert_eq!(found(text, Depth::Free), [expected], "{text}");
         }

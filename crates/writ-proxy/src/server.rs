@@ -28,12 +28,18 @@ use crate::config::TlsConfig;
 use crate::error::ProxyError;
 use crate::proxy::{Peer, Proxy};
 
+use self::limits::{TimedStream, UserPlaces};
+
 mod agents;
+
+mod limits;
 
 mod router;
 
 /// The most connections of one socket at once; others wait in the queue of the system.
 pub const MAX_CONNECTIONS: usize = 1_024;
+/// The most connections of one user of the system at once: other users still get in.
+pub const MAX_PER_USER: usize = 384;
 /// The most connections of the router at once.
 const MAX_ROUTERS: usize = 64;
 /// The time in which the head of a request must come.
@@ -85,6 +91,7 @@ impl fmt::Debug for ProxyServer {
 struct Acceptor {
     routes: Router,
     room: Arc<Semaphore>,
+    users: UserPlaces,
     connections: TaskTracker,
     stop: CancellationToken,
 }
@@ -124,13 +131,15 @@ impl ProxyServer {
         let acceptor = |routes, room| Acceptor {
             routes,
             room: Arc::new(Semaphore::new(room)),
+            users: UserPlaces::new(MAX_PER_USER),
             connections: connections.clone(),
             stop: stop.clone(),
         };
         let agents = acceptor(agents::build_routes(proxy.clone()), MAX_CONNECTIONS);
         // Connections of the network have room of their own: they cannot keep local ones out.
         let remote = acceptor(agents::build_routes(proxy.clone()), MAX_CONNECTIONS);
-        let router = acceptor(router::build_routes(proxy.clone(), self.router_token, stop.clone()), MAX_ROUTERS);
+        let router =
+            acceptor(router::build_routes(proxy.clone(), self.router_token, stop.clone()), MAX_ROUTERS);
         let tls = async {
             if let Some((listener, tls)) = self.tls {
                 remote.accept_tls(listener, tls).await;
@@ -192,11 +201,15 @@ impl Acceptor {
         while let Some((accepted, room)) = self.accept(listener.accept()).await {
             let Some((stream, _)) = accepted else { continue };
             // Without the kernel's word there is no user, and no user has this number.
-            let peer = Peer::Local(stream.peer_cred().map_or(u32::MAX, |peer| peer.uid()));
+            let uid = stream.peer_cred().map_or(u32::MAX, |peer| peer.uid());
+            let Some(place) = self.users.take_place(uid) else {
+                tracing::debug!(uid, "a user has too many connections");
+                continue;
+            };
             let acceptor = self.clone();
             self.connections.spawn(async move {
-                acceptor.serve_connection(stream, peer).await;
-                drop(room);
+                acceptor.serve_connection(stream, Peer::Local(uid)).await;
+                drop((place, room));
             });
         }
     }
@@ -252,7 +265,7 @@ impl Acceptor {
             .timer(TokioTimer::new())
             .header_read_timeout(HEAD_TIMEOUT)
             .max_buf_size(MAX_HEAD_BYTES)
-            .serve_connection(TokioIo::new(stream), service);
+            .serve_connection(TokioIo::new(TimedStream::new(stream)), service);
         let mut connection = std::pin::pin!(connection);
         let served = tokio::select! {
             served = connection.as_mut() => served,

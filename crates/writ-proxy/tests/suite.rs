@@ -13,6 +13,10 @@ mod keys;
 mod limits;
 
 #[cfg(test)]
+#[path = "suite/logic.rs"]
+mod logic;
+
+#[cfg(test)]
 #[path = "suite/masking.rs"]
 mod masking;
 

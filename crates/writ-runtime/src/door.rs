@@ -222,9 +222,9 @@ impl Door {
         })
     }
 
-    /// Reads how much of the limits of an operation's keys is used today. The redemption reads it again.
+    /// Reads how much of the limits of an operation's keys is used. The redemption reads it again.
     async fn used_today(&self, operate: &Operate, authority: &Authority) -> Result<UsedToday, EngineError> {
-        let uses = limits::daily_uses(operate, authority);
+        let uses = limits::counted_uses(operate, authority);
         if uses.is_empty() {
             return Ok(UsedToday::default());
         }

@@ -4,7 +4,7 @@
 //! What is personal comes sealed and stays so: the store has no key.
 
 use rusqlite::{Connection, Row, params};
-use writ_policy::keys::limits::LimitUse;
+use writ_policy::keys::limits::{LimitSpan, LimitUse};
 use writ_policy::permit::{OnceName, Redemption};
 use writ_types::digest::Digest;
 use writ_types::id::AttemptId;
@@ -18,6 +18,10 @@ use crate::usage::date_of;
 pub const MAX_CASES: usize = 100_000;
 /// The most values behind the tokens of one case: more is no work on a case, but a copy of a database.
 pub const MAX_CASE_VALUES: usize = 10_000;
+/// The most bytes of these values, sealed.
+pub const MAX_CASE_VALUE_BYTES: usize = 1024 * 1024;
+/// The most bytes of the answers that one case has stored, sealed. Later ones are stored without their rows.
+pub const MAX_CASE_ANSWER_BYTES: usize = 8 * 1024 * 1024;
 /// The longest sealed value or answer, in bytes.
 pub const MAX_SEALED_BYTES: usize = 1024 * 1024;
 /// The time for which a name of a request is remembered, in milliseconds: 30 days.
@@ -68,7 +72,8 @@ pub struct OnceRow {
 pub enum OperationOp {
     /// Opens a case. Opening it again changes nothing; too many are refused.
     OpenCase(CaseRow),
-    /// Closes a case and deletes the values of its tokens. Conflict if there is none.
+    /// Closes a case and deletes the values of its tokens and its answers. Its names stay taken: a case that is opened
+    /// again performs nothing twice. Conflict if there is none.
     CloseCase {
         /// The token of the case.
         token: String,
@@ -84,8 +89,12 @@ pub enum OperationOp {
     KeepAnswer {
         /// The attempt.
         attempt: AttemptId,
+        /// The token of its case.
+        case: String,
         /// The answer, sealed.
         answer: Vec<u8>,
+        /// The answer without its rows, sealed, for a case that has no room for more.
+        short: Vec<u8>,
     },
     /// Gives back what an attempt has counted, and its name: nothing was performed.
     Return {
@@ -103,10 +112,12 @@ pub(crate) fn apply_operation(conn: &Connection, op: &OperationOp) -> Result<(),
         OperationOp::OpenCase(case) => open_case(conn, case),
         OperationOp::CloseCase { token } => close_case(conn, token),
         OperationOp::KeepValues { case, values } => store_values(conn, case, values),
-        OperationOp::KeepAnswer { attempt, answer } => {
+        OperationOp::KeepAnswer { attempt, case, answer, short } => {
             check_sealed(answer)?;
+            check_sealed(short)?;
+            let has_room = answer_bytes(conn, case)?.saturating_add(answer.len()) <= MAX_CASE_ANSWER_BYTES;
             let sql = "UPDATE once SET answer = ?2 WHERE attempt = ?1";
-            execute(conn, sql, params![attempt.to_string(), answer]).map(drop)
+            execute(conn, sql, params![attempt.to_string(), if has_room { answer } else { short }]).map(drop)
         }
         OperationOp::Return { attempt, uses, at } => return_uses(conn, *attempt, uses, *at),
     }
@@ -146,7 +157,7 @@ fn add_use(conn: &Connection, limit: &LimitUse, at: Timestamp) -> Result<(), Sto
     let old = Timestamp::from_millis(at.as_millis().saturating_sub(USED_MS));
     execute(conn, "DELETE FROM used_limit WHERE day < ?1", [date_of(old)])?;
     // Read again in the transaction that adds to it: others may have used it since the decision.
-    let sum = read_use(conn, limit, &date_of(at))?.saturating_add(limit.amount);
+    let sum = read_use(conn, limit, &span_of(limit, at))?.saturating_add(limit.amount);
     if sum > limit.most {
         return Err(Conflict::UsedUp(limit.parameter.clone()).into());
     }
@@ -156,7 +167,16 @@ fn add_use(conn: &Connection, limit: &LimitUse, at: Timestamp) -> Result<(), Sto
 fn write_use(conn: &Connection, limit: &LimitUse, at: Timestamp, used: i64) -> Result<(), StoreError> {
     let sql = "INSERT OR REPLACE INTO used_limit (counter, day, operation, parameter, used)
                VALUES (?1, ?2, ?3, ?4, ?5)";
-    execute(conn, sql, params![limit.counter, date_of(at), limit.operation, limit.parameter, used]).map(drop)
+    execute(conn, sql, params![limit.counter, span_of(limit, at), limit.operation, limit.parameter, used])
+        .map(drop)
+}
+
+/// The place of a use among the days. What adds up over all of them is older than none, and is not deleted.
+fn span_of(limit: &LimitUse, at: Timestamp) -> String {
+    match limit.span {
+        LimitSpan::Day => date_of(at),
+        LimitSpan::Key => "always".to_owned(),
+    }
 }
 
 fn return_uses(
@@ -166,7 +186,7 @@ fn return_uses(
     at: Timestamp,
 ) -> Result<(), StoreError> {
     for limit in uses {
-        let left = read_use(conn, limit, &date_of(at))?.saturating_sub(limit.amount);
+        let left = read_use(conn, limit, &span_of(limit, at))?.saturating_sub(limit.amount);
         write_use(conn, limit, at, left.max(0))?;
     }
     execute(conn, "DELETE FROM once WHERE attempt = ?1", [attempt.to_string()]).map(drop)
@@ -185,7 +205,17 @@ fn open_case(conn: &Connection, case: &CaseRow) -> Result<(), StoreError> {
     execute(conn, sql, params![case.token, case.customer_token, case.tenant, case.sealed, opened]).map(drop)
 }
 
+/// The names of a case's requests begin with its token and a space. `!` follows the space.
+const OF_CASE: &str = "scope >= ?1 || ' ' AND scope < ?1 || '!'";
+
+fn answer_bytes(conn: &Connection, case: &str) -> Result<usize, StoreError> {
+    let sql = format!("SELECT coalesce(sum(length(answer)), 0) FROM once WHERE {OF_CASE}");
+    let bytes: i64 = conn.prepare_cached(&sql)?.query_row([case], |row| row.get(0))?;
+    Ok(usize::try_from(bytes).unwrap_or(usize::MAX))
+}
+
 fn close_case(conn: &Connection, token: &str) -> Result<(), StoreError> {
+    execute(conn, &format!("UPDATE once SET answer = NULL WHERE {OF_CASE}"), [token])?;
     // The values go with it: what is closed needs no personal data.
     if execute(conn, "DELETE FROM proxy_case WHERE token = ?1", [token])? == 0 {
         return Err(Conflict::Missing { what: "case", id: token.to_owned() }.into());
@@ -201,12 +231,16 @@ fn store_values(conn: &Connection, case: &str, values: &[SealedValue]) -> Result
                    SELECT ?1, ?2, ?3, ?4 WHERE EXISTS (SELECT 1 FROM proxy_case WHERE token = ?1)";
         execute(conn, sql, params![case, value.token, value.kind, value.sealed])?;
     }
-    let sql = "SELECT count(*) FROM sealed_value WHERE case_token = ?1";
-    let held: i64 = conn.prepare_cached(sql)?.query_row([case], |row| row.get(0))?;
-    if usize::try_from(held).is_ok_and(|held| held <= MAX_CASE_VALUES) {
-        return Ok(());
+    let sql = "SELECT count(*), coalesce(sum(length(sealed)), 0) FROM sealed_value WHERE case_token = ?1";
+    let (held, bytes): (i64, i64) =
+        conn.prepare_cached(sql)?.query_row([case], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    if !usize::try_from(held).is_ok_and(|held| held <= MAX_CASE_VALUES) {
+        return Err(StoreError::TooLarge { what: "number of values of a case", limit: MAX_CASE_VALUES });
     }
-    Err(StoreError::TooLarge { what: "number of values of a case", limit: MAX_CASE_VALUES })
+    if !usize::try_from(bytes).is_ok_and(|bytes| bytes <= MAX_CASE_VALUE_BYTES) {
+        return Err(StoreError::TooLarge { what: "values of a case", limit: MAX_CASE_VALUE_BYTES });
+    }
+    Ok(())
 }
 
 fn check_sealed(sealed: &[u8]) -> Result<(), StoreError> {
@@ -228,8 +262,7 @@ pub(crate) fn used_amounts(
     uses: &[LimitUse],
     at: Timestamp,
 ) -> Result<Vec<i64>, StoreError> {
-    let day = date_of(at);
-    uses.iter().map(|limit| read_use(conn, limit, &day)).collect()
+    uses.iter().map(|limit| read_use(conn, limit, &span_of(limit, at))).collect()
 }
 
 pub(crate) fn read_once(conn: &Connection, scope: &str, name: &str) -> Result<Option<OnceRow>, StoreError> {

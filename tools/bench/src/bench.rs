@@ -31,6 +31,8 @@ mod ledger;
 
 mod commit;
 
+mod operations;
+
 mod presence;
 
 mod proxy;
@@ -89,6 +91,7 @@ const BENCHES: &[(&str, Measure)] = &[
     ("ledger", ledger::measure),
     ("presence", presence::measure),
     ("proxy", proxy::measure),
+    ("operations", operations::measure),
     ("request", request::measure),
 ];
 

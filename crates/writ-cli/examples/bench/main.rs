@@ -1,5 +1,5 @@
 //! What `cargo xtask bench` measures inside the product's crates: the door, approvals, what is done to values, the
-//! ledger, the filtering proxy, and a model that answers at once. Results are lines of JSON on standard output.
+//! ledger, the filtering proxy, the security proxy, and a model that answers at once. Results are lines of JSON on standard output.
 
 #![expect(clippy::print_stdout, reason = "the results are the output")]
 
@@ -12,6 +12,8 @@ mod door;
 mod ledger;
 
 mod model;
+
+mod operations;
 
 mod presence;
 
@@ -63,6 +65,14 @@ enum Task {
         /// Its port.
         port: u16,
     },
+    /// Ask the security proxy for operations over its socket.
+    Operations {
+        /// Where the databases are made.
+        folder: PathBuf,
+        /// How many requests of one client are measured; sixteen at once make eight times as many.
+        #[arg(long, default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+        rounds: u32,
+    },
     /// Serve a scripted model over loopback until standard input ends.
     Model,
 }
@@ -74,6 +84,7 @@ fn main() -> anyhow::Result<()> {
         Task::Values { rounds } => values::run(rounds),
         Task::Ledger { folder, rows } => ledger::run(&folder, rows),
         Task::Proxy { folder, host, port } => proxy::run(&folder, &host, port),
+        Task::Operations { folder, rounds } => operations::run(&folder, rounds),
         Task::Model => model::run(),
     }
 }

@@ -24,6 +24,8 @@ const STEPS: i32 = 1_000;
 pub(crate) struct SqliteDatabase {
     file: Arc<SqliteFile>,
     places: Arc<Semaphore>,
+    /// The place of the one statement that changes something: others would sleep until SQLite's lock is free.
+    writing: Arc<Semaphore>,
 }
 
 /// The file and the connections to it that rest.
@@ -36,7 +38,11 @@ struct SqliteFile {
 impl SqliteDatabase {
     pub(crate) fn new(path: PathBuf) -> Self {
         let file = SqliteFile { path, resting: Mutex::new(Vec::new()) };
-        Self { file: Arc::new(file), places: Arc::new(Semaphore::new(MAX_CONNECTIONS)) }
+        Self {
+            file: Arc::new(file),
+            places: Arc::new(Semaphore::new(MAX_CONNECTIONS)),
+            writing: Arc::new(Semaphore::new(1)),
+        }
     }
 
     /// Runs a statement off the async threads.
@@ -46,8 +52,14 @@ impl SqliteDatabase {
         limit: Duration,
     ) -> Result<OperationResult, PerformError> {
         let deadline = Instant::now() + limit;
-        let place = tokio::time::timeout(limit, Arc::clone(&self.places).acquire_owned()).await;
-        let Ok(Ok(place)) = place else { return Err(too_slow()) };
+        let taken = async {
+            let writing = match prepared.rendered.is_read {
+                true => None,
+                false => Some(Arc::clone(&self.writing).acquire_owned().await.ok()?),
+            };
+            Some((writing, Arc::clone(&self.places).acquire_owned().await.ok()?))
+        };
+        let Ok(Some(place)) = tokio::time::timeout(limit, taken).await else { return Err(too_slow()) };
         let file = Arc::clone(&self.file);
         let running = tokio::task::spawn_blocking(move || {
             let result = file.run_statement(&prepared, deadline);

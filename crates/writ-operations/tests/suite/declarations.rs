@@ -1,5 +1,7 @@
 //! Files of operations, and what is wrong with them.
 
+use writ_operations::PersonalKind;
+
 use super::*;
 
 /// A file with one statement, in its third line, over the table `orders`.
@@ -101,6 +103,67 @@ fn a_statement_has_one_form() {
         statement(&format!("SELECT id FROM orders WHERE note = '{}'", "x".repeat(20_000)))[0]
             .1
             .contains("too long")
+    );
+}
+
+/// Ids of the scope are personal wherever they are read, also where that is not declared.
+///
+/// Rows: SLO-028 (in part: ids)
+#[test]
+fn ids_of_the_scope_are_personal_undeclared() {
+    let kinds = |sql: &str, personal: &str| {
+        let folder = TempDir::new().expect("a folder");
+        let text = format!(
+            "name = \"x\"\n[target.sql]\ndatabase = \"shop\"\nstatement = {}\ntables.orders = {{ customer = \"customer_id\", case = \"case_id\" }}\n{personal}",
+            toml_text(sql)
+        );
+        std::fs::write(folder.path().join("a.toml"), text).expect("a file");
+        let set = OperationSet::load(folder.path()).unwrap_or_else(|errors| panic!("{sql}: {errors:#?}"));
+        let operation = set.get("x").expect("an operation");
+        operation.result_columns().iter().map(|(_, kind)| *kind).collect::<Vec<_>>()
+    };
+    let (customer, case) = (Some(PersonalKind::Customer), Some(PersonalKind::Case));
+    for (sql, expected) in [
+        ("SELECT customer_id, id, case_id AS c FROM orders", vec![customer, None, case]),
+        ("SELECT o.\"CUSTOMER_ID\" AS a FROM orders AS o", vec![customer]),
+        ("SELECT CAST((customer_id) AS TEXT) AS a FROM orders", vec![customer]),
+        ("SELECT d.a AS b FROM (SELECT customer_id AS a, id FROM orders) AS d", vec![customer]),
+        ("SELECT (SELECT customer_id FROM orders LIMIT 1) AS a, id FROM orders", vec![customer, None]),
+        (
+            "SELECT id FROM orders AS o WHERE EXISTS (SELECT 1 FROM orders AS p WHERE p.customer_id = o.customer_id)",
+            vec![None],
+        ),
+        ("SELECT customer_id FROM orders UNION SELECT customer_id FROM orders", vec![customer]),
+        (
+            "SELECT count(customer_id) AS n, customer_id IS NULL AS b, customer_id = '7' AS c FROM orders",
+            vec![None; 3],
+        ),
+        ("UPDATE orders SET note = 'x' RETURNING customer_id, note", vec![customer, None]),
+        ("INSERT INTO orders (id) VALUES (1) RETURNING case_id", vec![case]),
+    ] {
+        assert_eq!(kinds(sql, ""), expected, "{sql}");
+    }
+    assert_eq!(kinds("SELECT customer_id AS a FROM orders", "[personal]\na = \"text\"\n"), [customer]);
+    assert_eq!(
+        kinds("SELECT customer_id AS a FROM orders", "[personal]\na = \"number\"\n"),
+        [Some(PersonalKind::Number)]
+    );
+    for made in [
+        "SELECT 'no. ' || customer_id AS a FROM orders",
+        "SELECT max(customer_id) AS a FROM orders",
+        "SELECT (SELECT o.customer_id || note FROM orders AS p LIMIT 1) AS a FROM orders AS o",
+        "SELECT CASE WHEN id = 1 THEN customer_id ELSE note END AS a FROM orders",
+        "SELECT id AS a FROM orders UNION SELECT customer_id FROM orders",
+    ] {
+        let errors = statement(made);
+        assert!(
+            errors.iter().any(|(line, what)| *line == 3 && what.contains("made of the id")),
+            "{made}: {errors:?}"
+        );
+    }
+    assert_eq!(
+        kinds("SELECT max(customer_id) AS a FROM orders", "[personal]\na = \"customer\"\n"),
+        [customer]
     );
 }
 

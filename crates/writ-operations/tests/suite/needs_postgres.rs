@@ -1,11 +1,13 @@
 //! Operations at a server of PostgreSQL.
 
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::time::Duration;
 
 use serde_json::json;
 use tempfile::TempDir;
 use writ_testbed::postgres_server::PostgresServer;
 
+use super::tls::Identity;
 use super::*;
 
 const NUMBERS: &str =
@@ -104,4 +106,55 @@ target.sql = { database = "shop", statement = "INSERT INTO t (p) VALUES (5)", ta
     let what = not_performed(world.perform("add", "7", json!({})).await);
     assert!(what.contains("did not commit") && what.contains("23503"), "{what}");
     assert_eq!(server.query("SELECT count(*) FROM t").expect("rows"), "0");
+}
+
+/// Over the network it is TLS with a good certificate, or nothing.
+///
+/// Rows: SLO-022 (in part: TLS)
+#[tokio::test]
+async fn a_server_on_the_network_is_reached_over_tls_alone() {
+    let (good, other) = (Identity::new(), Identity::new());
+    let server = start(TABLES);
+    let folder = server.socket_folder();
+    let owner = std::fs::metadata(folder).expect("is there");
+    let place = |name: &str, text: &str, mode: u32| {
+        let path = folder.join(name);
+        std::fs::write(&path, text).expect("writes");
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).expect("is its owner");
+        std::os::unix::fs::chown(&path, Some(owner.uid()), Some(owner.gid())).expect("may give it away");
+        path
+    };
+    let certificate = place("tls.pem", &good.certificate, 0o644);
+    let key = place("tls.key", &good.key, 0o600);
+    // The server itself refuses everything but TLS.
+    let rules = place("hba.conf", "local all all trust\nhostssl all all 127.0.0.1/32 trust\n", 0o600);
+    let port =
+        std::net::TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("has one").port();
+    server.stop().expect("an end");
+    let settings = [
+        "listen_addresses=127.0.0.1".to_owned(),
+        format!("port={port}"),
+        "ssl=on".to_owned(),
+        format!("ssl_cert_file={}", certificate.display()),
+        format!("ssl_key_file={}", key.display()),
+        format!("hba_file={}", rules.display()),
+    ];
+    server.resume(&settings.each_ref().map(String::as_str)).expect("a start");
+    let orders = async |host: &str, tls: bool, pem: &str| {
+        let config = format!(
+            "databases.shop = {{ kind = \"postgres\", host = \"{host}:{port}\", tls = {tls}, database = \"writ\", user = \"writ\" }}"
+        );
+        let folder = TempDir::new().expect("a folder");
+        let world = World::trusting(folder, SHOP, &config, Duration::from_secs(20), pem);
+        world.perform("orders", "7", json!({})).await
+    };
+    assert_eq!(orders("localhost", true, &good.certificate).await.expect("rows").rows.len(), 2);
+    for (host, tls, pem) in [
+        ("localhost", true, &other.certificate),
+        ("127.0.0.1", true, &good.certificate),
+        ("localhost", false, &good.certificate),
+    ] {
+        let what = not_performed(orders(host, tls, pem).await);
+        assert!(what.contains("database"), "{host} {tls}: {what}");
+    }
 }

@@ -135,21 +135,30 @@ async fn a_permit_performs_its_own_operation_alone() {
     let mut parameters =
         BTreeMap::from([("order", "1"), ("amount", "1")].map(|(a, b)| (a.to_owned(), b.to_owned())));
     parameters.extend(tokens());
-    let same = |text: &str| Some(text.to_owned());
-    let permit = || {
+    let same = |_: &str, text: &str| Some(text.to_owned());
+    let permit = |operation: &str| {
         let action =
-            Action::Operate(Operate { operation: "orders".to_owned(), parameters: parameters.clone() });
+            Action::Operate(Operate { operation: operation.to_owned(), parameters: parameters.clone() });
         door::permit_action(door::prepare_action(action))
     };
     let refund = world.operations.get("refund").expect("an operation");
-    let other = world.targets.perform(permit().await, door::NOW, refund, &scope("7"), "k", &same).await;
+    let other =
+        world.targets.perform(permit("orders").await, door::NOW, refund, &scope("7"), "k", &same).await;
     assert!(not_performed(other).contains("another operation"));
     let orders = world.operations.get("orders").expect("an operation");
     let late = writ_types::unit::Timestamp::from_millis(door::NOW.as_millis() + 86_400_000);
-    let late = world.targets.perform(permit().await, late, orders, &scope("7"), "k", &same).await;
+    let late = world.targets.perform(permit("orders").await, late, orders, &scope("7"), "k", &same).await;
     assert!(not_performed(late).contains("expired"));
     // Tokens become values; one of another case is none.
-    let foreign = world.targets.perform(permit().await, door::NOW, orders, &scope("7"), "k", &|_| None).await;
+    let none = |_: &str, _: &str| None;
+    let foreign =
+        world.targets.perform(permit("orders").await, door::NOW, orders, &scope("7"), "k", &none).await;
     assert!(not_performed(foreign).contains("another case"));
+    // What was put in place of a token is a value like any other.
+    let long =
+        |name: &str, text: &str| Some(if name == "order" { "1".repeat(70_000) } else { text.to_owned() });
+    let outside =
+        world.targets.perform(permit("refund").await, door::NOW, refund, &scope("7"), "k", &long).await;
+    assert!(not_performed(outside).contains("outside its declaration"));
     assert_eq!(rows_of(&connection, "SELECT sum(refunded) FROM orders"), "5");
 }

@@ -17,8 +17,8 @@ pub(super) fn check_operation(action: &Action, facts: &Facts<'_>) -> Result<(), 
         return Err(scope("the operation is not one of the case that the task key is for"));
     }
     // Both keys limit it: the task key may be narrower than the base key.
-    let used = facts.used.map_or((None, None), |used| (Some(&used.base), Some(&used.task)));
-    let keys = [("base key", base.key, &base.grants, used.0), ("task key", task.key, &task.grants, used.1)];
+    let [of_base, of_task] = facts.used.map_or([None, None], |used| used.by_key().map(Some));
+    let keys = [("base key", base.key, &base.grants, of_base), ("task key", task.key, &task.grants, of_task)];
     for (name, key, grants, used) in keys {
         if let Some(limits) = grants.limits.get(&operate.operation) {
             let rule = || format!("{name} {key}: {}", operate.operation);

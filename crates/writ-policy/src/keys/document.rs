@@ -2,7 +2,7 @@
 //!
 //! A base key: `{"agent": "refund-agent", "capabilities": {"refund": {"max_amount": 500}}, "expires": "…"}`. Each
 //! capability is an operation of the security proxy, but for `escalate_to`, which lists who may be asked. In a
-//! capability, `max_NAME`, `min_NAME` and `daily_NAME` bound the parameter NAME, and a list under `NAMEs` has its only values.
+//! capability, `max_NAME`, `min_NAME`, `daily_NAME` and `total_NAME` bound the parameter NAME, and a list under `NAMEs` has its only values.
 //!
 //! A task key: `{"task_id": "…", "customer_token": "…", "case_token": "…", "granted_by": "router", "expires": "…"}`.
 
@@ -177,11 +177,11 @@ fn read_grants(capabilities: &BTreeMap<String, Value>) -> Result<Grants, Documen
 fn limits_of(operation: &str, limits: &Value) -> Result<OperationLimits, DocumentError> {
     let wrong = |text: &str| DocumentError(format!("capability '{operation}': {text}"));
     let object = limits.as_object().ok_or_else(|| wrong("its limits must be an object; without any, {}"))?;
-    let mut bounds: BTreeMap<String, [Option<i64>; 3]> = BTreeMap::new();
+    let mut bounds: BTreeMap<String, [Option<i64>; 4]> = BTreeMap::new();
     let mut read = OperationLimits::default();
     for (key, value) in object {
         // The prefix says which bound it is, and the rest is the parameter.
-        if let Some((n, name)) = ["min_", "max_", "daily_"]
+        if let Some((n, name)) = ["min_", "max_", "daily_", "total_"]
             .iter()
             .enumerate()
             .find_map(|(n, prefix)| key.strip_prefix(prefix).map(|name| (n, name)))
@@ -195,19 +195,25 @@ fn limits_of(operation: &str, limits: &Value) -> Result<OperationLimits, Documen
             let name = checked_name("the name of a parameter", name.to_owned())?;
             read.values.insert(name, read_texts(key, value)?.into_iter().collect());
         } else {
-            let text =
-                format!("'{key}' is no limit; use max_NAME, min_NAME, daily_NAME, or NAMEs with a list");
+            let text = format!(
+                "'{key}' is no limit; use max_NAME, min_NAME, daily_NAME, total_NAME, or NAMEs with a list"
+            );
             return Err(wrong(&text));
         }
     }
-    for (name, [min, max, daily]) in bounds {
+    for (name, [min, max, daily, total]) in bounds {
+        // Models are counted by the day alone, and a limit that nothing counts is none.
+        if operation == MODEL_CALL && total.is_some() {
+            return Err(wrong("models have no total; use daily_NAME"));
+        }
         // A lower bound alone would leave the amount open upwards.
-        let max = max.or(daily).ok_or_else(|| wrong(&format!("'{name}' has no upper bound")))?;
+        let max = max.or(daily).or(total).ok_or_else(|| wrong(&format!("'{name}' has no upper bound")))?;
         // Zero and negative amounts are allowed only where the document names them.
         let min = min.unwrap_or(1);
-        if min > max || daily.is_some_and(|daily| daily < min) {
+        if min > max || [daily, total].into_iter().flatten().any(|most| most < min) {
             return Err(wrong(&format!("no value of '{name}' lies within its bounds")));
         }
+        read.totals.extend(total.map(|total| (name.clone(), total)));
         read.amounts.insert(name, AmountLimit { min, max, daily });
     }
     Ok(read)

@@ -94,6 +94,9 @@ fn limit_facts(operation: &str, limits: &OperationLimits) -> Vec<Fact> {
         facts.push(fact("amount", parameter, vec![Term::Integer(amount.min), Term::Integer(amount.max)]));
         facts.extend(amount.daily.map(|most| fact("daily", parameter, vec![Term::Integer(most)])));
     }
+    for (parameter, most) in &limits.totals {
+        facts.push(fact("total", parameter, vec![Term::Integer(*most)]));
+    }
     for (parameter, values) in &limits.values {
         facts.extend(values.iter().map(|value| fact("value", parameter, vec![Term::Str(value.clone())])));
     }
@@ -116,7 +119,7 @@ pub(super) fn time_fact(name: &str, at: Timestamp) -> Fact {
 type Template = (&'static str, usize);
 
 /// The facts that a base key holds. Nothing else is accepted.
-pub(super) const BASE: [Template; 12] = [
+pub(super) const BASE: [Template; 13] = [
     ("base", 1),
     ("installation", 1),
     ("epoch", 1),
@@ -128,11 +131,12 @@ pub(super) const BASE: [Template; 12] = [
     ("preapproved", 1),
     ("amount", 4),
     ("daily", 3),
+    ("total", 3),
     ("value", 3),
 ];
 
 /// The facts that a task key's block holds. Nothing else is accepted.
-pub(super) const TASK: [Template; 17] = [
+pub(super) const TASK: [Template; 18] = [
     ("task", 1),
     ("task_base", 1),
     ("session", 1),
@@ -143,6 +147,7 @@ pub(super) const TASK: [Template; 17] = [
     ("preapproved", 1),
     ("amount", 4),
     ("daily", 3),
+    ("total", 3),
     ("value", 3),
     ("task_id", 1),
     ("customer", 1),
@@ -253,6 +258,18 @@ impl KeyFields {
             // A limit for the day needs bounds for one use, and stands once.
             let amount = amount.filter(|amount| amount.daily.is_none()).ok_or(KeyError::Missing("daily"))?;
             amount.daily = Some(*most);
+        }
+        for row in self.0.remove("total").unwrap_or_default() {
+            let [Term::Str(operation), Term::Str(name), Term::Integer(most)] = row.as_slice() else {
+                return Err(KeyError::Missing("total"));
+            };
+            let limits = grants.limits.get_mut(operation);
+            let limits = limits.filter(|limits| limits.amounts.contains_key(name));
+            // As the day's.
+            let before = limits.ok_or(KeyError::Missing("total"))?.totals.insert(name.clone(), *most);
+            if before.is_some() {
+                return Err(KeyError::Missing("total"));
+            }
         }
         for row in self.0.remove("value").unwrap_or_default() {
             let [Term::Str(operation), Term::Str(name), Term::Str(value)] = row.as_slice() else {

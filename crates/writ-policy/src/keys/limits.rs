@@ -15,19 +15,32 @@ pub const CUSTOMER: &str = "customer_token";
 /// The parameter that names a case.
 pub const CASE: &str = "case_token";
 
-/// Amounts used today, by operation and parameter.
+/// Amounts that were used, by operation and parameter.
 pub type UsedLimits = BTreeMap<(String, String), i64>;
 
-/// Amounts used today, by each of the two keys.
+/// Amounts that were used, by each of the two keys.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UsedToday {
-    /// In all tasks of the base key.
+    /// Today in all tasks of the base key.
     pub base: UsedLimits,
-    /// In the task alone, by all copies and renewals of its key.
+    /// Today in the task alone, by all copies and renewals of its key.
     pub task: UsedLimits,
+    /// On all days in all tasks of the base key.
+    pub base_total: UsedLimits,
+    /// On all days in the task alone.
+    pub task_total: UsedLimits,
 }
 
-/// An amount that counts against the limit of a day.
+/// The time over which uses of a limit add up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LimitSpan {
+    /// A UTC day.
+    Day,
+    /// The life of the key: no midnight gives anything back.
+    Key,
+}
+
+/// An amount that counts against the limit of a day or of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LimitUse {
     /// The counter: that of a base key or of a task.
@@ -38,8 +51,10 @@ pub struct LimitUse {
     pub parameter: String,
     /// The amount.
     pub amount: i64,
-    /// The most of a day.
+    /// The most of its span.
     pub most: i64,
+    /// The time over which it adds up.
+    pub span: LimitSpan,
 }
 
 /// The reason why the limits of a key refuse an operation, in words.
@@ -47,7 +62,7 @@ pub struct LimitUse {
 pub enum LimitRefusal {
     /// It is none that the key grants, on any day.
     Outside(String),
-    /// The day's limit has not enough left.
+    /// The limit of the day or of the key has not enough left.
     UsedUp(String),
 }
 
@@ -69,6 +84,8 @@ pub struct OperationLimits {
     pub amounts: BTreeMap<String, AmountLimit>,
     /// The only values that are allowed, by parameter.
     pub values: BTreeMap<String, BTreeSet<String>>,
+    /// The most of all uses of the key together, by parameter. Each has bounds of one use as well.
+    pub totals: BTreeMap<String, i64>,
 }
 
 impl AmountLimit {
@@ -80,12 +97,16 @@ impl AmountLimit {
 }
 
 impl OperationLimits {
-    /// Checks an operation. `used` holds today's amounts; without them a limit for the day refuses.
+    /// Checks an operation. `used` holds the amounts of today and of all days; without them such a limit refuses.
     ///
     /// # Errors
     ///
     /// The limit that it exceeds.
-    pub fn check_operation(&self, operate: &Operate, used: Option<&UsedLimits>) -> Result<(), LimitRefusal> {
+    pub fn check_operation(
+        &self,
+        operate: &Operate,
+        used: Option<(&UsedLimits, &UsedLimits)>,
+    ) -> Result<(), LimitRefusal> {
         let outside = |text: String| Err(LimitRefusal::Outside(text));
         let given = |name: &str| {
             let value = operate.parameters.get(name);
@@ -108,16 +129,24 @@ impl OperationLimits {
                     amount.min, amount.max
                 ));
             }
-            let Some(most) = amount.daily else { continue };
-            // An unknown use is not taken for zero.
-            let Some(used) = used else { return outside(format!("the use of '{name}' today is unknown")) };
-            let used = used.get(&(operate.operation.clone(), name.clone())).copied().unwrap_or(0);
-            // Sums saturate: what is too large to count is too much.
-            if used < 0 || value.saturating_add(used) > most {
-                let sum = value.saturating_add(used);
-                return Err(LimitRefusal::UsedUp(format!(
-                    "'{name}' would be {sum} today; the key grants {most}"
-                )));
+            let spans = [
+                (amount.daily, used.map(|used| used.0), "today"),
+                (self.totals.get(name).copied(), used.map(|used| used.1), "in all"),
+            ];
+            for (most, used, span) in spans {
+                let Some(most) = most else { continue };
+                // An unknown use is not taken for zero.
+                let Some(used) = used else {
+                    return outside(format!("the use of '{name}' {span} is unknown"));
+                };
+                let used = used.get(&(operate.operation.clone(), name.clone())).copied().unwrap_or(0);
+                // Sums saturate: what is too large to count is too much.
+                if used < 0 || value.saturating_add(used) > most {
+                    let sum = value.saturating_add(used);
+                    return Err(LimitRefusal::UsedUp(format!(
+                        "'{name}' would be {sum} {span}; the key grants {most}"
+                    )));
+                }
             }
         }
         for (name, allowed) in &self.values {
@@ -136,25 +165,33 @@ impl OperationLimits {
         let values = |(name, wide): (&String, &BTreeSet<String>)| {
             self.values.get(name).is_some_and(|own| own.is_subset(wide))
         };
+        let total = |(name, wide): (&String, &i64)| self.totals.get(name).is_some_and(|own| own <= wide);
         // Where the wider limits nothing, nothing has to be narrower.
-        wider.amounts.iter().all(amount) && wider.values.iter().all(values)
+        wider.amounts.iter().all(amount) && wider.values.iter().all(values) && wider.totals.iter().all(total)
     }
 
     /// Returns true if nothing is limited.
     pub fn is_empty(&self) -> bool {
-        self.amounts.is_empty() && self.values.is_empty()
+        self.amounts.is_empty() && self.values.is_empty() && self.totals.is_empty()
     }
 }
 
-/// Returns what an operation counts against the limits of its keys for a day. Amounts that are no plain numbers are left
-/// out: they are refused anyway.
-pub fn daily_uses(operate: &Operate, authority: &Authority) -> Vec<LimitUse> {
+/// Returns what an operation counts against the limits of its keys for a day and in all. Amounts that are no plain numbers
+/// are left out: they are refused anyway.
+pub fn counted_uses(operate: &Operate, authority: &Authority) -> Vec<LimitUse> {
     let (base, task) = (authority.base(), authority.task());
     let counters: [(String, &Grants); 2] =
         [(base_counter(authority), &base.grants), (format!("task {}", task.session), &task.grants)];
     let uses = counters.iter().flat_map(|(counter, grants)| {
-        let amounts = grants.limits.get(&operate.operation).map(|limits| &limits.amounts);
-        amounts.into_iter().flatten().filter_map(|(name, amount)| {
+        let limits = grants.limits.get(&operate.operation).into_iter();
+        let bounds = limits.flat_map(|limits| {
+            let daily = limits
+                .amounts
+                .iter()
+                .filter_map(|(name, amount)| Some((name, amount.daily?, LimitSpan::Day)));
+            daily.chain(limits.totals.iter().map(|(name, most)| (name, *most, LimitSpan::Key)))
+        });
+        bounds.filter_map(|(name, most, span)| {
             let given = operate.parameters.get(name)?.parse::<i64>().ok()?;
             Some(LimitUse {
                 counter: counter.clone(),
@@ -162,7 +199,8 @@ pub fn daily_uses(operate: &Operate, authority: &Authority) -> Vec<LimitUse> {
                 parameter: name.clone(),
                 // What is given back is not counted: it would let the next use be larger than the limit.
                 amount: given.max(0),
-                most: amount.daily?,
+                most,
+                span,
             })
         })
     });
@@ -175,12 +213,22 @@ fn base_counter(authority: &Authority) -> String {
 }
 
 impl UsedToday {
+    /// Returns the amounts of today and of all days, by the base key and by the task.
+    pub const fn by_key(&self) -> [(&UsedLimits, &UsedLimits); 2] {
+        [(&self.base, &self.base_total), (&self.task, &self.task_total)]
+    }
+
     /// Arranges what was used of each of these uses' limits so far, in their order.
     pub fn from_counts(authority: &Authority, uses: &[LimitUse], used: &[i64]) -> Self {
         let mut today = Self::default();
         let base = base_counter(authority);
         for (limit, used) in uses.iter().zip(used) {
-            let of = if limit.counter == base { &mut today.base } else { &mut today.task };
+            let of = match (limit.counter == base, limit.span) {
+                (true, LimitSpan::Day) => &mut today.base,
+                (true, LimitSpan::Key) => &mut today.base_total,
+                (false, LimitSpan::Day) => &mut today.task,
+                (false, LimitSpan::Key) => &mut today.task_total,
+            };
             of.insert((limit.operation.clone(), limit.parameter.clone()), *used);
         }
         today
@@ -213,6 +261,24 @@ mod tests {
             assert_eq!(own.is_within(wide), expected, "{own:?}");
         }
         assert!(amount(1, 100, None).is_within(amount(1, 100, None)), "without a day's");
+    }
+
+    #[test]
+    fn totals_are_within_others_that_are_as_large() {
+        let total = |most: Option<i64>| OperationLimits {
+            totals: most.map(|most| ("amount".to_owned(), most)).into_iter().collect(),
+            ..OperationLimits::default()
+        };
+        for (own, wide, expected) in [
+            (Some(5), Some(5), true),
+            (Some(4), Some(5), true),
+            (Some(6), Some(5), false),
+            (None, Some(5), false),
+            (Some(5), None, true),
+        ] {
+            assert_eq!(total(own).is_within(&total(wide)), expected, "{own:?} {wide:?}");
+        }
+        assert!(!total(Some(1)).is_empty());
     }
 
     #[test]

@@ -25,7 +25,7 @@ use super::{BusyPlace, MAX_AT_ONCE, Peer, ProxyRequest, ProxyState, RequestEnd, 
 use crate::cases::{OpenCase, TokenValues};
 use crate::events::EventSubject;
 use crate::keys::ShownKeys;
-use crate::mask::{Masker, has_foreign_token};
+use crate::mask::{Masker, PutBackError, put_back};
 use crate::once::{Earlier, find_earlier, is_name, once_name};
 use crate::refusal::{ProxyRefusal, UNDER_WAY};
 use crate::search::Depth;
@@ -93,14 +93,8 @@ impl ProxyState {
         };
         let mut body = read_body(&request.body)?;
         let case = self.find_case(&authority, &mut body).await?;
-        let given = operation
-            .check_parameters(&body)
-            .map_err(|error| ProxyRefusal::refuse_malformed(error.to_string()))?;
-        if given.values().any(|value| has_foreign_token(value, &case)) {
-            let error = "a parameter holds a token that is none of this case";
-            return Err(ProxyRefusal::refuse_forbidden(DenyReason::Scope, "token", error).into());
-        }
-        let once = self.name_request(request, &case, &given)?;
+        let given = check_given(operation, &body, &case)?;
+        let once = self.name_request(request, &case, &given.shown)?;
         if let Some(once) = &once {
             match find_earlier(&self.store, &self.secret, once).await? {
                 Earlier::New => {}
@@ -108,9 +102,10 @@ impl ProxyState {
                 Earlier::Refused(refusal) => return Err(refusal.into()),
             }
         }
-        let (recorded, fresh) = self.recorded_parameters(operation, &authority, &case, &given, once.as_ref());
+        let (recorded, fresh) =
+            self.recorded_parameters(operation, &authority, &case, &given.shown, once.as_ref());
         let action = Operate { operation: name.to_owned(), parameters: recorded };
-        let uses = limits::daily_uses(&action, &authority);
+        let uses = limits::counted_uses(&action, &authority);
         let only_reads = operation.is_read();
         let origin = RequestOrigin { requester: requester.clone(), once, only_reads };
         let prepared = prepare_operation(action, &authority, only_reads, operations.digest());
@@ -121,7 +116,17 @@ impl ProxyState {
             case_token: case.token.clone(),
             customer: case.fingerprint.clone(),
         };
-        Ok(GrantedRequest { permit, operations, case, subject, fresh, uses, name, _place: place })
+        Ok(GrantedRequest {
+            permit,
+            operations,
+            case,
+            subject,
+            values: given.values,
+            fresh,
+            uses,
+            name,
+            _place: place,
+        })
     }
 
     /// Finds the case of the keys. Tokens in the parameters must be those of the keys.
@@ -225,6 +230,43 @@ impl ProxyState {
             }
         }
     }
+}
+
+/// The parameters of a request.
+struct GivenParameters {
+    /// As the agent has written them, with tokens.
+    shown: BTreeMap<String, String>,
+    /// As they are performed, with the values of the case in place of its tokens.
+    values: BTreeMap<String, String>,
+}
+
+/// Puts values in place of tokens, and checks what is then performed against the declaration.
+fn check_given(
+    operation: &Operation,
+    body: &Map<String, Value>,
+    case: &OpenCase,
+) -> Result<GivenParameters, ProxyRefusal> {
+    let mut restored = body.clone();
+    for value in restored.values_mut() {
+        let Value::String(text) = value else { continue };
+        *text = put_back(text, case).map_err(|error| match error {
+            PutBackError::Foreign => {
+                let error = "a parameter holds a token that is none of this case";
+                ProxyRefusal::refuse_forbidden(DenyReason::Scope, "token", error)
+            }
+            PutBackError::TooLong => ProxyRefusal::refuse_malformed(
+                "a parameter is too long with the values of its tokens".to_owned(),
+            ),
+        })?;
+    }
+    let values = operation
+        .check_parameters(&restored)
+        .map_err(|error| ProxyRefusal::refuse_malformed(error.to_string()))?;
+    let shown = |(name, value): (&String, &String)| {
+        let text = body.get(name).and_then(Value::as_str).unwrap_or(value);
+        (name.clone(), text.to_owned())
+    };
+    Ok(GivenParameters { shown: values.iter().map(shown).collect(), values })
 }
 
 /// Reads the parameters of a request.

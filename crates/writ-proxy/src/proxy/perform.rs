@@ -1,5 +1,6 @@
 //! Performing what the door has permitted, and recording its outcome before the answer leaves.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
@@ -8,18 +9,19 @@ use writ_policy::keys::limits::LimitUse;
 use writ_policy::permit::Permit;
 use writ_store::batch::{Batch, Op};
 use writ_store::operations::{MAX_SEALED_BYTES, OperationOp};
+use writ_store::reads::LedgerReads as _;
 use writ_types::action::Action;
 use writ_types::chat::ToolOutcome;
 use writ_types::digest::Digest;
 use writ_types::entry::Fact;
-use writ_types::id::{AttemptId, SessionId};
+use writ_types::id::{AttemptId, EntrySeq, SessionId};
 use writ_types::taint::{Label, Taint};
 
 use super::{BusyPlace, ProxyAnswer, ProxyState};
 use crate::cases::{OpenCase, TokenValues};
 use crate::error::ProxyError;
 use crate::events::{EventMeasure, EventSubject};
-use crate::mask::{Masker, put_back};
+use crate::mask::Masker;
 use crate::once::answer_place;
 use crate::refusal::status;
 
@@ -36,6 +38,8 @@ pub(super) struct GrantedRequest {
     pub(super) case: Arc<OpenCase>,
     /// Who asked, for the router's watch.
     pub(super) subject: EventSubject,
+    /// The parameters as they are performed.
+    pub(super) values: BTreeMap<String, String>,
     /// Personal values of the parameters, which stand in the ledger as tokens.
     pub(super) fresh: TokenValues,
     /// The amounts that were counted.
@@ -49,8 +53,8 @@ pub(super) struct GrantedRequest {
 struct Begun {
     attempt: AttemptId,
     session: Option<SessionId>,
-    /// The moment of its decision: amounts were counted on that day.
-    at: writ_types::unit::Timestamp,
+    /// The entry of its decision.
+    entry: EntrySeq,
 }
 
 fn error_answer(status: u16, error: &str) -> ProxyAnswer {
@@ -65,9 +69,9 @@ pub(super) fn unknown_answer() -> ProxyAnswer {
 impl ProxyState {
     /// Performs a permitted request, and records its outcome.
     pub(super) async fn perform_granted(&self, granted: GrantedRequest) -> ProxyAnswer {
-        let GrantedRequest { permit, operations, case, subject, fresh, uses, name, _place } = granted;
+        let GrantedRequest { permit, operations, case, subject, values, fresh, uses, name, _place } = granted;
         let begun =
-            Begun { attempt: permit.attempt(), session: permit.prepared().session, at: self.clock.now() };
+            Begun { attempt: permit.attempt(), session: permit.prepared().session, entry: permit.entry() };
         let target = if let Action::Operate(operate) = permit.action() {
             operations.get(&operate.operation)
         } else {
@@ -79,10 +83,13 @@ impl ProxyState {
         let Some(operation) = target else {
             return self.note_failure(&begun, &case, (fresh, uses), "there is no such operation").await;
         };
-        // What the permit names with tokens is performed with the values of the case's own customer.
         case.learn_values(fresh.clone());
-        let restore = |text: &str| put_back(text, &case).ok();
-        let performed = self.targets.perform(*permit, begun.at, operation, &case.scope, &key, &restore).await;
+        // What the permit names with tokens and masks is performed as it was asked for, byte for byte: a value that is put
+        // back from the map of tokens could be written otherwise.
+        let restore =
+            |name: &str, recorded: &str| Some(values.get(name).map_or(recorded, String::as_str).to_owned());
+        let performed =
+            self.targets.perform(*permit, self.clock.now(), operation, &case.scope, &key, &restore).await;
         match performed {
             Ok(result) => {
                 let rows = u64::try_from(result.rows.len()).unwrap_or(u64::MAX);
@@ -149,9 +156,10 @@ impl ProxyState {
             // Too large an answer is not stored: a repetition then gets its counts alone.
             let fits = bytes.len().saturating_add(SEAL_BYTES) <= MAX_SEALED_BYTES;
             let short = json!({ "rows": [], "changed": body.get("changed"), "truncated": true });
-            let stored = if fits { bytes.clone() } else { serde_json::to_vec(&short).unwrap_or_default() };
-            let answer = self.secret.seal(&place, &stored)?;
-            ops.push(Op::Operations(OperationOp::KeepAnswer { attempt: begun.attempt, answer }));
+            let short = self.secret.seal(&place, &serde_json::to_vec(&short).unwrap_or_default())?;
+            let answer = if fits { self.secret.seal(&place, &bytes)? } else { short.clone() };
+            let (attempt, case) = (begun.attempt, case.token.clone());
+            ops.push(Op::Operations(OperationOp::KeepAnswer { attempt, case, answer, short }));
         }
         ops.push(self.make_outcome(begun, ToolOutcome::Done, summary, Digest::of_bytes(&bytes)));
         self.commit_end(case, fresh, Batch::relaxed(ops)).await
@@ -165,7 +173,12 @@ impl ProxyState {
         (fresh, uses): (TokenValues, Vec<LimitUse>),
         why: &str,
     ) -> ProxyAnswer {
-        let at = self.journal.budget_day(begun.at);
+        // Amounts were counted on the day of the decision, which may have ended since.
+        let decided = match self.store.ledger_row(begun.entry).await {
+            Ok(row) => row.map_or_else(|| self.clock.now(), |row| row.at),
+            Err(error) => return super::answer_unwritable(&error.into()),
+        };
+        let at = self.journal.budget_day(decided);
         let back = Op::Operations(OperationOp::Return { attempt: begun.attempt, uses, at });
         let outcome = self.make_outcome(begun, ToolOutcome::Failed, why.to_owned(), Digest::of_bytes(b""));
         match self.commit_failed(case, &fresh, Batch::relaxed(vec![back, outcome])).await {
@@ -219,6 +232,7 @@ impl ProxyState {
             self.cases.forget_case(&case.token);
         }
         written?;
+        self.cases.share_values(case, fresh);
         Ok(())
     }
 }

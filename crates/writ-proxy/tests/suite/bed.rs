@@ -91,6 +91,7 @@ impl Desk {
         let hold = || std::future::pending::<axum::Json<Value>>();
         let routes = axum::Router::new()
             .route("/send_email", axum::routing::post(record))
+            .route("/profile", axum::routing::post(show_profile))
             .route("/hold", axum::routing::post(hold));
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("listens");
         let address = listener.local_addr().expect("has one");
@@ -102,6 +103,13 @@ impl Desk {
     pub(crate) fn asked(&self) -> Vec<Value> {
         self.asked.lock().expect("not poisoned").clone()
     }
+}
+
+/// A document with personal data in the names of its fields as well, and a long one.
+async fn show_profile() -> axum::Json<Value> {
+    axum::Json(
+        json!({ "data": { "Ann Example": { "street": "1 High Street" } }, "address": "a".repeat(2_000) }),
+    )
 }
 
 /// A proxy over a shop.
@@ -127,7 +135,7 @@ pub(crate) fn refund_agent() -> Value {
         "capabilities": {
             "refund": { "max_amount": 500, "daily_amount": 1000 },
             "credit": { "max_amount": 500 },
-            "customer": {}, "notes": {}, "hold": {},
+            "customer": {}, "notes": {}, "hold": {}, "profile": {}, "owners": {},
             "send_email": { "templates": ["confirmation", "apology"] }
         },
         "expires": "2026-12-31T00:00:00Z"
@@ -393,6 +401,9 @@ fn write_operations(folder: &std::path::Path) {
              body = {{ order = \"{{order}}\", what = \"{{{parameter}}}\", customer = \"{{customer}}\" }}\n"
         )
     };
+    let profile = "name = \"profile\"\n[target.http]\napi = \"desk\"\nmethod = \"POST\"\npath = \"/profile\"\n\
+                   body = { customer = \"{customer}\" }\nresult = { data = \"/data\", address = \"/address\" }\n\
+                   [personal]\ndata = \"address\"\naddress = \"address\"\n";
     let all = "SELECT customer_id, name, email, phone, card FROM customers";
     let kinds = "customer_id = \"customer\"\nname = \"name\"\nemail = \"email\"\nphone = \"phone\"\ncard = \"card\"\n";
     for (file, text) in [
@@ -400,6 +411,8 @@ fn write_operations(folder: &std::path::Path) {
         ("credit", refund("credit")),
         ("customer", read("customer", all, "customers", kinds)),
         ("notes", read("notes", "SELECT id, note FROM orders", "orders", "note = \"text\"\n")),
+        ("owners", read("owners", "SELECT customer_id AS owner, id FROM orders", "orders", "")),
+        ("profile", profile.to_owned()),
         ("hold", call("hold", "amount", "role = \"amount\"")),
         ("send_email", call("send_email", "template", "role = \"template\"")),
     ] {

@@ -317,7 +317,7 @@ async fn the_list_of_operations_is_that_of_the_keys() {
     names.sort_unstable();
     assert_eq!(
         (listed.status, names),
-        (200, vec!["credit", "customer", "hold", "notes", "refund", "send_email"])
+        (200, vec!["credit", "customer", "hold", "notes", "owners", "profile", "refund", "send_email"])
     );
     let refused = bed.proxy.list_operations(request(Some(&pair.base), None, "", &json!({}))).await;
     assert_eq!((refused.status, bed.decisions().len()), (401, 2));

@@ -54,7 +54,7 @@ async fn the_limit_of_a_day_is_shared_by_all_tasks_of_a_key() {
     assert_eq!(bed.ask(&first, "refund", refund("A-1", 500)).await.status, 200);
     assert_eq!(bed.ask(&second, "refund", refund("B-1", 400)).await.status, 200);
     let over = bed.ask(&first, "refund", refund("A-2", 101)).await;
-    assert_eq!((over.status, error_of(&over)), (409, "the limit of the day is used up"));
+    assert_eq!((over.status, error_of(&over)), (409, "a limit of the key is used up"));
     assert_eq!(bed.ask(&first, "refund", refund("A-2", 100)).await.status, 200, "exactly the rest");
     assert_eq!(bed.ask(&second, "refund", refund("B-1", 1)).await.status, 409);
     let bed = bed.restarted().await;
@@ -62,6 +62,27 @@ async fn the_limit_of_a_day_is_shared_by_all_tasks_of_a_key() {
     bed.clock.0.go_on(Duration::from_secs(24 * 60 * 60));
     let tomorrow = bed.task_key(&first.base_token, &first.base_claims, &bed.ann);
     assert_eq!(bed.ask(&tomorrow, "refund", refund("A-2", 1)).await.status, 200, "the next day");
+}
+
+/// The total of a key is used up once and for all: no midnight, task or restart gives any of it back.
+///
+/// Rows: SLO-026 (in part: the key)
+#[tokio::test]
+async fn the_total_of_a_key_is_not_given_back_at_midnight() {
+    let bed = Bed::new().await;
+    let mut document = refund_agent();
+    document["capabilities"]["refund"] = json!({ "max_amount": 500, "total_amount": 700 });
+    let first = bed.keys(document, &bed.ann);
+    let refund = |amount: i64| json!({ "order": "A-1", "amount": amount });
+    assert_eq!(bed.ask(&first, "refund", refund(500)).await.status, 200);
+    assert_eq!(bed.ask(&first, "refund", refund(201)).await.status, 409);
+    let bed = bed.restarted().await;
+    bed.clock.0.go_on(Duration::from_secs(24 * 60 * 60));
+    let tomorrow = bed.task_key(&first.base_token, &first.base_claims, &bed.ann);
+    let over = bed.ask(&tomorrow, "refund", refund(201)).await;
+    assert_eq!((over.status, error_of(&over)), (409, "a limit of the key is used up"));
+    assert_eq!(bed.ask(&tomorrow, "refund", refund(200)).await.status, 200, "twin: exactly the rest");
+    assert_eq!(bed.refunded("A-1"), 700);
 }
 
 /// Fifty at once get what there is and no more, and money moved equals the ledger.

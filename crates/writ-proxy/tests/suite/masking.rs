@@ -134,3 +134,62 @@ async fn tokens_are_put_back_for_the_cases_own_customer_alone() {
     assert_eq!(bed.desk.asked().len(), 1, "nothing of another case was sent");
     assert!(!format!("{:?}", bed.facts("intent")).contains("Example"), "tokens in the ledger");
 }
+
+/// What was found in free text has a token that the next request may name.
+///
+/// Rows: SLO-028 (in part: the way back)
+#[tokio::test]
+async fn a_token_from_free_text_is_known_to_the_next_request() {
+    let bed = Bed::new().await;
+    let pair = bed.keys(refund_agent(), &bed.ann);
+    let notes = bed.ask(&pair, "notes", json!({})).await;
+    let note = notes.body["rows"][0]["note"].as_str().expect("a note").to_owned();
+    let sent = bed.ask(&pair, "send_email", json!({ "order": note, "template": "apology" })).await;
+    assert_eq!(sent.status, 200, "{sent:?}");
+    let order = bed.desk.asked()[0]["order"].as_str().expect("a text").to_owned();
+    assert!(order.contains("(ANN@example.com) paid with 4111111111111111"), "{order}");
+}
+
+/// What an agent writes is performed byte for byte, also where the ledger has tokens and masks in its place.
+#[tokio::test]
+async fn parameters_are_performed_as_they_are_written() {
+    let bed = Bed::new().await;
+    let pair = bed.keys(refund_agent(), &bed.ann);
+    assert_eq!(bed.ask(&pair, "customer", json!({})).await.status, 200, "the case knows ann@example.com");
+    let credential = format!("ghp_{}", "a1B2c3D4e5F6".repeat(3));
+    let text = format!("write Ann@EXAMPLE.com, ann@example.com: {credential}");
+    let sent = bed.ask(&pair, "send_email", json!({ "order": text, "template": "apology" })).await;
+    assert_eq!(sent.status, 200, "{sent:?}");
+    assert_eq!(bed.desk.asked()[0]["order"], json!(text));
+    let intents = format!("{:?}", bed.facts("intent"));
+    assert!(!intents.contains(&credential) && !intents.contains("EXAMPLE.com"), "{intents}");
+}
+
+/// Names of fields are data, and a short id is one wherever it is read.
+///
+/// Rows: SLO-028 (in part: documents and ids)
+#[tokio::test]
+async fn fields_of_documents_and_ids_are_tokens() {
+    let bed = Bed::new().await;
+    let pair = bed.keys(refund_agent(), &bed.ann);
+    let profile = bed.ask(&pair, "profile", json!({})).await;
+    assert_eq!(profile.status, 200, "{profile:?}");
+    let shown = profile.body.to_string();
+    assert!(!shown.contains("Ann") && !shown.contains("street") && shown.contains("text_tk_"), "{shown}");
+    let owners = bed.ask(&pair, "owners", json!({})).await;
+    assert_eq!(owners.body["rows"][0], json!({ "owner": bed.ann.0, "id": "A-1" }));
+}
+
+/// Values in place of tokens are within the bounds of their parameter.
+#[tokio::test]
+async fn values_that_are_put_back_are_bounded() {
+    let bed = Bed::new().await;
+    let pair = bed.keys(refund_agent(), &bed.ann);
+    let profile = bed.ask(&pair, "profile", json!({})).await;
+    let long = profile.body["rows"][0]["address"].as_str().expect("a token").to_owned();
+    for times in [1, 40] {
+        let body = json!({ "order": long.repeat(times), "template": "apology" });
+        assert_eq!(bed.ask(&pair, "send_email", body).await.status, 422, "{times}");
+    }
+    assert_eq!(bed.desk.asked(), [] as [Value; 0]);
+}

@@ -9,7 +9,7 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::UnixStream;
 use tokio_util::sync::CancellationToken;
 use writ_proxy::config::TlsConfig;
-use writ_proxy::server::{ProxyServer, ServerPlaces};
+use writ_proxy::server::{MAX_PER_USER, ProxyServer, ServerPlaces};
 
 use crate::bed::{Bed, Pair, refund_agent};
 
@@ -172,26 +172,34 @@ async fn the_routers_socket_is_the_routers() {
 async fn the_router_reads_what_agents_did() {
     let served = Served::new(None).await;
     let empty = json!({});
-    let events = async |query: &str| served.routed("GET", &format!("/v1/events{query}"), ROUTER_TOKEN, &empty).await;
+    let events =
+        async |query: &str| served.routed("GET", &format!("/v1/events{query}"), ROUTER_TOKEN, &empty).await;
     let pair = served.bed.keys(refund_agent(), &served.bed.ann);
     // It waits, and is answered by the next request of an agent.
-    let (waited, answer) = tokio::join!(events("?after=0&wait=20"), served.bed.ask(&pair, "notes", json!({})));
+    let (waited, answer) =
+        tokio::join!(events("?after=0&wait=20"), served.bed.ask(&pair, "notes", json!({})));
     assert_eq!((waited.0, answer.status), (200, 200), "{waited:?}");
     let refused = served.bed.ask(&pair, "undeclared", json!({})).await;
     assert_eq!(refused.status, 403);
-    let forged = served.bed.proxy.operate(crate::bed::request(Some("x"), Some("y"), "notes", &json!({}))).await;
+    let forged =
+        served.bed.proxy.operate(crate::bed::request(Some("x"), Some("y"), "notes", &json!({}))).await;
     assert_eq!(forged.status, 401, "keys that prove no agent are no one's");
     let (_, page) = events("").await;
     let all = page["events"].as_array().expect("a list");
     let counted: Vec<(&str, u64)> = all
         .iter()
-        .map(|event| (event["measure"].as_str().expect("a text"), event["amount"].as_u64().expect("a number")))
+        .map(|event| {
+            (event["measure"].as_str().expect("a text"), event["amount"].as_u64().expect("a number"))
+        })
         .collect();
     assert_eq!(counted, [("requests", 1), ("records_read", 2), ("requests", 1), ("refused", 1)]);
     let body = json!({ "customer": "101", "case": "C-6", "tenant": "shop" });
     let (_, opened) = served.routed("POST", "/v1/cases", ROUTER_TOKEN, &body).await;
     for event in all {
-        assert_eq!((&event["agent"], &event["case_token"]), (&json!("refund-agent"), &json!(served.bed.ann.1)));
+        assert_eq!(
+            (&event["agent"], &event["case_token"]),
+            (&json!("refund-agent"), &json!(served.bed.ann.1))
+        );
         assert_eq!(event["customer"], opened["customer_fingerprint"], "another case of the same customer");
     }
     let other = json!({ "customer": "102", "case": "C-6", "tenant": "shop" });
@@ -205,12 +213,29 @@ async fn the_router_reads_what_agents_did() {
     let path = format!("/v1/events?after={newest}&wait=30");
     let mut reader = UnixStream::connect(&served.router).await.expect("connects");
     let token = format!("Bearer {ROUTER_TOKEN}");
-    let reading = tokio::spawn(async move { send(&mut reader, "GET", &path, &[("authorization", &token)], "").await });
+    let reading =
+        tokio::spawn(async move { send(&mut reader, "GET", &path, &[("authorization", &token)], "").await });
     // The same thread serves both, so the reader waits by the time that this is answered.
     assert_eq!(events("").await.0, 200);
     let (bed, ended) = tokio::join!(served.end(), reading);
     assert_eq!(ended.expect("is answered").0, 503);
     drop(bed);
+}
+
+/// One user cannot take all connections: those over its own share are closed, and the others served.
+#[tokio::test]
+async fn connections_of_one_user_are_bounded() {
+    let served = Served::new(None).await;
+    let pair = served.bed.keys(refund_agent(), &served.bed.ann);
+    let mut held = Vec::new();
+    for _ in 0..MAX_PER_USER {
+        held.push(served.agent().await);
+    }
+    let mut over = served.agent().await;
+    assert_eq!(over.read(&mut [0; 1]).await.unwrap_or_default(), 0, "it is closed");
+    assert_eq!(refund(&mut held[0], &pair).await.0, 200, "twin: one within the share");
+    drop(held);
+    served.end().await;
 }
 
 /// What is no request is answered as such, and proves nothing.

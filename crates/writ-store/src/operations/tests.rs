@@ -1,5 +1,7 @@
 use writ_policy::permit::{Journal as _, OperationUse, RedeemError};
 
+use writ_types::entry::Entry;
+
 use super::*;
 use crate::batch::{Durability, Op};
 use crate::testing::{Home, at, attempt, intent};
@@ -11,6 +13,7 @@ fn limit(parameter: &str, amount: i64) -> LimitUse {
         parameter: parameter.into(),
         amount,
         most: 1_000,
+        span: LimitSpan::Day,
     }
 }
 
@@ -70,6 +73,29 @@ async fn a_limit_of_the_day_is_counted_with_the_intent() {
     assert_eq!(tomorrow, [0], "another day");
 }
 
+/// What adds up over the life of a key is not given back at midnight, however long ago it was used.
+///
+/// Rows: SLO-026 (in part: the limit of a key)
+#[tokio::test]
+async fn a_limit_of_a_key_adds_up_over_its_days() {
+    let home = Home::new();
+    let of_key = |amount| LimitUse { span: LimitSpan::Key, ..limit("amount", amount) };
+    let redeem = async |n, at, uses| {
+        let wanted = redemption(n, uses, None);
+        let entry = Entry { at, ..wanted.intent.clone() };
+        home.store.redeem(Redemption { intent: entry, ..wanted }).await
+    };
+    redeem(1, at(0), vec![of_key(600), limit("amount", 600)]).await.expect("fits");
+    redeem(2, at(400 * DAY_MS), vec![of_key(400), limit("amount", 400)]).await.expect("exactly the limit");
+    let refused = redeem(3, at(800 * DAY_MS), vec![of_key(1)]).await.expect_err("used up for good");
+    assert_eq!(refused, RedeemError::UsedUp("amount".into()));
+    redeem(4, at(800 * DAY_MS), vec![limit("amount", 1_000)]).await.expect("twin: the day's is there again");
+    let back = OperationOp::Return { attempt: attempt(2), uses: vec![of_key(400)], at: at(900 * DAY_MS) };
+    home.commit(vec![Op::Operations(back)]);
+    let used = home.store.blocking().used_amounts(&[of_key(0)], at(900 * DAY_MS)).expect("reads");
+    assert_eq!(used, [600], "given back on any day");
+}
+
 /// What was not performed counts nothing, and may be asked for again under its name.
 #[tokio::test]
 async fn what_was_not_performed_is_given_back() {
@@ -94,9 +120,49 @@ async fn a_request_with_a_name_is_begun_once() {
     let found = |home: &Home| home.store.blocking().once("case refund", "a").expect("reads").expect("known");
     let begun = OnceRow { request: name("a").request, attempt: attempt(1), answer: None };
     assert_eq!(found(&home), begun);
-    let answer = OperationOp::KeepAnswer { attempt: attempt(1), answer: vec![1, 2, 3] };
-    home.commit(vec![Op::Operations(answer)]);
+    home.commit(vec![keep_answer(1, vec![1, 2, 3])]);
     assert_eq!(found(&home.reopened()).answer, Some(vec![1, 2, 3]));
+}
+
+fn keep_answer(n: u128, answer: Vec<u8>) -> Op {
+    Op::Operations(OperationOp::KeepAnswer {
+        attempt: attempt(n),
+        case: "case".into(),
+        answer,
+        short: vec![0],
+    })
+}
+
+/// The answers of a case have an end: those over it are stored in short, and the case's end deletes all of them.
+#[tokio::test]
+async fn answers_of_a_case_are_bounded_and_go_with_it() {
+    let home = Home::new();
+    home.commit(vec![Op::Operations(OperationOp::OpenCase(CaseRow { token: "case".into(), ..case_row(1) }))]);
+    let most = u128::try_from(MAX_CASE_ANSWER_BYTES / MAX_SEALED_BYTES).expect("fits");
+    for n in 1..=most + 2 {
+        // A case with a longer token is another one.
+        let scope = if n == most + 2 { "case2 refund" } else { "case refund" };
+        let once = OnceName { scope: scope.into(), ..name(&n.to_string()) };
+        home.store.redeem(redemption(n, Vec::new(), Some(once))).await.expect("begins");
+    }
+    let other = Op::Operations(OperationOp::KeepAnswer {
+        attempt: attempt(most + 2),
+        case: "case2".into(),
+        answer: vec![5; 9],
+        short: vec![0],
+    });
+    home.commit(vec![other]);
+    for n in 1..=most + 1 {
+        home.commit(vec![keep_answer(n, vec![7; MAX_SEALED_BYTES])]);
+    }
+    let answer = |scope: &str, n: u128| {
+        home.store.blocking().once(scope, &n.to_string()).expect("reads").expect("known").answer
+    };
+    assert_eq!(answer("case refund", most).expect("is stored").len(), MAX_SEALED_BYTES);
+    assert_eq!(answer("case refund", most + 1), Some(vec![0]), "without its rows");
+    home.commit(vec![Op::Operations(OperationOp::CloseCase { token: "case".into() })]);
+    assert_eq!(answer("case refund", 1), None, "the name is taken and the answer gone");
+    assert_eq!(answer("case2 refund", most + 2), Some(vec![5; 9]), "twin: another case");
 }
 
 /// Sealed values live as long as their case, over a restart, and are bounded.
@@ -116,6 +182,9 @@ fn values_go_with_their_case() {
     assert_eq!(values(&home, "case_tk_9"), []);
     let many = (0..MAX_CASE_VALUES).map(|n| SealedValue { token: n.to_string(), ..value(0) }).collect();
     assert!(matches!(keep(&home, "case_tk_1", many), Err(StoreError::TooLarge { .. })));
+    let large =
+        (0..2).map(|n| SealedValue { token: n.to_string(), sealed: vec![0; 600_000], ..value(0) }).collect();
+    assert!(matches!(keep(&home, "case_tk_1", large), Err(StoreError::TooLarge { .. })));
     let close = || vec![Op::Operations(OperationOp::CloseCase { token: "case_tk_1".into() })];
     home.commit(close());
     assert_eq!(home.store.blocking().proxy_case("case_tk_1").expect("reads"), None);

@@ -151,7 +151,8 @@ pub(super) fn check_key(context: &Context, args: &CheckArgs) -> Result<(), Failu
     };
     let used: UsedLimits =
         args.used.iter().map(|(name, used)| ((args.operation.clone(), name.clone()), *used)).collect();
-    let used = UsedToday { base: used.clone(), task: used };
+    let used =
+        UsedToday { base: used.clone(), task: used.clone(), base_total: used.clone(), task_total: used };
     let mut revoked = std::collections::BTreeSet::new();
     for id in authority.revocation_ids() {
         if store.blocking().is_revoked(id)? {
@@ -249,7 +250,8 @@ fn grants_value(grants: &Grants) -> Value {
             (name.clone(), value)
         });
         let values = limits.values.iter().map(|(name, values)| (name.clone(), json!(values)));
-        (operation.clone(), Value::Object(amounts.chain(values).collect()))
+        let totals = limits.totals.iter().map(|(name, most)| (format!("total_{name}"), json!(most)));
+        (operation.clone(), Value::Object(amounts.chain(values).chain(totals).collect()))
     });
     json!({ "kinds": Value::Object(kinds.collect()), "limits": Value::Object(limits.collect()) })
 }

@@ -167,7 +167,7 @@ fn amounts_have_two_bounds_and_a_day() {
     let daily = |used: Option<i64>| {
         let capabilities = json!({ "refund": { "max_amount": 500, "daily_amount": 500 } });
         let used = used.map(|used| UsedLimits::from([(("refund".to_owned(), "amount".to_owned()), used)]));
-        let used = used.map(|base| UsedToday { task: base.clone(), base });
+        let used = used.map(|base| UsedToday { task: base.clone(), base, ..UsedToday::default() });
         World { used, ..self::world(with(sample(), "capabilities", capabilities)) }
     };
     for (used, amount) in [(0, 499), (499, 1)] {
@@ -178,6 +178,21 @@ fn amounts_have_two_bounds_and_a_day() {
         assert_eq!(said, DenyReason::UsedUp, "{used} and {amount}");
     }
     assert_eq!(refused(&daily(None), Action::Operate(refund(1))), DenyReason::Limit, "nobody has counted");
+    // The total of a key adds up over its days, and counts apart from them.
+    let total = |used: Option<i64>| {
+        let capabilities =
+            json!({ "refund": { "max_amount": 500, "daily_amount": 500, "total_amount": 800 } });
+        let used = used.map(|used| UsedLimits::from([(("refund".to_owned(), "amount".to_owned()), used)]));
+        let used =
+            used.map(|all| UsedToday { task_total: all.clone(), base_total: all, ..UsedToday::default() });
+        World { used, ..self::world(with(sample(), "capabilities", capabilities)) }
+    };
+    assert!(passes(&total(Some(300)), Action::Operate(refund(500))), "exactly the rest");
+    for (used, reason) in
+        [(Some(301), DenyReason::UsedUp), (Some(-1), DenyReason::UsedUp), (None, DenyReason::Limit)]
+    {
+        assert_eq!(refused(&total(used), Action::Operate(refund(500))), reason, "{used:?}");
+    }
     println!("THREAT 8 attempts={attempts} refused={attempts} entries=0 entry=- twins={twins}");
 }
 
@@ -456,6 +471,7 @@ fn names_are_plain() {
         |limits: Value| read_base(with(sample(), "capabilities", json!({ "refund": limits }))).is_ok();
     assert!(bounds(json!({ "min_amount": 5, "max_amount": 5 })), "one value");
     assert!(bounds(json!({ "min_amount": 5, "max_amount": 9, "daily_amount": 5 })));
+    assert!(bounds(json!({ "total_amount": 5 })) && !bounds(json!({ "min_amount": 5, "total_amount": 4 })));
     assert!(
         !bounds(json!({ "min_amount": 5, "max_amount": 4 }))
             && !bounds(json!({ "min_amount": 5, "max_amount": 9, "daily_amount": 4 }))
@@ -481,6 +497,8 @@ fn an_agent_may_ask_models_unless_its_key_sets_a_quota() {
     let (granted, limits) = any(with(sample(), "capabilities", quota.clone()));
     let tokens = AmountLimit { min: 1, max: 1_000, daily: None };
     assert_eq!((granted, limits.expect("limits").amounts), (true, [("tokens".to_owned(), tokens)].into()));
+    let total = json!({ "model_call": { "total_tokens": 1_000 } });
+    assert!(read_base(with(sample(), "capabilities", total)).is_err(), "nothing counts it");
     // A copy asks models only where that is named.
     let copy = |capabilities: Value| {
         read_narrow(json!({ "capabilities": capabilities })).expect("reads").grants.expect("some")
