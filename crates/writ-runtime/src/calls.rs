@@ -295,7 +295,7 @@ async fn engine_status(services: &Services) -> Result<EngineStatus, EngineError>
         open_asks: services.journal.store.asks(Some(AskState::Open), MAX_LISTED).await?.len(),
         sandboxes_ready: services.outside.sandbox.ready_count(),
         servers_running: services.servers.running(),
-        case_router: services.outside.fleet.get().is_some(),
+        case_router: services.life.fleet.get().is_some(),
         open_intents: open_intents
             .iter()
             .map(|open| OpenAttempt { attempt: open.attempt, entry: open.seq })

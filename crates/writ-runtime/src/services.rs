@@ -132,8 +132,6 @@ pub(crate) struct Outside {
     pub(crate) search: Option<SearchClient>,
     pub(crate) sandbox: Arc<Sandbox>,
     pub(crate) secrets: Arc<dyn SecretSource>,
-    /// The case router, once it has started.
-    pub(crate) fleet: OnceLock<Arc<dyn FleetDesk>>,
     /// Seals what programs outside say to models, and what they are answered.
     pub(crate) seal: ContentKey,
 }
@@ -161,6 +159,8 @@ pub(crate) struct Life {
     /// Histories of sessions that are in use.
     pub(crate) histories: Mutex<Histories>,
     pub(crate) metrics: Arc<Metrics>,
+    /// The case router, once it has started.
+    pub(crate) fleet: OnceLock<Arc<dyn FleetDesk>>,
 }
 
 impl Life {
@@ -178,6 +178,7 @@ impl Life {
             guests: watch::Sender::new(0),
             histories: Mutex::default(),
             metrics,
+            fleet: OnceLock::new(),
         }
     }
 
@@ -250,17 +251,7 @@ impl Services {
             passkeys: Passkeys::new(Arc::clone(&journal), Arc::clone(&keys)),
             approved: Approved::new(Arc::clone(&journal)),
             heads: Heads::new(Arc::clone(&journal), config.ledger.clone()),
-            outside: Outside {
-                directory: Directory,
-                models,
-                egress,
-                proxy,
-                search,
-                sandbox,
-                secrets,
-                fleet: OnceLock::new(),
-                seal,
-            },
+            outside: Outside { directory: Directory, models, egress, proxy, search, sandbox, secrets, seal },
             life: Life::new(started_at, (stop_now, metrics), Jobs::new(Arc::clone(&journal))),
             profiles: Profiles::new(AgentProfile::executor(&config), agents)?,
             config,

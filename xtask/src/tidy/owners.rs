@@ -50,8 +50,8 @@ const OWNED: &[Owned] = &[
         ],
     },
     Owned { what: "model clients", paths: &["genai"], owners: &["crates/writ-models/"] },
-    // Operations speak to the databases of customers, never to Writ's own; the demo's shop is one of those, and a bench compares
-    // them.
+    // Operations speak to the databases of customers, never to Writ's own, and so does the bench that compares them. The demo's
+    // shop is one of those.
     Owned {
         what: "SQL",
         paths: &["rusqlite", "tokio_postgres"],
