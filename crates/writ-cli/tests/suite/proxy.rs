@@ -18,6 +18,14 @@ pub(super) struct RunningProxy {
     child: Child,
 }
 
+/// Ends the proxy of a test that has failed.
+impl Drop for RunningProxy {
+    fn drop(&mut self) {
+        let _killed = self.child.kill();
+        let _ended = self.child.wait();
+    }
+}
+
 impl RunningProxy {
     #[expect(clippy::disallowed_types, reason = "the test starts the binary that it tests")]
     pub(super) fn start(home: &Home) -> Self {
