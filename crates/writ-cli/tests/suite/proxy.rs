@@ -18,11 +18,11 @@ pub(super) struct RunningProxy {
     child: Child,
 }
 
-/// A test that fails leaves none behind.
+/// Ends the proxy of a test that has failed.
 impl Drop for RunningProxy {
     fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        let _killed = self.child.kill();
+        let _ended = self.child.wait();
     }
 }
 
