@@ -129,7 +129,8 @@ impl CaseService {
             }
         });
         let folder = Mutex::new(folder);
-        let reading = repeat_until(&stop, READ_EVERY, || async { folder.lock().await.refresh_agents(&router).await });
+        let reading =
+            repeat_until(&stop, READ_EVERY, || async { folder.lock().await.refresh_agents(&router).await });
         tokio::join!(
             server.serve_front_end(router.clone(), stop.clone()),
             link.pass_on_revocations(stop.clone()),

@@ -70,14 +70,18 @@ pub async fn live_status(router: &CaseRouter) -> Result<Vec<CaseStatus>, CaseErr
 pub async fn show_status(router: &CaseRouter) -> Result<FleetStatus, CaseError> {
     let cases = live_status(router).await?;
     let agents = router.agents().all().iter().map(|agent| describe_agent(agent, &cases)).collect();
-    let anomalies = router.seen().iter().map(|seen| SeenAnomaly {
-        at: seen.at,
-        agent: seen.agent.clone(),
-        case: seen.case.clone(),
-        rule: seen.rule.clone(),
-        reaction: seen.reaction.as_str().to_owned(),
-        evidence: seen.evidence.clone(),
-    }).collect();
+    let anomalies = router
+        .seen()
+        .iter()
+        .map(|seen| SeenAnomaly {
+            at: seen.at,
+            agent: seen.agent.clone(),
+            case: seen.case.clone(),
+            rule: seen.rule.clone(),
+            reaction: seen.reaction.as_str().to_owned(),
+            evidence: seen.evidence.clone(),
+        })
+        .collect();
     Ok(FleetStatus { agents, anomalies, cases })
 }
 
