@@ -222,9 +222,8 @@ impl ToReport for EngineError {
             Self::NoPasskey(_) => plain(Exit::Denied, "passkey.none")
                 .with_hint("`writ keys approver enrol` in a terminal begins to enrol one"),
             Self::NoApprover(_) => told(Exit::Usage, "approver.unknown", "see `writ keys approver list`"),
-            Self::LastApprover => plain(Exit::Denied, "approver.last").with_hint(
-                "without it, no passkey could be enrolled any more, and nothing approved in a terminal",
-            ),
+            Self::LastApprover => plain(Exit::Denied, "approver.last")
+                .with_hint("without it, no passkey could be enrolled, and nothing approved in a terminal"),
             Self::TerminalOnly(_) => plain(Exit::Denied, "auth.terminal_only")
                 .with_hint("run the command in a terminal, as the user who owns the home"),
             Self::Project(_) => plain(Exit::Usage, "project.unusable")

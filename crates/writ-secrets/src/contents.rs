@@ -34,7 +34,7 @@ impl std::fmt::Debug for ContentKey {
 
 /// The reason why a content cannot be sealed or opened. It names no part of the content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum SealError {
+pub enum ContentSealError {
     /// The system gives no random bytes.
     #[error("the system gives no random bytes")]
     NoRandomness,
@@ -74,11 +74,11 @@ impl ContentKey {
     /// # Errors
     ///
     /// If the system gives no random bytes, or the content is too long.
-    pub fn seal_content(&self, place: &str, plain: &[u8]) -> Result<SealedText, SealError> {
+    pub fn seal_content(&self, place: &str, plain: &[u8]) -> Result<SealedText, ContentSealError> {
         let mut nonce = [0; NONCE_BYTES];
-        OsRng.try_fill_bytes(&mut nonce).map_err(|_| SealError::NoRandomness)?;
+        OsRng.try_fill_bytes(&mut nonce).map_err(|_| ContentSealError::NoRandomness)?;
         let payload = Payload { msg: plain, aad: place.as_bytes() };
-        let sealed = self.cipher().encrypt(&nonce.into(), payload).map_err(|_| SealError::TooLong)?;
+        let sealed = self.cipher().encrypt(&nonce.into(), payload).map_err(|_| ContentSealError::TooLong)?;
         Ok(SealedText(STANDARD.encode([nonce.as_slice(), &sealed].concat())))
     }
 
@@ -87,12 +87,16 @@ impl ContentKey {
     /// # Errors
     ///
     /// If it was changed, or sealed with another key or for another place.
-    pub fn open_content(&self, place: &str, sealed: &SealedText) -> Result<Zeroizing<Vec<u8>>, SealError> {
-        let bytes = STANDARD.decode(&sealed.0).map_err(|_| SealError::Unopened)?;
-        let (nonce, body) = bytes.split_first_chunk::<NONCE_BYTES>().ok_or(SealError::Unopened)?;
+    pub fn open_content(
+        &self,
+        place: &str,
+        sealed: &SealedText,
+    ) -> Result<Zeroizing<Vec<u8>>, ContentSealError> {
+        let bytes = STANDARD.decode(&sealed.0).map_err(|_| ContentSealError::Unopened)?;
+        let (nonce, body) = bytes.split_first_chunk::<NONCE_BYTES>().ok_or(ContentSealError::Unopened)?;
         let payload = Payload { msg: body, aad: place.as_bytes() };
         let plain = self.cipher().decrypt(nonce.into(), payload);
-        plain.map(Zeroizing::new).map_err(|_| SealError::Unopened)
+        plain.map(Zeroizing::new).map_err(|_| ContentSealError::Unopened)
     }
 
     fn cipher(&self) -> XChaCha20Poly1305 {
@@ -127,7 +131,7 @@ mod tests {
         for (n, place, sealed) in
             [(2, "prompt", &sealed), (1, "reply", &sealed), (1, "prompt", &changed), (1, "prompt", &cut)]
         {
-            assert_eq!(key(n).open_content(place, sealed), Err(SealError::Unopened));
+            assert_eq!(key(n).open_content(place, sealed), Err(ContentSealError::Unopened));
         }
         assert!(!format!("{:?} {sealed:?}", key(1)).contains(&sealed.0), "neither is shown");
     }

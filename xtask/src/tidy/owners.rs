@@ -42,6 +42,7 @@ const OWNED: &[Owned] = &[
         paths: &["std::net::TcpListener", "tokio::net::TcpListener", "axum::serve"],
         owners: &[
             "crates/writ-egress/",
+            "crates/writ-fleet/src/cases/server.rs",
             "crates/writ-gateway/",
             "crates/writ-launch/",
             "crates/writ-proxy/",
@@ -116,7 +117,7 @@ const DEPENDENCIES: &[(&str, &[&str])] = &[
         "hyper-util",
         &["writ-egress", "writ-fleet", "writ-gateway", "writ-launch", "writ-proxy", "writ-testkit"],
     ),
-    ("axum", &["writ-gateway", "writ-proxy", "writ-testkit", "writ-testbed"]),
+    ("axum", &["writ-gateway", "writ-fleet", "writ-proxy", "writ-testkit", "writ-testbed"]),
     ("genai", &["writ-models"]),
     ("rusqlite", &["writ-store", "writ-operations", "writ-testkit"]),
     ("tokio-postgres", &["writ-operations"]),

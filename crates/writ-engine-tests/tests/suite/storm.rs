@@ -41,7 +41,7 @@ async fn converse(engine: Engine, number: u64) -> (SessionId, bool) {
     let mut seed = number;
     let mut joined = engine.join(OWNER, Join::default()).await.expect("joined");
     let session = joined.session;
-    let closes = number % 3 == 0;
+    let closes = number.is_multiple_of(3);
     for message in 0..MESSAGES {
         let (id, text) = (format!("{message}"), format!("Message {message}."));
         match engine.receive(OWNER, session, id, text, Taint::Owner).await {
@@ -58,15 +58,14 @@ async fn converse(engine: Engine, number: u64) -> (SessionId, bool) {
                 // Its turns have nothing to show now.
                 () = pass_turns(next(&mut seed) % 500) => continue,
             };
-            let turn = match frame {
-                ServerFrame::Delta { turn, .. } | ServerFrame::Message { turn, .. } => turn,
-                _ => continue,
+            let (ServerFrame::Delta { turn, .. } | ServerFrame::Message { turn, .. }) = frame else {
+                continue;
             };
-            if next(&mut seed) % 3 == 0 {
+            if next(&mut seed).is_multiple_of(3) {
                 engine.cancel(OWNER, turn).await.expect("there is such a turn");
             }
         }
-        if next(&mut seed) % 5 == 0 {
+        if next(&mut seed).is_multiple_of(5) {
             revoke_keys(&engine, session).await;
         }
         if closes && message == 5 {

@@ -14,7 +14,7 @@ use super::error::CaseError;
 use super::router::CaseRouter;
 use super::status::show_status;
 
-/// The most bytes of texts in one answer: less than a frame takes, whatever is escaped in them.
+/// The most bytes of texts in one answer: less than a frame takes, also with each byte escaped.
 const MAX_PAGE_BYTES: usize = 512 * 1024;
 
 /// Cuts a page to what one answer takes, and to one message at least; the rest comes with the next one.

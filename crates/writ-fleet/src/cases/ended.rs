@@ -6,12 +6,12 @@ use writ_store::reads::FleetReads as _;
 
 use super::config::STORED_AFTER_END;
 use super::error::CaseError;
-use super::router::RouterState;
+use super::router::CaseRouterState;
 
 /// The most cases that are closed at the security proxy at once.
 const MAX_ENDED: usize = 64;
 
-impl RouterState {
+impl CaseRouterState {
     /// Closes a case that has ended at the security proxy, unless it was opened again since.
     pub(crate) async fn close_at_proxy(&self, row: &FleetCase) -> Result<(), CaseError> {
         let _closing = self.at_proxy.write().await;

@@ -62,7 +62,7 @@ struct OpenedCase {
 /// Events, as the proxy answers.
 #[derive(Deserialize)]
 struct EventPage {
-    events: Vec<ProxyEvent>,
+    events: Vec<EventRow>,
     /// The number of the newest event of all.
     newest: u64,
     /// The number of events that were dropped before they were read.
@@ -71,7 +71,7 @@ struct EventPage {
 
 /// A thing that an agent did at the proxy.
 #[derive(Deserialize)]
-struct ProxyEvent {
+struct EventRow {
     n: u64,
     at: Timestamp,
     agent: String,
@@ -82,7 +82,7 @@ struct ProxyEvent {
     amount: u64,
 }
 
-impl ProxyEvent {
+impl EventRow {
     /// Returns the event; none: this router counts nothing of the kind.
     fn into_event(self) -> Option<FleetEvent> {
         let Self { n: _, at, agent, case_token: case, customer, measure, amount } = self;
@@ -139,7 +139,7 @@ impl ProxyLink {
                         tracing::warn!(missed = page.missed, "events of the security proxy were missed");
                     }
                     let events = page.events.into_iter().filter(|event| event.at >= started);
-                    for event in events.filter_map(ProxyEvent::into_event) {
+                    for event in events.filter_map(EventRow::into_event) {
                         if let Err(error) = router.observe_event(&event).await {
                             tracing::error!(%error, "a rule about anomalies could not be applied");
                         }

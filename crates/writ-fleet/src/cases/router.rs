@@ -55,7 +55,7 @@ pub(crate) type HeldCase = OwnedMutexGuard<LiveCase>;
 
 /// The router of a fleet's cases. Clones share it.
 #[derive(Clone, Debug)]
-pub struct CaseRouter(pub(crate) Arc<RouterState>);
+pub struct CaseRouter(pub(crate) Arc<CaseRouterState>);
 
 /// An open case, and the token under which others name it.
 #[derive(Debug)]
@@ -65,7 +65,7 @@ struct OpenCase {
 }
 
 #[derive(Debug)]
-pub(crate) struct RouterState {
+pub(crate) struct CaseRouterState {
     pub(crate) keys: CaseKeys,
     /// The agents.
     agents: StdMutex<AgentList>,
@@ -103,13 +103,14 @@ impl CaseRouter {
         let rules = StdMutex::new(AnomalyWatch::new(rules));
         let (cases, loads, seen) = (StdMutex::default(), StdMutex::default(), StdMutex::default());
         let at_proxy = RwLock::default();
-        let state = RouterState { keys, agents, silence, tokens, host, at_proxy, cases, loads, rules, seen };
+        let state =
+            CaseRouterState { keys, agents, silence, tokens, host, at_proxy, cases, loads, rules, seen };
         let router = Self(Arc::new(state));
         router.resume_cases().await?;
         Ok(router)
     }
 
-    /// Replaces the agents by deployed ones. Those that are gone lose their cases when their keys are about to end, or before
+    /// Replaces the agents by deployed ones. Those that are not among them lose their cases when their keys are about to end, or before
     /// by revocation.
     ///
     /// # Errors

@@ -118,7 +118,7 @@ impl CaseRouter {
     }
 
     /// Takes the case from an agent that is not listened to any more: it would go on with its key, and no deadline would
-    /// end it. Tried until the store takes it, or the case has gone on without.
+    /// end it. Tried until the store takes it, or the case has another holder.
     async fn end_unread(&self, (id, first_key): (SessionId, KeyId), over: &CancellationToken) {
         while let Err(error) = self.agent_ended(id, first_key, "its lines could not be processed").await {
             tracing::error!(%error, case = %id, "a case could not be taken from its agent");

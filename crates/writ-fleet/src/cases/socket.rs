@@ -21,7 +21,7 @@ pub(super) const MAX_SOCKETS: usize = 1_024;
 const READ_BUFFER: usize = 8 * 1024;
 /// The pause between two signs of life that the other end must answer.
 const PING_EVERY: Duration = Duration::from_secs(30);
-/// The time after which a silent other end is gone.
+/// The time after which a silent other end counts as disconnected.
 const IDLE: Duration = Duration::from_secs(100);
 /// The time in which the other end must take a frame.
 const SEND_LIMIT: Duration = Duration::from_secs(30);
@@ -35,8 +35,8 @@ struct CaseSocket {
     sent: u64,
 }
 
-/// The other end has gone, or takes nothing.
-struct Gone;
+/// The other end is disconnected, or takes nothing.
+struct Disconnected;
 
 /// Opens a socket for a case that is open. `?after=N` leaves out the messages up to that number.
 pub(super) async fn open_socket(
@@ -66,7 +66,7 @@ pub(super) async fn open_socket(
 }
 
 impl CaseSocket {
-    async fn serve_messages(mut self, mut said: watch::Receiver<u64>) -> Result<(), Gone> {
+    async fn serve_messages(mut self, mut said: watch::Receiver<u64>) -> Result<(), Disconnected> {
         let mut pings = tokio::time::interval(PING_EVERY);
         pings.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let (mut heard, mut is_over) = (Instant::now(), false);
@@ -80,7 +80,7 @@ impl CaseSocket {
                 // The sender goes with the case: one more look, and that is all of it.
                 changed = said.changed() => is_over = changed.is_err(),
                 message = self.socket.recv() => {
-                    let Some(Ok(message)) = message else { return Err(Gone) };
+                    let Some(Ok(message)) = message else { return Err(Disconnected) };
                     heard = Instant::now();
                     self.hear_message(message).await?;
                 }
@@ -96,14 +96,14 @@ impl CaseSocket {
     }
 
     /// Sends the messages that came since.
-    async fn send_new(&mut self) -> Result<(), Gone> {
+    async fn send_new(&mut self) -> Result<(), Disconnected> {
         loop {
             let page = match self.shared.routes.0.list_said(self.id, self.sent).await {
                 Ok(page) => page,
                 Err(error) => {
                     tracing::warn!(%error, "the messages of a case cannot be read");
                     self.close_with(close_code::ERROR, "the messages cannot be read").await?;
-                    return Err(Gone);
+                    return Err(Disconnected);
                 }
             };
             if page.messages.is_empty() {
@@ -117,15 +117,15 @@ impl CaseSocket {
     }
 
     /// Takes a frame in: `{"text": …}` is a message of the guest.
-    async fn hear_message(&mut self, message: Message) -> Result<(), Gone> {
+    async fn hear_message(&mut self, message: Message) -> Result<(), Disconnected> {
         let text = match message {
             Message::Text(text) => text,
             Message::Ping(_) | Message::Pong(_) => return Ok(()),
             Message::Binary(_) => {
                 self.close_with(close_code::UNSUPPORTED, "frames are text").await?;
-                return Err(Gone);
+                return Err(Disconnected);
             }
-            Message::Close(_) => return Err(Gone),
+            Message::Close(_) => return Err(Disconnected),
         };
         let asked = ("POST".to_owned(), format!("/cases/{}/messages", self.id));
         let body = Bytes::copy_from_slice(text.as_bytes());
@@ -137,14 +137,14 @@ impl CaseSocket {
         }
     }
 
-    async fn send_frame(&mut self, frame: Message) -> Result<(), Gone> {
+    async fn send_frame(&mut self, frame: Message) -> Result<(), Disconnected> {
         match tokio::time::timeout(SEND_LIMIT, self.socket.send(frame)).await {
             Ok(Ok(())) => Ok(()),
-            Ok(Err(_)) | Err(_) => Err(Gone),
+            Ok(Err(_)) | Err(_) => Err(Disconnected),
         }
     }
 
-    async fn close_with(&mut self, code: u16, reason: &'static str) -> Result<(), Gone> {
+    async fn close_with(&mut self, code: u16, reason: &'static str) -> Result<(), Disconnected> {
         self.send_frame(Message::Close(Some(CloseFrame { code, reason: reason.into() }))).await
     }
 }

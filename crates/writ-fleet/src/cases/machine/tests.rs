@@ -86,7 +86,7 @@ fn any_event() -> impl Strategy<Value = CaseEvent> {
 }
 
 proptest! {
-    /// The model has the intervals of holders alone: one ends before the next begins, whatever the events.
+    /// The model has the intervals of holders alone: one ends before the next begins, in every order of events.
     ///
     /// Rows: SLO-050 SLO-053 (in part: as the machine decides)
     #[test]
