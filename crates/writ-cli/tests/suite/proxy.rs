@@ -26,14 +26,6 @@ impl Drop for RunningProxy {
     }
 }
 
-/// A test that fails leaves none behind.
-impl Drop for RunningProxy {
-    fn drop(&mut self) {
-        let _ended = self.child.kill();
-        let _status = self.child.wait();
-    }
-}
-
 impl RunningProxy {
     #[expect(clippy::disallowed_types, reason = "the test starts the binary that it tests")]
     pub(super) fn start(home: &Home) -> Self {
