@@ -104,6 +104,7 @@ fn open_own_secrets(
         Ok(_) | Err(SecretsError::KeyExists(_)) => {}
         Err(error) => return Err(error.into()),
     }
+    write_public_key(&keys.join("harness.pub"), &secrets)?;
     for name in [TOKEN_SECRET, ROUTER_SECRET] {
         let name: Reference = name.parse::<Reference>()?;
         if secrets.get_secret(&name)?.is_none() {
@@ -111,6 +112,20 @@ fn open_own_secrets(
         }
     }
     Ok(secrets)
+}
+
+/// Writes the key that the proxy's ledger is verified with, as the home has its own.
+fn write_public_key(path: &Path, secrets: &SecretStore) -> Result<(), Failure> {
+    let key = secrets.signing_key(EngineKey::Harness)?.verifying_key();
+    fs::write(path, format!("{}\n", hex::encode(key.as_bytes()))).map_err(|error| {
+        let text = format!("{}: {error}", path.display());
+        Failure::new(
+            Exit::Config,
+            "proxy.public_key",
+            text,
+            "check the owner and mode of the folder 'proxy/keys'",
+        )
+    })
 }
 
 fn random_text() -> Result<SecretString, Failure> {

@@ -126,9 +126,10 @@ mod tests {
         let path = folder.path().join("shop.db");
         make_shop(&path).expect("made");
         let all: Vec<ShopCustomer> = (0..CUSTOMERS).map(customer_at).collect();
-        let fields: [fn(&ShopCustomer) -> &String; 3] = [|one| &one.id, |one| &one.name, |one| &one.email];
+        let fields: [fn(&ShopCustomer) -> String; 3] =
+            [|one| one.id.clone(), |one| one.name.clone(), |one| one.email.clone()];
         for field in fields {
-            let different: std::collections::BTreeSet<&String> = all.iter().map(field).collect();
+            let different: std::collections::BTreeSet<String> = all.iter().map(field).collect();
             assert_eq!(different.len(), all.len());
         }
         assert_eq!(read_changes(&path).expect("reads"), []);

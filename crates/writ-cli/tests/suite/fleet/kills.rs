@@ -158,11 +158,12 @@ fn needs_python_the_money_that_moved_is_that_of_the_ledger_over_kills_at_moments
     });
     proxy.end(Signal::SIGTERM);
     assert_eq!(engine.stop().code, Some(0));
-    check_money(&world, &known);
+    eprintln!("{}", check_money(&world, &known));
     world.verify_ledgers();
 }
 
-fn check_money(world: &World, known: &BTreeMap<Refund, Known>) {
+/// Compares the database's own log, the ledger and what the agents know; returns the figures.
+fn check_money(world: &World, known: &BTreeMap<Refund, Known>) -> String {
     let mut moved: BTreeSet<Refund> = BTreeSet::new();
     for change in world.changes() {
         let refund = (change.subject, change.amount);
@@ -195,6 +196,6 @@ fn check_money(world: &World, known: &BTreeMap<Refund, Known>) {
         let expected = if *certain == Known::Done { "done" } else { "unknown" };
         assert_eq!(recorded.get(refund).map(String::as_str), Some(expected), "{refund:?}");
     }
-    eprintln!("{done} done with {money}, {unknown} unknown");
     assert!(done > 0);
+    format!("{done} done with {money}, {unknown} unknown")
 }

@@ -48,6 +48,7 @@ impl<'a> FrontEnd<'a> {
         capability: &str,
         message: &str,
     ) -> Result<String, Failure> {
+        // The one place where the names of customer and case are given: they go to the proxy.
         let body =
             json!({ "customer": customer, "case": case, "capability": capability, "message": message });
         let answer = self.ask("POST", "/cases", Some(&body)).await?;

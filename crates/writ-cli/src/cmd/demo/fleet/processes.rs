@@ -42,6 +42,7 @@ pub(super) struct FleetProcesses {
 impl FleetProcesses {
     pub(super) async fn start(context: &Context, place: &FleetPlace) -> Result<Self, Failure> {
         let mut processes = Self { running: Vec::new() };
+        // The proxy first: the router opens its cases there.
         processes.start_one(context, "proxy", (place.proxy("lock"), &place.proxy("router.sock"))).await?;
         processes.start_one(context, "start", (context.home.lock(), &place.cases())).await?;
         Ok(processes)
@@ -61,6 +62,7 @@ impl FleetProcesses {
         let child = spawn_piped(&[command.to_owned()], &variables, &log)?;
         self.running.push(DemoProcess { child, lock });
         let started = Instant::now();
+        // A socket that is there may be one that no one listens on yet.
         while UnixStream::connect(socket).await.is_err() {
             let Some(process) = self.running.last_mut() else { break };
             let ended = process.wait_end(LOOK_EVERY).await;

@@ -24,6 +24,7 @@ const VERIFIER: &str =
 /// Returns the public key of the proxy's ledger.
 pub(super) fn proxy_key(context: &Context, place: &FleetPlace) -> Result<[u8; 32], Failure> {
     let config = context.load_config(None)?;
+    // The demo's home has no passphrase.
     let secrets = SecretStore::open(&place.proxy("keys"), None, &config.secrets)?;
     Ok(secrets.signing_key(EngineKey::Harness)?.verifying_key().to_bytes())
 }
@@ -35,6 +36,7 @@ pub(super) async fn show_holders(story: &Story<'_>) -> Result<(), Failure> {
         let access = read_access(story.engine.store(), &case.to_string())
             .await
             .map_err(|error| Failure::Report(Box::new(error.report())))?;
+        // The same reading as `writ fleet access`.
         if !access.contradictions.is_empty() || access.intervals.is_empty() {
             return Err(not_so("a case had two holders at once, or none"));
         }
@@ -76,6 +78,7 @@ pub(super) async fn verify_ledgers(story: &mut Story<'_>, proxy_key: [u8; 32]) -
         "\nBoth ledgers, by examples/verify-ledger: a program in Python with the public keys alone:",
     )?;
     for (name, count) in ["engine", "proxy"].into_iter().zip(counts) {
+        // A snapshot that it cannot change, and no network: it has nothing but what it is given.
         let argv = ["python3", "verify_ledger.py", &format!("{name}.jsonl"), "--key", &format!("{name}.pub")];
         let project = folder.display().to_string();
         let params = json!({ "argv": argv, "project": project, "verification": true });

@@ -60,6 +60,7 @@ impl Ledger {
     fn facts(&self, event: &str, session: Option<SessionId>) -> Result<Vec<DatedFact>, Failure> {
         let event = Some(event.to_owned());
         let query = LedgerQuery { event, session, limit: MOST_ENTRIES, ..LedgerQuery::default() };
+        // Newest first, as it is searched.
         let rows = self.store.blocking().ledger_search(&query)?;
         let facts = rows.iter().rev().filter_map(|row| {
             let entry = row.entry()?;

@@ -159,6 +159,7 @@ impl Story<'_> {
     /// Checks that the database itself has noted this refund as the last of so many changes.
     fn check_refund(&self, (guest, amount): (u32, i64), count: usize) -> Result<(), Failure> {
         let expected = ShopChange { subject: order_of(guest, 0), customer: customer_at(guest).id, amount };
+        // An agent could say anything; the triggers of the database do not.
         let changes = self.changes()?;
         if changes.len() == count && changes.last() == Some(&expected) {
             return Ok(());
@@ -193,6 +194,7 @@ impl Story<'_> {
     /// Checks that the mails went to their customers, and the last one to this.
     fn check_mails(&self, guest: u32, count: usize) -> Result<(), Failure> {
         let (mails, customer) = (self.sink.mails(), customer_at(guest));
+        // The name in the text shows that the proxy has put it in.
         let is_right = mails.last().is_some_and(|mail| {
             mail.to == [customer.email.clone()] && mail.lines.iter().any(|line| line.contains(&customer.name))
         });
@@ -220,6 +222,7 @@ impl Story<'_> {
             "  {REFUND_AGENT} asked for 501: REFUSED by the proxy [{}], entry {}: {}",
             refused.rule, refused.seq, refused.text
         ))?;
+        // The ledger says in which order the keys ended and began.
         let moves = self.engine.case_moves(case)?;
         let escalated = find_move(&moves, CaseChange::Escalated, "the case was not escalated")?;
         let handed = moves
@@ -257,6 +260,7 @@ impl Story<'_> {
         let [.., guest] = GUESTS;
         let before = (self.changes()?, self.sink.mails().len());
         let case = self.open_case("case 4", guest, (CHANGE_ADDRESS, "I have moved to 9 Hill Road.")).await?;
+        // It waits there for the guest, so that no attempt is cut off by its end.
         let said = self.front.wait_for_text(&case.to_string(), |one| one.text == READY).await?;
         for (what, result) in said.iter().filter_map(read_attempt) {
             if PERMITTED.contains(&what) {
@@ -285,6 +289,7 @@ impl Story<'_> {
     /// The hostile agent goes on until a rule catches it; a person takes the case.
     async fn catch_agent(&mut self, case: SessionId) -> Result<(), Failure> {
         let id = case.to_string();
+        // While it still holds the case: its launcher's files go with it.
         let keys = copy_keys(&self.place.home(), &id)?;
         self.front.add_message(&id, "Is it done?").await?;
         let moves = wait_for("the rule did not catch the agent", async || {
@@ -299,6 +304,7 @@ impl Story<'_> {
         self.print(format!("  {ADDRESS_AGENT} goes on asking for refunds: {}", caught.record.reason))?;
         self.print(format!("  CAUGHT: its key was revoked and its process ended, entry {}", caught.seq))?;
         self.try_copied_keys(&keys).await?;
+        // What it was granted before counts for nothing here.
         let later = self.proxy.granted_operations(ADDRESS_AGENT)?;
         if later.iter().any(|(at, _)| *at > caught.at) {
             return Err(not_so("the hostile agent was served after its key was revoked"));
@@ -352,14 +358,13 @@ fn shorten(text: &str) -> String {
 }
 
 fn describe_capability((name, limits): (&String, &toml::Value)) -> String {
-    match limits {
-        toml::Value::Table(limits) if limits.is_empty() => name.clone(),
-        toml::Value::Table(limits) => {
-            let limits: Vec<String> = limits.iter().map(|(name, value)| format!("{name} {value}")).collect();
-            format!("{name} ({})", limits.join(", "))
-        }
-        other => format!("{name} {other}"),
+    // A list of targets stands without a name of its own.
+    let Some(limits) = limits.as_table() else { return format!("{name} {limits}") };
+    if limits.is_empty() {
+        return name.clone();
     }
+    let limits: Vec<String> = limits.iter().map(|(name, value)| format!("{name} {value}")).collect();
+    format!("{name} ({})", limits.join(", "))
 }
 
 /// Copies the keys of a case's holder, as their owner could: agents cannot.
