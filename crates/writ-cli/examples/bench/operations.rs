@@ -32,7 +32,7 @@ use crate::measured::{Measured, nanos, since};
 const CLIENTS: u32 = 16;
 /// The time for which task keys live: that of a measurement.
 const TTL: Duration = Duration::from_secs(30 * 60);
-/// The statement that changes something, as an operation and by itself.
+/// The statement that changes something, as an operation and on its own.
 const REFUND: &str = "UPDATE orders SET refunded = refunded + :amount WHERE id = :order";
 /// The statement that reads.
 const READ: &str = "SELECT id, note, refunded FROM orders";
@@ -46,7 +46,7 @@ struct World {
     serving: tokio::task::JoinHandle<()>,
 }
 
-/// A kept connection of one client.
+/// A lasting connection of one client.
 struct Client {
     stream: UnixStream,
     keys: String,
@@ -85,7 +85,7 @@ pub(crate) fn run(folder: &Path, rounds: u32) -> Result<()> {
     Ok(())
 }
 
-/// How long the statement of an operation takes by itself, in a transaction of its own as in the proxy.
+/// How long the statement of an operation takes on its own, in a transaction of its own as in the proxy.
 fn run_bare(shop: &Connection, operation: &str) -> Result<u64> {
     let start = Instant::now();
     if operation == "refund" {

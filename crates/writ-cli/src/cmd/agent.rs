@@ -48,6 +48,7 @@ struct AgentRecords {
 
 impl AgentRecords {
     fn open_home(context: &Context, config: &Config) -> Result<Self, Failure> {
+        // To be read only: what changes goes through the engine, which alone writes its ledger.
         let store = open_to_read(context, config)?;
         let newest = |role| -> Result<VerifyingKey, Failure> {
             let keys = public_keys(&context.home, role)?;
@@ -55,6 +56,7 @@ impl AgentRecords {
                 .copied()
                 .ok_or_else(|| Failure::internal_error("reading the public keys", KeyError::Signature))
         };
+        // Only the newest count: what an earlier root key has approved is dead.
         let (root, router) = (newest(KeyRole::Root)?, newest(KeyRole::Harness)?);
         let verifier =
             Verifier { root, router, installation: store.installation(), epoch: store.blocking().epoch()? };

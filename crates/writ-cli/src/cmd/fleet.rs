@@ -40,6 +40,7 @@ pub(crate) fn run_fleet(context: &Context, command: &FleetCommand) -> Result<(),
                 change_case::<FleetTake>(context, &CaseName { case }, "you hold it").await
             }
             FleetCommand::Answer { case, text } => {
+                // Read before the case is looked for, which may end while a person types.
                 let text = read_answer(context, text.as_deref())?;
                 let case = find_case(context, &config, case).await?;
                 change_case::<FleetAnswer>(context, &GuestAnswer { case, text }, "the answer is sent").await
@@ -64,6 +65,7 @@ fn case_failure(error: &CaseError) -> Failure {
 
 /// Finds a case by its id, or an open one by its token.
 async fn find_case(context: &Context, config: &Config, case: &str) -> Result<SessionId, Failure> {
+    // An id is not looked up: cases that have ended have theirs, too.
     if let Ok(id) = case.parse() {
         return Ok(id);
     }
@@ -130,6 +132,7 @@ fn write_note(args: &BackArgs) -> String {
 
 async fn show_access(context: &Context, config: &Config, case: &str) -> Result<(), Failure> {
     let store = open_to_read(context, config)?;
+    // Not through `find_case`: the ledger knows the tokens of cases that have ended, too.
     let access = read_access(&store, case).await.map_err(|error| case_failure(&error))?;
     if access.intervals.is_empty() {
         return Err(unknown_case(format!("the ledger knows no holder of a case {}", escape_line(case))));
@@ -137,6 +140,7 @@ async fn show_access(context: &Context, config: &Config, case: &str) -> Result<(
     let (holders, contradictions) = (&access.intervals, &access.contradictions);
     let shown = json!({ "holders": holders, "contradictions": contradictions });
     context.out.print_either(&shown, |_| {
+        // They are printed with the rest, since a list without them would look proven.
         let wrong = contradictions.iter().map(|entry| format!("entry {entry} contradicts this"));
         holders.iter().map(describe_holder).chain(wrong).collect()
     })
@@ -145,6 +149,7 @@ async fn show_access(context: &Context, config: &Config, case: &str) -> Result<(
 fn describe_holder(interval: &AccessInterval) -> String {
     let until = match (&interval.until, interval.ended_by) {
         (Some(until), Some(change)) => {
+            // Agents give reasons of their own, which must not break the line.
             format!("{until} ({}: {})", change.as_str(), escape_line(&interval.reason))
         }
         (_, _) => "now".to_owned(),

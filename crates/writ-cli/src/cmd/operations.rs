@@ -63,6 +63,7 @@ fn load_operations(context: &Context, dir: Option<&Path>) -> Result<OperationSet
 
 /// One failure with every mistake, each on a line with its remedy.
 fn failure_of(code: &str, errors: &[OperationError]) -> Failure {
+    // Others may have written the declaration, so its words must not move the cursor.
     let line = |error: &OperationError| {
         format!("{}\n  hint: {}", escape_line(&error.to_string()), escape_line(&error.hint))
     };
@@ -114,6 +115,7 @@ fn try_operation(context: &Context, test: &TestOperation) -> Result<(), Failure>
             parameter.split_once('=').ok_or_else(|| wrong("a parameter is NAME=VALUE".to_owned()))?;
         given.insert(name.to_owned(), read_value(operation, name, value));
     }
+    // Checked before the targets are opened, which may ask for a passphrase.
     let parameters = operation.check_parameters(&given).map_err(|error| wrong(error.to_string()))?;
     let targets = open_targets(context, test.targets.as_deref())?;
     let scope = Scope { customer: test.customer.clone(), case: test.case.clone() };
@@ -127,6 +129,7 @@ fn try_operation(context: &Context, test: &TestOperation) -> Result<(), Failure>
 
 /// Takes a value as its parameter wants it: a text as it is, everything else as JSON.
 fn read_value(operation: &Operation, name: &str, text: &str) -> Value {
+    // A text may be all digits: read as JSON it would be a number, and refused.
     let is_text = operation.parameters().any(|(own, parameter)| own == name && parameter.is_text());
     if is_text { text.into() } else { serde_json::from_str(text).unwrap_or_else(|_| text.into()) }
 }
@@ -150,6 +153,7 @@ fn open_targets(context: &Context, file: Option<&Path>) -> Result<Targets, Failu
 /// The secrets of the proxy by name; none where it has no store yet.
 fn proxy_secrets(context: &Context) -> Result<BTreeMap<String, SecretString>, Failure> {
     let keys = proxy_folder(context).join("keys");
+    // Where nothing is locked up, no passphrase is asked for.
     if recorded_backend(&keys)?.is_none() {
         return Ok(BTreeMap::new());
     }

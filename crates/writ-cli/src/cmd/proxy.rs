@@ -62,6 +62,7 @@ impl ProxyFolder {
     fn of(context: &Context) -> Result<Self, Failure> {
         let root = context.home.root().join("proxy");
         make_folder(&root)?;
+        // A folder that was there may be open to others, or belong to someone else.
         check_folder(&root)?;
         Ok(Self { root })
     }
@@ -81,6 +82,7 @@ pub(crate) fn run_proxy(context: &Context, args: &ProxyArgs, global: &Global) ->
     let folder = ProxyFolder::of(context)?;
     let secrets = open_own_secrets(context, &config, &folder)?;
     match &args.command {
+        // Without the lock, so that a secret can be set while a proxy runs; its next start reads it.
         Some(ProxyCommand::Secrets(command)) => run_own_secrets(context, &secrets, command),
         None => serve_proxy(context, &config, (&folder, &secrets), args, global),
     }
@@ -101,6 +103,7 @@ fn open_own_secrets(
         SecretStore::create(&keys, backend, passphrase, &config.secrets)?
     };
     match secrets.generate_key(EngineKey::Harness) {
+        // One that is there stays: the entries so far would not verify under another.
         Ok(_) | Err(SecretsError::KeyExists(_)) => {}
         Err(error) => return Err(error.into()),
     }
@@ -189,6 +192,7 @@ fn load_proxy_config(folder: &ProxyFolder) -> Result<(ProxyConfig, String), Fail
         Err(error) => return Err(wrong(error.to_string())),
     };
     let mut text = String::new();
+    // One byte more than fits shows that it is too large.
     let read = file.take(MAX_CONFIG_BYTES.saturating_add(1)).read_to_string(&mut text);
     let read = read.map_err(|error| wrong(error.to_string()))?;
     if u64::try_from(read).unwrap_or(u64::MAX) > MAX_CONFIG_BYTES {
@@ -196,6 +200,7 @@ fn load_proxy_config(folder: &ProxyFolder) -> Result<(ProxyConfig, String), Fail
     }
     let mut config: ProxyConfig = toml::from_str(&text).map_err(|error| wrong(error.to_string()))?;
     if let Some(tls) = &mut config.tls {
+        // Not from the working folder: a proxy may be started from anywhere.
         tls.certificate = folder.root.join(&tls.certificate);
         tls.key = folder.root.join(&tls.key);
     }
@@ -257,6 +262,7 @@ fn serve_proxy(
     args: &ProxyArgs,
     global: &Global,
 ) -> Result<(), Failure> {
+    // A server replaces the sockets that it finds: a second one would cut off the first.
     let lock = HomeLock::acquire(&folder.root.join("lock"))?;
     let (proxy_config, text) = load_proxy_config(folder)?;
     let logs = folder.root.join("logs");
@@ -278,7 +284,9 @@ fn serve_proxy(
     let parts = collect_parts(context, config, (folder, secrets), (proxy_config, &text))?;
     let runtime = threaded_runtime()?;
     let served = runtime.block_on(async {
+        // First: a signal that comes while the proxy opens would otherwise end it in the midst.
         let mut stops = context.host.stops.listen_engine()?;
+        // What its last end cut off is on record before a socket lets the first request in.
         let proxy = Proxy::open(parts).await?;
         let server = ProxyServer::bind(places).await?;
         let stop = CancellationToken::new();
@@ -290,6 +298,7 @@ fn serve_proxy(
     });
     runtime.shutdown_timeout(END_LIMIT);
     told.end_writer();
+    // Last, so that the next proxy finds no one who still writes into its log.
     drop(lock);
     served
 }
@@ -330,6 +339,7 @@ fn write_router_token(path: &Path, token: &SecretString) -> Result<(), Failure> 
     use std::os::unix::fs::OpenOptionsExt as _;
     let new = path.with_extension("new");
     let written = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new);
+    // Renamed when it is complete, so that a router never reads half a token.
     let written = written.and_then(|mut file| {
         file.write_all(token.expose_secret().as_bytes())?;
         fs::rename(&new, path)

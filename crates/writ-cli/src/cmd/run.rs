@@ -52,6 +52,7 @@ pub(crate) fn run_agent(context: &Context, args: &RunArgs) -> Result<(), Failure
 async fn until_orphaned(parent: Option<&ParentWatch>) {
     match parent {
         Some(parent) => parent.until_ended().await,
+        // Never, so that the other ends of `select!` decide.
         None => std::future::pending().await,
     }
 }
@@ -68,6 +69,7 @@ fn orphaned() -> Failure {
 /// Returns the streams of this process, which become the agent's.
 fn agent_streams(context: &Context) -> Result<AgentStreams, Failure> {
     let streams = &context.host.streams;
+    // The agent gets the descriptors themselves, and a buffer in memory has none.
     let own = matches!(
         (&streams.input, &streams.output, &streams.errors),
         (InputStream::Process, OutputStream::Stdout, OutputStream::Stderr)
@@ -97,6 +99,7 @@ fn launch_order(context: &Context, args: &RunArgs) -> LaunchOrder {
             .apparmor
             .as_ref()
             .map(|name| AgentProfile { name: name.clone(), required: args.apparmor_required }),
+        // Products are saturated: one that wraps round would turn a large bound into a tiny one.
         limits: AgentLimits {
             time: Duration::from_secs(args.time),
             compute: args.cpu.map(Duration::from_secs),
@@ -136,10 +139,12 @@ fn finish_agent(context: &Context, args: &RunArgs, result: &LaunchResult) -> Res
         AgentEnd::NotExecutable => {
             context.out.print_remark(format!("'{program}' cannot be executed inside"));
         }
+        // Its exit code says it already.
         AgentEnd::Exited(_) | AgentEnd::Signalled(_) => {}
     }
     match agent.end.exit_code() {
         0 => Ok(()),
+        // A code that does not fit must not be cut: 256 would become 0, which is success.
         code => Err(Failure::Code(u8::try_from(code).unwrap_or(u8::MAX))),
     }
 }

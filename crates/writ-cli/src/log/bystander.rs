@@ -1,5 +1,5 @@
-//! A stream whose reader may not block the engine: a pipe that is not read becomes full one day, and each
-//! writer to it then stops.
+//! A stream with a reader that may not block the engine: a pipe that is not read becomes full one day, and
+//! each writer to it then stops.
 
 use std::io::{self, Write};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};

@@ -49,10 +49,13 @@ async fn start_cases(
         return Ok(None);
     }
     let root = home.root().display().to_string();
+    // A launcher starts with these alone: keys of providers stay with the engine.
     let known =
         VARIABLES.iter().filter_map(|name| Some(((*name).to_owned(), context.env.text_of(name)?.to_owned())));
+    // A launcher would otherwise read the default home of its user.
     let variables = known.chain([("WRIT_HOME".to_owned(), root)]).collect();
     let folder = home.runtime().join("agents");
+    // Launchers write their errors into a file: a pipe that no one reads would fill up and block them.
     let host = LaunchedAgents::open_folder(folder, variables, Vec::new(), home.logs().join("agents.log"));
     let host = host.map_err(|fault| {
         let hint = "check the owner and mode of the home's folder 'runtime'";

@@ -114,7 +114,7 @@ fn done(output: &Output) -> Value {
     serde_json::from_slice(&output.stdout).unwrap_or(Value::Null)
 }
 
-/// Asserts that a command failed with a code, and returns what it said.
+/// Asserts that a command failed with a code, and returns what it printed.
 fn failed(output: &Output, name: &str) -> String {
     let said = text(output);
     assert_ne!(code(output), 0, "{said}");

@@ -45,10 +45,10 @@ type Stream = std::net::TcpStream;
 
 /// Longer than anything here may take.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Routes of the document whose answers need no proof.
+/// Routes of the document that answer without a proof.
 const OPEN: [&str; 4] = ["/health", "/openapi.json", "/schemas/{name}", "/link/{code}"];
 
-/// A home whose engine serves HTTP.
+/// A home with an engine that serves HTTP.
 struct Web {
     engine: Engine,
     bench: Bench,
@@ -309,7 +309,7 @@ fn every_guarded_route_refuses_who_proves_nothing() {
                 &[("X-Scope", "admin"), ("X-Forwarded-User", "owner")],
             ] {
                 let answer = web.ask(&method, &concrete, headers, "");
-                // Who tries wrong secrets again and again is told to wait.
+                // Who tries wrong secrets again and again has to wait.
                 assert!(matches!(answer.status, 401 | 429), "{method} {path} {headers:?}: {answer:?}");
                 assert!(!answer.body.contains("session ") && !answer.body.contains(&web.token));
                 tried += 1;
@@ -334,7 +334,7 @@ fn the_local_control_plane_is_closed_to_pages_of_others() {
     let own = format!("http://localhost:{}", web.port);
     let cookie = web.cookie();
     let (mut attempts, mut twins) = (0, 0);
-    // A WebSocket from a foreign origin, whatever it shows.
+    // A WebSocket from a foreign origin, with every kind of proof.
     for origin in ["https://evil.example", "null", "http://localhost:1", "http://localhost.evil.example"] {
         for proof in [("Authorization", bearer.as_str()), ("Cookie", cookie.as_str())] {
             assert_eq!(web.socket("/ws", &[("Origin", origin), proof]).err(), Some(403), "{origin}");
@@ -699,7 +699,7 @@ impl Asking {
     }
 }
 
-/// An engine that is told to stop while a request waits for its model; it has closed the door to new ones.
+/// An engine that is ordered to stop while a request waits for its model; it has closed the door to new ones.
 fn stopping(secs: &str) -> (Web, ReplyGate, Asking, Instant) {
     let gate = ReplyGate::new();
     let held = gate.clone();
@@ -759,7 +759,7 @@ fn pages_of_listed_origins_may_ask_with_the_token_and_no_others() {
     assert_eq!((listed.status, listed.header("access-control-allow-origin")), (200, Some(tool)));
     assert_eq!(listed.header("access-control-allow-credentials"), None);
     assert_eq!(listed.header("vary"), Some("Origin"));
-    // Its cookie does not count there, and nobody else's page gets the header.
+    // Its cookie does not count there, and no other page gets the header.
     let by_cookie = asks(tool, &[("Cookie", &cookie)]);
     assert_eq!((by_cookie.status, by_cookie.code().as_str()), (403, "origin.refused"));
     for other in ["https://other.example", "https://tool.example.evil.example", "http://tool.example", "null"]
@@ -870,7 +870,7 @@ fn sessions_are_opened_shown_and_closed_once() {
     assert_eq!((foreign.status, foreign.code().as_str()), (400, "project.unusable"));
 }
 
-/// Hooks are told of a session that is opened, by whichever way, and not of one that is gone on with.
+/// Hooks learn of a session that is opened, by whichever way, and not of one that is continued.
 ///
 /// Rows: SCL-056 (in part: by DELETE; a terminal that is left closes nothing) SCL-055
 #[test]
@@ -901,7 +901,7 @@ fn needs_userns_hooks_are_told_once_that_a_session_is_opened_and_closed() {
     assert_eq!(told(), [2, 1]);
 }
 
-/// Whoever closes a session may vanish before it is closed: nothing of it is left half done.
+/// A client that closes a session may vanish before it is closed: nothing of it is left half done.
 #[test]
 fn needs_userns_a_session_is_closed_whole_though_its_client_vanishes() {
     let bench = Bench::new("openai", calls(Vec::new(), "Yes."));
@@ -918,7 +918,7 @@ fn needs_userns_a_session_is_closed_whole_though_its_client_vanishes() {
     client.write_all(request.as_bytes()).expect("sent");
     until_runs("987715");
     drop(client);
-    // The server has heard of its end before it has heard this.
+    // The server learns of its end before it gets this request.
     assert!(web.api("GET", &path, &Value::Null).json()["closed_at"].is_string());
     assert!(runs("987715"), "the hook still works");
     end("987715");
@@ -1087,7 +1087,7 @@ fn needs_userns_an_ask_is_answered_once_over_the_api() {
         web.api("POST", &path, &json!({ "decision": "approve", "signature": { "x": 1 } })).status,
         400
     );
-    // Whoever was shown another text has not answered this ask.
+    // A person who was shown another text has not answered this ask.
     let other = json!({ "decision": "approve", "shown_hash": "0".repeat(64) });
     let refused = web.api("POST", &path, &other);
     assert_eq!((refused.status, refused.code().as_str()), (409, "ask.changed"));
@@ -1311,7 +1311,7 @@ fn what_a_program_quotes_is_not_the_owners_word() {
     let instructed = json!({ "model": "writ", "input": "hi", "instructions": "Be brief." });
     assert_eq!(web.api("POST", "/v1/responses", &instructed).status, 200);
     assert_eq!(received().0, "auth");
-    // A session that goes on knows what was said: nothing is quoted.
+    // A session that goes on knows the messages before: nothing is quoted.
     for (list, taint) in [
         (said(&[("user", "one")]), "owner"),
         (said(&[("user", "one"), ("assistant", "1"), ("user", "two")]), "owner"),
@@ -1532,7 +1532,7 @@ fn come_in(web: &Web, way: &str, order: &str, id: &str) {
     }
 }
 
-/// A rule that forbids everything holds on whatever way words come in, and no model hears them.
+/// A rule that forbids everything holds on every way that words come in, and no model hears them.
 ///
 /// Rows: SIL-007 (rules, for what comes in over the server and under a standing order)
 #[test]

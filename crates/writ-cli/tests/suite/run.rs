@@ -417,7 +417,7 @@ fn needs_userns_an_agent_ends_with_the_process_that_has_started_its_launcher() {
     let mut rest = String::new();
     lines.read_to_string(&mut rest).expect("reads");
     assert_eq!(rest, "");
-    // Killed while the launcher starts: whatever it has come to, nothing goes on.
+    // Killed while the launcher starts: nothing goes on, at any stage of it.
     for _ in 0..4 {
         let mut shell = start_behind_shell(&place, "kill -9 $$", &["sleep", "600"]);
         shell.wait().expect("it ends");

@@ -42,6 +42,7 @@ pub(super) fn bless_agent(
     let now = clock::now();
     let expires = agent.manifest.ends_at(now);
     let said = agent.manifest.base_document(&dir.join(MANIFEST), expires)?;
+    // Remarks go to standard error, so that standard output has the result alone.
     for line in describe_agent(&agent.manifest, &said.grants, (agent.digest(), expires)) {
         context.out.print_remark(line);
     }
@@ -62,8 +63,10 @@ pub(super) fn bless_agent(
         expires_at: said.expires,
         grants: said.grants,
     };
+    // After the answer: a person who declines is asked for no passphrase.
     let root = open_secrets(context, config)?.signing_key(EngineKey::Root)?;
     let token = keys::mint_base(&claims, &root)?;
+    // The root key is not held while the engine is waited for.
     drop(root);
     // No other command approves the same version meanwhile.
     let _place = AgentsPlace::lock_folder(&records.agents)?;
@@ -86,6 +89,7 @@ fn note_approval(context: &Context, token: &KeyToken, version: &str) -> Result<V
 
 fn ask_yes(context: &Context, name: &str) -> Result<(), Failure> {
     if !context.host.streams.is_interactive() {
+        // Without a person to ask, silence is no yes: a script has to give it in the command.
         let hint = "look at what is printed, then run it again with --yes";
         return Err(Failure::new(Exit::Blocked, "agent.no_terminal", "no person can be asked here", hint));
     }
@@ -108,6 +112,7 @@ fn find_approved_key(
     let approved = &approval.record;
     let raise = format!("raise `version` in {}, then run it again", dir.join(MANIFEST).display());
     let refuse = |code: &str, text: String| Err(Failure::new(Exit::Denied, code, text, raise.clone()));
+    // One version, one content, so that a version in the ledger says which code has acted.
     if approved.folder != agent.digest() {
         return refuse(
             "agent.version",
@@ -128,6 +133,7 @@ fn find_approved_key(
         );
     };
     let claims = verify_key(dir, name, &token, &records.verifier)?;
+    // Its end was part of what a person approved, so it is not prolonged without being asked for.
     if claims.expires_at <= clock::now() {
         return refuse("agent.expired", format!("the key of version {version} of agent {name} has ended"));
     }

@@ -28,8 +28,10 @@ pub(super) fn deploy_agent(
     let name = &agent.manifest.name;
     let token = read_key(dir)?;
     let claims = verify_key(dir, name, &token, &records.verifier)?;
+    // A change after the approval shows while a person looks on, and not in the router later.
     check_digest(name, claims.policy, agent.digest())?;
     let place = AgentsPlace::lock_folder(&records.agents)?;
+    // Complete before it is noted. If the ledger refuses it, dropping the copy removes it.
     let copy = place.copy_agent(dir, &agent, &token)?;
     // In the ledger first: nothing acts that it does not know of.
     let params =
@@ -62,6 +64,7 @@ pub(super) fn retire_agent(context: &Context, name: &str, reason: &str) -> Resul
     // Its keys are dead before it is removed, so that what still runs of it reaches nothing.
     let was_there = place.remove_agent(name)?;
     let revoked = retired.get("revoked").and_then(Value::as_array).is_some_and(|keys| !keys.is_empty());
+    // A command that was interrupted may have done one half, so only without both is there no agent.
     if !was_there && !revoked {
         return Err(unknown().into());
     }

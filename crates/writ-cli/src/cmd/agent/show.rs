@@ -27,6 +27,7 @@ pub(super) fn list_agents(context: &Context, records: &AgentRecords) -> Result<(
             "expires_at": agent.claims.expires_at.to_string(), "folder": agent.digest,
             "roles": agent.agent.roles, "max_cases": agent.agent.max_cases }));
     }
+    // Those that do not start are listed, too: a damaged one must not look as if it had never been.
     let defects = found.defects.iter().map(|(name, error)| {
         json!({ "name": name, "state": defect_word(error), "why": error.to_string(), "hint": error.report().hint })
     });
@@ -46,6 +47,7 @@ pub(super) fn inspect_agent(context: &Context, records: &AgentRecords, name: &st
     let agent = match read_agent(&home, name, &records.verifier) {
         Ok(agent) => agent,
         Err(error) => {
+            // A defect answers the question, so the command itself does not fail.
             let report = error.report();
             let shown = json!({ "name": name, "state": defect_word(&error), "why": error.to_string(),
                 "hint": report.hint });
@@ -59,6 +61,7 @@ pub(super) fn inspect_agent(context: &Context, records: &AgentRecords, name: &st
         }
     };
     let history = records.read_history(Some(name))?;
+    // By its key, since the ledger has the approvals of other versions, too.
     let approval = history.approvals(records.key_ring()).find(|entry| entry.record.key == agent.claims.key);
     let state = state_of(records, &agent)?;
     let shown = json!({
@@ -89,6 +92,7 @@ pub(super) fn show_history(
     name: Option<&str>,
 ) -> Result<(), Failure> {
     let history = records.read_history(name)?;
+    // The ledger decides and not the folder: a retired agent has a history.
     if let Some(name) = name.filter(|_| history.0.is_empty()) {
         return Err(AgentError::Unknown(name.chars().take(64).collect()).into());
     }
@@ -124,6 +128,7 @@ fn describe_entry(entry: &AgentEntry) -> String {
 
 /// Returns the state of an agent with a key that fits its folder, in one word.
 fn state_of(records: &AgentRecords, agent: &DeployedAgent) -> Result<&'static str, Failure> {
+    // First, since a revocation is a decision, and an end only a date.
     if records.is_revoked(agent.claims.key)? {
         return Ok("revoked");
     }

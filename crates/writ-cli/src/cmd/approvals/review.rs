@@ -45,7 +45,7 @@ pub(super) fn describe_groups(groups: &[AskGroup]) -> Vec<String> {
     lines
 }
 
-/// Shows the asks of a group that have no mark, asks once, and signs each by itself.
+/// Shows the asks of a group that have no mark, asks once, and signs each on its own.
 ///
 /// # Errors
 ///
@@ -105,7 +105,7 @@ enum AnswerEnd {
     NotTried,
 }
 
-/// Approves each by itself. A refused answer is no reason to hold back the others, which the person has
+/// Approves each on its own. A refused answer is no reason to hold back the others, which the person has
 /// approved, too; where nothing can be signed or the engine does not answer, nothing further is tried.
 async fn approve_each(
     cards: &[Card],

@@ -100,6 +100,7 @@ fn sealed_failure(text: String) -> Failure {
 fn entry_lines(row: &LedgerRow) -> Vec<String> {
     let mark = if row.intact { "" } else { "  NOT INTACT" };
     let head = format!("entry {}  {}  {}{mark}", row.seq, row.at, row.event);
+    // Erased on purpose, which is no damage: the entry verifies without its payload.
     let Some(mut payload) = row.payload.clone() else { return vec![head, "(erased)".to_owned()] };
     // Megabytes of base 64 would bury the rest.
     for place in [PROMPT_PLACE, REPLY_PLACE] {
@@ -121,10 +122,12 @@ fn prompt_lines(prompt: &ShownPrompt) -> Vec<String> {
             lines.extend(part_lines(message.role, part));
         }
     }
+    // Names and descriptions come from servers, so each stays within its line.
     for tool in sent.tools.iter() {
         lines.push(format!("--- tool {}: {}", escape_line(&tool.name), escape_line(&tool.description)));
         lines.push(escape_line(&tool.schema.to_string()));
     }
+    // Below the prompt, since in its text a mark stands for each value, as the model has read it.
     let mark = |(number, value): (&usize, &String)| format!("--- withheld {number}: {}", escape_line(value));
     lines.extend(prompt.withheld.iter().map(mark));
     lines

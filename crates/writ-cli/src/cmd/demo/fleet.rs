@@ -42,6 +42,7 @@ const PYTHON: &str = "python3";
 ///
 /// If anything differs from the demo's text.
 pub(super) fn run_fleet_demo(context: &Context, args: &DemoArgs) -> Result<(), Failure> {
+    // Before anything is made, so that a machine without it has nothing to clean up.
     check_python()?;
     let mut place = FleetPlace::make_place(context)?;
     let own = Context::with_home(&place.home(), context)?;
@@ -52,6 +53,7 @@ pub(super) fn run_fleet_demo(context: &Context, args: &DemoArgs) -> Result<(), F
             look_around(&own, &place)?;
         }
         Ok(()) => {
+            // First, since the text below is true only once the folder is removed.
             drop(place);
             let text =
                 "\nNothing is left of it. `writ demo --fleet --keep` leaves its folder to look around.";
@@ -60,6 +62,7 @@ pub(super) fn run_fleet_demo(context: &Context, args: &DemoArgs) -> Result<(), F
         // A person who stops it wants nothing more of it.
         Err(Failure::Interrupted) => {}
         Err(_) => {
+            // The logs in it are all that says why.
             place.keep_folder();
             own.out.print_remark(format!("its folder: {}", place.root().display()));
         }
@@ -79,9 +82,11 @@ fn play_demo(context: &Context, place: &FleetPlace) -> Result<(), Failure> {
     init::init_quietly(context, &InitArgs { yes: true })?;
     // The sandbox starts before any thread, since it forks.
     let sandbox = wiring::build_sandbox(&context.load_config(None)?)?;
+    // Commands block inside it, which a runtime of one thread does not allow.
     let runtime = threaded_runtime()?;
     runtime.block_on(async {
         let mut interrupts = context.host.stops.listen_interrupts()?;
+        // Without them no agent would start, and only the logs would say why.
         if !sandbox.status().await.user_namespaces {
             return Err(no_namespaces());
         }

@@ -396,7 +396,7 @@ fn check_engine(context: &Context) -> Vec<DoctorCheck> {
     checks
 }
 
-/// Names the jobs whose last run has failed.
+/// Names the jobs that failed in their last run.
 fn check_jobs(listed: &JobList) -> DoctorCheck {
     let has_failed = |job: &&JobSummary| job.last_run.is_some() && !job.last_result.starts_with("ok");
     let failed = listed.jobs.iter().filter(has_failed);

@@ -39,6 +39,7 @@ pub(super) async fn show_messages(
         if page.messages.len() == PAGE {
             continue;
         }
+        // A closed case gets no further message, so there is nothing left to follow.
         if !args.follow || !page.is_open {
             return Ok(());
         }

@@ -21,6 +21,7 @@ pub(super) fn make_token(context: &Context, replaces: bool) -> Result<(), Failur
     // Stored first: a token that was printed and not stored would be refused.
     TokenFile(context.home.front_end_token()).write_token(&token, replaces)?;
     context.out.print_either(&json!({ "token": token.as_str() }), |_| vec![token.to_string()])?;
+    // On standard error, so that a script can pass the token alone on.
     context.out.print_remark("shown once; the front end sends it as `Authorization: Bearer TOKEN`");
     Ok(())
 }

@@ -77,6 +77,7 @@ async fn watch_fleet(context: &Context, config: &Config, every: Duration) -> Res
             if context.out.json {
                 context.out.json_line(&view)?;
             } else if terminal {
+                // Asked each time, since a person may change the size of the window meanwhile.
                 let lines = terminal_size().map_or(USUAL_LINES, |(_, height)| usize::from(height.0));
                 context.out.print_bytes(draw_over(&describe_view(&view), lines).as_bytes())?;
             } else {
@@ -100,6 +101,7 @@ fn draw_over(lines: &[String], height: usize) -> String {
     if lines.len() > room {
         let _ = writeln!(drawn, "and {} lines more\u{1b}[K", lines.len() - room);
     }
+    // What a longer list has left below is erased.
     drawn.push_str("\u{1b}[J");
     drawn
 }

@@ -91,7 +91,7 @@ fn ask_until(
             }
         };
         known.insert((order, amount), certain);
-        // Whoever counts may have counted enough.
+        // The one who counts may have counted enough, and listens no longer.
         let _counted = answered.send(());
     }
     known

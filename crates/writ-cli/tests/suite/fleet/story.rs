@@ -206,7 +206,7 @@ fn check_catching(engine: &[Value], proxy: &[Value]) {
     assert!(!served_later);
 }
 
-/// Neither ledger holds a key or a real name; what is said of an agent names the hashes of its keys.
+/// Neither ledger holds a key or a real name; entries about an agent name the hashes of its keys.
 fn check_records(demo: &PlayedDemo, engine: &[Value], proxy: &[Value]) {
     let key = std::fs::read_to_string(demo.place().join("agents").join(ADDRESS_AGENT).join(".keys/base.jwt"));
     let key = key.expect("reads").trim().to_owned();

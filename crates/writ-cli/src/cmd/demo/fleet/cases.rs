@@ -1,4 +1,4 @@
-//! The front end of the demo: it opens cases for guests, and reads what is said in them.
+//! The front end of the demo: it opens cases for guests, and reads the messages in them.
 
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -78,6 +78,7 @@ impl<'a> FrontEnd<'a> {
     }
 
     async fn read_page(&self, case: &str) -> Result<SaidPage, Failure> {
+        // Always from the first message: those of a demo are few, and no position has to be remembered.
         let answer = self.ask("GET", &format!("/cases/{case}/messages?after=0"), None).await?;
         serde_json::from_value(answer.body)
             .map_err(|error| Failure::internal_error("reading the messages of a case", error))

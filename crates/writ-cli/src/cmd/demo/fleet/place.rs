@@ -20,7 +20,7 @@ use crate::failure::Failure;
 use crate::home::make_folder;
 use crate::host::OutputStream;
 
-/// The folder of the demo, which is removed with it unless it is kept.
+/// The folder of the demo, which is removed with it unless it is to stay.
 pub(super) struct FleetPlace {
     root: PathBuf,
     keep: bool,
@@ -87,9 +87,11 @@ impl FleetPlace {
              [targets.mail.outgoing]\nserver = \"{mail}\"\ntls = \"none\"\nfrom = \"Shop <shop@example.org>\"\n"
         );
         fs::write(self.proxy("proxy.toml"), targets).map_err(failed)?;
+        // No HTTP server, so that the demo needs no port that another engine may have.
         let settings = format!("[server]\nenabled = false\n\n[fleet]\ncases = true\nrules = [\"{RULE}\"]\n");
         fs::write(context.home.config_file(), settings).map_err(failed)?;
         let (engine, proxy) = (context.load_config(None)?.database(), self.proxy("proxy.db"));
+        // The hostile agent gets the true places: an attempt at a wrong path would prove nothing.
         let key = agent_key(context, REFUND_AGENT);
         let known = KnownPlaces { shop: &self.shop(), ledgers: [&engine, &proxy], key: &key, mail: &mail };
         write_agents(&self.drafts(), &known).map_err(failed)
@@ -114,6 +116,7 @@ impl FleetPlace {
     pub(super) fn deploy_agents(&self, context: &Context) -> Result<(), Failure> {
         for name in [REFUND_AGENT, SENIOR_AGENT, ADDRESS_AGENT] {
             let dir = self.drafts().join(name);
+            // The commands that people run, so that the demo takes no way past their checks.
             let bless = AgentCommand::Bless { dir: dir.clone(), yes: true };
             let deploy = AgentCommand::Deploy { dir, revoke_earlier: false };
             for command in [bless, deploy] {
@@ -124,7 +127,7 @@ impl FleetPlace {
     }
 }
 
-/// Runs a command whose output is not the demo's, and returns what it has printed.
+/// Runs a command apart from the demo's output, and returns what it has printed.
 fn capture_output(
     context: &Context,
     command: impl FnOnce(&Context) -> Result<(), Failure>,

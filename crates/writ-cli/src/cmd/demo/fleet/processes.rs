@@ -86,12 +86,14 @@ impl FleetProcesses {
 impl DemoProcess {
     /// Sends it the order to end; `None`: its process id is not known.
     fn ask_to_end(&self) -> Option<()> {
+        // The handle of a child can only kill it; the lock file names the process that can be asked.
         let pid: i32 = std::fs::read_to_string(&self.lock).ok()?.trim().parse().ok()?;
         kill(Pid::from_raw(pid), Signal::SIGTERM).ok()
     }
 
     /// Waits for its end, and says if it came in time: then its standard output is closed.
     async fn wait_end(&mut self, limit: Duration) -> bool {
+        // Read on to the end: a full pipe would block a process that prints while it ends.
         let mut buffer = [0; 1024];
         let until_closed =
             async { while self.child.output.read(&mut buffer).await.is_ok_and(|read| read > 0) {} };
@@ -101,6 +103,7 @@ impl DemoProcess {
 
 fn not_ready(command: &str, log: &Path) -> Failure {
     let said = std::fs::read_to_string(log).unwrap_or_default();
+    // The cause stands at the end. It is cut between characters: a slice that splits one shows nothing.
     let from =
         said.char_indices().map(|(at, _)| at).find(|at| said.len().saturating_sub(*at) <= MAX_SHOWN_BYTES);
     let last = said.get(from.unwrap_or(said.len())..).unwrap_or_default().trim();

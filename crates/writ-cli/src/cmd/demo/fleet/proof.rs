@@ -26,6 +26,7 @@ pub(super) fn proxy_key(context: &Context, place: &FleetPlace) -> Result<[u8; 32
     let config = context.load_config(None)?;
     // The demo's home has no passphrase.
     let secrets = SecretStore::open(&place.proxy("keys"), None, &config.secrets)?;
+    // Only the public half goes on: a verifier needs nothing secret.
     Ok(secrets.signing_key(EngineKey::Harness)?.verifying_key().to_bytes())
 }
 
@@ -69,6 +70,7 @@ pub(super) async fn verify_ledgers(story: &mut Story<'_>, proxy_key: [u8; 32]) -
     let engine_key: Vec<String> = engine_key.iter().map(|key| hex::encode(key.as_bytes())).collect();
     fs::write(folder.join("engine.pub"), engine_key.join("\n")).map_err(failed)?;
     fs::write(folder.join("proxy.pub"), hex::encode(proxy_key)).map_err(failed)?;
+    // Both before the verifier runs: each run in the sandbox adds entries to the ledger of the engine.
     let counts = [
         story.engine.export_to(&folder.join("engine.jsonl"))?,
         story.proxy.export_to(&folder.join("proxy.jsonl"))?,
@@ -83,6 +85,7 @@ pub(super) async fn verify_ledgers(story: &mut Story<'_>, proxy_key: [u8; 32]) -
         let project = folder.display().to_string();
         let params = json!({ "argv": argv, "project": project, "verification": true });
         let result = story.client.call_method(Method::SandboxExec, params).await?;
+        // A run without an exit code has verified nothing.
         if result.get("exit_code").and_then(Value::as_i64) != Some(0) {
             return Err(not_so(&format!("the ledger of the {name} does not verify: {result}")));
         }

@@ -80,6 +80,7 @@ impl Ledger {
 
     /// The operations that an agent was granted, with the moment of each.
     pub(super) fn granted_operations(&self, agent: &str) -> Result<Vec<(Timestamp, String)>, Failure> {
+        // An intent stands in the ledger before anything is done, so one that failed later is here, too.
         let granted = self.facts("intent", None)?.into_iter().filter_map(|(_, at, fact)| {
             let Fact::Intent { action: Action::Operate(operate), requester: Some(requester), .. } = fact
             else {

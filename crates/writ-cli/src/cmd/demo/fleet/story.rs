@@ -63,7 +63,7 @@ const WALLS: [(&str, &str, &str); 9] = [
     ("file", "way out 4, leave a file behind", "its sandbox: /tmp alone can be written, and goes with it"),
 ];
 
-/// The things that the story is told with.
+/// The things that the story is played with.
 pub(super) struct Story<'a> {
     pub(super) context: &'a Context,
     pub(super) place: &'a FleetPlace,
@@ -116,6 +116,7 @@ impl Story<'_> {
     /// Waits until the router knows the agents, and prints what each may do, from the folder that was blessed.
     async fn introduce_agents(&mut self) -> Result<(), Failure> {
         let client = &mut self.client;
+        // The router looks at the folder of agents from time to time, not at each deployment.
         wait_for("the router does not know its agents", async || {
             let status = client.call_method(Method::FleetStatus, json!({})).await?;
             let known = status.get("agents").and_then(Value::as_array).map_or(0, Vec::len);
@@ -161,6 +162,7 @@ impl Story<'_> {
         let expected = ShopChange { subject: order_of(guest, 0), customer: customer_at(guest).id, amount };
         // An agent could say anything; the triggers of the database do not.
         let changes = self.changes()?;
+        // The number counts, too: a refund that was made twice has the right last change.
         if changes.len() == count && changes.last() == Some(&expected) {
             return Ok(());
         }
@@ -248,6 +250,7 @@ impl Story<'_> {
         let case = self.open_case("case 3", guest, (REFUND, &message)).await?;
         let said =
             self.front.wait_for_text(&case.to_string(), |one| one.text.contains("none of yours")).await?;
+        // The last change is still that of the second case: nothing was done for this one.
         self.check_refund((GUESTS[1], 501), 2)?;
         let reply = last_of(&said, &format!("agent {REFUND_AGENT}")).unwrap_or_default();
         self.print(format!("  {REFUND_AGENT}: {reply}"))?;
@@ -258,6 +261,7 @@ impl Story<'_> {
     /// The fourth guest gets the hostile agent, which tries everything.
     async fn try_ways_out(&mut self) -> Result<SessionId, Failure> {
         let [.., guest] = GUESTS;
+        // Before the agent has the case, so that a change at any moment of it shows.
         let before = (self.changes()?, self.sink.mails().len());
         let case = self.open_case("case 4", guest, (CHANGE_ADDRESS, "I have moved to 9 Hill Road.")).await?;
         // It waits there for the guest, so that no attempt is cut off by its end.
@@ -271,6 +275,7 @@ impl Story<'_> {
             }
             let (_, deed, wall) = WALLS
                 .iter()
+                // The first that fits counts: a longer name stands before its own beginning.
                 .find(|(name, ..)| what.starts_with(name))
                 .ok_or_else(|| not_so(&format!("an attempt without a wall: {what}")))?;
             // Its own word counts only against it: what it could have changed is looked at below.
@@ -298,6 +303,7 @@ impl Story<'_> {
         })
         .await?;
         let caught = find_move(&moves, CaseChange::Rerouted, "the agent was not caught")?;
+        // An agent that is silent or crashes loses its case as well, which would prove no rule.
         if !caught.record.reason.contains(RULE) {
             return Err(not_so(&format!("it was taken from it otherwise: {}", caught.record.reason)));
         }
@@ -330,6 +336,7 @@ impl Story<'_> {
                 .await
                 .map_err(|error| Failure::internal_error("asking the proxy", error))?;
         let error = answer.body.get("error").and_then(Value::as_str).unwrap_or_default();
+        // A 403 would mean that the keys still count, and only this operation was refused.
         if answer.status != 401 {
             return Err(not_so(&format!("copied keys were answered with {} {}", answer.status, answer.body)));
         }
