@@ -19,7 +19,7 @@ use writ_types::error::Exit;
 use writ_types::id::KeyId;
 
 use super::AgentRecords;
-use crate::client::EngineClient;
+use crate::client::{EngineClient, is_unanswered};
 use crate::clock;
 use crate::config::Config;
 use crate::context::Context;
@@ -72,9 +72,12 @@ pub(super) fn bless_agent(
     let _place = AgentsPlace::lock_folder(&records.agents)?;
     // Written before the ledger has it, so that an interruption cannot lose a key that was approved.
     write_fresh_key(dir, &token)?;
-    if let Err(refused) = note_approval(context, &token, &agent.manifest.version) {
-        drop_fresh_key(dir)?;
-        return Err(refused);
+    if let Err(failure) = note_approval(context, &token, &agent.manifest.version) {
+        // Without an answer the ledger may have the key: the next run finds that out.
+        if !is_unanswered(&failure) {
+            drop_fresh_key(dir)?;
+        }
+        return Err(failure);
     }
     name_key(dir)?;
     print_key(context, dir, &agent, (&claims, Digest::of_bytes(token.as_bytes())), true)
