@@ -287,7 +287,7 @@ mod tests {
         assert!(!is_open(&total, true) && !is_open(&total, false));
         assert_eq!(passed(false), Step::Failed);
         let names: Vec<&str> = checks(false).into_iter().map(|(name, _)| name).collect();
-        assert!(["fmt", "tidy", "clippy"].iter().all(|name| names.contains(name)), "{names:?}");
+        assert!(["fmt", "tidy", "clippy", "release"].iter().all(|name| names.contains(name)), "{names:?}");
         let script = std::fs::read_to_string(workspace::root().unwrap().join(".ci/run")).unwrap();
         assert!(script.contains("set -euo pipefail") && script.contains("cargo xtask test | "), "{script}");
         assert_eq!(script.trim_end().lines().last(), Some("[ \"${#failed[@]}\" -eq 0 ]"));

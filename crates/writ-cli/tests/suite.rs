@@ -456,7 +456,7 @@ fn a_home_that_others_can_read_is_refused() {
 }
 
 /// Rows: SIL-253 SIL-254 SCL-155 (a value of a wrong kind is named with its key, and commands end)
-/// Rows: SF-325
+/// Rows: SF-325 (in part: by commands, not by `writ start`)
 /// Rows: SF-326 (in part: a wrong value and a wrong key, at the start)
 #[test]
 fn a_broken_configuration_ends_with_3_and_names_file_line_and_key() {

@@ -191,7 +191,7 @@ impl Http {
         let keys = GatewayKeys::open(&parts.runtime, parts.token.as_ref())?;
         let wanted = SocketAddr::new(host, port);
         let (listeners, address) = match listen_at(wanted) {
-            Err(HttpError::InUse(taken)) if parts.taken_port == TakenPort::Replace => {
+            Err(HttpError::InUse(taken)) if parts.taken_port == TakenPort::Replace && host.is_loopback() => {
                 let found = listen_at(SocketAddr::new(host, 0))?;
                 tracing::warn!(
                     "another program listens on {taken}: the page and the API are served on port {} this time",

@@ -138,8 +138,27 @@ impl ModelRouter {
         Self { observer: Some(observer), ..self }
     }
 
-    /// Returns the models that can be asked for, as `provider/name`.
-    pub fn model_names(&self) -> BTreeSet<String> {
+    /// Returns the models that can be asked for, as `provider/name`, to an agent whose keys are in force.
+    ///
+    /// # Errors
+    ///
+    /// If a key has ended or was revoked, which is recorded then; or the ledger cannot be read or written.
+    pub async fn list_models(&self, agent: ProvenAgent) -> Result<BTreeSet<String>, RoutingError> {
+        let ProvenAgent { authority, requester } = agent;
+        let now = self.services.journal.valid_now();
+        let ended = now >= authority.task().expires_at || now >= authority.base().expires_at;
+        let (reason, text) = match ended {
+            true => (DenyReason::Expired, "the keys have ended"),
+            false if !self.services.keys.revoked(&authority).await?.is_empty() => {
+                (DenyReason::Revoked, "a key was revoked")
+            }
+            false => return Ok(self.model_names()),
+        };
+        self.record_unproven(requester, reason, text).await?;
+        Err(RoutingError::Refused { reason, text: text.to_owned() })
+    }
+
+    fn model_names(&self) -> BTreeSet<String> {
         let Some(models) = &self.services.outside.models else { return BTreeSet::new() };
         models.routes().all().map(|(_, route)| route_name(route)).collect()
     }
@@ -180,17 +199,22 @@ impl ModelRouter {
                 Ok(ProvenAgent { authority, requester })
             }
             Err(text) => {
-                self.record_unproven(requester, &text).await?;
+                self.record_unproven(requester, DenyReason::Binding, &text).await?;
                 Err(RoutingError::Unproven(text))
             }
         }
     }
 
-    async fn record_unproven(&self, requester: Requester, text: &str) -> Result<(), EngineError> {
+    async fn record_unproven(
+        &self,
+        requester: Requester,
+        reason: DenyReason,
+        text: &str,
+    ) -> Result<(), EngineError> {
         let fact = Fact::Denied {
             prepared: None,
             kind: ActionKind::ModelCall,
-            reason: DenyReason::Binding,
+            reason,
             rule: "keys".to_owned(),
             text: text.to_owned(),
             outside: text.to_owned(),

@@ -11,7 +11,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use tokio::io::unix::AsyncFd;
-use tokio::io::{AsyncRead, AsyncReadExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt as _};
 use writ_types::error::{Exit, Report, ToReport};
 
 /// The most output that is read of git, in bytes, of each stream.
@@ -168,8 +168,13 @@ pub struct OwnProcess {
     _child: tokio::process::Child,
 }
 
-/// Starts our own binary as a child that speaks over its standard input and output, with these variables only. Its
-/// standard error goes into the log.
+/// The most bytes of one child's standard error that go into a log.
+const MAX_ERROR_BYTES: u64 = 256 * 1024;
+/// The size of a log, in bytes, above which the next child begins another one; the one before stays beside it.
+const MAX_LOG_BYTES: u64 = 8 * 1024 * 1024;
+
+/// Starts our own binary as a child that speaks over its standard input and output, with these variables only. The first
+/// 256 KiB of its standard error go into the log.
 ///
 /// # Errors
 ///
@@ -182,7 +187,7 @@ pub fn spawn_piped(
 ) -> Result<OwnChild, HostError> {
     let start = |source| HostError::Start { program: "the launcher", source };
     let exe = std::env::current_exe().map_err(start)?;
-    let log = File::options().create(true).append(true).open(log).map_err(start)?;
+    let log = open_log(log).map_err(start)?;
     let mut child = tokio::process::Command::new(exe)
         .args(args)
         .env_clear()
@@ -190,14 +195,37 @@ pub fn spawn_piped(
         .current_dir("/")
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
-        .stderr(Stdio::from(log))
+        // A pipe: through the file itself an agent could empty the log, or fill the disk.
+        .stderr(Stdio::piped())
         // An agent does not outlive its case.
         .kill_on_drop(true)
         .spawn()
         .map_err(start)?;
     let pipe = || start(io::Error::other("it has no pipe"));
     let (input, output) = (child.stdin.take().ok_or_else(pipe)?, child.stdout.take().ok_or_else(pipe)?);
+    tokio::spawn(copy_errors(child.stderr.take().ok_or_else(pipe)?, log));
     Ok(OwnChild { input, output, process: OwnProcess { _child: child } })
+}
+
+fn open_log(path: &Path) -> io::Result<File> {
+    if std::fs::metadata(path).is_ok_and(|log| log.len() > MAX_LOG_BYTES) {
+        std::fs::rename(path, path.with_extension("old.log"))?;
+    }
+    File::options().create(true).append(true).open(path)
+}
+
+/// Copies the beginning of a child's standard error into a log, and reads on until its end.
+async fn copy_errors(errors: tokio::process::ChildStderr, log: File) {
+    let (mut log, mut first) = (tokio::fs::File::from_std(log), errors.take(MAX_ERROR_BYTES));
+    let copied = match tokio::io::copy(&mut first, &mut log).await {
+        Ok(_) => log.flush().await,
+        Err(error) => Err(error),
+    };
+    if let Err(error) = copied {
+        tracing::warn!(%error, "the errors of a child could not be written into its log");
+    }
+    // A child that writes on must not wait for a reader.
+    let _ = tokio::io::copy(&mut first.into_inner(), &mut tokio::io::sink()).await;
 }
 
 /// The process that has started this one, watched until its end.
@@ -331,6 +359,43 @@ async fn read_bounded(stream: Option<impl AsyncRead + Unpin>) -> Option<Vec<u8>>
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A child that floods its log goes on, and the log holds the beginning alone.
+    #[tokio::test]
+    #[expect(clippy::disallowed_types, reason = "this crate is the one that starts processes")]
+    async fn a_log_takes_the_beginning_of_a_child_s_errors_and_is_begun_anew_when_it_is_large() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("agents.log");
+        let mut child = tokio::process::Command::new("head")
+            .args(["-c", "1000000", "/dev/zero", "/missing"])
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("starts");
+        let errors = child.stderr.take().expect("a pipe");
+        copy_errors(errors, open_log(&path).expect("opens")).await;
+        child.wait().await.expect("waits");
+        let short = std::fs::read_to_string(&path).expect("reads");
+        assert!(short.contains("missing"), "{short}");
+        let mut child = tokio::process::Command::new("sh")
+            .args(["-c", "head -c 1000000 /dev/zero >&2 && echo done"])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("starts");
+        let errors = child.stderr.take().expect("a pipe");
+        copy_errors(errors, open_log(&path).expect("opens")).await;
+        assert_eq!(child.wait_with_output().await.expect("waits").stdout, b"done\n");
+        let length = |path: &Path| std::fs::metadata(path).expect("is there").len();
+        assert_eq!(length(&path), MAX_ERROR_BYTES + u64::try_from(short.len()).expect("fits"));
+        File::options()
+            .write(true)
+            .open(&path)
+            .and_then(|log| log.set_len(MAX_LOG_BYTES + 1))
+            .expect("grown");
+        drop(open_log(&path).expect("opens"));
+        assert_eq!((length(&path), length(&folder.path().join("agents.old.log"))), (0, MAX_LOG_BYTES + 1));
+    }
 
     #[test]
     fn a_user_s_home_is_read_from_the_list_of_users() {

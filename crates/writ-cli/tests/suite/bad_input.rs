@@ -357,7 +357,7 @@ fn a_client_that_vanishes_loses_no_turn_and_others_hear_only_their_own() {
 /// Work comes from the store of the home alone: there is no tracker to name, neither as a table nor as a kind of plugin, and a
 /// turn needs no host but the model's.
 ///
-/// Rows: SF-575
+/// Rows: SF-575 (in part: no network is blocked)
 #[test]
 fn needs_userns_a_tracker_is_refused_and_a_turn_connects_to_nothing_but_its_model() {
     let bench = Bench::new("openai", calls(vec![("shell_exec", json!({ "argv": ["true"] }))], "Done."));

@@ -123,7 +123,8 @@ fn gates_of_both_ends_run_in_every_turn() {
     }
 }
 
-/// Rows: SCL-103 SCL-114
+/// Rows: SCL-103
+/// Rows: SCL-114 (in part: its log is not read)
 #[test]
 fn needs_userns_a_dry_run_decides_logs_and_performs_nothing() {
     let bench = Bench::new(

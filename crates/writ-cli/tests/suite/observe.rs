@@ -245,7 +245,7 @@ fn a_turn_that_a_crash_has_cut_in_two_is_one_tree() {
 }
 
 /// Rows: SIL-251 SCL-198
-/// Rows: SCL-104
+/// Rows: SCL-104 (in part: the duration)
 #[test]
 fn needs_userns_every_line_of_a_turn_has_its_ids_and_nothing_that_was_said() {
     let bench = busy();

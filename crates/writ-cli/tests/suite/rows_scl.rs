@@ -306,7 +306,8 @@ fn needs_userns_no_line_smuggles_a_second_command() {
 /// One place says how long a tool may run: its call, else its own setting, else the default of all.
 ///
 /// Rows: SCL-189
-/// Rows: SCL-102 SCL-143 SCL-144
+/// Rows: SCL-102
+/// Rows: SCL-143 SCL-144 (in part: no tool has a limit of its own below the default of all)
 /// Rows: WIN-089 (in part: a command that hangs)
 #[test]
 fn needs_userns_each_time_limit_changes_what_it_names() {

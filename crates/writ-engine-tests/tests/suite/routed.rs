@@ -155,6 +155,13 @@ impl Fleet {
         });
     }
 
+    /// Returns the status of a list of the models.
+    fn list(&self) -> u16 {
+        let (base, task) = &self.keys;
+        let head = format!("GET /v1/models HTTP/1.1\r\nwrit-base-key: {base}\r\nwrit-task-key: {task}");
+        self.send(&head, b"").0
+    }
+
     fn chat(&self, body: &Value) -> (u16, Value) {
         let (status, body) = self.post("/v1/chat/completions", body);
         (status, serde_json::from_str(&body).expect("JSON"))
@@ -337,12 +344,15 @@ fn a_call_that_cannot_be_recorded_is_not_made() {
 #[test]
 fn keys_that_are_revoked_between_two_requests_refuse_the_second() {
     let fleet = Fleet::new(|_: &ParsedRequest| Reply::text("Hello."));
+    assert_eq!(fleet.list(), 200);
     assert_eq!(fleet.chat(&asking("one")).0, 200);
     let revoked = Op::Revoke { id: fleet.task.to_string(), at: BEGIN, expires_at: None };
     fleet.handed.runtime.block_on(fleet.handed.store.commit(Batch::synced(vec![revoked]))).expect("written");
     let (status, body) = fleet.chat(&asking("two"));
     assert_eq!((status, &body["error"]["type"]), (403, &json!("permission_error")), "{body}");
     assert_eq!((fleet.asked(), fleet.handed.denials()), (1, vec![("model_call", DenyReason::Revoked)]));
+    assert_eq!(fleet.list(), 403);
+    assert_eq!(fleet.handed.denials(), [("model_call", DenyReason::Revoked); 2]);
     fleet.end();
 }
 
@@ -352,6 +362,7 @@ fn keys_that_have_ended_refuse() {
     fleet.handed.clock.go_on(TASK_KEY_TTL);
     assert_eq!(fleet.chat(&asking("late")).0, 403);
     assert_eq!((fleet.asked(), fleet.handed.denials()), (0, vec![("model_call", DenyReason::Expired)]));
+    assert_eq!(fleet.list(), 403);
     fleet.end();
 }
 

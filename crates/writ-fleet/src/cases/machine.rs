@@ -46,9 +46,22 @@ pub enum LossCause {
     Restart,
     /// Another version of its agent was deployed.
     Deployed,
+    /// A person has taken the case.
+    Taken,
 }
 
 impl LossCause {
+    /// All of them.
+    pub(crate) const ALL: [Self; 7] = [
+        Self::Revoked,
+        Self::Crash,
+        Self::Silence,
+        Self::Anomaly,
+        Self::Restart,
+        Self::Deployed,
+        Self::Taken,
+    ];
+
     /// Returns the word that stands in the ledger.
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -58,6 +71,7 @@ impl LossCause {
             Self::Anomaly => "anomaly",
             Self::Restart => "restart",
             Self::Deployed => "deployed",
+            Self::Taken => "taken",
         }
     }
 }
@@ -318,7 +332,7 @@ impl CaseMachine {
         let mut step = self.end_holder(CaseState::Escalating { target: None });
         match cause {
             // The agent did nothing wrong: it may have the case again.
-            LossCause::Restart | LossCause::Deployed => {}
+            LossCause::Restart | LossCause::Deployed | LossCause::Taken => {}
             LossCause::Revoked | LossCause::Crash | LossCause::Silence | LossCause::Anomaly => {
                 step.next.lost.insert(agent.clone());
             }

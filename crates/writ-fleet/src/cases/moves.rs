@@ -190,7 +190,7 @@ impl CaseRouter {
         };
         let event = CaseEvent::Assign { agent: key.agent.clone(), key: key.key };
         self.advance_case(live, event, note, Some(record)).await?;
-        match self.start_agent(live, (agent, base), &key, &reason).await {
+        match self.start_agent(live, (agent, base), &key, handed_reason(&reason)).await {
             Ok(()) => {
                 live.owes_since = Some(self.0.keys.now());
                 Ok(())
@@ -361,4 +361,27 @@ impl CaseRouter {
 fn holder_keys(record: &HolderRecord, ends_at: Option<Timestamp>) -> Option<HolderKeys> {
     let (key, base, task, ends_at) = (record.key?, record.base?, record.task?, ends_at?);
     Some(HolderKeys { key, ends_at, base, task })
+}
+
+/// Returns the part of a reason that the next holder is given: of a loss the cause alone. The rest is for people: it names
+/// customers across cases, and places of this machine.
+fn handed_reason(reason: &str) -> &str {
+    let lost = LossCause::ALL
+        .iter()
+        .find(|cause| reason.strip_prefix(cause.as_str()).is_some_and(|rest| rest.starts_with(':')));
+    lost.map_or(reason, |cause| cause.as_str())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_next_holder_learns_the_cause_of_a_loss_and_an_agents_own_reason() {
+        let anomaly = "anomaly: rule 'same customer from two cases then revoke': agent a has customer f also in case_tk_1";
+        assert_eq!(handed_reason(anomaly), "anomaly");
+        assert_eq!(handed_reason("crash: it did not start: /home/x: no such file"), "crash");
+        assert_eq!(handed_reason("over $500 limit: ask a manager"), "over $500 limit: ask a manager");
+        assert_eq!(handed_reason("crashes happen"), "crashes happen");
+    }
 }

@@ -276,7 +276,7 @@ impl CaseRouter {
         let mut live = self.locked(id).await?;
         if live.machine.key().is_some() {
             let note = CaseMove::new(CaseChange::Rerouted, format!("taken by {person}"));
-            self.advance_case(&mut live, CaseEvent::Lose(LossCause::Revoked), note, None).await?;
+            self.advance_case(&mut live, CaseEvent::Lose(LossCause::Taken), note, None).await?;
             self.queue_case(&mut live, "a person takes it over").await?;
         }
         let note = CaseMove::new(CaseChange::Taken, format!("by {person}"));

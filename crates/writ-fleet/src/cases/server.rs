@@ -20,7 +20,7 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::front_end::TokenFile;
+use super::front_end::{FrontEndToken, TokenFile};
 use super::router::CaseRouter;
 use super::routes::{CaseAnswer, CaseCaller, CaseRoutes, MAX_BODY_BYTES};
 use super::socket::{MAX_SOCKETS, open_socket};
@@ -141,6 +141,11 @@ impl ServedCases {
             tracing::error!(%error, "a request about a case was not carried through");
             CaseAnswer::refuse_with(500, "the request was not carried through")
         })
+    }
+
+    /// Returns the token that counts now.
+    pub(super) fn current_token(&self) -> Option<FrontEndToken> {
+        self.token.read_token()
     }
 
     /// Registers a WebSocket, for which the server waits at its end.

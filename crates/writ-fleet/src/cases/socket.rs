@@ -12,6 +12,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior};
 use writ_types::id::SessionId;
 
+use super::front_end::FrontEndToken;
 use super::routes::{CaseAnswer, MAX_BODY_BYTES};
 use super::server::ServedCases;
 
@@ -33,6 +34,8 @@ struct CaseSocket {
     id: SessionId,
     /// The number of the last message that was sent.
     sent: u64,
+    /// The token with which it was opened; with another one it ends.
+    token: Option<FrontEndToken>,
 }
 
 /// The other end is disconnected, or takes nothing.
@@ -50,6 +53,7 @@ pub(super) async fn open_socket(
     let sent = after.parse().map_err(|_| CaseAnswer::refuse_with(422, "after must be a number"))?;
     // From before the first read, so that no message falls between.
     let said = shared.routes.0.watch_said(id).await.map_err(|error| CaseAnswer::fail_with(&error))?;
+    let token = shared.current_token();
     let (mut parts, _) = request.into_parts();
     let upgrade = WebSocketUpgrade::from_request_parts(&mut parts, &()).await;
     let upgrade = upgrade.map_err(|_| CaseAnswer::refuse_with(426, "this address is for WebSockets"))?;
@@ -60,7 +64,7 @@ pub(super) async fn open_socket(
     let running = shared.track_socket();
     Ok(upgrade.on_upgrade(move |socket| async move {
         // How it ended is the client's affair.
-        let _ended = CaseSocket { shared, socket, id, sent }.serve_messages(said).await;
+        let _ended = CaseSocket { shared, socket, id, sent, token }.serve_messages(said).await;
         drop((place, running));
     }))
 }
@@ -72,6 +76,7 @@ impl CaseSocket {
         let (mut heard, mut is_over) = (Instant::now(), false);
         let stop = self.shared.stop.clone();
         loop {
+            self.check_token().await?;
             self.send_new().await?;
             if is_over {
                 return self.close_with(close_code::NORMAL, "the case has ended").await;
@@ -82,6 +87,8 @@ impl CaseSocket {
                 message = self.socket.recv() => {
                     let Some(Ok(message)) = message else { return Err(Disconnected) };
                     heard = Instant::now();
+                    // Again: it may have waited for long.
+                    self.check_token().await?;
                     self.hear_message(message).await?;
                 }
                 _ = pings.tick() => {
@@ -93,6 +100,15 @@ impl CaseSocket {
                 () = stop.cancelled() => return self.close_with(close_code::AWAY, "the router stops").await,
             }
         }
+    }
+
+    /// Ends the socket if the front end has another token by now.
+    async fn check_token(&mut self) -> Result<(), Disconnected> {
+        if self.shared.current_token() == self.token {
+            return Ok(());
+        }
+        self.close_with(close_code::POLICY, "the front end has another token").await?;
+        Err(Disconnected)
     }
 
     /// Sends the messages that came since.

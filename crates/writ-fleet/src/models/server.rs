@@ -213,8 +213,8 @@ async fn list_models(
     request: &Request<Incoming>,
     format: WireFormat,
 ) -> Result<Response<Body>, Refusal> {
-    prove(router, request.headers()).await?;
-    let names = router.model_names();
+    let agent = prove(router, request.headers()).await?;
+    let names = router.list_models(agent).await?;
     let names = names.iter().map(String::as_str).chain([MAIN_MODEL]);
     let list = match format {
         WireFormat::OpenAi => {

@@ -129,6 +129,36 @@ async fn a_request_runs_to_its_end_although_its_client_hangs_up() {
     served.end().await;
 }
 
+/// A token that is replaced ends what it has opened: nothing more is read or said with it.
+#[tokio::test]
+async fn a_web_socket_ends_with_its_token() {
+    let served = Served::new().await;
+    let id = served.open().await;
+    let mut request = format!("ws://cases/cases/{id}/socket").into_client_request().expect("a request");
+    let bearer = format!("Bearer {TOKEN}").parse().expect("a header");
+    request.headers_mut().insert("authorization", bearer);
+    let stream = UnixStream::connect(&served.socket).await.expect("connects");
+    let (mut socket, _) = tokio_tungstenite::client_async(request, stream).await.expect("opens");
+    while !matches!(socket.next().await.expect("open").expect("a frame"), Message::Text(text) if text.contains("one says: hello"))
+    {
+    }
+    served.token.write_token("another", true).expect("written");
+    socket.send(Message::text(r#"{"text":"more"}"#)).await.expect("sends");
+    let next = socket.next().await.expect("an end").expect("a frame");
+    assert!(matches!(next, Message::Close(Some(_))), "{next:?}");
+    let messages = format!("/cases/{id}/messages");
+    let (_, listed) =
+        ask_as(&served.socket, ("GET", &messages), "authorization: Bearer another\r\n", "").await;
+    let texts: Vec<&str> = listed["messages"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .filter_map(|one| one["text"].as_str())
+        .collect();
+    assert_eq!(texts, ["hello", "one says: hello"]);
+    served.end().await;
+}
+
 /// Rows: SLO-041 (in part: over a WebSocket)
 #[tokio::test]
 async fn a_web_socket_has_every_message_of_its_case_and_takes_those_of_the_guest() {

@@ -28,7 +28,7 @@ fn a_session_has_one_leased_message_and_the_oldest_comes_first() {
     assert_eq!(lease_at(&home, 0).map(|next| id(&next)), Some(message(2)));
 }
 
-/// Rows: SIL-210
+/// Rows: SIL-210 (in part: a lease that ran out and is another's; one that only ran out may still be acknowledged)
 /// Rows: SIL-208 (in part: a lease that ran out) SIL-209 (in part: of another holder)
 /// Rows: SIL-211 (in part: of another holder)
 #[test]

@@ -226,7 +226,7 @@ fn a_level_whose_time_is_over_offers_none_of_its_tools() {
     );
 }
 
-/// With the token or the page alone, keys cannot be made or revoked, orders stored, approvers changed, servers started, entries
+/// With the token or the page alone, keys cannot be made or revoked, orders stored, agents approved or deployed, approvers changed, servers started, entries
 /// erased or memories forgotten: only the owner's terminal can.
 ///
 /// Rows: SLO-015 (pages and programs)
@@ -241,7 +241,7 @@ fn what_the_owners_terminal_alone_may_call_is_refused_to_pages_and_programs() {
         };
         let terminal = Method::ALL.iter().filter(|method| method.access() == CallAccess::Terminal);
         let names: Vec<&str> = terminal.map(|method| method.name()).collect();
-        assert_eq!(names.len(), 16, "{names:?}");
+        assert_eq!(names.len(), 19, "{names:?}");
         for name in names {
             assert_eq!(refused(name), "auth.terminal_only", "{name}");
         }

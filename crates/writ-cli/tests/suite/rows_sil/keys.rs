@@ -25,7 +25,7 @@ fn seeds(home: &Home) -> Vec<[u8; 32]> {
         let keys = keys.map(|key| hex::decode(key.as_str().expect("text")).expect("hexadecimal"));
         seeds.extend(keys.map(|key| <[u8; 32]>::try_from(key).expect("32 bytes")));
     }
-    assert_eq!(seeds.len(), 3, "root, harness and approver");
+    assert_eq!(seeds.len(), 4, "root, harness, contents and approver");
     seeds
 }
 

@@ -46,7 +46,9 @@ fn the_agent_that_lost_a_case_is_known_unless_its_router_ended() {
         assert!(lost(cause).lost().contains("refund"), "{cause:?}");
         assert_eq!(lost(cause).state(), &CaseState::Escalating { target: None });
     }
-    assert!(lost(LossCause::Restart).lost().is_empty());
+    for cause in [LossCause::Restart, LossCause::Deployed, LossCause::Taken] {
+        assert!(lost(cause).lost().is_empty());
+    }
 }
 
 #[test]
@@ -70,6 +72,7 @@ fn any_event() -> impl Strategy<Value = CaseEvent> {
         Just(LossCause::Silence),
         Just(LossCause::Revoked),
         Just(LossCause::Restart),
+        Just(LossCause::Taken),
     ];
     prop_oneof![
         (name.clone(), key.clone())

@@ -5,7 +5,8 @@ PROXY = "https://security-proxy.silo.internal/v1/operations/"
 ABOVE = sys.argv[1]  # who decides where this agent may not
 
 def operate(name, **parameters):
-    head = {"content-type": "application/json"}
+    # Done once for each message of the guest, also if this program is killed and another one begins anew.
+    head = {"content-type": "application/json", "idempotency-key": f"{name}-{asked}"}
     request = urllib.request.Request(PROXY + name, json.dumps(parameters).encode(), head)
     try:
         with urllib.request.urlopen(request, timeout=30) as answer:
@@ -30,7 +31,10 @@ def handle(text):
     else:
         say(reply=f"Order {order} is none of yours, or cannot be reached: {answer.get('error', 'not found')}.")
 
+asked = 0
 for line in map(json.loads, sys.stdin):
     said = line.get("conversation") or [line["message"]] if "refused" not in line else []
-    for message in [one for one in said if one["from"] == "guest"][-1:]:
-        handle(message["text"])
+    guest = [one["text"] for one in said if one["from"] == "guest"]
+    asked += len(guest)
+    for text in guest[-1:]:
+        handle(text)
