@@ -380,7 +380,7 @@ mod tests {
     fn the_next_holder_learns_the_cause_of_a_loss_and_an_agents_own_reason() {
         let anomaly = "anomaly: rule 'same customer from two cases then revoke': agent a has customer f also in case_tk_1";
         assert_eq!(handed_reason(anomaly), "anomaly");
-        assert_eq!(handed_reason("crash: it did not start: /home/x: no such file"), "crash");
+        assert_eq!(handed_reason("crash: it did not start: the folder is missing"), "crash");
         assert_eq!(handed_reason("over $500 limit: ask a manager"), "over $500 limit: ask a manager");
         assert_eq!(handed_reason("crashes happen"), "crashes happen");
     }

@@ -155,7 +155,7 @@ async fn a_web_socket_ends_with_its_token() {
         .iter()
         .filter_map(|one| one["text"].as_str())
         .collect();
-    assert_eq!(texts, ["hello", "one says: hello"]);
+    assert!(texts.contains(&"one says: hello") && !texts.contains(&"more"), "{texts:?}");
     served.end().await;
 }
 
