@@ -147,7 +147,7 @@ impl Desk {
     }
 }
 
-fn wait_for(mut is_so: impl FnMut() -> bool, what: impl Fn() -> String) {
+pub(super) fn wait_for(mut is_so: impl FnMut() -> bool, what: impl Fn() -> String) {
     let begun = Instant::now();
     while !is_so() {
         assert!(begun.elapsed() < PATIENCE, "{}", what());
@@ -167,7 +167,7 @@ fn children(pid: u32) -> BTreeSet<u32> {
 }
 
 /// The launchers of agents that an engine has started.
-fn launchers(engine: &Engine) -> BTreeSet<u32> {
+pub(super) fn launchers(engine: &Engine) -> BTreeSet<u32> {
     let runs = |pid: &u32| {
         let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
         line.split(|byte| *byte == 0).nth(1) == Some(b"run")

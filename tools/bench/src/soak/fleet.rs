@@ -1,4 +1,4 @@
-//! A fleet whose proxy and engine are killed at many moments of chance, by the test that does it a few times.
+//! A fleet whose proxy, engine and agents are killed at many moments of chance, by the test that does it a few times.
 
 use std::process::ExitCode;
 
@@ -30,6 +30,6 @@ pub(super) fn run(seed: u64, kills: u32) -> Result<ExitCode> {
         println!("seed {seed}, {kills} kills: `--seed` repeats them");
         return Ok(ExitCode::from(VIOLATED));
     }
-    println!("the money that moved is that of the ledger");
+    println!("the money that moved is that of the ledger, and each case had one holder at every moment");
     Ok(ExitCode::SUCCESS)
 }
