@@ -197,7 +197,8 @@ impl AnomalyWatch {
         *count = count.saturating_add(1);
     }
 
-    fn add_totals(&mut self, event: &FleetEvent) {
+    /// Counts an event in the sums of its agent alone.
+    pub fn add_totals(&mut self, event: &FleetEvent) {
         let Some(totals) = self.find_totals(&event.agent) else { return };
         let sum = match event.measure {
             Measure::Requests => &mut totals.requests,

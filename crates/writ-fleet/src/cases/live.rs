@@ -2,6 +2,7 @@
 
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
+use writ_policy::keys::KeyToken;
 use writ_store::fleet::{FleetCase, FleetHolder, HolderKeys};
 use writ_types::entry::HolderRecord;
 use writ_types::id::KeyId;
@@ -22,6 +23,8 @@ pub(crate) const MAX_BAD_LINES: u32 = 8;
 pub(crate) struct LiveAgent {
     /// The key with which it began; renewed ones follow it.
     pub(crate) first_key: KeyId,
+    /// Its base key, which says where it may escalate to: another version of its agent may be deployed by then.
+    pub(crate) base: KeyToken,
     /// Lines for its standard input.
     pub(crate) lines: mpsc::Sender<String>,
     /// Its end, also that of the tasks around it.

@@ -104,6 +104,7 @@ impl CaseRouter {
         }
         // After the commit: a load that was counted for nothing would leave an agent idle.
         self.count_load(live.holder.as_ref(), began.as_ref());
+        self.note_holder(&live.row.case_token, began.as_ref());
         let same_agent = matches!(
             (&step.ended, &step.began),
             (Some(CaseHolder::Agent { agent: before, .. }), Some(CaseHolder::Agent { agent: after, .. })) if before == after
@@ -251,6 +252,20 @@ impl CaseRouter {
             let load = loads.entry(began.name.clone()).or_default();
             *load = load.saturating_add(1);
         }
+    }
+
+    fn note_holder(&self, case: &str, began: Option<&HolderRecord>) {
+        let mut holders = self.0.holders.lock().unwrap_or_else(PoisonError::into_inner);
+        match began.filter(|holder| holder.key.is_some()) {
+            Some(holder) => holders.insert(case.to_owned(), holder.name.clone()),
+            None => holders.remove(case),
+        };
+    }
+
+    /// Returns true if an agent holds a case now.
+    pub(crate) fn is_holder(&self, case: &str, agent: &str) -> bool {
+        let holders = self.0.holders.lock().unwrap_or_else(PoisonError::into_inner);
+        holders.get(case).is_some_and(|holder| holder == agent)
     }
 
     /// Does what a rule about anomalies says.

@@ -78,6 +78,8 @@ pub(crate) struct CaseRouterState {
     cases: StdMutex<BTreeMap<SessionId, OpenCase>>,
     /// The number of cases of each agent.
     pub(crate) loads: StdMutex<BTreeMap<String, usize>>,
+    /// The agents that hold a case, by its token.
+    pub(crate) holders: StdMutex<BTreeMap<String, String>>,
     rules: StdMutex<AnomalyWatch>,
     /// The last anomalies, newest first; at most [`MAX_SEEN`].
     seen: StdMutex<VecDeque<Anomaly>>,
@@ -102,9 +104,20 @@ impl CaseRouter {
         }
         let rules = StdMutex::new(AnomalyWatch::new(rules));
         let (cases, loads, seen) = (StdMutex::default(), StdMutex::default(), StdMutex::default());
-        let at_proxy = RwLock::default();
-        let state =
-            CaseRouterState { keys, agents, silence, tokens, host, at_proxy, cases, loads, rules, seen };
+        let (at_proxy, holders) = (RwLock::default(), StdMutex::default());
+        let state = CaseRouterState {
+            keys,
+            agents,
+            silence,
+            tokens,
+            host,
+            at_proxy,
+            cases,
+            loads,
+            holders,
+            rules,
+            seen,
+        };
         let router = Self(Arc::new(state));
         router.resume_cases().await?;
         Ok(router)
@@ -329,6 +342,11 @@ impl CaseRouter {
     ///
     /// If the ledger cannot be written.
     pub async fn observe_event(&self, event: &FleetEvent) -> Result<(), CaseError> {
+        if !self.is_holder(&event.case, &event.agent) {
+            // It has left the case: no rule can take it away, and the next time it begins anew.
+            self.watch().add_totals(event);
+            return Ok(());
+        }
         let found = self.watch().observe_event(event);
         // The usual case, without a lock of any case.
         if found.is_empty() {

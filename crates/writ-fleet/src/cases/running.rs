@@ -48,7 +48,7 @@ impl CaseRouter {
             base: base.token().clone(),
             task: key.token.clone(),
         };
-        self.check_folder(&agent.name).await?;
+        self.check_folder(agent).await?;
         let StartedAgent { input, output, process } = self.0.host.start_agent(order).await?;
         // Bounded: an agent that does not read must not fill the memory.
         let (lines, waiting) = mpsc::channel(MAX_WAITING_LINES);
@@ -58,14 +58,26 @@ impl CaseRouter {
             .map_err(|_| PortFault("it takes no line".to_owned()))?;
         tokio::spawn(write_lines(input, waiting, over.clone()));
         tokio::spawn(self.clone().read_lines((id, key.key), output, over.clone()));
-        live.agent = Some(LiveAgent { first_key: key.key, lines, process, over, bad_lines: 0 });
+        live.agent = Some(LiveAgent {
+            first_key: key.key,
+            base: agent.base.clone(),
+            lines,
+            process,
+            over,
+            bad_lines: 0,
+        });
         Ok(())
     }
 
     /// Checks that the folder of an agent is still the one that a person has approved.
-    async fn check_folder(&self, agent: &str) -> Result<(), PortFault> {
-        let deployed = self.agents().find_deployed(agent);
-        let Some(deployed) = deployed else { return Ok(()) };
+    async fn check_folder(&self, agent: &FleetAgent) -> Result<(), PortFault> {
+        if agent.folder.is_none() {
+            return Ok(());
+        }
+        // The folder lies under its agent's name: by now it may be another version's, which the chosen key is not for.
+        let deployed = self.agents().find_deployed(&agent.name).filter(|one| one.agent.base == agent.base);
+        let deployed =
+            deployed.ok_or_else(|| PortFault("another version was deployed meanwhile".to_owned()))?;
         // It reads every file of the folder.
         let checked = spawn_blocking(move || deployed.check_folder()).await;
         let checked = checked.map_err(|error| PortFault(error.to_string()))?;
@@ -174,9 +186,7 @@ impl CaseRouter {
         reason: String,
     ) -> Result<bool, CaseError> {
         let is_its = |live: &LiveCase| live.agent.as_ref().is_some_and(|agent| agent.first_key == first_key);
-        let name = live.holder.as_ref().map(|holder| holder.name.clone()).unwrap_or_default();
-        let agent = self.agents().find_agent(&name);
-        let allowed = match agent {
+        let allowed = match &live.agent {
             Some(agent) => self.0.keys.check_base(&agent.base).await.map(|base| base.targets()),
             None => Ok(std::collections::BTreeSet::new()),
         };

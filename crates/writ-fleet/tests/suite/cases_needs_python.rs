@@ -247,6 +247,28 @@ async fn a_burst_of_refusals_costs_the_key_and_the_entry_has_rule_and_evidence()
     assert!(fleet.keys.store().is_revoked(&key).await.expect("reads"));
     let reason = &access.intervals[0].reason;
     assert_eq!(reason, "anomaly: rule 'refused > 5 in 60 s then revoke': agent one has 6 refused");
+    // What an agent did comes in after it has left the case: it meets no rule.
+    for _ in 0..6 {
+        router.observe_event(&event(Measure::Refused)).await.expect("takes it");
+    }
+    fleet.until_held(id, Some("two")).await;
+    assert!(!changes(&fleet).await.contains(&CaseChange::Alerted));
+}
+
+/// A process may escalate where its own key says, also after other agents were deployed.
+#[tokio::test]
+async fn an_escalation_is_judged_by_the_key_with_which_its_process_began() {
+    let fleet = Fleet::new().await;
+    let router = fleet.start(both(&fleet), &[]).await;
+    let id = router.open_case(refund_case("hello")).await.expect("opens");
+    fleet.until(id, |all| says(all, "refund-agent says: hello")).await;
+    router.replace_deployed(Vec::new()).expect("replaced");
+    router.add_message(id, "escalate admin I want to").await.expect("takes it");
+    fleet.until(id, |all| says(all, "refused: the key does not grant escalating to 'admin'")).await;
+    router.add_message(id, "escalate manager over the limit").await.expect("takes it");
+    fleet.until_held(id, None).await;
+    let expected = [CaseChange::Opened, CaseChange::Assigned, CaseChange::Escalated];
+    assert_eq!(changes(&fleet).await[..3], expected);
 }
 
 /// Rows: SLO-016 (in part: its end and its renewal)

@@ -142,6 +142,9 @@ fn check_escalation(engine: &[Value]) {
         })
         .expect("handed over");
     assert!(escalated["seq"].as_u64() < next["seq"].as_u64());
+    for field in ["/record/ended/task", "/record/ended/key", "/record/customer"] {
+        assert_ne!(text_of(escalated, field), "", "{field}");
+    }
     assert_eq!(text_of(next, "/record/earlier/task"), text_of(escalated, "/record/ended/task"));
     assert_eq!(text_of(next, "/record/customer"), text_of(escalated, "/record/customer"));
     let ended = text_of(escalated, "/record/ended/key");
