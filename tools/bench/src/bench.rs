@@ -33,6 +33,8 @@ mod commit;
 
 mod operations;
 
+mod fleet;
+
 mod presence;
 
 mod proxy;
@@ -92,6 +94,7 @@ const BENCHES: &[(&str, Measure)] = &[
     ("presence", presence::measure),
     ("proxy", proxy::measure),
     ("operations", operations::measure),
+    ("fleet", fleet::measure),
     ("request", request::measure),
 ];
 

@@ -38,19 +38,25 @@ impl Gauge {
             anonymous: bytes("Anonymous:")?,
             descriptors: std::fs::read_dir(folder.join("fd"))?.count(),
             threads: std::fs::read_dir(folder.join("task"))?.count(),
-            children: children(pid),
+            children: tree(pid).len() - 1,
         })
     }
 }
 
-/// Counts the processes that descend from one; those that end meanwhile do not count.
-fn children(pid: u32) -> usize {
-    let Ok(tasks) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return 0 };
-    let listed =
-        tasks.flatten().filter_map(|task| std::fs::read_to_string(task.path().join("children")).ok());
-    let listed: Vec<String> = listed.collect();
-    let pids = listed.iter().flat_map(|list| list.split_whitespace()).filter_map(|pid| pid.parse().ok());
-    pids.map(|child: u32| 1 + children(child)).sum()
+/// Lists a process and those that descend from it; those that end meanwhile are left out.
+pub(crate) fn tree(pid: u32) -> Vec<u32> {
+    let mut found = vec![pid];
+    let mut next = 0;
+    while let Some(parent) = found.get(next) {
+        let tasks = std::fs::read_dir(format!("/proc/{parent}/task")).into_iter().flatten().flatten();
+        let listed = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("children")).ok());
+        let listed: Vec<String> = listed.collect();
+        found.extend(
+            listed.iter().flat_map(|list| list.split_whitespace()).filter_map(|pid| pid.parse::<u32>().ok()),
+        );
+        next += 1;
+    }
+    found
 }
 
 #[cfg(test)]
