@@ -190,7 +190,7 @@ pub(crate) fn action_samples() -> Vec<ActionSample> {
     ]
 }
 
-/// An action as the model's first call of a session wished it, resting on the owner's words.
+/// An action as the model's first call of a session requested it, resting on the owner's words.
 pub(crate) fn prepared(action: Action) -> Prepared {
     Prepared {
         action,

@@ -30,11 +30,11 @@ pub struct Prepared {
     pub agent: String,
     /// The session that it belongs to.
     pub session: Option<SessionId>,
-    /// The turn that wished it.
+    /// The turn that requested it.
     pub turn: Option<TurnId>,
     /// The number of that turn.
     pub turn_number: u64,
-    /// The model's call that wished it.
+    /// The model's call that requested it.
     pub call: Option<String>,
     /// The tool that made it, or the harness's word for its own actions.
     pub tool: String,
@@ -123,7 +123,7 @@ mod tests {
     use super::*;
     use crate::fixture::{call_tool, exec, fetch};
 
-    /// Another word of the owner's about a tool, another label, or more time, makes no other wish; other arguments do.
+    /// Another word of the owner's about a tool, another label, or more time, makes no other request; other arguments do.
     #[test]
     fn a_wish_is_what_would_be_done() {
         let same = |one: &Action, other: &Action| {

@@ -151,7 +151,7 @@ impl KeyCheck {
 /// A hash that no token has.
 const ZERO: Digest = Digest::from_bytes([0; 32]);
 
-/// Returns the hash of a key: that under which it was given out, where it can be read.
+/// Returns the hash of a key: of the token under which it was issued, or of its text where that is not a token.
 fn hash_of(token: Option<&Result<KeyToken, KeyError>>, text: Option<&str>) -> Option<Digest> {
     match token? {
         Ok(token) => Some(Digest::of_bytes(token.as_bytes())),

@@ -46,7 +46,7 @@ impl Gates {
         at: Option<(TurnId, u64)>,
         prepared: &Prepared,
     ) -> (Option<(String, GateVerdict, String)>, Pending) {
-        // What no model wished is the harness's own.
+        // An action that no model requested is the harness's own.
         let Some(access) = self.config.access.as_ref().filter(|_| prepared.call.is_some()) else {
             return (None, Pending::new());
         };

@@ -53,7 +53,7 @@ pub(crate) async fn pass_after(
     }
 }
 
-/// As [`pass_after`], for a call of a model where `wording` says what that is.
+/// As [`pass_after`], for a call of a model whose gates read `wording`.
 ///
 /// # Errors
 ///
@@ -65,7 +65,7 @@ pub(crate) async fn pass_call(
     standing: RequestContext<'_>,
     wording: Option<Wording<'_>>,
 ) -> Result<PassageResult, EngineError> {
-    // Boxed: what passes here may itself be under way in something that has passed, and rules need room on the stack.
+    // Boxed, since a gate's own model call passes here within the action that it judges, and rules need room on the stack.
     let verdicts = match Box::pin(heard(services, &prepared, standing, wording)).await? {
         ActionVerdicts { ops, arguments: Some(arguments), .. } => {
             first.extend(ops);

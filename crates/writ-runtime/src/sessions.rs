@@ -23,7 +23,7 @@ use crate::session::{
 };
 use crate::subscription;
 
-/// The number of newest sessions among which one of the page or of a conversation is looked for.
+/// How many of the newest sessions are searched for the one of a page or of a conversation.
 const MAX_LOOKED_AT: usize = 500;
 
 /// The sessions of an engine.
@@ -51,7 +51,7 @@ impl Sessions {
         Self { journal, keys, rules, sandbox, overlays, stop_now, map, opening }
     }
 
-    /// The newest session that was not closed and of which this is known.
+    /// The newest open session whose state has this value under this key.
     pub(crate) async fn newest_with(&self, key: &str, value: &str) -> Result<Option<SessionId>, EngineError> {
         let value = Value::from(value);
         let open = self
@@ -201,7 +201,7 @@ impl Sessions {
     }
 }
 
-/// The hosts of a list; what is none opens nothing.
+/// The hosts of a list. An item that is not a host pattern is left out, so that it opens nothing.
 fn hosts(list: &Value) -> BTreeSet<HostPattern> {
     texts(list).iter().filter_map(|text| text.parse().ok()).collect()
 }

@@ -39,7 +39,7 @@ pub(crate) fn turn(agent: &str, session: SessionId, turn: TurnId, number: u64) -
     )
 }
 
-/// The span of an approved ask that is performed, as part of the turn that wished it.
+/// The span of an approved ask that is performed, as part of the turn that requested it.
 pub(crate) fn approved(ask: &AskId, session: SessionId, turn: Option<TurnId>) -> Span {
     info_span!(
         parent: None,

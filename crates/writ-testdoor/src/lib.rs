@@ -66,7 +66,7 @@ pub fn turn() -> TurnId {
     TurnId::from_parts(NOW, 1)
 }
 
-/// An action as the model of [`session`] wished it in [`turn`] by the tool `test`, on the owner's word.
+/// An action as the model of [`session`] requested it in [`turn`] by the tool `test`, on the owner's word.
 pub fn prepare_action(action: Action) -> Prepared {
     Prepared {
         action,

@@ -232,7 +232,7 @@ pub enum Fact {
         prepared: Digest,
         /// The action.
         action: Action,
-        /// The model's call that wished it, if any.
+        /// The model's call that requested it, if any.
         call: Option<String>,
         /// The approval that allowed it, if one was needed.
         approval: Option<AskId>,

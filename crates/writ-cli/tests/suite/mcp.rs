@@ -117,7 +117,7 @@ impl Desk {
     }
 
     fn chat(&self, wish: &str) -> Output {
-        // What one answer brings in taints its session: each wish has its own.
+        // What one answer brings in taints its session: each request has its own.
         self.bench.chat(wish, &["--new"])
     }
 

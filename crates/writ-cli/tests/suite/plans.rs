@@ -68,7 +68,7 @@ impl Desk {
         code(&self.bench.home.run(&["chat", "-m", &said, "--session", &self.session]))
     }
 
-    /// Is asked about a wish, and says no.
+    /// Is asked about a request, and denies it.
     fn asked(&self, tool: &str, arguments: &Value) {
         assert_eq!(self.more(tool, arguments), WAITING, "{arguments}");
         assert_eq!(code(&self.bench.home.run(&["approvals", "deny", &self.bench.ask()])), 0);
@@ -254,7 +254,7 @@ fn needs_userns_a_plan_ends_with_its_session() {
     desk.verify();
 }
 
-/// Where only what is planned is done: a wish without a plan is refused and told how to get one; with one, it is done, and
+/// Where only what is planned is done: a request without a plan is refused with the way to get one; with one, it is done, and
 /// a file is written with the text of the moment.
 ///
 /// Rows: SIL-001

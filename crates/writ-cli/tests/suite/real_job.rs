@@ -64,7 +64,7 @@ fn files(made: &Generated) -> BTreeMap<PathBuf, Vec<u8>> {
     files
 }
 
-/// One run of the job: the wish, the approval of the change, and the tests after it. What went wrong, if anything did;
+/// One run of the job: the request, the approval of the change, and the tests after it. What went wrong, if anything did;
 /// until the approval nothing of the repository has changed.
 fn run(bench: &Bench, made: &Generated) -> Result<(), String> {
     let before = files(made);

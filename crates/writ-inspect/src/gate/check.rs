@@ -58,7 +58,7 @@ pub(super) fn compile_checks(gate: &GateConfig) -> Result<Vec<GateCheck>, GateEr
     }
     if gate.min.is_some() || gate.max.is_some() {
         let (min, max) = (gate.min.unwrap_or(f64::NEG_INFINITY), gate.max.unwrap_or(f64::INFINITY));
-        // Also where one of them is no number.
+        // A bound that is not a number cannot be compared, and is refused as well.
         if !matches!(min.partial_cmp(&max), Some(std::cmp::Ordering::Less | std::cmp::Ordering::Equal)) {
             return Err(GateError::Range(name));
         }
@@ -159,7 +159,7 @@ impl GateCheck {
         }
     }
 
-    /// A text without what it finds there.
+    /// Replaces each passage that the check finds in a text.
     pub(super) fn replace_hits(&self, text: &str, replacement: &str) -> String {
         match self {
             Self::Words(words) => words.replace_words(text, replacement),
@@ -219,11 +219,11 @@ fn bad_file(
     None
 }
 
-/// A text without its spans.
+/// Replaces these spans of a text.
 fn replace_spans(text: &str, spans: &[Range<usize>], replacement: &str) -> String {
     let (mut out, mut from) = (String::with_capacity(text.len()), 0);
     for span in spans.iter().filter(|span| !span.is_empty()) {
-        // One that begins in the one before it goes with it.
+        // A span that begins within the one before it is replaced together with that one.
         if span.start >= from {
             out.push_str(text.get(from..span.start).unwrap_or_default());
             out.push_str(replacement);

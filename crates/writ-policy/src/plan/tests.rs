@@ -92,7 +92,7 @@ fn what_is_approved_beside_a_plan_uses_no_step_of_it() {
     }
 }
 
-/// A step is judged as what it is: its own action, tool, values and bindings, wished by whoever wishes the plan.
+/// A step is judged as what it is: its own action, tool, values and bindings, requested by the requester of the plan.
 #[test]
 fn a_step_by_itself_is_what_it_does_and_no_plan() {
     let whole = Prepared { intent: "all of it".into(), ..tainted(Action::Plan(plan()), Taint::External) };
@@ -305,7 +305,7 @@ fn what_cannot_be_undone_is_in_a_plan_exactly_or_asks() {
     assert_eq!(world.ask(prepared(Action::CallTool(irreversible))).risk, Risk::Irreversible);
 }
 
-/// Where only what is planned is done, a wish without a plan is refused and the model is told what to do; reading and
+/// Where only what is planned is done, a request without a plan is refused with a hint for the model; reading and
 /// talking stay free.
 ///
 /// Rows: SIL-001

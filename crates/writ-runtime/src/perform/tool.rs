@@ -23,8 +23,8 @@ use crate::mcp::remote::{self, not_trusted};
 use crate::place::CallPlace;
 use crate::servers::Server;
 
-/// Calls a tool of a server, which is started if it does not run. What is called is what was pinned when the call was
-/// wished, or nothing.
+/// Calls a tool of a server, which is started if it does not run. The call is made only if the tool is still pinned as it was
+/// when the call was requested.
 ///
 /// # Errors
 ///

@@ -265,7 +265,7 @@ mod tests {
         assert!(lost(most + 2).is_some(), "it stands in no row");
     }
 
-    /// An intent whose wish is lost is kept while its session may wish the same again; then nothing is left of the wish.
+    /// An intent whose outcome is unknown stays while its session may request the same again; then the payload can be erased.
     #[test]
     fn what_was_lost_is_erased_when_its_session_is_closed() {
         let home = Home::new().with_session(1);

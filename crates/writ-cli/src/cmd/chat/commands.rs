@@ -93,7 +93,7 @@ pub(super) async fn run_chat_command(
         ChatCommand::Undo => {
             let answer = project::undo_change(&mut client, json!({ "session": session })).await?;
             let text = ["applied", "text"].iter().find_map(|name| answer.get(*name)?.as_str());
-            // Where it must be approved, its question comes as any other does.
+            // If undoing needs an approval, its card is shown like any other.
             Ok(text.unwrap_or_default().lines().map(escape_line).collect())
         }
         ChatCommand::Sessions => {

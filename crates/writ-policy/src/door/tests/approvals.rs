@@ -307,7 +307,7 @@ fn a_changed_action_is_not_the_one_that_was_approved() {
     }
     let count = changes.len();
     println!("THREAT 2 attempts={count} refused={count} entries=0 entry=- twins=1");
-    // What only says when and why it is wished again leaves it the same wish.
+    // Fields that only say when and why it is requested again do not make it another request.
     let again = Prepared {
         turn_number: 9,
         turn: None,

@@ -657,7 +657,7 @@ fn reads(action: &Action) -> bool {
         || matches!(action, Action::Search(_))
 }
 
-/// The wishes whose values matter, drawn more often than others.
+/// The actions whose values matter, drawn more often than others.
 fn of_values() -> impl Strategy<Value = usize> {
     let matters = |wish: &Wish| {
         matches!(

@@ -273,7 +273,7 @@ enum Refused {
     Door(DenyReason, String),
 }
 
-/// What is made of a base key and a task key by whoever is handed both with a wish.
+/// The authority that a base key and a task key give to a request.
 fn tried(world: &World, [base, task]: [&KeyToken; 2], action: Action) -> Result<(), Refused> {
     let authority = verifier().verify_pair(base, task).map_err(Refused::Key)?;
     let checked = precheck(prepared(action), &world.facts(&authority), world.now);
