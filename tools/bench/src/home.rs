@@ -64,9 +64,15 @@ impl Home {
 
     /// Starts an engine that ends after so many idle seconds. It is not ready yet.
     pub(crate) fn launch(&self, idle_exit: &str) -> Result<Running> {
+        self.launch_server(&["start", "--idle-exit", idle_exit])
+    }
+
+    /// Starts a command that serves until it is ended. It is not ready yet.
+    pub(crate) fn launch_server(&self, arguments: &[&str]) -> Result<Running> {
         // Standard error says when it is ready.
-        let script = r#"exec "$0" start --idle-exit "$1" 2>&1"#;
-        self.program("sh".as_ref(), &["-c", script, &self.writ.display().to_string(), idle_exit]).spawn()
+        let script = r#"exec "$0" "$@" 2>&1"#;
+        let writ = self.writ.display().to_string();
+        self.program("sh".as_ref(), &[&["-c", script, &writ][..], arguments].concat()).spawn()
     }
 
     /// Lets the model answer what it holds back.

@@ -116,7 +116,7 @@ fn launch(home: &Home) -> Result<(Running, Running)> {
     fs::set_permissions(&folder, fs::Permissions::from_mode(0o700))?;
     fs::create_dir_all(home.folder().join("home/operations"))?;
     fs::write(folder.join("proxy.toml"), "")?;
-    let mut proxy = home.writ(&["proxy"]).spawn()?;
+    let mut proxy = home.launch_server(&["proxy"])?;
     let said = proxy.line()?;
     ensure!(said.contains("proxy ready"), "the proxy said '{said}'");
     let mut engine = home.launch(IDLE_EXIT)?;
