@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::os::unix::net::UnixListener;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Output;
 
 use ed25519_dalek::SigningKey;
@@ -34,6 +34,14 @@ memory = 256
 "#;
 const POLICY: &str =
     "# Refunds\n\nLook first whether this order was refunded before. If so, do not refund it again.\n";
+
+/// The folder with the program of a deployed agent, of which there is one version.
+pub(super) fn program_of(home: &Path) -> PathBuf {
+    let entries = fs::read_dir(home).expect("reads").map(|entry| entry.expect("an entry").path());
+    let [program] =
+        entries.filter(|path| !path.ends_with(".keys")).collect::<Vec<_>>().try_into().expect("one");
+    program
+}
 
 /// A home, and a folder beside it for sources of agents.
 struct Fleet {
