@@ -133,7 +133,7 @@ impl CaseService {
             repeat_until(&stop, READ_EVERY, || async { folder.lock().await.refresh_agents(&router).await });
         tokio::join!(
             server.serve_front_end(router.clone(), stop.clone()),
-            link.pass_on_revocations(stop.clone()),
+            link.pass_on_revocations(&router, stop.clone()),
             link.watch_events(&router, stop.clone()),
             watch_tokens(&router, tokens, &stop),
             looking,
