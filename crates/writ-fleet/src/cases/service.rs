@@ -2,7 +2,7 @@
 
 use std::future::Future;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex as StdMutex, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::{Mutex, mpsc};
@@ -112,12 +112,22 @@ impl CaseService {
 
     /// Serves until `stop` is cancelled; then waits for the requests that are under way, and ends the agents' processes.
     pub async fn serve_cases(self, engine: Engine, stop: CancellationToken) {
-        // Guests may write at any time: the engine does not end for want of clients.
-        let guest = engine.guest();
+        // Guests may write to an open case at any time: the engine does not end for want of clients. Without one, an engine
+        // that a command has started ends as any other.
+        let guest = StdMutex::new(Some(engine.guest()));
         let Self { router, link, server, folder, calls: (sender, calls) } = self;
         // The model router has its own; with the last of them the reports end.
         drop(sender);
-        let looking = repeat_until(&stop, LOOK_EVERY, || router.look_after_cases());
+        let looking = repeat_until(&stop, LOOK_EVERY, || async {
+            router.look_after_cases().await;
+            let is_open = !router.open_ids().is_empty();
+            let mut guest = guest.lock().unwrap_or_else(PoisonError::into_inner);
+            match (is_open, guest.is_some()) {
+                (true, false) => *guest = Some(engine.guest()),
+                (false, true) => *guest = None,
+                (true, true) | (false, false) => {}
+            }
+        });
         let closing = repeat_until(&stop, CLOSE_EVERY, || async {
             if let Err(error) = router.close_ended().await {
                 tracing::debug!(%error, "the security proxy still has cases that have ended");
