@@ -117,33 +117,15 @@ fn an_engine_ends_idle_while_no_case_is_open() {
     let engine = handed.engine.clone();
     let is_idle =
         async |limit| tokio::time::timeout(limit, engine.idle(Duration::from_millis(10))).await.is_ok();
-    let serve = async |stop: &CancellationToken| {
-        let places = CasePlaces { socket: path("cases.sock"), listen: None, token: TokenFile(path("token")) };
-        let parts = CaseParts {
-            config: CasesConfig::default(),
-            agents: path("agents"),
-            proxy: path("proxy"),
-            host: Arc::new(Pipes::default()),
-            places,
-        };
-        let service = CaseService::start(&engine, parts).await.expect("starts");
-        tokio::spawn(service.serve_cases(engine.clone(), stop.clone()))
-    };
     handed.runtime.block_on(async {
-        let stop = CancellationToken::new();
-        let serving = serve(&stop).await;
-        assert!(is_idle(Duration::from_secs(60)).await, "no case is open");
-        stop.cancel();
-        serving.await.expect("ends");
-        let router = CaseRouter::start(
-            engine.case_keys(),
-            CasesConfig::default(),
-            Arc::new(Tokens),
-            Arc::new(Pipes::default()),
-        );
+        let (config, host) = (CasesConfig::default(), Arc::new(Pipes::default()));
+        let router = CaseRouter::start(engine.case_keys(), config.clone(), Arc::new(Tokens), host.clone());
         let case = open(&router.await.expect("starts"), "order 1").await;
+        let places = CasePlaces { socket: path("cases.sock"), listen: None, token: TokenFile(path("token")) };
+        let parts = CaseParts { config, agents: path("agents"), proxy: path("proxy"), host, places };
+        let service = CaseService::start(&engine, parts).await.expect("starts");
         let stop = CancellationToken::new();
-        let serving = serve(&stop).await;
+        let serving = tokio::spawn(service.serve_cases(engine.clone(), stop.clone()));
         assert!(!is_idle(Duration::from_millis(1_500)).await, "the guest may write");
         handed.call("fleet.close", json!({ "case": case, "reason": "done" })).await.expect("closes");
         assert!(is_idle(Duration::from_secs(60)).await, "it has ended");
